@@ -18,6 +18,7 @@ use weir_testkit::{
 use crate::authority::{Ask, Authority, Reaction};
 
 mod authority;
+mod changes;
 mod dns;
 mod faults;
 mod names;

@@ -1,7 +1,12 @@
 //! The threads that keep certificates: one for each issuer in each worker.
+//!
+//! A configuration that a running worker takes may want other certificates ([`Acme::take`]). Those that are there already get
+//! their files before any handshake needs them. An issuer's thread goes on with the new list after what it does just then.
 
+use std::collections::HashMap;
 use std::fs::File;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -25,40 +30,122 @@ const OPINION_SHORTEST: Duration = Duration::from_secs(3600);
 const OPINION_LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// The threads of a process.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone)]
 pub struct Acme {
-    stop: Arc<Stop>,
+    log: Arc<Log>,
+    listener: Listener,
+    threads: Arc<Mutex<Threads>>,
 }
 
 /// Is told when a certificate stands otherwise than before.
 pub type Listener = Arc<dyn Fn() + Send + Sync>;
 
+/// The threads that run. None is started once the worker retires.
+#[derive(Default)]
+struct Threads {
+    is_over: bool,
+    list: Vec<Thread>,
+}
+
+/// One thread, as others see it.
+struct Thread {
+    name: String,
+    directory: PathBuf,
+    stop: Arc<Stop>,
+    /// What it is to keep.
+    wanted: Wanted,
+}
+
+/// The newest issuer with its certificates.
+type Wanted = Arc<Mutex<Arc<Issuer>>>;
+
 impl Acme {
     /// Finds the certificates that are there already, and starts a thread for each issuer.
-    pub fn start(issuers: &'static [Issuer], log: &Arc<Log>, listener: &Listener) -> Acme {
-        let acme = Acme::default();
-        for issuer in issuers.iter().filter(|issuer| !issuer.orders.is_empty()) {
-            let stop = Arc::clone(&acme.stop);
-            let mut keeper = Keeper::new(issuer, Arc::clone(log), stop, Arc::clone(listener));
-            keeper.look();
-            let thread = thread::Builder::new().name("weir: acme".to_owned());
-            if let Err(error) = thread.spawn(move || keeper.run()) {
-                let name = &issuer.name;
-                let why = Cause(&error);
-                log!(log, Alert, None, "acme issuer \"{name}\": no thread {why}");
+    pub fn start(issuers: &[Arc<Issuer>], log: &Arc<Log>, listener: &Listener) -> Acme {
+        let (log, listener) = (Arc::clone(log), Arc::clone(listener));
+        let acme = Acme { log, listener, threads: Arc::default() };
+        acme.take(issuers);
+        acme
+    }
+
+    /// Goes on with these issuers and certificates, and ends the threads of others. Certificates that are there already can be
+    /// used when this returns. May wait for files.
+    pub fn take(&self, issuers: &[Arc<Issuer>]) {
+        let wanted = || issuers.iter().filter(|issuer| !issuer.orders.is_empty());
+        let is = |thread: &Thread, issuer: &Issuer| {
+            thread.name == issuer.name && thread.directory == issuer.directory
+        };
+        wanted().for_each(|issuer| find_files(issuer));
+        let mut threads = lock(&self.threads);
+        if threads.is_over {
+            return;
+        }
+        threads.list.retain(|thread| {
+            let stays = wanted().any(|issuer| is(thread, issuer));
+            if !stays {
+                thread.stop.stop();
+            }
+            stays
+        });
+        for issuer in wanted() {
+            match threads.list.iter().find(|thread| is(thread, issuer)) {
+                Some(thread) => *lock(&thread.wanted) = Arc::clone(issuer),
+                None => threads.list.extend(self.start_thread(issuer)),
             }
         }
-        acme
+    }
+
+    fn start_thread(&self, issuer: &Arc<Issuer>) -> Option<Thread> {
+        let thread = Thread {
+            name: issuer.name.clone(),
+            directory: issuer.directory.clone(),
+            stop: Arc::default(),
+            wanted: Arc::new(Mutex::new(Arc::clone(issuer))),
+        };
+        let (stop, wanted) = (Arc::clone(&thread.stop), Arc::clone(&thread.wanted));
+        let keeper = Keeper::new(wanted, Arc::clone(&self.log), stop, Arc::clone(&self.listener));
+        let started = thread::Builder::new().name("weir: acme".to_owned());
+        match started.spawn(move || keeper.run()) {
+            Ok(_) => Some(thread),
+            Err(error) => {
+                let (name, why) = (&issuer.name, Cause(&error));
+                log!(self.log, Alert, None, "acme issuer \"{name}\": no thread {why}");
+                None
+            }
+        }
     }
 
     /// The worker retires: its threads leave the lock to another one at once.
     pub fn stop(&self) {
-        self.stop.stop();
+        let mut threads = lock(&self.threads);
+        threads.is_over = true;
+        threads.list.iter().for_each(|thread| thread.stop.stop());
     }
 }
 
+/// Gives those of an issuer's certificates their files that know of none yet.
+fn find_files(issuer: &Issuer) {
+    let new: Vec<_> = issuer.orders.iter().filter(|order| order.file().is_none()).collect();
+    if new.is_empty() {
+        return;
+    }
+    let files = StateDirectory::new(&issuer.directory).files();
+    for order in new {
+        if let Some(stored) = files.newest(&order.id, None) {
+            order.set_file(Some(stored.shared_path()));
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 struct Keeper {
-    issuer: &'static Issuer,
+    /// What it keeps now.
+    issuer: Arc<Issuer>,
+    /// What it is to keep from its next turn on.
+    wanted: Wanted,
     state: StateDirectory,
     log: Arc<Log>,
     stop: Arc<Stop>,
@@ -77,6 +164,8 @@ struct Keeper {
 /// One of the certificates.
 struct Kept {
     order: Arc<CertificateOrder>,
+    /// When a configuration first asked for it like that, in seconds since 1970: errors from before may be gone.
+    read_at: i64,
     stored: Option<StoredCertificate>,
     /// How often it is asked for; only in the process with the lock.
     pace: Pace,
@@ -89,28 +178,53 @@ struct Kept {
 }
 
 impl Keeper {
-    fn new(issuer: &'static Issuer, log: Arc<Log>, stop: Arc<Stop>, listener: Listener) -> Keeper {
-        let certificates = issuer.orders.iter().map(|order| Kept {
-            order: Arc::clone(order),
-            stored: None,
-            pace: Pace::default(),
-            suggested: None,
-            opinion: OPINION_FIRST,
-            told: None,
-        });
+    fn new(wanted: Wanted, log: Arc<Log>, stop: Arc<Stop>, listener: Listener) -> Keeper {
+        let issuer = Arc::clone(&lock(&wanted));
+        let kept = |order| Kept::new(order, issuer.read_at, Pace::default(), OPINION_FIRST);
         Keeper {
-            issuer,
+            certificates: issuer.orders.iter().map(kept).collect(),
             state: StateDirectory::new(&issuer.directory),
+            issuer,
+            wanted,
             log,
             stop,
             listener,
             started: Instant::now(),
             seen: None,
-            certificates: certificates.collect(),
             pause: Pause::default(),
             lock: None,
             is_locked_out: false,
         }
+    }
+
+    /// Goes on with what another configuration wants of the issuer. Attempts go on as they were made, unless the issuer is
+    /// described otherwise.
+    fn follow(&mut self) {
+        let wanted = Arc::clone(&lock(&self.wanted));
+        if Arc::ptr_eq(&wanted, &self.issuer) {
+            return;
+        }
+        let is_same = wanted.digest == self.issuer.digest;
+        let mut known: HashMap<String, Kept> =
+            self.certificates.drain(..).map(|kept| (kept.order.id.clone(), kept)).collect();
+        let opinion = self.started.elapsed() + OPINION_FIRST;
+        for order in &wanted.orders {
+            let old = known.remove(&order.id);
+            let pace = || match self.lock {
+                Some(_) => Pace::after(self.state.attempts(&order.id)),
+                None => Pace::default(),
+            };
+            let kept = match old {
+                Some(old) if is_same => old.of(order),
+                Some(old) => Kept { read_at: wanted.read_at, pace: pace(), ..old.of(order) },
+                None => Kept::new(order, wanted.read_at, pace(), opinion),
+            };
+            self.certificates.push(kept);
+        }
+        if !is_same {
+            self.pause = Pause::default();
+        }
+        (self.issuer, self.seen) = (wanted, None);
     }
 
     fn run(mut self) {
@@ -118,6 +232,7 @@ impl Keeper {
     }
 
     fn turn(&mut self) -> Result<(), Stopped> {
+        self.follow();
         self.look();
         if self.lock.is_none() {
             self.take_lock();
@@ -146,7 +261,7 @@ impl Keeper {
             not_after: kept.stored.as_ref().map(|stored| stored.validity.end),
             failures: record.failures().into(),
             since: record.failing(),
-            next: Some(kept.pace.next(due_at, self.issuer.read_at)),
+            next: Some(kept.pace.next(due_at, kept.read_at)),
             reason: record.reason().to_owned(),
         };
         if kept.told.as_ref() == Some(&standing) {
@@ -173,8 +288,9 @@ impl Keeper {
             return;
         }
         self.seen = changed;
+        let files = self.state.files();
         for kept in &mut self.certificates {
-            let stored = self.state.certificate(&kept.order.id);
+            let stored = files.newest(&kept.order.id, kept.stored.as_ref());
             if stored != kept.stored {
                 kept.order.set_file(stored.as_ref().map(StoredCertificate::shared_path));
                 (kept.stored, kept.suggested) = (stored, None);
@@ -255,7 +371,7 @@ impl Keeper {
         if self.state.records().is_empty() {
             return Ok(());
         }
-        let client = Client::new(self.issuer, &self.state, &self.stop, &self.log);
+        let client = Client::new(&self.issuer, &self.state, &self.stop, &self.log);
         match client.and_then(|client| client.sweep()) {
             Err(Failure::Stopped) => Err(Stopped),
             // It has its line in the log; the next attempt tries again.
@@ -272,7 +388,7 @@ impl Keeper {
         if self.pause.holds(now) {
             return Ok(());
         }
-        if !kept.pace.wait(now, due_at, self.issuer.read_at).is_zero() {
+        if !kept.pace.wait(now, due_at, kept.read_at).is_zero() {
             return self.ask_opinion(at);
         }
         let (name, names) = (&self.issuer.name, kept.order.shown());
@@ -296,7 +412,7 @@ impl Keeper {
         let Some(kept) = self.certificates.get(at) else { return Ok(()) };
         let replaces = kept.stored.as_ref().filter(|stored| stored.uri.as_ref() == Some(uri));
         let replaces = replaces.map(|stored| stored.der.clone());
-        let client = Client::new(self.issuer, &self.state, &self.stop, &self.log);
+        let client = Client::new(&self.issuer, &self.state, &self.stop, &self.log);
         let result = client.and_then(|client| client.obtain(&kept.order, replaces.as_deref()));
         self.settle(at, result)
     }
@@ -400,7 +516,7 @@ impl Keeper {
         let Some(stored) = kept.stored.as_ref().filter(|_| kept.opinion <= now.steady) else {
             return Ok(());
         };
-        let client = Client::new(self.issuer, &self.state, &self.stop, &self.log);
+        let client = Client::new(&self.issuer, &self.state, &self.stop, &self.log);
         let opinion = client.and_then(|client| client.renewal(&stored.der));
         let again = match opinion {
             Ok(Some((window, again))) => {
@@ -426,6 +542,20 @@ impl Keeper {
 }
 
 impl Kept {
+    fn new(order: &Arc<CertificateOrder>, read_at: i64, pace: Pace, opinion: Duration) -> Kept {
+        let order = Arc::clone(order);
+        Kept { order, read_at, stored: None, pace, suggested: None, opinion, told: None }
+    }
+
+    /// The same certificate as another configuration names it.
+    fn of(self, order: &Arc<CertificateOrder>) -> Kept {
+        let path = self.stored.as_ref().map(StoredCertificate::shared_path);
+        if order.file() != path {
+            order.set_file(path);
+        }
+        Kept { order: Arc::clone(order), ..self }
+    }
+
     /// When it is to be renewed; none, if there is none.
     fn due_at(&self, uri: &String) -> Option<i64> {
         self.stored.as_ref().map(|stored| {

@@ -44,6 +44,8 @@ pub struct Issuer {
     pub directory: PathBuf,
     /// The certificates.
     pub orders: Vec<Arc<CertificateOrder>>,
+    /// What its block says. Another issuer of this name with the same is the same one.
+    pub digest: [u8; 32],
     /// When the configuration was read, in seconds since 1970: errors from before may be gone.
     pub read_at: i64,
     /// Where it is said how the certificates stand.
@@ -220,8 +222,9 @@ pub struct CertificateOrder {
     takers: Takers,
 }
 
-/// Takes a certificate with its chain and key, in PEM, on a thread that may wait.
-type Taker = Box<dyn Fn(&[u8]) + Send + Sync>;
+/// Gives a certificate with its chain and key, in PEM, to a place, and says whether that is still there. It runs on a thread
+/// that may wait. Without a certificate, nothing is given.
+type Taker = Box<dyn Fn(Option<&[u8]>) -> bool + Send + Sync>;
 
 /// What is given each new certificate.
 #[derive(Default)]
@@ -259,19 +262,36 @@ impl CertificateOrder {
         self.file.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Each new certificate is given to this, for those that cannot wait for a file.
-    pub fn given_to(&self, taker: impl Fn(&[u8]) + Send + Sync + 'static) {
+    /// The certificate, and each one that comes, is given to `to` while that is there: for those that cannot wait for a file.
+    /// May wait for one itself.
+    pub fn given_to<T: Send + Sync + 'static>(
+        &self,
+        to: &Arc<T>,
+        give: impl Fn(&T, &[u8]) + Send + Sync + 'static,
+    ) {
         let mut takers = self.takers.0.write().unwrap_or_else(PoisonError::into_inner);
-        takers.push(Box::new(taker));
+        takers.retain(|taker| taker(None));
+        if let Some(pem) = self.file().and_then(|path| read(&path)) {
+            give(to, &pem);
+        }
+        let to = Arc::downgrade(to);
+        takers.push(Box::new(move |pem| {
+            let Some(to) = to.upgrade() else { return false };
+            if let Some(pem) = pem {
+                give(&to, pem);
+            }
+            true
+        }));
     }
 
     /// There is another file now.
     pub(crate) fn set_file(&self, file: Option<Arc<[u8]>>) {
         let takers = self.takers.0.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(path) = file.as_deref().filter(|_| !takers.is_empty())
-            && let Ok(pem) = std::fs::read(OsStr::from_bytes(path))
-        {
-            takers.iter().for_each(|taker| taker(&pem));
+        if let Some(pem) = file.as_deref().filter(|_| !takers.is_empty()).and_then(read) {
+            // Places that are gone are forgotten when another one comes.
+            takers.iter().for_each(|taker| {
+                taker(Some(&pem));
+            });
         }
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = file;
     }
@@ -285,6 +305,10 @@ impl CertificateOrder {
     pub fn shown(&self) -> String {
         self.identifiers.join(", ")
     }
+}
+
+fn read(path: &[u8]) -> Option<Vec<u8>> {
+    std::fs::read(OsStr::from_bytes(path)).ok()
 }
 
 /// The beginning of a hash, as text for a file's name.
@@ -386,6 +410,27 @@ mod tests {
         assert_eq!(identifier("../etc"), Err(BadIdentifier::Character('/')));
         assert_eq!(identifier("a/b"), Err(BadIdentifier::Character('/')));
         assert_eq!(identifier(&"a".repeat(64)), Err(BadIdentifier::TooLong));
+    }
+
+    #[test]
+    fn a_certificate_is_given_to_places_that_are_there() {
+        use std::sync::Mutex;
+
+        let dir = weir_testkit::Dir::new();
+        let put = |pem: &str| Some(Arc::from(dir.write("pem", pem).as_os_str().as_bytes()));
+        let order = CertificateOrder::new(vec!["a.org".to_owned()], KeyKind::P256);
+        let place = || Arc::new(Mutex::new(Vec::new()));
+        let give = |to: &Mutex<Vec<u8>>, pem: &[u8]| to.lock().unwrap().extend_from_slice(pem);
+        let (early, gone, late) = (place(), place(), place());
+        order.given_to(&early, give);
+        order.given_to(&gone, give);
+        drop(gone);
+        order.set_file(put("one "));
+        order.given_to(&late, give);
+        assert_eq!(order.takers.0.read().unwrap().len(), 2, "a place that is gone is forgotten");
+        order.set_file(put("two"));
+        assert_eq!(*early.lock().unwrap(), b"one two");
+        assert_eq!(*late.lock().unwrap(), b"one two");
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! Each file is written beside its place, synchronized and renamed, so it is whole whenever a process or the machine ends.
 //! A file that does not parse all the same is taken for none.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -229,14 +230,26 @@ impl StateDirectory {
         fs::metadata(self.path.join(CERTIFICATES)).and_then(|found| found.modified()).ok()
     }
 
-    /// The newest whole certificate.
-    pub fn certificate(&self, id: &str) -> Option<StoredCertificate> {
-        self.numbered(id).into_iter().rev().find_map(|(_, path)| read_certificate(&path))
+    /// The files of all certificates.
+    pub fn files(&self) -> CertificateFiles {
+        let mut files = CertificateFiles::default();
+        for entry in fs::read_dir(self.path.join(CERTIFICATES)).into_iter().flatten() {
+            let Ok(name) = entry.map(|entry| entry.file_name()) else { continue };
+            let stem = name.to_str().and_then(|name| name.strip_suffix(".pem"));
+            let Some((id, number)) = stem.and_then(|stem| stem.rsplit_once('.')) else { continue };
+            if let Ok(number) = number.parse() {
+                let path = self.path.join(CERTIFICATES).join(&name);
+                files.0.entry(id.to_owned()).or_default().push((number, path));
+            }
+        }
+        files.0.values_mut().for_each(|list| list.sort());
+        files
     }
 
     /// Keeps a certificate: the chain and the key in PEM. It is the newest one from then on.
     pub fn keep_certificate(&self, id: &str, uri: &str, chain: &str, key: &str) -> io::Result<()> {
-        let found = self.numbered(id);
+        let mut files = self.files();
+        let found = files.0.remove(id).unwrap_or_default();
         let number = found.last().map_or(1, |(number, _)| number.saturating_add(1));
         let path = self.path.join(CERTIFICATES).join(format!("{id}.{number}.pem"));
         let (chain, key) = (chain.trim_end(), key.trim_end());
@@ -244,19 +257,20 @@ impl StateDirectory {
         let old = found.len().saturating_sub(KEPT - 1);
         found.iter().take(old).try_for_each(|(_, path)| remove(path))
     }
+}
 
-    /// The files of a certificate, the newest last.
-    fn numbered(&self, id: &str) -> Vec<(u64, PathBuf)> {
-        let Ok(entries) = fs::read_dir(self.path.join(CERTIFICATES)) else { return Vec::new() };
-        let number = |path: &Path| {
-            let name = path.file_name()?.to_str()?;
-            let rest = name.strip_prefix(id)?.strip_prefix('.')?;
-            rest.strip_suffix(".pem")?.parse::<u64>().ok()
+/// The files of all certificates in a directory, by their ids; the newest of each is the last.
+#[derive(Debug, Default)]
+pub struct CertificateFiles(HashMap<String, Vec<(u64, PathBuf)>>);
+
+impl CertificateFiles {
+    /// The newest whole certificate. A file that `known` was read from is not read again: it never changes.
+    pub fn newest(&self, id: &str, known: Option<&StoredCertificate>) -> Option<StoredCertificate> {
+        let read = |path: &PathBuf| match known.filter(|known| known.path == *path) {
+            Some(known) => Some(known.clone()),
+            None => read_certificate(path),
         };
-        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-        let mut found: Vec<_> = paths.filter_map(|path| Some((number(&path)?, path))).collect();
-        found.sort();
-        found
+        self.0.get(id)?.iter().rev().find_map(|(_, path)| read(path))
     }
 }
 
@@ -382,24 +396,28 @@ mod tests {
     #[test]
     fn the_newest_whole_certificate_counts() {
         let (_dir, state) = state();
-        assert_eq!(state.certificate("a"), None);
+        let newest = |id| state.files().newest(id, None);
+        assert_eq!(newest("a"), None);
         for days in [10, 20, 30] {
             let (chain, key) = issued(days);
             state.keep_certificate("a", "https://ca", &chain, &key).unwrap();
         }
-        let found = state.certificate("a").unwrap();
+        let found = newest("a").unwrap();
         assert_eq!(found.validity.end - found.validity.start, 30 * 86400);
         assert_eq!(found.uri.as_deref(), Some("https://ca"));
-        assert_eq!(state.numbered("a").len(), KEPT);
+        assert_eq!(state.files().0["a"].len(), KEPT);
         // A newer file that is cut off anywhere is none.
         let whole = fs::read(&found.path).unwrap();
         let torn = state.path.join(CERTIFICATES).join("a.9.pem");
         for length in 0..whole.len() {
             fs::write(&torn, &whole[..length]).unwrap();
-            assert_eq!(state.certificate("a").unwrap().path, found.path, "{length} bytes");
+            assert_eq!(newest("a").unwrap().path, found.path, "{length} bytes");
         }
+        // What was read once is not read again.
+        let known = StoredCertificate { der: Vec::new(), ..found };
+        assert_eq!(state.files().newest("a", Some(&known)), Some(known));
         // Another certificate's files are not its own.
-        assert_eq!(state.certificate("a.1"), None);
+        assert_eq!(newest("a.1"), None);
     }
 
     #[test]

@@ -93,9 +93,6 @@ pub fn needs_new_workers(
     if http.listens() != next.listens() {
         return Some("it listens elsewhere");
     }
-    if [http, next].into_iter().any(|site| !weir_http::issuers(site).is_empty()) {
-        return Some("certificates are asked of ACME issuers, by threads that begin with a worker");
-    }
     if [old_main, new_main].into_iter().any(|main| Inside::of(main).scripts) {
         return Some("it has scripts, whose virtual machines begin with a worker");
     }

@@ -62,7 +62,7 @@ impl Sites {
 
     /// The certificates that authorities are asked for.
     pub fn orders(&self) -> impl Iterator<Item = (&Issuer, &CertificateOrder)> {
-        let issuers = self.http.iter().flat_map(|site| weir_http::issuers(site));
+        let issuers = self.issuers().iter().map(|issuer| &**issuer);
         issuers.flat_map(|issuer| issuer.orders.iter().map(move |order| (issuer, &**order)))
     }
 
@@ -91,20 +91,15 @@ impl Sites {
     /// ACME issuers.
     pub fn directories(&self) -> impl Iterator<Item = &Path> {
         let temporary = self.http.iter().flat_map(|site| site.temp_paths());
-        let issuers = self.http.iter().flat_map(|site| weir_http::issuers(site));
+        let issuers = self.issuers().iter();
         temporary
             .map(|path| path.directory.as_path())
             .chain(issuers.map(|issuer| issuer.directory.as_path()))
     }
 
-    /// Those that certificates are asked of, for the rest of the process' life: only new workers take other ones.
-    pub fn issuers(&self) -> &'static [Issuer] {
-        match &self.http {
-            Some(site) if !weir_http::issuers(site).is_empty() => {
-                weir_http::issuers(Box::leak(Box::new(Arc::clone(site))))
-            }
-            _ => &[],
-        }
+    /// Those that certificates are asked of.
+    pub fn issuers(&self) -> &[Arc<Issuer>] {
+        self.http.as_ref().map_or(&[], |site| weir_http::issuers(site))
     }
 
     /// For loops to serve. What sessions borrow stays for the rest of the process' life: new workers take another `stream` block.

@@ -13,7 +13,7 @@
 //! - all else that the `http` block says is the same, but for groups and maps, which are read anew each time and found by
 //!   their numbers;
 //! - reading it has left nothing behind but what can be repeated: uses of variables, of `upstream` blocks, of
-//!   `status_zone`s, and of files of certificates and keys that still hold the same. [`Marks`] tells.
+//!   `status_zone`s, of ACME issuers, and of files of certificates and keys that still hold the same. [`Marks`] tells.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -180,6 +180,7 @@ impl<'a> Setup<'a> {
         }
         self.taking.digests.pop_front();
         self.variables.repeat(&known.variables);
+        self.drafts.repeat(&known.drafts);
         self.status_zones.repeat(&known.zones);
         self.in_lines.extend(&known.in_lines);
         for id in &known.locations {

@@ -44,6 +44,9 @@ pub trait MainDraft: Default + 'static {
     fn can_repeat(&self, _uses: &Uses) -> bool {
         true
     }
+
+    /// A server of the site before, which is taken as it is, uses that again.
+    fn repeat(&mut self, _uses: &Uses) {}
 }
 
 /// What a server uses of a draft; the module knows the type.
@@ -118,6 +121,15 @@ impl MainDrafts {
         all.all(|((key, slot), uses)| {
             uses.as_ref().is_none_or(|uses| key.can_repeat(&**slot, uses))
         })
+    }
+
+    /// A server that has used that is taken as it is.
+    pub fn repeat(&mut self, uses: &DraftUses) {
+        for ((key, slot), uses) in self.keys.iter().zip(&mut self.slots).zip(&uses.0) {
+            if let Some(uses) = uses {
+                key.repeat(&mut **slot, uses);
+            }
+        }
     }
 
     /// How often a draft was asked for, to be changed.
@@ -225,6 +237,8 @@ pub trait AnyMainKey: Sync {
     fn noted(&self, draft: &mut dyn Any) -> Option<Uses>;
     /// See [`MainDraft::can_repeat`].
     fn can_repeat(&self, draft: &dyn Any, uses: &Uses) -> bool;
+    /// See [`MainDraft::repeat`].
+    fn repeat(&self, draft: &mut dyn Any, uses: &Uses);
 }
 
 impl<D: MainDraft> AnyMainKey for MainKey<D> {
@@ -263,5 +277,11 @@ impl<D: MainDraft> AnyMainKey for MainKey<D> {
 
     fn can_repeat(&self, draft: &dyn Any, uses: &Uses) -> bool {
         draft.downcast_ref::<D>().is_some_and(|draft| draft.can_repeat(uses))
+    }
+
+    fn repeat(&self, draft: &mut dyn Any, uses: &Uses) {
+        if let Some(draft) = draft.downcast_mut::<D>() {
+            draft.repeat(uses);
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use weir_acme::Acme;
 use weir_engine::Remote;
 use weir_log::{Cause, log};
 use weir_zone::Zones;
@@ -26,6 +27,8 @@ pub struct Newest {
     text: Edition,
     /// Groups whose servers stand in files.
     in_files: FileGroups,
+    /// The threads that keep certificates.
+    acme: Acme,
 }
 
 /// The requests of this process for other configurations.
@@ -81,11 +84,11 @@ struct Compiler {
 
 impl Newest {
     /// What the process begins with.
-    pub fn new(cycle: &Cycle, log: &Arc<weir_log::Log>) -> Arc<Mutex<Newest>> {
+    pub fn new(cycle: &Cycle, log: &Arc<weir_log::Log>, acme: Acme) -> Arc<Mutex<Newest>> {
         let Cycle { sites, zones, text, .. } = cycle.clone();
         let in_files = FileGroups::new(Arc::clone(log));
         in_files.take(sites.in_files());
-        Arc::new(Mutex::new(Newest { sites, zones, text, in_files }))
+        Arc::new(Mutex::new(Newest { sites, zones, text, in_files, acme }))
     }
 }
 
@@ -126,6 +129,7 @@ impl Compiler {
         };
         // Before the first request that may need them.
         newest.in_files.take(sites.in_files());
+        newest.acme.take(sites.issuers());
         (newest.sites, newest.zones, newest.text) = (sites.clone(), zones.clone(), text);
         let served = sites.lend();
         let left = Arc::new(AtomicUsize::new(self.loops.len()));

@@ -169,7 +169,7 @@ impl LoopParts {
     /// Runs all loops; this thread becomes loop 0. They take their sockets from `cycle`.
     fn run(self: Arc<Self>, cycle: Arc<Cycle>) -> Result<(), Stopped> {
         let mut first = self.make(0).map_err(Stopped::Unmade)?;
-        let newest = Newest::new(&cycle, self.log());
+        let newest = Newest::new(&cycle, self.log(), self.acme.clone());
         let (threads, mut turns) =
             self.start_all(&first.handle(), cycle, newest).map_err(Stopped::Unmade)?;
         if let Some(channel) = &self.assignment.channel

@@ -1,5 +1,6 @@
 //! `acme_issuer NAME { }`
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,9 +15,10 @@ use weir_upstream::config::Url;
 
 use super::dns;
 use crate::config::Setup;
+use crate::config::known::digest;
 use crate::config::scope::Scope;
 use crate::site::Site;
-use crate::site::main_conf::{BlockEnd, MainDraft, MainKey};
+use crate::site::main_conf::{BlockEnd, MainDraft, MainKey, Uses};
 
 /// What was read so far.
 #[derive(Debug, Default)]
@@ -24,7 +26,15 @@ pub struct Issuers {
     list: Vec<Issuer>,
     /// `acme_shared_zone`
     zone: Option<SharedZone>,
+    /// The certificates that are wanted, by the names of their issuers and their ids.
+    placed: Orders,
+    /// Those of the site before, whose issuers are the same.
+    before: Orders,
+    /// What the server uses that is being read: issuers and certificates.
+    noted: Vec<(String, Arc<CertificateOrder>)>,
 }
+
+type Orders = HashMap<(String, String), Arc<CertificateOrder>>;
 
 /// `acme_shared_zone zone=NAME:SIZE`
 #[derive(Debug)]
@@ -45,14 +55,14 @@ const ZONE_SIZE: u64 = 256 << 10;
 pub static ISSUERS: MainKey<Issuers> = MainKey::new();
 
 /// The issuers of a site, with the certificates that are wanted of each.
-pub fn issuers(site: &Site) -> &[Issuer] {
+pub fn issuers(site: &Site) -> &[Arc<Issuer>] {
     ISSUERS.of(&site.main_confs)
 }
 
 impl MainDraft for Issuers {
-    type MainConf = Vec<Issuer>;
+    type MainConf = Vec<Arc<Issuer>>;
 
-    fn finish(mut self, end: &mut BlockEnd<'_>) -> Result<Vec<Issuer>, Error> {
+    fn finish(mut self, end: &mut BlockEnd<'_>) -> Result<Vec<Arc<Issuer>>, Error> {
         let wanted = self.list.iter().map(|issuer| issuer.orders.len()).sum::<usize>();
         let standings = match self.zone {
             Some(zone) => {
@@ -64,7 +74,8 @@ impl MainDraft for Issuers {
                 let declared = Standings::declare(end.zones, &zone.name, zone.size);
                 Some(declared.map_err(|why| zone.at.error(why))?)
             }
-            None if wanted == 0 => None,
+            None if self.list.is_empty() => None,
+            // Also for none yet: a running worker has no room for the first one otherwise.
             None => {
                 let mut size = ZONE_SIZE;
                 while Standings::capacity(size) < wanted {
@@ -76,7 +87,31 @@ impl MainDraft for Issuers {
         for issuer in &mut self.list {
             issuer.standings.clone_from(&standings);
         }
-        Ok(self.list)
+        Ok(self.list.into_iter().map(Arc::new).collect())
+    }
+
+    fn number_as(&mut self, before: &Vec<Arc<Issuer>>) {
+        let orders = before.iter().flat_map(|issuer| {
+            let key = |order: &CertificateOrder| (issuer.name.clone(), order.id.clone());
+            issuer.orders.iter().map(move |order| (key(order), Arc::clone(order)))
+        });
+        self.before = orders.collect();
+    }
+
+    fn note(&mut self) {
+        self.noted.clear();
+    }
+
+    fn noted(&mut self) -> Option<Uses> {
+        let noted = std::mem::take(&mut self.noted);
+        (!noted.is_empty()).then(|| Box::new(noted) as Uses)
+    }
+
+    fn repeat(&mut self, uses: &Uses) {
+        let uses = uses.downcast_ref::<Vec<(String, Arc<CertificateOrder>)>>();
+        for (name, order) in uses.into_iter().flatten() {
+            self.want(name, Arc::clone(order));
+        }
     }
 }
 
@@ -97,15 +132,24 @@ impl Issuers {
         self.zone = Some(zone);
     }
 
-    /// Adds a certificate to those of an issuer; the same one twice is one. None, if there is no such issuer.
+    /// Adds a certificate to those of an issuer; the same one twice, or one of the site before, is one. None, if there is no
+    /// such issuer.
     pub fn place(&mut self, name: &str, order: CertificateOrder) -> Option<Arc<CertificateOrder>> {
-        let issuer = self.list.iter_mut().find(|issuer| issuer.name == name)?;
-        if let Some(known) = issuer.orders.iter().find(|known| known.id == order.id) {
-            return Some(Arc::clone(known));
-        }
-        let order = Arc::new(order);
-        issuer.orders.push(Arc::clone(&order));
+        let key = (name.to_owned(), order.id.clone());
+        let known = self.placed.get(&key).or_else(|| self.before.get(&key));
+        let order = known.map_or_else(|| Arc::new(order), Arc::clone);
+        self.want(name, Arc::clone(&order))?;
+        self.noted.push((name.to_owned(), Arc::clone(&order)));
         Some(order)
+    }
+
+    fn want(&mut self, name: &str, order: Arc<CertificateOrder>) -> Option<()> {
+        let issuer = self.list.iter_mut().find(|issuer| issuer.name == name)?;
+        let key = (name.to_owned(), order.id.clone());
+        if self.placed.insert(key, Arc::clone(&order)).is_none() {
+            issuer.orders.push(order);
+        }
+        Some(())
     }
 }
 
@@ -153,6 +197,7 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         trust: Trust::Anyone,
         common_name: false,
         orders: Vec::new(),
+        digest: digest([d]),
         read_at: i64::try_from(read_at.as_secs()).unwrap_or(i64::MAX),
         standings: None,
     };

@@ -156,13 +156,13 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
             if conf.has_only(chain.as_bytes(), key.as_bytes()) {
                 conf.keep_files();
                 let coming = Arc::new(ComingIdentity::default());
-                conf.show_coming(coming.clone());
-                order.given_to(move |pem| {
+                order.given_to(&coming, |coming: &ComingIdentity, pem| {
                     // What cannot be loaded is told by the first handshake over TCP.
                     if let Ok(identity) = Identity::load(pem, pem, &[]) {
                         coming.put(identity);
                     }
                 });
+                conf.show_coming(coming);
             }
         }
         None => {
@@ -219,7 +219,7 @@ fn place(s: &mut Scope<'_, '_>, wanted: &Wanted) -> Result<(Arc<CertificateOrder
     names.retain(|name| {
         name.starts_with("*.") || covers(name).is_none_or(|wildcard| !all.contains(&wildcard))
     });
-    let challenge = ISSUERS.draft(&mut s.setup.drafts).challenge(&wanted.issuer);
+    let challenge = ISSUERS.read_so_far(&s.setup.drafts).challenge(&wanted.issuer);
     for name in names.iter().filter(|_| challenge.is_some()) {
         let takes = |f: fn(Challenge) -> bool| challenge.is_some_and(f);
         let why = match () {
@@ -235,7 +235,7 @@ fn place(s: &mut Scope<'_, '_>, wanted: &Wanted) -> Result<(Arc<CertificateOrder
         return Err(wanted.at.error(text));
     }
     let order = CertificateOrder::new(names, wanted.key);
-    let placed = ISSUERS.draft(&mut s.setup.drafts).place(&wanted.issuer, order);
+    let placed = s.setup.drafts.unnoted(|all| ISSUERS.draft(all).place(&wanted.issuer, order));
     let missing = || wanted.at.error(format!("issuer \"{}\" is missing", wanted.issuer));
     Ok((placed.ok_or_else(missing)?, wanted.at))
 }
