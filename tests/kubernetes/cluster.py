@@ -137,22 +137,40 @@ class Names:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", 0))
         self.port = self.socket.getsockname()[1]
+        # Some ask over TCP alone.
+        self.listener = socket.create_server(("127.0.0.1", self.port))
         threading.Thread(target=self.serve, daemon=True).start()
+        threading.Thread(target=self.serve_tcp, daemon=True).start()
 
     def serve(self):
         while True:
             query, sender = self.socket.recvfrom(2048)
-            end = query.index(0, 12) + 5
-            labels, at = [], 12
-            while query[at]:
-                labels.append(query[at + 1:at + 1 + query[at]].decode())
-                at += query[at] + 1
-            address = self.table.get(".".join(labels)) if query[end - 3] == 1 else None
-            head = query[:2] + struct.pack(">HHHHH", 0x8180 if address or query[end - 3] != 1 else 0x8183, 1, bool(address), 0, 0)
-            answer = head + query[12:end]
-            if address:
-                answer += b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 1, 4) + socket.inet_aton(address)
-            self.socket.sendto(answer, sender)
+            self.socket.sendto(self.answer(query), sender)
+
+    def serve_tcp(self):
+        while True:
+            client, _ = self.listener.accept()
+            threading.Thread(target=self.serve_client, args=[client], daemon=True).start()
+
+    def serve_client(self, client):
+        with client, client.makefile("rwb") as stream:
+            while size := stream.read(2):
+                answer = self.answer(stream.read(int.from_bytes(size, "big")))
+                stream.write(len(answer).to_bytes(2, "big") + answer)
+                stream.flush()
+
+    def answer(self, query):
+        end = query.index(0, 12) + 5
+        labels, at = [], 12
+        while query[at]:
+            labels.append(query[at + 1:at + 1 + query[at]].decode())
+            at += query[at] + 1
+        address = self.table.get(".".join(labels)) if query[end - 3] == 1 else None
+        head = query[:2] + struct.pack(">HHHHH", 0x8180 if address or query[end - 3] != 1 else 0x8183, 1, bool(address), 0, 0)
+        answer = head + query[12:end]
+        if address:
+            answer += b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 1, 4) + socket.inet_aton(address)
+        return answer
 
 
 def certificate(dir, name, hosts):
@@ -283,13 +301,14 @@ class ApiServer:
 class Pod:
     """weir and weir-ingress beside it, as in a pod of the chart."""
 
-    def __init__(self, name, dir, api, binaries, base, extra=(), user="ingress"):
+    def __init__(self, name, dir, api, binaries, base, extra=(), user="ingress", http_lines=""):
         self.dir = dir / name
         self.dir.mkdir()
         self.http, self.https, self.health, self.figures = free_port(), free_port(), free_port(), free_port()
         conf = self.dir / "ingress.conf"
         base = base.replace("listen 8081", f"listen 127.0.0.1:{self.figures}")
-        conf.write_text(base.replace("/tmp/", "/run/weir/").replace("/run/weir/", f"{self.dir}/"))
+        base = base.replace("/tmp/", "/run/weir/").replace("/run/weir/", f"{self.dir}/")
+        conf.write_text(base.replace("http {", "http {\n    " + http_lines, 1))
         (self.dir / "files").mkdir(mode=0o700)
         kubeconfig = self.dir / "kubeconfig"
         ca = base64.b64encode(api.authority.read_bytes()).decode()

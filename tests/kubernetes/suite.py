@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 
+import acme_cases
 import gateway_cases
 from cluster import (NAMESPACE, POD, ApiError, ApiServer, Backend, Names, Pod, certificate, config_map, endpoints, ingress,
                      namespace, secret, service, wait)
@@ -33,6 +34,7 @@ class World:
         self.binaries = {name: str(pathlib.Path(binaries) / name) for name in ("weir", "weir-ingress")}
         self.api = ApiServer(dir, server)
         self.names = Names({"outside.test": POD})
+        self.pebble = acme_cases.Pebble(dir, self.names)
         self.rules()
         self.pod = self.new_pod("pod-1")
 
@@ -68,8 +70,8 @@ class World:
         if os.getuid() == 0:
             base = "user root;\n" + base
         extra = [word for directive in SNIPPETS for word in ("--allow-snippet-directive", directive)]
-        extra += ["--resolver", f"127.0.0.1:{self.names.port}", "--gateway-addresses", range, "--gateway-services"]
-        return Pod(name, self.dir, self.api, self.binaries, base, extra, **rest)
+        extra += ["--acme-issuer", "pebble", "--resolver", f"127.0.0.1:{self.names.port}", "--gateway-addresses", range, "--gateway-services"]
+        return Pod(name, self.dir, self.api, self.binaries, base, extra, http_lines=self.pebble.issuer(), **rest)
 
     def site(self, space, name, backends, annotations=None, path=("/", "Prefix"), host=None, **rest):
         """A Service with these servers, and an Ingress for its host; the host."""
@@ -104,6 +106,7 @@ class World:
 
     def end(self):
         self.pod.end()
+        self.pebble.end()
         self.api.end()
 
 
@@ -512,7 +515,7 @@ def each_pod_serves_and_one_writes(w):
 
 # Gateway API comes before the snippets, some of which are scripts: a change needs new workers while a configuration has one.
 TESTS = [traffic_reaches_a_server_within_a_second, no_request_is_lost_while_pods_and_sites_change,
-         no_host_is_unknown_while_others_change_a_hundred_times_a_second, *gateway_cases.TESTS,
+         no_host_is_unknown_while_others_change_a_hundred_times_a_second, *gateway_cases.TESTS, *acme_cases.TESTS,
          a_secret_becomes_a_certificate_and_follows_its_changes, status_and_events_are_written,
          of_two_ingresses_with_one_path_the_older_one_has_it, a_namespace_reads_no_secret_of_another, passwords_are_asked_for,
          an_authentication_service_decides, a_canary_has_its_share, snippets_have_what_the_administrator_allows,

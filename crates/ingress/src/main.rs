@@ -169,6 +169,9 @@ struct Run {
     /// The directory of certificates and password files, which must be this program's alone.
     #[arg(long, default_value = "/run/weir/files")]
     state: PathBuf,
+    /// The acme_issuer of the configuration file that is asked for the certificates of hosts whose Ingresses name no Secret.
+    #[arg(long)]
+    acme_issuer: Option<String>,
     /// Where /healthz, /readyz and /metrics are answered.
     #[arg(long, default_value = "0.0.0.0:10254")]
     health: SocketAddr,
@@ -250,6 +253,7 @@ impl Run {
         Options {
             settings: Settings {
                 state: self.state,
+                acme_issuer: self.acme_issuer.filter(|name| !name.is_empty()),
                 own_certificate: certificate::make(),
                 gateway_ranges: self.gateway_addresses,
                 ..self.common.settings()

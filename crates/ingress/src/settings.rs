@@ -36,6 +36,8 @@ pub struct Settings {
     pub state: PathBuf,
     /// Certificate and key for hosts that have none: `namespace/name` of a Secret.
     pub default_certificate: Option<(String, String)>,
+    /// The `acme_issuer` of the administrator's file that is asked for the certificates of hosts whose Ingresses name no Secret.
+    pub acme_issuer: Option<String>,
     /// The Service for hosts and paths that no rule has: namespace, name, port.
     pub default_backend: Option<(String, String)>,
     /// Whether Ingresses of several namespaces may share a host.
@@ -116,6 +118,7 @@ impl Default for Settings {
             https_port: 443,
             state: PathBuf::from("/var/lib/weir-ingress"),
             default_certificate: None,
+            acme_issuer: None,
             default_backend: None,
             shared_hosts: false,
             snippet_directives: BTreeSet::new(),

@@ -5,6 +5,7 @@
 //! snapshot.
 
 mod access;
+mod acme;
 mod administrator;
 mod backend;
 mod canary;
@@ -49,6 +50,7 @@ use ordered::Ordered;
 use parts::Parts;
 use work::Base;
 
+pub(crate) use acme::has_issuer;
 pub(crate) use lines::{counted, digest, line, when};
 pub(crate) use made::headers;
 pub use memory::Memory;

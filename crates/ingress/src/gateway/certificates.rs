@@ -36,6 +36,18 @@ impl ClientCheck {
     }
 }
 
+/// The option of a listener's TLS that asks for certificates by ACME, if its value is `true`.
+pub(super) const ACME: &str = "weir.internal/acme";
+
+/// Why no certificate can be asked for: the hostname of a listener must be one that the issuer proves.
+pub(super) fn unproved(work: &Work<'_>, hostname: &str) -> Option<Refused> {
+    let why = match hostname {
+        "" => Some("a certificate is asked for a hostname, which the listener does not have"),
+        hostname => work.settings.unproved(hostname),
+    };
+    why.map(|why| Refused::new("InvalidCertificateRef", why))
+}
+
 /// The files of a listener's certificates, and the first error among them.
 pub(super) fn of_listener(
     work: &mut Work<'_>,

@@ -84,6 +84,8 @@ pub(super) struct Listener<'a> {
     pub(super) hostname: String,
     pub(super) port: u16,
     pub(super) certificates: Vec<String>,
+    /// Certificates are asked for, by ACME.
+    pub(super) asks: bool,
     pub(super) clients: Option<ClientCheck>,
     pub(super) kinds: Vec<&'static str>,
     pub(super) attached: u32,
@@ -333,6 +335,7 @@ pub(super) fn listeners<'a>(
 fn is_without_certificate(listener: &Listener<'_>) -> bool {
     matches!(listener.protocol, Some(Protocol::Https | Protocol::Tls))
         && listener.certificates.is_empty()
+        && !listener.asks
 }
 
 fn listener<'a>(
@@ -352,6 +355,7 @@ fn listener<'a>(
         hostname,
         port: u16::try_from(spec.port).unwrap_or_default(),
         certificates: Vec::new(),
+        asks: false,
         clients: None,
         kinds: Vec::new(),
         attached: 0,
@@ -406,10 +410,19 @@ fn judge(
         .then(|| Refused::new("InvalidRouteKinds", "a kind of routes does not fit the protocol"));
     if matches!(protocol, Protocol::Https | Protocol::Tls) {
         let from = Referrer { kind: listener.owner.kind, namespace: &listener.owner.namespace };
-        let refs = listener.spec.tls.as_ref().map(|tls| tls.certificate_refs.as_slice());
-        let (files, error) = certificates::of_listener(work, from, refs.unwrap_or_default());
-        listener.certificates = files;
-        wrong = error.or(wrong);
+        let tls = listener.spec.tls.as_ref();
+        let refs = tls.map(|tls| tls.certificate_refs.as_slice()).unwrap_or_default();
+        let option = tls.and_then(|tls| tls.options.get(certificates::ACME));
+        let is_wanted = refs.is_empty() && option.is_some_and(|value| value == "true");
+        if is_wanted && protocol == Protocol::Https && work.settings.acme_issuer.is_some() {
+            let refused = certificates::unproved(work, &listener.hostname);
+            listener.asks = refused.is_none();
+            wrong = refused.or(wrong);
+        } else {
+            let (files, error) = certificates::of_listener(work, from, refs);
+            listener.certificates = files;
+            wrong = error.or(wrong);
+        }
         certificates::of_clients(work, served, listener, &mut wrong);
     }
     listener.conditions.push(match wrong {

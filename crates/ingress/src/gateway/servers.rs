@@ -65,7 +65,7 @@ pub(super) fn servers(
         server.push(line("client_max_body_size", ["0"]));
         let listener = &plan.listeners[name.listener];
         if tls {
-            secure(listener, &mut server);
+            secure(work, listener, &mut server);
         }
         if let Some(variable) = &sni {
             let own = name.listener.to_string();
@@ -80,7 +80,10 @@ pub(super) fn servers(
     list
 }
 
-fn secure(listener: &Listener<'_>, server: &mut Vec<Directive>) {
+fn secure(work: &Work<'_>, listener: &Listener<'_>, server: &mut Vec<Directive>) {
+    if listener.asks {
+        server.extend(work.settings.asks_for(&[&listener.hostname]));
+    }
     for file in &listener.certificates {
         server.push(line("ssl_certificate", [file.as_str()]));
         server.push(line("ssl_certificate_key", [file.as_str()]));

@@ -35,6 +35,7 @@ use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch::channel;
 
+use crate::translate::has_issuer;
 pub use shared::{Options, Publish};
 use shared::{Shared, say};
 
@@ -66,6 +67,14 @@ async fn start(mut options: Options) -> Result<(), String> {
     let tree = weir_conf::read(&options.base, None);
     if let Some(error) = &tree.broken {
         return Err(tree.sources.explain(error));
+    }
+    if let Some(name) = &options.settings.acme_issuer
+        && !has_issuer(&tree.main, name)
+    {
+        let file = options.base.display();
+        return Err(format!(
+            "--acme-issuer: {file} has no acme_issuer \"{name}\" in its http block"
+        ));
     }
     options.settings.base = tree.main;
     options.settings.servers_in_files = true;

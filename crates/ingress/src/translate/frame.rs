@@ -78,8 +78,10 @@ pub(super) fn sites(
 /// The servers of a host.
 pub(super) fn of_site(work: &mut Work<'_>, site: &Site) -> Servers {
     let host = &site.host;
-    let certificate = host.certificate.as_ref().map(|c| &c.path).or(site.default.as_ref());
-    let mut server = server(work, host, certificate.map(String::as_str));
+    let own = host.certificate.as_ref().map(|certificate| certificate.path.as_str());
+    let names: Vec<&str> = host.asked.iter().map(String::as_str).collect();
+    let identity = identity(work, own, &names, site.default.as_deref());
+    let mut server = server(work, host, identity);
     work.owners.mark(&host.owner.id, std::slice::from_mut(&mut server));
     let mut http = vec![server];
     http.extend(site.www.as_ref().map(|other| www(work, host, other, site.default.as_deref())));
@@ -138,8 +140,21 @@ fn http2(work: &Work<'_>) -> Directive {
     line("http2", [if off { "off" } else { "on" }])
 }
 
-fn certificate_lines(path: &str) -> [Directive; 2] {
-    [line("ssl_certificate", [path]), line("ssl_certificate_key", [path])]
+fn certificate_lines(path: &str) -> Vec<Directive> {
+    vec![line("ssl_certificate", [path]), line("ssl_certificate_key", [path])]
+}
+
+/// The certificate of a server: its own, one that is asked for, or that for hosts that have none.
+fn identity(
+    work: &Work<'_>,
+    own: Option<&str>,
+    asked: &[&str],
+    default: Option<&str>,
+) -> Option<Vec<Directive>> {
+    if own.is_none() && !asked.is_empty() {
+        return work.settings.asks_for(asked).map(|line| vec![line]);
+    }
+    own.or(default).map(certificate_lines)
 }
 
 /// `*.` of Kubernetes is one label, where nginx's is any number.
@@ -150,17 +165,18 @@ fn server_name(name: &str) -> String {
     }
 }
 
-fn server(work: &mut Work<'_>, host: &Host, certificate: Option<&str>) -> Directive {
+fn server(work: &mut Work<'_>, host: &Host, identity: Option<Vec<Directive>>) -> Directive {
     let mut list = listens(work, false, false);
-    if let Some(path) = certificate {
+    let tls = identity.is_some();
+    if let Some(lines) = identity {
         list.extend(listens(work, true, false));
-        list.extend(certificate_lines(path));
+        list.extend(lines);
     }
     list.push(http2(work));
     let mut names = vec![server_name(&host.name)];
     names.extend(host.aliases.iter().map(|alias| server_name(alias)));
     list.push(line("server_name", names.iter().map(String::as_str)));
-    list.extend(body(work, host, certificate.is_some()));
+    list.extend(body(work, host, tls));
     line("server", []).with_block(list)
 }
 
@@ -168,9 +184,10 @@ fn server(work: &mut Work<'_>, host: &Host, certificate: Option<&str>) -> Direct
 fn www(work: &Work<'_>, host: &Host, other: &str, default: Option<&str>) -> Directive {
     let mut list = listens(work, false, false);
     let own = host.certificate.as_ref().filter(|c| c.covers(other)).map(|c| c.path.as_str());
-    if let Some(path) = own.or(default) {
+    let asked = Some(other).filter(|_| host.certificate.is_none() && !host.asked.is_empty());
+    if let Some(lines) = identity(work, own, asked.as_slice(), default) {
         list.extend(listens(work, true, false));
-        list.extend(certificate_lines(path));
+        list.extend(lines);
     }
     list.push(http2(work));
     list.push(line("server_name", [other]));

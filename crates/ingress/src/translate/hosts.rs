@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
+use k8s_openapi::api::networking::v1::IngressTLS;
+
 use super::files::{Certificate, Certificates};
 use super::rules::{
     HostRule, NoRoutes, PathRule, RouteKey, Routes, Target, keys, root, service_and_port,
@@ -44,6 +46,8 @@ pub(super) struct Host {
     pub(super) sources: Vec<Source>,
     pub(super) routes: BTreeMap<RouteKey, Route>,
     pub(super) certificate: Option<Certificate>,
+    /// Names that a certificate is asked for, where no Secret has one.
+    pub(super) asked: Vec<String>,
     /// An Ingress says that the host has TLS, whether there is a certificate or not.
     pub(super) secured: bool,
     pub(super) aliases: Vec<String>,
@@ -111,6 +115,7 @@ fn claim<'h>(
             sources: Vec::new(),
             routes: BTreeMap::new(),
             certificate: None,
+            asked: Vec::new(),
             secured: false,
             aliases: Vec::new(),
         })
@@ -202,6 +207,7 @@ fn secure(
             }
         }
         let Some(secret) = entry.secret_name.as_deref().filter(|name| !name.is_empty()) else {
+            ask(work, hosts, source, entry);
             continue;
         };
         let certificate = match certificates.of(work, &source.id, secret) {
@@ -224,6 +230,34 @@ fn secure(
                 continue;
             }
             host.certificate = Some(certificate.clone());
+        }
+    }
+}
+
+/// Hosts without a Secret get a certificate by ACME, if there is an issuer, and so do their aliases that the entry names.
+fn ask(
+    work: &mut Work<'_>,
+    hosts: &mut BTreeMap<Arc<str>, Box<Host>>,
+    source: &Source,
+    entry: &IngressTLS,
+) {
+    if work.settings.acme_issuer.is_none() {
+        return;
+    }
+    let names = entry.hosts.as_deref().unwrap_or_default();
+    for name in names {
+        let host = hosts.get_mut(name.as_str());
+        let own = host.filter(|h| h.sources.iter().any(|other| other.id == source.id));
+        let Some(host) = own.filter(|host| host.asked.is_empty()) else { continue };
+        match work.settings.unproved(name) {
+            Some(why) => {
+                work.say(&source.id, Severity::Error, "NoCertificate", name, why);
+            }
+            None => {
+                let aliases = source.options.aliases.iter().filter(|alias| names.contains(alias));
+                let known = aliases.filter(|alias| work.settings.unproved(alias).is_none());
+                host.asked = std::iter::once(name).chain(known).cloned().collect();
+            }
         }
     }
 }

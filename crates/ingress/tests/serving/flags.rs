@@ -241,3 +241,46 @@ fn tls_of_a_host_ends_behind_weir_where_that_is_allowed() {
     let text = String::from_utf8(made.text.print().unwrap()).unwrap();
     assert!(!text.lines().any(|line| line == "stream {"));
 }
+
+#[test]
+fn hosts_without_a_secret_ask_an_issuer_where_there_is_one() {
+    let with_tls = |name: &str, annotations: &[(&str, &str)], host: &str, tls: &str| {
+        ingress("a", name, annotations, host, &ALL)
+            .replace("\"spec\":{", &format!("\"spec\":{{\"tls\":[{tls}],"))
+    };
+    let names = [("server-alias", "b.test,other.test"), ("from-to-www-redirect", "true")];
+    let manifests = [
+        service("a", "one", 80),
+        with_tls("plain", &names, "a.test", r#"{"hosts":["a.test","b.test","of-nobody.test"]}"#),
+        with_tls("wild", &[], "*.c.test", r#"{"hosts":["*.c.test"]}"#),
+        // A Secret that is not there yet is somebody's to make.
+        with_tls("named", &[], "d.test", r#"{"hosts":["d.test"],"secretName":"soon"}"#),
+        ingress("a", "open", &[], "e.test", &ALL),
+        // The host is another Ingress's.
+        with_tls("guest", &[], "f.test", r#"{"hosts":["e.test"]}"#),
+    ]
+    .concat();
+    let asked = |settings: &Settings| {
+        let (text, reasons) = text(&manifests, settings);
+        let lines = text.lines().filter(|line| line.contains("acme_certificate"));
+        let lines: Vec<String> = lines.map(|line| line.trim().to_owned()).collect();
+        (lines, reasons.into_iter().filter(|reason| *reason == "NoCertificate").count(), text)
+    };
+    let with = |lines: &str| {
+        let text = format!("http {{ acme_issuer ours {{ uri https://acme.test/dir; {lines} }} }}");
+        let base = weir_conf::read_fragment(std::path::Path::new("base"), text.as_bytes());
+        Settings { base: base.main, acme_issuer: Some("ours".to_owned()), ..every() }
+    };
+    let (lines, wrong, text) = asked(&with(""));
+    let both = "acme_certificate ours a.test b.test;";
+    assert_eq!(lines, [both, "acme_certificate ours www.a.test;"], "{text}");
+    assert_eq!(wrong, 1, "{text}");
+    assert_eq!(text.matches("listen 443 ssl;").count(), 2, "{text}");
+    assert_eq!(text.matches("return 308 https://").count(), 1, "{text}");
+    let (lines, wrong, text) = asked(&with("challenge dns-01;"));
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines.contains(&"acme_certificate ours *.c.test;".to_owned()), "{lines:?}");
+    assert_eq!(wrong, 0);
+    let (lines, _, _) = asked(&Settings { acme_issuer: None, ..with("") });
+    assert_eq!(lines.len(), 0);
+}
