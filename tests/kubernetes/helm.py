@@ -19,6 +19,7 @@ SPACE = "helm-test"
 MONITOR = {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}}
 SCALED = {"autoscaling": {"enabled": True, "minReplicas": 3}}
 ADMISSION = {"admission": {"enabled": True, "secretName": "weir-admission", "caBundle": "YQ=="}}
+ACME = {"enabled": True, "acceptTermsOfService": True, "claim": "weir-acme"}
 PLACED = {"nodeSelector": {"disk": "ssd"}, "tolerations": [{"key": "edge", "operator": "Exists"}], "podAnnotations": {"a": "b"},
           "affinity": {"nodeAffinity": {}}, "imagePullSecrets": [{"name": "registry"}]}
 SPREAD = [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
@@ -52,8 +53,9 @@ CASES = {
         "placed": {**PLACED, "topologySpreadConstraints": SPREAD},
         "ends at once": {"drainSeconds": 0, "terminationGracePeriodSeconds": 30},
         "pods near by": {"nearPods": True},
+        "certificates": {"acme": ACME},
         "arguments": {"extraArgs": ["--allow-snippet-directive=add_header", "--resolver=10.0.0.10 valid=5s"]},
-        "all at once": {**SCALED, **MONITOR, **ADMISSION, "nearPods": True, "gateway": {"class": "weir", "services": {"enabled": True}}},
+        "all at once": {**SCALED, **MONITOR, **ADMISSION, "acme": {**ACME, "contact": "admin@example.org", "lines": "profile shortlived;\nchallenge http-01;\n"}, "nearPods": True, "gateway": {"class": "weir", "services": {"enabled": True}}},
     },
     "weir": {
         "defaults": {},
@@ -90,6 +92,10 @@ MISTAKES = {
         ({"admission": {"enabled": True, "caBundle": "YQ=="}}, "admission.secretName"),
         ({"admission": {"enabled": True, "secretName": "x"}}, "admission.caBundle"),
         ({"admission": {"enabled": True, "secretName": "x", "caBundle": "-----BEGIN"}}, "caBundle"),
+        ({"acme": {"enabled": True}}, "acme.claim"),
+        ({"acme": {**ACME, "uri": "http://acme.test/dir"}}, "uri"),
+        ({"acme": {**ACME, "contact": "a; load_module x"}}, "contact"),
+        ({"acme": ACME, "base": "events { }"}, "exclude each other"),
         ({"drainSeconds": 400}, "drainSeconds is more"),
         ({"extraArgs": "--resolver=1.1.1.1"}, "extraArgs"),
         ({"config": {"headers": {"a": "b"}}}, "headers"),

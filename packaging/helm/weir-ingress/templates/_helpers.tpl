@@ -26,11 +26,34 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "weir-ingress.base" -}}
 {{- if .Values.base -}}
 {{- .Values.base -}}
-{{- else if .Values.ports.ipv6 -}}
-{{- .Files.Get "files/ingress.conf" | replace "listen 8081;" "listen 8081;\n        listen [::]:8081;" -}}
 {{- else -}}
-{{- .Files.Get "files/ingress.conf" -}}
+{{- $text := .Files.Get "files/ingress.conf" -}}
+{{- if .Values.ports.ipv6 -}}
+{{- $text = replace "listen 8081;" "listen 8081;\n        listen [::]:8081;" $text -}}
 {{- end -}}
+{{- if .Values.acme.enabled -}}
+{{- $text = replace "http {\n" (printf "http {\n%s\n" (include "weir-ingress.issuer" .)) $text -}}
+{{- end -}}
+{{- $text -}}
+{{- end -}}
+{{- end }}
+
+{{/* Who is asked for certificates. */}}
+{{- define "weir-ingress.issuer" }}
+    acme_issuer acme {
+        uri {{ .Values.acme.uri }};
+        state_path /var/lib/weir-acme/state;
+        {{- if .Values.acme.acceptTermsOfService }}
+        accept_terms_of_service;
+        {{- end }}
+        {{- with .Values.acme.contact }}
+        contact {{ . }};
+        {{- end }}
+        {{- with .Values.acme.lines }}
+        {{- . | trim | nindent 8 }}
+        {{- end }}
+    }
+    acme_shared_zone zone=acme:4m;
 {{- end }}
 
 {{/* A value of the ConfigMap as text. Helm reads numbers as floats: 10485760 would be 1.048576e+07. */}}
@@ -71,6 +94,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- if not (or .Values.admission.caBundle .Values.admission.annotations) -}}
 {{- fail "admission.enabled needs admission.caBundle, or an annotation that puts it in" -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.acme.enabled -}}
+{{- if not .Values.acme.claim -}}
+{{- fail "acme.enabled needs acme.claim: without a volume each new pod would ask for all certificates again" -}}
+{{- end -}}
+{{- if .Values.base -}}
+{{- fail "acme.enabled and base exclude each other: put an acme_issuer into base, and --acme-issuer=NAME into extraArgs" -}}
 {{- end -}}
 {{- end -}}
 {{- $ports := list (printf "TCP %v" (int .Values.ports.http)) (printf "TCP %v" (int .Values.ports.https)) "TCP 80" "TCP 443" "TCP 8081" "TCP 8444" "TCP 10254" -}}
