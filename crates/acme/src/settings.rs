@@ -54,9 +54,18 @@ pub struct Issuer {
 
 impl Issuer {
     /// How one of its certificates stands, as the process that asks for it has said last.
-    pub fn standing(&self, order: &CertificateOrder) -> Standing {
+    pub(crate) fn standing(&self, order: &CertificateOrder) -> Standing {
         let standings = self.standings.as_ref();
         standings.map(|all| all.of(self.row_name(order))).unwrap_or_default()
+    }
+
+    /// The same of each of them.
+    pub fn all_standings(&self) -> Vec<Standing> {
+        let names: Vec<u128> = self.orders.iter().map(|order| self.row_name(order)).collect();
+        match &self.standings {
+            Some(all) => all.of_all(&names),
+            None => vec![Standing::default(); names.len()],
+        }
     }
 
     pub(crate) fn row_name(&self, order: &CertificateOrder) -> u128 {

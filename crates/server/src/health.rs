@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Pid;
-use weir_acme::{CertificateOrder, Issuer, Listener};
+use weir_acme::{CertificateOrder, Issuer, Listener, Standing};
 use weir_engine::coarse_nanos;
 use weir_health::{
     AcceptQueue, BlockedFile, CERTIFICATE_ENDS, EndingCertificate, FailingOrder, FailingServer,
@@ -312,8 +312,7 @@ fn certificates(sites: &Sites, at: u64) -> Vec<EndingCertificate> {
 /// Certificates that authorities do not give.
 fn orders(sites: &Sites) -> Vec<FailingOrder> {
     let millis = |seconds: i64| seconds.max(0).cast_unsigned().saturating_mul(1000);
-    let failing = |(issuer, order): (&Issuer, &CertificateOrder)| {
-        let standing = issuer.standing(order);
+    let failing = |(issuer, order, standing): (&Issuer, &CertificateOrder, Standing)| {
         Some(FailingOrder {
             issuer: issuer.name.clone(),
             names: order.shown(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::listen::Post;
 use crate::status::StatusInputs;
-use weir_acme::{CertificateOrder, Issuer};
+use weir_acme::{CertificateOrder, Issuer, Standing};
 use weir_engine::Handle;
 use weir_http::QuicHosts;
 use weir_metrics::subjects::{Cells, SubjectKind};
@@ -60,10 +60,13 @@ impl Sites {
         http.chain(self.stream.iter().flat_map(|site| &site.certificates))
     }
 
-    /// The certificates that authorities are asked for.
-    pub fn orders(&self) -> impl Iterator<Item = (&Issuer, &CertificateOrder)> {
+    /// The certificates that authorities are asked for, and how each stands.
+    pub fn orders(&self) -> impl Iterator<Item = (&Issuer, &CertificateOrder, Standing)> {
         let issuers = self.issuers().iter().map(|issuer| &**issuer);
-        issuers.flat_map(|issuer| issuer.orders.iter().map(move |order| (issuer, &**order)))
+        issuers.flat_map(|issuer| {
+            let orders = issuer.orders.iter().zip(issuer.all_standings());
+            orders.map(move |(order, standing)| (issuer, &**order, standing))
+        })
     }
 
     /// Whether an `error_log` of a block is stderr.

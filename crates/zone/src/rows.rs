@@ -156,6 +156,15 @@ impl<'z> Rows<'z> {
         Some(Claimed::New(row))
     }
 
+    /// All rows in use, with their names. One that a process was killed in may have half of a name.
+    pub fn named(&self) -> impl Iterator<Item = (u128, Row)> + '_ {
+        (0..self.used()).map(|i| {
+            let row = self.row(i);
+            let half = |at| u128::from(self.get(row.0 + NAME + at));
+            (half(0) | half(1) << 64, row)
+        })
+    }
+
     /// Whether a row still bears this name.
     pub fn is(&self, row: Row, name: u128) -> bool {
         self.get(row.0 + NAME) == name as u64 && self.get(row.0 + NAME + 1) == (name >> 64) as u64

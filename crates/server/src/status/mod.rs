@@ -249,8 +249,7 @@ fn show_certificates(sites: &Sites, page: &mut MetricsPage) {
 /// One row for each certificate that an authority is asked for. What is not known yet is left out.
 fn show_orders(sites: &Sites, page: &mut MetricsPage) {
     let seconds = |at: Option<i64>| MetricValue::Number(at.unwrap_or(0).max(0).cast_unsigned());
-    for (issuer, order) in sites.orders() {
-        let standing = issuer.standing(order);
+    for (issuer, order, standing) in sites.orders() {
         let name = order.identifiers.first().cloned().unwrap_or_default();
         let mut values = vec![
             ("not_after", seconds(standing.not_after)),
