@@ -6,6 +6,7 @@ use k8s_openapi::api::networking::v1::{HTTPIngressPath, IngressBackend};
 use serde_json::{Value, json};
 
 use crate::annotations::{Options, PREFIX, Protocol, values};
+use crate::gateway::ACME_OPTION;
 use crate::gateway::objects::GROUP;
 use crate::report::{Finding, Findings, ObjectId, Severity};
 use crate::settings::Settings;
@@ -61,8 +62,8 @@ const GUARDS: &[&str] = &[
 /// A namespace's Gateway while it is put together.
 #[derive(Default)]
 struct Hosts {
-    /// Hosts with TLS: the Secret and the listener's name.
-    secured: BTreeMap<String, (String, String)>,
+    /// Hosts with TLS: the Secret, if one is named, and the listener's name.
+    secured: BTreeMap<String, (Option<String>, String)>,
 }
 
 struct Work<'a> {
@@ -93,10 +94,11 @@ pub fn convert(snapshot: &Snapshot, settings: &Settings) -> Converted {
 fn gateway(namespace: &str, hosts: &Hosts) -> Value {
     let mut listeners = vec![json!({ "name": "http", "port": 80, "protocol": "HTTP" })];
     listeners.extend(hosts.secured.iter().map(|(host, (secret, name))| {
-        json!({
-            "name": name, "port": 443, "protocol": "HTTPS", "hostname": host,
-            "tls": { "certificateRefs": [{ "name": secret }] },
-        })
+        let tls = match secret {
+            Some(secret) => json!({ "certificateRefs": [{ "name": secret }] }),
+            None => json!({ "options": { ACME_OPTION: "true" } }),
+        };
+        json!({ "name": name, "port": 443, "protocol": "HTTPS", "hostname": host, "tls": tls })
     }));
     json!({ "apiVersion": format!("{GROUP}/v1"), "kind": "Gateway",
         "metadata": { "name": NAME, "namespace": namespace },
@@ -146,21 +148,21 @@ impl Work<'_> {
         good
     }
 
-    /// Listeners for the hosts of `tls`; the oldest Ingress of a host decides.
+    /// Listeners for the hosts of `tls`; the oldest Ingress that names a Secret for a host decides.
     fn certificates(&mut self, source: &Source) {
         let hosts = self.hosts.entry(source.id.namespace.clone()).or_default();
         let entries =
             source.ingress.spec.iter().flat_map(|spec| spec.tls.as_deref().unwrap_or_default());
         for entry in entries {
-            let Some(secret) =
-                entry.secret_name.as_ref().filter(|name| values::is_object_name(name))
-            else {
+            let secret = entry.secret_name.as_ref().filter(|name| !name.is_empty());
+            if secret.is_some_and(|name| !values::is_object_name(name)) {
                 continue;
-            };
+            }
             for host in entry.hosts.as_deref().unwrap_or_default() {
                 if values::is_host(host, true) {
                     let name = format!("https-{}", hosts.secured.len());
-                    hosts.secured.entry(host.clone()).or_insert((secret.clone(), name));
+                    let known = hosts.secured.entry(host.clone()).or_insert((None, name));
+                    known.0 = known.0.take().or(secret.cloned());
                 }
             }
         }
@@ -214,11 +216,14 @@ impl Work<'_> {
     /// The routes of a host: one for its rules, and one that sends clients to https.
     fn route(&mut self, source: &Source, name: &str, host: &str, rules: Vec<Value>) {
         let namespace = &source.id.namespace;
-        let secured = self
-            .hosts
-            .get(namespace)
-            .and_then(|hosts| hosts.secured.get(host))
-            .map(|(_, name)| name.clone());
+        let secured = self.hosts.get(namespace).and_then(|hosts| hosts.secured.get(host)).cloned();
+        if let Some((None, _)) = secured {
+            let text = format!(
+                "no Secret is named: its listener asks for a certificate ({ACME_OPTION}), which needs --acme-issuer"
+            );
+            self.findings.add(&source.id, Severity::Warning, "NoCertificate", host, &text);
+        }
+        let secured = secured.map(|(_, name)| name);
         let mut put = |name: &str, sections: &[&str], rules: Vec<Value>| {
             let parents: Vec<Value> = sections
                 .iter()

@@ -37,7 +37,7 @@ impl ClientCheck {
 }
 
 /// The option of a listener's TLS that asks for certificates by ACME, if its value is `true`.
-pub(super) const ACME: &str = "weir.internal/acme";
+pub(crate) const ACME_OPTION: &str = "weir.internal/acme";
 
 /// Why no certificate can be asked for: the hostname of a listener must be one that the issuer proves.
 pub(super) fn unproved(work: &Work<'_>, hostname: &str) -> Option<Refused> {

@@ -412,7 +412,7 @@ fn judge(
         let from = Referrer { kind: listener.owner.kind, namespace: &listener.owner.namespace };
         let tls = listener.spec.tls.as_ref();
         let refs = tls.map(|tls| tls.certificate_refs.as_slice()).unwrap_or_default();
-        let option = tls.and_then(|tls| tls.options.get(certificates::ACME));
+        let option = tls.and_then(|tls| tls.options.get(certificates::ACME_OPTION));
         let is_wanted = refs.is_empty() && option.is_some_and(|value| value == "true");
         if is_wanted && protocol == Protocol::Https && work.settings.acme_issuer.is_some() {
             let refused = certificates::unproved(work, &listener.hostname);

@@ -31,6 +31,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+pub(crate) use certificates::ACME_OPTION;
 pub use kinds::{AnyObject, Objects};
 pub use status::{Condition, GatewayPort, GatewayStatus, ListenerStatus, ParentStatus, Statuses};
 

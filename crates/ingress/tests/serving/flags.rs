@@ -284,3 +284,30 @@ fn hosts_without_a_secret_ask_an_issuer_where_there_is_one() {
     let (lines, _, _) = asked(&Settings { acme_issuer: None, ..with("") });
     assert_eq!(lines.len(), 0);
 }
+
+#[test]
+fn a_host_without_a_secret_becomes_a_listener_that_asks() {
+    let with_tls = |name: &str, host: &str, tls: &str| {
+        ingress("a", name, &[], host, &ALL)
+            .replace("\"spec\":{", &format!("\"spec\":{{\"tls\":[{tls}],"))
+    };
+    let manifests = [
+        service("a", "one", 80),
+        with_tls("asks", "a.test", r#"{"hosts":["a.test","b.test"]}"#),
+        with_tls("named", "b.test", r#"{"hosts":["b.test"],"secretName":"own"}"#),
+    ]
+    .concat();
+    let mut snapshot = Snapshot::default();
+    assert_eq!(snapshot.add_text(&manifests), Vec::<String>::new());
+    let converted = weir_ingress::convert::convert(&snapshot, &every());
+    let gateway = converted.objects.iter().find(|object| object["kind"] == "Gateway").unwrap();
+    let tls = |host: &str| {
+        let listeners = gateway["spec"]["listeners"].as_array().unwrap();
+        let one = listeners.iter().find(|one| one["hostname"] == host).unwrap();
+        one["tls"].to_string()
+    };
+    assert_eq!(tls("a.test"), r#"{"options":{"weir.internal/acme":"true"}}"#);
+    assert_eq!(tls("b.test"), r#"{"certificateRefs":[{"name":"own"}]}"#);
+    let told: Vec<_> = converted.findings.iter().map(|one| (one.reason, &*one.about)).collect();
+    assert_eq!(told, [("NoCertificate", "a.test")]);
+}
