@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use weir_testkit::{Dir, Server, ask_until};
 
 use crate::authority::{Ask, Authority, Reaction};
-use crate::{WEIR, alert, ask, leave};
+use crate::{WEIR, alert, ask, held, leave};
 
 /// A site with these servers; the API is beside the answers to challenges.
 fn conf(lines: &str, servers: &str) -> String {
@@ -168,4 +168,23 @@ fn the_threads_of_an_issuer_end_with_it() {
     take(&server, &format!("user root; {}", conf(&lines, &site("a.test", "two"))));
     assert_eq!(says(&authority, &server, "a.test"), "two");
     assert_eq!(threads(), 2);
+}
+
+#[test]
+fn a_name_that_goes_while_another_is_asked_for_is_not_asked_for() {
+    let authority = Authority::new();
+    let go = held(&authority, Ask::NewOrder);
+    let dir = Dir::new();
+    let lines = authority.lines(&dir);
+    let all = ["a.test", "b.test", "c.test"].map(|name| site(name, "one")).concat();
+    let server = start(&authority, dir, &conf(&lines, &all));
+    assert!(ask_until(|| authority.asked(Ask::NewOrder) == 1), "{}", server.log());
+    // The authority takes its time with the first of them.
+    let new = [site("a.test", "two"), site("d.test", "two")].concat();
+    take(&server, &format!("user root; {}", conf(&lines, &new)));
+    drop(go);
+    for name in ["a.test", "d.test"] {
+        assert_eq!(says(&authority, &server, name), "two");
+    }
+    assert_eq!(authority.orders(), 2, "{}", server.log());
 }

@@ -248,6 +248,10 @@ impl Keeper {
         for at in 0..self.certificates.len() {
             self.care_for(at)?;
             self.tell(at);
+            // Names that have come need not wait for all before them, nor are those asked for that have gone.
+            if !Arc::ptr_eq(&lock(&self.wanted), &self.issuer) {
+                break;
+            }
         }
         Ok(())
     }
