@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ use crate::policy::{Interval, Now, Pace, Pause, due};
 use crate::settings::{CertificateOrder, Issuer};
 use crate::standing::Standing;
 use crate::state::{StateDirectory, StoredCertificate};
-use crate::stop::{Stop, Stopped};
+use crate::stop::{Stop, Stopped, lock};
 
 /// A thread looks so often for files that another process has written, and for a lock that has become free.
 const LOOK: Duration = Duration::from_secs(1);
@@ -135,10 +135,6 @@ fn find_files(issuer: &Issuer) {
             order.set_file(Some(stored.shared_path()));
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Keeper {
