@@ -89,6 +89,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// What the administrator's file says in `http`.
+    pub(crate) fn base_http(&self) -> impl Iterator<Item = &Directive> {
+        self.base.iter().filter(|directive| directive.name.is("http")).flat_map(Directive::block)
+    }
+
     /// Which pods groups have.
     pub(crate) fn pods(&self) -> PodChoice<'_> {
         PodChoice { loopback: self.loopback, zone: self.zone.as_deref() }

@@ -50,7 +50,6 @@ use ordered::Ordered;
 use parts::Parts;
 use work::Base;
 
-pub(crate) use acme::has_issuer;
 pub(crate) use lines::{counted, digest, line, when};
 pub(crate) use made::headers;
 pub use memory::Memory;

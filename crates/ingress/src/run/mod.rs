@@ -35,7 +35,6 @@ use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch::channel;
 
-use crate::translate::has_issuer;
 pub use shared::{Options, Publish};
 use shared::{Shared, say};
 
@@ -68,15 +67,13 @@ async fn start(mut options: Options) -> Result<(), String> {
     if let Some(error) = &tree.broken {
         return Err(tree.sources.explain(error));
     }
-    if let Some(name) = &options.settings.acme_issuer
-        && !has_issuer(&tree.main, name)
-    {
+    options.settings.base = tree.main;
+    if let Some(name) = options.settings.missing_issuer() {
         let file = options.base.display();
         return Err(format!(
             "--acme-issuer: {file} has no acme_issuer \"{name}\" in its http block"
         ));
     }
-    options.settings.base = tree.main;
     options.settings.servers_in_files = true;
     options.settings.closed_ports.extend(closed_ports(&options));
     let mut config = Config::infer().await.map_err(|error| error.to_string())?;

@@ -5,25 +5,25 @@ use weir_conf::Directive;
 use super::lines::line;
 use crate::settings::Settings;
 
-/// Whether the file has an issuer of this name.
-pub(crate) fn has_issuer(base: &[Directive], name: &str) -> bool {
-    issuer(base, name).is_some()
-}
-
-fn issuer<'b>(base: &'b [Directive], name: &str) -> Option<&'b Directive> {
-    let http = base.iter().filter(|directive| directive.name.is("http"));
-    http.flat_map(Directive::block)
-        .find(|d| d.name.is("acme_issuer") && d.arg(0).is_some_and(|word| word.is(name)))
-}
-
 impl Settings {
+    /// The name of the issuer, if the file has none of it.
+    pub(crate) fn missing_issuer(&self) -> Option<&str> {
+        self.acme_issuer.as_deref().filter(|_| self.issuer().is_none())
+    }
+
+    fn issuer(&self) -> Option<&Directive> {
+        let name = self.acme_issuer.as_deref()?;
+        self.base_http()
+            .find(|d| d.name.is("acme_issuer") && d.arg(0).is_some_and(|word| word.is(name)))
+    }
+
     /// Why the issuer cannot prove a host, if it cannot.
     pub(crate) fn unproved(&self, host: &str) -> Option<&'static str> {
         if !host.starts_with("*.") {
             return None;
         }
-        let issuer = issuer(&self.base, self.acme_issuer.as_deref()?);
-        let challenge = issuer.iter().flat_map(|d| d.block()).find(|d| d.name.is("challenge"));
+        let lines = self.issuer().map(Directive::block).unwrap_or_default();
+        let challenge = lines.iter().find(|d| d.name.is("challenge"));
         let by_dns = challenge.and_then(|line| line.arg(0)).is_some_and(|word| {
             ["dns", "dns-01", "dns-persist", "dns-persist-01"].iter().any(|kind| word.is(kind))
         });

@@ -155,9 +155,8 @@ impl Work<'_> {
             return Err("its name is a Service, maybe of another namespace".to_owned());
         }
         let literal = name.parse::<IpAddr>().is_ok();
-        let own = self.settings.base.iter().filter(|d| d.name.is("http"));
         let resolves = !self.settings.resolver.is_empty()
-            || own.flat_map(|http| http.block()).any(|d| d.name.is("resolver"));
+            || self.settings.base_http().any(|d| d.name.is("resolver"));
         if !literal && !resolves {
             return Err("no resolver is set".to_owned());
         }

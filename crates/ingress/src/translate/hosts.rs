@@ -54,6 +54,11 @@ pub(super) struct Host {
 }
 
 impl Host {
+    /// Whether an Ingress has paths there.
+    fn is_of(&self, source: &Source) -> bool {
+        self.sources.iter().any(|other| other.id == source.id)
+    }
+
     /// Its name and its aliases.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&*self.name).chain(self.aliases.iter().map(String::as_str))
@@ -202,7 +207,7 @@ fn secure(
     for entry in tls {
         for name in entry.hosts.as_deref().unwrap_or_default() {
             let host = hosts.get_mut(name.as_str());
-            if let Some(host) = host.filter(|h| h.sources.iter().any(|s| s.id == source.id)) {
+            if let Some(host) = host.filter(|host| host.is_of(source)) {
                 host.secured = true;
             }
         }
@@ -219,8 +224,7 @@ fn secure(
         };
         for name in entry.hosts.as_deref().unwrap_or_default() {
             let Some(host) = hosts.get_mut(name.as_str()) else { continue };
-            let mine = host.sources.iter().any(|other| other.id == source.id);
-            if !mine || host.certificate.is_some() {
+            if !host.is_of(source) || host.certificate.is_some() {
                 continue;
             }
             if !certificate.covers(name) {
@@ -247,8 +251,8 @@ fn ask(
     let names = entry.hosts.as_deref().unwrap_or_default();
     for name in names {
         let host = hosts.get_mut(name.as_str());
-        let own = host.filter(|h| h.sources.iter().any(|other| other.id == source.id));
-        let Some(host) = own.filter(|host| host.asked.is_empty()) else { continue };
+        let own = host.filter(|host| host.is_of(source) && host.asked.is_empty());
+        let Some(host) = own else { continue };
         match work.settings.unproved(name) {
             Some(why) => {
                 work.say(&source.id, Severity::Error, "NoCertificate", name, why);
@@ -275,7 +279,7 @@ fn rename(
     let names: BTreeSet<&str> = rules.filter_map(|rule| rule.host.as_deref()).collect();
     let is_own = |name: &&&str| {
         let host = hosts.get(**name).filter(|host| !host.name.is_empty());
-        host.is_some_and(|host| host.sources.iter().any(|other| other.id == source.id))
+        host.is_some_and(|host| host.is_of(source))
     };
     let own = names.iter().find(is_own).copied();
     for alias in &source.options.aliases {

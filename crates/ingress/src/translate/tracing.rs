@@ -32,8 +32,7 @@ impl Work<'_> {
         global: &mut Global,
     ) {
         let text = |key: &str| data.get(key).map(|v| v.trim()).filter(|v| !v.is_empty());
-        let http = self.settings.base.iter().filter(|d| d.name.is("http"));
-        let own = http.flat_map(Directive::block).any(|d| d.name.is("otel_exporter"));
+        let own = self.settings.base_http().any(|d| d.name.is("otel_exporter"));
         let host = text("otlp-collector-host").filter(|host| values::of(host, "-._:[]"));
         match (own, host) {
             // What the file of the administrator says stands.
