@@ -7,7 +7,7 @@ import ssl
 import urllib.request
 
 import gateway_cases
-from cluster import Backend, Process, certificate, free_port, ingress, service, endpoints, namespace, wait
+from cluster import Backend, Process, certificate, free_port, wait
 
 
 class Pebble:
@@ -15,7 +15,7 @@ class Pebble:
 
     def __init__(self, dir, names):
         self.dir, self.names = dir, names
-        self.port, self.management, self.http = free_port(), free_port(), free_port()
+        self.port, self.management = free_port(), free_port()
         self.crt, self.key = certificate(dir, "pebble", ["127.0.0.1"])
         self.process = None
 
@@ -63,14 +63,7 @@ def secured(w, space, name, backend):
     """An Ingress with TLS that names no Secret; its host."""
     host = f"{name}.{space}.test"
     w.names.table[host] = "127.0.0.1"
-    w.api.put(namespace(space))
-    w.api.put(service(space, name))
-    for slice in endpoints(space, name, [backend]):
-        w.api.put(slice)
-    one = ingress(space, name, host, [("/", "Prefix", name)])
-    one["spec"]["tls"] = [{"hosts": [host]}]
-    w.api.put(one)
-    return host
+    return w.site(space, name, [backend], host=host, tls="")
 
 
 def hosts_without_a_secret_get_certificates_that_pods_share(w):

@@ -409,14 +409,14 @@ def endpoints(namespace, service, backends):
 
 
 def ingress(namespace, name, host, paths, annotations=None, tls=None, number=80):
-    """Paths: (path, type, service)."""
+    """Paths: (path, type, service). `tls` is the name of a Secret; an empty one names none."""
     rule = {"http": {"paths": [{"path": path, "pathType": kind, "backend": {"service": {"name": to, "port": {"number": number}}}}
                                for path, kind, to in paths]}}
     if host:
         rule["host"] = host
     spec = {"ingressClassName": "weir", "rules": [rule]}
-    if tls:
-        spec["tls"] = [{"hosts": [host], "secretName": tls}]
+    if tls is not None:
+        spec["tls"] = [{"hosts": [host], **({"secretName": tls} if tls else {})}]
     annotations = {f"nginx.ingress.kubernetes.io/{k}": v for k, v in (annotations or {}).items()}
     return {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "spec": spec,
             "metadata": {"name": name, "namespace": namespace, "annotations": annotations}}

@@ -18,16 +18,19 @@ fn text(manifests: &str, settings: &Settings) -> (String, Vec<&'static str>) {
     (text, made.findings.iter().map(|f| f.reason).collect())
 }
 
+/// An Ingress with an entry of `tls`.
+fn with_tls(name: &str, annotations: &[(&str, &str)], host: &str, entry: &str) -> String {
+    ingress("a", name, annotations, host, &ALL)
+        .replace("\"spec\":{", &format!("\"spec\":{{\"tls\":[{entry}],"))
+}
+
 fn every() -> Settings {
     Settings { without_class: true, ..Settings::default() }
 }
 
 #[test]
 fn a_certificate_of_the_programs_own_making_stands_in() {
-    let site = ingress("a", "site", &[], "a.test", &ALL).replace(
-        "\"spec\":{",
-        "\"spec\":{\"tls\":[{\"hosts\":[\"a.test\"],\"secretName\":\"none\"}],",
-    );
+    let site = with_tls("site", &[], "a.test", r#"{"hosts":["a.test"],"secretName":"none"}"#);
     let manifests = [service("a", "one", 80), site].concat();
     let (plain, _) = text(&manifests, &every());
     assert!(plain.contains("ssl_reject_handshake on;") && !plain.contains("return 308"), "{plain}");
@@ -244,16 +247,12 @@ fn tls_of_a_host_ends_behind_weir_where_that_is_allowed() {
 
 #[test]
 fn hosts_without_a_secret_ask_an_issuer_where_there_is_one() {
-    let with_tls = |name: &str, annotations: &[(&str, &str)], host: &str, tls: &str| {
-        ingress("a", name, annotations, host, &ALL)
-            .replace("\"spec\":{", &format!("\"spec\":{{\"tls\":[{tls}],"))
-    };
     let names = [("server-alias", "b.test,other.test"), ("from-to-www-redirect", "true")];
     let manifests = [
         service("a", "one", 80),
         with_tls("plain", &names, "a.test", r#"{"hosts":["a.test","b.test","of-nobody.test"]}"#),
         with_tls("wild", &[], "*.c.test", r#"{"hosts":["*.c.test"]}"#),
-        // A Secret that is not there yet is somebody's to make.
+        // A Secret that is not there yet may be cert-manager's to make.
         with_tls("named", &[], "d.test", r#"{"hosts":["d.test"],"secretName":"soon"}"#),
         ingress("a", "open", &[], "e.test", &ALL),
         // The host is another Ingress's.
@@ -287,14 +286,10 @@ fn hosts_without_a_secret_ask_an_issuer_where_there_is_one() {
 
 #[test]
 fn a_host_without_a_secret_becomes_a_listener_that_asks() {
-    let with_tls = |name: &str, host: &str, tls: &str| {
-        ingress("a", name, &[], host, &ALL)
-            .replace("\"spec\":{", &format!("\"spec\":{{\"tls\":[{tls}],"))
-    };
     let manifests = [
         service("a", "one", 80),
-        with_tls("asks", "a.test", r#"{"hosts":["a.test","b.test"]}"#),
-        with_tls("named", "b.test", r#"{"hosts":["b.test"],"secretName":"own"}"#),
+        with_tls("asks", &[], "a.test", r#"{"hosts":["a.test","b.test"]}"#),
+        with_tls("named", &[], "b.test", r#"{"hosts":["b.test"],"secretName":"own"}"#),
     ]
     .concat();
     let mut snapshot = Snapshot::default();
