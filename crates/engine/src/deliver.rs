@@ -1,6 +1,7 @@
 //! How events, timers and mail reach their waiters.
 
 use rustix::net::RecvFlags;
+use weir_sys::prefetch::prefetch;
 
 use crate::inner::Inner;
 use crate::ready::Ready;
@@ -17,6 +18,10 @@ impl Inner {
     pub(crate) fn deliver(&self, h: &Handle, token: Token, ready: Ready) {
         let source = self.sources.borrow().get(token.key()).cloned();
         let Some(source) = source else { return };
+        if self.tasks.is_crowded() {
+            // Its task uses all of it soon.
+            prefetch(&*source, size_of::<Source>());
+        }
         source.mark(ready);
         if source.parked.get() {
             if ready.any(Ready::READABLE) {

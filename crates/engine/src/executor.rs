@@ -9,6 +9,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
+use weir_sys::prefetch::prefetch;
+
 use crate::budget;
 
 /// What a task pays for being run, whatever it does.
@@ -18,6 +20,10 @@ const POLL: u32 = 4;
 const ROUNDS: usize = 4;
 /// Boxes kept per type of future.
 const KEPT: usize = 256;
+/// So many tasks do not fit the processor's caches together: what one needs is fetched before it runs.
+const CROWD: usize = 256;
+/// So much of a task is fetched.
+const FETCHED: usize = 1024;
 const NO_TASK: u32 = u32::MAX;
 
 pub(crate) struct Executor {
@@ -195,6 +201,12 @@ impl Executor {
         self.live.get()
     }
 
+    /// There are so many tasks that what belongs to one is mostly not in the processor's caches.
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.live.get() >= CROWD
+    }
+
     /// Tasks started and ended since the loop was made.
     pub(crate) fn totals(&self) -> (u64, u64) {
         (self.started.get(), self.ended.get())
@@ -245,6 +257,9 @@ impl Executor {
             for _ in 0..round {
                 let next = self.tasks.borrow_mut().take_next(self.turn.get());
                 let Some((task, job, waker, left)) = next else { continue };
+                if self.is_crowded() {
+                    self.tasks.borrow().fetch_next();
+                }
                 let run = self.run_one(task, job, waker, left);
                 ran();
                 if let Err(panic) = run {
@@ -334,6 +349,14 @@ impl Tasks {
         let job = slot.job.take()?;
         let waker = slot.waker.take()?;
         Some((task, job, waker, slot.left))
+    }
+
+    /// The next task's memory comes into the processor's caches while this one runs.
+    fn fetch_next(&self) {
+        let next = self.run.front().and_then(|task| self.slots.get(*task as usize));
+        if let Some(job) = next.and_then(|slot| slot.job.as_deref()) {
+            prefetch(job, FETCHED);
+        }
     }
 
     fn put_back(&mut self, task: u32, job: BoxedJob, waker: Waker, left: u32) {

@@ -16,6 +16,7 @@ pub mod localtime;
 pub mod lua;
 pub mod pagecache;
 pub mod poll;
+pub mod prefetch;
 pub mod process;
 #[cfg(any(test, feature = "quarantine"))]
 pub mod quarantine;

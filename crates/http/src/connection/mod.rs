@@ -21,9 +21,11 @@ use weir_engine::{Handle, Idle, Stream, Wake, breathe};
 use weir_log::Level;
 use weir_metrics::Metric;
 use weir_ssl::Handed;
+use weir_sys::prefetch::prefetch;
 use weir_values::Retire;
 
 use head::{FIRST_READ, Head};
+use pause::WARM;
 pub use pause::{GRACE, PAUSING, rest};
 
 use crate::address::Address;
@@ -301,7 +303,14 @@ async fn run(
             presence.quiet(&event_loop);
             conn.set_nodelay(core.tcp_nodelay);
             presence = match pause(&conn, presence, &event_loop, core, &mut place).await {
-                Paused::Ready(presence) => presence,
+                Paused::Ready(presence) => {
+                    if event_loop.many_pause(WARM) {
+                        // Both are needed once the kernel has given the bytes.
+                        prefetch(&*r, size_of::<Request>());
+                        prefetch(&*conn, size_of::<Conn>());
+                    }
+                    presence
+                }
                 Paused::Over(presence, why, waited) => {
                     give_back(r);
                     return park(conn, presence, &event_loop, core, why, waited);
