@@ -109,6 +109,12 @@ impl Handle {
         self.0.steal_group.as_ref().is_some_and(GroupMember::others_come_first)
     }
 
+    /// The loop has so many tasks that what belongs to one of them is mostly not in the processor's caches: what a task needs soon
+    /// is worth a prefetch.
+    pub fn is_crowded(&self) -> bool {
+        self.0.tasks.is_crowded()
+    }
+
     /// What this loop has done for others of its steal group.
     pub fn steal_counts(&self) -> StealCounts {
         self.0.steal_group.as_ref().map(GroupMember::steal_counts).unwrap_or_default()

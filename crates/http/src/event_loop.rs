@@ -549,11 +549,6 @@ impl LoopState {
         })
     }
 
-    /// At least so many connections pause now.
-    pub(crate) fn many_pause(&self, many: usize) -> bool {
-        self.common.pausing.get() >= many
-    }
-
     pub(crate) fn take_scratch(&self) -> Scratch {
         self.common.scratches.borrow_mut().pop().unwrap_or_default()
     }

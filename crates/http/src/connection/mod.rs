@@ -25,7 +25,6 @@ use weir_sys::prefetch::prefetch;
 use weir_values::Retire;
 
 use head::{FIRST_READ, Head};
-use pause::WARM;
 pub use pause::{GRACE, PAUSING, rest};
 
 use crate::address::Address;
@@ -304,7 +303,7 @@ async fn run(
             conn.set_nodelay(core.tcp_nodelay);
             presence = match pause(&conn, presence, &event_loop, core, &mut place).await {
                 Paused::Ready(presence) => {
-                    if event_loop.many_pause(WARM) {
+                    if event_loop.handle.is_crowded() {
                         // Both are needed once the kernel has given the bytes.
                         prefetch(&*r, size_of::<Request>());
                         prefetch(&*conn, size_of::<Conn>());

@@ -11,8 +11,6 @@ pub const GRACE: Duration = Duration::from_secs(1);
 /// So many connections of a loop may keep their tasks meanwhile; a rush of more must not hold the memory of
 /// as many tasks.
 pub const PAUSING: usize = 1024;
-/// While so many pause, what belongs to one of them is mostly not in the processor's caches.
-pub const WARM: usize = 128;
 
 /// Parks a connection, which waits, until something comes of it, or until `deadline`.
 pub fn rest(
