@@ -62,6 +62,8 @@ pub struct Connection {
     pub(crate) inner: RefCell<quinn_proto::Connection>,
     /// The protocol above, which has this connection as well: the endpoint takes it out when the connection has ended.
     pub(crate) events: RefCell<Option<Rc<dyn Events>>>,
+    /// The endpoint has forgotten it.
+    pub(crate) over: Cell<bool>,
     /// It stands among those that the endpoint looks at next.
     pub(crate) marked: Cell<bool>,
     /// A packet has come for it since the protocol above has heard of it.
@@ -132,6 +134,7 @@ impl Connection {
             handle,
             inner: RefCell::new(inner),
             events: RefCell::default(),
+            over: Cell::new(false),
             marked: Cell::new(false),
             came: Cell::new(false),
             deadline: Cell::new(None),

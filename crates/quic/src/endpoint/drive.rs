@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
+use quinn_proto::{ConnectionError, EndpointEvent};
 use weir_engine::{is_spent, spend};
 
 use super::Endpoint;
@@ -27,8 +28,10 @@ impl Endpoint {
             match connection.deadline.get() {
                 Some(at) if at <= now => {
                     connection.deadline.set(None);
-                    connection.expire(now);
-                    self.mark(&connection);
+                    self.guard(&connection, || {
+                        connection.expire(now);
+                        self.mark(&connection);
+                    });
                 }
                 // It was put off since.
                 later => self.list(&connection, later),
@@ -58,7 +61,9 @@ impl Endpoint {
         while !is_spent() {
             let Some(connection) = self.marked.borrow().get(at).cloned() else { break };
             at += 1;
-            heard |= connection.came.replace(false) && connection.dispatch();
+            if connection.came.replace(false) && !connection.over.get() {
+                heard |= self.guard(&connection, || connection.dispatch()).unwrap_or_default();
+            }
         }
         heard
     }
@@ -72,7 +77,11 @@ impl Endpoint {
         while !is_spent() {
             let Some(connection) = self.marked.borrow_mut().pop_front() else { return };
             connection.marked.set(false);
-            if !self.drive(&connection) {
+            if connection.over.get() {
+                continue;
+            }
+            let sent = self.guard(&connection, || self.drive(&connection));
+            if sent == Some(false) {
                 self.mark(&connection);
                 return;
             }
@@ -123,7 +132,30 @@ impl Endpoint {
         sent
     }
 
+    /// Takes a step of a connection. A panic ends the connection, and no other: what quinn or the protocol above has of it may be
+    /// anything then. To its client it is unknown from then on (RFC 9000 section 10.3).
+    pub(super) fn guard<T>(
+        &self,
+        connection: &Rc<Connection>,
+        step: impl FnOnce() -> T,
+    ) -> Option<T> {
+        let mut done = None;
+        self.handle.guard(|| done = Some(step()));
+        if done.is_none() {
+            let events = connection.events.borrow().clone();
+            self.handle
+                .guard(|| events.iter().for_each(|e| e.lost(&ConnectionError::LocallyClosed)));
+            let drained = EndpointEvent::drained();
+            self.handle.guard(|| {
+                self.inner.borrow_mut().handle_event(connection.handle, drained);
+            });
+            self.forget(connection);
+        }
+        done
+    }
+
     pub(super) fn forget(&self, connection: &Connection) {
+        connection.over.set(true);
         if connection.is_unshown() {
             self.unshown.update(|n| n.saturating_sub(1));
         }

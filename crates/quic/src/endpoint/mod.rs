@@ -6,6 +6,8 @@ mod scout;
 mod send;
 mod settings;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -226,7 +228,7 @@ impl Endpoint {
     }
 
     pub(crate) fn mark(&self, connection: &Rc<Connection>) {
-        if !connection.marked.replace(true) {
+        if !connection.over.get() && !connection.marked.replace(true) {
             self.marked.borrow_mut().push_back(connection.clone());
             self.wake();
         }

@@ -108,8 +108,13 @@ impl Endpoint {
         }
     }
 
+    /// A panic drops the packet, and ends its connection.
     fn take(self: &Rc<Self>, packet: &Packet<'_>) {
         spend(DATAGRAM);
+        self.handle.guard(|| self.read(packet));
+    }
+
+    fn read(self: &Rc<Self>, packet: &Packet<'_>) {
         let Packet { from, to, ecn, bytes } = *packet;
         let (now, mut answer) = (self.now(), Vec::new());
         let ecn = EcnCodepoint::from_bits(ecn);
@@ -121,11 +126,13 @@ impl Endpoint {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let connection = self.connections.borrow().get(&handle).cloned();
                 if let Some(connection) = connection {
-                    connection.receives(from, len);
-                    connection.inner.borrow_mut().handle_event(event);
-                    connection.look_for_client(len);
-                    connection.came.set(true);
-                    self.mark(&connection);
+                    self.guard(&connection, || {
+                        connection.receives(from, len);
+                        connection.inner.borrow_mut().handle_event(event);
+                        connection.look_for_client(len);
+                        connection.came.set(true);
+                        self.mark(&connection);
+                    });
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
