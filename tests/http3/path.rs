@@ -133,3 +133,27 @@ fn marks_of_congestion_are_set_counted_and_obeyed() {
     let windows: Vec<u64> = windows.lines().map(|line| line.parse().unwrap()).collect();
     assert!(windows[1] * 2 < windows[0], "{windows:?} datagrams, without and with congestion");
 }
+
+/// What a stream has not sent when it is given up will never leave.
+#[test]
+fn a_client_that_gives_up_many_answers_still_gets_the_next() {
+    let server = start();
+    server.dir().write("short", long(1000));
+    // The server sends little at a time, so that most of what answers write has not left.
+    let (address, _) = relay(server.port(), OF_ETHERNET, true);
+    runtime().block_on(async {
+        let endpoint = client(&server, "hq-interop");
+        let connection = endpoint.connect(address, "www.example.org").unwrap().await.unwrap();
+        for _ in 0..10 {
+            let (mut send, mut receive) = connection.open_bi().await.unwrap();
+            send.write_all(b"GET /long\r\n").await.unwrap();
+            send.finish().unwrap();
+            receive.read_exact(&mut [0; 10_000]).await.unwrap();
+            receive.stop(0u32.into()).unwrap();
+        }
+        let (mut send, mut receive) = connection.open_bi().await.unwrap();
+        send.write_all(b"GET /short\r\n").await.unwrap();
+        send.finish().unwrap();
+        assert!(receive.read_to_end(1 << 12).await.unwrap() == long(1000));
+    });
+}

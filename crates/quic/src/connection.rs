@@ -369,14 +369,25 @@ impl Connection {
         if !ahead(self.left.get()) {
             return false;
         }
-        // What cannot be less of packets and frames beside the data. Packets hold more, and some data again: so what has left
-        // is at most this, and a stream is never held back while nothing waits to leave.
+        let left = self.look_what_left();
+        self.written.set(self.written.get().max(left));
+        ahead(left)
+    }
+
+    /// The most that can have left of what streams have written: a stream is never held back while nothing waits to leave.
+    fn look_what_left(&self) -> u64 {
+        // Packets hold more beside the data than this, and some data again.
         let stats = self.inner.borrow().stats();
         let beside = stats.udp_tx.datagrams * LEAST_PACKET + stats.frame_tx.stream * LEAST_FRAME;
         let left = stats.udp_tx.bytes.saturating_sub(beside);
         self.left.set(left);
-        self.written.set(self.written.get().max(left));
-        ahead(left)
+        left
+    }
+
+    /// A stream was given up. What has not left of it never will, and quinn does not tell how much that is: it counts as nothing, and so
+    /// does what other streams have written. quinn has a limit for all of it.
+    fn starts_anew(&self) {
+        self.written.set(self.look_what_left());
     }
 
     /// Lets streams go on that were held back, once little is left of what was written. True if there were any.
@@ -401,6 +412,7 @@ impl Connection {
     /// Gives up what was to be sent on a stream.
     pub fn reset(self: &Rc<Self>, id: StreamId, code: u64) {
         let _ = self.inner.borrow_mut().send_stream(id).reset(varint(code));
+        self.starts_anew();
         self.touch();
     }
 
@@ -442,6 +454,7 @@ impl Connection {
                 Event::Stream(StreamEvent::Writable { id }) => events.writable(id),
                 Event::Stream(StreamEvent::Finished { id }) => events.finished(id),
                 Event::Stream(StreamEvent::Stopped { id, error_code }) => {
+                    self.starts_anew();
                     events.stopped(id, error_code.into_inner());
                 }
                 Event::Stream(StreamEvent::Available { .. })
