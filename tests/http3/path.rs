@@ -157,3 +157,69 @@ fn a_client_that_gives_up_many_answers_still_gets_the_next() {
         assert!(receive.read_to_end(1 << 12).await.unwrap() == long(1000));
     });
 }
+
+/// The connection id that a server chose in a Retry, which is the client's destination from then on (RFC 9000, section 17.2.5).
+fn chosen_by_retry(packet: &[u8]) -> Option<&[u8]> {
+    let (first, rest) = packet.split_first()?;
+    let (length, rest) = rest.get(4..)?.split_first()?;
+    let (length, rest) = rest.get(usize::from(*length)..)?.split_first()?;
+    rest.get(..usize::from(*length)).filter(|_| first & 0xf0 == 0xf0)
+}
+
+#[test]
+fn a_client_that_shows_its_address_after_a_reload_is_served() {
+    let server = super::start("quic_retry on;", "http3_hq on; root .;");
+    server.dir().write("short", long(1000));
+    let [front, back] = [(); 2].map(|()| Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap()));
+    let address = front.local_addr().unwrap();
+    back.connect(("127.0.0.1", server.port())).unwrap();
+    let (told, holds) = std::sync::mpsc::channel();
+    let (go, goes) = std::sync::mpsc::channel::<()>();
+    let chosen = Arc::new(std::sync::Mutex::new((None, Vec::new())));
+    let (to, from, seen) = (back.clone(), front.clone(), chosen.clone());
+    std::thread::spawn(move || {
+        let (mut buf, mut held) = ([0; 2048], false);
+        while let Ok((n, client)) = from.recv_from(&mut buf) {
+            let shows = |id: &[u8]| !id.is_empty() && buf[..n].get(6..6 + id.len()) == Some(id);
+            let is_shown = {
+                let mut seen = seen.lock().unwrap();
+                seen.0 = Some(client);
+                shows(&seen.1)
+            };
+            if is_shown && !std::mem::replace(&mut held, true) {
+                told.send(()).unwrap();
+                goes.recv().unwrap();
+            }
+            let _ = to.send(&buf[..n]);
+        }
+    });
+    std::thread::spawn(move || {
+        let mut buf = [0; 2048];
+        while let Ok(n) = back.recv(&mut buf) {
+            let mut seen = chosen.lock().unwrap();
+            if let Some(id) = chosen_by_retry(&buf[..n]) {
+                seen.1 = id.to_vec();
+            }
+            let _ = seen.0.map(|client| front.send_to(&buf[..n], client));
+        }
+    });
+    runtime().block_on(async {
+        let endpoint = client(&server, "hq-interop");
+        let connecting = endpoint.connect(address, "www.example.org").unwrap();
+        let answer = tokio::spawn(async move {
+            let connection = connecting.await.unwrap();
+            let (mut send, mut receive) = connection.open_bi().await.unwrap();
+            send.write_all(b"GET /short\r\n").await.unwrap();
+            send.finish().unwrap();
+            receive.read_to_end(1 << 12).await.unwrap()
+        });
+        while holds.try_recv().is_err() {
+            tokio::task::yield_now().await;
+        }
+        let old = server.workers();
+        server.reload();
+        old.into_iter().for_each(|worker| server.wait_gone(worker));
+        go.send(()).unwrap();
+        assert!(answer.await.unwrap() == long(1000));
+    });
+}

@@ -64,7 +64,7 @@ pub use http3::{
 };
 pub use modules::acme::issuers;
 pub use modules::built;
-pub use weir_quic::{ID_LENGTH as QUIC_ID_LENGTH, Packet, Place as QuicPlace};
+pub use weir_quic::{ANY_GENERATION, ID_LENGTH as QUIC_ID_LENGTH, Packet, Place as QuicPlace};
 pub use weir_values::listen::Protocols;
 pub use weir_values::listen::{Keepalive, Listen};
 pub use weir_values::{Address, Identity, Retire};

@@ -8,6 +8,8 @@
 //! well: an observer of many ids could learn which of a server's loops has a connection, and nothing about which connection it is.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use aws_lc_rs::aead::quic::{AES_128, HeaderProtectionKey};
 use aws_lc_rs::error::Unspecified;
@@ -19,6 +21,9 @@ pub const LENGTH: usize = 17;
 const RANDOM: usize = 12;
 /// What the last byte of an id is below its mask.
 const CHECK: u8 = 0x5a;
+
+/// A number that no configuration has: the client was to show its address first, and any workers may have the connection then.
+pub const ANY_GENERATION: u16 = u16::MAX;
 
 /// Where a connection lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -148,11 +153,17 @@ impl IdKey {
 pub struct Ids {
     pub key: IdKey,
     pub place: Place,
+    /// The next one is for a Retry. The workers that said it may have left the socket to others when the client comes again.
+    pub for_retry: Arc<AtomicBool>,
 }
 
 impl ConnectionIdGenerator for Ids {
     fn generate_cid(&mut self) -> ConnectionId {
-        ConnectionId::new(&self.key.write(self.place))
+        let place = match self.for_retry.load(Relaxed) {
+            true => Place { generation: ANY_GENERATION, ..self.place },
+            false => self.place,
+        };
+        ConnectionId::new(&self.key.write(place))
     }
 
     fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {

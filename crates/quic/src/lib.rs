@@ -23,6 +23,6 @@ pub use crypto::{Asker, Chooser, ChosenConfig};
 pub use endpoint::{
     Accepts, Admission, Begin, Congestion, Endpoint, EndpointSettings, HostKey, NewConnection,
 };
-pub use ids::{LENGTH as ID_LENGTH, Place, Steering};
+pub use ids::{ANY_GENERATION, LENGTH as ID_LENGTH, Place, Steering};
 pub use packet::Packet;
 pub use quinn_proto::{ConnectionError, Dir, StreamId};

@@ -17,6 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -93,6 +94,7 @@ pub struct Endpoint {
     sender: Datagram,
     udp: UdpSocketState,
     ids: IdKey,
+    for_retry: Arc<AtomicBool>,
     place: Place,
     inner: RefCell<quinn_proto::Endpoint>,
     base: ServerConfig,
@@ -154,9 +156,13 @@ impl Endpoint {
         let initial = Initial::new(settings.limits()).map_err(io::Error::other)?;
         let base = server_config(&settings, &initial);
         let (key, at) = (ids.clone(), *place);
+        let for_retry = Arc::new(AtomicBool::new(false));
+        let retry = for_retry.clone();
         let reset = hmac::Key::new(hmac::HMAC_SHA256, &host_key.derive::<64>(b"resets"));
         let mut config = EndpointConfig::new(Arc::new(reset));
-        config.cid_generator(move || Box::new(Ids { key: key.clone(), place: at }));
+        config.cid_generator(move || {
+            Box::new(Ids { key: key.clone(), place: at, for_retry: retry.clone() })
+        });
         let mut seed = [0; 32];
         handle.fill_random(&mut seed)?;
         let config = Arc::new(config);
@@ -170,6 +176,7 @@ impl Endpoint {
             sender,
             udp,
             ids,
+            for_retry,
             place: *place,
             inner: RefCell::new(inner),
             base,

@@ -4,6 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::BytesMut;
 use quinn_proto::{DatagramEvent, EcnCodepoint, Incoming};
@@ -14,7 +15,7 @@ use super::scout::NotBegun;
 use super::{Admission, Begin, DATAGRAM, Endpoint, NewConnection};
 use crate::connection::Connection;
 use crate::crypto::{Chooser, OneSession};
-use crate::ids::{chosen_by_client, destination};
+use crate::ids::{ANY_GENERATION, chosen_by_client, destination};
 use crate::packet::{Packet, of_clients};
 
 /// Datagrams of one sender that the kernel may put together.
@@ -95,7 +96,8 @@ impl Endpoint {
 
     fn came(self: &Rc<Self>, packet: &Packet<'_>) {
         let Some(accepts) = self.accepts.get() else { return };
-        let place = match destination(packet.bytes).and_then(|id| self.ids.read(id)) {
+        let place = destination(packet.bytes).and_then(|id| self.ids.read(id));
+        let place = match place.filter(|place| place.generation != ANY_GENERATION) {
             None if self.ids.has_others() => {
                 let first = chosen_by_client(packet.bytes);
                 first.and_then(|id| accepts.owner(self.ids.number(id)))
@@ -167,10 +169,15 @@ impl Endpoint {
             Admission::Accept(chooser, begin) => {
                 return self.accept(incoming, forged, chooser, begin, answer);
             }
-            Admission::Retry => match self.inner.borrow_mut().retry(incoming, answer) {
-                Ok(transmit) => transmit,
-                Err(_) => return,
-            },
+            Admission::Retry => {
+                self.for_retry.store(true, Relaxed);
+                let transmit = self.inner.borrow_mut().retry(incoming, answer);
+                self.for_retry.store(false, Relaxed);
+                match transmit {
+                    Ok(transmit) => transmit,
+                    Err(_) => return,
+                }
+            }
             Admission::Refuse => self.inner.borrow_mut().refuse(incoming, answer),
             Admission::Ignore => return self.inner.borrow_mut().ignore(incoming),
         };

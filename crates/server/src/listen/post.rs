@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 use weir_engine::{Datagram, Handle};
-use weir_http::{Packet, QuicHosts, QuicPlace};
+use weir_http::{ANY_GENERATION, Packet, QuicHosts, QuicPlace};
 use weir_values::Address;
 use weir_values::listen::Listen;
 
@@ -81,7 +81,7 @@ impl Boxes {
 /// The first number behind this one that no other configuration has.
 fn unused_after(generation: u16, older: &[(u16, Vec<Arc<OwnedFd>>)]) -> u16 {
     let mut next = generation.wrapping_add(1);
-    while older.iter().any(|(other, _)| *other == next) {
+    while next == ANY_GENERATION || older.iter().any(|(other, _)| *other == next) {
         next = next.wrapping_add(1);
     }
     next
