@@ -183,7 +183,7 @@ impl Generations {
             return true;
         }
         let Some(own) = self.read() else { return false };
-        let own = Cycle { load: worker.load, ..own };
+        let own = Cycle { load: worker.load, post: Arc::clone(&self.cycle.post), ..own };
         self.start_worker(worker.index, own).is_some()
     }
 

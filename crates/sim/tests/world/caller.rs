@@ -10,8 +10,8 @@ use bytes::{Bytes, BytesMut};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
     ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Endpoint,
-    EndpointConfig, Event, IdleTimeout, ReadError, StreamEvent, StreamId, TransportConfig, VarInt,
-    WriteError,
+    EndpointConfig, Event, IdleTimeout, ReadError, StreamEvent, StreamId, TransportConfig,
+    TransportErrorCode, VarInt, WriteError,
 };
 use weir_testkit::Dice;
 
@@ -61,6 +61,8 @@ pub struct Caller {
     attempts: usize,
     moves: usize,
     gives_up: bool,
+    /// The worker of its connection may be no more.
+    bereft: bool,
     pub wants_socket: bool,
     pub planned: Option<u64>,
     pub done: bool,
@@ -130,6 +132,7 @@ impl Caller {
             shaken: false,
             attempts: 0,
             moves: dice.pick(&[0, 0, 1, 4]),
+            bereft: false,
             gives_up: breaks && dice.one_in(3),
             wants_socket: false,
             planned: None,
@@ -170,6 +173,7 @@ impl Caller {
         let connected = self.endpoint.connect(instant(now), self.config.clone(), self.server, "h");
         let (handle, connection) = connected.expect("a connection");
         self.goaway = None;
+        self.bereft = false;
         self.control.clear();
         self.shaken = false;
         self.early = connection.has_0rtt();
@@ -539,6 +543,7 @@ impl Caller {
         self.readable.clear();
         self.acts.retain(|(_, act)| !matches!(act, Act::Read | Act::Finish(_)));
         let (mut kind, mut again) = ("lost", false);
+        let excused = self.bereft || self.path.is_lossy();
         match &reason {
             ConnectionError::ApplicationClosed(close) => {
                 kind = "closed";
@@ -549,11 +554,17 @@ impl Caller {
             }
             ConnectionError::TimedOut => {
                 kind = "timed out";
-                again = self.path.is_lossy();
+                again = excused;
             }
             ConnectionError::LocallyClosed => {}
-            // The server has closed, and what it said was lost.
-            ConnectionError::Reset if self.path.is_lossy() => again = true,
+            // The server has closed, and what it said was lost. Or a worker that knows nothing of the connection said so.
+            ConnectionError::Reset if excused => again = true,
+            // It has closed after its answer, of which not all has come, not even the end of the handshake.
+            ConnectionError::ConnectionClosed(close)
+                if excused && close.error_code == TransportErrorCode::APPLICATION_ERROR =>
+            {
+                again = true;
+            }
             reason => {
                 let (attempt, path) = (self.attempts, self.path);
                 book.find(format!("connection {attempt} of a client ended: {reason}; {path:?}"));
@@ -569,13 +580,24 @@ impl Caller {
                 book.excused += 1;
             } else {
                 stream.judge(false, book);
-                let lossy = again && self.path.is_lossy();
-                match lossy {
+                match again && excused {
                     true => book.excused += 1,
                     false => stream.fails(format!("connection {kind}, {:?}", self.path), book),
                 }
             }
         }
+    }
+
+    /// Where it sends.
+    pub fn server(&self) -> SocketAddr {
+        self.server
+    }
+
+    /// A worker was killed, perhaps the one that serves it. It cannot know before the server resets its connection.
+    pub fn is_bereft(&mut self) {
+        let asked = self.streams.values_mut().map(|stream| &mut stream.ask);
+        asked.chain(&mut self.later).for_each(|ask| ask.excused = true);
+        self.bereft |= self.connection.is_some();
     }
 
     /// When the client does something by itself.

@@ -13,7 +13,6 @@ use weir_testkit::Dice;
 use crate::caller::{Caller, Nature};
 use crate::client::Ask;
 use crate::course::{Course, What};
-use crate::fate::Fate;
 use crate::path::Path;
 
 /// What epoll says of a client's socket: the client, and the number of its socket.
@@ -23,16 +22,19 @@ const SOCKETS: u64 = 64;
 const ROOM: usize = 65_536;
 /// A client is told to have moved so often at most.
 const MOST: usize = 16;
+/// The server's port, and the first one of clients.
+const SERVER: u16 = 4433;
+const CLIENTS: u16 = 5000;
 
-/// The server's port for QUIC, at an address that no other course has.
-pub fn address() -> SocketAddrV4 {
-    let id = std::process::id();
-    let [_, b, c, d] = id.to_be_bytes();
-    SocketAddrV4::new(Ipv4Addr::new(127, 64 + (b & 0x3f), c, d), 4433)
+/// The server's port for QUIC, at an address that no other course has. The kernel chooses sockets by addresses, so a seed
+/// always has the same.
+pub fn address(seed: u64) -> SocketAddrV4 {
+    let [_, _, _, _, _, b, c, d] = Dice::salted(seed, "address").any().to_be_bytes();
+    SocketAddrV4::new(Ipv4Addr::new(127, 64 + (b & 0x3f), c, d), SERVER)
 }
 
 /// The lines that make the server speak HTTP/3.
-pub fn lines(d: &mut Dice, home: &str, tls: bool) -> String {
+pub fn lines(d: &mut Dice, address: SocketAddrV4, home: &str, tls: bool) -> String {
     let keys = match tls {
         true => String::new(),
         false => format!(
@@ -45,7 +47,7 @@ pub fn lines(d: &mut Dice, home: &str, tls: bool) -> String {
     let onoff = |d: &mut Dice| d.pick(&["on", "off"]);
     let (streams, buffer) = (d.pick(&[1, 4, 128]), d.pick(&["1k", "8k", "64k"]));
     format!(
-        "        listen {} quic reuseport;
+        "        listen {address} quic reuseport;
 {keys}        ssl_early_data {};
         quic_retry {};
         quic_gso {};
@@ -53,20 +55,11 @@ pub fn lines(d: &mut Dice, home: &str, tls: bool) -> String {
         http3_max_concurrent_streams {streams};
         http3_stream_buffer_size {buffer};
 ",
-        address(),
         onoff(d),
         d.pick(&["off", "off", "on"]),
         onoff(d),
         d.pick(&["cubic", "cubic", "bbr"]),
     )
-}
-
-/// Clients of QUIC lose their connections with a worker that dies, and cannot know it.
-pub fn without_deaths(fate: Fate) -> Fate {
-    match fate.http3 {
-        true => Fate { crash: None, kills: Vec::new(), ..fate },
-        false => fate,
-    }
 }
 
 /// A datagram on its way.
@@ -78,18 +71,18 @@ pub struct Flight {
     bytes: Vec<u8>,
 }
 
-fn socket() -> OwnedFd {
+fn socket(address: SocketAddrV4) -> OwnedFd {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None);
     let fd = fd.expect("a socket");
-    rustix::net::bind(&fd, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    rustix::net::bind(&fd, &address).expect("a port");
     let _ = sockopt::set_socket_recv_buffer_size(&fd, 8 << 20);
     fd
 }
 
 impl Course {
     /// A client of QUIC comes.
-    pub fn call(&mut self, asks: Vec<Ask>) -> u64 {
+    pub fn call(&mut self, server: SocketAddrV4, asks: Vec<Ask>) -> u64 {
         let weights = asks.iter().map(|ask| ask.weight(&self.fate, &self.book));
         let (most, heaviest) =
             weights.fold((0, 0), |(sum, most), (to, fro)| (sum + to + fro, fro.max(most)));
@@ -101,8 +94,8 @@ impl Course {
             path.loses = if path.loses > 0 { path.loses.max(100) } else { 0 };
         }
         let nature = Nature {
-            server: SocketAddr::V4(address()),
-            socket: socket(),
+            server: SocketAddr::V4(server),
+            socket: self.socket(server),
             path,
             asks,
             heaviest,
@@ -116,6 +109,13 @@ impl Course {
         self.world.peers(self.peers.len() as u64 + 4 * self.callers.len() as u64);
         self.goes_on(id);
         id
+    }
+
+    /// A socket of a client, at the server's address with a port of its own.
+    fn socket(&mut self, server: SocketAddrV4) -> OwnedFd {
+        let port = CLIENTS + self.sockets;
+        self.sockets += 1;
+        socket(SocketAddrV4::new(*server.ip(), port))
     }
 
     /// Watches the client's last socket.
@@ -135,8 +135,11 @@ impl Course {
         let Some(mut caller) = self.callers.remove(&id) else { return };
         let sent = caller.act(now, &mut self.book);
         self.world.note("calls", id, sent.iter().map(|d| d.len() as u64).sum());
-        if std::mem::take(&mut caller.wants_socket) && caller.sockets.len() < MOST {
-            caller.sockets.push(socket());
+        if std::mem::take(&mut caller.wants_socket)
+            && caller.sockets.len() < MOST
+            && let Some(server) = self.fate.http3
+        {
+            caller.sockets.push(self.socket(server));
             self.callers.insert(id, caller);
             self.listen(id);
         } else {
@@ -189,7 +192,7 @@ impl Course {
         if to_server {
             if let Some(fd) = caller.sockets.get(socket) {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                let _ = rustix::net::sendto(fd, &bytes, flags, &address());
+                let _ = rustix::net::sendto(fd, &bytes, flags, &caller.server());
             }
         } else if !caller.done {
             caller.hear(now, &bytes);

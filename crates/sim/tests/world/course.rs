@@ -80,6 +80,8 @@ pub struct Course {
     /// Clients of QUIC, and datagrams on their way.
     pub callers: BTreeMap<u64, Box<Caller>>,
     pub flights: BTreeMap<u64, Flight>,
+    /// How many sockets clients of QUIC have had.
+    pub sockets: u16,
     accept_queues: Vec<OwnedFd>,
     pub epoll: OwnedFd,
     pub book: Book,
@@ -125,6 +127,7 @@ impl Course {
             peers: BTreeMap::new(),
             callers: BTreeMap::new(),
             flights: BTreeMap::new(),
+            sockets: 0,
             accept_queues,
             epoll,
             book,
@@ -320,9 +323,9 @@ impl Course {
 
     /// A client connects.
     fn come(&mut self) {
-        let calls = self.fate.http3 && self.dice.one_in(2);
-        let fd = if calls { None } else { self.connect() };
-        if fd.is_none() && !calls {
+        let calls = self.fate.http3.filter(|_| self.dice.one_in(2));
+        let fd = if calls.is_some() { None } else { self.connect() };
+        if fd.is_none() && calls.is_none() {
             return self.after(1_000_000, What::Comes);
         }
         let came = self.fate.clients - self.to_come;
@@ -334,11 +337,15 @@ impl Course {
             Ask::draw(&mut self.dice, &self.fate, self.asks, &mut self.book)
         });
         let asks: Vec<Ask> = asks.collect();
-        let Some(fd) = fd else {
-            let plain = |ask: Ask| Ask { zipped: false, ..ask };
-            let id = self.call(asks.into_iter().map(plain).collect());
-            self.world.note("comes", id, count as u64);
-            return self.plan_next(false, false);
+        let fd = match (fd, calls) {
+            (Some(fd), _) => fd,
+            (None, None) => return,
+            (None, Some(server)) => {
+                let plain = |ask: Ask| Ask { zipped: false, ..ask };
+                let id = self.call(server, asks.into_iter().map(plain).collect());
+                self.world.note("comes", id, count as u64);
+                return self.plan_next(false, false);
+            }
         };
         let weights = asks.iter().map(|ask| ask.weight(&self.fate, &self.book));
         // About caches, all answers may be long, and come at once over HTTP/2.

@@ -1,5 +1,7 @@
 //! What a seed has in store: how the server is configured, what fails, which clients come.
 
+use std::net::SocketAddrV4;
+
 use rustix::io::Errno;
 use weir_engine::Call;
 use weir_testkit::{Dice, number};
@@ -107,8 +109,8 @@ pub struct Fate {
     pub tls_behind: bool,
     /// Some servers speak HTTP/2.
     pub http2_behind: bool,
-    /// Some clients speak HTTP/3.
-    pub http3: bool,
+    /// Where the server speaks HTTP/3, and some clients do.
+    pub http3: Option<SocketAddrV4>,
     pub extras: Extras,
     /// The limits of requests, at the client's side and for each server.
     pub limits: Option<Limits>,
@@ -203,7 +205,7 @@ impl Fate {
         fate.crash =
             dice.one_in(5).then(|| dice.pick(&[100_000_000, 3_000_000_000, 60_000_000_000u64]));
         fate.crash = fate.crash.map(|most| dice.below(most as usize) as u64);
-        calls::without_deaths(fate)
+        fate
     }
 
     /// The course after the crash.
@@ -239,8 +241,9 @@ impl Fate {
         let (all, each) = (1 + of_limits.below(6), 1 + of_limits.below(3));
         let limits = of_limits.one_in(2).then_some(Limits { all, each });
         let extras = Extras::draw(seed);
-        let http3 = number("WEIR_HTTP3").is_some() && !extras.caching;
-        let law = if http3 { law.with_a_shared_queue() } else { law };
+        let speaks = number("WEIR_HTTP3").is_some() && !extras.caching;
+        let http3 = speaks.then(|| calls::address(seed));
+        let law = if http3.is_some() { law.with_a_shared_queue() } else { law };
         let same = Same { http3, loops, home, tls, tls_behind, http2_behind, extras, limits };
         let changes = if extras.caching { Vec::new() } else { reload::changes(seed) };
         let mut of_cache = Dice::salted(seed, "of cache");
@@ -309,7 +312,7 @@ impl Fate {
             tls: false,
             tls_behind: false,
             http2_behind: false,
-            http3: false,
+            http3: None,
             extras: Extras::default(),
             limits: None,
         };
@@ -318,7 +321,7 @@ impl Fate {
             tls: false,
             tls_behind: false,
             http2_behind: false,
-            http3: false,
+            http3: None,
             extras: Extras::default(),
             limits: None,
             loops,
@@ -350,7 +353,7 @@ impl Fate {
 /// What all configurations of a course have in common.
 struct Same<'a> {
     loops: usize,
-    http3: bool,
+    http3: Option<SocketAddrV4>,
     home: &'a str,
     tls: bool,
     tls_behind: bool,
@@ -383,7 +386,7 @@ fn reloads(seed: u64, same: &Same<'_>) -> Vec<(u64, Config)> {
     let one = |_| {
         let after = d.pick(&[1_000_000, 100_000_000, 2_000_000_000, 30_000_000_000]);
         let law = law::draw(d);
-        let policy = if same.http3 { law.with_a_shared_queue() } else { law }.policy();
+        let policy = if same.http3.is_some() { law.with_a_shared_queue() } else { law }.policy();
         (d.below(after) as u64, config(d, &policy, same))
     };
     (0..count).map(one).collect()
@@ -556,7 +559,10 @@ fn text(
         true => tls_lines(d, home),
         false => format!("        listen unix:{home}/s;\n"),
     };
-    let quic = if same.http3 { calls::lines(d, home, same.tls) } else { String::new() };
+    let quic = match same.http3 {
+        Some(address) => calls::lines(d, address, home, same.tls),
+        None => String::new(),
+    };
     let (group, limited) = same.limits.map(|l| limit_lines(l, same, keepalive)).unwrap_or_default();
     let behind = if same.tls_behind { behind_lines(d, home) } else { String::new() };
     let (origins, [p, u, c]) = origin_lines(d, same);

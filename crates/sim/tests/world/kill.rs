@@ -50,6 +50,7 @@ impl Course {
                 peer.is_bereft();
             }
         }
+        self.callers.values_mut().for_each(|caller| caller.is_bereft());
         self.killed += 1;
         let delay = self.dice.pick(&[0, 100_000, 50_000_000]);
         let delay = self.dice.below(delay + 1) as u64;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use weir_testkit::{number, seed};
 
-/// Courses with clients of HTTP/3 that are run beside the others.
-const QUIC: [u64; 4] = [9, 12, 17, 35];
+/// Courses with clients of HTTP/3 that are run beside the others; in the last one a worker is killed.
+const QUIC: [u64; 6] = [9, 12, 17, 35, 60, 6019];
 /// The number of courses by default.
 const COURSES: u64 = 10;
 /// A course that takes longer hangs: in ticks of 10 ms of a processor's time. On an idle machine
