@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
+use super::hostile::memory;
 use super::hq::{client, runtime};
 use super::*;
 
@@ -221,5 +222,34 @@ fn a_client_that_shows_its_address_after_a_reload_is_served() {
         old.into_iter().for_each(|worker| server.wait_gone(worker));
         go.send(()).unwrap();
         assert!(answer.await.unwrap() == long(1000));
+    });
+}
+
+/// A file is read once its stream may write, so answers that wait for the path do not fill memory.
+#[test]
+fn many_answers_on_a_slow_path_take_little_memory() {
+    let server = start();
+    transfer(&server, OF_ETHERNET, false);
+    let before = memory(&server);
+    runtime().block_on(async {
+        let endpoint = client(&server, "hq-interop");
+        let mut kept = Vec::new();
+        for _ in 0..2 {
+            let (address, _) = relay(server.port(), OF_ETHERNET, true);
+            let connection = endpoint.connect(address, "www.example.org").unwrap().await.unwrap();
+            for _ in 0..64 {
+                let (mut send, receive) = connection.open_bi().await.unwrap();
+                send.write_all(b"GET /long\r\n").await.unwrap();
+                send.finish().unwrap();
+                kept.push((send, receive));
+            }
+        }
+        // Some answers have begun, and all others wait for their turn.
+        for (send, receive) in kept.iter_mut().take(16) {
+            send.stopped().await.unwrap();
+            receive.read_exact(&mut [0; 1]).await.unwrap();
+        }
+        let grown = memory(&server).saturating_sub(before);
+        assert!(grown < 6 << 10, "{grown} KiB more");
     });
 }

@@ -124,8 +124,8 @@ pub enum Pause {
     Done,
     /// The other end, or the connection, takes no more: see [`poll_room`].
     Full,
-    /// What is next is in a file, and has to be read.
-    File,
+    /// What is next is in a file, and so many bytes of it have to be read.
+    File(usize),
 }
 
 /// Sends a body, in frames of at most `chunk` bytes; `last` ends it. Waits while the other end, or the connection, takes
@@ -139,7 +139,7 @@ pub async fn send<S: Stream>(
 ) -> io::Result<()> {
     let some = |chain: &mut Chain| send_some(&**stream, chain, last, chunk);
     let room = |cx: &mut Context<'_>| poll_room(stream, cx);
-    send_with(stream.link().handle(), chain, chunk, timeout, some, room).await
+    send_with(stream.link().handle(), chain, timeout, some, room).await
 }
 
 /// Sends a body as far as `some` takes it at a time: reads files ahead, and waits for `room`, each time for `timeout` at
@@ -147,7 +147,6 @@ pub async fn send<S: Stream>(
 pub async fn send_with(
     handle: &Handle,
     chain: &mut Chain,
-    chunk: usize,
     timeout: Duration,
     some: impl Fn(&mut Chain) -> io::Result<Pause>,
     room: impl Fn(&mut Context<'_>) -> Poll<()>,
@@ -161,7 +160,7 @@ pub async fn send_with(
                     return Err(io::ErrorKind::TimedOut.into());
                 }
             }
-            Pause::File => read_ahead(handle, chain, chunk).await?,
+            Pause::File(len) => read_ahead(handle, chain, len).await?,
         }
     }
 }
@@ -186,7 +185,7 @@ pub fn send_some<S: Stream>(
             return Ok(Pause::Full);
         }
         if needs_file(chain, chunk) {
-            return Ok(Pause::File);
+            return Ok(Pause::File(READ_AHEAD.max(chunk)));
         }
         send_frame(stream, chain, last, chunk);
     }
@@ -287,11 +286,11 @@ pub fn needs_file(chain: &Chain, chunk: usize) -> bool {
 }
 
 /// Reads the first file in the chain, as far as a frame needs it, into the memory before it.
-async fn read_ahead(handle: &Handle, chain: &mut Chain, chunk: usize) -> io::Result<()> {
+async fn read_ahead(handle: &Handle, chain: &mut Chain, most: usize) -> io::Result<()> {
     let before = chain.segments().take_while(|segment| segment.memory().is_some()).count();
     let memory: Vec<Segment> = (0..before).filter_map(|_| chain.pop()).collect();
     if let Some(Segment::File { file, offset, len }) = chain.pop() {
-        let room = usize::try_from(len).unwrap_or(usize::MAX).min(READ_AHEAD.max(chunk));
+        let room = usize::try_from(len).unwrap_or(usize::MAX).min(most);
         let (read, mut buf) = handle.files().read_at(&file, handle.take_buf(room), offset).await;
         buf.truncate(read?.min(room));
         let read = buf.len() as u64;

@@ -330,6 +330,20 @@ impl Connection {
         matches!(self.inner.borrow_mut().recv_stream(id).received_reset(), Ok(Some(_)))
     }
 
+    /// Whether a stream may write now, as far as the connection is concerned. If not: see [`Events::writable`].
+    pub fn takes(self: &Rc<Self>, id: StreamId) -> bool {
+        if id.dir() == Dir::Uni || !self.is_ahead(AHEAD) {
+            return true;
+        }
+        let mut held = self.held.borrow_mut();
+        if !held.contains(&id) {
+            held.push(id);
+        }
+        drop(held);
+        self.touch();
+        false
+    }
+
     /// Takes of `parts` what the stream takes now; what is left stays in them. The number of bytes; 0: see
     /// [`Events::writable`].
     ///
@@ -337,13 +351,7 @@ impl Connection {
     ///
     /// The stream takes nothing any more.
     pub fn write(self: &Rc<Self>, id: StreamId, parts: &mut [Bytes]) -> Result<usize, StreamGone> {
-        if id.dir() == Dir::Bi && self.is_ahead(AHEAD) {
-            let mut held = self.held.borrow_mut();
-            if !held.contains(&id) {
-                held.push(id);
-            }
-            drop(held);
-            self.touch();
+        if !self.takes(id) {
             return Ok(0);
         }
         let written = self.inner.borrow_mut().send_stream(id).write_chunks(parts);

@@ -151,7 +151,7 @@ async fn send(
     let before = stream.sent();
     let some = |chain: &mut Chain| stream.send_body(chain, last, chunk);
     let room = |cx: &mut Context<'_>| stream.clone().poll_room(cx);
-    let sent = send_with(handle, chain, chunk, timeout, some, room).await;
+    let sent = send_with(handle, chain, timeout, some, room).await;
     if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
         stream.time_out();
     }

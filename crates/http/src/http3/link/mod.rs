@@ -37,6 +37,10 @@ const FLOOD: u64 = 1 << 20;
 const TABLE: usize = 4096;
 const BLOCKED: usize = 16;
 
+/// Once answers hold so many bytes that QUIC has not taken, they are made in smaller pieces.
+const HELD: usize = 256 << 10;
+const SMALL_PIECE: usize = 4 << 10;
+
 /// What the handshake has shown, once the client has said whom it wants.
 pub type Found = Arc<Mutex<Option<Secure>>>;
 
@@ -97,6 +101,8 @@ pub struct Link {
     watcher: RefCell<Option<Waker>>,
     /// Since when there is no request.
     idle: Cell<Instant>,
+    /// Bytes that answers have written, and QUIC has not taken.
+    held: Cell<usize>,
     /// Bytes that the client has sent on streams, and those of them that are fields or bodies.
     total: Cell<u64>,
     payload: Cell<u64>,
@@ -148,6 +154,7 @@ impl Link {
             over: Cell::new(false),
             watcher: RefCell::default(),
             idle: Cell::new(now),
+            held: Cell::new(0),
             total: Cell::new(0),
             payload: Cell::new(0),
             heard: Cell::new(0),
@@ -186,6 +193,17 @@ impl Link {
     /// What a client may send on a stream before it is read.
     pub fn stream_window(&self) -> usize {
         usize::try_from(self.conf().core.http3.stream_buffer_size).unwrap_or(usize::MAX)
+    }
+
+    /// A stream holds so many bytes that QUIC has not taken, and held as many `before`.
+    pub fn hold(&self, before: usize, now: usize) {
+        self.held.set((self.held.get() + now).saturating_sub(before));
+    }
+
+    /// How much of a body of this piece size is made next: little once much is held, so that a client that takes nothing cannot
+    /// fill memory with what many answers have made.
+    pub fn piece(&self, size: usize) -> usize {
+        if self.held.get() < HELD { size } else { size.min(SMALL_PIECE) }
     }
 
     /// Writes to the connection's error log.

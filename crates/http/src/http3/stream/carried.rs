@@ -142,8 +142,9 @@ impl RequestStream for Stream {
             if !self.may_write() {
                 return Ok(Pause::Full);
             }
+            let chunk = self.link.piece(chunk);
             if needs_file(chain, chunk) {
-                return Ok(Pause::File);
+                return Ok(Pause::File(chunk));
             }
             let len = usize::try_from(chain.len()).unwrap_or(usize::MAX).min(chunk);
             let mut bytes = self.head.take();

@@ -52,6 +52,8 @@ pub struct Stream {
     head: RefCell<Vec<u8>>,
     /// Written, and not taken by QUIC yet.
     outgoing: RefCell<Vec<Bytes>>,
+    /// The bytes of it that the link counts.
+    held: Cell<usize>,
     /// All was written that there is.
     closed: Cell<bool>,
     /// QUIC was told that nothing follows.
@@ -86,6 +88,7 @@ impl Stream {
             ended: Cell::new(false),
             head: RefCell::default(),
             outgoing: RefCell::default(),
+            held: Cell::new(0),
             closed: Cell::new(false),
             finished: Cell::new(false),
             gone: Cell::new(false),
@@ -374,6 +377,13 @@ impl Stream {
 
     /// True if nothing waits any more.
     fn flush(&self) -> bool {
+        let all = self.write();
+        let waits = self.outgoing.borrow().iter().map(Bytes::len).sum();
+        self.link.hold(self.held.replace(waits), waits);
+        all
+    }
+
+    fn write(&self) -> bool {
         let mut outgoing = self.outgoing.borrow_mut();
         while !outgoing.is_empty() && !self.gone.get() {
             match self.link.quic.write(self.id, &mut outgoing) {
@@ -407,8 +417,15 @@ impl Stream {
         if self.gone.get() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 
+    /// What waits has left, and more can: nothing is read of a file before.
     fn may_write(&self) -> bool {
-        self.gone.get() || self.flush()
+        self.gone.get() || self.flush() && (self.gone.get() || self.link.quic.takes(self.id))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.link.hold(self.held.get(), 0);
     }
 }
 
