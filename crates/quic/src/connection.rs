@@ -462,7 +462,6 @@ impl Connection {
                 Event::Stream(StreamEvent::Writable { id }) => events.writable(id),
                 Event::Stream(StreamEvent::Finished { id }) => events.finished(id),
                 Event::Stream(StreamEvent::Stopped { id, error_code }) => {
-                    self.starts_anew();
                     events.stopped(id, error_code.into_inner());
                 }
                 Event::Stream(StreamEvent::Available { .. })

@@ -173,10 +173,8 @@ impl Endpoint {
                 self.for_retry.store(true, Relaxed);
                 let transmit = self.inner.borrow_mut().retry(incoming, answer);
                 self.for_retry.store(false, Relaxed);
-                match transmit {
-                    Ok(transmit) => transmit,
-                    Err(_) => return,
-                }
+                let Ok(transmit) = transmit else { return };
+                transmit
             }
             Admission::Refuse => self.inner.borrow_mut().refuse(incoming, answer),
             Admission::Ignore => return self.inner.borrow_mut().ignore(incoming),

@@ -419,7 +419,7 @@ impl Stream {
 
     /// What waits has left, and more can: nothing is read of a file before.
     fn may_write(&self) -> bool {
-        self.gone.get() || self.flush() && (self.gone.get() || self.link.quic.takes(self.id))
+        self.flush() && (self.gone.get() || self.link.quic.takes(self.id))
     }
 }
 
