@@ -40,7 +40,7 @@ pub struct Caller {
     config: ClientConfig,
     endpoint: Endpoint,
     connection: Option<(ConnectionHandle, Connection)>,
-    server: SocketAddr,
+    pub server: SocketAddr,
     /// The last one is in use.
     pub sockets: Vec<OwnedFd>,
     pub path: Path,
@@ -586,11 +586,6 @@ impl Caller {
                 }
             }
         }
-    }
-
-    /// Where it sends.
-    pub fn server(&self) -> SocketAddr {
-        self.server
     }
 
     /// A worker was killed, perhaps the one that serves it. It cannot know before the server resets its connection.

@@ -192,7 +192,7 @@ impl Course {
         if to_server {
             if let Some(fd) = caller.sockets.get(socket) {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                let _ = rustix::net::sendto(fd, &bytes, flags, &caller.server());
+                let _ = rustix::net::sendto(fd, &bytes, flags, &caller.server);
             }
         } else if !caller.done {
             caller.hear(now, &bytes);

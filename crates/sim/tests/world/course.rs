@@ -10,6 +10,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use weir_engine::Either;
 use weir_server::Generations;
 use weir_testkit::Dice;
 
@@ -323,11 +324,13 @@ impl Course {
 
     /// A client connects.
     fn come(&mut self) {
-        let calls = self.fate.http3.filter(|_| self.dice.one_in(2));
-        let fd = if calls.is_some() { None } else { self.connect() };
-        if fd.is_none() && calls.is_none() {
-            return self.after(1_000_000, What::Comes);
-        }
+        let by = match self.fate.http3.filter(|_| self.dice.one_in(2)) {
+            Some(server) => Either::Right(server),
+            None => match self.connect() {
+                Some(fd) => Either::Left(fd),
+                None => return self.after(1_000_000, What::Comes),
+            },
+        };
         let came = self.fate.clients - self.to_come;
         self.to_come -= 1;
         let six = self.comes_alone(came);
@@ -337,10 +340,9 @@ impl Course {
             Ask::draw(&mut self.dice, &self.fate, self.asks, &mut self.book)
         });
         let asks: Vec<Ask> = asks.collect();
-        let fd = match (fd, calls) {
-            (Some(fd), _) => fd,
-            (None, None) => return,
-            (None, Some(server)) => {
+        let fd = match by {
+            Either::Left(fd) => fd,
+            Either::Right(server) => {
                 let plain = |ask: Ask| Ask { zipped: false, ..ask };
                 let id = self.call(server, asks.into_iter().map(plain).collect());
                 self.world.note("comes", id, count as u64);
