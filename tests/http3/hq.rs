@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Endpoint};
+use quinn::{ClientConfig, Connection, Endpoint, RecvStream};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -28,6 +28,14 @@ pub fn client_config(server: &Server, protocol: &str) -> rustls::ClientConfig {
         rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     tls.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     tls
+}
+
+/// Says all of a request at once, on a stream of its own: where its answer comes.
+pub async fn request(connection: &Connection, bytes: &[u8]) -> RecvStream {
+    let (mut send, receive) = connection.open_bi().await.unwrap();
+    send.write_all(bytes).await.unwrap();
+    send.finish().unwrap();
+    receive
 }
 
 pub fn runtime() -> tokio::runtime::Runtime {

@@ -3,21 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use quinn::{ClientConfig, RecvStream, TransportConfig, VarInt};
+use quinn::{ClientConfig, TransportConfig, VarInt};
 
-use super::hq::{client, client_config, runtime};
+use super::hq::{client, client_config, request, runtime};
 use super::*;
 
 const NAME: &str = "www.example.org";
 /// RFC 9114, section 8.1: H3_REQUEST_CANCELLED.
 const CANCELLED: VarInt = VarInt::from_u32(0x10c);
-
-async fn ask(connection: &quinn::Connection, bytes: &[u8]) -> RecvStream {
-    let (mut send, receive) = connection.open_bi().await.unwrap();
-    send.write_all(bytes).await.unwrap();
-    send.finish().unwrap();
-    receive
-}
 
 /// Early data is sent by the limits of the last connection, so a server with lower ones takes none.
 #[test]
@@ -38,7 +31,7 @@ fn early_data_is_not_taken_once_limits_are_lower() {
         let tls = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
         endpoint.set_default_client_config(ClientConfig::new(Arc::new(tls)));
         let first = endpoint.connect(address, NAME).unwrap().await.unwrap();
-        assert_eq!(ask(&first, line).await.read_to_end(9).await.unwrap(), b"");
+        assert_eq!(request(&first, line).await.read_to_end(9).await.unwrap(), b"");
         for (streams, taken) in [(8, true), (2, false)] {
             if streams != 8 {
                 server.configure(&conf("", &inside(streams)));
@@ -47,9 +40,9 @@ fn early_data_is_not_taken_once_limits_are_lower() {
             let Ok((again, accepted)) = endpoint.connect(address, NAME).unwrap().into_0rtt() else {
                 panic!("the client knows no session before {streams}");
             };
-            let early = ask(&again, line).await;
+            let early = request(&again, line).await;
             assert_eq!(accepted.await, taken, "{streams} streams");
-            let mut answer = if taken { early } else { ask(&again, line).await };
+            let mut answer = if taken { early } else { request(&again, line).await };
             let expected: &[u8] = if taken { b"1" } else { b"" };
             assert_eq!(answer.read_to_end(9).await.unwrap(), expected, "{streams} streams");
             again.close(0u32.into(), b"");
@@ -74,7 +67,7 @@ fn a_client_that_reads_late_is_told_which_request_is_the_last() {
         section.push(value.len() as u8);
         section.extend_from_slice(value.as_bytes());
     }
-    let request = [&[1, section.len() as u8][..], &section].concat();
+    let get = [&[1, section.len() as u8][..], &section].concat();
     runtime().block_on(async {
         let mut endpoint = client(&server, "h3");
         let tls = client_config(&server, "h3");
@@ -87,13 +80,13 @@ fn a_client_that_reads_late_is_told_which_request_is_the_last() {
         let connection = endpoint.connect(address, NAME).unwrap().await.unwrap();
         let mut settings = connection.open_uni().await.unwrap();
         settings.write_all(&[0, 4, 0]).await.unwrap();
-        let mut first = ask(&connection, &request).await;
+        let mut first = request(&connection, &get).await;
         while connection.stats().frame_rx.data_blocked == 0 {
             tokio::task::yield_now().await;
         }
         // The window is full, and the second request is the last. Nothing is read before it has arrived.
         let acknowledged = connection.stats().frame_rx.acks;
-        let mut second = ask(&connection, &request).await;
+        let mut second = request(&connection, &get).await;
         while connection.stats().frame_rx.acks == acknowledged {
             tokio::task::yield_now().await;
         }

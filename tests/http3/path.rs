@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
 use super::hostile::memory;
-use super::hq::{client, runtime};
+use super::hq::{client, request, runtime};
 use super::*;
 
 /// Heads of IP version 4 and UDP are not counted.
@@ -85,9 +85,7 @@ fn transfer(server: &Server, longest: usize, congested: bool) -> Arc<Seen> {
     runtime().block_on(async {
         let endpoint = client(server, "hq-interop");
         let connection = endpoint.connect(address, "www.example.org").unwrap().await.unwrap();
-        let (mut send, mut receive) = connection.open_bi().await.unwrap();
-        send.write_all(b"GET /long\r\n").await.unwrap();
-        send.finish().unwrap();
+        let mut receive = request(&connection, b"GET /long\r\n").await;
         assert!(receive.read_to_end(1 << 24).await.unwrap() == long(3_000_000));
         connection.close(0u32.into(), b"");
         endpoint.wait_idle().await;
@@ -146,15 +144,11 @@ fn a_client_that_gives_up_many_answers_still_gets_the_next() {
         let endpoint = client(&server, "hq-interop");
         let connection = endpoint.connect(address, "www.example.org").unwrap().await.unwrap();
         for _ in 0..10 {
-            let (mut send, mut receive) = connection.open_bi().await.unwrap();
-            send.write_all(b"GET /long\r\n").await.unwrap();
-            send.finish().unwrap();
+            let mut receive = request(&connection, b"GET /long\r\n").await;
             receive.read_exact(&mut [0; 10_000]).await.unwrap();
             receive.stop(0u32.into()).unwrap();
         }
-        let (mut send, mut receive) = connection.open_bi().await.unwrap();
-        send.write_all(b"GET /short\r\n").await.unwrap();
-        send.finish().unwrap();
+        let mut receive = request(&connection, b"GET /short\r\n").await;
         assert!(receive.read_to_end(1 << 12).await.unwrap() == long(1000));
     });
 }
@@ -209,9 +203,7 @@ fn a_client_that_shows_its_address_after_a_reload_is_served() {
         let connecting = endpoint.connect(address, "www.example.org").unwrap();
         let answer = tokio::spawn(async move {
             let connection = connecting.await.unwrap();
-            let (mut send, mut receive) = connection.open_bi().await.unwrap();
-            send.write_all(b"GET /short\r\n").await.unwrap();
-            send.finish().unwrap();
+            let mut receive = request(&connection, b"GET /short\r\n").await;
             receive.read_to_end(1 << 12).await.unwrap()
         });
         while holds.try_recv().is_err() {
@@ -238,15 +230,12 @@ fn many_answers_on_a_slow_path_take_little_memory() {
             let (address, _) = relay(server.port(), OF_ETHERNET, true);
             let connection = endpoint.connect(address, "www.example.org").unwrap().await.unwrap();
             for _ in 0..64 {
-                let (mut send, receive) = connection.open_bi().await.unwrap();
-                send.write_all(b"GET /long\r\n").await.unwrap();
-                send.finish().unwrap();
-                kept.push((send, receive));
+                let receive = request(&connection, b"GET /long\r\n").await;
+                kept.push(receive);
             }
         }
         // Some answers have begun, and all others wait for their turn.
-        for (send, receive) in kept.iter_mut().take(16) {
-            send.stopped().await.unwrap();
+        for receive in kept.iter_mut().take(16) {
             receive.read_exact(&mut [0; 1]).await.unwrap();
         }
         let grown = memory(&server).saturating_sub(before);
