@@ -57,25 +57,32 @@ impl Endpoint {
     /// Tells the protocol above of what has come. True if it has heard something: what it answers at once leaves together with
     /// the acknowledgement of what has come.
     pub(super) fn hear(&self) -> bool {
-        let (mut at, mut heard) = (0, false);
+        let mut told = false;
         while !is_spent() {
-            let Some(connection) = self.marked.borrow().get(at).cloned() else { break };
-            at += 1;
+            let Some(connection) = self.marked.borrow().get(self.heard.get()).cloned() else {
+                // What is marked from now on has something to say itself.
+                self.heard.set(usize::MAX);
+                break;
+            };
+            self.heard.update(|heard| heard + 1);
             if connection.came.replace(false) && !connection.over.get() {
-                heard |= self.guard(&connection, || connection.dispatch()).unwrap_or_default();
+                told |= self.guard(&connection, || connection.dispatch()).unwrap_or_default();
             }
         }
-        heard
+        told
     }
 
-    /// Lets connections that were touched say what they have to say.
+    /// Lets connections that were touched say what they have to say. Those that the protocol above has not heard of yet come later.
     pub(super) fn work(self: &Rc<Self>) {
         self.behind.set(false);
         if !self.send_waiting() {
             return;
         }
-        while !is_spent() {
+        while !is_spent()
+            && let Some(heard) = self.heard.get().checked_sub(1)
+        {
             let Some(connection) = self.marked.borrow_mut().pop_front() else { return };
+            self.heard.set(heard);
             connection.marked.set(false);
             if connection.over.get() {
                 continue;

@@ -102,6 +102,8 @@ pub struct Endpoint {
     scout: RefCell<Scout>,
     connections: RefCell<FxHashMap<ConnectionHandle, Rc<Connection>>>,
     marked: RefCell<VecDeque<Rc<Connection>>>,
+    /// Of so many of them, the protocol above has heard what came.
+    heard: Cell<usize>,
     /// Connections that go on once their streams have written more.
     later: RefCell<Vec<Rc<Connection>>>,
     deadlines: RefCell<BTreeSet<(Instant, ConnectionHandle)>>,
@@ -184,6 +186,7 @@ impl Endpoint {
             scout: RefCell::new(scout),
             connections: RefCell::default(),
             marked: RefCell::default(),
+            heard: Cell::new(0),
             later: RefCell::default(),
             deadlines: RefCell::default(),
             waiting: RefCell::default(),
@@ -257,9 +260,10 @@ impl Endpoint {
             if !self.behind.get() {
                 self.receive();
                 self.expire();
-                if self.hear() {
-                    step_aside().await;
-                }
+                self.heard.set(0);
+            }
+            if self.hear() {
+                step_aside().await;
             }
             self.work();
             if self.resume() {
