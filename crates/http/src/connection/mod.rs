@@ -277,9 +277,9 @@ async fn run(
         breathe().await;
         if event_loop.is_replaced() {
             event_loop = event_loop.newest();
-            let scratch = r.give_room();
             let (started, pipelined) = (r.started, r.pipelined);
-            *r = Request::new(conn.clone(), event_loop.clone(), scratch);
+            let scratch = r.into_scratch();
+            r = Box::new(Request::new(conn.clone(), event_loop.clone(), scratch));
             (r.started, r.pipelined) = (started, pipelined);
         }
         let after = request(&mut r).await;
@@ -333,9 +333,9 @@ async fn complete(conn: &Conn, r: &Request) {
 }
 
 /// The room of a connection's last request is for other connections.
-fn give_back(mut r: Box<Request>) {
-    let scratch = r.give_room();
-    r.event_loop.give_scratch(scratch);
+fn give_back(r: Box<Request>) {
+    let event_loop = r.event_loop.clone();
+    event_loop.give_scratch(r.into_scratch());
 }
 
 /// How a pause between two requests ends.

@@ -81,7 +81,7 @@ pub async fn serve(
     drop(begun);
     let core = &r.conf().core;
     r.carrier = Carrier::default();
-    event_loop.give_scratch(r.give_room());
+    event_loop.give_scratch(r.into_scratch());
     Served {
         malformed: verdict.is_err(),
         lingers: core.lingering_close != Linger::Off,

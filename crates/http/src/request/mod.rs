@@ -13,7 +13,6 @@ pub mod redirect;
 pub mod step;
 pub mod user_agent;
 
-use std::mem::{swap, take};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -54,7 +53,7 @@ pub struct Request {
     /// Bytes read: the head, and behind it what has been read of the body or of the next request.
     pub buf: Vec<u8>,
     /// Where things are in the head.
-    pub parser: RequestParser,
+    pub parser: Box<RequestParser>,
     /// When the first byte of it was seen.
     pub started: Instant,
 
@@ -90,9 +89,9 @@ pub struct Request {
     /// The client's body.
     pub body: Body,
     /// The answer's head.
-    pub response: Response,
+    pub response: Box<Response>,
     /// The answer's way to the client.
-    pub output: Output,
+    pub output: Box<Output>,
     /// The status that the client is told, whatever page stands for it; 0: the page's own.
     pub error_status: u16,
     /// An error page was looked for: there will be no other, unless `recursive_error_pages` says so.
@@ -113,8 +112,6 @@ pub struct Request {
     pub sub: Option<Box<Sub>>,
     /// What it shares with its subrequests, once it has or may have some.
     pub family: Option<Rc<Family>>,
-    /// Where its room came from, empty meanwhile.
-    spare: Option<Scratch>,
     /// This loop's state. It owns the configuration that the other fields borrow from, so it is dropped last.
     pub event_loop: Rc<LoopState>,
 }
@@ -130,22 +127,22 @@ pub struct Scratch(Box<Room>);
 #[derive(Default)]
 struct Room {
     buf: Vec<u8>,
-    parser: RequestParser,
+    parser: Box<RequestParser>,
     path: Vec<u8>,
     args: Vec<u8>,
     host: Vec<u8>,
     captures: Captures,
     values: VariableValues,
-    response: Response,
-    output: Output,
+    response: Box<Response>,
+    output: Box<Output>,
 }
 
 impl Request {
     /// An empty request on a connection, in the room of an earlier one.
-    pub fn new(conn: Rc<Conn>, event_loop: Rc<LoopState>, mut scratch: Scratch) -> Request {
+    pub fn new(conn: Rc<Conn>, event_loop: Rc<LoopState>, scratch: Scratch) -> Request {
         let site = event_loop.site;
         let server = site.default_server(&conn);
-        let room = &mut *scratch.0;
+        let Room { buf, parser, path, args, host, captures, values, response, output } = *scratch.0;
         Request {
             started: event_loop.handle.now(),
             conn,
@@ -155,25 +152,25 @@ impl Request {
             server,
             location: site.location(server.location),
             chosen_content: None,
-            buf: take(&mut room.buf),
-            parser: take(&mut room.parser),
+            buf,
+            parser,
             method: Method::Get,
             version: Version::Http11,
-            path: take(&mut room.path),
-            args: take(&mut room.args),
-            host: take(&mut room.host),
+            path,
+            args,
+            host,
             unchanged_path: true,
             rewritten_in_place: false,
             internal: false,
             path_changed: false,
             path_below_alias: false,
             path_changes_left: PATH_CHANGES,
-            captures: take(&mut room.captures),
-            values: take(&mut room.values),
+            captures,
+            values,
             contexts: Contexts::default(),
             body: Body::default(),
-            response: take(&mut room.response),
-            output: take(&mut room.output),
+            response,
+            output,
             error_status: 0,
             error_page: false,
             keepalive: false,
@@ -184,7 +181,6 @@ impl Request {
             limit_rate: None,
             sub: None,
             family: None,
-            spare: Some(scratch),
         }
     }
 
@@ -204,7 +200,6 @@ impl Request {
             location: _,
             chosen_content,
             started: _,
-            spare: _,
             carrier,
             buf,
             parser,
@@ -253,20 +248,12 @@ impl Request {
     }
 
     /// Ends the request and gives back its room as it is.
-    pub fn give_room(&mut self) -> Scratch {
-        let mut scratch = self.spare.take().unwrap_or_default();
-        let Room { buf, parser, path, args, host, captures, values, response, output } =
-            &mut *scratch.0;
-        swap(buf, &mut self.buf);
-        swap(parser, &mut self.parser);
-        swap(path, &mut self.path);
-        swap(args, &mut self.args);
-        swap(host, &mut self.host);
-        swap(captures, &mut self.captures);
-        swap(values, &mut self.values);
-        swap(response, &mut self.response);
-        swap(output, &mut self.output);
-        scratch
+    #[inline]
+    pub fn into_scratch(self) -> Scratch {
+        let Request { buf, parser, path, args, host, captures, values, response, output, .. } =
+            self;
+        let room = Room { buf, parser, path, args, host, captures, values, response, output };
+        Scratch(Box::new(room))
     }
 
     /// The path is another one from now on.

@@ -160,7 +160,7 @@ impl Request {
         let mut head = self.head().clone();
         sr.buf = self.buf.get(..head.end as usize).unwrap_or_default().to_vec();
         (head.quoted, head.plus) = (false, false);
-        sr.parser = RequestParser::with_head(head);
+        *sr.parser = RequestParser::with_head(head);
         sr.body = self.body.for_subrequest();
         sr.version = self.version;
         sr.method = Method::Get;

@@ -235,7 +235,7 @@ fn adopt(r: &mut Request, mut response: Response) {
     (response.sent, response.header_only, response.chunked) = (false, false, false);
     (response.head_bytes, response.expects_trailers) = (0, false);
     response.trailers = Default::default();
-    r.response = response;
+    *r.response = response;
 }
 
 /// What is to be done for this request.
