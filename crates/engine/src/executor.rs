@@ -148,26 +148,23 @@ impl Executor {
         }
     }
 
-    pub(crate) fn spawn<F: Future<Output = ()> + 'static>(&self, future: F) {
-        let task = self.start(future);
+    /// The future is made in its box: one that is made before has to be moved there, and it may be large.
+    pub(crate) fn spawn<F: Future<Output = ()> + 'static>(&self, make: impl FnOnce() -> F) {
+        let task = self.start(make);
         self.tasks.borrow_mut().wake(task);
     }
 
     /// As [`Executor::spawn`], but the task is runnable at the next [`Executor::run`] and behind what is then.
-    pub(crate) fn spawn_behind<F: Future<Output = ()> + 'static>(&self, future: F) {
-        let task = self.start(future);
+    pub(crate) fn spawn_behind<F: Future<Output = ()> + 'static>(&self, make: impl FnOnce() -> F) {
+        let task = self.start(make);
         self.tasks.borrow_mut().behind.push(task);
     }
 
-    fn start<F: Future<Output = ()> + 'static>(&self, future: F) -> u32 {
+    #[inline]
+    fn start<F: Future<Output = ()> + 'static>(&self, make: impl FnOnce() -> F) -> u32 {
         let empty = self.boxes.borrow_mut().spare::<F>().and_then(Vec::pop);
-        let job: BoxedJob = match empty {
-            Some(mut empty) => {
-                empty.as_mut().set(Some(future));
-                empty
-            }
-            None => Box::pin(Some(future)),
-        };
+        let mut job = empty.unwrap_or_else(|| Box::pin(None));
+        job.as_mut().set(Some(make()));
         self.live.set(self.live.get() + 1);
         self.started.set(self.started.get() + 1);
         let mut tasks = self.tasks.borrow_mut();

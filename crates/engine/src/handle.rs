@@ -74,13 +74,18 @@ impl Handle {
 impl Handle {
     /// Starts a task. A panic in it ends it alone: see [`Handle::on_panic`].
     pub fn spawn(&self, f: impl Future<Output = ()> + 'static) {
-        self.0.tasks.spawn(f);
+        self.0.tasks.spawn(|| f);
     }
 
-    /// As [`Handle::spawn`], but all that this turn's events wake comes first. For accepted connections: accept events
+    /// As [`Handle::spawn`], for a future that is large: it is made where it stays.
+    pub fn spawn_large<F: Future<Output = ()> + 'static>(&self, make: impl FnOnce() -> F) {
+        self.0.tasks.spawn(make);
+    }
+
+    /// As [`Handle::spawn_large`], but all that this turn's events wake comes first. For accepted connections: accept events
     /// are handled before others, and earlier connections may be among those.
-    pub fn spawn_behind(&self, f: impl Future<Output = ()> + 'static) {
-        self.0.tasks.spawn_behind(f);
+    pub fn spawn_behind<F: Future<Output = ()> + 'static>(&self, make: impl FnOnce() -> F) {
+        self.0.tasks.spawn_behind(make);
     }
 
     /// Tasks that have started and not ended.

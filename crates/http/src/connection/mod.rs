@@ -98,7 +98,8 @@ fn taken_over(event_loop: &Rc<LoopState>, handed: Handed, listen: usize) {
     if !event_loop.site.protocols(&conn).ssl {
         let mut scratch = event_loop.take_scratch();
         scratch.fill(bytes);
-        event_loop.handle.spawn(run(Rc::new(conn), presence, event_loop.clone(), scratch));
+        let (conn, serving) = (Rc::new(conn), event_loop.clone());
+        event_loop.handle.spawn_large(|| run(conn, presence, serving, scratch));
     } else if conn.is_tls() {
         let log = &event_loop.site.main.core.error_log;
         let text = format_args!("a connection with TLS was passed to a port that wants TLS");
@@ -145,12 +146,9 @@ fn serve_at_once(
         }
         Ok(Some(_)) => {
             event_loop.note_spoke_soon(conn.listen);
-            event_loop.handle.spawn_behind(run(
-                Rc::new(conn),
-                presence,
-                event_loop.clone(),
-                scratch,
-            ));
+            let conn = Rc::new(conn);
+            let serving = event_loop.clone();
+            event_loop.handle.spawn_behind(|| run(conn, presence, serving, scratch));
             None
         }
         Ok(None) => {
@@ -202,8 +200,8 @@ impl Idle for Parked {
         if first && event_loop.site.protocols(&conn).ssl {
             handle.spawn(secure(conn, presence, event_loop, Vec::new()));
         } else {
-            let scratch = event_loop.take_scratch();
-            handle.spawn(run(Rc::new(conn), presence, event_loop, scratch));
+            let (conn, scratch) = (Rc::new(conn), event_loop.take_scratch());
+            handle.spawn_large(|| run(conn, presence, event_loop, scratch));
         }
     }
 }

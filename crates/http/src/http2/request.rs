@@ -18,7 +18,7 @@ pub fn start(stream: Rc<Stream>, fields: Fields) {
     let handle = stream.link.event_loop().handle.clone();
     stream.link.event_loop().busy();
     let running = Running(stream);
-    handle.spawn(async move { serve(running, fields).await });
+    handle.spawn_large(|| serve(running, fields));
 }
 
 /// The stream ends with its request, even by a panic.
