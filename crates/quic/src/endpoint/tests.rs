@@ -1,15 +1,16 @@
 //! An endpoint on a real loop and a real socket, and clients that only begin.
 
 use std::net::UdpSocket;
+use std::sync::mpsc;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use quinn_proto::crypto::rustls::QuicClientConfig;
-use quinn_proto::{ClientConfig, ConnectionError, DatagramEvent, Event};
+use quinn_proto::{ClientConfig, ConnectionError, DatagramEvent, Dir, Event, StreamEvent};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::{ConfigBuilder, RootCertStore, WantsVerifier, WantsVersions};
-use weir_engine::{Driver, ListenerKey, Loop, Options};
+use weir_engine::{Driver, ListenerKey, Loop, Options, Remote, spend};
 
 use super::*;
 use crate::Place;
@@ -58,14 +59,16 @@ fn builder_of<S: rustls::ConfigSide>(
     make(provider).with_protocol_versions(&[&rustls::version::TLS13]).unwrap()
 }
 
-fn server_tls() -> Arc<rustls::ServerConfig> {
+/// A server's settings, and its certificate.
+fn server_tls() -> (Arc<rustls::ServerConfig>, CertificateDer<'static>) {
     let own = rcgen::generate_simple_self_signed(["h".to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der()).into();
     let builder = builder_of(rustls::ServerConfig::builder_with_provider).with_no_client_auth();
-    Arc::new(builder.with_single_cert(vec![own.cert.der().clone()], key).unwrap())
+    let cert = own.cert.der().clone();
+    (Arc::new(builder.with_single_cert(vec![cert.clone()], key).unwrap()), cert)
 }
 
-/// A client that trusts no server, and says what it is told.
+/// A client that says what it is told.
 struct Client {
     endpoint: quinn_proto::Endpoint,
     connection: quinn_proto::Connection,
@@ -74,9 +77,11 @@ struct Client {
 }
 
 impl Client {
-    fn begins(server: SocketAddr) -> Client {
+    fn begins(server: SocketAddr, trusted: Option<&CertificateDer<'static>>) -> Client {
         let tls = builder_of(rustls::ClientConfig::builder_with_provider);
-        let tls = tls.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+        let mut roots = RootCertStore::empty();
+        trusted.into_iter().for_each(|cert| roots.add(cert.clone()).unwrap());
+        let tls = tls.with_root_certificates(roots).with_no_client_auth();
         let config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
         let mut endpoint = quinn_proto::Endpoint::new(Arc::default(), None, true, None);
         let (_, connection) = endpoint.connect(Instant::now(), config, server, "h").unwrap();
@@ -95,33 +100,37 @@ impl Client {
         }
     }
 
-    /// Why it has no connection; none if the server is silent.
-    fn refuses(&mut self) -> Option<ConnectionError> {
+    /// The next thing that it learns which is one of these; none if the server is silent.
+    fn learns<T>(&mut self, of_interest: impl Fn(Event) -> Option<T>) -> Option<T> {
         let (mut room, mut out) = ([0; 2048], Vec::new());
         loop {
+            while let Some(event) = self.connection.poll() {
+                if let Some(found) = of_interest(event) {
+                    return Some(found);
+                }
+            }
             let n = self.socket.recv(&mut room).ok()?;
             let (now, bytes) = (Instant::now(), BytesMut::from(&room[..n]));
             let event = self.endpoint.handle(now, self.server, None, None, bytes, &mut out);
             if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
                 self.connection.handle_event(event);
             }
-            while let Some(event) = self.connection.poll() {
-                if let Event::ConnectionLost { reason } = event {
-                    return Some(reason);
-                }
-            }
+            self.speaks();
+        }
+    }
+
+    /// Asks in two packets, which a server acknowledges at once (RFC 9000 section 13.2.2).
+    fn asks(&mut self) {
+        let id = self.connection.streams().open(Dir::Bi).unwrap();
+        for _ in 0..2 {
+            self.connection.send_stream(id).write(b"?").unwrap();
             self.speaks();
         }
     }
 }
 
-#[test]
-fn a_panic_ends_one_connection_and_no_other() {
-    let mut event_loop = Loop::new(&Options::default()).unwrap();
-    let handle = event_loop.handle();
-    let socket = UdpSocket::bind(LOOPBACK).unwrap();
-    let server = socket.local_addr().unwrap();
-    let settings = EndpointSettings {
+fn settings() -> EndpointSettings {
+    EndpointSettings {
         place: Place::default(),
         loops: 1,
         host_key: HostKey::new(b"secret"),
@@ -132,19 +141,112 @@ fn a_panic_ends_one_connection_and_no_other() {
         congestion: Congestion::Cubic,
         longest: 1472,
         connections: 8,
-    };
-    let endpoint = Endpoint::new(&handle, &Arc::new(socket.into()), settings).unwrap();
-    endpoint.start(Rc::new(PanicsOnce { first: Cell::new(true), tls: server_tls() }));
+    }
+}
+
+/// Runs a loop with an endpoint while `clients` use it: what they say, and the endpoint.
+fn serve<T: Send + 'static>(
+    accepts: impl FnOnce(&Handle) -> Rc<dyn Accepts>,
+    clients: impl FnOnce(SocketAddr, &Remote) -> T + Send + 'static,
+) -> (T, Rc<Endpoint>) {
+    let mut event_loop = Loop::new(&Options::default()).unwrap();
+    let handle = event_loop.handle();
+    let socket = UdpSocket::bind(LOOPBACK).unwrap();
+    let server = socket.local_addr().unwrap();
+    let endpoint = Endpoint::new(&handle, &Arc::new(socket.into()), settings()).unwrap();
+    endpoint.start(accepts(&handle));
     let remote = handle.remote();
     let clients = std::thread::spawn(move || {
-        let _first = Client::begins(server);
-        let heard = Client::begins(server).refuses();
+        let heard = clients(server, &remote);
         remote.post(Box::new(|h| h.stop()));
         heard
     });
     event_loop.run(&mut Nothing).unwrap();
-    let heard = clients.join().unwrap();
+    (clients.join().unwrap(), endpoint)
+}
+
+#[test]
+fn a_panic_ends_one_connection_and_no_other() {
+    let (tls, _) = server_tls();
+    let (heard, endpoint) = serve(
+        |_| Rc::new(PanicsOnce { first: Cell::new(true), tls }),
+        |server, _| {
+            let _first = Client::begins(server, None);
+            Client::begins(server, None).learns(|event| match event {
+                Event::ConnectionLost { reason } => Some(reason),
+                _ => None,
+            })
+        },
+    );
     assert!(matches!(heard, Some(ConnectionError::TransportError(_))), "{heard:?}");
-    assert_eq!(handle.panics(), 1);
+    assert_eq!(endpoint.handle.panics(), 1);
     assert_eq!(endpoint.connections(), 1, "the first one is forgotten");
+}
+
+/// Answers what is asked by a task, after as much work as a task may do in a turn. `early` counts datagrams that have left since it
+/// was asked.
+struct Answers {
+    handle: Handle,
+    tls: Arc<rustls::ServerConfig>,
+    early: Rc<Cell<u64>>,
+}
+
+struct Answerer {
+    handle: Handle,
+    connection: Rc<Connection>,
+    early: Rc<Cell<u64>>,
+}
+
+impl Accepts for Answers {
+    fn admit(&self, _: &NewConnection) -> Admission {
+        let (tls, handle, early) = (self.tls.clone(), self.handle.clone(), self.early.clone());
+        let begin = |connection: &Rc<Connection>| -> Rc<dyn Events> {
+            Rc::new(Answerer { handle, connection: connection.clone(), early })
+        };
+        Admission::Accept(Box::new(|_| Ok(tls)), Box::new(begin))
+    }
+}
+
+impl Events for Answerer {
+    fn opened(&self, dir: Dir) {
+        spend(u32::MAX);
+        let (connection, early) = (self.connection.clone(), self.early.clone());
+        let id = connection.accept(dir).unwrap();
+        let before = connection.stats().udp_tx.datagrams;
+        self.handle.spawn(async move {
+            early.update(|early| early + connection.stats().udp_tx.datagrams - before);
+            connection.write(id, &mut [Bytes::from_static(b"!")]).unwrap();
+        });
+    }
+}
+
+#[test]
+fn answers_leave_with_acknowledgements_when_a_turn_is_used_up() {
+    let (tls, cert) = server_tls();
+    let early = Rc::new(Cell::new(0));
+    let seen = early.clone();
+    let (answered, _) = serve(
+        |handle| Rc::new(Answers { handle: handle.clone(), tls, early: seen }),
+        move |server, remote| {
+            let mut clients = [(); 4].map(|()| Client::begins(server, Some(&cert)));
+            let connected = |event| matches!(event, Event::Connected).then_some(());
+            let all = clients.iter_mut().all(|client| client.learns(connected).is_some());
+            assert!(all, "a client has no connection");
+            // All that they ask is there before the loop looks.
+            let (stands, standing) = mpsc::channel();
+            let (go, goes) = mpsc::channel();
+            remote.post(Box::new(move |_| {
+                stands.send(()).unwrap();
+                goes.recv_timeout(LONG).unwrap();
+            }));
+            standing.recv_timeout(LONG).unwrap();
+            clients.iter_mut().for_each(Client::asks);
+            go.send(()).unwrap();
+            let answer =
+                |event| matches!(event, Event::Stream(StreamEvent::Readable { .. })).then_some(());
+            clients.iter_mut().all(|client| client.learns(answer).is_some())
+        },
+    );
+    assert!(answered);
+    assert_eq!(early.get(), 0, "a datagram has left before an answer that could be in it");
 }
