@@ -135,6 +135,27 @@ pub struct HeadDraft<'a> {
     pub buf: &'a mut Vec<u8>,
 }
 
+/// A pseudo-header. RFC 9113 section 8.3.1.
+#[derive(Clone, Copy)]
+enum Pseudo {
+    Method,
+    Scheme,
+    Path,
+    Authority,
+}
+
+impl Pseudo {
+    fn from_name(name: &[u8]) -> Option<Pseudo> {
+        Some(match name {
+            b":method" => Pseudo::Method,
+            b":scheme" => Pseudo::Scheme,
+            b":path" => Pseudo::Path,
+            b":authority" => Pseudo::Authority,
+            _ => return None,
+        })
+    }
+}
+
 /// Puts one head after another together.
 #[derive(Debug, Default)]
 pub struct Composer {
@@ -204,12 +225,17 @@ impl Composer {
         value: &[u8],
         to: &mut HeadDraft<'_>,
     ) -> Result<(), ComposeError> {
-        let odd = check_name(name, to.limits)?;
+        let pseudo = Pseudo::from_name(name);
+        let odd = pseudo.is_none() && check_name(name, to.limits)?;
         if has_line_end(value) {
             return Err(ComposeError::InvalidValue(name.into(), value.into()));
         }
-        if let Some(pseudo) = name.strip_prefix(b":") {
-            return self.pseudo(pseudo, name, value);
+        if name.starts_with(b":") {
+            if self.line {
+                return Err(ComposeError::LatePseudo);
+            }
+            let pseudo = pseudo.ok_or_else(|| ComposeError::UnknownPseudo(name.into()))?;
+            return self.pseudo(pseudo, value);
         }
         if !self.line {
             self.request_line(to)?;
@@ -230,28 +256,26 @@ impl Composer {
         self.header(name, value, to)
     }
 
-    fn pseudo(&mut self, which: &[u8], name: &[u8], value: &[u8]) -> Result<(), ComposeError> {
-        if self.line {
-            return Err(ComposeError::LatePseudo);
-        }
-        let (place, name) = match which {
-            b"method" => (&mut self.method, ":method"),
-            b"scheme" => (&mut self.scheme, ":scheme"),
-            b"path" => (&mut self.path, ":path"),
-            b"authority" => (&mut self.authority, "\":authority\""),
-            _ => return Err(ComposeError::UnknownPseudo(name.into())),
+    fn pseudo(&mut self, pseudo: Pseudo, value: &[u8]) -> Result<(), ComposeError> {
+        let (place, name) = match pseudo {
+            Pseudo::Method => (&mut self.method, ":method"),
+            Pseudo::Scheme => (&mut self.scheme, ":scheme"),
+            Pseudo::Path => (&mut self.path, ":path"),
+            Pseudo::Authority => (&mut self.authority, "\":authority\""),
         };
         if place.is_some() {
             return Err(ComposeError::Duplicate(name));
         }
-        if value.is_empty() && which != b"authority" {
-            return Err(ComposeError::Empty(name));
-        }
-        if which == b"scheme" && !is_scheme(value) {
-            return Err(ComposeError::InvalidScheme(value.into()));
-        }
-        if which == b"method" && !value.iter().all(|&b| is_method_byte(b)) {
-            return Err(ComposeError::InvalidMethod(value.into()));
+        match pseudo {
+            Pseudo::Authority => {}
+            _ if value.is_empty() => return Err(ComposeError::Empty(name)),
+            Pseudo::Scheme if !is_scheme(value) => {
+                return Err(ComposeError::InvalidScheme(value.into()));
+            }
+            Pseudo::Method if !value.iter().all(|&b| is_method_byte(b)) => {
+                return Err(ComposeError::InvalidMethod(value.into()));
+            }
+            _ => {}
         }
         let start = self.text.len();
         self.text.extend_from_slice(value);
@@ -434,6 +458,9 @@ fn is_method_byte(byte: u8) -> bool {
 }
 
 fn is_scheme(text: &[u8]) -> bool {
+    if matches!(text, b"https" | b"http") {
+        return true;
+    }
     let rest = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
     text.first().is_some_and(u8::is_ascii_alphabetic) && text.iter().all(rest)
 }
