@@ -80,7 +80,8 @@ impl<F: Future<Output = ()> + 'static> Job for Option<F> {
 
 type BoxedJob = Pin<Box<dyn Job>>;
 
-/// Empty boxes by the type of future they fit. A server has few types of tasks, so a list.
+/// Empty boxes by the type of future they fit. A server has few types of tasks, so a list: those that are asked for most often come
+/// to stand first.
 struct Boxes(Vec<(TypeId, Box<dyn Any>)>);
 
 type Spare<F> = Vec<Pin<Box<Option<F>>>>;
@@ -88,10 +89,14 @@ type Spare<F> = Vec<Pin<Box<Option<F>>>>;
 impl Boxes {
     fn spare<F: 'static>(&mut self) -> Option<&mut Spare<F>> {
         let id = TypeId::of::<F>();
-        let at = self.0.iter().position(|(of, _)| *of == id).unwrap_or_else(|| {
+        let mut at = self.0.iter().position(|(of, _)| *of == id).unwrap_or_else(|| {
             self.0.push((id, Box::new(Spare::<F>::new())));
             self.0.len() - 1
         });
+        if let Some(before) = at.checked_sub(1) {
+            self.0.swap(before, at);
+            at = before;
+        }
         self.0.get_mut(at)?.1.downcast_mut()
     }
 
