@@ -195,7 +195,8 @@ impl Stream {
     /// A section that was blocked may be readable now.
     pub fn unblock(self: &Rc<Self>) {
         if self.blocked.replace(false) && !self.gone.get() {
-            match self.whole_section() {
+            let section = self.section.take();
+            match self.whole_section(&section) {
                 Ok(()) => self.read_on(),
                 Err(error) => self.link.broken(&error),
             }
@@ -309,15 +310,19 @@ impl Stream {
                     self.take(now.get(piece).unwrap_or_default());
                 }
                 RequestPart::Fields { piece, left, .. } => {
-                    let mut section = self.section.borrow_mut();
-                    section.extend_from_slice(now.get(piece).unwrap_or_default());
-                    drop(section);
-                    if left == 0 {
-                        // The end may have come with it: a request without a body.
-                        *self.unread.borrow_mut() = std::mem::take(&mut rest);
-                        self.whole_section()?;
-                        rest = std::mem::take(&mut *self.unread.borrow_mut());
+                    let (piece, mut section) =
+                        (now.get(piece).unwrap_or_default(), self.section.take());
+                    if left > 0 || !section.is_empty() {
+                        section.extend_from_slice(piece);
                     }
+                    if left > 0 {
+                        self.section.replace(section);
+                        continue;
+                    }
+                    // The end may have come with it: a request without a body.
+                    *self.unread.borrow_mut() = std::mem::take(&mut rest);
+                    self.whole_section(if section.is_empty() { piece } else { &section })?;
+                    rest = std::mem::take(&mut *self.unread.borrow_mut());
                 }
             }
         }
@@ -337,22 +342,17 @@ impl Stream {
         wake(&self.reader);
     }
 
-    fn whole_section(self: &Rc<Self>) -> Result<(), StreamError> {
-        let section = self.section.take();
+    fn whole_section(self: &Rc<Self>, section: &[u8]) -> Result<(), StreamError> {
         self.link.counts(0, section.len());
-        let outcome = match self.begun.get() {
-            false => self.link.head(self, &section),
-            true => self.link.trailers(self, &section),
+        let is_read = match self.begun.get() {
+            false => self.link.head(self, section)?,
+            true => self.link.trailers(self, section)?,
         };
-        match outcome {
-            Ok(true) => Ok(()),
-            Ok(false) => {
-                self.section.replace(section);
-                self.blocked.set(true);
-                Ok(())
-            }
-            Err(error) => Err(error),
+        if !is_read {
+            self.section.replace(section.to_vec());
+            self.blocked.set(true);
         }
+        Ok(())
     }
 
     /// Nothing follows what has come so far, as far as is known already. A request without a body is complete with its head.
