@@ -102,7 +102,8 @@ pub struct Endpoint {
     scout: RefCell<Scout>,
     connections: RefCell<FxHashMap<ConnectionHandle, Rc<Connection>>>,
     marked: RefCell<VecDeque<Rc<Connection>>>,
-    /// Of so many of them, the protocol above has heard what came.
+    /// Of so many of them, from the first on, the protocol above has heard what came: of all, and of those that
+    /// are marked later, once it is `usize::MAX` or little less.
     heard: Cell<usize>,
     /// Connections that go on once their streams have written more.
     later: RefCell<Vec<Rc<Connection>>>,
