@@ -293,7 +293,7 @@ impl Idle for Waits {
         presence.arrive(&event_loop);
         let mut conn = conn.on(stream);
         conn.tls = tls;
-        handle.spawn(super::shaken(conn, presence, event_loop, begun));
+        handle.spawn_large(|| super::shaken(conn, presence, event_loop, begun));
     }
 }
 

@@ -105,7 +105,8 @@ fn taken_over(event_loop: &Rc<LoopState>, handed: Handed, listen: usize) {
         let text = format_args!("a connection with TLS was passed to a port that wants TLS");
         log.write(Level::Error, Some(number), text);
     } else {
-        event_loop.handle.spawn(secure(conn, presence, event_loop.clone(), bytes));
+        let serving = event_loop.clone();
+        event_loop.handle.spawn_large(|| secure(conn, presence, serving, bytes));
     }
 }
 
@@ -146,8 +147,7 @@ fn serve_at_once(
         }
         Ok(Some(_)) => {
             event_loop.note_spoke_soon(conn.listen);
-            let conn = Rc::new(conn);
-            let serving = event_loop.clone();
+            let (conn, serving) = (Rc::new(conn), event_loop.clone());
             event_loop.handle.spawn_behind(|| run(conn, presence, serving, scratch));
             None
         }
@@ -198,7 +198,7 @@ impl Idle for Parked {
             event_loop.note_spoke_soon(conn.listen);
         }
         if first && event_loop.site.protocols(&conn).ssl {
-            handle.spawn(secure(conn, presence, event_loop, Vec::new()));
+            handle.spawn_large(|| secure(conn, presence, event_loop, Vec::new()));
         } else {
             let (conn, scratch) = (Rc::new(conn), event_loop.take_scratch());
             handle.spawn_large(|| run(conn, presence, event_loop, scratch));

@@ -54,7 +54,7 @@ impl Idle for ParkedHttp2 {
         presence.arrive(&event_loop);
         presence.wake(&event_loop);
         let link = Link::new(Rc::new(conn.on(stream)), event_loop, peer, ledger);
-        handle.spawn(serve::resume(link, presence, seen, history, why));
+        handle.spawn_large(|| serve::resume(link, presence, seen, history, why));
     }
 }
 
