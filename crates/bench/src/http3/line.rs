@@ -403,26 +403,27 @@ impl Line {
     }
 
     fn lost(&self, reason: &ConnectionError) {
-        let failure = match (self.phase.get(), reason) {
+        let (failure, needs_a_reason) = match (self.phase.get(), reason) {
             (_, ConnectionError::LocallyClosed) => return,
-            (Phase::Handshake, ConnectionError::TimedOut) => RequestFailure::ConnectTimeout,
-            (Phase::Handshake, reason) => {
-                let failure = of_handshake(reason);
-                self.site.tally.borrow_mut().explain(failure, &reason.to_string());
-                failure
+            (Phase::Handshake, ConnectionError::TimedOut) => {
+                (RequestFailure::ConnectTimeout, false)
             }
-            (_, ConnectionError::TimedOut) => RequestFailure::Closed,
-            (_, ConnectionError::Reset) => RequestFailure::Reset,
+            (Phase::Handshake, reason) => (of_handshake(reason), true),
+            (_, ConnectionError::TimedOut) => (RequestFailure::Closed, false),
+            (_, ConnectionError::Reset) => (RequestFailure::Reset, false),
             (_, ConnectionError::ApplicationClosed(close))
                 if close.error_code.into_inner() == ErrorCode::NoError as u64 =>
             {
-                RequestFailure::Closed
+                (RequestFailure::Closed, false)
             }
             (_, ConnectionError::ApplicationClosed(_) | ConnectionError::ConnectionClosed(_)) => {
-                RequestFailure::GoneAway
+                (RequestFailure::GoneAway, true)
             }
-            (_, _) => RequestFailure::Malformed,
+            (_, _) => (RequestFailure::Malformed, true),
         };
+        if needs_a_reason {
+            self.site.tally.borrow_mut().explain(failure, &reason.to_string());
+        }
         self.phase.set(Phase::Over(failure));
     }
 
