@@ -1,10 +1,10 @@
 //! HTTP/0.9 over QUIC, which tests of QUIC speak: asked by quinn.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, Endpoint, RecvStream};
+use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, RecvStream, TokioRuntime};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -13,7 +13,12 @@ use super::*;
 
 /// A client of quinn's that trusts the server's authority and speaks `protocol`; to be used in a runtime.
 pub fn client(server: &Server, protocol: &str) -> Endpoint {
-    let mut endpoint = Endpoint::client(([127, 0, 0, 1], 0).into()).unwrap();
+    client_with(server, protocol, EndpointConfig::default())
+}
+
+pub fn client_with(server: &Server, protocol: &str, config: EndpointConfig) -> Endpoint {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut endpoint = Endpoint::new(config, None, socket, Arc::new(TokioRuntime)).unwrap();
     let tls = QuicClientConfig::try_from(client_config(server, protocol)).unwrap();
     endpoint.set_default_client_config(ClientConfig::new(Arc::new(tls)));
     endpoint

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use quinn::EndpointConfig;
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
 use super::hostile::memory;
-use super::hq::{client, request, runtime};
+use super::hq::{client, client_with, request, runtime};
 use super::*;
 
 /// Heads of IP version 4 and UDP are not counted.
@@ -81,9 +82,18 @@ fn relay(server: u16, longest: usize, congested: bool) -> (SocketAddr, Arc<Seen>
 
 /// Takes a file through a relay: what that has seen.
 fn transfer(server: &Server, longest: usize, congested: bool) -> Arc<Seen> {
+    transfer_to(server, EndpointConfig::default(), longest, congested)
+}
+
+fn transfer_to(
+    server: &Server,
+    config: EndpointConfig,
+    longest: usize,
+    congested: bool,
+) -> Arc<Seen> {
     let (address, seen) = relay(server.port(), longest, congested);
     runtime().block_on(async {
-        let endpoint = client(server, "hq-interop");
+        let endpoint = client_with(server, "hq-interop", config);
         let connection = endpoint.connect(address, "www.example.org").unwrap().await.unwrap();
         let mut receive = request(&connection, b"GET /long\r\n").await;
         assert!(receive.read_to_end(1 << 24).await.unwrap() == long(3_000_000));
@@ -106,6 +116,19 @@ fn datagrams_are_as_long_as_the_path_permits() {
     let server = start();
     for (most, least) in [(OF_ETHERNET, OF_ETHERNET), (1_350, 1_301), (AT_FIRST, AT_FIRST)] {
         let longest = transfer(&server, most, false).longest.load(Relaxed);
+        assert!((least..=most).contains(&longest), "{longest} where {most} pass");
+    }
+}
+
+/// The network of the client is one of this machine's: nothing on the way carries less than its interface.
+#[test]
+fn datagrams_to_a_neighbour_are_longer_than_those_of_ethernet() {
+    let server = start();
+    for (most, least) in [(65_507, 16_384), (9_000, 8_000)] {
+        let mut config = EndpointConfig::default();
+        config.max_udp_payload_size(65_527).unwrap();
+        let seen = transfer_to(&server, config, most, false);
+        let longest = seen.longest.load(Relaxed);
         assert!((least..=most).contains(&longest), "{longest} where {most} pass");
     }
 }

@@ -164,6 +164,11 @@ impl Connection {
         }
     }
 
+    /// The longest datagrams that the path is known to carry.
+    pub(crate) fn longest(&self) -> usize {
+        usize::from(self.inner.borrow().current_mtu()).max(1)
+    }
+
     /// The next packets for the client.
     pub(crate) fn poll_transmit(
         &self,

@@ -15,6 +15,7 @@ mod endpoint;
 #[cfg(test)]
 mod fuzz;
 mod ids;
+mod links;
 mod packet;
 mod paths;
 

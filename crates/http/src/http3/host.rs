@@ -23,9 +23,6 @@ use crate::site::Site;
 /// A client that lives and is silent for less than this keeps its connection, if a request is under way.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// What most paths carry at once, with the heads of IP and UDP.
-const OF_ETHERNET: u16 = 1500;
-
 /// So many datagrams that begin no connection are taken at once: more may wait.
 const WITHOUT_CONNECTION: usize = 32;
 
@@ -125,10 +122,6 @@ impl Hosts {
             stream_window: conf.http3.stream_buffer_size,
             gso: conf.http3.gso,
             congestion: conf.http3.congestion,
-            longest: match site.listens().get(listen).map(|l| &l.address) {
-                Some(Address::Inet(SocketAddr::V4(_))) => OF_ETHERNET - 20 - 8,
-                _ => OF_ETHERNET - 40 - 8,
-            },
             connections: most,
         };
         let endpoint = Endpoint::new(&event_loop.handle, fd, settings)?;

@@ -29,8 +29,8 @@ use weir_engine::{Datagram, Handle, is_spent};
 
 use self::receive::ROOM;
 use self::scout::Scout;
-use self::settings::server_config;
 pub use self::settings::{Congestion, EndpointSettings, HostKey};
+use self::settings::{Transports, server_config};
 use crate::connection::{Connection, Events};
 use crate::crypto::{Asker, Chooser, Initial};
 use crate::ids::{IdKey, Ids, Place};
@@ -98,6 +98,7 @@ pub struct Endpoint {
     place: Place,
     inner: RefCell<quinn_proto::Endpoint>,
     base: ServerConfig,
+    transports: Transports,
     initial: Initial,
     scout: RefCell<Scout>,
     connections: RefCell<FxHashMap<ConnectionHandle, Rc<Connection>>>,
@@ -183,6 +184,7 @@ impl Endpoint {
             place: *place,
             inner: RefCell::new(inner),
             base,
+            transports: Transports::new(&settings),
             initial,
             scout: RefCell::new(scout),
             connections: RefCell::default(),

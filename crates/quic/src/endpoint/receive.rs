@@ -193,6 +193,9 @@ impl Endpoint {
         let (session, secure) = OneSession::new(self.initial.clone(), chooser);
         let mut config = self.base.clone();
         config.crypto = session;
+        if let Some(transport) = self.transports.to(incoming.remote_address()) {
+            config.transport_config(transport.clone());
+        }
         let config = Arc::new(config);
         let now = self.now();
         let accepted = self.inner.borrow_mut().accept(incoming, now, answer, Some(config));

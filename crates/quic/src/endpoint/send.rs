@@ -8,21 +8,22 @@ use weir_engine::spend;
 use super::{DATAGRAM, Endpoint};
 use crate::connection::Connection;
 
-/// So many datagrams are sent with one call: as many of 1,472 bytes as the kernel takes in 64 KiB.
-const SEGMENTS: usize = 44;
+/// So many bytes go with one call: what fits a datagram of IPv4, whatever it is cut into. RFC 768.
+const CALL: usize = 65_507;
 /// So many datagrams wait for room in the socket before connections have to.
 const MOST_WAITING: usize = 64;
 
 impl Endpoint {
     pub(super) fn transmit(&self, connection: &Rc<Connection>) -> bool {
         let mut out = self.scratch.take();
-        let most = self.udp.max_gso_segments().min(SEGMENTS);
         let done = loop {
             if !self.waiting.borrow().is_empty() {
                 break false;
             }
             out.clear();
             let now = self.now();
+            let fit = CALL / connection.longest();
+            let most = self.udp.max_gso_segments().min(fit).max(1);
             let transmit = connection.poll_transmit(now, most, &mut out);
             let Some(mut transmit) = transmit else { break true };
             transmit.size = connection.sends(&transmit);

@@ -1,6 +1,8 @@
 //! What holds for all connections of an endpoint.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -11,6 +13,7 @@ use weir_tls::quic::InitialLimits;
 
 use crate::crypto::Initial;
 use crate::ids::{Place, Steering};
+use crate::links::Links;
 
 /// Streams of the client's that carry no request.
 const UNI_STREAMS: u64 = 16;
@@ -108,8 +111,6 @@ pub struct EndpointSettings {
     pub gso: bool,
     /// What decides how fast connections send.
     pub congestion: Congestion,
-    /// The longest datagrams that are tried, where a path takes them.
-    pub longest: u16,
     /// Connections at once, and handshakes among them.
     pub connections: usize,
 }
@@ -135,7 +136,23 @@ impl TimeSource for WallClock {
     }
 }
 
-pub(super) fn server_config(settings: &EndpointSettings, initial: &Initial) -> ServerConfig {
+/// What is said and kept of a connection, for each length that [`Links`] gives.
+pub(super) struct Transports(BTreeMap<u16, Arc<TransportConfig>>);
+
+impl Transports {
+    pub(super) fn new(settings: &EndpointSettings) -> Transports {
+        let lengths = Links::of_this_machine().lengths();
+        Transports(lengths.into_iter().map(|n| (n, Arc::new(transport(settings, n)))).collect())
+    }
+
+    /// That of connections of this client.
+    pub(super) fn to(&self, client: SocketAddr) -> Option<&Arc<TransportConfig>> {
+        self.0.get(&Links::of_this_machine().longest_to(client))
+    }
+}
+
+/// `longest`: the longest datagrams that are tried.
+fn transport(settings: &EndpointSettings, longest: u16) -> TransportConfig {
     let mut transport = TransportConfig::default();
     let varint = |n: u64| VarInt::from_u64(n).unwrap_or(VarInt::MAX);
     let idle = settings.idle_timeout.try_into().ok();
@@ -154,13 +171,16 @@ pub(super) fn server_config(settings: &EndpointSettings, initial: &Initial) -> S
     transport.datagram_receive_buffer_size(None);
     transport.enable_segmentation_offload(settings.gso);
     let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(settings.longest);
+    discovery.upper_bound(longest);
     transport.mtu_discovery_config(Some(discovery));
+    transport
+}
+
+pub(super) fn server_config(settings: &EndpointSettings, initial: &Initial) -> ServerConfig {
     let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]);
     let tokens = salt.extract(&settings.host_key.derive::<64>(b"tokens"));
     let crypto = initial.any();
     let mut config = ServerConfig::new(crypto, Arc::new(tokens));
-    config.transport_config(Arc::new(transport));
     config.time_source(Arc::new(WallClock));
     config.max_incoming(settings.connections.clamp(1, MOST_INCOMING));
     config.incoming_buffer_size(INCOMING).incoming_buffer_size_total(INCOMING * 256);

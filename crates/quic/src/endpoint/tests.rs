@@ -139,7 +139,6 @@ fn settings() -> EndpointSettings {
         stream_window: 1024,
         gso: false,
         congestion: Congestion::Cubic,
-        longest: 1472,
         connections: 8,
     }
 }
