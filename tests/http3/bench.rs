@@ -78,6 +78,14 @@ fn connections(server: &Server) -> Vec<usize> {
     loops.iter().map(count).collect()
 }
 
+/// What the page of figures at the second port says of one.
+fn counted(server: &Server, name: &str) -> u64 {
+    let url = format!("http://127.0.0.1:{}/", server.port_at(1));
+    let page = String::from_utf8_lossy(&run("curl", ["-s", &url]).stdout).into_owned();
+    let mut values = page.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    values.next().unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()
+}
+
 /// New connections wait where all loops take them from, and the kernel sends what follows to the loop that has the connection.
 #[test]
 fn kept_connections_are_six_on_each_loop_give_or_take_three() {
@@ -89,11 +97,8 @@ fn kept_connections_are_six_on_each_loop_give_or_take_three() {
     assert!(ask_until(|| server.dir().read("loops.log").lines().count() == 2400));
     let each = connections(&server);
     assert!(each.len() == 4 && each.iter().all(|n| (3..=9).contains(n)), "{each:?}");
-    let status = run("curl", ["-s", &format!("http://127.0.0.1:{}/", server.port_at(1))]).stdout;
-    let status = String::from_utf8_lossy(&status).into_owned();
-    let name = "weir_quic_forwarded_datagrams_total ";
-    let forwarded = status.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok());
-    assert!(forwarded.is_some_and(|n| n < 240), "{forwarded:?} of more than 2400: {status}");
+    let forwarded = counted(&server, "weir_quic_forwarded_datagrams_total");
+    assert!(forwarded < 240, "{forwarded} of more than 2400");
 }
 
 /// A loop that works on a request takes no new connection, and delays none.
@@ -133,6 +138,23 @@ fn a_load_of_long_bodies_is_read_and_sent_whole() {
     let options =
         format!("-n 6 -c 2 --insecure --body-file {}", server.dir().file("body").display());
     assert_answered(&bench(server.port(), &options, "https://localhost/up"), 6);
+}
+
+#[test]
+fn a_load_takes_longer_datagrams_if_it_is_told_to() {
+    let http = "server { listen 127.0.0.1:%%PORT1%%; location / { weir_status; } }";
+    let server = start(http, "root html;");
+    fs::create_dir_all(server.dir().file("html")).unwrap();
+    fs::write(server.dir().file("html/long"), long(3_000_000)).unwrap();
+    let mut sent = Vec::new();
+    for options in ["", "--datagrams 65507"] {
+        let options = format!("-n 4 -c 1 --insecure {options}");
+        assert_answered(&bench(server.port(), &options, "https://localhost/long"), 4);
+        assert!(ask_until(|| counted(&server, "weir_quic_open_connections") == 0));
+        sent.push(counted(&server, "weir_quic_sent_packets_total"));
+    }
+    let [short, all] = sent[..] else { panic!() };
+    assert!((all - short) * 2 < short, "{short} packets, then {}", all - short);
 }
 
 #[test]

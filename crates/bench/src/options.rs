@@ -65,6 +65,9 @@ pub struct Options {
     /// Speak HTTP/3: over QUIC, at the URL's port
     #[arg(long, conflicts_with_all = ["http2", "pipeline"])]
     http3: bool,
+    /// HTTP/3: take datagrams of at most so many bytes [default: 1472, what Ethernet carries]
+    #[arg(long, value_name = "BYTES", requires = "http3", value_parser = clap::value_parser!(u16).range(1200..=65_507))]
+    datagrams: Option<u16>,
     /// HTTP/2 or HTTP/3 requests at a time on each connection [default: 1]
     #[arg(short = 'm', long, value_name = "N")]
     streams: Option<usize>,
@@ -217,6 +220,7 @@ impl Options {
         }
         plan.timeout = self.timeout;
         plan.connect_first = self.connect_first;
+        plan.longest_datagram = self.datagrams;
         plan.samples = self.raw;
         Ok(plan)
     }

@@ -130,6 +130,8 @@ pub struct LoadPlan {
     /// Open all connections before the first request, one after another, so far apart: as idle
     /// visitors come. Time and rate count from the first request.
     pub connect_first: Option<Duration>,
+    /// HTTP/3: take no longer datagrams. What Ethernet carries if `None`.
+    pub longest_datagram: Option<u16>,
     /// Hand each answer to the watcher.
     pub samples: bool,
 }
@@ -199,6 +201,7 @@ impl LoadPlan {
             protocol: Protocol::Http1,
             timeout: Duration::from_secs(30),
             connect_first: None,
+            longest_datagram: None,
             samples: false,
         })
     }

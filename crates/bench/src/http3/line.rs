@@ -98,8 +98,12 @@ impl Line {
         })?;
         let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(Arc::new(transport(site)));
-        let settings = Arc::new(EndpointConfig::default());
-        let mut endpoint = quinn_proto::Endpoint::new(settings, None, true, None);
+        let mut settings = EndpointConfig::default();
+        if let Some(longest) = site.plan.longest_datagram {
+            let set = settings.max_udp_payload_size(longest);
+            set.map_err(|_| RequestFailure::Connect)?;
+        }
+        let mut endpoint = quinn_proto::Endpoint::new(Arc::new(settings), None, true, None);
         let connected = endpoint.connect(Instant::now(), config, address, name);
         let (handle, inner) = connected.map_err(|_| RequestFailure::Connect)?;
         let line = Rc::new(Line {
