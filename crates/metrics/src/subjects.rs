@@ -12,7 +12,9 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
 use std::time::Duration;
 
-use crate::{Registry, TRIES, Times, histogram};
+use crate::layout::{HEAD, LINE};
+use crate::registry::TRIES;
+use crate::{Registry, Times, histogram};
 
 /// What a name is one of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +62,7 @@ const IN_A_ROW: usize = 5;
 const FAILING: usize = 6;
 const NUMBERS: usize = 7;
 const TIMES: usize = NUMBERS + COUNTS;
-const CELL: usize = (TIMES + histogram::WORDS).next_multiple_of(crate::LINE);
+const CELL: usize = (TIMES + histogram::WORDS).next_multiple_of(LINE);
 
 /// Numbers of a cell. Their meaning comes from the code that counts; the last is a gauge.
 pub const COUNTS: usize = 16;
@@ -71,7 +73,7 @@ pub const GAUGE: usize = COUNTS - 1;
 const GIVEN_BACK: usize = 1;
 
 /// Words of all cells, and those before them.
-pub(crate) const WORDS: usize = crate::LINE + MOST_CELLS * CELL;
+pub(crate) const WORDS: usize = LINE + MOST_CELLS * CELL;
 
 /// A loop's numbers under one name.
 #[derive(Clone, Copy, Debug)]
@@ -460,8 +462,8 @@ fn store(words: &[AtomicU64], at: usize, value: u64) {
 fn parts(
     registry: &Registry,
 ) -> Option<(&'static AtomicU64, &'static AtomicU64, &'static [AtomicU64])> {
-    let words = registry.words.get(crate::HEAD..)?.get(..WORDS)?;
-    Some((words.first()?, words.get(GIVEN_BACK)?, words.get(crate::LINE..)?))
+    let words = registry.words.get(HEAD..)?.get(..WORDS)?;
+    Some((words.first()?, words.get(GIVEN_BACK)?, words.get(LINE..)?))
 }
 
 /// Cells that were ever used; to look at others would cost memory.
