@@ -336,6 +336,45 @@ fn many_streams_share_a_connection_and_its_windows() {
     }
 }
 
+/// A client may let a stream go on before it lets the connection: others that wait come first all the same.
+#[test]
+fn a_stream_whose_window_grows_first_does_not_hold_others_up() {
+    let dir = Dir::new();
+    dir.write("html/big", vec![b'x'; 600_000]);
+    let server = start_in(dir, "root html;");
+    let mut client = Client::connect(&server);
+    client.gives_windows = false;
+    let first = client.get("/big");
+    let received =
+        |client: &Client, id| client.ended.get(&id).map_or(0, |answer| answer.body.len());
+    while received(&client, first) < frame::DEFAULT_WINDOW as usize {
+        assert_ne!(client.event(), Event::Closed);
+    }
+    let all = [first, client.get("/big"), client.get("/big")];
+    while client.ended.len() < all.len() {
+        assert_ne!(client.event(), Event::Closed);
+    }
+    let grow = |client: &mut Client, id, by| {
+        client.write(|out| {
+            frame::write_window_update(id, by, out);
+            frame::write_window_update(0, by, out);
+        });
+    };
+    grow(&mut client, first, 8192);
+    while !client.ended.values().any(|answer| answer.ended) {
+        let before = all.map(|id| received(&client, id));
+        assert_ne!(client.event(), Event::Closed);
+        for (id, before) in all.into_iter().zip(before) {
+            let by = received(&client, id) - before;
+            if by > 0 {
+                grow(&mut client, id, by as u32);
+            }
+        }
+    }
+    let each = all.map(|id| received(&client, id));
+    assert!(each.iter().all(|n| *n > 400_000), "{each:?} when one of them has ended");
+}
+
 #[test]
 fn a_slow_reader_gets_no_more_than_its_window() {
     let dir = Dir::new();

@@ -8,7 +8,7 @@ use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting, S
 use weir_proto::http2::hpack::{BlockError, Decoder};
 
 use super::link::Link;
-use super::way::Stream;
+use super::way::{Stream, extend};
 
 /// So many bytes of a frame cost a point of the task's budget.
 const FRAMED: usize = 128;
@@ -531,7 +531,7 @@ impl<E: FrameHandler> Frames<E> {
         let stream = if head.stream == 0 { None } else { self.end.stream(head)? };
         let fits = match &stream {
             _ if by == 0 => false,
-            Some(stream) => stream.way().extend(i64::from(by)),
+            Some(stream) => extend(stream, i64::from(by)),
             // Of a stream that has ended, or of the connection.
             None => head.stream != 0 || self.end.link().extend(by),
         };

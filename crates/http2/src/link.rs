@@ -8,7 +8,7 @@ use weir_engine::Handle;
 use weir_proto::http2::frame;
 
 use super::outbox::Outbox;
-use super::way::Stream;
+use super::way::{Stream, extend};
 
 /// What is known of the other end as long as the connection lives, whether or not there are streams.
 #[derive(Debug)]
@@ -157,7 +157,7 @@ impl<S: Stream> Link<S> {
     pub fn set_initial_window(&self, size: u32) -> Vec<Rc<S>> {
         let by = i64::from(size) - i64::from(self.peer.initial_window.replace(size));
         let mut all = self.all();
-        all.retain(|stream| !stream.way().extend(by));
+        all.retain(|stream| !extend(stream, by));
         all
     }
 
@@ -228,19 +228,27 @@ impl<S: Stream> Link<S> {
         self.queue.borrow_mut().push_back(stream);
     }
 
+    /// The same before all others.
+    pub(crate) fn enqueue_first(&self, stream: Rc<S>) {
+        self.queue.borrow_mut().push_front(stream);
+    }
+
     /// True if others wait for the connection.
     pub(crate) fn is_contested(&self) -> bool {
         !self.queue.borrow().is_empty()
     }
 
-    /// Lets those go on that wait, as far as there is room for them.
+    /// Lets those go on that wait, as far as there is room for them: each for its share. One that waits alone may take all.
     fn admit(&self) {
-        if self.queue.borrow().is_empty() || self.out.is_full() || self.window() <= 0 {
+        let waiting = self.queue.borrow().len();
+        let room = self.out.room().min(usize::try_from(self.window()).unwrap_or(0));
+        if waiting == 0 || room == 0 {
             return;
         }
-        for _ in 0..self.out.room().div_ceil(self.chunk) {
+        let share = if waiting == 1 { usize::MAX } else { self.chunk.max(room / waiting) };
+        for _ in 0..room.div_ceil(share) {
             let Some(stream) = self.queue.borrow_mut().pop_front() else { return };
-            stream.way().admit();
+            stream.way().admit(share);
         }
     }
 }

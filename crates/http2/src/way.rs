@@ -32,6 +32,21 @@ pub trait Stream: Sized {
     }
 }
 
+/// Where a stream stands among those that send on its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// It sends unless others wait.
+    Free,
+    /// It waits for the connection.
+    Queued,
+    /// The connection has room for so many bytes of it.
+    Admitted(usize),
+    /// It has sent some, and may send so many more.
+    Sending(usize),
+    /// It has sent all of them: others come first.
+    Spent,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct SendWindow {
@@ -43,10 +58,7 @@ pub struct SendWindow {
     sent: Cell<u64>,
     /// Bytes of heads of frames alone.
     framing: Cell<u64>,
-    /// It waits for the connection.
-    queued: Cell<bool>,
-    /// The connection has room for it now.
-    admitted: Cell<bool>,
+    turn: Cell<Turn>,
     writer: RefCell<Option<Waker>>,
 }
 
@@ -58,8 +70,7 @@ impl SendWindow {
             closed: Cell::new(closed),
             sent: Cell::new(0),
             framing: Cell::new(0),
-            queued: Cell::new(false),
-            admitted: Cell::new(false),
+            turn: Cell::new(Turn::Free),
             writer: RefCell::default(),
         }
     }
@@ -89,26 +100,24 @@ impl SendWindow {
         self.framing.get()
     }
 
-    /// The other end takes so much more, or less. False if that is more than a window may be.
-    pub fn extend(&self, by: i64) -> bool {
-        let window = self.window.get() + by;
-        self.window.set(window);
-        if window > 0 && !self.queued.get() {
-            self.wake();
-        }
-        window <= i64::from(frame::MAX_WINDOW)
-    }
-
     /// Wakes the task that sends: what it waits for has come, or will not.
     pub fn wake(&self) {
         wake(&self.writer);
     }
 
-    /// The connection has room for it.
-    pub(crate) fn admit(&self) {
-        self.queued.set(false);
-        self.admitted.set(true);
+    /// The connection has room for so many bytes of it.
+    pub(crate) fn admit(&self, bytes: usize) {
+        self.turn.set(Turn::Admitted(bytes));
         self.wake();
+    }
+
+    /// So many bytes of a body were sent.
+    fn spend(&self, bytes: usize) {
+        self.window.set(self.window.get() - bytes as i64);
+        if let Turn::Admitted(left) | Turn::Sending(left) = self.turn.get() {
+            let left = left.saturating_sub(bytes);
+            self.turn.set(if left == 0 { Turn::Spent } else { Turn::Sending(left) });
+        }
     }
 
     /// Nothing is left to be said of this.
@@ -178,7 +187,7 @@ pub fn send_some<S: Stream>(
             chain.clear();
         }
         if stream.way().is_done(chain, last) {
-            stream.way().admitted.set(false);
+            stream.way().turn.set(Turn::Free);
             return Ok(Pause::Done);
         }
         if !chain.is_empty() && !may_send(stream) {
@@ -209,8 +218,37 @@ pub fn send_now<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usi
 
 fn may_send<S: Stream>(stream: &S) -> bool {
     let (link, way) = (stream.link(), stream.way());
-    let turn = way.admitted.get() || !link.is_contested();
+    let turn = match way.turn.get() {
+        Turn::Free => !link.is_contested(),
+        Turn::Admitted(_) | Turn::Sending(_) => true,
+        Turn::Queued | Turn::Spent => false,
+    };
     turn && way.window.get() > 0 && link.window() > 0 && !link.out.is_full()
+}
+
+/// The other end takes so much more of a stream, or less. False if that is more than a window may be.
+pub(crate) fn extend<S: Stream>(stream: &Rc<S>, by: i64) -> bool {
+    let (link, way) = (stream.link(), stream.way());
+    let window = way.window.get() + by;
+    way.window.set(window);
+    if window > 0 && way.turn.get() != Turn::Queued {
+        if link.is_contested() && way.writer.borrow().is_some() {
+            // Others came first. They may be let in before this one's task runs.
+            queue(stream);
+        } else {
+            way.wake();
+        }
+    }
+    window <= i64::from(frame::MAX_WINDOW)
+}
+
+/// The stream waits for the connection, behind those that wait already. One that was let in, and found no room, keeps its place.
+fn queue<S: Stream>(stream: &Rc<S>) {
+    let before = stream.way().turn.replace(Turn::Queued);
+    if let Turn::Admitted(_) = before {
+        return stream.link().enqueue_first(stream.clone());
+    }
+    stream.link().enqueue(stream.clone());
 }
 
 /// Waits until more of a body can be sent, or none at all.
@@ -220,11 +258,12 @@ pub fn poll_room<S: Stream>(stream: &Rc<S>, cx: &Context<'_>) -> Poll<()> {
     }
     let way = stream.way();
     wait(&way.writer, cx);
-    // A stream that waits for its own window does not hold a place among those that wait for the
-    // connection.
-    if way.window.get() > 0 && !way.queued.replace(true) {
-        way.admitted.set(false);
-        stream.link().enqueue(stream.clone());
+    // A stream that waits for its own window does not hold a place among those that wait for the connection. The place that it
+    // had is used up.
+    match way.turn.get() {
+        Turn::Queued => {}
+        _ if way.window.get() > 0 => queue(stream),
+        _ => way.turn.set(Turn::Free),
     }
     Poll::Pending
 }
@@ -253,7 +292,7 @@ fn send_frame<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize
             FrameHead { len, kind: FrameType::Data, flags, stream: stream.id() },
         );
     });
-    way.window.set(way.window.get() - len as i64);
+    way.spend(len);
     link.spend(len as i64);
     way.framing.set(way.framing.get() + frame::HEAD as u64);
     way.sent.set(way.sent.get() + (len + frame::HEAD) as u64);
