@@ -336,6 +336,31 @@ fn many_streams_share_a_connection_and_its_windows() {
     }
 }
 
+#[test]
+fn files_arrive_as_they_are_in_frames_of_any_size() {
+    let dir = Dir::new();
+    let sizes = [1, 999, 1000, 8191, 8192, 8193, 65_535, 65_536, 300_000];
+    let bytes: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
+    sizes.iter().for_each(|&size| drop(dir.write(&format!("html/{size}"), &bytes[..size])));
+    let chunked =
+        |chunk| format!("location /{chunk}/ {{ alias html/; http2_chunk_size {chunk}; }}");
+    let chunks = ["7", "1000", "8k", "64k"];
+    let server = start_in(dir, &chunks.map(chunked).concat());
+    let mut client = Client::connect(&server);
+    for chunk in chunks {
+        for size in sizes.into_iter().filter(|&size| chunk != "7" || size < 10_000) {
+            // Alone, and three at a time.
+            let alone = client.get(&format!("/{chunk}/{size}"));
+            assert!(client.answer(alone).body == bytes[..size], "{size} in frames of {chunk}");
+            for id in [0; 3].map(|_| client.get(&format!("/{chunk}/{size}"))) {
+                let answer = client.answer(id);
+                assert_eq!(answer.status(), "200");
+                assert!(answer.body == bytes[..size], "{size} in frames of {chunk}, of three");
+            }
+        }
+    }
+}
+
 /// A client may let a stream go on before it lets the connection: others that wait come first all the same.
 #[test]
 fn a_stream_whose_window_grows_first_does_not_hold_others_up() {

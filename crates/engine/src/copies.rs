@@ -11,7 +11,7 @@ const PIECE: usize = 2048;
 /// What the low bits of addresses count.
 const PAGE: usize = 4096;
 /// The distance that is slow: a line of the cache.
-const LINE: usize = 64;
+pub const LINE: usize = 64;
 
 /// Appends `bytes` as `extend_from_slice` does, and at the same speed wherever the two are.
 pub fn append(out: &mut Vec<u8>, bytes: &[u8]) {

@@ -90,3 +90,4 @@ pub use seam::{Call, sim};
 pub use sleep::Sleep;
 pub use steal::{StealCounts, StealGroup};
 pub use stream::Stream;
+pub use weir_sys::pagecache::Framing;

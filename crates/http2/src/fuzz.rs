@@ -138,7 +138,11 @@ impl FrameHandler for FuzzHandler {
 }
 
 /// What comes of `input` if it comes in pieces of so many bytes; and what is said to the other end.
-fn heard(handle: &Handle, input: &[u8], piece: usize) -> (FuzzRecord, Option<String>, Vec<u8>) {
+fn heard(
+    handle: &Handle,
+    input: &[u8],
+    piece: usize,
+) -> (FuzzRecord, Option<String>, Option<Vec<u8>>) {
     let link = Rc::new(Link::new(handle.clone(), PeerState::default(), frame::MAX_PAYLOAD));
     for id in [1, 3] {
         link.add(Rc::new(FuzzStream { id, link: link.clone(), way: SendWindow::new(10, false) }));
@@ -163,7 +167,7 @@ fn heard(handle: &Handle, input: &[u8], piece: usize) -> (FuzzRecord, Option<Str
         link.remove(id);
     }
     let (listener, _) = frames.into_parts();
-    (listener.heard.take(), broken, link.out.take())
+    (listener.heard.take(), broken, link.out.take().memory().map(<[u8]>::to_vec))
 }
 
 #[test]

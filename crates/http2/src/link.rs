@@ -10,6 +10,10 @@ use weir_proto::http2::frame;
 use super::outbox::Outbox;
 use super::way::{Stream, extend};
 
+/// Streams that wait for the connection get as much of it at a time, at least: each turn of a stream costs a wake-up.
+/// nginx: output_buffers, of which one is sent at a time.
+const SHARE: usize = 32 * 1024;
+
 /// What is known of the other end as long as the connection lives, whether or not there are streams.
 #[derive(Debug)]
 pub struct PeerState {
@@ -245,7 +249,8 @@ impl<S: Stream> Link<S> {
         if waiting == 0 || room == 0 {
             return;
         }
-        let share = if waiting == 1 { usize::MAX } else { self.chunk.max(room / waiting) };
+        let least = self.chunk.max(SHARE);
+        let share = if waiting == 1 { usize::MAX } else { least.max(room / waiting) };
         for _ in 0..room.div_ceil(share) {
             let Some(stream) = self.queue.borrow_mut().pop_front() else { return };
             stream.way().admit(share);

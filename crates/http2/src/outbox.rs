@@ -7,7 +7,7 @@ use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use weir_engine::Handle;
+use weir_engine::{Handle, Segment, copies};
 
 /// While more than this waits to be sent, streams wait.
 pub const FULL: usize = 64 * 1024;
@@ -16,10 +16,14 @@ pub const FULL: usize = 64 * 1024;
 const TOO_MUCH: usize = 2 * FULL;
 /// Room for frames at first.
 const ROOM: usize = 4096;
+/// Bytes before the first frame. Files are read between heads of frames, and the kernel copies as slowly as `memcpy` to a place
+/// that is as little behind as a few heads are.
+const LEAD: usize = copies::LINE;
 
 /// What the streams of a connection hand to its task.
 #[derive(Default)]
 pub struct Outbox {
+    /// Nothing, or [`LEAD`] and frames.
     frames: RefCell<Vec<u8>>,
     /// Bytes of frames that were taken from here and not by the socket yet.
     backlog: Cell<usize>,
@@ -31,8 +35,9 @@ impl Outbox {
     /// Writes frames, which leave before the loop waits again.
     pub fn write(&self, handle: &Handle, write: impl FnOnce(&mut Vec<u8>)) {
         let mut frames = self.frames.borrow_mut();
-        if frames.capacity() == 0 {
+        if frames.is_empty() {
             *frames = handle.take_buf(ROOM);
+            frames.resize(LEAD, 0);
         }
         write(&mut frames);
         drop(frames);
@@ -40,13 +45,14 @@ impl Outbox {
     }
 
     /// Takes the frames that wait.
-    pub fn take(&self) -> Vec<u8> {
-        self.frames.take()
+    pub fn take(&self) -> Segment {
+        let buf = self.frames.take();
+        Segment::Buf { start: LEAD.min(buf.len()), buf }
     }
 
     /// True if no frames wait.
     pub fn is_empty(&self) -> bool {
-        self.frames.borrow().is_empty()
+        self.unsent() == 0
     }
 
     /// Bytes that may be written before streams have to wait.
@@ -55,7 +61,11 @@ impl Outbox {
     }
 
     fn waiting(&self) -> usize {
-        self.backlog.get() + self.frames.borrow().len()
+        self.backlog.get() + self.unsent()
+    }
+
+    fn unsent(&self) -> usize {
+        self.frames.borrow().len().saturating_sub(LEAD)
     }
 
     /// More is waiting than the socket takes.

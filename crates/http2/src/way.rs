@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use weir_engine::{Chain, Either, Handle, Segment, copies, either};
+use weir_engine::{Chain, Either, Framing, Handle, Segment, copies, either};
 use weir_proto::http2::frame::{self, FrameHead, FrameType};
 
 use super::link::Link;
@@ -15,6 +15,9 @@ use super::outbox::{FULL, wait, wake};
 
 /// Read of a file at once, if a frame is not longer.
 const READ_AHEAD: usize = 16 * 1024;
+
+/// Room for as many frames as wait before streams do, and for the one after.
+const LARGE: usize = FULL + FULL / 4;
 
 /// What both ends have of a stream.
 pub trait Stream: Sized {
@@ -120,6 +123,14 @@ impl SendWindow {
         }
     }
 
+    /// What it may send before it is the turn of others.
+    fn share(&self) -> usize {
+        match self.turn.get() {
+            Turn::Admitted(left) | Turn::Sending(left) => left,
+            Turn::Free | Turn::Queued | Turn::Spent => usize::MAX,
+        }
+    }
+
     /// Nothing is left to be said of this.
     fn is_done(&self, chain: &Chain, last: bool) -> bool {
         chain.is_empty() && (!last || self.closed.get())
@@ -192,6 +203,9 @@ pub fn send_some<S: Stream>(
         }
         if !chain.is_empty() && !may_send(stream) {
             return Ok(Pause::Full);
+        }
+        if send_file(stream, chain, last, chunk) {
+            continue;
         }
         if needs_file(chain, chunk) {
             return Ok(Pause::File(READ_AHEAD.max(chunk)));
@@ -279,7 +293,7 @@ fn send_frame<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize
         if chain.len() > most as u64 {
             // Room for what follows, too, so that nothing is moved later.
             let more = usize::try_from(chain.len()).unwrap_or(usize::MAX);
-            out.reserve((FULL + most).saturating_sub(start).min(more));
+            make_room(link.handle(), out, (FULL + most).saturating_sub(start).min(more));
         }
         gather(link.handle(), chain, most, out);
         len = out.len() - start;
@@ -296,6 +310,62 @@ fn send_frame<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize
     link.spend(len as i64);
     way.framing.set(way.framing.get() + frame::HEAD as u64);
     way.sent.set(way.sent.get() + (len + frame::HEAD) as u64);
+}
+
+/// Sends frames of the file that is first in a chain, as far as it is in memory: it is read to where the frames are. False if
+/// another segment is first, or nothing of the file can be had at once.
+fn send_file<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize) -> bool {
+    let (link, way) = (stream.link(), stream.way());
+    let Some(Segment::File { file, offset, len }) = chain.front() else { return false };
+    let framing = Framing { head: frame::HEAD, body: chunk.min(link.frame_size()).max(1) };
+    let window = way.window.get().min(link.window()).min(i64::try_from(*len).unwrap_or(i64::MAX));
+    // The last frame may be a whole one.
+    let room = link.out.room().next_multiple_of(framing.body);
+    let most = usize::try_from(window).unwrap_or(0).min(way.share()).min(room);
+    let files = link.handle().files();
+    let mut read = None;
+    let mut frames = 0;
+    link.write(|out| {
+        let start = out.len();
+        make_room(link.handle(), out, most + framing.head * framing.frames(most));
+        read = files.read_framed_now(file, out, *offset, most, framing);
+        let Some(read) = read else { return };
+        frames = framing.frames(read);
+        let end = last && chain.len() == read as u64;
+        way.closed.set(end);
+        for n in 0..frames {
+            let at = start + n * (framing.head + framing.body);
+            let len = (read - n * framing.body).min(framing.body);
+            let flags = if end && n + 1 == frames { frame::END_STREAM } else { 0 };
+            let head = FrameHead { len, kind: FrameType::Data, flags, stream: stream.id() };
+            frame::put_head(out, at, head);
+        }
+    });
+    let Some(read) = read else { return false };
+    chain.advance(read as u64);
+    let heads = framing.head * frames;
+    way.spend(read);
+    link.spend(read as i64);
+    way.framing.set(way.framing.get() + heads as u64);
+    way.sent.set(way.sent.get() + (read + heads) as u64);
+    true
+}
+
+/// Makes room for so many bytes more. A buffer for many frames is one of the loop's.
+fn make_room(handle: &Handle, out: &mut Vec<u8>, more: usize) {
+    if out.capacity() - out.len() >= more {
+        return;
+    }
+    if more > FULL / 4 {
+        let mut large = handle.take_buf(FULL);
+        let room = LARGE.max(out.len() + more);
+        if large.capacity() < room {
+            handle.give_buf(std::mem::replace(&mut large, Vec::with_capacity(room)));
+        }
+        large.extend_from_slice(out);
+        handle.give_buf(std::mem::replace(out, large));
+    }
+    out.reserve(more);
 }
 
 /// Moves at most so much memory from the head of a chain.

@@ -1,6 +1,7 @@
 //! The part of a file that is in memory: reads that refuse to wait, and `cachestat(2)`.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// `cachestat`'s number is the same on every architecture; Linux 6.5 and later.
@@ -21,6 +22,61 @@ pub fn read_nowait(file: impl AsFd, buf: &mut Vec<u8>, offset: u64) -> io::Resul
     let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the kernel has written `n` bytes, within the capacity, behind the old length.
     unsafe { buf.set_len(buf.len() + n) };
+    Ok(n)
+}
+
+/// How bytes are cut into frames.
+#[derive(Clone, Copy, Debug)]
+pub struct Framing {
+    /// Bytes of a frame's head.
+    pub head: usize,
+    /// Bytes of each frame behind its head; the last one may have fewer. At least 1.
+    pub body: usize,
+}
+
+impl Framing {
+    /// How many frames so many bytes are.
+    pub fn frames(self, bytes: usize) -> usize {
+        bytes.div_ceil(self.body.max(1))
+    }
+}
+
+/// As many pieces are read in a call.
+const PIECES: usize = 16;
+
+/// As [`read_nowait`], at most `most` bytes and cut into frames: zeros stand in place of each head. At most 16 frames, as far
+/// as the spare capacity of `buf` goes. The number of bytes appended, without heads.
+pub fn read_framed_nowait(
+    file: impl AsFd,
+    buf: &mut Vec<u8>,
+    offset: u64,
+    most: usize,
+    framing: Framing,
+) -> io::Result<usize> {
+    let offset = offset_of(offset)?;
+    let body = framing.body.max(1);
+    let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES];
+    let (mut count, mut left) = (0, most);
+    let frames = buf.spare_capacity_mut().chunks_mut(framing.head.saturating_add(body));
+    for (piece, frame) in pieces.iter_mut().zip(frames) {
+        let Some((head, body)) = frame.split_at_mut_checked(framing.head) else { break };
+        let len = body.len().min(left);
+        if len == 0 {
+            break;
+        }
+        head.fill(MaybeUninit::new(0));
+        *piece = libc::iovec { iov_base: body.as_mut_ptr().cast(), iov_len: len };
+        count += 1;
+        left -= len;
+    }
+    let fd = file.as_fd().as_raw_fd();
+    // SAFETY: the first `count` pieces are parts of the spare capacity of a live vector, exclusively borrowed, that do not
+    // overlap; the kernel writes at most `iov_len` bytes to each and reads none.
+    let n = unsafe { libc::preadv2(fd, pieces.as_ptr(), count, offset, libc::RWF_NOWAIT) };
+    let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel fills the pieces in order, all but the last of `body` bytes, so `n` bytes are behind as many heads, which
+    // were written above, and without a gap between them.
+    unsafe { buf.set_len(buf.len() + n + framing.head * n.div_ceil(body)) };
     Ok(n)
 }
 
@@ -73,6 +129,46 @@ mod tests {
             Err(e) => assert_eq!(e.kind(), io::ErrorKind::Unsupported),
         }
         assert!(read_nowait(&file, &mut buf, u64::MAX).is_err());
+    }
+
+    #[test]
+    fn a_file_is_read_between_the_heads_of_frames() {
+        let bytes: Vec<u8> = (0..9_000).map(|n| (n % 251) as u8 + 1).collect();
+        let file = written(&bytes);
+        let read = |offset: usize, most, room, head, body| {
+            let mut buf = Vec::with_capacity(1 + room);
+            buf.push(9);
+            let read =
+                read_framed_nowait(&file, &mut buf, offset as u64, most, Framing { head, body });
+            read.map(|n| (n, buf))
+        };
+        let expected = |offset: usize, len, head, body| {
+            let frames = bytes[offset..offset + len].chunks(body);
+            let framed = frames.flat_map(|frame| [&vec![0; head], frame].concat());
+            [9].into_iter().chain(framed).collect::<Vec<u8>>()
+        };
+        match read(0, 9_000, 20_000, 9, 4_000) {
+            Ok((n, buf)) => assert_eq!((n, buf), (9_000, expected(0, 9_000, 9, 4_000))),
+            Err(e) => return assert_eq!(e.kind(), io::ErrorKind::Unsupported),
+        }
+        // No more than is asked for.
+        assert_eq!(
+            read(5, 4_001, 20_000, 9, 2_000).unwrap(),
+            (4_001, expected(5, 4_001, 9, 2_000))
+        );
+        // The end of the file.
+        assert_eq!(
+            read(8_000, 4_000, 20_000, 9, 600).unwrap(),
+            (1_000, expected(8_000, 1_000, 9, 600))
+        );
+        assert_eq!(read(9_000, 4_000, 20_000, 9, 600).unwrap(), (0, vec![9]));
+        // The end of the room; a head alone is no frame.
+        let room = Vec::<u8>::with_capacity(1 + 3 * 109).capacity() - 1;
+        let (n, buf) = read(0, 9_000, room, 9, 100).unwrap();
+        assert_eq!(buf, expected(0, n, 9, 100));
+        assert!(n <= room - 9 * n.div_ceil(100), "{n}");
+        // As many pieces as a call takes.
+        assert_eq!(read(0, 9_000, 20_000, 1, 10).unwrap(), (160, expected(0, 160, 1, 10)));
     }
 
     #[test]

@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use weir_sys::pagecache::Framing;
 
 pub use doer::{Doer, Touches};
 pub use info::{FileInfo, FileKind};
@@ -338,6 +339,28 @@ impl Files {
         let read = move || (read_waiting(&file, &mut buf, offset), buf);
         let read = self.run_in(&pool, Rank::Read, read).await;
         read.unwrap_or_else(|e| (Err(e), Vec::new()))
+    }
+
+    /// Appends what is in memory of at most `most` bytes of a file, and room for the head of each frame. The number of bytes
+    /// without heads; `None` if [`Files::read_at`] has to be asked, which waits for a disk, or says why not.
+    pub fn read_framed_now(
+        &self,
+        file: &OpenFile,
+        buf: &mut Vec<u8>,
+        offset: u64,
+        most: usize,
+        framing: Framing,
+    ) -> Option<usize> {
+        if file.waits_here() {
+            return None;
+        }
+        let read = operation("read", || {
+            seam::at(Call::FromMemory)?;
+            seam::read_framed_now(file, buf, offset, most, framing)
+        });
+        let read = read.ok().filter(|n| *n > 0)?;
+        budget::spend_call(read);
+        Some(read)
     }
 
     /// Writes all of `buf`; the buffer comes back with the answer.

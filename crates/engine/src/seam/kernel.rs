@@ -15,6 +15,7 @@ use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, clock_gettime,
     timerfd_create, timerfd_settime,
 };
+use weir_sys::pagecache::Framing;
 
 use super::{Call, Job};
 
@@ -90,6 +91,18 @@ pub(crate) fn cached_flags() -> ResolveFlags {
 #[inline]
 pub(crate) fn read_now(file: &File, buf: &mut Vec<u8>, offset: u64) -> io::Result<usize> {
     weir_sys::pagecache::read_nowait(file, buf, offset)
+}
+
+/// The same, cut into frames.
+#[inline]
+pub(crate) fn read_framed_now(
+    file: &File,
+    buf: &mut Vec<u8>,
+    offset: u64,
+    most: usize,
+    framing: Framing,
+) -> io::Result<usize> {
+    weir_sys::pagecache::read_framed_nowait(file, buf, offset, most, framing)
 }
 
 /// Whether a place in memory is a little behind another, which `look` compares.

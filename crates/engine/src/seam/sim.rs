@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
+use weir_sys::pagecache::Framing;
 
 use super::Call;
 pub use super::Job;
@@ -222,6 +223,26 @@ pub(crate) mod seam {
             Some(_) => Ok(rustix::io::pread(file, spare_capacity(buf), offset)?),
             None => kernel::read_now(file, buf, offset),
         }
+    }
+
+    pub(crate) fn read_framed_now(
+        file: &File,
+        buf: &mut Vec<u8>,
+        offset: u64,
+        most: usize,
+        framing: Framing,
+    ) -> io::Result<usize> {
+        if world().is_none() {
+            return kernel::read_framed_now(file, buf, offset, most, framing);
+        }
+        let mut read = Vec::with_capacity(most);
+        rustix::io::pread(file, spare_capacity(&mut read), offset)?;
+        read.truncate(most);
+        for body in read.chunks(framing.body) {
+            buf.resize(buf.len() + framing.head, 0);
+            buf.extend_from_slice(body);
+        }
+        Ok(read.len())
     }
 
     /// Addresses differ from process to process, a course does not.
