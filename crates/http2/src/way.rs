@@ -298,18 +298,25 @@ fn send_frame<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize
         gather(link.handle(), chain, most, out);
         len = out.len() - start;
         let end = last && chain.is_empty();
-        let flags = if end { frame::END_STREAM } else { 0 };
-        way.closed.set(end);
-        frame::put_head(
-            out,
-            at,
-            FrameHead { len, kind: FrameType::Data, flags, stream: stream.id() },
-        );
+        put_head(stream, out, at, len, end);
     });
+    count(stream, len, 1);
+}
+
+/// Writes the head of a frame of so many bytes of the body; `end`: it is the last one.
+fn put_head<S: Stream>(stream: &S, out: &mut [u8], at: usize, len: usize, end: bool) {
+    let flags = if end { frame::END_STREAM } else { 0 };
+    stream.way().closed.set(end);
+    frame::put_head(out, at, FrameHead { len, kind: FrameType::Data, flags, stream: stream.id() });
+}
+
+/// So many bytes of the body were sent, in so many frames.
+fn count<S: Stream>(stream: &S, len: usize, frames: usize) {
+    let (way, heads) = (stream.way(), frames * frame::HEAD);
     way.spend(len);
-    link.spend(len as i64);
-    way.framing.set(way.framing.get() + frame::HEAD as u64);
-    way.sent.set(way.sent.get() + (len + frame::HEAD) as u64);
+    stream.link().spend(len as i64);
+    way.framing.set(way.framing.get() + heads as u64);
+    way.sent.set(way.sent.get() + (len + heads) as u64);
 }
 
 /// Sends frames of the file that is first in a chain, as far as it is in memory: it is read to where the frames are. False if
@@ -332,22 +339,15 @@ fn send_file<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize)
         let Some(read) = read else { return };
         frames = framing.frames(read);
         let end = last && chain.len() == read as u64;
-        way.closed.set(end);
         for n in 0..frames {
             let at = start + n * (framing.head + framing.body);
             let len = (read - n * framing.body).min(framing.body);
-            let flags = if end && n + 1 == frames { frame::END_STREAM } else { 0 };
-            let head = FrameHead { len, kind: FrameType::Data, flags, stream: stream.id() };
-            frame::put_head(out, at, head);
+            put_head(stream, out, at, len, end && n + 1 == frames);
         }
     });
     let Some(read) = read else { return false };
     chain.advance(read as u64);
-    let heads = framing.head * frames;
-    way.spend(read);
-    link.spend(read as i64);
-    way.framing.set(way.framing.get() + heads as u64);
-    way.sent.set(way.sent.get() + (read + heads) as u64);
+    count(stream, read, frames);
     true
 }
 

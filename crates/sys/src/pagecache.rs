@@ -76,7 +76,7 @@ pub fn read_framed_nowait(
     let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the kernel fills the pieces in order, all but the last of `body` bytes, so `n` bytes are behind as many heads, which
     // were written above, and without a gap between them.
-    unsafe { buf.set_len(buf.len() + n + framing.head * n.div_ceil(body)) };
+    unsafe { buf.set_len(buf.len() + n + framing.head * framing.frames(n)) };
     Ok(n)
 }
 
