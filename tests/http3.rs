@@ -170,15 +170,11 @@ fn clients_with_other_wishes_are_served() {
     let large = long(1_000_000);
     server.dir().write("large", &large);
     let chacha = "--ciphers=NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+CHACHA20-POLY1305";
-    // After 10 to 1,000 packets quinn-proto changes keys, too, and this client gives up when both do at once: it has three tries.
-    let update = ["--key-update=1ms"];
-    let is_whole = |_| {
-        ask(&server, server.port(), &update, &["/large"])
-            .is_none_or(|got| bytes(&got, "large") == large)
-    };
-    assert!((0..3).any(is_whole), "{}", server.dir().read("seen.log"));
+    // The client's keys change before its request is sent: after 10 to 1,000 packets quinn-proto changes keys, too, and this
+    // client gives up when both do at once.
     for options in [
-        &[chacha][..],
+        &["--key-update=1ms", "--delay-stream=20ms"][..],
+        &[chacha],
         &["--groups=-GROUP-ALL:+GROUP-SECP384R1"],
         &["--scid="],
         &["--max-stream-data-bidi-local=4K", "--max-stream-window=4K"],
