@@ -1,0 +1,305 @@
+//! The way of a request through the phases of its location, from handler to handler. Nothing here waits: where something is
+//! to be waited for, the way stops, and goes on with what came of it.
+
+use std::slice::Iter;
+
+use weir_log::Level;
+use weir_proto::uri::Escape;
+
+use crate::core::enter;
+use crate::doing;
+use crate::request::Request;
+use crate::request::redirect::count_change;
+use crate::request::step::{Answer, From, Handler, Named, Step};
+use crate::site::content::Content;
+use crate::site::location::{self, Found};
+
+/// The phases in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    PostRead,
+    ServerRewrite,
+    /// The rewrite phase of a location.
+    Rewrite,
+    /// Its end, which may be that of an `if` that the request has entered.
+    Rewritten,
+    Preaccess,
+    Access,
+    Precontent,
+    /// The handler that the location names for its content.
+    Chosen,
+    /// What answers where no handler is named, or where the named one has declined.
+    Content,
+}
+
+impl Phase {
+    /// What its handlers are blamed as.
+    fn name(self) -> &'static str {
+        match self {
+            Phase::PostRead => "the post_read phase",
+            Phase::ServerRewrite => "the server_rewrite phase",
+            Phase::Rewrite | Phase::Rewritten => "the rewrite phase",
+            Phase::Preaccess => "the preaccess phase",
+            Phase::Access => "the access phase",
+            Phase::Precontent => "the precontent phase",
+            Phase::Chosen | Phase::Content => "the content phase",
+        }
+    }
+}
+
+/// How far a request has come.
+pub struct Walk {
+    phase: Phase,
+    /// The handlers of the phase that were not asked yet.
+    handlers: Iter<'static, Named<Handler>>,
+    /// What comes first in this phase: `$realpath_root` is made known.
+    prepares: bool,
+    /// What a handler of `satisfy any` has answered.
+    denied: Option<u16>,
+}
+
+/// Why the way stops.
+pub enum Going {
+    /// The request has an end, or enters another location.
+    Ends(Step),
+    /// This is to be asked, and may take time. [`Walk::took`] is told what it answers.
+    Asks { phase: &'static str, module: &'static str, what: Asked },
+    /// `$realpath_root` is to be made known before the handlers of the phase run.
+    Prepares,
+    /// `auth_delay`: a client that guesses passwords has to wait for this status.
+    Delays(u16),
+}
+
+/// What may take time to answer.
+pub enum Asked {
+    Handler(for<'a> fn(&'a mut Request) -> Answer<'a>),
+    Content(&'static Content),
+}
+
+impl Asked {
+    pub fn answer(self, r: &mut Request) -> Answer<'_> {
+        match self {
+            Asked::Handler(f) => f(r),
+            Asked::Content(content) => content.answer(r),
+        }
+    }
+}
+
+impl Walk {
+    /// All phases.
+    pub fn from_the_first(r: &Request) -> Walk {
+        Walk::new(r, Phase::PostRead, &r.location.plan.post_read)
+    }
+
+    /// From where a redirect enters.
+    pub fn enter(r: &mut Request, from: From) -> Walk {
+        match from {
+            From::Server => Walk::new(r, Phase::ServerRewrite, &r.location.plan.server_rewrite),
+            From::Location(id) => {
+                enter::enter_named(r, id);
+                let mut walk = Walk::over();
+                walk.rewrite(r);
+                walk
+            }
+        }
+    }
+
+    /// The content of the location that the request is in.
+    pub fn to_content(r: &Request) -> Walk {
+        let mut walk = Walk::over();
+        walk.begin(r, Phase::Chosen, &[]);
+        walk
+    }
+
+    /// No handler is asked.
+    pub fn over() -> Walk {
+        Walk { phase: Phase::Content, handlers: [].iter(), prepares: false, denied: None }
+    }
+
+    fn new(r: &Request, phase: Phase, handlers: &'static [Named<Handler>]) -> Walk {
+        let mut walk = Walk::over();
+        walk.begin(r, phase, handlers);
+        walk
+    }
+
+    fn begin(&mut self, r: &Request, phase: Phase, handlers: &'static [Named<Handler>]) {
+        (self.phase, self.handlers) = (phase, handlers.iter());
+        self.prepares = r.site.asks_realpath && (!handlers.is_empty() || phase == Phase::Chosen);
+    }
+
+    /// Asks one handler after the other, up to the first that may take time, or the end.
+    pub fn go(&mut self, r: &mut Request) -> Going {
+        loop {
+            if std::mem::take(&mut self.prepares) {
+                return Going::Prepares;
+            }
+            while let Some(handler) = self.handlers.next() {
+                let (phase, module) = (self.phase.name(), handler.module);
+                let ask = match handler.run {
+                    Handler::Now(ask) => ask,
+                    Handler::Either(ask) => {
+                        return Going::Asks { phase, module, what: Asked::Handler(ask) };
+                    }
+                };
+                doing::note(phase, module, r);
+                let step = ask(r);
+                if let Some(stop) = self.took(r, step) {
+                    return stop;
+                }
+            }
+            if let Some(stop) = self.next_phase(r) {
+                return stop;
+            }
+        }
+    }
+
+    /// Takes a handler's answer; `None` where the way goes on.
+    pub fn took(&mut self, r: &mut Request, step: Step) -> Option<Going> {
+        let is_content = matches!(self.phase, Phase::Chosen | Phase::Content);
+        match step {
+            Step::Next => None,
+            end if is_content => Some(Going::Ends(end)),
+            step if self.phase == Phase::Access => self.took_consent(r, step),
+            Step::Done => {
+                self.handlers = [].iter();
+                None
+            }
+            end => Some(Going::Ends(end)),
+        }
+    }
+
+    /// `satisfy all` needs every handler's consent, `satisfy any` one handler's.
+    fn took_consent(&mut self, r: &mut Request, step: Step) -> Option<Going> {
+        let any = r.conf().core.satisfy_any;
+        match step {
+            Step::Done if any => {
+                // What other handlers would have asked the client for is of no matter now.
+                r.response.headers.remove(b"WWW-Authenticate");
+                r.response.headers.remove(b"Proxy-Authenticate");
+                (self.handlers, self.denied) = ([].iter(), None);
+                None
+            }
+            Step::Done => None,
+            Step::Status(status @ (401 | 403 | 407)) if any => {
+                // 401 tells the client what it may try, so it wins over 403.
+                if !matches!(self.denied, Some(401 | 407)) {
+                    self.denied = Some(status);
+                }
+                None
+            }
+            Step::Status(status @ (401 | 407)) => Some(unauthorized(r, status)),
+            end => Some(Going::Ends(end)),
+        }
+    }
+
+    /// The phase is over, and the next one begins.
+    fn next_phase(&mut self, r: &mut Request) -> Option<Going> {
+        let plan = &r.location.plan;
+        match self.phase {
+            Phase::PostRead => self.begin(r, Phase::ServerRewrite, &plan.server_rewrite),
+            Phase::ServerRewrite => {
+                if let Some(end) = find_location(r) {
+                    return Some(Going::Ends(end));
+                }
+                self.rewrite(r);
+            }
+            // The plan is that of an `if` that the handlers may have entered.
+            Phase::Rewrite => self.begin(r, Phase::Rewritten, &plan.rewritten),
+            Phase::Rewritten if r.path_changed => {
+                let shown = String::from_utf8_lossy(&r.path).into_owned();
+                if let Some(end) = count_change(r, format_args!("while processing \"{shown}\"")) {
+                    return Some(Going::Ends(end));
+                }
+                r.location = r.site.location(r.server.location);
+                if let Some(end) = find_location(r) {
+                    return Some(Going::Ends(end));
+                }
+                self.rewrite(r);
+            }
+            Phase::Rewritten => self.begin(r, Phase::Preaccess, &plan.preaccess),
+            Phase::Preaccess if r.is_vouched_for() => {
+                self.begin(r, Phase::Precontent, &plan.precontent);
+            }
+            Phase::Preaccess => self.begin(r, Phase::Access, &plan.access),
+            Phase::Access => {
+                match self.denied.take() {
+                    None => {}
+                    Some(status @ (401 | 407)) => return Some(unauthorized(r, status)),
+                    Some(status) => {
+                        r.log(Level::Error, format_args!("access forbidden by rule"));
+                        return Some(Going::Ends(Step::Status(status)));
+                    }
+                }
+                self.begin(r, Phase::Precontent, &plan.precontent);
+            }
+            Phase::Precontent => self.begin(r, Phase::Chosen, &[]),
+            Phase::Chosen => {
+                self.begin(r, Phase::Content, &plan.content);
+                return chosen(r);
+            }
+            Phase::Content => return Some(Going::Ends(no_content(r))),
+        }
+        None
+    }
+
+    /// A location was found.
+    fn rewrite(&mut self, r: &mut Request) {
+        r.path_changed = false;
+        self.begin(r, Phase::Rewrite, &r.location.plan.rewrite);
+    }
+}
+
+fn find_location(r: &mut Request) -> Option<Step> {
+    let (id, redirect) = match location::find(r, r.server.location) {
+        Found::At(id) => (id, false),
+        Found::Redirect(id) => (id, true),
+        Found::Undecided => return Some(Step::Status(500)),
+    };
+    r.location = r.site.location(id);
+    if let Some(end) = enter::enter_location(r) {
+        return Some(end);
+    }
+    if !redirect {
+        return None;
+    }
+    let mut target = Vec::new();
+    weir_proto::uri::escape(Escape::Uri, &r.location.name, &mut target);
+    if !r.args.is_empty() {
+        target.push(b'?');
+        target.extend_from_slice(&r.args);
+    }
+    r.response.location = Some(target);
+    Some(Step::Status(301))
+}
+
+fn unauthorized(r: &Request, status: u16) -> Going {
+    match r.conf().core.auth_delay.is_zero() {
+        true => Going::Ends(Step::Status(status)),
+        false => Going::Delays(status),
+    }
+}
+
+/// The handler that the location names, if it does.
+fn chosen(r: &mut Request) -> Option<Going> {
+    let Ok(content) = Content::after_ifs(r.chosen_content, r.conf().core.content.as_ref()) else {
+        r.log(
+            Level::Error,
+            format_args!("no upstream configuration: a later \"if\" names no handler"),
+        );
+        return Some(Going::Ends(Step::Status(500)));
+    };
+    let content = content?;
+    let (phase, module) = (Phase::Chosen.name(), content.module());
+    Some(Going::Asks { phase, module, what: Asked::Content(content) })
+}
+
+/// No handler has answered.
+fn no_content(r: &mut Request) -> Step {
+    if r.path.ends_with(b"/") {
+        let path = r.conf().core.map_path(r);
+        r.log(Level::Error, format_args!("directory index of \"{}\" is forbidden", path.display()));
+        return Step::Status(403);
+    }
+    r.log(Level::Error, format_args!("no handler found"));
+    Step::Status(404)
+}
