@@ -14,6 +14,7 @@ use weir_proto::{Renew, as_new};
 use weir_values::doing;
 
 use crate::answer::output::SENDING;
+use crate::carrier::Unsent;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::request::pipe::Subrequest;
@@ -97,6 +98,15 @@ pub fn postpone(r: &mut Request) -> Result<(), Step> {
     Ok(())
 }
 
+/// How far a piece of a body came without being waited for.
+enum Begun {
+    Sent,
+    /// The client takes it slowly.
+    Unsent(Unsent),
+    /// Filters are to see it first.
+    Filtered(Chain),
+}
+
 impl Request {
     /// Puts a filter behind those that are there.
     pub fn add_body_filter(&mut self, filter: Box<dyn BodyFilter>) {
@@ -106,14 +116,14 @@ impl Request {
     }
 
     /// Sends a piece of the body through the filters; `last` marks its end. Waits while the client is slow.
-    pub async fn send_body(&mut self, chain: Chain, last: bool) -> io::Result<()> {
-        self.send_body_then(chain, if last { Then::End } else { Then::Pause }).await
+    pub fn send_body(&mut self, chain: Chain, last: bool) -> impl Future<Output = io::Result<()>> {
+        self.send_body_then(chain, if last { Then::End } else { Then::Pause })
     }
 
     /// Sends a piece that is not the last. The caller calls [`Request::pause_body`] before it waits
     /// for the next.
-    pub async fn send_body_on(&mut self, chain: Chain) -> io::Result<()> {
-        self.send_body_then(chain, Then::More).await
+    pub fn send_body_on(&mut self, chain: Chain) -> impl Future<Output = io::Result<()>> {
+        self.send_body_then(chain, Then::More)
     }
 
     /// The next piece comes at an unknown time. With `flush`, what has passed the filters does not wait for it; what
@@ -141,16 +151,28 @@ impl Request {
     }
 
     /// As [`Request::send_body`], with a word about what follows.
-    async fn send_body_then(&mut self, mut chain: Chain, then: Then) -> io::Result<()> {
+    async fn send_body_then(&mut self, chain: Chain, then: Then) -> io::Result<()> {
+        // Most bodies go out at once. The room to wait is held only while there is a wait.
+        match self.send_body_now(chain, then)? {
+            Begun::Sent => Ok(()),
+            Begun::Unsent(unsent) => {
+                Boxed::new(|| self.finish_unsent(unsent, then == Then::End)).await
+            }
+            Begun::Filtered(chain) => Boxed::new(|| self.send_filtered(chain, then)).await,
+        }
+    }
+
+    fn send_body_now(&mut self, mut chain: Chain, then: Then) -> io::Result<Begun> {
         if let Some(cutter) = &mut self.output.cutter {
             chain = cutter.cut(chain)?;
         }
         let filtered = !self.output.filters.list.is_empty() || self.must_read(&chain);
         if self.is_main() && (!filtered || self.response.header_only) {
-            return self.finish(chain, then == Then::End).await;
+            let unsent = self.finish_now(chain, then == Then::End)?;
+            return Ok(unsent.map_or(Begun::Sent, Begun::Unsent));
         }
         self.output.filters.promised = then == Then::More;
-        Box::pin(self.send_filtered(chain, then)).await
+        Ok(Begun::Filtered(chain))
     }
 
     /// Sends all that was given to [`Request::send_body`], as far as it can be known.

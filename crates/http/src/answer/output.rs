@@ -4,14 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_engine::{Chain, Handle, OpenFile, Segment};
+use weir_engine::{Boxed, Chain, Handle, OpenFile, Segment};
 use weir_proto::http1::{Method, Version, chunk_end, chunk_head};
 use weir_proto::{Renew, as_new};
 use weir_values::doing;
 
 use crate::answer::cutter::Cutter;
 use crate::answer::filters::Filters;
-use crate::carrier::{CONTINUE, TIMED_OUT};
+use crate::carrier::{CONTINUE, TIMED_OUT, Unsent};
 use crate::escape::within_line;
 use crate::phases::Step;
 use crate::request::Request;
@@ -201,8 +201,16 @@ impl Request {
         self.send_body(chain, last).await
     }
 
-    /// Frames a piece that has passed all filters. Waits while the client is slow.
+    /// Frames a piece that has passed all filters, and sends it if it is time. Waits while the client is slow.
     pub async fn finish(&mut self, chain: Chain, last: bool) -> io::Result<()> {
+        match self.finish_now(chain, last)? {
+            None => Ok(()),
+            Some(unsent) => self.finish_unsent(unsent, last).await,
+        }
+    }
+
+    /// The same, as far as it goes out at once: what does not is for [`Request::finish_unsent`].
+    pub fn finish_now(&mut self, chain: Chain, last: bool) -> io::Result<Option<Unsent>> {
         let takes_trailers =
             self.response.chunked || self.carrier.has_frames() && !self.response.header_only;
         if last && self.response.expects_trailers && takes_trailers {
@@ -215,15 +223,28 @@ impl Request {
         }
         let waiting = self.output.head.len() as u64 + self.output.chain.len();
         self.output.ending = last;
-        if last || waiting >= self.conf().core.postpone_output {
-            self.flush().await?;
+        if (last || waiting >= self.conf().core.postpone_output)
+            && let Some(unsent) = self.flush_now()?
+        {
+            return Ok(Some(unsent));
         }
+        self.finished(last);
+        Ok(None)
+    }
+
+    /// Sends the rest of a piece.
+    pub async fn finish_unsent(&mut self, unsent: Unsent, last: bool) -> io::Result<()> {
+        self.flush_unsent(unsent).await?;
+        self.finished(last);
+        Ok(())
+    }
+
+    fn finished(&mut self, last: bool) {
         self.output.complete = last;
         if last && self.output.left.is_some_and(|left| left > 0) {
             // Fewer bytes than were announced: only closing tells the client.
             self.keepalive = false;
         }
-        Ok(())
     }
 
     /// Frames a piece and puts it behind what waits.
@@ -276,14 +297,29 @@ impl Request {
 
     /// Sends all that waits.
     pub async fn flush(&mut self) -> io::Result<()> {
+        match self.flush_now()? {
+            None => Ok(()),
+            // The room to wait is held only while there is a wait.
+            Some(unsent) => Boxed::new(|| self.flush_unsent(unsent)).await,
+        }
+    }
+
+    /// Sends of all that waits what goes out at once.
+    fn flush_now(&mut self) -> io::Result<Option<Unsent>> {
         if self.output.held && self.output.chain.len() < HELD {
-            return Ok(());
+            return Ok(None);
         }
         self.output.body_waits = false;
         if let Some(kind) = self.output.failed {
             return Err(kind.into());
         }
-        self.send_waiting().await.inspect_err(|error| self.output.failed = Some(error.kind()))
+        let sent = self.send_waiting();
+        sent.inspect_err(|error| self.output.failed = Some(error.kind()))
+    }
+
+    async fn flush_unsent(&mut self, unsent: Unsent) -> io::Result<()> {
+        let sent = self.send_unsent(unsent).await;
+        sent.inspect_err(|error| self.output.failed = Some(error.kind()))
     }
 
     /// Tells the log of a client that took too long to read.

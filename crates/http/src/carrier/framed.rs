@@ -9,10 +9,10 @@ use std::task::Context;
 use std::time::Duration;
 
 use weir_engine::{Chain, Either, Handle, either};
-use weir_http2::send_with;
+use weir_http2::{Pause, send_with};
 use weir_values::Subject;
 
-use super::{Following, Interim, RequestStream, Section, Sending, TakeField};
+use super::{Following, Interim, RequestStream, Section, Sending, TakeField, Unsent};
 use crate::answer::head::Fields;
 use crate::answer::rate;
 use crate::escape::OwnTexts;
@@ -85,7 +85,7 @@ pub fn write_head(r: &Request, stream: &dyn RequestStream, out: &mut Vec<u8>) {
     r.event_loop.handle.give_buf(value);
 }
 
-pub async fn send_waiting(r: &mut Request, stream: &Rc<dyn RequestStream>) -> io::Result<()> {
+pub fn send_waiting(r: &mut Request, stream: &dyn RequestStream) -> io::Result<Option<Unsent>> {
     let (mut head, mut chain, ending) = r.output.take();
     let trailers = ending && !r.response.trailers.is_empty();
     let ends_here = ending && !trailers;
@@ -100,17 +100,51 @@ pub async fn send_waiting(r: &mut Request, stream: &Rc<dyn RequestStream>) -> io
         stream.send_head(&mut head, following)?;
         r.event_loop.handle.give_buf(head);
     }
-    match limit {
-        Some(limit) => rate::send_limited(r, &mut chain, limit).await?,
-        None if chain.is_empty() => {}
-        None => send_body(r, stream, &mut chain, ends_here).await?,
+    if limit.is_some() {
+        return Ok(Some(Unsent { chain, limit, ending }));
     }
-    if ends_here {
-        send_body(r, stream, &mut chain, true).await?;
-    } else if trailers {
+    if !chain.is_empty() || ends_here {
+        let before = stream.sent();
+        let tried = stream.send_body(&mut chain, ends_here, chunk(r, stream));
+        r.output.sent += stream.sent() - before;
+        if !matches!(failed_late(r, stream, tried)?, Pause::Done) {
+            return Ok(Some(Unsent { chain, limit, ending }));
+        }
+    }
+    if trailers {
+        send_trailers(r, stream)?;
+    }
+    Ok(None)
+}
+
+pub async fn send_unsent(
+    r: &mut Request,
+    stream: &Rc<dyn RequestStream>,
+    unsent: Unsent,
+) -> io::Result<()> {
+    let Unsent { mut chain, limit, ending } = unsent;
+    let trailers = ending && !r.response.trailers.is_empty();
+    let ends_here = ending && !trailers;
+    if let Some(limit) = limit {
+        rate::send_limited(r, &mut chain, limit).await?;
+    }
+    if !chain.is_empty() || ends_here {
+        send_body(r, stream, &mut chain, ends_here).await?;
+    }
+    if trailers {
         send_trailers(r, &**stream)?;
     }
     Ok(())
+}
+
+/// A stream whose client took too long is given up, and the log is told.
+fn failed_late<T>(r: &Request, stream: &dyn RequestStream, sent: io::Result<T>) -> io::Result<T> {
+    sent.inspect_err(|error| {
+        if error.kind() == io::ErrorKind::TimedOut {
+            stream.time_out();
+        }
+        r.log_late(error);
+    })
 }
 
 /// A head is a frame of its own, so it need not wait for its body: as with nginx.

@@ -9,7 +9,7 @@ use weir_engine::{Chain, Patience};
 use weir_proto::http1::Version;
 use weir_values::Subject;
 
-use super::{Interim, Sending};
+use super::{Interim, Sending, Unsent};
 use crate::answer::head::{Fields, write_status};
 use crate::answer::rate;
 use crate::escape::OwnTexts;
@@ -100,14 +100,14 @@ pub fn write_head(r: &Request, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n\r\n");
 }
 
-pub async fn send_waiting(r: &mut Request) -> io::Result<()> {
+pub fn send_waiting(r: &mut Request) -> io::Result<Option<Unsent>> {
     let (head, mut chain, ending) = r.output.take();
     if !head.is_empty() {
         chain.push_front(head);
     }
     let total = chain.len();
     if total == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let core = &r.conf().core;
     chain.set_file_chunk(Some(core.sendfile_max_chunk));
@@ -115,17 +115,22 @@ pub async fn send_waiting(r: &mut Request) -> io::Result<()> {
         // The next piece must not wait until the client has acknowledged this one.
         r.conn.set_nodelay(core.tcp_nodelay);
     }
-    if let Some(limit) = rate::rate(r) {
-        return rate::send_limited(r, &mut chain, limit).await;
+    let limit = rate::rate(r);
+    if limit.is_none() {
+        // The usual case is one buffer and one send, without a look at the clock.
+        let sent = r.conn.wire().try_send(&mut chain);
+        // Of what broke off counts what has gone.
+        r.output.sent += total.saturating_sub(chain.len());
+        sent?;
     }
-    // The usual case is one buffer and one send, without a look at the clock.
-    let sent = match r.conn.wire().try_send(&mut chain) {
-        Ok(_) if !chain.is_empty() => send_chain(r, &mut chain).await,
-        sent => sent.map(drop),
-    };
-    // Of what broke off counts what has gone.
-    r.output.sent += total.saturating_sub(chain.len());
-    sent
+    Ok((!chain.is_empty()).then_some(Unsent { chain, limit, ending }))
+}
+
+pub async fn send_unsent(r: &mut Request, mut unsent: Unsent) -> io::Result<()> {
+    match unsent.limit {
+        Some(limit) => rate::send_limited(r, &mut unsent.chain, limit).await,
+        None => send_part(r, &mut unsent.chain).await,
+    }
 }
 
 pub async fn send_part(r: &mut Request, part: &mut Chain) -> io::Result<()> {

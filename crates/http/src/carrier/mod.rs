@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use weir_engine::Chain;
 
+use crate::answer::rate::Limit;
 use crate::request::Request;
 
 pub use conn::{Conn, Resting, Secure, TIMED_OUT};
@@ -21,6 +22,15 @@ pub use stream::{
     Arrival, CONTINUE, Carrier, Following, Interim, Protocol, RequestStream, Section, Sending,
     TakeField,
 };
+
+/// What waited of an answer and did not go out at once.
+pub struct Unsent {
+    chain: Chain,
+    /// `limit_rate`: nothing has been sent of it.
+    limit: Option<Limit>,
+    /// It is the end of the answer.
+    ending: bool,
+}
 
 /// What comes.
 impl Request {
@@ -75,13 +85,25 @@ impl Request {
         }
     }
 
-    /// Sends all that waits of the answer.
-    pub async fn send_waiting(&mut self) -> io::Result<()> {
+    /// Sends of what waits of the answer what goes out at once: mostly that is all. Else [`Request::send_unsent`] sends the
+    /// rest.
+    pub fn send_waiting(&mut self) -> io::Result<Option<Unsent>> {
         match self.carrier.stream() {
-            None => http1::send_waiting(self).await,
+            None => http1::send_waiting(self),
             Some(stream) => {
                 let stream = stream.clone();
-                framed::send_waiting(self, &stream).await
+                framed::send_waiting(self, &*stream)
+            }
+        }
+    }
+
+    /// Sends what did not go out at once. Waits while the client is slow.
+    pub async fn send_unsent(&mut self, unsent: Unsent) -> io::Result<()> {
+        match self.carrier.stream() {
+            None => http1::send_unsent(self, unsent).await,
+            Some(stream) => {
+                let stream = stream.clone();
+                framed::send_unsent(self, &stream, unsent).await
             }
         }
     }
