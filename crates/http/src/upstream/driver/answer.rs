@@ -28,7 +28,7 @@ impl Run {
         r: &mut Request,
         protocol: &mut P,
         talk: Talk,
-        mut answer: Answer,
+        answer: &mut Answer,
     ) -> Step {
         if protocol.tells_emptiness() && answer.length.is_none() && talk.transport.is_bare() {
             answer.length = Some(0);
@@ -37,16 +37,16 @@ impl Run {
         talk.transport.count(r);
         self.bind(r);
         if self.place.as_ref().is_some_and(|place| place.has_begun()) {
-            return Box::pin(self.go_on(r, protocol, talk, &answer)).await;
+            return Box::pin(self.go_on(r, protocol, talk, answer)).await;
         }
         let mut status = answer.status;
         if let Some(place) = self.place.as_deref_mut().filter(|_| cache::asks_with_head(r))
-            && Box::pin(cache::stands(r, place, passing, &answer)).await
+            && Box::pin(cache::stands(r, place, passing, answer)).await
         {
             status = 304;
         }
         if let Some(place) = self.place.take_if(|place| place.stands_in(passing, status)) {
-            self.leave(r, talk, &answer, protocol);
+            self.leave(r, talk, answer, protocol);
             let sent = Box::pin(cache::send_old(r, place, passing, protocol, status)).await;
             let step = sent.unwrap_or_else(|place| {
                 self.place = Some(place);
@@ -54,9 +54,9 @@ impl Run {
             });
             return self.over(r, step);
         }
-        if self.is_intercepted(r, &answer, protocol) {
+        if self.is_intercepted(r, answer, protocol) {
             self.intercept(r, answer.status);
-            self.leave(r, talk, &answer, protocol);
+            self.leave(r, talk, answer, protocol);
             return self.over(r, Step::Status(answer.status));
         }
         if answer.status == 101 && !r.carrier.can_upgrade() {
@@ -71,7 +71,7 @@ impl Run {
         }
         let wishes = seen::wishes(r, passing);
         if let Some(target) = wishes.redirect {
-            self.leave(r, talk, &answer, protocol);
+            self.leave(r, talk, answer, protocol);
             self.over(r, Step::Done);
             // Where it goes on, the answer has another place.
             self.place = None;
@@ -82,25 +82,25 @@ impl Run {
         let place = self.place.as_deref_mut();
         let judged = place.map(|place| (cache::judged(r, place, passing, answer.status), place));
         // Whether conditions and parts are this server's affair depends on what may be kept, not on whether it is.
-        seen::fill(r, passing, protocol, &answer);
+        seen::fill(r, passing, protocol, answer);
         let fill = judged
-            .and_then(|(verdict, place)| cache::keep(r, place, verdict, passing, &answer, keeps));
+            .and_then(|(verdict, place)| cache::keep(r, place, verdict, passing, answer, keeps));
         if passing.caching.is_on() {
             cache::status_field::add(r, &passing.caching, None);
         }
-        if is_tunnel(r, &answer, protocol) {
-            return Box::pin(self.tunnel(r, talk, &answer)).await;
+        if is_tunnel(r, answer, protocol) {
+            return Box::pin(self.tunnel(r, talk, answer)).await;
         }
-        if !protocol.reader().has_body(r, &answer) {
+        if !protocol.reader().has_body(r, answer) {
             let framing = protocol.reader().framing_behind(answer.end) as u64;
             if let Some(attempt) = r.contexts.upstream.attempts.last_mut()
                 && r.method != Method::Head
             {
                 attempt.length = framing;
             }
-            return self.bodiless(r, talk, &answer, fill).await;
+            return self.bodiless(r, talk, answer, fill).await;
         }
-        self.body(r, protocol, talk, &answer, fill, buffering).await
+        self.body(r, protocol, talk, answer, fill, buffering).await
     }
 
     /// A page of this server takes the place of the answer.

@@ -75,10 +75,8 @@ impl Run {
             binding.cookie = binding.sticky.cookie(r, &peer);
         }
         self.attempts += 1;
-        let keeps = self.pool.as_ref().map(|(_, limits)| limits);
-        let keeps = keeps.or(self.links.as_ref().map(|(_, limits)| limits));
-        let local = keeps.is_some_and(|limits| limits.local);
-        let tag = connect::tag(r, self.passing, self.secure.as_ref(), local);
+        let local = self.limits.is_some_and(|limits| limits.local);
+        let tag = connect::tag(r, self.passing, self.secure.as_deref(), local);
         r.contexts.upstream.attempts.push(Attempt::new(Some(Who::Peer(peer.clone())), now));
         if self.shared {
             return Box::pin(self.open_stream(r, protocol, &peer, tag))
@@ -86,14 +84,14 @@ impl Run {
                 .map(Transport::Stream);
         }
         let handle = &r.event_loop.handle;
-        let kept = self.pool.as_ref().and_then(|(pool, _)| pool.take(handle, &peer, tag));
+        let kept = self.pool.as_ref().and_then(|pool| pool.take(handle, &peer, tag));
         if let Some(connection) = kept {
             self.pooled = true;
             self.asked.iter().for_each(|asked| asked.over(true));
             return Ok(Transport::Own(connection));
         }
         let connected = Boxed::new(|| {
-            let (secure, shared) = (self.secure.as_ref(), self.pool.is_some());
+            let (secure, shared) = (self.secure.as_deref(), self.pool.is_some());
             connect::connect(r, self.passing, &peer, secure, tag, shared)
         });
         let connection = connected.await?;
@@ -109,9 +107,8 @@ impl Run {
         peer: &Arc<Peer>,
         tag: Tag,
     ) -> Result<Stream, Fault> {
-        let shared = self.links.as_ref().filter(|_| self.excused < EXCUSES);
-        let (secure, shared) =
-            (self.secure.as_ref(), shared.map(|(links, limits)| (links, limits)));
+        let shared = self.links.as_ref().filter(|_| self.excused < EXCUSES).zip(self.limits);
+        let secure = self.secure.as_deref();
         let body = match protocol.sends_body() {
             true if self.streams => u64::MAX,
             true => r.body.len(),

@@ -99,36 +99,15 @@ async fn ask<P: Protocol>(
         known => known,
     };
     let again = target.clone();
-    let streams = protocol.streams(r);
-    let mut outgoing = match protocol.request(r) {
-        Ok(outgoing) => outgoing,
-        Err(error) => {
-            r.log(error.level(), format_args!("{error}"));
-            return Step::Status(error.status());
-        }
-    };
-    let (scheme, uri) = (protocol.scheme(), std::mem::take(&mut outgoing.uri));
-    let shared = protocol.is_shared();
-    // As in nginx, a stream's request is told by its connection.
-    let uri = if shared { Bytes::new() } else { uri };
-    r.contexts.upstream.current = Some(Current { scheme, uri });
-    let secure = protocol.secure(r);
-    let mut run = match Run::new(r, passing, target, outgoing, secure, streams, shared) {
+    let mut run = match Run::begin(r, passing, target, protocol) {
         Ok(run) => run,
         Err(step) => return step,
     };
     run.place = place;
-    loop {
+    let (talk, mut answer) = loop {
         let fault = match run.attempt(r, protocol).await {
             Ok((talk, answer)) => match run.judge(r, &answer) {
-                None => {
-                    let step = run.answer(r, protocol, talk, answer).await;
-                    let Some(place) = run.place.take_if(|place| place.has_begun()) else {
-                        return step;
-                    };
-                    drop(run);
-                    return Box::pin(ask_for_rest(r, passing, again, protocol, place)).await;
-                }
+                None => break (talk, answer),
                 Some(fault) => {
                     run.leave(r, talk, &answer, protocol);
                     fault
@@ -143,7 +122,11 @@ async fn ask<P: Protocol>(
             return Box::pin(cache::instead(r, place, passing, protocol, failure, step)).await;
         }
         protocol.reader().restart();
-    }
+    };
+    let step = run.answer(r, protocol, talk, &mut answer).await;
+    let Some(place) = run.place.take_if(|place| place.has_begun()) else { return step };
+    drop(run);
+    Box::pin(ask_for_rest(r, passing, again, protocol, place)).await
 }
 
 /// A connection to a server that was sent the request.
@@ -175,13 +158,15 @@ struct Run {
     /// What the configuration says of the group.
     upstream: Option<&'static Upstream>,
     binding: Option<Box<Binding>>,
-    pool: Option<(Rc<Pool>, Limits)>,
+    /// Which connections are kept.
+    limits: Option<&'static Limits>,
+    pool: Option<Rc<Pool>>,
     /// Where connections serve many requests at once.
-    links: Option<(Rc<Links>, Limits)>,
+    links: Option<Rc<Links>>,
     choice: Choice,
     outgoing: Outgoing,
     /// TLS, where the server is spoken to in it.
-    secure: Option<UpstreamTls>,
+    secure: Option<Box<UpstreamTls>>,
     streams: bool,
     /// The request shares its connection with others.
     shared: bool,
@@ -205,17 +190,26 @@ struct Run {
 const EXCUSES: u32 = 2;
 
 impl Run {
-    fn new(
+    /// Writes the request, once for all servers that are asked.
+    fn begin<P: Protocol>(
         r: &mut Request,
         passing: &'static UpstreamConf,
         target: Target,
-        outgoing: Outgoing,
-        secure: Option<UpstreamTls>,
-        streams: bool,
-        shared: bool,
+        protocol: &mut P,
     ) -> Result<Run, Step> {
-        let (group, upstream, pool, links) = match target {
-            Target::Found(group) => (group, None, None, None),
+        let streams = protocol.streams(r);
+        let mut outgoing = protocol.request(r).map_err(|error| {
+            r.log(error.level(), format_args!("{error}"));
+            Step::Status(error.status())
+        })?;
+        let (scheme, uri) = (protocol.scheme(), std::mem::take(&mut outgoing.uri));
+        let shared = protocol.is_shared();
+        // As in nginx, a stream's request is told by its connection.
+        let uri = if shared { Bytes::new() } else { uri };
+        r.contexts.upstream.current = Some(Current { scheme, uri });
+        let secure = protocol.secure(r).map(Box::new);
+        let (group, upstream) = match target {
+            Target::Found(group) => (group, None),
             // It was looked up before.
             Target::Url(..) => return Err(Step::Status(500)),
             Target::Configured(id) => {
@@ -223,14 +217,22 @@ impl Run {
                     r.log(Level::Alert, format_args!("no upstream configuration"));
                     return Err(Step::Status(500));
                 };
-                let keeps =
-                    upstream.keepalive.as_ref().filter(|_| !(shared && r.event_loop.retiring()));
-                let pool = POOLS.of(&r.event_loop).of(id).filter(|_| !shared).zip(keeps.cloned());
-                let links =
-                    POOLS.of(&r.event_loop).links(id).filter(|_| shared).zip(keeps.cloned());
-                (upstream.group.clone(), Some(upstream), pool, links)
+                (upstream.group.clone(), Some((id, upstream)))
             }
         };
+        let kept = upstream.and_then(|(id, upstream)| Some((id, upstream.keepalive.as_ref()?)));
+        let kept = kept.filter(|_| !(shared && r.event_loop.retiring()));
+        let (mut pool, mut links) = (None, None);
+        if let Some((id, _)) = kept {
+            let pools = POOLS.of(&r.event_loop);
+            match shared {
+                true => links = pools.links(id),
+                false => pool = pools.of(id),
+            }
+        }
+        let is_kept = pool.is_some() || links.is_some();
+        let limits = kept.map(|(_, limits)| limits).filter(|_| is_kept);
+        let upstream = upstream.map(|(_, upstream)| upstream);
         let mut choice = Choice::new(upstream.map_or_else(Vec::new, |u| key(r, &u.key)));
         let binding = upstream.and_then(|u| u.sticky.as_ref()).map(|sticky| {
             let (bound, sid) = sticky.bound(r);
@@ -247,6 +249,7 @@ impl Run {
             group,
             upstream,
             binding,
+            limits,
             pool,
             links,
             choice,
@@ -349,7 +352,7 @@ impl Run {
     }
 
     fn keep(&self, r: &Request, transport: Transport) {
-        if let Some((pool, limits)) = &self.pool
+        if let (Some(pool), Some(limits)) = (&self.pool, self.limits)
             && let Transport::Own(connection) = transport
             && !r.event_loop.retiring()
         {
