@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 use std::{fmt, io};
 
+use rustc_hash::FxBuildHasher;
 use rustix::io::Errno;
 use weir_engine::Wall;
 use weir_metrics::subjects::{AllCounted, Cell, Cells, Counted, OTHERS, Outcomes, SubjectKind};
@@ -33,7 +34,7 @@ pub struct Counts {
 
 /// Servers that were asked, by their places in memory, which nothing else gets as long as they are here.
 struct KnownPeers {
-    peers: HashMap<*const Peer, CountedPeer>,
+    peers: HashMap<*const Peer, CountedPeer, FxBuildHasher>,
     /// With so many, those that are gone are looked for.
     look_at: usize,
 }
@@ -66,7 +67,7 @@ impl CountedPeer {
 impl Counts {
     /// Of the requests or sessions of a loop.
     pub fn new(cells: Rc<Cells>, kind: SubjectKind) -> Counts {
-        let known = KnownPeers { peers: HashMap::new(), look_at: BETWEEN_LOOKS };
+        let known = KnownPeers { peers: HashMap::default(), look_at: BETWEEN_LOOKS };
         Counts { cells, kind, known: RefCell::new(known) }
     }
 

@@ -20,11 +20,10 @@ use super::transport::Transport;
 use crate::body::RequestBodyError;
 use crate::request::Request;
 
-/// Sends a request with a body that was read before. Returns what is left of it when the server
-/// begins to answer. A socket nearly always takes all of it at once.
-pub async fn whole(
+/// Sends a request with a body that was read before, as far as it goes out at once: nearly always that is all. What does not
+/// is for [`whole_rest`].
+pub fn whole(
     r: &mut Request,
-    passing: &UpstreamConf,
     connection: &Connection,
     mut chain: Chain,
 ) -> Result<Option<Box<UnsentRequest>>, Fault> {
@@ -39,10 +38,20 @@ pub async fn whole(
     }
     let mut rest = Box::new(UnsentRequest::all(chain));
     if let Err(error) = tried {
-        let call = call(&rest.pending);
-        return rest.refused(r, connection, call, &error).map(|()| Some(rest));
+        rest.refused(r, connection, call(&rest.pending), &error)?;
     }
-    let complete = Box::pin(send(r, passing, connection, &mut rest)).await?;
+    Ok(Some(rest))
+}
+
+/// Sends the rest. Returns what is left of it when the server begins to answer.
+pub async fn whole_rest(
+    r: &mut Request,
+    passing: &UpstreamConf,
+    transport: &Transport,
+    mut rest: Box<UnsentRequest>,
+) -> Result<Option<Box<UnsentRequest>>, Fault> {
+    let Transport::Own(connection) = transport else { return Ok(Some(rest)) };
+    let complete = rest.is_wanted() && send(r, passing, connection, &mut rest).await?;
     Ok((!complete).then_some(rest))
 }
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use weir_engine::{Boxed, Chain};
-use weir_upstream::{Peer, Picked, Tag};
+use weir_upstream::{Connection, Peer, Picked, Tag};
 
 use super::{EXCUSES, Run, Talk};
 use crate::request::Request;
 use crate::request::passed::{Attempt, Who};
 use crate::upstream::counts::COUNTS;
 use crate::upstream::fault::{Doing, Fault, complain};
+use crate::upstream::groups::Queued;
 use crate::upstream::http2::{self, Room, Stream};
 use crate::upstream::protocol::{Answer, Protocol, Reader as _};
 use crate::upstream::transport::Transport;
@@ -24,7 +25,17 @@ impl Run {
         protocol: &mut P,
     ) -> Result<(Talk, Answer), Fault> {
         forget(r);
-        let transport = self.open(r, protocol).await?;
+        (self.started, self.pooled) = (false, false);
+        let picked = match self.upstream.and_then(|u| u.queue.as_ref()) {
+            None => self.group.pick(&mut self.choice, r.event_loop.handle.now()),
+            Some(queue) => Box::pin(self.pick_in_turn(r, queue)).await?,
+        };
+        let Some(picked) = picked else { return Err(self.nobody(r)) };
+        let (peer, tag) = self.begin_attempt(r, picked);
+        let transport = match self.kept(r, &peer, tag) {
+            Some(connection) => Transport::Own(connection),
+            None => Boxed::new(|| self.open(r, protocol, &peer, tag)).await?,
+        };
         let now = r.event_loop.handle.now();
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.connect = Some(now.saturating_duration_since(attempt.started));
@@ -32,7 +43,15 @@ impl Run {
         if protocol.is_tunnel() {
             return Ok(opened(r, transport));
         }
-        let mut rest = self.send(r, protocol, &transport).await?;
+        let mut rest = match self.send(r, protocol, &transport)? {
+            Sent::All => None,
+            Sent::Part(rest) => {
+                Boxed::new(|| upload::whole_rest(r, self.passing, &transport, rest)).await?
+            }
+            Sent::Begun(chain) => {
+                Boxed::new(|| upload::stream(r, self.passing, &transport, protocol, chain)).await?
+            }
+        };
         let mut buf = Vec::new();
         let mut answer =
             head::read(r, self.passing, &transport, protocol, &mut buf, &mut rest).await;
@@ -52,21 +71,18 @@ impl Run {
         Ok((Talk { transport, rest }, answer))
     }
 
-    async fn open<P: Protocol>(
-        &mut self,
-        r: &mut Request,
-        protocol: &P,
-    ) -> Result<Transport, Fault> {
-        let now = r.event_loop.handle.now();
-        (self.started, self.pooled) = (false, false);
-        let Some(picked) = self.pick(r).await? else {
-            let who = Who::Group(self.group.clone());
-            let mut attempt = Attempt::new(Some(who), now);
-            attempt.status = 502;
-            r.contexts.upstream.attempts.push(attempt);
-            complain(r, "no live upstreams", Doing::Connecting);
-            return Err(Fault::Nobody);
-        };
+    /// No server is free, and the request does not wait for one.
+    fn nobody(&self, r: &mut Request) -> Fault {
+        let who = Who::Group(self.group.clone());
+        let mut attempt = Attempt::new(Some(who), r.event_loop.handle.now());
+        attempt.status = 502;
+        r.contexts.upstream.attempts.push(attempt);
+        complain(r, "no live upstreams", Doing::Connecting);
+        Fault::Nobody
+    }
+
+    /// A server was chosen. The answer has what its connection is known by.
+    fn begin_attempt(&mut self, r: &mut Request, picked: Picked) -> (Arc<Peer>, Tag) {
         let (now, peer) = (r.event_loop.handle.now(), picked.peer.clone());
         self.picked = Some(picked);
         let counts = COUNTS.of(&r.event_loop);
@@ -78,23 +94,30 @@ impl Run {
         let local = self.limits.is_some_and(|limits| limits.local);
         let tag = connect::tag(r, self.passing, self.secure.as_deref(), local);
         r.contexts.upstream.attempts.push(Attempt::new(Some(Who::Peer(peer.clone())), now));
+        (peer, tag)
+    }
+
+    /// A connection that has served others.
+    fn kept(&mut self, r: &Request, peer: &Arc<Peer>, tag: Tag) -> Option<Box<Connection>> {
+        let kept = self.pool.as_ref()?.take(&r.event_loop.handle, peer, tag)?;
+        self.pooled = true;
+        self.asked.iter().for_each(|asked| asked.over(true));
+        Some(kept)
+    }
+
+    /// A new connection, or a stream.
+    async fn open<P: Protocol>(
+        &mut self,
+        r: &mut Request,
+        protocol: &P,
+        peer: &Arc<Peer>,
+        tag: Tag,
+    ) -> Result<Transport, Fault> {
         if self.shared {
-            return Box::pin(self.open_stream(r, protocol, &peer, tag))
-                .await
-                .map(Transport::Stream);
+            return self.open_stream(r, protocol, peer, tag).await.map(Transport::Stream);
         }
-        let handle = &r.event_loop.handle;
-        let kept = self.pool.as_ref().and_then(|pool| pool.take(handle, &peer, tag));
-        if let Some(connection) = kept {
-            self.pooled = true;
-            self.asked.iter().for_each(|asked| asked.over(true));
-            return Ok(Transport::Own(connection));
-        }
-        let connected = Boxed::new(|| {
-            let (secure, shared) = (self.secure.as_deref(), self.pool.is_some());
-            connect::connect(r, self.passing, &peer, secure, tag, shared)
-        });
-        let connection = connected.await?;
+        let (secure, shared) = (self.secure.as_deref(), self.pool.is_some());
+        let connection = connect::connect(r, self.passing, peer, secure, tag, shared).await?;
         self.asked.iter().for_each(|asked| asked.over(false));
         Ok(Transport::Own(connection))
     }
@@ -123,30 +146,30 @@ impl Run {
         Ok(link.open(&self.outgoing.bytes, ended, Room::of(self.passing)))
     }
 
-    /// Chooses a server; where none is free, waits for one if the configuration says so.
-    async fn pick(&mut self, r: &mut Request) -> Result<Option<Picked>, Fault> {
-        let now = r.event_loop.handle.now();
-        let Some(conf) = self.upstream.and_then(|u| u.queue.as_ref()) else {
-            return Ok(self.group.pick(&mut self.choice, now));
-        };
+    /// Chooses a server; where none is free, waits for one.
+    async fn pick_in_turn(
+        &mut self,
+        r: &mut Request,
+        conf: &Queued,
+    ) -> Result<Option<Picked>, Fault> {
         let before = self.choice.clone();
         // Requests that wait are not overtaken.
         if self.group.queue.is_empty()
-            && let Some(picked) = self.group.pick(&mut self.choice, now)
+            && let Some(picked) = self.group.pick(&mut self.choice, r.event_loop.handle.now())
         {
             return Ok(Some(picked));
         }
         self.choice = before;
-        Box::pin(waiting::wait(r, self.passing, &self.group, &mut self.choice, conf)).await
+        waiting::wait(r, self.passing, &self.group, &mut self.choice, conf).await
     }
 
-    /// Sends the request; what is left of it when the server begins to answer.
-    async fn send<P: Protocol>(
+    /// Sends of the request what goes out at once.
+    fn send<P: Protocol>(
         &mut self,
         r: &mut Request,
-        protocol: &mut P,
+        protocol: &P,
         transport: &Transport,
-    ) -> Result<Option<Box<UnsentRequest>>, Fault> {
+    ) -> Result<Sent, Fault> {
         let mut chain = Chain::new();
         let connection = match transport {
             Transport::Own(connection) => connection,
@@ -154,8 +177,7 @@ impl Run {
                 if self.streams {
                     // What went out on a connection that ended before the server looked at it.
                     r.body.append_to(&mut chain);
-                    return Box::pin(upload::stream(r, self.passing, transport, protocol, chain))
-                        .await;
+                    return Ok(Sent::Begun(chain));
                 }
                 chain.push(self.outgoing.body.clone());
                 if protocol.sends_body() {
@@ -164,7 +186,7 @@ impl Run {
                 if !chain.is_empty() || ends_apart(r, protocol) {
                     stream.send_all(chain, self.passing.send_timeout);
                 }
-                return Ok(None);
+                return Ok(Sent::All);
             }
         };
         chain.push(self.outgoing.bytes.clone());
@@ -174,10 +196,19 @@ impl Run {
         self.started = true;
         if self.streams {
             let _ = connection.stream.socket().nodelay(true);
-            return Box::pin(upload::stream(r, self.passing, transport, protocol, chain)).await;
+            return Ok(Sent::Begun(chain));
         }
-        upload::whole(r, self.passing, connection, chain).await
+        Ok(upload::whole(r, connection, chain)?.map_or(Sent::All, Sent::Part))
     }
+}
+
+/// How far a request has gone out at once.
+enum Sent {
+    All,
+    /// The connection takes the rest slowly, or not at all.
+    Part(Box<UnsentRequest>),
+    /// This is the beginning; the client's body follows as it comes.
+    Begun(Chain),
 }
 
 /// The client ended its request behind the head, which the server is told in the same way.
