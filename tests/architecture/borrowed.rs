@@ -52,7 +52,7 @@ const MAY: &[(&str, &[&str], &str)] = &[
     ("http/src/request/mod.rs", &["chosen_content", "location", "server", "site"], OWNER),
     ("http/src/site/content.rs", &["handler", "run"], CONSTANT),
     ("http/src/upstream/cgi/plain.rs", &["passing"], REQUEST),
-    ("http/src/upstream/driver/mod.rs", &["passing", "sticky", "upstream"], REQUEST),
+    ("http/src/upstream/driver/mod.rs", &["limits", "passing", "sticky", "upstream"], REQUEST),
     ("http/src/upstream/source.rs", &["passing"], REQUEST),
     ("ssl/src/client/mod.rs", &["settings"], REQUEST),
     ("upstream/src/counts.rs", &["table"], CONSTANT),

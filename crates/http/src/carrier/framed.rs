@@ -101,14 +101,14 @@ pub fn send_waiting(r: &mut Request, stream: &dyn RequestStream) -> io::Result<O
         r.event_loop.handle.give_buf(head);
     }
     if limit.is_some() {
-        return Ok(Some(Unsent { chain, limit, ending }));
+        return Ok(Some(Unsent { chain, ending }));
     }
     if !chain.is_empty() || ends_here {
         let before = stream.sent();
         let tried = stream.send_body(&mut chain, ends_here, chunk(r, stream));
         r.output.sent += stream.sent() - before;
         if !matches!(failed_late(r, stream, tried)?, Pause::Done) {
-            return Ok(Some(Unsent { chain, limit, ending }));
+            return Ok(Some(Unsent { chain, ending }));
         }
     }
     if trailers {
@@ -122,10 +122,10 @@ pub async fn send_unsent(
     stream: &Rc<dyn RequestStream>,
     unsent: Unsent,
 ) -> io::Result<()> {
-    let Unsent { mut chain, limit, ending } = unsent;
+    let Unsent { mut chain, ending } = unsent;
     let trailers = ending && !r.response.trailers.is_empty();
     let ends_here = ending && !trailers;
-    if let Some(limit) = limit {
+    if let Some(limit) = rate::rate(r) {
         rate::send_limited(r, &mut chain, limit).await?;
     }
     if !chain.is_empty() || ends_here {

@@ -115,19 +115,18 @@ pub fn send_waiting(r: &mut Request) -> io::Result<Option<Unsent>> {
         // The next piece must not wait until the client has acknowledged this one.
         r.conn.set_nodelay(core.tcp_nodelay);
     }
-    let limit = rate::rate(r);
-    if limit.is_none() {
+    if rate::rate(r).is_none() {
         // The usual case is one buffer and one send, without a look at the clock.
         let sent = r.conn.wire().try_send(&mut chain);
         // Of what broke off counts what has gone.
         r.output.sent += total.saturating_sub(chain.len());
         sent?;
     }
-    Ok((!chain.is_empty()).then_some(Unsent { chain, limit, ending }))
+    Ok((!chain.is_empty()).then_some(Unsent { chain, ending }))
 }
 
 pub async fn send_unsent(r: &mut Request, mut unsent: Unsent) -> io::Result<()> {
-    match unsent.limit {
+    match rate::rate(r) {
         Some(limit) => rate::send_limited(r, &mut unsent.chain, limit).await,
         None => send_part(r, &mut unsent.chain).await,
     }

@@ -14,23 +14,13 @@ use std::time::Instant;
 
 use weir_engine::Chain;
 
-use crate::answer::rate::Limit;
 use crate::request::Request;
 
 pub use conn::{Conn, Resting, Secure, TIMED_OUT};
 pub use stream::{
     Arrival, CONTINUE, Carrier, Following, Interim, Protocol, RequestStream, Section, Sending,
-    TakeField,
+    TakeField, Unsent,
 };
-
-/// What waited of an answer and did not go out at once.
-pub struct Unsent {
-    chain: Chain,
-    /// `limit_rate`: nothing has been sent of it.
-    limit: Option<Limit>,
-    /// It is the end of the answer.
-    ending: bool,
-}
 
 /// What comes.
 impl Request {

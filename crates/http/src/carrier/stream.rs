@@ -16,6 +16,13 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// A part of an answer on its way: the bytes that it took, and how it ended.
 pub type Sending = Pin<Box<dyn Future<Output = (u64, io::Result<()>)>>>;
 
+/// What waited of an answer and did not go out at once.
+pub struct Unsent {
+    pub(super) chain: Chain,
+    /// It is the end of the answer.
+    pub(super) ending: bool,
+}
+
 /// What a request came by. HTTP/1 until something else is said.
 #[derive(Clone, Default)]
 pub struct Carrier(Option<Rc<dyn RequestStream>>);
