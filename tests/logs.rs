@@ -206,9 +206,13 @@ fn stderr_is_stderr_wherever_it_is_said() {
 
 #[test]
 fn lines_of_a_connection_keep_their_order_and_survive_a_quit() {
-    let mut s = server(
-        "worker_processes 2; worker_threads 2;",
-        "access_log %%DIR%%/a.log line buffer=64k; location / { return 200 ok; }",
+    // A connection that another loop takes over has its lines in two buffers.
+    let mut s = Server::start(
+        env!("CARGO_BIN_EXE_weir"),
+        "worker_processes 2; worker_threads 2; events { request_balance off; }
+         http { log_format line '$uri $arg_n $status';
+         server { listen 127.0.0.1:%%PORT%%; access_log %%DIR%%/a.log line buffer=64k;
+         location / { return 200 ok; } } }",
     );
     let mut clients: Vec<_> = (0..8).map(|_| s.connect()).collect();
     for n in 0..50 {
