@@ -87,8 +87,7 @@ pub fn write_head(r: &Request, stream: &dyn RequestStream, out: &mut Vec<u8>) {
 
 pub fn send_waiting(r: &mut Request, stream: &dyn RequestStream) -> io::Result<Option<Unsent>> {
     let (mut head, mut chain, ending) = r.output.take();
-    let trailers = ending && !r.response.trailers.is_empty();
-    let ends_here = ending && !trailers;
+    let (ends_here, trailers) = ends(r, ending);
     let limit = rate::rate(r).filter(|_| !chain.is_empty());
     if !head.is_empty() {
         let following = match chain.len() {
@@ -107,7 +106,7 @@ pub fn send_waiting(r: &mut Request, stream: &dyn RequestStream) -> io::Result<O
         let before = stream.sent();
         let tried = stream.send_body(&mut chain, ends_here, chunk(r, stream));
         r.output.sent += stream.sent() - before;
-        if !matches!(failed_late(r, stream, tried)?, Pause::Done) {
+        if !matches!(tried?, Pause::Done) {
             return Ok(Some(Unsent { chain, ending }));
         }
     }
@@ -123,8 +122,7 @@ pub async fn send_unsent(
     unsent: Unsent,
 ) -> io::Result<()> {
     let Unsent { mut chain, ending } = unsent;
-    let trailers = ending && !r.response.trailers.is_empty();
-    let ends_here = ending && !trailers;
+    let (ends_here, trailers) = ends(r, ending);
     if let Some(limit) = rate::rate(r) {
         rate::send_limited(r, &mut chain, limit).await?;
     }
@@ -137,14 +135,10 @@ pub async fn send_unsent(
     Ok(())
 }
 
-/// A stream whose client took too long is given up, and the log is told.
-fn failed_late<T>(r: &Request, stream: &dyn RequestStream, sent: io::Result<T>) -> io::Result<T> {
-    sent.inspect_err(|error| {
-        if error.kind() == io::ErrorKind::TimedOut {
-            stream.time_out();
-        }
-        r.log_late(error);
-    })
+/// Whether the body ends the stream, or trailers behind it, where it is the `ending` of the answer.
+fn ends(r: &Request, ending: bool) -> (bool, bool) {
+    let trailers = ending && !r.response.trailers.is_empty();
+    (ending && !trailers, trailers)
 }
 
 /// A head is a frame of its own, so it need not wait for its body: as with nginx.

@@ -106,9 +106,7 @@ impl Walk {
 
     /// The content of the location that the request is in.
     pub fn to_content(r: &Request) -> Walk {
-        let mut walk = Walk::over();
-        walk.begin(r, Phase::Chosen, &[]);
-        walk
+        Walk::new(r, Phase::Chosen, &[])
     }
 
     /// No handler is asked.
@@ -197,12 +195,7 @@ impl Walk {
         let plan = &r.location.plan;
         match self.phase {
             Phase::PostRead => self.begin(r, Phase::ServerRewrite, &plan.server_rewrite),
-            Phase::ServerRewrite => {
-                if let Some(end) = find_location(r) {
-                    return Some(Going::Ends(end));
-                }
-                self.rewrite(r);
-            }
+            Phase::ServerRewrite => return self.find(r),
             // The plan is that of an `if` that the handlers may have entered.
             Phase::Rewrite => self.begin(r, Phase::Rewritten, &plan.rewritten),
             Phase::Rewritten if r.path_changed => {
@@ -211,10 +204,7 @@ impl Walk {
                     return Some(Going::Ends(end));
                 }
                 r.location = r.site.location(r.server.location);
-                if let Some(end) = find_location(r) {
-                    return Some(Going::Ends(end));
-                }
-                self.rewrite(r);
+                return self.find(r);
             }
             Phase::Rewritten => self.begin(r, Phase::Preaccess, &plan.preaccess),
             Phase::Preaccess if r.is_vouched_for() => {
@@ -240,6 +230,15 @@ impl Walk {
             Phase::Content => return Some(Going::Ends(no_content(r))),
         }
         None
+    }
+
+    /// Goes on in the location that the path leads to.
+    fn find(&mut self, r: &mut Request) -> Option<Going> {
+        let end = find_location(r).map(Going::Ends);
+        if end.is_none() {
+            self.rewrite(r);
+        }
+        end
     }
 
     /// A location was found.
