@@ -30,7 +30,7 @@ impl Run {
             None => self.group.pick(&mut self.choice, r.event_loop.handle.now()),
             Some(queue) => Box::pin(self.pick_in_turn(r, queue)).await?,
         };
-        let Some(picked) = picked else { return Err(self.nobody(r)) };
+        let Some(picked) = picked else { return Err(self.no_server(r)) };
         let (peer, tag) = self.begin_attempt(r, picked);
         let transport = match self.kept(r, &peer, tag) {
             Some(connection) => Transport::Own(connection),
@@ -72,7 +72,7 @@ impl Run {
     }
 
     /// No server is free, and the request does not wait for one.
-    fn nobody(&self, r: &mut Request) -> Fault {
+    fn no_server(&self, r: &mut Request) -> Fault {
         let who = Who::Group(self.group.clone());
         let mut attempt = Attempt::new(Some(who), r.event_loop.handle.now());
         attempt.status = 502;

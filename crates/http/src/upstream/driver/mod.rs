@@ -208,8 +208,8 @@ impl Run {
         let uri = if shared { Bytes::new() } else { uri };
         r.contexts.upstream.current = Some(Current { scheme, uri });
         let secure = protocol.secure(r).map(Box::new);
-        let (group, upstream) = match target {
-            Target::Found(group) => (group, None),
+        let (group, upstream, limits, pool, links) = match target {
+            Target::Found(group) => (group, None, None, None, None),
             // It was looked up before.
             Target::Url(..) => return Err(Step::Status(500)),
             Target::Configured(id) => {
@@ -217,22 +217,17 @@ impl Run {
                     r.log(Level::Alert, format_args!("no upstream configuration"));
                     return Err(Step::Status(500));
                 };
-                (upstream.group.clone(), Some((id, upstream)))
+                let limits = upstream.keepalive.as_ref();
+                let limits = limits.filter(|_| !(shared && r.event_loop.retiring()));
+                let pools = POOLS.of(&r.event_loop);
+                let (pool, links) = match limits {
+                    None => (None, None),
+                    Some(_) if shared => (None, pools.links(id)),
+                    Some(_) => (pools.of(id), None),
+                };
+                (upstream.group.clone(), Some(upstream), limits, pool, links)
             }
         };
-        let kept = upstream.and_then(|(id, upstream)| Some((id, upstream.keepalive.as_ref()?)));
-        let kept = kept.filter(|_| !(shared && r.event_loop.retiring()));
-        let (mut pool, mut links) = (None, None);
-        if let Some((id, _)) = kept {
-            let pools = POOLS.of(&r.event_loop);
-            match shared {
-                true => links = pools.links(id),
-                false => pool = pools.of(id),
-            }
-        }
-        let is_kept = pool.is_some() || links.is_some();
-        let limits = kept.map(|(_, limits)| limits).filter(|_| is_kept);
-        let upstream = upstream.map(|(_, upstream)| upstream);
         let mut choice = Choice::new(upstream.map_or_else(Vec::new, |u| key(r, &u.key)));
         let binding = upstream.and_then(|u| u.sticky.as_ref()).map(|sticky| {
             let (bound, sid) = sticky.bound(r);
