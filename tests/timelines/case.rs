@@ -415,6 +415,25 @@ impl Case {
     }
 }
 
+/// Cases that are drawn so seldom that most runs are without them.
+pub fn failed_once() -> [Case; 1] {
+    // The last of a stored answer with a length waited for the end of the stream.
+    let last_of_a_length = Case {
+        wire: Wire::Http11,
+        out: Out::Proxy2,
+        framing: Framing::Length,
+        way: Way::Down,
+        place: Place::Itself,
+        buffering: Buffering::On,
+        settings: vec![Setting::Cache],
+        streams: false,
+        secured: false,
+        head_alone: false,
+        size: 300,
+    };
+    [last_of_a_length]
+}
+
 /// Two settings that cannot stand in one location.
 fn excludes(one: Setting, other: Setting) -> bool {
     let both = |is: fn(Setting) -> bool| is(one) && is(other);

@@ -135,8 +135,8 @@ fn understand<P: Protocol>(
 /// Sends a body as it comes in; `end` is called before the last piece goes. `pieces`: see
 /// [`comes_in_pieces`](crate::upstream::protocol::Reader::comes_in_pieces). The error is what is still to be sent.
 ///
-/// The client sees the end when the cache has the answer, and not before: it may ask again at once. So the piece that
-/// completes an announced length waits for the end of the server's answer, which a FastCGI server tells later.
+/// The client sees the end when the cache has the answer, and not before: it may ask again at once. So what completes an
+/// announced length waits for the end of the server's answer, which a FastCGI server tells later. Pieces do not wait.
 pub async fn read_on(
     r: &mut Request,
     mut reader: FillReader,
@@ -172,7 +172,7 @@ pub async fn read_on(
         let last = reader.is_done();
         if last {
             end(r);
-        } else if reader.has_announced() {
+        } else if reader.has_announced() && !pieces {
             continue;
         }
         if r.send_body(std::mem::take(&mut chain), last).await.is_err() {
