@@ -111,6 +111,47 @@ fn cancelled_requests_cost_others_nothing() {
     blames_no_server(&server);
 }
 
+/// Requests that are under way together may be given up together: that must not end the connection for another one.
+#[test]
+fn resets_beyond_what_a_server_may_bear_wait_for_the_others() {
+    let (tell, told) = teller();
+    let peer = Peer::new(move |_, talk| {
+        talk.settings(&[]);
+        loop {
+            match talk.next()? {
+                Event::Head(_) => tell("asked")?,
+                Event::Reset(..) => tell("reset")?,
+                Event::Goaway(_) => tell("ends")?,
+                Event::Data(id, _, true) => talk.answer(id, "kept"),
+                _ => {}
+            }
+        }
+    });
+    let server =
+        twice(&peer, "", "location / { proxy_pass http://u; proxy_request_buffering off; }");
+    for stays in [false, true] {
+        let mut kept = server.connect();
+        kept.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n");
+        assert_eq!(told.next(&server), "asked");
+        let leaving: Vec<_> = (0..8).map(|_| (ask(&server, "/"), told.next(&server))).collect();
+        drop(leaving);
+        server.wait_log("prematurely closed connection", if stays { 16 } else { 8 });
+        for _ in 0..4 {
+            assert_eq!(told.next(&server), "reset");
+        }
+        if stays {
+            // The others do not wait for ever.
+            for _ in 0..4 {
+                assert_eq!(told.next(&server), "reset");
+            }
+        }
+        kept.send("b");
+        assert_eq!(kept.response().body(), "kept");
+        assert_eq!(told.next(&server), "ends");
+    }
+    assert_eq!(peer.opened(), 2);
+}
+
 /// What ends a connection may be the affair of one of its requests: the others are asked again where that is allowed, and
 /// cost the server at most one failure.
 #[test]

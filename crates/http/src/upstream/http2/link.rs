@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_http2::PeerState;
 use weir_proto::http2::frame::{self, ErrorCode, Setting};
@@ -21,9 +21,12 @@ const LAST: u32 = frame::MAX_WINDOW - 2;
 /// After so many resets a connection takes no new streams. Servers close connections with too many: h2 from 20 at once,
 /// Jetty from 128 in a second, Netty from 200 in half a minute, Envoy from 500.
 const RESETS: u64 = 16;
-/// After so many, if half of its streams were reset: Tomcat closes a connection after four resets
-/// in a row.
+/// After so many, if two of five streams were reset: Tomcat closes a connection after four resets in a row, and takes
+/// two and a half requests to make good for one.
 const RESETS_IN_A_ROW: u64 = 3;
+/// So long a reset waits on a connection that has had as many as it may, for the other streams to end and the
+/// connection with them.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// A connection, as its streams see it.
 pub struct Link {
@@ -167,24 +170,42 @@ impl Link {
     }
 
     /// A request has let go of its stream.
-    pub fn let_go(&self, id: u32, reset: Option<ErrorCode>) {
+    pub fn let_go(self: &Rc<Self>, id: u32, reset: Option<ErrorCode>) {
         let last = self.remove(id);
         if let Some(code) = reset {
-            self.write(|out| frame::write_reset(id, code, out));
-            self.count_reset();
+            match self.is_strained() {
+                true => self.reset_later(id, code),
+                false => self.reset(id, code),
+            }
         }
         if last {
             self.idle_since.set(self.handle().now());
         }
     }
 
-    /// Lets the connection end before the server takes its resets for an attack, and ends it for all.
-    fn count_reset(&self) {
-        let (resets, opened) = (self.resets.get() + 1, self.opened.get());
-        self.resets.set(resets);
-        if resets >= RESETS || (resets >= RESETS_IN_A_ROW && 2 * resets >= opened) {
+    fn reset(&self, id: u32, code: ErrorCode) {
+        self.write(|out| frame::write_reset(id, code, out));
+        self.resets.set(self.resets.get() + 1);
+        if self.is_strained() {
             self.leave();
         }
+    }
+
+    /// Whether with more resets the server might take the connection for an attack, and end it for all.
+    fn is_strained(&self) -> bool {
+        let (resets, opened) = (self.resets.get(), self.opened.get());
+        resets >= RESETS || (resets >= RESETS_IN_A_ROW && 5 * resets >= 2 * opened)
+    }
+
+    /// Until then, what the server sends on the stream is dropped, and it gets no credit for more.
+    fn reset_later(self: &Rc<Self>, id: u32, code: ErrorCode) {
+        let (link, grace) = (Rc::downgrade(self), self.handle().sleep(GRACE));
+        self.handle().spawn(async move {
+            grace.await;
+            if let Some(link) = link.upgrade() {
+                link.reset(id, code);
+            }
+        });
     }
 
     /// Streams above `last` were not looked at by the server, and will not be.
