@@ -47,6 +47,16 @@ fn what_was_sent_is_known_though_it_was_asked_for_before() {
 }
 
 #[test]
+fn modern_browsers_may_be_listed_for_all_servers() {
+    let s = server("modern_browser msie 5.5;", "return 200 \"[$modern_browser]\";");
+    let is_modern = |version: &str| {
+        let name = format!("User-Agent: Mozilla/4.0 (compatible; MSIE {version}; Windows)\r\n");
+        ask(&mut s.connect(), "/", &name).body() == "[1]"
+    };
+    assert_eq!(["5.0", "5.5", "6.0"].map(is_modern), [false, true, true]);
+}
+
+#[test]
 fn maps_and_networks_give_variables_their_values() {
     let s = server(
         "map $arg_a $m { hostnames; default none; .example.org names; ~^x(.*)$ \"rest $1\"; }
