@@ -206,10 +206,9 @@ fn stderr_is_stderr_wherever_it_is_said() {
 
 #[test]
 fn lines_of_a_connection_keep_their_order_and_survive_a_quit() {
-    // A connection that another loop takes over has its lines in two buffers.
     let mut s = Server::start(
         env!("CARGO_BIN_EXE_weir"),
-        "worker_processes 2; worker_threads 2; events { request_balance off; }
+        "worker_processes 2; worker_threads 2; events { }
          http { log_format line '$uri $arg_n $status';
          server { listen 127.0.0.1:%%PORT%%; access_log %%DIR%%/a.log line buffer=64k;
          location / { return 200 ok; } } }",
@@ -232,6 +231,58 @@ fn lines_of_a_connection_keep_their_order_and_survive_a_quit() {
         let lines: Vec<_> = log.lines().filter(|line| line.starts_with(&start)).collect();
         let expected: Vec<_> = (0..50).map(|n| format!("{start}{n} 200")).collect();
         assert_eq!(lines, expected);
+    }
+}
+
+/// A loop is held up again and again, so that the others take its connections over.
+#[test]
+fn lines_keep_their_order_when_other_loops_take_connections_over() {
+    for buffer in ["", "buffer=64k", "buffer=64k flush=1ms"] {
+        let mut s = Server::start(
+            env!("CARGO_BIN_EXE_weir"),
+            &format!(
+                "worker_processes 1; worker_threads 4; events {{ }}
+                 http {{
+                     log_format line '$uri $arg_n'; keepalive_requests 10000;
+                     server {{
+                         listen 127.0.0.1:%%PORT%%; access_log %%DIR%%/a.log line {buffer};
+                         location / {{ return 200 ok; }}
+                         location /hold {{ work sleep 5ms; return 200 ok; }}
+                         location = /status {{ access_log off; weir_status; }}
+                     }}
+                 }}"
+            ),
+        );
+        let mut clients: Vec<_> = (0..12).map(|_| s.connect()).collect();
+        let mut holds: Vec<_> = (0..4).map(|_| s.connect()).collect();
+        let taken = || {
+            let page = s.get("/status").body();
+            let line =
+                page.lines().find(|line| line.starts_with("weir_taken_over_connections_total"));
+            line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).unwrap_or_default()
+        };
+        let mut rounds = 0;
+        while rounds < 60 || taken() < 20 && rounds < 2000 {
+            let held = &mut holds[rounds % 4];
+            held.send("GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");
+            for (c, client) in clients.iter_mut().enumerate() {
+                client.send(format!("GET /c{c}?n={rounds} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            }
+            for client in clients.iter_mut().chain([held]) {
+                assert_eq!(client.response().status, 200);
+            }
+            rounds += 1;
+        }
+        assert!(taken() >= 20);
+        let path = s.dir().file("a.log");
+        s.stop();
+        let log = std::fs::read_to_string(&path).unwrap();
+        for c in 0..12 {
+            let start = format!("/c{c} ");
+            let lines: Vec<_> = log.lines().filter(|line| line.starts_with(&start)).collect();
+            let expected: Vec<_> = (0..rounds).map(|n| format!("{start}{n}")).collect();
+            assert_eq!(lines, expected, "{buffer}");
+        }
     }
 }
 

@@ -85,7 +85,8 @@ pub(crate) struct Common {
     pub(crate) turn_files: RefCell<TurnFiles>,
     /// The states with older sites, as long as requests hold them.
     older: RefCell<Vec<Weak<LoopState>>>,
-    /// Lines of access logs that were on their way when such a state went.
+    /// Lines of access logs that were on their way when such a state went, and the ways of other loops' that this one has
+    /// used: written when the loop ends.
     left_lines: RefCell<Vec<Writers>>,
     /// The last second for which the time zone was asked, and its offset.
     offset: Offset,
@@ -336,6 +337,8 @@ impl LoopState {
             key.make(&start)
         });
         let parts = parts.collect();
+        let logs = Writers::new(&site.log_targets, log);
+        common.gone.set_lines(logs.clone());
         let event_loop = Rc::new(LoopState {
             handle,
             site,
@@ -348,7 +351,7 @@ impl LoopState {
             asks_change: OnceCell::new(),
             status_zones: OnceCell::new(),
             stream_groups: OnceCell::new(),
-            logs: Writers::new(&site.log_targets, &site.main.core.error_log),
+            logs,
             resolvers: Resolvers::telling(log),
             parts,
             common,
@@ -409,6 +412,24 @@ impl LoopState {
         doing::forget();
         // A pool without room drops them here.
         let _ = self.handle.files().hand_over(Rank::Write, move || drop(gone));
+    }
+
+    /// Where the lines of a connection's requests go; `first` is where those of its first requests went, if they were
+    /// another loop's.
+    pub(crate) fn lines<'a>(&'a self, first: Option<&'a Writers>) -> &'a Writers {
+        let is_others = |lines: &&Writers| lines.is_beside(&self.logs) && !lines.is(&self.logs);
+        let Some(others) = first.filter(is_others) else { return &self.logs };
+        let mut left = self.common.left_lines.borrow_mut();
+        if !left.iter().any(|lines| lines.is(others)) {
+            left.retain(|lines| !lines.is_empty());
+            left.push(others.clone());
+        }
+        others
+    }
+
+    /// Waits until the lines of a connection's requests are in their files, as far as the disk is not slow.
+    pub(crate) async fn logged(&self, first: Option<&Writers>) {
+        self.lines(first).written(&self.handle).await;
     }
 
     /// Sends buffered lines of access logs to their files.
@@ -570,6 +591,7 @@ impl Drop for LoopState {
             self.metrics.sub(Metric::Sites, 1);
         }
         let mut left = self.common.left_lines.borrow_mut();
+        left.iter().for_each(|lines| lines.flush(&self.handle));
         left.retain(|lines| !lines.is_empty());
         self.logs.flush(&self.handle);
         if !self.logs.is_empty() {

@@ -15,6 +15,7 @@ use weir_proto::proxy_protocol;
 use weir_ssl::server::Shown;
 use weir_sys::tcpinfo::{TcpInfo, tcp_info};
 use weir_tls::{Negotiated, Secured, Wire};
+use weir_values::log::Writers;
 
 use crate::address::Address;
 use crate::names::ServerId;
@@ -62,6 +63,8 @@ pub struct Facts {
     nodelay: Cell<bool>,
     /// What a balancer in front said of the client.
     pub proxy: OnceCell<Arc<proxy_protocol::ProxyHeader>>,
+    /// Where its lines of access logs go, if another loop had its first requests.
+    lines: Option<Writers>,
 }
 
 /// What the requests of a connection share: its facts, which anything may read, and its transport, which belongs to
@@ -117,6 +120,7 @@ impl Resting {
             started,
             nodelay: Cell::new(false),
             proxy: OnceCell::new(),
+            lines: None,
         };
         Resting { secured: None, facts }
     }
@@ -136,6 +140,14 @@ impl Resting {
             resting.facts.proxy = OnceCell::from(Arc::from(header));
         }
         (stream, resting, bytes)
+    }
+
+    /// It comes from a loop whose lines of access logs go there: its own go on behind what they are.
+    pub fn comes_from(&mut self, lines: Writers) {
+        let has_some = |own: &Writers| own.is_beside(&lines);
+        if self.facts.requests.get() > 0 && !self.facts.lines.as_ref().is_some_and(has_some) {
+            self.facts.lines = Some(lines);
+        }
     }
 
     /// Puts the connection on its socket, without a deadline.
@@ -162,6 +174,11 @@ impl Resting {
 }
 
 impl Conn {
+    /// Where its lines of access logs go, if another loop had its first requests.
+    pub fn lines(&self) -> Option<&Writers> {
+        self.lines.as_ref()
+    }
+
     /// The socket, with or without TLS.
     #[inline]
     pub fn wire(&self) -> &Wire {

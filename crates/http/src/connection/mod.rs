@@ -182,8 +182,10 @@ impl Idle for Parked {
         if why == Wake::Shutdown && handle.now() < stays {
             return rest(&event_loop, stream, *self, stays);
         }
-        let Parked { conn, mut presence, .. } = *self;
-        presence.arrive(&event_loop);
+        let Parked { mut conn, mut presence, .. } = *self;
+        if let Some(before) = presence.arrive(&event_loop) {
+            conn.comes_from(before.lines());
+        }
         presence.wake(&event_loop);
         let conn = conn.on(stream);
         let first = conn.requests.get() == 0;
@@ -449,7 +451,7 @@ async fn request(r: &mut Request) -> After {
             r.conn.requests.set(r.conn.requests.get() + 1);
             r.response.status = status;
             drop(Begun(r));
-            event_loop.logs.written(&event_loop.handle).await;
+            event_loop.logged(r.conn.lines()).await;
             return After::Close;
         }
         Head::Read | Head::Refused(_) => {
@@ -479,7 +481,7 @@ async fn request(r: &mut Request) -> After {
         return After::Next;
     }
     // The request is in the log before the client sees the connection end.
-    event_loop.logs.written(&event_loop.handle).await;
+    event_loop.logged(r.conn.lines()).await;
     if in_order {
         linger(r).await;
     }

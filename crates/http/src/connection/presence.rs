@@ -13,7 +13,6 @@ use crate::event_loop::{Gone, LoopState};
 
 /// One open connection of this thread's worker. It goes with the connection: from the task to the parked value and
 /// back, and to another loop that takes the connection over.
-#[derive(Debug)]
 pub struct Presence {
     counted: Cell<As>,
     /// The loop that counts it.
@@ -79,15 +78,16 @@ impl Presence {
         presence
     }
 
-    /// It may have come from another loop.
-    pub fn arrive(&mut self, event_loop: &LoopState) {
+    /// It may have come from another loop: that one, if so.
+    pub fn arrive(&mut self, event_loop: &LoopState) -> Option<Arc<Gone>> {
         if Arc::ptr_eq(&self.home, &event_loop.common.gone) {
-            return;
+            return None;
         }
         let busy = self.counted.get().is_busy();
         event_loop.arrived(busy);
         let before = std::mem::replace(&mut self.home, Arc::clone(&event_loop.common.gone));
         before.add(busy);
+        Some(before)
     }
 
     /// It has something to do.

@@ -50,8 +50,10 @@ fn part(
 impl Idle for ParkedHttp2 {
     fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
         let Some(event_loop) = LoopState::current() else { return };
-        let ParkedHttp2 { conn, mut presence, peer, ledger, seen, history } = *self;
-        presence.arrive(&event_loop);
+        let ParkedHttp2 { mut conn, mut presence, peer, ledger, seen, history } = *self;
+        if let Some(before) = presence.arrive(&event_loop) {
+            conn.comes_from(before.lines());
+        }
         presence.wake(&event_loop);
         let link = Link::new(Rc::new(conn.on(stream)), event_loop, peer, ledger);
         handle.spawn_large(|| serve::resume(link, presence, seen, history, why));

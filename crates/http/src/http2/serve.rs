@@ -139,7 +139,7 @@ impl Task {
         }
         if matches!(end, End::Done) {
             let event_loop = self.link.event_loop();
-            event_loop.logs.written(&event_loop.handle).await;
+            event_loop.logged(self.link.conn.lines()).await;
         }
         self.finish(end).await;
         self.link.event_loop().unregister_link(registered);

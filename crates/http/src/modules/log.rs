@@ -119,7 +119,8 @@ pub const MODULE: Module =
 /// Writes the request's lines.
 pub fn handler(r: &mut Request) {
     let event_loop = r.event_loop.clone();
-    log::write(r, CONF.of(r.conf()), &event_loop.logs, named);
+    let conn = r.conn.clone();
+    log::write(r, CONF.of(r.conf()), event_loop.lines(conn.lines()), named);
 }
 
 /// The line for this request's file; none where what the client says would lead out of the logs' directory.

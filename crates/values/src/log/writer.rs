@@ -2,14 +2,14 @@
 //!
 //! A loop appends to a queue for each file. Once a turn it gives a thread of the file pool the job
 //! to write the queue: one write for all lines of the turn. One job at a time empties a queue, so
-//! order stays. When the loop ends, it empties its queues itself.
+//! order stays. A loop that takes a connection over appends that one's lines to the queues of the
+//! loop before. When a loop ends, it empties the queues that it has used.
 
-use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use weir_engine::{Either, Handle, either, file_operation};
@@ -30,20 +30,27 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// At the most one complaint about a file in this time, as nginx.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// A loop's queues, one for each target of a site.
-#[derive(Default)]
+/// A loop's queues, one for each target of a site. Other loops may have them, too.
+#[derive(Clone, Default)]
 pub struct Writers {
-    lanes: Vec<Rc<Lane>>,
+    lanes: Arc<Vec<Lane>>,
 }
 
 /// A loop's way to one target.
 struct Lane {
     target: Arc<LogTarget>,
     queue: Arc<LineQueue>,
-    /// `buffer=`: lines that are not to be written yet.
-    gathered: RefCell<Vec<u8>>,
+    gathered: Mutex<Gathered>,
+}
+
+/// `buffer=`: lines that are not to be written yet.
+#[derive(Default)]
+struct Gathered {
+    lines: Vec<u8>,
     /// A timer for the oldest of them runs.
-    timed: Cell<bool>,
+    timed: bool,
+    /// The loop has ended: nothing is gathered any more.
+    over: bool,
 }
 
 /// What waits to be written.
@@ -59,8 +66,8 @@ struct LineQueue {
 struct WaitingLines {
     lines: Vec<u8>,
     named: Vec<NamedLine>,
-    /// A job will come for it.
-    called: bool,
+    /// The loop that has called for a job. Another one does not rely on it, which may be held up.
+    called: Option<ThreadId>,
     /// How often something was taken to be written, and how often that is done.
     taken: u64,
     written: u64,
@@ -87,8 +94,18 @@ impl WaitingLines {
 impl Writers {
     /// Empty queues for all targets.
     pub fn new(targets: &[Arc<LogTarget>], log: &Arc<Log>) -> Writers {
-        let lanes = targets.iter().map(|target| Rc::new(Lane::new(target, log)));
-        Writers { lanes: lanes.collect() }
+        Writers { lanes: Arc::new(targets.iter().map(|target| Lane::new(target, log)).collect()) }
+    }
+
+    /// Whether both are the same queues.
+    pub fn is(&self, other: &Writers) -> bool {
+        Arc::ptr_eq(&self.lanes, &other.lanes)
+    }
+
+    /// Whether both lead to the targets of one site.
+    pub fn is_beside(&self, other: &Writers) -> bool {
+        let (one, two) = (self.lanes.first(), other.lanes.first());
+        one.zip(two).is_some_and(|(one, two)| Arc::ptr_eq(&one.target, &two.target))
     }
 
     /// Takes a line with its end.
@@ -97,16 +114,18 @@ impl Writers {
         let Some(buffer) = lane.target.buffer else {
             return lane.send(handle, |waiting| waiting.lines.extend_from_slice(line));
         };
-        let mut gathered = lane.gathered.borrow_mut();
-        if gathered.len() + line.len() > buffer.size {
-            lane.send(handle, |waiting| waiting.lines.append(&mut gathered));
+        let mut gathered = lock(&lane.gathered);
+        if gathered.lines.len() + line.len() > buffer.size {
+            lane.send(handle, |waiting| waiting.lines.append(&mut gathered.lines));
         }
-        if line.len() > buffer.size {
+        if line.len() > buffer.size || gathered.over {
             return lane.send(handle, |waiting| waiting.lines.extend_from_slice(line));
         }
-        gathered.extend_from_slice(line);
-        if let Some(time) = buffer.flush.filter(|_| !lane.timed.replace(true)) {
-            flush_later(lane.clone(), handle, time);
+        gathered.lines.extend_from_slice(line);
+        if let Some(time) = buffer.flush
+            && !std::mem::replace(&mut gathered.timed, true)
+        {
+            self.flush_later(target, handle, time);
         }
     }
 
@@ -119,30 +138,45 @@ impl Writers {
 
     /// Sends what is gathered on its way.
     pub fn flush(&self, handle: &Handle) {
-        for lane in &self.lanes {
-            lane.flush(handle);
+        for lane in self.lanes.iter() {
+            lane.flush(handle, &mut lock(&lane.gathered));
         }
+    }
+
+    fn flush_later(&self, target: usize, handle: &Handle, time: Duration) {
+        let (writers, own) = (self.clone(), handle.clone());
+        handle.spawn(async move {
+            own.sleep(time).await;
+            if let Some(lane) = writers.lanes.get(target) {
+                let mut gathered = lock(&lane.gathered);
+                gathered.timed = false;
+                lane.flush(&own, &mut gathered);
+            }
+        });
     }
 
     /// Waits until the lines that were sent on their way are in their files, as far as the disk is not slow.
     pub async fn written(&self, handle: &Handle) {
-        for lane in &self.lanes {
+        for lane in self.lanes.iter() {
             lane.queue.written(handle).await;
         }
     }
 
     /// Nothing waits to be written.
     pub fn is_empty(&self) -> bool {
-        let is_empty = |lane: &Rc<Lane>| {
-            lane.gathered.borrow().is_empty() && lock(&lane.queue.waiting).is_empty()
+        let is_empty = |lane: &Lane| {
+            lock(&lane.gathered).lines.is_empty() && lock(&lane.queue.waiting).is_empty()
         };
         self.lanes.iter().all(is_empty)
     }
 
-    /// Writes everything, waiting for the disk: the loop ends.
+    /// Writes everything, waiting for the disk: the loop ends, or another one that has used them.
     pub fn finish(&self) {
-        for lane in &self.lanes {
-            lock(&lane.queue.waiting).lines.append(&mut lane.gathered.borrow_mut());
+        for lane in self.lanes.iter() {
+            let mut gathered = lock(&lane.gathered);
+            gathered.over = true;
+            lock(&lane.queue.waiting).lines.append(&mut gathered.lines);
+            drop(gathered);
             lane.queue.write();
         }
     }
@@ -156,18 +190,12 @@ impl Lane {
             target: Arc::clone(target),
             log: Arc::clone(log),
         };
-        Lane {
-            target: Arc::clone(target),
-            queue: Arc::new(queue),
-            gathered: RefCell::default(),
-            timed: Cell::new(false),
-        }
+        Lane { target: Arc::clone(target), queue: Arc::new(queue), gathered: Mutex::default() }
     }
 
-    fn flush(&self, handle: &Handle) {
-        let mut gathered = self.gathered.borrow_mut();
-        if !gathered.is_empty() {
-            self.send(handle, |waiting| waiting.lines.append(&mut gathered));
+    fn flush(&self, handle: &Handle, gathered: &mut Gathered) {
+        if !gathered.lines.is_empty() {
+            self.send(handle, |waiting| waiting.lines.append(&mut gathered.lines));
         }
     }
 
@@ -179,7 +207,8 @@ impl Lane {
             return self.queue.complain(&mut waiting, full);
         }
         put(&mut waiting);
-        if !std::mem::replace(&mut waiting.called, true) {
+        let this = Some(std::thread::current().id());
+        if std::mem::replace(&mut waiting.called, this) != this {
             drop(waiting);
             // A task of its own, so that the other requests of this turn add their lines.
             handle.spawn(call(Arc::clone(&self.queue), handle.clone()));
@@ -202,15 +231,6 @@ async fn call(queue: Arc<LineQueue>, handle: Handle) {
         }
         handle.sleep(AGAIN).await;
     }
-}
-
-fn flush_later(lane: Rc<Lane>, handle: &Handle, time: Duration) {
-    let own = handle.clone();
-    handle.spawn(async move {
-        own.sleep(time).await;
-        lane.timed.set(false);
-        lane.flush(&own);
-    });
 }
 
 impl LineQueue {
@@ -242,7 +262,7 @@ impl LineQueue {
             let (lines, named) = {
                 let mut waiting = lock(&self.waiting);
                 if waiting.is_empty() {
-                    waiting.called = false;
+                    waiting.called = None;
                     return;
                 }
                 waiting.taken += 1;
