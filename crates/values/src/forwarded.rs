@@ -50,9 +50,10 @@ fn split_last(list: &[u8]) -> (Option<&[u8]>, &[u8]) {
     }
 }
 
-/// An address with or without port: `1.2.3.4`, `1.2.3.4:80`, `::1`, `[::1]:80`.
+/// An address with or without port: `1.2.3.4`, `1.2.3.4:80`, `::1`, `[::1]`, `[::1]:80`.
 pub fn parse(text: &[u8]) -> Option<Address> {
-    if let Some(ip) = cidr::parse_ip(text) {
+    let bare = text.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]"));
+    if let Some(ip) = cidr::parse_ip(bare.unwrap_or(text)) {
         return Some(Address::Inet(SocketAddr::new(ip, 0)));
     }
     let colon = memchr::memrchr(b':', text)?;
@@ -78,6 +79,18 @@ mod tests {
         let lines: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
         client(&parse(peer.as_bytes()).unwrap(), &lines, &proxies, recursive)
             .map(|address| address.to_string())
+    }
+
+    #[test]
+    fn an_address_may_stand_in_brackets() {
+        let shown = |text: &str| parse(text.as_bytes()).map(|address| address.to_string());
+        for text in ["2001:db8::1", "[2001:db8::1]"] {
+            assert_eq!(behind("10.0.0.1", &[text], &["10.0.0.0/8"], false), shown("2001:db8::1"));
+        }
+        assert_eq!(shown("[1.2.3.4]"), shown("1.2.3.4"));
+        for text in ["[", "[]", "[[::1]]", "[::1", "::1]"] {
+            assert_eq!(parse(text.as_bytes()), None, "{text}");
+        }
     }
 
     #[test]
