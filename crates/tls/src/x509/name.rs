@@ -23,7 +23,7 @@ pub fn rfc2253(name: &[u8]) -> String {
     parts.join(",")
 }
 
-/// A name in OpenSSL's old form of one line: `/O=Example/CN=www`.
+/// A name in OpenSSL's old form of one line: `/O=Example/CN=www`. A separator within a value has a backslash before it.
 pub fn oneline(name: &[u8]) -> String {
     let mut text = String::new();
     let sets = DerReader::new(name);
@@ -34,6 +34,7 @@ pub fn oneline(name: &[u8]) -> String {
             let _ = write!(text, "/{short}=");
             for &byte in value {
                 match byte {
+                    b'/' | b'+' => text.extend(['\\', byte as char]),
                     b' '..=b'~' => text.push(byte as char),
                     _ => drop(write!(text, "\\x{byte:02X}")),
                 }
@@ -227,6 +228,8 @@ mod tests {
         assert_eq!(rfc2253(&name), r"CN=w\C3\A9,O=A\, B");
         assert_eq!(oneline(&name), r"/O=A, B/CN=w\xC3\xA9");
         assert_eq!(common_names(&name), ["w\u{e9}".as_bytes()]);
+        let name = [part(10, b"A/CN=b+c"), part(3, b"w")].concat();
+        assert_eq!(oneline(&name), r"/O=A\/CN=b\+c/CN=w");
     }
 
     #[test]
