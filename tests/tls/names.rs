@@ -56,3 +56,59 @@ fn a_name_that_no_host_can_have_is_refused_with_an_alert() {
     }
     server.wait_log("while SSL handshaking", 5);
 }
+
+/// A server that wants to know its clients is not asked by one that another server has let in, not even for an error page.
+#[test]
+fn a_misdirected_request_stays_with_the_server_of_its_handshake() {
+    for program in programs() {
+        let server = Server::start_in(
+            dir(),
+            &program,
+            "events { } http { ssl_certificate %%DIR%%/chain.pem; ssl_certificate_key %%DIR%%/leaf.key;
+                 ssl_client_certificate %%DIR%%/root.pem; log_format name '$server_name $status';
+                 server {
+                     listen 127.0.0.1:%%PORT%% ssl default_server; server_name open.test;
+                     access_log %%DIR%%/open.log name; error_page 421 /page; location = /page { return 200 open; }
+                 }
+                 server {
+                     listen 127.0.0.1:%%PORT%% ssl; server_name closed.test; ssl_verify_client on;
+                     access_log %%DIR%%/closed.log name; error_page 421 /page; location = /page { return 200 closed; }
+                 } }",
+        );
+        let request = "GET / HTTP/1.1\r\nHost: closed.test\r\n\r\nGET /page HTTP/1.1\r\nHost: open.test\r\n\r\n";
+        let args = ["-quiet", "-servername", "open.test"];
+        let Some(said) = s_client(server.dir().path(), server.port(), &args, request) else {
+            return;
+        };
+        assert!(said.contains("421 Misdirected") && said.contains("\r\n\r\nopen"), "{said}");
+        // What follows is no request.
+        assert!(
+            said.contains("Connection: close") && !said.contains("200 OK"),
+            "{program}: {said}"
+        );
+        server.wait_file("open.log", "open.test 421\n", 1);
+        assert_eq!(server.dir().read("closed.log"), "", "{program}");
+    }
+}
+
+/// The name of the handshake is no name of a request.
+#[test]
+fn a_request_without_a_host_over_tls_is_one_without_a_name() {
+    for program in programs() {
+        let server = Server::start_in(
+            dir(),
+            &program,
+            "events { } http { access_log off;
+                 ssl_certificate %%DIR%%/chain.pem; ssl_certificate_key %%DIR%%/leaf.key;
+                 server { listen 127.0.0.1:%%PORT%% ssl; server_name one.test; return 200 one; }
+                 server { listen 127.0.0.1:%%PORT%% ssl; server_name two.test; return 200 two; }
+                 server { listen 127.0.0.1:%%PORT%% ssl; server_name \"\"; return 200 none; } }",
+        );
+        let args = ["-quiet", "-servername", "two.test"];
+        let request = "GET / HTTP/1.0\r\n\r\n";
+        let Some(said) = s_client(server.dir().path(), server.port(), &args, request) else {
+            return;
+        };
+        assert!(said.contains("\r\n\r\nnone"), "{program}: {said}");
+    }
+}

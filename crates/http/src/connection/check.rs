@@ -4,7 +4,7 @@ use std::fmt;
 
 use weir_log::Level;
 
-use weir_ssl::server::{ClientRefusal, ServerContext, Verify};
+use weir_ssl::server::{ClientRefusal, Verify};
 
 use crate::request::Request;
 
@@ -12,8 +12,6 @@ use crate::request::Request;
 pub enum HandshakeRefusal {
     /// There was no handshake where one is needed.
     Plain,
-    /// The client negotiated with another server.
-    Misdirected,
     /// The client needs a good certificate.
     Certificate(ClientRefusal),
 }
@@ -23,7 +21,6 @@ impl HandshakeRefusal {
     pub fn status(&self) -> u16 {
         match self {
             HandshakeRefusal::Plain => 497,
-            HandshakeRefusal::Misdirected => 421,
             HandshakeRefusal::Certificate(ClientRefusal::Bad(_)) => 495,
             HandshakeRefusal::Certificate(ClientRefusal::Missing) => 496,
         }
@@ -34,10 +31,6 @@ impl fmt::Display for HandshakeRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HandshakeRefusal::Plain => f.write_str("client sent plain HTTP request to HTTPS port"),
-            HandshakeRefusal::Misdirected => f.write_str(
-                "client attempted to request the server name different from the one that was \
-                 negotiated",
-            ),
             HandshakeRefusal::Certificate(refusal) => refusal.fmt(f),
         }
     }
@@ -46,7 +39,7 @@ impl fmt::Display for HandshakeRefusal {
 /// Refuses a request for its handshake, before anything else is looked at. The log is told.
 pub fn check(r: &mut Request) -> Option<HandshakeRefusal> {
     let refusal = refusal(r)?;
-    r.log(Level::Info, format_args!("{refusal}"));
+    r.log(Level::Info, format_args!("{refusal} while reading client request headers"));
     Some(refusal)
 }
 
@@ -57,21 +50,5 @@ fn refusal(r: &Request) -> Option<HandshakeRefusal> {
     }
     let context = r.server.conf.ssl.as_deref().filter(|own| own.verify != Verify::Off)?;
     let shown = r.conn.with_tls(|connection| !connection.peer_certificates().is_empty());
-    let shown = shown == Some(true);
-    if is_misdirected(r, context, shown) {
-        return Some(HandshakeRefusal::Misdirected);
-    }
-    context.refusal(tls.shown.fault, shown).map(HandshakeRefusal::Certificate)
-}
-
-/// The client named another host in the handshake, and was asked for its certificate there. A
-/// client that named none, or none of ours, was asked by the default server: what was `shown` there
-/// counts for a server that would have judged it alike.
-fn is_misdirected(r: &Request, context: &ServerContext, shown: bool) -> bool {
-    let Some(tls) = r.conn.tls.as_deref() else { return false };
-    let named_another = tls.chosen
-        && !r.host.is_empty()
-        && tls.shown.host().is_some_and(|name| name.as_bytes() != r.host);
-    named_another
-        || shown && tls.shown.context.as_ref().is_some_and(|judge| !judge.judges_like(context))
+    context.refusal(tls.shown.fault, shown == Some(true)).map(HandshakeRefusal::Certificate)
 }

@@ -12,7 +12,7 @@ use super::{CLOSED, waited_for};
 use crate::carrier::{Conn, TIMED_OUT};
 use crate::http2::{self, Greeting};
 use crate::request::Request;
-use crate::request::meaning;
+use crate::request::meaning::{self, Unselected};
 
 /// Room for a head at first: most fit, and what follows a head of a pipelining client fits too.
 pub const FIRST_READ: usize = 4096;
@@ -53,17 +53,17 @@ pub async fn read(r: &mut Request) -> Head {
             let limits = HeadLimits { pause_at_server: several, ..r.server.conf.head_limits };
             match r.parser.parse(&r.buf, &limits) {
                 Ok(HeadProgress::Server) => {
-                    if meaning::select_server(r).is_err() {
-                        return undecided(r);
+                    if let Err(why) = meaning::select_server(r) {
+                        return unselected(r, why);
                     }
                     continue;
                 }
                 Ok(HeadProgress::Done) => {
                     conn.wire().set_deadline(None);
                     if (!several || r.parser.head().server.is_none())
-                        && meaning::select_server(r).is_err()
+                        && let Err(why) = meaning::select_server(r)
                     {
-                        return undecided(r);
+                        return unselected(r, why);
                     }
                     r.body.starts_at(r.parser.head().end as usize);
                     meaning::accept(r);
@@ -147,9 +147,16 @@ fn silent(r: &mut Request, error: &io::Error) -> Head {
 }
 
 /// Without a server there is no answer; the connection closes.
-fn undecided(r: &mut Request) -> Head {
+fn unselected(r: &mut Request, why: Unselected) -> Head {
     meaning::take_line(r);
-    Head::Over(500)
+    match why {
+        Unselected::Undecided => Head::Over(500),
+        Unselected::Misdirected => {
+            r.request_length = r.parser.lines_len() as u64;
+            r.body.refused(r.buf.len(), true);
+            Head::Refused(421)
+        }
+    }
 }
 
 /// Whether HTTP/2 is spoken on this port without TLS.
@@ -207,6 +214,11 @@ fn refused(r: &mut Request, error: &HeadError) -> Head {
         HeadError::InvalidHostInLine => reading_line(r),
         _ => reading(r),
     };
+    if matches!(error, HeadError::MissingHost)
+        && let Err(why) = meaning::select_server(r)
+    {
+        return unselected(r, why);
+    }
     r.log(Level::Info, format_args!("{} while {doing}", error.reason(&r.buf)));
     r.request_length = r.parser.lines_len() as u64;
     // HEAD has no page for an answer, whatever is wrong with its target.

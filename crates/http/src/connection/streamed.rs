@@ -15,7 +15,7 @@ use crate::doing;
 use crate::event_loop::LoopState;
 use crate::phases;
 use crate::request::begun::Begun;
-use crate::request::meaning::{self, Undecided};
+use crate::request::meaning::{self, Unselected};
 use crate::request::{Request, Scratch};
 
 /// A head that was read.
@@ -67,7 +67,7 @@ pub async fn serve(
                     return false;
                 }
                 Err(HeadRefusal::Malformed(fault)) => Some(fault.status()),
-                Err(HeadRefusal::Disabled) => Some(421),
+                Err(HeadRefusal::Misdirected | HeadRefusal::Disabled) => Some(421),
                 Ok(()) => check(r).map(|refusal| refusal.status()),
             };
             match refused {
@@ -95,6 +95,8 @@ enum HeadRefusal<'f> {
     Undecided,
     /// It is malformed.
     Malformed(&'f ComposeError),
+    /// Its server wants to know its clients, and this one was known to another.
+    Misdirected,
     /// Its server does not speak this version.
     Disabled,
 }
@@ -114,7 +116,10 @@ fn accept<'f>(
     let drained = r.carrier.arrival().is_none_or(|arrival| arrival.drained);
     r.body.starts_at(r.buf.len());
     r.body.comes_by_stream(drained, ended);
-    selected.map_err(|Undecided| HeadRefusal::Undecided)?;
+    selected.map_err(|why| match why {
+        Unselected::Undecided => HeadRefusal::Undecided,
+        Unselected::Misdirected => HeadRefusal::Misdirected,
+    })?;
     meaning::tell_dropped(r);
     if let Some(fault) = fault {
         let text = fault.reason(&r.buf);

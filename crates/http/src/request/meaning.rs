@@ -2,15 +2,21 @@
 
 use weir_log::Level;
 use weir_proto::http1::{BodyDecoder, ConnectionHeader, HeaderId, Method, Version};
+use weir_ssl::server::{ServerContext, Verify};
 
 use crate::request::Request;
 
-/// No server could be selected: the pattern of a name exceeded a limit. The log was told.
+/// Why no server was selected. The log was told.
 #[derive(Debug)]
-pub struct Undecided;
+pub enum Unselected {
+    /// The pattern of a name exceeded a limit.
+    Undecided,
+    /// The server wants to know its clients, and this one was known to another server: that one stays selected.
+    Misdirected,
+}
 
 /// Selects the server for the host name, as soon as that is known.
-pub fn select_server(r: &mut Request) -> Result<(), Undecided> {
+pub fn select_server(r: &mut Request) -> Result<(), Unselected> {
     r.host.clear();
     let head = r.parser.head();
     if let Some(span) = head.server {
@@ -19,19 +25,37 @@ pub fn select_server(r: &mut Request) -> Result<(), Undecided> {
             r.host.make_ascii_lowercase();
         }
     }
-    if r.site.is_single(&r.conn) || (r.host.is_empty() && r.conn.tls.is_some()) {
-        // Without a name the server stays that was chosen in the handshake.
+    if r.site.is_single(&r.conn) {
         return Ok(());
     }
     let host = std::mem::take(&mut r.host);
-    let server = r.site.server_for(r, &host);
-    r.host = host;
-    r.server = server.map_err(|gave_up| {
+    let server = r.site.server_for(r, &host).map_err(|gave_up| {
         r.log(Level::Alert, format_args!("{gave_up} while reading client request headers"));
-        Undecided
+        Unselected::Undecided
     })?;
+    let context = server.conf.ssl.as_deref().filter(|own| own.verify != Verify::Off);
+    if context.is_some_and(|context| is_misdirected(r, &host, context)) {
+        let text = "client attempted to request the server name different from the one that was negotiated";
+        r.log(Level::Info, format_args!("{text} while reading client request headers"));
+        return Err(Unselected::Misdirected);
+    }
+    r.host = host;
+    r.server = server;
     r.location = r.site.location(r.server.location);
     Ok(())
+}
+
+/// The client named another host in the handshake, and was asked for its certificate there. A
+/// client that named none, or none of ours, was asked by the default server: what it showed there
+/// counts for a server that would have judged it alike.
+fn is_misdirected(r: &Request, host: &[u8], context: &ServerContext) -> bool {
+    let Some(tls) = r.conn.tls.as_deref() else { return false };
+    let shown = &tls.shown;
+    if tls.chosen {
+        return shown.host().is_some_and(|name| name.as_bytes() != host);
+    }
+    r.conn.with_tls(|tls| !tls.peer_certificates().is_empty()) == Some(true)
+        && shown.context.as_ref().is_some_and(|judge| !judge.judges_like(context))
 }
 
 /// Takes over what the parser found in a complete head.
@@ -63,7 +87,7 @@ pub fn tell_dropped(r: &Request) {
     for line in &r.parser.head().dropped {
         let text = line.of(&r.buf);
         let (what, shown) = r.carrier.dropped_field(text);
-        let shown = String::from_utf8_lossy(shown);
+        let shown = weir_log::Bytes(shown);
         let doing = "while reading client request headers";
         r.log(Level::Info, format_args!("client sent invalid {what}: \"{shown}\" {doing}"));
     }
