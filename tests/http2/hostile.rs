@@ -168,6 +168,23 @@ fn others_get_their_turn_during_a_flood() {
     assert!(log.rfind(denied) < log.find(cancelled), "the whole flood went first");
 }
 
+/// An upload that its client gives up is no fault of the request's form.
+#[test]
+fn an_upload_that_is_given_up_is_logged_as_one_whose_client_left() {
+    let server = start(
+        "access_log %%DIR%%/status.log; location / { proxy_pass http://127.0.0.1:%%PORT1%%; }",
+    );
+    let mut client = greeted(&server);
+    let mut frames = Vec::new();
+    let id = client.request("POST", "/", &[("content-length", "10")], false, &mut frames);
+    frame::FrameHead { len: 5, kind: FrameType::Data, flags: 0, stream: id }.write(&mut frames);
+    frames.extend_from_slice(b"hello");
+    frame::write_reset(id, ErrorCode::Cancel, &mut frames);
+    client.stream.write_all(&frames).unwrap();
+    server.wait_file("status.log", "\"POST / HTTP/2.0\" 499 0", 1);
+    server.wait_log("client prematurely closed stream", 1);
+}
+
 /// It asks on and on, and each answer is longer than what it asks.
 #[test]
 fn a_client_that_does_not_read_is_not_read_from_and_ends() {

@@ -25,7 +25,10 @@ pub enum RequestBodyError {
         timed_out: bool,
     },
     /// The client gave its stream up.
-    StreamClosed,
+    StreamClosed {
+        /// A stream of HTTP/3, for which nginx has another status.
+        http3: bool,
+    },
     /// The client ended its stream before the length that it declared.
     StreamShort {
         /// What came.
@@ -58,10 +61,11 @@ impl RequestBodyError {
         match self {
             RequestBodyError::Closed
             | RequestBodyError::Broken
-            | RequestBodyError::StreamClosed
+            | RequestBodyError::StreamClosed { http3: true }
             | RequestBodyError::StreamShort { .. }
             | RequestBodyError::StreamLong
             | RequestBodyError::Chunks(_) => 400,
+            RequestBodyError::StreamClosed { http3: false } => 499,
             RequestBodyError::TimedOut | RequestBodyError::ContinueUnsent { .. } => 408,
             RequestBodyError::ChunkTooLarge { .. } | RequestBodyError::StreamTooLarge(_) => 413,
             RequestBodyError::Open(_) | RequestBodyError::Write(_) => 500,
@@ -77,7 +81,7 @@ impl RequestBodyError {
             RequestBodyError::Closed
             | RequestBodyError::TimedOut
             | RequestBodyError::ContinueUnsent { timed_out: true }
-            | RequestBodyError::StreamClosed
+            | RequestBodyError::StreamClosed { .. }
             | RequestBodyError::StreamShort { .. }
             | RequestBodyError::StreamLong => Some(Level::Info),
             RequestBodyError::Chunks(_)
@@ -93,6 +97,7 @@ impl RequestBodyError {
             self,
             RequestBodyError::Closed
                 | RequestBodyError::Broken
+                | RequestBodyError::StreamClosed { .. }
                 | RequestBodyError::ContinueUnsent { .. }
         )
     }
@@ -120,7 +125,9 @@ impl fmt::Display for RequestBodyError {
             RequestBodyError::TimedOut | RequestBodyError::ContinueUnsent { timed_out: true } => {
                 f.write_str(TIMED_OUT)
             }
-            RequestBodyError::StreamClosed => f.write_str("client prematurely closed stream"),
+            RequestBodyError::StreamClosed { .. } => {
+                f.write_str("client prematurely closed stream")
+            }
             RequestBodyError::StreamShort { received, length } => write!(
                 f,
                 "client prematurely closed stream: only {received} out of {length} bytes \
@@ -164,7 +171,7 @@ impl Request {
             self.body_timed_out();
         }
         self.body.left |= error.is_left();
-        if matches!(error.status(), 400 | 408) {
+        if matches!(error.status(), 400 | 408 | 499) {
             (self.body.done, self.body.broken, self.keepalive) = (true, true, false);
         }
         error

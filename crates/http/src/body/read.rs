@@ -187,7 +187,7 @@ impl Request {
         let (received, ended) = (self.body.received, arrival.drained);
         let announced = self.body.length.filter(|_| !self.body.chunked);
         if arrival.gone {
-            return Err(self.body_failed(RequestBodyError::StreamClosed));
+            return Err(self.stream_closed());
         }
         match announced {
             Some(length) if received > length => {
@@ -216,8 +216,16 @@ impl Request {
         self.buf = buf;
         match (result, self.carrier.arrival()) {
             (Ok(0), Some(arrival)) => self.body_came(arrival),
+            (Err(error), Some(_)) if error.kind() != io::ErrorKind::TimedOut => {
+                Err(self.stream_closed())
+            }
             (result, _) => self.body_received(result.map_err(|error| error.kind())),
         }
+    }
+
+    fn stream_closed(&mut self) -> RequestBodyError {
+        let http3 = self.conn.quic().is_some();
+        self.body_failed(RequestBodyError::StreamClosed { http3 })
     }
 
     fn body_received(
