@@ -146,6 +146,18 @@ impl fmt::Write for LogLine {
     }
 }
 
+/// Bytes of a client or a server: what is no UTF-8 is shown as `\xE9`.
+pub struct Bytes<'a>(pub &'a [u8]);
+
+impl fmt::Display for Bytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.utf8_chunks().try_for_each(|chunk| {
+            f.write_str(chunk.valid())?;
+            chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02X}"))
+        })
+    }
+}
+
 /// A tab does no harm.
 fn is_control(ch: char) -> bool {
     ch.is_control() && ch != '\t'

@@ -351,17 +351,17 @@ impl Request {
         let _ = write!(line, ", client: {}, server: {}", self.peer().host(), self.server.name());
         let request = self.parser.logged_line(&self.buf);
         if !request.is_empty() {
-            let _ = write!(line, ", request: \"{}\"", String::from_utf8_lossy(request));
+            let _ = write!(line, ", request: \"{}\"", weir_log::Bytes(request));
         }
         if !self.is_main() {
-            let _ = write!(line, ", subrequest: \"{}\"", String::from_utf8_lossy(&self.path));
+            let _ = write!(line, ", subrequest: \"{}\"", weir_log::Bytes(&self.path));
         }
         self.contexts.upstream.describe(line);
         if let Some(host) = self.header(HeaderId::Host) {
-            let _ = write!(line, ", host: \"{}\"", String::from_utf8_lossy(host));
+            let _ = write!(line, ", host: \"{}\"", weir_log::Bytes(host));
         }
         if let Some(referer) = self.header(HeaderId::Referer) {
-            let _ = write!(line, ", referrer: \"{}\"", String::from_utf8_lossy(referer));
+            let _ = write!(line, ", referrer: \"{}\"", weir_log::Bytes(referer));
         }
     }
 }
