@@ -257,7 +257,12 @@ impl Reader for FastCgi {
                 RecordPart::Err(range) => {
                     self.heard.add(&buf[at + range.start..at + range.end]);
                     if self.records.is_whole() {
-                        self.heard.end(&self.conf.catch_stderr, kept);
+                        // Behind the head nothing makes the answer invalid any more.
+                        let caught: &[_] = match self.framing.settled {
+                            true => &[],
+                            false => &self.conf.catch_stderr,
+                        };
+                        self.heard.end(caught, kept);
                     }
                 }
                 RecordPart::OutEnd => self.out_ended = true,
