@@ -62,6 +62,9 @@ impl Run {
             Err(_) => protocol.reader().lines(),
         };
         seen::forget_duplicates(r);
+        if answer.is_err() {
+            transport.count(r);
+        }
         let answer = answer?;
         let now = r.event_loop.handle.now();
         if let Some(attempt) = r.contexts.upstream.attempt() {
