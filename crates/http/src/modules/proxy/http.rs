@@ -43,8 +43,8 @@ impl Http {
         };
         let (mut method, mut path) = (Vec::new(), Vec::new());
         match &conf.method {
+            _ if r.contexts.upstream.ask_with_get => method.extend_from_slice(b"GET"),
             Some(template) => template.eval_into(r, &mut method),
-            None if r.contexts.upstream.ask_with_get => method.extend_from_slice(b"GET"),
             None => method.extend_from_slice(r.method_name()),
         }
         within_word(&mut method, 0);

@@ -36,11 +36,11 @@ pub fn write(
     };
     let mut out = Vec::with_capacity(ROOM);
     match &conf.method {
+        _ if r.contexts.upstream.ask_with_get => out.extend_from_slice(b"GET"),
         Some(method) => {
             method.eval_into(r, &mut out);
             within_word(&mut out, 0);
         }
-        None if r.contexts.upstream.ask_with_get => out.extend_from_slice(b"GET"),
         None => out.extend_from_slice(r.method_name()),
     }
     out.push(b' ');
