@@ -75,7 +75,7 @@ impl Reader for Answers {
         }
         let head = self.parser.head();
         let end = head.end as usize;
-        if head.status < 200 && head.status != 101 {
+        if (100..200).contains(&head.status) && head.status != 101 {
             if head.version < Version::Http11 && head.status == 103 {
                 return Err(AnswerError::EarlyHints);
             }
