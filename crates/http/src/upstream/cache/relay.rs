@@ -45,6 +45,11 @@ pub async fn relay<P: Protocol>(
     source.begin(begun);
     let (reader, pieces) = (fill.own_reader(), source.comes_in_pieces());
     let unfinished = Unfinished(fill);
+    let head = r.send_head();
+    if let Err(Step::Abort) = head {
+        // A filter refuses the answer, as `slice` does with one of another part: the next request has a new one.
+        return finish(r, source, Step::Abort);
+    }
     // They are not kept: a hit in the cache has none.
     let trailers = Cell::default();
     let filling = async {
@@ -54,11 +59,15 @@ pub async fn relay<P: Protocol>(
             place.came(fill);
         }
     };
-    let step = both(
-        pin!(filling),
-        pin!(send(r, reader, pieces, |r| relay::trailers(r, passing, trailers.take()))),
-    )
-    .await;
+    let sending = async {
+        match head {
+            Ok(()) => {
+                send(r, reader, pieces, |r| relay::trailers(r, passing, trailers.take())).await
+            }
+            Err(step) => step,
+        }
+    };
+    let step = both(pin!(filling), pin!(sending)).await;
     drop(unfinished);
     // A server that was asked with HEAD may send nothing: that is not kept, and no fault.
     let bare = r.method == Method::Head && source.length == 0;
@@ -85,9 +94,6 @@ async fn send(
     pieces: bool,
     end: impl Fn(&mut Request),
 ) -> Step {
-    if let Err(step) = r.send_head() {
-        return step;
-    }
     if r.response.header_only {
         // The body is the cache's matter alone.
         let sent = r.send_body(Chain::new(), true).await;
