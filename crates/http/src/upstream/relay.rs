@@ -45,6 +45,10 @@ pub async fn relay<P: Protocol>(
         (Some(rate), true) => weir_conf::values::size(&rate.eval(r)).filter(|n| *n > 0),
         _ => None,
     };
+    if !buffering {
+        // What comes goes on at once: no rate of the location holds it back.
+        r.limit_rate = Some(0);
+    }
     let handle = r.event_loop.handle.clone();
     let ahead = Ahead { file: buffering, rate };
     let mut source = Source::new(transport, protocol, handle, passing, ahead);
@@ -184,8 +188,12 @@ pub fn tell<P: Protocol>(r: &Request, source: &mut Source<'_, P>) {
     }
 }
 
-fn gone(r: &mut Request) -> Step {
+/// The client has left. If it has got nothing of the answer, the log says so in place of the answer's status.
+pub fn gone(r: &mut Request) -> Step {
     r.keepalive = false;
+    if r.output.sent == 0 {
+        r.response.status = 499;
+    }
     Step::Abort
 }
 
