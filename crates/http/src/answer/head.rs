@@ -52,7 +52,7 @@ impl Request {
         if let Some(length) = response.content_length {
             out.own(b"Content-Length", |out| write_number(length, out));
         }
-        if let Some(time) = response.last_modified {
+        if let Some(time) = response.last_modified.filter(|_| !response.has_last_modified_line) {
             let date = weir_proto::date::imf_fixdate(time);
             out.own(b"Last-Modified", |out| out.extend_from_slice(&date));
         }

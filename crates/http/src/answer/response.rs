@@ -29,6 +29,8 @@ pub struct Response {
     pub override_charset: Option<Vec<u8>>,
     /// `Last-Modified`, seconds since 1970.
     pub last_modified: Option<i64>,
+    /// Its line stands among `headers`, as a server or the configuration wrote it, whatever time that is.
+    pub has_last_modified_line: bool,
     /// `ETag`, with its quotes.
     pub etag: Option<Vec<u8>>,
     /// `Location`; a value that begins with a slash becomes a URL (`absolute_redirect`). A path that is to stay one is
@@ -72,7 +74,7 @@ impl Renew for Response {
         as_new!(self, Response {
             headers, trailers, content_type, charset, type_as_said;
             status, status_line, content_length, content_offset, is_slice, override_charset,
-            last_modified, etag, location, server, date, content_encoding, varies_by_encoding,
+            last_modified, has_last_modified_line, etag, location, server, date, content_encoding, varies_by_encoding,
             allow_ranges, single_range, is_endless, sent, unconditional, header_only, chunked, head_bytes,
             expects_trailers, by_standard
         });
@@ -83,7 +85,7 @@ impl Response {
     /// Headers that describe a body which will not be sent after all (an error page takes its place).
     pub fn forget_body(&mut self) {
         self.content_length = None;
-        self.last_modified = None;
+        self.clear_last_modified();
         self.etag = None;
         self.content_encoding = None;
         self.allow_ranges = false;
@@ -110,12 +112,27 @@ impl Response {
         }
     }
 
-    /// A time, or a date in a form of its own, which stays as it was written; without either there is none.
+    /// A line that stays as it was written, and the time that it says, if any; without a value there is neither.
     pub fn set_last_modified(&mut self, value: &[u8]) {
-        let time = weir_proto::date::parse(value);
-        let time = time.filter(|time| weir_proto::date::imf_fixdate(*time).as_slice() == value);
-        self.last_modified = time;
-        self.headers.set(b"Last-Modified", if time.is_some() { b"" } else { value });
+        self.clear_last_modified();
+        if !value.is_empty() {
+            self.add_last_modified(b"Last-Modified", value);
+        }
+    }
+
+    /// The same of a server's line, behind the lines that stand there.
+    pub fn add_last_modified(&mut self, name: &[u8], value: &[u8]) {
+        self.last_modified = weir_proto::date::parse(value);
+        self.has_last_modified_line = true;
+        self.headers.add(name, value);
+    }
+
+    /// It is not known when this was modified.
+    pub fn clear_last_modified(&mut self) {
+        self.last_modified = None;
+        if std::mem::take(&mut self.has_last_modified_line) {
+            self.headers.remove(b"Last-Modified");
+        }
     }
 
     /// `$sent_http_*` for the headers that have a field of their own; false if `name` is another one.
@@ -129,7 +146,7 @@ impl Response {
             b"location" => append(out, self.location.as_ref()),
             b"etag" => append(out, self.etag.as_ref()),
             b"content_encoding" => append(out, self.content_encoding.as_ref()),
-            b"last_modified" => {
+            b"last_modified" if !self.has_last_modified_line => {
                 append(out, self.last_modified.map(|t| weir_proto::date::imf_fixdate(t).to_vec()))
             }
             b"server" => append(out, self.server.as_ref()),

@@ -249,8 +249,9 @@ impl Proxied {
                     || (self.private && names(value, b"private"))
             });
         }
-        let cacheable = (self.no_last_modified && response.last_modified.is_some())
-            || (self.no_etag && response.etag.is_some());
+        let is_dated = response.last_modified.is_some() || response.has_last_modified_line;
+        let cacheable =
+            (self.no_last_modified && is_dated) || (self.no_etag && response.etag.is_some());
         !self.is_off() && !cacheable
     }
 

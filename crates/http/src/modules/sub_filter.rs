@@ -102,7 +102,8 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
         if conf.last_modified {
             r.response.weaken_etag();
         } else {
-            (r.response.last_modified, r.response.etag) = (None, None);
+            r.response.clear_last_modified();
+            r.response.etag = None;
         }
     }
     r.add_body_filter(Box::new(Sub(search)));

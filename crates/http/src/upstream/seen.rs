@@ -226,7 +226,7 @@ fn copy<P: Protocol>(
             Some(list) if !list.is_empty() => list.extend_from_slice(&[b", ", value].concat()),
             coding => *coding = Some(value.to_vec()),
         },
-        HeaderId::LastModified => last_modified(r, line),
+        HeaderId::LastModified => r.response.add_last_modified(line.name, line.value),
         HeaderId::AcceptRanges if passing.force_ranges => {}
         HeaderId::AcceptRanges if r.contexts.upstream.cached => r.response.allow_ranges = true,
         HeaderId::AcceptRanges if withholds_conditions(r, passing) => {
@@ -252,17 +252,6 @@ fn copy<P: Protocol>(
 /// Where the URL of a `Refresh` header begins.
 fn find_url(value: &[u8]) -> Option<usize> {
     value.windows(4).position(|w| w.eq_ignore_ascii_case(b"url=")).map(|at| at + 4)
-}
-
-/// As a time, where writing the time gives what the server wrote; else as it is.
-fn last_modified(r: &mut Request, line: &TakenHeader<'_>) {
-    let time = weir_proto::date::parse(line.value);
-    let time = time.filter(|t| weir_proto::date::imf_fixdate(*t) == line.value);
-    // Of other answers, only what a server said itself is passed on.
-    match time.filter(|_| matches!(r.response.status, 200 | 206 | 304)) {
-        Some(time) => r.response.last_modified = Some(time),
-        None => r.response.headers.add(line.name, line.value),
-    }
 }
 
 /// An interim answer, for a client that may have it: hints (103) where the configuration says so, and by the standard all but
