@@ -10,6 +10,7 @@ use std::thread;
 
 use weir_testkit::{Dir, Server, free_port};
 
+mod answers;
 mod behind;
 mod talk;
 

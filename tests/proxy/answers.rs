@@ -1,0 +1,246 @@
+//! Answers of servers that are seldom as these are.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
+use weir_testkit::{PATIENCE, Server, fastcgi, listen};
+
+use super::start;
+use super::talk::{echo, upstream};
+
+const DATE: &str = "Sat, 28 Nov 2026 10:00:00 GMT";
+
+/// Answers `GET /STATUS/LAST-MODIFIED`, in which `_` stands for a space.
+fn dated() -> u16 {
+    upstream(|talk| {
+        loop {
+            let head = talk.head();
+            let Some(path) = head.split(' ').nth(1) else { return };
+            let path = path.replace('_', " ");
+            let Some((status, date)) = path.trim_start_matches('/').split_once('/') else { return };
+            talk.say(format!(
+                "HTTP/1.1 {status} X\r\nContent-Type: text/plain\r\nETAG: \"x\"\r\n\
+                 last-MODIFIED: {date}\r\nX-Last: y\r\nContent-Length: 5\r\n\r\nhello"
+            ));
+        }
+    })
+}
+
+#[test]
+fn a_servers_date_counts_however_it_is_written() {
+    let server = start(
+        "proxy_cache_path %%DIR%%/cache keys_zone=z:1m;",
+        &format!(
+            "location / {{
+                 proxy_pass http://127.0.0.1:{}; proxy_cache z; proxy_cache_valid any 1m;
+                 proxy_force_ranges on;
+             }}",
+            dated()
+        ),
+    );
+    for date in [
+        DATE,
+        "Sat, 28 Nov 2026 10:00:00 +0000",
+        "Mon, 28 Nov 2026 10:00:00 GMT",
+        "Saturday, 28-Nov-26 10:00:00 GMT",
+        "Sat Nov 28 10:00:00 2026",
+    ] {
+        let get = format!("GET /200/{}", date.replace(' ', "_"));
+        let whole = server.ask(&get, "", "");
+        assert_eq!(whole.header("Last-Modified"), Some(date));
+        let names = || whole.headers.iter().map(|(name, _)| name.as_str());
+        let at = |wanted| names().position(|name| name == wanted);
+        assert_eq!(at("last-MODIFIED").map(|at| at + 1), at("X-Last"), "{whole:?}");
+        let ask = |headers: &str| server.ask(&get, headers, "").status;
+        assert_eq!(ask(&format!("If-Modified-Since: {DATE}\r\n")), 304, "{date}");
+        assert_eq!(ask(&format!("If-Unmodified-Since: {DATE}\r\n")), 200, "{date}");
+        assert_eq!(ask(&format!("Range: bytes=1-2\r\nIf-Range: {DATE}\r\n")), 206, "{date}");
+    }
+}
+
+#[test]
+fn a_page_that_is_changed_has_no_date_whatever_its_status() {
+    let port = dated();
+    let server = start(
+        "",
+        &format!(
+            "location / {{ proxy_pass http://127.0.0.1:{port}; sub_filter hello bye; sub_filter_types *; }}
+             location /ssi/ {{ proxy_pass http://127.0.0.1:{port}/; ssi on; ssi_types *; }}
+             location /error/ {{
+                 proxy_pass http://127.0.0.1:{port}/; proxy_intercept_errors on; error_page 404 /whole;
+             }}
+             location = /whole {{ proxy_pass http://127.0.0.1:{port}/200/{}; }}",
+            DATE.replace(' ', "_")
+        ),
+    );
+    for (status, date) in [("200", "+0000"), ("404", DATE), ("500", DATE), ("201", DATE)] {
+        for place in ["", "/ssi"] {
+            let answer = server.get(&format!("{place}/{status}/{}", date.replace(' ', "_")));
+            assert_eq!(answer.header("Last-Modified"), None, "{answer:?}");
+        }
+    }
+    // The page of another status keeps what its own server said.
+    let page = server.get("/error/404/x");
+    assert_eq!((page.status, page.header("Last-Modified")), (404, Some(DATE)));
+}
+
+/// A status below 100 is none of an interim answer.
+#[test]
+fn a_status_below_100_ends_the_answer() {
+    let port = upstream(|talk| {
+        talk.head();
+        talk.say("HTTP/1.1 099 OK\r\nContent-Length: 2\r\n\r\nab");
+        talk.head();
+    });
+    let server = start("", &format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}"));
+    let answer = server.get("/");
+    assert_eq!((answer.status, answer.body().as_str()), (99, "ab"), "{answer:?}");
+}
+
+/// A connection with a request on it, of which the answer is read as far as a test wants.
+fn ask(server: &Server) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    stream
+}
+
+fn read_until(stream: &mut TcpStream, text: &str) {
+    let (mut all, mut buf) = (String::new(), [0; 4096]);
+    while !all.contains(text) {
+        let n = stream.read(&mut buf).unwrap();
+        assert!(n > 0, "{all}");
+        all += &String::from_utf8_lossy(&buf[..n]);
+    }
+}
+
+#[test]
+fn no_rate_holds_back_what_is_not_gathered() {
+    let (seen, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let port = upstream(move |talk| {
+        talk.head();
+        talk.say("HTTP/1.1 200 OK\r\nX-Accel-Limit-Rate: 10\r\nContent-Length: 2000\r\n\r\n");
+        talk.say([b'a'; 1000]);
+        // The client is to have that before more comes.
+        if wait.lock().unwrap().recv_timeout(PATIENCE).is_ok() {
+            talk.say([b'b'; 1000]);
+        }
+        talk.head();
+    });
+    let server = start(
+        "limit_rate 10;",
+        &format!("location / {{ proxy_pass http://127.0.0.1:{port}; proxy_buffering off; }}"),
+    );
+    let mut client = ask(&server);
+    read_until(&mut client, &"a".repeat(1000));
+    seen.send(()).unwrap();
+    read_until(&mut client, &"b".repeat(1000));
+}
+
+#[test]
+fn a_client_that_leaves_with_nothing_of_an_answer_is_logged_as_one_that_left() {
+    let (asked, news) = channel::<()>();
+    let asked = Mutex::new(asked);
+    let port = upstream(move |talk| {
+        talk.head();
+        talk.say("HTTP/1.1 500 Bad\r\nContent-Length: 1000\r\n\r\nabc");
+        let _ = asked.lock().unwrap().send(());
+        talk.head();
+    });
+    let server = start(
+        "log_format status '$status $upstream_status $body_bytes_sent';",
+        &format!(
+            "access_log %%DIR%%/status.log status;
+             location / {{ proxy_pass http://127.0.0.1:{port}; }}"
+        ),
+    );
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    news.recv_timeout(PATIENCE).unwrap();
+    drop(client);
+    server.wait_file("status.log", "499 500 0\n", 1);
+}
+
+#[test]
+fn the_cache_asks_for_the_whole_answer_whatever_proxy_method_says() {
+    let server = start(
+        "proxy_cache_path %%DIR%%/cache keys_zone=z:1m;",
+        &format!(
+            "location / {{
+                 proxy_pass http://127.0.0.1:{}; proxy_method POST;
+                 proxy_cache z; proxy_cache_valid any 1m;
+             }}",
+            echo()
+        ),
+    );
+    let mut client = server.connect();
+    client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.try_response_to("HEAD").unwrap().status, 200);
+    assert!(server.get("/").body().contains("\nGET / HTTP/1."), "{}", server.get("/").body());
+}
+
+/// A part that is not the one that was asked for is refused, and not stored.
+#[test]
+fn a_wrong_part_of_an_answer_is_not_kept() {
+    let wrong = Mutex::new(true);
+    let port = upstream(move |talk| {
+        loop {
+            let head = talk.head().to_ascii_lowercase();
+            let Some(range) = head.split("range: bytes=").nth(1) else { return };
+            let from: usize = range.split('-').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+            let from = if std::mem::take(&mut *wrong.lock().unwrap()) { from + 5 } else { from };
+            let part = &"0123456789".repeat(3)[from..from + 10];
+            let to = from + 9;
+            talk.say(format!(
+                "HTTP/1.1 206 X\r\nContent-Range: bytes {from}-{to}/30\r\nContent-Length: 10\r\n\r\n{part}"
+            ));
+        }
+    });
+    let server = start(
+        "proxy_cache_path %%DIR%%/cache keys_zone=z:1m;",
+        &format!(
+            "location / {{
+                 slice 10; proxy_pass http://127.0.0.1:{port}; proxy_cache z;
+                 proxy_cache_key $uri$slice_range; proxy_set_header Range $slice_range;
+                 proxy_cache_valid 200 206 1h;
+             }}"
+        ),
+    );
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.try_response().is_err());
+    for _ in 0..2 {
+        assert_eq!(server.get("/").body(), "0123456789".repeat(3));
+    }
+}
+
+#[test]
+fn what_a_script_says_behind_its_head_is_logged_whatever_it_is() {
+    let (seen, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let port = listen(move |mut stream| {
+        let Some(_) = fastcgi::request(&mut stream) else { return };
+        let head = fastcgi::record(fastcgi::STDOUT, b"Content-Type: a/b\r\n\r\nabc", 0);
+        let _ = stream.write_all(&head);
+        // The client is to have that before more comes.
+        let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
+        let said = fastcgi::record(fastcgi::STDERR, b"PHP Fatal error: x", 0);
+        let _ = stream.write_all(&[said, fastcgi::answer("def")].concat());
+    });
+    let server = start(
+        "",
+        &format!(
+            "location / {{
+                 fastcgi_pass 127.0.0.1:{port}; fastcgi_catch_stderr \"PHP Fatal\"; fastcgi_buffering off;
+             }}"
+        ),
+    );
+    let mut client = ask(&server);
+    read_until(&mut client, "abc");
+    seen.send(()).unwrap();
+    read_until(&mut client, "def");
+    server.wait_log("FastCGI sent in stderr: \"PHP Fatal error: x\"", 1);
+}
