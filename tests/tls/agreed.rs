@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustls::client::Resumption;
 use rustls::compress::{CertDecompressor, DecompressionFailed, ZLIB_DECOMPRESSOR};
 use rustls::{CertificateCompressionAlgorithm, version};
+use weir_testkit::s_client;
 
 use super::{NAME, Tls, builder, config, showing, start};
 
@@ -106,4 +107,13 @@ fn what_only_openssl_has_is_refused_or_ignored() {
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.contains("[warn] \"ssl_ech_file\" is not supported on this platform, ignored"));
     assert!(said.contains("successful"), "{said}");
+}
+
+/// TLS 1.2 leaves curve and hash apart; a key here signs with the hash of its curve only.
+#[test]
+fn a_client_that_takes_no_signature_of_the_key_is_told_so() {
+    let server = start("", "return 200;");
+    let args = ["-quiet", "-tls1_2", "-sigalgs", "ECDSA+SHA384"];
+    let Some(said) = s_client(server.dir().path(), server.port(), &args, "") else { return };
+    assert!(said.contains("alert handshake failure"), "{said}");
 }

@@ -57,6 +57,9 @@ enum HandshakeStep {
 /// What a record takes beside its contents, generously.
 const OVERHEAD: usize = 128;
 
+/// A fatal alert in a record of its own, before there are keys: RFC 5246, section 7.2.
+const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
+
 impl TlsConnection {
     /// The server's end.
     pub fn server(config: Arc<ServerConfig>) -> Result<TlsConnection, Error> {
@@ -124,7 +127,12 @@ impl TlsConnection {
                 }
                 Err(error) => {
                     // An alert may be left to send; rustls must see no record after the one that failed.
+                    let before = out.len();
                     while self.common().wants_write() && self.step(plain, out).is_ok() {}
+                    if matches!(error, Error::General(_)) && !self.open && out.len() == before {
+                        // There is no key for what the client offers: rustls ends without a word.
+                        out.extend_from_slice(&HANDSHAKE_FAILURE);
+                    }
                     self.failed = Some(error.clone());
                     return Err(error);
                 }
