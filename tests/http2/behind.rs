@@ -17,6 +17,25 @@ fn trailers_follow_the_body() {
     assert_eq!(answer.heads[1], [("x-sum".to_owned(), "200".to_owned())]);
 }
 
+/// RFC 9113, section 8.2.2: a client refuses an answer with such fields.
+#[test]
+fn fields_of_a_connection_are_no_fields_of_an_answer() {
+    let server = start(
+        "location / {
+             add_header Connection close; add_header Keep-Alive 1; add_header Transfer-Encoding chunked;
+             add_header X-Last 1; return 200;
+         }",
+    );
+    let mut client = Client::connect(&server);
+    let id = client.get("/");
+    let head = client.answer(id).heads.remove(0);
+    let names: Vec<_> = head.iter().map(|(name, _)| name.as_str()).collect();
+    assert!(names.contains(&"x-last"), "{names:?}");
+    for name in ["connection", "keep-alive", "transfer-encoding"] {
+        assert!(!names.contains(&name), "{names:?}");
+    }
+}
+
 #[test]
 fn nothing_follows_a_head_alone() {
     let server = start("location / { add_trailer X-Sum $status always; return 304; }");

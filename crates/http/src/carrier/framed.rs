@@ -44,9 +44,9 @@ pub async fn readable(r: &Request, stream: &Rc<dyn RequestStream>) {
 }
 
 /// What an upstream or a configuration may say of its own connection, and no answer over a stream may: RFC 9113,
-/// section 8.2.2. nginx: ngx_http_upstream_copy_upgrade.
-const OF_A_CONNECTION: [&[u8]; 4] =
-    [b"Upgrade", b"Keep-Alive", b"Proxy-Connection", b"Transfer-Encoding"];
+/// section 8.2.2.
+const OF_A_CONNECTION: [&[u8]; 5] =
+    [b"Connection", b"Upgrade", b"Keep-Alive", b"Proxy-Connection", b"Transfer-Encoding"];
 
 /// A block of fields.
 struct Block<'a> {
