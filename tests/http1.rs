@@ -112,6 +112,28 @@ fn connections_are_kept_as_both_sides_wish() {
     assert!(client.is_closed());
 }
 
+/// What the server says of its connections holds for a request that is redirected from within, whatever the location says.
+#[test]
+fn a_redirect_from_within_ends_connections_that_the_server_does_not_keep() {
+    let s = Server::start(
+        WEIR,
+        "events { } http { keepalive_timeout 0; server { listen 127.0.0.1:%%PORT%%; root %%DIR%%;
+             location / { keepalive_timeout 5s; } location = /text { keepalive_timeout 5s; return 200; }
+             location = /named { keepalive_timeout 5s; error_page 404 = @named; return 404; }
+             location @named { keepalive_timeout 5s; return 200; } } }",
+    );
+    s.dir().write("index.html", "index");
+    let kept = |path: &str| s.connect().get(path).header("Connection").map(str::to_owned);
+    for (path, connection) in [
+        ("/text", "keep-alive"),
+        ("/named", "keep-alive"),
+        ("/index.html", "keep-alive"),
+        ("/", "close"),
+    ] {
+        assert_eq!(kept(path).as_deref(), Some(connection), "{path}");
+    }
+}
+
 #[test]
 fn http_09_has_no_head() {
     let server = server();

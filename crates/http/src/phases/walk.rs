@@ -94,7 +94,11 @@ impl Walk {
     /// From where a redirect enters.
     pub fn enter(r: &mut Request, from: From) -> Walk {
         match from {
-            From::Server => Walk::new(r, Phase::ServerRewrite, &r.location.plan.server_rewrite),
+            From::Server => {
+                // As in nginx, what the server says of the connection holds, whatever the next location says.
+                enter::settings_changed(r);
+                Walk::new(r, Phase::ServerRewrite, &r.location.plan.server_rewrite)
+            }
             From::Location(id) => {
                 enter::enter_named(r, id);
                 let mut walk = Walk::over();
