@@ -172,11 +172,17 @@ fn single(id: HeaderId) -> u64 {
 fn duplicate(r: &Request, header: &HeaderLine, first: &HeaderLine) {
     let head = &r.contexts.upstream.head;
     let text = |span: Span| String::from_utf8_lossy(span.of(head));
+    // Of an answer in the cache, nothing is read from a server.
+    let doing = if r.contexts.upstream.cached {
+        ""
+    } else {
+        " while reading response header from upstream"
+    };
     r.log(
         Level::Warn,
         format_args!(
             "upstream sent duplicate header line: \"{}: {}\", \
-             previous value: \"{}: {}\", ignored while reading response header from upstream",
+             previous value: \"{}: {}\", ignored{doing}",
             text(header.name),
             text(header.value),
             text(first.name),
