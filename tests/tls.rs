@@ -25,6 +25,8 @@ mod early_data;
 mod extensions;
 #[path = "tls/faults.rs"]
 mod faults;
+#[path = "tls/last_words.rs"]
+mod last_words;
 #[path = "tls/names.rs"]
 mod names;
 #[path = "tls/ocsp.rs"]

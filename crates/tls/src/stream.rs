@@ -239,6 +239,15 @@ impl TlsStream {
         self.state().is_ok_and(|state| !state.connection.early.is_empty())
     }
 
+    /// The next receive need not wait for the socket: something came that is not received yet, or the peer has said
+    /// that nothing more will.
+    pub fn is_ready(&self) -> bool {
+        let ready = |state: &SecuredState| {
+            state.connection.peer_closed || !state.connection.early.is_empty()
+        };
+        self.state().is_ok_and(|state| ready(&state))
+    }
+
     /// Part of a record came.
     pub fn is_amid_record(&self) -> bool {
         self.state().is_ok_and(|state| !state.connection.incoming.is_empty())
@@ -301,7 +310,7 @@ impl TlsStream {
     /// Waits until the handshake is complete, after early data; or until something else has come, or the deadline.
     pub async fn completed(&self) -> io::Result<()> {
         let mut early = Vec::new();
-        while !self.has_unread() && self.with(TlsConnection::is_early) == Some(true) {
+        while !self.is_ready() && self.with(TlsConnection::is_early) == Some(true) {
             if self.receive_ahead(&mut early).await? {
                 break;
             }
@@ -313,7 +322,7 @@ impl TlsStream {
     /// nothing for the caller, such as tickets, do not end it.
     pub async fn readable(&self) -> io::Result<()> {
         let mut early = Vec::new();
-        while !self.has_unread() {
+        while !self.is_ready() {
             if self.receive_ahead(&mut early).await? {
                 break;
             }

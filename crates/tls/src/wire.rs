@@ -179,6 +179,13 @@ impl Wire {
         matches!(self, Wire::Tls(tls) if tls.has_unread())
     }
 
+    /// With TLS, the next receive need not wait for the socket, which may be silent: something came that is not received
+    /// yet, or the peer has said that nothing more will.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        matches!(self, Wire::Tls(tls) if tls.is_ready())
+    }
+
     /// Nothing came unasked, neither bytes, be they part of a record, nor the end: the connection
     /// may serve another request. What came is gone then. Costs a system call only where something
     /// may be there.
@@ -201,7 +208,7 @@ impl Wire {
     pub async fn rest(&self, grace: Duration) -> Wake {
         match self {
             Wire::Plain(stream) => stream.rest(grace).await,
-            Wire::Tls(_) if self.has_unread() => Wake::Ready,
+            Wire::Tls(_) if self.is_ready() => Wake::Ready,
             Wire::Tls(tls) => tls.socket().rest(grace).await,
         }
     }

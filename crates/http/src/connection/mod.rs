@@ -357,7 +357,7 @@ async fn pause(
     core: &Conf,
     place: &mut Option<Box<Place>>,
 ) -> Paused {
-    if conn.wire().has_unread() {
+    if conn.wire().is_ready() {
         return Paused::Ready(presence);
     }
     let Some(_place) = event_loop.pausing(PAUSING) else {

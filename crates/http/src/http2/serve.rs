@@ -300,7 +300,7 @@ impl Task {
         drop(event_loop);
         let (woken, waited) = match &place {
             // Another loop can take it once it has no task.
-            Some(place) if (place.is_none() || stalled) && !conn.wire().has_unread() => {
+            Some(place) if (place.is_none() || stalled) && !conn.wire().is_ready() => {
                 (Some(Wake::Deadline), Duration::ZERO)
             }
             _ => (self.link.rest(&self.presence, grace).await, grace),
