@@ -15,6 +15,8 @@ mod ends;
 mod groups;
 #[path = "stream/health.rs"]
 mod health;
+#[path = "stream/left.rs"]
+mod left;
 #[path = "stream/status.rs"]
 mod status;
 #[path = "stream/tls.rs"]

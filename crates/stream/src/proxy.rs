@@ -23,7 +23,7 @@ use weir_values::{Address, Subject, Template};
 use crate::counts::CountedSession;
 use crate::datagrams;
 use crate::event_loop::Presence;
-use crate::session::{Attempt, Client, Session, unless_gone};
+use crate::session::{Attempt, Client, Session, unless_over};
 use crate::settings::Proxy;
 use crate::status::{Outcome, SessionError};
 use crate::tls;
@@ -73,7 +73,7 @@ async fn resolve(
     let resolver = s.event_loop.resolvers.of(conf);
     let handle = s.event_loop.handle.clone();
     let asked = resolver.resolve(&handle, host, s.conf().resolver_timeout);
-    match unless_gone(s, asked).await {
+    match unless_over(s, asked).await {
         None => Err(SessionError::ClientLeft),
         Some(Ok(found)) => {
             Ok(found.addresses.into_iter().map(|ip| Host::Ip(ip).endpoint(port)).collect())

@@ -332,22 +332,15 @@ pub fn complain(s: &Session, error: &io::Error, doing: &str) {
     }
 }
 
-/// Waits for something, and for the client to leave.
-pub async fn unless_gone<T>(s: &Session, what: impl Future<Output = T>) -> Option<T> {
+/// Waits for something, unless a session of datagrams is to end before. A connection that its client closes
+/// meanwhile goes on, as in nginx: what the client sent before is still to arrive.
+pub async fn unless_over<T>(s: &Session, what: impl Future<Output = T>) -> Option<T> {
     let what = Box::pin(what);
     match &s.client {
-        Client::Connected(client) => {
-            client.set_deadline(None);
-            first(either(what, client.socket().closed()).await)
-        }
-        Client::Sending(place) => first(either(what, std::pin::pin!(place.flow.over())).await),
-        Client::Gone => None,
-    }
-}
-
-fn first<T, U>(either: Either<T, U>) -> Option<T> {
-    match either {
-        Either::Left(done) => Some(done),
-        Either::Right(_) => None,
+        Client::Connected(_) | Client::Gone => Some(what.await),
+        Client::Sending(place) => match either(what, std::pin::pin!(place.flow.over())).await {
+            Either::Left(done) => Some(done),
+            Either::Right(_) => None,
+        },
     }
 }

@@ -1,0 +1,63 @@
+//! Clients that have sent all and ended before there is a server.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
+use weir_testkit::{NameRecord, NameReply, PATIENCE, listen, name_server};
+
+use super::{connect, stream};
+
+#[test]
+fn what_a_client_sent_arrives_though_it_left_while_a_name_was_resolved() {
+    let (asked, asks) = channel();
+    let (answer, answers) = channel();
+    // It says nothing until it may.
+    let names = name_server(move |name| {
+        asked.send(name.to_owned()).unwrap();
+        answers.recv().unwrap()
+    });
+    let (told, hears) = channel();
+    let told = Mutex::new(told);
+    let to = listen(move |mut socket| {
+        let mut text = String::new();
+        let _ = socket.read_to_string(&mut text);
+        let _ = told.lock().unwrap().send(text);
+    });
+    let s = stream(&format!(
+        "log_format l '$status $bytes_received;'; access_log %%DIR%%/seen l;
+         resolver 127.0.0.1:{names} ipv6=off; resolver_timeout 1h;
+         map $server_port $half {{ default half.test; }} map $server_port $whole {{ default whole.test; }}
+         map $server_port $none {{ default none.test; }}
+         server {{ listen 127.0.0.1:%%PORT1%%; proxy_pass $half:{to}; }}
+         server {{ listen 127.0.0.1:%%PORT2%%; proxy_pass $whole:{to}; }}
+         server {{ listen 127.0.0.1:%%PORT3%%; proxy_pass $none:{to}; }}"
+    ));
+    let here = || NameReply::Records(3600, vec![NameRecord::Address(Ipv4Addr::LOCALHOST)]);
+    let left = |port, whole: bool| {
+        let mut client = connect(s.port_at(port));
+        client.write_all(b"a line").unwrap();
+        asks.recv_timeout(PATIENCE).unwrap();
+        if whole {
+            drop(client);
+        } else {
+            client.shutdown(Shutdown::Write).unwrap();
+            // It stays until the server has heard it.
+            std::thread::spawn(move || client.read_to_end(&mut Vec::new()));
+        }
+        // What came of that has been seen.
+        s.wait_asleep(s.workers()[0]);
+    };
+    left(1, false);
+    answer.send(here()).unwrap();
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), "a line");
+    left(2, true);
+    answer.send(here()).unwrap();
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), "a line");
+    s.wait_file("seen", "200 6;", 2);
+    left(3, false);
+    answer.send(NameReply::NoSuchName).unwrap();
+    s.wait_log("none.test could not be resolved (3: Host not found), client: 127.0.0.1", 1);
+    s.wait_file("seen", "500 ", 1);
+}
