@@ -136,6 +136,22 @@ fn a_burst_is_as_many_sessions() {
     assert_eq!(counts, [1, 2, 2]);
 }
 
+/// Each has an answer of its own, also where none is waited for.
+#[test]
+fn each_datagram_of_a_burst_is_a_session_that_leads_nowhere() {
+    let s = stream(
+        "log_format line '$status $bytes_received $bytes_sent;'; access_log %%DIR%%/a.log line;
+         server { listen 127.0.0.1:%%PORT1%% udp; return pong; }",
+    );
+    let client = client(s.port_at(1));
+    let pid = s.workers()[0];
+    s.signal_worker(pid, Signal::STOP);
+    (0..20).for_each(|_| assert_eq!(client.send(b"?").unwrap(), 1));
+    s.signal_worker(pid, Signal::CONT);
+    (0..20).for_each(|_| assert_eq!(heard(&client), "pong"));
+    s.wait_file("a.log", "200 1 4;", 20);
+}
+
 #[test]
 fn rules_texts_and_balancers() {
     let to = echo();

@@ -83,6 +83,13 @@ pub enum SessionContent {
     PassTo(Template),
 }
 
+impl SessionContent {
+    /// Whether it is `proxy_pass`.
+    pub fn leads(&self) -> bool {
+        matches!(self, SessionContent::Group(_) | SessionContent::Computed(_))
+    }
+}
+
 /// `proxy_...`
 #[derive(Debug, Clone)]
 pub struct Proxy {

@@ -165,9 +165,10 @@ impl Flow {
         self.answers.get() > 0 && !self.assured.replace(true)
     }
 
-    /// Whether its first datagram is its last.
+    /// Whether the next datagram begins another session. One that leads to no server ends with its first.
     pub fn is_full(&self) -> bool {
-        Expected::of(&self.server.conf.proxy).is_full(self.requests.get())
+        let conf = &self.server.conf;
+        !conf.content.leads() || Expected::of(&conf.proxy).is_full(self.requests.get())
     }
 
     /// Another datagram from the client. As many as `proxy_buffer_size` has room for wait until there is a server.
