@@ -394,7 +394,16 @@ fn a_connection_with_tls_is_passed_to_another_listener() {
         "map $http_host $t {{ default '$https $server_addr:$server_port $ssl_server_name $ssl_client_verify'; }}
          server {{ listen 127.0.0.1:%%PORT%%; location / {{ return 200 '[answer plain $t]'; }} }}
          server {{ listen 127.0.0.1:%%PORT2%% ssl; server_name {NAME};
-            location / {{ return 200 '[answer own $t]'; }} }}"
+            location / {{ return 200 '[answer own $t]'; }} }}
+         server {{ listen 127.0.0.1:%%PORT7%% ssl; server_name first;
+            location / {{ return 200 '[answer first $t]'; }} }}
+         server {{ listen 127.0.0.1:%%PORT7%% ssl; server_name {NAME}; ssl_verify_client optional;
+            ssl_client_certificate root.pem;
+            location / {{ return 200 '[answer secure $scheme $ssl_protocol $t]'; }} }}
+         server {{ listen 127.0.0.1:%%PORT9%% ssl; server_name {NAME}; ssl_verify_client on;
+            ssl_client_certificate root.pem; error_page 496 = /none;
+            location / {{ return 200 '[answer $t]'; }}
+            location = /none {{ return 200 '[answer no certificate]'; }} }}"
     );
     let stream = format!(
         "server {{ listen 127.0.0.1:%%PORT1%% ssl; pass 127.0.0.1:%%PORT%%;
@@ -404,7 +413,9 @@ fn a_connection_with_tls_is_passed_to_another_listener() {
          server {{ listen 127.0.0.1:%%PORT3%%; ssl_preread on; pass $to; }}
          server {{ listen 127.0.0.1:%%PORT4%% ssl; return '[answer stream $ssl_server_name]'; }}
          server {{ listen 127.0.0.1:%%PORT5%%; pass 127.0.0.1:%%PORT5%%; }}
-         server {{ listen 127.0.0.1:%%PORT6%% ssl; ssl_preread on; pass 127.0.0.1:%%PORT%%; }}"
+         server {{ listen 127.0.0.1:%%PORT6%% ssl; ssl_preread on; pass 127.0.0.1:%%PORT%%; }}
+         map $ssl_server_name $secure {{ {NAME} 127.0.0.1:%%PORT7%%; default 127.0.0.1:%%PORT9%%; }}
+         server {{ listen 127.0.0.1:%%PORT8%% ssl; pass $secure; }}"
     );
     let get = String::from_utf8_lossy(GET);
     for program in programs() {
@@ -422,6 +433,15 @@ fn a_connection_with_tls_is_passed_to_another_listener() {
             Some(format!("own on 127.0.0.1:{second} {NAME} NONE")),
             "{program}"
         );
+        // One that wants TLS has it. nginx waits for a request there that it may have read with the handshake.
+        if program == WEIR {
+            assert_eq!(
+                say(8, &["-servername", NAME, "-tls1_3"]),
+                Some(format!("secure https TLSv1.3 on 127.0.0.1:{} {NAME} NONE", s.port_at(7)))
+            );
+            let bare = say(8, &["-servername", "other"]);
+            assert_eq!(bare.as_deref(), Some("no certificate"));
+        }
         let local = say(3, &["-servername", "local"]);
         assert_eq!(local.as_deref(), Some("stream local"), "{program}");
         assert_eq!(say(3, &["-servername", "wrong"]).as_deref(), Some("nothing"), "{program}");

@@ -85,6 +85,15 @@ fn ended(
     }
 }
 
+/// The handshake was another listener's. It is as if the client had named no server in it: the default server answers,
+/// and judges what the client has shown.
+pub fn take_over(conn: &mut Conn, event_loop: &LoopState) {
+    let shown = conn.before.as_mut().and_then(Arc::get_mut).and_then(|before| before.shown.take());
+    let (server, site) = (event_loop.site.default_id(conn), event_loop.site.number);
+    let shown = shown.map(|shown| *shown).unwrap_or_default();
+    conn.tls = Some(Arc::new(Secure { server, site, chosen: false, plain: false, shown }));
+}
+
 /// Why there is no connection.
 enum Failure {
     Secure(Refused),

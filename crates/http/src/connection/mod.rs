@@ -94,16 +94,16 @@ fn accepted(event_loop: &Rc<LoopState>, stream: Stream, peer: Address, listen: u
 fn taken_over(event_loop: &Rc<LoopState>, handed: Handed, listen: usize) {
     let (now, number) = (event_loop.handle.now(), event_loop.next_connection());
     let (stream, conn, bytes) = Resting::handed(handed, listen, number, now);
-    let (conn, presence) = (conn.on(stream), Presence::begin(event_loop));
-    if !event_loop.site.protocols(&conn).ssl {
+    let (mut conn, presence) = (conn.on(stream), Presence::begin(event_loop));
+    let ssl = event_loop.site.protocols(&conn).ssl;
+    if ssl && conn.is_tls() {
+        handshake::take_over(&mut conn, event_loop);
+    }
+    if !ssl || conn.is_tls() {
         let mut scratch = event_loop.take_scratch();
         scratch.fill(bytes);
         let (conn, serving) = (Rc::new(conn), event_loop.clone());
         event_loop.handle.spawn_large(|| run(conn, presence, serving, scratch));
-    } else if conn.is_tls() {
-        let log = &event_loop.site.main.core.error_log;
-        let text = format_args!("a connection with TLS was passed to a port that wants TLS");
-        log.write(Level::Error, Some(number), text);
     } else {
         let serving = event_loop.clone();
         event_loop.handle.spawn_large(|| secure(conn, presence, serving, bytes));
