@@ -280,6 +280,12 @@ fn a_part_of_a_proxy_header_is_a_bad_request() {
         client.write_all(part).unwrap();
         client.shutdown(std::net::Shutdown::Write).unwrap();
         s.wait_file("seen", "[400]\n", 3 * i + 2);
+        let doing = "while reading PROXY protocol, client: 127.0.0.1";
+        let what = match *part {
+            [b'\r', ..] => "header is too large".to_owned(),
+            part => format!("broken header: \"{}\"", String::from_utf8_lossy(part)),
+        };
+        s.wait_log(&format!("{what} {doing}"), 1);
         let mut client = connect(port);
         client.write_all(part).unwrap();
         rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
@@ -289,6 +295,9 @@ fn a_part_of_a_proxy_header_is_a_bad_request() {
     // Nothing came, so nothing was wrong.
     assert_eq!(heard(port, b""), b"");
     s.wait_file("seen", "[200]\n", 1);
+    // Unless nothing will.
+    connect(port).shutdown(Shutdown::Write).unwrap();
+    s.wait_log("broken header: \"\" while reading PROXY protocol, client: 127.0.0.1", 1);
 }
 
 #[test]

@@ -213,10 +213,22 @@ pub fn parse(input: &[u8]) -> Result<ProxyProgress, HeaderError> {
     if input[..common] == SIGNATURE[..common] {
         return if input.len() < FIXED { Ok(ProxyProgress::More) } else { version_2(input) };
     }
-    version_1(input).map_err(|NoLine| {
-        let end = input.iter().position(|b| matches!(b, b'\r' | b'\n'));
-        HeaderError::Broken(input[..end.unwrap_or(input.len())].to_vec())
-    })
+    version_1(input).map_err(|NoLine| broken(input))
+}
+
+/// What is wrong with a header after whose first bytes nothing follows.
+pub fn cut_short(input: &[u8]) -> HeaderError {
+    match input.len() >= FIXED && input.starts_with(SIGNATURE) {
+        // It says that it is longer than all that came.
+        true => HeaderError::TooLarge,
+        false => broken(input),
+    }
+}
+
+/// What came is no header: the first line of it.
+fn broken(input: &[u8]) -> HeaderError {
+    let end = input.iter().position(|b| matches!(b, b'\r' | b'\n'));
+    HeaderError::Broken(input[..end.unwrap_or(input.len())].to_vec())
 }
 
 struct NoLine;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use weir_engine::{Chain, Patience, Stream};
 use weir_log::{Cause, Level};
 use weir_metrics::Metric;
+use weir_proto::proxy_protocol::{HeaderError, cut_short};
 use weir_ssl::Handed;
 use weir_tls::{ProxyHeaderError, Wire};
 use weir_upstream::fault;
@@ -186,17 +187,20 @@ async fn balancer(s: &mut Session) -> Outcome {
             s.proxy = header;
             Ok(())
         }
-        Err(ProxyHeaderError::Invalid(error)) => {
-            s.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
-            Err(SessionError::BadRequest)
-        }
-        Err(ProxyHeaderError::Closed) => Err(SessionError::BadRequest),
+        Err(ProxyHeaderError::Invalid(error)) => Err(no_header(s, &error)),
+        Err(ProxyHeaderError::Closed) => Err(no_header(s, &cut_short(b""))),
         Err(ProxyHeaderError::Io(error)) => {
             complain(s, &error, "reading PROXY protocol");
             // A part of a header is a broken one. Without a byte there was none.
             Err(if is_empty { SessionError::ClientLeft } else { SessionError::BadRequest })
         }
     }
+}
+
+/// What came of the client is no header.
+fn no_header(s: &Session, error: &HeaderError) -> SessionError {
+    s.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
+    SessionError::BadRequest
 }
 
 /// The phases.

@@ -3,7 +3,7 @@
 use std::io;
 use std::mem;
 
-use weir_proto::proxy_protocol::{HeaderError, ProxyHeader, ProxyProgress, parse};
+use weir_proto::proxy_protocol::{HeaderError, ProxyHeader, ProxyProgress, cut_short, parse};
 
 use crate::wire::Wire;
 
@@ -15,7 +15,7 @@ const READ: usize = 1024;
 pub enum ProxyHeaderError {
     /// What came is no header.
     Invalid(HeaderError),
-    /// The peer closed the connection before the end of the header.
+    /// The peer closed the connection before it sent anything.
     Closed,
     /// The connection failed, or the deadline passed.
     Io(io::Error),
@@ -40,7 +40,8 @@ impl Wire {
             let (result, back) = self.recv(mem::take(buf)).await;
             *buf = back;
             match result {
-                Ok(0) => return Err(ProxyHeaderError::Closed),
+                Ok(0) if buf.is_empty() => return Err(ProxyHeaderError::Closed),
+                Ok(0) => return Err(ProxyHeaderError::Invalid(cut_short(buf))),
                 Ok(_) => {}
                 Err(error) => return Err(ProxyHeaderError::Io(error)),
             }
