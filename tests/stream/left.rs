@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Shutdown};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
+use rustix::process::Signal;
 use weir_testkit::{NameRecord, NameReply, PATIENCE, listen, name_server};
 
 use super::{connect, stream};
@@ -60,4 +61,20 @@ fn what_a_client_sent_arrives_though_it_left_while_a_name_was_resolved() {
     answer.send(NameReply::NoSuchName).unwrap();
     s.wait_log("none.test could not be resolved (3: Host not found), client: 127.0.0.1", 1);
     s.wait_file("seen", "500 ", 1);
+}
+
+/// A client that has sent something sees the end of a session without a server, and no reset.
+#[test]
+fn what_came_before_there_was_no_server_is_read() {
+    let s = stream(
+        "log_format l '$status $bytes_received;'; access_log %%DIR%%/seen l;
+         server { listen 127.0.0.1:%%PORT1%%; proxy_pass 127.0.0.1:1; }",
+    );
+    let pid = s.workers()[0];
+    s.signal_worker(pid, Signal::STOP);
+    let mut client = connect(s.port_at(1));
+    client.write_all(b"a line").unwrap();
+    s.signal_worker(pid, Signal::CONT);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    s.wait_file("seen", "502 6;", 1);
 }

@@ -401,6 +401,24 @@ pub fn head(s: &mut Session, proxy_protocol: Option<u8>) -> Vec<u8> {
     head
 }
 
+/// Takes what the client has sent to a session that has no server, as much of it as nginx reads: a
+/// socket that is closed with unread bytes is reset.
+pub fn take_unread(s: &mut Session) {
+    let Some(client) = s.wire() else { return };
+    s.received += std::mem::take(&mut s.unread).len() as u64;
+    let (mut buf, most) = (Vec::new(), s.conf().proxy.buffer);
+    let mut taken = 0;
+    while taken < most {
+        buf.clear();
+        buf.reserve(most - taken);
+        match client.try_recv(&mut buf) {
+            Ok(Some(n)) if n > 0 => taken += n,
+            _ => break,
+        }
+    }
+    s.received += taken as u64;
+}
+
 /// All has passed that will.
 pub fn note_end(s: &mut Session) {
     let (now, passed) = (s.event_loop.handle.now(), &s.passed);

@@ -86,7 +86,11 @@ async fn begin(s: Session, presence: Presence, protocols: &Protocols) {
         s.outcome = Some(Err(error));
         return begun.log().end().await;
     }
-    s.outcome = Some(phases(s, &presence, protocols.ssl).await);
+    let outcome = phases(s, &presence, protocols.ssl).await;
+    if s.leads && outcome.is_err() {
+        proxy::take_unread(s);
+    }
+    s.outcome = Some(outcome);
     begun.log().end().await;
 }
 
