@@ -24,8 +24,13 @@ mod tls;
 
 /// A server with these lines in its `stream` block.
 fn stream(lines: &str) -> Server {
+    stream_after("", lines)
+}
+
+/// The same with lines of their own before `events`.
+fn stream_after(main: &str, lines: &str) -> Server {
     let conf = format!(
-        "error_log %%DIR%%/error.log info; events {{ }}
+        "error_log %%DIR%%/error.log info; {main} events {{ }}
          http {{ server {{ listen 127.0.0.1:%%PORT%%; location / {{ return 200 http; }} }} }}
          stream {{ {lines} }}"
     );

@@ -227,6 +227,26 @@ fn talker() -> u16 {
     port
 }
 
+/// As in nginx, with what has passed so far.
+#[test]
+fn a_session_that_the_shutdown_ends_is_in_the_log() {
+    let to = endless();
+    let mut s = super::stream_after(
+        "worker_shutdown_timeout 100ms;",
+        &format!(
+            "log_format l '$protocol $status;'; access_log %%DIR%%/seen l;
+             server {{ listen 127.0.0.1:%%PORT2%%; proxy_pass 127.0.0.1:{to}; }}"
+        ),
+    );
+    let _tunnel = Session::Tunnel.begin(&s);
+    s.signal(Signal::QUIT);
+    s.wait();
+    let port = s.port_at(2);
+    let text = "shutdown timeout while proxying connection, client: 127.0.0.1, server: 127.0.0.1:";
+    s.wait_log(&format!("{text}{port}, upstream: \"127.0.0.1:{to}\", bytes from/to client:4/"), 1);
+    assert_eq!(s.dir().read("seen"), "TCP 200;\n");
+}
+
 /// An old worker ends when its idle connections have been idle for `keepalive_timeout` and its datagrams are answered, and
 /// else after `worker_shutdown_timeout`.
 #[test]

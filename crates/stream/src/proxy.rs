@@ -191,10 +191,8 @@ impl HeldPeer<'_> {
         }
         if self.group.ended(&picked, how, s.event_loop.handle.now()) {
             // A server that was reached and is disabled all the same is one of datagrams that did not answer.
-            let reached = s.attempts.last().is_some_and(|attempt| attempt.connect.is_some());
-            let doing = if reached { "proxying connection" } else { "connecting to upstream" };
             let text = "upstream server temporarily disabled";
-            s.log(Level::Warn, format_args!("{text} while {doing}"));
+            s.log(Level::Warn, format_args!("{text} while {}", doing(s)));
         }
     }
 }
@@ -218,6 +216,14 @@ fn key(s: &mut Session, key: &HashKey) -> Vec<u8> {
         HashKey::Nothing => Vec::new(),
         HashKey::Address => s.peer().host().into_bytes(),
         HashKey::Value(template) => template.eval(s).into_owned(),
+    }
+}
+
+/// What the log says that a session does which leads to a server.
+pub fn doing(s: &Session) -> &'static str {
+    match s.attempts.last().is_some_and(|attempt| attempt.connect.is_some()) {
+        true => "proxying connection",
+        false => "connecting to upstream",
     }
 }
 

@@ -153,6 +153,10 @@ impl Drop for BegunSession {
         if std::thread::panicking() || matches!(s.client, Client::Gone) {
             return;
         }
+        // Its loop ends, and waits no longer for it.
+        if s.outcome.is_none() && s.leads && s.event_loop.retiring() {
+            s.log(Level::Info, format_args!("shutdown timeout while {}", proxy::doing(s)));
+        }
         let outcome = *s.outcome.get_or_insert(Ok(()));
         doing::note("the log phase", "", s.server);
         s.event_loop.metrics.add(Metric::Received, s.bytes_received());
