@@ -44,6 +44,26 @@ fn a_line_follows_its_answer() {
     assert_eq!(wait_lines(&s, "some.log", 1), "/some - 200\n");
 }
 
+/// As in nginx: the main log says why, and a request's log that its line is lost.
+#[test]
+fn a_line_that_a_syslog_server_does_not_take_is_told_of() {
+    let conf = "error_log %%DIR%%/error.log info; events { }
+         http { access_log syslog:server=unix:%%DIR%%/http,tag=x;
+             server { listen 127.0.0.1:%%PORT%%; location / { return 200 ok; } } }
+         stream { log_format l $status; access_log syslog:server=unix:%%DIR%%/stream,tag=x l;
+             server { listen 127.0.0.1:%%PORT1%%; return ok; } }";
+    let s = Server::start(env!("CARGO_BIN_EXE_weir"), conf);
+    let why = "connect() failed (2: No such file or directory) while logging to syslog, server: ";
+    let dir = s.dir().path().display().to_string();
+    let before = s.log().matches("send() to syslog").count();
+    s.get("/");
+    s.wait_log("send() to syslog failed while logging request, client: 127.0.0.1", before + 1);
+    s.wait_log(&format!("{why}unix:{dir}/http"), 1);
+    let mut client = TcpStream::connect(("127.0.0.1", s.port_at(1))).unwrap();
+    client.read_to_end(&mut Vec::new()).unwrap();
+    s.wait_log(&format!("{why}unix:{dir}/stream"), 1);
+}
+
 /// What a client took before it left is what the log says, however it was sent.
 #[test]
 fn of_a_download_that_breaks_off_the_part_that_went_counts() {

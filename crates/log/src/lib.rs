@@ -203,7 +203,7 @@ impl Log {
     }
 
     /// Tells the sinks that are not syslog that a syslog server cannot be reached.
-    fn complain(&self, server: &Syslog, fault: &SendError) {
+    pub fn complain(&self, server: &Syslog, fault: &SendError) {
         let text = format_args!(
             "{} failed {} while logging to syslog, server: {}",
             fault.call,

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use weir_conf::{Contexts, Directive as Line, Error};
+use weir_log::Level;
 use weir_values::Template;
 use weir_values::log::{self, Escape, Files, Logs, NamedLine, OpenLogFiles};
 
@@ -120,7 +121,9 @@ pub const MODULE: Module =
 pub fn handler(r: &mut Request) {
     let event_loop = r.event_loop.clone();
     let conn = r.conn.clone();
-    log::write(r, CONF.of(r.conf()), event_loop.lines(conn.lines()), named);
+    if !log::write(r, CONF.of(r.conf()), event_loop.lines(conn.lines()), named) {
+        r.log(Level::Warn, format_args!("send() to syslog failed while logging request"));
+    }
 }
 
 /// The line for this request's file; none where what the client says would lead out of the logs' directory.

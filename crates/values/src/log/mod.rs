@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use weir_log::{Level, Syslog};
+use weir_log::Syslog;
 
 use crate::subject::Subject;
 use crate::template::Template;
@@ -67,14 +67,15 @@ pub enum LogDestination {
 }
 
 /// Writes the lines about a subject. `named` says where a line goes if its file's name has
-/// variables.
+/// variables. False if a syslog server did not take its line.
 pub fn write<S: Subject>(
     r: &mut S,
     conf: &Conf,
     writers: &Writers,
     named: impl Fn(&mut S, &Template, Option<OpenLogFiles>, &[u8]) -> Option<NamedLine>,
-) {
-    let Logs::To(logs) = &conf.logs else { return };
+) -> bool {
+    let Logs::To(logs) = &conf.logs else { return true };
+    let mut taken = true;
     for log in logs.iter() {
         if let Some(condition) = &log.condition
             && matches!(&*condition.eval(r), b"" | b"0")
@@ -85,8 +86,9 @@ pub fn write<S: Subject>(
         log.format.write(r, &mut line);
         match &log.place {
             LogDestination::Syslog(server) => {
-                if server.write(server.severity(), &line).is_err() {
-                    r.log(Level::Warn, format_args!("send() to syslog failed"));
+                if let Err(fault) = server.write(server.severity(), &line) {
+                    writers.complain(server, &fault);
+                    taken = false;
                 }
             }
             LogDestination::File(target) => {
@@ -102,4 +104,5 @@ pub fn write<S: Subject>(
         }
         r.handle().give_buf(line);
     }
+    taken
 }

@@ -13,7 +13,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use weir_engine::{Either, Handle, either, file_operation};
-use weir_log::{Cause, Level, Log};
+use weir_log::{Cause, Level, Log, SendError, Syslog};
 
 use super::file::LogTarget;
 use super::path::{NamedLine, OpenFiles};
@@ -34,6 +34,8 @@ const QUIET: Duration = Duration::from_secs(60);
 #[derive(Clone, Default)]
 pub struct Writers {
     lanes: Arc<Vec<Lane>>,
+    /// Where faults are told.
+    log: Option<Arc<Log>>,
 }
 
 /// A loop's way to one target.
@@ -94,7 +96,15 @@ impl WaitingLines {
 impl Writers {
     /// Empty queues for all targets.
     pub fn new(targets: &[Arc<LogTarget>], log: &Arc<Log>) -> Writers {
-        Writers { lanes: Arc::new(targets.iter().map(|target| Lane::new(target, log)).collect()) }
+        let lanes = Arc::new(targets.iter().map(|target| Lane::new(target, log)).collect());
+        Writers { lanes, log: Some(Arc::clone(log)) }
+    }
+
+    /// A syslog server did not take a line.
+    pub fn complain(&self, server: &Syslog, fault: &SendError) {
+        if let Some(log) = &self.log {
+            log.complain(server, fault);
+        }
     }
 
     /// Whether both are the same queues.
