@@ -163,6 +163,7 @@ fn rules_texts_and_balancers() {
          server {{ listen 127.0.0.1:%%PORT3%% udp; proxy_protocol on; proxy_pass 127.0.0.1:{to}; }}
          server {{ listen 127.0.0.1:%%PORT4%% udp; proxy_protocol v2; proxy_pass 127.0.0.1:{to}; }}
          server {{ listen 127.0.0.1:%%PORT5%% udp; limit_conn z 1; proxy_pass 127.0.0.1:{to}; }}
+         server {{ listen 127.0.0.1:%%PORT6%% udp; pass 127.0.0.1:%%PORT1%%; }}
          server {{ listen 127.0.0.1:%%PORT1%%; return connected; }}"
     ));
     assert_eq!(asked(&client(s.port_at(1)), "?"), "near 127.0.0.1 UDP");
@@ -185,6 +186,8 @@ fn rules_texts_and_balancers() {
         "limiting connections by zone \"z\" while initializing session, udp client: 127.0.0.1",
         1,
     );
+    client(s.port_at(6)).send(b"?").unwrap();
+    s.wait_log("cannot pass udp connection while passing connection to port, udp client: ", 1);
     // A port of TCP is another.
     let mut tcp = std::net::TcpStream::connect(("127.0.0.1", s.port_at(1))).unwrap();
     let mut all = String::new();

@@ -323,7 +323,7 @@ fn linger(client: &Wire) {
 fn hand(s: &mut Session, to: &Address) -> Outcome {
     s.doing = PASSING;
     if s.wire().is_none() {
-        s.log(Level::Error, format_args!("datagrams cannot be passed on to another listener"));
+        s.log(Level::Error, format_args!("cannot pass udp connection"));
         return Err(SessionError::Internal);
     }
     if s.handed >= MOST_HANDED {
