@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::process::Signal;
 use weir_testkit::{Client, Dir, Process, Server, free_port, run, until};
 
+#[path = "process/verdicts.rs"]
+mod verdicts;
+
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 const HELLO: &str = "

@@ -297,6 +297,7 @@ impl<'a> Setup<'a> {
             has_init_script: _,
             file_caches,
             temp_paths,
+            path_names: _,
             warnings,
             staplings,
             caches,

@@ -2,6 +2,7 @@
 
 pub mod known;
 pub mod module;
+pub mod path_names;
 pub mod place;
 pub mod scope;
 pub mod table;
@@ -19,6 +20,7 @@ use weir_log::{Log, OpenLogs};
 
 use crate::config::known::Taking;
 use crate::config::module::Modules;
+use crate::config::path_names::PathNames;
 use crate::config::place::Place;
 use crate::config::scope::Scope;
 use crate::config::zone_names::ZoneNames;
@@ -77,6 +79,8 @@ pub struct Setup<'a> {
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
     temp_paths: Vec<Arc<TempPath>>,
+    /// Directories by name, each with its one use.
+    pub path_names: PathNames,
     /// Where certificates are that prove names to ACME servers.
     pub tls_challenges: Vec<PathBuf>,
     file_caches: u32,
@@ -108,6 +112,7 @@ impl<'a> Setup<'a> {
             status_zones: ZoneNames::default(),
             caches: Vec::new(),
             temp_paths: Vec::new(),
+            path_names: PathNames::default(),
             tls_challenges: Vec::new(),
             file_caches: 0,
             in_lines: HashSet::new(),
@@ -223,7 +228,11 @@ impl<'a> Setup<'a> {
     }
 
     /// Reads `..._temp_path DIRECTORY [level1 [level2 [level3]]]`.
-    pub fn read_temp_path(&mut self, d: &Directive) -> Result<Arc<TempPath>, Error> {
+    pub fn read_temp_path(
+        &mut self,
+        d: &Directive,
+        context: Contexts,
+    ) -> Result<Arc<TempPath>, Error> {
         let name = d.arg(0).map(|word| word.bytes.as_slice()).unwrap_or_default();
         let directory = self.path(name.strip_suffix(b"/").unwrap_or(name));
         let mut levels = Vec::new();
@@ -234,6 +243,12 @@ impl<'a> Setup<'a> {
         if levels.iter().sum::<usize>() > DIGITS {
             return Err(d.problem("invalid value"));
         }
+        // A server that is taken as it was compiled would not be counted.
+        if context == Contexts::SERVER {
+            self.touch();
+        }
+        let sources = self.inputs.sources;
+        self.path_names.add_temporary((d, context), &directory, &levels, sources)?;
         Ok(self.temp_path(TempPath { directory, levels }))
     }
 
@@ -307,6 +322,8 @@ pub fn configure(
     for (server, _) in &setup.servers {
         server.conf.check().map_err(|error| error.at(block.close))?;
     }
+    let servers = setup.servers.len();
+    setup.path_names.end(servers, inputs.temporary, block.close, inputs.sources)?;
     (modules.check)(&main)?;
     setup.variables.check()?;
     let mut warnings = std::mem::take(&mut setup.warnings);

@@ -159,7 +159,7 @@ pub fn error_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 /// `client_body_temp_path`
 pub fn client_body_temp_path(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    let path = s.setup.read_temp_path(d)?;
+    let path = s.setup.read_temp_path(d, s.context)?;
     Scope::change(&mut s.location.core).client_body_temp_path = path;
     Ok(())
 }

@@ -8,6 +8,7 @@ use weir_cache::{Cache, CacheDirectory, CacheSettings, Pace};
 use weir_conf::{Directive, Error, Word, values};
 use weir_zone::Use;
 
+use crate::config::Inputs;
 use crate::config::scope::Scope;
 use crate::files::temp_file::TempPath;
 use crate::site::Site;
@@ -31,17 +32,18 @@ pub fn set_path(s: &mut Scope<'_, '_>, d: &Directive, tag: &'static str) -> Resu
     for word in d.args.iter().skip(1) {
         draft.parameter(d, word)?;
     }
-    let Some((zone, size)) = draft.zone else {
+    let Some((name, size)) = draft.zone else {
         let text = format!("\"{}\" must have \"keys_zone\" parameter", d.name.lossy());
         return Err(d.error(text));
     };
-    if s.setup.caches.iter().any(|cache| cache.name() == zone) {
-        return Err(d.error(format!("duplicate zone \"{zone}\"")));
+    let Inputs { zones, sources, .. } = s.setup.inputs;
+    s.setup.path_names.add_cache(d, &directory, sources)?;
+    if s.setup.caches.iter().any(|cache| cache.name() == name) {
+        return Err(d.error(format!("duplicate zone \"{name}\"")));
     }
     let key = directory.to_string_lossy().into_owned();
     let purpose = Use { tag, values: VALUES, key };
-    let zones = s.setup.inputs.zones;
-    let zone = zones.declare(&zone, size, purpose).map_err(|text| d.error(text))?;
+    let zone = zones.declare(&name, size, purpose).map_err(|text| d.error(text))?;
     s.setup.temp_path(TempPath { directory, levels: Vec::new() });
     let before = s.setup.inputs.before.and_then(|before| before.downcast_ref::<Site>());
     // Locations that are taken from the site before use its caches.

@@ -44,7 +44,7 @@ macro_rules! passing_directives {
                 "How much of an answer may wait in a file.";
             "temp_file_write_size": value(temp_file_write_size, |d| d.size().map(Some)),
                 "Accepted: weir writes what it has read.";
-            "temp_path": scoped(temp_path, |s, d| s.setup.read_temp_path(d)),
+            "temp_path": scoped(temp_path, |s, d| s.setup.read_temp_path(d, s.context)),
                 "Where temporary files are, with levels of subdirectories.";
             "next_upstream": line(|s, d| {
                 settings(s).retry.on = passing::failures(d);

@@ -1,0 +1,76 @@
+//! What `-t` says of single lines, with the place that nginx names.
+
+use weir_testkit::Dir;
+
+use super::{stderr, weir};
+
+/// The first line of what is said of a configuration, without the program's name and the prefix; empty where it is right.
+fn verdict(dir: &Dir, conf: &str) -> String {
+    let said = stderr(&weir(dir, conf, &["-t", "-q"]));
+    let prefix = format!("{}/", dir.path().display());
+    let line = said.lines().next().unwrap_or_default().replace(&prefix, "");
+    line.strip_prefix("weir: [emerg] ").unwrap_or(&line).to_owned()
+}
+
+/// Judges lines of `http`, beside a server that passes requests on. The first line is the third of the file.
+fn in_http(lines: &str) -> String {
+    let server =
+        "server { listen unix:%%DIR%%/sock; location / { proxy_pass http://127.0.0.1:1; } }";
+    let dir = Dir::new();
+    let conf = format!("events {{ }}\nhttp {{ access_log off;\n{lines}\n{server}\n}}");
+    verdict(&dir, &conf.replace("%%DIR%%", &dir.path().display().to_string()))
+}
+
+#[test]
+fn one_directory_is_for_one_cache_or_for_temporary_files() {
+    let used = |name: &str, first: u32, second: u32| {
+        format!(
+            "the same path name \"{name}\" used in nginx.conf:{first} and in nginx.conf:{second}"
+        )
+    };
+    let cache = "proxy_cache_path c keys_zone=a:1m;\n";
+    for (other, at) in [
+        ("proxy_cache_path c keys_zone=b:1m;", 4),
+        ("proxy_cache_path c/ levels=1:2 keys_zone=b:1m;", 4),
+        ("fastcgi_cache_path c keys_zone=b:1m;", 4),
+        ("proxy_temp_path c;", 4),
+        ("client_body_temp_path c 1;", 4),
+    ] {
+        assert_eq!(in_http(&format!("{cache}{other}")), used("c", 3, at), "{other}");
+    }
+    let levels =
+        "the same path name \"t\" in nginx.conf:3 has the different levels than in nginx.conf:4";
+    assert_eq!(in_http("proxy_temp_path t 1;\nclient_body_temp_path t 2;"), levels);
+    for right in [
+        "proxy_temp_path t 1 2;\nfastcgi_temp_path t/ 1 2;",
+        "proxy_cache_path c keys_zone=a:1m use_temp_path=off;\nproxy_temp_path c/temp;",
+        "proxy_cache_path c keys_zone=a:1m;\nproxy_cache_path c/d keys_zone=b:1m;",
+    ] {
+        assert_eq!(in_http(right), "", "{right}");
+    }
+}
+
+#[test]
+fn a_directory_of_temporary_files_need_not_be_named_to_be_used() {
+    let cache = "proxy_cache_path proxy_temp keys_zone=a:1m;";
+    let used = "the same path name \"proxy_temp\" used in nginx.conf:3 and in nginx.conf:5";
+    assert_eq!(in_http(cache), used);
+    assert_eq!(in_http(&format!("{cache} proxy_temp_path elsewhere;")), "");
+    let levels = |name: &str| {
+        format!(
+            "the path name \"{name}\" in nginx.conf:3 has the same name as default path, but the different \
+             levels, you need to define default path in http section"
+        )
+    };
+    assert_eq!(in_http("client_body_temp_path uwsgi_temp;"), levels("uwsgi_temp"));
+    let server = |line: &str| format!("server {{ listen unix:%%DIR%%/other; {line} }}");
+    assert_eq!(in_http(&server("proxy_temp_path proxy_temp 1;")), levels("proxy_temp"));
+    assert_eq!(in_http(&server("proxy_temp_path proxy_temp 1 2;")), "");
+    // No server is left that uses it.
+    let dir = Dir::new();
+    let only = format!(
+        "events {{ }} http {{ access_log off; server {{ listen unix:{}/sock; client_body_temp_path client_body_temp 1; }} }}",
+        dir.path().display()
+    );
+    assert_eq!(verdict(&dir, &only), "");
+}
