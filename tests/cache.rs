@@ -59,6 +59,31 @@ fn start_in(dir: Dir, workers: usize, path: &str, cached: &str, origin: &str) ->
     Server::start_in(dir, WEIR, &conf)
 }
 
+#[test]
+fn a_reload_with_other_levels_or_another_path_is_refused() {
+    let server = start("", "", "location / { return 200 $request_id; }");
+    let conf = server.dir().read("nginx.conf");
+    let kept = server.get("/a").body();
+    let prefix = server.dir().path().display().to_string();
+    for (old, new, text) in [
+        ("levels=1:2", "levels=2", "cache \"one\" had previously different levels".to_owned()),
+        (
+            "/cache ",
+            "/other ",
+            format!(
+                "cache \"one\" uses the \"{prefix}/other\" cache path while previously it used the \"{prefix}/cache\" \
+                 cache path"
+            ),
+        ),
+    ] {
+        server.configure(&conf.replace(old, new));
+        server.signal(Signal::HUP);
+        server.wait_log(&text, 1);
+        let r = server.get("/a");
+        assert_eq!((r.body(), r.header("X-Cache")), (kept.clone(), Some("HIT")), "{new}");
+    }
+}
+
 /// Asks until the cache says this: another process may not know at once what one has stored.
 fn get_until(server: &Server, path: &str, status: &str) -> weir_testkit::Response {
     let mut last = None;

@@ -17,6 +17,8 @@ pub struct Use {
     pub values: usize,
     /// What its keys are made of, as written; empty where the configuration does not say.
     pub key: String,
+    /// Of a cache, whose key is its path: the levels of its directories.
+    pub levels: Option<Vec<usize>>,
 }
 
 /// A zone that is open once the configuration is in use.
@@ -69,6 +71,17 @@ pub enum ZoneError {
         /// The key that it had.
         previous: String,
     },
+    /// The configuration before used it for a cache in another directory.
+    OtherPath {
+        /// Its name.
+        name: String,
+        /// The path that the cache is to have.
+        path: String,
+        /// The path that it had.
+        previous: String,
+    },
+    /// The configuration before used it for a cache with other levels of directories.
+    OtherLevels(String),
     /// There is no memory for it.
     Memory {
         /// Its name.
@@ -96,6 +109,13 @@ impl fmt::Display for ZoneError {
                 f,
                 "{tag} \"{name}\" uses the \"{key}\" key while previously it used the \"{previous}\" key"
             ),
+            ZoneError::OtherPath { name, path, previous } => write!(
+                f,
+                "cache \"{name}\" uses the \"{path}\" cache path while previously it used the \"{previous}\" cache path"
+            ),
+            ZoneError::OtherLevels(name) => {
+                write!(f, "cache \"{name}\" had previously different levels")
+            }
             ZoneError::Memory { name, size, error } => {
                 write!(f, "mmap({size}) of zone \"{name}\" failed: {error}")
             }
@@ -184,7 +204,8 @@ impl Declarations {
     ///
     /// # Errors
     ///
-    /// [`ZoneError::OtherKey`] where a zone is to be used with other keys, and [`ZoneError::Memory`].
+    /// [`ZoneError::OtherKey`], [`ZoneError::OtherPath`] and [`ZoneError::OtherLevels`] where a zone is to be used with
+    /// other keys or files, and [`ZoneError::Memory`].
     pub fn open(&self, old: &Zones) -> Result<Zones, ZoneError> {
         let list = self.list.borrow();
         let open: Result<Vec<_>, _> = list.iter().map(|z| z.0.open(old)).collect();
@@ -196,15 +217,10 @@ impl DeclaredZone {
     fn open(&self, old: &Zones) -> Result<Arc<Zone>, ZoneError> {
         let name = || self.name.clone();
         let zone = match old.0.iter().find(|z| self.is(z)) {
-            Some(old) if old.purpose.key != self.purpose.key => {
-                return Err(ZoneError::OtherKey {
-                    tag: self.purpose.tag,
-                    name: name(),
-                    key: self.purpose.key.clone(),
-                    previous: old.purpose.key.clone(),
-                });
+            Some(old) => {
+                self.agrees_with(&old.purpose)?;
+                old.clone()
             }
-            Some(old) => old.clone(),
             None => {
                 let zone = Zone::new(&self.name, self.size, self.purpose.clone());
                 let failed = |error| ZoneError::Memory { name: name(), size: self.size, error };
@@ -212,6 +228,22 @@ impl DeclaredZone {
             }
         };
         Ok(self.zone.get_or_init(|| zone).clone())
+    }
+
+    /// What the memory holds is of use to this configuration.
+    fn agrees_with(&self, old: &Use) -> Result<(), ZoneError> {
+        let Use { tag, key, levels, .. } = &self.purpose;
+        let (name, key, previous) = (self.name.clone(), key.clone(), old.key.clone());
+        if key != previous {
+            return Err(match levels {
+                Some(_) => ZoneError::OtherPath { name, path: key, previous },
+                None => ZoneError::OtherKey { tag, name, key, previous },
+            });
+        }
+        if *levels != old.levels {
+            return Err(ZoneError::OtherLevels(name));
+        }
+        Ok(())
     }
 
     fn is(&self, zone: &Zone) -> bool {
@@ -234,7 +266,7 @@ mod tests {
     use super::*;
 
     fn purpose(tag: &'static str, key: &str) -> Use {
-        Use { tag, values: 1, key: key.to_owned() }
+        Use { tag, values: 1, key: key.to_owned(), levels: None }
     }
 
     #[test]

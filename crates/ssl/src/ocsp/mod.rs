@@ -60,7 +60,8 @@ pub fn zone(d: &Line, zones: &Declarations) -> Result<Option<ZoneRef>, Error> {
     if size < SMALLEST {
         return Err(d.error(format!("OCSP cache \"{text}\" is too small")));
     }
-    let purpose = Use { tag: "ssl_ocsp_cache", values: cache::VALUES, key: String::new() };
+    let purpose =
+        Use { tag: "ssl_ocsp_cache", values: cache::VALUES, key: String::new(), levels: None };
     let zone = zones.declare(name, size, purpose);
     zone.map(Some).map_err(|text| d.error(text))
 }

@@ -42,7 +42,8 @@ pub fn set_path(s: &mut Scope<'_, '_>, d: &Directive, tag: &'static str) -> Resu
         return Err(d.error(format!("duplicate zone \"{name}\"")));
     }
     let key = directory.to_string_lossy().into_owned();
-    let purpose = Use { tag, values: VALUES, key };
+    let levels = Some(draft.settings.place.levels.clone());
+    let purpose = Use { tag, values: VALUES, key, levels };
     let zone = zones.declare(&name, size, purpose).map_err(|text| d.error(text))?;
     s.setup.temp_path(TempPath { directory, levels: Vec::new() });
     let before = s.setup.inputs.before.and_then(|before| before.downcast_ref::<Site>());

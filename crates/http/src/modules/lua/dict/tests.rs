@@ -6,7 +6,8 @@ use weir_zone::{Use, Zone};
 use super::*;
 
 fn zone(size: u64) -> Zone {
-    Zone::new("trial", size, Use { tag: TAG, values: WORDS, key: String::new() }).unwrap()
+    Zone::new("trial", size, Use { tag: TAG, values: WORDS, key: String::new(), levels: None })
+        .unwrap()
 }
 
 fn text(text: &str) -> Value {
