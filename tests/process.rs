@@ -387,6 +387,43 @@ fn a_reload_to_a_busy_port_keeps_the_old_configuration() {
 }
 
 #[test]
+fn a_failed_start_is_logged_where_the_configuration_says() {
+    let busy = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = busy.local_addr().unwrap();
+    let listens = format!("http {{ server {{ listen {address}; }} }}");
+    for (main, http, text, tests) in [
+        ("pid p;", listens.as_str(), "still could not bind()", false),
+        (
+            "pid p;",
+            "http { server { listen 192.0.2.1:1; } }",
+            "bind() to 192.0.2.1:1 failed (99:",
+            true,
+        ),
+        ("pid none/pid;", "", "none/pid\" failed (2: No such file or directory)", true),
+    ] {
+        for test in [false, true] {
+            let dir = Dir::new();
+            dir.write(
+                "nginx.conf",
+                format!("error_log e.log; daemon off; {main} events {{ }} {http}"),
+            );
+            let prefix = format!("{}/", dir.path().display());
+            let mut all = vec!["-p", &prefix, "-c", "nginx.conf", "-e", "first.log"];
+            all.extend(test.then_some("-t"));
+            let said = run(WEIR, all);
+            assert_eq!(said.status.success(), test && !tests, "{http}{main}");
+            if test && !tests {
+                continue;
+            }
+            let (first, configured) = (dir.read("first.log"), dir.read("e.log"));
+            assert!(stderr(&said).contains(text), "{}", stderr(&said));
+            assert!(configured.contains(text), "{configured}");
+            assert!(!first.contains(text), "{first}");
+        }
+    }
+}
+
+#[test]
 fn the_whole_configuration_is_judged_before_a_log_is_opened() {
     let server = Server::start(WEIR, HELLO);
     let tried = |inside: &str| {

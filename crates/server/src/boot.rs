@@ -110,6 +110,8 @@ fn try_out(origin: &Origin, options: &CommandLine, log: &Log) -> Result<Sources,
     if !options.quiet {
         say(&format!("the configuration file {} syntax is ok", origin.paths.conf_name()));
     }
+    let configured = origin.starting_log(&plan);
+    let log = configured.as_ref().unwrap_or(log);
     if let Some(path) = &plan.config.pid {
         pidfile::check(path).map_err(|e| cannot_open(path, &e, log))?;
     }
@@ -156,6 +158,7 @@ fn serve(
     let inherited = left.is_some();
     let (left, post) = left.unwrap_or_default();
     let plan = origin.read(&first)?;
+    let first = origin.starting_log(&plan).unwrap_or(first);
     let cycle = plan.open(&left, &Zones::default(), &post, Purpose::Serve, &first)?;
     drop((left, post));
     trial::run(&cycle, &first)?;

@@ -280,6 +280,13 @@ impl Origin {
             file => Log::echoing(vec![(least, file)], "weir"),
         }
     }
+
+    /// The log of the time from here until the server has started: where the configuration logs to, and the terminal. None
+    /// without a configuration file: a user who has none reads the terminal.
+    pub fn starting_log(&self, plan: &Plan) -> Option<Log> {
+        let sinks = plan.log.sinks().to_vec();
+        self.paths.conf.as_ref().map(|_| Log::echoing(sinks, "weir"))
+    }
 }
 
 impl Cycle {
