@@ -424,6 +424,16 @@ fn a_failed_start_is_logged_where_the_configuration_says() {
 }
 
 #[test]
+fn a_signal_to_a_server_is_told_to_the_first_log_alone() {
+    let server = Server::start(WEIR, "error_log e.log notice; events { }");
+    assert!(server.command(&["-e", "first.log", "-s", "reopen"]).status.success());
+    server.wait_file("e.log", "reopening logs", 1);
+    let started = "signal process started";
+    assert!(server.dir().read("first.log").contains(started));
+    assert!(!server.dir().read("e.log").contains(started));
+}
+
+#[test]
 fn the_whole_configuration_is_judged_before_a_log_is_opened() {
     let server = Server::start(WEIR, HELLO);
     let tried = |inside: &str| {

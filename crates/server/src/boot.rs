@@ -122,8 +122,8 @@ fn try_out(origin: &Origin, options: &CommandLine, log: &Log) -> Result<Sources,
 
 /// `-s`: tells the running master.
 fn tell(origin: &Origin, signal: cli::Signal, log: &Log) -> Result<i32, SocketsFailed> {
-    let plan = origin.read(log)?;
-    log!(plan.log, Notice, None, "signal process started");
+    let plan = origin.judge(log)?;
+    log!(log, Notice, None, "signal process started");
     let Some(path) = &plan.config.pid else {
         log!(log, Error, None, "there is no pid file with the built-in configuration");
         return Err(SocketsFailed);
