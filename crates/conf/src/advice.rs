@@ -36,7 +36,7 @@ pub(crate) fn of(sources: &Sources, error: &Error) -> Option<String> {
     let taken_in = error.message.starts_with("invalid") && begins_with_directive(line, mark.column);
     let from = if not_ended { at.line } else { mark.line };
     if not_ended || taken_in {
-        let before = before(source, from)?;
+        let before = unfinished(source, from)?;
         return Some(format!("is a \";\" missing at the end of line {before}?"));
     }
     None
@@ -97,13 +97,19 @@ fn begins_with_directive(line: &str, column: u32) -> bool {
     indent + 1 == column as usize && known(word.as_bytes()).next().is_some()
 }
 
-/// The last line with anything on it before this one.
-fn before(source: &SourceText, number: u32) -> Option<u32> {
-    let says = |number: &u32| {
-        line(source, *number)
-            .is_some_and(|line| !matches!(line.trim().chars().next(), None | Some('#')))
-    };
-    (1..number).rev().find(says)
+/// The last line with anything on it before this one, if a directive may go on behind it.
+fn unfinished(source: &SourceText, number: u32) -> Option<u32> {
+    let said = |number: u32| Some((number, without_comment(line(source, number)?)));
+    let (number, text) =
+        (1..number).rev().filter_map(said).find(|(_, text)| !text.trim().is_empty())?;
+    (!text.trim_end().ends_with([';', '{', '}'])).then_some(number)
+}
+
+/// The part of a line before a `#` that begins a word.
+fn without_comment(line: &str) -> &str {
+    let begins = |at: &usize| line[..*at].ends_with([' ', '\t', ';', '{', '}']) || *at == 0;
+    let comment = line.match_indices('#').map(|(at, _)| at).find(begins);
+    comment.map_or(line, |at| &line[..at])
 }
 
 fn line(source: &SourceText, number: u32) -> Option<&str> {
@@ -138,6 +144,15 @@ mod tests {
             advised(text, message, (2, 8), (1, 1)),
             "is a \";\" missing at the end of line 1?"
         );
+        let told = |text: &str| advised(text, "invalid parameter \"server_name\"", (3, 15), (3, 2));
+        assert_eq!(
+            told("listen 80 # all\n\n server_name a;"),
+            "is a \";\" missing at the end of line 1?"
+        );
+        // The line before is whole.
+        for text in ["server {\n\n", "listen 80; # all\n# a comment\n", "events { }\n\n"] {
+            assert_eq!(told(&format!("{text} server_name a;")), "", "{text}");
+        }
         // A word that may be meant.
         assert_eq!(
             advised("listen 80\n backlog;", "invalid parameter \"backlog\"", (2, 9), (2, 2)),
