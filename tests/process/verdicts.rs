@@ -74,3 +74,14 @@ fn a_directory_of_temporary_files_need_not_be_named_to_be_used() {
     );
     assert_eq!(verdict(&dir, &only), "");
 }
+
+#[test]
+fn off_stands_alone() {
+    for (name, value) in [("domain", "a b"), ("path", "/a /b"), ("flags", "a secure")] {
+        let name = format!("proxy_cookie_{name}");
+        let duplicate = format!("\"{name}\" directive is duplicate in nginx.conf:4");
+        assert_eq!(in_http(&format!("{name} off;\n{name} {value};")), duplicate);
+        assert_eq!(in_http(&format!("{name} {value};\n{name} off;")), duplicate);
+        assert_eq!(in_http(&format!("{name} {value};\n{name} {value};")), "");
+    }
+}

@@ -182,8 +182,13 @@ fn prefix_or_regex(s: &mut Scope<'_, '_>, d: &Line, word: &Word) -> Result<Patte
     s.setup.regex(d, word, pattern, caseless).map(Pattern::Regex)
 }
 
-/// `off` alone empties a list; another single word is an error.
-fn off(d: &Line, first: bool) -> Result<bool, Error> {
+/// The first line of a block drops what its list has inherited. True for `off`, which leaves it empty and stands alone.
+fn off<T>(d: &Line, first: bool, list: &mut Vec<T>) -> Result<bool, Error> {
+    if first {
+        list.clear();
+    } else if list.is_empty() {
+        return Err(d.problem("is duplicate"));
+    }
     match d.args.as_slice() {
         [word] if word.is("off") && first => Ok(true),
         [word] if word.is("off") => Err(d.problem("is duplicate")),
@@ -194,10 +199,7 @@ fn off(d: &Line, first: bool) -> Result<bool, Error> {
 
 fn cookie_domain(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
-    if first {
-        conf(s).cookie_domains.clear();
-    }
-    if off(d, first)? {
+    if off(d, first, &mut conf(s).cookie_domains)? {
         return Ok(());
     }
     let [pattern, replacement] = d.args.as_slice() else { return Ok(()) };
@@ -218,10 +220,7 @@ fn cookie_domain(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 fn cookie_path(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
-    if first {
-        conf(s).cookie_paths.clear();
-    }
-    if off(d, first)? {
+    if off(d, first, &mut conf(s).cookie_paths)? {
         return Ok(());
     }
     let [pattern, replacement] = d.args.as_slice() else { return Ok(()) };
@@ -233,10 +232,7 @@ fn cookie_path(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 fn cookie_flags(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
-    if first {
-        conf(s).cookie_flags.clear();
-    }
-    if off(d, first)? {
+    if off(d, first, &mut conf(s).cookie_flags)? {
         return Ok(());
     }
     let Some((name, flags)) = d.args.split_first() else { return Ok(()) };
