@@ -85,3 +85,16 @@ fn off_stands_alone() {
         assert_eq!(in_http(&format!("{name} {value};\n{name} {value};")), "");
     }
 }
+
+#[test]
+fn a_cache_has_a_zone_of_its_own() {
+    let zone = "\"proxy_cache_path\" must have \"keys_zone\" parameter in nginx.conf:3";
+    assert_eq!(in_http("proxy_cache_path c keys_zone=:1m;"), zone);
+    let other =
+        "the shared memory zone \"z\" is already declared for a different use in nginx.conf:4";
+    let both = "proxy_cache_path a keys_zone=z:1m;\nfastcgi_cache_path b keys_zone=z:1m;";
+    assert_eq!(in_http(both), other);
+    let twice = both.replace("fastcgi", "proxy");
+    assert_eq!(in_http(&twice), "duplicate zone \"z\" in nginx.conf:4");
+    assert_eq!(in_http("proxy_cache_path c levels= keys_zone=z:1m;"), "");
+}

@@ -32,19 +32,19 @@ pub fn set_path(s: &mut Scope<'_, '_>, d: &Directive, tag: &'static str) -> Resu
     for word in d.args.iter().skip(1) {
         draft.parameter(d, word)?;
     }
-    let Some((name, size)) = draft.zone else {
+    let Some((name, size)) = draft.zone.filter(|(name, _)| !name.is_empty()) else {
         let text = format!("\"{}\" must have \"keys_zone\" parameter", d.name.lossy());
         return Err(d.error(text));
     };
     let Inputs { zones, sources, .. } = s.setup.inputs;
     s.setup.path_names.add_cache(d, &directory, sources)?;
-    if s.setup.caches.iter().any(|cache| cache.name() == name) {
-        return Err(d.error(format!("duplicate zone \"{name}\"")));
-    }
     let key = directory.to_string_lossy().into_owned();
     let levels = Some(draft.settings.place.levels.clone());
     let purpose = Use { tag, values: VALUES, key, levels };
     let zone = zones.declare(&name, size, purpose).map_err(|text| d.error(text))?;
+    if s.setup.caches.iter().any(|cache| cache.name() == name) {
+        return Err(d.error(format!("duplicate zone \"{name}\"")));
+    }
     s.setup.temp_path(TempPath { directory, levels: Vec::new() });
     let before = s.setup.inputs.before.and_then(|before| before.downcast_ref::<Site>());
     // Locations that are taken from the site before use its caches.
@@ -138,8 +138,11 @@ fn pace(pace: &mut Pace, part: &str, value: &[u8]) -> Option<bool> {
     Some(read.is_some())
 }
 
-/// `1:2`: up to three levels of one or two digits.
+/// `1:2`: up to three levels of one or two digits, or none.
 fn levels(value: &[u8]) -> Option<Vec<usize>> {
+    if value.is_empty() {
+        return Some(Vec::new());
+    }
     let level = |part: &[u8]| match part {
         b"1" => Some(1),
         b"2" => Some(2),
@@ -165,7 +168,8 @@ mod tests {
     fn levels_are_up_to_three() {
         assert_eq!(super::levels(b"1:2"), Some(vec![1, 2]));
         assert_eq!(super::levels(b"2:2:1"), Some(vec![2, 2, 1]));
-        for bad in [b"".as_slice(), b"3", b"1:", b"1:1:1:1", b"1:2x"] {
+        assert_eq!(super::levels(b""), Some(Vec::new()));
+        for bad in [b"3".as_slice(), b"1:", b"1:1:1:1", b"1:2x"] {
             assert_eq!(super::levels(bad), None);
         }
     }
