@@ -174,12 +174,6 @@ const NOT_SEVERE: &[&str] = &[
     "signal process started",
     "the client's connection broke",
     "timed out (110: Connection timed out)",
-    // Errors of the configuration that share the name of a function.
-    "... must be equal to or greater than ...",
-    "... must be less than the size of all \"..._buffers\" minus one buffer",
-    "there must be at least 2 \"..._buffers\"",
-    "\"..._max_temp_file_size\" must be equal to zero to disable temporary files usage or must be equal to or greater than ...",
-    "\"..._temp_file_write_size\" must be equal to or greater than ...",
     "the pipe \"...\" ...",
     "waited for a processor",
     "was held up",

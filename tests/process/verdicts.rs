@@ -98,3 +98,30 @@ fn a_cache_has_a_zone_of_its_own() {
     assert_eq!(in_http(&twice), "duplicate zone \"z\" in nginx.conf:4");
     assert_eq!(in_http("proxy_cache_path c levels= keys_zone=z:1m;"), "");
 }
+
+#[test]
+fn errors_of_the_whole_block_name_a_line() {
+    let sizes =
+        "the maximum of the value of \"proxy_buffer_size\" and one of the \"proxy_buffers\"";
+    let at_least =
+        |name: &str| format!("\"{name}\" must be equal to or greater than {sizes} in nginx.conf:5");
+    assert_eq!(in_http("proxy_busy_buffers_size 1k;"), at_least("proxy_busy_buffers_size"));
+    assert_eq!(in_http("proxy_temp_file_write_size 1;"), at_least("proxy_temp_file_write_size"));
+    let few = "there must be at least 2 \"proxy_buffers\" in nginx.conf:5";
+    assert_eq!(in_http("proxy_buffers 1 8k;"), few);
+    let mixed = "\"secure_link_secret\" cannot be mixed with \"secure_link\" and \"secure_link_md5\" in nginx.conf:5";
+    assert_eq!(in_http("server { location / { secure_link a; secure_link_secret b; } }"), mixed);
+    let other =
+        "the shared memory zone \"z\" is already declared for a different use in nginx.conf:4";
+    assert_eq!(in_http("limit_conn_zone $uri zone=z:1m;\nlimit_req zone=z;"), other);
+    assert_eq!(in_http("limit_req_zone $uri zone=z:1m rate=1r/s;\nlimit_conn z 1;"), other);
+}
+
+#[test]
+fn quic_without_its_version_of_tls_is_told_with_the_server() {
+    let dir = weir_testkit::certified();
+    let conf = "events { }\nhttp {\nserver {\nlisten 127.0.0.1:1 quic; ssl_protocols TLSv1.2;\n\
+                ssl_certificate chain.pem; ssl_certificate_key leaf.key; } }";
+    let text = "\"ssl_protocols\" must enable TLSv1.3 for the \"listen ... quic\" directive in nginx.conf:3";
+    assert_eq!(verdict(&dir, conf), text);
+}

@@ -180,7 +180,7 @@ static TABLE: &[StreamDirective] = &[
         s.conf.limits.zone(&mut s.setup.reading(), zones, d)
     }),
     line("limit_conn", "How many sessions of a key there may be at once.", |s, d| {
-        s.conf.limits.limit(d)
+        s.conf.limits.limit(d, s.setup.inputs.zones)
     }),
     once!(
         "limit_conn_log_level",

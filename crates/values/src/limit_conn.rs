@@ -123,9 +123,10 @@ impl Limits {
     }
 
     /// `limit_conn ZONE NUMBER`
-    pub fn limit(&mut self, d: &Directive) -> Result<(), Error> {
+    pub fn limit(&mut self, d: &Directive, zones: &Declarations) -> Result<(), Error> {
         let (Some(name), Some(number)) = (d.arg(0), d.arg(1)) else { return Ok(()) };
         let name = name.lossy().into_owned();
+        zones.is_free_for(&name, TAG).map_err(|text| d.error(text))?;
         if self.lines.iter().any(|(known, _)| *known == name) {
             return Err(d.problem("is duplicate"));
         }

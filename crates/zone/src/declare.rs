@@ -199,6 +199,16 @@ impl Declarations {
         differs(known, tag).map(|()| known.clone())
     }
 
+    /// Whether no other module has declared a zone of this name so far.
+    ///
+    /// # Errors
+    ///
+    /// [`ZoneError::OtherUse`] where one has.
+    pub fn is_free_for(&self, name: &str, tag: &str) -> Result<(), ZoneError> {
+        let list = self.list.borrow();
+        list.iter().find(|z| z.0.name == name).map_or(Ok(()), |known| differs(known, tag))
+    }
+
     /// Opens all of them, before workers are forked: the memory of `old` ones where they are the same in name,
     /// size and use, and new memory for the others.
     ///

@@ -281,6 +281,7 @@ impl<'a> Setup<'a> {
         let Setup {
             modules: _,
             inputs,
+            end: _,
             // Noted by themselves.
             variables: _,
             pem_files,

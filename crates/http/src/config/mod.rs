@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use weir_conf::{Contexts, Directive, DirectiveBody, Error, Word, values};
+use weir_conf::{Contexts, Directive, DirectiveBody, Error, Pos, Word, values};
 use weir_log::{Log, OpenLogs};
 
 use crate::config::known::Taking;
@@ -57,6 +57,8 @@ pub struct Setup<'a> {
     pub log_targets: Vec<LogTarget>,
     /// What was noticed that does not stop the start.
     pub warnings: Vec<Error>,
+    /// Where the block ends.
+    end: Option<Pos>,
     locations: Vec<Option<Arc<Location>>>,
     /// What is taken from the site before.
     taking: Taking<'a>,
@@ -100,6 +102,7 @@ impl<'a> Setup<'a> {
             servers: Vec::new(),
             log_targets: Vec::new(),
             warnings: Vec::new(),
+            end: None,
             locations: Vec::new(),
             taking: Taking::default(),
             touched: 0,
@@ -258,6 +261,11 @@ impl<'a> Setup<'a> {
         self.temp_path(TempPath { directory, levels: Vec::new() })
     }
 
+    /// An error that nginx finds when it has read the whole block, and names its end for.
+    pub fn error_at_end(&self, text: impl std::fmt::Display) -> Error {
+        Error { at: self.end, ..Error::emerg(text) }
+    }
+
     /// Takes note of a directory for temporary files, which the server creates before it serves.
     pub fn temp_path(&mut self, path: TempPath) -> Arc<TempPath> {
         let known = self.temp_paths.iter().position(|known| **known == path);
@@ -307,6 +315,7 @@ pub fn configure(
         return Err(block.error("directive \"http\" has no opening \"{\""));
     };
     let mut setup = Setup::new(inputs, modules);
+    setup.end = Some(block.close);
     for module in modules.list {
         (module.init)(&mut setup);
     }

@@ -46,7 +46,7 @@ const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "limit_conn",
         help: "How many requests of a key may be in progress at once.",
-        set: Set::Simple(|s, d| CONF.change(&mut s.location).limits.limit(d)),
+        set: Set::Simple(|s, d| CONF.change(&mut s.location).limits.limit(d, s.setup.inputs.zones)),
     },
     setting!(
         "limit_conn_log_level",

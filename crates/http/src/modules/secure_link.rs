@@ -43,7 +43,7 @@ impl Settings for Conf {
 /// The two ways exclude each other: that of this block counts.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     match CONF.of(&s.location).own {
-        Own { link: true, secret: true } => Err(Error::emerg(
+        Own { link: true, secret: true } => Err(s.setup.error_at_end(
             "\"secure_link_secret\" cannot be mixed with \"secure_link\" and \"secure_link_md5\"",
         )),
         Own { secret: true, .. } => {

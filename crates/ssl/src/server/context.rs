@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_conf::Error;
+use weir_conf::{Error, Pos};
 use weir_tls::{Authorities, Identity, ServerConfig, ServerSettings};
 
 use weir_values::Subject;
@@ -73,6 +73,8 @@ pub struct Spoken {
     pub tcp: Vec<Vec<u8>>,
     /// Over QUIC, where the server listens with `quic`.
     pub quic: Option<Vec<Vec<u8>>>,
+    /// Where the server's block begins.
+    pub server: Option<Pos>,
 }
 
 /// Builds a server's TLS, if its settings ask for any. `sessions` tells sessions apart that are not to be resumed by each
@@ -126,7 +128,7 @@ pub fn build<S: Subject>(
         Some(_) if !conf.versions.tls13 => {
             let text =
                 "\"ssl_protocols\" must enable TLSv1.3 for the \"listen ... quic\" directive";
-            return Err(Error::emerg(text));
+            return Err(Error { at: spoken.server, ..Error::emerg(text) });
         }
         Some(alpn) if computed && coming.is_none() => {
             let computed = Computed::new(&conf, reader, settings.clone(), Some(alpn))?;

@@ -351,6 +351,7 @@ fn limit(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     }
     let name = d.name.lossy();
     let zone = zone.ok_or_else(|| d.error(format!("\"{name}\" must have \"zone\" parameter")))?;
+    s.setup.inputs.zones.is_free_for(&zone, TAG).map_err(|text| d.error(text))?;
     let conf = CONF.change(&mut s.location);
     if conf.lines.iter().any(|line| line.zone == zone) {
         return Err(d.problem("is duplicate"));

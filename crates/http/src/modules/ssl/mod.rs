@@ -77,7 +77,7 @@ fn finish(scope: &mut Scope<'_, '_>) -> Result<(), Error> {
 fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<ServerContext>>, Error> {
     let core = &s.location.core;
     let look_up = LookUp { resolver: core.resolver.clone(), timeout: core.resolver_timeout };
-    let spoken = Spoken { tcp: protocols(s), quic: over_quic(s) };
+    let spoken = Spoken { tcp: protocols(s), quic: over_quic(s), server: s.place.at };
     server::build(CONF.of(&s.location), &mut s.setup.tls(), look_up, spoken, b"")
 }
 

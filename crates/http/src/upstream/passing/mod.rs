@@ -145,7 +145,7 @@ impl UpstreamConf {
         prefix: &'static str,
         hidden: &[&str],
     ) -> Result<(), Error> {
-        self.check_sizes(prefix)?;
+        self.check_sizes(prefix).map_err(|text| setup.error_at_end(text))?;
         self.hide(hidden);
         if self.temp_path.directory.as_os_str().is_empty() {
             self.temp_path = setup.default_temp_path(&format!("{prefix}_temp"));
@@ -165,11 +165,10 @@ impl UpstreamConf {
         }
     }
 
-    fn check_sizes(&self, prefix: &str) -> Result<(), Error> {
+    fn check_sizes(&self, prefix: &str) -> Result<(), String> {
         let largest = self.buffer_size.max(self.buffers.1);
-        let complain = |text: String| Err(Error::emerg(text));
         if self.buffers.0 < 2 {
-            return complain(format!("there must be at least 2 \"{prefix}_buffers\""));
+            return Err(format!("there must be at least 2 \"{prefix}_buffers\""));
         }
         let both = format!(
             "the maximum of the value of \"{prefix}_buffer_size\" and one of the \"{prefix}_buffers\""
@@ -178,20 +177,20 @@ impl UpstreamConf {
         let busy = self.busy_buffers_size.unwrap_or(largest.saturating_mul(2));
         let name = format!("\"{prefix}_busy_buffers_size\"");
         if busy < largest {
-            return complain(format!("{name} must be equal to or greater than {both}"));
+            return Err(format!("{name} must be equal to or greater than {both}"));
         }
         if busy > (self.buffers.0 - 1).saturating_mul(self.buffers.1) {
-            return complain(format!(
+            return Err(format!(
                 "{name} must be less than the size of all \"{prefix}_buffers\" minus one buffer"
             ));
         }
         if self.temp_file_write_size.is_some_and(|n| n < largest) {
-            return complain(format!(
+            return Err(format!(
                 "\"{prefix}_temp_file_write_size\" must be equal to or greater than {both}"
             ));
         }
         if self.max_temp_file_size.is_some_and(|n| n != 0 && n < largest) {
-            return complain(format!(
+            return Err(format!(
                 "\"{prefix}_max_temp_file_size\" must be equal to zero to disable temporary files \
                  usage or must be equal to or greater than {both}"
             ));
