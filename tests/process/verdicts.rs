@@ -125,3 +125,16 @@ fn quic_without_its_version_of_tls_is_told_with_the_server() {
     let text = "\"ssl_protocols\" must enable TLSv1.3 for the \"listen ... quic\" directive in nginx.conf:3";
     assert_eq!(verdict(&dir, conf), text);
 }
+
+#[test]
+fn parameters_of_listen_that_say_nothing_are_refused() {
+    let listen =
+        |parameters: &str| in_http(&format!("server {{ listen 127.0.0.1:1 {parameters}; }}"));
+    let backlog =
+        "\"listen\" directive \"backlog\" parameter is incompatible with \"quic\" in nginx.conf:3";
+    assert_eq!(listen("quic backlog=10"), backlog);
+    for none in ["0:0:0", "0::", "::0", "::"] {
+        let text = format!("invalid so_keepalive value: \"{none}\" in nginx.conf:3");
+        assert_eq!(listen(&format!("so_keepalive={none}")), text);
+    }
+}

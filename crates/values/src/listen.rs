@@ -163,7 +163,7 @@ pub fn parse(
             (line.protocols.http2, "http2"),
             (line.protocols.proxy_protocol, "proxy_protocol"),
             (line.listen.multipath, "multipath"),
-            (!of_http && has_backlog(d), "backlog"),
+            (has_backlog(d), "backlog"),
         ];
         apart(d, &of_tcp, if of_http { "quic" } else { "udp" })?;
     }
@@ -253,7 +253,7 @@ fn parameter(
     Ok(())
 }
 
-/// `on`, `off`, or `idle:interval:count`, each of which may be left out.
+/// `on`, `off`, or `idle:interval:count`, each of which may be left out or 0.
 fn keepalive(value: &str) -> Option<Keepalive> {
     match value {
         "on" => return Some(Keepalive { on: true, ..Keepalive::default() }),
@@ -263,18 +263,21 @@ fn keepalive(value: &str) -> Option<Keepalive> {
     let mut parts = value.splitn(3, ':');
     let mut time = || match parts.next() {
         None | Some("") => Some(None),
-        Some(text) => Some(Some(Duration::from_secs(weir_conf::values::sec(text.as_bytes())?))),
+        Some(text) => {
+            let time = Duration::from_secs(weir_conf::values::sec(text.as_bytes())?);
+            Some((!time.is_zero()).then_some(time))
+        }
     };
     let (idle, interval) = (time()?, time()?);
     let count = match parts.next() {
         None | Some("") => None,
-        Some(text) => Some(text.parse().ok()?),
+        Some(text) => Some(text.parse().ok()?).filter(|count| *count > 0),
     };
     let said = idle.is_some() || interval.is_some() || count.is_some();
     said.then_some(Keepalive { on: true, idle, interval, count })
 }
 
-/// A queue of connections was asked for, which datagrams do not have. nginx takes it for QUIC.
+/// A queue of connections was asked for, which datagrams do not have.
 fn has_backlog(d: &Directive) -> bool {
     d.args.iter().any(|word| word.bytes.starts_with(b"backlog="))
 }
