@@ -138,3 +138,10 @@ fn parameters_of_listen_that_say_nothing_are_refused() {
         assert_eq!(listen(&format!("so_keepalive={none}")), text);
     }
 }
+
+#[test]
+fn a_session_server_without_a_listener_is_told_with_its_first_line() {
+    let dir = Dir::new();
+    let conf = "events { }\nstream {\nserver {\nproxy_pass 127.0.0.1:1;\n} }";
+    assert_eq!(verdict(&dir, conf), "no \"listen\" is defined for server in nginx.conf:3");
+}

@@ -187,7 +187,7 @@ fn one_server(setup: &mut StreamSetup<'_>, d: &Line, conf: StreamConf) -> Result
     let StreamScope { setup, conf, mut names, listens, .. } = scope;
     let Some(first) = listens.first() else {
         let text = "no \"listen\" is defined for server";
-        return Err(Error::emerg(text).at(d.close).mark(d.name.pos));
+        return Err(d.error(text));
     };
     let address = first.listen.address.clone();
     if names.is_empty() {
