@@ -145,3 +145,11 @@ fn a_session_server_without_a_listener_is_told_with_its_first_line() {
     let conf = "events { }\nstream {\nserver {\nproxy_pass 127.0.0.1:1;\n} }";
     assert_eq!(verdict(&dir, conf), "no \"listen\" is defined for server in nginx.conf:3");
 }
+
+#[test]
+fn a_group_of_a_match_has_no_braces() {
+    for line in ["return 200 ${1};", "set $x a${1}b;", "rewrite (.) /${1};", "add_header X ${1};"] {
+        let said = in_http(&format!("server {{ listen unix:%%DIR%%/other; {line} }}"));
+        assert_eq!(said, "unknown \"1\" variable", "{line}");
+    }
+}

@@ -69,14 +69,11 @@ impl Template {
         let mut rest = text;
         while let Some(at) = memchr::memchr(b'$', rest) {
             plain.extend_from_slice(&rest[..at]);
-            let (name, after) = reference(&rest[at + 1..])?;
+            let (part, after) = reference(variables, &rest[at + 1..])?;
             if !plain.is_empty() {
                 parts.push(TemplatePart::Text(std::mem::take(&mut plain).into()));
             }
-            parts.push(match name {
-                [digit @ b'1'..=b'9'] => TemplatePart::Group(usize::from(digit - b'0')),
-                name => TemplatePart::Variable(variables.refer(name)),
-            });
+            parts.push(part);
             rest = after;
         }
         plain.extend_from_slice(rest);
@@ -209,25 +206,26 @@ impl Template {
     }
 }
 
-/// Splits `name}rest` or `name rest` behind a `$`.
-fn reference(text: &[u8]) -> Result<(&[u8], &[u8]), TemplateError> {
+/// What stands behind a `$`, such as `1`, `name` or `{name}`, and the rest. `${1}` is a variable, as for nginx.
+fn reference<'t, S: Subject>(
+    variables: &mut Variables<S>,
+    text: &'t [u8],
+) -> Result<(TemplatePart, &'t [u8]), TemplateError> {
+    if let [digit @ b'1'..=b'9', after @ ..] = text {
+        return Ok((TemplatePart::Group(usize::from(digit - b'0')), after));
+    }
     let (braced, body) = match text.strip_prefix(b"{") {
         Some(body) => (true, body),
         None => (false, text),
     };
-    if let [digit @ b'1'..=b'9', after @ ..] = body
-        && !braced
-    {
-        let _ = digit;
-        return Ok((&body[..1], after));
-    }
     let len = body.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
     let (name, after) = body.split_at(len);
     if name.is_empty() {
         return Err(TemplateError::Name);
     }
-    if !braced {
-        return Ok((name, after));
-    }
-    after.strip_prefix(b"}").map(|after| (name, after)).ok_or_else(|| TemplateError::bracket(name))
+    let after = match braced {
+        true => after.strip_prefix(b"}").ok_or_else(|| TemplateError::bracket(name))?,
+        false => after,
+    };
+    Ok((TemplatePart::Variable(variables.refer(name)), after))
 }
