@@ -153,3 +153,14 @@ fn a_group_of_a_match_has_no_braces() {
         assert_eq!(said, "unknown \"1\" variable", "{line}");
     }
 }
+
+#[test]
+fn a_local_address_has_no_port_0() {
+    for (address, is_right) in
+        [("127.0.0.1:0", false), ("[::1]:0", false), ("127.0.0.1:1", true), ("127.0.0.1", true)]
+    {
+        let text = format!("invalid address \"{address}\" in nginx.conf:3");
+        let text = if is_right { "" } else { &text };
+        assert_eq!(in_http(&format!("proxy_bind {address};")), text);
+    }
+}

@@ -50,11 +50,11 @@ impl Bind {
     }
 }
 
-/// An address with or without a port.
+/// An address with or without a port, which is not 0.
 fn parse(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text).ok()?;
     if let Ok(address) = text.parse::<SocketAddr>() {
-        return Some(address);
+        return (address.port() != 0).then_some(address);
     }
     let plain = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
     plain.parse().ok().map(|ip| SocketAddr::new(ip, 0))
