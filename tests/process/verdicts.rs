@@ -164,3 +164,12 @@ fn a_local_address_has_no_port_0() {
         assert_eq!(in_http(&format!("proxy_bind {address};")), text);
     }
 }
+
+#[test]
+fn a_character_has_whole_bytes() {
+    for value in ["1", "c2a"] {
+        let text = format!("invalid value \"{value}\" in nginx.conf:3");
+        assert_eq!(in_http(&format!("charset_map a utf-8 {{ 80 {value}; }}")), text);
+    }
+    assert_eq!(in_http("charset_map a utf-8 { 80 c2a0; }"), "");
+}

@@ -122,8 +122,10 @@ fn read_utf8(lines: &[Directive]) -> Result<(CharsetTable, CharsetTable), Error>
     let mut back: HashMap<u32, u8> = (0..128).map(|byte| (u32::from(byte), byte)).collect();
     for line in lines {
         let (from, text) = columns(line)?;
-        let bytes: Option<Vec<u8>> = text.chunks(2).map(hex).collect();
-        let bytes = bytes.filter(|bytes| !bytes.is_empty() && bytes.len() <= UTF8);
+        let digits = text.chunks_exact(2);
+        let is_whole = digits.remainder().is_empty();
+        let bytes: Option<Vec<u8>> = digits.map(hex).collect();
+        let bytes = bytes.filter(|bytes| is_whole && !bytes.is_empty() && bytes.len() <= UTF8);
         let bytes = bytes.ok_or_else(|| invalid(line, text))?;
         let character = match bytes.as_slice() {
             [ascii @ 0..=0x7f] => Some(u32::from(*ascii)),
