@@ -173,3 +173,21 @@ fn a_character_has_whole_bytes() {
     }
     assert_eq!(in_http("charset_map a utf-8 { 80 c2a0; }"), "");
 }
+
+#[test]
+fn connections_are_more_than_listening_sockets() {
+    let dir = Dir::new();
+    let judged = |connections: u32| {
+        let prefix = dir.path().display();
+        let listens = format!("listen unix:{prefix}/a; listen unix:{prefix}/b;");
+        let conf = format!(
+            "events {{ worker_connections {connections}; }} http {{ access_log off; server {{ {listens} }} }}"
+        );
+        verdict(&dir, &conf)
+    };
+    for few in [0, 1, 2] {
+        let text = format!("{few} worker_connections are not enough for 2 listening sockets");
+        assert_eq!(judged(few), text);
+    }
+    assert_eq!(judged(3), "");
+}

@@ -225,6 +225,12 @@ impl Origin {
             warnings.iter().for_each(warn);
             sites.stream = Some(Arc::new(site));
         }
+        let (connections, listens) = (config.events.connections, sites.listens().len());
+        if connections <= listens {
+            let text = "worker_connections are not enough";
+            let text = format!("{connections} {text} for {listens} listening sockets");
+            return Err(refuse(Error::emerg(text)));
+        }
         if sites.logs_to_stderr() {
             configured.leave_stderr();
         }

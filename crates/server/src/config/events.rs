@@ -57,8 +57,7 @@ pub(super) const LINES: &[ServerDirective] = &[
             let word = d.arg(0).map(|w| w.lossy()).unwrap_or_default();
             let number = d.number().map_err(|_| d.error(format!("invalid number \"{word}\"")))?;
             let number = usize::try_from(number).unwrap_or(usize::MAX);
-            let some = (number > 0).then_some(number);
-            put(some.ok_or_else(|| d.problem("invalid value")), &mut said.connections)
+            put(Ok(number), &mut said.connections)
         },
     },
     ServerDirective {
