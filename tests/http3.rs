@@ -435,7 +435,6 @@ fn what_quic_lacks_is_warned_of() {
         ("quic_bpf on;", "", "\"quic_bpf\" directive is known but not built into weir yet"),
         ("", "ssl_protocols TLSv1.2;", "must enable TLSv1.3"),
         ("", "quic_host_key missing;", "cannot read \"missing\""),
-        ("", "quic_active_connection_id_limit 1;", "value is too small"),
         ("", "quic_congestion reno;", "invalid value \"reno\""),
         ("", "listen 8444 quic ssl;", "parameter is incompatible with \"quic\""),
     ] {

@@ -191,3 +191,14 @@ fn connections_are_more_than_listening_sockets() {
     }
     assert_eq!(judged(3), "");
 }
+
+#[test]
+fn what_says_nothing_is_taken_where_nginx_takes_it() {
+    let dir = Dir::new();
+    for conf in ["events { epoll_events 0; }", "env \"\"; events { }"] {
+        assert_eq!(verdict(&dir, conf), "", "{conf}");
+    }
+    for line in ["quic_active_connection_id_limit 1;", "quic_active_connection_id_limit 0;"] {
+        assert_eq!(in_http(line), "", "{line}");
+    }
+}

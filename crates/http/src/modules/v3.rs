@@ -71,7 +71,7 @@ const DIRECTIVES: &[Directive] = &[
     setting!(
         "quic_active_connection_id_limit",
         core.http3.ids,
-        ids,
+        Line::number,
         "Accepted: weir remembers five of a client's connection ids."
     ),
 ];
@@ -141,13 +141,6 @@ fn congestion(d: &Line) -> Result<Congestion, Error> {
         b"cubic" => Ok(Congestion::Cubic),
         b"bbr" => Ok(Congestion::Bbr),
         _ => Err(d.error_at(word, format!("invalid value \"{}\"", word.lossy()))),
-    }
-}
-
-fn ids(d: &Line) -> Result<u64, Error> {
-    match d.number()? {
-        n @ 2.. => Ok(n),
-        _ => Err(d.problem("value is too small")),
     }
 }
 

@@ -64,7 +64,7 @@ pub(super) const LINES: &[ServerDirective] = &[
         name: "epoll_events",
         help: "Events that one wait returns at most.",
         set: |said, d| {
-            let number = usize::try_from(d.number()?).ok().filter(|n| (1..=MOST).contains(n));
+            let number = usize::try_from(d.number()?).ok().filter(|n| *n <= MOST);
             said.epoll_events = Some(number.ok_or_else(|| d.problem("invalid value"))?);
             Ok(())
         },

@@ -200,7 +200,11 @@ fn set_priority(said: &mut Said, d: &Directive) -> Result<(), Error> {
 fn set_env(said: &mut Said, d: &Directive) -> Result<(), Error> {
     let Some(word) = d.arg(0) else { return Ok(()) };
     let bytes = word.bytes.as_slice();
-    if bytes.is_empty() || bytes.starts_with(b"=") || bytes.contains(&0) {
+    // nginx takes it, and no variable has that name.
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    if bytes.starts_with(b"=") || bytes.contains(&0) {
         return Err(d.problem("invalid value"));
     }
     let pair = match bytes.iter().position(|b| *b == b'=') {

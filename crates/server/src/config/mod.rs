@@ -289,7 +289,7 @@ impl Said {
             events: Events {
                 backend: self.backend.unwrap_or(Backend::Epoll),
                 connections: self.connections.unwrap_or(CONNECTIONS),
-                at_once: self.epoll_events.unwrap_or(AT_ONCE),
+                at_once: self.epoll_events.filter(|n| *n > 0).unwrap_or(AT_ONCE),
                 multi_accept: self.multi_accept.unwrap_or(false),
                 accept_mutex_delay: self.accept_mutex_delay.unwrap_or(MUTEX_DELAY),
                 balance: self.balance.unwrap_or(match self.accept_mutex {
