@@ -202,3 +202,21 @@ fn what_says_nothing_is_taken_where_nginx_takes_it() {
         assert_eq!(in_http(line), "", "{line}");
     }
 }
+
+#[test]
+fn what_tls_does_not_use_is_judged_all_the_same() {
+    let dir = weir_testkit::certified();
+    let prefix = dir.path().display().to_string();
+    let judged = |line: &str| {
+        let conf = format!(
+            "events {{ }}\nhttp {{\naccess_log off;\nserver {{\nlisten unix:{prefix}/sock ssl;\n\
+             ssl_certificate chain.pem; ssl_certificate_key leaf.key; {line}\n}} }}"
+        );
+        verdict(&dir, &conf)
+    };
+    let options = "ssl_conf_command Options ServerPreference,NoResumptionOnRenegotiation;";
+    assert_eq!(judged(options), "");
+    let text = judged("ssl_dhparam none.pem;");
+    assert!(text.starts_with("BIO_new_file(\"none.pem\") failed"), "{text}");
+    assert_eq!(judged("ssl_dhparam chain.pem;"), "");
+}

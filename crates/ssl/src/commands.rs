@@ -88,6 +88,7 @@ impl Changed {
             | "DHSingle"
             | "ECDHSingle"
             | "NoRenegotiation"
+            | "NoResumptionOnRenegotiation"
             | "EncryptThenMac"
             | "MiddleboxCompat"
             | "Bugs" => {}

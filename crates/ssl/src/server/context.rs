@@ -98,6 +98,12 @@ pub fn build<S: Subject>(
         return Err(Error::emerg(text));
     }
     apply_commands(&mut conf)?;
+    if let Some(file) = &conf.dhparam {
+        let (read, name) =
+            (reader.files.read(&file.name).map(drop), reader.files.shown(&file.name));
+        // nginx names no line.
+        read.map_err(|error| Error::emerg(format!("BIO_new_file(\"{name}\") failed {error}")))?;
+    }
     let computed = computed::is_computed(&conf);
     let clients = clients(&conf, reader.files)?;
     let authorities = Arc::new(clients.authorities);

@@ -72,7 +72,7 @@ impl<S: Subject> Rows<S> {
         row(
             "ssl_dhparam",
             "Accepted: weir has no ciphers with finite-field Diffie-Hellman.",
-            |_, _, _| Ok(()),
+            |c, d, _| d.set(&mut c.dhparam, |line| Ok(named(line))),
         ),
         row(
             "ssl_verify_client",

@@ -60,6 +60,7 @@ pub struct Conf {
     cache: Option<Arc<SessionCache>>,
     tickets: bool,
     ticket_keys: Vec<NamedFile>,
+    dhparam: Option<NamedFile>,
     session_timeout: Duration,
     /// `ssl_early_data`, of HTTP.
     pub early_data: bool,
@@ -97,6 +98,7 @@ impl Default for Conf {
             cache: None,
             tickets: true,
             ticket_keys: Vec::new(),
+            dhparam: None,
             session_timeout: Duration::from_secs(300),
             early_data: false,
             compress: false,
