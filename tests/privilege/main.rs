@@ -643,8 +643,9 @@ fn a_pipe_without_a_reader_does_not_stop_the_start() {
     server.wait_log("has no reader, its lines are dropped until the logs are reopened", 1);
     // Both ends, so that the open does not wait.
     let reader = File::options().read(true).write(true).open(&pipe).unwrap();
+    let worker = server.workers()[0];
     server.signal(Signal::USR1);
-    server.wait_log(": reopening logs", 2);
+    server.wait_log(&format!("{worker}#{worker}: reopening logs"), 1);
     assert_eq!(server.get("/kept").status, 200);
     assert_eq!(BufReader::new(reader).lines().next().unwrap().unwrap(), "/kept");
 }
