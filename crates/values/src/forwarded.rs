@@ -118,7 +118,7 @@ mod tests {
     fn forms_of_addresses() {
         assert_eq!(parse(b"192.0.2.1:81").unwrap().port(), Some(81));
         assert_eq!(parse(b"::1").unwrap().port(), Some(0));
-        for text in ["", "[::1]", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3.4:", "host", "[::1:8"] {
+        for text in ["", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3.4:", "host", "[::1:8"] {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
     }
