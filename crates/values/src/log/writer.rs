@@ -32,8 +32,11 @@ const QUIET: Duration = Duration::from_secs(60);
 
 /// A loop's queues, one for each target of a site. Other loops may have them, too.
 #[derive(Clone, Default)]
-pub struct Writers {
-    lanes: Arc<Vec<Lane>>,
+pub struct Writers(Arc<Lanes>);
+
+#[derive(Default)]
+struct Lanes {
+    list: Vec<Lane>,
     /// Where faults are told.
     log: Option<Arc<Log>>,
 }
@@ -96,31 +99,31 @@ impl WaitingLines {
 impl Writers {
     /// Empty queues for all targets.
     pub fn new(targets: &[Arc<LogTarget>], log: &Arc<Log>) -> Writers {
-        let lanes = Arc::new(targets.iter().map(|target| Lane::new(target, log)).collect());
-        Writers { lanes, log: Some(Arc::clone(log)) }
+        let list = targets.iter().map(|target| Lane::new(target, log)).collect();
+        Writers(Arc::new(Lanes { list, log: Some(Arc::clone(log)) }))
     }
 
     /// A syslog server did not take a line.
     pub fn complain(&self, server: &Syslog, fault: &SendError) {
-        if let Some(log) = &self.log {
+        if let Some(log) = &self.0.log {
             log.complain(server, fault);
         }
     }
 
     /// Whether both are the same queues.
     pub fn is(&self, other: &Writers) -> bool {
-        Arc::ptr_eq(&self.lanes, &other.lanes)
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Whether both lead to the targets of one site.
     pub fn is_beside(&self, other: &Writers) -> bool {
-        let (one, two) = (self.lanes.first(), other.lanes.first());
+        let (one, two) = (self.0.list.first(), other.0.list.first());
         one.zip(two).is_some_and(|(one, two)| Arc::ptr_eq(&one.target, &two.target))
     }
 
     /// Takes a line with its end.
     pub fn line(&self, handle: &Handle, target: usize, line: &[u8]) {
-        let Some(lane) = self.lanes.get(target) else { return };
+        let Some(lane) = self.0.list.get(target) else { return };
         let Some(buffer) = lane.target.buffer else {
             return lane.send(handle, |waiting| waiting.lines.extend_from_slice(line));
         };
@@ -141,14 +144,14 @@ impl Writers {
 
     /// Takes a line for a file named by variables.
     pub fn named(&self, handle: &Handle, target: usize, named: NamedLine) {
-        if let Some(lane) = self.lanes.get(target) {
+        if let Some(lane) = self.0.list.get(target) {
             lane.send(handle, |waiting| waiting.named.push(named));
         }
     }
 
     /// Sends what is gathered on its way.
     pub fn flush(&self, handle: &Handle) {
-        for lane in self.lanes.iter() {
+        for lane in self.0.list.iter() {
             lane.flush(handle, &mut lock(&lane.gathered));
         }
     }
@@ -157,7 +160,7 @@ impl Writers {
         let (writers, own) = (self.clone(), handle.clone());
         handle.spawn(async move {
             own.sleep(time).await;
-            if let Some(lane) = writers.lanes.get(target) {
+            if let Some(lane) = writers.0.list.get(target) {
                 let mut gathered = lock(&lane.gathered);
                 gathered.timed = false;
                 lane.flush(&own, &mut gathered);
@@ -167,7 +170,7 @@ impl Writers {
 
     /// Waits until the lines that were sent on their way are in their files, as far as the disk is not slow.
     pub async fn written(&self, handle: &Handle) {
-        for lane in self.lanes.iter() {
+        for lane in self.0.list.iter() {
             lane.queue.written(handle).await;
         }
     }
@@ -177,12 +180,12 @@ impl Writers {
         let is_empty = |lane: &Lane| {
             lock(&lane.gathered).lines.is_empty() && lock(&lane.queue.waiting).is_empty()
         };
-        self.lanes.iter().all(is_empty)
+        self.0.list.iter().all(is_empty)
     }
 
     /// Writes everything, waiting for the disk: the loop ends, or another one that has used them.
     pub fn finish(&self) {
-        for lane in self.lanes.iter() {
+        for lane in self.0.list.iter() {
             let mut gathered = lock(&lane.gathered);
             gathered.over = true;
             lock(&lane.queue.waiting).lines.append(&mut gathered.lines);

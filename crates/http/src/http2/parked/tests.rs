@@ -178,5 +178,5 @@ fn it_moves_to_another_loop_and_is_parked_there() {
 
 #[test]
 fn it_is_small() {
-    assert!(size_of::<ParkedHttp2>() <= 408, "{}", size_of::<ParkedHttp2>());
+    assert!(size_of::<ParkedHttp2>() <= 400, "{}", size_of::<ParkedHttp2>());
 }
