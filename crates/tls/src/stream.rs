@@ -242,10 +242,7 @@ impl TlsStream {
     /// The next receive need not wait for the socket: something came that is not received yet, or the peer has said
     /// that nothing more will.
     pub fn is_ready(&self) -> bool {
-        let ready = |state: &SecuredState| {
-            state.connection.peer_closed || !state.connection.early.is_empty()
-        };
-        self.state().is_ok_and(|state| ready(&state))
+        self.has_unread() || self.state().is_ok_and(|state| state.connection.peer_closed)
     }
 
     /// Part of a record came.

@@ -146,7 +146,7 @@ fn silent(r: &mut Request, error: &io::Error) -> Head {
     Head::Over(0)
 }
 
-/// Without a server there is no answer; the connection closes.
+/// Where no server can be told, there is no answer. The connection closes.
 fn unselected(r: &mut Request, why: Unselected) -> Head {
     meaning::take_line(r);
     match why {

@@ -189,7 +189,7 @@ pub fn tell<P: Protocol>(r: &Request, source: &mut Source<'_, P>) {
 }
 
 /// The client has left. If it has got nothing of the answer, the log says so in place of the answer's status.
-pub fn gone(r: &mut Request) -> Step {
+fn gone(r: &mut Request) -> Step {
     r.keepalive = false;
     if r.output.sent == 0 {
         r.response.status = 499;

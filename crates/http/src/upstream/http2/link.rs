@@ -197,7 +197,8 @@ impl Link {
         resets >= RESETS || (resets >= RESETS_IN_A_ROW && 5 * resets >= 2 * opened)
     }
 
-    /// Until then, what the server sends on the stream is dropped, and it gets no credit for more.
+    /// Resets a stream after [`GRACE`], if the connection is still there. Until then, what the server sends on it is
+    /// dropped, and it gets no credit for more.
     fn reset_later(self: &Rc<Self>, id: u32, code: ErrorCode) {
         let (link, grace) = (Rc::downgrade(self), self.handle().sleep(GRACE));
         self.handle().spawn(async move {
