@@ -1,16 +1,20 @@
 //! The state of one TLS connection, without a socket: ciphertext in, plaintext out, and back. It is `Send`
-//! and, between two messages, holds no buffer.
+//! and, between two messages, holds no buffer. rustls makes the handshake; what follows is a server's own record layer
+//! ([`Records`]), and rustls' for a client.
 
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, InsufficientSizeError};
-use rustls::{CommonState, Error, ServerConfig};
+use rustls::{CommonState, Error, ProtocolVersion, ServerConfig};
 
 use std::sync::Arc;
 
+use weir_engine::copies;
+
 use crate::client::TlsClient;
-use crate::negotiated::Negotiated;
+use crate::negotiated::{Agreed, Negotiated};
 use crate::notes::{self, Notes};
+use crate::records::{Records, TrafficSecrets};
 
 /// One end of a TLS connection.
 pub struct TlsConnection {
@@ -30,11 +34,28 @@ pub struct TlsConnection {
     failed: Option<Error>,
     /// What the handshake has shown beside what rustls tells.
     notes: Notes,
+    /// What later keys are derived from, until the handshake is done.
+    secrets: Option<Box<TrafficSecrets>>,
 }
 
 enum Side {
-    Server(UnbufferedServerConnection),
-    Client(UnbufferedClientConnection),
+    /// A server's end until it can go on without rustls.
+    Server {
+        connection: Box<UnbufferedServerConnection>,
+        /// The most contents of a record.
+        most: usize,
+    },
+    /// A client's end.
+    Client(Box<UnbufferedClientConnection>),
+    /// A server's end after the handshake.
+    Open(Box<OpenServer>),
+    /// One that could not go on.
+    Lost,
+}
+
+struct OpenServer {
+    records: Records,
+    agreed: Agreed,
 }
 
 /// How far a connection is.
@@ -57,19 +78,29 @@ enum HandshakeStep {
 /// What a record takes beside its contents, generously.
 const OVERHEAD: usize = 128;
 
+/// The head of a record (RFC 8446, section 5.1): rustls copies what is encrypted to a place behind it.
+const HEAD: usize = 5;
+/// A first record of this size moves the others to where they are copied fast.
+const SHORT: usize = 512;
+/// The most contents of a record.
+const RECORD: usize = 16 * 1024;
+
 /// A fatal alert in a record of its own, before there are keys: RFC 5246, section 7.2.
 const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
 
 impl TlsConnection {
     /// The server's end.
     pub fn server(config: Arc<ServerConfig>) -> Result<TlsConnection, Error> {
-        Ok(Self::new(Side::Server(UnbufferedServerConnection::new(config)?)))
+        // rustls counts the record's head in.
+        let most = config.max_fragment_size.map_or(RECORD, |size| size.saturating_sub(HEAD));
+        let connection = Box::new(UnbufferedServerConnection::new(config)?);
+        Ok(Self::new(Side::Server { connection, most }))
     }
 
     /// The client's end.
     pub fn client(client: &TlsClient) -> Result<TlsConnection, Error> {
         let TlsClient { config, name } = client.clone();
-        Ok(Self::new(Side::Client(UnbufferedClientConnection::new(config, name)?)))
+        Ok(Self::new(Side::Client(Box::new(UnbufferedClientConnection::new(config, name)?))))
     }
 
     fn new(side: Side) -> TlsConnection {
@@ -83,6 +114,7 @@ impl TlsConnection {
             peer_closed: false,
             failed: None,
             notes: Notes::default(),
+            secrets: None,
         }
     }
 
@@ -99,9 +131,77 @@ impl TlsConnection {
         out: &mut Vec<u8>,
     ) -> Result<ConnectionProgress, Error> {
         plain.append(&mut self.early);
+        if let Side::Open(_) = self.side {
+            return self.receive(plain, out);
+        }
+        let result = self.go_on(plain, out);
+        if result == Ok(ConnectionProgress::Open) {
+            self.leave_rustls()?;
+        }
+        result
+    }
+
+    /// Makes the steps of the handshake that can be made, and keeps what rustls said of them.
+    fn go_on(
+        &mut self,
+        plain: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<ConnectionProgress, Error> {
         let result = self.steps(plain, out);
         self.notes.add(notes::take());
+        self.secrets = TrafficSecrets::take().or(self.secrets.take());
         result
+    }
+
+    /// Takes what came after the handshake.
+    fn receive(
+        &mut self,
+        plain: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<ConnectionProgress, Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let Side::Open(server) = &mut self.side else { return Err(Error::HandshakeNotComplete) };
+        let result = server.records.receive(&mut self.incoming, plain, out);
+        self.peer_closed |= server.records.peer_closed;
+        match result {
+            Err(error) => {
+                self.failed = Some(error.clone());
+                Err(error)
+            }
+            Ok(()) if server.records.is_over() => Ok(ConnectionProgress::Closed),
+            Ok(()) => Ok(ConnectionProgress::Open),
+        }
+    }
+
+    /// Goes on without rustls, once its handshake is done and nothing of a record or message is with it.
+    fn leave_rustls(&mut self) -> Result<(), Error> {
+        let Side::Server { connection, .. } = &self.side else { return Ok(()) };
+        let calm = !self.untold && self.incoming.is_empty() && !connection.wants_write();
+        let version = connection.protocol_version();
+        let renews = self.secrets.is_some() || version != Some(ProtocolVersion::TLSv1_3);
+        if !calm || !renews || self.peer_closed {
+            return Ok(());
+        }
+        let Side::Server { connection, most } = std::mem::replace(&mut self.side, Side::Lost)
+        else {
+            return Ok(());
+        };
+        let agreed = Agreed::of(&connection);
+        let version = version.ok_or(Error::HandshakeNotComplete)?;
+        let opened = connection.dangerous_into_kernel_connection().and_then(|(keys, _)| {
+            let records = Records::new(keys, version, self.secrets.take(), most)?;
+            Ok(OpenServer { records, agreed })
+        });
+        match opened {
+            Ok(server) => self.side = Side::Open(Box::new(server)),
+            Err(error) => {
+                self.failed = Some(error.clone());
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     fn steps(
@@ -128,7 +228,7 @@ impl TlsConnection {
                 Err(error) => {
                     // An alert may be left to send; rustls must see no record after the one that failed.
                     let before = out.len();
-                    while self.common().wants_write() && self.step(plain, out).is_ok() {}
+                    while self.wants_write() && self.step(plain, out).is_ok() {}
                     if matches!(error, Error::General(_)) && !self.open && out.len() == before {
                         // There is no key for what the client offers: rustls ends without a word.
                         out.extend_from_slice(&HANDSHAKE_FAILURE);
@@ -146,7 +246,11 @@ impl TlsConnection {
             && !self.untold
             && self.failed.is_none()
             && self.incoming.is_empty()
-            && !self.common().wants_write()
+            && !self.wants_write()
+    }
+
+    fn wants_write(&self) -> bool {
+        self.common().is_some_and(CommonState::wants_write)
     }
 
     /// One state of rustls.
@@ -212,7 +316,7 @@ impl TlsConnection {
             };
         }
         match &mut self.side {
-            Side::Server(connection) => {
+            Side::Server { connection, .. } => {
                 let status = connection.process_tls_records(incoming);
                 let mut discard = status.discard;
                 let step = match status.state {
@@ -237,11 +341,27 @@ impl TlsConnection {
                 let step = status.state.and_then(|state| common!(state, discard));
                 (discard, step)
             }
+            Side::Open(_) | Side::Lost => (0, Err(Error::HandshakeNotComplete)),
         }
     }
 
     /// Appends `plain` to `out` as records.
     pub fn encrypt(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        if let Side::Open(server) = &mut self.side {
+            return match &self.failed {
+                None => server.records.send(plain, out),
+                Some(error) => Err(error.clone()),
+            };
+        }
+        let short = if copies::is_slow(plain, HEAD) { SHORT } else { 0 };
+        let (first, rest) = plain.split_at_checked(short).unwrap_or((&[], plain));
+        if !first.is_empty() {
+            self.encrypt_by_rustls(first, out)?;
+        }
+        self.encrypt_by_rustls(rest, out)
+    }
+
+    fn encrypt_by_rustls(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         self.write(out, plain.len() + plain.len() / 32 + OVERHEAD, |writer, room| match writer {
             Writer::Server(mut w) => w.encrypt(plain, room),
             Writer::Client(mut w) => w.encrypt(plain, room),
@@ -250,6 +370,10 @@ impl TlsConnection {
 
     /// Appends the message that nothing more will come. Nothing, if the handshake is not done.
     pub fn close(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
+        if let Side::Open(server) = &mut self.side {
+            server.records.close(out);
+            return Ok(());
+        }
         self.write(out, OVERHEAD, |writer, room| match writer {
             Writer::Server(mut w) => w.queue_close_notify(room),
             Writer::Client(mut w) => w.queue_close_notify(room),
@@ -265,14 +389,14 @@ impl TlsConnection {
         // Answers that rustls owes the peer go first: they stand before the state that writes.
         if !self.is_calm() {
             let mut early = std::mem::take(&mut self.early);
-            let ready = self.steps(&mut early, out);
+            let ready = self.go_on(&mut early, out);
             self.early = early;
             ready?;
         }
         let TlsConnection { side, incoming, .. } = self;
         grow(out, size, |room| {
             let writer = match &mut *side {
-                Side::Server(c) => match c.process_tls_records(incoming).state {
+                Side::Server { connection: c, .. } => match c.process_tls_records(incoming).state {
                     Ok(ConnectionState::WriteTraffic(w)) => Writer::Server(w),
                     _ => return Err(None),
                 },
@@ -280,6 +404,7 @@ impl TlsConnection {
                     Ok(ConnectionState::WriteTraffic(w)) => Writer::Client(w),
                     _ => return Err(None),
                 },
+                Side::Open(_) | Side::Lost => return Err(None),
             };
             with(writer, room).map_err(|error| match error {
                 EncryptError::InsufficientSize(size) => Some(size),
@@ -293,7 +418,7 @@ impl TlsConnection {
     pub(crate) fn refresh_keys(&mut self) -> Result<(), Error> {
         let state = match &mut self.side {
             Side::Client(connection) => connection.process_tls_records(&mut self.incoming).state?,
-            Side::Server(_) => return Err(Error::HandshakeNotComplete),
+            _ => return Err(Error::HandshakeNotComplete),
         };
         match state {
             ConnectionState::WriteTraffic(writer) => writer.refresh_traffic_keys(),
@@ -301,31 +426,43 @@ impl TlsConnection {
         }
     }
 
-    fn common(&self) -> &CommonState {
+    #[cfg(test)]
+    pub(crate) fn is_without_rustls(&self) -> bool {
+        matches!(self.side, Side::Open(_))
+    }
+
+    /// What rustls knows, while it is asked.
+    fn common(&self) -> Option<&CommonState> {
         match &self.side {
-            Side::Server(connection) => connection,
-            Side::Client(connection) => connection,
+            Side::Server { connection, .. } => Some(connection),
+            Side::Client(connection) => Some(connection),
+            Side::Open(_) | Side::Lost => None,
         }
     }
 
     /// What both ends have agreed on so far.
     pub fn negotiated(&self) -> Negotiated<'_> {
-        Negotiated { common: self.common(), notes: &self.notes }
+        match &self.side {
+            Side::Server { connection, .. } => Negotiated::of(connection, &self.notes),
+            Side::Client(connection) => Negotiated::of(connection, &self.notes),
+            Side::Open(server) => server.agreed.negotiated(&self.notes),
+            Side::Lost => Negotiated::none(&self.notes),
+        }
     }
 
     /// As [`Negotiated::is_early`].
     pub fn is_early(&self) -> bool {
-        self.negotiated().is_early()
+        self.common().is_some_and(CommonState::is_handshaking)
     }
 
     /// As [`Negotiated::alpn`].
     pub fn alpn(&self) -> Option<&[u8]> {
-        self.common().alpn_protocol()
+        self.negotiated().alpn()
     }
 
     /// As [`Negotiated::peer_certificates`].
     pub fn peer_certificates(&self) -> &[rustls::pki_types::CertificateDer<'static>] {
-        self.common().peer_certificates().unwrap_or_default()
+        self.negotiated().peer_certificates()
     }
 }
 

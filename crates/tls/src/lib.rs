@@ -3,7 +3,8 @@
 //! [`ServerSettings`] and [`ClientSettings`] say what TLS is to be and become configurations that
 //! connections share. A [`TlsConnection`] is the state of one of them without a socket; a [`Wire`] is a socket
 //! with or without TLS, for a protocol above that works alike over both. Certificates are read and verified
-//! by OpenSSL's rules ([`x509`]), cryptography and the protocol itself are rustls' and aws-lc's.
+//! by OpenSSL's rules ([`x509`]), cryptography is aws-lc's, and the protocol rustls', but for the records of a server's connection after
+//! the handshake (`records`).
 //!
 //! - In: settings with certificates and keys; bytes of a peer.
 //! - Out: plain bytes, what the handshake showed, or a failure in OpenSSL's words.
@@ -22,6 +23,7 @@ mod notes;
 mod pem;
 mod proxy_header;
 pub mod quic;
+mod records;
 mod schemes;
 mod server;
 mod session;

@@ -216,7 +216,7 @@ impl QuicHandshake {
 
     /// What both ends have agreed on so far.
     pub fn negotiated(&self) -> Negotiated<'_> {
-        Negotiated { common: &self.connection, notes: &self.notes }
+        Negotiated::of(&self.connection, &self.notes)
     }
 }
 

@@ -10,13 +10,14 @@ use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
-use rustls::{DistinguishedName, ServerConfig, SignatureAlgorithm, SignatureScheme};
+use rustls::{DistinguishedName, NoKeyLog, ServerConfig, SignatureAlgorithm, SignatureScheme};
 
 use crate::key::KeyError;
 use crate::known::{self, Origin};
 use crate::names::{Ciphers, Curves, Versions, provider};
 use crate::notes;
 use crate::pem::{self, PemError};
+use crate::records::SecretsTaker;
 use crate::session::{CacheView, SessionCache};
 use crate::ticket::{TicketSecret, Tickets};
 use crate::verifier::{AskClient, now};
@@ -291,6 +292,9 @@ impl ServerSettings {
         // rustls counts the record's header in.
         let record = usize::try_from(self.buffer_size).unwrap_or(usize::MAX).clamp(32, 16_384);
         config.max_fragment_size = Some(record + 5);
+        // After the handshake the connection goes on with keys of its own.
+        config.enable_secret_extraction = true;
+        config.key_log = Arc::new(SecretsTaker);
         // A server that takes early data answers it at once, too.
         config.send_half_rtt_data = self.early_data > 0;
         if !self.compress {
@@ -314,6 +318,8 @@ impl ServerSettings {
         let settings = ServerSettings { versions, alpn, early_data: 0, context, ..self.clone() };
         let mut config = settings.build()?;
         if let Some(config) = Arc::get_mut(&mut config) {
+            config.enable_secret_extraction = false;
+            config.key_log = Arc::new(NoKeyLog {});
             // A number or all: RFC 9001, section 4.6.1.
             config.max_early_data_size = if self.early_data > 0 { u32::MAX } else { 0 };
             config.send_half_rtt_data = self.early_data > 0;

@@ -27,10 +27,6 @@ const SECURED: usize = 128;
 const RECORDS: u32 = 16;
 /// At the most this much becomes records before some of it is sent.
 const BATCH: usize = 64 * 1024;
-/// The head of a record (RFC 8446, section 5.1): rustls copies what is encrypted to a place behind it.
-const HEAD: usize = 5;
-/// A first record of this size moves the others to where they are copied fast.
-const SHORT: usize = 512;
 
 /// The state of a TLS connection apart from its socket. It is `Send`, so that a connection that rests can move to
 /// another thread, and holds no buffer unless a record came in part or was sent in part.
@@ -476,13 +472,7 @@ impl SecuredState {
             front.get(..BATCH).unwrap_or(front)
         };
         let mut out = handle.take_buf(plain.len() + plain.len() / 32 + 256);
-        let short = if copies::is_slow(plain, HEAD) { SHORT } else { 0 };
-        let (first, rest) = plain.split_at_checked(short).unwrap_or((&[], plain));
-        let result = match first.is_empty() {
-            true => Ok(()),
-            false => self.connection.encrypt(first, &mut out),
-        };
-        let result = result.and_then(|()| self.connection.encrypt(rest, &mut out));
+        let result = self.connection.encrypt(plain, &mut out);
         spend(RECORDS + (plain.len() / SECURED) as u32);
         self.owed = plain.len() as u64;
         if let Some(buf) = gathered {

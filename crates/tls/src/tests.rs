@@ -233,6 +233,53 @@ fn bytes_go_both_ways_and_sessions_are_resumed() {
     }
 }
 
+#[test]
+fn a_server_goes_on_without_rustls_with_each_cipher() {
+    let suites = |tls12: &str, tls13: &str| {
+        let mut ciphers = Ciphers::default();
+        ciphers.set(tls12);
+        ciphers.set_tls13(tls13);
+        ciphers
+    };
+    for tls13 in [false, true] {
+        for (old, new) in [
+            ("ECDHE-ECDSA-AES128-GCM-SHA256", "TLS_AES_128_GCM_SHA256"),
+            ("ECDHE-ECDSA-AES256-GCM-SHA384", "TLS_AES_256_GCM_SHA384"),
+            ("ECDHE-ECDSA-CHACHA20-POLY1305", "TLS_CHACHA20_POLY1305_SHA256"),
+        ] {
+            let (versions, ciphers) = (Versions { tls12: !tls13, tls13 }, suites(old, new));
+            let buffer_size = 1000;
+            let server = ServerSettings { versions, ciphers, buffer_size, ..server() };
+            let client = client().build().unwrap().named(b"www.example.org");
+            let mut pair = ConnectedEnds::new(&server.build().unwrap(), &client);
+            assert_eq!(pair.run().unwrap(), [ConnectionProgress::Open; 2]);
+            assert!(pair.ends[1].is_without_rustls());
+            let shown = pair.ends[1].negotiated();
+            assert_eq!(shown.cipher().as_deref(), Some(if tls13 { new } else { old }));
+            assert_eq!((shown.alpn(), shown.is_early()), (Some(&b"http/1.1"[..]), false));
+            assert!(shown.curve().is_some());
+            for round in 1..4 {
+                let [c, s] = &mut pair.ends;
+                c.encrypt(&[1; 20_000], &mut pair.wires[1]).unwrap();
+                s.encrypt(&[2; 20_000], &mut pair.wires[0]).unwrap();
+                // A record has at most `buffer_size` bytes of contents.
+                let records = pair.wires[0].len().div_ceil(1000 + 30);
+                assert!((20..=21).contains(&records), "{records}");
+                if tls13 {
+                    c.refresh_keys().unwrap();
+                    c.encrypt(b"", &mut pair.wires[1]).unwrap();
+                }
+                pair.run().unwrap();
+                assert_eq!(pair.plain[0], vec![2; round * 20_000]);
+                assert_eq!(pair.plain[1], vec![1; round * 20_000]);
+            }
+            pair.ends[1].close(&mut pair.wires[0]).unwrap();
+            pair.ends[0].close(&mut pair.wires[1]).unwrap();
+            assert_eq!(pair.run().unwrap()[1], ConnectionProgress::Closed);
+        }
+    }
+}
+
 /// A client that sends `early` with its first flight, if its session is for that.
 fn first_flight(
     client: &crate::TlsClient,
