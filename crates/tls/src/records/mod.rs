@@ -4,6 +4,8 @@
 //! rustls makes the handshake and then gives its keys away. What it keeps for a connection is several times what is needed from here
 //! on, and it encrypts into memory of its own, which is then copied to where it is sent from. Here the cipher writes there at once.
 
+#[cfg(test)]
+mod fuzz;
 mod half;
 #[cfg(test)]
 mod tests;

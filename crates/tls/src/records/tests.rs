@@ -7,10 +7,11 @@ use rustls::{ConnectionTrafficSecrets, Error, ExtractedSecrets, ProtocolVersion}
 use super::half::MOST_RECORDS;
 use super::*;
 
-const VERSIONS: [ProtocolVersion; 2] = [ProtocolVersion::TLSv1_2, ProtocolVersion::TLSv1_3];
+pub(super) const VERSIONS: [ProtocolVersion; 2] =
+    [ProtocolVersion::TLSv1_2, ProtocolVersion::TLSv1_3];
 
 /// The two ends of a connection with keys of these bytes.
-fn ends(version: ProtocolVersion, chacha: bool) -> [Records; 2] {
+pub(super) fn ends(version: ProtocolVersion, chacha: bool) -> [Records; 2] {
     let keys = |byte| {
         let (key, iv) = (AeadKey::from([byte; 32]), Iv::from([byte + 1; 12]));
         let keys = match chacha {
@@ -29,7 +30,10 @@ fn ends(version: ProtocolVersion, chacha: bool) -> [Records; 2] {
 }
 
 /// What an end made of bytes: the data, the answer, and the result.
-fn receive(end: &mut Records, mut bytes: Vec<u8>) -> (Vec<u8>, Vec<u8>, Result<(), Error>) {
+pub(super) fn receive(
+    end: &mut Records,
+    mut bytes: Vec<u8>,
+) -> (Vec<u8>, Vec<u8>, Result<(), Error>) {
     let (mut plain, mut out) = (Vec::new(), Vec::new());
     let result = end.receive(&mut bytes, &mut plain, &mut out);
     (plain, out, result)
