@@ -416,9 +416,9 @@ fn messages_that_repeat_are_bounded_and_counted() {
 }
 
 #[test]
-fn of_a_head_that_is_refused_the_lines_that_came_whole_are_counted() {
+fn of_a_head_that_is_refused_the_lines_that_came_whole_count_and_the_host_is_known() {
     let conf = "events { } http {
-         log_format counted '$status $request_length $uri'; large_client_header_buffers 2 512;
+         log_format counted '$status $request_length $uri $host'; large_client_header_buffers 2 512;
          server {
              listen 127.0.0.1:%%PORT%%; access_log %%DIR%%/a.log counted;
              location / { return 200 ok; }
@@ -429,15 +429,15 @@ fn of_a_head_that_is_refused_the_lines_that_came_whole_are_counted() {
     let mut lines = 0;
     for (request, logged) in [
         // The request line has 16 bytes, the header line 6.
-        (format!("{line}\r\n"), "400 24 /"),
-        (format!("{line}B: {long}\r\n\r\n"), "400 22 /"),
-        (format!("{line}B\0: c\r\n\r\n"), "400 22 /"),
-        (format!("{line}Host: c\r\nHost: d\r\n\r\n"), "400 40 /"),
-        (format!("{line}B: c"), "400 22 /"),
-        ("GET /a%00b HTTP/1.1\r\nA: b\r\n\r\n".to_owned(), "400 21 "),
-        ("TRACE / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "405 29 /"),
-        ("GET /a b HTTP/1.1\r\n\r\n".to_owned(), "400 0 "),
-        (format!("GET /{long} HTTP/1.1\r\n\r\n"), "414 0 -"),
+        (format!("{line}\r\n"), "400 24 / "),
+        (format!("{line}B: {long}\r\n\r\n"), "400 22 / "),
+        (format!("{line}B\0: c\r\n\r\n"), "400 22 / "),
+        (format!("{line}Host: c\r\nHost: d\r\n\r\n"), "400 40 / c"),
+        (format!("{line}B: c"), "400 22 / "),
+        ("GET /a%00b HTTP/1.1\r\nA: b\r\n\r\n".to_owned(), "400 21  "),
+        ("TRACE / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "405 29 / a"),
+        ("GET /a b HTTP/1.1\r\n\r\n".to_owned(), "400 0  "),
+        (format!("GET /{long} HTTP/1.1\r\n\r\n"), "414 0 - "),
     ] {
         let mut client = TcpStream::connect(("127.0.0.1", s.port())).unwrap();
         client.write_all(request.as_bytes()).unwrap();

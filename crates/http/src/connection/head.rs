@@ -225,6 +225,7 @@ fn refused(r: &mut Request, error: &HeadError) -> Head {
     r.method = r.parser.head().method;
     if error.line_parsed() {
         meaning::take_line(r);
+        meaning::take_host(r);
     } else if r.conn.requests.get() == 0 && speaks_http2(r) && is_foreign(&r.buf) {
         // A client that means HTTP/2 and greets wrongly would take an answer for frames: RFC 9113
         // section 3.4.

@@ -17,14 +17,7 @@ pub enum Unselected {
 
 /// Selects the server for the host name, as soon as that is known.
 pub fn select_server(r: &mut Request) -> Result<(), Unselected> {
-    r.host.clear();
-    let head = r.parser.head();
-    if let Some(span) = head.server {
-        r.host.extend_from_slice(span.of(&r.buf));
-        if head.server_upper {
-            r.host.make_ascii_lowercase();
-        }
-    }
+    take_host(r);
     if r.site.is_single(&r.conn) {
         return Ok(());
     }
@@ -43,6 +36,18 @@ pub fn select_server(r: &mut Request) -> Result<(), Unselected> {
     r.server = server;
     r.location = r.site.location(r.server.location);
     Ok(())
+}
+
+/// Takes over the host name, if it is known.
+pub fn take_host(r: &mut Request) {
+    r.host.clear();
+    let head = r.parser.head();
+    if let Some(span) = head.server {
+        r.host.extend_from_slice(span.of(&r.buf));
+        if head.server_upper {
+            r.host.make_ascii_lowercase();
+        }
+    }
 }
 
 /// The client named another host in the handshake, and was asked for its certificate there. A
