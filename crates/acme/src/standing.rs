@@ -66,7 +66,7 @@ impl Standings {
     ///
     /// The name is another one's.
     pub fn declare(zones: &Declarations, name: &str, size: u64) -> Result<Standings, ZoneError> {
-        let purpose = Use { tag: Self::TAG, values: 0, key: String::new(), levels: None };
+        let purpose = Use::of(Self::TAG, 0);
         zones.declare(name, size, purpose).map(Standings)
     }
 

@@ -15,7 +15,7 @@ pub(crate) struct Trial {
 impl Trial {
     pub(crate) fn new(name: &str) -> Trial {
         let all = Declarations::default();
-        let purpose = Use { tag: "cache", values: index::VALUES, key: String::new(), levels: None };
+        let purpose = Use::of("cache", index::VALUES);
         let zone = all.declare("one", 65536, purpose).unwrap();
         let zones = all.open(&Zones::default()).unwrap();
         let name = format!("weir-cache-{name}-{}", std::process::id());

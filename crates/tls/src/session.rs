@@ -37,8 +37,7 @@ const UNTIL: usize = 0;
 
 impl SessionCache {
     /// What a zone of sessions is declared as.
-    pub const ZONE: Use =
-        Use { tag: "ssl_session_cache", values: 1, key: String::new(), levels: None };
+    pub const ZONE: Use = Use::of("ssl_session_cache", 1);
 
     /// A cache of this process, for so many sessions.
     pub fn own(sessions: u64) -> Arc<SessionCache> {

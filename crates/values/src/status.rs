@@ -45,7 +45,7 @@ impl StatusZone {
         if name.is_empty() {
             return Err(d.error_at(word, "invalid zone name \"\""));
         }
-        let purpose = Use { tag: TAG, values: 0, key: String::new(), levels: None };
+        let purpose = Use::of(TAG, 0);
         // The zone's size comes from here, unless another directive says it.
         let zone = zones.declare(&format!("{TAG} {name}"), SIZE, purpose);
         let zone = zone.map_err(|text| d.error(text))?;

@@ -41,7 +41,7 @@ impl Keyed {
             return Err(d.error(format!("\"{directive}\" must have \"zone\" parameter")));
         };
         let bound = zones.find(&name, tag).ok().map(|known| known.purpose().key.clone());
-        let purpose = Use { tag, values, key: key.lossy().into_owned(), levels: None };
+        let purpose = Use { key: key.lossy().into_owned(), ..Use::of(tag, values) };
         let zone = zones.declare(&name, size, purpose).map_err(|text| d.error(text))?;
         if let Some(bound) = bound {
             let text = format!("{directive} \"{name}\" is already bound to key \"{bound}\"");

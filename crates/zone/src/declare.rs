@@ -21,6 +21,13 @@ pub struct Use {
     pub levels: Option<Vec<usize>>,
 }
 
+impl Use {
+    /// Of this module, with so many words of value; it depends on nothing else.
+    pub const fn of(tag: &'static str, values: usize) -> Use {
+        Use { tag, values, key: String::new(), levels: None }
+    }
+}
+
 /// A zone that is open once the configuration is in use.
 #[derive(Debug, Clone)]
 pub struct ZoneRef(Arc<DeclaredZone>);
@@ -276,7 +283,7 @@ mod tests {
     use super::*;
 
     fn purpose(tag: &'static str, key: &str) -> Use {
-        Use { tag, values: 1, key: key.to_owned(), levels: None }
+        Use { key: key.to_owned(), ..Use::of(tag, 1) }
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod tests {
     const VALUES: usize = 2;
 
     fn zone(words: u64) -> Zone {
-        let purpose = Use { tag: "trial", values: VALUES, key: String::new(), levels: None };
+        let purpose = Use::of("trial", VALUES);
         Zone::new("trial", words * 8, purpose).unwrap()
     }
 

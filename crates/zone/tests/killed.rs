@@ -8,7 +8,7 @@ use weir_sys::process::{Fork, fork};
 use weir_zone::{Use, Zone};
 
 fn main() {
-    let purpose = Use { tag: "trial", values: 1, key: String::new(), levels: None };
+    let purpose = Use::of("trial", 1);
     let zone = Zone::new("trial", 65536, purpose).expect("a zone");
     zone.lock().add(b"parent").expect("room");
 

@@ -4,7 +4,7 @@ use super::*;
 
 fn index(size: u64) -> (Index, Zones) {
     let all = Declarations::default();
-    let purpose = Use { tag: "cache", values: VALUES, key: String::new(), levels: None };
+    let purpose = Use::of("cache", VALUES);
     let zone = all.declare("one", size, purpose).unwrap();
     let zones = all.open(&Zones::default()).unwrap();
     (Index::new(zone), zones)

@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_kept_until_its_time() {
-        let purpose = Use { tag: "trial", values: VALUES, key: String::new(), levels: None };
+        let purpose = Use::of("trial", VALUES);
         let zone = Zone::new("trial", 4096, purpose).unwrap();
         let revoked = OcspAnswer { status: CertificateStatus::Revoked, until: Some(100) };
         keep(&zone, b"a", &revoked, 0);

@@ -60,8 +60,7 @@ pub fn zone(d: &Line, zones: &Declarations) -> Result<Option<ZoneRef>, Error> {
     if size < SMALLEST {
         return Err(d.error(format!("OCSP cache \"{text}\" is too small")));
     }
-    let purpose =
-        Use { tag: "ssl_ocsp_cache", values: cache::VALUES, key: String::new(), levels: None };
+    let purpose = Use::of("ssl_ocsp_cache", cache::VALUES);
     let zone = zones.declare(name, size, purpose);
     zone.map(Some).map_err(|text| d.error(text))
 }

@@ -98,7 +98,7 @@ impl Zoned {
 
     /// A zone for the state of peers.
     pub fn declare(zones: &Declarations, name: &str, size: u64) -> Result<Zoned, ZoneError> {
-        let purpose = Use { tag: Self::TAG, values: 0, key: String::new(), levels: None };
+        let purpose = Use::of(Self::TAG, 0);
         zones.declare(name, size, purpose).map(|zone| Zoned::Declared(zone, size))
     }
 

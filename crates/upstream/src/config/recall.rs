@@ -43,7 +43,7 @@ pub struct Recall {
 impl Recall {
     /// Room for those of a group.
     pub fn declare(zones: &Declarations, group: &str) -> Result<Recall, ZoneError> {
-        let purpose = Use { tag: "upstream names", values: 0, key: String::new(), levels: None };
+        let purpose = Use::of("upstream names", 0);
         let zone = zones.declare(&format!("names of upstream {group}"), SIZE, purpose)?;
         Ok(Recall { group: group.to_owned(), zone })
     }

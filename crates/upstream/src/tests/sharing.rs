@@ -7,7 +7,7 @@ use crate::{Changes, CheckResult, Duty, Health, Thresholds};
 
 pub fn zone() -> ZoneRef {
     let all = Declarations::default();
-    let purpose = Use { tag: "upstream", values: 0, key: String::new(), levels: None };
+    let purpose = Use::of("upstream", 0);
     let zone = all.declare("one", 32 * 1024, purpose).unwrap();
     all.open(&Zones::default()).unwrap();
     zone

@@ -35,7 +35,7 @@ fn step() -> impl Strategy<Value = TableStep> {
 }
 
 fn purpose() -> Use {
-    Use { tag: "trial", values: 2, key: String::new(), levels: None }
+    Use::of("trial", 2)
 }
 
 fn small(cells: usize) -> Zone {

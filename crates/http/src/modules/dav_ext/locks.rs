@@ -247,7 +247,7 @@ mod tests {
     const DEEP: LockRequest = LockRequest { deep: true, shared: false, owner: Vec::new() };
 
     fn locks(zones: &Declarations) -> Locks {
-        let purpose = Use { tag: "dav_ext", values: VALUES, key: String::new(), levels: None };
+        let purpose = Use::of("dav_ext", VALUES);
         let zone = zones.declare("l", 65536, purpose).unwrap();
         zones.open(&Zones::default()).unwrap();
         let locks = Locks { zone, timeout: Duration::from_secs(60) };

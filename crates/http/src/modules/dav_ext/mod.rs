@@ -131,7 +131,7 @@ fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     if zones.find(&name, TAG).is_ok() {
         return Err(d.error(format!("duplicate zone \"{name}\"")));
     }
-    let purpose = Use { tag: TAG, values: locks::VALUES, key: String::new(), levels: None };
+    let purpose = Use::of(TAG, locks::VALUES);
     let zone = zones.declare(&name, size, purpose).map_err(|text| d.error(text))?;
     let locks = Arc::new(Locks { zone, timeout });
     CONF.change(&mut s.location).zones.push(locks);

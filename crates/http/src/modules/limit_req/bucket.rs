@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     fn zone() -> Zone {
-        let purpose = Use { tag: "limit_req", values: VALUES, key: String::new(), levels: None };
+        let purpose = Use::of("limit_req", VALUES);
         Zone::new("one", 32768, purpose).unwrap()
     }
 

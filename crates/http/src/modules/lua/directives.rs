@@ -337,7 +337,7 @@ fn shared_dict(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         let text = format!("lua_shared_dict \"{text}\" is already defined as \"{text}\"");
         return Err(d.error_at(name, text));
     }
-    let purpose = Use { tag: dict::TAG, values: dict::WORDS, key: String::new(), levels: None };
+    let purpose = Use::of(dict::TAG, dict::WORDS);
     let zone = s.setup.inputs.zones.declare(&text, bytes, purpose);
     SCRIPTS.draft(&mut s.setup.drafts).dicts.push(zone.map_err(|text| d.error(text))?);
     Ok(())

@@ -130,7 +130,7 @@ fn learn(s: &mut Scope<'_, '_>, d: &Directive, upstream: &str) -> Result<Sticky,
         let text = format!("sticky zone \"{name}\" is already used in upstream \"{other}\"");
         return Err(d.error(text));
     }
-    let purpose = Use { tag: TAG, values: super::VALUES, key: upstream.to_owned(), levels: None };
+    let purpose = Use { key: upstream.to_owned(), ..Use::of(TAG, super::VALUES) };
     let zone = zones.declare(&name, size, purpose).map_err(|text| d.error(text))?;
     let sessions = Sessions {
         zone,

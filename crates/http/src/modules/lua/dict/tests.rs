@@ -6,8 +6,7 @@ use weir_zone::{Use, Zone};
 use super::*;
 
 fn zone(size: u64) -> Zone {
-    Zone::new("trial", size, Use { tag: TAG, values: WORDS, key: String::new(), levels: None })
-        .unwrap()
+    Zone::new("trial", size, Use::of(TAG, WORDS)).unwrap()
 }
 
 fn text(text: &str) -> Value {
