@@ -257,14 +257,14 @@ fn answer(r: &mut Request, status: u16, text: Option<&Template>) -> Step {
         return Step::Status(status);
     }
     let text = text.unwrap_or(&NOTHING);
+    // Before the text is made, since variables tell what came of the body.
+    if let Err(error) = r.discard_received() {
+        return error.into();
+    }
     if is_redirect(status) {
         r.invite();
         r.response.location = Some(text.eval(r).into_owned());
         return Step::Status(status);
-    }
-    // Before the text is made, since variables tell what came of the body.
-    if let Err(error) = r.discard_received() {
-        return error.into();
     }
     // The text may tell it.
     r.response.status = status;
