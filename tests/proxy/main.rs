@@ -12,6 +12,7 @@ use weir_testkit::{Dir, Server, free_port};
 
 mod answers;
 mod behind;
+mod bodies;
 mod talk;
 
 use talk::{echo, name_server, upstream};

@@ -171,8 +171,10 @@ impl Request {
             self.body_timed_out();
         }
         self.body.left |= error.is_left();
-        if matches!(error.status(), 400 | 408 | 499) {
-            (self.body.done, self.body.broken, self.keepalive) = (true, true, false);
+        match error.status() {
+            // What came of it is no body for an error page either, and what comes is thrown away.
+            413 | 500 => self.body.refuse(),
+            _ => (self.body.done, self.body.broken, self.keepalive) = (true, true, false),
         }
         error
     }

@@ -118,7 +118,8 @@ impl Body {
         (self.at, self.done, self.broken) = (at, !linger, !linger);
     }
 
-    /// It is larger than allowed. What answers, an error page too, finds no body, and what still comes is thrown away.
+    /// It is larger than allowed, or cannot be had whole any more. What answers, an error page too, finds no body, and what still
+    /// comes is thrown away.
     pub fn refuse(&mut self) {
         (self.expects_continue, self.discarding) = (false, true);
         (self.length, self.whole) = (Some(0), true);
@@ -176,6 +177,11 @@ impl Body {
     /// All that was read of it is still there: what was sent of it can be sent again.
     pub fn is_kept(&self) -> bool {
         self.len() == self.received
+    }
+
+    /// A part of it was sent to a server as it came, and is gone: no other server can have it.
+    pub fn is_spent(&self) -> bool {
+        !self.whole && !self.is_kept()
     }
 
     /// Appends the whole body. It stays, too, for another attempt.

@@ -126,6 +126,27 @@ impl Request {
         Ok(())
     }
 
+    /// Checks what came of a body in chunks with the head, and leaves it there: no server is asked for a request that is refused.
+    pub fn check_body_received(&mut self) -> Result<(), RequestBodyError> {
+        let (mut at, mut before) = (self.body.at, self.body.received);
+        let Some(mut decoder) = self.body.decoder.clone().filter(|_| self.body.chunked) else {
+            return Ok(());
+        };
+        loop {
+            let step = match decoder.decode(self.buf.get(at..).unwrap_or_default()) {
+                Ok(step) => step,
+                Err(error) => return Err(self.body_failed(RequestBodyError::Chunks(error))),
+            };
+            let came = step.data.len() as u64;
+            self.check_chunk(before, came.saturating_add(decoder.data_left()))?;
+            if step.done || step.consumed == 0 {
+                return Ok(());
+            }
+            at += step.consumed;
+            before += came;
+        }
+    }
+
     /// Looks at what was read; the answer is where data stands, if any.
     fn decode(&mut self) -> Result<Range<usize>, RequestBodyError> {
         if let Some(arrival) = self.carrier.arrival() {
@@ -156,15 +177,15 @@ impl Request {
             let left = if self.body.discarding { 0 } else { self.body.received };
             self.body.length = Some(left);
         }
-        let left = decoder.data_left();
-        self.check_chunk(step.data.len() as u64, left)?;
+        let (came, left) = (step.data.len() as u64, decoder.data_left());
+        self.check_chunk(self.body.received - came, came.saturating_add(left))?;
         Ok(at + step.data.start..at + step.data.end)
     }
 
-    /// `client_max_body_size`, of a body in chunks: a chunk that is too large is refused as soon as its size is known.
-    fn check_chunk(&mut self, came: u64, left: u64) -> Result<(), RequestBodyError> {
+    /// `client_max_body_size`, of a body in chunks: a chunk that is too large is refused as soon as its size is known. `size` is
+    /// what is known of it, behind so many bytes before it.
+    fn check_chunk(&mut self, before: u64, size: u64) -> Result<(), RequestBodyError> {
         let limit = self.conf().core.client_max_body_size;
-        let (before, size) = (self.body.received - came, came.saturating_add(left));
         let unwanted = !self.body.chunked || limit == 0 || self.body.discarding;
         if unwanted || before.saturating_add(size) <= limit {
             return Ok(());

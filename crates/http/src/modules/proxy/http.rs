@@ -98,6 +98,8 @@ impl Protocol for Http {
             // A server must not wait for what does not come, nor take the next request for it.
             _ if !self.sends_body() => Length::None,
             (true, _) => Length::Chunked,
+            // What is sent counts, and not what the client had announced.
+            (false, Some(_)) if r.body.is_whole() => Length::Known(r.body.len()),
             (false, Some(n)) => Length::Known(n),
             (false, None) if r.body.chunked => Length::Known(r.body.len()),
             (false, None) => Length::None,

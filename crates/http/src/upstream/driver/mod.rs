@@ -396,13 +396,19 @@ fn key(r: &mut Request, key: &HashKey) -> Vec<u8> {
 
 /// Reads the client's body before a server is asked. The error is the request's end.
 pub async fn read_body<P: Protocol>(r: &mut Request, protocol: &P) -> Result<(), Step> {
+    if r.body.is_spent() {
+        r.body.refuse();
+    }
     let read = if !protocol.streams(r) {
         r.read_body().await
     } else if r.has_whole_body() {
         // Nothing is to be waited for, and what was read can be sent once more.
         r.take_body().await
     } else {
-        r.send_continue().await
+        match r.check_body_received() {
+            Ok(()) => r.send_continue().await,
+            Err(error) => Err(error),
+        }
     };
     read.map_err(Step::from)
 }
