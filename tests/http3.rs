@@ -14,6 +14,8 @@ mod certificates;
 mod hostile;
 #[path = "http3/hq.rs"]
 mod hq;
+#[path = "http3/leaving.rs"]
+mod leaving;
 #[path = "http3/limits.rs"]
 mod limits;
 #[path = "http3/path.rs"]

@@ -339,12 +339,15 @@ impl Service {
         self.quic.get().is_some_and(|quic| quic.take_first(number))
     }
 
-    /// Ends that.
-    pub fn leaves(&self, number: usize, how: Leaving) {
+    /// Takes nothing new from the socket of this number. It is `left` if the next configuration does without it.
+    pub fn leaves(&self, number: usize, how: Retire, left: bool) {
+        let replaced = how == Retire::Reload && !left;
         if self.is_http(number) {
-            return self.quic.get().into_iter().for_each(|quic| quic.leaves(number));
+            let to_others = replaced || how == Retire::Yield;
+            return self.quic.get().into_iter().for_each(|quic| quic.leaves(number, to_others));
         }
         if let Some(stream) = &self.stream {
+            let how = if replaced { Leaving::ToOthers } else { Leaving::ForGood };
             stream.leaves(number - self.of_http, how);
         }
     }

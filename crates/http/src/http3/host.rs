@@ -165,10 +165,17 @@ impl Hosts {
         true
     }
 
-    /// Receives nothing more from the socket of this number: its connections go on with what is forwarded.
-    pub fn leaves(&self, listen: usize) {
+    /// Begins no connection from the socket of this number any more. If others receive from it, connections go on with what is
+    /// forwarded; otherwise their datagrams are received until the last one has ended.
+    pub fn leaves(&self, listen: usize, to_others: bool) {
         for host in self.all.borrow().iter().filter(|host| host.listen == listen) {
-            host.endpoint.leave_socket();
+            if to_others {
+                host.endpoint.leave_socket();
+            } else if let Err(e) = host.endpoint.keep_socket()
+                && let Some(event_loop) = LoopState::current()
+            {
+                unusable(&event_loop, &e);
+            }
         }
     }
 

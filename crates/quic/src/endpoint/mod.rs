@@ -87,6 +87,8 @@ pub trait Accepts {
 /// A socket, with the connections that began there.
 pub struct Endpoint {
     handle: Handle,
+    fd: Arc<OwnedFd>,
+    /// None while others receive from it.
     socket: RefCell<Option<Rc<Datagram>>>,
     /// The socket that all loops take new connections from.
     shared: RefCell<Option<(Arc<OwnedFd>, UdpSocketState)>>,
@@ -175,6 +177,7 @@ impl Endpoint {
             quinn_proto::Endpoint::new(config, Some(Arc::new(base.clone())), true, Some(seed));
         Ok(Rc::new(Endpoint {
             handle: handle.clone(),
+            fd: fd.clone(),
             socket: RefCell::new(Some(socket)),
             shared: RefCell::default(),
             sender,
@@ -224,11 +227,27 @@ impl Endpoint {
         }
     }
 
-    /// Receives nothing more from the socket. Connections go on with what [`Endpoint::deliver`] brings.
+    /// Receives nothing more from the socket: others do. Connections go on with what [`Endpoint::deliver`] brings.
     pub fn leave_socket(&self) {
         self.socket.take();
         self.shared.take();
         self.wake();
+    }
+
+    /// Receives for its connections until the last one has ended, also if others did so meanwhile. New ones do not come from the
+    /// socket that loops share.
+    ///
+    /// # Errors
+    ///
+    /// The socket cannot be watched again.
+    pub fn keep_socket(&self) -> io::Result<()> {
+        self.shared.take();
+        if self.socket.borrow().is_none() {
+            let socket = self.handle.datagram_shared(self.fd.clone())?;
+            self.socket.replace(Some(Rc::new(socket)));
+        }
+        self.wake();
+        Ok(())
     }
 
     /// How many connections there are, those included that are closed and still answer.

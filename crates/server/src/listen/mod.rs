@@ -26,7 +26,6 @@ use weir_balance::{AcceptDriver, AcceptPolicy, LoopPolicy, LoopSetup, SocketLayo
 use weir_engine::{Driver, Handle, ListenerKey};
 use weir_log::{Cause, Level, Log, log};
 use weir_metrics::{Metric, Tally};
-use weir_stream::Leaving;
 use weir_values::Retire;
 
 use self::acceptor::{Acceptor, Duty};
@@ -129,10 +128,9 @@ impl Listening {
             Retire::Quit => self.listeners.sockets.close(h),
             Retire::Yield => self.listeners.sockets.yield_all(h),
         };
-        for (number, copy) in self.datagrams.drain(..) {
-            let left = how != Retire::Reload || self.cycle_shared.is_left(number, copy).0;
-            let how = if left { Leaving::ForGood } else { Leaving::ToOthers };
-            self.listeners.service.leaves(number, how);
+        for &(number, copy) in &self.datagrams {
+            let left = self.cycle_shared.is_left(number, copy).0;
+            self.listeners.service.leaves(number, how, left);
         }
         for listener in left {
             // First datagrams of QUIC are for a loop that serves what they begin.

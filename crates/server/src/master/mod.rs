@@ -524,11 +524,16 @@ impl Master {
             return;
         }
         self.ending = Some(Shutdown::Quit);
+        self.finish_workers();
+        self.close_sockets();
+    }
+
+    /// All workers finish. Where no other program serves the sockets, datagrams of their connections come to them alone.
+    pub(super) fn finish_workers(&mut self) {
         let order = if self.kin.shares_sockets() { Order::Yield } else { Order::Quit };
         for child in &mut self.children {
             child.order(order, &self.cycle.log);
         }
-        self.close_sockets();
     }
 
     fn terminate(&mut self) {
@@ -564,9 +569,7 @@ impl Master {
     fn stop_accepting(&mut self) {
         self.kin.resting = true;
         self.restarts.clear();
-        for child in &mut self.children {
-            child.order(Order::Yield, &self.cycle.log);
-        }
+        self.finish_workers();
     }
 
     fn reopen(&mut self) {

@@ -103,10 +103,12 @@ impl Master {
             return;
         }
         self.replacing = false;
+        let rested = std::mem::take(&mut self.kin.resting);
         let mut told = Vec::new();
         for child in old {
-            if child.generation + PATIENT < self.generation {
-                child.order(Order::Quit, &self.cycle.log);
+            // Workers that WINCH has told to finish were alone with the sockets.
+            if rested || child.generation + PATIENT < self.generation {
+                child.order(Order::Yield, &self.cycle.log);
             } else if !child.exiting {
                 child.order(Order::Retire, &self.cycle.log);
                 told.push(child.pid);

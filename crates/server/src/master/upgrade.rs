@@ -7,7 +7,6 @@ use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use rustix::process::{Pid, getppid};
 use weir_log::{Cause, log};
@@ -82,6 +81,9 @@ impl Master {
             Ok(child) => {
                 log!(log, Notice, None, "start new binary process {}", child.id());
                 self.kin.successor = Pid::from_raw(child.id() as i32);
+                if self.kin.resting {
+                    self.finish_workers();
+                }
             }
             Err(e) => {
                 let program = program.to_string_lossy();
@@ -118,13 +120,14 @@ impl Master {
         ControlFlow::Continue(())
     }
 
-    /// Workers that WINCH has told to finish may live for long. Those that come after them have rows, bells and lines
-    /// of their own: in one row two would hide each other, and the death of one would clear what the other said.
+    /// Workers that WINCH has told to finish may live for long. Those that come after them have rows, bells, lines
+    /// and places of QUIC of their own: in one row two would hide each other, and the death of one would clear what the other
+    /// said.
     fn renew_load(&mut self) {
-        match self.cycle.new_load() {
-            Ok(load) => {
-                load.steer(&self.cycle.sockets, &self.cycle.log);
-                self.cycle.load = Arc::new(load);
+        match self.cycle.renewed() {
+            Ok(cycle) => {
+                cycle.load.steer(&cycle.sockets, &cycle.log);
+                self.cycle = cycle;
             }
             Err(e) => {
                 log!(self.cycle.log, Alert, None, "the load table could not be made {}", Cause(&e));

@@ -1,0 +1,76 @@
+//! Connections of workers that end while no other loop receives in their place.
+
+use super::*;
+
+const INSIDE: &str = "root .; limit_rate 400k;";
+
+/// Clients get their files whole, and the workers end, after `leave` has been done to the server.
+fn transfers_outlive(leave: impl FnOnce(&Server)) {
+    let server = start("", INSIDE);
+    let large = long(1_000_000);
+    server.dir().write("large", &large);
+    let Some(mut transfers) = transfers(&server) else { return };
+    let old = server.workers();
+    leave(&server);
+    for (client, dir) in &mut transfers {
+        let _ = client.wait();
+        assert!(bytes(dir, "large") == large, "{}", server.log());
+    }
+    old.into_iter().for_each(|worker| server.wait_gone(worker));
+}
+
+#[test]
+fn requests_outlive_the_end_of_the_server() {
+    transfers_outlive(|server| server.signal(Signal::QUIT));
+}
+
+#[test]
+fn requests_outlive_the_end_of_each_worker() {
+    transfers_outlive(|server| {
+        server.workers().into_iter().for_each(|pid| server.signal_worker(pid, Signal::QUIT));
+    });
+}
+
+#[test]
+fn requests_outlive_a_reload_that_ends_quic() {
+    transfers_outlive(|server| {
+        server
+            .configure(&conf("", INSIDE).replace("listen 127.0.0.1:%%PORT%% quic reuseport;", ""));
+        server.reload();
+    });
+}
+
+/// The new workers, which pass datagrams on to the old ones, have no connection and end first.
+#[test]
+fn requests_outlive_a_reload_and_the_end_of_the_server() {
+    transfers_outlive(|server| {
+        server.reload();
+        server.signal(Signal::QUIT);
+    });
+}
+
+/// A successor understands WINCH in the foreground, too. Its workers come back with a configuration.
+#[test]
+fn requests_outlive_the_end_of_all_workers() {
+    let server = start("", INSIDE);
+    let large = long(1_000_000);
+    server.dir().write("large", &large);
+    let first = server.workers();
+    server.signal(Signal::USR2);
+    assert!(ask_until(|| server.logged("start worker process ") == 4), "{}", server.log());
+    let successor = server.workers().into_iter().find(|pid| !first.contains(pid)).unwrap();
+    let _ends = Ends(successor);
+    server.signal(Signal::QUIT);
+    first.into_iter().for_each(|worker| server.wait_gone(worker));
+    let Some(mut transfers) = transfers(&server) else { return };
+    let signal = |signal| kill_process(Pid::from_raw(successor).unwrap(), signal).unwrap();
+    signal(Signal::WINCH);
+    for (client, dir) in &mut transfers {
+        let _ = client.wait();
+        assert!(bytes(dir, "large") == large, "{}", server.log());
+    }
+    signal(Signal::HUP);
+    assert!(ask_until(|| server.logged("start worker process ") == 6), "{}", server.log());
+    let got = ask(&server, server.port(), &[], &["/large"]).unwrap();
+    assert!(bytes(&got, "large") == large, "{}", server.log());
+}
