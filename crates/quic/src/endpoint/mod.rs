@@ -36,6 +36,9 @@ use crate::crypto::{Asker, Chooser, Initial};
 use crate::ids::{IdKey, Ids, Place};
 use crate::packet::Packet;
 
+/// QUIC's version 1.
+const VERSION: u32 = 1;
+
 /// What a received datagram costs of the task's budget, and what one costs that is sent.
 const DATAGRAM: u32 = 4;
 
@@ -166,6 +169,8 @@ impl Endpoint {
         let retry = for_retry.clone();
         let reset = hmac::Key::new(hmac::HMAC_SHA256, &host_key.derive::<64>(b"resets"));
         let mut config = EndpointConfig::new(Arc::new(reset));
+        // quinn offers drafts, too, whose packets have no keys here.
+        config.supported_versions(vec![VERSION]);
         config.cid_generator(move || {
             Box::new(Ids { key: key.clone(), place: at, for_retry: retry.clone() })
         });

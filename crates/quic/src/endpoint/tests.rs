@@ -249,3 +249,27 @@ fn answers_leave_with_acknowledgements_when_a_turn_is_used_up() {
     assert!(answered);
     assert_eq!(early.get(), 0, "a datagram has left before an answer that could be in it");
 }
+
+#[test]
+fn version_1_alone_is_offered() {
+    let (tls, _) = server_tls();
+    let draft_29 = 0xff00_001d_u32.to_be_bytes();
+    let (answer, _) = serve(
+        |_| Rc::new(PanicsOnce { first: Cell::new(false), tls }),
+        move |server, _| {
+            let socket = UdpSocket::bind(LOOPBACK).unwrap();
+            socket.set_read_timeout(Some(LONG)).unwrap();
+            // Ids of eight bytes, padded as a first packet has to be.
+            let mut packet = [&[0xc0][..], &draft_29, &[8], &[1; 8], &[8], &[2; 8]].concat();
+            packet.resize(1200, 0);
+            socket.send_to(&packet, server).unwrap();
+            let mut room = [0; 2048];
+            let n = socket.recv(&mut room).unwrap();
+            room[..n].to_vec()
+        },
+    );
+    assert_eq!(answer[1..5], [0; 4], "no version negotiation");
+    let is_grease = |version: &[u8]| version.iter().all(|byte| byte & 0xf == 0xa);
+    let offered: Vec<_> = answer[23..].chunks(4).filter(|version| !is_grease(version)).collect();
+    assert_eq!(offered, [[0, 0, 0, 1]]);
+}
