@@ -13,6 +13,7 @@ use quinn_proto::{
 };
 use weir_tls::Negotiated;
 
+use crate::congestion::release;
 use crate::crypto::Secure;
 use crate::endpoint::Endpoint;
 
@@ -182,6 +183,9 @@ impl Connection {
             self.probes.update(|probes| probes - 1);
             self.window.update(|window| window + 1);
             inner.set_receive_window(varint(self.window.get()));
+        }
+        if inner.is_closed() {
+            release(inner.congestion_state());
         }
         inner.poll_transmit(now, most, out)
     }

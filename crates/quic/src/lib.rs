@@ -9,6 +9,7 @@
 //! - Out: datagrams; [`Events`] of a connection for the protocol above.
 //! - Callers: `http`, for HTTP/3.
 
+mod congestion;
 mod connection;
 mod crypto;
 mod endpoint;

@@ -11,6 +11,7 @@ use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn_proto::{MtuDiscoveryConfig, ServerConfig, TimeSource, TransportConfig, VarInt};
 use weir_tls::quic::InitialLimits;
 
+use crate::congestion::Releasable;
 use crate::crypto::Initial;
 use crate::ids::{Place, Steering};
 use crate::links::Links;
@@ -167,7 +168,7 @@ fn transport(settings: &EndpointSettings, longest: u16) -> TransportConfig {
         Congestion::Cubic => Arc::new(CubicConfig::default()),
         Congestion::Bbr => Arc::new(BbrConfig::default()),
     };
-    transport.congestion_controller_factory(controller);
+    transport.congestion_controller_factory(Arc::new(Releasable(controller)));
     transport.datagram_receive_buffer_size(None);
     transport.enable_segmentation_offload(settings.gso);
     let mut discovery = MtuDiscoveryConfig::default();

@@ -273,3 +273,77 @@ fn version_1_alone_is_offered() {
     let offered: Vec<_> = answer[23..].chunks(4).filter(|version| !is_grease(version)).collect();
     assert_eq!(offered, [[0, 0, 0, 1]]);
 }
+
+/// Sends more than the client's window holds, and closes the connection when the client says nothing.
+struct Floods {
+    handle: Handle,
+    tls: Arc<rustls::ServerConfig>,
+}
+
+struct Flood {
+    handle: Handle,
+    connection: Rc<Connection>,
+}
+
+impl Accepts for Floods {
+    fn admit(&self, _: &NewConnection) -> Admission {
+        let (tls, handle) = (self.tls.clone(), self.handle.clone());
+        let begin = |connection: &Rc<Connection>| -> Rc<dyn Events> {
+            Rc::new(Flood { handle, connection: connection.clone() })
+        };
+        Admission::Accept(Box::new(|_| Ok(tls)), Box::new(begin))
+    }
+}
+
+impl Events for Flood {
+    fn opened(&self, dir: Dir) {
+        let (connection, handle) = (self.connection.clone(), self.handle.clone());
+        let id = connection.accept(dir).unwrap();
+        self.handle.spawn(async move {
+            let before = connection.stats().udp_tx.bytes;
+            connection.write(id, &mut [Bytes::from(vec![b'!'; 60_000])]).unwrap();
+            let is_full = |stats: quinn_proto::ConnectionStats| {
+                let room = stats.path.cwnd.saturating_sub(stats.udp_tx.bytes - before);
+                room <= u64::from(stats.path.current_mtu)
+            };
+            while !is_full(connection.stats()) {
+                handle.sleep(Duration::from_millis(1)).await;
+            }
+            connection.close(7, b"over");
+        });
+    }
+}
+
+#[test]
+fn a_close_leaves_though_the_window_is_full() {
+    let (tls, cert) = server_tls();
+    let (reason, _) = serve(
+        |handle| Rc::new(Floods { handle: handle.clone(), tls }),
+        move |server, _| {
+            let mut client = Client::begins(server, Some(&cert));
+            let connected = |event| matches!(event, Event::Connected).then_some(());
+            client.learns(connected).unwrap();
+            client.asks();
+            // No acknowledgement is sent before all has come.
+            let mut came = Vec::new();
+            let mut room = [0; 2048];
+            client.socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            while let Ok(n) = client.socket.recv(&mut room) {
+                came.push(BytesMut::from(&room[..n]));
+            }
+            came.into_iter().find_map(|bytes| {
+                let (now, mut out) = (Instant::now(), Vec::new());
+                let event = client.endpoint.handle(now, server, None, None, bytes, &mut out);
+                if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
+                    client.connection.handle_event(event);
+                }
+                std::iter::from_fn(|| client.connection.poll()).find_map(|event| match event {
+                    Event::ConnectionLost { reason } => Some(reason),
+                    _ => None,
+                })
+            })
+        },
+    );
+    let Some(ConnectionError::ApplicationClosed(close)) = reason else { panic!("{reason:?}") };
+    assert_eq!((close.error_code.into_inner(), &close.reason[..]), (7, &b"over"[..]));
+}
