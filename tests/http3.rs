@@ -8,6 +8,8 @@ use weir_testkit::{Dir, Process, Server, ask_until, certified, examples, run};
 
 #[path = "http3/bench.rs"]
 mod bench;
+#[path = "http3/broken.rs"]
+mod broken;
 #[path = "http3/certificates.rs"]
 mod certificates;
 #[path = "http3/hostile.rs"]

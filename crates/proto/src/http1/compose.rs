@@ -434,6 +434,9 @@ fn append(buf: &mut Vec<u8>, name: &[u8], value: &[u8]) -> HeaderLine {
 
 /// True for a name that is odd, but may be ignored.
 fn check_name(name: &[u8], limits: &HeadLimits) -> Result<bool, ComposeError> {
+    if name.is_empty() {
+        return Err(ComposeError::InvalidName(name.into()));
+    }
     let mut odd = false;
     for &byte in name.strip_prefix(b":").unwrap_or(name) {
         match byte {

@@ -180,11 +180,17 @@ impl Link {
     pub fn trailers(&self, stream: &Rc<Stream>, section: &[u8]) -> Result<bool, StreamError> {
         let limits = &self.server().conf.head_limits;
         let sizes = FieldLimits { field: limits.line, block: limits.total };
-        let mut pseudo = false;
-        let decoded =
-            self.decoder.borrow_mut().decode(stream.id.into(), section, sizes, |name, _| {
-                pseudo |= name.starts_with(b":");
-            });
+        let mut fault = None;
+        let decoded = self.decoder.borrow_mut().decode(
+            stream.id.into(),
+            section,
+            sizes,
+            |name, _| match name.first() {
+                None => fault = Some("a field without a name"),
+                Some(b':') => fault = Some("pseudo-header fields"),
+                Some(_) => {}
+            },
+        );
         match decoded {
             Ok(Decoded::Whole) => {}
             Ok(Decoded::Blocked(_)) => return Ok(false),
@@ -196,8 +202,8 @@ impl Link {
             Err(error) => return Err(StreamError::Fields(error)),
         }
         self.acknowledge();
-        if pseudo {
-            self.log(format_args!("client sent pseudo-header fields behind a body"));
+        if let Some(fault) = fault {
+            self.log(format_args!("client sent {fault} behind a body"));
             stream.reset(ErrorCode::Message);
         }
         Ok(true)

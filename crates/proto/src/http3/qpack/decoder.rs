@@ -239,9 +239,6 @@ impl Decoder {
                     (name, value.text(value_room)?)
                 }
             };
-            if name.is_empty() {
-                return Err(QpackFault::EmptyName);
-            }
             if name.len().max(value.len()) > limits.field {
                 return Ok(false);
             }

@@ -65,8 +65,6 @@ pub enum QpackFault {
     LargeField,
     /// A string that is not of the Huffman code.
     BadCode,
-    /// A field without a name.
-    EmptyName,
     /// More streams wait for entries than was announced.
     ManyBlocked,
     /// An acknowledgement of a section or of entries that were not sent.
@@ -87,7 +85,6 @@ impl fmt::Display for QpackFault {
             QpackFault::LargeEntry => f.write_str("qpack entry larger than the table"),
             QpackFault::LargeField => f.write_str("too large header field"),
             QpackFault::BadCode => f.write_str("invalid encoded header field"),
-            QpackFault::EmptyName => f.write_str("zero header name length"),
             QpackFault::ManyBlocked => f.write_str("too many blocked streams"),
             QpackFault::BadAcknowledgement => {
                 f.write_str("qpack acknowledgement of what was not sent")
@@ -99,11 +96,7 @@ impl fmt::Display for QpackFault {
 impl QpackFault {
     /// In a section of fields.
     fn of_section(self) -> QpackError {
-        let code = match self {
-            QpackFault::EmptyName => ErrorCode::Message,
-            _ => ErrorCode::QpackDecompressionFailed,
-        };
-        QpackError { code, fault: self }
+        QpackError { code: ErrorCode::QpackDecompressionFailed, fault: self }
     }
 
     /// On the stream of the peer's encoder.

@@ -1,0 +1,79 @@
+//! Requests and answers that break off, or are malformed.
+
+use std::net::SocketAddr;
+
+use quinn::{Connection, ReadError, RecvStream, SendStream};
+
+use super::hq::{client, request, runtime};
+use super::*;
+
+/// The name of the server's certificate.
+pub const HOST: &str = "www.example.org";
+
+/// A frame of this kind.
+pub fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(payload.len()).unwrap() | 0x4000;
+    [&[kind][..], &len.to_be_bytes(), payload].concat()
+}
+
+/// A HEADERS frame with these fields, literally.
+pub fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut section = vec![0, 0];
+    for (name, value) in fields {
+        // A name's length may go beyond three bits.
+        match name.len() as u8 {
+            short @ 0..7 => section.push(0x20 + short),
+            long => section.extend_from_slice(&[0x27, long - 7]),
+        }
+        section.extend_from_slice(name.as_bytes());
+        section.push(value.len() as u8);
+        section.extend_from_slice(value.as_bytes());
+    }
+    frame(1, &section)
+}
+
+/// The head of a request for this path, with more fields.
+pub fn get(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
+    let first = [(":method", "GET"), (":scheme", "https"), (":path", path), (":authority", HOST)];
+    headers(&[&first[..], more].concat())
+}
+
+/// A connection that has begun, and its control stream, which must not end.
+pub async fn connect(endpoint: &quinn::Endpoint, server: &Server) -> (Connection, SendStream) {
+    let address: SocketAddr = ([127, 0, 0, 1], server.port()).into();
+    let connection = endpoint.connect(address, HOST).unwrap().await.unwrap();
+    let mut settings = connection.open_uni().await.unwrap();
+    settings.write_all(&[0, 4, 0]).await.unwrap();
+    (connection, settings)
+}
+
+/// All that comes of an answer, and how it ends: with this code, or whole.
+async fn rest(mut answer: RecvStream) -> (Vec<u8>, Option<u32>) {
+    let (mut all, mut room) = (Vec::new(), vec![0; 1 << 16]);
+    loop {
+        match answer.read(&mut room).await {
+            Ok(Some(n)) => all.extend_from_slice(&room[..n]),
+            Ok(None) => return (all, None),
+            Err(ReadError::Reset(code)) => return (all, Some(code.into_inner() as u32)),
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+#[test]
+fn a_field_without_a_name_ends_its_request_alone() {
+    let server = start("", "return 200 here;");
+    runtime().block_on(async {
+        let endpoint = client(&server, "h3");
+        let (connection, _settings) = connect(&endpoint, &server).await;
+        let nameless = [("", "value")];
+        let answer = request(&connection, &get("/nameless", &nameless)).await;
+        assert_eq!(rest(answer).await.1, None);
+        let trailers = [get("/trailers", &[]), headers(&nameless)].concat();
+        rest(request(&connection, &trailers).await).await;
+        let (answer, code) = rest(request(&connection, &get("/whole", &[])).await).await;
+        assert!(answer.ends_with(b"here") && code.is_none());
+    });
+    server.wait_file("seen.log", " h3 400 /nameless ", 1);
+    server.wait_file("seen.log", " h3 200 /whole ", 1);
+}
