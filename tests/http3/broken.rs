@@ -1,11 +1,16 @@
 //! Requests and answers that break off, or are malformed.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 
 use quinn::{Connection, ReadError, RecvStream, SendStream};
+use weir_testkit::listen;
 
 use super::hq::{client, request, runtime};
 use super::*;
+
+/// RFC 9114, section 8.1: H3_INTERNAL_ERROR.
+const INTERNAL: u32 = 0x102;
 
 /// The name of the server's certificate.
 pub const HOST: &str = "www.example.org";
@@ -58,6 +63,45 @@ async fn rest(mut answer: RecvStream) -> (Vec<u8>, Option<u32>) {
             Err(e) => panic!("{e}"),
         }
     }
+}
+
+/// A server that sends half of the body that it has announced: the number in the path.
+fn half() -> u16 {
+    listen(|mut stream: TcpStream| {
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n > 0) {
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8_lossy(&head).into_owned();
+        let n: usize = head.split(['/', ' ']).find_map(|word| word.parse().ok()).unwrap();
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 2 * n);
+        let _ = stream.write_all(&b"d".repeat(n));
+    })
+}
+
+#[test]
+fn what_came_of_an_answer_that_breaks_off_is_sent() {
+    let port = half();
+    let locations = format!(
+        "location / {{ proxy_pass http://127.0.0.1:{port}; }}
+         location /direct/ {{ proxy_buffering off; proxy_pass http://127.0.0.1:{port}/; }}"
+    );
+    let server = start("", &locations);
+    runtime().block_on(async {
+        let endpoint = client(&server, "h3");
+        let (connection, _settings) = connect(&endpoint, &server).await;
+        for n in [5, 5_000, 300_000] {
+            for path in [format!("/{n}"), format!("/direct/{n}")] {
+                let answer = request(&connection, &get(&path, &[])).await;
+                let (all, code) = rest(answer).await;
+                assert_eq!(code, Some(INTERNAL), "{path}");
+                let body = all.iter().rev().filter(|byte| **byte == b'd').count();
+                assert!(body >= n, "{path}: {body} of {} bytes", all.len());
+            }
+        }
+    });
+    server.wait_file("seen.log", " h3 200 /5 ", 1);
 }
 
 #[test]

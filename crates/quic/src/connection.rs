@@ -114,6 +114,8 @@ const LEAST_FRAME: u64 = 1 + 1;
 const AHEAD: u64 = 64 << 10;
 /// What a connection takes at most to be sent: 10 Gbit/s at a round-trip time of 12 ms, or 1 Gbit/s at 120 ms.
 const MOST_UNSENT: u64 = 16 << 20;
+/// The priority of a stream that goes before others: theirs is 0.
+const HURRIED: i32 = 1;
 /// Probes after a timeout. RFC 9002 section 6.2.4.
 const PROBES: u8 = 2;
 
@@ -418,6 +420,12 @@ impl Connection {
             held.into_iter().for_each(|id| events.writable(id));
         }
         true
+    }
+
+    /// What a stream has written, and will write, leaves before what others have written.
+    pub fn hurry(&self, id: StreamId) {
+        // A stream that is gone has nothing to send.
+        let _ = self.inner.borrow_mut().send_stream(id).set_priority(HURRIED);
     }
 
     /// Nothing follows on a stream.

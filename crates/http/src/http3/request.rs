@@ -41,6 +41,9 @@ async fn serve(running: Running, fields: Fields) {
         if hq { http3.hq } else { http3.enabled }
     };
     let served = streamed::serve(conn, event_loop, stream.clone(), fields, is_enabled).await;
+    if !stream.is_closed() && !stream.is_gone() && !stream.has_timed_out() {
+        stream.link.let_leave(stream).await;
+    }
     end(stream, served.malformed);
 }
 

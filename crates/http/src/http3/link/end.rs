@@ -11,7 +11,9 @@ use weir_metrics::{Histogram, Metric};
 use weir_proto::http3::{ErrorCode, frame};
 
 use super::Link;
+use crate::carrier::RequestStream;
 use crate::event_loop::{LoopState, OnRetire};
+use crate::http3::stream::Stream;
 
 /// What is closed stays counted for so long: it has something to say to the client.
 const LAST_WORD: Duration = Duration::from_millis(20);
@@ -22,7 +24,39 @@ const UNDER_WAY: Duration = Duration::from_secs(1);
 /// A client that was silent for so long while a request is under way is asked whether it is there.
 const ASK_AFTER: Duration = Duration::from_secs(10);
 
+/// A client acknowledges within so long what it has received: the default of max_ack_delay (RFC 9000, section 18.2).
+const ACK_DELAY: Duration = Duration::from_millis(25);
+/// Of one stream, at most so many bytes wait in QUIC.
+const MOST_WAITING: u64 = 256 << 10;
+
 impl Link {
+    /// Waits until what a stream has written was sent. QUIC discards the rest when the stream is reset then.
+    ///
+    /// It goes before what other streams have written. All has left once so much was sent as can have waited, or once nothing was
+    /// sent for two round trips: where the congestion window was full, an acknowledgement has made room meanwhile.
+    pub async fn let_leave(&self, stream: &Rc<Stream>) {
+        let handle = self.event_loop().handle.clone();
+        let until = handle.now() + self.conf().core.send_timeout;
+        self.quic.hurry(stream.id);
+        if !stream.hand_over() {
+            return;
+        }
+        let taken = poll_fn(|cx| stream.clone().poll_room(cx));
+        either(taken, handle.sleep_until(until)).await;
+        yield_now().await;
+        let mut before = self.quic.stats();
+        let most = before.udp_tx.bytes + MOST_WAITING;
+        while !stream.is_gone() && handle.now() < until {
+            let quiet = handle.now() + before.path.rtt * 2 + ACK_DELAY;
+            handle.sleep_until(quiet.min(until)).await;
+            let now = self.quic.stats();
+            if now.frame_tx.stream == before.frame_tx.stream || now.udp_tx.bytes > most {
+                return;
+            }
+            before = now;
+        }
+    }
+
     /// Ends the connection; streams end with it. What was said before goes first.
     pub(super) fn close(&self, code: ErrorCode) {
         if self.over.get() {

@@ -417,6 +417,13 @@ impl Stream {
         if self.gone.get() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 
+    /// Hands over all that was written, a head included that waits for its body. False if there is nothing that a client could lack.
+    pub fn hand_over(&self) -> bool {
+        let head = self.head.take();
+        let any = !head.is_empty() || !self.outgoing.borrow().is_empty() || self.sent.get() > 0;
+        self.put(head, false).is_ok() && any
+    }
+
     /// What waits has left, and more can: nothing is read of a file before.
     fn may_write(&self) -> bool {
         self.flush() && (self.gone.get() || self.link.quic.takes(self.id))
