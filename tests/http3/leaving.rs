@@ -1,5 +1,9 @@
 //! Connections of workers that end while no other loop receives in their place.
 
+use quinn::ConnectionError;
+
+use super::broken::{connect, get};
+use super::hq::{client, request, runtime};
 use super::*;
 
 const INSIDE: &str = "root .; limit_rate 400k;";
@@ -73,4 +77,27 @@ fn requests_outlive_the_end_of_all_workers() {
     assert!(ask_until(|| server.logged("start worker process ") == 6), "{}", server.log());
     let got = ask(&server, server.port(), &[], &["/large"]).unwrap();
     assert!(bytes(&got, "large") == large, "{}", server.log());
+}
+
+/// RFC 9114, section 8.1: H3_NO_ERROR.
+#[test]
+fn clients_are_told_when_the_time_to_end_is_over() {
+    let conf = conf("", INSIDE).replace("events", "worker_shutdown_timeout 100ms; events");
+    let server = Server::start_in(certified(), WEIR, &conf);
+    server.dir().write("large", long(1_000_000));
+    let old = server.workers();
+    runtime().block_on(async {
+        let endpoint = client(&server, "h3");
+        let (connection, _settings) = connect(&endpoint, &server).await;
+        let mut answer = request(&connection, &get("/large", &[])).await;
+        assert!(answer.read(&mut [0; 64]).await.unwrap().is_some());
+        server.signal(Signal::QUIT);
+        let ConnectionError::ApplicationClosed(close) = connection.closed().await else {
+            panic!("the client is not told");
+        };
+        assert_eq!(close.error_code.into_inner(), 0x100);
+        assert_eq!(&close.reason[..], b"connection shutdown");
+    });
+    old.into_iter().for_each(|worker| server.wait_gone(worker));
+    server.wait_file("seen.log", " h3 200 /large ", 1);
 }

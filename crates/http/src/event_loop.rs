@@ -57,6 +57,10 @@ pub type AskChange = Rc<dyn Fn(&ChangeRequest) -> ChangeAnswer>;
 pub trait OnRetire {
     /// The loop retires.
     fn retiring(&self);
+    /// The loop ends now. True if it is to wait for a moment, since the client is told.
+    fn shut_down(&self) -> bool {
+        false
+    }
     /// Requests that begin from now on belong to the site of this state.
     fn replaced(&self, next: &Rc<LoopState>);
 }
@@ -385,6 +389,11 @@ impl LoopState {
         // One that ends at once leaves the list.
         self.links().iter().for_each(|link| link.retiring());
         self.each_state(|state| state.parts.iter().for_each(|part| part.retire(state)));
+    }
+
+    /// The loop ends now, whatever its connections are at. True if some tell their clients, and need a moment for that.
+    pub fn shut_down(&self) -> bool {
+        self.links().iter().map(|link| link.shut_down()).filter(|tells| *tells).count() > 0
     }
 
     /// Requests that wait for a server look whether there is one.

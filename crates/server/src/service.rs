@@ -375,6 +375,11 @@ impl Service {
         self.stream.iter().for_each(|stream| stream.retire(how));
     }
 
+    /// The loop ends now. True if clients are told, which takes a moment.
+    pub fn shut_down(&self) -> bool {
+        self.http().is_some_and(|http| http.shut_down())
+    }
+
     /// A turn is over.
     pub fn end_of_turn(&self) {
         self.http().iter().for_each(|http| http.end_of_turn());

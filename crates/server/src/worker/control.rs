@@ -186,7 +186,7 @@ impl Control {
         let control = Rc::clone(self);
         self.handle.spawn(async move {
             control.handle.sleep(timeout).await;
-            control.all(|h| h.stop());
+            control.all(turns::shut_down);
         });
     }
 

@@ -17,6 +17,9 @@ use weir_metrics::Metric;
 use weir_values::Retire;
 use weir_zone::Zones;
 
+/// What connections say at last has left within so long.
+const LAST_WORD: Duration = Duration::from_millis(20);
+
 thread_local! {
     /// How the loop of this thread is to end, once it is to.
     static END: Cell<Option<Retire>> = const { Cell::new(None) };
@@ -62,6 +65,19 @@ pub fn take(served: Served, sites: &Sites, zones: &Zones) {
 pub fn finish(how: Retire, obeyed: impl FnOnce() + 'static) {
     END.set(Some(how));
     OBEYED.set(Some(Box::new(obeyed)));
+}
+
+/// The loop of this thread ends now, whatever it has: connections that can tell their clients do so before.
+pub fn shut_down(h: &Handle) {
+    let service = SERVICE.with_borrow(Weak::upgrade);
+    if !service.is_some_and(|service| service.shut_down()) {
+        return h.stop();
+    }
+    let handle = h.clone();
+    h.spawn(async move {
+        handle.sleep(LAST_WORD).await;
+        handle.stop();
+    });
 }
 
 /// The driver of one loop.

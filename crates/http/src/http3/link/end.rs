@@ -59,10 +59,14 @@ impl Link {
 
     /// Ends the connection; streams end with it. What was said before goes first.
     pub(super) fn close(&self, code: ErrorCode) {
+        let reason: &[u8] = if code == ErrorCode::NoError { b"" } else { b"stream error" };
+        self.close_because(code, reason);
+    }
+
+    fn close_because(&self, code: ErrorCode, reason: &'static [u8]) {
         if self.over.get() {
             return;
         }
-        let reason: &[u8] = if code == ErrorCode::NoError { b"" } else { b"stream error" };
         self.end();
         let quic = self.quic.clone();
         self.event_loop().handle.spawn(async move {
@@ -214,5 +218,10 @@ impl OnRetire for Link {
 
     fn retiring(&self) {
         self.depart();
+    }
+
+    fn shut_down(&self) -> bool {
+        self.close_because(ErrorCode::NoError, b"connection shutdown");
+        true
     }
 }
