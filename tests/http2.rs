@@ -560,6 +560,37 @@ fn requests_are_counted_and_the_last_one_is_answered() {
     client.closed();
 }
 
+/// The client may have sent them before GOAWAY reached it.
+#[test]
+fn streams_behind_goaway_are_ignored_and_the_others_are_answered() {
+    let dir = Dir::new();
+    dir.write("html/big", vec![b'x'; 100_000]);
+    let server = start_in(dir, "root html; keepalive_requests 1;");
+    let mut client = Client::connect(&server);
+    client.gives_windows = false;
+    let asked = client.get("/big");
+    assert_eq!(client.goaway(), ErrorCode::NoError as u32);
+    let late = client.ask("POST", "/", &[], false);
+    client.data(late, b"body", false);
+    client.write(|out| frame::write_window_update(late, 1, out));
+    // The fields behind its body.
+    let mut trailers = Vec::new();
+    let begin = frame::leave_head(&mut trailers);
+    hpack::field(b"x-sum", b"1", &mut trailers);
+    let ends = frame::END_STREAM;
+    frame::finish_headers(&mut trailers, begin, late, ends, frame::MAX_PAYLOAD);
+    client.write(|out| out.extend_from_slice(&trailers));
+    let cancelled = client.ask("POST", "/", &[], false);
+    client.write(|out| frame::write_reset(cancelled, ErrorCode::Cancel, out));
+    // Until now the answer was held up by its window.
+    for stream in [0, asked] {
+        client.write(|out| frame::write_window_update(stream, 100_000, out));
+    }
+    assert_eq!(client.answer(asked).body.len(), 100_000);
+    client.closed();
+    assert!(client.ended.is_empty(), "{:?}", client.ended);
+}
+
 #[test]
 fn a_reload_says_goodbye_and_answers_what_was_asked() {
     let server = start(

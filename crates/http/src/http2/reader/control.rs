@@ -34,7 +34,7 @@ impl Reader {
     }
 
     pub(super) fn cancel(&mut self, head: FrameHead, code: u32) -> ReadResult {
-        if head.stream == 0 || head.stream > self.history.last {
+        if head.stream == 0 || self.history.is_idle(head.stream) {
             let text = "client sent RST_STREAM frame with incorrect identifier";
             return Broken::new(ErrorCode::Protocol, text);
         }

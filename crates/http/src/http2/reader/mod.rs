@@ -46,8 +46,10 @@ pub struct Reader {
 pub struct History {
     /// It has acknowledged our settings.
     acknowledged: bool,
-    /// The stream that was opened last.
+    /// The stream that was opened last, which GOAWAY names.
     last: u32,
+    /// The last stream that came behind GOAWAY and is ignored.
+    ignored: u32,
     /// A stream that ended before its head was there.
     late: u32,
     /// Since when there is no stream; none from the moment that one begins.
@@ -59,6 +61,13 @@ pub struct History {
     /// Streams that were given up before there was an answer.
     cancelled: u64,
     total: u64,
+}
+
+impl History {
+    /// The client has not begun this stream, not even behind GOAWAY.
+    fn is_idle(&self, stream: u32) -> bool {
+        stream > self.last.max(self.ignored)
+    }
 }
 
 /// What a block of fields is.
@@ -160,7 +169,7 @@ impl FrameHandler for Reader {
     }
 
     fn stream(&self, head: FrameHead) -> ReadResult<Option<Rc<Stream>>> {
-        if head.stream > self.history.last {
+        if self.history.is_idle(head.stream) {
             let text = format!("client sent WINDOW_UPDATE frame for idle stream {}", head.stream);
             return Broken::new(ErrorCode::Protocol, text);
         }
@@ -272,9 +281,13 @@ impl Reader {
     /// A piece of a body for a stream that does not live: it may have been on its way when this end gave up.
     fn late_data(&self, head: FrameHead, len: usize) -> ReadResult {
         let id = head.stream;
-        if id > self.history.last || id.is_multiple_of(2) {
+        if self.history.is_idle(id) || id.is_multiple_of(2) {
             let text = format!("client sent DATA frame for idle stream {id}");
             return Broken::new(ErrorCode::Protocol, text);
+        }
+        if id > self.history.last {
+            // GOAWAY has told the client that its stream is ignored.
+            return Ok(());
         }
         let code = match self.link.late_data(id, len, head.has(frame::END_STREAM)) {
             Late::Expected => return Ok(()),
@@ -334,6 +347,7 @@ impl Reader {
         }
         if self.link.is_leaving() {
             // Behind GOAWAY, which told the client to ask elsewhere.
+            self.history.ignored = self.history.ignored.max(id);
             return Ok(BlockKind::Refused);
         }
         (self.history.last, self.history.idle) = (id, None);
