@@ -560,6 +560,28 @@ fn requests_are_counted_and_the_last_one_is_answered() {
     client.closed();
 }
 
+#[test]
+fn streams_at_once_have_their_own_numbers() {
+    let dir = Dir::new();
+    dir.write("html/big", vec![b'x'; 100_000]);
+    let server = start_in(
+        dir,
+        "root html; access_log %%DIR%%/numbers number; }
+         log_format number '$arg_n $connection_requests'; server { listen 127.0.0.1:%%PORT1%%;",
+    );
+    let mut client = Client::connect(&server);
+    client.gives_windows = false;
+    let streams = [1, 2, 3].map(|n| client.get(&format!("/big?n={n}")));
+    // Until now none has ended.
+    client.write(|out| frame::write_window_update(0, 300_000, out));
+    for stream in streams {
+        client.write(|out| frame::write_window_update(stream, 100_000, out));
+        assert_eq!(client.answer(stream).body.len(), 100_000);
+    }
+    server.wait_file("numbers", "\n", 3);
+    assert_eq!(server.dir().read("numbers"), "1 1\n2 2\n3 3\n");
+}
+
 /// The client may have sent them before GOAWAY reached it.
 #[test]
 fn streams_behind_goaway_are_ignored_and_the_others_are_answered() {

@@ -55,7 +55,7 @@ pub struct Facts {
     pub listen: usize,
     /// `$connection`
     pub number: u64,
-    /// `$connection_requests`
+    /// Requests that have begun.
     pub requests: Cell<u64>,
     /// When it was accepted: `$connection_time`.
     pub started: Instant,

@@ -448,7 +448,7 @@ async fn request(r: &mut Request) -> After {
         Head::Over(status) => {
             // It had begun to ask.
             metrics.add(Metric::Requests, 1);
-            r.conn.requests.set(r.conn.requests.get() + 1);
+            r.count();
             r.response.status = status;
             drop(Begun(r));
             event_loop.logged(r.conn.lines()).await;
@@ -457,7 +457,7 @@ async fn request(r: &mut Request) -> After {
         Head::Read | Head::Refused(_) => {
             metrics.add(Metric::Requests, 1);
             let _writing = metrics.hold(Metric::Writing);
-            r.conn.requests.set(r.conn.requests.get() + 1);
+            r.count();
             let begun = Begun(r);
             let (in_order, blocked) = {
                 let serving = pin!(async {

@@ -50,9 +50,9 @@ pub async fn serve(
 ) -> Served {
     // The connection may be older than the site.
     let event_loop = event_loop.newest();
-    conn.requests.set(conn.requests.get() + 1);
     let Fields { scratch, verdict, len, ended } = fields;
     let mut r = Request::new(conn, event_loop.clone(), scratch);
+    r.count();
     r.carrier = Carrier::of(stream);
     let accepted = accept(&mut r, verdict.as_ref().err(), len, ended, is_enabled);
     let begun = Begun(&mut r);

@@ -56,6 +56,8 @@ pub struct Request {
     pub parser: Box<RequestParser>,
     /// When the first byte of it was seen.
     pub started: Instant,
+    /// Which request of its connection it is, from 1: `$connection_requests`.
+    pub number: u64,
 
     /// The method, changed where an error page is asked for with GET.
     pub method: Method,
@@ -145,6 +147,7 @@ impl Request {
         let Room { buf, parser, path, args, host, captures, values, response, output } = *scratch.0;
         Request {
             started: event_loop.handle.now(),
+            number: 0,
             conn,
             carrier: Carrier::default(),
             event_loop,
@@ -200,6 +203,7 @@ impl Request {
             location: _,
             chosen_content,
             started: _,
+            number,
             carrier,
             buf,
             parser,
@@ -240,11 +244,17 @@ impl Request {
         *path_changes_left = PATH_CHANGES;
         *body = Body::default();
         (*error_status, *error_page, *keepalive) = (0, false, false);
-        (*request_length, *pipelined) = (0, !buf.is_empty());
+        (*request_length, *pipelined, *number) = (0, !buf.is_empty(), 0);
         (*blocked, *limit_rate) = (Duration::ZERO, None);
         *processing = Processing::default();
         *carrier = Carrier::default();
         (*sub, *family) = (None, None);
+    }
+
+    /// The request has begun: its connection has one more.
+    pub fn count(&mut self) {
+        self.number = self.conn.requests.get() + 1;
+        self.conn.requests.set(self.number);
     }
 
     /// Ends the request and gives back its room as it is.

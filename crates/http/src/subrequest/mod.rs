@@ -155,6 +155,7 @@ impl Request {
         let counted = Counted::new(family.clone());
         let mut sr = Request::new(self.conn.clone(), self.event_loop.clone(), Scratch::default());
         sr.carrier = self.carrier.clone();
+        sr.number = self.number;
         sr.server = self.server;
         sr.location = self.site.location(self.server.location);
         let mut head = self.head().clone();

@@ -6,7 +6,7 @@ use crate::request::Request;
 use crate::variables::value::{ReadVariable, put_number};
 
 pub const TABLE: &[(&str, ReadVariable)] = &[
-    ("connection_requests", |r, out| put_number(out, r.conn.requests.get())),
+    ("connection_requests", |r, out| put_number(out, r.number)),
     ("tcpinfo_rtt", |r, out| match r.conn.quic() {
         Some(quic) => put_number(out, quic.stats().path.rtt.as_micros() as u64),
         None => tcp(r, out, |info| info.rtt),
