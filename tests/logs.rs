@@ -144,10 +144,12 @@ fn each_request_that_began_has_one_line_when_the_server_ends() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let http = format!(
-        "access_log %%DIR%%/a.log line;
+        "access_log %%DIR%%/a.log line; access_log %%DIR%%/heads.log head;
          location /stuck {{ proxy_pass http://127.0.0.1:{port}; }}
          location /body {{ proxy_pass http://127.0.0.1:{port}; }}
-         location /answered {{ return 200 ok; }}"
+         location /answered {{ return 200 ok; }} }}
+         log_format head '$request_method $request_uri \"$request\" $http_host';
+         server {{ listen 127.0.0.1:%%PORT1%%;"
     );
     for end in [Signal::QUIT, Signal::TERM] {
         let mut s = server("worker_shutdown_timeout 10ms;", &http);
@@ -169,6 +171,8 @@ fn each_request_that_began_has_one_line_when_the_server_ends() {
         let cut = ["/body - 000"; 4].into_iter().chain(["/stuck - 000"; 4]);
         let expected: Vec<_> = ["/answered - 200"].into_iter().chain(cut).collect();
         assert_eq!(lines, expected);
+        let heads = s.dir().read("heads.log");
+        assert_eq!(heads.matches("POST /body \"POST /body HTTP/1.1\" a\n").count(), 4, "{heads}");
     }
 }
 

@@ -230,12 +230,9 @@ impl Request {
 
     /// Reads more of the body in the place of what was read of it; `end` bounds what is thrown away.
     async fn read_body_bytes(&mut self, end: Option<Instant>) -> Result<(), RequestBodyError> {
-        let mut buf = std::mem::take(&mut self.buf);
-        buf.truncate(self.parser.head().end as usize);
-        self.body.at = buf.len();
-        let (result, buf) = self.receive_body(buf, end).await;
-        self.buf = buf;
-        match (result, self.carrier.arrival()) {
+        self.buf.truncate(self.parser.head().end as usize);
+        self.body.at = self.buf.len();
+        match (self.receive_body(end).await, self.carrier.arrival()) {
             (Ok(0), Some(arrival)) => self.body_came(arrival),
             (Err(error), Some(_)) if error.kind() != io::ErrorKind::TimedOut => {
                 Err(self.stream_closed())

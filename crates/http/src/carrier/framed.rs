@@ -21,13 +21,9 @@ use crate::request::Request;
 /// Room for the value of a field while it is written.
 const VALUE: usize = 512;
 
-pub async fn receive(
-    r: &Request,
-    stream: &Rc<dyn RequestStream>,
-    mut buf: Vec<u8>,
-) -> (io::Result<usize>, Vec<u8>) {
+pub async fn receive(r: &mut Request, stream: &Rc<dyn RequestStream>) -> io::Result<usize> {
     readable(r, stream).await;
-    (stream.receive(&mut buf), buf)
+    stream.receive(&mut r.buf)
 }
 
 /// Waits until there is something to receive, or until the client has taken too long.

@@ -27,19 +27,22 @@ fn status_line(what: Interim) -> Vec<u8> {
     }
 }
 
-pub async fn receive(
-    r: &Request,
-    mut buf: Vec<u8>,
-    end: Option<Instant>,
-) -> (io::Result<usize>, Vec<u8>) {
+pub async fn receive(r: &mut Request, end: Option<Instant>) -> io::Result<usize> {
     let (core, now) = (&r.conf().core, r.event_loop.handle.now());
-    buf.reserve(PIECE);
+    r.buf.reserve(PIECE);
     let deadline = match end {
         Some(end) => end.min(now + core.lingering_timeout),
         None => now + core.client_body_timeout,
     };
     r.conn.wire().set_deadline(Some(deadline));
-    let received = r.conn.wire().recv(buf).await;
+    let received = loop {
+        if let Some(received) = r.conn.wire().try_recv(&mut r.buf).transpose() {
+            break received;
+        }
+        if let Err(error) = r.conn.wire().socket().readable().await {
+            break Err(error);
+        }
+    };
     r.conn.wire().set_deadline(None);
     received
 }

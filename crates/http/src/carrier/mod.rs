@@ -25,15 +25,11 @@ pub use stream::{
 /// What comes.
 impl Request {
     /// Receives a piece of the body behind what is in the buffer; 0 where there is no more. `end` bounds a body that is
-    /// thrown away.
-    pub async fn receive_body(
-        &self,
-        buf: Vec<u8>,
-        end: Option<Instant>,
-    ) -> (io::Result<usize>, Vec<u8>) {
-        match self.carrier.stream() {
-            None => http1::receive(self, buf, end).await,
-            Some(stream) => framed::receive(self, stream, buf).await,
+    /// thrown away. Meanwhile the head stays in the buffer: the log needs it if the request ends here.
+    pub async fn receive_body(&mut self, end: Option<Instant>) -> io::Result<usize> {
+        match self.carrier.stream().cloned() {
+            None => http1::receive(self, end).await,
+            Some(stream) => framed::receive(self, &stream).await,
         }
     }
 
