@@ -279,23 +279,38 @@ impl Run {
             let (idle, up) = (self.passing.read_timeout, self.passing.send_timeout);
             let ways = Ways::plain(idle, up, r.conf().core.send_timeout);
             let passed = Arc::new(PassedBytes::default());
+            let tally = TunnelTally { r, passed: Arc::clone(&passed), unread: unread_len };
             let guest = Guest::arrive;
             let ended = tunnel::run_movable(&handle, client, server, ways, &passed, guest).await;
-            let (up, down) = (passed.up_sent.get(), passed.down_sent.get());
+            let r = &mut *tally.r;
             // A server that is silent for too long has said all.
             let is_silence = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
             r.output.complete = !matches!(&ended, Some(Err(b)) if !is_silence(&b.error));
             if let Some(Err(broke)) = ended {
                 operation(r, "recv()", &broke.error, Doing::Upgraded);
             }
-            r.output.sent += down;
-            if let Some(attempt) = r.contexts.upstream.attempt() {
-                attempt.received += down;
-                attempt.length = down;
-                attempt.sent += unread_len + up;
-            }
         }
         self.over(r, Step::Sent)
+    }
+}
+
+/// A tunnel of a request. What it has passed is the request's when it ends, even if the worker ends first.
+struct TunnelTally<'r> {
+    r: &'r mut Request,
+    passed: Arc<PassedBytes>,
+    /// Bytes that went to the server before.
+    unread: u64,
+}
+
+impl Drop for TunnelTally<'_> {
+    fn drop(&mut self) {
+        let (up, down) = (self.passed.up_sent.get(), self.passed.down_sent.get());
+        self.r.output.sent += down;
+        if let Some(attempt) = self.r.contexts.upstream.attempt() {
+            attempt.received += down;
+            attempt.length = down;
+            attempt.sent += self.unread + up;
+        }
     }
 }
 
