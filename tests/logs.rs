@@ -331,6 +331,23 @@ fn a_reload_loses_no_line_and_usr1_opens_the_file_anew() {
 }
 
 #[test]
+fn usr1_writes_gathered_lines_to_the_file_that_they_were_gathered_for() {
+    let http = "access_log %%DIR%%/a.log line buffer=64k flush=1h; location / { return 200 ok; }";
+    let mut s = server("worker_threads 2;", http);
+    for n in 0..10 {
+        s.get(&format!("/before?n={n}"));
+    }
+    std::fs::rename(s.dir().file("a.log"), s.dir().file("a.log.1")).unwrap();
+    s.signal(Signal::USR1);
+    let before = wait_lines(&s, "a.log.1", 10);
+    assert_eq!(before.matches("/before").count(), 10);
+    s.get("/after");
+    s.stop();
+    let all = s.dir().read("a.log.1") + &s.dir().read("a.log");
+    assert_eq!((all.lines().count(), all.matches("/after").count()), (11, 1), "{all}");
+}
+
+#[test]
 fn names_may_have_variables() {
     let s = server("", "access_log %%DIR%%/v/of-$arg_f.log line; location / { return 200 ok; }");
     // The worker's user opens these files.

@@ -441,9 +441,14 @@ impl LoopState {
         self.lines(first).written(&self.handle).await;
     }
 
-    /// Sends buffered lines of access logs to their files.
-    pub fn flush_logs(&self) {
-        self.each_state(|state| state.logs.flush(&state.handle));
+    /// Sends buffered lines of access logs to their files, through these queues.
+    pub fn flush_logs(&self) -> Vec<Writers> {
+        let mut queues = Vec::new();
+        self.each_state(|state| {
+            state.logs.flush(&state.handle);
+            queues.push(state.logs.clone());
+        });
+        queues
     }
 
     /// Writes all lines of access logs that wait, and returns when that is done: the loop has ended.

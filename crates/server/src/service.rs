@@ -22,6 +22,7 @@ use weir_upstream::Group;
 use weir_upstream::config::servers_file::ServersFile;
 use weir_values::doing::Keeper;
 use weir_values::listen::Listen;
+use weir_values::log::Writers;
 use weir_values::{Address, ChangeAnswer, ChangeRequest, Command, Identity, Retire};
 use weir_zone::Zones;
 
@@ -385,10 +386,11 @@ impl Service {
         self.http().iter().for_each(|http| http.end_of_turn());
     }
 
-    /// Sends buffered lines of access logs to their files.
-    pub fn flush_logs(&self) {
-        self.http().iter().for_each(|http| http.flush_logs());
-        self.stream.iter().for_each(|stream| stream.flush_logs());
+    /// Sends buffered lines of access logs to their files, through these queues.
+    pub fn flush_logs(&self) -> Vec<Writers> {
+        let mut queues = self.http().map(|http| http.flush_logs()).unwrap_or_default();
+        queues.extend(self.stream.as_ref().map(|stream| stream.flush_logs()));
+        queues
     }
 
     /// Writes all lines of access logs that wait: the loop has ended.

@@ -61,9 +61,10 @@ impl LoopState {
         self.retiring.get().is_some()
     }
 
-    /// Sends buffered lines of access logs to their files.
-    pub fn flush_logs(&self) {
+    /// Sends buffered lines of access logs to their files, through these queues.
+    pub fn flush_logs(&self) -> Writers {
         self.logs.flush(&self.handle);
+        self.logs.clone()
     }
 
     /// Writes all lines of access logs that wait, and returns when that is done: the loop has ended.

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use weir_acme::Acme;
 use weir_engine::{Handle, Remote};
-use weir_log::{Cause, Log, OpenLogs, log};
+use weir_log::{Log, log};
 use weir_sys::signal::Descriptor;
 use weir_sys::title::Title;
 
 use super::change::{Asking, Newest};
-use super::{stalls, turns};
+use super::{reopen, stalls, turns};
 use crate::channel::{ChannelEnd, Heard, Order, WorkerReport};
 use crate::cycle::Origin;
 use crate::master::Assignment;
@@ -41,9 +41,6 @@ pub struct Control {
     /// The line to the master; without one this process is its own master.
     pub(super) channel: Option<ChannelEnd>,
 }
-
-/// When threads for files take no job, they are asked again after this time.
-const AGAIN: Duration = Duration::from_millis(20);
 
 impl Control {
     /// Control over `loops`, from the loop of `handle`.
@@ -192,23 +189,8 @@ impl Control {
 
     fn reopen(&self) {
         log!(self.log, Notice, None, "reopening logs");
-        self.all(|_| turns::flush_logs());
-        let (logs, log, handle) =
-            (Arc::clone(&self.origin.logs), Arc::clone(&self.log), self.handle.clone());
-        self.handle.spawn(async move {
-            let files = handle.files();
-            // A pool that takes no more jobs is asked again.
-            while files
-                .run({
-                    let (logs, log) = (Arc::clone(&logs), Arc::clone(&log));
-                    move || reopen_all(&logs, &log)
-                })
-                .await
-                .is_err()
-            {
-                handle.sleep(AGAIN).await;
-            }
-        });
+        let (logs, log) = (Arc::clone(&self.origin.logs), Arc::clone(&self.log));
+        reopen::reopen(&self.loops, &self.handle, logs, log);
     }
 
     /// Runs something on every loop.
@@ -217,12 +199,4 @@ impl Control {
             remote.post(Box::new(what));
         }
     }
-}
-
-/// Opens all log files anew. May wait.
-fn reopen_all(logs: &OpenLogs, log: &Log) {
-    for (path, e) in logs.reopen_all(None) {
-        log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));
-    }
-    crate::boot::redirect_stderr(log);
 }

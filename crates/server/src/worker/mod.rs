@@ -7,6 +7,7 @@ mod change;
 mod control;
 mod evenness;
 pub mod identity;
+mod reopen;
 pub mod stalls;
 mod turns;
 

@@ -15,6 +15,7 @@ use crate::listen::Listening;
 use crate::service::{Served, Service, Sites};
 use weir_metrics::Metric;
 use weir_values::Retire;
+use weir_values::log::Writers;
 use weir_zone::Zones;
 
 /// What connections say at last has left within so long.
@@ -40,11 +41,10 @@ pub fn serves(service: &Rc<Service>) {
     SERVICE.set(Rc::downgrade(service));
 }
 
-/// Sends what this thread's loop has gathered for access logs to its files.
-pub fn flush_logs() {
-    if let Some(service) = SERVICE.with_borrow(Weak::upgrade) {
-        service.flush_logs();
-    }
+/// Sends what this thread's loop has gathered for access logs to its files, through these queues.
+pub fn flush_logs() -> Vec<Writers> {
+    let service = SERVICE.with_borrow(Weak::upgrade);
+    service.map(|service| service.flush_logs()).unwrap_or_default()
 }
 
 /// All tasks that wait for an upstream server look again, on every loop of the process.
