@@ -631,6 +631,8 @@ fn a_server_without_master_serves() {
     let mut server = Server::start(WEIR, &format!("master_process off; {TWO_WORKERS}"));
     assert_eq!(server.get("/").body(), server.pid().to_string());
     assert!(server.workers().is_empty());
+    server.signal(Signal::USR2);
+    server.wait_log("the changing binary signal is ignored", 1);
     assert_eq!(server.stop().code(), Some(0));
     assert!(!server.dir().file("nginx.pid").exists());
 }
@@ -664,6 +666,18 @@ fn workers_that_do_not_finish_in_time_are_ended() {
     client.send("GET / HTTP/1.1\r\nHost: ");
     assert_eq!(server.stop().code(), Some(0));
     assert!(client.is_closed());
+}
+
+#[test]
+fn signals_without_a_meaning_end_no_process() {
+    let server = Server::start(WEIR, HELLO);
+    for (n, signal) in [Signal::ALARM, Signal::IO, Signal::SYS].into_iter().enumerate() {
+        server.signal(signal);
+        server.signal_worker(server.workers()[0], signal);
+        server.wait_log(", ignoring", 2 * (n + 1));
+    }
+    assert_eq!(server.get("/").body(), "hello");
+    assert_eq!(server.logged("start worker process "), 1);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use weir_log::{Log, log};
 use weir_sys::signal::{Arrived, SignalSet, restore};
 
 /// Number and name of each.
-const NAMES: [(i32, &str); 8] = [
+const NAMES: [(i32, &str); 11] = [
     (libc::SIGHUP, "SIGHUP"),
     (libc::SIGUSR1, "SIGUSR1"),
     (libc::SIGWINCH, "SIGWINCH"),
@@ -15,6 +15,9 @@ const NAMES: [(i32, &str); 8] = [
     (libc::SIGUSR2, "SIGUSR2"),
     (libc::SIGINT, "SIGINT"),
     (libc::SIGCHLD, "SIGCHLD"),
+    (libc::SIGALRM, "SIGALRM"),
+    (libc::SIGIO, "SIGIO"),
+    (libc::SIGSYS, "SIGSYS"),
 ];
 
 /// What a signal asks of a process.
@@ -34,6 +37,8 @@ pub enum SignalRequest {
     ChangeBinary,
     /// CHLD: a child has ended.
     Reap,
+    /// ALRM, IO, SYS: nothing. By default they would end the process.
+    Nothing,
 }
 
 /// All of them as a set.
@@ -58,8 +63,20 @@ pub fn wish(number: i32) -> Option<SignalRequest> {
         libc::SIGQUIT => SignalRequest::Quit,
         libc::SIGUSR2 => SignalRequest::ChangeBinary,
         libc::SIGCHLD => SignalRequest::Reap,
+        libc::SIGALRM | libc::SIGIO | libc::SIGSYS => SignalRequest::Nothing,
         _ => return None,
     })
+}
+
+/// Says that USR2 has no effect, in nginx's words.
+pub fn refuse_change(log: &Log) {
+    log!(
+        log,
+        Crit,
+        None,
+        "the changing binary signal is ignored: you should shutdown or terminate before either old or \
+         new binary's process"
+    );
 }
 
 /// Logs nginx's line about an arrived signal; `action` is empty or begins with a comma.

@@ -383,7 +383,7 @@ impl Master {
                 SignalRequest::Reconfigure => self.reconfigure()?,
                 SignalRequest::StopAccepting if self.is_daemon() => self.stop_accepting(),
                 SignalRequest::ChangeBinary => self.change_binary(),
-                SignalRequest::StopAccepting => {}
+                SignalRequest::StopAccepting | SignalRequest::Nothing => {}
             }
         }
         ControlFlow::Continue(())
@@ -397,7 +397,7 @@ impl Master {
             SignalRequest::Reconfigure => ", reconfiguring",
             SignalRequest::StopAccepting if self.is_daemon() => ", stop accepting connections",
             SignalRequest::ChangeBinary if self.may_change_binary() => ", changing binary",
-            SignalRequest::ChangeBinary => ", ignoring",
+            SignalRequest::ChangeBinary | SignalRequest::Nothing => ", ignoring",
             SignalRequest::StopAccepting | SignalRequest::Reap => "",
         }
     }

@@ -15,6 +15,7 @@ use weir_sys::guarded;
 use super::{Master, Role};
 use crate::inherit::{self, VARIABLE};
 use crate::listen::upgrade as quic;
+use crate::signals;
 
 /// Added to the pid file's name while a successor has that name.
 const OLD: &str = ".oldbin";
@@ -56,14 +57,7 @@ impl Master {
     pub(super) fn change_binary(&mut self) {
         let log = &self.cycle.log;
         if !self.may_change_binary() {
-            log!(
-                log,
-                Crit,
-                None,
-                "the changing binary signal is ignored: you should shutdown or terminate before \
-                 either old or new binary's process"
-            );
-            return;
+            return signals::refuse_change(log);
         }
         log!(log, Notice, None, "changing binary");
         let Some((program, args)) = self.args.split_first() else { return };

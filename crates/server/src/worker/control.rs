@@ -104,7 +104,8 @@ impl Control {
     fn take_signals(self: &Rc<Self>, arrivals: &Descriptor) {
         while let Ok(Some(arrived)) = arrivals.take() {
             let alone = self.channel.is_none();
-            let (order, action) = match signals::wish(arrived.number) {
+            let wish = signals::wish(arrived.number);
+            let (order, action) = match wish {
                 Some(SignalRequest::Quit) => (Some(Order::Quit), ", shutting down"),
                 Some(SignalRequest::StopAccepting) if self.daemon => {
                     (Some(Order::Quit), ", shutting down")
@@ -114,12 +115,17 @@ impl Control {
                 Some(SignalRequest::Reconfigure) if alone => {
                     (None, ", ignoring: a server without master process cannot reload")
                 }
-                Some(SignalRequest::Reconfigure | SignalRequest::ChangeBinary) => {
-                    (None, ", ignoring")
-                }
+                Some(
+                    SignalRequest::Reconfigure
+                    | SignalRequest::ChangeBinary
+                    | SignalRequest::Nothing,
+                ) => (None, ", ignoring"),
                 Some(SignalRequest::StopAccepting | SignalRequest::Reap) | None => (None, ""),
             };
             signals::tell(arrived, action, &self.log);
+            if alone && wish == Some(SignalRequest::ChangeBinary) {
+                signals::refuse_change(&self.log);
+            }
             if let Some(order) = order {
                 self.obey(order);
             }
