@@ -220,6 +220,23 @@ fn a_successor_that_cannot_start_changes_nothing() {
 }
 
 #[test]
+fn a_server_that_ends_has_no_successor() {
+    let daemon = Daemon::start();
+    let old = daemon.pid("nginx.pid");
+    let mut busy = Client::connect(daemon.port);
+    assert_eq!(busy.get("/").status, 200);
+    busy.send("GET / HTTP/1.1\r\nHost: ");
+    daemon.signal(old, Signal::QUIT);
+    daemon.wait("QUIT", || daemon.dir.read("error.log").contains("gracefully shutting down"));
+    daemon.signal(old, Signal::USR2);
+    daemon.wait("USR2", || daemon.dir.read("error.log").contains("(SIGUSR2) received"));
+    drop(busy);
+    wait_end(old);
+    assert!(!daemon.dir.file("nginx.pid").exists());
+    assert!(!daemon.dir.read("error.log").contains("start new binary process"));
+}
+
+#[test]
 fn connections_of_old_workers_are_answered_by_them() {
     let daemon = Daemon::start();
     // It is not known which loop took which. All are taken when the last ones are served.

@@ -378,7 +378,8 @@ impl Master {
                 SignalRequest::Quit => self.quit(),
                 SignalRequest::Terminate => self.terminate(),
                 SignalRequest::Reopen => self.reopen(),
-                SignalRequest::Reconfigure if self.ending.is_some() => {}
+                SignalRequest::Reconfigure | SignalRequest::ChangeBinary
+                    if self.ending.is_some() => {}
                 SignalRequest::Reconfigure if self.kin.successor.is_some() => self.bring_back()?,
                 SignalRequest::Reconfigure => self.reconfigure()?,
                 SignalRequest::StopAccepting if self.is_daemon() => self.stop_accepting(),
@@ -396,7 +397,9 @@ impl Master {
             SignalRequest::Reopen => ", reopening logs",
             SignalRequest::Reconfigure => ", reconfiguring",
             SignalRequest::StopAccepting if self.is_daemon() => ", stop accepting connections",
-            SignalRequest::ChangeBinary if self.may_change_binary() => ", changing binary",
+            SignalRequest::ChangeBinary if self.may_change_binary() && self.ending.is_none() => {
+                ", changing binary"
+            }
             SignalRequest::ChangeBinary | SignalRequest::Nothing => ", ignoring",
             SignalRequest::StopAccepting | SignalRequest::Reap => "",
         }
