@@ -59,7 +59,8 @@ pub fn read(path: &Path) -> Result<Pid, Unread> {
     let bytes = fs::read(path).map_err(Unread::File)?;
     let text = String::from_utf8_lossy(&bytes);
     let said = text.trim_end_matches(['\r', '\n']);
-    let number = said.parse().ok().filter(|n| *n > 0).and_then(Pid::from_raw);
+    let is_number = said.bytes().all(|byte| byte.is_ascii_digit());
+    let number = said.parse().ok().filter(|n| is_number && *n > 0).and_then(Pid::from_raw);
     number.ok_or_else(|| Unread::Content(said.chars().take(20).collect()))
 }
 
@@ -86,7 +87,7 @@ mod tests {
         write(&path).unwrap();
         assert_eq!(read(&path).unwrap().as_raw_nonzero().get(), std::process::id() as i32);
 
-        for wrong in ["", "\n", "0\n", "-5\n", "12x\n"] {
+        for wrong in ["", "\n", "0\n", "-5\n", "+5\n", "12x\n"] {
             fs::write(&path, wrong).unwrap();
             assert!(matches!(read(&path), Err(Unread::Content(_))), "{wrong:?}");
         }
