@@ -56,13 +56,14 @@ fn forget(log: &Log) {
     }
 }
 
-/// The numbers before the first one that is wrong, and that one.
+/// The numbers before the first one that is wrong, and that one. A number without an end may be a part of one.
 fn parse(text: &str) -> (BTreeSet<i32>, Option<&str>) {
     let mut numbers = BTreeSet::new();
-    for word in text.split_terminator([';', ':']) {
-        match word.parse() {
-            Ok(number) if number >= 0 => numbers.insert(number),
-            _ => return (numbers, Some(word)),
+    for word in text.split_inclusive([';', ':']) {
+        let digits = word.trim_end_matches([';', ':']);
+        match digits.parse() {
+            Ok(number) if number >= 0 && digits.len() < word.len() => numbers.insert(number),
+            _ => return (numbers, Some(digits)),
         };
     }
     (numbers, None)
@@ -86,7 +87,7 @@ mod tests {
     #[test]
     fn numbers_end_with_semicolons() {
         assert_eq!(parse("6;7;"), ([6, 7].into(), None));
-        assert_eq!(parse("6:7"), ([6, 7].into(), None));
+        assert_eq!(parse("6:7"), ([6].into(), Some("7")));
         assert_eq!(parse(""), (BTreeSet::new(), None));
         assert_eq!(parse("6;x;7;"), ([6].into(), Some("x")));
         assert_eq!(parse("-1;"), (BTreeSet::new(), Some("-1")));
