@@ -93,6 +93,46 @@ fn requests_are_seen_and_changed() {
 }
 
 #[test]
+fn a_server_behind_gets_what_a_script_has_changed() {
+    let server = server(
+        r#"location = /behind { content_by_lua_block {
+               ngx.req.read_body()
+               ngx.print(ngx.req.get_method(), " ", ngx.var.request_uri, " ", ngx.var.http_content_length, " ",
+                   ngx.req.get_body_data())
+           } }
+           location = /args { rewrite_by_lua_block { ngx.req.set_uri_args({ z = 1 }) } try_files /nothing @up; }
+           location = /to/args { access_by_lua_block { ngx.req.set_uri_args("z=1") } set $u http://127.0.0.1:%%PORT1%%;
+               proxy_pass $u; }
+           location @up { proxy_pass http://127.0.0.1:%%PORT1%%; }
+           location = /discards { access_by_lua_block {
+               ngx.req.discard_body()
+               ngx.req.set_method(ngx.HTTP_GET)
+           } proxy_pass http://127.0.0.1:%%PORT%%/behind; }
+           location = /discarded { content_by_lua_block {
+               ngx.req.discard_body() ngx.req.read_body()
+               ngx.print(ngx.req.get_body_data(), ngx.req.get_body_file())
+           } }
+           location = /kept { content_by_lua_block {
+               ngx.req.read_body() ngx.req.discard_body()
+               ngx.print(ngx.req.get_body_data())
+           } }
+         }
+         server { listen 127.0.0.1:%%PORT1%%; location / { return 200 $request_uri; }"#,
+    );
+    assert_eq!(server.get("/args?a=b").body(), "/args?z=1");
+    assert_eq!(server.get("/to/args?a=b").body(), "/to/args?z=1");
+    let mut client = server.connect();
+    let chunked = "Transfer-Encoding: chunked\r\n";
+    for (headers, body) in [("Content-Length: 3\r\n", "abc"), (chunked, "3\r\nabc\r\n0\r\n\r\n")] {
+        // What is thrown away is no next request.
+        assert_eq!(client.ask("POST /discards", headers, body).body(), "GET /behind 0 nil");
+        assert_eq!(client.ask("POST /discarded", headers, body).body(), "nilnil");
+        assert_eq!(client.ask("POST /kept", headers, body).body(), "abc");
+    }
+    assert_eq!(client.get("/discards").body(), "GET /behind nil nil");
+}
+
+#[test]
 fn large_bodies_are_files() {
     let server = server(
         r#"location / { client_body_buffer_size 1k; content_by_lua_block {

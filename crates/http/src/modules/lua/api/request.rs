@@ -35,7 +35,11 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         }
     })?;
     natives.add_refusing("set_args", |_, text: mlua::String| {
-        with(|r| r.args = encode::query(&text.as_bytes()))
+        with(|r| {
+            r.args = encode::query(&text.as_bytes());
+            // A server that is asked for the request's own target gets the new arguments.
+            r.unchanged_path = false;
+        })
     })?;
     natives.add_refusing("set_uri", |_, (uri, binary): (mlua::String, bool)| {
         if uri.as_bytes().is_empty() {
@@ -69,9 +73,9 @@ fn bodies(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting("read_body", |_, ()| with(|_| Wish::ReadBody))?;
     natives.add_refusing("discard_body", |_, ()| {
         with(|r| {
-            // What is left is thrown away after the answer. A body that was read stays.
-            if !r.body.is_whole() {
-                r.body.memory.clear();
+            // Handlers find an empty body, and what is left is thrown away. A body that was read stays.
+            if !r.body.is_whole() && !r.body.is_read() {
+                r.body.refuse();
             }
         })
     })?;
