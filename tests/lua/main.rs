@@ -2,6 +2,7 @@
 
 mod access;
 mod answers;
+mod ends;
 mod flow;
 mod kept;
 mod library;

@@ -86,6 +86,11 @@ impl Phase {
         matches!(self, Phase::Rewrite | Phase::Access | Phase::Content | Phase::Timer)
     }
 
+    /// Whether a script may end the request here.
+    pub fn may_exit(self) -> bool {
+        self.may_wait() || self == Phase::HeaderFilter
+    }
+
     /// Whether a script may write to the client here.
     pub fn may_answer(self) -> bool {
         matches!(self, Phase::Rewrite | Phase::Access | Phase::Content)
@@ -127,8 +132,8 @@ pub fn with_answer<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> 
 /// Notes what the script is about to wait for.
 pub fn wish(wish: Wish) -> Result<(), NgxError> {
     let phase = phase();
-    // To end a filter's script at once needs no waiting.
-    if !phase.may_wait() && !matches!(wish, Wish::Exit(_)) {
+    let is_exit = matches!(wish, Wish::Exit(_));
+    if !(phase.may_wait() || is_exit && phase.may_exit()) {
         return Err(NgxError::Disabled(phase));
     }
     WISH.set(Some(wish));

@@ -9,6 +9,7 @@ use weir_log::Level;
 use super::answer;
 use super::conf::CONF;
 use super::current::Phase;
+use super::phases::ERROR;
 use super::run;
 use super::script::Script;
 use super::vm::{ScriptError, vm_of};
@@ -25,6 +26,7 @@ thread_local! {
 }
 
 /// A piece of a body in a script's hands.
+#[derive(Default)]
 pub struct Piece {
     /// `ngx.arg[1]`
     pub bytes: Vec<u8>,
@@ -52,7 +54,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
         return Err(step);
     }
     if let Some(script) = &conf.body_filter {
-        r.add_body_filter(Box::new(Bodies { script }));
+        r.add_body_filter(Box::new(Bodies { script, ended: false }));
     }
     Ok(())
 }
@@ -60,7 +62,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
 fn head(r: &mut Request, script: &'static Script) -> Option<Step> {
     match at_once(r, Phase::HeaderFilter, script, MultiValue::new()) {
         Ok(Ok(_)) => None,
-        Ok(Err(Exit::Status(status @ 300..=599))) => {
+        Ok(Err(Exit::Status(status @ 200..=599))) => {
             let context = answer::context(r);
             if std::mem::replace(&mut context.filter_exited, true) {
                 return None;
@@ -94,6 +96,8 @@ fn at_once(
 /// `body_filter_by_lua`
 struct Bodies {
     script: &'static Script,
+    /// The script has set `ngx.arg[2]`. Later pieces are dropped.
+    ended: bool,
 }
 
 impl BodyFilter for Bodies {
@@ -106,13 +110,14 @@ impl BodyFilter for Bodies {
         while let Some(segment) = input.pop() {
             bytes.extend_from_slice(&into_bytes(segment));
         }
-        if bytes.is_empty() && !last {
+        if self.ended || bytes.is_empty() && !last {
             return Filtered::Now(Ok(Chain::new()));
         }
         PIECE.set(Piece { bytes, last });
         let done = at_once(r, Phase::BodyFilter, self.script, MultiValue::new());
-        let bytes = PIECE.with_borrow_mut(|piece| std::mem::take(&mut piece.bytes));
-        if !matches!(done, Ok(Ok(_) | Err(Exit::Status(0..)))) {
+        let Piece { bytes, last } = PIECE.take();
+        self.ended = last;
+        if !done.is_ok_and(|done| done.is_ok_and(|values| !is_failure(values.front()))) {
             return Filtered::Now(Err(std::io::ErrorKind::InvalidData.into()));
         }
         let mut chain = Chain::new();
@@ -121,6 +126,17 @@ impl BodyFilter for Bodies {
         }
         Filtered::Now(Ok(chain))
     }
+}
+
+/// Whether a body filter's script has returned `ngx.ERROR`, or a status from 300.
+fn is_failure(returned: Option<&Value>) -> bool {
+    let number = match returned {
+        Some(Value::Integer(n)) => *n as f64,
+        Some(Value::Number(n)) => *n,
+        Some(Value::String(text)) => text.to_string_lossy().trim().parse().unwrap_or(0.0),
+        _ => return false,
+    };
+    number == f64::from(ERROR) || number >= 300.0
 }
 
 /// `log_by_lua`

@@ -15,7 +15,7 @@ use crate::request::Request;
 use crate::site::content::ContentHandler;
 
 /// `ngx.ERROR`
-const ERROR: i32 = -1;
+pub(super) const ERROR: i32 = -1;
 
 /// `ngx.DECLINED`: the script leaves the request to the next handler of the phase.
 const DECLINED: i32 = -5;

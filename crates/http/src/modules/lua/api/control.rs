@@ -13,6 +13,12 @@ use crate::modules::lua::current::{self, NgxError, phase, with, with_answer};
 use crate::modules::lua::wish::{Exit, ThreadId, Wish, reply};
 use crate::request::Request;
 
+/// `ngx.AGAIN`
+const AGAIN: i64 = -2;
+
+/// `ngx.DONE`
+const DONE: i64 = -4;
+
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("exit", |_, status: f64| exit(status as i64))?;
@@ -63,8 +69,19 @@ fn threads(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
+/// Whether `ngx.exit` may be called here, with this.
+fn exit_status(status: i64) -> Result<i32, NgxError> {
+    if matches!(status, AGAIN | DONE) {
+        return Err("bad argument to 'ngx.exit': does not accept NGX_AGAIN or NGX_DONE".into());
+    }
+    match phase() {
+        phase if phase.may_exit() => i32::try_from(status).map_err(|_| "bad status".into()),
+        phase => Err(NgxError::Disabled(phase)),
+    }
+}
+
 fn exit(status: i64) -> Result<(), NgxError> {
-    let status = i32::try_from(status).map_err(|_| "bad status")?;
+    let status = exit_status(status)?;
     let late = |r: &mut Request| answer::is_begun(r) && phase().may_answer();
     if status < 300 || matches!(status, 408 | 444 | 499) || !with(late)? {
         return current::wish(Wish::Exit(Exit::Status(status)));

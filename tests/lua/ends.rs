@@ -1,0 +1,88 @@
+//! How a script ends its request in each phase, and what the client gets then.
+
+use super::server;
+
+/// All that a client gets to a request, up to the end of its connection.
+fn all_of(server: &weir_testkit::Server, path: &str) -> String {
+    let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    server.connect().send(head).rest()
+}
+
+#[test]
+fn a_body_filter_that_refuses_a_piece_sends_nothing_of_it() {
+    let scripts = [
+        ("exit", "ngx.exit(ngx.ERROR)"),
+        ("forbid", "ngx.exit(403)"),
+        ("ok", "ngx.exit(ngx.OK)"),
+        ("error", "return ngx.ERROR"),
+        ("status", "return 300"),
+        ("text", "return '500'"),
+    ];
+    let locations = scripts.map(|(name, script)| {
+        format!(
+            "location = /{name} {{ return 200 secret; body_filter_by_lua_block {{ {script} }} }}
+             location = /second/{name} {{
+                 content_by_lua_block {{ ngx.print('first') ngx.flush(true) ngx.print('secret') }}
+                 body_filter_by_lua_block {{ if ngx.arg[1] == 'secret' then {script} end }}
+             }}"
+        )
+    });
+    let server = server(&locations.concat());
+    for (n, (name, _)) in scripts.into_iter().enumerate() {
+        assert!(!all_of(&server, &format!("/{name}")).contains("secret"), "{name}");
+        let begun = all_of(&server, &format!("/second/{name}"));
+        assert!(begun.contains("first") && !begun.contains("secret"), "{name} {begun}");
+        // The end of the chunks does not come.
+        assert!(!begun.ends_with("0\r\n\r\n"), "{name} {begun}");
+        let refused = "API disabled in the context of body_filter_by_lua*";
+        server.wait_log(refused, 2 * (n + 1).min(3));
+    }
+}
+
+#[test]
+fn a_body_filter_ends_the_body_where_it_says() {
+    let server = server(
+        "location / {
+             content_by_lua_block {
+                 for _, part in ipairs { 'one ', 'two ', 'three' } do ngx.print(part) ngx.flush(true) end
+             }
+             body_filter_by_lua_block {
+                 if ngx.arg[1] == 'two ' then ngx.arg[1] = 'blocked' ngx.arg[2] = true end
+             }
+         }",
+    );
+    assert_eq!(server.get("/").body(), "one blocked");
+}
+
+#[test]
+fn a_header_filter_ends_the_request_with_any_status() {
+    let server = server(
+        "location / {
+             content_by_lua_block { ngx.print('body') }
+             header_filter_by_lua_block { return ngx.exit(tonumber(ngx.var.arg_s)) }
+         }",
+    );
+    for (status, body) in [(200, ""), (201, ""), (204, ""), (299, ""), (0, "body")] {
+        let answer = server.get(&format!("/?s={status}"));
+        let expected = if status == 0 { 200 } else { status };
+        assert_eq!((answer.status, answer.body().as_str()), (expected, body));
+    }
+    let forbidden = server.get("/?s=403");
+    assert_eq!(forbidden.status, 403);
+    assert!(forbidden.body().contains("403 Forbidden"));
+}
+
+#[test]
+fn a_phase_that_cannot_end_the_request_says_so() {
+    let server = server(
+        "location = /set { set_by_lua_block $x { ngx.exit(403) } return 200 in; }
+         location = /log { return 200 in; log_by_lua_block { ngx.exit(403) } }
+         location = /done { content_by_lua_block { ngx.print(select(2, pcall(ngx.exit, ngx.DONE))) } }",
+    );
+    assert_eq!(server.get("/set").status, 500);
+    server.wait_log("API disabled in the context of set_by_lua*", 1);
+    assert_eq!(server.get("/log").body(), "in");
+    server.wait_log("API disabled in the context of log_by_lua*", 1);
+    let done = "bad argument to 'ngx.exit': does not accept NGX_AGAIN or NGX_DONE";
+    assert_eq!(server.get("/done").body(), done);
+}
