@@ -86,3 +86,25 @@ fn a_phase_that_cannot_end_the_request_says_so() {
     let done = "bad argument to 'ngx.exit': does not accept NGX_AGAIN or NGX_DONE";
     assert_eq!(server.get("/done").body(), done);
 }
+
+/// What nginx 1.22 with lua 0.10.23 answers.
+#[test]
+fn a_denied_request_stays_denied_where_its_script_leads() {
+    let server = server(
+        "location = /in { content_by_lua_block { ngx.print('in') } }
+         location @in { content_by_lua_block { ngx.print('in') } }
+         location = /grants { satisfy any; allow all; content_by_lua_block { ngx.print('in') } }
+         location = /agrees { allow all; content_by_lua_block { ngx.print('in') } }
+         location = /exec { satisfy any; deny all; access_by_lua_block { ngx.exec(ngx.var.arg_to) } content_by_lua_block { } }
+         location = /fails { satisfy any; deny all; error_page 500 /in; access_by_lua_block { ngx.exit(500) } }
+         location = /passes { satisfy any; deny all; access_by_lua_block { ngx.exit(0) } content_by_lua_block { } }",
+    );
+    assert_eq!((server.get("/fails").status, server.get("/passes").status), (403, 200));
+    for (to, status) in [("/in", 403), ("@in", 403), ("/grants", 200), ("/agrees", 403)] {
+        assert_eq!(server.get(&format!("/exec?to={to}")).status, status, "{to}");
+    }
+    // The next request of the connection begins anew.
+    let mut client = server.connect();
+    assert_eq!(client.get("/exec?to=/in").status, 403);
+    assert_eq!(client.get("/in").status, 200);
+}

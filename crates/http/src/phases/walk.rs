@@ -54,8 +54,6 @@ pub struct Walk {
     handlers: Iter<'static, Named<Handler>>,
     /// What comes first in this phase: `$realpath_root` is made known.
     prepares: bool,
-    /// What a handler of `satisfy any` has answered.
-    denied: Option<u16>,
 }
 
 /// Why the way stops.
@@ -115,7 +113,7 @@ impl Walk {
 
     /// No handler is asked.
     pub fn over() -> Walk {
-        Walk { phase: Phase::Content, handlers: [].iter(), prepares: false, denied: None }
+        Walk { phase: Phase::Content, handlers: [].iter(), prepares: false }
     }
 
     fn new(r: &Request, phase: Phase, handlers: &'static [Named<Handler>]) -> Walk {
@@ -178,14 +176,14 @@ impl Walk {
                 // What other handlers would have asked the client for is of no matter now.
                 r.response.headers.remove(b"WWW-Authenticate");
                 r.response.headers.remove(b"Proxy-Authenticate");
-                (self.handlers, self.denied) = ([].iter(), None);
+                (self.handlers, r.denied) = ([].iter(), None);
                 None
             }
             Step::Done => None,
             Step::Status(status @ (401 | 403 | 407)) if any => {
                 // 401 tells the client what it may try, so it wins over 403.
-                if !matches!(self.denied, Some(401 | 407)) {
-                    self.denied = Some(status);
+                if !matches!(r.denied, Some(401 | 407)) {
+                    r.denied = Some(status);
                 }
                 None
             }
@@ -216,7 +214,7 @@ impl Walk {
             }
             Phase::Preaccess => self.begin(r, Phase::Access, &plan.access),
             Phase::Access => {
-                match self.denied.take() {
+                match r.denied.take() {
                     None => {}
                     Some(status @ (401 | 407)) => return Some(unauthorized(r, status)),
                     Some(status) => {

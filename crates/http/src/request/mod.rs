@@ -98,6 +98,8 @@ pub struct Request {
     pub error_status: u16,
     /// An error page was looked for: there will be no other, unless `recursive_error_pages` says so.
     pub error_page: bool,
+    /// What a handler of `satisfy any` has answered. Where another one leads to a location, this holds there, too.
+    pub(crate) denied: Option<u16>,
     /// Another request may follow on the connection.
     pub keepalive: bool,
     /// Bytes of the head and body read.
@@ -176,6 +178,7 @@ impl Request {
             output,
             error_status: 0,
             error_page: false,
+            denied: None,
             keepalive: false,
             request_length: 0,
             pipelined: false,
@@ -226,6 +229,7 @@ impl Request {
             output,
             error_status,
             error_page,
+            denied,
             keepalive,
             request_length,
             pipelined,
@@ -243,7 +247,7 @@ impl Request {
         (*path_changed, *path_below_alias) = (false, false);
         *path_changes_left = PATH_CHANGES;
         *body = Body::default();
-        (*error_status, *error_page, *keepalive) = (0, false, false);
+        (*error_status, *error_page, *denied, *keepalive) = (0, false, None, false);
         (*request_length, *pipelined, *number) = (0, !buf.is_empty(), 0);
         (*blocked, *limit_rate) = (Duration::ZERO, None);
         *processing = Processing::default();
