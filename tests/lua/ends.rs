@@ -108,3 +108,20 @@ fn a_denied_request_stays_denied_where_its_script_leads() {
     assert_eq!(client.get("/exec?to=/in").status, 403);
     assert_eq!(client.get("/in").status, 200);
 }
+
+#[test]
+fn a_script_of_an_error_page_sees_the_status() {
+    let server = server(
+        "location @script { content_by_lua_block { ngx.print('page ', ngx.status) } }
+         location @text { return 200 text; }
+         location = /script { error_page 403 = @script; access_by_lua_block { ngx.exit(403) } }
+         location = /kept { error_page 403 @script; access_by_lua_block { ngx.exit(403) } }
+         location = /text { error_page 403 = @text; access_by_lua_block { ngx.exit(403) } }",
+    );
+    for (path, status, body) in
+        [("/script", 403, "page 403"), ("/kept", 403, "page 403"), ("/text", 200, "text")]
+    {
+        let answer = server.get(path);
+        assert_eq!((answer.status, answer.body().as_str()), (status, body), "{path}");
+    }
+}

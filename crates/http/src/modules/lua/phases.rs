@@ -130,6 +130,10 @@ async fn exit(r: &mut Request, status: i32) -> Step {
     match status {
         300.. => {
             answer::context(r).forget_output();
+            if r.response.status == 0 {
+                // A script of the error page asks for it.
+                r.response.status = status;
+            }
             Step::Status(status)
         }
         200..300 => {
