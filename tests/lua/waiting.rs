@@ -89,6 +89,54 @@ fn timers_run_without_a_request() {
 }
 
 #[test]
+fn a_timer_comes_again_before_its_function_has_ended() {
+    let server = server_with(
+        "lua_max_running_timers 3;",
+        "location / { content_by_lua_block {
+             ngx.timer.every(0.001, function() ngx.sleep(1000) end)
+             while ngx.timer.running_count() < 3 do ngx.sleep(0.001) end
+             ngx.print('side by side')
+         } }",
+    );
+    assert_eq!(server.get("/").body(), "side by side");
+    server.wait_log("3 lua_max_running_timers are not enough", 1);
+}
+
+#[test]
+fn a_captured_location_that_fails_has_no_page() {
+    let server = server(
+        r#"error_page 404 403 500 502 /page;
+           location = /page { return 200 "page"; }
+           location = /t { content_by_lua_block {
+               local res = ngx.location.capture(ngx.var.arg_to, { method = ngx[ngx.var.arg_by or "HTTP_GET"] })
+               ngx.print(res.status, " ", res.truncated, " ", res.body)
+           } }
+           location = /301 { return 301 /page; }
+           location = /500 { return 500; }
+           location = /502 { proxy_pass http://127.0.0.1:1; }
+           location = /403 { content_by_lua_block { ngx.exit(403) } }
+           location = /error { content_by_lua_block { error("x") } }
+           location = /half { content_by_lua_block { ngx.print("half") error("x") } }
+           location = /text { return 404 "text"; }
+           location = /good { content_by_lua_block { ngx.print("good") } }"#,
+    );
+    for (asked, body) in [
+        ("/missing", "404 true "),
+        ("/301", "301 true "),
+        ("/500", "500 true "),
+        ("/502", "502 true "),
+        ("/403", "403 true "),
+        ("/error", "500 true "),
+        ("/half", "200 true half"),
+        ("/text", "404 false text"),
+        ("/good", "200 false good"),
+        ("/good&by=HTTP_HEAD", "200 true "),
+    ] {
+        assert_eq!(server.get(&format!("/t?to={asked}")).body(), body, "{asked}");
+    }
+}
+
+#[test]
 fn a_wait_that_fails_is_forgotten() {
     let script = r#"
         local ok, err = pcall(string.gsub, "x", "x", function() ngx.exit(400) end)

@@ -28,6 +28,9 @@ pub fn finalize(r: &mut Request, status: u16) -> Step {
     if matches!(status, 400 | 495..=497) {
         r.body.never_linger();
     }
+    if r.is_pageless() && status >= 300 {
+        return head_alone(r, status);
+    }
     r.response.content_type.clear();
     let core = &r.conf().core;
     if !r.error_page && !core.error_pages.is_empty() && r.path_changes_left > 0 {
@@ -37,6 +40,15 @@ pub fn finalize(r: &mut Request, status: u16) -> Step {
         }
     }
     own_page(r, status)
+}
+
+/// The answer is a head, and its reader does not get a whole body.
+fn head_alone(r: &mut Request, status: u16) -> Step {
+    r.response.forget_body();
+    r.response.status = status;
+    // Header filters run. What they make of it, the reader sees.
+    let _ = r.send_head();
+    Step::Abort
 }
 
 /// weir's own page for a status, or an empty answer for one that has no page.

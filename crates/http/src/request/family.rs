@@ -24,6 +24,8 @@ pub struct Sub {
     pub own: bool,
     /// The client may leave: it was never to hear of it.
     pub unheard: bool,
+    /// An end with a status has neither a page nor an error page of the configuration: the caller looks at the status.
+    pub pageless: bool,
     /// The method of the client's own request.
     pub method: Vec<u8>,
     /// The charset of the client's answer, which its body may become a part of.
@@ -89,6 +91,7 @@ impl Sub {
             clone: false,
             own: true,
             unheard: true,
+            pageless: false,
             method,
             charset: Vec::new(),
             _counted: Counted::new(family),

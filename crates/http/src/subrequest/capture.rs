@@ -13,6 +13,13 @@ impl Capture {
         &mut self.0
     }
 
+    /// An end with a status stays without a page, and does not count as whole.
+    pub fn refuse_pages(&mut self) {
+        if let Some(sub) = self.0.sub.as_deref_mut() {
+            sub.pageless = true;
+        }
+    }
+
     /// Runs it; the answer is in its head and [`Request::captured_body`].
     pub async fn run(mut self) -> Box<Request> {
         let in_order = run(&mut self.0).await;

@@ -182,6 +182,7 @@ impl Request {
             clone: false,
             own: false,
             unheard: false,
+            pageless: false,
             method: self.main_method().to_vec(),
             charset,
             _counted: counted,
@@ -324,6 +325,11 @@ impl Request {
                 chain.push(bytes);
             }
         }
+    }
+
+    /// Whether an end with a status has no page.
+    pub fn is_pageless(&self) -> bool {
+        self.sub.as_ref().is_some_and(|sub| sub.pageless)
     }
 
     /// A subrequest that fails, or has no body, answers with its stub instead of a page for the status.

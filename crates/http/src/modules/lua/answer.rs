@@ -134,6 +134,14 @@ pub async fn push(r: &mut Request) -> Result<(), ()> {
     send_pending(r, false).await
 }
 
+/// A subrequest fails half-way: its reader gets what was written.
+pub async fn hand_over(r: &mut Request) {
+    if !r.is_main() {
+        // It fails anyhow.
+        let _ = send_pending(r, false).await;
+    }
+}
+
 /// `ngx.flush`
 pub async fn flush(r: &mut Request) -> Result<(), &'static str> {
     if context(r).eof {

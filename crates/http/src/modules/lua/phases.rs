@@ -125,7 +125,11 @@ async fn exit(r: &mut Request, status: i32) -> Step {
     }
     if r.response.sent {
         // Too late for a page. What failed half-way must not look whole.
-        return if status >= 500 { Step::Abort } else { answer::finish(r).await };
+        if status < 500 {
+            return answer::finish(r).await;
+        }
+        answer::hand_over(r).await;
+        return Step::Abort;
     }
     match status {
         300.. => {

@@ -70,6 +70,7 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, NgxErro
     }
     query.extend_from_slice(&encode::query(&args));
     let mut capture = r.capture(&safe.path, &query).ok_or("too many subrequests")?;
+    capture.refuse_pages();
     let values = match () {
         () if flag("share_all_vars") => None,
         () if flag("copy_all_vars") => Some(r.values.copy()),
@@ -80,6 +81,7 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, NgxErro
         sr.values = values;
     }
     sr.method = text("method").map_or(Method::Get, |name| Method::from_name(&name.as_bytes()));
+    sr.response.header_only = sr.method == Method::Head;
     match text("body") {
         Some(body) => {
             let body = body.as_bytes().to_vec();
@@ -124,7 +126,7 @@ fn option(asked: &Table, name: &str) -> Result<Option<Table>, NgxError> {
 fn table(lua: &Lua, sr: &Request) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     let headers = lua.create_table()?;
-    table.raw_set("truncated", !sr.capture_is_whole())?;
+    table.raw_set("truncated", !sr.capture_is_whole() || sr.response.header_only)?;
     table.raw_set("status", sr.response.status)?;
     table.raw_set("body", lua.create_string(sr.captured_body())?)?;
     for (name, value) in headers::answer_headers(sr) {
