@@ -115,10 +115,17 @@ fn patterns_match_and_replace() {
         ngx.say(ngx.re.gsub("a1b22", "[0-9]+", function(g) return "<" .. g[0] .. ">" end))
         ngx.say(ngx.re.gsub("abc", "", "-"))
         ngx.say(ngx.re.gsub("äö", ".", "x", "u"))
+        ngx.say(ngx.re.gsub("hää", "", "-", "u"))
+        ngx.say(ngx.re.match("ä", "\\w", "u"), " ", ngx.re.match("Ä", "ä", "iu")[0])
+        ngx.say(ngx.re.match("a\255b", "b", "u"))
+        ngx.say(ngx.re.find("ä", ".", "u", { pos = 2 }))
+        local named = ngx.re.match("ab", "(?<n>a)(?<n>b)(?<none>c)?", "D")
+        ngx.say(table.concat(named.n), " ", named.none, " ", ngx.re.match("", "(?<n>a)(?<n>b)", "J") == nil)
         ngx.say(ngx.re.match("a", "(", "jo"))
         ngx.say(ngx.re.sub("a", "a", "$x"))"#;
     let expected = "hello, 1234|hello|1234|false\nnil B\n25true\n911\na1;b2\nhe[ll|l|l$]o1\n\
-        a<1>b<22>2\n-a-b-c-4\nxx2\n";
+        a<1>b<22>2\n-a-b-c-4\nxx2\n-h-ä-ä-4\nnil Ä\nnilpcre2_match() failed: -23\n\
+        nilnilpcre2_match() failed: -36\nab nil true\n";
     let body = said(script);
     let rest = body.strip_prefix(expected).unwrap_or_else(|| panic!("{body}"));
     let mut lines = rest.lines();

@@ -26,13 +26,15 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("re_match", |lua, (subject, pattern, options, start): MatchArguments| {
         let subject = subject.as_bytes();
         match search(&subject, &pattern, options.as_ref(), start) {
-            Ok(Some((regex, groups))) => match table(lua, &subject, &regex, &groups) {
-                Ok(found) => {
-                    let (from, to) = groups.get(0).unwrap_or_default();
-                    (None, Some(found), Some(from + 1), Some(to))
+            Ok(Some((regex, groups))) => {
+                match table(lua, &subject, &regex, &groups, lists_names(options.as_ref())) {
+                    Ok(found) => {
+                        let (from, to) = groups.get(0).unwrap_or_default();
+                        (None, Some(found), Some(from + 1), Some(to))
+                    }
+                    Err(error) => (Some(error.to_string()), None, None, None),
                 }
-                Err(error) => (Some(error.to_string()), None, None, None),
-            },
+            }
             Ok(None) => (None, None, None, None),
             Err(text) => (Some(text), None, None, None),
         }
@@ -101,14 +103,14 @@ fn compiled(pattern: &mlua::String, options: Option<&mlua::String>) -> Result<Rc
     Ok(regex)
 }
 
-/// Options: i, m, s, x, u, a; j, o, d and J ask for what is done anyway or what changes no result.
+/// Options: i, m, s, x, u, U, a, D; j, o, d and J ask for what is done anyway or what changes no result.
 fn compile(pattern: &[u8], options: &[u8]) -> Result<Regex, String> {
     let has = |option: u8| options.contains(&option);
     if let Some(odd) = options.iter().find(|option| !b"imsxuUajodJD".contains(option)) {
         return Err(format!("unknown flag \"{}\"", char::from(*odd)));
     }
     let mut text = Vec::new();
-    if has(b'D') || has(b'J') {
+    if has(b'D') {
         text.extend_from_slice(b"(?J)");
     }
     if has(b'a') {
@@ -121,18 +123,24 @@ fn compile(pattern: &[u8], options: &[u8]) -> Result<Regex, String> {
     }
     let (regex, _) = compile_with(&text, |builder| {
         builder.caseless(has(b'i')).multi_line(has(b'm')).dotall(has(b's')).extended(has(b'x'));
-        builder.utf(has(b'u') || has(b'U')).ucp(has(b'u') || has(b'U'));
+        builder.utf(has(b'u') || has(b'U'));
     })
     .map_err(|error| error.to_string())?;
     Ok(regex)
 }
 
-/// Groups by number and by name; one that took no part is false.
+/// Option `D`: several groups may have one name, so each name has a list.
+fn lists_names(options: Option<&mlua::String>) -> bool {
+    options.is_some_and(|options| options.as_bytes().contains(&b'D'))
+}
+
+/// Groups by number and by name; one that took no part is false, and is in no list.
 fn table(
     lua: &Lua,
     subject: &[u8],
     regex: &Regex,
     groups: &CaptureLocations,
+    lists: bool,
 ) -> mlua::Result<Table> {
     let table = lua.create_table_with_capacity(groups.len(), 1)?;
     for n in 0..groups.len() {
@@ -141,12 +149,21 @@ fn table(
             Some(text) => Value::String(lua.create_string(text)?),
             None => Value::Boolean(false),
         };
-        if let Some(Some(name)) = regex.capture_names().get(n)
-            && (text.is_some() || !table.contains_key(name.as_str())?)
-        {
-            table.raw_set(name.as_str(), &value)?;
+        if let Some(Some(name)) = regex.capture_names().get(n) {
+            match text {
+                Some(_) if lists => add_to_list(lua, &table, name, &value)?,
+                None if lists => {}
+                _ => table.raw_set(name.as_str(), &value)?,
+            }
         }
         table.raw_set(n, value)?;
     }
     Ok(table)
+}
+
+fn add_to_list(lua: &Lua, table: &Table, name: &str, value: &Value) -> mlua::Result<()> {
+    match table.raw_get::<Option<Table>>(name)? {
+        Some(list) => list.raw_push(value),
+        None => table.raw_set(name, lua.create_sequence_from([value])?),
+    }
 }

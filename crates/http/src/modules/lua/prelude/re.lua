@@ -58,9 +58,18 @@ function re.find(subject, pattern, options, ctx, nth)
     return from, to
 end
 
--- Where to search next: behind the match, and behind one more byte if the match was empty.
-local function after(from, to)
-    return to < from and to + 2 or to + 1
+-- Where to search next: behind the match, and behind one more byte, or character, if the match was empty.
+local function after(subject, from, to, options)
+    if to >= from then return to + 1 end
+    local pos = to + 2
+    if options and options:find("[uU]") then
+        local byte = subject:byte(pos)
+        while byte and byte >= 0x80 and byte < 0xC0 do
+            pos = pos + 1
+            byte = subject:byte(pos)
+        end
+    end
+    return pos
 end
 
 local matches = {
@@ -73,7 +82,7 @@ local matches = {
             if failed then return nil, failed end
             return nil
         end
-        self._pos = after(from, to)
+        self._pos = after(subject, from, to, self._options)
         return found
     end
 }
@@ -140,7 +149,7 @@ local function replace(subject, pattern, replacement, options, all)
         insert(out, subject:sub(last, from - 1))
         insert(out, text_of(make(found)))
         count = count + 1
-        last, pos = to + 1, after(from, to)
+        last, pos = to + 1, after(subject, from, to, options)
         if not all then break end
     end
     if count == 0 then return subject, 0 end
