@@ -7,6 +7,8 @@ use super::{WEIR, said};
 #[test]
 fn texts_and_digests() {
     let script = r#"
+        for kind = 0, 6 do ngx.print(ngx.escape_uri("!'()*~ \"%+/?&=#\255", kind), " ") end
+        ngx.say(ngx.encode_args({ ["!"] = { "'", nil, "(*)" } }), " ", ngx.encode_args({ a = { b = 1 } }))
         ngx.say(ngx.escape_uri("a b/c?&"), " ", ngx.unescape_uri("a+b%2fc"), " ", ngx.escape_uri("/a b", 0))
         ngx.say(ngx.encode_base64("hello"), ngx.encode_base64("a", true), ngx.decode_base64("aGVsbG8="), ngx.decode_base64("a!"))
         ngx.say(ngx.md5("abc"), " ", #ngx.md5_bin("abc"), #ngx.sha1_bin("abc"), #ngx.hmac_sha1("k", "t"))
@@ -14,7 +16,10 @@ fn texts_and_digests() {
         ngx.say(ngx.http_time(1e9), "; ", ngx.cookie_time(1e9), "; ", ngx.parse_http_time(ngx.http_time(1e9)))
         ngx.say(ngx.decode_args("a=1&a=2").a[2], ngx.decode_args("a&b=").b, ngx.decode_args("a=b%20c+d").a)
         ngx.say(#ngx.utctime(), #ngx.today(), ngx.time() <= ngx.now() + 1)"#;
-    let expected = "a%20b%2Fc%3F%26 a b/c /a%20b\naGVsbG8=YQhellonil\n\
+    let expected = "!'()*~%20\"%25+/%3F&=%23%FF !'()*~%20\"%25%2B/%3F&=%23%FF \
+        !'()*~%20%22%25%2B%2F%3F%26%3D%23%FF !%27()*~%20%22%25+/?&=%23%FF !%27()*~%20%22%+/?&=#%FF \
+        !'()*~%20\"%25+/?&=#\u{fffd} !'()*~%20\"%25+/?&=#\u{fffd} !='&!=(*) a=1\n\
+        a%20b%2Fc%3F%26 a b/c /a%20b\naGVsbG8=YQhellonil\n\
         900150983cd24fb0d6963f7d28e17f72 162020\n3421780262 'it\\'s'\n\
         Sun, 09 Sep 2001 01:46:40 GMT; Sun, 09-Sep-01 01:46:40 GMT; 1000000000\n2b c d\n1910true\n";
     assert_eq!(said(script), expected);

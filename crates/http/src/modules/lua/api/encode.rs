@@ -4,17 +4,13 @@ use std::borrow::Cow;
 
 use mlua::Lua;
 use weir_proto::base64::{self, Alphabet};
-use weir_proto::uri::{self, Escape};
 
 use super::natives::{NamedValues, Natives, named};
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("escape_uri", |lua, (text, kind): (mlua::String, Option<i64>)| {
-        let kind = if kind == Some(0) { Escape::Uri } else { Escape::UriComponent };
-        let mut out = Vec::new();
-        uri::escape(kind, &text.as_bytes(), &mut out);
-        lua.create_string(out)
+        lua.create_string(escape(&text.as_bytes(), kind.unwrap_or(COMPONENT)))
     })?;
     natives.add("unescape_uri", |lua, text: mlua::String| {
         lua.create_string(unescape(&text.as_bytes()))
@@ -41,6 +37,32 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let ((all, list), truncated) = decode_args(lua, &text.as_bytes(), most).unwrap_or_default();
         (all, list, truncated)
     })
+}
+
+/// The type of `ngx.escape_uri` where none is given.
+const COMPONENT: i64 = 2;
+
+/// Escapes as `ngx.escape_uri` does for a type: lua-nginx-module has sets of its own, and its types from 5 leave bytes above 0x7e.
+fn escape(text: &[u8], kind: i64) -> Vec<u8> {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let escaped: &[u8] = match kind {
+        0 => b" #%?",
+        1 => b" #%+?",
+        3 => b" \"#%'",
+        4 => b" \"'",
+        5.. => b" %",
+        _ => b" \"#$%&+,/:;<=>?@[\\]^`{|}",
+    };
+    let mut out = Vec::with_capacity(text.len());
+    for byte in text {
+        if *byte < b' ' || *byte > b'~' && kind < 5 || escaped.contains(byte) {
+            let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
+            out.extend_from_slice(&[b'%', HEX[high], HEX[low]]);
+        } else {
+            out.push(*byte);
+        }
+    }
+    out
 }
 
 /// What is no escape stays as it is.

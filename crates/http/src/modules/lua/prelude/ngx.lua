@@ -312,7 +312,7 @@ function ngx.encode_args(...)
         end
         name = native.escape_uri(name)
         if type(value) == "table" then
-            for _, one in ipairs(value) do add_arg(list, name, one) end
+            for _, one in pairs(value) do add_arg(list, name, one) end
         else
             add_arg(list, name, value)
         end
