@@ -221,6 +221,9 @@ fn a_script_that_computes_for_too_long_is_ended() {
              local ok, err = ngx.thread.wait(ngx.thread.spawn(function() ngx.sleep(0) while true do end end))
              ngx.say(tostring(ok))
          } }
+         location = /timer { content_by_lua_block {
+             ngx.timer.at(0, function() ngx.timer.at(0, function() while true do end end) while true do end end)
+         } }
          location = /set { set_by_lua_block $a { while true do end } return 200 $a; }
          location = /long { lua_max_run_time 0; content_by_lua_block {
              local sum = 0
@@ -238,6 +241,9 @@ fn a_script_that_computes_for_too_long_is_ended() {
         server.wait_log(text, n + 1);
     }
     assert!(server.log().contains("stack traceback:"), "{}", server.log());
+    assert_eq!(server.get("/timer").status, 200);
+    // Two timers, and so far three requests.
+    server.wait_log(text, 5);
     assert_eq!(server.get("/thread").body(), "false\n");
     assert_eq!(server.get("/pauses").body(), "done");
     assert_eq!(server.get("/long").body(), "8999997");

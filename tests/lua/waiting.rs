@@ -46,8 +46,17 @@ fn coroutines_and_light_threads_wait() {
         local bad = ngx.thread.spawn(function() error("oops", 0) end)
         ngx.say(ngx.thread.wait(bad))
         local never = ngx.thread.spawn(function() ngx.sleep(1000) end)
-        ngx.say(ngx.thread.kill(never))"#;
-    let expected = "2 20\ntruequick\ntrueslow7\nnilalready waited or killed\nfalseoops\n1\n";
+        ngx.say(ngx.thread.kill(never), coroutine.status(never), coroutine.resume(never))
+        local seen = {}
+        local resources = require("ngx.semaphore").new(0)
+        for i = 1, 3 do ngx.thread.spawn(function()
+            seen[#seen + 1] = "s" .. i ngx.sleep(0) seen[#seen + 1] = "w" .. i
+            resources:wait(1) seen[#seen + 1] = "r" .. i
+        end) end
+        seen[#seen + 1] = "m" ngx.sleep(0.01) resources:post(3) seen[#seen + 1] = "p" ngx.sleep(0.01)
+        ngx.say(table.concat(seen, " "))"#;
+    let expected = "2 20\ntruequick\ntrueslow7\nnilalready waited or killed\nfalseoops\n\
+        1deadfalsecannot resume dead coroutine\ns1 s2 s3 m w1 w2 w3 p r1 r2 r3\n";
     assert_eq!(said(script), expected);
 }
 

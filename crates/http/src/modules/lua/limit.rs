@@ -40,6 +40,11 @@ fn look_every(lua: &Lua, instructions: u32) -> mlua::Result<()> {
     })
 }
 
+/// The limit of the running script, if it has one.
+pub fn running() -> Option<Duration> {
+    END.get().map(|(_, limit)| limit)
+}
+
 /// Runs a script, or a part of one between two pauses, for so long at most; zero is no limit.
 pub fn within<T>(lua: &Lua, limit: Duration, run: impl FnOnce() -> T) -> T {
     if limit.is_zero() {

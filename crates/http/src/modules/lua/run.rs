@@ -5,6 +5,7 @@
 //! light threads of one script wait side by side; what needs it (reading the body, sending) is done at once,
 //! one after another.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
@@ -49,6 +50,8 @@ pub enum Start<'a> {
         premature: bool,
         /// The function first.
         call: &'a Packed,
+        /// `lua_max_run_time` where the timer was set.
+        limit: Duration,
     },
 }
 
@@ -59,6 +62,23 @@ impl Start<'_> {
             Start::Timer { .. } => ActivityName::default(),
         }
     }
+
+    fn activity(self, r: Option<&Request>, phase: Phase) -> Activity {
+        let limit = match self {
+            Start::Timer { limit, .. } => limit,
+            Start::Script(_) => r.map_or(Duration::ZERO, |r| CONF.of(r.conf()).max_run_time),
+        };
+        Activity { phase, name: self.name(), limit }
+    }
+}
+
+/// What a run is, the same in all of its steps.
+#[derive(Clone, Copy)]
+struct Activity {
+    phase: Phase,
+    name: ActivityName,
+    /// `lua_max_run_time`
+    limit: Duration,
 }
 
 /// One coroutine of a run; the first is the script itself.
@@ -67,6 +87,8 @@ struct Routine {
     /// By which others wait for it.
     id: Option<ThreadId>,
     state: RoutineState,
+    /// Its place in the order of the beginnings.
+    number: u64,
 }
 
 enum RoutineState {
@@ -82,9 +104,12 @@ enum RoutineState {
 struct ScriptRun<'r> {
     vm: &'r Vm,
     request: Option<&'r mut Request>,
-    phase: Phase,
-    name: ActivityName,
+    activity: Activity,
     routines: Vec<Routine>,
+    /// Those that go on, by their numbers: in the order in which their waits have ended.
+    ready: VecDeque<u64>,
+    /// The newest number.
+    newest: u64,
     /// The client's leaving would end it.
     watching: bool,
 }
@@ -107,7 +132,8 @@ pub async fn drive(
     phase: Phase,
     start: Start<'_>,
 ) -> ScriptOutcome {
-    let (thread, step) = match begin(vm, request.as_deref_mut(), phase, start) {
+    let activity = start.activity(request.as_deref(), phase);
+    let (thread, step) = match begin(vm, request.as_deref_mut(), activity, start) {
         Ok((_, CoroutineStep::Failed(error))) | Err(error) => {
             return failed(request.as_deref(), vm, &error);
         }
@@ -127,8 +153,9 @@ pub async fn drive(
         Err(error) => return failed(request.as_deref(), vm, &error),
     };
     let watching = request.as_ref().is_some_and(|r| CONF.of(r.conf()).check_client_abort);
-    let routines = vec![Routine { thread, id, state: RoutineState::Busy }];
-    let run = ScriptRun { vm, request, phase, name: start.name(), routines, watching };
+    let routines = vec![Routine { thread, id, state: RoutineState::Busy, number: 0 }];
+    let (ready, newest) = Default::default();
+    let run = ScriptRun { vm, request, activity, routines, ready, newest, watching };
     // Large, and seldom needed: no request pays for its room but one that waits.
     Box::pin(run.go_on(step, matches!(start, Start::Script(_)))).await
 }
@@ -137,16 +164,16 @@ pub async fn drive(
 fn begin(
     vm: &Vm,
     r: Option<&mut Request>,
-    phase: Phase,
+    activity: Activity,
     start: Start<'_>,
 ) -> mlua::Result<(Thread, CoroutineStep)> {
     let mut thread = None;
-    let step = step(vm, r, phase, start.name(), || match start {
+    let step = step(vm, r, activity, || match start {
         Start::Script(code) => {
             let thread = thread.insert(vm.coroutine()?);
             Ok((thread.resume(code.function.number())?, thread.status()))
         }
-        Start::Timer { premature, call } => {
+        Start::Timer { premature, call, .. } => {
             let mut call = call.unpack()?;
             let Some(Value::Function(function)) = call.pop_front() else {
                 return Err(Error::runtime("a timer without a function"));
@@ -173,7 +200,8 @@ pub fn at_once(
     args: MultiValue,
 ) -> Result<Result<MultiValue, Exit>, ScriptError> {
     let mut thread = None;
-    let step = step(vm, Some(r), phase, code.name, || {
+    let limit = CONF.of(r.conf()).max_run_time;
+    let step = step(vm, Some(r), Activity { phase, name: code.name, limit }, || {
         let thread = thread.insert(vm.coroutine()?);
         Ok((thread.resume((code.function.number(), args))?, thread.status()))
     });
@@ -194,14 +222,12 @@ pub fn at_once(
 fn step(
     vm: &Vm,
     r: Option<&mut Request>,
-    phase: Phase,
-    name: ActivityName,
+    Activity { phase, name, limit }: Activity,
     work: impl FnOnce() -> mlua::Result<(MultiValue, ThreadStatus)>,
 ) -> CoroutineStep {
     // mlua panics where handles run out, as they may within a step: a call can have thousands of arguments.
     let caught =
         || catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(fault(&*panic)));
-    let limit = r.as_ref().map_or(Duration::ZERO, |r| CONF.of(r.conf()).max_run_time);
     let enter = || limit::within(&vm.lua, limit, || current::enter(r, phase, caught));
     let done = doing::running(name, enter);
     let wish = current::take_wish();
@@ -257,18 +283,23 @@ impl ScriptRun<'_> {
         over.then_some(ScriptOutcome::Finished)
     }
 
-    /// The newest first: a light thread runs before the one that has spawned it goes on.
-    fn first_ready(&self) -> Option<usize> {
-        self.routines.iter().rposition(|routine| matches!(routine.state, RoutineState::Ready(_)))
+    /// Takes the one that goes on next out of the line. One that was killed meanwhile is passed over.
+    fn first_ready(&mut self) -> Option<usize> {
+        loop {
+            let number = self.ready.pop_front()?;
+            if let Ok(i) = self.routines.binary_search_by_key(&number, |routine| routine.number) {
+                return Some(i);
+            }
+        }
     }
 
     /// One step of a coroutine: up to its next wish, or its end.
     fn step(&mut self, i: usize) -> CoroutineStep {
-        let ScriptRun { vm, request, phase, name, routines, .. } = self;
+        let ScriptRun { vm, request, activity, routines, .. } = self;
         let Some(routine) = routines.get_mut(i) else { return CoroutineStep::Yielded };
         let state = std::mem::replace(&mut routine.state, RoutineState::Busy);
         let RoutineState::Ready(reply) = state else { return CoroutineStep::Yielded };
-        step(vm, request.as_deref_mut(), *phase, *name, || {
+        step(vm, request.as_deref_mut(), *activity, || {
             let thread: Thread = routine.thread.get()?;
             let args = reply(&vm.lua).unwrap_or_else(|e| failure(&vm.lua, &e.to_string()));
             Ok((thread.resume(args)?, thread.status()))
@@ -325,10 +356,21 @@ impl ScriptRun<'_> {
         None
     }
 
+    /// A routine that need not wait goes on before others do.
     fn set(&mut self, i: usize, state: RoutineState) {
-        if let Some(routine) = self.routines.get_mut(i) {
-            routine.state = state;
+        let Some(routine) = self.routines.get_mut(i) else { return };
+        if matches!(state, RoutineState::Ready(_)) {
+            self.ready.push_front(routine.number);
         }
+        routine.state = state;
+    }
+
+    /// A coroutine that begins with these values; its number.
+    fn add(&mut self, thread: Anchor, id: Option<ThreadId>, state: RoutineState) -> u64 {
+        self.newest += 1;
+        let number = self.newest;
+        self.routines.push(Routine { thread, id, state, number });
+        number
     }
 
     /// Sends what was written, and with `last` the end of the answer.
@@ -384,15 +426,18 @@ impl ScriptRun<'_> {
         None
     }
 
-    /// A light thread begins, before the one that has spawned it goes on.
+    /// A light thread begins, and the one that has spawned it goes on behind those that are ready.
     fn spawn(&mut self, i: usize, thread: Thread, args: MultiValue) -> Option<ScriptOutcome> {
-        self.set(i, ready(|_| Ok(MultiValue::new())));
         let id = ThreadId::of(&Value::Thread(thread.clone()));
         let anchors = &self.vm.anchors;
         match anchors.keep(thread).and_then(|thread| Ok((thread, anchors.pack(args)?))) {
             Ok((thread, args)) => {
-                let state = ready(move |_| args.unpack());
-                self.routines.push(Routine { thread, id, state });
+                if let Some(routine) = self.routines.get_mut(i) {
+                    routine.state = ready(|_| Ok(MultiValue::new()));
+                    self.ready.push_back(routine.number);
+                }
+                let number = self.add(thread, id, ready(move |_| args.unpack()));
+                self.ready.push_front(number);
                 None
             }
             Err(error) => self.broke(0, &error),
@@ -474,7 +519,7 @@ impl ScriptRun<'_> {
             log(self.request.as_deref(), vm, text);
             return Some(ScriptOutcome::Failed);
         }
-        let ScriptRun { request, routines, watching, .. } = self;
+        let ScriptRun { request, routines, ready: line, watching, .. } = self;
         if let Some(r) = request.as_deref_mut()
             && answer::push(r).await.is_err()
             && *watching
@@ -487,6 +532,7 @@ impl ScriptRun<'_> {
                 let RoutineState::Waiting(wait) = &mut routine.state else { continue };
                 if let Poll::Ready(reply) = wait.as_mut().poll(cx) {
                     routine.state = RoutineState::Ready(reply);
+                    line.push_back(routine.number);
                     any = true;
                 }
             }
@@ -517,7 +563,8 @@ impl ScriptRun<'_> {
         match thread.and_then(|thread| self.vm.anchors.keep(thread)) {
             Ok(thread) => {
                 let state = ready(|_| Ok(MultiValue::new()));
-                self.routines.push(Routine { thread, id: None, state });
+                let number = self.add(thread, None, state);
+                self.ready.push_back(number);
                 None
             }
             Err(error) => Some(failed(self.request.as_deref(), self.vm, &error)),

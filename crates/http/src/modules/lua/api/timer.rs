@@ -10,7 +10,9 @@ use weir_log::Level;
 use super::natives::{Done, Natives, done};
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Packed;
-use crate::modules::lua::current::{NgxError, Phase};
+use crate::modules::lua::conf::CONF;
+use crate::modules::lua::current::{NgxError, Phase, with};
+use crate::modules::lua::limit;
 use crate::modules::lua::run::{self, Start};
 use crate::modules::lua::vm::{Vm, vm_of};
 
@@ -63,7 +65,8 @@ fn set(
     if timers.pending.get() >= timers.most_pending {
         return Err("too many pending timers");
     }
-    let packed = vm.anchors.pack(what).map_err(|_| "no memory")?;
+    let packed = Rc::new(vm.anchors.pack(what).map_err(|_| "no memory")?);
+    let limit = limit::running().unwrap_or_else(|| max_run_time(event_loop));
     timers.pending.set(timers.pending.get() + 1);
     timers.count.set(timers.count.get() + 1);
     let number = timers.count.get();
@@ -84,24 +87,52 @@ fn set(
             if again {
                 timers.pending.set(timers.pending.get() + 1);
             }
-            call(&vm, premature, &packed).await;
+            let Some(running) = RunningTimer::new(&vm) else {
+                if again { continue } else { break }
+            };
+            let call = call(running, premature, packed.clone(), limit);
             if !again {
-                break;
+                break call.await;
             }
+            // The next one comes at its time, whether this one has ended or not.
+            handle.spawn(call);
         }
     });
     Ok(())
 }
 
-async fn call(vm: &Vm, premature: bool, call: &Packed) {
-    let timers = &vm.timers;
-    if timers.running.get() >= timers.most_running {
-        let most = timers.most_running;
-        vm.log(Level::Alert, format_args!("{most} lua_max_running_timers are not enough"));
-        return;
+/// `lua_max_run_time` where the timer is set.
+fn max_run_time(event_loop: &LoopState) -> Duration {
+    let of_location = with(|r| CONF.of(r.conf()).max_run_time);
+    of_location.unwrap_or_else(|_| CONF.of(&event_loop.site.main).max_run_time)
+}
+
+/// A timer's function at work.
+struct RunningTimer(Rc<Vm>);
+
+impl RunningTimer {
+    /// None where too many are at work.
+    fn new(vm: &Rc<Vm>) -> Option<RunningTimer> {
+        let timers = &vm.timers;
+        if timers.running.get() >= timers.most_running {
+            let most = timers.most_running;
+            vm.log(Level::Alert, format_args!("{most} lua_max_running_timers are not enough"));
+            return None;
+        }
+        timers.running.set(timers.running.get() + 1);
+        Some(RunningTimer(vm.clone()))
     }
-    timers.running.set(timers.running.get() + 1);
+}
+
+impl Drop for RunningTimer {
+    fn drop(&mut self) {
+        let running = &self.0.timers.running;
+        running.set(running.get().saturating_sub(1));
+    }
+}
+
+async fn call(timer: RunningTimer, premature: bool, call: Rc<Packed>, limit: Duration) {
+    let start = Start::Timer { premature, call: &call, limit };
     // The error was logged. No client waits for it.
-    let _ = run::drive(vm, None, Phase::Timer, Start::Timer { premature, call }).await;
-    timers.running.set(timers.running.get().saturating_sub(1));
+    let _ = run::drive(&timer.0, None, Phase::Timer, start).await;
 }

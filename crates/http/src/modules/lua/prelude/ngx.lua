@@ -41,8 +41,18 @@ local function unwrapped(ok, ...)
     return ...
 end
 
+-- Lua itself takes a light thread that was killed for one that waits.
+local killed = setmetatable({}, { __mode = "k" })
+local status = coroutine.status
+
+function coroutine.status(co)
+    if type(co) ~= "thread" then refuse(1, "coroutine expected") end
+    return killed[co] and "dead" or status(co)
+end
+
 function coroutine.resume(co, ...)
     if type(co) ~= "thread" then refuse(1, "coroutine expected") end
+    if killed[co] then return false, "cannot resume dead coroutine" end
     return passed(co, resume(co, ...))
 end
 
@@ -520,7 +530,10 @@ ngx.thread = {
     end,
     kill = function(thread)
         if not light[a_thread(1, thread)] then return nil, "not user thread" end
-        return wait(native.kill(thread))
+        local ok, why = wait(native.kill(thread))
+        if not ok then return nil, why end
+        killed[thread] = true
+        return ok
     end,
 }
 
