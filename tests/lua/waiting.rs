@@ -437,6 +437,7 @@ fn a_script_ends_with_its_client_where_it_is_asked_to() {
                    ngx.log(ngx.ERR, "said good-bye")
                    ngx.exit(499)
                end)
+               ngx.log(ngx.ERR, "the second: ", select(2, ngx.on_abort(function() end)))
                ngx.log(ngx.ERR, "waiting with a word")
                ngx.sleep(1000)
            } }"#,
@@ -451,4 +452,5 @@ fn a_script_ends_with_its_client_where_it_is_asked_to() {
     server.wait_log("waiting with a word", 1);
     drop(client);
     server.wait_log("said good-bye", 1);
+    assert_eq!(server.logged("the second: duplicate call"), 1);
 }

@@ -46,9 +46,13 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             return Err(text.into());
         }
         let function = keep(function)?;
-        with_answer(|r| match answer::context(r).on_abort.replace(function) {
-            None => done(Ok(())),
-            Some(_) => done(Err("duplicate call")),
+        with_answer(|r| {
+            let known = &mut answer::context(r).on_abort;
+            if known.is_some() {
+                return done(Err("duplicate call"));
+            }
+            *known = Some(function);
+            done(Ok(()))
         })
     })?;
     natives.add("get_phase", |_, ()| phase().name())?;
