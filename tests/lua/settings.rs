@@ -111,7 +111,7 @@ fn scripts_judge_servers_by_the_authorities_and_the_depth_that_are_said() {
         (of_root, "'www.example.org'", true),
         // Without a name the certificate may be for any.
         (of_root, "nil", true),
-        (of_root, "''", true),
+        (of_root, "''", false),
         (of_root, "'www.example.com'", false),
         ("lua_ssl_trusted_certificate self.pem;", "'www.example.org'", false),
         ("lua_ssl_trusted_certificate self.pem;", "nil", false),

@@ -61,8 +61,8 @@ end
 
 -- Sessions are not handed out: `true` stands for one.
 function methods:sslhandshake(_, name, verify)
-    -- An empty name is none.
-    if name == "" then name = nil end
+    -- A check against no name would take any certificate.
+    if name == "" then return nil, "SSL_set_tlsext_host_name failed" end
     return wait(native.socket_secure(self.socket, name, verify == true))
 end
 
