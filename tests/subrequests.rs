@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
 
+use weir_testkit::fastcgi::{self, answer};
 use weir_testkit::{Dir, PATIENCE, Server, listen};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -344,6 +345,91 @@ fn bodies_of_other_paths_stand_around_an_answer() {
     assert_eq!(answer.body(), "b-a");
     assert_eq!(answer.header("Content-Length"), None);
     assert_eq!(client.get("/").body(), "b-a");
+}
+
+/// Origins of parts that are not complete: over HTTP, by the request's path, and over FastCGI.
+fn breaking_off() -> (u16, u16) {
+    let http = listen(|mut stream| {
+        let part = match head_of(&mut stream).split(' ').nth(1) {
+            Some("/short") => "Content-Length: 5\r\n\r\npart",
+            Some("/chunks") => "Transfer-Encoding: chunked\r\n\r\n4\r\npart\r\n4\r\n",
+            Some("/invalid") => "Transfer-Encoding: chunked\r\n\r\n4\r\npart\r\nx\r\n",
+            other => panic!("{other:?}"),
+        };
+        let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n{part}").as_bytes());
+    });
+    let fastcgi = listen(|mut stream| {
+        if fastcgi::request(&mut stream).is_some() {
+            fastcgi::say(&mut stream, &answer("Content-Length: 5\r\n\r\npart"));
+        }
+    });
+    (http, fastcgi)
+}
+
+#[test]
+fn a_part_that_breaks_off_leaves_the_page_whole() {
+    let (http, fastcgi) = breaking_off();
+    let http = format!("proxy_http_version 1.1; proxy_pass http://127.0.0.1:{http}");
+    let server = Server::start(
+        WEIR,
+        &format!(
+            r#"events {{}}
+               http {{
+                   access_log off; default_type text/html; proxy_cache_path %%DIR%%/cache keys_zone=c:1m;
+                   server {{
+                       listen 127.0.0.1:%%PORT%%;
+                       location = /include {{ ssi on; return 200 'a<!--#include virtual="$arg_p" -->b'; }}
+                       location = /wait {{ ssi on; return 200 'a<!--#include virtual="$arg_p" wait="yes" -->b'; }}
+                       location = /set {{ ssi on; return 200 'a<!--#include virtual="$arg_p" set="x" --><!--#echo var="x" -->b'; }}
+                       location = /before/proxied {{ add_before_body /proxied/short; return 200 b; }}
+                       location = /after/cached {{ add_after_body /cached/short; return 200 a; }}
+                       location /proxied/ {{ {http}/; }}
+                       location /unbuffered/ {{ proxy_buffering off; {http}/; }}
+                       location /cached/ {{ proxy_cache c; proxy_cache_valid any 1m; {http}/; }}
+                       location /stored/ {{ proxy_store %%DIR%%/stored; {http}/; }}
+                       location = /scripted {{ fastcgi_pass 127.0.0.1:{fastcgi}; }}
+                   }}
+               }}"#
+        ),
+    );
+    let mut client = server.connect();
+    for page in ["/include", "/wait", "/set"] {
+        for part in [
+            "/proxied/short",
+            "/proxied/chunks",
+            "/proxied/invalid",
+            "/unbuffered/short",
+            "/unbuffered/chunks",
+            "/cached/short",
+            "/cached/chunks",
+            "/stored/short",
+            "/scripted",
+        ] {
+            assert_eq!(client.get(&format!("{page}?p={part}")).body(), "apartb", "{page} {part}");
+        }
+    }
+    assert_eq!(client.get("/before/proxied").body(), "partb");
+    assert_eq!(client.get("/after/cached").body(), "apart");
+    // An answer of its own is not complete.
+    client.send("GET /proxied/short HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.try_response().is_err());
+}
+
+/// Where each slice stands is known: one that is short cannot be passed over.
+#[test]
+fn a_slice_that_breaks_off_ends_the_answer() {
+    let port = listen(|mut stream| {
+        let second = head_of(&mut stream).contains("bytes=4-7");
+        let (at, body) = if second { ("4-7", "ef") } else { ("0-3", "abcd") };
+        let head = format!("Content-Length: 4\r\nContent-Range: bytes {at}/8");
+        let _ = stream.write_all(format!("HTTP/1.1 206 Part\r\n{head}\r\n\r\n{body}").as_bytes());
+    });
+    let server = pages(&format!(
+        "location / {{ slice 4; proxy_set_header Range $slice_range; proxy_pass http://127.0.0.1:{port}; }}"
+    ));
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.rest().ends_with("\r\n\r\nabcdef"));
 }
 
 #[test]

@@ -227,6 +227,13 @@ impl Request {
         self.sub.as_ref().is_some_and(|sub| sub.unheard)
     }
 
+    /// Whether its body may end too early and the answer that it is a part of goes on. A slice must be complete, as its
+    /// place is known.
+    pub fn may_break_off(&self) -> bool {
+        let Some(sub) = &self.sub else { return false };
+        !sub.clone && matches!(sub.sink, Sink::Parent(_) | Sink::Memory { .. })
+    }
+
     /// The method of the client's own request, whichever this one is made by.
     pub fn main_method(&self) -> &[u8] {
         match &self.sub {

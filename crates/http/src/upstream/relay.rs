@@ -197,15 +197,23 @@ fn gone(r: &mut Request) -> Step {
     Step::Abort
 }
 
-/// The server failed behind the head: what came of the body is sent, and the connection closed, which is all
-/// that tells the client.
+/// The server failed behind the head: what came of the body is sent.
 pub async fn broke(r: &mut Request, chain: Chain, broken: &Broken<impl fmt::Display>) -> Step {
     complain(r, broken);
+    let step = break_off(r, chain).await;
+    // A file that could not be written is not the server's failure.
+    if matches!(broken, Broken::File(_)) { Step::Abort } else { step }
+}
+
+/// Sends the last of a body that its server did not complete. A client's answer ends with its connection, which is all
+/// that tells the client. A part of another answer ends in order, as in nginx: the rest of the page is good.
+pub async fn break_off(r: &mut Request, chain: Chain) -> Step {
     r.keepalive = false;
-    if r.send_body(chain, false).await.is_ok() {
-        let _ = r.flush_body().await;
-    }
-    Step::Abort
+    let sent = match r.send_body(chain, false).await {
+        Ok(()) => r.flush_body().await,
+        failed => failed,
+    };
+    if sent.is_ok() && r.may_break_off() { Step::Sent } else { Step::Abort }
 }
 
 /// Logs why the rest of a body does not come.

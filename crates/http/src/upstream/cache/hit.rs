@@ -12,6 +12,7 @@ use crate::request::Request;
 use crate::request::cached::Status;
 use crate::upstream::passing::UpstreamConf;
 use crate::upstream::protocol::{Answer, Found, Protocol, Reader as _};
+use crate::upstream::relay::break_off;
 use crate::upstream::seen;
 
 /// Why it was not sent, or not all of it.
@@ -153,13 +154,7 @@ pub async fn read_on(
         match next {
             FillPiece::Data(segment) => chain.push(segment),
             FillPiece::End(FillEnd::Whole) => {}
-            FillPiece::End(FillEnd::Broken) => {
-                r.keepalive = false;
-                if r.send_body(chain, false).await.is_ok() {
-                    let _ = r.flush().await;
-                }
-                return Ok(Step::Abort);
-            }
+            FillPiece::End(FillEnd::Broken) => return Ok(break_off(r, chain).await),
             FillPiece::Alone if reader.has_announced() => {
                 let sent = r.send_body(chain, true).await;
                 return Ok(sent.map_or(Step::Abort, |()| Step::Sent));
