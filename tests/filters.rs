@@ -17,6 +17,7 @@ fn serving(more: &str) -> Server {
          http {{
              access_log off;
              types {{ text/html html; text/plain txt; }}
+             charset_map koi8-r utf-8 {{ C0 D18E; }}
              server {{ listen 127.0.0.1:%%PORT%%; root %%DIR%%; {more} }}
          }}"
     );
@@ -192,6 +193,22 @@ fn filters_stand_in_nginxs_order() {
     );
     let answer = ask(&server, "/b", "Accept-Encoding: gzip\r\n");
     assert_eq!(gunzip(&answer), "/byByB");
+}
+
+#[test]
+fn what_filters_keep_of_a_body_stands_before_the_added_one() {
+    let server = serving(
+        r#"default_type text/html; add_after_body /added;
+           location = /sub { sub_filter aab X; return 200 "hello aa"; }
+           location = /ssi { ssi on; return 200 "hello <!-"; }
+           location = /charset { charset koi8-r; source_charset utf-8; alias %%DIR%%/cut; }
+           location = /added { charset koi8-r; sub_filter aab X; return 200 "b aab "; }"#,
+    );
+    server.dir().write("cut", b"hello \xd1");
+    let mut client = server.connect();
+    assert_eq!(client.get("/sub").body(), "hello aab X ");
+    assert_eq!(client.get("/ssi").body(), "hello <!-b X ");
+    assert_eq!(client.get("/charset").body(), "hello ?b X ");
 }
 
 #[test]

@@ -87,6 +87,11 @@ impl Filters {
         self.then
     }
 
+    /// For a filter: the body ends with this piece, whether another one follows in the answer or not.
+    pub fn ends_body(&self) -> bool {
+        self.then >= Then::Part
+    }
+
     fn any_needs_memory(&self, which: Range<usize>) -> bool {
         self.memory.get(which).is_some_and(|of| of.contains(&true))
     }
@@ -204,9 +209,18 @@ impl Request {
 
     /// From within a filter: sends a piece through the filters behind it, before what it answers.
     pub async fn send_ahead(&mut self, chain: Chain) -> io::Result<()> {
+        self.send_ahead_then(chain, Then::More).await
+    }
+
+    /// The same for the last piece of a body that another one follows.
+    pub async fn send_last_ahead(&mut self, chain: Chain) -> io::Result<()> {
+        self.send_ahead_then(chain, Then::Part).await
+    }
+
+    async fn send_ahead_then(&mut self, chain: Chain, then: Then) -> io::Result<()> {
         let running = self.output.filters.running;
         let behind = running + 1..self.output.filters.own;
-        let piece = Box::pin(self.run_filters(behind, chain, Then::More)).await?;
+        let piece = Box::pin(self.run_filters(behind, chain, then)).await?;
         if !piece.is_empty() {
             self.output.filters.queue.push_back(Part::Data(piece));
         }

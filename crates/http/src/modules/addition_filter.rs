@@ -81,7 +81,7 @@ impl BodyFilter for Addition {
             return Filtered::Now(Ok(input));
         }
         Filtered::Later(Boxed::new(move || async {
-            r.send_ahead(input).await?;
+            r.send_last_ahead(input).await?;
             add(r, &self.conf.after)?;
             Ok(Chain::new())
         }))

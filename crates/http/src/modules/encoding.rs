@@ -159,7 +159,7 @@ impl<E: Encoder> Encoded<E> {
             }
         }
         match then {
-            Then::More => {}
+            Then::More | Then::Part => {}
             Then::Pause => self.encoder.pause()?,
             Then::Flush => self.encoder.flush()?,
             Then::End => self.encoder.finish()?,

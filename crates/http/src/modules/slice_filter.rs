@@ -279,7 +279,7 @@ impl BodyFilter for More {
             return Filtered::Now(Ok(input));
         }
         Filtered::Later(Boxed::new(move || async move {
-            r.send_ahead(input).await?;
+            r.send_last_ahead(input).await?;
             // The bytes of this slice are sent, even if the next slice fails.
             r.flush().await?;
             while let Some(next) = following(&slices) {

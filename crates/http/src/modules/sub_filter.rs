@@ -117,14 +117,14 @@ impl BodyFilter for Sub {
         "sub_filter"
     }
 
-    fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, last: bool) -> Filtered<'a> {
-        let mut out = Joined::default();
+    fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, _: bool) -> Filtered<'a> {
+        let (mut out, ends) = (Joined::default(), r.output.filters.ends_body());
         let mut eval = |template: &Template| Bytes::from(template.eval(r).into_owned());
         while let Some(segment) = input.pop() {
             let bytes = into_bytes(segment);
             self.0.read(bytes, &mut eval, &mut |bytes| out.push(bytes));
         }
-        if last {
+        if ends {
             self.0.end(&mut eval, &mut |bytes| out.push(bytes));
         }
         Filtered::Now(Ok(out.into_chain()))

@@ -20,6 +20,8 @@ pub enum Then {
     Pause,
     /// More, and nothing is to be kept back until then.
     Flush,
+    /// Another body in the same answer: what filters keep of this one goes before it.
+    Part,
     /// Nothing: it was the last.
     End,
 }

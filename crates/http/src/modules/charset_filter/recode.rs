@@ -72,12 +72,12 @@ impl BodyFilter for Recode {
         "charset_filter"
     }
 
-    fn filter<'a>(&'a mut self, _: &'a mut Request, mut input: Chain, last: bool) -> Filtered<'a> {
+    fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, _: bool) -> Filtered<'a> {
         let mut out = Chain::new();
         while let Some(segment) = input.pop() {
             out.push(self.run(into_bytes(segment)));
         }
-        if last {
+        if r.output.filters.ends_body() {
             out.push(self.end());
         }
         Filtered::Now(Ok(out))

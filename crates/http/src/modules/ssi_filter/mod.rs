@@ -231,13 +231,14 @@ impl BodyFilter for Ssi {
         "ssi_filter"
     }
 
-    fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, last: bool) -> Filtered<'a> {
+    fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, _: bool) -> Filtered<'a> {
+        let ends = r.output.filters.ends_body();
         Filtered::Later(Boxed::new(move || async move {
             let mut out = Chain::new();
             while let Some(segment) = input.pop() {
                 self.page.read(r, into_bytes(segment), &mut out).await?;
             }
-            if last {
+            if ends {
                 self.page.end(&mut out);
             }
             Ok(out)
