@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
 
+use flate2::read::GzDecoder;
 use weir_testkit::fastcgi::{self, answer};
 use weir_testkit::{Dir, PATIENCE, Server, listen};
 
@@ -430,6 +431,64 @@ fn a_slice_that_breaks_off_ends_the_answer() {
     let mut client = server.connect();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(client.rest().ends_with("\r\n\r\nabcdef"));
+}
+
+/// An origin with a part that comes when the test says so, at `/slow`; all else is this page.
+fn slow_part(page: String) -> (u16, mpsc::Sender<()>) {
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let port = listen(move |mut stream| {
+        let slow = head_of(&mut stream).starts_with("GET /slow ");
+        let wait = wait.lock().unwrap_or_else(PoisonError::into_inner);
+        if slow && wait.recv_timeout(PATIENCE).is_err() {
+            return;
+        }
+        let body = if slow { "slow" } else { &page };
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close";
+        let _ = stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes());
+    });
+    (port, go)
+}
+
+/// Asks for a page whose first line comes before the slow part, which comes then: the rest.
+fn rest_behind_text(server: &Server, path: &str, go: &mpsc::Sender<()>) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let zipped = head_of(&mut stream).contains("gzip");
+    assert_eq!(zipped, path == "/zipped");
+    let mut body: Box<dyn Read> =
+        if zipped { Box::new(GzDecoder::new(stream)) } else { Box::new(stream) };
+    let mut text = [0; 5];
+    body.read_exact(&mut text).unwrap();
+    assert_eq!(&text, b"text\n");
+    go.send(()).unwrap();
+    let mut rest = String::new();
+    body.read_to_string(&mut rest).unwrap();
+    rest
+}
+
+#[test]
+fn text_of_an_unbuffered_page_does_not_wait_for_a_part() {
+    for (command, paths, rest) in [
+        (r#"<!--#include virtual="/slow" -->end"#, &["/page", "/zipped"][..], "slowend"),
+        (r#"<!--#include virtual="/slow" wait="yes" -->end"#, &["/page", "/zipped"], "slowend"),
+        (r#"<!--#include virtual="/slow" set="x" -->end"#, &["/page", "/zipped"], "end"),
+        ("", &["/added"], "slow"),
+    ] {
+        let (port, go) = slow_part(format!("text\n{command}"));
+        let server = pages(&format!(
+            "chunked_transfer_encoding off; proxy_buffering off; gzip_min_length 0;
+             location / {{ ssi on; proxy_pass http://127.0.0.1:{port}; }}
+             location = /zipped {{ ssi on; gzip on; proxy_pass http://127.0.0.1:{port}; }}
+             location = /added {{ add_after_body /slow; proxy_pass http://127.0.0.1:{port}; }}
+             location = /slow {{ proxy_pass http://127.0.0.1:{port}; }}"
+        ));
+        for path in paths {
+            assert_eq!(rest_behind_text(&server, path, &go), rest, "{path} {command}");
+        }
+    }
 }
 
 #[test]

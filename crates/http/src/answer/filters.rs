@@ -239,7 +239,7 @@ impl Request {
                 Part::Data(chain) => Box::pin(self.deliver(chain, Then::Pause)).await?,
                 Part::Of(sub) => {
                     if !sub.has_more() {
-                        self.send_head_ahead()?;
+                        self.prepare_to_wait().await?;
                     }
                     while let Some((chain, then)) = sub.next().await? {
                         Box::pin(self.deliver(chain, then.max(Then::Pause))).await?;
@@ -251,6 +251,31 @@ impl Request {
             }
         }
         Ok(())
+    }
+
+    /// From within a filter that is about to wait: of an unbuffered answer, what stands before the first subrequest in the
+    /// queue does not wait with it.
+    pub async fn send_unbuffered(&mut self) -> io::Result<()> {
+        if !self.output.unbuffered {
+            return Ok(());
+        }
+        while let Some(Part::Data(chain)) = self.output.filters.queue.front_mut() {
+            let chain = take(chain);
+            self.output.filters.queue.pop_front();
+            Box::pin(self.deliver(chain, Then::Pause)).await?;
+        }
+        self.flush_delivered().await
+    }
+
+    async fn prepare_to_wait(&mut self) -> io::Result<()> {
+        self.send_head_ahead()?;
+        if self.output.unbuffered { self.flush_delivered().await } else { Ok(()) }
+    }
+
+    /// Sends all that stood before the piece that filters are at.
+    pub async fn flush_delivered(&mut self) -> io::Result<()> {
+        Box::pin(self.deliver(Chain::new(), Then::Flush)).await?;
+        self.send_on(Then::Flush).await
     }
 
     /// Hands a piece on: to the client, or to the request that this one is a part of.

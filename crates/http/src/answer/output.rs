@@ -45,6 +45,8 @@ pub struct Output {
     pub cutter: Option<Cutter>,
     /// What waits is sent by [`Request::send_held`], unless it is too much.
     pub held: bool,
+    /// Nothing waits while a subrequest is waited for.
+    pub unbuffered: bool,
     /// Bytes sent, head and all: `$bytes_sent`.
     pub sent: u64,
     /// The last byte was sent: `$request_completion`.
@@ -63,7 +65,7 @@ impl Renew for Output {
     fn renew(&mut self) {
         as_new!(self, Output {
             head, chain, filters;
-            cutter, held, sent, complete, ending, body_waits, left, failed
+            cutter, held, unbuffered, sent, complete, ending, body_waits, left, failed
         });
     }
 }

@@ -45,6 +45,7 @@ pub async fn relay<P: Protocol>(
         (Some(rate), true) => weir_conf::values::size(&rate.eval(r)).filter(|n| *n > 0),
         _ => None,
     };
+    r.output.unbuffered = !buffering;
     if !buffering {
         // What comes goes on at once: no rate of the location holds it back.
         r.limit_rate = Some(0);

@@ -312,6 +312,7 @@ impl SsiPage {
             if self.shared.borrow().get(variable).is_none() {
                 self.shared.borrow_mut().set(variable, Vec::new());
             }
+            r.send_unbuffered().await.map_err(Fault::Io)?;
             let fetched = r.fetch(&uri.path, &args).await.ok_or(Fault::Command)?;
             let answer = fetched.map_err(Fault::Io)?;
             if answer.status < 300 {

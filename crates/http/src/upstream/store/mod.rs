@@ -43,6 +43,7 @@ pub async fn relay<P: Protocol>(
     let mut source = Source::new(transport, protocol, handle, passing, ahead);
     source.begin(begun);
     let mut target = Target::open(r, passing, store).await;
+    r.output.unbuffered = !buffering;
     let mut step = r.send_head().err();
     if step.is_none() && !buffering {
         step = relay::send_head_on(r, &source).await;
