@@ -2,9 +2,10 @@
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
 
 use weir_testkit::fastcgi::{END, FastcgiRequest, STDERR, STDOUT, answer, record, request, say};
-use weir_testkit::listen;
+use weir_testkit::{PATIENCE, listen};
 
 use crate::start;
 
@@ -465,4 +466,38 @@ fn what_an_answer_asks_for_is_done() {
     assert_eq!((away.status, away.header("Location")), (302, Some("https://example.org/")));
     assert_eq!(server.get("/broken").body(), "the page");
     assert_eq!(server.get("/other").status, 503);
+}
+
+/// A script that works on behind its output keeps no client waiting: neither its records nor an announced length wait for
+/// the end of its request.
+#[test]
+fn records_of_a_kept_connection_go_out_as_they_come() {
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let port = listen(move |mut stream| {
+        let wait = wait.lock().unwrap_or_else(PoisonError::into_inner);
+        while request(&mut stream).is_some() {
+            say(&mut stream, &record(STDOUT, b"Content-Length: 13\r\n\r\nfirst\n", 0));
+            let _ = wait.recv_timeout(PATIENCE);
+            say(&mut stream, &record(STDOUT, b"second\n", 0));
+            let _ = wait.recv_timeout(PATIENCE);
+            say(&mut stream, &answer(""));
+        }
+    });
+    let server = start(
+        "fastcgi_keep_conn on; fastcgi_cache_path %%DIR%%/cache keys_zone=c:1m;",
+        &format!(
+            "location / {{ fastcgi_pass 127.0.0.1:{port}; }}
+             location /cached {{ fastcgi_pass 127.0.0.1:{port}; fastcgi_cache c; fastcgi_cache_key $uri;
+                 fastcgi_cache_valid any 1m; }}"
+        ),
+    );
+    for path in ["/", "/cached"] {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        for line in ["first", "second"] {
+            while client.try_line().unwrap() != line {}
+            go.send(()).unwrap();
+        }
+    }
 }

@@ -218,7 +218,7 @@ pub trait Reader {
     /// what of the body came before.
     fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, Self::Error>;
 
-    /// The body comes in pieces that the server makes: chunks, or frames of HTTP/2. Such a piece does not wait in this
+    /// The body comes in pieces that the server makes: chunks, records, or frames of HTTP/2. Such a piece does not wait in this
     /// server until more has come.
     fn comes_in_pieces(&self) -> bool {
         false

@@ -339,6 +339,11 @@ impl Reader for FastCgi {
         Ok(Taken { done: self.ended, extra })
     }
 
+    fn comes_in_pieces(&self) -> bool {
+        // The connection stays open, so each record is complete by itself.
+        self.conf.keep_conn
+    }
+
     fn ends_with_connection(&self) -> bool {
         // With `fastcgi_keep_conn` a record says that the request is over. It is waited for if the answer is buffered.
         let ends = !self.conf.keep_conn || self.out_ended && !self.conf.passing.buffering;
