@@ -153,6 +153,46 @@ fn a_request_that_waits_has_its_own_verdict() {
 }
 
 /// An answer 304 with another `Vary` makes it unknown which requests the stored answer is for.
+/// A client that gets no part of an answer does not wait for the rest of it, which is stored.
+#[test]
+fn a_refusal_does_not_wait_for_what_is_stored() {
+    let (go, may) = channel::<()>();
+    let may = Mutex::new(may);
+    let port = listen(move |mut stream: TcpStream| {
+        let Some(_) = read_head(&mut stream) else { return };
+        let fields =
+            "ETag: \"a\"\r\nLast-Modified: Wed, 01 Jul 2026 10:00:00 GMT\r\nAccept-Ranges: bytes";
+        let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: 4\r\n\r\nbo");
+        let _ = stream.write_all(head.as_bytes());
+        if may.lock().unwrap().recv_timeout(PATIENCE).is_ok() {
+            let _ = stream.write_all(b"dy");
+        }
+    });
+    let paged = "error_page 412 416 /page;";
+    let paths = [("/", ""), ("/paged/", paged), ("= /page", "return 200 page;")];
+    let server = zone_before(Dir::new(), port, "proxy_cache_valid any 1m;", &paths);
+    let early = "Wed, 01 Jul 2020 10:00:00 GMT";
+    for (n, (header, status)) in [
+        ("Range: bytes=50-".to_owned(), 416),
+        ("If-Match: \"other\"".to_owned(), 412),
+        (format!("If-Unmodified-Since: {early}"), 412),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for path in [format!("/{n}"), format!("/paged/{n}")] {
+            let mut client = server.connect();
+            let refused = client.ask(&format!("GET {path}"), &format!("{header}\r\n"), "");
+            assert_eq!(refused.status, status, "{path} {header}");
+            assert_eq!(refused.body() == "page", path.starts_with("/paged/"), "{path} {header}");
+            go.send(()).unwrap();
+            // The connection goes on.
+            let answer = client.get(&path);
+            assert_eq!((answer.body().as_str(), answer.header("X-Cache")), ("body", Some("HIT")));
+        }
+    }
+}
+
 #[test]
 fn an_answer_304_with_another_vary_is_not_stored() {
     let (port, asked) = scripted(|n, head| {

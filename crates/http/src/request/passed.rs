@@ -74,6 +74,11 @@ impl Attempt {
             errno: Cell::new(None),
         }
     }
+
+    /// It is over, unless it was before.
+    pub fn ends(&mut self, now: Instant) {
+        self.response.get_or_insert(now.saturating_duration_since(self.started));
+    }
 }
 
 /// What a request remembers of being passed on.

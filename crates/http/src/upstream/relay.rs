@@ -252,7 +252,13 @@ async fn drain<P: Protocol>(source: &mut Source<'_, P>) {
 
 /// The connection, if it may serve another request, and what is remembered of the body.
 pub fn finish<P: Protocol>(r: &mut Request, mut source: Source<'_, P>, step: Step) -> Relayed {
-    tell(r, &mut source);
+    note(r, &mut source);
+    Relayed { step, connection: source.into_reusable() }
+}
+
+/// Remembers how much of the body came.
+pub fn note<P: Protocol>(r: &mut Request, source: &mut Source<'_, P>) {
+    tell(r, source);
     if let Some(attempt) = r.contexts.upstream.attempt() {
         attempt.received += source.received;
         // As it came, with its framing.
@@ -265,5 +271,4 @@ pub fn finish<P: Protocol>(r: &mut Request, mut source: Source<'_, P>, step: Ste
     if let Some(Extra { text, level }) = source.extra() {
         r.log(level, format_args!("{text} while reading upstream"));
     }
-    Relayed { step, connection: source.into_reusable() }
 }

@@ -13,7 +13,7 @@ use super::hit::read_on;
 use super::state::State;
 use crate::answer::filters::into_bytes;
 use crate::answer::headers::Headers;
-use crate::phases::Step;
+use crate::phases::{self, Step};
 use crate::request::Request;
 use crate::upstream::client::{Waited, wait};
 use crate::upstream::fault::{self, Doing};
@@ -50,6 +50,13 @@ pub async fn relay<P: Protocol>(
         // A filter refuses the answer, as `slice` does with one of another part: the next request has a new one.
         return finish(r, source, Step::Abort);
     }
+    let refused = head.is_err();
+    if refused {
+        // What comes from here on is for the cache alone.
+        relay::note(r, &mut source);
+        let now = r.event_loop.handle.now();
+        r.contexts.upstream.attempt().into_iter().for_each(|attempt| attempt.ends(now));
+    }
     // They are not kept: a hit in the cache has none.
     let trailers = Cell::default();
     let filling = async {
@@ -64,7 +71,7 @@ pub async fn relay<P: Protocol>(
             Ok(()) => {
                 send(r, reader, pieces, |r| relay::trailers(r, passing, trailers.take())).await
             }
-            Err(step) => step,
+            Err(step) => refuse(r, step).await,
         }
     };
     let step = both(pin!(filling), pin!(sending)).await;
@@ -76,7 +83,15 @@ pub async fn relay<P: Protocol>(
     {
         relay::complain(r, broken);
     }
+    if refused {
+        return Relayed { step, connection: source.into_reusable() };
+    }
     finish(r, source, step)
+}
+
+/// A filter has another answer for the client, such as 416: it goes out while the body comes in.
+async fn refuse(r: &mut Request, step: Step) -> Step {
+    if Box::pin(phases::go_on(r, step)).await { Step::Sent } else { Step::Abort }
 }
 
 /// A fill that stays incomplete, since its request was given up.

@@ -363,7 +363,7 @@ impl Run {
         let now = r.event_loop.handle.now();
         let mut times = PeerTimes::default();
         if let Some(attempt) = r.contexts.upstream.attempt() {
-            attempt.response = Some(now.saturating_duration_since(attempt.started));
+            attempt.ends(now);
             times = PeerTimes { first: attempt.header, last: attempt.response, ..times };
         }
         self.end(r, Ended::Well(times), None);
