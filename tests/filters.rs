@@ -1,8 +1,10 @@
 //! Bodies that are changed on their way out.
 
-use std::io::Read;
+use std::io::{Read, Write};
 
-use weir_testkit::{Dir, Response, Server};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use weir_testkit::{Dir, Response, Server, listen};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -209,6 +211,40 @@ fn what_filters_keep_of_a_body_stands_before_the_added_one() {
     assert_eq!(client.get("/sub").body(), "hello aab X ");
     assert_eq!(client.get("/ssi").body(), "hello <!-b X ");
     assert_eq!(client.get("/charset").body(), "hello ?b X ");
+}
+
+/// Of gzip that is cut off, and of gzip with an error in it.
+#[test]
+fn what_could_be_unpacked_is_sent() {
+    let mut zipped = GzEncoder::new(Vec::new(), Compression::best());
+    zipped.write_all(page().as_bytes()).unwrap();
+    let zipped = zipped.finish().unwrap();
+    let cut = zipped[..zipped.len() - 9].to_vec();
+    let small = zipped[..100].to_vec();
+    let mut spoilt = zipped;
+    let from = spoilt.len() / 2;
+    spoilt[from..].fill(0xff);
+    for (packed, least) in [(cut, 102_400), (small, 200), (spoilt, 40_000)] {
+        let port = listen(move |mut stream| {
+            let _ = stream.read(&mut [0; 4096]);
+            let head = format!("Content-Encoding: gzip\r\nContent-Length: {}", packed.len());
+            let head = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n");
+            let _ = stream.write_all(&[head.as_bytes(), &packed].concat());
+        });
+        let pass = format!("proxy_pass http://127.0.0.1:{port}/;");
+        let server = serving(&format!(
+            "chunked_transfer_encoding off; gunzip on;
+             location / {{ {pass} }}
+             location /unbuffered/ {{ proxy_buffering off; {pass} }}"
+        ));
+        for path in ["/", "/unbuffered/"] {
+            let mut client = server.connect();
+            client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            let answer = client.rest();
+            let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(body.get(..least) == page().get(..least), "{path}: {} bytes", body.len());
+        }
+    }
 }
 
 #[test]

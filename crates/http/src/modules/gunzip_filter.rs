@@ -97,15 +97,32 @@ impl BodyFilter for Gunzip {
 }
 
 impl Gunzip {
-    async fn run(&mut self, r: &mut Request, mut input: Chain, last: bool) -> io::Result<Chain> {
+    async fn run(&mut self, r: &mut Request, input: Chain, last: bool) -> io::Result<Chain> {
         let mut out = Chain::new();
+        let done = self.unpack(r, input, &mut out, last).await;
+        if done.is_err() {
+            // What came before the error is good, as in an answer whose server breaks off.
+            r.send_ahead(std::mem::take(&mut out)).await?;
+            r.send_queued().await?;
+            r.flush_delivered().await?;
+        }
+        done.map(|()| out)
+    }
+
+    async fn unpack(
+        &mut self,
+        r: &mut Request,
+        mut input: Chain,
+        out: &mut Chain,
+        last: bool,
+    ) -> io::Result<()> {
         while let Some(segment) = input.pop() {
             let bytes = into_bytes(segment);
             let mut at = 0;
             while let Some(piece) = self.next(bytes.get(at..).unwrap_or_default(), &mut at, r)? {
                 out.push(piece);
                 if out.len() >= WAITING {
-                    r.send_ahead(std::mem::take(&mut out)).await?;
+                    r.send_ahead(std::mem::take(out)).await?;
                     r.send_queued().await?;
                 }
             }
@@ -114,7 +131,7 @@ impl Gunzip {
             r.log(Level::Error, format_args!("inflate() returned 0 on response end"));
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(out)
+        Ok(())
     }
 
     /// What comes out next; `None` when the input is used up.
@@ -135,6 +152,8 @@ impl Gunzip {
         match status {
             Ok(Status::StreamEnd) => self.between = true,
             Ok(Status::Ok | Status::BufError) => {}
+            // What came out before the error goes first. The next call fails with nothing.
+            Err(_) if !out.is_empty() => {}
             Err(error) => {
                 r.log(Level::Error, format_args!("inflate() failed: {error}"));
                 return Err(io::ErrorKind::InvalidData.into());
