@@ -350,6 +350,20 @@ fn a_charset_that_a_server_says_is_not_said_again() {
     }
 }
 
+/// As in nginx, a server that names none leaves the charset to the configuration.
+#[test]
+fn an_empty_charset_of_a_server_overrides_nothing() {
+    let port = listen(|mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let head = "Content-Type: text/html\r\nX-Accel-Charset:\r\nContent-Length: 1";
+        let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\nx").as_bytes());
+    });
+    let server =
+        serving(&format!("charset koi8-r; location / {{ proxy_pass http://127.0.0.1:{port}; }}"));
+    let answer = server.get("/");
+    assert_eq!(answer.header("Content-Type"), Some("text/html; charset=koi8-r"));
+}
+
 #[test]
 fn an_unset_charset_is_not_named() {
     let server = Server::start(

@@ -194,7 +194,8 @@ fn destination(r: &mut Request, conf: &'static Conf) -> Result<Option<Vec<u8>>, 
     if r.response.content_type.is_empty() {
         return Ok(None);
     }
-    if let Some(charset) = r.response.override_charset.take() {
+    let named = r.response.override_charset.take().filter(|charset| !charset.is_empty());
+    if let Some(charset) = named {
         if conf.read().knows(&charset) {
             return Ok(Some(charset));
         }
