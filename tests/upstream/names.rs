@@ -264,3 +264,36 @@ fn names_of_a_silent_name_server_hold_no_descriptors() {
     drop(clients);
     assert!(weir_testkit::ask_until(|| open() <= before), "{} sockets", open());
 }
+
+/// Four numbers are decimal wherever an address is written: the resolver of the system takes 010 as 8.
+#[test]
+fn addresses_with_leading_zeros_are_decimal() {
+    let server = Server::start(
+        WEIR,
+        "events { } http {
+             resolver 127.0.0.010:1; resolver_timeout 1s;
+             upstream u { server 127.0.0.010:%%PORT1%%; }
+             upstream binding { server 127.0.0.1:%%PORT1%%; }
+             server { listen 127.0.0.8:%%PORT1%%; return 200 eight; }
+             server { listen 127.0.0.010:%%PORT1%%; return 200 ten; }
+             server { listen 127.0.0.1:%%PORT1%%; return 200 $remote_addr; }
+             server {
+                 listen 127.0.0.1:%%PORT%%;
+                 location /group { proxy_pass http://u; }
+                 location /written { proxy_pass http://127.0.0.010:%%PORT1%%; }
+                 location /variable { proxy_pass http://$arg_h:%%PORT1%%; }
+                 location /bound { proxy_bind 127.0.0.010; proxy_pass http://binding; }
+                 location /binds { proxy_bind $arg_b; proxy_pass http://binding; }
+             } }
+         stream { server { listen 127.0.0.1:%%PORT2%%; proxy_pass 127.0.0.010:%%PORT1%%; } }",
+    );
+    for path in ["/group", "/written", "/variable?h=127.0.0.010"] {
+        assert_eq!(server.get(path).body(), "ten", "{path} {}", server.log());
+    }
+    for path in ["/bound", "/binds?b=127.0.0.010", "/binds?b=127.0.0.010:%%PORT3%%"] {
+        let path = path.replace("%%PORT3%%", &weir_testkit::free_port().to_string());
+        assert_eq!(server.get(&path).body(), "127.0.0.10", "{path} {}", server.log());
+    }
+    let mut session = weir_testkit::Client::connect(server.port_at(2));
+    assert_eq!(session.get("/").body(), "ten");
+}

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use rustix::net::SocketAddrAny;
 use weir_engine::Stream;
 
+use crate::cidr;
+
 /// The longest path of a Unix socket.
 const UNIX_PATH: usize = 107;
 
@@ -155,7 +157,7 @@ pub fn server(text: &str, default_port: u16) -> Result<Vec<Address>, &'static st
 
 /// The addresses of a name alone, without port.
 pub fn named(host: &str) -> Result<Vec<IpAddr>, &'static str> {
-    if host.is_empty() { Err("no host") } else { resolve(HostKind::Name(host)) }
+    if host.is_empty() { Err("no host") } else { resolve(host_kind(host)) }
 }
 
 enum HostKind<'a> {
@@ -184,9 +186,13 @@ fn split(text: &str) -> Result<(HostKind<'_>, Option<&str>), &'static str> {
     if host.is_empty() {
         return Err("no host");
     }
-    match host.parse::<Ipv4Addr>() {
-        Ok(ip) => Ok((HostKind::Ip(IpAddr::V4(ip)), port)),
-        Err(_) => Ok((HostKind::Name(host), port)),
+    Ok((host_kind(host), port))
+}
+
+fn host_kind(host: &str) -> HostKind<'_> {
+    match cidr::parse_ipv4(host.as_bytes()) {
+        Some(ip) => HostKind::Ip(IpAddr::V4(ip)),
+        None => HostKind::Name(host),
     }
 }
 
@@ -252,6 +258,7 @@ mod tests {
         assert_eq!(listens("8080"), ["0.0.0.0:8080"]);
         assert_eq!(listens("*:8080"), ["0.0.0.0:8080"]);
         assert_eq!(listens("127.0.0.1"), ["127.0.0.1:80"]);
+        assert_eq!(listens("127.0.0.010:81"), ["127.0.0.10:81"]);
         assert_eq!(listens("[::1]:81"), ["[::1]:81"]);
         assert_eq!(listens("[::]"), ["[::]:80"]);
         assert_eq!(listens("unix:/run/w"), ["unix:/run/w"]);
@@ -283,6 +290,8 @@ mod tests {
     fn servers_take_a_default_port_and_no_ranges() {
         assert_eq!(server("127.0.0.1", 53).unwrap()[0].to_string(), "127.0.0.1:53");
         assert_eq!(server("[::1]:5353", 53).unwrap()[0].to_string(), "[::1]:5353");
+        assert_eq!(server("127.0.0.010", 53).unwrap()[0].to_string(), "127.0.0.10:53");
+        assert_eq!(named("127.0.0.010").unwrap()[0].to_string(), "127.0.0.10");
         assert_eq!(server("127.0.0.1:1-2", 53), Err("invalid port"));
     }
 

@@ -69,7 +69,8 @@ pub fn parse_ip(text: &[u8]) -> Option<IpAddr> {
     text.parse::<Ipv6Addr>().ok().map(IpAddr::V6)
 }
 
-fn parse_ipv4(text: &[u8]) -> Option<Ipv4Addr> {
+/// Four decimal numbers. The system's resolver takes numbers with leading zeros as octal, so it must not see them.
+pub fn parse_ipv4(text: &[u8]) -> Option<Ipv4Addr> {
     let mut octets = [0u8; 4];
     let mut parts = text.split(|b| *b == b'.');
     for octet in &mut octets {

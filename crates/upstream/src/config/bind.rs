@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use weir_conf::{Directive, Error};
 use weir_log::Level;
-use weir_values::{Reading, Subject, Template};
+use weir_values::{Address, Reading, Subject, Template, forwarded};
 
 /// Where connections come from.
 #[derive(Debug, Clone)]
@@ -50,12 +50,9 @@ impl Bind {
     }
 }
 
-/// An address with or without a port, which is not 0.
 fn parse(text: &[u8]) -> Option<SocketAddr> {
-    let text = std::str::from_utf8(text).ok()?;
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return (address.port() != 0).then_some(address);
+    match forwarded::parse(text)? {
+        Address::Inet(address) => Some(address),
+        _ => None,
     }
-    let plain = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
-    plain.parse().ok().map(|ip| SocketAddr::new(ip, 0))
 }

@@ -1,8 +1,10 @@
 //! Addresses of upstream servers as configurations write them: `host:port/uri`, `unix:/path:/uri`.
 //! nginx: ngx_parse_url.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+
+use weir_values::cidr;
 
 use crate::PeerAddress;
 
@@ -52,8 +54,7 @@ impl Url {
         if host.is_empty() {
             return Err("no host");
         }
-        let ip = std::str::from_utf8(host).ok().and_then(|h| h.parse::<Ipv4Addr>().ok());
-        let address = ip.map(|ip| Host::Ip(ip.into()));
+        let address = cidr::parse_ipv4(host).map(|ip| Host::Ip(ip.into()));
         Ok(Url { host: host.to_vec(), port, address, uri: rest.to_vec() })
     }
 
@@ -126,6 +127,8 @@ fn parse_port(text: &[u8]) -> Result<u16, &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
@@ -134,6 +137,8 @@ mod tests {
         assert_eq!((url.host.as_slice(), url.port), (&b"127.0.0.1"[..], Some(8080)));
         assert_eq!(url.uri, b"/a?b");
         assert_eq!(url.address, Some(Host::Ip(Ipv4Addr::LOCALHOST.into())));
+        let url = Url::parse(b"127.0.0.010", true).unwrap();
+        assert_eq!(url.address, Some(Host::Ip(Ipv4Addr::new(127, 0, 0, 10).into())));
         let url = Url::parse(b"backend?x=1", true).unwrap();
         assert_eq!((url.host.as_slice(), url.port, url.address), (&b"backend"[..], None, None));
         assert_eq!(url.uri, b"?x=1");

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, SocketAddrAny, either};
 use weir_tls::{Secured, TlsClient, Wire};
+use weir_values::cidr;
 
 use crate::event_loop::LoopState;
 use crate::modules::lua::vm::vm_of;
@@ -384,7 +385,7 @@ async fn address(
         }
         SocketTarget::Host(host, port) => (host, *port),
     };
-    if let Ok(ip) = host.parse::<IpAddr>() {
+    if let Some(ip) = cidr::parse_ip(host.as_bytes()) {
         return Ok(SocketAddr::new(ip, port).into());
     }
     let Some(conf) = &core.resolver else {
