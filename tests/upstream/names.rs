@@ -107,6 +107,122 @@ fn a_service_has_the_servers_that_its_records_name() {
     assert!(weir_testkit::ask_until(|| origin() == "b"), "{}", server.log());
 }
 
+/// A name server that knows services: of which hosts, with which priorities, weights and ports.
+fn services(all: Vec<(&'static str, Vec<(u16, u16, u16)>)>, silent: Arc<AtomicBool>) -> u16 {
+    const TARGETS: [&str; 3] = ["one.test", "two.test", "three.test"];
+    weir_testkit::name_server(move |name| {
+        let service = all.iter().find(|(host, _)| name == format!("_web._tcp.{host}"));
+        let records = |(i, (priority, weight, port)): (usize, &(u16, u16, u16))| {
+            let (priority, weight, port) = (*priority, *weight, *port);
+            NameRecord::Service { priority, weight, port, target: TARGETS[i] }
+        };
+        match service {
+            _ if silent.load(Ordering::SeqCst) => NameReply::Silence,
+            Some((_, list)) => {
+                NameReply::Records(60, list.iter().enumerate().map(records).collect())
+            }
+            None if TARGETS.contains(&name) => {
+                NameReply::Records(60, vec![NameRecord::Address(Ipv4Addr::LOCALHOST)])
+            }
+            None => NameReply::NoSuchName,
+        }
+    })
+}
+
+/// `hash KEY consistent`: the names of a service's servers make the ring, also while the name server does not answer.
+#[test]
+fn keys_stay_with_the_servers_of_a_service() {
+    let ports = ["a", "b", "c"].map(|name| super::origin::named(name, ""));
+    let silent = Arc::new(AtomicBool::new(false));
+    let list = ports.map(|port| (1, 1, port)).to_vec();
+    let names = services(vec![("up.test", list)], silent.clone());
+    let server = start(
+        "worker_processes 1;",
+        &format!(
+            "resolver 127.0.0.1:{names} ipv6=off;
+             upstream u {{ zone u 64k; hash $arg_k consistent; server up.test service=web resolve; }}"
+        ),
+    );
+    let origin = |k: usize| server.get(&format!("/?k={k}")).header("X-Origin").map(str::to_owned);
+    assert!(weir_testkit::ask_until(|| origin(0).is_some()), "{}", server.log());
+    // As many as no round of three servers fits into.
+    let all = || (0..11).map(origin).collect::<Vec<_>>();
+    let first = all();
+    assert!(first.iter().any(|name| *name != first[0]), "{first:?}");
+    assert!((0..3).all(|_| all() == first));
+    silent.store(true, Ordering::SeqCst);
+    let old = server.workers();
+    server.reload();
+    let gone = || !server.workers().iter().any(|worker| old.contains(worker));
+    assert!(weir_testkit::ask_until(gone), "{}", server.log());
+    assert_eq!(all(), first, "{}", server.log());
+}
+
+/// The servers of a name are in the order of their addresses, whatever the order of the answer: keys stay with them.
+#[test]
+fn keys_do_not_depend_on_the_order_of_an_answer() {
+    let answered = |last: u8| {
+        let names = weir_testkit::name_server(move |_| {
+            let record = |n: u8| NameRecord::Address(Ipv4Addr::new(127, 0, 0, n));
+            NameReply::Records(60, vec![record(3 - last), record(last)])
+        });
+        let server = Server::start(
+            WEIR,
+            &format!(
+                "worker_processes 1; events {{ }} http {{
+                     resolver 127.0.0.1:{names} ipv6=off;
+                     upstream u {{ zone u 64k; hash $arg_k; server up.test:%%PORT1%% resolve; }}
+                     server {{
+                         listen 127.0.0.1:%%PORT1%%; listen 127.0.0.2:%%PORT1%%;
+                         return 200 $server_addr;
+                     }}
+                     server {{ listen 127.0.0.1:%%PORT%%; location / {{ proxy_pass http://u; }} }} }}"
+            ),
+        );
+        let ask = |k: usize| server.get(&format!("/?k={k}"));
+        assert!(weir_testkit::ask_until(|| ask(0).status == 200), "{}", server.log());
+        (0..9).map(|k| ask(k).body()).collect::<Vec<_>>()
+    };
+    let first = answered(1);
+    assert!(first.iter().any(|address| *address != first[0]), "{first:?}");
+    assert_eq!(answered(2), first);
+}
+
+/// What the configuration says of a service's servers comes first; without it, the service says it.
+#[test]
+fn a_service_says_weights_where_the_configuration_does_not() {
+    let ports = ["a", "b", "c"].map(|name| super::origin::named(name, ""));
+    let list = vec![(1, 3, ports[0]), (1, 1, ports[1])];
+    let later = vec![(1, 1, ports[0]), (9, 1, ports[2])];
+    let names = services(vec![("up.test", list), ("later.test", later)], Arc::default());
+    let nobody = weir_testkit::free_port();
+    let server = Server::start(
+        WEIR,
+        &format!(
+            "worker_processes 1; events {{ }} http {{
+             resolver 127.0.0.1:{names} ipv6=off;
+             upstream own {{ zone own 64k; server up.test service=web resolve; }}
+             upstream said {{ zone said 64k; server up.test service=web resolve weight=2; }}
+             upstream late {{
+                 zone late 64k;
+                 server 127.0.0.1:{nobody} max_fails=0;
+                 server later.test service=web resolve backup;
+             }}
+             server {{ listen 127.0.0.1:%%PORT%%; location / {{ proxy_pass http://$arg_u; }} }} }}"
+        ),
+    );
+    for (group, expected) in [("own", [6, 2, 0]), ("said", [4, 4, 0]), ("late", [8, 0, 0])] {
+        let origin = || {
+            let answer = server.get(&format!("/?u={group}"));
+            answer.header("X-Origin").unwrap_or("-").to_owned()
+        };
+        assert!(weir_testkit::ask_until(|| origin() != "-"), "{group} {}", server.log());
+        let origins: Vec<_> = (0..8).map(|_| origin()).collect();
+        let count = |name| origins.iter().filter(|origin| *origin == name).count();
+        assert_eq!(["a", "b", "c"].map(count), expected, "{group}");
+    }
+}
+
 #[test]
 fn a_url_of_nothing_but_its_scheme_has_none() {
     let server = Server::start(

@@ -2,7 +2,7 @@
 //! ... resolve`. One loop of each worker looks them up. All loops share the group.
 
 use std::cell::RefCell;
-use std::net::ToSocketAddrs;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,6 +54,14 @@ impl NamedServer {
     /// What tells it from the other names of its group, in whatever configuration; its port may be another one there.
     fn key(&self) -> String {
         format!("{} {}", self.host, self.service.as_deref().unwrap_or_default())
+    }
+
+    /// The share of a server of a service, which says `weight`: what the configuration says comes first.
+    fn weight_of(&self, weight: u32) -> u32 {
+        match self.options.weight {
+            1 => weight,
+            configured => configured,
+        }
     }
 
     /// Its name is asked for again and again.
@@ -127,12 +135,14 @@ fn recall(dynamic: &Dynamic, known: &ResolvedPeers, now: Instant) {
         let peers = recall.read(&named.key(), now).into_iter().map(|known| {
             let mut options = named.options.clone();
             let mut port = named.port;
+            let mut server = named.server.clone();
             if named.service.is_some() {
-                (options.weight, port) = (known.weight, known.address.port());
+                (server, port) = (known.server, known.address.port());
+                options.weight = named.weight_of(known.weight);
                 options.backup |= known.backup;
             }
             let endpoint = Host::Ip(known.address.ip()).endpoint(port);
-            Arc::new(Peer::new(endpoint, named.server.clone(), options))
+            Arc::new(Peer::new(endpoint, server, options))
         });
         publish(dynamic, known, i, peers.collect());
     }
@@ -227,22 +237,33 @@ async fn peers(worker: &Looker, dynamic: &Dynamic, named: &NamedServer) -> Looku
         return Ok((peers, found.until));
     };
     let services = resolver.services(handle, &service_name(service, &named.host), timeout).await?;
-    let first = services.list.iter().map(|s| s.priority).min();
     let (mut all, mut until, mut failed) = (Vec::new(), services.until, None);
     for service in &services.list {
         match resolver.resolve(handle, &service.target, timeout).await {
             Ok(found) => {
                 until = until.min(found.until);
-                let of = Some((service, Some(service.priority) != first));
-                all.extend(found.addresses.iter().map(|ip| peer(named, *ip, service.port, of)));
+                all.extend(found.addresses.iter().map(|ip| (service, *ip)));
             }
             Err(why) => failed = Some(why),
         }
     }
     match failed {
         Some(why) if all.is_empty() => Err(why),
-        _ => Ok((all, until)),
+        _ => Ok((serving(named, &all), until)),
     }
+}
+
+/// The peers of a service. Later priorities are backups; a service that is a backup itself has no others.
+fn serving(named: &NamedServer, found: &[(&Service, IpAddr)]) -> Vec<Arc<Peer>> {
+    let first = found.iter().map(|(service, _)| service.priority).min();
+    let mut all = Vec::new();
+    for (service, ip) in found {
+        let is_later = Some(service.priority) != first;
+        if !(is_later && named.options.backup) {
+            all.push(peer(named, *ip, service.port, Some((service, is_later))));
+        }
+    }
+    all
 }
 
 /// `http` is `_http._tcp.HOST`; a name with a dot is taken as it is.
@@ -253,19 +274,20 @@ fn service_name(service: &str, host: &str) -> String {
     }
 }
 
-/// A peer at an address; of a service, with its weight, and as a backup if others come first.
+/// A peer at an address. One of a service has the service's name and weight, and is a backup if others come first.
 fn peer(
     named: &NamedServer,
-    ip: std::net::IpAddr,
+    ip: IpAddr,
     port: u16,
     service: Option<(&Service, bool)>,
 ) -> Arc<Peer> {
-    let mut options = named.options.clone();
+    let (mut options, mut server) = (named.options.clone(), &named.server);
     if let Some((service, later)) = service {
-        options.weight = options.weight.saturating_mul(service.weight.max(1).into());
+        options.weight = named.weight_of(service.weight.max(1).into());
         options.backup |= later;
+        server = &service.target;
     }
-    Arc::new(Peer::new(Host::Ip(ip).endpoint(port), named.server.clone(), options))
+    Arc::new(Peer::new(Host::Ip(ip).endpoint(port), server.clone(), options))
 }
 
 /// The group gets a new list, if something has changed.

@@ -9,24 +9,29 @@ use crate::{Peer, PeerAddress};
 use weir_zone::{Claimed, Declarations, Row, Rows, Use, ZoneError, ZoneRef};
 
 /// Values of a row: how many addresses the name has (in its first row), the address, its port, weight, and whether it
-/// is a backup.
-const VALUES: usize = 6;
+/// is a backup, then the server's name.
+const VALUES: usize = NAME + NAME_WORDS;
 const COUNT: usize = 0;
 const HIGH: usize = 1;
 const LOW: usize = 2;
 const PORT: usize = 3;
 const WEIGHT: usize = 4;
 const BACKUP: usize = 5;
-/// Bytes of the zone: names of some 300 addresses. Where there are more, those go that were stored first.
-const SIZE: u64 = 128 * 1024;
+const NAME: usize = 6;
+/// The longest name of DNS has 255 bytes.
+const NAME_WORDS: usize = 32;
+/// Bytes of the zone: names of some 200 addresses. Where there are more, those go that were stored first.
+const SIZE: u64 = 192 * 1024;
 /// No more are kept of one name.
 const MOST: usize = 100;
 
 /// An address that a name stood for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecalledAddress {
     /// The address.
     pub address: SocketAddr,
+    /// The server of a service, or the server as written.
+    pub server: String,
     /// Its share of the requests.
     pub weight: u32,
     /// It is used when no other is available.
@@ -81,6 +86,7 @@ impl Recall {
             rows.set_value(row, PORT, address.port().into());
             rows.set_value(row, WEIGHT, peer.options.weight.into());
             rows.set_value(row, BACKUP, peer.options.backup.into());
+            write_name(&mut rows, row, &peer.server);
             count += 1;
         }
         rows.set_value(first, COUNT, count as u64);
@@ -98,13 +104,32 @@ impl Recall {
     }
 }
 
+/// Eight bytes a word, the rest zero.
+fn write_name(rows: &mut Rows<'_>, row: Row, name: &str) {
+    let mut words = name.as_bytes().chunks(8);
+    for at in NAME..VALUES {
+        let mut bytes = [0; 8];
+        for (byte, of_name) in bytes.iter_mut().zip(words.next().unwrap_or_default()) {
+            *byte = *of_name;
+        }
+        rows.set_value(row, at, u64::from_le_bytes(bytes));
+    }
+}
+
+fn read_name(rows: &Rows<'_>, row: Row) -> String {
+    let bytes = (NAME..VALUES).flat_map(|at| rows.value(row, at).to_le_bytes());
+    let name: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&name).into_owned()
+}
+
 fn known(rows: &Rows<'_>, row: Row) -> Option<RecalledAddress> {
     let bits = u128::from(rows.value(row, HIGH)) << 64 | u128::from(rows.value(row, LOW));
     let port = u16::try_from(rows.value(row, PORT)).ok().filter(|_| bits != 0)?;
     let ip = Ipv6Addr::from_bits(bits).to_canonical();
     let weight = u32::try_from(rows.value(row, WEIGHT)).unwrap_or(1).max(1);
     let backup = rows.value(row, BACKUP) != 0;
-    Some(RecalledAddress { address: SocketAddr::new(ip, port), weight, backup })
+    let server = read_name(rows, row);
+    Some(RecalledAddress { address: SocketAddr::new(ip, port), server, weight, backup })
 }
 
 #[cfg(test)]
@@ -116,11 +141,13 @@ mod tests {
 
     use super::*;
 
+    const NAMED: &str = "server-1.example.com";
+
     fn peer(address: &str, weight: u32, backup: bool) -> Arc<Peer> {
         let endpoint = PeerAddress::Inet(address.parse().unwrap());
         Arc::new(Peer::new(
             endpoint,
-            "name",
+            NAMED,
             PeerOptions { weight, backup, ..PeerOptions::default() },
         ))
     }
@@ -145,6 +172,7 @@ mod tests {
             seen.collect::<Vec<_>>(),
             [("127.0.0.1:80".to_owned(), 2, false), ("[2001:db8::1]:81".to_owned(), 1, true)]
         );
+        assert!(known.iter().all(|k| k.server == NAMED));
         assert_eq!(new.read("b", now).len(), 1);
         new.write("a", &[], now);
         assert_eq!(new.read("a", now), []);
