@@ -91,8 +91,9 @@ fn is_service(record: &ResourceRecord) -> bool {
 
 async fn service(resolver: &Resolver, handle: &Handle, name: &str) -> Result<Message, Unresolved> {
     let query = query(name, QueryType::Srv)?;
+    let mut turns = resolver.turns();
     loop {
-        let server = resolver.server()?;
+        let server = turns.server()?;
         let until = handle.now() + PATIENCE;
         match server_says(resolver, handle, server, &query, until).await {
             Ok(message) if message.code != 0 => return Err(answered(message.code)),
@@ -159,13 +160,26 @@ async fn next_server(
     }
 }
 
+/// The order in which a question goes to the name servers. Each question begins with another one.
+pub(super) struct Turns<'r> {
+    servers: &'r [Address],
+    next: usize,
+}
+
 impl Resolver {
+    pub(super) fn turns(&self) -> Turns<'_> {
+        let first = self.next.get();
+        self.next.set(first.wrapping_add(1));
+        Turns { servers: &self.conf.servers, next: first }
+    }
+}
+
+impl Turns<'_> {
     /// The name server to ask next.
-    fn server(&self) -> Result<SocketAddr, Unresolved> {
-        let turn = self.next.get();
-        self.next.set(turn.wrapping_add(1));
-        let servers = &self.conf.servers;
-        match servers.get(turn % servers.len().max(1)) {
+    pub(super) fn server(&mut self) -> Result<SocketAddr, Unresolved> {
+        let turn = self.next;
+        self.next = turn.wrapping_add(1);
+        match self.servers.get(turn % self.servers.len().max(1)) {
             Some(Address::Inet(server)) => Ok(*server),
             _ => Err(Unresolved::TimedOut),
         }
@@ -228,8 +242,9 @@ async fn servers(
     let conf = &resolver.conf;
     let wanted = |wanted: bool, kind| wanted.then(|| query(name, kind)).transpose();
     let (v4, v6) = (wanted(conf.ipv4, QueryType::A)?, wanted(conf.ipv6, QueryType::Aaaa)?);
+    let mut turns = resolver.turns();
     loop {
-        let server = resolver.server()?;
+        let server = turns.server()?;
         let until = handle.now() + PATIENCE;
         let one = async |query: &Option<Rc<Query>>| match query {
             Some(query) => Some(server_says(resolver, handle, server, query, until).await),

@@ -165,3 +165,17 @@ fn a_name_that_cannot_be_asked_for_does_not_exist() {
     own.run(&mut Looking(|| {})).unwrap();
     assert!(ports.lock().unwrap().is_empty());
 }
+
+/// A question that gets no answer goes to the other server, whichever questions begin meanwhile.
+#[test]
+fn a_question_goes_from_server_to_server() {
+    let servers = [1, 2].map(|port| weir_values::Address::Inet(([127, 0, 0, 1], port).into()));
+    let conf = ResolverConf { servers: servers.to_vec(), valid: None, ipv4: true, ipv6: false };
+    let resolver = Resolver::new(Arc::new(conf));
+    let mut first = resolver.turns();
+    let asked = first.server().unwrap();
+    let mut second = resolver.turns();
+    assert_ne!(second.server().unwrap(), asked);
+    assert_ne!(first.server().unwrap(), asked);
+    assert_eq!(second.server().unwrap(), asked);
+}
