@@ -322,6 +322,24 @@ fn an_answer_to_another_question_is_ignored() {
     assert_eq!(server.get("/?h=up.test").status, 200, "{}", server.log());
 }
 
+/// Two names that stand for one another have no address. Each is asked for once.
+#[test]
+fn a_circle_of_names_is_found_at_once() {
+    let (names, asked) = answering(|question| {
+        let mut answer = question.to_vec();
+        answer[2..4].copy_from_slice(&[0x81, 0x80]);
+        answer[7] = 1;
+        // The other name, of a letter and what the first one ends with.
+        let other = if question[13] == b'a' { b'b' } else { b'a' };
+        answer.extend_from_slice(&[0xc0, 12, 0, 5, 0, 1, 0, 0, 0, 60, 0, 4, 1, other, 0xc0, 14]);
+        vec![answer]
+    });
+    let server = passing_to_names(1, names.local_addr().unwrap().port());
+    assert_eq!(server.get("/?h=a.test").status, 502, "{}", server.log());
+    server.wait_log("a.test could not be resolved (3: Host not found)", 1);
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+}
+
 /// Over TCP as well, where the answer does not fit in a datagram.
 #[test]
 fn an_answer_to_another_question_is_ignored_over_tcp() {

@@ -43,7 +43,7 @@ struct ServerAnswer {
 
 /// Asks until a server answers, and follows aliases to addresses.
 pub async fn ask(resolver: &Resolver, handle: &Handle, name: &str) -> Resolution {
-    let mut name = name.to_owned();
+    let (mut name, mut before) = (name.to_owned(), Vec::new());
     let mut ttl = u32::MAX;
     for _ in 0..ALIASES {
         let told = servers(resolver, handle, &name).await?;
@@ -54,7 +54,9 @@ pub async fn ask(resolver: &Resolver, handle: &Handle, name: &str) -> Resolution
                 let valid = resolver.conf.valid.unwrap_or(told_for).max(LEAST);
                 return Ok(Resolved { addresses: told.addresses, until: handle.now() + valid });
             }
-            Some(alias) if alias != name => name = alias,
+            Some(alias) if alias != name && !before.contains(&alias) => {
+                before.push(std::mem::replace(&mut name, alias));
+            }
             _ => break,
         }
     }
@@ -67,13 +69,15 @@ pub async fn services(
     handle: &Handle,
     name: &str,
 ) -> Result<Services, Unresolved> {
-    let mut name = name.to_owned();
+    let (mut name, mut before) = (name.to_owned(), Vec::new());
     for _ in 0..ALIASES {
         let message = service(resolver, handle, &name).await?;
         let mut told = ServerAnswer::default();
         told.take(&message);
-        match told.alias.filter(|alias| *alias != name) {
-            Some(alias) if !message.records.iter().any(is_service) => name = alias,
+        match told.alias.filter(|alias| *alias != name && !before.contains(alias)) {
+            Some(alias) if !message.records.iter().any(is_service) => {
+                before.push(std::mem::replace(&mut name, alias));
+            }
             _ => return listed(&message, handle.now(), resolver.conf.valid),
         }
     }
