@@ -76,6 +76,7 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
         &[Item("tls/hello.rs", "HandshakeError"), Item("tls/verifier.rs", "verify_server_cert")],
     ),
     ("upstream/fault.rs", "unsecured", &[Item("ssl/load.rs", "LoadError")]),
+    ("resolver/lib.rs", "tell", &[Calls("tell", "resolver")]),
     ("ssl/server/accept.rs", "level", &[Item("ssl/load.rs", "LoadError")]),
     ("ssl/ocsp/clients.rs", "status", &[Item("tls/x509/ocsp.rs", "OcspError")]),
     ("ssl/ocsp/clients.rs", "named", &[Item("ssl/ocsp/responder.rs", "ResponderError")]),

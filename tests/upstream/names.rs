@@ -340,6 +340,24 @@ fn a_circle_of_names_is_found_at_once() {
     assert_eq!(asked.load(Ordering::SeqCst), 2);
 }
 
+/// An address of IPv6 where one of IPv4 was asked for is no answer, nor is a message that breaks off: the log has both.
+#[test]
+fn addresses_of_another_kind_are_no_answer() {
+    let port = serve(|_| Some(String::new()));
+    let (names, _) = answering(|question| {
+        let right = address(question, [127, 0, 0, 1]);
+        let mut other = right[..question.len()].to_vec();
+        other.extend_from_slice(&[0xc0, 12, 0, 28, 0, 1, 0, 0, 0, 60, 0, 16]);
+        other.extend_from_slice(&std::net::Ipv6Addr::LOCALHOST.octets());
+        let broken = right[..right.len() - 1].to_vec();
+        vec![broken, other, right]
+    });
+    let server = passing_to_names(port, names.local_addr().unwrap().port());
+    assert_eq!(server.get("/?h=up.test").status, 200, "{}", server.log());
+    server.wait_log("unexpected AAAA record in DNS response for up.test", 1);
+    server.wait_log("malformed DNS response for up.test", 1);
+}
+
 /// Over TCP as well, where the answer does not fit in a datagram.
 #[test]
 fn an_answer_to_another_question_is_ignored_over_tcp() {

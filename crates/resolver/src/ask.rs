@@ -10,13 +10,13 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, either};
-use weir_log::{Cause, Level};
-use weir_proto::dns::{self, Data, Message, QueryType, ResourceRecord};
+use weir_log::Cause;
+use weir_proto::dns::{Data, Message, QueryType, ResourceRecord};
 
 use super::socket::{Query, UDP_ANSWER};
 use super::{
-    LookupEvent, Resolution, Resolved, Resolver, Resolvers, Service, Services, Unresolved,
-    answered, count,
+    LookupEvent, Resolution, Resolved, Resolver, Service, Services, Unresolved, answered, count,
+    tell,
 };
 use weir_values::Address;
 
@@ -145,10 +145,9 @@ async fn next_server(
     servers: usize,
     until: Instant,
 ) {
-    if let (Some(_), Some(log)) = (error.raw_os_error(), Resolvers::of_loop().log.get()) {
+    if error.raw_os_error().is_some() {
         let cause = Cause(error);
-        let text = format_args!("{what} failed {cause} while resolving, resolver: {server}");
-        log.write(Level::Error, None, text);
+        tell(format_args!("{what} failed {cause} while resolving, resolver: {server}"));
     }
     match error.kind() {
         io::ErrorKind::TimedOut => {
@@ -352,9 +351,7 @@ async fn tcp(
         if let Some((len, message)) = buf.split_first_chunk::<2>()
             && let Some(message) = message.get(..usize::from(u16::from_be_bytes(*len)))
         {
-            let message = dns::parse(message).ok();
-            let answer = message.filter(|message| query.is_answered_by(message, id));
-            return answer.ok_or_else(|| io::ErrorKind::InvalidData.into());
+            return query.answer(message, id).ok_or_else(|| io::ErrorKind::InvalidData.into());
         }
         if buf.len() == buf.capacity() {
             buf.reserve(UDP_ANSWER);

@@ -20,7 +20,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use weir_engine::{Either, Handle, either};
-use weir_log::Log;
+use weir_log::{Level, Log};
 
 mod ask;
 mod conf;
@@ -345,6 +345,13 @@ impl Resolver {
         if let Some(question) = question {
             question.answer(Err(Unresolved::Crowded));
         }
+    }
+}
+
+/// The loop's log hears of what name servers do wrong.
+fn tell(text: fmt::Arguments<'_>) {
+    if let Some(log) = Resolvers::of_loop().log.get() {
+        log.write(Level::Error, None, text);
     }
 }
 

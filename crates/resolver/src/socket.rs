@@ -15,7 +15,9 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use weir_engine::{ConnectOptions, Datagram, Handle};
-use weir_proto::dns::{self, BadName, Message, QueryType};
+use weir_proto::dns::{self, BadName, Data, Message, QueryType};
+
+use super::tell;
 
 /// Larger answers come over TCP.
 pub const UDP_ANSWER: usize = 4096;
@@ -47,9 +49,29 @@ impl Query {
         bytes
     }
 
-    /// Whether a message answers this question, which went out with this number.
-    pub fn is_answered_by(&self, message: &Message, id: u16) -> bool {
-        message.id == id && message.kind == self.kind as u16 && message.name == self.name
+    /// The answer to this question, which went out with this number, if a message is one.
+    pub fn answer(&self, message: &[u8], id: u16) -> Option<Message> {
+        let Ok(message) = dns::parse(message) else {
+            tell(format_args!("malformed DNS response for {}", self.name));
+            return None;
+        };
+        let repeats =
+            message.id == id && message.kind == self.kind as u16 && message.name == self.name;
+        let whole = message.code == 0 && !message.truncated;
+        if let (true, Some(kind)) = (repeats && whole, self.stray(&message)) {
+            tell(format_args!("unexpected {kind} record in DNS response for {}", self.name));
+            return None;
+        }
+        repeats.then_some(message)
+    }
+
+    /// Addresses of another kind than was asked for.
+    fn stray(&self, message: &Message) -> Option<&'static str> {
+        message.records.iter().find_map(|record| match (self.kind, &record.data) {
+            (QueryType::A, Data::Aaaa(_)) => Some("AAAA"),
+            (QueryType::Aaaa, Data::A(_)) => Some("A"),
+            _ => None,
+        })
     }
 }
 
@@ -192,9 +214,7 @@ impl SharedSocket {
         let Some(id) = message.first_chunk().map(|id| u16::from_be_bytes(*id)) else { return };
         let mut waiting = self.waiting.borrow_mut();
         let Some(waiting) = waiting.get_mut(&id) else { return };
-        if let Ok(message) = dns::parse(message)
-            && waiting.query.is_answered_by(&message, id)
-        {
+        if let Some(message) = waiting.query.answer(message, id) {
             waiting.answer(Ok(message));
         }
     }
