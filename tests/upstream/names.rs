@@ -358,6 +358,19 @@ fn addresses_of_another_kind_are_no_answer() {
     server.wait_log("malformed DNS response for up.test", 1);
 }
 
+/// The only name server does not understand the question, and is not asked again at once.
+#[test]
+fn a_server_that_does_not_understand_is_left_alone() {
+    let (names, asked) = answering(|question| {
+        let mut answer = question.to_vec();
+        answer[2..4].copy_from_slice(&[0x81, 0x81]);
+        vec![answer]
+    });
+    let server = passing_to_names(1, names.local_addr().unwrap().port());
+    assert_eq!(server.get("/?h=up.test").status, 502, "{}", server.log());
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
 /// Over TCP as well, where the answer does not fit in a datagram.
 #[test]
 fn an_answer_to_another_question_is_ignored_over_tcp() {

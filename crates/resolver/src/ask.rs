@@ -157,6 +157,8 @@ async fn next_server(
         _ => count(LookupEvent::Failed),
     }
     match servers {
+        // A server that does not understand the question will not soon.
+        0 | 1 if error.kind() == io::ErrorKind::InvalidData => handle.sleep_until(until).await,
         // A server that refuses at once must not be asked in a tight circle.
         0 | 1 => handle.sleep_until(until.min(handle.now() + AGAIN)).await,
         _ => handle.sleep(PAUSE).await,
