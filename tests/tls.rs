@@ -31,6 +31,8 @@ mod last_words;
 mod names;
 #[path = "tls/ocsp.rs"]
 mod ocsp;
+#[path = "tls/peers.rs"]
+mod peers;
 #[path = "tls/refused.rs"]
 mod refused;
 #[path = "tls/rush.rs"]

@@ -298,7 +298,7 @@ async fn reach(
     match secure {
         None => Ok(ConnectedServer::Stream(Wire::join(stream, None))),
         // It is large, and no session rests in it.
-        Some(secure) => Box::pin(open(s, proxy, stream, secure)).await,
+        Some(secure) => Box::pin(open(s, proxy, stream, secure, peer)).await,
     }
 }
 
@@ -308,6 +308,7 @@ async fn open(
     proxy: &Proxy,
     stream: Stream,
     secure: &UpstreamTls,
+    peer: &Peer,
 ) -> Result<ConnectedServer, Blame> {
     if let Some(version) = proxy.proxy_protocol {
         let mut head = Vec::new();
@@ -320,7 +321,7 @@ async fn open(
             return Err(fault::blame(&error));
         }
     }
-    let secured = tls::connect(s, &stream, secure).await?;
+    let secured = tls::connect(s, &stream, secure, &peer.name).await?;
     Ok(ConnectedServer::Stream(Wire::join(stream, Some(secured))))
 }
 

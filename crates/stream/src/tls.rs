@@ -234,10 +234,16 @@ pub fn to_servers(s: &mut Session, host: &[u8]) -> Option<UpstreamTls> {
     if tls.to_servers { tls.client.secure(s, host) } else { None }
 }
 
-/// Goes through the handshake with a server; what stands in the way is in the log.
-pub async fn connect(s: &Session, stream: &Stream, secure: &UpstreamTls) -> Result<Secured, Blame> {
+/// Goes through the handshake with the server at this address; what stands in the way is in the log.
+pub async fn connect(
+    s: &Session,
+    stream: &Stream,
+    secure: &UpstreamTls,
+    peer: &str,
+) -> Result<Secured, Blame> {
     let event_loop = &s.event_loop;
-    let client = secure.client(&event_loop.handle, &event_loop.upstream_certificates).await;
+    let known = &event_loop.upstream_certificates;
+    let client = secure.client(&event_loop.handle, known, peer).await;
     let client = client.map_err(|error| s.log_failed(fault::unsecured(error)))?;
     let until = event_loop.handle.now() + s.conf().proxy.connect_timeout;
     let done = Secured::connect(stream, &client, until).await;

@@ -9,6 +9,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, SignatureScheme, sign};
 
 use crate::names::{Ciphers, Curves, Versions, provider};
+use crate::peers::PeerSessions;
 use crate::server::Identity;
 use crate::verifier::{Authorities, CertificateName, CheckServer};
 
@@ -38,11 +39,14 @@ pub struct ClientSettings {
     pub alpn: Vec<Vec<u8>>,
 }
 
-/// How to open TLS to a name; cheap to copy. Sessions are resumed among its copies.
+/// How to open TLS to a name; cheap to copy. Sessions are resumed among its copies: with any server of the name, or with
+/// one server ([`TlsClient::to_peer`]).
 #[derive(Debug, Clone)]
 pub struct TlsClient {
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) name: ServerName<'static>,
+    /// Sessions are resumed.
+    sessions: Option<Arc<PeerSessions>>,
 }
 
 impl ClientSettings {
@@ -78,7 +82,8 @@ impl ClientSettings {
         config.enable_sni = self.send_name;
         config.cert_compressors.clear();
         config.cert_decompressors.clear();
-        Ok(TlsClient { config: Arc::new(config), name: no_name() })
+        let sessions = self.reuse.then(Arc::default);
+        Ok(TlsClient { config: Arc::new(config), name: no_name(), sessions })
     }
 }
 
@@ -87,7 +92,7 @@ impl TlsClient {
     pub fn named(&self, name: &[u8]) -> TlsClient {
         let text = std::str::from_utf8(name).ok().map(|name| name.trim_end_matches('.').to_owned());
         let name = text.and_then(|text| ServerName::try_from(text).ok());
-        TlsClient { config: self.config.clone(), name: name.unwrap_or_else(no_name) }
+        TlsClient { name: name.unwrap_or_else(no_name), ..self.clone() }
     }
 
     /// The same, which offers these protocols to speak above TLS (ALPN), the preferred first. Sessions are resumed
@@ -95,7 +100,15 @@ impl TlsClient {
     pub fn offering(&self, protocols: &[&[u8]]) -> TlsClient {
         let mut config = (*self.config).clone();
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-        TlsClient { config: Arc::new(config), name: self.name.clone() }
+        TlsClient { config: Arc::new(config), ..self.clone() }
+    }
+
+    /// The same for a connection to the server at this address, whose sessions are resumed with it alone.
+    pub fn to_peer(&self, peer: &str) -> TlsClient {
+        let Some(sessions) = &self.sessions else { return self.clone() };
+        let mut config = (*self.config).clone();
+        config.resumption = Resumption::store(sessions.of(peer));
+        TlsClient { config: Arc::new(config), ..self.clone() }
     }
 
     /// The configuration, for QUIC.

@@ -99,7 +99,7 @@ impl TlsConnection {
 
     /// The client's end.
     pub fn client(client: &TlsClient) -> Result<TlsConnection, Error> {
-        let TlsClient { config, name } = client.clone();
+        let TlsClient { config, name, .. } = client.clone();
         Ok(Self::new(Side::Client(Box::new(UnbufferedClientConnection::new(config, name)?))))
     }
 

@@ -20,6 +20,7 @@ mod limits;
 mod names;
 mod negotiated;
 mod notes;
+mod peers;
 mod pem;
 mod proxy_header;
 pub mod quic;

@@ -56,7 +56,9 @@ pub async fn connect(
             // What follows has times of its own, or waits for the client, which has its own.
             stream.set_deadline(None);
             let secured = match secure {
-                Some(secure) => Some(tls::handshake(r, passing, &stream, secure).await?),
+                Some(secure) => {
+                    Some(tls::handshake(r, passing, &stream, secure, &peer.name).await?)
+                }
                 None => None,
             };
             Ok(Connection::new(Wire::join(stream, secured), peer.clone(), tag, now))

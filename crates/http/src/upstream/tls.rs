@@ -40,14 +40,16 @@ macro_rules! tls_directive {
 }
 pub(crate) use tls_directive;
 
-/// Goes through the handshake on a new connection.
+/// Goes through the handshake on a new connection to a server at this address.
 pub async fn handshake(
     r: &Request,
     passing: &UpstreamConf,
     stream: &Stream,
     secure: &UpstreamTls,
+    peer: &str,
 ) -> Result<Secured, Fault> {
-    let client = secure.client(&r.event_loop.handle, &r.event_loop.upstream_certificates).await;
+    let known = &r.event_loop.upstream_certificates;
+    let client = secure.client(&r.event_loop.handle, known, peer).await;
     let client = client.map_err(|error| log(r, unsecured(error)))?;
     let until = r.event_loop.handle.now() + passing.connect_timeout;
     let connecting = pin!(Secured::connect(stream, &client, until));

@@ -280,23 +280,25 @@ pub struct UpstreamTls {
 }
 
 impl UpstreamTls {
-    /// What a new connection needs.
+    /// What a new connection to the server at this address needs.
     pub async fn client(
         &self,
         handle: &Handle,
         known: &Loaded<TlsClient>,
+        peer: &str,
     ) -> Result<TlsClient, LoadError> {
         let (Some(files), Some(computed)) = (&self.files, &self.settings.computed) else {
-            return Ok(self.client.clone());
+            return Ok(self.client.to_peer(peer));
         };
         let keep = self.settings.cache.as_ref();
         let loaded = computed.load(handle, files, known, keep).await?.named(&self.name);
         let alpn: Vec<_> = self.alpn.iter().map(Vec::as_slice).collect();
-        Ok(match self.settings.http2 {
+        let client = match self.settings.http2 {
             Some(_) => loaded.offering(&[HTTP2]),
             None if alpn.is_empty() => loaded,
             None => loaded.offering(&alpn),
-        })
+        };
+        Ok(client.to_peer(peer))
     }
 }
 

@@ -126,9 +126,12 @@ async fn open(
 async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, CheckFailure> {
     let until = handle.now() + check.connect_timeout;
     let options = ConnectOptions { deadline: Some(until), ..ConnectOptions::default() };
-    let stream = contact::connect(handle, &check.line.endpoint(peer), &options).await?;
+    let endpoint = check.line.endpoint(peer);
+    let stream = contact::connect(handle, &endpoint, &options).await?;
     let Some(tls) = &check.tls else { return Ok(Wire::Plain(stream)) };
-    let secured = contact::secure(&stream, tls.client(peer.server.as_bytes()), until).await?;
+    let client = tls.client(peer.server.as_bytes());
+    let client = client.map(|client| client.to_peer(&endpoint.to_string()));
+    let secured = contact::secure(&stream, client, until).await?;
     Ok(Wire::join(stream, Some(secured)))
 }
 
