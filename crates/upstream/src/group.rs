@@ -55,6 +55,8 @@ pub struct Choice {
     pub hash: u64,
     /// How often it was hashed anew.
     pub rehashed: u32,
+    /// How many seats that a hash led to were not free.
+    pub refused: u32,
     /// The backups' turn.
     backup: bool,
     generation: u64,

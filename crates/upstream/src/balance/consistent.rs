@@ -31,12 +31,11 @@ impl Balance for Consistent {
         if self.generation != seats.generation {
             self.build(seats);
         }
-        if choice.rehashed == 0 {
+        if choice.refused == 0 {
             let hash = crc32fast::hash(&choice.key);
             choice.hash = self.points.partition_point(|p| p.hash < hash) as u64;
         }
-        while choice.rehashed <= HASH_TRIES && !self.points.is_empty() && !choice.key.is_empty() {
-            choice.rehashed += 1;
+        while choice.refused <= HASH_TRIES && !self.points.is_empty() && !choice.key.is_empty() {
             choice.hash %= self.points.len() as u64;
             let point = self.points.get(choice.hash as usize)?;
             let server = self.servers.get(point.server as usize)?;
@@ -45,6 +44,7 @@ impl Balance for Consistent {
                 return found;
             }
             choice.hash += 1;
+            choice.refused += 1;
         }
         seats.turn(&choice.tried, now)
     }

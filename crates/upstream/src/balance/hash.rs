@@ -16,7 +16,7 @@ pub struct Hash;
 impl Balance for Hash {
     fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
         let usable = !choice.key.is_empty() && seats.list().len() > 1 && seats.total_weight() > 0;
-        while usable && choice.rehashed <= HASH_TRIES {
+        while usable && choice.refused <= HASH_TRIES {
             let mut crc = Hasher::new();
             if choice.rehashed > 0 {
                 crc.update(choice.rehashed.to_string().as_bytes());
@@ -28,6 +28,7 @@ impl Balance for Hash {
             if seats.is_free(at, &choice.tried, now) {
                 return Some(at);
             }
+            choice.refused += 1;
         }
         seats.turn(&choice.tried, now)
     }

@@ -20,7 +20,7 @@ impl Balance for IpHash {
         if choice.rehashed == 0 {
             choice.hash = START;
         }
-        while choice.rehashed <= HASH_TRIES && seats.list().len() > 1 && seats.total_weight() > 0 {
+        while choice.refused <= HASH_TRIES && seats.list().len() > 1 && seats.total_weight() > 0 {
             for byte in &choice.key {
                 choice.hash = (choice.hash * FACTOR + u64::from(*byte)) % MODULUS;
             }
@@ -29,6 +29,7 @@ impl Balance for IpHash {
             if seats.is_free(at, &choice.tried, now) {
                 return Some(at);
             }
+            choice.refused += 1;
         }
         seats.turn(&choice.tried, now)
     }

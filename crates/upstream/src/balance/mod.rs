@@ -42,5 +42,5 @@ pub trait Balance: Debug + Send {
     }
 }
 
-/// How often a hash is tried before any free peer is taken.
+/// How many seats that are not free a hash leads to before any free peer is taken.
 const HASH_TRIES: u32 = 20;

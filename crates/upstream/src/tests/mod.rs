@@ -247,6 +247,53 @@ fn hash_spreads_keys_and_keeps_them() {
     assert!(shares.len() == 3 && shares.values().all(|n| *n > 50), "{shares:?}");
 }
 
+/// Of two idle peers the first that was drawn is taken, so that shares are those of the weights.
+#[test]
+fn two_are_drawn_by_weight() {
+    let two = Random { two: Some(Two::LeastConn) };
+    let group = Group::new("g", peers(&[8, 1, 1]), Box::new(two), 7);
+    let now = Instant::now();
+    let first = (0..1000).filter(|_| {
+        let picked = group.pick(&mut Choice::default(), now).unwrap();
+        group.ended(&picked, well(), now);
+        picked.peer.options.weight == 8
+    });
+    let first = first.count();
+    assert!((700..900).contains(&first), "{first}");
+}
+
+/// A request whose hash is not followed any more.
+fn already_refused() -> Choice {
+    let mut choice = key("some");
+    choice.refused = u32::MAX;
+    choice
+}
+
+/// Twenty seats that are not free end the search. Those that were free do not count.
+#[test]
+fn a_hash_chooses_as_long_as_it_leads_to_free_peers() {
+    // On the ring each search begins where the last one has ended, at a seat that is not free any more.
+    type Make = fn() -> Box<dyn Balance>;
+    let methods: [(Make, usize); 3] = [
+        (|| Box::new(Hash), 30),
+        (|| Box::new(IpHash), 30),
+        (|| Box::new(Consistent::default()), 15),
+    ];
+    for (balance, picks) in methods {
+        let chosen = |turns: usize| {
+            let group = Group::new("g", peers(&[1; 200]), balance(), 1);
+            let (now, mut choice) = (Instant::now(), key("some"));
+            // Turns by which the round robin behind the hash differs.
+            for _ in 0..turns {
+                group.pick(&mut already_refused(), now).unwrap();
+            }
+            let pick = || group.pick(&mut choice, now).map(|picked| picked.peer.name.clone());
+            std::iter::repeat_with(pick).take(picks).collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(0), chosen(7), "{:?}", balance());
+    }
+}
+
 #[test]
 fn retries_follow_the_configuration() {
     let sent = Sent {
