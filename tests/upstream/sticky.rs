@@ -1,5 +1,6 @@
 //! `sticky`: requests of one client go to one server.
 
+use std::io::{BufRead, BufReader, Write};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -122,3 +123,27 @@ fn an_answer_that_comes_late_begins_no_session_again() {
 
 /// How long a session lasts, in milliseconds.
 const TIMEOUT: u64 = 1000;
+
+/// A server that drains keeps its clients, also where it is alone and has closed the connection that was kept to it.
+#[test]
+fn a_closed_connection_to_a_server_that_drains_is_replaced() {
+    // It closes after each answer, though it has not said so.
+    let alone = weir_testkit::listen(|mut stream| {
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        if lines.by_ref().map_while(Result::ok).any(|line| line.is_empty()) {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+        // The next request has come when the connection closes.
+        let _ = lines.next();
+    });
+    let http = format!(
+        "upstream u {{
+             server 127.0.0.1:{alone} route=a drain;
+             sticky route $arg_r;
+         }}"
+    );
+    let server = start("worker_processes 1;", &http);
+    for _ in 0..3 {
+        assert_eq!(server.get("/?r=a").status, 200, "{}", server.log());
+    }
+}

@@ -317,7 +317,12 @@ impl Run {
             attempt.status = failure.response();
         }
         let asked = self.asked.take();
-        if self.passing.retry.again(failure, self.sent(r, failure)) {
+        let mut sent = self.sent(r, failure);
+        if excuse {
+            // A group may have no attempts at all, and a request that is bound to a server which drains.
+            sent.left = sent.left.max(1);
+        }
+        if self.passing.retry.again(failure, sent) {
             asked.iter().for_each(Asked::again);
             return None;
         }
