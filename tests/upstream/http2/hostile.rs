@@ -199,7 +199,7 @@ fn frame(kind: FrameType, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 fn what_the_protocol_forbids_ends_the_attempt() {
     use FrameType::*;
     const WHOLE: u8 = frame::END_HEADERS | frame::END_STREAM;
-    let cases: Vec<(Vec<u8>, &str)> = vec![
+    let mut cases: Vec<(Vec<u8>, &str)> = vec![
         (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), "too large http2 frame: 4740180"),
         (frame(Data, 1, 1, b"body"), "unexpected http2 frame: 0"),
         (frame(Data, 1, 3, b"body"), "data frame for unknown stream 3"),
@@ -229,6 +229,13 @@ fn what_the_protocol_forbids_ends_the_attempt() {
         (frame(RstStream, 0, 1, b"abc"), "rst stream frame with invalid length: 3"),
         (frame(Goaway, 0, 0, &[0; 7]), "goaway frame with invalid length: 7"),
     ];
+    // What follows in the same segment makes no answer of it.
+    let and_answers = |wrong: Vec<u8>| {
+        let head = frame(Headers, frame::END_HEADERS, 1, b"\x88");
+        [wrong, head, frame(Data, frame::END_STREAM, 1, b"body")].concat()
+    };
+    cases.push((and_answers(frame(Data, 0, 1, b"body")), "unexpected http2 frame: 0"));
+    cases.push((and_answers(frame(WindowUpdate, 0, 1, &[0; 4])), "zero window update"));
     let texts: Vec<&str> = cases.iter().map(|(_, text)| *text).collect();
     let peer = Peer::new(move |_, talk| {
         talk.settings(&[]);

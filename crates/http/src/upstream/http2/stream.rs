@@ -160,8 +160,11 @@ impl StreamState {
         self.received.set(self.received.get() + (len + frame::HEAD) as u64);
     }
 
-    /// Takes a head, or trailers.
+    /// Takes a head, or trailers. Nothing counts that follows what the server did wrong.
     pub fn take_message(&self, message: Message, last: bool) {
+        if self.ending.borrow().as_ref().is_some_and(|ending| !ending.is_of_connection()) {
+            return;
+        }
         match message.finish(last) {
             Err(why) => return self.fail(why),
             Ok(Message::Head { text, interim, .. }) => {
