@@ -115,6 +115,30 @@ fn so_many_datagrams_are_a_session() {
     assert_eq!(of(4), [false, false, false]);
 }
 
+/// What a server has sent by then passes, though the first datagram made the session complete.
+#[test]
+fn answers_that_came_together_pass_together() {
+    let origin = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = origin.local_addr().unwrap().port();
+    let s = started(
+        env!("CARGO_BIN_EXE_weir"),
+        &format!(
+            "server {{ listen 127.0.0.1:%%PORT1%% udp; proxy_responses 1; proxy_pass 127.0.0.1:{port}; }}"
+        ),
+        "worker_processes 1; events { }",
+    );
+    let client = client(s.port_at(1));
+    client.send(b"question").unwrap();
+    let (_, from) = origin.recv_from(&mut [0; 100]).unwrap();
+    let worker = s.workers()[0];
+    s.signal_worker(worker, Signal::STOP);
+    for answer in ["one", "two"] {
+        origin.send_to(answer.as_bytes(), from).unwrap();
+    }
+    s.signal_worker(worker, Signal::CONT);
+    assert_eq!([heard(&client), heard(&client)], ["one", "two"]);
+}
+
 /// Datagrams that come at once are as many sessions as those that come one after the other.
 #[test]
 fn a_burst_is_as_many_sessions() {
