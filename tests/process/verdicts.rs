@@ -147,6 +147,25 @@ fn a_session_server_without_a_listener_is_told_with_its_first_line() {
 }
 
 #[test]
+fn sessions_are_not_bound_to_servers() {
+    let dir = Dir::new();
+    for word in ["drain", "route=a"] {
+        let group = format!("upstream u {{ server 127.0.0.1:1 {word}; }}");
+        let text = format!("invalid parameter \"{word}\" in nginx.conf:2");
+        assert_eq!(verdict(&dir, &format!("events {{ }}\nstream {{ {group} }}")), text);
+        assert_eq!(verdict(&dir, &format!("events {{ }}\nhttp {{ {group} }}")), "");
+    }
+}
+
+#[test]
+fn a_method_below_what_binds_clients_is_warned_of() {
+    let said = |lines: &str| in_http(&format!("upstream u {{ server 127.0.0.1:1; {lines} }}"));
+    assert_eq!(said("least_conn; sticky cookie s;"), "");
+    let text = "weir: [warn] load balancing method redefined in nginx.conf:3";
+    assert_eq!(said("sticky cookie s; least_conn;"), text);
+}
+
+#[test]
 fn a_group_of_a_match_has_no_braces() {
     for line in ["return 200 ${1};", "set $x a${1}b;", "rewrite (.) /${1};", "add_header X ${1};"] {
         let said = in_http(&format!("server {{ listen unix:%%DIR%%/other; {line} }}"));

@@ -13,7 +13,7 @@ use crate::balance::{
     Balance, Consistent, Hash, IpHash, LeastConn, LeastTime, Measure, Random, Two,
 };
 
-/// A method; a second one is warned of, as nginx does.
+/// A method; a second one is warned of, and one below `sticky`, as nginx does.
 fn method<T>(
     block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
@@ -21,7 +21,7 @@ fn method<T>(
     balance: Box<dyn Balance>,
     key: HashKey,
 ) -> Result<(), Error> {
-    if block.balance.is_some() {
+    if block.balance.is_some() || block.sticky.is_some() {
         warnings.push(d.warning("load balancing method redefined"));
     }
     (block.balance, block.key, block.plain) = (Some(balance), key, false);

@@ -20,7 +20,7 @@ struct Parameters {
     service: Option<String>,
 }
 
-/// `server ADDRESS [parameter]...`; where none is said, it has this port, which 0 stands for none of.
+/// `server ADDRESS [parameter]...`; where none is said, it has this port, which 0 stands for none of: it serves sessions.
 pub fn server<T>(
     block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
@@ -34,6 +34,10 @@ pub fn server<T>(
         if plain && (word.is("backup") || word.bytes.starts_with(b"slow_start=")) {
             let text = "balancing method does not support parameter";
             return Err(d.error_at(word, format!("{text} \"{}\"", word.lossy())));
+        }
+        // Only requests are bound to servers, sessions are not.
+        if port == 0 && (word.is("drain") || word.bytes.starts_with(b"route=")) {
+            return Err(d.invalid("parameter", word));
         }
         parameters.read(d, word)?;
     }
