@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Driver, Handle, ListenerKey, StealCounts, Turn};
+use weir_engine::{Driver, Handle, ListenerKey, StealCounts, Turn, yield_now};
 
 use super::LoopParts;
 use super::evenness::Evenness;
@@ -20,6 +20,8 @@ use weir_zone::Zones;
 
 /// What connections say at last has left within so long.
 const LAST_WORD: Duration = Duration::from_millis(20);
+/// It is said within so many turns.
+const LAST_TURNS: usize = 4;
 
 thread_local! {
     /// How the loop of this thread is to end, once it is to.
@@ -76,6 +78,10 @@ pub fn shut_down(h: &Handle) {
     let handle = h.clone();
     h.spawn(async move {
         handle.sleep(LAST_WORD).await;
+        // The time may be over before the loop had a turn.
+        for _ in 0..LAST_TURNS {
+            yield_now().await;
+        }
         handle.stop();
     });
 }

@@ -17,6 +17,8 @@ use crate::http3::stream::Stream;
 
 /// What is closed stays counted for so long: it has something to say to the client.
 const LAST_WORD: Duration = Duration::from_millis(20);
+/// It is said within so many turns of the loop.
+const LAST_TURNS: usize = 4;
 /// A connection without a request is kept for so long at least: its next request may be on its way.
 const SHORTEST_IDLE: Duration = Duration::from_secs(1);
 /// What a client has sent before it knew that the connection ends arrives within so long.
@@ -111,6 +113,10 @@ impl Link {
             let sleep = handle.sleep(LAST_WORD);
             handle.spawn(async move {
                 sleep.await;
+                // The time may be over before the loop had a turn.
+                for _ in 0..LAST_TURNS {
+                    yield_now().await;
+                }
                 drop(presence);
             });
         }
