@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use quinn::{Connection, ReadError, RecvStream, SendStream};
 use weir_testkit::listen;
@@ -17,7 +18,7 @@ pub const HOST: &str = "www.example.org";
 
 /// A frame of this kind.
 pub fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
-    let len = u16::try_from(payload.len()).unwrap() | 0x4000;
+    let len = u32::try_from(payload.len()).unwrap() | 0x8000_0000;
     [&[kind][..], &len.to_be_bytes(), payload].concat()
 }
 
@@ -120,4 +121,62 @@ fn a_field_without_a_name_ends_its_request_alone() {
     });
     server.wait_file("seen.log", " h3 400 /nameless ", 1);
     server.wait_file("seen.log", " h3 200 /whole ", 1);
+}
+
+/// How a client ends a request whose head is not whole.
+#[derive(Clone, Copy, Debug)]
+enum Leaves {
+    Waits,
+    Resets,
+    Stops,
+    Ends,
+    Closes,
+}
+
+#[test]
+fn requests_without_a_whole_head_have_a_line() {
+    let http = "log_format heads '$status $request_length'; client_header_timeout 300ms;";
+    let server = start(http, "access_log heads.log heads; return 200 here;");
+    let whole = get("/whole", &[]);
+    let ways = [Leaves::Waits, Leaves::Resets, Leaves::Stops, Leaves::Ends, Leaves::Closes];
+    runtime().block_on(async {
+        let endpoint = client(&server, "h3");
+        for (n, way) in (10..).zip(ways) {
+            let (connection, _settings) = connect(&endpoint, &server).await;
+            let (mut send, mut receive) = connection.open_bi().await.unwrap();
+            let before = connection.stats().frame_rx.acks;
+            send.write_all(&whole[..n]).await.unwrap();
+            while connection.stats().frame_rx.acks == before {
+                tokio::task::yield_now().await;
+            }
+            match way {
+                Leaves::Waits => {}
+                Leaves::Resets => send.reset(7u32.into()).unwrap(),
+                Leaves::Stops => receive.stop(7u32.into()).unwrap(),
+                Leaves::Ends => send.finish().unwrap(),
+                Leaves::Closes => connection.close(0u32.into(), b""),
+            }
+            let status = if matches!(way, Leaves::Waits) { 408 } else { 400 };
+            let line = format!("{status} {n}\n");
+            let logged = || server.dir().read("heads.log").contains(&line);
+            while !logged() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        // Only the beginning of a head that is too large.
+        let (connection, _settings) = connect(&endpoint, &server).await;
+        let large = frame(1, &[0; 1 << 17]);
+        let (mut send, _receive) = connection.open_bi().await.unwrap();
+        send.write_all(&large[..5]).await.unwrap();
+        while !server.dir().read("heads.log").contains("400 5\n") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Nothing has come of this one.
+        let (mut send, _receive) = connection.open_bi().await.unwrap();
+        send.finish().unwrap();
+        let answer = request(&connection, &whole).await;
+        assert!(rest(answer).await.0.ends_with(b"here"));
+    });
+    server.wait_file("heads.log", "200 ", 1);
+    assert_eq!(server.dir().read("heads.log").lines().count(), ways.len() + 2);
 }

@@ -52,6 +52,8 @@ pub enum ComposeError {
     NoBody,
     /// The client gave the request up before its head could be read.
     Cut,
+    /// The head did not come in time.
+    TimedOut,
     /// CONNECT is not served.
     Connect,
     /// TRACE is not served.
@@ -66,6 +68,7 @@ impl ComposeError {
         match self {
             ComposeError::Connect | ComposeError::Trace => 405,
             ComposeError::TooLarge => 494,
+            ComposeError::TimedOut => 408,
             ComposeError::Head(error) => error.status(),
             _ => 400,
         }
@@ -78,6 +81,7 @@ impl ComposeError {
             ComposeError::NoBody | ComposeError::Cut => {
                 "client prematurely closed stream".to_owned()
             }
+            ComposeError::TimedOut => "client timed out (110: Connection timed out)".to_owned(),
             other => other.to_string(),
         }
     }
@@ -119,6 +123,7 @@ impl fmt::Display for ComposeError {
             ComposeError::TooLarge => f.write_str("too large header"),
             ComposeError::NoBody => f.write_str("no body, though it was announced"),
             ComposeError::Cut => f.write_str("no whole head"),
+            ComposeError::TimedOut => f.write_str("no whole head in time"),
             ComposeError::Head(_) => f.write_str("invalid request"),
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use weir_engine::{either, yield_now};
 use weir_http2::{wait, wake};
 use weir_metrics::{Histogram, Metric};
+use weir_proto::http1::ComposeError;
 use weir_proto::http3::{ErrorCode, frame};
 
 use super::Link;
@@ -104,6 +105,7 @@ impl Link {
         let all: Vec<_> = self.streams.borrow().values().cloned().collect();
         for stream in all.iter().filter(|stream| !stream.has_begun()) {
             self.cancelled(stream.id);
+            self.cut(stream, ComposeError::Cut);
         }
         all.iter().for_each(|stream| stream.fail());
         self.event_loop().unregister_link(self.number);

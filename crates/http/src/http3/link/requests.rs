@@ -103,7 +103,9 @@ impl Link {
             sleep.await;
             let stream = stream.upgrade();
             if let Some(stream) = stream.filter(|stream| !stream.has_begun() && !stream.is_gone()) {
-                stream.link.log(format_args!("{}", crate::carrier::TIMED_OUT));
+                if !stream.link.cut(&stream, ComposeError::TimedOut) {
+                    stream.link.log(format_args!("{}", crate::carrier::TIMED_OUT));
+                }
                 stream.reset(ErrorCode::RequestIncomplete);
             }
         });
@@ -165,15 +167,19 @@ impl Link {
         request::start(stream.clone(), fields);
     }
 
-    /// The client gave a request up before its head could be read.
-    pub fn cut(&self, stream: &Rc<Stream>) {
+    /// A request ends before its head could be read. False if nothing of it has come: nothing is logged then.
+    pub fn cut(&self, stream: &Rc<Stream>, fault: ComposeError) -> bool {
+        if stream.has_begun() || stream.came() == 0 {
+            return false;
+        }
         let limits = &self.server().conf.head_limits;
         let mut scratch = self.event_loop().take_scratch();
         let (parser, buf) = scratch.head();
         let _ = self.composer.borrow_mut().finish(true, &mut HeadDraft { limits, parser, buf });
         stream.begin(None);
-        let verdict = Err(ComposeError::Cut);
-        request::start(stream.clone(), Fields { scratch, verdict, len: 0, ended: true });
+        let fields = Fields { scratch, verdict: Err(fault), len: stream.came(), ended: true };
+        request::start(stream.clone(), fields);
+        true
     }
 
     /// Trailers have come in whole. Only their form is of interest.
@@ -210,8 +216,10 @@ impl Link {
     }
 
     /// A section is larger than `large_client_header_buffers` permit.
-    pub fn too_large(&self, stream: &Stream) {
-        self.log(format_args!("client sent too large header"));
+    pub fn too_large(&self, stream: &Rc<Stream>) {
+        if !self.cut(stream, ComposeError::TooLarge) {
+            self.log(format_args!("client sent too large header"));
+        }
         stream.reset(ErrorCode::ExcessiveLoad);
     }
 }

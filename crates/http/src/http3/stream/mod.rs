@@ -10,6 +10,7 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use weir_http2::wake;
+use weir_proto::http1::ComposeError;
 use weir_proto::http3::qpack::QpackError;
 use weir_proto::http3::{ErrorCode, FrameError, RequestFrames, RequestPart, Role};
 use weir_quic::{ReadOutcome, StreamGone, StreamId};
@@ -28,6 +29,8 @@ pub struct Stream {
     /// Its number.
     pub id: StreamId,
     frames: RefCell<RequestFrames>,
+    /// Bytes that have come.
+    came: Cell<u64>,
     /// A section of fields, as far as it has come.
     section: RefCell<Vec<u8>>,
     /// The head was read, and the request has begun.
@@ -76,6 +79,7 @@ impl Stream {
         Rc::new(Stream {
             id,
             frames: RefCell::new(RequestFrames::new(Role::Server, largest)),
+            came: Cell::new(0),
             section: RefCell::default(),
             begun: Cell::new(false),
             over: Cell::new(false),
@@ -111,6 +115,11 @@ impl Stream {
     /// No request has the stream: it has not begun, or has ended.
     pub fn is_free(&self) -> bool {
         !self.begun.get() || self.over.get()
+    }
+
+    /// Bytes that have come on it.
+    pub fn came(&self) -> u64 {
+        self.came.get()
     }
 
     /// The head was read.
@@ -184,8 +193,9 @@ impl Stream {
     }
 
     /// The client wants no more of the answer.
-    pub fn stopped(&self) {
+    pub fn stopped(self: &Rc<Self>) {
         if !self.gone.get() {
+            self.link.cut(self, ComposeError::Cut);
             self.link.quic.reset(self.id, ErrorCode::RequestCancelled as u64);
             self.finished.set(true);
             self.fail();
@@ -215,9 +225,7 @@ impl Stream {
             self.blocked.set(false);
             self.ended.set(true);
             self.link.cancelled(self.id);
-            if !self.begun.get() {
-                self.link.cut(self);
-            }
+            self.link.cut(self, ComposeError::Cut);
         }
         while !self.gone.get() && !self.ended.get() && !self.blocked.get() {
             if self.incoming.borrow().len() >= self.room.get() {
@@ -228,6 +236,7 @@ impl Stream {
                 match self.link.quic.read(self.id, READ) {
                     ReadOutcome::Bytes(bytes) => {
                         self.link.counts(bytes.len(), 0);
+                        self.came.set(self.came.get() + bytes.len() as u64);
                         bytes
                     }
                     ReadOutcome::Wait => return Ok(()),
@@ -249,7 +258,8 @@ impl Stream {
     }
 
     /// The client gives its request up.
-    fn given_up(&self) {
+    fn given_up(self: &Rc<Self>) {
+        self.link.cut(self, ComposeError::Cut);
         if !self.finished.get() {
             self.link.quic.reset(self.id, ErrorCode::RequestCancelled as u64);
         }
@@ -270,6 +280,7 @@ impl Stream {
         match whole {
             Ok(()) => {}
             Err(FrameError::NoHead) => {
+                self.link.cut(self, ComposeError::Cut);
                 self.reset(ErrorCode::RequestIncomplete);
                 return Ok(());
             }
