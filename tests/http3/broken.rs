@@ -180,3 +180,19 @@ fn requests_without_a_whole_head_have_a_line() {
     server.wait_file("heads.log", "200 ", 1);
     assert_eq!(server.dir().read("heads.log").lines().count(), ways.len() + 2);
 }
+
+#[test]
+fn handshakes_that_are_refused_have_a_line() {
+    let inside = "return 200 here; }
+        server { listen 127.0.0.1:%%PORT%% quic; server_name refused.test; ssl_reject_handshake on;";
+    let server = start("", inside);
+    let address: SocketAddr = ([127, 0, 0, 1], server.port()).into();
+    runtime().block_on(async {
+        for (protocol, name) in [("nonsense", HOST), ("h3", "refused.test")] {
+            let connecting = client(&server, protocol).connect(address, name).unwrap();
+            assert!(connecting.await.is_err(), "{protocol} {name}");
+        }
+    });
+    server.wait_log("SSL_do_handshake() failed (SSL: ", 1);
+    server.wait_log("handshake rejected while SSL handshaking, client: 127.0.0.1, server: 127", 1);
+}

@@ -16,6 +16,9 @@ use crate::carrier::{Resting, Secure};
 use crate::event_loop::LoopState;
 use crate::request::{Request, Scratch};
 
+/// What the log says of a client that `ssl_reject_handshake` refuses.
+pub const REJECTED: &str = "handshake rejected";
+
 /// Chooses the TLS for a client by the name that it gives.
 pub fn choose(listen: usize, ip: Option<IpAddr>, mut hello: Hello, found: &Found) -> ChosenConfig {
     let (secure, context) = find(listen, ip, &mut hello)?;
@@ -47,7 +50,7 @@ fn find(
     }
     let own = site.server(secure.server).conf.ssl.as_ref();
     if own.is_some_and(|context| context.reject) {
-        return Err(QuicAlert::new(alert::UNRECOGNIZED_NAME, "handshake rejected"));
+        return Err(QuicAlert::new(alert::UNRECOGNIZED_NAME, REJECTED));
     }
     let context = own.filter(|context| context.has_certificates());
     let context = context.or(site.server(default).conf.ssl.as_ref()).ok_or_else(missing)?;

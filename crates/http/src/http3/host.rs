@@ -14,7 +14,7 @@ use weir_quic::{
     Accepts, Admission, Endpoint, EndpointSettings, Events, HostKey, NewConnection, Packet, Place,
 };
 
-use super::choose::{Asking, choose};
+use super::choose::{Asking, REJECTED, choose};
 use super::link::{Beginning, Found, Link};
 use crate::address::Address;
 use crate::event_loop::LoopState;
@@ -245,6 +245,23 @@ impl Accepts for Acceptor {
         if let Some(event_loop) = LoopState::current() {
             event_loop.metrics.add(Metric::QuicIgnored, 1);
         }
+    }
+
+    fn refused(&self, peer: SocketAddr, reason: &str) {
+        let Some(event_loop) = LoopState::current() else { return };
+        event_loop.metrics.add(Metric::TlsFailed, 1);
+        let (site, number) = (event_loop.site, event_loop.next_connection());
+        let server = site.server(site.default_at(self.listen, None));
+        let log = &site.location(server.location).conf.core.error_log;
+        let Some(listen) = site.listens().get(self.listen) else { return };
+        let (client, local) = (Address::Inet(peer), &listen.address);
+        let text = match reason {
+            REJECTED => reason.to_owned(),
+            _ => format!("SSL_do_handshake() failed (SSL: {reason})"),
+        };
+        let client = client.host();
+        let text = format_args!("{text} while SSL handshaking, client: {client}, server: {local}");
+        log.write(Level::Info, Some(number), text);
     }
 
     fn owner(&self, first: u64) -> Option<Place> {

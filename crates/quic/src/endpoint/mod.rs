@@ -78,6 +78,8 @@ pub trait Accepts {
     fn admit(&self, new: &NewConnection) -> Admission;
     /// A client got no answer, since there are as many connections as there may be.
     fn ignored(&self) {}
+    /// The first message of a client at this address cannot be agreed on, for this reason.
+    fn refused(&self, _peer: SocketAddr, _reason: &str) {}
     /// A packet belongs to the connection of another loop; nothing is done with it here.
     fn misplaced(&self, _: Place, _: &Packet<'_>) {}
     /// Which loop has the connection that a client has begun under an id of this number: the one that was asked first. None: the

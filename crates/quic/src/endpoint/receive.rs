@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::BytesMut;
-use quinn_proto::{DatagramEvent, EcnCodepoint, Incoming};
+use quinn_proto::{ConnectionError, DatagramEvent, EcnCodepoint, Incoming, TransportErrorCode};
 use quinn_udp::RecvMeta;
 use weir_engine::{is_spent, spend};
 
@@ -27,6 +27,11 @@ pub(super) const ROOM: usize = BATCH * BATCHES;
 /// New clients have to show their address once this part of all connections may be forged: an eighth of `worker_connections`,
 /// of which datagrams get half.
 const UNSHOWN_SHARE: usize = 4;
+
+/// TLS has failed. RFC 9000, section 20.1: CRYPTO_ERROR.
+fn is_of_tls(code: TransportErrorCode) -> bool {
+    (0x100..0x200).contains(&u64::from(code))
+}
 
 impl Endpoint {
     /// Receives until nothing is there, or the task has done enough for this turn.
@@ -197,7 +202,7 @@ impl Endpoint {
             config.transport_config(transport.clone());
         }
         let config = Arc::new(config);
-        let now = self.now();
+        let (now, peer) = (self.now(), incoming.remote_address());
         let accepted = self.inner.borrow_mut().accept(incoming, now, answer, Some(config));
         match accepted {
             Ok((handle, inner)) => {
@@ -220,6 +225,12 @@ impl Endpoint {
                 self.mark(&connection);
             }
             Err(error) => {
+                if let ConnectionError::TransportError(cause) = &error.cause
+                    && is_of_tls(cause.code)
+                    && let Some(accepts) = self.accepts.get()
+                {
+                    accepts.refused(peer, &cause.reason);
+                }
                 if let Some(transmit) = error.response {
                     self.say(transmit, std::mem::take(answer));
                 }
