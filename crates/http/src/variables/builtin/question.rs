@@ -13,7 +13,11 @@ fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub const TABLE: &[(&str, ReadVariable)] = &[
-    ("request", |r, out| put(out, r.request_line())),
+    // A stream may have ended before its head has come.
+    ("request", |r, out| {
+        let line = Some(r.request_line());
+        put_some(out, line.filter(|line| !line.is_empty() || !r.carrier.has_frames()))
+    }),
     ("request_method", |r, out| {
         let name = r.main_method();
         put_some(out, Some(name).filter(|n| !n.is_empty()))
