@@ -196,3 +196,26 @@ fn handshakes_that_are_refused_have_a_line() {
     server.wait_log("SSL_do_handshake() failed (SSL: ", 1);
     server.wait_log("handshake rejected while SSL handshaking, client: 127.0.0.1, server: 127", 1);
 }
+
+#[test]
+fn the_length_of_a_request_counts_all_that_came() {
+    let http = "log_format lengths '$status $request_length';
+                server { listen 127.0.0.1:%%PORT1%%; return 200 here; }";
+    let inside =
+        "access_log lengths.log lengths; location / { proxy_pass http://127.0.0.1:%%PORT1%%; }";
+    let server = start(http, inside);
+    let unknown = frame(0x21, b"unknown");
+    let body = [unknown.clone(), get("/body", &[]), frame(0, b"a body"), unknown].concat();
+    runtime().block_on(async {
+        let endpoint = client(&server, "h3");
+        let (connection, _settings) = connect(&endpoint, &server).await;
+        for asked in [get("/none", &[]), body.clone()] {
+            let answer = request(&connection, &asked).await;
+            assert!(rest(answer).await.0.ends_with(b"here"));
+            let line = format!("200 {}\n", asked.len());
+            while !server.dir().read("lengths.log").contains(&line) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    });
+}

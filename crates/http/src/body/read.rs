@@ -254,7 +254,9 @@ impl Request {
             Ok(0) => Err(self.body_failed(RequestBodyError::Closed)),
             Ok(n) => {
                 // Without frames, what is read may belong to the next request: it counts where it is decoded.
-                if self.carrier.has_frames() {
+                if let Some(all) = self.carrier.received() {
+                    self.request_length = all;
+                } else if self.carrier.has_frames() {
                     self.request_length += n as u64;
                 }
                 Ok(())

@@ -138,6 +138,11 @@ pub trait RequestStream {
     /// Waits until more of a body can be sent, or none at all.
     fn poll_room(self: Rc<Self>, cx: &mut Context<'_>) -> Poll<()>;
 
+    /// Bytes of the request that were understood, heads of frames and all. None where fields and bodies count alone.
+    fn received(&self) -> Option<u64> {
+        None
+    }
+
     /// Bytes of bodies sent, heads of frames and all.
     fn sent(&self) -> u64;
 
@@ -195,6 +200,11 @@ impl Carrier {
     #[inline]
     pub fn arrival(&self) -> Option<Arrival> {
         self.stream().map(|stream| stream.arrival())
+    }
+
+    /// Bytes of the request that were understood, if more than fields and body count.
+    pub fn received(&self) -> Option<u64> {
+        self.stream().and_then(|stream| stream.received())
     }
 
     /// Bytes sent that belong neither to the answer's head nor to its body, in an answer without

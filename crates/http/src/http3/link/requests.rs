@@ -135,6 +135,7 @@ impl Link {
                 return Err(StreamError::Fields(error));
             }
         }
+        let len = stream.understood();
         let ended = stream.sees_end();
         let verdict = match composer.finish(ended, &mut draft) {
             Ok(()) if decoded == Ok(Decoded::TooLarge) => Err(ComposeError::TooLarge),
@@ -144,7 +145,6 @@ impl Link {
         let announced = draft.parser.head().content_length.filter(|_| verdict.is_ok());
         stream.begin(announced);
         self.acknowledge();
-        let len = section.len() as u64;
         request::start(stream.clone(), Fields { scratch, verdict, len, ended });
         Ok(true)
     }
@@ -169,7 +169,7 @@ impl Link {
 
     /// A request ends before its head could be read. False if nothing of it has come: nothing is logged then.
     pub fn cut(&self, stream: &Rc<Stream>, fault: ComposeError) -> bool {
-        if stream.has_begun() || stream.came() == 0 {
+        if stream.has_begun() || stream.understood() == 0 {
             return false;
         }
         let limits = &self.server().conf.head_limits;
@@ -177,7 +177,7 @@ impl Link {
         let (parser, buf) = scratch.head();
         let _ = self.composer.borrow_mut().finish(true, &mut HeadDraft { limits, parser, buf });
         stream.begin(None);
-        let fields = Fields { scratch, verdict: Err(fault), len: stream.came(), ended: true };
+        let fields = Fields { scratch, verdict: Err(fault), len: stream.understood(), ended: true };
         request::start(stream.clone(), fields);
         true
     }

@@ -188,6 +188,10 @@ impl RequestStream for Stream {
         Poll::Pending
     }
 
+    fn received(&self) -> Option<u64> {
+        Some(self.understood())
+    }
+
     fn sent(&self) -> u64 {
         self.sent.get()
     }

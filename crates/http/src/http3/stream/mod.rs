@@ -117,9 +117,9 @@ impl Stream {
         !self.begun.get() || self.over.get()
     }
 
-    /// Bytes that have come on it.
-    pub fn came(&self) -> u64 {
-        self.came.get()
+    /// Bytes that have come on it, without those that wait to be looked at.
+    pub fn understood(&self) -> u64 {
+        self.came.get().saturating_sub(self.unread.borrow().len() as u64)
     }
 
     /// The head was read.
@@ -235,8 +235,7 @@ impl Stream {
             let bytes = if kept.is_empty() {
                 match self.link.quic.read(self.id, READ) {
                     ReadOutcome::Bytes(bytes) => {
-                        self.link.counts(bytes.len(), 0);
-                        self.came.set(self.came.get() + bytes.len() as u64);
+                        self.arrived(bytes.len());
                         bytes
                     }
                     ReadOutcome::Wait => return Ok(()),
@@ -255,6 +254,11 @@ impl Stream {
             }
         }
         Ok(())
+    }
+
+    fn arrived(&self, len: usize) {
+        self.link.counts(len, 0);
+        self.came.set(self.came.get() + len as u64);
     }
 
     /// The client gives its request up.
@@ -371,7 +375,10 @@ impl Stream {
         // Not before the head is understood: a client may still reset a stream whose head is blocked.
         if !self.ended.get() && self.unread.borrow().is_empty() {
             match self.link.quic.read(self.id, READ) {
-                ReadOutcome::Bytes(bytes) => *self.unread.borrow_mut() = bytes,
+                ReadOutcome::Bytes(bytes) => {
+                    self.arrived(bytes.len());
+                    *self.unread.borrow_mut() = bytes;
+                }
                 ReadOutcome::End => self.ended.set(true),
                 ReadOutcome::Wait | ReadOutcome::Reset(_) | ReadOutcome::Gone => {}
             }
