@@ -668,6 +668,37 @@ fn workers_that_do_not_finish_in_time_are_ended() {
     assert!(client.is_closed());
 }
 
+/// Clients with an answer that began before QUIT were told that they may ask once more. They do, or the server goes.
+#[test]
+fn a_client_that_may_ask_once_more_does_not_hold_a_server_up_that_ends() {
+    const LARGE: usize = 16 << 20;
+    let mut server = Server::start(
+        WEIR,
+        "events { } http { server { listen 127.0.0.1:%%PORT%%; root %%DIR%%;
+             location = /next { return 200 next; } } }",
+    );
+    server.dir().write("large", vec![b'x'; LARGE]);
+    let begin = || {
+        let mut client = server.connect();
+        client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            head += &(client.try_line().unwrap() + "\r\n");
+        }
+        assert!(head.contains("\r\nConnection: keep-alive\r\n"), "{head}");
+        client
+    };
+    let (mut silent, mut asking) = (begin(), begin());
+    server.signal(Signal::QUIT);
+    server.wait_log("gracefully shutting down", 1);
+    asking.send("GET /next HTTP/1.1\r\nHost: a\r\n\r\n");
+    let all = asking.rest_bytes();
+    let next = String::from_utf8_lossy(&all[LARGE..]);
+    assert!(next.contains("\r\nConnection: close\r\n") && next.ends_with("next"), "{next}");
+    assert_eq!(silent.rest_bytes().len(), LARGE);
+    assert_eq!(server.wait().code(), Some(0));
+}
+
 #[test]
 fn signals_without_a_meaning_end_no_process() {
     let server = Server::start(WEIR, HELLO);

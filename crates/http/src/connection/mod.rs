@@ -419,6 +419,8 @@ fn park(
     let now = event_loop.handle.now();
     let stays = now + core.keepalive_min_timeout;
     let until = match why {
+        // A client with an answer of before the end had its chance to ask once more.
+        Wake::Deadline if event_loop.retiring() && !event_loop.has_successor() => stays,
         Wake::Deadline => now + core.keepalive_timeout.saturating_sub(waited),
         Wake::Shutdown => stays,
         Wake::Ready | Wake::Evicted => now,
