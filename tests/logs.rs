@@ -359,6 +359,9 @@ fn names_may_have_variables() {
     s.get("/?f=one&n=3");
     assert_eq!(wait_lines(&s, "v/of-one.log", 2), "/ 1 200\n/ 3 200\n");
     assert_eq!(wait_lines(&s, "v/of-two.log", 1), "/ 2 200\n");
+    s.get("/?f=no/where");
+    let request = "client: 127.0.0.1, server: , request: \"GET /?f=no/where HTTP/1.1\"";
+    s.wait_log(&format!("(2: No such file or directory) while logging request, {request}"), 1);
 }
 
 #[test]

@@ -169,7 +169,10 @@ impl Drop for BegunSession {
         weir_values::log::write(s, conf, &event_loop.logs, |s, name, cache, line| {
             let path = name.eval(s).into_owned();
             let path = std::path::PathBuf::from(String::from_utf8_lossy(&path).into_owned());
-            Some(weir_values::log::NamedLine { path, root: None, cache, line: line.to_vec() })
+            let (line, connection) = (line.to_vec(), s.number());
+            let mut about = String::new();
+            s.describe(&mut about);
+            Some(weir_values::log::NamedLine { path, root: None, cache, line, connection, about })
         });
         // One that ends in order says so once it is in the log.
         if !s.ending

@@ -231,7 +231,8 @@ impl Session {
         failed.blame
     }
 
-    fn describe(&self, line: &mut String) {
+    /// Appends what the error log is told of the session.
+    pub fn describe(&self, line: &mut String) {
         let local = &self.event_loop.site.listens()[self.listen].address;
         let _ = write!(line, ", {}client: {}, server: {local}", self.kind(), self.peer().host());
         if let Some(attempt) = self.attempts.last() {

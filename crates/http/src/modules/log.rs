@@ -141,7 +141,10 @@ fn named(
     let core = &r.conf().core;
     let mut root = Vec::new();
     core.root_into(r, &mut root);
-    Some(NamedLine { path: path(file), root: Some(path(root)), cache, line: line.to_vec() })
+    let (path, root, line) = (path(file), Some(path(root)), line.to_vec());
+    let mut about = " while logging request".to_owned();
+    r.describe(&mut about);
+    Some(NamedLine { path, root, cache, line, connection: r.conn.number, about })
 }
 
 #[cfg(test)]

@@ -360,7 +360,8 @@ impl Request {
         log.write(level, Some(self.conn.number), format_args!("{line}"));
     }
 
-    fn describe(&self, line: &mut String) {
+    /// Appends what the error log is told of the request.
+    pub fn describe(&self, line: &mut String) {
         use std::fmt::Write;
         let _ = write!(line, ", client: {}, server: {}", self.peer().host(), self.server.name());
         let request = self.parser.logged_line(&self.buf);

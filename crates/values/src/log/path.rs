@@ -40,6 +40,10 @@ pub struct NamedLine {
     pub cache: Option<OpenLogFiles>,
     /// The line.
     pub line: Vec<u8>,
+    /// The number of its connection.
+    pub connection: u64,
+    /// What the error log is told of the request, should the file not open.
+    pub about: String,
 }
 
 /// Files that were opened for names, on the side of the thread that writes.
@@ -63,19 +67,21 @@ impl OpenFiles {
         let now = Instant::now();
         self.expire(&lines, now);
         for named in lines {
+            let (connection, about) = (Some(named.connection), &named.about);
             if let Some(root) = &named.root
                 && let Err(error) = directory(root)
             {
                 let (root, cause) = (root.display(), Cause(&error));
-                let text = format_args!("testing \"{root}\" existence failed {cause}");
-                log.write(Level::Error, None, text);
+                let text = format_args!("testing \"{root}\" existence failed {cause}{about}");
+                log.write(Level::Error, connection, text);
                 continue;
             }
             let write = || self.file(&named, now).and_then(|file| file.write_lines(&named.line));
             let written = file_operation("write", &*named.path, write);
             if let Err(error) = written {
                 let (path, cause) = (named.path.display(), Cause(&error));
-                log.write(Level::Crit, None, format_args!("open() \"{path}\" failed {cause}"));
+                let text = format_args!("open() \"{path}\" failed {cause}{about}");
+                log.write(Level::Crit, connection, text);
             }
         }
     }
@@ -128,7 +134,8 @@ mod tests {
 
     fn line(path: &Path, root: &Path, cache: Option<OpenLogFiles>) -> NamedLine {
         let (path, root) = (path.to_owned(), Some(root.to_owned()));
-        NamedLine { path, root, cache, line: b"line\n".to_vec() }
+        let (connection, about) = (1, String::new());
+        NamedLine { path, root, cache, line: b"line\n".to_vec(), connection, about }
     }
 
     #[test]
