@@ -65,7 +65,9 @@ fn what_is_no_header_closes_the_connection() {
     let mut client = server.connect();
     client.send(format!("{GET}\r\n"));
     assert_eq!(client.rest(), "");
-    server.wait_log("broken header: \"GET / HTTP/1.1\" while reading PROXY protocol, client: ", 1);
+    let about = format!("client: 127.0.0.1, server: 127.0.0.1:{}\n", server.port());
+    let text = "broken header: \"GET / HTTP/1.1\" while reading PROXY protocol";
+    server.wait_log(&format!("{text}, {about}"), 1);
 }
 
 #[test]

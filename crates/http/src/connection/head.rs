@@ -202,7 +202,9 @@ async fn read_proxy_header(r: &mut Request, conn: &Conn, deadline: &mut Option<I
             true
         }
         Err(ProxyHeaderError::Invalid(error)) => {
-            r.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
+            // What came is no request.
+            let log = &r.conf().core.error_log;
+            conn.log(log, Level::Error, format_args!("{error} while reading PROXY protocol"));
             false
         }
         Err(ProxyHeaderError::Closed | ProxyHeaderError::Io(_)) => false,
