@@ -298,8 +298,8 @@ struct Waits {
 impl Idle for Waits {
     fn resume(self: Box<Self>, handle: &Handle, stream: Stream, _: Wake) {
         let Some(event_loop) = LoopState::current() else { return };
-        let Waits { conn, tls, mut presence, begun } = *self;
-        presence.arrive(&event_loop);
+        let Waits { mut conn, tls, mut presence, begun } = *self;
+        presence.arrive(&mut conn, &event_loop);
         let mut conn = conn.on(stream);
         conn.tls = tls;
         handle.spawn_large(|| super::shaken(conn, presence, event_loop, begun));

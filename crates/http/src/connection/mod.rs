@@ -183,9 +183,7 @@ impl Idle for Parked {
             return rest(&event_loop, stream, *self, stays);
         }
         let Parked { mut conn, mut presence, .. } = *self;
-        if let Some(before) = presence.arrive(&event_loop) {
-            conn.comes_from(before.lines());
-        }
+        presence.arrive(&mut conn, &event_loop);
         presence.wake(&event_loop);
         let conn = conn.on(stream);
         let first = conn.requests.get() == 0;

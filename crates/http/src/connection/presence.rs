@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use weir_metrics::Metric;
 
+use crate::carrier::Resting;
 use crate::event_loop::{Gone, LoopState};
 
 /// One open connection of this thread's worker. It goes with the connection: from the task to the parked value and
@@ -78,8 +79,15 @@ impl Presence {
         presence
     }
 
-    /// It may have come from another loop: that one, if so.
-    pub fn arrive(&mut self, event_loop: &LoopState) -> Option<Arc<Gone>> {
+    /// Its connection goes on in this loop, which may be another one than before.
+    pub fn arrive(&mut self, conn: &mut Resting, event_loop: &LoopState) {
+        if let Some(before) = self.come_home(event_loop) {
+            conn.comes_from(before.lines());
+        }
+    }
+
+    /// This loop counts it from now on; the one that did before, if that is another.
+    fn come_home(&mut self, event_loop: &LoopState) -> Option<Arc<Gone>> {
         if Arc::ptr_eq(&self.home, &event_loop.common.gone) {
             return None;
         }
@@ -131,7 +139,7 @@ impl Drop for Presence {
     fn drop(&mut self) {
         // At the end of its thread it is not counted any more.
         if let Some(event_loop) = LoopState::current() {
-            self.arrive(&event_loop);
+            self.come_home(&event_loop);
             self.turn(As::Quiet, &event_loop);
             event_loop.closed();
         }

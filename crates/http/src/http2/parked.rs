@@ -51,9 +51,7 @@ impl Idle for ParkedHttp2 {
     fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
         let Some(event_loop) = LoopState::current() else { return };
         let ParkedHttp2 { mut conn, mut presence, peer, ledger, seen, history } = *self;
-        if let Some(before) = presence.arrive(&event_loop) {
-            conn.comes_from(before.lines());
-        }
+        presence.arrive(&mut conn, &event_loop);
         presence.wake(&event_loop);
         let link = Link::new(Rc::new(conn.on(stream)), event_loop, peer, ledger);
         handle.spawn_large(|| serve::resume(link, presence, seen, history, why));

@@ -140,7 +140,7 @@ fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, ParkedHttp2) {
 fn go_on(server: OwnedFd, mut parked: ParkedHttp2) {
     let (mut own, event_loop) = make();
     // It came as another worker's, and is this one's from its arrival on.
-    parked.presence.arrive(&event_loop);
+    parked.presence.arrive(&mut parked.conn, &event_loop);
     parked.presence.wait(&event_loop);
     let h = own.handle();
     h.park(h.stream(server).unwrap(), Box::new(parked), None);
