@@ -62,12 +62,14 @@ pub async fn serve(
         let serving = pin!(async {
             let r = &mut *begun.0;
             let refused = match accepted {
-                Err(HeadRefusal::Undecided) => {
+                Err(HeadRefusal::Unselected(Unselected::Undecided)) => {
                     r.response.status = 500;
                     return false;
                 }
                 Err(HeadRefusal::Malformed(fault)) => Some(fault.status()),
-                Err(HeadRefusal::Misdirected | HeadRefusal::Disabled) => Some(421),
+                Err(HeadRefusal::Unselected(Unselected::Misdirected) | HeadRefusal::Disabled) => {
+                    Some(421)
+                }
                 Ok(()) => check(r).map(|refusal| refusal.status()),
             };
             match refused {
@@ -91,12 +93,10 @@ pub async fn serve(
 
 /// Why a head is refused. The log was told.
 enum HeadRefusal<'f> {
-    /// No server can be found for it: there is no answer.
-    Undecided,
+    /// It has no server. Without one that could refuse it, there is no answer.
+    Unselected(Unselected),
     /// It is malformed.
     Malformed(&'f ComposeError),
-    /// Its server wants to know its clients, and this one was known to another.
-    Misdirected,
     /// Its server does not speak this version.
     Disabled,
 }
@@ -116,10 +116,7 @@ fn accept<'f>(
     let drained = r.carrier.arrival().is_none_or(|arrival| arrival.drained);
     r.body.starts_at(r.buf.len());
     r.body.comes_by_stream(drained, ended);
-    selected.map_err(|why| match why {
-        Unselected::Undecided => HeadRefusal::Undecided,
-        Unselected::Misdirected => HeadRefusal::Misdirected,
-    })?;
+    selected.map_err(HeadRefusal::Unselected)?;
     meaning::tell_dropped(r);
     if let Some(fault) = fault {
         let text = fault.reason(&r.buf);
