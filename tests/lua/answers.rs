@@ -288,8 +288,9 @@ fn headers_that_weir_writes_itself_can_be_removed() {
 fn variables_are_read_and_stored() {
     let server = server(
         r#"location / {
-               set $mine "0"; rewrite ^/(.*)$ /$1 break;
+               set $mine "0"; set $gone "1"; rewrite ^/(.*)$ /$1 break;
                content_by_lua_block {
+                   ngx.var.gone = nil ngx.print(ngx.var.gone, " ")
                    ngx.var.mine = 5
                    ngx.say(ngx.var.mine, " ", ngx.var[1], " ", ngx.var.nosuch, " ", ngx.var.arg_q)
                    ngx.say(pcall(function() ngx.var.uri = "x" end))
@@ -299,7 +300,7 @@ fn variables_are_read_and_stored() {
     );
     let body = server.get("/path?q=1").body();
     let mut lines = body.lines();
-    assert_eq!(lines.next(), Some("5 path nil 1"));
+    assert_eq!(lines.next(), Some("nil 5 path nil 1"));
     assert!(lines.next().is_some_and(|line| line.ends_with("variable \"uri\" not changeable")));
     assert!(lines.next().is_some_and(|line| line.contains("\"nosuch\" not found for writing")));
 }

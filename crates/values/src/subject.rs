@@ -127,14 +127,19 @@ pub trait Subject: Sized + 'static {
         self.variables().at(number).is_some_and(|id| self.variable(id, out))
     }
 
-    /// Stores a variable by a name that was not known when the configuration was read (Lua), as `set` would.
-    fn store_named(&mut self, name: &[u8], value: Vec<u8>) -> Result<(), NotStored> {
+    /// Stores a variable by a name that was not known when the configuration was read (Lua), as `set` would. Without a value
+    /// the subject has none of it from now on.
+    fn store_named(&mut self, name: &[u8], value: Option<Vec<u8>>) -> Result<(), NotStored> {
         let variables = self.variables();
         let id = variables.known(&name.to_ascii_lowercase()).ok_or(NotStored::Unknown)?;
         if !variables.get(id).changeable {
             return Err(NotStored::Fixed);
         }
-        self.store_variable(id, value);
+        let variable = variables.get(id);
+        match (value, variable.slot) {
+            (None, Some(slot)) if variable.put.is_none() => keep(self, slot, CachedValue::Missing),
+            (value, _) => self.store_variable(id, value.unwrap_or_default()),
+        }
         Ok(())
     }
 }

@@ -111,7 +111,7 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, NgxErro
             let value = super::natives::bytes(lua, &value).ok_or_else(|| {
                 format!("attempt to use bad variable value type {}", value.type_name())
             })?;
-            super::variables::store(sr, &name.as_bytes(), value)?;
+            super::variables::store(sr, &name.as_bytes(), Some(value))?;
         }
     }
     Ok(capture)

@@ -26,8 +26,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add_refusing("set_var", |lua, (name, value): (mlua::String, Value)| {
         let value = match &value {
-            Value::Nil => Vec::new(),
-            value => super::natives::bytes(lua, value).ok_or("bad variable value type")?,
+            Value::Nil => None,
+            value => Some(super::natives::bytes(lua, value).ok_or("bad variable value type")?),
         };
         with(|r| store(r, &name.as_bytes(), value))?
     })?;
@@ -69,8 +69,8 @@ fn value(lua: &Lua, get: impl FnOnce(&mut Vec<u8>) -> bool) -> Result<Option<Lua
     get(&mut out).then(|| text(lua, out).map_err(failed)).transpose()
 }
 
-/// Stores a variable for a script.
-pub fn store(r: &mut Request, name: &[u8], value: Vec<u8>) -> Result<(), NgxError> {
+/// Stores a variable for a script, or with `None` takes its value away.
+pub fn store(r: &mut Request, name: &[u8], value: Option<Vec<u8>>) -> Result<(), NgxError> {
     r.store_named(name, value).map_err(|why| {
         let name = String::from_utf8_lossy(name);
         NgxError::Other(match why {
@@ -91,6 +91,7 @@ fn set_status(r: &mut Request, status: f64) {
         return;
     }
     r.response.status = u16::try_from(status as i64).unwrap_or(500);
-    r.response.status_line = None;
+    // The server gives no other answer with this status a reason.
+    r.response.status_line = (status == 101.0).then(|| SWITCHING.to_vec());
     r.error_status = 0;
 }
