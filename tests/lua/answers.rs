@@ -169,6 +169,11 @@ fn a_script_receives_the_body_piece_by_piece() {
             "one\r;wo;nil|closed|hree;",
         ),
         (
+            "zero",
+            "local r = s:receiveuntil('t') P(r(0)) P(r(2)) P(r(2)) P(r(2))",
+            "one\r\n;wo;\n;nil;",
+        ),
+        (
             "others",
             "ngx.req.read_body() P(ngx.req.get_body_data()) P(ngx.req.socket()) P(s.send) P(s:receive(3))",
             "nil;nil|request body already exists;nil;one;",

@@ -121,6 +121,8 @@ function methods.receiveuntil(...)
     return function(...)
         counted(select("#", ...), 0, 1, "expecting 0 or 1 argument, but seen %d")
         local most = select("#", ...) == 1 and a_count(1, (...)) or nil
+        -- No length at all is no limit.
+        if most == 0 then most = nil end
         if most and over then
             over = false
             return nil
@@ -129,7 +131,7 @@ function methods.receiveuntil(...)
         if not socket then return nil, "closed" end
         local data, err, part, reached = wait(native.socket_until(socket, mark, inclusive, most))
         if not data then return nil, err, part end
-        over = reached
+        over = most and reached
         return data
     end
 end
