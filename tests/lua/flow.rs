@@ -84,6 +84,8 @@ fn paths_of_scripts_are_decoded_and_do_not_climb() {
            location = /hidden { content_by_lua_block { ngx.exec("/to/%2e%2e/to") } }
            location = /line { content_by_lua_block { ngx.req.set_uri("/to\r\nx") ngx.print("not reached") } }
            location = /binary { rewrite_by_lua_block { ngx.req.set_uri("/to\1", true, true) } }
+           location = /missing { access_by_lua_file $arg_f; content_by_lua_block { } }
+           location = /lost { rewrite_by_lua_file $arg_f; content_by_lua_block { } }
            location = /jump { rewrite_by_lua_block { ngx.ctx.a = 1 ngx.req.set_uri("/to", true) } }
            location /to { content_by_lua_block { ngx.print(ngx.var.uri, " ", ngx.var.args, " ", ngx.ctx.a) } }"#,
     );
@@ -92,6 +94,9 @@ fn paths_of_scripts_are_decoded_and_do_not_climb() {
         assert_eq!(server.get(path).status, 500, "{path}");
     }
     server.wait_log("unsafe byte \"0x0d\" in uri", 1);
+    for path in ["/missing?f=no.lua", "/lost?f=no.lua"] {
+        assert_eq!(server.get(path).status, 404, "{path}");
+    }
     assert_eq!(server.get("/binary").body(), "/to\u{1} nil nil");
     // A jump begins with an empty `ngx.ctx`.
     assert_eq!(server.get("/jump").body(), "/to nil nil");

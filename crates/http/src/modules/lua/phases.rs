@@ -89,7 +89,7 @@ async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<Scrip
         Ok(code) => code,
         Err(error) => {
             r.log(Level::Error, format_args!("{error}"));
-            let is_missing = phase == Phase::Content && !matches!(error, Unloaded::Broken(_));
+            let is_missing = !matches!(error, Unloaded::Broken(_));
             return Err(Step::Status(if is_missing { 404 } else { 500 }));
         }
     };
