@@ -5,10 +5,11 @@ use super::{ask, said, server, server_with};
 #[test]
 fn output_is_what_openresty_prints() {
     let script = r#"ngx.say("a", 1, 1.5, 1e15, " ", nil, true, ngx.null, { "x", { 2, "y" } })
+        ngx.say({ "a", nil, "c" })
         ngx.print("b", "\n")
         ngx.say(pcall(ngx.say, print))
         ngx.say(pcall(ngx.say, { k = 1 }))"#;
-    let expected = "a11.51e+15 niltruenullx2y\nb\n\
+    let expected = "a11.51e+15 niltruenullx2y\nanilc\nb\n\
         falsebad argument #1 to 'say' (string, number, boolean, nil, ngx.null, or array table \
         expected, but got function)\n\
         falsebad argument #1 to 'say' (non-array table found)\n";
@@ -261,6 +262,14 @@ fn headers_of_the_answer_are_seen_and_changed() {
                ngx.print(h["x-several"][2], h.X_Under, h.x_gone, ngx.resp.get_headers()["x-under"])
                h.late = "x"
            } }
+           location = /typeless { content_by_lua_block { ngx.header.content_type = nil ngx.print(1) } }
+           location = /typed { content_by_lua_block { ngx.header.content_type = "" ngx.header.content_type = "a/b" ngx.print(1) } }
+           location = /several { content_by_lua_block {
+               ngx.header.location = { "http://a.a/", "http://b.b/" }
+               ngx.req.set_header("Host", { "a", "b" })
+               ngx.print(ngx.header.location, " ", ngx.var.host)
+           } }
+           location = /101 { content_by_lua_block { ngx.status = 101 ngx.print(1) } }
            location = /f { return 200 "text"; header_filter_by_lua_block {
                ngx.header.server = "other" ngx.header.content_length = nil ngx.status = 202
            } }"#,
@@ -273,6 +282,15 @@ fn headers_of_the_answer_are_seen_and_changed() {
     assert_eq!(answer.header("X-Gone"), None);
     assert_eq!(answer.header("X-Evil"), None);
     server.wait_log("attempt to set ngx.header.HEADER after sending out response headers", 1);
+    let typeless = server.get("/typeless");
+    assert_eq!((typeless.body().as_str(), typeless.header("Content-Type")), ("1", None));
+    assert_eq!(server.get("/typed").header("Content-Type"), Some("a/b"));
+    let several = server.get("/several");
+    assert_eq!(several.header("Location"), Some("http://b.b/"));
+    assert_eq!(several.body(), "http://b.b/ b");
+    let switched =
+        server.connect().send("GET /101 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").rest();
+    assert!(switched.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{switched}");
     let filtered = server.get("/f");
     assert_eq!((filtered.status, filtered.body()), (202, "text".to_owned()));
     assert_eq!(filtered.header("Server"), Some("other"));

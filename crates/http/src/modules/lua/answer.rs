@@ -26,6 +26,8 @@ pub struct Context {
     whole: bool,
     /// `ngx.eof` was said.
     eof: bool,
+    /// A script has taken the type of the answer away: it gets no other.
+    pub typeless: bool,
     /// A filter refused the head. The request ends with this step.
     refused: Option<Step>,
     /// Connections that close with the request, unless they are kept.
@@ -59,7 +61,7 @@ impl Context {
     /// All that was written was taken back: another page is the answer.
     pub fn forget_output(&mut self) {
         self.pending.clear();
-        self.whole = false;
+        (self.whole, self.typeless) = (false, false);
     }
 }
 
@@ -112,7 +114,7 @@ pub fn send_head(r: &mut Request) -> Result<(), &'static str> {
         return Err("the response head was refused");
     }
     set_status(r);
-    if CONF.of(r.conf()).use_default_type {
+    if CONF.of(r.conf()).use_default_type && !context(r).typeless {
         r.set_content_type();
     }
     match r.send_head() {

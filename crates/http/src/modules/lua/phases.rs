@@ -102,9 +102,13 @@ async fn end(r: &mut Request, outcome: ScriptOutcome) -> Step {
         ScriptOutcome::Finished | ScriptOutcome::Exit(Exit::Jump) => answer::finish(r).await,
         ScriptOutcome::Exit(Exit::Status(status)) => exit(r, status).await,
         ScriptOutcome::Exit(Exit::Exec(path, _)) if path.first() == Some(&b'@') => {
+            answer::context(r).forget_output();
             r.redirect_to_named(&path)
         }
-        ScriptOutcome::Exit(Exit::Exec(path, args)) => r.redirect_to_parts(&path, args),
+        ScriptOutcome::Exit(Exit::Exec(path, args)) => {
+            answer::context(r).forget_output();
+            r.redirect_to_parts(&path, args)
+        }
         ScriptOutcome::Failed => exit(r, 500).await,
         ScriptOutcome::Abandoned => Step::Status(499),
     }

@@ -8,6 +8,7 @@ use super::natives::{Natives, borrowed, failed, named};
 use crate::answer::change::{
     NoLength, WITH_A_FIELD, set_answer, set_location_as_said, set_request,
 };
+use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
 use crate::modules::lua::current::{NgxError, with};
 use crate::request::Request;
@@ -39,7 +40,11 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         flat(all.and_then(|all| all))
     })?;
     natives.add_refusing("set_request_header", |lua, (name, value): (mlua::String, Value)| {
-        let values = values(lua, &value)?;
+        let mut values = values(lua, &value)?;
+        if name.as_bytes().eq_ignore_ascii_case(b"host") {
+            // A request has one host. The last one counts.
+            values.drain(..values.len().saturating_sub(1));
+        }
         with(|r| set_request(r, &name.as_bytes(), &values))
     })
 }
@@ -49,8 +54,14 @@ fn set(name: &[u8], values: &mut [Vec<u8>]) -> Result<(), NgxError> {
     with(|r| {
         let name = dashed(r, name.to_vec());
         if !r.response.sent && name.eq_ignore_ascii_case(b"location") {
-            set_location_as_said(r, values);
+            // The last URL counts. Paths are lines as they are.
+            let are_paths = values.iter().all(|value| value.starts_with(b"/"));
+            let from = if are_paths { 0 } else { values.len().saturating_sub(1) };
+            set_location_as_said(r, values.get_mut(from..).unwrap_or_default());
             return Ok(());
+        }
+        if name.eq_ignore_ascii_case(b"content-type") {
+            answer::context(r).typeless = values.iter().all(|value| value.is_empty());
         }
         if !r.response.sent {
             return set_answer(r, &name, values)

@@ -206,11 +206,11 @@ fn write_table(lua: &Lua, table: &Table, depth: usize, out: &mut Vec<u8>) -> Res
     if depth == DEEPEST {
         return Err(format!("more than {DEEPEST} tables within each other"));
     }
-    let length = table.raw_len();
-    let keys = table.pairs::<Value, Value>().flatten().map(|(key, _)| key);
-    for key in keys {
-        if !matches!(key, Value::Integer(1..)) {
-            return Err("non-array table found".to_owned());
+    let mut length = 0;
+    for (key, _) in table.pairs::<Value, Value>().flatten() {
+        match key {
+            Value::Integer(n @ 1..) => length = length.max(n),
+            _ => return Err("non-array table found".to_owned()),
         }
     }
     for i in 1..=length {

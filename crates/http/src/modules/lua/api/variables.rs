@@ -12,6 +12,9 @@ use crate::request::Request;
 use crate::variables::NotStored;
 use weir_values::Subject;
 
+/// The answer's first words for status 101.
+const SWITCHING: &[u8] = b"101 Switching Protocols";
+
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("get_group", |lua, n: i64| with(|r| group(lua, r, n)))?;
