@@ -95,6 +95,36 @@ fn connections_of_scripts_rest_as_many_and_as_long_as_is_said() {
 }
 
 #[test]
+fn a_pool_with_a_backlog_has_no_more_connections_than_is_said() {
+    let port = listen(|mut stream: TcpStream| {
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let more = format!(
+        "local function connect(backlog)
+             local sock = ngx.socket.tcp()
+             sock:settimeout(200)
+             return sock, sock:connect('127.0.0.1', {port}, {{ pool = 'p', pool_size = 2, backlog = backlog }})
+         end
+         local first, second = connect(1), connect(1)
+         ngx.say(select(3, connect(1)))
+         local waiting = ngx.thread.spawn(function() return connect(1) end)
+         ngx.say(select(3, connect(1)))
+         first:setkeepalive()
+         local _, third = ngx.thread.wait(waiting)
+         ngx.say(third:getreusedtimes())
+         second:close()
+         ngx.say(select(2, connect(1)))
+         for _, options in ipairs {{ {{ pool_size = 0 }}, {{ pool_size = {{}} }}, {{ backlog = -1 }} }} do
+             ngx.say((select(2, pcall(sock.connect, sock, '127.0.0.1', {port}, options)):match('bad \"[^)]*')))
+         end"
+    );
+    let (_server, said) = through("", port, &more);
+    let expected = "timeout\ntoo many waiting connect operations\n1\n1\nbad \"pool_size\" option value: 0\n\
+        bad \"pool_size\" option type: table\nbad \"backlog\" option value: -1\n";
+    assert_eq!(said, expected);
+}
+
+#[test]
 fn scripts_judge_servers_by_the_authorities_and_the_depth_that_are_said() {
     let dir = || {
         let dir = Dir::new();

@@ -14,7 +14,9 @@ use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
 use crate::modules::lua::current::{NgxError, with, with_answer};
 use crate::modules::lua::run::received_reply;
-use crate::modules::lua::socket::{BodySocket, Pattern, Socket, SocketError, SocketTarget};
+use crate::modules::lua::socket::{
+    BodySocket, Pattern, PoolOptions, Socket, SocketError, SocketTarget,
+};
 use crate::modules::lua::wish::{Reply, Wish, failure, reply};
 use crate::request::Request;
 use crate::site::settings::LocationConf;
@@ -57,24 +59,29 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             }
         }
     })?;
-    natives.add_waiting("socket_connect", |_, (socket, host, port, pool): Connecting| {
-        let server = SocketTarget::new(&host.as_bytes(), port)?;
-        let pool = pool.map_or_else(|| server.name(), |pool| pool.as_bytes().to_vec());
-        let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
-        let (core, conf) = (&settings()?.core, CONF.of(settings()?));
-        let (socket, name) = (socket.0.clone(), server.clone());
-        Ok(waiting(async move {
-            let connected = socket.connect(&event_loop, core, server, pool).await;
-            if let Err(failed) = &connected
-                && conf.socket_log_errors
-            {
-                let name = String::from_utf8_lossy(&name.name()).into_owned();
-                let text = format_args!("lua tcp socket connect to {name} failed: {failed}");
-                core.error_log.write(weir_log::Level::Error, None, text);
-            }
-            connected.map(|()| Value::Integer(1)).map_err(|failed| (failed, None))
-        }))
-    })?;
+    natives.add_waiting(
+        "socket_connect",
+        |_, (socket, host, port, pool, size, backlog): Connecting| {
+            let server = SocketTarget::new(&host.as_bytes(), port)?;
+            let name = pool.map_or_else(|| server.name(), |pool| pool.as_bytes().to_vec());
+            let pool = PoolOptions { name, size, backlog };
+            let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
+            let (core, conf) = (&settings()?.core, CONF.of(settings()?));
+            let (socket, name) = (socket.0.clone(), server.clone());
+            Ok(waiting(async move {
+                let usual = usize::try_from(conf.pool_size).unwrap_or(usize::MAX);
+                let connected = socket.connect(&event_loop, core, server, pool, usual).await;
+                if let Err(failed) = &connected
+                    && conf.socket_log_errors
+                {
+                    let name = String::from_utf8_lossy(&name.name()).into_owned();
+                    let text = format_args!("lua tcp socket connect to {name} failed: {failed}");
+                    core.error_log.write(weir_log::Level::Error, None, text);
+                }
+                connected.map(|()| Value::Integer(1)).map_err(|failed| (failed, None))
+            }))
+        },
+    )?;
     natives.add("socket_bind", |_, (socket, address): (Tcp, mlua::String)| {
         ip(&address).map(|ip| socket.0.bind(ip)).is_some()
     })?;
@@ -115,8 +122,9 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     )
 }
 
-/// Socket, host, port, name of the pool.
-type Connecting = (Tcp, mlua::String, Option<u16>, Option<mlua::String>);
+/// Socket, host, port, name of the pool, its size and its backlog.
+type Connecting =
+    (Tcp, mlua::String, Option<u16>, Option<mlua::String>, Option<usize>, Option<u64>);
 
 /// Socket, the server's name, and whether its certificate must be good.
 type Securing = (Tcp, Option<mlua::String>, bool);

@@ -27,6 +27,18 @@ local function destination(n, port, options)
     return number - number % 1, options
 end
 
+-- A number among the options, which are argument n.
+local function option_of(n, options, name, least)
+    local value = options[name]
+    local number = tonumber(value)
+    if not number then
+        if value ~= nil and name == "pool_size" then refuse(n, ('bad "%s" option type: %s'):format(name, type(value))) end
+        return nil
+    end
+    if not (number >= least and number < 2 ^ 31) then refuse(n, ('bad "%s" option value: %d'):format(name, number)) end
+    return number - number % 1
+end
+
 function methods.connect(...)
     local n, self, host, port, options = select("#", ...), ...
     counted(n, 2, 4, "ngx.socket connect: expecting 2, 3, or 4 arguments (including the object), but seen %d")
@@ -37,11 +49,13 @@ function methods.connect(...)
     if wrong then return nil, wrong end
     if not port and host:sub(1, 5) ~= "unix:" then return nil, "missing the port number" end
     if host == "" then return nil, 'failed to parse host name "": no host' end
-    local pool = type(options) == "table" and options.pool or nil
+    if type(options) ~= "table" then options = {} end
+    local size, backlog = option_of(n, options, "pool_size", 1), option_of(n, options, "backlog", 0)
+    local pool = options.pool or nil
     if pool ~= nil and type(pool) ~= "string" and type(pool) ~= "number" then
         refuse(n, 'bad "pool" option type: ' .. type(pool))
     end
-    return wait(native.socket_connect(self.socket, host, port, pool))
+    return wait(native.socket_connect(self.socket, host, port, pool, size, backlog))
 end
 
 function methods.bind(...)

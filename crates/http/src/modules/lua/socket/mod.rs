@@ -24,8 +24,8 @@ mod udp;
 
 pub use body::BodySocket;
 pub use pattern::Pattern;
-use pools::Idle;
-pub use pools::Pools;
+use pools::{Idle, Slot};
+pub use pools::{PoolOptions, Pools};
 pub use udp::UdpSocket;
 
 /// Why a connection cannot be given to another use.
@@ -107,6 +107,8 @@ impl SocketTarget {
 /// A connection with the bytes that came on it and that the script has not received.
 struct Connection {
     wire: Wire,
+    /// Its right to be in use, where its pool has a backlog.
+    slot: Option<Slot>,
     unread: RefCell<Vec<u8>>,
     /// A receive was given up before its end: the answer may still come.
     late: Cell<bool>,
@@ -115,9 +117,9 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(wire: Wire) -> Rc<Connection> {
+    fn new(wire: Wire, slot: Option<Slot>) -> Rc<Connection> {
         let (unread, late, torn) = Default::default();
-        Rc::new(Connection { wire, unread, late, torn })
+        Rc::new(Connection { wire, slot, unread, late, torn })
     }
 }
 
@@ -127,6 +129,8 @@ pub struct Socket {
     /// For connecting, sending, receiving.
     timeouts: Cell<[Duration; 3]>,
     pool: RefCell<Vec<u8>>,
+    /// How many connections rest in the pool, where `connect` has said so.
+    pool_size: Cell<Option<usize>>,
     /// The address that it connects from.
     local: Cell<Option<IpAddr>>,
     reused: Cell<u64>,
@@ -141,6 +145,7 @@ impl Socket {
             line: RefCell::default(),
             timeouts: Cell::new([connect, send, receive]),
             pool: RefCell::default(),
+            pool_size: Cell::default(),
             local: Cell::default(),
             reused: Cell::new(0),
             receiving: Cell::new(false),
@@ -173,18 +178,22 @@ impl Socket {
         event_loop: &Rc<LoopState>,
         core: &'static core::Conf,
         server: SocketTarget,
-        pool: Vec<u8>,
+        pool: PoolOptions,
+        usual: usize,
     ) -> Result<(), SocketError> {
         self.close();
-        let kept = vm_of(event_loop).and_then(|vm| vm.pools.take(&pool, event_loop.handle.now()));
-        *self.pool.borrow_mut() = pool;
+        let limit = self.timeouts.get()[0];
+        let Some(vm) = vm_of(event_loop) else { return Err(SocketError::Closed) };
+        let slot = vm.pools.slot(&pool, usual, &event_loop.handle, limit).await?;
+        let kept = vm.pools.take(&pool.name, event_loop.handle.now());
+        self.pool_size.set(pool.size);
+        *self.pool.borrow_mut() = pool.name;
         if let Some((wire, reused)) = kept {
             self.reused.set(reused + 1);
-            *self.line.borrow_mut() = Some(Connection::new(wire));
+            *self.line.borrow_mut() = Some(Connection::new(wire, slot));
             return Ok(());
         }
         self.reused.set(0);
-        let limit = self.timeouts.get()[0];
         let connecting = async {
             let to = address(event_loop, core, &server).await?;
             let bind = match &server {
@@ -196,7 +205,7 @@ impl Socket {
             Ok(Wire::join(stream, None))
         };
         let wire = within(&event_loop.handle, limit, connecting).await?;
-        *self.line.borrow_mut() = Some(Connection::new(wire));
+        *self.line.borrow_mut() = Some(Connection::new(wire, slot));
         Ok(())
     }
 
@@ -212,7 +221,8 @@ impl Socket {
         if !line.unread.borrow().is_empty() {
             return Err(SocketError::Other(UNREAD.to_owned()));
         }
-        let (stream, _) = line.wire.part();
+        let Connection { wire, slot, .. } = line;
+        let (stream, _) = wire.part();
         let limit = self.timeouts.get()[0];
         let shaking = async {
             let until = handle.now() + limit;
@@ -220,7 +230,7 @@ impl Socket {
             secured.map_err(|error| SocketError::Other(error.to_string()))
         };
         let secured = within(handle, limit, shaking).await?;
-        *self.line.borrow_mut() = Some(Connection::new(Wire::join(stream, Some(secured))));
+        *self.line.borrow_mut() = Some(Connection::new(Wire::join(stream, Some(secured)), slot));
         Ok(())
     }
 
@@ -328,7 +338,9 @@ impl Socket {
         // No time at all is no limit.
         let until = (!time.is_zero()).then(|| now + time);
         let idle = Idle { wire: line.wire, reused: self.reused.get(), until };
-        vm.pools.put(self.pool.take(), idle, most, now);
+        vm.pools.put(self.pool.take(), idle, self.pool_size.get().unwrap_or(most), now);
+        // The next one that waits finds the connection.
+        drop(line.slot);
         if let Some(mut until) = until.filter(|until| vm.pools.wants_look(*until)) {
             let (vm, handle) = (vm.clone(), event_loop.handle.clone());
             event_loop.handle.spawn(async move {

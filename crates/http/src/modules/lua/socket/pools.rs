@@ -2,9 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
 
+use weir_engine::Handle;
 use weir_tls::Wire;
+
+use super::SocketError;
+use crate::modules::lua::semaphore::Semaphore;
 
 /// An idle connection. It serves another request only if nothing came on it meanwhile.
 pub struct Idle {
@@ -22,11 +27,55 @@ impl Idle {
     }
 }
 
+/// What `connect` says of a pool.
+pub struct PoolOptions {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// `pool_size`: how many connections rest in it, and with a backlog, how many there are at all.
+    pub size: Option<usize>,
+    /// `backlog`: how many more may wait until one of them is free.
+    pub backlog: Option<u64>,
+}
+
+/// A pool with a backlog: so many of its connections may be in use at once.
+struct PoolLimit {
+    free: Rc<Semaphore>,
+    backlog: u64,
+}
+
+/// The right to use one connection of a pool with a backlog. The next one that waits gets it when this ends.
+pub struct Slot(Rc<PoolLimit>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.free.post(1);
+    }
+}
+
+impl PoolLimit {
+    /// Waits for a slot.
+    async fn slot(self: Rc<Self>, handle: &Handle, time: Duration) -> Result<Slot, SocketError> {
+        if self.free.try_take() {
+            return Ok(Slot(self));
+        }
+        if self.free.count().unsigned_abs() >= self.backlog {
+            let text = "too many waiting connect operations";
+            return Err(SocketError::Other(text.to_owned()));
+        }
+        match self.free.clone().take(handle.clone(), time).await {
+            true => Ok(Slot(self)),
+            false => Err(SocketError::Timeout),
+        }
+    }
+}
+
 /// A loop's idle connections, by the names of their pools. Expired ones close in the order of names, so that a simulated
 /// course is the same each time.
 #[derive(Default)]
 pub struct Pools {
     pools: RefCell<BTreeMap<Vec<u8>, Vec<Idle>>>,
+    /// The pools with a backlog, as long as a connection of theirs is in use.
+    limits: RefCell<BTreeMap<Vec<u8>, Weak<PoolLimit>>>,
     /// When expired connections are closed next.
     next: Cell<Option<Instant>>,
 }
@@ -43,6 +92,35 @@ impl Pools {
         }
         pools.remove(name);
         None
+    }
+
+    /// Waits until a connection of the pool may be used; `None` where any number may.
+    pub async fn slot(
+        &self,
+        pool: &PoolOptions,
+        usual: usize,
+        handle: &Handle,
+        time: Duration,
+    ) -> Result<Option<Slot>, SocketError> {
+        match self.limit(pool, usual) {
+            Some(limit) => limit.slot(handle, time).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The limit that the first of its connections has set.
+    fn limit(&self, pool: &PoolOptions, usual: usize) -> Option<Rc<PoolLimit>> {
+        let mut limits = self.limits.borrow_mut();
+        if let Some(known) = limits.get(&pool.name).and_then(Weak::upgrade) {
+            return Some(known);
+        }
+        let backlog = pool.backlog?;
+        let free = Rc::new(Semaphore::new(pool.size.unwrap_or(usual) as u64));
+        let limit = Rc::new(PoolLimit { free, backlog });
+        // Names may come from clients.
+        limits.retain(|_, limit| limit.strong_count() > 0);
+        limits.insert(pool.name.clone(), Rc::downgrade(&limit));
+        Some(limit)
     }
 
     /// Leaves one; the one that has waited longest makes room.
