@@ -107,8 +107,11 @@ fn a_service_has_the_servers_that_its_records_name() {
     assert!(weir_testkit::ask_until(|| origin() == "b"), "{}", server.log());
 }
 
+/// Priority, weight and port of one server of a service.
+type ServiceRecord = (u16, u16, u16);
+
 /// A name server that knows services: of which hosts, with which priorities, weights and ports.
-fn services(all: Vec<(&'static str, Vec<(u16, u16, u16)>)>, silent: Arc<AtomicBool>) -> u16 {
+fn services(all: Vec<(&'static str, Vec<ServiceRecord>)>, silent: Arc<AtomicBool>) -> u16 {
     const TARGETS: [&str; 3] = ["one.test", "two.test", "three.test"];
     weir_testkit::name_server(move |name| {
         let service = all.iter().find(|(host, _)| name == format!("_web._tcp.{host}"));
