@@ -293,7 +293,11 @@ impl Connection {
 
     /// Counts of packets, frames and losses, and the path's times.
     pub fn stats(&self) -> ConnectionStats {
-        self.inner.borrow().stats()
+        let inner = self.inner.borrow();
+        let mut stats = inner.stats();
+        // What a closed connection may send does not count: see `release`.
+        stats.path.cwnd = inner.congestion_state().metrics().congestion_window;
+        stats
     }
 
     /// The handshake is not complete.
