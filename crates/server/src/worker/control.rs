@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use weir_acme::Acme;
 use weir_engine::{Handle, Remote};
-use weir_log::{Log, log};
+use weir_log::{Cause, Log, OpenLogs, log};
 use weir_sys::signal::Descriptor;
 use weir_sys::title::Title;
 
@@ -196,7 +196,8 @@ impl Control {
     fn reopen(&self) {
         log!(self.log, Notice, None, "reopening logs");
         let (logs, log) = (Arc::clone(&self.origin.logs), Arc::clone(&self.log));
-        reopen::reopen(&self.loops, &self.handle, logs, log);
+        let open = move || reopen_all(&logs, &log);
+        reopen::reopen(&self.loops, &self.handle, turns::flush_logs, open);
     }
 
     /// Runs something on every loop.
@@ -205,4 +206,12 @@ impl Control {
             remote.post(Box::new(what));
         }
     }
+}
+
+/// Opens all log files anew. May wait.
+fn reopen_all(logs: &OpenLogs, log: &Log) {
+    for (path, e) in logs.reopen_all(None) {
+        log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));
+    }
+    crate::boot::redirect_stderr(log);
 }

@@ -5,73 +5,70 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use weir_engine::{Handle, Remote};
-use weir_log::{Cause, Log, OpenLogs, log};
-
-use super::turns;
+use weir_values::log::Writers;
 
 /// The longest wait for the loops to write their lines: one may be blocked.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// When threads for files take no job, they are asked again after this time.
 const AGAIN: Duration = Duration::from_millis(20);
 
-struct Reopening {
-    logs: Arc<OpenLogs>,
-    log: Arc<Log>,
+struct Reopening<F> {
+    /// Opens the files. May wait.
+    open: F,
     /// Loops whose lines are not written yet.
     left: AtomicUsize,
     begun: AtomicBool,
 }
 
-/// Opens all log files of the process anew; `handle` is that of one of its `loops`.
-pub fn reopen(loops: &[Remote], handle: &Handle, logs: Arc<OpenLogs>, log: Arc<Log>) {
+/// Runs `open`, which opens all log files of the process anew, once each of its `loops` has written what `flush` sends
+/// on its way. `handle` is that of one of them.
+pub fn reopen(
+    loops: &[Remote],
+    handle: &Handle,
+    flush: fn() -> Vec<Writers>,
+    open: impl Fn() + Send + Sync + 'static,
+) {
     let (left, begun) = (AtomicUsize::new(loops.len()), AtomicBool::new(false));
-    let reopening = Arc::new(Reopening { logs, log, left, begun });
+    let reopening = Arc::new(Reopening { open, left, begun });
     for remote in loops {
         let reopening = Arc::clone(&reopening);
-        remote.post(Box::new(move |handle| write_lines(handle, reopening)));
+        remote.post(Box::new(move |handle| write_lines(handle, flush(), reopening)));
     }
     let own = handle.clone();
     handle.spawn(async move {
         own.sleep(PATIENCE).await;
-        reopening.begin(&own).await;
+        begin(&reopening, &own).await;
     });
 }
 
-/// Writes what the loop of this thread has gathered. The last loop goes on with the files.
-fn write_lines(handle: &Handle, reopening: Arc<Reopening>) {
-    let queues = turns::flush_logs();
+/// Waits until the lines of the loop of this thread are written. The last loop goes on with the files.
+fn write_lines(
+    handle: &Handle,
+    queues: Vec<Writers>,
+    reopening: Arc<Reopening<impl Fn() + Send + Sync + 'static>>,
+) {
     let own = handle.clone();
     handle.spawn(async move {
         for queue in &queues {
             queue.written(&own).await;
         }
         if reopening.left.fetch_sub(1, Ordering::SeqCst) == 1 {
-            reopening.begin(&own).await;
+            begin(&reopening, &own).await;
         }
     });
 }
 
-impl Reopening {
-    /// Opens the files, once.
-    async fn begin(&self, handle: &Handle) {
-        if self.begun.swap(true, Ordering::SeqCst) {
-            return;
-        }
-        let job = || {
-            let (logs, log) = (Arc::clone(&self.logs), Arc::clone(&self.log));
-            move || reopen_all(&logs, &log)
-        };
-        // A pool that takes no more jobs is asked again.
-        while handle.files().run(job()).await.is_err() {
-            handle.sleep(AGAIN).await;
-        }
+/// Opens the files, once.
+async fn begin(reopening: &Arc<Reopening<impl Fn() + Send + Sync + 'static>>, handle: &Handle) {
+    if reopening.begun.swap(true, Ordering::SeqCst) {
+        return;
     }
-}
-
-/// May wait.
-fn reopen_all(logs: &OpenLogs, log: &Log) {
-    for (path, e) in logs.reopen_all(None) {
-        log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));
+    let job = || {
+        let reopening = Arc::clone(reopening);
+        move || (reopening.open)()
+    };
+    // A pool that takes no more jobs is asked again.
+    while handle.files().run(job()).await.is_err() {
+        handle.sleep(AGAIN).await;
     }
-    crate::boot::redirect_stderr(log);
 }
