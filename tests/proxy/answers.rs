@@ -140,6 +140,31 @@ fn no_rate_holds_back_what_is_not_gathered() {
     read_until(&mut client, &"b".repeat(1000));
 }
 
+/// As in nginx: what fills a buffer goes out, though it is less than `postpone_output`.
+#[test]
+fn a_small_buffer_that_is_full_does_not_wait() {
+    let (seen, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let port = upstream(move |talk| {
+        talk.head();
+        talk.say("HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n");
+        talk.say([b'a'; 1000]);
+        if wait.lock().unwrap().recv_timeout(PATIENCE).is_ok() {
+            talk.say([b'b'; 1000]);
+        }
+    });
+    let buffers = "proxy_buffer_size 1k; proxy_buffers 4 1k; proxy_busy_buffers_size 2k";
+    let cache = "proxy_cache_path %%DIR%%/cache keys_zone=z:1m";
+    for kept in ["", "proxy_cache z; proxy_cache_valid any 1m;"] {
+        let pass = format!("proxy_pass http://127.0.0.1:{port}; {kept}");
+        let server = start(&format!("{buffers}; {cache};"), &format!("location / {{ {pass} }}"));
+        let mut client = ask(&server);
+        read_until(&mut client, &"a".repeat(1000));
+        seen.send(()).unwrap();
+        read_until(&mut client, &"b".repeat(1000));
+    }
+}
+
 #[test]
 fn a_client_that_leaves_with_nothing_of_an_answer_is_logged_as_one_that_left() {
     let (asked, news) = channel::<()>();

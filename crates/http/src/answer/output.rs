@@ -47,6 +47,8 @@ pub struct Output {
     pub held: bool,
     /// Nothing waits while a subrequest is waited for.
     pub unbuffered: bool,
+    /// Takes the place of `postpone_output` where buffers of the answer's server are smaller.
+    pub postpone: Option<u64>,
     /// Bytes sent, head and all: `$bytes_sent`.
     pub sent: u64,
     /// The last byte was sent: `$request_completion`.
@@ -65,7 +67,7 @@ impl Renew for Output {
     fn renew(&mut self) {
         as_new!(self, Output {
             head, chain, filters;
-            cutter, held, unbuffered, sent, complete, ending, body_waits, left, failed
+            cutter, held, unbuffered, postpone, sent, complete, ending, body_waits, left, failed
         });
     }
 }
@@ -225,7 +227,8 @@ impl Request {
         }
         let waiting = self.output.head.len() as u64 + self.output.chain.len();
         self.output.ending = last;
-        if (last || waiting >= self.conf().core.postpone_output)
+        let postpone = self.output.postpone.unwrap_or(self.conf().core.postpone_output);
+        if (last || waiting >= postpone)
             && let Some(unsent) = self.flush_now()?
         {
             return Ok(Some(unsent));

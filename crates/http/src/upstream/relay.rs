@@ -58,6 +58,7 @@ pub async fn relay<P: Protocol>(
         // What came in the same read goes out with the head: it may be all that there is.
         source.read_now();
     }
+    postpone(r, passing);
     let mut step = r.send_head().err();
     let wanted = !r.response.header_only;
     if step.is_none() && !wanted {
@@ -92,6 +93,12 @@ pub async fn relay<P: Protocol>(
         attempt.length = 0;
     }
     relayed
+}
+
+/// As in nginx, a buffer that is full does not wait for more, however small it is.
+pub fn postpone(r: &mut Request, passing: &UpstreamConf) {
+    let smallest = passing.buffer_size.min(passing.buffers.1);
+    r.output.postpone = Some(smallest).filter(|size| *size < r.conf().core.postpone_output);
 }
 
 /// Sends what is left of a body after its head, unless this has come to an end.

@@ -45,6 +45,7 @@ pub async fn relay<P: Protocol>(
     source.begin(begun);
     let (reader, pieces) = (fill.own_reader(), source.comes_in_pieces());
     let unfinished = Unfinished(fill);
+    relay::postpone(r, passing);
     let head = r.send_head();
     if let Err(Step::Abort) = head {
         // A filter refuses the answer, as `slice` does with one of another part: the next request has a new one.
