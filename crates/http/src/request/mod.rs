@@ -67,6 +67,8 @@ pub struct Request {
     pub path: Vec<u8>,
     /// The query string: `$args`.
     pub args: Vec<u8>,
+    /// The query string was set, and not sent by the client.
+    pub(crate) args_set: bool,
     /// `$host`: lower case, without port; empty where none was sent.
     pub host: Vec<u8>,
     /// The path still is the one that the client sent, so that its own spelling may be passed on.
@@ -163,6 +165,7 @@ impl Request {
             version: Version::Http11,
             path,
             args,
+            args_set: false,
             host,
             unchanged_path: true,
             rewritten_in_place: false,
@@ -214,6 +217,7 @@ impl Request {
             version,
             path,
             args,
+            args_set,
             host,
             unchanged_path,
             rewritten_in_place,
@@ -244,7 +248,7 @@ impl Request {
         *chosen_content = None;
         (*method, *version) = (Method::Get, Version::Http11);
         (*unchanged_path, *rewritten_in_place, *internal) = (true, false, false);
-        (*path_changed, *path_below_alias) = (false, false);
+        (*path_changed, *path_below_alias, *args_set) = (false, false, false);
         *path_changes_left = PATH_CHANGES;
         *body = Body::default();
         (*error_status, *error_page, *denied, *keepalive) = (0, false, None, false);

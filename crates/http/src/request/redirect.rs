@@ -32,7 +32,7 @@ impl Request {
             return end;
         }
         self.set_path(path);
-        self.args = args;
+        (self.args, self.args_set) = (args, false);
         self.begin_anew();
         self.unchanged_path = false;
         self.location = self.site.location(self.server.location);

@@ -16,7 +16,7 @@ mod builtin;
 mod prefixed;
 mod value;
 
-pub use builtin::{body_bytes, credentials, status};
+pub use builtin::{body_bytes, credentials, set_args, status};
 pub use prefixed::upstream_header;
 pub use value::{joined, same_name};
 pub use weir_values::{NotStored, VariableId, VariableValues};

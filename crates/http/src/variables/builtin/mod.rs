@@ -11,7 +11,7 @@ mod question;
 mod times;
 
 pub use answer::{body_bytes, status};
-pub use question::credentials;
+pub use question::{credentials, set_args};
 
 /// Defines them all.
 pub fn define(variables: &mut Variables<Request>) {

@@ -73,15 +73,17 @@ fn put_all(r: &Request, id: HeaderId, out: &mut Vec<u8>) -> bool {
     joined(r.head().all(id).map(|header| header.value.of(&r.buf)), separator, out)
 }
 
-/// The arguments; a request without any has none, and a log shows that.
+/// The arguments; a request without any has none, unless they were set to nothing, and a log shows that.
 fn args(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put(out, &r.args) && !r.args.is_empty()
+    put(out, &r.args) && (r.args_set || !r.args.is_empty())
 }
 
 /// `set $args ...`
 pub fn set_args(r: &mut Request, value: &[u8]) {
     r.args.clear();
     r.args.extend_from_slice(value);
+    r.args_set = true;
+    // A server that is asked for the request's own target gets the new arguments.
     r.unchanged_path = false;
 }
 

@@ -9,6 +9,7 @@ use crate::answer::change;
 use crate::modules::lua::current::{NgxError, Phase, phase, with};
 use crate::modules::lua::wish::{Exit, Wish};
 use crate::request::Request;
+use crate::variables::set_args;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -35,11 +36,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         }
     })?;
     natives.add_refusing("set_args", |_, text: mlua::String| {
-        with(|r| {
-            r.args = encode::query(&text.as_bytes());
-            // A server that is asked for the request's own target gets the new arguments.
-            r.unchanged_path = false;
-        })
+        with(|r| set_args(r, &encode::query(&text.as_bytes())))
     })?;
     natives.add_refusing("set_uri", |_, (uri, binary): (mlua::String, bool)| {
         if uri.as_bytes().is_empty() {
