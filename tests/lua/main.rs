@@ -80,7 +80,7 @@ fn all_phases_run_in_their_order() {
     assert_eq!(answer.body(), "init init_workEr sEt45 rEwritE accEss contEnt\n");
     assert_eq!(answer.header("X-Phase"), Some("header_filter"));
     server.wait_log("[lua] log_by_lua(", 1);
-    server.wait_log("in log 200", 1);
+    server.wait_log("in log 200 while logging request, client: ", 1);
 }
 
 #[test]

@@ -78,6 +78,7 @@ fn threads_that_wait_for_each_other_are_ended() {
 fn timers_run_without_a_request() {
     let server = server_with(
         "init_worker_by_lua_block {
+             ngx.timer.at(0, function() ngx.log(ngx.ERR, select(2, pcall(function() return ngx.var.uri end))) end)
              ngx.timer.at(0, function(premature, x) ngx.log(ngx.ERR, 'timer ', premature, ' ', x, ' ', pcall(ngx.say, 1)) end, 'arg')
              local n = 0
              ngx.timer.every(0.001, function(premature)
@@ -89,6 +90,7 @@ fn timers_run_without_a_request() {
         "location / { return 200; }",
     );
     server.wait_log("timer false arg falseAPI disabled in the context of ngx.timer", 1);
+    server.wait_log("API disabled in the current context, context: ngx.timer", 1);
     server.wait_log("every false false", 3);
     let mut server = server;
     server.signal(rustix::process::Signal::QUIT);

@@ -81,6 +81,15 @@ impl Phase {
         }
     }
 
+    /// What lines of a script say of the phase behind their text.
+    pub fn in_log(self) -> &'static str {
+        match self {
+            Phase::Log => " while logging request",
+            Phase::Timer => ", context: ngx.timer",
+            _ => "",
+        }
+    }
+
     /// Whether a script may wait here for something.
     pub fn may_wait(self) -> bool {
         matches!(self, Phase::Rewrite | Phase::Access | Phase::Content | Phase::Timer)
@@ -159,7 +168,8 @@ pub enum NgxError {
 impl std::fmt::Display for NgxError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            NgxError::NoRequest => f.write_str("no request found"),
+            NgxError::NoRequest if phase() == Phase::Init => f.write_str("no request found"),
+            NgxError::NoRequest => f.write_str("API disabled in the current context"),
             NgxError::Disabled(phase) => {
                 write!(f, "API disabled in the context of {}", phase.directive())
             }

@@ -89,7 +89,7 @@ fn at_once(
     });
     done.map_err(|error| {
         let name = phase.directive();
-        r.log(Level::Error, format_args!("failed to run {name}: {error}"));
+        r.log(Level::Error, format_args!("failed to run {name}: {error}{}", phase.in_log()));
     })
 }
 

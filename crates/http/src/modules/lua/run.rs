@@ -603,7 +603,7 @@ fn failed(r: Option<&Request>, vm: &Vm, error: &Error) -> ScriptOutcome {
 fn log(r: Option<&Request>, vm: &Vm, text: std::fmt::Arguments<'_>) {
     match r {
         Some(r) => r.log(Level::Error, text),
-        None => vm.log(Level::Error, text),
+        None => vm.log(Level::Error, format_args!("{text}{}", Phase::Timer.in_log())),
     }
 }
 

@@ -78,10 +78,11 @@ fn write(lua: &Lua, level: Level, values: &MultiValue) {
 
 /// To the log of the request, or of the site.
 fn to_log(level: Level, line: &str) {
-    if current::with(|r| r.log(level, format_args!("{line}"))).is_err()
+    let place = current::phase().in_log();
+    if current::with(|r| r.log(level, format_args!("{line}{place}"))).is_err()
         && let Some(event_loop) = LoopState::current()
     {
-        event_loop.site.main.core.error_log.write(level, None, format_args!("{line}"));
+        event_loop.site.main.core.error_log.write(level, None, format_args!("{line}{place}"));
     }
 }
 
