@@ -108,6 +108,8 @@ struct ScriptRun<'r> {
     routines: Vec<Routine>,
     /// Those that go on, by their numbers: in the order in which their waits have ended.
     ready: VecDeque<u64>,
+    /// Those that wait for others, by their numbers.
+    joining: Vec<u64>,
     /// The newest number.
     newest: u64,
     /// The client's leaving would end it.
@@ -154,8 +156,8 @@ pub async fn drive(
     };
     let watching = request.as_ref().is_some_and(|r| CONF.of(r.conf()).check_client_abort);
     let routines = vec![Routine { thread, id, state: RoutineState::Busy, number: 0 }];
-    let (ready, newest) = Default::default();
-    let run = ScriptRun { vm, request, activity, routines, ready, newest, watching };
+    let (ready, joining, newest) = Default::default();
+    let run = ScriptRun { vm, request, activity, routines, ready, joining, newest, watching };
     // Large, and seldom needed: no request pays for its room but one that waits.
     Box::pin(run.go_on(step, matches!(start, Start::Script(_)))).await
 }
@@ -287,10 +289,14 @@ impl ScriptRun<'_> {
     fn first_ready(&mut self) -> Option<usize> {
         loop {
             let number = self.ready.pop_front()?;
-            if let Ok(i) = self.routines.binary_search_by_key(&number, |routine| routine.number) {
+            if let Some(i) = self.index_of(number) {
                 return Some(i);
             }
         }
+    }
+
+    fn index_of(&self, number: u64) -> Option<usize> {
+        self.routines.binary_search_by_key(&number, |routine| routine.number).ok()
     }
 
     /// One step of a coroutine: up to its next wish, or its end.
@@ -447,14 +453,17 @@ impl ScriptRun<'_> {
     /// Waits for the first of these to end. A coroutine that has ended can be waited for once.
     fn join(&mut self, i: usize, mut ids: Vec<ThreadId>) {
         ids.retain(|id| self.routines.iter().any(|routine| routine.id == Some(*id)));
-        let over = self.routines.iter().position(|routine| {
-            let is_asked = routine.id.is_some_and(|id| ids.contains(&id));
-            is_asked && matches!(routine.state, RoutineState::Ended(..))
+        let over = ids.iter().find_map(|id| {
+            let at = self.routines.iter().position(|routine| routine.id == Some(*id))?;
+            matches!(self.routines.get(at)?.state, RoutineState::Ended(..)).then_some(at)
         });
         let state = match over {
             Some(over) => self.take_values(over),
             None if ids.is_empty() => refused("already waited or killed"),
-            None => return self.set(i, RoutineState::Joining(ids)),
+            None => {
+                self.joining.extend(self.routines.get(i).map(|routine| routine.number));
+                return self.set(i, RoutineState::Joining(ids));
+            }
         };
         // The values are handed over, so the routine is not needed any more. The script's own stays the first as long
         // as the run lasts.
@@ -483,12 +492,19 @@ impl ScriptRun<'_> {
 
     /// Has the coroutines that wait for this one look again.
     fn rejoin(&mut self, id: ThreadId) {
-        let waits = |routine: &Routine| matches!(&routine.state, RoutineState::Joining(ids) if ids.contains(&id));
-        while let Some(i) = self.routines.iter().position(waits) {
-            let Some(routine) = self.routines.get_mut(i) else { return };
-            let state = std::mem::replace(&mut routine.state, RoutineState::Busy);
-            if let RoutineState::Joining(ids) = state {
-                self.join(i, ids);
+        let mut at = 0;
+        while let Some(number) = self.joining.get(at) {
+            let i = self.index_of(*number);
+            let routine = i.and_then(|i| Some((i, self.routines.get_mut(i)?)));
+            match routine.map(|(i, routine)| (i, &mut routine.state)) {
+                Some((_, RoutineState::Joining(ids))) if !ids.contains(&id) => at += 1,
+                Some((i, RoutineState::Joining(ids))) => {
+                    let ids = std::mem::take(ids);
+                    self.joining.remove(at);
+                    self.join(i, ids);
+                }
+                // It was killed.
+                _ => drop(self.joining.remove(at)),
             }
         }
     }
