@@ -314,6 +314,7 @@ fn variables_are_read_and_stored() {
                set $mine "0"; set $gone "1"; rewrite ^/(.*)$ /$1 break;
                content_by_lua_block {
                    ngx.var.args = "" ngx.print("[", ngx.var.args, "] ")
+                   ngx.var.args = nil ngx.print(ngx.var.args, " ")
                    ngx.var.gone = nil ngx.print(ngx.var.gone, " ")
                    ngx.var.mine = 5
                    ngx.say(ngx.var.mine, " ", ngx.var[1], " ", ngx.var.nosuch, " ", ngx.var.arg_q)
@@ -324,7 +325,7 @@ fn variables_are_read_and_stored() {
     );
     let body = server.get("/path?q=1").body();
     let mut lines = body.lines();
-    assert_eq!(lines.next(), Some("[] nil 5 path nil nil"));
+    assert_eq!(lines.next(), Some("[] nil nil 5 path nil nil"));
     assert!(lines.next().is_some_and(|line| line.ends_with("variable \"uri\" not changeable")));
     assert!(lines.next().is_some_and(|line| line.contains("\"nosuch\" not found for writing")));
 }

@@ -74,6 +74,7 @@ fn value(lua: &Lua, get: impl FnOnce(&mut Vec<u8>) -> bool) -> Result<Option<Lua
 
 /// Stores a variable for a script, or with `None` takes its value away.
 pub fn store(r: &mut Request, name: &[u8], value: Option<Vec<u8>>) -> Result<(), NgxError> {
+    let is_none = value.is_none();
     r.store_named(name, value).map_err(|why| {
         let name = String::from_utf8_lossy(name);
         NgxError::Other(match why {
@@ -84,7 +85,11 @@ pub fn store(r: &mut Request, name: &[u8], value: Option<Vec<u8>>) -> Result<(),
                  define it first"
             ),
         })
-    })
+    })?;
+    if is_none && name.eq_ignore_ascii_case(b"args") {
+        r.args_set = false;
+    }
+    Ok(())
 }
 
 fn set_status(r: &mut Request, status: f64) {
