@@ -14,7 +14,7 @@ use weir_engine::copies;
 use crate::client::TlsClient;
 use crate::negotiated::{Agreed, Negotiated};
 use crate::notes::{self, Notes};
-use crate::records::{Records, TrafficSecrets};
+use crate::records::{HEAD, MOST_PLAIN, Records, TrafficSecrets};
 
 /// One end of a TLS connection.
 pub struct TlsConnection {
@@ -78,12 +78,8 @@ enum HandshakeStep {
 /// What a record takes beside its contents, generously.
 const OVERHEAD: usize = 128;
 
-/// The head of a record (RFC 8446, section 5.1): rustls copies what is encrypted to a place behind it.
-const HEAD: usize = 5;
 /// A first record of this size moves the others to where they are copied fast.
 const SHORT: usize = 512;
-/// The most contents of a record.
-const RECORD: usize = 16 * 1024;
 
 /// A fatal alert in a record of its own, before there are keys: RFC 5246, section 7.2.
 const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
@@ -92,7 +88,7 @@ impl TlsConnection {
     /// The server's end.
     pub fn server(config: Arc<ServerConfig>) -> Result<TlsConnection, Error> {
         // rustls counts the record's head in.
-        let most = config.max_fragment_size.map_or(RECORD, |size| size.saturating_sub(HEAD));
+        let most = config.max_fragment_size.map_or(MOST_PLAIN, |size| size.saturating_sub(HEAD));
         let connection = Box::new(UnbufferedServerConnection::new(config)?);
         Ok(Self::new(Side::Server { connection, most }))
     }
@@ -353,6 +349,7 @@ impl TlsConnection {
                 Some(error) => Err(error.clone()),
             };
         }
+        // rustls copies what is encrypted to a place behind a record's head.
         let short = if copies::is_slow(plain, HEAD) { SHORT } else { 0 };
         let (first, rest) = plain.split_at_checked(short).unwrap_or((&[], plain));
         if !first.is_empty() {

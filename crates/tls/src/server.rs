@@ -17,7 +17,7 @@ use crate::known::{self, Origin};
 use crate::names::{Ciphers, Curves, Versions, provider};
 use crate::notes;
 use crate::pem::{self, PemError};
-use crate::records::SecretsTaker;
+use crate::records::{HEAD, MOST_PLAIN, SecretsTaker};
 use crate::session::{CacheView, SessionCache};
 use crate::ticket::{TicketSecret, Tickets};
 use crate::verifier::{AskClient, now};
@@ -290,8 +290,8 @@ impl ServerSettings {
         config.ignore_client_order = self.prefer_server_ciphers;
         config.alpn_protocols = self.alpn.clone();
         // rustls counts the record's header in.
-        let record = usize::try_from(self.buffer_size).unwrap_or(usize::MAX).clamp(32, 16_384);
-        config.max_fragment_size = Some(record + 5);
+        let record = usize::try_from(self.buffer_size).unwrap_or(usize::MAX).clamp(32, MOST_PLAIN);
+        config.max_fragment_size = Some(record + HEAD);
         // After the handshake the connection goes on with keys of its own.
         config.enable_secret_extraction = true;
         config.key_log = Arc::new(SecretsTaker);

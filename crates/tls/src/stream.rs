@@ -12,11 +12,12 @@ use weir_engine::{
 use crate::client::TlsClient;
 use crate::connection::{ConnectionProgress, TlsConnection};
 use crate::hello::HandshakeError;
+use crate::records::MOST_PLAIN;
 
 /// Room for what is read at once: one record of the largest size, and a little.
 const READ: usize = 17 * 1024;
 /// Shorter pieces of memory are put together into one record of this size.
-const RECORD: usize = 16 * 1024;
+const RECORD: usize = MOST_PLAIN;
 /// After so many reads of records that carry nothing, the socket is waited for.
 const EMPTY_READS: usize = 4;
 /// A peer that sends so many of them means no good.

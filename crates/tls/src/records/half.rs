@@ -11,7 +11,7 @@ use rustls::{ConnectionTrafficSecrets, Error, KeyLog};
 use zeroize::Zeroizing;
 
 /// What stands before each record: its kind, a version, and how many bytes follow.
-pub(super) const HEAD: usize = 5;
+pub(crate) const HEAD: usize = 5;
 /// What each of the ciphers appends.
 const TAG: usize = 16;
 /// The part of the nonce that AES sends with each record in TLS 1.2.

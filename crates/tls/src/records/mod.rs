@@ -15,8 +15,8 @@ use rustls::{
     ProtocolVersion,
 };
 
-use half::{HEAD, Half, Version};
-pub(crate) use half::{SecretsTaker, TrafficSecrets};
+pub(crate) use half::{HEAD, SecretsTaker, TrafficSecrets};
+use half::{Half, Version};
 
 const CHANGE_CIPHER_SPEC: u8 = 20;
 const ALERT: u8 = 21;
@@ -30,7 +30,7 @@ const WARNING: u8 = 1;
 const FATAL: u8 = 2;
 
 /// The most contents of a record.
-const MOST_PLAIN: usize = 1 << 14;
+pub(crate) const MOST_PLAIN: usize = 1 << 14;
 /// The most that follows a record's head: RFC 5246, section 6.2.3, and RFC 8446, section 5.2.
 const MOST_SEALED: [usize; 2] = [MOST_PLAIN + 2048, MOST_PLAIN + 256];
 
