@@ -43,10 +43,10 @@ struct ServerAnswer {
 
 /// Asks until a server answers, and follows aliases to addresses.
 pub async fn ask(resolver: &Resolver, handle: &Handle, name: &str) -> Resolution {
-    let (mut name, mut before) = (name.to_owned(), Vec::new());
+    let mut names = vec![name.to_owned()];
     let mut ttl = u32::MAX;
-    for _ in 0..ALIASES {
-        let told = servers(resolver, handle, &name).await?;
+    while let Some(name) = names.last().filter(|_| names.len() <= ALIASES) {
+        let told = servers(resolver, handle, name).await?;
         ttl = ttl.min(told.ttl.unwrap_or(u32::MAX));
         match told.alias {
             _ if !told.addresses.is_empty() => {
@@ -54,9 +54,7 @@ pub async fn ask(resolver: &Resolver, handle: &Handle, name: &str) -> Resolution
                 let valid = resolver.conf.valid.unwrap_or(told_for).max(LEAST);
                 return Ok(Resolved { addresses: told.addresses, until: handle.now() + valid });
             }
-            Some(alias) if alias != name && !before.contains(&alias) => {
-                before.push(std::mem::replace(&mut name, alias));
-            }
+            Some(alias) if !names.contains(&alias) => names.push(alias),
             _ => break,
         }
     }
@@ -69,15 +67,13 @@ pub async fn services(
     handle: &Handle,
     name: &str,
 ) -> Result<Services, Unresolved> {
-    let (mut name, mut before) = (name.to_owned(), Vec::new());
-    for _ in 0..ALIASES {
-        let message = service(resolver, handle, &name).await?;
+    let mut names = vec![name.to_owned()];
+    while let Some(name) = names.last().filter(|_| names.len() <= ALIASES) {
+        let message = service(resolver, handle, name).await?;
         let mut told = ServerAnswer::default();
         told.take(&message);
-        match told.alias.filter(|alias| *alias != name && !before.contains(alias)) {
-            Some(alias) if !message.records.iter().any(is_service) => {
-                before.push(std::mem::replace(&mut name, alias));
-            }
+        match told.alias.filter(|alias| !names.contains(alias)) {
+            Some(alias) if !message.records.iter().any(is_service) => names.push(alias),
             _ => return listed(&message, handle.now(), resolver.conf.valid),
         }
     }
