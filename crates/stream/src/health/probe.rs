@@ -88,8 +88,7 @@ impl StreamCheck {
     ) -> Result<Option<Secured>, CheckFailure> {
         let Some(tls) = &self.tls else { return Ok(None) };
         let client = tls.client(peer.server.as_bytes());
-        let client = client.map(|client| client.to_peer(&self.line.endpoint(peer).to_string()));
-        contact::secure(stream, client, until).await.map(Some)
+        contact::secure(stream, client, &self.line.endpoint(peer), until).await.map(Some)
     }
 
     /// Says what is to be said, and hears as much as it takes, or `proxy_buffer_size` has room for.

@@ -21,13 +21,15 @@ pub async fn connect(
     connected.await.map_err(|error| CheckFailure::io(CONNECTING, "connect()", &error))
 }
 
-/// Goes through the handshake. Without a client of TLS the server is not asked.
+/// Goes through the handshake with the server at this address. Without a client of TLS the server is not asked.
 pub async fn secure(
     stream: &Stream,
     client: Option<TlsClient>,
+    server: &PeerAddress,
     until: Instant,
 ) -> Result<Secured, CheckFailure> {
     let client = client.ok_or_else(|| CheckFailure::unable(SECURING))?;
+    let client = client.to_peer(&server.to_string());
     let secured = Secured::connect(stream, &client, until).await;
     secured.map_err(|error| CheckFailure::handshake(&error))
 }

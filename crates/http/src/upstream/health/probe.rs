@@ -130,8 +130,7 @@ async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Ch
     let stream = contact::connect(handle, &endpoint, &options).await?;
     let Some(tls) = &check.tls else { return Ok(Wire::Plain(stream)) };
     let client = tls.client(peer.server.as_bytes());
-    let client = client.map(|client| client.to_peer(&endpoint.to_string()));
-    let secured = contact::secure(&stream, client, until).await?;
+    let secured = contact::secure(&stream, client, &endpoint, until).await?;
     Ok(Wire::join(stream, Some(secured)))
 }
 
