@@ -23,25 +23,6 @@ impl Request {
         self.buf.split_off(self.body.at.min(self.buf.len()))
     }
 
-    /// All of the body has come, or there is none: its length is known, and it can be had without waiting.
-    pub fn has_whole_body(&self) -> bool {
-        if self.body.done {
-            return true;
-        }
-        if let Some(arrival) = self.carrier.arrival() {
-            return arrival.ended;
-        }
-        let Some(mut decoder) = self.body.decoder.clone() else { return false };
-        let mut at = self.body.at;
-        loop {
-            match decoder.decode(self.buf.get(at..).unwrap_or_default()) {
-                Ok(step) if step.done => return true,
-                Ok(step) if step.consumed > 0 => at += step.consumed,
-                _ => return false,
-            }
-        }
-    }
-
     /// The next piece of the client's body, `None` at its end.
     pub async fn next_body_piece(&mut self) -> Result<Option<Bytes>, RequestBodyError> {
         let piece = self.next_body_span().await?;
@@ -126,12 +107,17 @@ impl Request {
         Ok(())
     }
 
-    /// Checks what came of a body in chunks with the head, and leaves it there: no server is asked for a request that is refused.
-    pub fn check_body_received(&mut self) -> Result<(), RequestBodyError> {
+    /// Checks what came of the body with the head, and leaves it there: no server is asked for a request that is refused. True if
+    /// all of it has come, or there is none: its length is known, and it can be had without waiting.
+    pub fn check_body_received(&mut self) -> Result<bool, RequestBodyError> {
+        if self.body.done {
+            return Ok(true);
+        }
+        if let Some(arrival) = self.carrier.arrival() {
+            return Ok(arrival.ended);
+        }
+        let Some(mut decoder) = self.body.decoder.clone() else { return Ok(false) };
         let (mut at, mut before) = (self.body.at, self.body.received);
-        let Some(mut decoder) = self.body.decoder.clone().filter(|_| self.body.chunked) else {
-            return Ok(());
-        };
         loop {
             let step = match decoder.decode(self.buf.get(at..).unwrap_or_default()) {
                 Ok(step) => step,
@@ -140,7 +126,7 @@ impl Request {
             let came = step.data.len() as u64;
             self.check_chunk(before, came.saturating_add(decoder.data_left()))?;
             if step.done || step.consumed == 0 {
-                return Ok(());
+                return Ok(step.done);
             }
             at += step.consumed;
             before += came;

@@ -14,7 +14,7 @@ impl Request {
         self.gather_body(true).await
     }
 
-    /// The same for a body that has come already ([`Request::has_whole_body`]) and is not to be buffered. It stays in
+    /// The same for a body that has come already ([`Request::check_body_received`]) and is not to be buffered. It stays in
     /// memory, which it takes anyway: `client_body_in_file_only` and `client_body_buffer_size` are about buffered bodies.
     pub async fn take_body(&mut self) -> Result<(), RequestBodyError> {
         self.gather_body(false).await

@@ -404,16 +404,13 @@ pub async fn read_body<P: Protocol>(r: &mut Request, protocol: &P) -> Result<(),
     if r.body.is_spent() {
         r.body.refuse();
     }
-    let read = if !protocol.streams(r) {
-        r.read_body().await
-    } else if r.has_whole_body() {
+    if !protocol.streams(r) {
+        r.read_body().await?;
+    } else if r.check_body_received()? {
         // Nothing is to be waited for, and what was read can be sent once more.
-        r.take_body().await
+        r.take_body().await?;
     } else {
-        match r.check_body_received() {
-            Ok(()) => r.send_continue().await,
-            Err(error) => Err(error),
-        }
-    };
-    read.map_err(Step::from)
+        r.send_continue().await?;
+    }
+    Ok(())
 }
