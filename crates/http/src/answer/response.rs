@@ -184,7 +184,7 @@ impl Response {
             return;
         }
         out.extend_from_slice(&self.content_type);
-        if !self.charset.is_empty() {
+        if !self.charset.is_empty() && charset_parameter(&self.content_type).is_none() {
             out.extend_from_slice(b"; charset=");
             out.extend_from_slice(&self.charset);
         }
@@ -194,19 +194,23 @@ impl Response {
 /// What stands before the first parameter `charset`, and its value, up to the end (nginx's reading of the line); all of it
 /// where there is none.
 fn type_and_charset(value: &[u8]) -> (&[u8], &[u8]) {
-    let name = b"charset=";
-    let mut parameters = value.iter().enumerate().filter(|(_, b)| **b == b';');
-    let found = parameters.find_map(|(at, _)| {
-        let rest = value[at + 1..].trim_ascii_start();
-        let is = rest.get(..name.len()).is_some_and(|rest| rest.eq_ignore_ascii_case(name));
-        is.then(|| (&value[..at], &rest[name.len()..]))
-    });
-    let Some((kind, charset)) = found else { return (value, b"") };
+    let Some((kind, charset)) = charset_parameter(value) else { return (value, b"") };
     let charset = charset.strip_prefix(b"\"").unwrap_or(charset);
     match charset.strip_suffix(b"\"").unwrap_or(charset) {
         b"" => (value, b""),
         charset => (kind, charset),
     }
+}
+
+/// What stands before the first parameter `charset`, and what follows its sign of equality.
+fn charset_parameter(value: &[u8]) -> Option<(&[u8], &[u8])> {
+    let name = b"charset=";
+    let mut parameters = value.iter().enumerate().filter(|(_, b)| **b == b';');
+    parameters.find_map(|(at, _)| {
+        let rest = value[at + 1..].trim_ascii_start();
+        let is = rest.get(..name.len()).is_some_and(|rest| rest.eq_ignore_ascii_case(name));
+        is.then(|| (&value[..at], &rest[name.len()..]))
+    })
 }
 
 fn append(out: &mut Vec<u8>, value: Option<impl AsRef<[u8]>>) -> bool {
@@ -297,6 +301,13 @@ mod tests {
         response.set_charset(b"UTF-8".to_vec());
         response.write_content_type(&mut out);
         assert_eq!(out, b"text/html; charset=UTF-8");
+        for unnamed in ["text/html; charset=", "text/html;charset=\"\""] {
+            response.say_type(unnamed.as_bytes());
+            response.set_charset(b"koi8-r".to_vec());
+            out.clear();
+            response.write_content_type(&mut out);
+            assert_eq!(out, unnamed.as_bytes());
+        }
         response.say_type(b"text/html;charset=UTF-8");
         response.forget_body();
         response.content_type.extend_from_slice(b"text/html");
