@@ -9,10 +9,10 @@ use std::rc::{Rc, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Either, Wake, breathe, either};
+use weir_engine::{Either, Wake, breathe, either, yield_now};
 use weir_http2::{Broken, Frames, PeerState, Pipe, ReaderHistory};
 use weir_log::Level;
-use weir_proto::http2::frame::{self, ErrorCode, Setting};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack::Decoder;
 
 use super::link::{Ledger, Link};
@@ -137,6 +137,10 @@ impl Task {
             self.link.event_loop().unregister_link(registered);
             return parked::park(self.link, self.presence, self.frames, left);
         }
+        if matches!(end, End::Broken(_) | End::Lost) && self.link.streams() > 0 {
+            // What was asked before has its turn, too.
+            yield_now().await;
+        }
         if matches!(end, End::Done) {
             let event_loop = self.link.event_loop();
             event_loop.logged(self.link.conn.lines()).await;
@@ -171,7 +175,7 @@ impl Task {
         if alone && self.link.is_leaving() && !self.frames.is_within_block() {
             return Ok(false);
         }
-        if self.is_incomplete() {
+        if self.is_awaited() {
             since.incomplete.get_or_insert(self.link.event_loop().handle.now());
         } else {
             (since.incomplete, since.late) = (None, false);
@@ -244,6 +248,14 @@ impl Task {
     /// Something is expected that has not come in whole.
     fn is_incomplete(&self) -> bool {
         self.frames.is_incomplete(self.pipe.unread())
+    }
+
+    /// The client owes the rest of something. While requests are served, this is a head: the rest of another frame keeps none of
+    /// them waiting.
+    fn is_awaited(&self) -> bool {
+        let begun = FrameHead::read(self.pipe.unread()).map(|head| head.kind);
+        let of_head = self.frames.is_within_block() || begun == Some(FrameType::Headers);
+        self.is_incomplete() && (of_head || self.link.streams() == 0)
     }
 
     /// Nothing was read in part.
@@ -337,6 +349,10 @@ impl Task {
             }
             End::Lost | End::Parked(_) => None,
         };
+        if matches!(end, End::Lost) {
+            // A client that writes nothing more may read still.
+            let _ = self.flush(&mut Since::default());
+        }
         if let Some(code) = code {
             if !link.is_leaving() || code != ErrorCode::NoError {
                 self.frames.end.say_goodbye(code);
