@@ -123,13 +123,16 @@ fn a_server_cannot_switch_protocols_of_a_stream() {
 
 #[test]
 fn hints_and_variables_of_an_upstream_come_along() {
-    let server = start(
-        "location / {
+    let server = Server::start(
+        WEIR,
+        "user root; events { } http { log_format sent '$body_bytes_sent|';
+         server { listen 127.0.0.1:%%PORT%%; http2 on; location / {
              early_hints 1;
              add_header X-Cookie $upstream_cookie_a;
              add_header X-Status $upstream_status;
+             access_log %%DIR%%/sent sent;
              proxy_pass http://127.0.0.1:%%PORT1%%;
-         }",
+         } } }",
     );
     let backend = std::net::TcpListener::bind(("127.0.0.1", server.port_at(1))).unwrap();
     let answering = std::thread::spawn(move || {
@@ -155,6 +158,8 @@ fn hints_and_variables_of_an_upstream_come_along() {
     let status = ("x-status".to_owned(), "200".to_owned());
     assert!(answer.heads[1].contains(&status), "{:?}", answer.heads[1]);
     assert_eq!(answer.text(), "ok");
+    server.wait_file("sent", "|", 1);
+    assert_eq!(server.dir().read("sent"), "2|\n");
 }
 
 #[test]

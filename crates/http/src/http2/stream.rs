@@ -28,6 +28,8 @@ pub struct Stream {
     way: SendWindow,
     /// What the client may send of its body.
     credit: Cell<i64>,
+    /// What it may send at a time, as the request has said; 0 before.
+    invited: Cell<i64>,
     /// What it has announced, and not sent.
     announced: Cell<Option<u64>>,
     /// What it has sent is not what it has announced.
@@ -36,8 +38,8 @@ pub struct Stream {
     incoming: RefCell<Vec<u8>>,
     /// The client has sent all.
     ended: Cell<bool>,
-    /// Bytes of trailers that were sent.
-    trailers: Cell<u64>,
+    /// Bytes of interim answers and trailers.
+    aside: Cell<u64>,
     /// It was reset by either side, or its connection is gone.
     gone: Cell<bool>,
     /// The client took too long, or is not to be answered.
@@ -61,11 +63,12 @@ impl Stream {
             id,
             way: SendWindow::new(link.initial_window(), false),
             credit: Cell::new(credit),
+            invited: Cell::new(0),
             announced: Cell::new(announced),
             malformed: Cell::new(false),
             incoming: RefCell::default(),
             ended: Cell::new(ended),
-            trailers: Cell::new(0),
+            aside: Cell::new(0),
             gone: Cell::new(false),
             timed_out: Cell::new(false),
             reset: Cell::new(false),
@@ -153,6 +156,19 @@ impl Stream {
         }
         if !data.is_empty() || last {
             wake(&self.reader);
+        } else if self.incoming.borrow().is_empty() {
+            // Padding has used the client's credit up, and the request will not look before data is there.
+            self.renew_credit();
+        }
+    }
+
+    /// Gives back what the client has used of its credit, once that is half of it.
+    fn renew_credit(&self) {
+        let (window, credit) = (self.invited.get(), self.credit.get());
+        if credit <= window / 2 && credit < window {
+            self.credit.set(window);
+            let by = (window - credit) as u32;
+            self.link.write(|out| frame::write_window_update(self.id, by, out));
         }
     }
 
@@ -192,13 +208,8 @@ impl RequestStream for Stream {
 
     fn invite(&self, window: u64) {
         let window = i64::from(u32::try_from(window).unwrap_or(frame::MAX_WINDOW).max(READING));
-        let window = window.min(i64::from(frame::MAX_WINDOW));
-        let credit = self.credit.get();
-        if credit <= window / 2 {
-            let by = (window - credit) as u32;
-            self.credit.set(window);
-            self.link.write(|out| frame::write_window_update(self.id, by, out));
-        }
+        self.invited.set(window.min(i64::from(frame::MAX_WINDOW)));
+        self.renew_credit();
     }
 
     fn poll_incoming(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -251,7 +262,10 @@ impl RequestStream for Stream {
         match section {
             Section::Interim(interim) => hpack::status(interim.status(), out),
             Section::Head(status) => {
-                link.ledger.answers.set(link.ledger.answers.get() + 1);
+                // What is written for a stream that is gone answers nothing.
+                if !self.gone.get() {
+                    link.ledger.answers.set(link.ledger.answers.get() + 1);
+                }
                 if link.table_changed() {
                     hpack::empty_table(out);
                 }
@@ -262,6 +276,9 @@ impl RequestStream for Stream {
         fields(&mut |name, value| hpack::field(name, value, out));
         let flags = if section == Section::Trailers { END_STREAM } else { 0 };
         frame::finish_headers(out, begin, self.id, flags, link.frame_size());
+        if matches!(section, Section::Interim(_)) {
+            self.count_aside(out.len().saturating_sub(begin));
+        }
     }
 
     fn send_head(&self, written: &mut [u8], following: Following) -> io::Result<()> {
@@ -273,7 +290,7 @@ impl RequestStream for Stream {
     }
 
     fn send_trailers(&self, written: &[u8]) -> io::Result<()> {
-        self.trailers.set(self.trailers.get() + written.len() as u64);
+        self.count_aside(written.len());
         self.send_frames(written, true)
     }
 
@@ -290,11 +307,15 @@ impl RequestStream for Stream {
     }
 
     fn framing(&self) -> u64 {
-        self.way.framing() + self.trailers.get()
+        self.way.framing() + self.aside.get()
     }
 }
 
 impl Stream {
+    fn count_aside(&self, bytes: usize) {
+        self.aside.set(self.aside.get() + bytes as u64);
+    }
+
     fn send_frames(&self, frames: &[u8], last: bool) -> io::Result<()> {
         if self.gone.get() {
             return Err(io::ErrorKind::ConnectionAborted.into());

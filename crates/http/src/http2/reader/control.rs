@@ -46,10 +46,20 @@ impl Reader {
             2 => self.log(format_args!("client terminated stream {id} due to internal error")),
             _ => self.log(format_args!("client terminated stream {id} with status {code}")),
         }
-        spend(CANCEL);
         stream.fail();
+        self.count_cancelled()
+    }
+
+    /// Resets a stream for what the client has done.
+    pub(super) fn give_up(&mut self, stream: &Stream, code: ErrorCode) -> ReadResult {
+        stream.reset(code);
+        self.count_cancelled()
+    }
+
+    /// Work that is asked for and given up at once costs the client nothing, whichever end resets the stream.
+    fn count_cancelled(&mut self) -> ReadResult {
+        spend(CANCEL);
         self.history.cancelled += 1;
-        // Work that is asked for and given up at once costs the client nothing.
         let most = 2 * self.link.v2().max_concurrent_streams.max(100);
         if self.history.cancelled > most + self.link.ledger.answers.get() {
             return Broken::new(ErrorCode::EnhanceYourCalm, "client canceled too many streams");
@@ -105,8 +115,7 @@ impl Reader {
                         stream.id
                     ));
                 }
-                stream.reset(ErrorCode::FlowControl);
-                Ok(())
+                self.give_up(stream, ErrorCode::FlowControl)
             }
         }
     }

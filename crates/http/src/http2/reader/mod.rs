@@ -58,7 +58,7 @@ pub struct History {
     requests: u64,
     refused: u64,
     priorities: u64,
-    /// Streams that were given up before there was an answer.
+    /// Streams that ended before there was an answer, by the client's wish or by its fault.
     cancelled: u64,
     total: u64,
 }
@@ -185,7 +185,11 @@ impl FrameHandler for Reader {
         let payload = &self.link.ledger.payload;
         payload.set(payload.get() + data.len() as u64);
         match self.link.stream(stream).filter(|stream| !stream.is_gone()) {
-            Some(stream) => stream.take(data, framed, last),
+            Some(stream) => {
+                let was_malformed = stream.is_malformed();
+                stream.take(data, framed, last);
+                self.history.cancelled += u64::from(stream.is_malformed() && !was_malformed);
+            }
             // It has ended within its frame.
             None => _ = self.link.late_data(stream, data.len(), last),
         }
@@ -267,12 +271,12 @@ impl Reader {
                 head.len,
                 stream.credit()
             ));
-            stream.reset(ErrorCode::FlowControl);
+            self.give_up(&stream, ErrorCode::FlowControl)?;
             return Ok(false);
         }
         if stream.is_ended() {
             self.log(format_args!("client sent DATA frame for half-closed stream {}", head.stream));
-            stream.reset(ErrorCode::StreamClosed);
+            self.give_up(&stream, ErrorCode::StreamClosed)?;
             return Ok(false);
         }
         Ok(true)
@@ -426,6 +430,7 @@ impl Reader {
                 (BlockKind::Trailers, Some(stream)) if pseudo => {
                     self.log(format_args!("client sent pseudo-header fields behind a body"));
                     stream.reset(ErrorCode::Protocol);
+                    self.history.cancelled += 1;
                 }
                 (BlockKind::Trailers, Some(stream)) => stream.take(b"", 0, true),
                 _ => {}
