@@ -11,18 +11,21 @@ use weir_testkit::{Dir, Server, wait_delivered};
 
 use super::{Client, Event, WEIR, conf, start, start_in};
 
-#[test]
-fn a_flood_of_cancelled_streams_ends_the_connection() {
-    let server = start("location / { proxy_pass http://127.0.0.1:%%PORT1%%; }");
+/// Opens streams in portions, since more at once would be refused for another reason, and does to each what makes it end. The
+/// client is sent away for that.
+fn is_taken_for_a_flood(path: &str, end: impl Fn(u32, &mut Vec<u8>)) {
+    let server = start(
+        "keepalive_requests 100000; location / { proxy_pass http://127.0.0.1:%%PORT1%%; }
+         location /own { return 200 text; }",
+    );
     // Accepts, and never answers.
     let _silent = std::net::TcpListener::bind(("127.0.0.1", server.port_at(1))).unwrap();
     let mut client = Client::connect(&server);
-    // In portions: more at once would be refused for another reason.
     for _ in 0..20 {
         let mut out = Vec::new();
         for _ in 0..50 {
-            let id = client.request("GET", "/", &[], true, &mut out);
-            frame::write_reset(id, ErrorCode::Cancel, &mut out);
+            let id = client.request("GET", path, &[], true, &mut out);
+            end(id, &mut out);
         }
         FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(&mut out);
         out.extend_from_slice(&[0; 8]);
@@ -38,7 +41,97 @@ fn a_flood_of_cancelled_streams_ends_the_connection() {
             }
         }
     }
-    panic!("a thousand cancelled streams were taken");
+    panic!("a thousand streams that ended at once were taken");
+}
+
+#[test]
+fn a_flood_of_cancelled_streams_ends_the_connection() {
+    for path in ["/", "/own"] {
+        is_taken_for_a_flood(path, |id, out| frame::write_reset(id, ErrorCode::Cancel, out));
+    }
+}
+
+/// CVE-2025-8671: frames that the server answers with a reset.
+#[test]
+fn a_flood_of_streams_that_have_to_be_reset_ends_the_connection() {
+    is_taken_for_a_flood("/", |id, out| frame::write_window_update(id, frame::MAX_WINDOW, out));
+    is_taken_for_a_flood("/", |id, out| {
+        FrameHead { len: 1, kind: FrameType::Data, flags: 0, stream: id }.write(out);
+        out.push(b'x');
+    });
+}
+
+#[test]
+fn a_body_between_padding_arrives() {
+    let server = start(
+        "location /passed { proxy_pass http://127.0.0.1:%%PORT%%/; }
+         location / { return 200 \"$http_content_length\"; }",
+    );
+    let mut client = Client::connect(&server);
+    let id = client.ask("POST", "/passed", &[], false);
+    for _ in 0..30 {
+        let mut out = Vec::new();
+        for _ in 0..50 {
+            let flags = frame::PADDED;
+            FrameHead { len: 256, kind: FrameType::Data, flags, stream: id }.write(&mut out);
+            out.push(255);
+            out.extend_from_slice(&[0; 255]);
+        }
+        FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(&mut out);
+        out.extend_from_slice(&[0; 8]);
+        client.stream.write_all(&out).unwrap();
+        while !matches!(client.event(), Event::Pong(_)) {
+            assert!(!client.ended.contains_key(&id), "{:?}", client.ended);
+        }
+    }
+    client.data(id, b"x", true);
+    assert_eq!(client.answer(id).text(), "1");
+}
+
+#[test]
+fn the_rest_of_a_control_frame_keeps_no_answer_waiting() {
+    let server =
+        start("client_header_timeout 50ms; limit_rate 60; return 200 'twenty bytes of text';");
+    let mut client = Client::connect(&server);
+    let id = client.get("/");
+    client.write(|out| {
+        FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(out);
+        out.extend_from_slice(&[0; 3]);
+    });
+    assert_eq!(client.answer(id).text(), "twenty bytes of text");
+    // Without a request, the time of the frame is over.
+    assert_eq!(client.goaway(), ErrorCode::Protocol as u32);
+}
+
+#[test]
+fn what_was_asked_before_a_broken_frame_is_answered() {
+    let server = start("return 200 text;");
+    let mut client = Client::connect(&server);
+    let mut out = Vec::new();
+    let id = client.request("GET", "/", &[], true, &mut out);
+    FrameHead { len: 0, kind: FrameType::Continuation, flags: 0, stream: id }.write(&mut out);
+    client.write(|o| o.extend_from_slice(&out));
+    assert_eq!(client.answer(id).text(), "text");
+    assert_eq!(client.goaway(), ErrorCode::Protocol as u32);
+    let mut client = greeted(&server);
+    client.gives_windows = false;
+    let id = client.get("/");
+    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(client.answer(id).text(), "text");
+}
+
+#[test]
+fn a_field_is_as_long_as_it_is_written() {
+    let server = start("return 200 text;");
+    let mut client = Client::connect(&server);
+    for (length, fits) in [(8192, true), (10_000, true), (13_000, true), (13_200, false)] {
+        let cookie = "a".repeat(length);
+        let id = client.ask("GET", "/", &[("cookie", &cookie)], true);
+        match fits {
+            true => assert_eq!(client.answer(id).text(), "text", "{length}"),
+            false => assert_eq!(client.goaway(), ErrorCode::EnhanceYourCalm as u32),
+        }
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ const SHORT: usize = 3;
 /// What a peer's fields may take.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldLimits {
-    /// Bytes of a name, and of a value.
+    /// Bytes of a name, and of a value, as they are written: in the Huffman code, five may stand for eight.
     pub field: usize,
     /// Bytes of all names and values, as nginx counts them. A limit that SETTINGS of HTTP/3 announce
     /// counts 32 more for each field, so what keeps to it is not refused.

@@ -225,7 +225,6 @@ impl Input<'_> {
             out.extend_from_slice(text);
             return Ok(());
         }
-        huffman::decode(text, out).map_err(|huffman::BadCode| BlockError::BadCode)?;
-        if out.len() > limit { Err(BlockError::LargeField) } else { Ok(()) }
+        huffman::decode(text, out).map_err(|huffman::BadCode| BlockError::BadCode)
     }
 }

@@ -99,6 +99,8 @@ fn fields_are_bounded() {
     let decode = |hex: &str| Decoder::default().decode(&bytes(hex), limits, |_, _| {});
     assert_eq!(decode("00 0161 0462626262 00 0161 0462626262"), Ok(()));
     assert_eq!(decode("00 0161 056262626262"), Err(BlockError::LargeField));
+    // four bytes in the Huffman code, which are six of the text
+    assert_eq!(decode("00 0161 84 1c71c71f"), Ok(()));
     assert_eq!(decode("82 82"), Err(BlockError::LargeBlock));
 }
 

@@ -239,9 +239,6 @@ impl Decoder {
                     (name, value.text(value_room)?)
                 }
             };
-            if name.len().max(value.len()) > limits.field {
-                return Ok(false);
-            }
             match left.checked_sub(name.len() + value.len()) {
                 Some(rest) => left = rest,
                 None => return Ok(false),
