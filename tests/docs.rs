@@ -2,6 +2,8 @@
 
 #![expect(clippy::disallowed_methods, reason = "the pages are written where that is asked for")]
 
+// The fuzzing build of the crate's targets links this test, too.
+use bolero as _;
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,8 @@
 //! The alerts and the dashboard of the package ask for metrics that weir shows. Alerts fire when they
 //! should.
 
+// The fuzzing build of the crate's targets links this test, too.
+use bolero as _;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
