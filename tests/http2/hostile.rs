@@ -276,6 +276,12 @@ fn an_upload_that_is_given_up_is_logged_as_one_whose_client_left() {
     client.stream.write_all(&frames).unwrap();
     server.wait_file("status.log", "\"POST / HTTP/2.0\" 499 0", 1);
     server.wait_log("client prematurely closed stream", 1);
+    // The same where the server behind has been asked, and the connection lives on.
+    let _silent = std::net::TcpListener::bind(("127.0.0.1", server.port_at(1))).unwrap();
+    let asked = client.get("/");
+    client.write(|out| frame::write_reset(asked, ErrorCode::Cancel, out));
+    server.wait_file("status.log", "\"GET / HTTP/2.0\" 499 0", 1);
+    assert_eq!(server.logged("upstream connection is closed too"), 0, "{}", server.log());
 }
 
 /// It asks on and on, and each answer is longer than what it asks.

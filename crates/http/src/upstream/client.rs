@@ -40,6 +40,10 @@ pub async fn wait<T>(
 }
 
 fn gone(r: &Request, doing: Option<Doing>) {
+    if r.carrier.stream().is_some() {
+        // The connection lives, or its own line tells of its end.
+        return;
+    }
     let text = "epoll_wait() reported that client prematurely closed connection";
     let Some(doing) = doing else { return r.log(Level::Info, format_args!("{text}")) };
     let doing = doing.text();
