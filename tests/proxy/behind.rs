@@ -8,7 +8,9 @@ fn trailers_pass_where_the_answer_is_kept_and_hidden_ones_do_not() {
     let port = upstream(|talk| {
         talk.head();
         talk.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n");
-        talk.say("X-Sum: 3\r\nX-Hidden: 1\r\nServer: own\r\n\r\n");
+        talk.say("X-Sum: 3\r\nX-Hidden: 1\r\nServer: own\r\n");
+        // They would be about this connection and this body.
+        talk.say("Connection: close\r\nContent-Length: 7\r\nUpgrade: x\r\n\r\n");
     });
     let pass = format!("proxy_pass http://127.0.0.1:{port};");
     let server = start(

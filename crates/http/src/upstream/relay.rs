@@ -13,6 +13,7 @@ use super::exchange::Exchange;
 use super::fault::{self, Doing};
 use super::passing::UpstreamConf;
 use super::protocol::{Extra, Protocol};
+use super::seen::is_hop_by_hop;
 use super::source::{Ahead, Broken, Source};
 use super::transport::Transport;
 use super::upload::UnsentRequest;
@@ -174,11 +175,13 @@ async fn turn<P: Protocol>(
     sent.err().map(|_| Step::Abort)
 }
 
-/// Trailers that came behind a body: variables know them, and the client has those that are not hidden.
+/// Trailers that came behind a body: variables know them, and the client has those that are not hidden. What is about a connection or
+/// the framing of a body must not stand there (RFC 9110, section 6.5.1, and RFC 9113, section 8.2.2).
 pub fn trailers(r: &mut Request, passing: &UpstreamConf, came: Headers) {
     if passing.pass_trailers {
         for (name, value) in came.iter() {
-            if !passing.hidden.contains(HeaderId::from_name(name), name) {
+            let id = HeaderId::from_name(name);
+            if !passing.hidden.contains(id, name) && !is_hop_by_hop(id) {
                 r.response.trailers.add(name, value);
             }
         }

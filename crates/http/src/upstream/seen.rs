@@ -303,7 +303,11 @@ fn wants_hints(r: &mut Request) -> bool {
         && conf.core.early_hints.iter().any(|t| !matches!(&*t.eval(r), b"" | b"0"))
 }
 
-fn is_hop_by_hop(id: HeaderId) -> bool {
+/// A field of one connection, or of one message's framing.
+pub fn is_hop_by_hop(id: HeaderId) -> bool {
     use HeaderId::*;
-    matches!(id, Connection | KeepAlive | TransferEncoding | ContentLength)
+    matches!(
+        id,
+        Connection | KeepAlive | ProxyConnection | Upgrade | TransferEncoding | ContentLength
+    )
 }
