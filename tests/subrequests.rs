@@ -576,6 +576,44 @@ fn a_client_that_leaves_takes_its_subrequests_along() {
     assert_eq!(server.get("/ok").body(), "ok");
 }
 
+/// The client of a request that waits for an answer inside is as gone as one that waits for its own.
+#[test]
+fn a_client_that_leaves_a_subrequest_is_logged_as_one_that_left() {
+    let (asked, heard) = mpsc::channel();
+    let asked = Mutex::new(asked);
+    let port = listen(move |mut stream| {
+        head_of(&mut stream);
+        let _ = asked.lock().unwrap_or_else(PoisonError::into_inner).send(());
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let server = Server::start(
+        WEIR,
+        &format!(
+            r#"events {{ }}
+             http {{
+                 log_format l '$uri $status $body_bytes_sent.'; access_log %%DIR%%/seen l; ssi on;
+                 server {{ listen 127.0.0.1:%%PORT%%; default_type text/html;
+                     location /asks {{ auth_request /slow; alias %%DIR%%/text; }}
+                     location /adds {{ add_before_body /slow; alias %%DIR%%/text; }}
+                     location /page {{ alias %%DIR%%/page; }}
+                     location /counts {{ access_log off; weir_status json; }}
+                     location /slow {{ proxy_pass http://127.0.0.1:{port}; }} }}
+             }}"#
+        ),
+    );
+    server.dir().write("text", "text");
+    server.dir().write("page", r#"<!--#include virtual="/slow" -->"#);
+    for (path, n) in [("/asks", 1), ("/adds", 2), ("/page", 3)] {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        heard.recv_timeout(PATIENCE).unwrap();
+        drop(client);
+        server.wait_file("seen", &format!("{path} 499 0.\n"), 1);
+        let counts = server.get("/counts").body();
+        assert!(counts.contains(&format!("\"abandoned_requests\":{n}")), "{counts}");
+    }
+}
+
 #[test]
 fn a_page_that_grows_without_end_is_bounded() {
     let server = pages(

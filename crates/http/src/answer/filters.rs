@@ -241,7 +241,7 @@ impl Request {
                     if !sub.has_more() {
                         self.prepare_to_wait().await?;
                     }
-                    while let Some((chain, then)) = sub.next().await? {
+                    while let Some((chain, then)) = self.next_of(&sub).await? {
                         Box::pin(self.deliver(chain, then.max(Then::Pause))).await?;
                         if then > Then::More {
                             self.send_on(then).await?;
@@ -251,6 +251,15 @@ impl Request {
             }
         }
         Ok(())
+    }
+
+    /// The next piece of a subrequest's body. If the subrequest broke off, this request does.
+    async fn next_of(&mut self, sub: &Subrequest) -> io::Result<Option<(Chain, Then)>> {
+        let next = sub.next().await;
+        if next.is_err() {
+            self.breaks_off_with(sub.broken_status());
+        }
+        next
     }
 
     /// From within a filter that is about to wait: of an unbuffered answer, what stands before the first subrequest in the

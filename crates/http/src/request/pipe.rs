@@ -48,8 +48,8 @@ struct Flow {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     InOrder,
-    /// Its connection broke, or it panicked: so ends the request that it is made for.
-    Broken,
+    /// Its connection broke, or it panicked: so ends the request that it is made for. With the status that it had, if any.
+    Broken(u16),
 }
 
 impl Subrequest {
@@ -64,6 +64,14 @@ impl Subrequest {
         flow.has_piece() || flow.end.is_some()
     }
 
+    /// The status that it broke off with; 0 if it did not.
+    pub fn broken_status(&self) -> u16 {
+        match self.0.0.borrow().end {
+            Some(End::Broken(status)) => status,
+            _ => 0,
+        }
+    }
+
     /// The next piece of its body, and what follows it; `None` at its end. A piece may be empty.
     pub async fn next(&self) -> io::Result<Option<(Chain, Then)>> {
         std::future::poll_fn(|cx| {
@@ -75,7 +83,7 @@ impl Subrequest {
             }
             match flow.end {
                 Some(End::InOrder) => Poll::Ready(Ok(None)),
-                Some(End::Broken) => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+                Some(End::Broken(_)) => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
                 None => {
                     flow.reader = Some(cx.waker().clone());
                     Poll::Pending
@@ -159,12 +167,17 @@ pub struct Ending {
 impl Ending {
     /// It ends broken, unless it says otherwise.
     pub fn of(pipe: Rc<Pipe>) -> Ending {
-        Ending { pipe, how: End::Broken }
+        Ending { pipe, how: End::Broken(0) }
     }
 
     /// All of the body was written.
     pub fn is_in_order(&mut self) {
         self.how = End::InOrder;
+    }
+
+    /// It ended in the midst, with this status.
+    pub fn breaks_off_with(&mut self, status: u16) {
+        self.how = End::Broken(status);
     }
 
     /// Waits until the reader has gone.

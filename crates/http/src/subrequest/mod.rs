@@ -111,7 +111,11 @@ impl Request {
         let mut sr = Box::new(self.subrequest(path, args, Sink::Nowhere)?);
         sr.response.header_only = true;
         sr.body = self.body.for_subrequest_without();
-        run(&mut sr).await.then_some(sr)
+        let in_order = run(&mut sr).await;
+        if !in_order {
+            self.breaks_off_with(sr.response.status);
+        }
+        in_order.then_some(sr)
     }
 
     /// Prepares a subrequest with an answer that a script wants as a value, to run beside this one.
@@ -334,6 +338,15 @@ impl Request {
         }
     }
 
+    /// A subrequest ended with this status in the midst, and so ends this request. If that was because of the client, which
+    /// has got nothing of the answer, the log says so in place of the answer's status.
+    pub fn breaks_off_with(&mut self, status: u16) {
+        self.keepalive = false;
+        if self.output.sent == 0 && matches!(status, 408 | 444 | 499) {
+            self.response.status = status;
+        }
+    }
+
     /// Whether an end with a status has no page.
     pub fn is_pageless(&self) -> bool {
         self.sub.as_ref().is_some_and(|sub| sub.pageless)
@@ -356,8 +369,10 @@ fn start(mut sr: Request, pipe: Rc<Pipe>) -> Subrequest {
     let sub = Subrequest::reads(pipe.clone());
     handle.spawn(async move {
         let mut ending = Ending::of(pipe);
-        if let Either::Left(true) = either(run(&mut sr), ending.abandoned()).await {
-            ending.is_in_order();
+        match either(run(&mut sr), ending.abandoned()).await {
+            Either::Left(true) => ending.is_in_order(),
+            Either::Left(false) => ending.breaks_off_with(sr.response.status),
+            Either::Right(()) => {}
         }
         drop(sr);
         drop(ending);
