@@ -2,6 +2,9 @@
 
 use weir_testkit::{Client, Server};
 
+#[path = "http1/lost.rs"]
+mod lost;
+
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 const CONF: &str = "

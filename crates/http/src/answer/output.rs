@@ -327,10 +327,19 @@ impl Request {
         sent.inspect_err(|error| self.output.failed = Some(error.kind()))
     }
 
-    /// Tells the log of a client that took too long to read.
-    pub fn log_late(&self, error: &io::Error) {
+    /// Sending has failed. A client that took too long to read is logged, and may be reset.
+    pub fn sending_failed(&self, error: &io::Error) {
         if error.kind() == io::ErrorKind::TimedOut {
-            self.log(weir_log::Level::Info, format_args!("{TIMED_OUT}"));
+            self.log(weir_log::Level::Info, format_args!("{TIMED_OUT}{}", self.sending()));
+            self.timed_out();
+        }
+    }
+
+    /// What goes on while the client is sent its answer, in the log's words.
+    pub fn sending(&self) -> &'static str {
+        match self.contexts.upstream.attempts.is_empty() {
+            true => " while sending response to client",
+            false => " while sending to client",
         }
     }
 }

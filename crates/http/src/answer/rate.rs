@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use weir_engine::{Chain, Either, either};
+use weir_engine::Chain;
 
 use crate::request::Request;
 
@@ -40,8 +40,7 @@ pub async fn send_limited(r: &mut Request, chain: &mut Chain, limit: Limit) -> i
         let allowed = limit.rate.saturating_mul(elapsed.as_secs() + 1).saturating_add(limit.after);
         if allowed <= sent {
             let wait = (sent - allowed).saturating_mul(1000) / limit.rate + 1;
-            let pause = handle.sleep(Duration::from_millis(wait));
-            if let Either::Right(()) = either(pause, r.client_left()).await {
+            if !r.client_stays_for(Duration::from_millis(wait), r.sending()).await {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
             continue;

@@ -18,6 +18,7 @@ pub fn finalize(r: &mut Request, status: u16) -> Step {
         r.keepalive = false;
         if status == 444 {
             r.carrier.shut_out();
+            r.timed_out();
         }
         return Step::Abort;
     }

@@ -165,10 +165,10 @@ impl Request {
     /// or the failure is weir's.
     pub(super) fn body_failed(&mut self, error: RequestBodyError) -> RequestBodyError {
         if let Some(level) = error.level() {
-            self.log(level, format_args!("{error}"));
+            self.log(level, format_args!("{error}{}", self.uploading()));
         }
         if error.is_late() {
-            self.body_timed_out();
+            self.timed_out();
         }
         self.body.left |= error.is_left();
         match error.status() {
@@ -177,5 +177,13 @@ impl Request {
             _ => (self.body.done, self.body.broken, self.keepalive) = (true, true, false),
         }
         error
+    }
+
+    /// What goes on while the body is read, in the log's words: without buffering, it goes to a server at once.
+    fn uploading(&self) -> &'static str {
+        match self.contexts.upstream.attempts.is_empty() || self.response.sent {
+            true => "",
+            false => " while sending request to upstream",
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The client's body: its framing, how much of it was read, and where the bytes are (memory or a file).
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -49,6 +50,8 @@ pub struct Body {
     broken: bool,
     /// The client has left inside it.
     left: bool,
+    /// The client took too long to send more of it.
+    late: Cell<bool>,
     /// In a subrequest, how long the body is that the request has which it is made for: it counts as its own where
     /// one may not be too large.
     outer: Option<u64>,
@@ -96,6 +99,16 @@ impl Body {
     /// The client has left inside it: no page reaches it.
     pub fn is_left(&self) -> bool {
         self.left
+    }
+
+    /// The client took too long to send more of it.
+    pub fn time_out(&self) {
+        self.late.set(true);
+    }
+
+    /// That was so.
+    pub fn is_late(&self) -> bool {
+        self.late.get()
     }
 
     /// No body for a subrequest of the request that has this one.

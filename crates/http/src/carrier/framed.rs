@@ -159,7 +159,7 @@ pub async fn send_body(
     let (handle, timeout) = (&r.event_loop.handle, r.conf().core.send_timeout);
     let (bytes, sent) = send(stream, handle, chain, last, chunk(r, &**stream), timeout).await;
     r.output.sent += bytes;
-    sent.inspect_err(|error| r.log_late(error))
+    sent.inspect_err(|error| r.sending_failed(error))
 }
 
 /// Sends a body, in frames of at most `chunk` bytes; `last` ends it. Waits while the client, or the

@@ -28,6 +28,9 @@ fn status_line(what: Interim) -> Vec<u8> {
 }
 
 pub async fn receive(r: &mut Request, end: Option<Instant>) -> io::Result<usize> {
+    if r.body.is_late() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
     let (core, now) = (&r.conf().core, r.event_loop.handle.now());
     r.buf.reserve(PIECE);
     let deadline = match end {
@@ -47,10 +50,18 @@ pub async fn receive(r: &mut Request, end: Option<Instant>) -> io::Result<usize>
     received
 }
 
+/// Waits until there is something to receive, or until the client has taken too long.
 pub async fn readable(r: &Request) {
+    if r.body.is_late() {
+        return;
+    }
     let end = r.event_loop.handle.now() + r.conf().core.client_body_timeout;
     r.conn.wire().set_deadline(Some(end));
-    let _ = r.conn.wire().readable().await;
+    if let Err(error) = r.conn.wire().readable().await
+        && error.kind() == io::ErrorKind::TimedOut
+    {
+        r.body.time_out();
+    }
 }
 
 pub async fn left(r: &Request) {
@@ -145,7 +156,7 @@ pub async fn send_part(r: &mut Request, part: &mut Chain) -> io::Result<()> {
 async fn send_chain(r: &Request, chain: &mut Chain) -> io::Result<()> {
     let patience = Patience::Idle(r.conf().core.send_timeout);
     let sent = r.conn.wire().send(chain, patience).await;
-    sent.inspect_err(|error| r.log_late(error))
+    sent.inspect_err(|error| r.sending_failed(error))
 }
 
 pub fn send_held(r: &mut Request) -> Option<Sending> {

@@ -10,9 +10,10 @@ mod stream;
 
 use std::future::poll_fn;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use weir_engine::Chain;
+use weir_engine::{Chain, Either, either};
+use weir_log::Level;
 
 use crate::request::Request;
 
@@ -41,8 +42,8 @@ impl Request {
         }
     }
 
-    /// The client took too long to send its body. The end of the request resets a stream.
-    pub fn body_timed_out(&self) {
+    /// The client took too long, or gets no answer (444). The end of the request resets a stream.
+    pub fn timed_out(&self) {
         if self.carrier.stream().is_none() {
             self.conn.timed_out(self.conf().core.reset_timedout_connection);
         }
@@ -58,6 +59,19 @@ impl Request {
             None => http1::left(self).await,
             Some(stream) => poll_fn(|cx| stream.poll_gone(cx)).await,
         }
+    }
+}
+
+/// A client that is held back.
+impl Request {
+    /// Lets a time pass. False if the client left before: the log was told. `doing` ends its line.
+    pub async fn client_stays_for(&self, time: Duration, doing: &str) -> bool {
+        let sleep = self.event_loop.handle.sleep(time);
+        let stays = matches!(either(sleep, self.client_left()).await, Either::Left(()));
+        if !stays {
+            self.log(Level::Info, format_args!("client prematurely closed connection{doing}"));
+        }
+        stays
     }
 }
 

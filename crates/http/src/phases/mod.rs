@@ -90,9 +90,9 @@ async fn finish(r: &mut Request, mut walk: Walk, mut next: Option<Going>) -> boo
             }
             Going::Delays(status) => {
                 r.log(Level::Info, format_args!("delaying unauthorized request"));
-                let handle = r.event_loop.handle.clone();
-                handle.sleep(r.conf().core.auth_delay).await;
-                next = Some(Going::Ends(Step::Status(status)));
+                let delay = r.conf().core.auth_delay;
+                let stays = r.client_stays_for(delay, "").await;
+                next = Some(Going::Ends(Step::Status(if stays { status } else { 499 })));
                 continue;
             }
         };

@@ -180,7 +180,7 @@ impl Exchange {
         let (bytes, sent) = sent;
         r.output.sent += bytes;
         sent.map_err(|error| {
-            r.log_late(&error);
+            r.sending_failed(&error);
             Step::Abort
         })
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Directive as Line, Error, values};
-use weir_engine::{Boxed, Either, either};
+use weir_engine::Boxed;
 use weir_log::Level;
 use weir_metrics::Metric;
 
@@ -222,14 +222,7 @@ fn reject(r: &mut Request, conf: &Conf, refused: Option<(u64, &Limit)>) -> Step 
 
 /// Holds the request back; a client that goes meanwhile ends it.
 async fn wait(r: &mut Request, delay: Duration) -> Step {
-    let sleep = r.event_loop.handle.sleep(delay);
-    match either(sleep, r.client_left()).await {
-        Either::Left(()) => Step::Next,
-        Either::Right(()) => {
-            r.log(Level::Info, format_args!("client prematurely closed connection"));
-            Step::Status(499)
-        }
-    }
+    if r.client_stays_for(delay, "").await { Step::Next } else { Step::Status(499) }
 }
 
 enum LimitOutcome {

@@ -266,7 +266,7 @@ impl Run {
         let _ = server.socket().nodelay(true);
         let to_client = Patience::Idle(r.conf().core.send_timeout);
         if let Err(error) = client.send(&mut down, to_client).await {
-            r.log_late(&error);
+            r.sending_failed(&error);
             r.output.sent += early_len - down.len();
             return self.over(r, Step::Abort);
         }

@@ -1,0 +1,106 @@
+//! Clients that leave, or take too long: what becomes of their connections, and what the log says.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::mpsc;
+
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use weir_testkit::{Dir, PATIENCE, Server, listen};
+
+use super::WEIR;
+
+fn ask(port: u16, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    set_socket_recv_buffer_size(&stream, 16 << 10).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
+    stream
+}
+
+/// Whether the connection ends with a reset.
+fn is_reset(mut stream: TcpStream) -> bool {
+    match stream.read_to_end(&mut Vec::new()) {
+        Ok(_) => false,
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_client_that_takes_too_long_or_gets_no_answer_is_reset_where_that_is_said() {
+    let dir = Dir::new();
+    dir.write("big", vec![b'x'; 8 << 20]);
+    let conf = "events { } http { access_log off; send_timeout 300ms; tcp_nodelay on;
+        server { listen 127.0.0.1:%%PORT%% sndbuf=16k; location / { root %%DIR%%; }
+            location /on/ { reset_timedout_connection on; alias %%DIR%%/; }
+            location /none { return 444; }
+            location /on/none { reset_timedout_connection on; return 444; } } }";
+    let server = Server::start_in(dir, WEIR, conf);
+    assert!(is_reset(ask(server.port(), "/on/none")));
+    assert!(!is_reset(ask(server.port(), "/none")));
+    for (n, path, reset) in [(1, "/on/big", true), (2, "/big", false)] {
+        let stalled = ask(server.port(), path);
+        let late = "client timed out (110: Connection timed out) while sending response to client";
+        server.wait_log(late, n);
+        assert_eq!(is_reset(stalled), reset, "{path}");
+    }
+}
+
+#[test]
+fn a_body_that_goes_on_as_it_comes_has_no_more_time_than_another() {
+    let (asked, heard) = mpsc::channel();
+    let asked = Mutex::new(asked);
+    let port = listen(move |mut stream| {
+        let _ = stream.read(&mut [0]);
+        let _ = asked.lock().unwrap().send(());
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let conf = format!(
+        "worker_processes 1; events {{ }} http {{
+         log_format l '$uri $status'; access_log %%DIR%%/seen l;
+         server {{ listen 127.0.0.1:%%PORT%%; client_body_timeout 450ms;
+             location / {{ proxy_pass http://127.0.0.1:{port}; }}
+             location /now {{ client_body_timeout 300ms; proxy_request_buffering off;
+                 proxy_pass http://127.0.0.1:{port}; }} }} }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    let post = |path: &str| {
+        let mut client = server.connect();
+        let head = "Host: a\r\nContent-Length: 3\r\n\r\nab";
+        client.send(format!("POST {path} HTTP/1.1\r\n{head}"));
+        client
+    };
+    let mut first = post("/now");
+    heard.recv_timeout(PATIENCE).unwrap();
+    let mut second = post("/later");
+    assert!(first.is_closed() && second.is_closed());
+    server.wait_file("seen", "/now 408\n/later 408\n", 1);
+
+    let mut odd = server.connect();
+    odd.send("POST /now HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n");
+    heard.recv_timeout(PATIENCE).unwrap();
+    odd.send("odd\r\n");
+    server.wait_log("client sent invalid chunked body while sending request to upstream", 1);
+}
+
+#[test]
+fn a_client_that_leaves_while_it_is_held_back_is_noticed() {
+    let conf = "events { } http { log_format l '$uri $status $request_completion.';
+        access_log %%DIR%%/seen l;
+        server { listen 127.0.0.1:%%PORT%%; location / { limit_rate 1; return 200 text; }
+            location /later { auth_delay 1h; auth_basic a; auth_basic_user_file users; } } }";
+    let dir = Dir::new();
+    dir.write("users", "");
+    let server = Server::start_in(dir, WEIR, conf);
+    let mut slow = ask(server.port(), "/");
+    slow.read_exact(&mut [0]).unwrap();
+    drop(slow);
+    server.wait_log("client prematurely closed connection while sending response to client", 1);
+    server.wait_file("seen", "/ 200 .\n", 1);
+    let held = ask(server.port(), "/later");
+    server.wait_log("delaying unauthorized request", 1);
+    drop(held);
+    server.wait_log("client prematurely closed connection, client: ", 1);
+    server.wait_file("seen", "/later 499 .\n", 1);
+}
