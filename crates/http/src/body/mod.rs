@@ -179,6 +179,12 @@ impl Body {
         self.whole
     }
 
+    /// The client has sent a body without a byte, and all of it was read.
+    pub fn was_read_empty(&self) -> bool {
+        let announced = self.chunked || self.length.is_some();
+        self.whole && announced && !self.discarding && self.received == 0 && self.file.is_none()
+    }
+
     /// The length of the whole body.
     pub fn len(&self) -> u64 {
         match &self.file {

@@ -334,8 +334,7 @@ impl Request {
         if !line.is_empty() {
             return line;
         }
-        let end = memchr::memchr2(b'\r', b'\n', &self.buf).unwrap_or(self.buf.len());
-        self.buf.get(..end).unwrap_or_default()
+        self.parser.logged_line(&self.buf)
     }
 
     /// The first header of a well-known name.

@@ -23,7 +23,11 @@ pub const TABLE: &[(&str, ReadVariable)] = &[
         put_some(out, Some(name).filter(|n| !n.is_empty()))
     }),
     ("request_uri", |r, out| put(out, r.text(r.head().target))),
-    ("server_protocol", |r, out| put(out, r.text(r.head().protocol))),
+    ("server_protocol", |r, out| {
+        // No line begins with it: a refused or old one may have none.
+        let named = r.carrier.has_frames() || r.head().protocol.start > 0;
+        named && put(out, r.text(r.head().protocol))
+    }),
     ("scheme", |r, out| put(out, if r.conn.is_tls() { b"https" } else { b"http" })),
     ("https", |r, out| put(out, if r.conn.is_tls() { b"on" } else { b"" })),
     ("uri", uri),
@@ -63,7 +67,7 @@ pub const TABLE: &[(&str, ReadVariable)] = &[
         for piece in &r.body.memory {
             out.extend_from_slice(piece);
         }
-        !r.body.memory.is_empty()
+        !r.body.memory.is_empty() || r.body.was_read_empty()
     }),
 ];
 
