@@ -476,6 +476,30 @@ fn a_client_that_is_shut_out_is_told_on_its_stream() {
     assert_eq!(client.answer(id).text(), "yes");
 }
 
+/// The server that a request names may allow more than that of the connection, or less.
+#[test]
+fn a_head_is_held_to_the_limits_of_the_server_that_it_names() {
+    let both = |default: &str, named: &str| {
+        let conf = format!(
+            "user root; events {{ }} http {{ http2 on;
+             server {{ listen 127.0.0.1:%%PORT%%; {default} return 200 default; }}
+             server {{ listen 127.0.0.1:%%PORT%%; server_name localhost; {named}
+                 return 200 \"named $http_a_b\"; }} }}"
+        );
+        let server = Server::start_in(Dir::new(), WEIR, &conf);
+        let mut client = Client::connect(&server);
+        let id = client.ask("GET", "/", &[("a_b", "1"), ("c", "2"), ("d", "3")], true);
+        let answer = client.answer(id);
+        match answer.status() {
+            "200" => answer.text(),
+            status => status.to_owned(),
+        }
+    };
+    assert_eq!(both("max_headers 1;", "underscores_in_headers on;"), "named 1");
+    assert_eq!(both("underscores_in_headers on;", ""), "named ");
+    assert_eq!(both("", "max_headers 1;"), "400");
+}
+
 #[test]
 fn heads_that_are_wrong_are_refused_one_by_one() {
     let server = start("return 200;");

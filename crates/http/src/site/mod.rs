@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use weir_conf::Error;
+use weir_proto::http1::HeadLimits;
 
 use crate::carrier::{Conn, Secure};
 use crate::config::scope::Spot;
@@ -269,6 +270,16 @@ impl Site {
         name: &[u8],
     ) -> Result<Option<ServerId>, GaveUp> {
         self.hosts(conn).find_named(name)
+    }
+
+    /// What heads may be like for the server of this host name, if it has one of its own.
+    pub fn head_limits_of(&'static self, conn: &Conn, host: &[u8]) -> Option<&'static HeadLimits> {
+        if self.is_single(conn) {
+            return None;
+        }
+        // Where a regular expression gives up, the request will be refused.
+        let named = self.server_named(conn, host).ok().flatten()?;
+        Some(&self.server(named).conf.head_limits)
     }
 
     /// How long a new connection of a socket may stay silent.

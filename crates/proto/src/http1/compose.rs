@@ -130,14 +130,29 @@ impl fmt::Display for ComposeError {
 }
 
 /// Where a head is put together.
-#[derive(Debug)]
 pub struct HeadDraft<'a> {
     /// What it may be like.
     pub limits: &'a HeadLimits,
+    /// The limits for what follows the name of this host, if the host has a server of its own.
+    pub limits_of: &'a dyn Fn(&[u8]) -> Option<&'a HeadLimits>,
     /// Takes the head.
     pub parser: &'a mut RequestParser,
     /// Takes its text.
     pub buf: &'a mut Vec<u8>,
+}
+
+impl HeadDraft<'_> {
+    /// The server's name is known: what follows is held to that server's limits.
+    fn take_limits(&mut self) {
+        let head = &self.parser.head;
+        let Some(server) = head.server else { return };
+        let name = server.of(self.buf);
+        let own = match head.server_upper {
+            true => (self.limits_of)(&name.to_ascii_lowercase()),
+            false => (self.limits_of)(name),
+        };
+        self.limits = own.unwrap_or(self.limits);
+    }
 }
 
 /// A pseudo-header. RFC 9113 section 8.3.1.
@@ -231,7 +246,7 @@ impl Composer {
         to: &mut HeadDraft<'_>,
     ) -> Result<(), ComposeError> {
         let pseudo = Pseudo::from_name(name);
-        let odd = pseudo.is_none() && check_name(name, to.limits)?;
+        let mut odd = pseudo.is_none() && check_name(name, to.limits)?;
         if has_line_end(value) {
             return Err(ComposeError::InvalidValue(name.into(), value.into()));
         }
@@ -244,6 +259,8 @@ impl Composer {
         }
         if !self.line {
             self.request_line(to)?;
+            // By the limits of the server that is known now.
+            odd = check_name(name, to.limits)?;
         }
         if odd && to.limits.ignore_invalid {
             let span = append(to.buf, name, value);
@@ -294,7 +311,7 @@ impl Composer {
         self.scheme.ok_or(ComposeError::Missing(":scheme"))?;
         let path = self.path.ok_or(ComposeError::Missing(":path"))?;
         self.line = true;
-        let HeadDraft { limits, parser, buf } = to;
+        let HeadDraft { limits, parser, buf, .. } = to;
         let head = &mut parser.head;
         buf.clear();
         buf.extend_from_slice(method.of(&self.text));
@@ -327,6 +344,7 @@ impl Composer {
         let header = append(buf, b"host", authority.of(&self.text));
         parser.head.headers.push(header);
         parser.known(buf, header).map_err(|_| ComposeError::InvalidAuthority)?;
+        to.take_limits();
         Ok(())
     }
 
@@ -354,7 +372,7 @@ impl Composer {
         value: &[u8],
         to: &mut HeadDraft<'_>,
     ) -> Result<(), ComposeError> {
-        let HeadDraft { limits, parser, buf } = to;
+        let HeadDraft { limits, parser, buf, .. } = to;
         // `Host` of `:authority` is not one that the client has sent.
         let sent = parser.head.headers.len() - usize::from(self.authority.is_some());
         if sent >= limits.max_headers {
@@ -369,8 +387,8 @@ impl Composer {
         }
         let header = append(buf, name, value);
         parser.head.headers.push(header);
-        if header.id != HeaderId::Other {
-            parser.known(buf, header).map_err(ComposeError::Head)?;
+        if header.id != HeaderId::Other && parser.known(buf, header).map_err(ComposeError::Head)? {
+            to.take_limits();
         }
         Ok(())
     }

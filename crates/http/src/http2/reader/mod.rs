@@ -409,7 +409,9 @@ impl Reader {
         let sizes = FieldLimits { field: limits.line, block: limits.total };
         let mut scratch = link.event_loop().take_scratch();
         let (parser, buf) = scratch.head();
-        let mut draft = HeadDraft { limits, parser, buf };
+        let site = link.event_loop().site;
+        let limits_of = |host: &[u8]| site.head_limits_of(&link.conn, host);
+        let mut draft = HeadDraft { limits, limits_of: &limits_of, parser, buf };
         let request = matches!(kind, BlockKind::Request);
         // What only a head may have (RFC 9113, 8.1).
         let mut pseudo = false;

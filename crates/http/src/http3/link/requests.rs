@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::PoisonError;
 
 use weir_engine::spend;
-use weir_proto::http1::{ComposeError, HeadDraft, HeadError, Version};
+use weir_proto::http1::{ComposeError, HeadDraft, HeadError, HeadLimits, Version};
 use weir_proto::http3::ErrorCode;
 use weir_proto::http3::qpack::{Decoded, FieldLimits};
 use weir_quic::Dir;
@@ -118,7 +118,8 @@ impl Link {
         let sizes = FieldLimits { field: limits.line, block: limits.total };
         let mut scratch = self.event_loop().take_scratch();
         let (parser, buf) = scratch.head();
-        let mut draft = HeadDraft { limits, parser, buf };
+        let limits_of = |host: &[u8]| self.head_limits_of(host);
+        let mut draft = HeadDraft { limits, limits_of: &limits_of, parser, buf };
         let mut composer = self.composer.borrow_mut();
         let decoded =
             self.decoder.borrow_mut().decode(stream.id.into(), section, sizes, |name, value| {
@@ -149,6 +150,12 @@ impl Link {
         Ok(true)
     }
 
+    /// What heads may be like for the server of this host name, if it has one of its own.
+    fn head_limits_of(&self, host: &[u8]) -> Option<&'static HeadLimits> {
+        let (site, conn) = (self.event_loop().site, self.conn().ok()?);
+        site.head_limits_of(&conn, host)
+    }
+
     /// A line of HTTP/0.9 has come in whole.
     pub fn line(&self, stream: &Rc<Stream>, line: &[u8]) {
         spend(REQUEST + (line.len() / FIELDS) as u32);
@@ -175,7 +182,8 @@ impl Link {
         let limits = &self.server().conf.head_limits;
         let mut scratch = self.event_loop().take_scratch();
         let (parser, buf) = scratch.head();
-        let _ = self.composer.borrow_mut().finish(true, &mut HeadDraft { limits, parser, buf });
+        let mut draft = HeadDraft { limits, limits_of: &|_| None, parser, buf };
+        let _ = self.composer.borrow_mut().finish(true, &mut draft);
         stream.begin(None);
         let fields = Fields { scratch, verdict: Err(fault), len: stream.understood(), ended: true };
         request::start(stream.clone(), fields);

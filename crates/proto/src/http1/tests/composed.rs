@@ -27,7 +27,9 @@ fn compose<N: AsRef<[u8]>, V: AsRef<[u8]>>(
 ) -> Composed {
     let (mut parser, mut buf) = (RequestParser::new(), Vec::new());
     let limits = &HeadLimits::default();
-    let mut draft = HeadDraft { limits, parser: &mut parser, buf: &mut buf };
+    let strict = HeadLimits { max_headers: 2, underscores: true, ..HeadLimits::default() };
+    let limits_of = |host: &[u8]| (host == b"strict").then_some(&strict);
+    let mut draft = HeadDraft { limits, limits_of: &limits_of, parser: &mut parser, buf: &mut buf };
     for (name, value) in fields {
         composer.field(name.as_ref(), value.as_ref(), &mut draft);
     }
@@ -155,4 +157,24 @@ proptest! {
             prop_assert!(!error.reason(&composed.buf).is_empty());
         }
     }
+}
+
+#[test]
+fn what_follows_the_name_of_a_server_is_held_to_its_limits() {
+    let named = |authority: Option<&str>, more: &[(&str, &str)]| {
+        let fields = USUAL.iter().copied().filter(|(name, _)| *name != ":authority");
+        let fields: Vec<_> = fields
+            .chain(authority.map(|a| (":authority", a)))
+            .chain(more.iter().copied())
+            .collect();
+        let composed = compose(&mut Composer::default(), &fields, true);
+        composed.result.map(|()| composed.parser.head().dropped.len())
+    };
+    let many = Err(ComposeError::Head(HeadError::TooManyHeaders));
+    let three = [("a_b", "1"), ("c", "2"), ("d", "3")];
+    assert_eq!(named(Some("other"), &three), Ok(1));
+    assert_eq!(named(Some("Strict:8080"), &three), many);
+    assert_eq!(named(Some("strict"), &three[..2]), Ok(0));
+    assert_eq!(named(None, &[("host", "strict"), ("c", "1")]), Ok(0));
+    assert_eq!(named(None, &[("host", "strict"), ("c", "1"), ("d", "2")]), many);
 }
