@@ -15,17 +15,21 @@ pub(crate) struct Report {
     pub request: String,
     /// Where the request comes in.
     pub listen: String,
-    /// The server that was selected; none where the request was refused before.
+    /// The server that was selected; none where no answer came.
     pub server: Option<NamedBlock>,
     /// What happened on the way.
     pub steps: Vec<ExecutedBlock>,
-    /// The block with the settings in force; none where the answer came before.
+    /// The block with the settings in force; none where the request was refused before its first block.
     pub location: Option<NamedBlock>,
+    /// The line that answered instead of the location's content.
+    pub answered_by: Option<NamedBlock>,
     /// The path as the location sees it.
     pub path: Option<String>,
     pub args: Option<String>,
     /// The answer that came without a location's content.
     pub answer: Option<PredictedAnswer>,
+    /// Why that answer came, where no line says so.
+    pub reason: Option<String>,
     /// What the cache has for the request, and what it would do.
     pub cache: Vec<String>,
     pub settings: Vec<Setting>,
@@ -43,7 +47,7 @@ pub(crate) struct NamedBlock {
 }
 
 /// A block with code that has run.
-#[derive(Debug, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ExecutedBlock {
     pub block: NamedBlock,
     pub path: String,
@@ -81,14 +85,16 @@ impl Report {
         course: &Course,
         heard: &[u8],
     ) -> Report {
-        let block = |passed: &Passed| {
-            let way = chain(main, passed.server, passed.block);
-            way.last().map(|last| shown(last, sources))
-        };
-        let last = course.arrived.as_ref().or(course.steps.last());
+        let block =
+            |passed: &Passed| shown_last(&chain(main, passed.server, passed.block), sources);
+        let arrived = course.arrived.as_ref();
+        // A refused request has the settings of a server, and has come to no block.
+        let is_refused = arrived.is_none() && course.steps.is_empty();
+        let at = arrived.or(course.answered.as_ref());
+        let last = at.or(course.steps.last());
+        let at = at.filter(|_| !is_refused);
         let way = last.map(|passed| chain(main, passed.server, passed.block)).unwrap_or_default();
         let server = way.iter().find(|block| block.name.is("server"));
-        let arrived = course.arrived.as_ref();
         let mut notes = Vec::new();
         let lua = |list: &[Directive]| list.iter().any(|d| d.name.lossy().contains("_by_lua"));
         if way.iter().any(|block| lua(block.block())) {
@@ -103,7 +109,18 @@ impl Report {
                     .to_owned(),
             );
         }
-        let steps = course.steps.iter().filter(|step| !step.notes.is_empty());
+        let answered_by = answered_by(main, course, sources);
+        let step = |(i, step): (usize, &Passed)| {
+            let block = block(step)?;
+            let mut notes = step.notes.clone();
+            // The line that answers at last is told at the end.
+            if answered_by.is_none() || i + 1 < course.steps.len() {
+                let by = line_that_answered(main, step, sources);
+                notes.extend(by.map(|by| format!("answered by its {}", by.of_block(&block))));
+            }
+            let path = text(&step.path);
+            (!notes.is_empty()).then_some(ExecutedBlock { block, path, notes })
+        };
         Report {
             request: format!(
                 "{} {}://{}{}",
@@ -114,16 +131,13 @@ impl Report {
             ),
             listen,
             server: server.map(|server| shown(server, sources)),
-            steps: steps
-                .filter_map(|step| {
-                    let path = text(&step.path);
-                    Some(ExecutedBlock { block: block(step)?, path, notes: step.notes.clone() })
-                })
-                .collect(),
-            location: arrived.and_then(block),
-            path: arrived.map(|passed| text(&passed.path)),
-            args: arrived.map(|passed| text(&passed.args)),
+            steps: course.steps.iter().enumerate().filter_map(step).collect(),
+            location: at.and_then(block),
+            answered_by,
+            path: at.map(|passed| text(&passed.path)),
+            args: at.map(|passed| text(&passed.args)),
             answer: arrived.is_none().then(|| answer(heard)).flatten(),
+            reason: course.reason.clone(),
             cache: course.cache.clone(),
             settings: held(main, &way).iter().map(|held| setting(held, sources)).collect(),
             notes,
@@ -146,27 +160,36 @@ impl Report {
         if let Some(server) = &self.server {
             line("server", server.to_string());
         }
-        for step in &self.steps {
+        let first_time = self.first_time();
+        for step in self.steps.iter().take(first_time) {
             line("at", format!("{}, with path {}", step.block, step.path));
             step.notes.iter().for_each(|note| line("", note.clone()));
+        }
+        if first_time < self.steps.len() {
+            line("at", format!("the same again, {} more steps", self.steps.len() - first_time));
         }
         match (&self.location, &self.path) {
             (Some(location), Some(path)) => {
                 let name =
                     if location.text.starts_with("server") { "no location" } else { "location" };
-                line(name, location.to_string());
+                line(name, format!("{location}{}", self.end(location)));
                 let args = self.args.as_deref().filter(|args| !args.is_empty());
                 line(
                     "path",
                     format!("{path}{}", args.map_or(String::new(), |args| format!("?{args}"))),
                 );
             }
-            _ => line("location", "none: it was answered before".to_owned()),
+            _ => line("location", "none: the request was refused before".to_owned()),
         }
         if let Some(answer) = &self.answer {
             let to =
                 answer.location.as_ref().map_or(String::new(), |to| format!(", Location: {to}"));
             line("answer", format!("{}{to}", answer.status));
+        } else if self.answered_by.is_some() {
+            line("answer", "none: the connection is closed".to_owned());
+        }
+        if let Some(reason) = &self.reason {
+            line("", reason.clone());
         }
         for (i, text) in self.cache.iter().enumerate() {
             line(if i == 0 { "cache" } else { "" }, text.clone());
@@ -191,6 +214,35 @@ impl Report {
             let _ = writeln!(out, "\n  note: {note}");
         }
         out
+    }
+}
+
+impl Report {
+    /// The steps before the first that repeats an earlier one: the way is a cycle from there on.
+    fn first_time(&self) -> usize {
+        let repeats =
+            |(i, step): (usize, &ExecutedBlock)| self.steps.iter().take(i).any(|s| s == step);
+        self.steps.iter().enumerate().position(repeats).unwrap_or(self.steps.len())
+    }
+
+    /// How the request ended at a block, if it has not come to the block's content.
+    fn end(&self, at: &NamedBlock) -> String {
+        let Some(by) = &self.answered_by else {
+            let before = self.answer.is_some();
+            return if before { ", answered before its content" } else { "" }.to_owned();
+        };
+        format!(", answered by its {}", by.of_block(at))
+    }
+}
+
+impl NamedBlock {
+    /// A line of this block, or of an included file.
+    fn of_block(&self, block: &NamedBlock) -> String {
+        let NamedBlock { text, file, line } = self;
+        match *file == block.file {
+            true => format!("\"{text}\" in line {line}"),
+            false => format!("\"{text}\" in {file}:{line}"),
+        }
     }
 }
 
@@ -225,6 +277,17 @@ fn shown(block: &Directive, sources: &Sources) -> NamedBlock {
     NamedBlock { text, file, line }
 }
 
+/// The innermost of some blocks; an `if` with its location.
+fn shown_last(way: &[&Directive], sources: &Sources) -> Option<NamedBlock> {
+    let (last, around) = way.split_last()?;
+    let mut block = shown(last, sources);
+    let location = around.iter().rfind(|block| block.name.is("location"));
+    if let Some(location) = location.filter(|_| !last.name.is("location")) {
+        block.text = format!("{}, {}", words(location), block.text);
+    }
+    Some(block)
+}
+
 /// A directive's words, without its block.
 fn words(d: &Directive) -> String {
     std::iter::once(&d.name).chain(&d.args).map(|word| word.lossy()).collect::<Vec<_>>().join(" ")
@@ -251,6 +314,27 @@ fn setting(held: &SettingInForce<'_>, sources: &Sources) -> Setting {
         _ => held.line.args.iter().map(quoted).collect::<Vec<_>>().join(" "),
     };
     Setting { name: held.line.name.lossy().into_owned(), value, file, line, inherited_from: from }
+}
+
+/// The line of the last block's code that has answered.
+fn answered_by(main: &[Directive], course: &Course, sources: &Sources) -> Option<NamedBlock> {
+    let last = course.steps.last().filter(|_| course.arrived.is_none())?;
+    line_that_answered(main, last, sources)
+}
+
+fn line_that_answered(main: &[Directive], step: &Passed, sources: &Sources) -> Option<NamedBlock> {
+    let at = step.answer?;
+    let way = chain(main, step.server, step.block);
+    let (file, line) = place(at, sources);
+    Some(NamedBlock { text: name_of_line(way.last()?.block(), at)?, file, line })
+}
+
+/// The name of the directive at a place in a block, or in an `if` of it.
+fn name_of_line(lines: &[Directive], at: Pos) -> Option<String> {
+    lines.iter().find_map(|line| match line.name.pos == at {
+        true => Some(line.name.lossy().into_owned()),
+        false => name_of_line(line.block(), at),
+    })
 }
 
 fn answer(heard: &[u8]) -> Option<PredictedAnswer> {

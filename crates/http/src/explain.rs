@@ -23,7 +23,7 @@ use crate::config::scope::Scope;
 use crate::modules::{fastcgi, lua, proxy, rewrite, scgi, uwsgi};
 use crate::phases::{Handler, Step};
 use crate::request::Request;
-use crate::request::step::Named;
+use crate::request::step::{HeaderFilter, Named};
 use crate::site::settings::LocationConf;
 use crate::upstream::cache::explain::explain;
 use crate::{Address, Identity, LoopState, Site};
@@ -35,6 +35,10 @@ pub struct Course {
     pub steps: Vec<Passed>,
     /// The block with the settings in force at last; none where the answer came before.
     pub arrived: Option<Passed>,
+    /// The block with the settings of an answer that came before.
+    pub answered: Option<Passed>,
+    /// Why that answer came, where no line of the configuration says so.
+    pub reason: Option<String>,
     /// What the location's cache has for the request, and would do with the answer that was given.
     pub cache: Vec<String>,
 }
@@ -52,6 +56,8 @@ pub struct Passed {
     pub args: Vec<u8>,
     /// What its code has done.
     pub notes: Vec<String>,
+    /// The line of its code that has answered.
+    pub answer: Option<Pos>,
 }
 
 thread_local! {
@@ -93,7 +99,7 @@ pub fn follow(mut site: Site, question: Question) -> io::Result<(Course, Vec<u8>
     NOTES.set(Some((memory.clone(), 0)));
     COURSE.take();
     ANSWER.set(question.answer);
-    quieten(&mut site, &Arc::new(Log::new(vec![(Level::Notice, Sink::Memory(memory))])));
+    quieten(&mut site, &Arc::new(Log::new(vec![(Level::Info, Sink::Memory(memory))])));
     let (client, server) = UnixStream::pair()?;
     client.set_nonblocking(true)?;
     server.set_nonblocking(true)?;
@@ -127,6 +133,7 @@ pub fn follow(mut site: Site, question: Question) -> io::Result<(Course, Vec<u8>
         drop(told.replace(answer));
     });
     own.run(&mut UntilDone { by: Instant::now() + PATIENCE })?;
+    note_the_end();
     Ok((COURSE.take(), heard.replace(Ok(Vec::new()))?))
 }
 
@@ -222,12 +229,11 @@ fn quieten(site: &mut Site, log: &Arc<Log>) {
         plan.preaccess = Box::new([now(arrive)]);
         (plan.access, plan.precontent) = (Box::default(), Box::default());
         (plan.content, plan.log) = (Box::default(), Box::default());
-        plan.header_filters = plan
-            .header_filters
-            .iter()
-            .filter(|filter| filter.module.is_empty() || filter.module == "headers_filter")
-            .copied()
-            .collect();
+        let kept = plan.header_filters.iter();
+        let kept =
+            kept.filter(|filter| filter.module.is_empty() || filter.module == "headers_filter");
+        let own = Named { module: "", run: answer as HeaderFilter };
+        plan.header_filters = kept.copied().chain([own]).collect();
     }
 }
 
@@ -239,7 +245,7 @@ fn silence(conf: &mut LocationConf, log: &Arc<Log>) {
     let core = Scope::change(&mut conf.core);
     core.error_log = log.clone();
     core.post_action = Default::default();
-    rewrite::tell(rewrite::CONF.change(conf));
+    rewrite::tell(rewrite::CONF.change(conf), answer_by);
 }
 
 fn now(run: fn(&mut Request) -> Step) -> Named<Handler> {
@@ -248,14 +254,65 @@ fn now(run: fn(&mut Request) -> Step) -> Named<Handler> {
 
 /// A block's code begins.
 fn enter(r: &mut Request) -> Step {
-    note(r);
-    COURSE.with_borrow_mut(|course| course.steps.push(here(r)));
+    note();
+    COURSE.with_borrow_mut(|course| {
+        let mut step = here(r);
+        let page = error_page(r);
+        let is_new = |page: &String| !course.steps.iter().any(|step| step.notes.contains(page));
+        step.notes.extend(page.filter(is_new));
+        course.steps.push(step);
+    });
     Step::Next
+}
+
+/// What `error_page` says of the request.
+fn error_page(r: &Request) -> Option<String> {
+    match r.error_status {
+        0 => r.error_page.then(|| "as an error page".to_owned()),
+        status => Some(format!("as an error page, with status {status}")),
+    }
+}
+
+/// A line of the block's code answers.
+fn answer_by(r: &Request, line: Pos) {
+    note();
+    COURSE.with_borrow_mut(|course| {
+        if let Some(last) = course.steps.last_mut() {
+            last.answer = Some(line);
+        }
+        course.answered = Some(here(r));
+    });
+}
+
+/// An answer is sent, whose settings are those of this block.
+fn answer(r: &mut Request) -> Result<(), Step> {
+    COURSE.with_borrow_mut(|course| {
+        if course.arrived.is_none() {
+            course.answered = Some(here(r));
+            course.reason = reason(r);
+        }
+    });
+    Ok(())
+}
+
+/// Why a location answers by itself, where the log does not say so.
+fn reason(r: &Request) -> Option<String> {
+    let location = &r.location;
+    let text = match r.response.status {
+        404 if location.conf.core.internal && !r.internal => {
+            "the location is internal: clients cannot ask for it"
+        }
+        301 if location.name.strip_suffix(b"/") == Some(&r.path) => {
+            "the path is the location's without the slash at its end, which is added"
+        }
+        _ => return None,
+    };
+    Some(text.to_owned())
 }
 
 /// A location has been found for good.
 fn arrive(r: &mut Request) -> Step {
-    note(r);
+    note();
     COURSE.with_borrow_mut(|course| {
         course.arrived.get_or_insert(here(r));
     });
@@ -278,14 +335,31 @@ fn cache(r: &mut Request) -> Vec<String> {
 }
 
 /// What was logged since is of the block before.
-fn note(_: &Request) {
-    let notes = newer();
+fn note() {
+    let notes = newer().into_iter().map(|(_, text)| text);
     COURSE.with_borrow_mut(|course| {
         if let Some(last) = course.steps.last_mut() {
             last.notes.extend(notes);
         }
     });
 }
+
+/// What was logged at last: what the code did, and why the request has ended.
+fn note_the_end() {
+    let (notes, errors): (Vec<_>, Vec<_>) =
+        newer().into_iter().partition(|(level, _)| level == NOTED);
+    COURSE.with_borrow_mut(|course| {
+        if let Some(last) = course.steps.last_mut() {
+            last.notes.extend(notes.into_iter().map(|(_, text)| text));
+        }
+        if course.arrived.is_none() && course.reason.is_none() {
+            course.reason = errors.into_iter().next().map(|(_, text)| text);
+        }
+    });
+}
+
+/// The level of what `rewrite` says of its work.
+const NOTED: &str = "notice";
 
 fn here(r: &Request) -> Passed {
     Passed {
@@ -294,11 +368,12 @@ fn here(r: &Request) -> Passed {
         path: r.path.clone(),
         args: r.args.clone(),
         notes: Vec::new(),
+        answer: None,
     }
 }
 
-/// What was logged and not seen yet, without its subject.
-fn newer() -> Vec<String> {
+/// What was logged and not seen yet: the level, and the text without its subject.
+fn newer() -> Vec<(String, String)> {
     NOTES.with_borrow_mut(|notes| {
         let Some((memory, seen)) = notes else { return Vec::new() };
         let all = memory.newest(ROOM as usize);
@@ -308,8 +383,10 @@ fn newer() -> Vec<String> {
     })
 }
 
-fn bare(line: &str) -> String {
+fn bare(line: &str) -> (String, String) {
+    let level = line.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let level = level.map_or("", |(level, _)| level).to_owned();
     let text = line.split_once(": *").and_then(|(_, rest)| rest.split_once(' '));
     let text = text.map_or(line, |(_, text)| text);
-    text.split(", client: ").next().unwrap_or(text).to_owned()
+    (level, text.split(", client: ").next().unwrap_or(text).to_owned())
 }

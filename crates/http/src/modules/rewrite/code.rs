@@ -1,5 +1,7 @@
 //! What the directives of the module become.
 
+use weir_conf::Pos;
+
 use crate::modules::lua::Script;
 use crate::regex::Regex;
 use crate::site::location::LocationId;
@@ -17,7 +19,7 @@ pub enum Op {
     /// `rewrite`
     Rewrite(Box<Rewrite>),
     /// `return`; without a text, codes from 400 show the page for the code.
-    Return { status: u16, text: Option<Template> },
+    Return { status: u16, text: Option<Template>, line: Pos },
     /// `break`
     Break,
     /// `set`
@@ -43,6 +45,8 @@ pub struct Rewrite {
     pub keep_args: bool,
     /// What follows.
     pub then: Then,
+    /// Where it is written.
+    pub line: Pos,
 }
 
 /// What follows a `rewrite` that matched.

@@ -130,7 +130,7 @@ fn ret(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Op, Error> {
     };
     let read = if is_redirect(status) { Setup::line } else { Setup::template };
     let text = text.map(|word| read(s.setup, d, word)).transpose()?;
-    Ok(Op::Return { status, text })
+    Ok(Op::Return { status, text, line: d.name.pos })
 }
 
 /// `rewrite pattern replacement [last|break|redirect|permanent]`
@@ -170,7 +170,8 @@ fn rewrite(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Rewrite, Error> {
     };
     let mut template = |text: &[u8]| s.setup.template_of(d, to, text);
     let (path, args) = (template(path)?, args.map(template).transpose()?);
-    Ok(Rewrite { pattern, path, args, has_query: query.is_some(), keep_args, then })
+    let (has_query, line) = (query.is_some(), d.name.pos);
+    Ok(Rewrite { pattern, path, args, has_query, keep_args, then, line })
 }
 
 /// A text that begins like this sends the client elsewhere.

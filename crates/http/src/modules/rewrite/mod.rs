@@ -20,7 +20,7 @@ mod run;
 mod tests;
 
 use code::Op;
-use weir_conf::Directive as Line;
+use weir_conf::{Directive as Line, Pos};
 
 /// Settings.
 #[derive(Debug, Clone)]
@@ -33,11 +33,13 @@ pub struct Conf {
     log: bool,
     /// `uninitialized_variable_warn`
     warn: bool,
+    /// Hears of a line that answers the request, before it does.
+    on_answer: Option<fn(&Request, Pos)>,
 }
 
 impl Default for Conf {
     fn default() -> Self {
-        Conf { code: Vec::new(), tests_files: false, log: false, warn: true }
+        Conf { code: Vec::new(), tests_files: false, log: false, warn: true, on_answer: None }
     }
 }
 
@@ -98,9 +100,9 @@ pub static CONF: Key<Conf> = Key::new();
 /// The module.
 pub const MODULE: Module = Module { name: "http_rewrite", directives: DIRECTIVES, ..Module::NEW };
 
-/// Has the code say what it does.
-pub fn tell(conf: &mut Conf) {
-    conf.log = true;
+/// Has the code say what it does, and which of its lines answers.
+pub fn tell(conf: &mut Conf, on_answer: fn(&Request, Pos)) {
+    (conf.log, conf.on_answer) = (true, Some(on_answer));
 }
 
 /// Whether a location has anything to do here.

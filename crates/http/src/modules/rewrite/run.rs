@@ -1,6 +1,7 @@
 //! Performs the code of a block.
 
 use bytes::Bytes;
+use weir_conf::Pos;
 use weir_engine::FileKind;
 use weir_log::Level;
 use weir_proto::uri::{Unescape, unescape};
@@ -83,7 +84,8 @@ impl RewriteRun {
                         return RewriteStop::End(step);
                     }
                 }
-                Op::Return { status, text } => {
+                Op::Return { status, text, line } => {
+                    self.answers(r, *line);
                     return RewriteStop::End(answer(r, *status, text.as_ref()));
                 }
                 Op::Break => {
@@ -189,6 +191,7 @@ impl RewriteRun {
         r.path_changed = rewrite.then != Then::Break;
         self.quote = false;
         if let Then::Redirect(status) = rewrite.then {
+            self.answers(r, rewrite.line);
             self.redirect(r, rewrite);
             return Some(Step::Status(status));
         }
@@ -196,6 +199,12 @@ impl RewriteRun {
             return Some(end);
         }
         (rewrite.then != Then::Go).then_some(Step::Next)
+    }
+
+    fn answers(&self, r: &Request, line: Pos) {
+        if let Some(on_answer) = self.conf.on_answer {
+            on_answer(r, line);
+        }
     }
 
     /// The client is sent to what the replacement says.

@@ -85,7 +85,7 @@ fn lines_and_conditions_stay_in_order() {
             Op::If { len: 2, block: Some(_), .. },
             Op::Set { .. },
             Op::Break,
-            Op::Return { status: 200, text: None }
+            Op::Return { status: 200, text: None, .. }
         ]
     ));
 }
