@@ -304,6 +304,10 @@ fn nothing_is_opened_or_written_and_what_is_wrong_is_said() {
     assert_eq!(code, Some(1), "{text}");
     assert!(text.starts_with("weir explain: [emerg] unknown directive \"lisen\""), "{text}");
     assert!(text.contains("\n  1 | ") && text.contains("did you mean"), "{text}");
+    assert!(!text.contains("http block"), "{text}");
+    let (code, text) = said("events { }");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("the configuration has no http block"), "{text}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use clap::Parser;
 use weir_http::explain::follow;
+use weir_server::Unjudged;
 
 use crate::ask::{AskError, AskedRequest};
 use crate::report::Report;
@@ -17,10 +18,10 @@ use crate::report::Report;
 pub struct Options {
     /// http[s]://host[:port]/path
     url: String,
-    /// The configuration
+    /// The configuration [default: /etc/nginx/nginx.conf, or conf/nginx.conf under the prefix]
     #[arg(short, value_name = "FILE")]
     conf: Option<OsString>,
-    /// Where its relative paths begin
+    /// Where its relative paths begin [default: /usr/share/nginx/]
     #[arg(short, value_name = "PREFIX")]
     prefix: Option<OsString>,
     /// The request's method
@@ -45,8 +46,8 @@ pub struct Options {
 
 /// Why nothing can be explained.
 enum ExplainError {
-    /// The configuration is wrong, or has no `http` block.
-    NoHttp,
+    /// There is no site that could serve it.
+    NoSite(Unjudged),
     /// The request cannot be asked.
     Ask(AskError),
     /// The request was not served to its end.
@@ -56,9 +57,11 @@ enum ExplainError {
 impl fmt::Display for ExplainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ExplainError::NoHttp => {
-                f.write_str("there is no configuration with an http block to be explained")
-            }
+            ExplainError::NoSite(why) => f.write_str(match why {
+                Unjudged::NoFile => "there is no /etc/nginx/nginx.conf; -c names a configuration",
+                Unjudged::Wrong => "the configuration is wrong",
+                Unjudged::NoHttp => "the configuration has no http block",
+            }),
             ExplainError::Ask(e) => e.fmt(f),
             ExplainError::Failed(e) => write!(f, "the request failed: {e}"),
         }
@@ -79,6 +82,8 @@ pub fn explain(options: Options) -> i32 {
             let _ = io::stdout().write_all(text.as_bytes());
             0
         }
+        // What is wrong with it was said.
+        Err(ExplainError::NoSite(Unjudged::Wrong)) => 1,
         Err(e) => {
             eprintln!("weir explain: {e}");
             1
@@ -90,7 +95,7 @@ fn run(options: Options) -> Result<String, ExplainError> {
     let asked = AskedRequest::read(&options.url, &options.method, &options.headers)?;
     let asked = asked.supposing(options.status, &options.answer)?;
     let judged = weir_server::judge("weir explain", options.conf, options.prefix);
-    let (site, path) = judged.ok_or(ExplainError::NoHttp)?;
+    let (site, path) = judged.map_err(ExplainError::NoSite)?;
     // The same files in the same order, so places mean the same.
     let tree = weir_conf::read(&path, None);
     let question = asked.question(&site, options.to.as_deref())?;

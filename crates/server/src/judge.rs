@@ -13,20 +13,32 @@ use crate::cycle::Origin;
 use crate::embedded::InMemory;
 use crate::paths::Paths;
 
+/// Why there is no site to report on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unjudged {
+    /// No file was named, and none is where the server looks.
+    NoFile,
+    /// The configuration is wrong, which was told.
+    Wrong,
+    /// It has no `http` block.
+    NoHttp,
+}
+
 /// The `http` block of a configuration, and the file that was read; what is wrong with it is told on stderr, in lines of
 /// the tool `name`. `conf` and `prefix` are those of `-c` and `-p`.
 pub fn judge(
     name: &'static str,
     conf: Option<OsString>,
     prefix: Option<OsString>,
-) -> Option<(Site, PathBuf)> {
+) -> Result<(Site, PathBuf), Unjudged> {
     let options = CommandLine { conf, prefix, test: true, ..CommandLine::default() };
     let paths = Paths::new(&options, std::path::Path::exists);
-    let path = paths.conf.clone()?;
+    let path = paths.conf.clone().ok_or(Unjudged::NoFile)?;
     let logs = Arc::new(OpenLogs::new());
     let (in_memory, machine) = (InMemory::built_in(), Machine::here());
     let origin = Origin { paths, in_memory, globals: None, logs, machine };
     let log = Log::echoing(Vec::new(), name);
-    let plan = origin.judge(&log).ok()?;
-    Some((Arc::into_inner(plan.sites.http?)?, path))
+    let plan = origin.judge(&log).map_err(|_| Unjudged::Wrong)?;
+    let site = plan.sites.http.and_then(Arc::into_inner).ok_or(Unjudged::NoHttp)?;
+    Ok((site, path))
 }

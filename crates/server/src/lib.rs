@@ -41,7 +41,7 @@ pub use cycle::{built, help};
 pub use embedded::InMemory;
 #[cfg(feature = "sim")]
 pub use generations::Generations;
-pub use judge::judge;
+pub use judge::{Unjudged, judge};
 pub use version::{FLAGS, Flag};
 /// The names of all variables of requests that are there without a directive.
 pub use weir_http::variables;
