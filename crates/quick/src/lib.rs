@@ -18,6 +18,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use weir_server::{InMemory, run_in_memory};
 
 pub use file_server::{FileServer, file_server};
@@ -71,6 +72,18 @@ struct Written {
     state: PathBuf,
 }
 
+/// Has stdout and stderr appended to where they are files. Access lines and messages may go to one file through several
+/// descriptors, and each of these has a place of its own to write at.
+fn append_to_files() {
+    for fd in [rustix::stdio::stdout(), rustix::stdio::stderr()] {
+        let is_file = fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
+        if is_file && let Ok(flags) = fcntl_getfl(fd) {
+            // A descriptor that takes no flags is written as it is.
+            let _ = fcntl_setfl(fd, flags | OFlags::APPEND);
+        }
+    }
+}
+
 /// Serves what was written, or prints it: the exit status.
 fn serve(name: &'static str, show: bool, written: Result<Written, QuickError>) -> i32 {
     match written {
@@ -80,6 +93,7 @@ fn serve(name: &'static str, show: bool, written: Result<Written, QuickError>) -
         }
         Ok(written) if show => i32::from(io::stdout().write_all(written.text.as_bytes()).is_err()),
         Ok(Written { text, greeting, state }) => {
+            append_to_files();
             run_in_memory(InMemory { name, text, temporary: Some(state) }, &greeting)
         }
     }
