@@ -14,6 +14,7 @@ pub use children::FATAL;
 
 use std::convert::Infallible;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -111,6 +112,8 @@ pub struct Master {
     change: Option<Change>,
     /// What came with the newest configuration.
     attached: Attached,
+    /// The server belongs to a terminal, and ends with it.
+    on_terminal: bool,
 }
 
 /// How the server ends.
@@ -137,6 +140,11 @@ fn wall() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// Whether this process has a controlling terminal.
+fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
+}
+
 impl Master {
     /// A master for a cycle with open sockets, inherited from a predecessor or not; `args` is the
     /// command line. [`signals::prepare`] was called.
@@ -156,6 +164,8 @@ impl Master {
         if let Some(title) = &mut title {
             title.set(&name);
         }
+        // A configuration that stands in no file cannot be taken anew, so HUP is what it is for other programs.
+        let on_terminal = origin.paths.conf.is_none() && has_terminal();
         Ok(Master {
             tallies: Tallies::new(OWN_TALLY + 1, registry.tallies()),
             origin: Arc::new(origin),
@@ -175,6 +185,7 @@ impl Master {
             health: HealthWatch::default(),
             change: None,
             attached: Attached::default(),
+            on_terminal,
         })
     }
 
@@ -380,6 +391,7 @@ impl Master {
                 SignalRequest::Reopen => self.reopen(),
                 SignalRequest::Reconfigure | SignalRequest::ChangeBinary
                     if self.ending.is_some() => {}
+                SignalRequest::Reconfigure if self.is_hung_up() => self.terminate(),
                 SignalRequest::Reconfigure if self.kin.successor.is_some() => self.bring_back()?,
                 SignalRequest::Reconfigure => self.reconfigure()?,
                 SignalRequest::StopAccepting if self.is_daemon() => self.stop_accepting(),
@@ -390,11 +402,17 @@ impl Master {
         ControlFlow::Continue(())
     }
 
+    /// The terminal that the server belongs to is gone.
+    fn is_hung_up(&self) -> bool {
+        self.on_terminal && !has_terminal()
+    }
+
     fn action(&self, wish: SignalRequest) -> &'static str {
         match wish {
             SignalRequest::Quit => ", shutting down",
             SignalRequest::Terminate => ", exiting",
             SignalRequest::Reopen => ", reopening logs",
+            SignalRequest::Reconfigure if self.is_hung_up() => ", the terminal is gone, exiting",
             SignalRequest::Reconfigure => ", reconfiguring",
             SignalRequest::StopAccepting if self.is_daemon() => ", stop accepting connections",
             SignalRequest::ChangeBinary if self.may_change_binary() && self.ending.is_none() => {
