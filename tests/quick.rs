@@ -5,10 +5,11 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::DirBuilderExt;
 use std::process::{Command, Output};
 use std::sync::{Arc, Condvar, Mutex};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use weir_testkit::{Client, Dir, Process, ask_until, examples, free_port, listen, run, s_client};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -214,6 +215,100 @@ fn without_an_address_a_free_port_is_taken() {
     assert!(process.wait().success());
 }
 
+/// An application that does not listen yet keeps its port.
+#[test]
+fn the_port_of_the_application_is_not_taken() {
+    let dir = Dir::new();
+    for port in ["8080", "8090"] {
+        let shown = say(&dir, &["proxy", port, "--show-config"]);
+        let text = String::from_utf8_lossy(&shown.stdout);
+        assert!(text.contains(&format!("server 127.0.0.1:{port};")), "{shown:?}");
+        assert!(!text.contains(&format!("listen 127.0.0.1:{port}")), "{text}");
+    }
+}
+
+#[test]
+fn all_addresses_are_those_of_both_families() {
+    let dir = Dir::new();
+    let www = dir.path().to_str().unwrap().to_owned();
+    let port = free_port();
+    let all = format!(":{port}");
+    let args = ["file-server", &www, "--listen", &all, "--panel", &free_port().to_string()];
+    let _process = Quick::process(&dir, &args);
+    assert_eq!(Client::connect(port).get("/out").status, 200);
+    // A machine without IPv6 cannot bind it either.
+    if TcpListener::bind("[::1]:0").is_ok() {
+        assert!(TcpStream::connect(("::1", port)).is_ok());
+    }
+}
+
+/// The log of a server that writes all to one file, as `> log 2>&1` does.
+#[test]
+fn a_file_for_both_outputs_keeps_all_lines() {
+    let dir = Dir::new();
+    let www = dir.path().to_str().unwrap().to_owned();
+    let (port, panel) = (free_port(), free_port());
+    let file = File::create(dir.file("out")).unwrap();
+    let mut command = Command::new(WEIR);
+    command.args(["file-server", &www, "--listen", &port.to_string()]);
+    command.args(["--panel", &panel.to_string()]).env("XDG_STATE_HOME", dir.file("state"));
+    let stderr = file.try_clone().unwrap();
+    let mut process = Process::start(command.stdout(file).stderr(stderr));
+    assert!(ask_until(|| dir.read("out").contains("Ctrl-C")));
+    let mut client = Client::connect(port);
+    for n in 0..20 {
+        // Each is an error, and an access line.
+        assert_eq!(client.get(&format!("/none-{n}")).status, 404);
+    }
+    process.signal(Signal::INT);
+    assert!(process.wait().success());
+    let log = dir.read("out");
+    assert!(log.contains("Ctrl-C"), "{log}");
+    for n in 0..20 {
+        let requests = log.matches(&format!("\"GET /none-{n} HTTP/1.1\"")).count();
+        assert_eq!(requests, 2, "{n}: {log}");
+    }
+}
+
+/// HUP asks for the configuration anew, but its text is written once: a closed terminal ends the server.
+#[test]
+fn a_server_ends_with_its_terminal() {
+    let dir = Dir::new();
+    let www = dir.path().to_str().unwrap().to_owned();
+    let (port, panel) = (free_port(), free_port());
+    let line = format!("exec {WEIR} file-server {www} --listen {port} --panel {panel}");
+    let mut command = Command::new("script");
+    command.args(["-qefc", &line, "/dev/null"]).env("XDG_STATE_HOME", dir.file("state"));
+    let mut terminal = Process::start(command.stdout(File::create(dir.file("out")).unwrap()));
+    assert!(ask_until(|| dir.read("out").contains("Ctrl-C")), "{}", dir.read("out"));
+    let pid = || dir.read(&format!("state/weir/file-server-{port}.pid"));
+    assert!(ask_until(|| pid().ends_with('\n')));
+    let pid = pid();
+    let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    // While the terminal is there, HUP is what it is for all servers.
+    kill_process(pid, Signal::HUP).unwrap();
+    assert_eq!(Client::connect(port).get("/out").status, 200);
+    terminal.signal(Signal::KILL);
+    terminal.wait();
+    assert!(ask_until(|| TcpStream::connect(("127.0.0.1", port)).is_err()));
+}
+
+#[test]
+fn root_is_told_of_a_directory_that_workers_cannot_enter() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let dir = Dir::new();
+    let closed = dir.file("closed");
+    std::fs::DirBuilder::new().mode(0o700).create(&closed).unwrap();
+    let args = ["file-server", closed.to_str().unwrap()];
+    let mut quick = Quick::start(dir, &args);
+    assert_eq!(Client::connect(quick.port).get("/").status, 403);
+    let greeting = quick.dir.read("out");
+    assert!(greeting.contains("closed is closed to the user nobody"), "{greeting}");
+    quick.end();
+}
+
 /// What is printed is a configuration as one may keep it: nothing is wrong with it, and lint finds nothing.
 #[test]
 fn shown_configurations_are_accepted_without_a_word() {
@@ -248,12 +343,16 @@ fn wrong_words_are_refused_with_a_reason() {
     let file = file.to_str().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
+    let free = free_port().to_string();
+    let all = format!(":{free}");
     for (args, reason) in [
         (&["proxy", "app"][..], "names no port"),
         (&["proxy", "https://app.example"], "speaks TLS"),
         (&["proxy", "http://app:1/path"], "has a path"),
         (&["proxy", "3000", "--listen", "x"], "no address to listen on"),
         (&["proxy", "3000", "--listen", &taken], "another program listens there"),
+        (&["proxy", &free, "--listen", &free], "is where weir proxy is to listen"),
+        (&["proxy", &format!("localhost:{free}"), "--listen", &all], "is where weir proxy is to"),
         (&["proxy", "3000", "--tls", "../x"], "no name for a certificate"),
         (&["proxy", "3000", "--tls", "a.org", "--acme-uri", "http://a.org/"], "is no ACME server"),
         (&["proxy", "3000", "--tls", "a.org/b"], "no name for a certificate"),

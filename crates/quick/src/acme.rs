@@ -1,13 +1,13 @@
 //! A certificate by ACME, for a name that the world can see.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use crate::QuickError;
 use crate::certificate;
-use crate::place::{self, quoted};
+use crate::place::{self, ListenAt, quoted};
 
 /// Where browsers look.
 pub const HTTPS: &str = ":443";
@@ -52,7 +52,7 @@ pub struct AcmeOptions {
 pub struct Acme {
     uri: String,
     authority: Option<PathBuf>,
-    http: SocketAddr,
+    http: ListenAt,
 }
 
 impl AcmeOptions {
@@ -67,12 +67,17 @@ impl AcmeOptions {
         if !uri.starts_with("https://") || !is_word {
             return Err(QuickError::Word(uri.to_owned(), "is no ACME server: https://HOST/PATH"));
         }
-        let http = place::address(self.http.as_deref().or(Some(HTTP)), 0)?;
+        let http = place::address(self.http.as_deref().or(Some(HTTP)), 0, &[])?;
         Ok(Some(Acme { uri: uri.to_owned(), authority: self.acme_ca.clone(), http }))
     }
 }
 
 impl Acme {
+    /// Where the server for proofs listens.
+    pub fn http(&self) -> ListenAt {
+        self.http
+    }
+
     /// The authority.
     pub fn uri(&self) -> &str {
         &self.uri
@@ -105,11 +110,10 @@ impl Acme {
             "
     # The authority asks here for a proof; all others are sent to https.
     server {{
-        listen {};
-        return 301 https://$host$request_uri;
+{}        return 301 https://$host$request_uri;
     }}
 ",
-            self.http
+            self.http.lines("")
         )
     }
 }

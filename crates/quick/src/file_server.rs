@@ -1,11 +1,12 @@
 //! `weir file-server`.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 
-use crate::place::{self, head, panel_server, quoted, shown};
+use crate::place::{self, head, panel_server, quoted};
 use crate::{QuickError, Written, serve};
 
 /// Serves the files of a directory, but those whose names begin with a dot. Ctrl-C ends it
@@ -67,14 +68,22 @@ const TYPES: &str = "    types {
     gzip_types text/css text/plain text/javascript application/json application/wasm image/svg+xml;
 ";
 
+/// The directory, on the way to this one or itself, that the workers of root cannot enter.
+fn closed(dir: &Path) -> Option<&Path> {
+    const ENTER: u32 = 0o001;
+    let is_closed = |path: &&Path| path.metadata().is_ok_and(|of| of.mode() & ENTER == 0);
+    let is_root = rustix::process::geteuid().is_root();
+    is_root.then(|| dir.ancestors().filter(is_closed).last()).flatten()
+}
+
 fn written(options: &FileServer) -> Result<Written, QuickError> {
     let failed = |e| QuickError::File(options.dir.clone(), e);
     let dir = options.dir.canonicalize().map_err(failed)?;
     if !dir.is_dir() {
         return Err(QuickError::File(dir, std::io::ErrorKind::NotADirectory.into()));
     }
-    let address = place::address(options.listen.as_deref(), 8080)?;
-    let panel = place::panel(options.panel.as_deref(), address)?;
+    let address = place::address(options.listen.as_deref(), 8080, &[])?;
+    let panel = place::panel(options.panel.as_deref(), &[address.port()])?;
     let state = place::state()?;
     let mut text = head(&state, "file-server", address)?;
     text += TYPES;
@@ -83,8 +92,7 @@ fn written(options: &FileServer) -> Result<Written, QuickError> {
         text,
         "
     server {{
-        listen {address};
-        status_zone files;
+{}        status_zone files;
         root {};
         index index.html;
         autoindex {browse};
@@ -96,17 +104,24 @@ fn written(options: &FileServer) -> Result<Written, QuickError> {
         }}
     }}
 ",
+        address.lines(""),
         quoted(&dir)?
     );
     text += &panel_server(panel);
     text += "}\n";
+    let closed = closed(&dir).map_or(String::new(), |path| {
+        format!(
+            "  note       {} is closed to the user nobody, as whom weir serves: clients get 403\n",
+            path.display()
+        )
+    });
     let greeting = format!(
         "weir file-server   http://{}/ serves {}
   panel      http://{}/
-  to stop    Ctrl-C; --show-config prints the configuration, to begin your own\n",
-        shown(address),
+{closed}  to stop    Ctrl-C; --show-config prints the configuration, to begin your own\n",
+        address.shown(),
         dir.display(),
-        shown(panel)
+        panel.shown()
     );
     Ok(Written { text, greeting, state })
 }

@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, OpenOptions};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -14,45 +15,110 @@ const TRIES: u16 = 20;
 /// Where the panel listens, or above.
 const PANEL: u16 = 8090;
 
-/// The address of `--listen`, or the first free port of loopback from `usual` on.
-pub fn address(listen: Option<&str>, usual: u16) -> Result<SocketAddr, QuickError> {
-    let Some(word) = listen else { return free(usual) };
+/// Where a server listens: an address, or all addresses of both families.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenAt {
+    /// The address; with `also`, all of IPv4.
+    address: SocketAddr,
+    /// All addresses of IPv6.
+    also: Option<SocketAddr>,
+}
+
+impl ListenAt {
+    fn one(address: impl Into<SocketAddr>) -> ListenAt {
+        ListenAt { address: address.into(), also: None }
+    }
+
+    /// Its port.
+    pub fn port(self) -> u16 {
+        self.address.port()
+    }
+
+    /// Whether a connection to this address comes in here.
+    pub fn covers(self, address: SocketAddr) -> bool {
+        let fits = |own: SocketAddr| {
+            let (own, other) = (own.ip(), address.ip());
+            own == other || own.is_unspecified() && own.is_ipv4() == other.is_ipv4()
+        };
+        self.port() == address.port() && (fits(self.address) || self.also.is_some_and(fits))
+    }
+
+    /// Its `listen` lines, each with these parameters.
+    pub fn lines(self, parameters: &str) -> String {
+        let space = if parameters.is_empty() { "" } else { " " };
+        let line = |address| format!("        listen {address}{space}{parameters};\n");
+        line(self.address) + &self.also.map_or(String::new(), line)
+    }
+
+    /// As a person writes it into a browser.
+    pub fn shown(self) -> String {
+        let port = self.port();
+        match self.address.ip() {
+            // Not localhost, which is ::1 first: another program may listen there.
+            IpAddr::V4(ip) if ip.is_unspecified() => format!("127.0.0.1:{port}"),
+            IpAddr::V6(ip) if ip.is_unspecified() => format!("[::1]:{port}"),
+            _ => self.address.to_string(),
+        }
+    }
+
+    /// The same, if its port is free. A machine without IPv6 listens on IPv4 alone.
+    fn if_free(mut self) -> Result<ListenAt, QuickError> {
+        let taken = |address: SocketAddr, e| QuickError::Taken(address.to_string(), e);
+        TcpListener::bind(self.address).map_err(|e| taken(self.address, e))?;
+        if let Some(also) = self.also {
+            match TcpListener::bind(also) {
+                Err(e) if e.kind() == ErrorKind::AddrInUse => return Err(taken(also, e)),
+                Err(_) => self.also = None,
+                Ok(_) => {}
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// The address of `--listen`, or the first free port of loopback from `usual` on that is none of `others`.
+pub fn address(listen: Option<&str>, usual: u16, others: &[u16]) -> Result<ListenAt, QuickError> {
+    let Some(word) = listen else { return free(usual, others) };
     let address = parse(word).ok_or_else(|| {
         let what = "is no address to listen on: PORT (on loopback), :PORT (on all addresses), or ADDRESS:PORT";
         QuickError::Word(word.to_owned(), what)
     })?;
-    match TcpListener::bind(address) {
-        Ok(_) => Ok(address),
-        Err(e) => Err(QuickError::Taken(address.to_string(), e)),
+    address.if_free()
+}
+
+/// The address of `--panel`, or a free port of loopback for the panel. The ports of the site and its application are free,
+/// too, until they are bound.
+pub fn panel(wanted: Option<&str>, others: &[u16]) -> Result<ListenAt, QuickError> {
+    let panel = address(wanted, PANEL, others)?;
+    match others.contains(&panel.port()) {
+        true => free(panel.port().saturating_add(1), others),
+        false => Ok(panel),
     }
 }
 
-/// The address of `--panel`, or a free port of loopback for the panel of a site that listens on `site`.
-pub fn panel(wanted: Option<&str>, site: SocketAddr) -> Result<SocketAddr, QuickError> {
-    let panel = address(wanted, PANEL)?;
-    // The site's port is free, too, until the server binds it.
-    if panel.port() == site.port() { free(panel.port().saturating_add(1)) } else { Ok(panel) }
-}
-
-fn parse(word: &str) -> Option<SocketAddr> {
+fn parse(word: &str) -> Option<ListenAt> {
     let port = |word: &str| word.parse().ok().filter(|port| *port != 0);
     if let Some(port) = port(word) {
-        return Some((Ipv4Addr::LOCALHOST, port).into());
+        return Some(ListenAt::one((Ipv4Addr::LOCALHOST, port)));
     }
     let (host, number) = word.rsplit_once(':')?;
     let port = port(number)?;
     let host: IpAddr = match host {
-        "" | "*" => Ipv4Addr::UNSPECIFIED.into(),
+        "" | "*" => {
+            let also = Some((Ipv6Addr::UNSPECIFIED, port).into());
+            return Some(ListenAt { address: (Ipv4Addr::UNSPECIFIED, port).into(), also });
+        }
         "localhost" => Ipv4Addr::LOCALHOST.into(),
         host => host.trim_start_matches('[').trim_end_matches(']').parse().ok()?,
     };
-    Some((host, port).into())
+    Some(ListenAt::one((host, port)))
 }
 
-fn free(from: u16) -> Result<SocketAddr, QuickError> {
+fn free(from: u16, others: &[u16]) -> Result<ListenAt, QuickError> {
     let last = from.saturating_add(TRIES - 1);
-    let mut ports = (from..=last).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    ports.find(|address| TcpListener::bind(address).is_ok()).ok_or(QuickError::NoPort(from, last))
+    let ports = (from..=last).filter(|port| !others.contains(port));
+    let mut all = ports.map(|port| ListenAt::one((Ipv4Addr::LOCALHOST, port)));
+    all.find_map(|at| at.if_free().ok()).ok_or(QuickError::NoPort(from, last))
 }
 
 /// The directory for certificates and temporary files, which is made where it is missing.
@@ -85,7 +151,7 @@ pub fn quoted(path: &Path) -> Result<String, QuickError> {
 }
 
 /// What stands before the site's `server`: the process, its logs and its files.
-pub fn head(state: &Path, name: &str, address: SocketAddr) -> Result<String, QuickError> {
+pub fn head(state: &Path, name: &str, address: ListenAt) -> Result<String, QuickError> {
     let pid = quoted(&state.join(format!("{name}-{}.pid", address.port())))?;
     let body = quoted(&state.join("client_body_temp"))?;
     let log = match OpenOptions::new().append(true).open("/dev/stdout") {
@@ -110,29 +176,18 @@ http {{
 }
 
 /// The server of the panel, on loopback alone.
-pub fn panel_server(panel: SocketAddr) -> String {
+pub fn panel_server(panel: ListenAt) -> String {
+    let listen = panel.lines("");
     format!(
         "
     # The live panel, and metrics for Prometheus: for this machine alone.
     server {{
-        listen {panel};
-        access_log off;
+{listen}        access_log off;
         location = / {{ weir_dashboard; }}
         location = /metrics {{ weir_status; }}
     }}
 "
     )
-}
-
-/// An address as a person writes it into a browser.
-pub fn shown(address: SocketAddr) -> String {
-    let port = address.port();
-    match address.ip() {
-        // Not localhost, which is ::1 first: another program may listen there.
-        IpAddr::V4(ip) if ip.is_unspecified() => format!("127.0.0.1:{port}"),
-        IpAddr::V6(ip) if ip.is_unspecified() => format!("[::1]:{port}"),
-        _ => address.to_string(),
-    }
 }
 
 #[cfg(test)]
@@ -141,16 +196,34 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_people_write_them() {
-        let read = |word| parse(word).map(|address| address.to_string());
+        let read = |word| {
+            let lines = parse(word)?.lines("");
+            Some(
+                lines
+                    .replace("listen", "")
+                    .replace(';', "")
+                    .split_whitespace()
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            )
+        };
         assert_eq!(read("8080").unwrap(), "127.0.0.1:8080");
-        assert_eq!(read(":8080").unwrap(), "0.0.0.0:8080");
-        assert_eq!(read("*:80").unwrap(), "0.0.0.0:80");
+        assert_eq!(read(":8080").unwrap(), "0.0.0.0:8080 [::]:8080");
+        assert_eq!(read("*:80").unwrap(), "0.0.0.0:80 [::]:80");
         assert_eq!(read("localhost:1").unwrap(), "127.0.0.1:1");
         assert_eq!(read("[::1]:8080").unwrap(), "[::1]:8080");
         assert_eq!(read("192.0.2.1:81").unwrap(), "192.0.2.1:81");
         for wrong in ["", "0", "x", "1.2.3.4", "a:1", "1.2.3.4:", "70000", "::"] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn an_address_covers_those_whose_connections_it_takes() {
+        let covers = |word, address: &str| parse(word).unwrap().covers(address.parse().unwrap());
+        assert!(covers("80", "127.0.0.1:80") && covers(":80", "[::1]:80"));
+        assert!(covers("0.0.0.0:80", "192.0.2.1:80") && !covers("0.0.0.0:80", "[::1]:80"));
+        assert!(!covers("80", "127.0.0.1:81") && !covers("80", "127.0.0.2:80"));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! `weir proxy`.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 
 use clap::Parser;
 
-use crate::acme::{self, AcmeOptions};
+use crate::acme::{self, Acme, AcmeOptions};
 use crate::certificate::{self, url_host};
-use crate::place::{self, head, panel_server, quoted, shown};
+use crate::place::{self, head, panel_server, quoted};
 use crate::target::Target;
 use crate::{QuickError, Written, serve};
 
@@ -42,8 +43,14 @@ fn written(options: &Proxy) -> Result<Written, QuickError> {
     let usual = if options.tls.is_some() { 8443 } else { 8080 };
     let acme = options.acme.of(options.tls.as_deref())?;
     let listen = options.listen.as_deref().or(acme.as_ref().map(|_| acme::HTTPS));
-    let address = place::address(listen, usual)?;
-    let panel = place::panel(options.panel.as_deref(), address)?;
+    // The application may not listen yet, so its port looks free.
+    let own_port = target.own_addresses().first().map(SocketAddr::port);
+    let address = place::address(listen, usual, own_port.as_slice())?;
+    let others = [Some(address.port()), own_port, acme.as_ref().map(|acme| acme.http().port())];
+    let others: Vec<u16> = others.into_iter().flatten().collect();
+    let panel = place::panel(options.panel.as_deref(), &others)?;
+    let listens = [Some(address), acme.as_ref().map(Acme::http)];
+    target.check_apart(listens.into_iter().flatten())?;
     let state = place::state()?;
     let mut text = head(&state, "proxy", address)?;
     let server = target.server();
@@ -71,17 +78,17 @@ fn written(options: &Proxy) -> Result<Written, QuickError> {
     let mut trust = String::new();
     let url = match &options.tls {
         None => {
-            let _ = writeln!(text, "        listen {address};");
-            format!("http://{}/", shown(address))
+            text += &address.lines("");
+            format!("http://{}/", address.shown())
         }
         Some(name) if acme.is_some() => {
             let _ = write!(
                 text,
-                "        listen {address} ssl;
-        http2 on;
+                "{}        http2 on;
         server_name {name};
         acme_certificate authority;
-"
+",
+                address.lines("ssl")
             );
             let uri = acme.as_ref().map_or("", |acme| acme.uri());
             trust = format!("  certificate by {uri}; until it comes, handshakes fail\n");
@@ -95,11 +102,11 @@ fn written(options: &Proxy) -> Result<Written, QuickError> {
             let (certificate, key) = (quoted(&files.certificate)?, quoted(&files.key)?);
             let _ = write!(
                 text,
-                "        listen {address} ssl;
-        http2 on;
+                "{}        http2 on;
         ssl_certificate {certificate};
         ssl_certificate_key {key};
-"
+",
+                address.lines("ssl")
             );
             let url = format!("https://{}:{}/", url_host(name), address.port());
             let path = files.certificate.display();
@@ -144,7 +151,7 @@ fn written(options: &Proxy) -> Result<Written, QuickError> {
         "weir proxy   {url} passes all requests to {server}
   panel      http://{}/
 {trust}{down}  to stop    Ctrl-C; --show-config prints the configuration, to begin your own\n",
-        shown(panel)
+        panel.shown()
     );
     Ok(Written { text, greeting, state })
 }

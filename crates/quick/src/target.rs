@@ -1,10 +1,11 @@
 //! The application behind `weir proxy`.
 
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use crate::QuickError;
+use crate::place::ListenAt;
 
 /// How long the look whether something listens may take.
 const LOOK: Duration = Duration::from_millis(300);
@@ -55,6 +56,28 @@ impl Target {
     /// As a `server` line has it.
     pub fn server(&self) -> &str {
         &self.0
+    }
+
+    /// Its addresses that are this machine's.
+    pub fn own_addresses(&self) -> Vec<SocketAddr> {
+        if self.0.starts_with("unix:") {
+            return Vec::new();
+        }
+        let addresses = self.0.to_socket_addrs().into_iter().flatten();
+        addresses.filter(|address| TcpListener::bind((address.ip(), 0)).is_ok()).collect()
+    }
+
+    /// Refuses to listen where the application does: requests would come back for ever.
+    pub fn check_apart(&self, listens: impl Iterator<Item = ListenAt>) -> Result<(), QuickError> {
+        let own = self.own_addresses();
+        let mut all = listens.flat_map(|listen| own.iter().map(move |own| listen.covers(*own)));
+        match all.any(|covers| covers) {
+            true => Err(QuickError::Word(
+                self.0.clone(),
+                "is where weir proxy is to listen: --listen, or --http, names another address for it",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Whether something listens there now.
