@@ -89,6 +89,11 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "proxy_pass http://u/$arg_to;",
     ),
     (
+        "server-of-the-client",
+        "resolver 127.0.0.1; location ~ ^/p/(.*) { proxy_pass http://$1; }",
+        "resolver 127.0.0.1; location ~ ^/(a|b)/(.*) { proxy_pass http://$1; }",
+    ),
+    (
         "add-header-lost",
         "add_header A 1; location / { add_header B 1; }",
         "add_header A 1; location / { add_header a 2; }",
@@ -145,6 +150,11 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "location / { proxy_pass http://a.example:8080; }",
     ),
     (
+        "proxy-to-itself",
+        "listen 127.0.0.1:81; proxy_pass http://localhost:81;",
+        "listen 127.0.0.1:81; proxy_pass http://127.0.0.2:81;",
+    ),
+    (
         "small-buffer",
         "large_client_header_buffers 4 32k; location / { fastcgi_pass u; }",
         "large_client_header_buffers 4 32k; location / { fastcgi_buffer_size 32k; fastcgi_pass u; }",
@@ -190,6 +200,13 @@ fn each_rule_finds_its_mistake_and_nothing_else() {
     assert_eq!(listens("[::]:80"), ["open-panel"]);
     assert_eq!(http("limit_req_zone $http_a zone=a:1m rate=1r/s;"), ["key-of-the-client"]);
     assert!(http("limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;").is_empty());
+    let mapped = |to: &str| {
+        http(&format!(
+            "map $a $b {{ default {to}; x [::1]:2; }} server {{ location / {{ uwsgi_pass $b; }} }}"
+        ))
+    };
+    assert!(mapped("127.0.0.1:1").is_empty());
+    assert_eq!(mapped("a.example:1"), ["no-resolver"]);
     assert_eq!(http("upstream a { server b; keepalive 0; }"), ["no-keepalive"]);
     let kept = |conn: &str| {
         http(&format!(
@@ -213,6 +230,31 @@ fn each_rule_finds_its_mistake_and_nothing_else() {
             || ["key-of-the-client", "cache-key-host", "few-files"].contains(&rule)
     };
     assert!(rules::OF_TEXT.iter().all(|(rule, _)| told(rule)), "a rule without a mistake here");
+}
+
+#[test]
+fn sessions_have_rules_of_their_own() {
+    let stream = |text: &str| found(&format!("stream {{ {text} }}"));
+    assert!(stream("server { listen 1; proxy_pass 127.0.0.1:2; }").is_empty());
+    assert!(stream("upstream a { server b:1; } server { listen 1; proxy_pass a; }").is_empty());
+    assert_eq!(stream("server { listen 1; proxy_pass localhost:1; }"), ["proxy-to-itself"]);
+    assert_eq!(stream("server { listen 1; proxy_pass $a:1; }"), ["no-resolver"]);
+    let mapped = "map $a $b { default 127.0.0.1:1; } server { listen 2; proxy_pass $b; }";
+    assert!(stream(mapped).is_empty());
+}
+
+#[test]
+fn remedies_fit_what_is_written() {
+    let hint = |text: &str| {
+        let tree = weir_conf::read_text(Path::new("c.conf"), text.as_bytes());
+        let findings = findings(&tree, Path::new("."), &[]);
+        tree.sources.explain(&findings.first().unwrap().error).to_string()
+    };
+    let both = hint("http { server { return 301 https://a$uri$is_args$args; } }");
+    assert!(both.contains("use $request_uri in place of $uri$is_args$args"), "{both}");
+    let looked_up = hint("stream { server { proxy_pass a.$b:1; } }");
+    assert!(looked_up.contains("its connection is closed"), "{looked_up}");
+    assert!(!looked_up.contains("502"), "{looked_up}");
 }
 
 #[test]

@@ -67,16 +67,21 @@ pub(super) fn decoded_uri<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Err
         word.str()
             .is_some_and(|text| uses_variable(text, "uri") || uses_variable(text, "document_uri"))
     })?;
+    let with_arguments = "$uri$is_args$args";
+    let remedy = match word.str().is_some_and(|text| text.contains(with_arguments)) {
+        true => format!("use $request_uri in place of {with_arguments}"),
+        false => "use $request_uri, which has the arguments, too".to_owned(),
+    };
     found(
         d,
         word,
         "$uri is decoded: \"%0d%0a\" in a path becomes a line end, and a \"?\" the begin of arguments",
-        "use $request_uri",
+        remedy,
     )
 }
 
 /// The groups of a regular expression that can hold a line end: their numbers and names.
-fn loose_groups(regex: &str) -> Vec<String> {
+pub(super) fn loose_groups(regex: &str) -> Vec<String> {
     let (mut open, mut loose, mut number) = (Vec::<(Vec<String>, bool)>::new(), Vec::new(), 0);
     let mut rest = regex;
     while let Some(c) = rest.chars().next() {
@@ -160,7 +165,7 @@ pub(super) fn host_of_the_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Opt
         d,
         word,
         "$http_host is whatever the client says, and the redirect leads there",
-        "use $host",
+        "use $server_name, or let a default server refuse names that are not yours",
     )
 }
 

@@ -22,7 +22,7 @@ pub(super) fn alias_slash<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option
         (false, true) => found(
             d,
             alias,
-            format!("\"{path}../\" leads to what lies beside \"{to}\""),
+            format!("in nginx, \"{path}../\" leads to what lies beside \"{to}\""),
             format!("let both end in a slash: location {path}/ {{ alias {to}; }}"),
         ),
         // One file, rather than a directory.
@@ -56,7 +56,9 @@ pub(super) fn proxy_slash<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option
     found(
         d,
         to,
-        format!("\"{path}../x\" is asked for as \"{uri}../x\", and \"{path}/x\" as \"{uri}/x\""),
+        format!(
+            "\"{path}/x\" is asked for as \"{uri}/x\", and in nginx \"{path}../x\" as \"{uri}../x\""
+        ),
         format!("let both end in a slash: location {path}/"),
     )
 }

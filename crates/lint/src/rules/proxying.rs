@@ -1,7 +1,10 @@
 //! Servers behind, and what is stored of them.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use weir_conf::{BlockPath, Directive, Error, Word, uses_variable};
 
+use super::headers::loose_groups;
 use super::{begins, found, text};
 
 /// `https://HOST...` of a `..._pass`.
@@ -37,22 +40,61 @@ pub(super) fn no_resolver<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option
     (is_variable && scope.holding("resolver").is_empty()).then_some(())?;
     let groups = scope.anywhere("upstream");
     let may_be_group = host.starts_with('$') && !groups.is_empty();
-    (!may_be_group).then_some(())?;
+    (!may_be_group && !is_mapped_to_addresses(scope, host)).then_some(())?;
+    let (when, end) = match is_http(scope) {
+        true => ("a request", "502"),
+        false => ("a client", "its connection is closed"),
+    };
     found(
         d,
         d.arg(0)?,
         format!(
-            "the name in \"{host}\" is looked up when a request comes, and no \"resolver\" is said: 502"
+            "the name in \"{host}\" is looked up when {when} comes, and no \"resolver\" is said: {end}"
         ),
         "add: resolver 127.0.0.53; (or the name server of your network)",
     )
 }
 
+fn is_http(scope: &BlockPath<'_>) -> bool {
+    scope.around("http").is_some()
+}
+
+/// A host without its port; one of IPv6 keeps its brackets.
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => name,
+        _ => host,
+    }
+}
+
+fn is_address(host: &str) -> bool {
+    let name = without_port(host);
+    let v6 = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    host.starts_with("unix:")
+        || name.parse::<Ipv4Addr>().is_ok()
+        || v6.is_some_and(|name| name.parse::<Ipv6Addr>().is_ok())
+}
+
+/// The host is a variable of a `map` whose values are all addresses.
+fn is_mapped_to_addresses(scope: &BlockPath<'_>, url_host: &str) -> bool {
+    let name = without_port(url_host);
+    let parameters = ["hostnames", "volatile"];
+    let is_value = |line: &&Directive| !parameters.iter().any(|name| line.name.is(name));
+    let has_addresses = |map: &Directive| {
+        let mut values = map.block().iter().filter(is_value);
+        values.all(|line| is_address(host(text(line.arg(0)))))
+    };
+    let maps = scope.anywhere("map");
+    let mut own = maps.iter().filter(|map| text(map.arg(1)) == name).peekable();
+    own.peek().is_some() && own.all(|map| has_addresses(map))
+}
+
 /// The client says which server is asked.
-pub(super) fn server_of_the_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn server_of_the_client<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let url = d.arg(0).filter(|_| passes(d))?;
     let host = host(url.str()?);
-    let name = begins(host, &["arg_", "http_", "cookie_", "host"])?;
+    let name = begins(host, &["arg_", "http_", "cookie_", "host"])
+        .or_else(|| part_of_the_path(scope, host))?;
     found(
         d,
         url,
@@ -61,6 +103,15 @@ pub(super) fn server_of_the_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> O
         ),
         "choose the server by a map of the values that you know",
     )
+}
+
+/// The host, where it is a group of the location's pattern that takes all.
+fn part_of_the_path<'t>(scope: &BlockPath<'_>, host: &'t str) -> Option<&'t str> {
+    let location = scope.around("location")?;
+    let pattern = location.arg(1).filter(|_| matches!(text(location.arg(0)), "~" | "~*"))?;
+    let name = without_port(host).strip_prefix('$')?;
+    let name = name.strip_prefix('{').and_then(|name| name.strip_suffix('}')).unwrap_or(name);
+    loose_groups(pattern.str()?).iter().any(|group| group == name).then_some(name)
 }
 
 /// One cache for several hosts, by a key without them.
@@ -185,17 +236,13 @@ pub(super) fn no_keepalive<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Optio
 /// The host of a `proxy_pass` that means a server behind: a group, an address or this machine, rather than a site of its own.
 fn behind<'t>(scope: &BlockPath<'_>, d: &'t Directive) -> Option<&'t str> {
     let host = host(text(d.arg(0).filter(|_| d.name.is("proxy_pass"))));
-    let name = host.strip_prefix("unix:").map_or(host, |_| "localhost");
-    let is_address =
-        name.starts_with('[') || name.split(':').next()?.parse::<std::net::Ipv4Addr>().is_ok();
-    let is_group = scope.anywhere("upstream").iter().any(|group| text(group.arg(0)) == name);
-    (is_address || is_group || name == "localhost" || name.starts_with("localhost:"))
-        .then_some(host)
+    let is_group = scope.anywhere("upstream").iter().any(|group| text(group.arg(0)) == host);
+    (is_address(host) || is_group || without_port(host) == "localhost").then_some(host)
 }
 
 /// An application learns neither its own name nor its client's.
 pub(super) fn not_forwarded<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
-    let host = behind(scope, d)?;
+    let host = behind(scope, d).filter(|_| is_http(scope))?;
     let told: Vec<String> = scope
         .holding("proxy_set_header")
         .iter()
@@ -225,18 +272,23 @@ pub(super) fn not_forwarded<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Opti
 /// A request that comes back to the server that it was passed by.
 pub(super) fn proxy_to_itself<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let (url, server) = (d.arg(0).filter(|_| d.name.is("proxy_pass"))?, scope.around("server")?);
-    let (scheme, rest) = url.str()?.split_once("://")?;
-    let (host, port) = match rest.rsplit_once(':') {
-        Some((host, port)) => (host, port),
-        None => (rest, if scheme == "https" { "443" } else { "80" }),
+    let url_text = url.str()?;
+    let (host, port) = match url_text.split_once("://").filter(|_| is_http(scope)) {
+        Some(("https", rest)) => rest.rsplit_once(':').unwrap_or((rest, "443")),
+        Some((_, rest)) => rest.rsplit_once(':').unwrap_or((rest, "80")),
+        None => url_text.rsplit_once(':').filter(|_| !is_http(scope))?,
     };
     let port: u16 = port.parse().ok()?;
-    let loopback = ["localhost", "127.0.0.1", "[::1]"].contains(&host);
+    let is_loopback = |host: &str| ["localhost", "127.0.0.1", "[::1]"].contains(&host);
+    // A name for both families.
+    let are_same = |a: &str, b: &str| {
+        a == b || [a, b].contains(&"localhost") && is_loopback(a) && is_loopback(b)
+    };
     let reaches = |listen: &&Directive| {
         let to = text(listen.arg(0));
         let (address, of) = to.rsplit_once(':').unwrap_or(("", to));
         let any = matches!(address, "" | "*" | "0.0.0.0" | "[::]");
-        of.parse() == Ok(port) && (address == host || any && loopback)
+        of.parse() == Ok(port) && (are_same(address, host) || any && is_loopback(host))
     };
     let mut listens = server.block().iter().filter(|d| d.name.is("listen"));
     let as_other = scope
@@ -244,10 +296,13 @@ pub(super) fn proxy_to_itself<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Op
         .iter()
         .any(|d| text(d.arg(0)).eq_ignore_ascii_case("host"));
     (listens.any(|listen| reaches(&listen)) && !as_other).then_some(())?;
+    let what = if is_http(scope) { "request" } else { "connection" };
     found(
         d,
         url,
-        "this server listens there itself: a request goes round until no connection is left",
+        format!(
+            "this server listens there itself: a {what} goes round until no connection is left"
+        ),
         "name the port of the application",
     )
 }
