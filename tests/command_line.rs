@@ -6,7 +6,11 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Output;
+#[cfg(feature = "tools")]
+use std::process::{Command, Stdio};
 
+#[cfg(feature = "tools")]
+use weir_testkit::Server;
 use weir_testkit::{Dir, examples, free_port, run};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -191,4 +195,57 @@ fn whole(example: &str, dir: &Path) -> String {
     ["/var/log/nginx", "/var/cache/weir", "/run/weir", "/run"]
         .iter()
         .fold(out, |out, at| out.replace(at, &dir))
+}
+
+/// A tool whose reader has gone ends in silence, and says why where the disk is full.
+#[cfg(feature = "tools")]
+#[test]
+fn tools_that_cannot_print_say_so() {
+    let dir = Dir::new();
+    let conf = dir.write("nginx.conf", "events { } http { server { listen 127.0.0.1:81; } }");
+    let conf = conf.to_str().unwrap();
+    let server = Server::start(
+        WEIR,
+        "events { } http { server { listen 127.0.0.1:%%PORT%%;
+             location / { return 200 x; } location /panel { weir_dashboard; } } }",
+    );
+    let url = format!("http://127.0.0.1:{}/", server.port());
+    let panel = format!("{url}panel");
+    let port = server.port().to_string();
+    let state = dir.file("state");
+    for (args, failed) in [
+        (vec!["lab", "list"], 1),
+        (vec!["lab", "sim", "--explain"], 1),
+        (vec!["lint", "--list"], 2),
+        (vec!["lint", "-c", conf], 2),
+        (vec!["histogram"], 1),
+        (vec!["manual"], 1),
+        (vec!["completions", "bash"], 1),
+        (vec!["proxy", "3000", "--show-config"], 1),
+        (vec!["explain", "http://a:81/", "-c", conf], 1),
+        (vec!["inspect", &port, "--secs", "0"], 1),
+        (vec!["top", &panel, "--once", "--interval", "0.1"], 1),
+        (vec!["bench", "-n", "1", "-c", "1", &url], 2),
+        (vec!["bench", "-n", "1", "-c", "1", "--json", &url], 2),
+        (vec!["bench", "--help"], 1),
+    ] {
+        let run = |out: Stdio| {
+            let mut command = Command::new(WEIR);
+            command.args(&args).env("XDG_STATE_HOME", &state).stdin(Stdio::null()).stdout(out);
+            let done = command.stderr(Stdio::piped()).output().unwrap();
+            (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+        };
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let (code, said) = run(writer.into());
+        assert!(code.is_some_and(|code| code < 2), "{args:?}: {code:?} {said}");
+        assert!(
+            !said.contains("panicked") && !said.contains("standard output"),
+            "{args:?}: {said}"
+        );
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let (code, said) = run(full.into());
+        assert_eq!(code, Some(failed), "{args:?}: {said}");
+        assert!(said.contains("cannot write to standard output: No space"), "{args:?}: {said}");
+    }
 }

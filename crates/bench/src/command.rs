@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use weir_print::{PrintError, print};
+
 use crate::options::{HistogramOptions, Options, PlanError};
 use crate::plot::DrawingError;
 use crate::{LoadPlan, RunOutcome, RunProgress, RunWatcher, Sample, report, run};
@@ -20,6 +22,8 @@ enum BenchError {
     Run(io::Error),
     /// This file cannot be written.
     Write(PathBuf, io::Error),
+    /// Standard output cannot be written.
+    Print(PrintError),
     /// The picture cannot be drawn.
     Picture(DrawingError),
 }
@@ -30,6 +34,7 @@ impl fmt::Display for BenchError {
             BenchError::Plan(e) => e.fmt(f),
             BenchError::Run(e) => e.fmt(f),
             BenchError::Write(path, e) => write!(f, "cannot write {}: {e}", path.display()),
+            BenchError::Print(e) => e.fmt(f),
             BenchError::Picture(e) => e.fmt(f),
         }
     }
@@ -62,8 +67,7 @@ pub fn histogram(options: HistogramOptions) -> i32 {
         let count = numbers.odd.len();
         eprintln!("weir histogram: {count} lines are no numbers, the first is line {first}");
     }
-    let written = io::stdout().write_all(numbers.text.as_bytes());
-    i32::from(written.is_err() || !numbers.odd.is_empty())
+    weir_print::ending("weir histogram", numbers.text, i32::from(!numbers.odd.is_empty()))
 }
 
 fn measure(options: &Options, plan: &LoadPlan) -> Result<RunOutcome, BenchError> {
@@ -71,17 +75,21 @@ fn measure(options: &Options, plan: &LoadPlan) -> Result<RunOutcome, BenchError>
     let outcome = run(plan, &mut screen).map_err(BenchError::Run);
     screen.bar.finish_and_clear();
     let outcome = outcome?;
-    // A reader that has left, as `head` does, is no error.
-    let _ = screen.out.flush();
+    screen.written?;
+    weir_print::read(screen.out.flush()).map_err(BenchError::Print)?;
     let summary = if options.json { report::json(&outcome) } else { report::text(&outcome) };
     if options.raw {
         eprint!("{summary}");
     } else {
-        print!("{summary}");
+        print(summary).map_err(BenchError::Print)?;
     }
     if options.histogram {
         let text = outcome.tally.log2.render(&options.title, outcome.tally.percentile(50.0));
-        if options.raw || options.json { eprint!("{text}") } else { print!("\n{text}") }
+        if options.raw || options.json {
+            eprint!("{text}");
+        } else {
+            print(format!("\n{text}")).map_err(BenchError::Print)?;
+        }
     }
     if let Some(path) = &options.hdr {
         write(path, &report::hdr(&outcome))?;
@@ -103,6 +111,8 @@ struct Screen {
     by_count: bool,
     last: RunProgress,
     out: BufWriter<io::Stdout>,
+    /// What became of the raw lines.
+    written: Result<(), BenchError>,
 }
 
 impl Screen {
@@ -113,7 +123,8 @@ impl Screen {
         let style = ProgressStyle::with_template("{bar:40} {percent:>3}% {elapsed} {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         let last = RunProgress { elapsed: Duration::ZERO, done: 0 };
-        Screen { bar, by_count, last, out: BufWriter::new(io::stdout()) }
+        let out = BufWriter::new(io::stdout());
+        Screen { bar, by_count, last, out, written: Ok(()) }
     }
 }
 
@@ -129,8 +140,10 @@ impl RunWatcher for Screen {
 
     fn samples(&mut self, samples: &[Sample]) {
         for sample in samples {
-            // A reader that has left, as `head` does, is no error.
-            let _ = writeln!(self.out, "{:.3} {}", sample.latency_ms, sample.status);
+            let line = writeln!(self.out, "{:.3} {}", sample.latency_ms, sample.status);
+            if let Err(e) = weir_print::read(line) {
+                self.written = Err(BenchError::Print(e));
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 
 use clap::Parser;
 use weir_http::explain::follow;
@@ -77,11 +77,7 @@ impl From<AskError> for ExplainError {
 /// `weir explain`: the exit status.
 pub fn explain(options: Options) -> i32 {
     match run(options) {
-        Ok(text) => {
-            // The reader has gone, then.
-            let _ = io::stdout().write_all(text.as_bytes());
-            0
-        }
+        Ok(text) => weir_print::ending("weir explain", text, 0),
         // What is wrong with it was said.
         Err(ExplainError::NoSite(Unjudged::Wrong)) => 1,
         Err(e) => {

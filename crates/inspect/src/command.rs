@@ -1,11 +1,12 @@
 //! The command line of `weir inspect`.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::time::Duration;
 
 use clap::Parser;
 use rustix::process::Signal;
+use weir_print::{PrintError, Reader, print};
 use weir_sys::signal::SignalSet;
 
 use crate::look::look;
@@ -38,6 +39,8 @@ enum InspectError {
     Seconds,
     /// Signals cannot be blocked.
     Signals(io::Error),
+    /// Standard output cannot be written.
+    Print(PrintError),
     /// What was looked at has ended.
     Gone(String),
     /// It runs, but none of its sockets can be seen.
@@ -51,6 +54,7 @@ impl fmt::Display for InspectError {
         match self {
             InspectError::Seconds => f.write_str("a number of seconds, an hour at most"),
             InspectError::Signals(e) => write!(f, "signals: {e}"),
+            InspectError::Print(e) => e.fmt(f),
             InspectError::Gone(whom) => write!(f, "{whom} has gone"),
             InspectError::Hidden(whom) => write!(
                 f,
@@ -101,8 +105,8 @@ fn run(options: &Options) -> Result<(), InspectError> {
         });
         let text = if options.json { report.json() + "\n" } else { report.text() };
         let clear = if options.watch && !options.json { "\x1b[H\x1b[2J" } else { "" };
-        // The reader of the output has gone.
-        if write!(io::stdout(), "{clear}{text}").is_err() || !options.watch || interrupted {
+        let reader = print(format!("{clear}{text}")).map_err(InspectError::Print)?;
+        if reader == Reader::Gone || !options.watch || interrupted {
             return Ok(());
         }
     }

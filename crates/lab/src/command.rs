@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
+use weir_print::Reader;
 
 use crate::experiment::Experiment;
 use crate::experiments::{ALL, why_absent};
@@ -87,19 +88,13 @@ enum LabCommand {
 /// `weir lab`: the exit status.
 pub fn lab(options: Options) -> i32 {
     let done = match options.command {
-        LabCommand::List => {
-            list();
-            Ok(())
-        }
+        LabCommand::List => list(),
         LabCommand::Run { names, servers, brief, rounds, dir } => {
             let rounds = rounds.unwrap_or(if brief { 1 } else { 3 });
             run(&names, &servers, brief, rounds, &dir)
         }
         LabCommand::Doctor { conf, servers, brief } => advise(&conf, &servers, brief),
-        LabCommand::Sim { explain: true, .. } => {
-            print!("{}", crate::explain::explain());
-            Ok(())
-        }
+        LabCommand::Sim { explain: true, .. } => print(crate::explain::explain()),
         LabCommand::Sim { servers, workers, model, brief, .. } => {
             simulate(&servers, &workers, model, brief)
         }
@@ -107,18 +102,41 @@ pub fn lab(options: Options) -> i32 {
         LabCommand::Report { dir } => report(&dir),
     };
     match done {
-        Ok(()) => 0,
-        Err(text) => {
+        Ok(()) | Err(LabError::NoReader) => 0,
+        Err(LabError::Failed(text)) => {
             eprintln!("weir lab: {text}");
             1
         }
     }
 }
 
-fn list() {
-    for experiment in ALL {
-        println!("{:12}{}", experiment.name, experiment.question);
+/// Why `weir lab` ends.
+pub(crate) enum LabError {
+    /// Nothing reads what is printed.
+    NoReader,
+    /// A line for the user.
+    Failed(String),
+}
+
+impl From<String> for LabError {
+    fn from(text: String) -> LabError {
+        LabError::Failed(text)
     }
+}
+
+/// Prints for a reader that is there.
+pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), LabError> {
+    match weir_print::print(text) {
+        Ok(Reader::There) => Ok(()),
+        Ok(Reader::Gone) => Err(LabError::NoReader),
+        Err(e) => Err(LabError::Failed(e.to_string())),
+    }
+}
+
+fn list() -> Result<(), LabError> {
+    let lines =
+        ALL.iter().map(|experiment| format!("{:12}{}\n", experiment.name, experiment.question));
+    print(lines.collect::<String>())
 }
 
 fn run(
@@ -127,14 +145,14 @@ fn run(
     brief: bool,
     rounds: u8,
     dir: &Path,
-) -> Result<(), String> {
+) -> Result<(), LabError> {
     let chosen = choose(names)?;
     let programs = if servers.is_empty() { usual()? } else { given(servers)? };
     let bar = ProgressBar::new(chosen.len() as u64 * u64::from(rounds));
     bar.set_style(style("{spinner} {pos}/{len} {elapsed} {prefix}: {msg}"));
     let lab = Lab { programs, brief, bar };
     let machine = MachineFacts::look(&lab.programs, brief);
-    lab.bar.suspend(|| println!("{}", wrap(&machine.text())));
+    lab.bar.suspend(|| print(wrap(&machine.text()) + "\n"))?;
     let mut failed = Vec::new();
     for experiment in chosen {
         lab.bar.set_prefix(experiment.name);
@@ -158,42 +176,47 @@ fn run(
                 report::write(dir, experiment, &finding, &machine, noise)
                     .map_err(|e| e.to_string())?;
                 let text = report::text(experiment, &finding);
-                lab.bar.suspend(|| println!("{text}{}\n", wrap(&noise.text())));
+                let noise = wrap(&noise.text());
+                lab.bar.suspend(|| print(format!("{text}{noise}\n\n")))?;
             }
             Err(text) => failed.push(format!("{}: {text}", experiment.name)),
         }
     }
     lab.bar.finish_and_clear();
-    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n").into()) }
 }
 
-fn simulate(servers: &[String], workers: &[usize], model: bool, brief: bool) -> Result<(), String> {
+fn simulate(
+    servers: &[String],
+    workers: &[usize],
+    model: bool,
+    brief: bool,
+) -> Result<(), LabError> {
     if let Some(odd) = workers.iter().find(|n| !(2..=4096).contains(*n)) {
-        return Err(format!("{odd} workers: 2 to 4096 can be asked about"));
+        return Err(format!("{odd} workers: 2 to 4096 can be asked about").into());
     }
     let programs = if servers.is_empty() { vec![this()?] } else { given(servers)? };
     if let Some(other) = programs.iter().find(|p| p.family != Family::Weir) {
         return Err(format!(
             "{}: the model runs weir's policies, so only a weir can stand beside it",
             other.name
-        ));
+        )
+        .into());
     }
     let programs = if model { Vec::new() } else { programs };
     let lab = Lab { programs, brief, bar: ProgressBar::new_spinner() };
     let finding = crate::experiments::sim::study(&lab, workers);
     lab.bar.finish_and_clear();
-    println!("{}{}", head(&lab), finding?.text());
-    Ok(())
+    print(format!("{}{}\n", head(&lab), finding?.text()))
 }
 
-fn advise(conf: &Path, servers: &[String], brief: bool) -> Result<(), String> {
+fn advise(conf: &Path, servers: &[String], brief: bool) -> Result<(), LabError> {
     let programs = if servers.is_empty() { vec![this()?] } else { given(servers)? };
     let bar = ProgressBar::new(1).with_style(style("{spinner} {pos}/{len} {elapsed}: {msg}"));
     let lab = Lab { programs, brief, bar };
     let advice = crate::doctor::advise(&lab, conf);
     lab.bar.finish_and_clear();
-    println!("{}{}", head(&lab), advice?);
-    Ok(())
+    print(format!("{}{}\n", head(&lab), advice?))
 }
 
 /// The machine and its noise, as text.
@@ -202,10 +225,9 @@ fn head(lab: &Lab) -> String {
     wrap(&format!("{} {}", machine.text(), Noise::look().text())) + "\n"
 }
 
-fn report(dir: &Path) -> Result<(), String> {
+fn report(dir: &Path) -> Result<(), LabError> {
     let (file, count) = report::write_page(dir).map_err(|e| e.to_string())?;
-    println!("{}: {count} experiments", file.display());
-    Ok(())
+    print(format!("{}: {count} experiments\n", file.display()))
 }
 
 fn style(template: &str) -> ProgressStyle {

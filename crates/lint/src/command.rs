@@ -1,6 +1,6 @@
 //! The command line of `weir lint`.
 
-use std::io::Write;
+use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -28,12 +28,9 @@ pub struct Options {
 
 /// `weir lint`: the exit status.
 pub fn lint(options: Options) -> i32 {
-    let mut out = std::io::stdout().lock();
     if options.list {
-        for name in rules::names() {
-            let _ = writeln!(out, "{name}");
-        }
-        return 0;
+        let names: String = rules::names().map(|name| format!("{name}\n")).collect();
+        return ending(names, 0);
     }
     let known = |name: &&String| rules::names().any(|rule| rule == *name);
     if let Some(unknown) = options.allow.iter().find(|name| !known(name)) {
@@ -48,12 +45,24 @@ pub fn lint(options: Options) -> i32 {
         return 2;
     }
     let findings = findings(&tree, path.parent().unwrap_or(&path), &options.allow);
+    let mut text = String::new();
     for finding in &findings {
-        let _ = writeln!(out, "[{}] {}\n", finding.rule, tree.sources.explain(&finding.error));
+        let _ = writeln!(text, "[{}] {}\n", finding.rule, tree.sources.explain(&finding.error));
     }
     let rest = if findings.len() == 1 { "" } else { "s" };
-    let _ = writeln!(out, "{} finding{rest}", findings.len());
-    i32::from(!findings.is_empty())
+    let _ = writeln!(text, "{} finding{rest}", findings.len());
+    ending(text, i32::from(!findings.is_empty()))
+}
+
+/// Prints at the end: the exit status, 2 where it cannot.
+fn ending(text: String, status: i32) -> i32 {
+    match weir_print::print(text) {
+        Ok(_) => status,
+        Err(e) => {
+            eprintln!("weir lint: {e}");
+            2
+        }
+    }
 }
 
 /// The file that the server would read. Without a prefix, a relative path begins where the command runs.

@@ -15,7 +15,7 @@ mod proxy;
 mod target;
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
@@ -91,7 +91,7 @@ fn serve(name: &'static str, show: bool, written: Result<Written, QuickError>) -
             eprintln!("{name}: {e}");
             1
         }
-        Ok(written) if show => i32::from(io::stdout().write_all(written.text.as_bytes()).is_err()),
+        Ok(written) if show => weir_print::ending(name, written.text, 0),
         Ok(Written { text, greeting, state }) => {
             append_to_files();
             run_in_memory(InMemory { name, text, temporary: Some(state) }, &greeting)

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use clap::{ArgGroup, Parser};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use weir_print::{PrintError, Reader};
 use weir_sys::signal::SignalSet;
 
 use crate::group::SteeredGroup;
@@ -55,6 +56,10 @@ enum SteerError {
     Gone,
     /// Signals cannot be blocked or awaited.
     Signals(io::Error),
+    /// Nothing reads what is printed.
+    NoReader,
+    /// Standard output cannot be written.
+    Print(PrintError),
     /// The kernel does not give the sockets, or does not let them be steered.
     Refused(io::Error),
 }
@@ -75,6 +80,8 @@ impl fmt::Display for SteerError {
             SteerError::NoGroup => f.write_str("there is no group of sockets to be steered"),
             SteerError::Gone => f.write_str("the server has gone"),
             SteerError::Signals(e) => write!(f, "signals: {e}"),
+            SteerError::NoReader => f.write_str("nothing reads what is printed"),
+            SteerError::Print(e) => e.fmt(f),
             SteerError::Refused(e) => match Errno::from_io_error(e) {
                 Some(Errno::PERM | Errno::ACCESS) => {
                     write!(
@@ -94,7 +101,7 @@ impl fmt::Display for SteerError {
 /// `weir balance`: the exit status.
 pub fn balance(options: Options) -> i32 {
     match run(&options) {
-        Ok(()) => 0,
+        Ok(()) | Err(SteerError::NoReader) => 0,
         Err(e) => {
             eprintln!("weir balance: {e}");
             1
@@ -109,7 +116,7 @@ fn run(options: &Options) -> Result<(), SteerError> {
         return Err(SteerError::NothingFound { pid: options.pid, port: options.port });
     }
     for listening in &found {
-        println!("{}", told(listening));
+        print(told(listening) + "\n")?;
     }
     let mut groups = groups(&found)?;
     if groups.is_empty() {
@@ -121,7 +128,7 @@ fn run(options: &Options) -> Result<(), SteerError> {
     let every = Duration::from_millis(options.every);
     let mut rounds = Rounds { signals, every, sought };
 
-    println!("\nlooking on for {} s", options.look);
+    print(format!("\nlooking on for {} s\n", options.look))?;
     let (before, interrupted) = rounds.go(&mut groups, Some(options.look), false)?;
     if options.dry_run || interrupted {
         return Ok(());
@@ -129,13 +136,21 @@ fn run(options: &Options) -> Result<(), SteerError> {
     // A busy machine must not stall the program that watches slow workers. Without the privilege it
     // goes on as it is.
     let _ = rustix::process::setpriority_process(None, PRIORITY);
-    println!("\nsteering{}", if options.secs.is_none() { "; Ctrl-C ends it" } else { "" });
+    let end = if options.secs.is_none() { "; Ctrl-C ends it" } else { "" };
+    print(format!("\nsteering{end}\n"))?;
     groups.iter_mut().try_for_each(SteeredGroup::steer).map_err(SteerError::Refused)?;
     let (after, _) = rounds.go(&mut groups, options.secs, true)?;
     drop(groups);
-    println!("\nall is as it was before");
-    println!("{}", compared(&before, &after));
-    Ok(())
+    print(format!("\nall is as it was before\n{}\n", compared(&before, &after)))
+}
+
+/// Prints for a reader that is there.
+fn print(text: String) -> Result<(), SteerError> {
+    match weir_print::print(text) {
+        Ok(Reader::There) => Ok(()),
+        Ok(Reader::Gone) => Err(SteerError::NoReader),
+        Err(e) => Err(SteerError::Print(e)),
+    }
 }
 
 /// Looks repeatedly, and steers.
@@ -164,7 +179,7 @@ impl Rounds {
             let over = secs.is_some_and(|secs| now >= began + Duration::from_secs(secs));
             if over || now >= shown + SECOND {
                 shown = now;
-                groups.iter_mut().for_each(|group| print!("{}", group.table()));
+                groups.iter_mut().try_for_each(|group| print(group.table()))?;
                 self.renew(groups, &mut whole, steer)?;
             }
             let arrived = self.signals.wait(Some(self.every)).map_err(SteerError::Signals)?;
@@ -198,8 +213,7 @@ impl Rounds {
         if steer {
             groups.iter_mut().try_for_each(SteeredGroup::steer).map_err(SteerError::Refused)?;
         }
-        println!("the server's processes have changed");
-        Ok(())
+        print("the server's processes have changed\n".to_owned())
     }
 }
 

@@ -1,12 +1,13 @@
 //! The command line of `weir top`.
 
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use weir_print::PrintError;
 use weir_tls::CertificateTrust;
 
 use crate::fetch::{FetchError, SnapshotSource};
@@ -47,6 +48,8 @@ enum TopError {
     Fetch(FetchError),
     /// Standard output is not a terminal.
     NoTerminal,
+    /// Standard output cannot be written.
+    Print(PrintError),
     /// The terminal fails.
     Terminal(io::Error),
 }
@@ -57,6 +60,7 @@ impl fmt::Display for TopError {
             TopError::Interval => f.write_str("a number of seconds from 0.1 to 3600"),
             TopError::Fetch(e) => e.fmt(f),
             TopError::NoTerminal => f.write_str("this is no terminal; --once writes plain text"),
+            TopError::Print(e) => e.fmt(f),
             TopError::Terminal(e) => write!(f, "terminal: {e}"),
         }
     }
@@ -95,9 +99,7 @@ fn run(options: &Options) -> Result<(), TopError> {
         #[expect(clippy::disallowed_methods, reason = "there is no loop here")]
         std::thread::sleep(interval);
         let text = plain::text(&Figures::of(&place.snapshot()?, &first));
-        // The reader has gone.
-        let _ = io::stdout().write_all(text.as_bytes());
-        return Ok(());
+        return weir_print::print(text).map(drop).map_err(TopError::Print);
     }
     if !io::stdout().is_terminal() {
         return Err(TopError::NoTerminal);

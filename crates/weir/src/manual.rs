@@ -1,6 +1,6 @@
 //! `weir manual` and `weir completions`: made from the tables that the command line itself is read by.
 
-use std::io::{self, Write};
+use std::io;
 
 use clap::{Arg, ArgAction, Command, Parser};
 use clap_complete::Shell;
@@ -54,7 +54,13 @@ pub fn manual(options: Manual) -> i32 {
             }
         },
     };
-    i32::from(rendered.and_then(|()| io::stdout().write_all(&page)).is_err())
+    match rendered {
+        Ok(()) => weir_print::ending("weir manual", page, 0),
+        Err(e) => {
+            eprintln!("weir manual: {e}");
+            1
+        }
+    }
 }
 
 /// `weir completions`: the exit status.
@@ -65,7 +71,7 @@ pub fn completions(options: Completions) -> i32 {
     }));
     let mut text = Vec::new();
     clap_complete::generate(options.shell, &mut command, "weir", &mut text);
-    i32::from(io::stdout().write_all(&text).is_err())
+    weir_print::ending("weir completions", text, 0)
 }
 
 fn server_page(page: &mut Vec<u8>) -> io::Result<()> {

@@ -116,8 +116,14 @@ fn parsed<O: Parser>(args: &[OsString], run: fn(O) -> i32) -> i32 {
     match O::try_parse_from(args) {
         Ok(options) => run(options),
         Err(said) => {
-            // The reader has gone, then.
-            let _ = said.print();
+            // Help goes to standard output, the rest to standard error.
+            let written = said.print();
+            if !said.use_stderr()
+                && let Err(e) = weir_print::read(written)
+            {
+                eprintln!("weir: {e}");
+                return 1;
+            }
             said.exit_code()
         }
     }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use rustix::process::Signal;
 use weir_sys::signal::SignalSet;
 
+use crate::command::{LabError, print};
+
 use super::{Delays, Operation, Share, SlowDisk, Spread};
 
 /// Shows a directory at another place, where operations are slow now and then. SIGUSR1 switches that off and on;
@@ -35,7 +37,7 @@ pub(crate) struct Options {
 }
 
 /// Mounts, and waits for a signal. The error is a line for the user.
-pub(crate) fn run(options: Options) -> Result<(), String> {
+pub(crate) fn run(options: Options) -> Result<(), LabError> {
     let Options { ops: operations, share, delay: time, seed, source, mount } = options;
     // Before there are threads: they inherit the mask.
     let ends = [Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw);
@@ -44,7 +46,7 @@ pub(crate) fn run(options: Options) -> Result<(), String> {
     let delays = Delays { operations, share, time, seed };
     let disk = SlowDisk::mount(&source, &mount, delays)
         .map_err(|e| format!("cannot mount {} at {}: {e}", source.display(), mount.display()))?;
-    println!("{} is at {} and slow", source.display(), mount.display());
+    print(format!("{} is at {} and slow\n", source.display(), mount.display()))?;
     loop {
         let arrived = signals.wait(None).map_err(|e| format!("signals: {e}"))?;
         match arrived.map(|signal| signal.number) {
@@ -54,6 +56,5 @@ pub(crate) fn run(options: Options) -> Result<(), String> {
         }
     }
     let (delayed, all) = disk.counts();
-    println!("{delayed} of {all} operations were delayed");
-    Ok(())
+    print(format!("{delayed} of {all} operations were delayed\n"))
 }

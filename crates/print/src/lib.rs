@@ -1,0 +1,78 @@
+//! What the tools print on standard output.
+//!
+//! A reader that has gone, as `head` does, ends a tool in silence. A full disk is an error that is told.
+//!
+//! - In: text.
+//! - Out: whether it has a reader, or why it cannot be written.
+//! - Callers: the tools.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+
+/// Whether anything reads what is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// The text was taken.
+    There,
+    /// The other end of the pipe is closed.
+    Gone,
+}
+
+/// Standard output cannot be written.
+#[derive(Debug)]
+pub struct PrintError(io::Error);
+
+impl fmt::Display for PrintError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot write to standard output: {}", self.0)
+    }
+}
+
+impl std::error::Error for PrintError {}
+
+/// Prints a text at once.
+///
+/// # Errors
+///
+/// It cannot be written: the disk is full, say.
+pub fn print(text: impl AsRef<[u8]>) -> Result<Reader, PrintError> {
+    let mut out = io::stdout().lock();
+    read(out.write_all(text.as_ref()).and_then(|()| out.flush()))
+}
+
+/// What became of something that was written to standard output elsewhere.
+///
+/// # Errors
+///
+/// It could not be written.
+pub fn read(written: io::Result<()>) -> Result<Reader, PrintError> {
+    match written {
+        Ok(()) => Ok(Reader::There),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(e) => Err(PrintError(e)),
+    }
+}
+
+/// Prints a text, and says why if it cannot: the exit status of a tool that has nothing else to do, which is `status` or 1.
+pub fn ending(tool: &str, text: impl AsRef<[u8]>, status: i32) -> i32 {
+    match print(text) {
+        Ok(_) => status,
+        Err(e) => {
+            eprintln!("{tool}: {e}");
+            1
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_has_gone_is_no_error() {
+        assert_eq!(read(Ok(())).ok(), Some(Reader::There));
+        assert_eq!(read(Err(ErrorKind::BrokenPipe.into())).ok(), Some(Reader::Gone));
+        let full = read(Err(ErrorKind::StorageFull.into())).unwrap_err().to_string();
+        assert_eq!(full, "cannot write to standard output: no storage space");
+    }
+}
