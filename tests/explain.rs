@@ -287,6 +287,9 @@ fn nothing_is_opened_or_written_and_what_is_wrong_is_said() {
     let (code, text) = explain("http://a.example/x");
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("no server listens on port 80; there are 0.0.0.0:81"), "{text}");
+    let (code, text) = explain("https://a.example:81/x");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("there is no TLS at this port"), "{text}");
     // An excerpt comes with its sentence: a warning, and an error.
     let said = |conf: &str| {
         server.dir().write("other.conf", conf);

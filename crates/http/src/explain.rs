@@ -114,6 +114,9 @@ pub fn follow(mut site: Site, question: Question) -> io::Result<(Course, Vec<u8>
     let site = Lent::new(Arc::new(site));
     let protocols = site.shared().protocols_at(question.listen, question.local.ip());
     let protocols = protocols.unwrap_or_default();
+    if question.secure.is_some() && !protocols.ssl {
+        return Err(io::Error::other("there is no TLS at this port: its listen has no ssl"));
+    }
     let event_loop = LoopState::new(handle.clone(), site, identity, tally, cells);
     let handed = Handed {
         wire: Wire::Plain(handle.stream(server.into())?),
