@@ -1,8 +1,10 @@
 //! `weir top` of a real server.
 
+use std::fs::File;
 use std::process::Command;
 
-use weir_testkit::{Dir, Server, examples, run};
+use rustix::process::{Pid, Signal, kill_process};
+use weir_testkit::{Dir, Process, Server, ask_until, children, examples, run};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -139,4 +141,61 @@ fn a_server_behind_that_fails_is_shown_with_the_reason() {
     assert!(rows[0].contains("app: 127.0.0.1:1 ") && rows[0].contains("failing"), "{text}");
     assert!(rows[0].contains("refused") && rows[0].ends_with(" ago"), "{text}");
     assert!(rows[1].contains(" up ") && !rows[1].ends_with(" ago"), "{text}");
+}
+
+#[test]
+fn it_says_why_there_is_nothing_to_show() {
+    let server = Server::start(
+        WEIR,
+        "events { } http { server { listen 127.0.0.1:%%PORT%%;
+             location / { return 404; } location /closed { deny all; weir_dashboard; } } }",
+    );
+    let said = |place: &str| {
+        let (code, text) = top(&[place, "--once"]);
+        assert_eq!(code, Some(1), "{text}");
+        text
+    };
+    let port = server.port();
+    let text = said(&format!("http://127.0.0.1:{port}/closed"));
+    assert!(text.contains("access denied: /closed answers 403"), "{text}");
+    let text = said(&format!("https://127.0.0.1:{port}/closed"));
+    assert!(text.contains("what listens there speaks no TLS"), "{text}");
+}
+
+/// A terminal of its own, what it was written, and the process that holds it.
+fn in_a_terminal(dir: &Dir, term: &str, place: &str) -> Process {
+    let line = format!("stty rows 24 cols 100; exec {WEIR} top {place}");
+    let mut command = Command::new("script");
+    command.args(["-qefc", &line, "/dev/null"]).env("TERM", term);
+    Process::start(command.stdout(File::create(dir.file("out")).unwrap()))
+}
+
+#[test]
+fn a_signal_gives_the_terminal_back() {
+    let server = Server::start(
+        WEIR,
+        "events { } http { server { listen 127.0.0.1:%%PORT%%; location / { weir_dashboard; } } }",
+    );
+    let place = server.port().to_string();
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
+        let dir = Dir::new();
+        let mut terminal = in_a_terminal(&dir, "xterm", &place);
+        // The alternate screen, and what is drawn there.
+        assert!(ask_until(|| dir.read("out").contains("woken next")), "{}", dir.read("out"));
+        let own = children(terminal.pid());
+        let own = Pid::from_raw(*own.first().unwrap()).unwrap();
+        kill_process(own, signal).unwrap();
+        let code = terminal.wait().code();
+        assert_eq!(code, Some(128 + signal.as_raw()), "{signal:?}");
+        let out = dir.read("out");
+        let after = out.rsplit("\x1b[?1049h").next().unwrap();
+        assert!(
+            after.contains("\x1b[?1049l") && after.contains("\x1b[?25h"),
+            "{signal:?}: {out:?}"
+        );
+    }
+    let dir = Dir::new();
+    assert_eq!(in_a_terminal(&dir, "dumb", &place).wait().code(), Some(1));
+    let out = dir.read("out");
+    assert!(out.contains("TERM is dumb") && !out.contains('\x1b'), "{out:?}");
 }

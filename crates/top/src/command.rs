@@ -6,8 +6,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
+use rustix::process::Signal;
 use weir_print::PrintError;
+use weir_sys::signal::SignalSet;
 use weir_tls::CertificateTrust;
 
 use crate::fetch::{FetchError, SnapshotSource};
@@ -48,6 +52,10 @@ enum TopError {
     Fetch(FetchError),
     /// Standard output is not a terminal.
     NoTerminal,
+    /// It is one without escape sequences.
+    Dumb,
+    /// Signals cannot be blocked, or no thread waits for them.
+    Signals(io::Error),
     /// Standard output cannot be written.
     Print(PrintError),
     /// The terminal fails.
@@ -60,6 +68,10 @@ impl fmt::Display for TopError {
             TopError::Interval => f.write_str("a number of seconds from 0.1 to 3600"),
             TopError::Fetch(e) => e.fmt(f),
             TopError::NoTerminal => f.write_str("this is no terminal; --once writes plain text"),
+            TopError::Dumb => f.write_str(
+                "a terminal with escape sequences is needed, and TERM is dumb; --once writes plain text",
+            ),
+            TopError::Signals(e) => write!(f, "signals: {e}"),
             TopError::Print(e) => e.fmt(f),
             TopError::Terminal(e) => write!(f, "terminal: {e}"),
         }
@@ -104,11 +116,36 @@ fn run(options: &Options) -> Result<(), TopError> {
     if !io::stdout().is_terminal() {
         return Err(TopError::NoTerminal);
     }
-    // It is as it was when this ends, by a panic, too.
+    if std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
+        return Err(TopError::Dumb);
+    }
+    restore_on_signals().map_err(TopError::Signals)?;
+    // It is as it was when this ends, by a panic or a signal, too.
     let mut terminal = ratatui::try_init().map_err(TopError::Terminal)?;
     let ended = watch(&mut terminal, &mut place, first, interval);
     ratatui::restore();
     ended.map_err(TopError::Terminal)
+}
+
+/// Has a signal that ends this process give the terminal back first.
+fn restore_on_signals() -> io::Result<()> {
+    let ends = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT].map(Signal::as_raw);
+    let signals = SignalSet::new(&ends);
+    // Threads inherit this, so only the one that waits takes them.
+    signals.block()?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        loop {
+            if let Ok(Some(arrived)) = signals.wait(None) {
+                // Nothing is drawn any more.
+                let mut out = io::stdout().lock();
+                ratatui::restore();
+                // A terminal that is gone needs no cursor.
+                let _ = execute!(out, Show);
+                std::process::exit(128 + arrived.number);
+            }
+        }
+    })?;
+    Ok(())
 }
 
 fn watch(

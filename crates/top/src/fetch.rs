@@ -53,6 +53,9 @@ impl fmt::Display for FetchError {
         match self {
             FetchError::Trust(e) => e.fmt(f),
             FetchError::Tls(name, e) => {
+                if let HandshakeError::Tls(TlsError::InvalidMessage(_)) = e {
+                    return write!(f, "{name}: what listens there speaks no TLS");
+                }
                 write!(f, "{name}: {e}")?;
                 if let HandshakeError::Tls(TlsError::InvalidCertificate(_)) = e {
                     f.write_str("; --cacert FILE names authorities to trust, -k accepts any")?;
@@ -63,6 +66,13 @@ impl fmt::Display for FetchError {
             FetchError::NoAddress(name) => write!(f, "{name} has no address"),
             FetchError::Io(name, e) => write!(f, "{name}: {e}"),
             FetchError::NoSnapshot(asked) => {
+                let refused = |(_, status): &&(String, u16)| matches!(status, 401 | 403);
+                if let Some((path, status)) = asked.iter().find(refused) {
+                    return write!(
+                        f,
+                        "access denied: {path} answers {status}; its allow, deny or auth_basic must let this client in"
+                    );
+                }
                 let asked: Vec<String> =
                     asked.iter().map(|(path, status)| format!("{path}: {status}")).collect();
                 let asked = asked.join(", ");
