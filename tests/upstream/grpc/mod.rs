@@ -375,6 +375,50 @@ fn a_side_that_gives_up_resets_the_other() {
     assert_eq!(peer.opened(), 1);
 }
 
+/// A server that answers early ends the call with a reset, which may come in the same read as the whole answer.
+#[test]
+fn an_answer_that_is_complete_outlives_the_reset_behind_it() {
+    const CODES: [ErrorCode; 5] = [
+        ErrorCode::NoError,
+        ErrorCode::Internal,
+        ErrorCode::StreamClosed,
+        ErrorCode::RefusedStream,
+        ErrorCode::Cancel,
+    ];
+    let peer = Peer::new(|_, talk| {
+        talk.settings(&[]);
+        for code in CODES.into_iter().flat_map(|code| [code; 2]) {
+            let asked = talk.head()?;
+            let status = [("grpc-status", "5"), ("grpc-message", "no")];
+            talk.at_once(|talk| {
+                if asked.field(":path") == "/bare" {
+                    talk.fields(asked.id, &[&OK[..], &status].concat(), true);
+                } else {
+                    talk.fields(asked.id, &OK, false);
+                    talk.data(asked.id, b"said", false);
+                    talk.fields(asked.id, &status, true);
+                }
+                talk.reset(asked.id, code);
+            });
+        }
+        Some(())
+    });
+    let server = start(&peer, "", "");
+    let mut client = Talk::client(server.port());
+    for (n, code) in (0u32..).zip(CODES) {
+        call(&mut client, 4 * n + 1, "/bare", &[]);
+        let answer = head(&mut client, 4 * n + 1);
+        assert_eq!(answer.field(":status"), "200", "{code:?}: {}", server.log());
+        assert_eq!((answer.field("grpc-status"), answer.ended), ("5", true), "{code:?}");
+        call(&mut client, 4 * n + 3, "/full", &[]);
+        assert_eq!(head(&mut client, 4 * n + 3).field(":status"), "200", "{code:?}");
+        let (body, trailers) = rest(&mut client, 4 * n + 3);
+        assert_eq!(body, b"said", "{code:?}");
+        assert_eq!(trailers.unwrap().field("grpc-status"), "5", "{code:?}");
+    }
+    assert_eq!(peer.opened(), 1);
+}
+
 #[test]
 fn a_server_that_sends_too_much_is_stopped() {
     let (tell, told) = std::sync::mpsc::channel();

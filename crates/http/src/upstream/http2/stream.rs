@@ -203,37 +203,33 @@ impl StreamState {
         wake(&self.reader);
     }
 
-    /// The server has ended the stream, and wants no more of the request.
+    /// The server has ended the stream, and wants no more of the request. One such frame may follow a complete answer, which
+    /// stays good whatever the reason: servers end a call that they answer early in this way.
     pub fn take_reset(&self, code: u32) {
-        if code == ErrorCode::NoError as u32 && self.ended.get() && !self.enough.get() {
-            self.enough.set(true);
-            self.way.close();
-            return self.way.wake();
-        }
-        let text = match code {
-            // One such frame is the end already.
-            0 if self.ended.get() => {
-                let id = self.id;
-                Ending::invalid(format!("upstream sent frame for closed stream {id}"))
-            }
-            code => {
-                let text = format!("upstream rejected request with error {code}");
-                let failure = match code {
-                    _ if self.has_head.get() => Failure::InvalidHeader,
-                    REFUSED => Failure::Refused,
-                    CALM if self.link.was_shared() => {
-                        self.link.leave();
-                        Failure::Lost { counts: false }
-                    }
-                    _ => Failure::InvalidHeader,
-                };
-                Ending::Said(text, failure)
-            }
-        };
-        // Nothing is to be reset any more.
-        self.enough.set(true);
+        let is_closed = self.enough.replace(true);
         self.way.close();
-        self.fail(text);
+        if !self.ended.get() {
+            self.fail(self.rejection(code));
+        } else if is_closed {
+            let id = self.id;
+            self.fail(Ending::invalid(format!("upstream sent frame for closed stream {id}")));
+        } else {
+            self.way.wake();
+        }
+    }
+
+    /// Why a stream that was reset before its end has no answer.
+    fn rejection(&self, code: u32) -> Ending {
+        let failure = match code {
+            _ if self.has_head.get() => Failure::InvalidHeader,
+            REFUSED => Failure::Refused,
+            CALM if self.link.was_shared() => {
+                self.link.leave();
+                Failure::Lost { counts: false }
+            }
+            _ => Failure::InvalidHeader,
+        };
+        Ending::Said(format!("upstream rejected request with error {code}"), failure)
     }
 
     fn has_incoming(&self) -> bool {
