@@ -262,6 +262,91 @@ fn an_authority_is_believed_by_its_head() {
     }
 }
 
+/// What no HTTP server begins an answer with.
+const NO_HEADS: [&str; 12] = [
+    "SSH-2.0-OpenSSH_9\r\n",
+    "http/1.1 403 no\r\n\r\n",
+    "HTTP/1.1\t403 no\r\n\r\n",
+    "HTTP/1.1 40x no\r\n\r\n",
+    "HTTP/1.1 403no\r\n\r\n",
+    "HTTP/0.9 200 fine\r\n\r\n",
+    "HTTP 200 fine\r\n\r\n",
+    "\r\nHTTP/1.1 200 OK\r\n\r\n",
+    "Status: 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "\0\0\0\0\r\n",
+    "*1\r\n$2\r\nOK\r\n",
+    "yes\n",
+];
+
+/// A server that answers with the line of [`NO_HEADS`] that `X-Line` names: its port.
+fn without_head() -> u16 {
+    listen(|mut stream| {
+        let head = head_of(&mut stream);
+        let line = head.split("X-Line: ").nth(1).and_then(|rest| rest.split('\r').next());
+        let n = line.and_then(|n| n.parse::<usize>().ok()).unwrap_or(0);
+        let _ = stream.write_all(NO_HEADS[n].as_bytes());
+    })
+}
+
+#[test]
+fn an_authority_that_speaks_no_http_lets_no_request_in() {
+    let port = without_head();
+    let dir = Dir::new();
+    dir.write("site/kept", "inside");
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(dir.file("site"), all).unwrap();
+    let conf = format!(
+        r#"events {{}}
+           http {{
+               proxy_cache_path %%DIR%%/cache keys_zone=one:1m;
+               server {{
+                   listen 127.0.0.1:%%PORT%%; root %%DIR%%/site; dav_methods PUT DELETE;
+                   location / {{ auth_request /auth; }}
+                   location /any/ {{ satisfy any; deny all; auth_request /auth; alias %%DIR%%/site/; }}
+                   location /kept/ {{ auth_request /cached; alias %%DIR%%/site/; }}
+                   location /said/ {{ auth_request /auth; auth_request_set $said $upstream_status;
+                       error_page 500 = @said; }}
+                   location @said {{ return 200 $said; }}
+                   location = /auth {{ internal; proxy_set_header X-Line $arg_n;
+                       proxy_pass http://127.0.0.1:{port}; }}
+                   location = /cached {{ internal; proxy_set_header X-Line $arg_n; proxy_cache one;
+                       proxy_cache_valid any 1h; proxy_pass http://127.0.0.1:{port}; }}
+               }}
+           }}"#
+    );
+    let server = Server::start_in(dir, WEIR, &conf);
+    let file = server.dir().file("site/kept");
+    for (n, line) in NO_HEADS.iter().enumerate() {
+        assert_eq!(server.get(&format!("/kept?n={n}")).status, 500, "{line:?}");
+        assert_eq!(server.get(&format!("/any/kept?n={n}")).status, 500, "{line:?}");
+        for _ in 0..2 {
+            assert_eq!(server.get(&format!("/kept/kept?n={n}")).status, 500, "{line:?}");
+        }
+        assert_eq!(server.get(&format!("/said/?n={n}")).body(), "200", "{line:?}");
+        for (method, path) in [("PUT", "new"), ("PUT", "kept"), ("DELETE", "kept")] {
+            let line = format!("{method} /{path}?n={n}");
+            let r = server.ask(&line, "Content-Length: 3\r\n", "new");
+            assert_eq!(r.status, 500, "{line} {:?}", NO_HEADS[n]);
+        }
+    }
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "inside");
+    assert!(!server.dir().file("site/new").exists());
+    server.wait_log("upstream sent no valid HTTP/1.0 header while reading", NO_HEADS.len());
+    server.wait_log("auth request unexpected status: 0 while sending to client", NO_HEADS.len());
+}
+
+/// Includes that take what is no HTTP: nginx has 0 as its status, which is no failure.
+#[test]
+fn text_without_a_head_is_included() {
+    let port = without_head();
+    let server = pages(&format!(
+        r#"location = / {{ ssi on; return 200
+               '[<!--#include virtual="/part" -->|<!--#include virtual="/part" set="a" --><!--#echo var="a" -->]'; }}
+           location = /part {{ proxy_set_header X-Line 11; proxy_pass http://127.0.0.1:{port}; }}"#
+    ));
+    assert_eq!(server.get("/").body(), "[yes\n|yes\n]");
+}
+
 #[test]
 fn the_method_that_is_shown_is_the_clients_own() {
     let server = Server::start(

@@ -297,3 +297,20 @@ fn a_block_may_have_a_script_of_its_own_in_each_phase() {
     assert_eq!(server.get("/own").header("X-Own"), Some("outer"));
     assert_eq!(server.get("/own?if=1").header("X-Own"), Some("inner"));
 }
+
+/// As in lua-nginx-module, a script takes what is no HTTP for an answer with 200; `auth_request` does not.
+#[test]
+fn an_answer_without_a_head_is_captured_as_one_with_200() {
+    let port = weir_testkit::listen(|mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"SSH-2.0-OpenSSH_9\r\n");
+    });
+    let server = super::server(&format!(
+        r#"location / {{ content_by_lua_block {{
+               local answer = ngx.location.capture("/ask")
+               ngx.print(answer.status, " ", answer.body)
+           }} }}
+           location = /ask {{ proxy_pass http://127.0.0.1:{port}; }}"#
+    ));
+    assert_eq!(server.get("/").body(), "200 SSH-2.0-OpenSSH_9\r\n");
+}

@@ -1,11 +1,11 @@
 //! `proxy_store`: answers become files.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime};
 
-use weir_testkit::{Dir, Server};
+use weir_testkit::{Dir, Server, listen};
 
 use super::WEIR;
 
@@ -79,6 +79,20 @@ fn an_empty_answer_is_an_empty_file_and_an_error_is_none() {
     assert_eq!(std::fs::metadata(server.dir().file("files/empty")).unwrap().len(), 0);
     assert_eq!(server.get("/missing").status, 404);
     assert!(!server.dir().file("files/missing").exists());
+}
+
+#[test]
+fn an_answer_without_a_head_is_not_stored() {
+    let port = listen(|mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"no HTTP\n");
+    });
+    let conf = "events { } http { server { listen 127.0.0.1:%%PORT%%;
+        location / { proxy_pass http://127.0.0.1:%%ORIGIN%%; proxy_store %%DIR%%/kept; } } }";
+    let server = Server::start(WEIR, &conf.replace("%%ORIGIN%%", &port.to_string()));
+    assert_eq!(server.get("/").body(), "no HTTP\n");
+    // The file would have been there before the answer's end.
+    assert!(!server.dir().file("kept").exists());
 }
 
 #[test]

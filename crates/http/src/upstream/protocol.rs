@@ -79,7 +79,7 @@ impl std::error::Error for OutgoingError {}
 /// The head of an answer. Spans point into the buffer that [`Reader::head`] was given.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
-    /// Its status.
+    /// Its status; 0 if it has no head. Such an answer is never taken for a success.
     pub status: u16,
     /// Status and reason as sent; `None` for the usual ones.
     pub status_line: Option<Span>,
@@ -91,6 +91,19 @@ pub struct Answer {
     pub length: Option<u64>,
     /// The connection may serve another request when the body is complete.
     pub keepalive: bool,
+}
+
+impl Answer {
+    /// Bytes without a head: HTTP/0.9, or no HTTP at all.
+    pub fn of_no_head() -> Answer {
+        Answer::default()
+    }
+
+    /// The status that logs and clients see. As with nginx, `$upstream_status` of an answer without a head is 200.
+    pub fn shown_status(&self) -> u16 {
+        let has_head = self.end > 0 || self.status > 0;
+        if has_head { self.status } else { 200 }
+    }
 }
 
 /// What [`Reader::head`] found.

@@ -69,7 +69,7 @@ impl Run {
         let now = r.event_loop.handle.now();
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.header = Some(now.saturating_duration_since(attempt.started));
-            attempt.status = answer.status;
+            attempt.status = answer.shown_status();
         }
         Ok((Talk { transport, rest }, answer))
     }

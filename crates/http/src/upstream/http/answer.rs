@@ -176,7 +176,7 @@ impl Answers {
             format_args!("{text} while reading response header from upstream"),
         );
         (self.body, self.until_close) = (Body::Coming(BodyDecoder::until_close()), true);
-        Found::Head(Answer { status: 200, ..Answer::default() })
+        Found::Head(Answer::of_no_head())
     }
 
     fn understood(&mut self, framing: Framing) -> Found {

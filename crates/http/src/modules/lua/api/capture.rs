@@ -127,7 +127,9 @@ fn table(lua: &Lua, sr: &Request) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     let headers = lua.create_table()?;
     table.raw_set("truncated", !sr.capture_is_whole() || sr.response.header_only)?;
-    table.raw_set("status", sr.response.status)?;
+    // As in lua-nginx-module, an answer without a head is one with 200.
+    let headless = sr.response.sent && sr.response.status == 0;
+    table.raw_set("status", if headless { 200 } else { sr.response.status })?;
     table.raw_set("body", lua.create_string(sr.captured_body())?)?;
     for (name, value) in headers::answer_headers(sr) {
         // A number, as in lua-nginx-module.
