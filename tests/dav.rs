@@ -1,6 +1,8 @@
 //! Files that clients change: PUT, DELETE, MKCOL, COPY, MOVE.
 
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
+use std::path::Path;
 
 use weir_testkit::{Client, Dir, Response, Server, certified};
 
@@ -185,4 +187,118 @@ fn nothing_goes_out_of_its_place() {
     assert_eq!(server.ask("DELETE /deep/file", "", "").status, 409);
     server.wait_log("insufficient URI depth:2 to DELETE", 1);
     assert_eq!(server.get("/keep").body(), "kept");
+}
+
+/// A collection with links of all kinds, and what they lead to.
+fn linked() -> Dir {
+    let dir = Dir::new();
+    dir.write("root/outer/file", "outer");
+    dir.write("root/src/file", "file");
+    dir.write("root/src/sub/deep", "deep");
+    for (target, link) in [
+        ("file", "to-file"),
+        ("sub", "to-sub"),
+        ("../outer/file", "up"),
+        ("nowhere", "dangling"),
+        (".", "itself"),
+        ("../..", "all"),
+        ("loop", "loop"),
+    ] {
+        symlink(target, dir.file("root/src").join(link)).unwrap();
+    }
+    dir
+}
+
+fn start_linked(dir: Dir) -> Server {
+    let conf = "user root; events { }
+         http { server { listen 127.0.0.1:%%PORT%%; root %%DIR%%/root; dav_methods COPY MOVE DELETE;
+             location /none/ { disable_symlinks on from=%%DIR%%/root; alias %%DIR%%/root/; }
+             location /own/ { disable_symlinks if_not_owner from=%%DIR%%/root; alias %%DIR%%/root/; } } }";
+    Server::start_in(dir, WEIR, conf)
+}
+
+#[test]
+fn a_collection_is_copied_with_what_its_links_lead_to() {
+    let server = start_linked(linked());
+    assert_eq!(server.ask("COPY /src/", &to("/dst/"), "").status, 201);
+    let at = |name: &str| server.dir().file("root/dst").join(name);
+    for (name, text) in
+        [("file", "file"), ("to-file", "file"), ("to-sub/deep", "deep"), ("up", "outer")]
+    {
+        assert_eq!(fs::read_to_string(at(name)).unwrap(), text, "{name}");
+        assert!(!at(name).is_symlink(), "{name}");
+    }
+    for name in ["dangling", "loop", "itself", "all/root/dst", "all/root/src"] {
+        assert!(fs::symlink_metadata(at(name)).is_err(), "{name}");
+    }
+    // Above the collection it is copied like any other directory, but for what is being copied.
+    assert_eq!(fs::read_to_string(at("all/root/outer/file")).unwrap(), "outer");
+    for (text, times) in [
+        ("[crit]", 2),
+        ("src/dangling\" failed (2: No such file or directory)", 1),
+        ("src/loop\" failed (40: Too many levels of symbolic links)", 1),
+        ("src/itself\" leads back to a directory that is being copied", 1),
+        ("src/all/root/dst\" leads back to a directory that is being copied", 1),
+    ] {
+        server.wait_log(text, times);
+    }
+    // A link alone is copied as the file that it leads to, with its permissions.
+    assert_eq!(server.ask("COPY /src/to-file", &to("/alone"), "").status, 204);
+    let alone = server.dir().file("root/alone").metadata().unwrap();
+    assert_eq!((alone.len(), alone.permissions().mode() & 0o111), (4, 0));
+    assert_eq!(server.ask("DELETE /src/", "", "").status, 204);
+    assert_eq!(server.get("/outer/file").body(), "outer");
+}
+
+#[test]
+fn refused_links_are_not_copied() {
+    let dir = linked();
+    let own = dir.file("root/src/to-file").symlink_metadata().unwrap().uid();
+    let is_root = own == 0;
+    if is_root {
+        lchown(dir.file("root/src/up"), Some(1), None).unwrap();
+    }
+    let server = start_linked(dir);
+    for (place, copied, refused) in
+        [("none", "file", "to-file"), ("none", "file", "to-sub"), ("own", "to-file", "up")]
+    {
+        if place == "own" && !is_root {
+            continue;
+        }
+        let line = format!("COPY /{place}/src/");
+        let r = server.ask(&line, &to(&format!("/{place}/dst/")), "");
+        assert_eq!(r.status, 201, "{place}");
+        let at = |name: &str| server.dir().file("root/dst").join(name);
+        assert_eq!(fs::read_to_string(at(copied)).unwrap(), "file", "{place}");
+        assert!(fs::symlink_metadata(at(refused)).is_err(), "{place} {refused}");
+        server.wait_log(&format!("openat() \"{}", server.dir().file("root/src/up").display()), 1);
+    }
+}
+
+#[test]
+fn a_collection_that_was_not_copied_whole_is_not_removed() {
+    let memory = Path::new("/dev/shm");
+    let dir = linked();
+    let device = |path: &Path| path.metadata().map(|info| info.dev()).ok();
+    if !memory.is_dir() || device(memory) == device(dir.path()) {
+        return;
+    }
+    let away = memory.join(format!("weir-dav-{}", std::process::id()));
+    fs::create_dir(&away).unwrap();
+    symlink(&away, dir.file("root/away")).unwrap();
+    let server = start_linked(dir);
+    let file = |name: &str| server.dir().file("root").join(name);
+    assert_eq!(server.ask("MOVE /src/", &to("/away/src/"), "").status, 500);
+    server.wait_log("src\" was not copied whole, so it stays", 1);
+    assert!(file("src/sub/deep").exists() && file("src/dangling").is_symlink());
+    for name in ["dangling", "loop", "itself", "all"] {
+        fs::remove_file(file("src").join(name)).unwrap();
+    }
+    assert_eq!(server.ask("MOVE /src/", &to("/away/src/"), "").status, 201);
+    assert!(!file("src").exists());
+    let copy = |name: &str| fs::read_to_string(away.join("src").join(name)).unwrap();
+    assert_eq!((copy("up"), copy("to-sub/deep")), ("outer".to_owned(), "deep".to_owned()));
+    // What a link led to is not a part of the collection.
+    assert!(file("outer/file").exists());
+    let _ = fs::remove_dir_all(away);
 }

@@ -94,7 +94,7 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
     ("http/files/disk.rs", "copy_over", DISK),
     ("http/files/disk.rs", "entries", DISK),
     ("http/files/disk.rs", "link_info", DISK),
-    ("http/modules/dav/methods.rs", "copy_tree", DISK),
+    ("http/modules/dav/tree.rs", "look", DISK),
     (
         "http/modules/slice_filter.rs",
         "fail",

@@ -40,6 +40,7 @@ pub use doer::doer;
 pub use opened::{FileError, Opened, Stat};
 use symlinks::Refuse;
 pub use turn::TurnFiles;
+pub use walk::LinkRule;
 
 impl FileError {
     /// Writes nginx's line for it to the error log.

@@ -18,21 +18,11 @@ use crate::request::Request;
 
 /// Opens a file unless a symbolic link leads to it. Off the loop: every name asks the disk.
 pub async fn open(r: &mut Request, path: &[u8], flags: OFlags) -> Result<Opened, FileError> {
-    let symlinks = &r.conf().core.symlinks;
-    let trusted = match &symlinks.from {
-        Some(from) => trusted_part(&from.eval(r), path),
-        None => Some(0),
-    };
-    // All of the path is trusted: nothing is left to be refused.
-    let (trusted, refuse) = match trusted {
-        Some(trusted) => (trusted, symlinks.refuse),
-        None => (0, Refuse::Nothing),
-    };
-    let path = path.to_vec();
+    let (rule, path) = (LinkRule::of(r), path.to_vec());
     let doer = super::doer::doer(r);
     let work = move || {
         let place = Path::new(OsStr::from_bytes(&path));
-        file_operation("openat", place, || walk(&path, trusted, refuse, flags))
+        file_operation("openat", place, || rule.walk(&path, flags))
     };
     match r.event_loop.handle.files().run_by(&doer, Rank::Read, "openat", work).await {
         Ok(Ok((fd, info))) => {
@@ -40,6 +30,43 @@ pub async fn open(r: &mut Request, path: &[u8], flags: OFlags) -> Result<Opened,
         }
         Ok(Err(errno)) => Err(FileError { errno, call: "openat()" }),
         Err(error) => Err(FileError::new(&error, "openat()")),
+    }
+}
+
+/// What `disable_symlinks` says for one request, for work that is not on its loop.
+#[derive(Debug)]
+pub struct LinkRule {
+    refuse: Refuse,
+    /// `from=`: the beginning of paths that is trusted.
+    from: Option<Vec<u8>>,
+}
+
+impl LinkRule {
+    /// That of the request's location.
+    pub fn of(r: &mut Request) -> LinkRule {
+        let symlinks = &r.conf().core.symlinks;
+        let from = symlinks.from.as_ref().map(|from| from.eval(r).into_owned());
+        LinkRule { refuse: symlinks.refuse, from }
+    }
+
+    /// Whether the path leads over no link that is refused. It waits for the disk.
+    pub fn check(&self, path: &Path) -> Result<(), Errno> {
+        match self.refuse {
+            Refuse::Nothing => Ok(()),
+            _ => self.walk(path.as_os_str().as_bytes(), OFlags::PATH).map(|_| ()),
+        }
+    }
+
+    fn walk(&self, path: &[u8], flags: OFlags) -> Result<(OwnedFd, FileInfo), Errno> {
+        let trusted = match &self.from {
+            Some(from) => trusted_part(from, path),
+            None => Some(0),
+        };
+        match trusted {
+            Some(trusted) => walk(path, trusted, self.refuse, flags),
+            // All of the path is trusted: nothing is left to be refused.
+            None => walk(path, 0, Refuse::Nothing, flags),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use weir_proto::uri;
 
 use super::methods::Transfer;
 use super::{Depth, depth_header, has_body, map_path, refuse, status};
+use crate::files::LinkRule;
 use crate::files::disk::{self, on_disk};
 use crate::modules::dav::CONF;
 use crate::modules::dav_ext;
@@ -57,6 +58,7 @@ async fn plan(r: &mut Request) -> Result<(Transfer, bool), Step> {
         names: (String::from_utf8_lossy(&r.path).into_owned(), shown),
         method: String::from_utf8_lossy(r.method_name()).into_owned(),
         access: CONF.of(r.conf()).access,
+        links: LinkRule::of(r),
     };
     Ok((transfer, to_collection))
 }

@@ -5,7 +5,7 @@
     reason = "names come from `map_path_into`, links are asked about before"
 )]
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ use rustix::io::Errno;
 use weir_log::{Cause, Level};
 
 use super::Depth;
-use crate::files::disk::{Disk, DiskError, DiskResult, directory_access, modified, path, set_time};
+use crate::files::LinkRule;
+use crate::files::disk::{Disk, DiskError, DiskResult, modified, path};
 
 /// What is at the two ends of COPY and MOVE.
 pub struct Transfer {
@@ -34,6 +35,8 @@ pub struct Transfer {
     pub method: String,
     /// Permissions of directories on the way.
     pub access: u32,
+    /// Which links in a collection are not followed.
+    pub links: LinkRule,
 }
 
 /// A method's whole work.
@@ -93,7 +96,12 @@ impl Disk {
         }
         self.make_directory(&t.to, info.mode() & 0o777, DiskError::Missing)?;
         self.carry_properties(&t.from, &t.to);
-        self.copy_tree(&t.from, &t.to)?;
+        let whole = self.copy_tree(&t.from, &t.to, &t.links)?;
+        if t.moves && !whole {
+            let text = format!("\"{}\" was not copied whole, so it stays", t.from.display());
+            self.note(Level::Error, text);
+            return Err(DiskError::Failed);
+        }
         if t.moves {
             self.remove_tree(&t.from)?;
         }
@@ -125,33 +133,11 @@ impl Disk {
         if t.moves {
             return self.rename(&t.from, &t.to, t.access, true);
         }
+        let target = info.is_symlink().then(|| fs::metadata(&t.from).ok()).flatten();
+        let info = target.as_ref().unwrap_or(info);
         if over {
             return self.copy_over(&t.from, &t.to, info);
         }
         self.copy_file(&t.from, &t.to, info.mode() & 0o777, modified(info))
-    }
-
-    /// Copies what is in one directory into another that is there.
-    fn copy_tree(&mut self, from: &Path, to: &Path) -> DiskResult<()> {
-        for entry in self.entries(from)? {
-            let (Some(info), Some(name)) = (self.link_info(&entry), entry.file_name()) else {
-                continue;
-            };
-            let target = to.join(name);
-            if info.is_file() {
-                let _ = self.copy_file(&entry, &target, info.mode() & 0o777, modified(&info));
-            } else if info.is_dir() {
-                // It may be there; what is in it is copied all the same.
-                let mode = directory_access(info.mode() & 0o777);
-                let _ = self.make_directory(&target, mode, DiskError::Missing);
-                self.carry_properties(&entry, &target);
-                let _ = self.copy_tree(&entry, &target);
-                let timed = File::open(&target).and_then(|dir| set_time(&dir, modified(&info)));
-                if let Err(e) = timed {
-                    self.broken(Level::Alert, "utimes()", &target, &e);
-                }
-            }
-        }
-        Ok(())
     }
 }

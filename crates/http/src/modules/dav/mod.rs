@@ -22,6 +22,7 @@ use crate::site::settings::{Key, Settings};
 
 mod copy;
 mod methods;
+mod tree;
 
 pub(crate) use copy::own_path;
 
