@@ -17,6 +17,8 @@ mod groups;
 mod health;
 #[path = "stream/left.rs"]
 mod left;
+#[path = "stream/rates.rs"]
+mod rates;
 #[path = "stream/status.rs"]
 mod status;
 #[path = "stream/tls.rs"]

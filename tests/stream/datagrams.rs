@@ -49,7 +49,7 @@ pub fn asked(client: &UdpSocket, text: &str) -> String {
 }
 
 /// A server that says these datagrams to each that it hears: of its own, it is told from where it came.
-fn server(answers: impl Fn(&[u8], SocketAddr) -> Vec<String> + Send + 'static) -> u16 {
+pub fn server(answers: impl Fn(&[u8], SocketAddr) -> Vec<String> + Send + 'static) -> u16 {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     std::thread::spawn(move || {

@@ -142,6 +142,7 @@ async fn pass(
 ) -> Option<Result<TunnelEnd, Broke>> {
     let active = &Cell::new(handle.now());
     let waits = [&Cell::new(false), &Cell::new(false)];
+    let pauses = &Cell::new(0);
     let up = Direction {
         from: client,
         to: server,
@@ -150,6 +151,7 @@ async fn pass(
         active,
         may_be_silent: false,
         waits: waits[0],
+        pauses,
     };
     let down = Direction {
         from: server,
@@ -159,6 +161,7 @@ async fn pass(
         active,
         may_be_silent: true,
         waits: waits[1],
+        pauses,
     };
     let first = || {
         if passed.first.set(handle.now()).is_ok() {
@@ -243,6 +246,8 @@ struct Direction<'w> {
     active: &'w Cell<Instant>,
     /// Nothing is on its way, and it is waited for.
     waits: &'w Cell<bool>,
+    /// How many directions pause for their rate. While one does, neither end has a time-out: the silence is this server's.
+    pauses: &'w Cell<u32>,
 }
 
 impl Direction<'_> {
@@ -260,7 +265,7 @@ impl Direction<'_> {
         loop {
             let allowed = match rate {
                 None => piece,
-                Some(rate) => permitted(handle, rate, read.get()).await.min(ways.piece),
+                Some(rate) => self.permitted(handle, ways, rate, read.get()).await.min(ways.piece),
             };
             self.wait_no_longer_than(ways.timeout);
             self.waits.set(true);
@@ -299,7 +304,7 @@ impl Direction<'_> {
             };
             let pause = rate.map(|rate| rate.time_of(n as u64));
             if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
-                handle.sleep(pause).await;
+                self.pause(handle, ways, pause).await;
             }
         }
     }
@@ -359,10 +364,30 @@ impl Direction<'_> {
         Ok(false)
     }
 
-    /// Something has just passed, or may: from now on both ends have so much time.
+    /// How many bytes may pass, once some may.
+    async fn permitted(&self, handle: &Handle, ways: Ways, rate: Rate, passed: u64) -> usize {
+        loop {
+            match rate.left(handle.now(), passed) {
+                Ok(left) => return usize::try_from(left).unwrap_or(usize::MAX),
+                Err(late) => self.pause(handle, ways, late).await,
+            }
+        }
+    }
+
+    /// Reads nothing for so long. The time-out of both ends begins anew when no direction pauses any more.
+    async fn pause(&self, handle: &Handle, ways: Ways, time: Duration) {
+        self.pauses.set(self.pauses.get() + 1);
+        self.wait_no_longer_than(ways.timeout);
+        handle.sleep(time).await;
+        self.pauses.set(self.pauses.get() - 1);
+        self.wait_no_longer_than(ways.timeout);
+    }
+
+    /// Something has just passed, or may: from now on both ends have so much time, unless a direction pauses.
     fn wait_no_longer_than(&self, timeout: Duration) {
-        self.from.set_timeout(Some(timeout));
-        self.to.set_timeout(Some(timeout));
+        let most = (self.pauses.get() == 0).then_some(timeout);
+        self.from.set_timeout(most);
+        self.to.set_timeout(most);
     }
 
     /// Sends some, unless nothing passes either way for too long.
@@ -399,16 +424,6 @@ fn room(handle: &Handle, piece: usize, exactly: bool) -> Vec<u8> {
     match exactly {
         true => Vec::with_capacity(piece),
         false => handle.take_buf(piece),
-    }
-}
-
-/// How many bytes may pass, once some may.
-async fn permitted(handle: &Handle, rate: Rate, passed: u64) -> usize {
-    loop {
-        match rate.left(handle.now(), passed) {
-            Ok(left) => return usize::try_from(left).unwrap_or(usize::MAX),
-            Err(late) => handle.sleep(late).await,
-        }
     }
 }
 

@@ -223,6 +223,13 @@ impl Flow {
         way.socket.set_timeout(Some(left.map_or(way.timeout, |left| left.min(way.timeout))));
     }
 
+    /// Answers have waited for their rate, and the server has all of its time again.
+    pub fn wait_anew(&self, now: Instant) {
+        if let Some(way) = self.way.get() {
+            self.be_patient(way, now);
+        }
+    }
+
     fn send(&self, way: &ServerPath, bytes: &[u8], now: Instant) {
         match way.socket.try_send_to(bytes, None) {
             Ok(Some(n)) => self.passed.up_sent.add(n as u64),

@@ -87,6 +87,7 @@ async fn exchange(
                     let before = flow.passed.down.get();
                     failed |= hear_one(s, held, flow, server).unwrap_or_default();
                     pause(s, flow, down, before).await;
+                    flow.wait_anew(handle.now());
                 }
             },
         }

@@ -50,6 +50,7 @@ fn reads(much: usize, room: usize, most: usize) -> Vec<u64> {
         let ways = Ways { most, ..ways() };
         let active = &Cell::new(handle.now());
         let (read, sent, waits) = (Bytes::default(), Bytes::default(), &Cell::new(false));
+        let pauses = &Cell::new(0);
         let may_be_silent = false;
         let way = Direction {
             from: &from,
@@ -59,6 +60,7 @@ fn reads(much: usize, room: usize, most: usize) -> Vec<u64> {
             active,
             may_be_silent,
             waits,
+            pauses,
         };
         let heard = || seeing.borrow_mut().push(read.get());
         assert!(way.pass(&handle, ways, &read, &sent, heard).await.is_ok());
