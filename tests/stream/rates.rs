@@ -56,6 +56,23 @@ fn a_word_that_is_held_back_arrives() {
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
 }
 
+#[test]
+fn a_rate_that_is_no_size_is_logged_and_is_no_limit() {
+    let to = echo();
+    let s = stream(&format!(
+        "map $server_port $bad {{ default bad; }} map $server_port $none {{ default ''; }}
+         server {{ listen 127.0.0.1:%%PORT1%%; proxy_pass 127.0.0.1:{to};
+             proxy_upload_rate $bad; proxy_download_rate $none; }}
+         server {{ listen 127.0.0.1:%%PORT2%%; proxy_pass 127.0.0.1:{to}; }}"
+    ));
+    echoed(&mut connect(s.port_at(1)), &[b'x'; 1000]);
+    echoed(&mut connect(s.port_at(2)), &[b'x'; 1000]);
+    s.wait_log("[error]", 2);
+    for rate in ["bad", ""] {
+        s.wait_log(&format!("invalid size \"{rate}\" while connecting to upstream, client: "), 1);
+    }
+}
+
 /// The time-out of datagrams begins anew as well.
 #[test]
 fn the_wait_for_a_datagram_begins_behind_the_pause() {

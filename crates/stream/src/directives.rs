@@ -361,12 +361,12 @@ fn allow(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.conf.access.read(d, first, &mut s.setup.warnings)
 }
 
-fn rate(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<Template, Error> {
-    let Some(word) = d.arg(0) else { return Ok(Template::EMPTY) };
+fn rate(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<Option<Template>, Error> {
+    let Some(word) = d.arg(0) else { return Ok(None) };
     let rate = s.setup.reading().template(d, word)?;
     match rate.constant().map(values::size) {
         Some(None) => Err(d.problem("invalid value")),
-        _ => Ok(rate),
+        _ => Ok(Some(rate)),
     }
 }
 

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_conf::values;
 use weir_engine::{Chain, Datagram, Patience, SocketAddrAny, Stream};
 use weir_log::{Cause, Level};
 use weir_proto::proxy_protocol::{self, Extras};
@@ -360,8 +359,8 @@ async fn converse(
         timeout: proxy.timeout,
         piece: proxy.buffer,
         most: proxy.most,
-        up_rate: rate(s, &proxy.upload_rate),
-        down_rate: rate(s, &proxy.download_rate),
+        up_rate: rate(s, proxy.upload_rate.as_ref()),
+        down_rate: rate(s, proxy.download_rate.as_ref()),
         up_patience: None,
         down_patience: None,
         half_close: proxy.half_close,
@@ -474,8 +473,11 @@ fn say_end(s: &Session, result: Result<TunnelEnd, Broke>) {
 }
 
 /// Bytes a second; 0: no limit.
-pub fn rate(s: &mut Session, rate: &Template) -> u64 {
-    values::size(&rate.eval(s)).unwrap_or(0)
+pub fn rate(s: &mut Session, rate: Option<&Template>) -> u64 {
+    let before = std::mem::replace(&mut s.doing, "connecting to upstream");
+    let size = rate.map_or(0, |rate| rate.size(s));
+    s.doing = before;
+    size
 }
 
 /// Tells the server the client's address.

@@ -102,9 +102,9 @@ pub struct Proxy {
     /// What reads grow to: no further, where the size is said.
     pub most: usize,
     /// `proxy_upload_rate`
-    pub upload_rate: Template,
+    pub upload_rate: Option<Template>,
     /// `proxy_download_rate`
-    pub download_rate: Template,
+    pub download_rate: Option<Template>,
     /// `proxy_next_upstream`
     pub next: bool,
     /// `proxy_next_upstream_tries`
@@ -136,8 +136,8 @@ impl Default for Proxy {
             timeout: Duration::from_secs(600),
             buffer: tunnel::PIECE,
             most: tunnel::MOST,
-            upload_rate: Template::EMPTY,
-            download_rate: Template::EMPTY,
+            upload_rate: None,
+            download_rate: None,
             next: true,
             tries: 0,
             next_timeout: Duration::ZERO,

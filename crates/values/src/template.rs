@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 
 use bytes::Bytes;
+use weir_log::Level;
 use weir_proto::uri::{self, Escape};
 
 use crate::subject::Subject;
@@ -148,6 +149,16 @@ impl Template {
         let mut out = Vec::new();
         self.eval_into(r, &mut out);
         Cow::Owned(out)
+    }
+
+    /// The value for this subject as a size in bytes. If it is none, the log says so, and it is 0.
+    pub fn size<S: Subject>(&self, r: &mut S) -> u64 {
+        let text = self.eval(r);
+        weir_conf::values::size(&text).unwrap_or_else(|| {
+            let text = String::from_utf8_lossy(&text);
+            r.log(Level::Error, format_args!("invalid size \"{text}\""));
+            0
+        })
     }
 
     /// Whether one of these has a value that is neither empty nor `0`: nginx's predicates.

@@ -22,7 +22,7 @@ pub fn rate(r: &mut Request) -> Option<Limit> {
         (None, None) => None,
         // Asked once: `$limit_rate` says it from then on.
         (None, Some(template)) => {
-            r.limit_rate = Some(weir_conf::values::size(&template.eval(r)).unwrap_or(0));
+            r.limit_rate = Some(template.size(r));
             r.limit_rate
         }
     };

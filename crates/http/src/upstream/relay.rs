@@ -43,7 +43,7 @@ pub async fn relay<P: Protocol>(
 ) -> Relayed {
     let mut exchange = rest.and_then(|rest| Exchange::new(rest, transport.sender()));
     let rate = match (&passing.limit_rate, buffering) {
-        (Some(rate), true) => weir_conf::values::size(&rate.eval(r)).filter(|n| *n > 0),
+        (Some(rate), true) => Some(rate.size(r)).filter(|n| *n > 0),
         _ => None,
     };
     r.output.unbuffered = !buffering;

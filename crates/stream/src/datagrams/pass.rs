@@ -58,7 +58,8 @@ async fn exchange(
     server: &Rc<Datagram>,
 ) -> ProxyEnd {
     let (handle, flow) = (s.event_loop.handle.clone(), &*place.flow);
-    let (up, down) = (rate(s, &proxy.upload_rate), rate(s, &proxy.download_rate));
+    let up = rate(s, proxy.upload_rate.as_ref());
+    let down = rate(s, proxy.download_rate.as_ref());
     flow.connect(&handle, server.clone(), up);
     let (expected, down) = (Expected::of(proxy), Rate::new(down, handle.now()));
     let mut failed = false;

@@ -38,7 +38,7 @@ pub async fn relay<P: Protocol>(
     fill: &Arc<Fill>,
 ) -> Relayed {
     let rate = passing.limit_rate.as_ref();
-    let rate = rate.and_then(|rate| weir_conf::values::size(&rate.eval(r))).filter(|n| *n > 0);
+    let rate = rate.map(|rate| rate.size(r)).filter(|n| *n > 0);
     let handle = r.event_loop.handle.clone();
     let ahead = Ahead { file: false, rate };
     let mut source = Source::new(transport, protocol, handle, passing, ahead);
