@@ -453,6 +453,14 @@ fn what_is_wrong_is_said() {
         ("server { listen 1; proxy_pass a:1; proxy_pass b:1; }", "directive is duplicate"),
         ("server { listen 1; return x; return y; }", "\"return\" directive is duplicate"),
         ("server { listen 1; pass [::1]:1; pass [::1]:2; }", "\"pass\" directive is duplicate"),
+        (
+            "server { listen 1; proxy_ssl_certificate $no.pem; return x; }",
+            "unknown \"no\" variable",
+        ),
+        (
+            "proxy_ssl_certificate_key $no; server { listen 1; return x; }",
+            "unknown \"no\" variable",
+        ),
         ("geo $x { proxy 10.0.0.0/8; }", "invalid network \"proxy\""),
         ("geo $x { proxy_recursive; }", "invalid number of the geo parameters"),
     ] {

@@ -21,6 +21,6 @@ pub mod server;
 pub use files::{CertificateFacts, KeyFileUses, KeyFiles};
 pub use handed::Handed;
 pub use kept::Loaded;
-pub use read::{ciphers, file, named, passwords};
+pub use read::{ciphers, file, file_for_each, named, passwords};
 pub use reader::{DirectiveUse, NamedFile, SetDirective, SslDirective, SslReader};
 pub use weir_tls::{seed_random, turn_ticket_keys};

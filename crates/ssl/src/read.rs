@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error, Spot};
 use weir_tls::{Chosen, Ciphers, Versions};
+use weir_values::Subject;
 
 use crate::files::KeyFiles;
-use crate::reader::NamedFile;
+use crate::reader::{NamedFile, SslReader};
 
 /// The file that a directive names.
 pub fn named(d: &Line) -> Option<NamedFile> {
@@ -17,6 +18,18 @@ pub fn named(d: &Line) -> Option<NamedFile> {
 /// The same; an empty name is none.
 pub fn file(d: &Line) -> Result<Option<NamedFile>, Error> {
     Ok(named(d).filter(|file| !file.name.is_empty()))
+}
+
+/// The same for a name that may hold variables. They must exist even where TLS is not spoken, as in nginx.
+pub fn file_for_each<S: Subject>(
+    reader: &mut SslReader<'_, '_, S>,
+    d: &Line,
+) -> Result<Option<NamedFile>, Error> {
+    let file = file(d)?;
+    if let Some(file) = &file {
+        file.template(reader.variables)?;
+    }
+    Ok(file)
 }
 
 /// `..._password_file`

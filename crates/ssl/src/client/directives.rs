@@ -72,13 +72,13 @@ macro_rules! client_directives {
                 $what,
                 concat!($prefix, "ssl_certificate"),
                 "The certificate that servers are shown.",
-                |c, d, _| d.set(&mut c.certificate, $crate::file)
+                |c, d, r| d.set(&mut c.certificate, |line| $crate::file_for_each(r, line))
             ),
             $row!(
                 $what,
                 concat!($prefix, "ssl_certificate_key"),
                 "The key of that certificate.",
-                |c, d, _| d.set(&mut c.key, $crate::file)
+                |c, d, r| d.set(&mut c.key, |line| $crate::file_for_each(r, line))
             ),
             $row!(
                 $what,
