@@ -67,9 +67,6 @@ pub fn parse(input: &[u8]) -> HelloProgress {
         }
         let Some((head, body)) = rest.split_at_checked(RECORD) else { return HelloProgress::More };
         let length = usize::from(u16::from_be_bytes([head[3], head[4]]));
-        if length == 0 {
-            return HelloProgress::Other;
-        }
         let (here, after) = body.split_at(length.min(body.len()));
         message.extend_from_slice(here);
         match whole(&message) {
@@ -128,13 +125,15 @@ fn hello(body: &[u8]) -> Option<Hello> {
     }
     let length = at.length()?;
     let mut extensions = Cursor(at.take(length)?);
+    let (mut is_named, mut has_protocols) = (false, false);
     while !extensions.0.is_empty() {
         let (kind, length) = (extensions.length()?, extensions.length()?);
         // A last one that claims more than there is is read as far as it goes, as nginx does.
         let data = Cursor(extensions.take(length.min(extensions.0.len()))?);
+        // No extension may come twice (RFC 8446, section 4.2). If one does, its first counts, as for nginx.
         match kind {
-            0 => hello.server_name = name(data)?,
-            16 => hello.alpn = protocols(data)?,
+            0 if !std::mem::replace(&mut is_named, true) => hello.server_name = name(data)?,
+            16 if !std::mem::replace(&mut has_protocols, true) => hello.alpn = protocols(data)?,
             43 => hello.version = highest(data)?,
             57 => hello.has_quic_parameters = true,
             _ => {}
@@ -143,24 +142,20 @@ fn hello(body: &[u8]) -> Option<Hello> {
     Some(hello)
 }
 
-fn name(mut data: Cursor<'_>) -> Option<Vec<u8>> {
-    let length = data.length()?;
-    let mut list = Cursor(data.take(length)?);
-    while !list.0.is_empty() {
-        let (kind, length) = (list.byte()?, list.length()?);
-        let name = list.take(length)?;
-        if kind == 0 {
-            return Some(name.to_vec());
-        }
-    }
-    Some(Vec::new())
+/// The first name of the list, which must be a host's. No other kind is defined (RFC 6066, section 3), and a server behind
+/// may read what follows one in another way.
+fn name(data: Cursor<'_>) -> Option<Vec<u8>> {
+    let mut list = list(data)?;
+    let (kind, length) = (list.byte()?, list.length()?);
+    let name = list.take(length)?;
+    (kind == 0).then(|| name.to_vec())
 }
 
-fn protocols(mut data: Cursor<'_>) -> Option<Vec<u8>> {
-    let length = data.length()?;
-    let mut list = Cursor(data.take(length)?);
+/// The names, of which there is at least one (RFC 7301, section 3.1).
+fn protocols(data: Cursor<'_>) -> Option<Vec<u8>> {
+    let mut list = list(data)?;
     let mut names = Vec::new();
-    while !list.0.is_empty() {
+    loop {
         let length = list.byte()?;
         let name = list.take(usize::from(length))?;
         if name.is_empty() {
@@ -170,8 +165,17 @@ fn protocols(mut data: Cursor<'_>) -> Option<Vec<u8>> {
             names.push(b',');
         }
         names.extend_from_slice(name);
+        if list.0.is_empty() {
+            return Some(names);
+        }
     }
-    Some(names)
+}
+
+/// The list that is all of an extension.
+fn list(mut data: Cursor<'_>) -> Option<Cursor<'_>> {
+    let length = data.length()?;
+    let list = data.take(length)?;
+    data.0.is_empty().then_some(Cursor(list))
 }
 
 /// The highest of the versions that a client lists. Unknown ones are there to be skipped.
@@ -210,20 +214,32 @@ impl<'b> Cursor<'b> {
 mod tests {
     use super::*;
 
+    fn with_length(bytes: &[u8]) -> Vec<u8> {
+        [&(bytes.len() as u16).to_be_bytes(), bytes].concat()
+    }
+
+    /// The extension of a name of this kind.
+    fn named(kind: u8, name: &[u8]) -> (u16, Vec<u8>) {
+        (0, with_length(&[&[kind][..], &with_length(name)].concat()))
+    }
+
+    /// The extension of protocols.
+    fn speaking(alpn: &[&[u8]]) -> (u16, Vec<u8>) {
+        let names = alpn.iter().flat_map(|name| [&[name.len() as u8][..], name].concat());
+        (16, with_length(&names.collect::<Vec<u8>>()))
+    }
+
     /// A hello that asks for `name` and would speak `alpn`, in version 1.3.
     fn message(name: &[u8], alpn: &[&[u8]]) -> Vec<u8> {
-        let with_length = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes(), bytes].concat();
-        let entry = [&[0u8][..], &with_length(name)].concat();
-        let list: Vec<u8> =
-            alpn.iter().flat_map(|name| [&[name.len() as u8][..], name].concat()).collect();
+        message_with(&[named(0, name), speaking(alpn), (43, vec![6, 0x0a, 0x0a, 3, 4, 3, 3])])
+    }
+
+    /// A hello with these extensions.
+    fn message_with(all: &[(u16, Vec<u8>)]) -> Vec<u8> {
         let mut extensions = Vec::new();
-        for (kind, data) in [
-            (0u16, with_length(&entry)),
-            (16, with_length(&list)),
-            (43, vec![6, 0x0a, 0x0a, 3, 4, 3, 3]),
-        ] {
+        for (kind, data) in all {
             extensions.extend_from_slice(&kind.to_be_bytes());
-            extensions.extend_from_slice(&with_length(&data));
+            extensions.extend_from_slice(&with_length(data));
         }
         let mut body = vec![3, 3];
         body.extend_from_slice(&[7; 32]);
@@ -253,6 +269,51 @@ mod tests {
             assert_eq!(hello.alpn, b"h2,http/1.1");
             assert_eq!(hello.protocol(), "TLSv1.3");
         }
+    }
+
+    /// What such a hello says of names: its server's, and its protocols.
+    fn said(extensions: &[(u16, Vec<u8>)]) -> Option<(String, String)> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match parse(&records(&message_with(extensions), usize::MAX)) {
+            HelloProgress::Hello(hello) => Some((text(&hello.server_name), text(&hello.alpn))),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_first_of_two_extensions_counts() {
+        let twice = [named(0, b"a"), speaking(&[b"h2"]), named(0, b"b"), speaking(&[b"h3"])];
+        assert_eq!(said(&twice), Some(("a".to_owned(), "h2".to_owned())));
+        // A first one without a name is one, too.
+        let empty = [named(0, b""), named(0, b"b")];
+        assert_eq!(said(&empty), Some((String::new(), String::new())));
+    }
+
+    #[test]
+    fn a_list_that_servers_may_read_in_another_way_makes_no_hello() {
+        let behind = |(kind, data): (u16, Vec<u8>)| (kind, [&data[..], b"x"].concat());
+        for wrong in [
+            named(1, b"a"),
+            (0, with_length(&[1, 0, 1, b'a', 0, 0, 1, b'b'])),
+            (0, with_length(b"")),
+            behind(named(0, b"a")),
+            speaking(&[]),
+            speaking(&[b"h2", b""]),
+            behind(speaking(&[b"h2"])),
+        ] {
+            assert_eq!(said(&[wrong.clone(), named(0, b"c")]), None, "{wrong:?}");
+        }
+        // What follows the first name belongs to no name.
+        let two = (0, with_length(&[0, 0, 1, b'a', 1, 0, 1, b'b']));
+        assert_eq!(said(&[two]), Some(("a".to_owned(), String::new())));
+    }
+
+    #[test]
+    fn a_record_may_be_empty() {
+        let bytes = records(&message(b"a.example", &[b"h2"]), usize::MAX);
+        let begun = [&[HANDSHAKE, 3, 1, 0, 0][..], &bytes].concat();
+        assert_eq!(parse(&begun), parse(&bytes));
+        assert_eq!(parse(&begun[..RECORD]), HelloProgress::More);
     }
 
     #[test]
