@@ -151,7 +151,9 @@ fn a_server_that_is_not_there_is_passed_over() {
          server {{ listen 127.0.0.1:%%PORT3%%; proxy_pass unix:%%DIR%%/none; }}
          upstream down {{ server 127.0.0.1:{to} down; }}
          log_format l '$upstream_addr $upstream_session_time.'; access_log %%DIR%%/seen l;
-         server {{ listen 127.0.0.1:%%PORT4%%; proxy_pass down; }}"
+         server {{ listen 127.0.0.1:%%PORT4%%; proxy_pass down; }}
+         server {{ listen 127.0.0.1:%%PORT5%%; proxy_bind 192.0.2.1; proxy_pass 127.0.0.1:{to};
+             access_log %%DIR%%/bound l; }}"
     ));
     echoed(&mut connect(s.port_at(1)), b"hello");
     assert_eq!(heard(s.port_at(2), b""), b"");
@@ -161,6 +163,9 @@ fn a_server_that_is_not_there_is_passed_over() {
     s.wait_log("none failed (2: No such file or directory) while connecting to upstream", 1);
     assert_eq!(heard(s.port_at(4), b""), b"");
     s.wait_file("seen", "down 0.000.\n", 1);
+    assert_eq!(heard(s.port_at(5), b""), b"");
+    s.wait_log("bind(192.0.2.1) failed", 1);
+    s.wait_file("bound", " 0.", 1);
 }
 
 #[test]

@@ -234,7 +234,8 @@ fn a_session_that_the_shutdown_ends_is_in_the_log() {
     let mut s = super::stream_after(
         "worker_shutdown_timeout 100ms;",
         &format!(
-            "log_format l '$protocol $status;'; access_log %%DIR%%/seen l;
+            "log_format l '$protocol $status $upstream_bytes_sent $upstream_bytes_received
+                $upstream_first_byte_time $upstream_session_time'; access_log %%DIR%%/seen l;
              server {{ listen 127.0.0.1:%%PORT2%%; proxy_pass 127.0.0.1:{to}; }}"
         ),
     );
@@ -244,7 +245,12 @@ fn a_session_that_the_shutdown_ends_is_in_the_log() {
     let port = s.port_at(2);
     let text = "shutdown timeout while proxying connection, client: 127.0.0.1, server: 127.0.0.1:";
     s.wait_log(&format!("{text}{port}, upstream: \"127.0.0.1:{to}\", bytes from/to client:4/"), 1);
-    assert_eq!(s.dir().read("seen"), "TCP 200;\n");
+    let seen = s.dir().read("seen");
+    let words: Vec<&str> = seen.split_whitespace().collect();
+    assert_eq!(words[..3], ["TCP", "200", "4"], "{seen}");
+    let [received, first, whole] = words[3..] else { panic!("{seen}") };
+    assert!(received.parse::<u64>().unwrap() >= 4, "{seen}");
+    assert!([first, whole].iter().all(|time| time.parse::<f64>().is_ok()), "{seen}");
 }
 
 /// An old worker ends when its idle connections have been idle for `keepalive_timeout` and its datagrams are answered, and

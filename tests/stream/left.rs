@@ -63,18 +63,28 @@ fn what_a_client_sent_arrives_though_it_left_while_a_name_was_resolved() {
     s.wait_file("seen", "500 ", 1);
 }
 
-/// A client that has sent something sees the end of a session without a server, and no reset.
+/// A client that has sent something sees the end of a session without a server, and no reset. As in nginx, it counts only where
+/// something is read before a server is looked for.
 #[test]
 fn what_came_before_there_was_no_server_is_read() {
     let s = stream(
         "log_format l '$status $bytes_received;'; access_log %%DIR%%/seen l;
-         server { listen 127.0.0.1:%%PORT1%%; proxy_pass 127.0.0.1:1; }",
+         server { listen 127.0.0.1:%%PORT1%%; proxy_pass 127.0.0.1:1; }
+         server { listen 127.0.0.1:%%PORT2%%; proxy_pass 127.0.0.1:1; ssl_preread on; }
+         server { listen 127.0.0.1:%%PORT3%% proxy_protocol; proxy_pass 127.0.0.1:1; }",
     );
     let pid = s.workers()[0];
-    s.signal_worker(pid, Signal::STOP);
-    let mut client = connect(s.port_at(1));
-    client.write_all(b"a line").unwrap();
-    s.signal_worker(pid, Signal::CONT);
-    assert_eq!(client.read(&mut [0]).unwrap(), 0);
-    s.wait_file("seen", "502 6;", 1);
+    for (n, text, line) in [
+        (1, "a line", "502 0;"),
+        (2, "a line", "502 6;"),
+        (3, "PROXY TCP4 192.0.2.7 192.0.2.8 1 2\r\na line", "502 6;"),
+    ] {
+        s.signal_worker(pid, Signal::STOP);
+        let mut client = connect(s.port_at(n));
+        client.write_all(text.as_bytes()).unwrap();
+        s.signal_worker(pid, Signal::CONT);
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        let lines = std::fs::read_to_string(s.dir().file("seen")).unwrap();
+        assert_eq!(lines.lines().last(), Some(line), "{n}");
+    }
 }

@@ -152,7 +152,10 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> 
                 }
                 asked.iter().for_each(|asked| asked.again());
             }
-            Err(Blame::Us) => return Err(SessionError::Internal),
+            Err(Blame::Us) => {
+                end(s);
+                return Err(SessionError::Internal);
+            }
         }
     }
 }
@@ -303,7 +306,7 @@ async fn reach(
 
 /// Goes through the handshake. The client's address is sent before it.
 async fn open(
-    s: &Session,
+    s: &mut Session,
     proxy: &Proxy,
     stream: Stream,
     secure: &UpstreamTls,
@@ -312,6 +315,7 @@ async fn open(
     if let Some(version) = proxy.proxy_protocol {
         let mut head = Vec::new();
         introduce(s, version, &mut head);
+        let length = head.len() as u64;
         let mut chain = Chain::new();
         chain.push(head);
         if let Err(error) = stream.send(&mut chain, Patience::Idle(proxy.timeout)).await {
@@ -319,6 +323,7 @@ async fn open(
             s.log(Level::Error, format_args!("send() failed {} {doing}", Cause(&error)));
             return Err(fault::blame(&error));
         }
+        sent(s, length);
     }
     let secured = tls::connect(s, &stream, secure, &peer.name).await?;
     Ok(ConnectedServer::Stream(Wire::join(stream, Some(secured))))
@@ -336,7 +341,7 @@ async fn converse(
     held.connected(s);
     connected(s, held, || server.socket().local_addr());
     let head = head(s, proxy.proxy_protocol.filter(|_| !server.is_tls()));
-    let sent = head.len() as u64;
+    let length = head.len() as u64;
     if !head.is_empty() {
         let mut chain = Chain::new();
         chain.push(head);
@@ -351,9 +356,7 @@ async fn converse(
             end(s);
             return;
         }
-        if let Some(attempt) = s.attempts.last_mut() {
-            attempt.sent = sent;
-        }
+        sent(s, length);
     }
     let ways = Ways {
         timeout: proxy.timeout,
@@ -371,6 +374,13 @@ async fn converse(
     server.close_notify();
     note_end(s);
     say_end(s, result);
+}
+
+/// So many bytes have gone to the server before others pass.
+fn sent(s: &mut Session, bytes: u64) {
+    if let Some(attempt) = s.attempts.last_mut() {
+        attempt.sent += bytes;
+    }
 }
 
 /// There is a server: how long that took, and from where it is spoken to.
@@ -408,8 +418,9 @@ pub fn head(s: &mut Session, proxy_protocol: Option<u8>) -> Vec<u8> {
 }
 
 /// Takes what the client has sent to a session that has no server, as much of it as nginx reads: a
-/// socket that is closed with unread bytes is reset.
-pub fn take_unread(s: &mut Session) {
+/// socket that is closed with unread bytes is reset. `counts`: something was read of the client before, so that nginx goes on
+/// reading while it looks for a server. Otherwise nginx has read nothing.
+pub fn take_unread(s: &mut Session, counts: bool) {
     let Some(client) = s.wire() else { return };
     s.received += std::mem::take(&mut s.unread).len() as u64;
     let (mut buf, most) = (Vec::new(), s.conf().proxy.buffer);
@@ -422,13 +433,15 @@ pub fn take_unread(s: &mut Session) {
             _ => break,
         }
     }
-    s.received += taken as u64;
+    if counts {
+        s.received += taken as u64;
+    }
 }
 
 /// All has passed that will.
 pub fn note_end(s: &mut Session) {
     let (now, passed) = (s.event_loop.handle.now(), &s.passed);
-    if let Some(attempt) = s.attempts.last_mut() {
+    if let Some(attempt) = s.attempts.last_mut().filter(|attempt| attempt.whole.is_none()) {
         let since = |at: Instant| -> Duration { at.saturating_duration_since(attempt.started) };
         (attempt.first, attempt.whole) = (passed.first.get().copied().map(since), Some(since(now)));
         (attempt.sent, attempt.received) = (attempt.sent + passed.up_sent.get(), passed.down.get());

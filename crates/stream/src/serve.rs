@@ -14,7 +14,7 @@ use weir_ssl::Handed;
 use weir_tls::{ProxyHeaderError, Wire};
 use weir_upstream::fault;
 use weir_values::doing;
-use weir_values::listen::Protocols;
+use weir_values::listen::{Deferred, Protocols};
 use weir_values::{Address, Subject, Template, forwarded};
 
 use crate::datagrams::FlowGuard;
@@ -88,7 +88,9 @@ async fn begin(s: Session, presence: Presence, protocols: &Protocols) {
     }
     let outcome = phases(s, &presence, protocols.ssl).await;
     if s.leads && outcome.is_err() {
-        proxy::take_unread(s);
+        let deferred = s.event_loop.site.listens()[s.listen].deferred == Deferred::On;
+        let reads_first = protocols.proxy_protocol || protocols.ssl || s.conf().ssl_preread;
+        proxy::take_unread(s, deferred || reads_first);
     }
     s.outcome = Some(outcome);
     begun.log().end().await;
@@ -152,6 +154,9 @@ impl Drop for BegunSession {
         let s = &mut self.0;
         if std::thread::panicking() || matches!(s.client, Client::Gone) {
             return;
+        }
+        if s.outcome.is_none() {
+            proxy::note_end(s);
         }
         // Its loop ends, and waits no longer for it.
         if s.outcome.is_none() && s.leads && s.event_loop.retiring() {

@@ -90,10 +90,17 @@ fn a_server_that_fails_in_the_handshake_is_passed_by() {
 fn a_balancers_word_goes_before_the_handshake_with_a_server() {
     let http = "server { listen 127.0.0.1:%%PORT%% ssl proxy_protocol;
         location / { return 200 '[answer $proxy_protocol_addr $https]'; } }";
-    let stream = "server { listen 127.0.0.1:%%PORT1%%; proxy_pass 127.0.0.1:%%PORT%%;
-        proxy_ssl on; proxy_protocol on; }";
+    let stream = "log_format counts '$remote_port $bytes_received $upstream_bytes_sent';
+        server { listen 127.0.0.1:%%PORT1%%; proxy_pass 127.0.0.1:%%PORT%%;
+            proxy_ssl on; proxy_protocol on; access_log %%DIR%%/counts.log counts; }";
     for program in programs() {
         let s = Server::start_in(certified(), &program, &conf_beside(http, stream));
         assert_eq!(said(&ask(&s, 1)), "127.0.0.1 on", "{program}");
+        s.wait_file("counts.log", "\n", 1);
+        let line = s.dir().read("counts.log");
+        let port = line.split(' ').next().unwrap();
+        let head = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {port} {}\r\n", s.port_at(1));
+        let expected = format!("{port} {} {}\n", GET.len(), head.len() + GET.len());
+        assert_eq!(line, expected, "{program}");
     }
 }
