@@ -7,6 +7,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use weir_testkit::{Server, ask_until, examples, listen};
 
+#[path = "stream/bursts.rs"]
+mod bursts;
 #[path = "stream/datagrams.rs"]
 mod datagrams;
 #[path = "stream/ends.rs"]

@@ -37,7 +37,7 @@ pub fn client(port: u16) -> UdpSocket {
     client_at("127.0.0.1", port)
 }
 
-fn heard(client: &UdpSocket) -> String {
+pub fn heard(client: &UdpSocket) -> String {
     let mut buf = [0; 65_535];
     let n = client.recv(&mut buf).unwrap();
     String::from_utf8_lossy(&buf[..n]).into_owned()
@@ -64,7 +64,7 @@ pub fn server(answers: impl Fn(&[u8], SocketAddr) -> Vec<String> + Send + 'stati
 }
 
 /// A server that says what it hears.
-fn echo() -> u16 {
+pub fn echo() -> u16 {
     server(|heard, _| vec![String::from_utf8_lossy(heard).into_owned()])
 }
 

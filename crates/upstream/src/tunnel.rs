@@ -93,6 +93,11 @@ impl Bytes {
     pub fn add(&self, n: u64) {
         self.0.store(self.get() + n, Relaxed);
     }
+
+    /// So many of them do not count after all.
+    pub fn take_back(&self, n: u64) {
+        self.0.store(self.get().saturating_sub(n), Relaxed);
+    }
 }
 
 /// The end that was done first.

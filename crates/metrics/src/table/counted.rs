@@ -191,6 +191,8 @@ declare! {
     AcceptAborted Counter Count "aborted_accepts";
     /// Times that a loop accepted nothing because it had all of its worker_connections and none was idle.
     ConnectionsFull Counter Count "connections_exhausted";
+    /// Datagrams to `stream` that were dropped for want of room, or sooner than proxy_upload_rate allows.
+    DroppedDatagrams Counter Count "dropped_datagrams";
     /// Questions to name servers.
     LookupAsked Counter Count "resolver_questions";
     /// Questions that a name server refused or could not answer, or whose name server cannot be reached.

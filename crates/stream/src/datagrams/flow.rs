@@ -122,8 +122,12 @@ impl Expected {
 /// What became of a datagram from the client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Delivered {
-    /// It is on its way, or was dropped.
+    /// It is on its way.
     Here,
+    /// It came too early, or there was no room for it.
+    Dropped,
+    /// It is the first that waits for the session's server, which may be known once the session's task has run.
+    Waits,
     /// It was the last of this session.
     Last,
 }
@@ -171,13 +175,14 @@ impl Flow {
         !conf.content.leads() || Expected::of(&conf.proxy).is_full(self.requests.get())
     }
 
-    /// Another datagram from the client. As many as `proxy_buffer_size` has room for wait until there is a server.
+    /// Another datagram from the client. Until there is a server, one waits, and as many more as `proxy_buffer_size`
+    /// has room for.
     pub fn deliver(&self, handle: &Handle, bytes: &[u8]) -> Delivered {
         match self.way.get() {
             Some(way) => {
                 let from_client = self.first + self.passed.up.get();
                 if !way.may_pass(handle.now(), from_client, bytes.len() as u64) {
-                    return Delivered::Here;
+                    return Delivered::Dropped;
                 }
                 self.count(bytes);
                 self.send(way, bytes, handle.now());
@@ -188,11 +193,15 @@ impl Flow {
             None => {
                 let mut early = self.early.borrow_mut();
                 let waiting: usize = early.iter().map(|datagram| datagram.len().max(1)).sum();
-                if waiting + bytes.len() > self.server.conf.proxy.buffer {
-                    return Delivered::Here;
+                let is_first = early.is_empty();
+                if !is_first && waiting + bytes.len() > self.server.conf.proxy.buffer {
+                    return Delivered::Dropped;
                 }
                 self.count(bytes);
                 early.push_back(bytes.to_vec());
+                if is_first && !self.is_full() {
+                    return Delivered::Waits;
+                }
             }
         }
         if self.is_full() { Delivered::Last } else { Delivered::Here }
@@ -204,17 +213,28 @@ impl Flow {
         self.passed.up.add(bytes.len() as u64);
     }
 
-    /// Datagrams go there from now on, beginning with those that have come meanwhile.
-    pub fn connect(&self, handle: &Handle, socket: Rc<Datagram>, rate: u64) {
+    /// Datagrams go there from now on, beginning with those that have come meanwhile. Returns how many of these the rate
+    /// does not let pass.
+    pub fn connect(&self, handle: &Handle, socket: Rc<Datagram>, rate: u64) -> u64 {
         let proxy = &self.server.conf.proxy;
         let (expected, timeout, now) = (Expected::of(proxy), proxy.timeout, handle.now());
         let rate = Rate::new(rate, now);
         let way = ServerPath { socket, timeout, expected, rate, resumes: Cell::new(None) };
         let way = self.way.get_or_init(|| way);
         self.be_patient(way, now);
+        let (mut from_client, mut dropped) = (self.first, 0);
         for datagram in std::mem::take(&mut *self.early.borrow_mut()) {
-            self.send(way, &datagram, now);
+            let length = datagram.len() as u64;
+            if way.may_pass(now, from_client, length) {
+                from_client += length;
+                self.send(way, &datagram, now);
+            } else {
+                self.requests.set(self.requests.get() - 1);
+                self.passed.up.take_back(length);
+                dropped += 1;
+            }
         }
+        dropped
     }
 
     /// The server may be silent for `proxy_timeout` from now on, but not beyond the time at which the session must end.

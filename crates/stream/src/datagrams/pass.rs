@@ -7,6 +7,7 @@ use std::task::Poll;
 
 use weir_engine::{Datagram, either};
 use weir_log::{Cause, Level};
+use weir_metrics::Metric;
 use weir_upstream::balance::Measure;
 use weir_upstream::{Rate, fault};
 use weir_values::Subject;
@@ -60,7 +61,8 @@ async fn exchange(
     let (handle, flow) = (s.event_loop.handle.clone(), &*place.flow);
     let up = rate(s, proxy.upload_rate.as_ref());
     let down = rate(s, proxy.download_rate.as_ref());
-    flow.connect(&handle, server.clone(), up);
+    let dropped = flow.connect(&handle, server.clone(), up);
+    s.event_loop.metrics.add(Metric::DroppedDatagrams, dropped);
     let (expected, down) = (Expected::of(proxy), Rate::new(down, handle.now()));
     let mut failed = false;
     loop {

@@ -19,6 +19,18 @@ use super::{DatagramPort, FlowGuard, FlowKey, LONGEST, Leaving, REST, SAY_AGAIN}
 use crate::event_loop::LoopState;
 use crate::serve;
 
+/// What a look at a socket came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// Nothing was there.
+    Nothing,
+    /// A datagram.
+    Some,
+    /// A datagram that waits for its session's server. The session's task has yet to run, and mostly knows the server at
+    /// once. Until then the rest stays in the socket, where there is more room.
+    Waits,
+}
+
 /// What the loop calls.
 impl LoopState {
     /// Receives from the socket of this number, for at most `most` sessions of datagrams in the whole loop.
@@ -76,43 +88,50 @@ async fn receive(event_loop: Rc<LoopState>, port: Rc<DatagramPort>) {
             socket.poll_readable(cx).map(|_| Some(socket))
         });
         let Some(socket) = readable.await else { return };
-        event_loop.take_some(&port, &socket);
+        if event_loop.take_some(&port, &socket) == Taken::Waits {
+            drop(socket);
+            weir_engine::yield_now().await;
+        }
     }
 }
 
 impl LoopState {
-    /// Receives until nothing is there, or the task has done enough for this turn.
-    fn take_some(self: &Rc<Self>, port: &DatagramPort, socket: &Datagram) {
-        while !weir_engine::is_spent() && self.take_one(port, socket) {}
+    /// Receives until nothing is there, the task has done enough for this turn, or sessions that have begun are to run first.
+    fn take_some(self: &Rc<Self>, port: &DatagramPort, socket: &Datagram) -> Taken {
+        let mut taken = Taken::Some;
+        while !weir_engine::is_spent() && taken == Taken::Some {
+            taken = self.take_one(port, socket);
+        }
+        taken
     }
 
     /// Receives what is there, as far as that has an end.
     fn take_rest(self: &Rc<Self>, port: &DatagramPort, socket: &Datagram) {
         for _ in 0..REST {
-            if !self.take_one(port, socket) {
+            if self.take_one(port, socket) == Taken::Nothing {
                 return;
             }
         }
     }
 
-    /// Receives one datagram, and gives it to its session; false if there is none.
-    fn take_one(self: &Rc<Self>, port: &DatagramPort, socket: &Datagram) -> bool {
+    /// Receives one datagram, and gives it to its session.
+    fn take_one(self: &Rc<Self>, port: &DatagramPort, socket: &Datagram) -> Taken {
         let sessions = &self.datagrams;
         let mut scratch = sessions.scratch.borrow_mut();
         scratch.clear();
         scratch.reserve(LONGEST);
         match socket.try_recv_from(&mut scratch) {
             Ok(Some(received)) => self.came(port, received, &scratch),
-            Ok(None) => return false,
+            Ok(None) => Taken::Nothing,
             Err(e) => {
                 let text = format_args!("recvmsg() failed {}", Cause(&e));
                 self.site.main_log.write(Level::Alert, None, text);
+                Taken::Some
             }
         }
-        true
     }
 
-    fn came(self: &Rc<Self>, port: &DatagramPort, received: Received, bytes: &[u8]) {
+    fn came(self: &Rc<Self>, port: &DatagramPort, received: Received, bytes: &[u8]) -> Taken {
         let peer = Address::from_any(received.from.clone());
         let nameless = matches!(&peer, Address::Unix(path) if path.as_os_str().is_empty());
         let key = FlowKey { listen: port.listen, asked: received.to, peer };
@@ -121,13 +140,20 @@ impl LoopState {
             true => None,
             false => table.borrow().find(&key).cloned(),
         };
-        let Some(flow) = known else { return self.begin(port, key, received, bytes) };
+        let Some(flow) = known else {
+            self.begin(port, key, received, bytes);
+            return Taken::Some;
+        };
         if flow.is_assured_now() {
             table.borrow_mut().assure(flow.id);
         }
-        if flow.deliver(&self.handle, bytes) == Delivered::Last {
-            table.borrow_mut().let_go(flow.id);
+        match flow.deliver(&self.handle, bytes) {
+            Delivered::Here => {}
+            Delivered::Waits => return Taken::Waits,
+            Delivered::Last => table.borrow_mut().let_go(flow.id),
+            Delivered::Dropped => self.metrics.add(Metric::DroppedDatagrams, 1),
         }
+        Taken::Some
     }
 
     /// The first datagram of a session.
@@ -159,7 +185,10 @@ impl LoopState {
             gone.end(Over::Evicted);
             self.say_full(true);
         }
-        let Some(flow) = made else { return self.say_full(false) };
+        let Some(flow) = made else {
+            self.metrics.add(Metric::DroppedDatagrams, 1);
+            return self.say_full(false);
+        };
         if flow.is_full() {
             self.datagrams.table.borrow_mut().let_go(flow.id);
         }
