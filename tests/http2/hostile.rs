@@ -150,7 +150,7 @@ fn endless_heads_end_the_connection() {
 
 #[test]
 fn a_head_that_unfolds_to_more_than_the_limit_ends_the_connection() {
-    let server = start("return 200;");
+    let server = start("access_log %%DIR%%/seen.log; return 200;");
     let mut client = Client::connect(&server);
     let value = "v".repeat(4000);
     let mut block = Vec::new();
@@ -164,6 +164,7 @@ fn a_head_that_unfolds_to_more_than_the_limit_ends_the_connection() {
         frame::finish_headers(out, begin, 1, frame::END_STREAM, frame::MAX_PAYLOAD);
     });
     assert_eq!(client.goaway(), ErrorCode::EnhanceYourCalm as u32);
+    server.wait_file("seen.log", "\"-\" 000 0", 1);
 }
 
 /// A client that writes nothing more by itself.

@@ -173,7 +173,7 @@ fn trailers_end_a_body_unless_they_have_what_is_of_a_head() {
 
 #[test]
 fn a_head_that_comes_too_late_ends_its_stream_alone() {
-    let server = start("client_header_timeout 1s; return 200 once;");
+    let server = start("client_header_timeout 1s; access_log %%DIR%%/seen.log; return 200 once;");
     let mut client = hostile::greeted(&server);
     let mut bytes = Vec::new();
     let late = client.request("GET", "/", &[], true, &mut bytes);
@@ -183,6 +183,8 @@ fn a_head_that_comes_too_late_ends_its_stream_alone() {
     client.write(|out| out.extend_from_slice(rest));
     let id = client.get("/");
     assert_eq!(client.answer(id).text(), "once");
+    server.wait_file("seen.log", "\"-\" 408 0", 1);
+    server.wait_file("seen.log", "\"GET / HTTP/2.0\" 200 4", 1);
 }
 
 #[test]

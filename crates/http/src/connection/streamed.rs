@@ -91,6 +91,29 @@ pub async fn serve(
     }
 }
 
+/// Logs a request whose head cannot be read to its end, with this status and as far as it is known. It gets no answer.
+pub fn log_unread(
+    conn: Rc<Conn>,
+    event_loop: Rc<LoopState>,
+    stream: Rc<dyn RequestStream>,
+    fields: Fields,
+    status: u16,
+) {
+    let event_loop = event_loop.newest();
+    let mut r = Request::new(conn, event_loop.clone(), fields.scratch);
+    r.count();
+    event_loop.metrics.add(Metric::Requests, 1);
+    r.carrier = Carrier::of(stream);
+    // Without a server of its own it is the default server's.
+    let _ = meaning::select_server(&mut r);
+    meaning::accept(&mut r);
+    r.request_length = fields.len;
+    r.response.status = status;
+    drop(Begun(&mut r));
+    r.carrier = Carrier::default();
+    event_loop.give_scratch(r.into_scratch());
+}
+
 /// Why a head is refused. The log was told.
 enum HeadRefusal<'f> {
     /// It has no server. Without one that could refuse it, there is no answer.

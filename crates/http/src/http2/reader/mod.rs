@@ -15,7 +15,8 @@ use weir_proto::http2::hpack::{BlockError, Decoder, FieldLimits};
 use super::link::{Late, Link};
 use super::request;
 use super::stream::Stream;
-use crate::connection::streamed::Fields;
+use crate::connection::streamed::{self, Fields};
+use crate::request::Scratch;
 
 /// The largest payload that a frame may have. Bodies are taken as they come, so it is no matter of memory.
 pub const LARGEST: usize = 1 << 20;
@@ -111,10 +112,10 @@ impl Reader {
     /// What is incomplete has been so for too long: a block that has begun, or what was read of a frame. A head's stream
     /// ends, and what comes of it is not looked at; false if there is no such stream, or if it has ended so before.
     pub fn time_out(&mut self, block: Option<&mut Block<BlockKind>>, rest: &[u8]) -> bool {
-        let id = match (block, FrameHead::read(rest)) {
+        let (id, request) = match (block, FrameHead::read(rest)) {
             (Some(block), _) if !matches!(block.kind, BlockKind::Refused) => {
-                block.kind = BlockKind::Refused;
-                block.stream
+                let kind = std::mem::replace(&mut block.kind, BlockKind::Refused);
+                (block.stream, matches!(kind, BlockKind::Request))
             }
             (None, Some(head)) => {
                 let begins = head.kind == FrameType::Headers && head.stream > self.history.last;
@@ -122,10 +123,14 @@ impl Reader {
                     return false;
                 }
                 self.history.late = head.stream;
-                head.stream
+                (head.stream, true)
             }
             _ => return false,
         };
+        if request {
+            let scratch = self.link.event_loop().take_scratch();
+            self.log_unread(id, scratch, 0, 408);
+        }
         self.link.note_reset(id, None);
         self.link.write(|out| frame::write_reset(id, ErrorCode::Protocol, out));
         true
@@ -396,6 +401,19 @@ impl Reader {
         }
     }
 
+    /// Logs a request that ends before its head could be read, as far as its fields have been taken.
+    fn log_unread(&mut self, id: u32, mut scratch: Scratch, len: u64, status: u16) {
+        let link = self.link.clone();
+        let (parser, buf) = scratch.head();
+        let limits = &link.server().conf.head_limits;
+        let mut draft = HeadDraft { limits, limits_of: &|_| None, parser, buf };
+        let verdict = self.composer.finish(true, &mut draft);
+        let fields = Fields { scratch, verdict, len, ended: true };
+        let (conn, event_loop) = (link.conn.clone(), link.event_loop());
+        let stream = Stream::new(link, id, true, 0, None);
+        streamed::log_unread(conn, event_loop, stream, fields, status);
+    }
+
     fn whole_block(
         &mut self,
         block: Block<BlockKind>,
@@ -423,7 +441,11 @@ impl Reader {
             }
         });
         if let Err(error) = decoded {
-            link.event_loop().give_scratch(scratch);
+            let len = bytes.len() as u64;
+            match request {
+                true => self.log_unread(id, scratch, len, 0),
+                false => link.event_loop().give_scratch(scratch),
+            }
             return Err(error);
         }
         if !request {
