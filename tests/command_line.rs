@@ -10,8 +10,11 @@ use std::process::Output;
 use std::process::{Command, Stdio};
 
 #[cfg(feature = "tools")]
-use weir_testkit::Server;
+use rustix::process::Signal;
+
 use weir_testkit::{Dir, examples, free_port, run};
+#[cfg(feature = "tools")]
+use weir_testkit::{Process, Server};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -248,4 +251,25 @@ fn tools_that_cannot_print_say_so() {
         assert_eq!(code, Some(failed), "{args:?}: {said}");
         assert!(said.contains("cannot write to standard output: No space"), "{args:?}: {said}");
     }
+}
+
+#[cfg(feature = "tools")]
+#[test]
+fn ctrl_c_shows_what_bench_has_so_far() {
+    let server = Server::start(
+        WEIR,
+        "events { } http { server { listen 127.0.0.1:%%PORT%%; location / {
+             access_log access.log; return 200 x; } } }",
+    );
+    let dir = server.dir();
+    let out = std::fs::File::create(dir.file("out")).unwrap();
+    let mut command = Command::new(WEIR);
+    let url = format!("http://127.0.0.1:{}/", server.port());
+    command.args(["bench", "-d", "1h", "-c", "1", "--rate", "100", &url]).stdout(out);
+    let mut bench = Process::start(&mut command);
+    server.wait_file("access.log", "GET / ", 3);
+    bench.signal(Signal::INT);
+    assert_eq!(bench.wait().code(), Some(130));
+    let text = dir.read("out");
+    assert!(text.contains(" requests answered in ") && text.contains("\nlatency "), "{text}");
 }

@@ -215,6 +215,11 @@ fn meaning(
         _ => says(b"keep-alive"),
     };
     let coding = value(HeaderId::TransferEncoding);
+    let mut lengths = head.headers.iter().filter(|header| header.id == HeaderId::ContentLength);
+    let first = lengths.next().map(|header| header.value.of(buf));
+    if lengths.any(|other| Some(other.value.of(buf)) != first) {
+        return Err(RequestFailure::Malformed);
+    }
     let framing = match (coding, head.content_length(buf)) {
         (Some(coding), _) if coding.eq_ignore_ascii_case(b"chunked") => ResponseFraming::Chunked,
         (Some(_), _) => return Err(RequestFailure::Malformed),

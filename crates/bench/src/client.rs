@@ -33,7 +33,8 @@ struct OpenConnection {
 pub(crate) async fn run(site: Rc<ThreadPlan>, order: u32) {
     let _leave = Leave(Rc::clone(&site));
     let random = Closing::seed(order);
-    let free = Instant::now();
+    // It had nothing to do before the run.
+    let free = site.schedule.began;
     let mut client =
         ConnectionLoop { site, line: None, reader: ResponseReader::default(), random, free };
     if let Some(gap) = client.site.plan.connect_first {

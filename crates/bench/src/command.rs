@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use rustix::process::Signal;
 use weir_print::{PrintError, print};
+use weir_sys::signal::SignalSet;
 
 use crate::options::{HistogramOptions, Options, PlanError};
 use crate::plot::DrawingError;
@@ -42,10 +44,12 @@ impl fmt::Display for BenchError {
 
 /// `weir bench`: the exit status.
 ///
-/// 0: every request was answered; 1: some were not; 2: the run could not be made.
+/// 0: every request was answered; 1: some were not; 2: the run could not be made; 130: Ctrl-C ended it.
 pub fn bench(options: Options) -> i32 {
     let done = options.plan().map_err(BenchError::Plan).and_then(|plan| measure(&options, &plan));
     match done {
+        // As a shell says it of a program that the signal ended.
+        Ok(outcome) if outcome.interrupted => 128 + Signal::INT.as_raw(),
         Ok(outcome) => i32::from(outcome.tally.errors() > 0),
         Err(e) => {
             eprintln!("weir bench: {e}");
@@ -72,7 +76,10 @@ pub fn histogram(options: HistogramOptions) -> i32 {
 
 fn measure(options: &Options, plan: &LoadPlan) -> Result<RunOutcome, BenchError> {
     let mut screen = Screen::new(plan, options.raw);
+    // Threads inherit this, so the signal waits until the run asks for it.
+    screen.interrupt.block().map_err(BenchError::Run)?;
     let outcome = run(plan, &mut screen).map_err(BenchError::Run);
+    screen.interrupt.unblock().map_err(BenchError::Run)?;
     screen.bar.finish_and_clear();
     let outcome = outcome?;
     screen.written?;
@@ -113,6 +120,8 @@ struct Screen {
     out: BufWriter<io::Stdout>,
     /// What became of the raw lines.
     written: Result<(), BenchError>,
+    /// Ctrl-C, which ends the run and shows what it has so far.
+    interrupt: SignalSet,
 }
 
 impl Screen {
@@ -124,7 +133,8 @@ impl Screen {
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         let last = RunProgress { elapsed: Duration::ZERO, done: 0 };
         let out = BufWriter::new(io::stdout());
-        Screen { bar, by_count, last, out, written: Ok(()) }
+        let interrupt = SignalSet::new(&[Signal::INT.as_raw()]);
+        Screen { bar, by_count, last, out, written: Ok(()), interrupt }
     }
 }
 
@@ -136,6 +146,10 @@ impl RunWatcher for Screen {
         self.bar.set_position(at);
         self.bar.set_message(format!("{} requests, {rate:.0}/s", progress.done));
         self.last = *progress;
+    }
+
+    fn interrupts(&mut self) -> bool {
+        matches!(self.interrupt.wait(Some(Duration::ZERO)), Ok(Some(_)))
     }
 
     fn samples(&mut self, samples: &[Sample]) {

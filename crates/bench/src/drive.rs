@@ -40,6 +40,11 @@ pub trait RunWatcher {
     fn samples(&mut self, samples: &[Sample]) {
         let _ = samples;
     }
+
+    /// Whether the run is to end now; asked about ten times a second.
+    fn interrupts(&mut self) -> bool {
+        false
+    }
 }
 
 impl RunWatcher for () {}
@@ -57,16 +62,26 @@ pub struct RunOutcome {
     pub rate: Option<f64>,
     /// What each thread of this client cost.
     pub threads: Vec<CpuUse>,
+    /// It was ended before its time.
+    pub interrupted: bool,
 }
 
 impl RunOutcome {
-    /// Answers per second; of a run that ends by time, those within it.
+    /// Answers per second; of a run that ends by time, those within it, if there are any.
     pub fn requests_per_second(&self) -> f64 {
-        let (count, time) = match self.given {
-            Some(given) if given < self.elapsed => (self.tally.in_time, given),
-            _ => (self.tally.requests(), self.elapsed),
-        };
-        per(count, time)
+        match self.given {
+            Some(given) if given < self.elapsed && self.tally.in_time > 0 => {
+                per(self.tally.in_time, given)
+            }
+            _ => per(self.tally.requests(), self.elapsed.max(self.scheduled())),
+        }
+    }
+
+    /// How long the starts of an open loop take. The last answer may come long before that time is over.
+    fn scheduled(&self) -> Duration {
+        let Some(rate) = self.rate else { return Duration::ZERO };
+        let starts = (self.tally.requests() + self.tally.errors()) as f64;
+        self.given.unwrap_or_else(|| Duration::try_from_secs_f64(starts / rate).unwrap_or_default())
     }
 
     /// Answers per second of this client's CPU time.
@@ -115,12 +130,14 @@ pub fn run(plan: &LoadPlan, watcher: &mut dyn RunWatcher) -> io::Result<RunOutco
         })?;
     }
     drop(sender);
-    let (tally, threads) = watch(&news, &done, began, watcher)?;
+    let (tally, threads) = watch(&news, &done, &schedule, watcher)?;
+    let interrupted = schedule.is_interrupted();
+    let given = plan.duration.filter(|_| !interrupted);
     let rate = match plan.pace {
         crate::Pace::Closed => None,
         crate::Pace::Open { rate } => Some(rate),
     };
-    Ok(RunOutcome { tally, elapsed: began.elapsed(), given: plan.duration, rate, threads })
+    Ok(RunOutcome { tally, elapsed: began.elapsed(), given, rate, threads, interrupted })
 }
 
 fn connections(plan: &LoadPlan) -> usize {
@@ -132,10 +149,11 @@ fn connections(plan: &LoadPlan) -> usize {
 fn watch(
     news: &Receiver<News>,
     done: &[Arc<AtomicU64>],
-    began: Instant,
+    schedule: &Schedule,
     watcher: &mut dyn RunWatcher,
 ) -> io::Result<(Tally, Vec<CpuUse>)> {
     let (mut tally, mut threads) = (Tally::new(), Vec::new());
+    let began = schedule.began;
     let mut told = began;
     loop {
         match news.recv_timeout(BEAT) {
@@ -152,6 +170,9 @@ fn watch(
             told = Instant::now();
             let done = done.iter().map(|count| count.load(Ordering::Relaxed)).sum();
             watcher.progress(&RunProgress { elapsed: began.elapsed(), done });
+            if watcher.interrupts() {
+                schedule.interrupt();
+            }
         }
     }
 }
@@ -205,12 +226,16 @@ struct TurnCounter {
 
 impl Driver for TurnCounter {
     fn before_wait(&mut self, _: &Handle, _: Instant) -> Option<Duration> {
-        None
+        // A loop that waits for a slow answer hears of an interrupt, too.
+        Some(BEAT)
     }
 
     fn acceptable(&mut self, _: &Handle, _: ListenerKey) {}
 
-    fn end_of_turn(&mut self, _: &Handle, _: &Turn) {
+    fn end_of_turn(&mut self, h: &Handle, _: &Turn) {
+        if self.site.schedule.is_interrupted() {
+            h.stop();
+        }
         let tally = self.site.tally.borrow();
         self.done.store(tally.requests() + tally.errors(), Ordering::Relaxed);
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, TryFromFloatSecsError};
 
 use clap::Parser;
+use clap::builder::RangedU64ValueParser;
 use weir_engine::SocketAddrAny;
 
 use crate::peer::resolve;
@@ -33,16 +34,16 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     urls: Option<PathBuf>,
     /// End after N requests
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = at_least_one::<u64>())]
     requests: Option<u64>,
-    /// Begin no request after this time: 10s, 500ms, 2m [default: 10s without -n]
+    /// Begin no request after this time: 10s, 500ms, 2m; with --rate, those due within it are still sent [default: 10s without -n]
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     duration: Option<Duration>,
     /// Connections at a time
-    #[arg(short, long, value_name = "N", default_value_t = 50)]
+    #[arg(short, long, value_name = "N", default_value_t = 50, value_parser = at_least_one::<usize>())]
     connections: usize,
     /// Threads of this client [default: a thread per CPU, 4 at most]
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = at_least_one::<usize>())]
     threads: Option<usize>,
     /// Close with the probability 1/N after a request; 0: never, as without it
     #[arg(short, long, value_name = "N")]
@@ -57,7 +58,7 @@ pub struct Options {
     #[arg(long, value_name = "R")]
     rate: Option<f64>,
     /// Requests sent at once on a connection
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one::<usize>())]
     pipeline: usize,
     /// Speak HTTP/2: agreed on in the TLS handshake, and with http:// from the first byte
     #[arg(long, conflicts_with = "pipeline")]
@@ -69,7 +70,7 @@ pub struct Options {
     #[arg(long, value_name = "BYTES", requires = "http3", value_parser = clap::value_parser!(u16).range(1200..=65_507))]
     datagrams: Option<u16>,
     /// HTTP/2 or HTTP/3 requests at a time on each connection [default: 1]
-    #[arg(short = 'm', long, value_name = "N")]
+    #[arg(short = 'm', long, value_name = "N", value_parser = at_least_one::<usize>())]
     streams: Option<usize>,
     /// Accept any certificate
     #[arg(long)]
@@ -167,7 +168,7 @@ impl fmt::Display for PlanError {
             PlanError::Url(text, e) | PlanError::Route(text, e) => write!(f, "{text}: {e}"),
             PlanError::NoUrl => f.write_str("there is no URL"),
             PlanError::RouteAddress(text, e) => write!(f, "{text}: {e}"),
-            PlanError::Resolve(e) => write!(f, "cannot resolve: {e}"),
+            PlanError::Resolve(e) => write!(f, "cannot resolve {e}"),
             PlanError::Tls(e) => e.fmt(f),
             PlanError::Header(line) => write!(f, "{line:?} is no header line"),
             PlanError::Method(name) => write!(f, "{name:?} is no method"),
@@ -177,9 +178,14 @@ impl fmt::Display for PlanError {
                 f.write_str("HTTP/2 and HTTP/3 cannot send this method, URL or header line")
             }
             PlanError::Streams => f.write_str("--streams needs --http2 or --http3"),
-            PlanError::NoQuic => f.write_str("--http3 needs https:// and an IP address"),
+            PlanError::NoQuic => f.write_str("--http3 needs https://, and goes to no unix socket"),
         }
     }
+}
+
+/// A number, and not zero.
+fn at_least_one<T: TryFrom<u64> + Clone + Send + Sync>() -> RangedU64ValueParser<T> {
+    RangedU64ValueParser::new().range(1..)
 }
 
 impl Options {
@@ -194,7 +200,7 @@ impl Options {
         let mut plan = LoadPlan::new(&urls, &self.shape()?, to.as_ref(), secure.as_ref())
             .map_err(PlanError::Resolve)?;
         plan.protocol = self.protocol();
-        plan.connections = self.connections.max(1);
+        plan.connections = self.connections;
         plan.threads = self.threads.unwrap_or_else(usual_threads);
         plan.requests = self.requests;
         plan.duration = self.duration.or(self.requests.is_none().then_some(USUAL));
@@ -413,10 +419,30 @@ mod tests {
     }
 
     #[test]
+    fn the_user_of_a_url_is_told_the_server() {
+        let sent = |line: &str| {
+            let plan = plan(&format!("{line} http://u:p@127.0.0.1/")).unwrap();
+            let h2 = plan.calls[0].head.as_ref().unwrap().headers()["authorization"].clone();
+            (String::from_utf8(plan.calls[0].kept.to_vec()).unwrap(), h2)
+        };
+        let (text, h2) = sent("");
+        assert!(text.contains("\r\nAuthorization: Basic dTpw\r\n"), "{text}");
+        assert_eq!(h2, "Basic dTpw");
+        let (text, h2) = sent("-H authorization:x");
+        assert!(text.contains("authorization:x\r\n") && !text.contains("Basic"), "{text}");
+        assert_eq!(h2, "x");
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         for line in [
             "",
             "-d 5y a/",
+            "-n 0 127.0.0.1/",
+            "-c 0 127.0.0.1/",
+            "-t 0 127.0.0.1/",
+            "--pipeline 0 127.0.0.1/",
+            "--http2 -m 0 127.0.0.1/",
             "--rate 0 127.0.0.1/",
             "-H x 127.0.0.1/",
             "-m 2 127.0.0.1/",

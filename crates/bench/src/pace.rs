@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,7 @@ pub(crate) struct Schedule {
     pub(crate) began: Instant,
     pub(crate) end: Option<Instant>,
     rate: Option<f64>,
+    interrupted: AtomicBool,
 }
 
 /// One request to make.
@@ -45,7 +46,17 @@ impl Schedule {
         };
         let end = plan.duration.and_then(|d| began.checked_add(d));
         let limit = plan.requests.unwrap_or(u64::MAX);
-        Schedule { claimed: AtomicU64::new(0), limit, began, end, rate }
+        let (claimed, interrupted) = (AtomicU64::new(0), AtomicBool::new(false));
+        Schedule { claimed, limit, began, end, rate, interrupted }
+    }
+
+    /// Ends the run at once.
+    pub(crate) fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
     }
 
     /// The next request; `None` when there are no more. With a limit, every number below it is

@@ -68,7 +68,8 @@ impl TargetServer {
 
 /// The first address of a name.
 pub(crate) fn resolve(host: &str, port: u16) -> io::Result<SocketAddrAny> {
-    let mut all = (host, port).to_socket_addrs()?;
+    let named = |e: io::Error| io::Error::new(e.kind(), format!("{host}: {e}"));
+    let mut all = (host, port).to_socket_addrs().map_err(named)?;
     let nothing = || io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
     let first: SocketAddr = all.next().ok_or_else(nothing)?;
     Ok(first.into())

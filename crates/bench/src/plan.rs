@@ -225,6 +225,9 @@ fn bytes(url: &Url, shape: &RequestShape, closing: bool) -> Bytes {
     if !has("user-agent") {
         line("User-Agent: weir-bench");
     }
+    if let Some(authorization) = url.authorization.as_ref().filter(|_| !has("authorization")) {
+        line(&format!("Authorization: {authorization}"));
+    }
     shape.headers.iter().for_each(|header| line(header));
     if !shape.body.is_empty() && !has("content-length") {
         line(&format!("Content-Length: {}", shape.body.len()));

@@ -83,7 +83,13 @@ impl ThreadPlan {
         let deadline = began.checked_add(self.plan.timeout);
         let how = ConnectOptions { deadline, ..ConnectOptions::default() };
         let stream = self.h.connect(&peer.address, &how).await;
-        let stream = stream.map_err(|e| RequestFailure::of_connect(&e))?;
+        let stream = stream.map_err(|e| {
+            let failure = RequestFailure::of_connect(&e);
+            if failure == RequestFailure::Connect {
+                self.tally.borrow_mut().explain(failure, &e.to_string());
+            }
+            failure
+        })?;
         if !peer.is_unix() {
             stream.nodelay(true).map_err(|_| RequestFailure::Connect)?;
         }

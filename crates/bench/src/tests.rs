@@ -5,8 +5,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use crate::{
-    Closing, LoadPlan, Pace, RequestFailure, RunOutcome, RunWatcher, Sample, Url, json, run, svg,
-    text,
+    Closing, LoadPlan, Pace, RequestFailure, RunOutcome, RunProgress, RunWatcher, Sample, Url,
+    json, run, svg, text,
 };
 
 mod secure;
@@ -214,4 +214,65 @@ fn reports_have_their_figures() {
     assert!(svg(&[("here", &run)]).unwrap().starts_with("<svg"));
     assert!(crate::report::hdr(&run).contains("Total count    =          100]"));
     assert!(text(&run).starts_with("100 requests answered in "));
+}
+
+#[test]
+fn rates_count_from_the_time_that_was_meant() {
+    // Started at once and answered at once, so the run is shorter than the time that was given.
+    let mut open = plan(answers(OK), u64::MAX, 2);
+    (open.requests, open.duration) = (None, Some(Duration::from_millis(200)));
+    open.pace = Pace::Open { rate: 5.0 };
+    let run = outcome(&open);
+    assert_eq!((run.tally.requests(), run.tally.crowded), (1, 0));
+    assert!(run.requests_per_second() <= 5.0, "{}", run.requests_per_second());
+    (open.requests, open.duration) = (Some(1), None);
+    let run = outcome(&open);
+    assert!(run.requests_per_second() <= 5.0, "{}", run.requests_per_second());
+    // No answer comes within the time that was given.
+    let mut run = run;
+    (run.rate, run.given, run.tally.in_time) = (None, Some(run.elapsed / 2), 0);
+    assert!(run.requests_per_second() > 0.0);
+}
+
+#[test]
+fn two_lengths_are_no_answer() {
+    let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 4\r\n\r\nhello";
+    let run = outcome(&plan(answers(bytes), 1, 1));
+    assert_eq!((run.tally.requests(), failures(&run, RequestFailure::Malformed)), (0, 1));
+}
+
+#[test]
+fn a_short_run_says_nothing_of_its_client() {
+    let mut run = outcome(&plan(answers(OK), 1, 1));
+    let says = |run: &RunOutcome| text(run).contains("this client was the bottleneck");
+    for thread in &mut run.threads {
+        thread.busy = thread.wall;
+    }
+    run.elapsed = Duration::from_millis(5);
+    assert!(!says(&run));
+    run.elapsed = Duration::from_secs(1);
+    assert!(says(&run));
+}
+
+#[test]
+fn a_run_that_is_interrupted_tells_what_it_has() {
+    struct Impatient(u64);
+    impl RunWatcher for Impatient {
+        fn progress(&mut self, progress: &RunProgress) {
+            self.0 = progress.done;
+        }
+
+        fn interrupts(&mut self) -> bool {
+            self.0 == 3
+        }
+    }
+    // The first request of a connection is answered, the next one is not.
+    let address = server(|mut stream| {
+        let mut piece = [0; 4096];
+        let _ = stream.read(&mut piece).and_then(|_| stream.write_all(OK));
+        while let Ok(1..) = stream.read(&mut piece) {}
+    });
+    let run = run(&plan(address, 100, 3), &mut Impatient(0)).unwrap();
+    assert!(run.interrupted);
+    assert_eq!((run.tally.requests(), run.tally.errors()), (3, 0));
 }

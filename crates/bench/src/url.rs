@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use weir_proto::base64::{self, Alphabet};
+use weir_proto::uri::{Unescape, unescape};
+
 /// The parts of a URL that a request needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
@@ -15,6 +18,8 @@ pub struct Url {
     pub authority: String,
     /// Path and query, `/` at least.
     pub path: String,
+    /// `user:password` of the URL, as `Authorization` has it.
+    pub authorization: Option<String>,
 }
 
 /// Why a text is no URL that can be asked.
@@ -45,12 +50,28 @@ impl Url {
         let rest = rest.split('#').next().unwrap_or_default();
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
-        let authority = authority.rsplit('@').next().unwrap_or_default();
+        let (user, authority) = match authority.rsplit_once('@') {
+            Some((user, authority)) => (Some(user), authority),
+            None => (None, authority),
+        };
+        let authorization = user.map(basic);
         let (host, port) = host_and_port(authority)?;
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         let port = port.unwrap_or(if secure { 443 } else { 80 });
-        Ok(Url { host, secure, port, authority: authority.to_owned(), path })
+        Ok(Url { host, secure, port, authority: authority.to_owned(), path, authorization })
     }
+}
+
+/// A user and password as `Authorization` has them. RFC 7617.
+fn basic(user: &str) -> String {
+    let mut plain = Vec::new();
+    unescape(Unescape::All, user.as_bytes(), &mut plain);
+    if !plain.contains(&b':') {
+        plain.push(b':');
+    }
+    let mut out = b"Basic ".to_vec();
+    base64::encode(Alphabet::Plain, &plain, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Reads `host`, `host:port`, `[v6]` and `[v6]:port`.
@@ -105,6 +126,9 @@ mod tests {
         assert_eq!(parts("a.a:81?x=1#f"), of("a.a", 81, "a.a:81", "/?x=1"));
         assert_eq!(parts("HTTP://[::1]:8/b/c"), of("::1", 8, "[::1]:8", "/b/c"));
         assert_eq!(parts("http://u:p@h/a://b"), of("h", 80, "h", "/a://b"));
+        let user = Url::parse("http://u%41:p@h/").unwrap().authorization;
+        assert_eq!(user.as_deref(), Some("Basic dUE6cA=="));
+        assert_eq!(Url::parse("http://h/a@b").unwrap().authorization, None);
         assert_eq!(parts("h/x?u=http://y"), of("h", 80, "h", "/x?u=http://y"));
         assert_eq!(parts("https://h"), of("h", 443, "h", "/"));
         assert!(Url::parse("https://h:81/").unwrap().secure);

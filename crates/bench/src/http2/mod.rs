@@ -10,7 +10,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use h2::Reason;
 use h2::client::{Builder, SendRequest};
-use http::header::{HOST, HeaderName, USER_AGENT};
+use http::header::{AUTHORIZATION, HOST, HeaderName, USER_AGENT};
 use http::{HeaderValue, Request, Uri, Version};
 
 use self::socket::H2Socket;
@@ -46,6 +46,11 @@ pub(crate) fn head(url: &Url, shape: &RequestShape) -> Option<Request<()>> {
         } else if name != HOST && !OF_CONNECTIONS.contains(&name.as_str()) {
             headers.append(name, value);
         }
+    }
+    if let Some(authorization) = &url.authorization
+        && !headers.contains_key(AUTHORIZATION)
+    {
+        headers.insert(AUTHORIZATION, HeaderValue::from_str(authorization).ok()?);
     }
     request.body(()).ok()
 }

@@ -426,7 +426,12 @@ impl Line {
             (_, _) => (RequestFailure::Malformed, true),
         };
         if needs_a_reason {
-            self.site.tally.borrow_mut().explain(failure, &reason.to_string());
+            let text = match reason {
+                // Its code is a number, which the reason explains.
+                ConnectionError::TransportError(e) if !e.reason.is_empty() => e.reason.clone(),
+                other => other.to_string(),
+            };
+            self.site.tally.borrow_mut().explain(failure, &text);
         }
         self.phase.set(Phase::Over(failure));
     }

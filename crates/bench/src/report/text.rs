@@ -12,6 +12,8 @@ const FULL: f64 = 0.9;
 const ENOUGH: f64 = 0.98;
 /// Send lag beyond this share of the latency spoils it.
 const MUCH_LAG: f64 = 0.1;
+/// A run has to be as long as this to say something of its client: a shorter one is mostly the start of its threads.
+const TELLING: Duration = Duration::from_millis(300);
 
 /// The summary for people: rates, times, errors, and what the client itself cost.
 pub fn text(run: &RunOutcome) -> String {
@@ -53,6 +55,9 @@ fn times(out: &mut String, run: &RunOutcome) {
     }
     out.push('\n');
     row(out, "latency", |p| tally.percentile(p));
+    // These are parts of a latency, whose maximum is exact; histograms round up. A request that failed has no latency.
+    let is_part = |name| matches!(name, "first byte" | "send lag") && tally.errors() == 0;
+    let most = |name| if is_part(name) { tally.log2.max() } else { f64::MAX };
     for (name, times) in [
         ("connect", &tally.connect),
         ("handshake", &tally.handshake),
@@ -60,7 +65,7 @@ fn times(out: &mut String, run: &RunOutcome) {
         ("send lag", &tally.lag),
     ] {
         if !times.is_empty() {
-            row(out, name, |p| times.value_at_percentile(p) as f64 / 1e6);
+            row(out, name, |p| (times.value_at_percentile(p) as f64 / 1e6).min(most(name)));
         }
     }
     let all = &tally.log2;
@@ -91,7 +96,7 @@ fn client(out: &mut String, run: &RunOutcome) {
 pub(crate) fn warnings(run: &RunOutcome) -> Vec<String> {
     let mut all = Vec::new();
     let fullest = run.threads.iter().max_by(|a, b| a.pressure().total_cmp(&b.pressure()));
-    if let Some(thread) = fullest.filter(|t| t.pressure() >= FULL) {
+    if let Some(thread) = fullest.filter(|t| t.pressure() >= FULL && run.elapsed >= TELLING) {
         let share = |time: Duration| 100.0 * time.as_secs_f64() / thread.wall.as_secs_f64();
         let (busy, waited) = (share(thread.busy), share(thread.waited));
         all.push(format!(

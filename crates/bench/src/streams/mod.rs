@@ -36,7 +36,7 @@ pub(crate) fn spawn<C: Multiplexed>(site: &Rc<ThreadPlan>, order: u32, streams: 
     site.live.set(site.live.get() + streams);
     for n in 0..streams {
         let client =
-            StreamLoop { site: Rc::clone(site), pool: Rc::clone(&pool), free: Instant::now() };
+            StreamLoop { site: Rc::clone(site), pool: Rc::clone(&pool), free: site.schedule.began };
         site.h.spawn(client.run(order, n == 0));
     }
 }
