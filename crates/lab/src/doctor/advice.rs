@@ -49,6 +49,16 @@ pub(super) fn advice(
             figures(now)
         );
     }
+    let overload = Relation::of(&[now.overload], &[first.overload]);
+    let kept = Relation::of(&[now.kept], &[first.kept]);
+    if (overload, kept) == (Relation::Same, Relation::Same) {
+        return format!(
+            "Advice for {server}: none. {} is not better than what there is ({}) beyond the noise. {}",
+            first.setting,
+            now.setting,
+            figures(now)
+        );
+    }
     format!(
         "Advice for {server}: {}. {} When all workers are overloaded, 99 of 100 requests are then answered within {:.1} ms, and within \
          {:.1} ms as it is now ({}); on connections that stay, within {:.1} and {:.1} ms ({}). {}",
@@ -56,10 +66,10 @@ pub(super) fn advice(
         change(first),
         first.overload,
         now.overload,
-        Relation::of(&[now.overload], &[first.overload]),
+        overload,
         first.kept,
         now.kept,
-        Relation::of(&[now.kept], &[first.kept]),
+        kept,
         why(now, first),
     )
 }
@@ -145,6 +155,9 @@ mod tests {
             "{}",
             advised("rotate")
         );
+        let now = MeasuredSetup { now: true, ..way("rotate", 44.0, 10.0) };
+        let none = advice("weir", &[&now, &way("fair", 38.0, 9.0)], |_| String::new());
+        assert!(none.starts_with("Advice for weir: none. accept_balance fair is not"), "{none}");
         let stays = advised("fair");
         assert!(stays.contains("leave it as it is (accept_balance fair)"), "{stays}");
         let unknown = advised("mutex");

@@ -80,17 +80,18 @@ impl MachineFacts {
     pub(crate) fn text(&self) -> String {
         let MachineFacts { day, cpus, model, kernel, .. } = self;
         let servers = self.servers.iter().map(|s| format!("{} {}", s.name, s.version));
-        let servers: Vec<String> = servers.collect();
+        let servers = servers.collect::<Vec<_>>().join(", ");
+        let servers = match servers.is_empty() {
+            true => servers,
+            false => format!("; {servers}. Servers and client share the machine"),
+        };
         let brief = if self.brief { " Short runs (--brief): the figures mean little." } else { "" };
         let slow = if self.unoptimized {
             " The client, and this weir as a server, are built without optimization."
         } else {
             ""
         };
-        format!(
-            "{day}, {cpus} CPUs ({model}), Linux {kernel}; {}. Servers and client share the machine.{brief}{slow}",
-            servers.join(", "),
-        )
+        format!("{day}, {cpus} CPUs ({model}), Linux {kernel}{servers}.{brief}{slow}",)
     }
 }
 
