@@ -283,6 +283,12 @@ fn a_search_without_result_says_so() {
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("no visible process listens as no-such-server"), "{said}");
+    assert_eq!(said.contains("only root"), !rustix::process::geteuid().is_root(), "{said}");
+    let free = weir_testkit::free_port().to_string();
+    let output = run(WEIR, ["inspect", &free]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(&format!("nothing listens on port {free}, and there")), "{said}");
+    assert!(!said.contains("root"), "{said}");
 }
 
 /// One of four loops has all the work: it is a thread, and has a line.

@@ -56,19 +56,33 @@ impl fmt::Display for InspectError {
             InspectError::Signals(e) => write!(f, "signals: {e}"),
             InspectError::Print(e) => e.fmt(f),
             InspectError::Gone(whom) => write!(f, "{whom} has gone"),
+            InspectError::Hidden(whom) if is_root() => {
+                write!(f, "{whom} runs, and does not listen")
+            }
             InspectError::Hidden(whom) => write!(
                 f,
                 "no socket of {whom} can be seen: only root may see those of other users' processes; any user may look at a port"
             ),
-            InspectError::NothingFound(whom) => write!(
-                f,
-                "no visible process listens as {whom}: only root can see other users' processes"
-            ),
+            // Ports of all users are seen.
+            InspectError::NothingFound(whom) if whom.bytes().all(|b| b.is_ascii_digit()) => {
+                write!(f, "nothing listens on port {whom}, and there is no process {whom}")
+            }
+            InspectError::NothingFound(whom) => {
+                write!(f, "no visible process listens as {whom}")?;
+                if is_root() {
+                    return Ok(());
+                }
+                f.write_str(": only root can see other users' processes")
+            }
         }
     }
 }
 
 impl std::error::Error for InspectError {}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
 
 fn seconds(text: &str) -> Result<f64, InspectError> {
     let said = text.parse::<f64>().ok().filter(|s| (0.0..=3600.0).contains(s));

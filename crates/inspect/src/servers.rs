@@ -50,7 +50,7 @@ pub struct ListeningSocket {
 }
 
 /// Sockets at a port, when their processes are hidden.
-pub(crate) fn hidden(port: u16) -> Vec<Listening> {
+pub fn hidden(port: u16) -> Vec<Listening> {
     let mut out: BTreeMap<SocketAddr, Vec<ListeningSocket>> = BTreeMap::new();
     for (inode, address) in listening(None).into_iter().filter(|(_, at)| at.port() == port) {
         let (workers, sharers) = (Vec::new(), Vec::new());

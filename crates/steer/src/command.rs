@@ -12,7 +12,7 @@ use weir_sys::signal::SignalSet;
 
 use crate::group::SteeredGroup;
 use crate::watch::{Summary, WorkerWatch};
-use weir_inspect::servers::{Listening, Sought, find};
+use weir_inspect::servers::{Listening, Sought, find, hidden};
 
 /// The interval of the table, and of the search for processes that came or went.
 const SECOND: Duration = Duration::from_secs(1);
@@ -67,6 +67,11 @@ enum SteerError {
 impl fmt::Display for SteerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            SteerError::NothingFound { pid: None, port: Some(port) }
+                if hidden(*port).is_empty() =>
+            {
+                write!(f, "nothing listens on port {port}")
+            }
             SteerError::NothingFound { pid, port } => {
                 match pid {
                     Some(pid) => write!(f, "process {pid} does not listen")?,
@@ -75,7 +80,10 @@ impl fmt::Display for SteerError {
                 if let Some(port) = port {
                     write!(f, " on port {port}")?;
                 }
-                f.write_str("; only root can see other users' processes")
+                match rustix::process::geteuid().is_root() {
+                    true => Ok(()),
+                    false => f.write_str("; only root can see other users' processes"),
+                }
             }
             SteerError::NoGroup => f.write_str("there is no group of sockets to be steered"),
             SteerError::Gone => f.write_str("the server has gone"),
