@@ -42,6 +42,10 @@ fn versions_are_for_people_and_for_tools() {
     let out = run(WEIR, ["-x"]);
     assert_eq!(out.status.code(), Some(1));
     assert_eq!(stderr(&out), "weir: invalid option: \"x\"\n");
+    let text = stderr(&run(WEIR, ["bnech"]));
+    assert!(text.starts_with("weir: invalid option: \"bnech\""), "{text}");
+    assert_eq!(text.contains("did you mean \"bench\"?"), cfg!(feature = "tools"), "{text}");
+    assert_eq!(stderr(&run(WEIR, ["serve"])), "weir: invalid option: \"serve\"\n");
 }
 
 /// The tools that `-h` names.
@@ -88,6 +92,11 @@ fn each_tool_tells_its_options_and_has_a_page_of_the_manual() {
     for word in ["[-t]", "[-s stop|quit|reopen|reload]", "[-c filename]", "[--demo]"] {
         assert!(server.contains(word), "{word}: {server}");
     }
+    let text = page.replace("\\-", "-");
+    for words in ["[default: /usr/share/nginx/]", "[default: /etc/nginx/nginx.conf", ".SH FILES"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert!(text.contains(".SH \"EXIT STATUS\""), "{text}");
     if cfg!(feature = "tools") {
         let lint = synopsis(&said(&["manual", "lint"]));
         assert!(lint.contains("[-p PREFIX] [--allow RULE,...]... [--list]"), "{lint}");
@@ -272,4 +281,16 @@ fn ctrl_c_shows_what_bench_has_so_far() {
     assert_eq!(bench.wait().code(), Some(130));
     let text = dir.read("out");
     assert!(text.contains(" requests answered in ") && text.contains("\nlatency "), "{text}");
+}
+
+/// The built-in configuration has one address.
+#[test]
+fn a_demo_without_its_port_says_what_to_do() {
+    // Another program has it, or this test.
+    let _taken = std::net::TcpListener::bind("127.0.0.1:8080");
+    let out = run(WEIR, ["--demo"]);
+    assert_eq!(out.status.code(), Some(1));
+    let text = stderr(&out);
+    let last = text.lines().next_back().unwrap_or_default();
+    assert!(last.contains("needs 127.0.0.1:8080, where another program listens"), "{text}");
 }

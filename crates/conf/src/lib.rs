@@ -59,5 +59,6 @@ pub use parts::{Parts, PartsError};
 pub use place::{path_of, read_tree};
 pub use print::{PrintError, print, print_at};
 pub use source::{Pos, SourceText, Sources};
+pub use suggest::closest;
 pub use tree::{ConfigTree, Directive, DirectiveBody, Word, is_same};
 pub use wire::{read_bytes, write_bytes};

@@ -15,6 +15,13 @@ pub(crate) fn directive(name: &[u8], context: Contexts) -> Option<&'static str> 
         .map(|(_, known)| known.name)
 }
 
+/// The closest of some names; none if none is close.
+pub fn closest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let limit = (name.len() / 3).clamp(1, 2);
+    let far = |other: &str| distance(name.as_bytes(), other.as_bytes());
+    names.into_iter().filter(|other| far(other) <= limit).min_by_key(|other| far(other))
+}
+
 /// The first word of a name, which says what the directive is about. One that is misspelt is still recognised; another word
 /// makes it another directive, however alike the rest is.
 fn family(name: &[u8]) -> &[u8] {
@@ -46,6 +53,14 @@ fn distance(a: &[u8], b: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_closest_name_is_close() {
+        let names = ["bench", "lab", "lint"];
+        assert_eq!(closest("bnech", names), Some("bench"));
+        assert_eq!(closest("lnt", names), Some("lint"));
+        assert_eq!((closest("serve", names), closest("", names)), (None, None));
+    }
 
     #[test]
     fn distances() {

@@ -10,7 +10,7 @@ use weir_conf::Sources;
 use weir_log::{Cause, Level, Log, OpenLogs, log};
 use weir_zone::Zones;
 
-use crate::cli::{self, CommandLine};
+use crate::cli::{self, CommandLine, CommandLineError};
 use crate::config::Machine;
 use crate::cycle::{Cycle, Origin, advise, dump, say};
 use crate::daemon::Side;
@@ -27,7 +27,7 @@ pub fn run(args: Vec<OsString>, tools: &[(&str, &str)]) -> i32 {
     let options = match cli::parse(args.get(1..).unwrap_or_default()) {
         Ok(options) => options,
         Err(e) => {
-            say(&e.to_string());
+            say(&format!("{e}{}", remedy(&e, tools)));
             return 1;
         }
     };
@@ -55,7 +55,12 @@ pub fn run(args: Vec<OsString>, tools: &[(&str, &str)]) -> i32 {
             {
                 say(&default_file(conf));
             }
-            serve(origin, log, args, embedded::greeting)
+            let is_built_in = origin.paths.conf.is_none();
+            let done = serve(origin, log, args, embedded::greeting);
+            if done.is_err() && is_built_in && embedded::is_taken() {
+                say(&embedded::where_else());
+            }
+            done
         }
     };
     done.unwrap_or(1)
@@ -73,6 +78,14 @@ pub fn run_in_memory(in_memory: InMemory, greeting: &str) -> i32 {
     let log = origin.first_log(Level::Notice);
     let args = std::env::args_os().collect();
     serve(origin, log, args, |_| greeting.to_owned()).unwrap_or(1)
+}
+
+/// What to do about a word that is no option: it may be a tool, written wrong.
+fn remedy(e: &CommandLineError, tools: &[(&str, &str)]) -> String {
+    let CommandLineError::Option(word) = e else { return String::new() };
+    let close = weir_conf::closest(word, tools.iter().map(|(name, _)| *name));
+    close
+        .map_or(String::new(), |name| format!("; did you mean \"{name}\"? weir -h lists the tools"))
 }
 
 fn show(options: &CommandLine, paths: &Paths, tools: &[(&str, &str)]) {

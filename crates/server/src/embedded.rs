@@ -1,5 +1,7 @@
 //! What weir serves when there is no configuration at all.
 
+use std::io::ErrorKind;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use weir_conf::{ConfigTree, read_text};
@@ -83,6 +85,18 @@ pub fn greeting(loops: usize) -> String {
   to stop        Ctrl-C, or kill {pid}
   to serve more  weir -c /path/to/nginx.conf; weir -h tells the rest
 "
+    )
+}
+
+/// Whether another program listens where the built-in configuration is to.
+pub fn is_taken() -> bool {
+    TcpListener::bind(ADDRESS).is_err_and(|e| e.kind() == ErrorKind::AddrInUse)
+}
+
+/// A message for the user whose machine has no room for it.
+pub fn where_else() -> String {
+    format!(
+        "the built-in configuration needs {ADDRESS}, where another program listens: end that, or name a configuration with -c"
     )
 }
 

@@ -36,6 +36,24 @@ const SIGNALS: &str = "\
     TERM, INT: end at once.  QUIT: answer what is in progress, then end.  HUP: take the configuration anew.  USR1: open the \
     logs anew.  USR2: start the program anew on the same sockets.  WINCH: end the workers, keep the master.";
 
+/// Sections that clap_mangen has no form for, as man(1) reads them.
+const SECTIONS: &str = r#".SH FILES
+.TP
+/etc/nginx/nginx.conf
+The configuration without \-c or \-p, with conf/nginx.conf under a prefix in its place.
+.TP
+/etc/weir/nginx.conf
+The configuration of weir's own package, for machines without nginx.
+.TP
+/var/log/nginx/error.log, /var/log/nginx/access.log
+The logs unless the configuration names others; logs/error.log and logs/access.log under a prefix.
+.TP
+/run/nginx.pid
+The number of the master process, unless the configuration names another file.
+.SH "EXIT STATUS"
+0: the server has ended in order or is in the background, the configuration is right (\-t, \-T), or the signal was sent (\-s). 1: anything else; standard error and the error log say what.
+"#;
+
 /// `weir manual`: the exit status.
 pub fn manual(options: Manual) -> i32 {
     let mut page = Vec::new();
@@ -84,7 +102,9 @@ fn server_page(page: &mut Vec<u8>) -> io::Result<()> {
         "Signals to the master process: {SIGNALS}\n\n{}",
         tools.join("\n\n")
     ));
-    Man::new(command).section("8").render(page)
+    Man::new(command).section("8").render(page)?;
+    page.extend_from_slice(SECTIONS.as_bytes());
+    Ok(())
 }
 
 /// The line of a command's SYNOPSIS. That of clap_mangen has no values.
@@ -136,9 +156,19 @@ fn server() -> Command {
     command.disable_help_subcommand(true).args(FLAGS.iter().map(arg)).arg(demo)
 }
 
+/// What holds without an option.
+fn default(letter: char) -> &'static str {
+    match letter {
+        'p' => " [default: /usr/share/nginx/]",
+        'c' => " [default: /etc/nginx/nginx.conf, or conf/nginx.conf under a prefix]",
+        'e' => " [default: /var/log/nginx/error.log, or logs/error.log under a prefix]",
+        _ => "",
+    }
+}
+
 fn arg(flag: &Flag) -> Arg {
     let last = flag.letters.last().copied().unwrap_or_default();
-    let arg = Arg::new(last.to_string()).short(last).help(flag.about);
+    let arg = Arg::new(last.to_string()).short(last).help(flag.about.to_owned() + default(last));
     match flag.value {
         Some(name) if flag.values.is_empty() => arg.value_name(name),
         Some(name) => arg.value_name(name).value_parser(flag.values.to_vec()),
