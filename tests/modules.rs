@@ -69,6 +69,25 @@ fn maps_and_networks_give_variables_their_values() {
     assert_eq!(s.get("/?a=&ip=::1").body(), "none, far, all");
 }
 
+/// A pattern that may match nothing lets in no request without the header.
+#[test]
+fn patterns_of_a_map_are_not_tried_on_an_empty_value() {
+    let s = server(
+        "map $http_x_t $digits { default deny; ~^[0-9]*$ allow; }
+         map $http_x_t $none { default other; ~^$ empty; }
+         map $http_x_t $named { default other; \"\" named; ~* any; }
+         map $http_x_t $names { hostnames; default other; ~^$ empty; ~.* any; }",
+        "location / { return 200 \"$digits $none $named $names\"; }",
+    );
+    let mut client = s.connect();
+    for headers in ["", "X-T:\r\n"] {
+        assert_eq!(ask(&mut client, "/", headers).body(), "deny other named other");
+    }
+    // The dot behind a name is cut first.
+    assert_eq!(ask(&mut client, "/", "X-T: .\r\n").body(), "deny other any other");
+    assert_eq!(ask(&mut client, "/", "X-T: 5\r\n").body(), "allow other any any");
+}
+
 #[test]
 fn headers_and_trailers_are_added() {
     let s = server(

@@ -37,7 +37,10 @@ impl Map {
         if let Some(template) = self.names.find(&source.to_ascii_lowercase()) {
             return Some(template);
         }
-        for (regex, template) in &self.regexes {
+        // An empty value is compared with names alone: a pattern that may match nothing, such as
+        // `^[0-9]*$`, would let in requests without the header.
+        let regexes = if source.is_empty() { &[] } else { self.regexes.as_slice() };
+        for (regex, template) in regexes {
             match regex.decide(r, source) {
                 Matched::Yes => return Some(template),
                 Matched::No => {}
