@@ -187,7 +187,7 @@ impl fmt::Display for FailureReason {
 /// Notes in a server's cell how an attempt ended. An end that is no fault of the server says nothing of it.
 pub fn note(cell: &Cell, how: Ended, at: Wall, reason: impl FnOnce() -> FailureReason) {
     match how {
-        Ended::Well(_) => note_success(cell, at),
+        Ended::Well(_) | Ended::Elsewhere => note_success(cell, at),
         Ended::Failed => cell.failed(millis(at), reason().word()),
         Ended::Next => {}
     }

@@ -83,6 +83,8 @@ pub struct Picked {
 pub enum Ended {
     /// It answered; how long that took, where known.
     Well(PeerTimes<Option<Duration>>),
+    /// It answered, and another is to be tried: what is missing on this peer may exist on another.
+    Elsewhere,
     /// It failed, and that counts.
     Failed,
     /// Another is to be tried, which is not the peer's fault.
@@ -92,7 +94,11 @@ pub enum Ended {
 impl Ended {
     /// By this failure, which may count against the peer or not.
     pub fn by(failure: Failure) -> Ended {
-        if failure.counts() { Ended::Failed } else { Ended::Next }
+        match failure {
+            failure if failure.counts() => Ended::Failed,
+            Failure::Status(_) => Ended::Elsewhere,
+            _ => Ended::Next,
+        }
     }
 }
 
@@ -224,6 +230,7 @@ impl Group {
             match how {
                 Ended::Failed if !single => return seat.failed(now),
                 Ended::Failed | Ended::Next => {}
+                Ended::Elsewhere => seat.served(now),
                 Ended::Well(mut times) => {
                     seat.served(now);
                     if let Some(moment) = self.hears_of {

@@ -195,6 +195,29 @@ fn a_sole_peer_is_never_given_up() {
     }
 }
 
+/// A peer that recovers with a 403 or 404 is live again, although the request goes on to another.
+#[test]
+fn an_answer_of_which_another_peer_may_have_more_ends_the_trial() {
+    let start = Instant::now();
+    let after = |seconds| start + Duration::from_secs(seconds);
+    let is_live_after = |failure| {
+        let group = Group::new("g", peers(&[1, 1]), Box::new(RoundRobin), 1);
+        let tested = group.pick(&mut Choice::default(), start).unwrap();
+        group.ended(&tested, Ended::Failed, start);
+        let again = |at| {
+            let mut choice = Choice::default();
+            let both = [group.pick(&mut choice, at), group.pick(&mut choice, at)];
+            both.into_iter().flatten().find(|picked| picked.peer.name == tested.peer.name)
+        };
+        group.ended(&again(after(11)).unwrap(), Ended::by(failure), after(11));
+        again(after(12)).is_some()
+    };
+    assert!(is_live_after(Failure::Status(404)));
+    assert!(is_live_after(Failure::Status(403)));
+    assert!(!is_live_after(Failure::Status(500)));
+    assert!(!is_live_after(Failure::Unreachable));
+}
+
 #[test]
 fn a_new_list_keeps_servers_that_stay() {
     let list = peers(&[1, 1]);
