@@ -86,6 +86,37 @@ fn a_page_that_is_changed_has_no_date_whatever_its_status() {
     assert_eq!((page.status, page.header("Last-Modified")), (404, Some(DATE)));
 }
 
+/// The answer inside has its own type. The charset of the server stays, as in nginx.
+#[test]
+fn the_type_of_a_server_that_sends_the_request_elsewhere_gives_way() {
+    let port = upstream(|talk| {
+        let head = talk.head();
+        let target = head.split(' ').nth(1).unwrap_or_default();
+        let (to, charset) = target.split_once('?').unwrap_or((target, ""));
+        talk.say(format!("HTTP/1.1 200 OK\r\nX-Accel-Redirect: /in{to}\r\n"));
+        talk.say(format!("Content-Type: text/plain{charset}\r\nContent-Length: 0\r\n\r\n"));
+    });
+    let server = start(
+        "",
+        &format!(
+            "location / {{ proxy_pass http://127.0.0.1:{port}; }} location /in/gif {{ empty_gif; }}
+             location /in/stub {{ stub_status; }} location /in/status {{ weir_status json; }}
+             location /in/list/ {{ alias %%DIR%%/; autoindex on; autoindex_format xml; }}
+             location /in/fancy/ {{ alias %%DIR%%/; fancyindex on; }}"
+        ),
+    );
+    for (path, kind) in [
+        ("/gif", "image/gif"),
+        ("/gif?;charset=utf-8", "image/gif; charset=utf-8"),
+        ("/stub", "text/plain"),
+        ("/status", "application/json"),
+        ("/list/", "text/xml; charset=utf-8"),
+        ("/fancy/", "text/html"),
+    ] {
+        assert_eq!(server.get(path).header("Content-Type"), Some(kind), "{path}");
+    }
+}
+
 /// A status below 100 is none of an interim answer.
 #[test]
 fn a_status_below_100_ends_the_answer() {

@@ -156,7 +156,8 @@ impl Response {
         }
     }
 
-    /// Type and charset of a value of `Content-Type`, which stays as it is written until one of them changes.
+    /// Takes type and charset from a value of `Content-Type`, in place of those from before. The value stays as it is
+    /// written until one of them changes.
     pub fn say_type(&mut self, value: &[u8]) {
         let (kind, charset) = type_and_charset(value);
         self.content_type.clear();
@@ -167,6 +168,14 @@ impl Response {
         if !charset.is_empty() {
             self.type_as_said.extend_from_slice(value);
         }
+    }
+
+    /// The type is this one, whatever was said before. As in nginx the charset stays: it may be that of the server which
+    /// passed the request on with `X-Accel-Redirect`.
+    pub fn set_type(&mut self, kind: &[u8]) {
+        self.content_type.clear();
+        self.content_type.extend_from_slice(kind);
+        self.type_as_said.clear();
     }
 
     /// The charset is this one, whatever was said before.
@@ -310,7 +319,7 @@ mod tests {
         }
         response.say_type(b"text/html;charset=UTF-8");
         response.forget_body();
-        response.content_type.extend_from_slice(b"text/html");
+        response.set_type(b"text/html");
         out.clear();
         response.write_content_type(&mut out);
         assert_eq!(out, b"text/html");

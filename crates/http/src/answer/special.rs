@@ -86,7 +86,7 @@ fn browser(r: &Request) -> Browser {
 }
 
 fn respond_html(r: &mut Request, body: Vec<u8>) -> Step {
-    r.response.content_type.extend_from_slice(b"text/html");
+    r.response.set_type(b"text/html");
     r.response.content_length = Some(body.len() as u64);
     Step::Respond(Bytes::from(body))
 }

@@ -42,7 +42,7 @@ fn handler(r: &mut Request) -> Step {
         return Step::Status(405);
     }
     r.response.status = 200;
-    r.response.content_type.extend_from_slice(b"image/gif");
+    r.response.set_type(b"image/gif");
     r.response.last_modified = Some(MODIFIED);
     Step::Respond(Bytes::from_static(GIF))
 }

@@ -84,9 +84,6 @@ fn multipart(r: &mut Request, length: u64) -> Multipart {
         r.within_line(&mut content_type, start);
         content_type.extend_from_slice(b"\r\n");
     }
-    r.response.content_type.clear();
-    r.response.charset.clear();
-    let whole = format!("multipart/byteranges; boundary={boundary}");
-    r.response.content_type.extend_from_slice(whole.as_bytes());
+    r.response.say_type(format!("multipart/byteranges; boundary={boundary}").as_bytes());
     Multipart { boundary, content_type, length }
 }

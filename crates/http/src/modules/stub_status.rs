@@ -154,7 +154,7 @@ async fn stream(
 ) -> Step {
     let handle = r.event_loop.handle.clone();
     r.response.status = 200;
-    r.response.content_type.extend_from_slice(kind);
+    r.response.set_type(kind);
     if let Err(end) = r.send_head() {
         return end;
     }
@@ -220,7 +220,7 @@ fn answer(r: &mut Request, kind: &[u8], text: impl Into<Bytes>) -> Step {
         return Step::Status(405);
     }
     r.response.status = 200;
-    r.response.content_type.extend_from_slice(kind);
+    r.response.set_type(kind);
     Step::Respond(text.into())
 }
 

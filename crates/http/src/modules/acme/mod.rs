@@ -124,7 +124,7 @@ async fn answer(r: &mut Request, paths: Vec<PathBuf>) -> Step {
     let read = move || paths.iter().find_map(|path| std::fs::read(path).ok());
     let Ok(Some(answer)) = r.event_loop.handle.files().run(read).await else { return Step::Next };
     r.response.status = 200;
-    r.response.content_type.extend_from_slice(b"text/plain");
+    r.response.set_type(b"text/plain");
     Step::Respond(answer.into())
 }
 

@@ -163,7 +163,7 @@ fn handler<'a>(r: &'a mut Request, api: &'static Api) -> Later<'a> {
             }
         };
         r.response.status = status;
-        r.response.content_type.extend_from_slice(b"application/json");
+        r.response.set_type(b"application/json");
         Step::Respond(Bytes::from(format!("{value:#}\n")))
     })
 }

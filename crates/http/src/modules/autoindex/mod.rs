@@ -118,7 +118,7 @@ async fn list(r: &mut Request) -> Step {
     let (format, exact_size) = (conf.format, conf.exact_size);
     let utf8 = charset_filter::is_utf8(r);
     if format == Format::Xml {
-        r.response.charset.extend_from_slice(b"utf-8");
+        r.response.set_charset(b"utf-8".to_vec());
     }
     let offset = if conf.localtime { r.event_loop.local_time().1 } else { 0 };
     let look = page::Look { offset: offset.into(), exact_size, utf8 };
@@ -139,7 +139,7 @@ async fn list(r: &mut Request) -> Step {
         Err(end) => return end,
     };
     r.response.status = 200;
-    r.response.content_type.extend_from_slice(kind.as_bytes());
+    r.response.set_type(kind.as_bytes());
     Step::Respond(Bytes::from(body))
 }
 

@@ -93,7 +93,7 @@ fn handler<'a>(r: &'a mut Request, page: &'static DashboardPage) -> Later<'a> {
 
 fn answer(r: &mut Request, kind: &[u8], text: Bytes) -> Step {
     r.response.status = 200;
-    r.response.content_type.extend_from_slice(kind);
+    r.response.say_type(kind);
     Step::Respond(text)
 }
 
@@ -105,7 +105,7 @@ async fn stream(r: &mut Request) -> Step {
     };
     r.response.status = 200;
     r.response.is_endless = true;
-    r.response.content_type.extend_from_slice(EVENTS);
+    r.response.say_type(EVENTS);
     let mut gzip = accepts(r, "gzip").then(Gzip::default);
     if gzip.is_some() {
         r.response.content_encoding = Some(b"gzip".to_vec());

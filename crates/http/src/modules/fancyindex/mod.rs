@@ -270,7 +270,7 @@ async fn list(r: &mut Request) -> Step {
     match directory::written(r, count, write).await {
         Ok(body) => {
             r.response.status = 200;
-            r.response.content_type.extend_from_slice(b"text/html");
+            r.response.set_type(b"text/html");
             Step::Respond(Bytes::from(body))
         }
         Err(end) => end,

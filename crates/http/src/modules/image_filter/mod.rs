@@ -218,8 +218,7 @@ async fn answer(r: &mut Request) -> Step {
         }
     };
     let kind = if matches!(conf.what, What::Size) { "application/json" } else { kind.mime() };
-    r.response.content_type = kind.as_bytes().to_vec();
-    r.response.charset.clear();
+    r.response.say_type(kind.as_bytes());
     match new {
         None => Step::Respond(old),
         Some(new) => {
@@ -268,7 +267,7 @@ fn work(r: &mut Request, conf: &Conf) -> Option<ImageAction> {
 fn refuse(r: &mut Request, conf: &Conf, why: impl fmt::Display) -> Step {
     if matches!(conf.what, What::Size) {
         r.response.status = 200;
-        r.response.content_type = b"application/json".to_vec();
+        r.response.say_type(b"application/json");
         return Step::Respond(Bytes::from_static(b"{}\r\n"));
     }
     r.log(Level::Error, format_args!("image filter: {why}"));

@@ -83,7 +83,7 @@ async fn remove_all(
         Ok(0) => Step::Status(told.nothing),
         Ok(_) if told.page => {
             r.response.status = 200;
-            r.response.content_type.extend_from_slice(b"text/html");
+            r.response.set_type(b"text/html");
             Step::Respond(page(text))
         }
         Ok(_) => {
