@@ -52,6 +52,20 @@ fn return_answers_with_any_status() {
 }
 
 #[test]
+fn the_text_of_return_tells_its_status() {
+    let s = server(
+        "location = /302 { return 302 /to?$status; } location = /url { return http://a/$status; }
+         location = /page { return 404 $status; } location = /again { return 301 $status; error_page 301 = /302; }",
+    );
+    let location = |path| s.get(path).header("location").map(str::to_owned);
+    let to = format!("http://localhost:{}/to?302", s.port());
+    assert_eq!(location("/302"), Some(to.clone()));
+    assert_eq!(location("/url").as_deref(), Some("http://a/302"));
+    assert_eq!(s.get("/page").body(), "404");
+    assert_eq!(location("/again"), Some(to));
+}
+
+#[test]
 fn a_path_is_rewritten_until_it_stays() {
     let s = server(
         "rewrite ^/old/(.*)$ /new/$1?from=$1;

@@ -270,13 +270,13 @@ fn answer(r: &mut Request, status: u16, text: Option<&Template>) -> Step {
     if let Err(error) = r.discard_received() {
         return error.into();
     }
+    // The text may tell it.
+    r.response.status = status;
     if is_redirect(status) {
         r.invite();
         r.response.location = Some(text.eval(r).into_owned());
         return Step::Status(status);
     }
-    // The text may tell it.
-    r.response.status = status;
     let bytes = match text.shared() {
         Some(bytes) => bytes,
         None => Bytes::from(text.eval(r).into_owned()),
