@@ -56,6 +56,25 @@ fn included_pages_stand_in_their_place_and_order() {
     assert_eq!(client.get("/").body(), "a[/b / GET]c[e]f");
 }
 
+/// As in nginx: what concerns a page stands in one log, wherever its parts come from.
+#[test]
+fn errors_of_a_part_stand_in_the_log_of_the_page() {
+    let server = pages(
+        r#"location = / { ssi on; error_log %%DIR%%/page.log; return 200 '<!--#include virtual="/part" -->'; }
+           location = /part { error_log %%DIR%%/part.log; root %%DIR%%; }
+           location = /asks { error_log %%DIR%%/asks.log; auth_request /part; root %%DIR%%; }"#,
+    );
+    let missing = "part\" failed (2: No such file or directory)";
+    server.get("/");
+    server.wait_file("page.log", missing, 1);
+    server.get("/asks");
+    server.wait_file("asks.log", missing, 1);
+    assert_eq!(server.dir().read("part.log"), "");
+    // A request of a client has the log of its location.
+    server.get("/part");
+    server.wait_file("part.log", missing, 1);
+}
+
 #[test]
 fn includes_stand_inside_includes() {
     let server = pages(

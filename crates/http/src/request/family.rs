@@ -2,8 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use weir_log::Log;
 
 use crate::request::contexts::Contexts;
 use crate::request::pipe::{Pipe, Subrequest};
@@ -30,6 +32,8 @@ pub struct Sub {
     pub method: Vec<u8>,
     /// The charset of the client's answer, which its body may become a part of.
     pub charset: Vec<u8>,
+    /// The error log of the client's own request; `None` where this is that request.
+    pub error_log: Option<Arc<Log>>,
     pub _counted: Counted,
 }
 
@@ -94,6 +98,7 @@ impl Sub {
             pageless: false,
             method,
             charset: Vec::new(),
+            error_log: None,
             _counted: Counted::new(family),
         }
     }

@@ -14,6 +14,7 @@ pub mod step;
 pub mod user_agent;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_proto::http1::{HeaderId, Method, RequestHead, RequestParser, Version};
@@ -352,9 +353,15 @@ impl Request {
         self.head().headers.iter().map(|h| (h.name.of(&self.buf), h.value.of(&self.buf)))
     }
 
-    /// Writes to the error log of the location, with what nginx adds: client, server, request, host, referrer.
+    /// The error log of the location. A subrequest has that of the client's own request, as in nginx.
+    pub fn error_log(&self) -> &Arc<weir_log::Log> {
+        let of_client = self.sub.as_ref().and_then(|sub| sub.error_log.as_ref());
+        of_client.unwrap_or(&self.conf().core.error_log)
+    }
+
+    /// Writes to the error log, with what nginx adds: client, server, request, host, referrer.
     pub fn log(&self, level: weir_log::Level, text: std::fmt::Arguments<'_>) {
-        let log = &self.conf().core.error_log;
+        let log = self.error_log();
         if !log.enabled(level) {
             return;
         }

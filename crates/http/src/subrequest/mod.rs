@@ -189,6 +189,7 @@ impl Request {
             pageless: false,
             method: self.main_method().to_vec(),
             charset,
+            error_log: Some(self.error_log().clone()),
             _counted: counted,
         }));
         Some(sr)

@@ -410,7 +410,7 @@ fn store(
 
 /// What the log hears when the answer cannot be stored.
 fn complain(r: &Request, state: &State) -> weir_cache::writer::Complain {
-    let log = r.conf().core.error_log.clone();
+    let log = r.error_log().clone();
     let path = state.cache.settings.place.path(&state.key);
     let (number, event_loop) = (r.conn.number, r.event_loop.clone());
     Box::new(move |what, error| {

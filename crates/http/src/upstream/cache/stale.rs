@@ -190,7 +190,7 @@ const COPIED: u64 = 128 * 1024;
 fn renew(r: &mut Request, state: &mut State, stored: Stored) {
     let (cache, key, ticket) = (state.cache.clone(), state.key, state.ticket.take());
     let (handle, doer) = (r.event_loop.handle.clone(), crate::files::doer(r));
-    let (log, event_loop) = (r.conf().core.error_log.clone(), r.event_loop.clone());
+    let (log, event_loop) = (r.error_log().clone(), r.event_loop.clone());
     r.event_loop.handle.spawn(async move {
         if let Err(error) = weir_cache::writer::renew(&cache, key, stored, &doer, &handle).await {
             event_loop.metrics.add(weir_metrics::Metric::CacheFaults, 1);

@@ -52,7 +52,7 @@ fn level(n: i64) -> Level {
 
 /// Whether the log of the request takes this. That of the site judges by itself.
 fn is_logged(level: Level) -> bool {
-    current::with(|r| r.conf().core.error_log.enabled(level)).unwrap_or(true)
+    current::with(|r| r.error_log().enabled(level)).unwrap_or(true)
 }
 
 fn write(lua: &Lua, level: Level, values: &MultiValue) {
