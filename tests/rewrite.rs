@@ -151,6 +151,27 @@ fn a_variable_that_no_set_has_reached_is_empty_and_told() {
 }
 
 #[test]
+fn a_variable_that_a_pattern_sets_too_is_missing_until_then() {
+    let conf = "error_log %%DIR%%/error.log info; events { } http { log_format v \"[$a][$b][$c]\";
+         map x $c { default mapped; }
+         server { listen 127.0.0.1:%%PORT%%; access_log %%DIR%%/v.log v;
+             location = /set { set $a 1; set $b 2; return 200; }
+             location ~ ^/(?<a>x)(?<b>y)(?<c>z)$ { return 200; }
+             location = /again { set $a 3; return 200; }
+             location / { return 200; } } }";
+    let mut servers = vec![env!("CARGO_BIN_EXE_weir").to_owned()];
+    servers.extend(Oracle::find().map(|nginx| nginx.path));
+    for server in &servers {
+        let s = Server::start(server, conf);
+        for path in ["/", "/set", "/xyz", "/again"] {
+            assert_eq!(s.get(path).status, 200);
+        }
+        s.wait_file("v.log", "[-][-][-]\n[1][2][-]\n[x][y][z]\n[3][-][-]\n", 1);
+        assert!(!s.dir().read("error.log").contains("uninitialized"), "{server}");
+    }
+}
+
+#[test]
 fn a_pattern_that_takes_too_many_steps_is_an_error() {
     let s = server(
         "location ~ ^/(?:a+)+$ { return 200; }

@@ -142,7 +142,7 @@ impl Regex {
                 if variables.is_fixed(name.as_bytes()) {
                     return Err(RegexError::Duplicate(name.clone()));
                 }
-                named.push((group, variables.stored(name.as_bytes())));
+                named.push((group, variables.captured(name.as_bytes())));
             }
         }
         Ok(Regex { pcre, text, named })

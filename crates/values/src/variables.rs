@@ -44,9 +44,18 @@ pub struct Variables<S> {
 /// What a part of a configuration uses of a site's variables. See [`Variables::note`].
 pub struct VariableUses<S> {
     referred: Vec<VariableId>,
-    stored: Vec<(VariableId, Get<S>)>,
+    stored: Vec<StoredVariable<S>>,
     /// It has done more than that.
     more: bool,
+}
+
+/// A variable that something stores.
+struct StoredVariable<S> {
+    id: VariableId,
+    /// What it is until it is stored.
+    get: Get<S>,
+    /// That counts whatever `set` or `map` said of it before.
+    replaces: bool,
 }
 
 impl<S> Default for VariableUses<S> {
@@ -213,10 +222,16 @@ impl<S: Subject> Variables<S> {
         self.note_more();
     }
 
-    /// A variable that a named group or a module stores: created by its first use. The request has none of it
-    /// until it is stored.
+    /// A variable that a module stores: created by its first use. The request has none of it until it is stored.
     pub fn stored(&mut self, name: &[u8]) -> VariableId {
         self.stored_or(name, |_, _| false)
+    }
+
+    /// The same for a named group. As in nginx that is so whatever `set` or `map` said of the variable before.
+    pub fn captured(&mut self, name: &[u8]) -> VariableId {
+        let id = self.refer(name);
+        self.store(StoredVariable { id, get: Arc::new(|_, _| false), replaces: true });
+        id
     }
 
     /// The same, with what it is until it is stored, unless something else has defined it.
@@ -226,22 +241,26 @@ impl<S: Subject> Variables<S> {
         get: impl Fn(&mut S, &mut Vec<u8>) -> bool + Send + Sync + 'static,
     ) -> VariableId {
         let id = self.refer(name);
-        let get: Get<S> = Arc::new(get);
-        if let Some(uses) = &mut self.noted {
-            uses.stored.push((id, Arc::clone(&get)));
-        }
-        self.store(id, get);
+        self.store(StoredVariable { id, get: Arc::new(get), replaces: false });
         id
     }
 
-    fn store(&mut self, id: VariableId, get: Get<S>) {
-        let variable = &mut self.list[id.0 as usize];
-        if variable.get.is_none() {
-            variable.get = Some(get);
+    fn store(&mut self, stored: StoredVariable<S>) {
+        self.apply(&stored);
+        if let Some(uses) = &mut self.noted {
+            uses.stored.push(stored);
+        }
+    }
+
+    fn apply(&mut self, stored: &StoredVariable<S>) {
+        let variable = &mut self.list[stored.id.0 as usize];
+        let is_kept = variable.put.is_none();
+        if variable.get.is_none() || (stored.replaces && is_kept) {
+            variable.get = Some(Arc::clone(&stored.get));
             variable.changeable = true;
         }
-        if variable.put.is_none() {
-            self.slot(id);
+        if is_kept {
+            self.slot(stored.id);
         }
     }
 
@@ -286,8 +305,8 @@ impl<S: Subject> Variables<S> {
 
     /// Whether nothing else defines here what `uses` has stored there, so that it cannot be set.
     pub fn can_repeat(&self, uses: &VariableUses<S>) -> bool {
-        uses.stored.iter().all(|(id, _)| {
-            let variable = self.get(*id);
+        uses.stored.iter().all(|stored| {
+            let variable = self.get(stored.id);
             variable.get.is_none() || variable.changeable
         })
     }
@@ -298,9 +317,7 @@ impl<S: Subject> Variables<S> {
             let variable = &mut self.list[id.0 as usize];
             (variable.referred, variable.reserved) = (true, false);
         }
-        for (id, get) in &uses.stored {
-            self.store(*id, Arc::clone(get));
-        }
+        uses.stored.iter().for_each(|stored| self.apply(stored));
     }
 
     fn note_more(&mut self) {
