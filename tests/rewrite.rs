@@ -151,6 +151,20 @@ fn a_variable_that_no_set_has_reached_is_empty_and_told() {
 }
 
 #[test]
+fn bytes_that_are_no_text_are_logged_one_by_one() {
+    let s = server(
+        "rewrite_log on; rewrite ^/a(.*)$ /b$1?$arg_q; rewrite ^/c(.*)$ /d$1 redirect; location / { return 204; }",
+    );
+    let mut client = s.connect();
+    client.send(b"GET /a%fc?q=\xfc HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().status, 204);
+    s.wait_log(r#"rewritten data: "/b\xFC", args: "\xFC&q=\xFC", client"#, 1);
+    client.send(b"GET /c%fc?\xfc HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().status, 302);
+    s.wait_log(r#"rewritten redirect: "/d%FC?\xFC", client"#, 1);
+}
+
+#[test]
 fn a_variable_that_a_pattern_sets_too_is_missing_until_then() {
     let conf = "error_log %%DIR%%/error.log info; events { } http { log_format v \"[$a][$b][$c]\";
          map x $c { default mapped; }

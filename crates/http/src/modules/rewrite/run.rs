@@ -219,7 +219,7 @@ impl RewriteRun {
             url.extend_from_slice(&r.args);
         }
         if self.conf.log {
-            let url = String::from_utf8_lossy(&url);
+            let url = weir_log::Bytes(&url);
             r.log(Level::Notice, format_args!("rewritten redirect: \"{url}\""));
         }
         r.response.location = Some(url);
@@ -243,7 +243,7 @@ impl RewriteRun {
         }
         r.path = path;
         if self.conf.log {
-            let (path, args) = (String::from_utf8_lossy(&r.path), String::from_utf8_lossy(&r.args));
+            let (path, args) = (weir_log::Bytes(&r.path), weir_log::Bytes(&r.args));
             r.log(Level::Notice, format_args!("rewritten data: \"{path}\", args: \"{args}\""));
         }
         if r.path.is_empty() {
