@@ -745,6 +745,52 @@ fn after_an_answer_the_request_goes_on_inside() {
     server.wait_log("rewritten data: \"/seen\"", 2);
 }
 
+/// The log line is that of the location behind, but an error's status is what the client was told.
+#[test]
+fn an_action_behind_an_answer_leaves_the_clients_status_in_the_log() {
+    let server = Server::start(
+        WEIR,
+        r#"events { }
+         http {
+             log_format l '$uri $status $body_bytes_sent|'; access_log %%DIR%%/asked l; root %%DIR%%;
+             server {
+                 listen 127.0.0.1:%%PORT%%; post_action /after; client_max_body_size 1;
+                 location = /after { internal; post_action ""; set $no /none; return 204; }
+                 location = /denied { deny all; }
+                 location = /moved { return 301 /x; }
+                 location = /found { return 302 /x; }
+                 location = /who { return 401; }
+                 location = /posted { return 405; }
+                 location = /own { error_page 404 = @own; return 404; }
+                 location @own { return 200 own; }
+                 location = /fails { return 403; post_action /failing; }
+                 location = /failing { post_action ""; proxy_pass http://127.0.0.1:%%PORT1%%; }
+             }
+         }"#,
+    );
+    for (path, status, logged) in [
+        ("/denied", 403, 403),
+        ("/moved", 301, 301),
+        ("/found", 302, 302),
+        ("/who", 401, 401),
+        ("/missing", 404, 404),
+        ("/posted", 405, 405),
+        // This page says its own status, so there is none of an error.
+        ("/own", 200, 204),
+    ] {
+        assert_eq!(server.get(path).status, status, "{path}");
+        server.wait_file("asked", &format!("/after {logged} "), 1);
+        server.dir().write("asked", "");
+    }
+    assert_eq!(server.ask("POST /large", "Content-Length: 2\r\n", "ab").status, 413);
+    server.wait_file("asked", "/after 413 ", 1);
+    // What fails behind the answer is logged with its own status, and is no subrequest.
+    assert_eq!(server.get("/fails").status, 403);
+    server.wait_file("asked", "/failing 502 ", 1);
+    server.wait_log("while connecting to upstream", 1);
+    assert_eq!(server.logged("subrequest: "), 0, "{}", server.log());
+}
+
 #[test]
 fn the_log_says_what_was_done_with_a_page_that_is_wrong() {
     let server = pages(

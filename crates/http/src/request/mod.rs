@@ -378,7 +378,7 @@ impl Request {
         if !request.is_empty() {
             let _ = write!(line, ", request: \"{}\"", weir_log::Bytes(request));
         }
-        if !self.is_main() {
+        if self.sub.as_ref().is_some_and(|sub| !sub.own) {
             let _ = write!(line, ", subrequest: \"{}\"", weir_log::Bytes(&self.path));
         }
         self.contexts.upstream.describe(line);

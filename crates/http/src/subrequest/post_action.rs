@@ -13,7 +13,8 @@ impl Request {
         let output = std::mem::take(&mut self.output);
         let (keepalive, header_only) = (self.keepalive, self.response.header_only);
         (self.response.sent, self.response.header_only) = (false, true);
-        (self.error_status, self.error_page) = (0, false);
+        // The status of an error is the client's, and stays in the log line.
+        self.error_page = false;
         let (family, method) = (self.family(), self.method_name().to_vec());
         self.sub = Some(Box::new(Sub::unheard(family, method)));
         let step = match target.first() {
