@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::process::Signal;
@@ -205,6 +206,42 @@ fn a_client_begins_no_line_of_an_error_log() {
         !log.lines().any(|line| line.contains("forged") && line.starts_with("2026/11/21 00:00:00"))
     );
     assert!(!log.bytes().any(|b| b < b' ' && b != b'\n'), "{log}");
+}
+
+/// A name that is no UTF-8 can be read from each line about it.
+#[test]
+fn bytes_that_are_no_text_are_escaped_in_an_error_log() {
+    let s = server(
+        "user root;",
+        "client_body_temp_path %%DIR%%/bodies;
+         location /dav/ { dav_methods PUT DELETE MKCOL COPY MOVE; }
+         location /written/ { rewrite_log on; rewrite ^/written(.*)$ /after$1; }
+         location /films/ { mp4; }
+         location /lua/ { content_by_lua_block { ngx.log(ngx.ERR, 'lua \\255') } }",
+    );
+    std::fs::create_dir_all(s.dir().file("dav")).unwrap();
+    let list = s.dir().file("list").join(std::ffi::OsStr::from_bytes(b"\xff"));
+    std::fs::create_dir_all(list).unwrap();
+    s.dir().write("films/x.mp4", "no film at all, though it is called one");
+    let film = std::ffi::OsStr::from_bytes(b"x\xff.mp4");
+    std::fs::rename(s.dir().file("films/x.mp4"), s.dir().file("films").join(film)).unwrap();
+    for (line, headers, logged) in [
+        ("GET /%ff", "", "open() \"%%DIR%%/\\xFF\" failed (2: No such file or directory)"),
+        ("GET /%ff/", "", "\"%%DIR%%/\\xFF/index.html\" is not found"),
+        ("GET /list/%ff/", "", "directory index of \"%%DIR%%/list/\\xFF/\" is forbidden"),
+        ("GET /written/%ff", "", "rewritten data: \"/after/\\xFF\""),
+        ("GET /films/x%ff.mp4?start=1", "", "/films/x\\xFF.mp4\""),
+        ("GET /lua/", "", "lua \\xFF"),
+        ("DELETE /dav/%ff", "", "lstat() \"%%DIR%%/dav/\\xFF\" failed"),
+        ("MKCOL /dav/%ff/x/", "", "mkdir() \"%%DIR%%/dav/\\xFF/x\" failed"),
+        ("COPY /dav/%ff", "Destination: /dav/%ff\r\n", "both URI \"/dav/\\xFF\" and"),
+        ("COPY /dav/%ff", "Destination: /dav/%fe\r\n", "lstat() \"%%DIR%%/dav/\\xFF\" failed"),
+    ] {
+        s.ask(line, headers, "");
+        let dir = s.dir().path().display().to_string();
+        s.wait_log(&logged.replace("%%DIR%%", &dir), 1);
+    }
+    assert!(!s.log().contains(char::REPLACEMENT_CHARACTER), "{}", s.log());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fmt::{self, Write as _};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -148,6 +149,13 @@ impl fmt::Write for LogLine {
 
 /// Bytes of a client or a server: what is no UTF-8 is shown as `\xE9`.
 pub struct Bytes<'a>(pub &'a [u8]);
+
+impl<'a> Bytes<'a> {
+    /// The name of a file.
+    pub fn of_path(path: &'a Path) -> Bytes<'a> {
+        Bytes(path.as_os_str().as_bytes())
+    }
+}
 
 impl fmt::Display for Bytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

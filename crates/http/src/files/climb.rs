@@ -29,7 +29,7 @@ pub fn refused(r: &mut Request, name: &[u8], begins: &Template) -> bool {
     let refused =
         ups(name).any(|up| !vouched.iter().any(|v| v.start <= up.start && up.end <= v.end));
     if refused {
-        let name = String::from_utf8_lossy(name);
+        let name = weir_log::Bytes(name);
         r.log(Level::Error, format_args!("\"{name}\" leaves the directory that it is put below"));
     }
     refused

@@ -104,7 +104,7 @@ impl Failed {
     }
 
     fn log(&self, r: &Request, level: Level) {
-        let (path, cause) = (self.path.display(), Cause(&self.error));
+        let (path, cause) = (weir_log::Bytes::of_path(&self.path), Cause(&self.error));
         r.log(level, format_args!("{} \"{path}\" failed {cause}", self.call));
     }
 }

@@ -141,7 +141,10 @@ impl Disk {
             Some(Errno::NOSPC) => (Level::Crit, DiskError::Full),
             _ => (Level::Crit, DiskError::Failed),
         };
-        self.note(level, format!("{call} \"{}\" failed {}", path.display(), Cause(error)));
+        self.note(
+            level,
+            format!("{call} \"{}\" failed {}", weir_log::Bytes::of_path(path), Cause(error)),
+        );
         failure
     }
 
@@ -153,7 +156,10 @@ impl Disk {
         path: &Path,
         error: &io::Error,
     ) -> DiskError {
-        self.note(level, format!("{call} \"{}\" failed {}", path.display(), Cause(error)));
+        self.note(
+            level,
+            format!("{call} \"{}\" failed {}", weir_log::Bytes::of_path(path), Cause(error)),
+        );
         DiskError::Failed
     }
 
@@ -235,7 +241,7 @@ impl Disk {
 
     /// Notes that the properties that clients gave to a file cannot be read, changed or copied.
     pub fn properties_failed(&mut self, what: &str, path: &Path, error: &io::Error) {
-        let (path, cause) = (path.display(), Cause(error));
+        let (path, cause) = (weir_log::Bytes::of_path(path), Cause(error));
         let text = format!("dav_ext: cannot {what} the properties of \"{path}\" {cause}");
         self.note(Level::Error, text);
     }
@@ -248,7 +254,7 @@ impl Disk {
         let existed = match fs::metadata(&put.to) {
             Ok(info) if info.is_dir() => {
                 let cause = Cause(&Errno::ISDIR.into()).to_string();
-                let shown = put.to.display();
+                let shown = weir_log::Bytes::of_path(&put.to);
                 self.note(Level::Error, format!("\"{shown}\" could not be created {cause}"));
                 return Err(DiskError::Directory);
             }
@@ -286,7 +292,8 @@ impl Disk {
         match renamed {
             Err(e) if e.kind() == io::ErrorKind::CrossesDevices => self.carry(from, to),
             renamed => renamed.map_err(|e| {
-                let (from, to, cause) = (from.display(), to.display(), Cause(&e));
+                let (from, to, cause) =
+                    (weir_log::Bytes::of_path(from), weir_log::Bytes::of_path(to), Cause(&e));
                 let text = format!("rename() \"{from}\" to \"{to}\" failed {cause}");
                 self.note(Level::Crit, text);
                 DiskError::Failed

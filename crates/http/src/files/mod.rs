@@ -45,7 +45,7 @@ pub use walk::LinkRule;
 impl FileError {
     /// Writes nginx's line for it to the error log.
     pub fn log(&self, r: &Request, level: Level, path: &[u8]) {
-        let path = String::from_utf8_lossy(path);
+        let path = weir_log::Bytes(path);
         r.log(level, format_args!("{} \"{path}\" failed {self}", self.call));
     }
 }

@@ -121,7 +121,7 @@ async fn test_directory(r: &mut Request, directory: &[u8], path: &[u8]) -> Optio
     match files::stat(r, name).await {
         Ok(found) if found.is_directory() => None,
         Ok(_) => {
-            let name = String::from_utf8_lossy(name);
+            let name = weir_log::Bytes(name);
             r.log(Level::Alert, format_args!("\"{name}\" is not a directory"));
             Some(Step::Status(500))
         }
@@ -136,7 +136,7 @@ async fn test_directory(r: &mut Request, directory: &[u8], path: &[u8]) -> Optio
 }
 
 fn refuse(r: &Request, path: &[u8], error: FileError) -> Step {
-    let path = String::from_utf8_lossy(path);
+    let path = weir_log::Bytes(path);
     if error.is_denied() {
         r.log(Level::Error, format_args!("\"{path}\" is forbidden {error}"));
         return Step::Status(403);

@@ -226,15 +226,15 @@ impl Reader for Memcached {
 
     fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, MemcachedError> {
         let Some(end) = memchr::memchr(b'\n', buf) else { return Ok(Found::More) };
-        let line = || String::from_utf8_lossy(buf[..end].trim_ascii_end()).into_owned();
+        let line = || weir_log::Bytes(buf[..end].trim_ascii_end()).to_string();
         let wrong = |what: &'static str| {
-            let key = String::from_utf8_lossy(&self.key).into_owned();
+            let key = weir_log::Bytes(&self.key).to_string();
             MemcachedError::Word { what, line: line(), key }
         };
         let mut answer = Answer { end: end + 1, keepalive: true, ..Answer::default() };
         match memcached::line(&buf[..end], &self.key) {
             Ok(memcached::ValueLine::Missing) => {
-                let key = String::from_utf8_lossy(&self.key);
+                let key = weir_log::Bytes(&self.key);
                 r.log(Level::Info, format_args!("key: \"{key}\" was not found by memcached"));
                 (answer.status, answer.length) = (404, Some(0));
             }

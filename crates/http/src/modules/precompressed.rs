@@ -70,7 +70,7 @@ pub async fn send(
         FileKind::File => {}
         FileKind::Directory => return Step::Next,
         _ => {
-            let path = String::from_utf8_lossy(&path);
+            let path = weir_log::Bytes(&path);
             r.log(Level::Crit, format_args!("\"{path}\" is not a regular file"));
             return Step::Status(404);
         }

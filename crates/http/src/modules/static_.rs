@@ -83,7 +83,7 @@ async fn open_and_send(r: &mut Request, path: Vec<u8>) -> Step {
         FileKind::File => {}
         FileKind::Directory => return add_slash(r),
         _ => {
-            let path = String::from_utf8_lossy(&path);
+            let path = weir_log::Bytes(&path);
             r.log(Level::Crit, format_args!("\"{path}\" is not a regular file"));
             return Step::Status(404);
         }
@@ -98,7 +98,7 @@ async fn open_and_send(r: &mut Request, path: Vec<u8>) -> Step {
         return match files::content(r, &path, &opened).await {
             Ok(content) => Step::Respond(content),
             Err(error) => {
-                let (path, cause) = (String::from_utf8_lossy(&path), weir_log::Cause(&error));
+                let (path, cause) = (weir_log::Bytes(&path), weir_log::Cause(&error));
                 r.log(Level::Crit, format_args!("pread() \"{path}\" failed {cause}"));
                 Step::Status(500)
             }

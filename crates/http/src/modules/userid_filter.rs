@@ -230,7 +230,7 @@ fn read(r: &Request) -> UserIdCookie {
     let found = lines.find_map(|line| Some((uri::list_value(line, name, b';')?, line)));
     let Some((cookie, line)) = found else { return UserIdCookie::default() };
     let complain = |what: &str| {
-        let line = String::from_utf8_lossy(line);
+        let line = weir_log::Bytes(line);
         r.log(Level::Error, format_args!("client sent {what} userid cookie \"{line}\""));
     };
     let mut known = UserIdCookie { cookie: cookie.to_vec(), ..UserIdCookie::default() };

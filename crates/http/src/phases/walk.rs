@@ -201,7 +201,7 @@ impl Walk {
             // The plan is that of an `if` that the handlers may have entered.
             Phase::Rewrite => self.begin(r, Phase::Rewritten, &plan.rewritten),
             Phase::Rewritten if r.path_changed => {
-                let shown = String::from_utf8_lossy(&r.path).into_owned();
+                let shown = weir_log::Bytes(&r.path).to_string();
                 if let Some(end) = count_change(r, format_args!("while processing \"{shown}\"")) {
                     return Some(Going::Ends(end));
                 }
@@ -298,7 +298,10 @@ fn chosen(r: &mut Request) -> Option<Going> {
 fn no_content(r: &mut Request) -> Step {
     if r.path.ends_with(b"/") {
         let path = r.conf().core.map_path(r);
-        r.log(Level::Error, format_args!("directory index of \"{}\" is forbidden", path.display()));
+        r.log(
+            Level::Error,
+            format_args!("directory index of \"{}\" is forbidden", weir_log::Bytes::of_path(&path)),
+        );
         return Step::Status(403);
     }
     r.log(Level::Error, format_args!("no handler found"));

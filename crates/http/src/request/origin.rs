@@ -20,14 +20,14 @@ pub fn refuse(r: &Request) -> Option<String> {
         return None;
     }
     if !is_own_name(&r.host, &r.server.names) {
-        let host = String::from_utf8_lossy(&r.host);
+        let host = weir_log::Bytes(&r.host);
         return Some(format!("the host \"{host}\" is neither an address nor in \"server_name\""));
     }
     let changes = !matches!(r.method, Method::Get | Method::Head);
     let origin = r.header_named(b"Origin").filter(|_| changes)?;
     let host = r.header(HeaderId::Host).unwrap_or(&r.host);
     (!is_same_origin(origin, host)).then(|| {
-        let (origin, host) = (String::from_utf8_lossy(origin), String::from_utf8_lossy(host));
+        let (origin, host) = (weir_log::Bytes(origin), weir_log::Bytes(host));
         format!("the origin \"{origin}\" is another one than the host \"{host}\"")
     })
 }

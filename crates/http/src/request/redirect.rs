@@ -26,8 +26,7 @@ impl Request {
 
     /// The same with the query string apart.
     pub fn redirect_to_parts(&mut self, path: &[u8], args: Vec<u8>) -> Step {
-        let cycle =
-            format_args!("while internally redirecting to \"{}\"", String::from_utf8_lossy(path));
+        let cycle = format_args!("while internally redirecting to \"{}\"", weir_log::Bytes(path));
         if let Some(end) = count_change(self, cycle) {
             return end;
         }
@@ -41,7 +40,7 @@ impl Request {
 
     /// Goes on in a named location of this server.
     pub fn redirect_to_named(&mut self, name: &[u8]) -> Step {
-        let shown = String::from_utf8_lossy(name);
+        let shown = weir_log::Bytes(name);
         let cycle = format_args!("while redirect to named location \"{shown}\"");
         if let Some(end) = count_change(self, cycle) {
             return end;

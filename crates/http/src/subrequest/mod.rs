@@ -139,19 +139,19 @@ impl Request {
     fn subrequest(&mut self, path: &[u8], args: &[u8], sink: Sink) -> Option<Request> {
         let depth = self.sub.as_ref().map_or(DEPTH, |sub| sub.depth);
         if depth == 0 {
-            let path = String::from_utf8_lossy(path);
+            let path = weir_log::Bytes(path);
             let text = format_args!("subrequests cycle while processing \"{path}\"");
             self.log(Level::Error, text);
             return None;
         }
         if self.sub.as_ref().is_some_and(|sub| matches!(sub.sink, Sink::Memory { .. })) {
-            let path = String::from_utf8_lossy(path);
+            let path = weir_log::Bytes(path);
             self.log(Level::Error, format_args!("nested in-memory subrequest \"{path}\""));
             return None;
         }
         let family = self.family();
         if family.live.get() >= MOST {
-            let path = String::from_utf8_lossy(path);
+            let path = weir_log::Bytes(path);
             let text = "request reference counter overflow while processing";
             self.log(Level::Crit, format_args!("{text} \"{path}\""));
             return None;

@@ -81,7 +81,7 @@ pub fn redirect<P: Protocol>(
         return r.redirect_to_named(target);
     }
     let Ok(uri) = weir_proto::uri::is_unsafe(target) else {
-        let target = String::from_utf8_lossy(target).into_owned();
+        let target = weir_log::Bytes(target).to_string();
         r.log(
             Level::Error,
             format_args!(
@@ -172,7 +172,7 @@ fn single(id: HeaderId) -> u64 {
 
 fn duplicate(r: &Request, header: &HeaderLine, first: &HeaderLine) {
     let head = &r.contexts.upstream.head;
-    let text = |span: Span| String::from_utf8_lossy(span.of(head));
+    let text = |span: Span| weir_log::Bytes(span.of(head));
     // Of an answer in the cache, nothing is read from a server.
     let doing = if r.contexts.upstream.cached {
         ""

@@ -106,7 +106,7 @@ async fn judge(
     password: Vec<u8>,
     path: PathBuf,
 ) -> Step {
-    let shown = String::from_utf8_lossy(&user).into_owned();
+    let shown = weir_log::Bytes(&user).to_string();
     let file = path.clone();
     let verdict = r.event_loop.handle.files().run(move || look_up(file, &user, &password)).await;
     let path = path.display();

@@ -147,7 +147,7 @@ async fn list(r: &mut Request) -> Step {
 fn callback(r: &Request) -> Result<Option<Vec<u8>>, ()> {
     let Some(name) = uri::arg(&r.args, b"callback") else { return Ok(None) };
     let complain = |what: &str| {
-        let name = String::from_utf8_lossy(name);
+        let name = weir_log::Bytes(name);
         r.log(Level::Info, format_args!("client sent {what} callback name: \"{name}\""));
     };
     if name.len() > 128 {

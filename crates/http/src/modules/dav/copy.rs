@@ -34,7 +34,7 @@ async fn plan(r: &mut Request) -> Result<(Transfer, bool), Step> {
     let Some(destination) = r.header_named(b"destination").map(<[u8]>::to_vec) else {
         return Err(refuse(r, 400, "client sent no \"Destination\" header"));
     };
-    let shown = String::from_utf8_lossy(&destination).into_owned();
+    let shown = weir_log::Bytes(&destination).to_string();
     let target = target(r, &destination, &shown)?;
     check_alias(r, &target, &shown)?;
     check_depth(r)?;
@@ -55,8 +55,8 @@ async fn plan(r: &mut Request) -> Result<(Transfer, bool), Step> {
         moves: r.method == Method::Move,
         collection: r.path.ends_with(b"/"),
         overwrite,
-        names: (String::from_utf8_lossy(&r.path).into_owned(), shown),
-        method: String::from_utf8_lossy(r.method_name()).into_owned(),
+        names: (weir_log::Bytes(&r.path).to_string(), shown),
+        method: weir_log::Bytes(r.method_name()).to_string(),
         access: CONF.of(r.conf()).access,
         links: LinkRule::of(r),
     };
@@ -108,14 +108,11 @@ fn target(r: &Request, destination: &[u8], shown: &str) -> Result<Vec<u8>, Step>
         }
     })?;
     let Ok(safe) = uri::is_unsafe(raw) else {
-        r.log(
-            Level::Error,
-            format_args!("unsafe URI \"{}\" was detected", String::from_utf8_lossy(raw)),
-        );
+        r.log(Level::Error, format_args!("unsafe URI \"{}\" was detected", weir_log::Bytes(raw)));
         return Err(invalid(r, shown));
     };
     if r.path.ends_with(b"/") != raw.ends_with(b"/") {
-        let path = String::from_utf8_lossy(&r.path);
+        let path = weir_log::Bytes(&r.path);
         let text = "should be either collections or non-collections";
         let text = format!("both URI \"{path}\" and \"Destination\" URI \"{shown}\" {text}");
         return Err(refuse(r, 409, &text));
@@ -144,7 +141,7 @@ fn overwrite(r: &Request) -> Result<bool, Step> {
         None | Some(b"T" | b"t") => Ok(true),
         Some(b"F" | b"f") => Ok(false),
         Some(other) => {
-            let shown = String::from_utf8_lossy(other);
+            let shown = weir_log::Bytes(other);
             let text = format!("client sent invalid \"Overwrite\" header: \"{shown}\"");
             Err(refuse(r, 400, &text))
         }
@@ -159,7 +156,7 @@ fn check_places(
     to_collection: bool,
     shown: &str,
 ) -> Result<(), Step> {
-    let path = String::from_utf8_lossy(&r.path);
+    let path = weir_log::Bytes(&r.path);
     if from == to {
         let text = "point to the same location";
         let text = format!("both URI \"{path}\" and \"Destination\" URI \"{shown}\" {text}");
@@ -169,7 +166,7 @@ fn check_places(
         inner.strip_prefix(outer).is_some_and(|rest| rest.first() == Some(&b'/'))
     };
     if to_collection && (inside(from, to) || inside(to, from)) {
-        let method = String::from_utf8_lossy(r.method_name());
+        let method = weir_log::Bytes(r.method_name());
         let text = format!("\"{path}\" could not be {method}ed to collection \"{shown}\"");
         return Err(refuse(r, 403, &text));
     }

@@ -60,7 +60,10 @@ impl Disk {
         }
         if !collection {
             let cause = Cause(&Errno::ISDIR.into()).to_string();
-            self.note(Level::Error, format!("DELETE \"{}\" failed {cause}", named.display()));
+            self.note(
+                Level::Error,
+                format!("DELETE \"{}\" failed {cause}", weir_log::Bytes::of_path(&named)),
+            );
             return Err(DiskError::Directory);
         }
         if !matches!(depth, Depth::Infinity | Depth::Absent) {
@@ -98,7 +101,10 @@ impl Disk {
         self.carry_properties(&t.from, &t.to);
         let whole = self.copy_tree(&t.from, &t.to, &t.links)?;
         if t.moves && !whole {
-            let text = format!("\"{}\" was not copied whole, so it stays", t.from.display());
+            let text = format!(
+                "\"{}\" was not copied whole, so it stays",
+                weir_log::Bytes::of_path(&t.from)
+            );
             self.note(Level::Error, text);
             return Err(DiskError::Failed);
         }
@@ -122,7 +128,8 @@ impl Disk {
             return Err(DiskError::Directory);
         }
         if !t.overwrite {
-            let (shown, cause) = (t.to.display(), Cause(&Errno::EXIST.into()).to_string());
+            let (shown, cause) =
+                (weir_log::Bytes::of_path(&t.to), Cause(&Errno::EXIST.into()).to_string());
             self.note(Level::Error, format!("\"{shown}\" could not be created {cause}"));
             return Err(DiskError::NoOverwrite);
         }

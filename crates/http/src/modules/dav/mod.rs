@@ -245,7 +245,7 @@ pub(crate) fn depth_header(r: &Request) -> Depth {
         b"1" => Depth::One,
         b"infinity" => Depth::Infinity,
         other => {
-            let shown = String::from_utf8_lossy(other);
+            let shown = weir_log::Bytes(other);
             let text = format_args!("client sent invalid \"Depth\" header: \"{shown}\"");
             r.log(Level::Error, text);
             Depth::Invalid

@@ -78,7 +78,7 @@ impl TreeCopy<'_> {
 
     fn subdirectory(&mut self, from: &Path, to: &Path, info: &Metadata) -> DiskResult<()> {
         if self.above.contains(&identity(info)) {
-            let shown = from.display();
+            let shown = weir_log::Bytes::of_path(from);
             let text = format!("\"{shown}\" leads back to a directory that is being copied");
             self.disk.note(Level::Error, text);
             return Err(DiskError::Failed);

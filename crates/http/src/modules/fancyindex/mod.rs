@@ -294,7 +294,7 @@ async fn own(r: &mut Request, part: Option<&PagePart>) -> Option<Vec<u8>> {
     };
     let sub = Box::pin(r.capture(path, args)?.run()).await;
     if sub.response.status != 200 || !sub.capture_is_whole() {
-        let (path, status) = (String::from_utf8_lossy(path), sub.response.status);
+        let (path, status) = (weir_log::Bytes(path), sub.response.status);
         r.log(Level::Error, format_args!("fancyindex: \"{path}\" answers with status {status}"));
         return None;
     }

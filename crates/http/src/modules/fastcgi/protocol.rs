@@ -125,7 +125,7 @@ impl Heard {
         let coming = std::mem::take(&mut self.coming);
         let end = coming.iter().rposition(|b| !b"\n\r. ".contains(b)).map_or(0, |at| at + 1);
         let text = coming.get(..end.min(MESSAGE)).unwrap_or_default();
-        let text = format!("FastCGI sent in stderr: \"{}\"", String::from_utf8_lossy(text));
+        let text = format!("FastCGI sent in stderr: \"{}\"", weir_log::Bytes(text));
         let holds = |text: &Vec<u8>| memchr::memmem::find(&coming, text).is_some();
         if self.caught.is_none() && caught.iter().any(holds) {
             self.caught = Some((output, text));

@@ -59,7 +59,7 @@ fn split(r: &Request) -> Option<(&[u8], &[u8])> {
             Some((group(1), group(2)))
         }
         Err(error) => {
-            let path = String::from_utf8_lossy(path);
+            let path = weir_log::Bytes(path);
             let text = &split.text;
             r.log(
                 Level::Alert,

@@ -108,12 +108,12 @@ async fn send(r: &mut Request) -> Step {
             chain.push(Segment::File { file, offset, len });
         }
         Mp4Selection::Problem(problem) => {
-            let text = problem.about(&String::from_utf8_lossy(&path));
+            let text = problem.about(&weir_log::Bytes(&path).to_string());
             r.log(Level::Error, format_args!("{text}"));
             return Step::Status(500);
         }
         Mp4Selection::Failed(error) => {
-            let (path, cause) = (String::from_utf8_lossy(&path), Cause(&error));
+            let (path, cause) = (weir_log::Bytes(&path), Cause(&error));
             r.log(Level::Crit, format_args!("pread() \"{path}\" failed {cause}"));
             return Step::Status(500);
         }

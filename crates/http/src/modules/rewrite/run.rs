@@ -171,7 +171,7 @@ impl RewriteRun {
             Matched::Failed => return matched,
         };
         if self.conf.log {
-            let (text, subject) = (pattern.text(), String::from_utf8_lossy(subject));
+            let (text, subject) = (pattern.text(), weir_log::Bytes(subject));
             r.log(Level::Notice, format_args!("\"{text}\" {verb} \"{subject}\""));
         }
         matched

@@ -176,8 +176,9 @@ impl SsiPage {
         command: &Command,
         out: &mut Chain,
     ) -> Result<(), Fault> {
-        let name = String::from_utf8_lossy(&command.name);
-        let Some(known) = COMMANDS.iter().find(|known| known.name == name) else {
+        let name = weir_log::Bytes(&command.name);
+        let Some(known) = COMMANDS.iter().find(|known| known.name.as_bytes() == command.name)
+        else {
             if !self.output {
                 return Ok(());
             }
@@ -275,7 +276,7 @@ impl SsiPage {
             Some(b"url") => self.encoding = Encoding::Url,
             Some(b"entity") => self.encoding = Encoding::Entity,
             Some(other) => {
-                let other = String::from_utf8_lossy(other);
+                let other = weir_log::Bytes(other);
                 let text = format_args!("unknown encoding \"{other}\" in the \"echo\" command");
                 complain(r, Level::Error, text);
             }
@@ -298,7 +299,7 @@ impl SsiPage {
         let include = Include::read(r, params)?;
         let target = text::evaluate(r, include.target, true)?;
         let Ok(uri) = uri::is_unsafe(&target) else {
-            let target = String::from_utf8_lossy(&target);
+            let target = weir_log::Bytes(&target);
             complain(r, Level::Error, format_args!("unsafe URI \"{target}\" was detected"));
             return Err(Fault::Command);
         };
@@ -331,7 +332,7 @@ impl SsiPage {
     fn stub(&self, r: &Request, name: &[u8]) -> Result<Stub, Fault> {
         let shared = self.shared.borrow();
         let Some(block) = shared.blocks.iter().find(|block| block.name == name) else {
-            let name = String::from_utf8_lossy(name);
+            let name = weir_log::Bytes(name);
             let text = format_args!("\"stub\"=\"{name}\" for \"include\" not found");
             complain(r, Level::Error, text);
             return Err(Fault::Command);
@@ -354,7 +355,7 @@ impl<'c> Include<'c> {
             complain(r, Level::Error, format_args!("{text}"));
             Err(Fault::Command)
         };
-        let lossy = String::from_utf8_lossy;
+        let lossy = |text| weir_log::Bytes(text).to_string();
         let (set, stub) = (params.get("set"), params.get("stub"));
         let target = match (params.get("virtual"), params.get("file")) {
             (Some(uri), Some(file)) => {
@@ -402,7 +403,7 @@ fn check_params(r: &Request, known: &CommandSpec, command: &Command) -> Result<(
         return fail(format!("too many SSI command parameters: \"{name}\""));
     }
     for (i, (param, _)) in command.params.iter().enumerate() {
-        let shown = String::from_utf8_lossy(param);
+        let shown = weir_log::Bytes(param);
         if !known.params.iter().any(|(n, _)| n.as_bytes() == param.as_slice()) {
             return fail(format!("invalid parameter name: \"{shown}\" in \"{name}\" SSI command"));
         }

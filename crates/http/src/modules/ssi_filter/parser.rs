@@ -246,13 +246,13 @@ impl Parser {
     }
 
     fn name(&self) -> String {
-        String::from_utf8_lossy(&self.command.name).into_owned()
+        weir_log::Bytes(&self.command.name).to_string()
     }
 
     fn param(&self) -> (String, String) {
         let empty = (Vec::new(), Vec::new());
         let (name, value) = self.command.params.last().unwrap_or(&empty);
-        (String::from_utf8_lossy(name).into_owned(), String::from_utf8_lossy(value).into_owned())
+        (weir_log::Bytes(name).to_string(), weir_log::Bytes(value).to_string())
     }
 }
 

@@ -67,7 +67,7 @@ fn variable_name<'a>(
         rest = match rest.strip_prefix(b"}") {
             Some(rest) => rest,
             None => {
-                let name = String::from_utf8_lossy(name);
+                let name = weir_log::Bytes(name);
                 complain(
                     r,
                     Level::Error,
@@ -84,7 +84,7 @@ fn variable_name<'a>(
 }
 
 fn invalid_name(r: &Request, text: &[u8]) -> Fault {
-    let text = String::from_utf8_lossy(text);
+    let text = weir_log::Bytes(text);
     complain(r, Level::Error, format_args!("invalid variable name in \"{text}\""));
     Fault::Command
 }
@@ -133,7 +133,7 @@ fn skip_spaces(text: &[u8]) -> &[u8] {
 }
 
 fn invalid(r: &Request, expression: &[u8]) -> Fault {
-    let expression = String::from_utf8_lossy(expression);
+    let expression = weir_log::Bytes(expression);
     complain(r, Level::Error, format_args!("invalid expression in \"{expression}\""));
     Fault::Command
 }
@@ -146,7 +146,7 @@ fn matches(r: &mut Request, pattern: &[u8], subject: Vec<u8>) -> Result<bool, Fa
     })?;
     let mut spans = regex.capture_locations();
     let found = regex.captures_read(&mut spans, &subject).map_err(|error| {
-        let subject = String::from_utf8_lossy(&subject);
+        let subject = weir_log::Bytes(&subject);
         complain(
             r,
             Level::Alert,

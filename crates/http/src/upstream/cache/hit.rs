@@ -126,7 +126,7 @@ fn understand<P: Protocol>(
             Ok(answer)
         }
         _ => {
-            let key = String::from_utf8_lossy(&kept.entry.key);
+            let key = weir_log::Bytes(&kept.entry.key);
             r.log(Level::Crit, format_args!("cache entry \"{key}\" contains invalid header"));
             Err(Unsent::Unusable)
         }

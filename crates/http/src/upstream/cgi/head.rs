@@ -74,7 +74,7 @@ fn number(value: &[u8]) -> Result<u16, AnswerError> {
     let digits = value.get(..3).and_then(weir_conf::values::number);
     digits
         .and_then(|n| u16::try_from(n).ok())
-        .ok_or_else(|| AnswerError::Status(String::from_utf8_lossy(value).into_owned()))
+        .ok_or_else(|| AnswerError::Status(weir_log::Bytes(value).to_string()))
 }
 
 #[cfg(test)]

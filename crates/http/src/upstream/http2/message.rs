@@ -188,7 +188,7 @@ fn head_field(
 }
 
 fn shown(name: &[u8], value: &[u8]) -> String {
-    format!("{}: {}", String::from_utf8_lossy(name), String::from_utf8_lossy(value))
+    format!("{}: {}", weir_log::Bytes(name), weir_log::Bytes(value))
 }
 
 /// Nothing in it would end a line, or be another name in HTTP/1.

@@ -58,7 +58,7 @@ pub fn set_limit_rate(r: &mut Request, value: &[u8]) {
     match values::size(value) {
         Some(rate) => r.limit_rate = Some(rate),
         None => {
-            let value = String::from_utf8_lossy(value);
+            let value = weir_log::Bytes(value);
             r.log(Level::Error, format_args!("invalid $limit_rate \"{value}\""));
         }
     }

@@ -62,12 +62,12 @@ fn write(lua: &Lua, level: Level, values: &MultiValue) {
     let mut line = place(lua);
     for value in values {
         match value {
-            Value::String(text) => line.push_str(&text.to_string_lossy()),
+            Value::String(text) => line.push_str(&weir_log::Bytes(&text.as_bytes()).to_string()),
             Value::LightUserData(pointer) if pointer.0.is_null() => line.push_str("null"),
             value => {
                 let mut out = Vec::new();
                 match super::natives::write_plain(lua, value, &mut out) {
-                    true => line.push_str(&String::from_utf8_lossy(&out)),
+                    true => line.push_str(&weir_log::Bytes(&out).to_string()),
                     false => line.push_str(&value.to_string().unwrap_or_default()),
                 }
             }
