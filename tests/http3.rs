@@ -408,7 +408,8 @@ fn metrics_and_variables_know_quic() {
     let Some(got) = ask(&server, server.port(), &[], &["/path"]) else { return };
     let said = got.read("path");
     let numbers: Vec<u64> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
-    assert!(numbers.len() == 2 && numbers.iter().all(|n| *n > 0), "{said}");
+    // A round trip within one turn of the loop takes no time by its clock.
+    assert!(numbers.len() == 2 && numbers[1] > 0, "{said}");
     let url = format!("http://127.0.0.1:{}/", server.port_at(1));
     let shown = || String::from_utf8_lossy(&run("curl", ["-s", &url]).stdout).into_owned();
     let value = |name: &str| {

@@ -180,7 +180,8 @@ fn failures_of_a_load_are_told_apart() {
     assert_eq!(kinds(&authority, "https://localhost/none"), expect("certificate"));
     assert_eq!(kinds("-n 2 --insecure", "https://tcp/"), expect("no_http3"));
     assert_eq!(kinds("-n 2 --insecure", "https://localhost/none"), expect("stream_reset"));
-    let late = "-n 2 --insecure --timeout 300ms";
+    // Long enough for a handshake on a busy machine.
+    let late = "-n 2 --insecure --timeout 3s";
     assert_eq!(kinds(late, "https://localhost/late"), expect("timeout"));
     let gone = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let report = bench(gone, "-n 2 --insecure", URL);
