@@ -285,6 +285,22 @@ fn an_upload_that_is_given_up_is_logged_as_one_whose_client_left() {
     assert_eq!(server.logged("upstream connection is closed too"), 0, "{}", server.log());
 }
 
+/// The same while another location is asked about the request.
+#[test]
+fn a_request_that_is_given_up_during_its_auth_request_is_logged_so() {
+    let server = start(
+        "access_log %%DIR%%/status.log; location / { auth_request /asked; root %%DIR%%; }
+         location /asked { proxy_pass http://127.0.0.1:%%PORT%%/waits; }
+         location /waits { content_by_lua_block { ngx.sleep(60) } }",
+    );
+    let mut client = greeted(&server);
+    let mut frames = Vec::new();
+    let id = client.request("GET", "/", &[], true, &mut frames);
+    frame::write_reset(id, ErrorCode::Cancel, &mut frames);
+    client.stream.write_all(&frames).unwrap();
+    server.wait_file("status.log", "\"GET / HTTP/2.0\" 499 0", 1);
+}
+
 /// It asks on and on, and each answer is longer than what it asks.
 #[test]
 fn a_client_that_does_not_read_is_not_read_from_and_ends() {
