@@ -178,6 +178,20 @@ fn failures_of_a_load_are_told_apart() {
     let expect = |kind: &str| serde_json::json!({ kind: 2 });
     let authority = format!("-n 2 --cacert {}", server.dir().file("root.pem").display());
     assert_eq!(kinds(&authority, "https://localhost/none"), expect("certificate"));
+    // Why, as over TCP.
+    let [quic, tcp] = [&["--http3"][..], &[]].map(|protocol| {
+        let to = format!("127.0.0.1:{}", server.port());
+        let mut command = Command::new(WEIR);
+        command.args(["bench", "-n", "1", "-r", &to]).args(protocol).arg("https://localhost/none");
+        let output =
+            command.args(["--cacert"]).arg(server.dir().file("root.pem")).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().find(|line| line.starts_with("error ")).unwrap_or_default().to_owned()
+    });
+    assert!(
+        quic == tcp && quic.contains("(certificate does not match \"localhost\")"),
+        "{quic}\n{tcp}"
+    );
     assert_eq!(kinds("-n 2 --insecure", "https://tcp/"), expect("no_http3"));
     assert_eq!(kinds("-n 2 --insecure", "https://localhost/none"), expect("stream_reset"));
     // Long enough for a handshake on a busy machine.

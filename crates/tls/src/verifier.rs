@@ -167,7 +167,6 @@ impl fmt::Debug for CheckServer {
 }
 
 /// Why an upstream's certificate was refused, as the log says it.
-#[derive(Debug)]
 pub(crate) struct RefusedCertificate {
     text: String,
     /// It is a good certificate, but for another name.
@@ -175,6 +174,13 @@ pub(crate) struct RefusedCertificate {
 }
 
 impl fmt::Display for RefusedCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// rustls and QUIC show this form to users.
+impl fmt::Debug for RefusedCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }

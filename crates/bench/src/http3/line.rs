@@ -426,12 +426,7 @@ impl Line {
             (_, _) => (RequestFailure::Malformed, true),
         };
         if needs_a_reason {
-            let text = match reason {
-                // Its code is a number, which the reason explains.
-                ConnectionError::TransportError(e) if !e.reason.is_empty() => e.reason.clone(),
-                other => other.to_string(),
-            };
-            self.site.tally.borrow_mut().explain(failure, &text);
+            self.site.tally.borrow_mut().explain(failure, &words(reason));
         }
         self.phase.set(Phase::Over(failure));
     }
@@ -537,6 +532,16 @@ fn transport(site: &ThreadPlan) -> TransportConfig {
     transport.datagram_receive_buffer_size(None);
     transport.max_idle_timeout(site.plan.timeout.try_into().ok());
     transport
+}
+
+/// Why a connection was lost, for people.
+fn words(reason: &ConnectionError) -> String {
+    let ConnectionError::TransportError(error) = reason else { return reason.to_string() };
+    // Its code is a number, which the reason explains. A refused certificate is wrapped in the names of rustls' types.
+    let wrapped = error.reason.strip_prefix("invalid peer certificate: Other(OtherError(");
+    let text = wrapped.and_then(|text| text.strip_suffix("))")).unwrap_or(&error.reason);
+    let text = text.strip_prefix("upstream SSL ").unwrap_or(text);
+    if text.is_empty() { error.to_string() } else { text.to_owned() }
 }
 
 /// Why a handshake failed.
