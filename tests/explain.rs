@@ -317,7 +317,8 @@ fn nothing_is_opened_or_written_and_what_is_wrong_is_said() {
 fn with_tls_the_name_of_the_url_is_shown_in_the_handshake() {
     let conf =
         "events { } http { access_log off; ssl_certificate self.pem; ssl_certificate_key self.key;
-        server { listen 127.0.0.1:%%PORT%% ssl; server_name a.example; location / { empty_gif; } }
+        server { listen 127.0.0.1:%%PORT%% quic; listen 127.0.0.1:%%PORT%% ssl;
+            server_name a.example; location / { empty_gif; } }
         server { listen 127.0.0.1:%%PORT%% ssl; server_name b.example;
             if ($scheme = http) { return 301 https://$host; }
             location / { add_header X-Name $ssl_server_name; empty_gif; } } }";

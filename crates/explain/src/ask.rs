@@ -140,13 +140,22 @@ impl AskedRequest {
     /// The socket of the site where a client with this URL comes in: at `to`, or at the address that the URL names, or, as a
     /// name's address is not looked up, at the first that has its port.
     pub(crate) fn question(&self, site: &Site, to: Option<&str>) -> Result<Question, AskError> {
-        let addresses: Vec<Address> = site.listens().iter().map(|l| l.address.clone()).collect();
-        let not_listening = |at: &str| AskError::NotListening(at.to_owned(), addresses.clone());
+        // The request is asked over TCP, and QUIC may have the same address.
+        let streams = || site.listens().iter().enumerate().filter(|(_, listen)| !listen.udp);
+        let position = |fits: &dyn Fn(&Address) -> bool| {
+            streams()
+                .find(|(_, listen)| fits(&listen.address))
+                .map(|(at, listen)| (at, &listen.address))
+        };
+        let not_listening = |at: &str| {
+            let addresses = streams().map(|(_, listen)| listen.address.clone()).collect();
+            AskError::NotListening(at.to_owned(), addresses)
+        };
         let (port, ip) = match to {
             Some(path) if path.starts_with("unix:") => {
                 let shown = |at: &Address| at.to_string() == path;
-                let listen = addresses.iter().position(shown).ok_or_else(|| not_listening(path))?;
-                return Ok(self.at(listen, addresses[listen].clone()));
+                let (listen, address) = position(&shown).ok_or_else(|| not_listening(path))?;
+                return Ok(self.at(listen, address.clone()));
             }
             Some(text) => match text.parse::<SocketAddr>() {
                 Ok(address) => (address.port(), Some(address.ip())),
@@ -160,11 +169,9 @@ impl AskedRequest {
         };
         let open = |at: &Address| at.port() == Some(port) && at.is_wildcard() && family(at);
         let any = |at: &Address| at.port() == Some(port) && ip.is_none();
-        let found = [&exact as &dyn Fn(&Address) -> bool, &open, &any]
-            .into_iter()
-            .find_map(|fits| addresses.iter().position(fits));
-        let listen = found.ok_or_else(|| not_listening(&format!("port {port}")))?;
-        let own = &addresses[listen];
+        let found =
+            [&exact as &dyn Fn(&Address) -> bool, &open, &any].into_iter().find_map(position);
+        let (listen, own) = found.ok_or_else(|| not_listening(&format!("port {port}")))?;
         let ip = ip.or(own.ip().filter(|_| !own.is_wildcard())).unwrap_or(match own.ip() {
             Some(IpAddr::V6(_)) => Ipv6Addr::LOCALHOST.into(),
             _ => Ipv4Addr::LOCALHOST.into(),
