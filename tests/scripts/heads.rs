@@ -119,6 +119,58 @@ fn what_a_server_says_of_its_answer_is_passed_on_with_any_status() {
     }
 }
 
+/// A trailer of this server tells what the log tells later: the server behind has sent all when the trailer goes.
+#[test]
+fn trailers_know_the_figures_of_the_server() {
+    let output = "Content-Type: text/plain\r\n\r\nhello";
+    let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    let http =
+        |answer| format!("proxy_http_version 1.1; proxy_pass http://127.0.0.1:{}; ", says(answer));
+    let known = http("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    let (chunked, empty) = (http(chunks), http("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"));
+    let figures = "$upstream_response_length $upstream_bytes_received $upstream_response_time";
+    let server = start(
+        &format!(
+            "log_format figures '$uri {figures}'; access_log %%DIR%%/figures figures;
+             proxy_cache_path cache keys_zone=c:1m; add_trailer X-Figures '{figures}';"
+        ),
+        &format!(
+            "{} location /known {{ {known} }} location /chunked {{ {chunked} }}
+             location /flushed/known {{ proxy_buffering off; {known} }}
+             location /flushed/chunked {{ proxy_buffering off; {chunked} }}
+             location /cached {{ proxy_cache c; proxy_cache_valid 1h; {chunked} }}
+             location /stored {{ proxy_store files$uri; {chunked} }}
+             location /empty {{ {empty} }}
+             location /memcached {{ set $memcached_key k; memcached_pass 127.0.0.1:{}; }}",
+            scripts(output),
+            says("VALUE k 0 5\r\nhello\r\nEND\r\n")
+        ),
+    );
+    let lengths = [
+        ("/fastcgi", 29),
+        ("/scgi", 5),
+        ("/uwsgi", 5),
+        ("/known", 5),
+        ("/chunked", 15),
+        ("/flushed/known", 5),
+        ("/flushed/chunked", 15),
+        ("/cached", 15),
+        ("/stored", 15),
+        ("/empty", 0),
+        ("/memcached", 12),
+    ];
+    for (path, length) in lengths {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        let rest = client.rest();
+        let (_, figures) = rest.split_once("\r\n0\r\nX-Figures: ").expect(&rest);
+        let figures = figures.trim_end();
+        assert!(figures.starts_with(&format!("{length} ")), "{path}: {figures}");
+        assert!(!figures.ends_with('-'), "{path}: {figures}");
+        server.wait_file("figures", &format!("{path} {figures}\n"), 1);
+    }
+}
+
 #[test]
 fn lengths_of_answers_are_those_of_what_came() {
     let output = "Content-Type: text/plain\r\n\r\nhello";

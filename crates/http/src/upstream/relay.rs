@@ -14,7 +14,7 @@ use super::fault::{self, Doing};
 use super::passing::UpstreamConf;
 use super::protocol::{Extra, Protocol};
 use super::seen::is_hop_by_hop;
-use super::source::{Ahead, Broken, Source};
+use super::source::{Ahead, Broken, Came, Source};
 use super::transport::Transport;
 use super::upload::UnsentRequest;
 use crate::answer::filters::Then;
@@ -156,6 +156,7 @@ async fn turn<P: Protocol>(
         }
         let mut came = Headers::default();
         source.trailers(&mut came);
+        ends(r, source.take_count());
         trailers(r, passing, came);
         return Some(match r.send_body(chain, true).await {
             Ok(()) => Step::Sent,
@@ -263,22 +264,30 @@ async fn drain<P: Protocol>(source: &mut Source<'_, P>) {
 /// The connection, if it may serve another request, and what is remembered of the body.
 pub fn finish<P: Protocol>(r: &mut Request, mut source: Source<'_, P>, step: Step) -> Relayed {
     note(r, &mut source);
+    hand_back(r, source, step)
+}
+
+/// The same, if all of it is remembered already.
+pub fn hand_back<P: Protocol>(r: &Request, source: Source<'_, P>, step: Step) -> Relayed {
+    if let Some(Extra { text, level }) = source.extra() {
+        r.log(level, format_args!("{text} while reading upstream"));
+    }
     Relayed { step, connection: source.into_reusable() }
+}
+
+/// The server has sent all. The attempt's figures are final before the last piece goes: a trailer of this server may tell them.
+pub fn ends(r: &mut Request, came: Came) {
+    let now = r.event_loop.handle.now();
+    if let Some(attempt) = r.contexts.upstream.attempt() {
+        came.count(attempt);
+        attempt.ends(now);
+    }
 }
 
 /// Remembers how much of the body came.
 pub fn note<P: Protocol>(r: &mut Request, source: &mut Source<'_, P>) {
     tell(r, source);
     if let Some(attempt) = r.contexts.upstream.attempt() {
-        attempt.received += source.received;
-        // As it came, with its framing.
-        attempt.length += source.begun + source.received;
-        if matches!(source.transport, Transport::Stream(_)) {
-            attempt.length = source.length;
-        }
-    }
-    source.transport.count(r);
-    if let Some(Extra { text, level }) = source.extra() {
-        r.log(level, format_args!("{text} while reading upstream"));
+        source.take_count().count(attempt);
     }
 }

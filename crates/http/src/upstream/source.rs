@@ -16,10 +16,11 @@ use weir_upstream::Connection;
 
 use super::passing::UpstreamConf;
 use super::protocol::{Extra, Protocol, Reader};
-use super::transport::Transport;
+use super::transport::{StreamCounts, Transport};
 use crate::answer::headers::Headers;
 use crate::body::FRAMING;
 use crate::files::temp_file::Keep;
+use crate::request::passed::Attempt;
 
 /// One read; whole answers of usual sizes fit.
 const READ: usize = 32 * 1024;
@@ -78,17 +79,40 @@ pub struct Source<'p, P: Protocol> {
     broken: Option<BrokenBody<P>>,
     /// What came behind its end.
     extra: Option<Extra>,
-    /// Bytes received.
-    pub received: u64,
+    /// What the attempt does not know of yet.
+    uncounted: Came,
+    /// Bytes received, with those that came with the head.
+    received: u64,
     /// Bytes of the body.
     pub length: u64,
     rate: Option<(u64, Instant)>,
-    /// Bytes that came with the head.
-    pub begun: u64,
     spills: bool,
     has_spilled: bool,
     /// The first file that was created for it, until the log was told.
     pub spilled: Option<PathBuf>,
+}
+
+/// How much came of a body.
+#[derive(Debug, Default)]
+pub struct Came {
+    /// Bytes received behind the head.
+    received: u64,
+    /// Bytes of the body as they came, with its framing.
+    length: u64,
+    /// All of a stream so far, and the bytes of its body.
+    stream: Option<(StreamCounts, u64)>,
+}
+
+impl Came {
+    /// Tells the attempt.
+    pub fn count(self, attempt: &mut Attempt) {
+        attempt.received += self.received;
+        attempt.length += self.length;
+        if let Some((counts, length)) = self.stream {
+            counts.tell(attempt);
+            attempt.length = length;
+        }
+    }
 }
 
 /// How a body is read ahead.
@@ -120,10 +144,10 @@ impl<'p, P: Protocol> Source<'p, P> {
             done: false,
             broken: None,
             extra: None,
+            uncounted: Came::default(),
             received: 0,
             length: 0,
             rate,
-            begun: 0,
             spills: ahead.file,
             has_spilled: false,
             spilled: None,
@@ -147,6 +171,12 @@ impl<'p, P: Protocol> Source<'p, P> {
         self.transport.into_own().filter(|_| whole)
     }
 
+    /// What came since it was asked last.
+    pub fn take_count(&mut self) -> Came {
+        let stream = self.transport.counted().map(|counted| (counted, self.length));
+        Came { stream, ..std::mem::take(&mut self.uncounted) }
+    }
+
     /// The protocol, for what goes out meanwhile.
     pub fn protocol(&self) -> &P {
         self.protocol
@@ -161,7 +191,8 @@ impl<'p, P: Protocol> Source<'p, P> {
     /// Takes bytes that were received with the head.
     pub fn begin(&mut self, mut bytes: Vec<u8>) {
         let received = bytes.len();
-        self.begun = received as u64;
+        self.received = received as u64;
+        self.uncounted.length = received as u64;
         if received == 0 {
             // Where records end a body, its end may have come without a byte of it.
             return self.unwrap(&mut bytes);
@@ -333,7 +364,7 @@ impl<'p, P: Protocol> Source<'p, P> {
         let (rate, since) = self.rate?;
         let elapsed = self.handle.now().saturating_duration_since(since).as_secs();
         let allowed = rate.saturating_mul(elapsed + 1);
-        let over = (self.received + self.begun).checked_sub(allowed)?;
+        let over = self.received.checked_sub(allowed)?;
         Some(Duration::from_millis(over.saturating_mul(1000) / rate.max(1) + 1))
     }
 
@@ -341,7 +372,7 @@ impl<'p, P: Protocol> Source<'p, P> {
     fn room_of_rate(&self) -> usize {
         let Some((rate, since)) = self.rate else { return READ };
         let elapsed = self.handle.now().saturating_duration_since(since).as_secs();
-        let room = rate.saturating_mul(elapsed + 1).saturating_sub(self.received + self.begun);
+        let room = rate.saturating_mul(elapsed + 1).saturating_sub(self.received);
         usize::try_from(room.max(1)).unwrap_or(READ)
     }
 
@@ -359,6 +390,8 @@ impl<'p, P: Protocol> Source<'p, P> {
             }
             Ok(Some(n)) => {
                 self.received += n as u64;
+                self.uncounted.received += n as u64;
+                self.uncounted.length += n as u64;
                 Some(true)
             }
             Err(error) => {

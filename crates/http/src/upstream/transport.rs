@@ -10,6 +10,7 @@ use weir_upstream::reply::Incoming;
 use super::http2::{Sender, Stream};
 use crate::answer::headers::Headers;
 use crate::request::Request;
+use crate::request::passed::Attempt;
 
 /// What a request has of a connection.
 pub enum Transport {
@@ -17,6 +18,20 @@ pub enum Transport {
     Own(Box<Connection>),
     /// A stream, beside those of others.
     Stream(Stream),
+}
+
+/// Bytes of a stream so far, in their frames.
+#[derive(Debug)]
+pub struct StreamCounts {
+    received: u64,
+    sent: u64,
+}
+
+impl StreamCounts {
+    /// Tells the attempt.
+    pub fn tell(&self, attempt: &mut Attempt) {
+        (attempt.received, attempt.sent) = (self.received, self.sent);
+    }
 }
 
 impl Transport {
@@ -38,8 +53,18 @@ impl Transport {
 
     /// A stream knows what came and went in its frames, which is counted nowhere else.
     pub fn count(&self, r: &mut Request) {
-        if let (Transport::Stream(stream), Some(attempt)) = (self, r.contexts.upstream.attempt()) {
-            (attempt.received, attempt.sent) = (stream.received(), stream.sent());
+        if let (Some(counts), Some(attempt)) = (self.counted(), r.contexts.upstream.attempt()) {
+            counts.tell(attempt);
+        }
+    }
+
+    /// What a stream has counted.
+    pub fn counted(&self) -> Option<StreamCounts> {
+        match self {
+            Transport::Own(_) => None,
+            Transport::Stream(stream) => {
+                Some(StreamCounts { received: stream.received(), sent: stream.sent() })
+            }
         }
     }
 

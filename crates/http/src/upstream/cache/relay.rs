@@ -20,7 +20,7 @@ use crate::upstream::fault::{self, Doing};
 use crate::upstream::passing::UpstreamConf;
 use crate::upstream::protocol::Protocol;
 use crate::upstream::relay::{self, Relayed, finish};
-use crate::upstream::source::{Ahead, Broken, Source};
+use crate::upstream::source::{Ahead, Broken, Came, Source};
 use crate::upstream::transport::Transport;
 
 /// Bytes of a body that stay in memory while it comes in.
@@ -54,14 +54,13 @@ pub async fn relay<P: Protocol>(
     let refused = head.is_err();
     if refused {
         // What comes from here on is for the cache alone.
-        relay::note(r, &mut source);
-        let now = r.event_loop.handle.now();
-        r.contexts.upstream.attempt().into_iter().for_each(|attempt| attempt.ends(now));
+        relay::tell(r, &mut source);
+        relay::ends(r, source.take_count());
     }
-    // They are not kept: a hit in the cache has none.
-    let trailers = Cell::default();
+    // Trailers are not kept: a hit in the cache has none.
+    let last: Cell<Option<(Headers, Came)>> = Cell::default();
     let filling = async {
-        fill_from(&mut source, fill, &trailers).await;
+        last.set(Some(fill_from(&mut source, fill).await));
         if fill.is_whole() {
             // Another one may have been quicker, but this is the newest.
             place.came(fill);
@@ -70,7 +69,12 @@ pub async fn relay<P: Protocol>(
     let sending = async {
         match head {
             Ok(()) => {
-                send(r, reader, pieces, |r| relay::trailers(r, passing, trailers.take())).await
+                let end = |r: &mut Request| {
+                    let (trailers, came) = last.take().unwrap_or_default();
+                    relay::ends(r, came);
+                    relay::trailers(r, passing, trailers);
+                };
+                send(r, reader, pieces, end).await
             }
             Err(step) => refuse(r, step).await,
         }
@@ -85,7 +89,11 @@ pub async fn relay<P: Protocol>(
         relay::complain(r, broken);
     }
     if refused {
-        return Relayed { step, connection: source.into_reusable() };
+        return relay::hand_back(r, source, step);
+    }
+    if let (Some((_, came)), Some(attempt)) = (last.take(), r.contexts.upstream.attempt()) {
+        // No last piece went to the client.
+        came.count(attempt);
     }
     finish(r, source, step)
 }
@@ -119,8 +127,9 @@ async fn send(
     read_on(r, reader, pieces, end).await.unwrap_or(Step::Abort)
 }
 
-/// Moves the body from the server into the fill.
-async fn fill_from<P: Protocol>(source: &mut Source<'_, P>, fill: &Fill, trailers: &Cell<Headers>) {
+/// Moves the body from the server into the fill. The trailers, and how much came.
+async fn fill_from<P: Protocol>(source: &mut Source<'_, P>, fill: &Fill) -> (Headers, Came) {
+    let mut trailers = Headers::default();
     loop {
         source.read_now();
         let mut chain = source.take();
@@ -129,16 +138,17 @@ async fn fill_from<P: Protocol>(source: &mut Source<'_, P>, fill: &Fill, trailer
         }
         if source.done {
             let whole = source.broken().is_none();
-            let mut came = Headers::default();
-            source.trailers(&mut came);
-            trailers.set(came);
-            return fill.finish(if whole { FillEnd::Whole } else { FillEnd::Broken });
+            source.trailers(&mut trailers);
+            fill.finish(if whole { FillEnd::Whole } else { FillEnd::Broken });
+            break;
         }
         if !fill.room().await {
-            return fill.finish(FillEnd::Broken);
+            fill.finish(FillEnd::Broken);
+            break;
         }
         source.wait().await;
     }
+    (trailers, source.take_count())
 }
 
 /// Sends the rest of a body after the client has got its beginning: `begun` is what came with the

@@ -15,6 +15,7 @@ use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::fault::{Doing, OTHER, complain, operation};
 use crate::upstream::protocol::{Answer, Protocol, Reader};
+use crate::upstream::source::Came;
 use crate::upstream::transport::Transport;
 use crate::upstream::{cache, relay, seen, store};
 use crate::variables::upstream_header;
@@ -159,6 +160,7 @@ impl Run {
         if let Err(step) = r.send_head() {
             return self.over(r, step);
         }
+        relay::ends(r, Came::default());
         let step = match r.send_body(Chain::new(), true).await {
             Ok(()) => Step::Sent,
             Err(_) => Step::Abort,

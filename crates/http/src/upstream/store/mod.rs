@@ -103,6 +103,7 @@ async fn last<P: Protocol>(
     }
     let mut came = Headers::default();
     source.trailers(&mut came);
+    relay::ends(r, source.take_count());
     relay::trailers(r, passing, came);
     let step = match step {
         Some(step) => step,
