@@ -174,6 +174,17 @@ fn a_group_of_a_match_has_no_braces() {
 }
 
 #[test]
+fn a_variable_of_a_server_behind_has_a_known_name() {
+    let said = |name: &str| {
+        in_http(&format!("server {{ listen unix:%%DIR%%/other; return 200 ${name}; }}"))
+    };
+    assert_eq!(said("upstream_nosuch"), "unknown \"upstream_nosuch\" variable");
+    for name in ["upstream_status", "upstream_http_x", "upstream_trailer_x", "upstream_cookie_x"] {
+        assert_eq!(said(name), "", "{name}");
+    }
+}
+
+#[test]
 fn a_local_address_has_no_port_0() {
     for (address, is_right) in
         [("127.0.0.1:0", false), ("[::1]:0", false), ("127.0.0.1:1", true), ("127.0.0.1", true)]

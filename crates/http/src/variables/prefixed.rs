@@ -15,13 +15,15 @@ type ReadPrefixed = fn(&mut Request, &[u8], &mut Vec<u8>) -> bool;
 
 /// The variable of this name, if its prefix is one of these.
 pub fn getter(name: &[u8]) -> Option<Get<Request>> {
-    let families: [(&[u8], ReadPrefixed); 7] = [
+    let families: [(&[u8], ReadPrefixed); 9] = [
         (b"arg_", argument),
         (b"http_", request_header),
         (b"sent_http_", response_header),
         (b"sent_trailer_", trailer),
         (b"cookie_", cookie),
-        (b"upstream_", upstream),
+        (b"upstream_http_", upstream_http),
+        (b"upstream_trailer_", upstream_trailer),
+        (b"upstream_cookie_", upstream_cookie),
         (b"proxy_protocol_tlv_", tlv),
     ];
     let (rest, get) =
@@ -62,26 +64,18 @@ fn trailer(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     joined(trailers.filter(|(n, _)| same_name(n, name)).map(|(_, v)| v), b", ", out)
 }
 
-/// `$upstream_http_*`, `$upstream_trailer_*`, `$upstream_cookie_*`.
-fn upstream(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
-    let context = &r.contexts.upstream;
-    if let Some(header) = name.strip_prefix(b"http_") {
-        return joined(upstream_header(context, header), b", ", out);
-    }
-    if let Some(trailer) = name.strip_prefix(b"trailer_") {
-        let named = context.trailers.iter().filter(|(n, _)| same_name(n, trailer));
-        return joined(named.map(|(_, v)| v), b", ", out);
-    }
-    let Some(cookie) = name.strip_prefix(b"cookie_") else { return false };
-    let found = upstream_header(context, b"set_cookie")
-        .find_map(|line| weir_proto::uri::set_cookie_value(line, cookie));
-    match found {
-        Some(value) => {
-            out.extend_from_slice(value);
-            true
-        }
-        None => false,
-    }
+fn upstream_http(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    joined(upstream_header(&r.contexts.upstream, name), b", ", out)
+}
+
+fn upstream_trailer(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    let trailers = r.contexts.upstream.trailers.iter();
+    joined(trailers.filter(|(n, _)| same_name(n, name)).map(|(_, v)| v), b", ", out)
+}
+
+fn upstream_cookie(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    let mut lines = upstream_header(&r.contexts.upstream, b"set_cookie");
+    put_some(out, lines.find_map(|line| uri::set_cookie_value(line, name)))
 }
 
 /// Values of a header of the last server's answer, by the name that a variable spells.
