@@ -115,12 +115,10 @@ impl Ranges {
 
 fn parse(text: &[u8]) -> Option<RangeInclusive<u32>> {
     let at = memchr::memchr(b'-', text)?;
-    let ip = |text: &[u8]| match text {
-        b"255.255.255.255" => Some(u32::MAX),
-        _ => match cidr::parse_ip(text)? {
-            IpAddr::V4(ip) => Some(ip.to_bits()),
-            IpAddr::V6(_) => None,
-        },
+    // As in nginx the broadcast address, which means no address, ends no range.
+    let ip = |text: &[u8]| match cidr::parse_ip(text)? {
+        IpAddr::V4(ip) => Some(ip.to_bits()).filter(|bits| *bits < u32::MAX),
+        IpAddr::V6(_) => None,
     };
     let range = ip(text.get(..at)?)?..=ip(text.get(at + 1..)?)?;
     (!range.is_empty()).then_some(range)
