@@ -297,7 +297,8 @@ fn server(text: &str) -> Result<SyslogServer, SyslogError> {
         return Err(failed(SyslogServerFault::NoHost));
     }
     if let Ok(addr) = text.parse::<SocketAddr>() {
-        return Ok(SyslogServer::Udp(addr));
+        let named = Some(addr).filter(|addr| addr.port() > 0).map(SyslogServer::Udp);
+        return named.ok_or_else(|| failed(SyslogServerFault::Port));
     }
     let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
     let found = match bare.rsplit_once(':') {

@@ -147,10 +147,10 @@ fn wrong_error_log_lines_are_refused_in_nginx_words() {
         refuse(&["syslog:server=127.0.0.1,server=127.0.0.1"]),
         "duplicate syslog \"server\""
     );
-    assert_eq!(
-        refuse(&["syslog:server=127.0.0.1:99999"]),
-        "invalid port in syslog server \"127.0.0.1:99999\""
-    );
+    for server in ["127.0.0.1:99999", "127.0.0.1:0", "[::1]:0"] {
+        let text = format!("invalid port in syslog server \"{server}\"");
+        assert_eq!(refuse(&[&format!("syslog:server={server}")]), text);
+    }
     // Whether a file can be opened is found out later.
     let late = sink(&["no/x"], &dir.0, &logs).unwrap();
     let (missing, error) = logs.open_waiting().unwrap_err();
