@@ -214,6 +214,28 @@ fn bodies_are_read_and_the_next_request_is_found() {
     assert_eq!(client.get("/d").body(), "/d");
 }
 
+/// As in nginx: what is wrong further on hides nothing.
+#[test]
+fn lines_with_odd_names_are_logged_of_refused_requests_too() {
+    let conf = "error_log %%DIR%%/error.log info; events { }
+        http { server { listen 127.0.0.1:%%PORT%%; return 204; } }";
+    let server = Server::start(WEIR, conf);
+    for (at, (line, rest, answer)) in [
+        ("GET / HTTP/1.1", "Host: a", "204"),
+        ("TRACE / HTTP/1.1", "Host: a", "405"),
+        ("GET / HTTP/1.1", "Connection: close", "400"),
+        ("GET / HTTP/1.1", "Host: a/b", "400"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let head = format!("{line}\r\nX_{at}: 1\r\n{rest}\r\nConnection: close\r\n\r\n");
+        assert_eq!(status(&raw(server.port(), head)), answer);
+        let text = format!("client sent invalid header line: \"X_{at}: 1\" while reading client");
+        server.wait_file("error.log", &text, 1);
+    }
+}
+
 #[test]
 fn a_broken_body_ends_the_connection() {
     let server = server();

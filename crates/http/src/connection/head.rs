@@ -221,6 +221,7 @@ fn refused(r: &mut Request, error: &HeadError) -> Head {
     {
         return unselected(r, why);
     }
+    meaning::tell_dropped(r);
     r.log(Level::Info, format_args!("{} while {doing}", error.reason(&r.buf)));
     r.request_length = r.parser.lines_len() as u64;
     // HEAD has no page for an answer, whatever is wrong with its target.
