@@ -237,6 +237,22 @@ fn lines_with_odd_names_are_logged_of_refused_requests_too() {
 }
 
 #[test]
+fn the_log_shows_what_came_of_a_body_that_breaks_off() {
+    let conf = "events { } http { log_format b '$status $request_body'; access_log %%DIR%%/b.log b;
+        server { listen 127.0.0.1:%%PORT%%; client_body_timeout 100ms;
+            location = /passed { proxy_pass http://127.0.0.1:%%PORT%%; } } }";
+    let server = Server::start(WEIR, conf);
+    let head = "POST /passed HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n";
+    raw(server.port(), format!("{head}late"));
+    server.wait_file("b.log", "408 late\n", 1);
+    server.connect().send(format!("{head}left"));
+    server.wait_file("b.log", "400 left\n", 1);
+    let chunks = "POST /passed HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    raw(server.port(), format!("{chunks}3\r\nabc\r\nX"));
+    server.wait_file("b.log", "400 -\n", 1);
+}
+
+#[test]
 fn a_broken_body_ends_the_connection() {
     let server = server();
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";

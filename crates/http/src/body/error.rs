@@ -102,6 +102,11 @@ impl RequestBodyError {
         )
     }
 
+    /// What came of the body was in order, and no more came.
+    pub(super) fn is_break(&self) -> bool {
+        self.is_left() || self.is_late()
+    }
+
     /// A time limit of the client has passed.
     fn is_late(&self) -> bool {
         matches!(

@@ -40,6 +40,8 @@ pub struct Body {
     pub memory: Vec<Bytes>,
     /// The same in a file, if it was too large or a file was asked for.
     pub file: Option<BodyFile>,
+    /// What came of a body that broke off, for `$request_body` alone: no handler gets it.
+    pub part: Vec<u8>,
     /// [`crate::request::Request::read_body`] has read it.
     whole: bool,
     /// The handler wants it as a file that it may keep.

@@ -35,7 +35,12 @@ impl Request {
         let mut beside_head = !in_file && self.is_beside_head(known);
         let fits = known.is_some_and(|length| length <= limit && !in_file || beside_head);
         let fits = fits || !buffered && !in_file;
-        while let Some(piece) = self.next_body_span().await? {
+        loop {
+            let next = self.next_body_span().await;
+            if next.as_ref().is_err_and(RequestBodyError::is_break) && self.body.file.is_none() {
+                self.body.part = std::mem::take(&mut gathered);
+            }
+            let Some(piece) = next? else { break };
             gathered.extend_from_slice(self.buf.get(piece).unwrap_or_default());
             // Once more is read, it is beside the head no more.
             beside_head &= !self.body_needs_bytes() || self.body.is_read();

@@ -67,7 +67,8 @@ pub const TABLE: &[(&str, ReadVariable)] = &[
         for piece in &r.body.memory {
             out.extend_from_slice(piece);
         }
-        !r.body.memory.is_empty() || r.body.was_read_empty()
+        out.extend_from_slice(&r.body.part);
+        !r.body.memory.is_empty() || !r.body.part.is_empty() || r.body.was_read_empty()
     }),
 ];
 
