@@ -204,11 +204,13 @@ impl StreamState {
     }
 
     /// The server has ended the stream, and wants no more of the request. One such frame may follow a complete answer, which
-    /// stays good whatever the reason: servers end a call that they answer early in this way.
+    /// stays good (RFC 9113, section 8.1). Where it is a head alone, it does whatever the reason: servers of gRPC end a call
+    /// that they answer early in this way. A body before an error may be a part, as for nginx.
     pub fn take_reset(&self, code: u32) {
         let is_closed = self.enough.replace(true);
         self.way.close();
-        if !self.ended.get() {
+        let is_good = code == ErrorCode::NoError as u32 || self.is_bare.get();
+        if !self.ended.get() || !is_good {
             self.fail(self.rejection(code));
         } else if is_closed {
             let id = self.id;
