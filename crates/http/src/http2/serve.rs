@@ -253,9 +253,13 @@ impl Task {
     /// The client owes the rest of something. While requests are served, this is a head: the rest of another frame keeps none of
     /// them waiting.
     fn is_awaited(&self) -> bool {
+        self.is_incomplete() && (self.link.streams() == 0 || self.is_within_head())
+    }
+
+    /// A head has begun, and its rest has not come.
+    fn is_within_head(&self) -> bool {
         let begun = FrameHead::read(self.pipe.unread()).map(|head| head.kind);
-        let of_head = self.frames.is_within_block() || begun == Some(FrameType::Headers);
-        self.is_incomplete() && (of_head || self.link.streams() == 0)
+        self.frames.is_within_block() || begun == Some(FrameType::Headers)
     }
 
     /// Nothing was read in part.
