@@ -64,10 +64,14 @@ impl Request {
 
 /// A client that is held back.
 impl Request {
-    /// Lets a time pass. False if the client left before: the log was told. `doing` ends its line.
+    /// Lets a time pass. False if the client left before: see [`Request::client_stays_until`].
     pub async fn client_stays_for(&self, time: Duration, doing: &str) -> bool {
-        let sleep = self.event_loop.handle.sleep(time);
-        let stays = matches!(either(sleep, self.client_left()).await, Either::Left(()));
+        self.client_stays_until(self.event_loop.handle.sleep(time), doing).await
+    }
+
+    /// Waits for something. False if the client left before: the log was told. `doing` ends its line.
+    pub async fn client_stays_until(&self, what: impl Future<Output = ()>, doing: &str) -> bool {
+        let stays = matches!(either(what, self.client_left()).await, Either::Left(()));
         if !stays {
             self.log(Level::Info, format_args!("client prematurely closed connection{doing}"));
         }

@@ -12,7 +12,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use mlua::{Error, Function, Lua, MultiValue, Thread, ThreadStatus, Value};
-use weir_engine::{Either, either};
 use weir_log::Level;
 
 use super::anchors::{Anchor, Packed};
@@ -559,13 +558,7 @@ impl ScriptRun<'_> {
             ready.await;
             return None;
         };
-        match either(ready, r.client_left()).await {
-            Either::Left(()) => None,
-            Either::Right(()) => {
-                r.log(Level::Info, format_args!("client prematurely closed connection"));
-                self.abandoned()
-            }
-        }
+        if r.client_stays_until(ready, "").await { None } else { self.abandoned() }
     }
 
     /// The client has gone: the script ends, or its `ngx.on_abort` function runs.
