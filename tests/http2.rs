@@ -155,6 +155,12 @@ impl Client {
         id
     }
 
+    /// Appends a PING, or its beginning.
+    fn ping(payload: &[u8], out: &mut Vec<u8>) {
+        FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(out);
+        out.extend_from_slice(payload);
+    }
+
     fn data(&mut self, stream: u32, data: &[u8], ended: bool) {
         let flags = if ended { frame::END_STREAM } else { 0 };
         self.write(|out| {
@@ -669,8 +675,7 @@ fn pings_are_answered_and_bad_greetings_are_not() {
     let server = start("return 200;");
     let mut client = Client::connect(&server);
     client.write(|out| {
-        FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(out);
-        out.extend_from_slice(b"are you?");
+        Client::ping(b"are you?", out);
     });
     loop {
         match client.event() {
@@ -721,8 +726,7 @@ fn frames_without_a_request_do_not_prolong_an_idle_connection() {
     ];
     let frames: [fn(&mut Vec<u8>); 4] = [
         |out| {
-            FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(out);
-            out.extend_from_slice(&[0; 8]);
+            Client::ping(&[0; 8], out);
         },
         |out| frame::write_settings(&[], out),
         |out| frame::write_window_update(0, 1, out),

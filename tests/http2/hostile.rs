@@ -27,8 +27,7 @@ fn is_taken_for_a_flood(path: &str, end: impl Fn(u32, &mut Vec<u8>)) {
             let id = client.request("GET", path, &[], true, &mut out);
             end(id, &mut out);
         }
-        FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(&mut out);
-        out.extend_from_slice(&[0; 8]);
+        Client::ping(&[0; 8], &mut out);
         client.stream.write_all(&out).unwrap();
         loop {
             match client.event() {
@@ -77,8 +76,7 @@ fn a_body_between_padding_arrives() {
             out.push(255);
             out.extend_from_slice(&[0; 255]);
         }
-        FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(&mut out);
-        out.extend_from_slice(&[0; 8]);
+        Client::ping(&[0; 8], &mut out);
         client.stream.write_all(&out).unwrap();
         while !matches!(client.event(), Event::Pong(_)) {
             assert!(!client.ended.contains_key(&id), "{:?}", client.ended);
@@ -95,8 +93,7 @@ fn the_rest_of_a_control_frame_keeps_no_answer_waiting() {
     let mut client = Client::connect(&server);
     let id = client.get("/");
     client.write(|out| {
-        FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(out);
-        out.extend_from_slice(&[0; 3]);
+        Client::ping(&[0; 3], out);
     });
     assert_eq!(client.answer(id).text(), "twenty bytes of text");
     // Without a request, the time of the frame is over.

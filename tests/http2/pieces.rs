@@ -96,8 +96,7 @@ fn a_frame_of_a_body_is_taken_as_it_comes() {
         out.extend_from_slice(rest);
         out.extend_from_slice(&[0; 255]);
         // What follows the padding is a frame again.
-        FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(out);
-        out.extend_from_slice(b"followed");
+        Client::ping(b"followed", out);
     });
     assert!(read_to(&mut said, body.len()) == body);
     at_server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone").unwrap();
