@@ -111,7 +111,7 @@ class Relay:
         if data[0] & LONG and len(data) > 5:
             version = int.from_bytes(data[1:5], 'big')
             if version not in self.seen['versions']: self.seen['versions'].append(version)
-            self.seen['retries'] += version == 1 and data[0] >> 4 & 3 == RETRY
+            self.seen['retries'] += version > 0 and RETRY in kinds(data)
         self.seen['after_rebind'] += client.rebound > 0
         self.carry(1, data, bits, client, address, now)
 

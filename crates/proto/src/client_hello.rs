@@ -22,8 +22,10 @@ pub struct Hello {
     pub alpn: Vec<u8>,
     /// The highest version that it knows.
     pub version: [u8; 2],
-    /// It has transport parameters of QUIC. RFC 9001, section 8.2.
-    pub has_quic_parameters: bool,
+    /// Its transport parameters of QUIC, not read. RFC 9001, section 8.2.
+    pub quic_parameters: Option<Vec<u8>>,
+    /// It would resume a session. RFC 8446, section 4.2.11.
+    pub resumes: bool,
 }
 
 impl Hello {
@@ -135,7 +137,8 @@ fn hello(body: &[u8]) -> Option<Hello> {
             0 if !std::mem::replace(&mut is_named, true) => hello.server_name = name(data)?,
             16 if !std::mem::replace(&mut has_protocols, true) => hello.alpn = protocols(data)?,
             43 => hello.version = highest(data)?,
-            57 => hello.has_quic_parameters = true,
+            41 => hello.resumes = true,
+            57 => hello.quic_parameters = Some(data.0.to_vec()),
             _ => {}
         }
     }

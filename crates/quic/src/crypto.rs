@@ -7,7 +7,6 @@ use std::io::Cursor;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::crypto::{
     ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, ServerConfig, Session,
     UnsupportedVersion,
@@ -15,11 +14,14 @@ use quinn_proto::crypto::{
 use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectionId, Side, TransportError, TransportErrorCode};
 use weir_tls::quic::{
-    HelloReader, InitialLimits, KeyChange, PacketKeySet, QuicAlert, QuicHandshake, Secrets, alert,
+    FirstMessage, HelloReader, InitialLimits, InitialSuite, KeyChange, PacketKeySet, QuicAlert,
+    QuicHandshake, Secrets, alert,
 };
 use weir_tls::{Hello, Negotiated};
 
+use crate::keys::{self, Agreed, VersionKey};
 use crate::paths::{PathWatch, Watched};
+use crate::version::{Agreement, Version};
 
 /// The configuration for a client.
 pub type ChosenConfig = Result<Arc<weir_tls::ServerConfig>, QuicAlert>;
@@ -28,30 +30,28 @@ pub type Chooser = Box<dyn FnOnce(Hello) -> ChosenConfig + Send>;
 /// Chooses it as well, and may take time for that: it may load certificates.
 pub type Asker = Box<dyn FnOnce(Hello) -> Pin<Box<dyn Future<Output = ChosenConfig>>>>;
 
-/// What packets need before there is a session: keys that anybody can compute.
+/// What all sessions begin with.
 #[derive(Clone)]
 pub struct Initial {
-    config: Arc<QuicServerConfig>,
+    suite: InitialSuite,
     limits: InitialLimits,
 }
 
 impl Initial {
     /// They need no certificate. `limits` are those of connections that begin.
     pub fn new(limits: InitialLimits) -> Result<Initial, &'static str> {
-        const MISSING: &str = "TLS_AES_128_GCM_SHA256 is missing";
-        let suite = weir_tls::quic::initial_suite().ok_or(MISSING)?;
-        let any = weir_tls::quic::without_certificate().map_err(|_| MISSING)?;
-        let config = QuicServerConfig::with_initial(any, suite).map_err(|_| MISSING)?;
-        Ok(Initial { config: Arc::new(config), limits })
+        let suite = InitialSuite::new().ok_or("TLS_AES_128_GCM_SHA256 is missing")?;
+        Ok(Initial { suite, limits })
     }
 
-    fn hello(&self, parameters: Vec<u8>, chooser: Option<Chooser>) -> State {
-        State::Hello { reader: HelloReader::default(), parameters, limits: self.limits, chooser }
-    }
-
-    /// For what comes before there is a connection.
-    pub fn any(&self) -> Arc<QuicServerConfig> {
-        self.config.clone()
+    fn hello(&self, first: Version, parameters: Vec<u8>, chooser: Option<Chooser>) -> State {
+        State::Hello {
+            reader: HelloReader::default(),
+            first,
+            parameters,
+            limits: self.limits,
+            chooser,
+        }
     }
 }
 
@@ -60,12 +60,15 @@ pub struct Secure {
     state: Mutex<State>,
     /// Which address is the client's.
     pub paths: Arc<PathWatch>,
+    version: Agreed,
 }
 
 enum State {
     /// The client's first message is not whole yet.
     Hello {
         reader: HelloReader,
+        /// The version of its packet.
+        first: Version,
         parameters: Vec<u8>,
         limits: InitialLimits,
         chooser: Option<Chooser>,
@@ -106,33 +109,47 @@ pub struct OneSession {
 impl OneSession {
     /// For one connection; the second value is its TLS.
     pub fn new(initial: Initial, chooser: Chooser) -> (Arc<OneSession>, Arc<Secure>) {
-        let state = initial.hello(Vec::new(), None);
-        let secure = Arc::new(Secure { state: Mutex::new(state), paths: Arc::default() });
-        let chooser = Mutex::new(Some(chooser));
-        (Arc::new(OneSession { initial, chooser, secure: secure.clone() }), secure)
+        let session = OneSession::with(initial, Some(chooser));
+        let secure = session.secure.clone();
+        (Arc::new(session), secure)
+    }
+
+    /// For what comes before there is a connection: it refuses to begin one.
+    pub fn none(initial: Initial) -> Arc<OneSession> {
+        Arc::new(OneSession::with(initial, None))
+    }
+
+    fn with(initial: Initial, chooser: Option<Chooser>) -> OneSession {
+        let state = Mutex::new(initial.hello(Version::One, Vec::new(), None));
+        let secure = Secure { state, paths: Arc::default(), version: Arc::default() };
+        OneSession { initial, chooser: Mutex::new(chooser), secure: Arc::new(secure) }
     }
 }
 
 impl ServerConfig for OneSession {
     fn initial_keys(&self, version: u32, id: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
-        self.initial.config.initial_keys(version, id)
+        let version = Version::of(version).ok_or(UnsupportedVersion)?;
+        Ok(keys::initial(self.initial.suite, version, id, Agreed::default()))
     }
 
     fn retry_tag(&self, version: u32, id: &ConnectionId, packet: &[u8]) -> [u8; 16] {
-        self.initial.config.retry_tag(version, id, packet)
+        Version::of(version).map(|version| keys::retry_tag(version, id, packet)).unwrap_or_default()
     }
 
     fn start_session(
         self: Arc<Self>,
-        _version: u32,
+        version: u32,
         parameters: &TransportParameters,
     ) -> Box<dyn Session> {
+        // There are keys of known versions alone.
+        let first = Version::of(version).unwrap_or(Version::One);
         let mut bytes = Vec::new();
         parameters.write(&mut bytes);
         let chooser = self.chooser.lock().unwrap_or_else(PoisonError::into_inner).take();
-        *self.secure.state() = self.initial.hello(bytes, chooser);
+        *self.secure.state() = self.initial.hello(first, bytes, chooser);
         Box::new(OwnSession {
-            initial: self.initial.clone(),
+            suite: self.initial.suite,
+            first,
             secure: self.secure.clone(),
             told: false,
         })
@@ -140,7 +157,8 @@ impl ServerConfig for OneSession {
 }
 
 struct OwnSession {
-    initial: Initial,
+    suite: InitialSuite,
+    first: Version,
     secure: Arc<Secure>,
     /// quinn was told that the handshake has something to show.
     told: bool,
@@ -150,39 +168,59 @@ fn transport_error(alert: QuicAlert) -> TransportError {
     TransportError { code: TransportErrorCode::crypto(alert.code), frame: None, reason: alert.text }
 }
 
-/// Keys that look at paths, too; for packets of the handshake, and for those that carry requests.
-fn watched(keys: PacketKeySet, secure: &Secure) -> KeyPair<Box<dyn PacketKey>> {
-    let watch = |key, shows| Box::new(Watched { key, watch: secure.paths.clone(), shows });
-    KeyPair { local: watch(keys.local, false), remote: watch(keys.remote, true) }
+impl Secure {
+    /// The version that was agreed on before there were such keys.
+    fn version(&self) -> Version {
+        self.version.get().copied().unwrap_or(Version::One)
+    }
+
+    /// Keys that look at paths, too; for packets of the handshake, and for those that carry requests.
+    fn watched(&self, keys: PacketKeySet) -> KeyPair<Box<dyn PacketKey>> {
+        let watch = |key, shows| {
+            let key = VersionKey { key, version: self.version() };
+            Box::new(Watched { key, watch: self.paths.clone(), shows })
+        };
+        KeyPair { local: watch(keys.local, false), remote: watch(keys.remote, true) }
+    }
 }
 
 impl State {
-    fn read(&mut self, bytes: &[u8]) -> Result<(), QuicAlert> {
+    fn read(&mut self, bytes: &[u8], agreed: &Agreed) -> Result<(), TransportError> {
         match self {
-            State::Open { handshake, .. } => handshake.read(bytes),
-            State::Hello { reader, parameters, limits, chooser } => {
-                let Some(hello) = reader.read(bytes)? else { return Ok(()) };
-                let spent = || QuicAlert::new(alert::INTERNAL_ERROR, "a second first message");
-                let config = chooser.take().ok_or_else(spent)?(hello)?;
-                let parameters = std::mem::take(parameters);
-                let mut handshake = QuicHandshake::new(config, parameters, *limits)
-                    .map_err(|error| QuicAlert::new(alert::HANDSHAKE_FAILURE, error.to_string()))?;
-                let first = std::mem::take(reader).into_bytes();
-                let read = handshake.read(&first);
-                *self = State::Open { handshake: Box::new(handshake), next: None };
-                read
-            }
+            State::Open { handshake, .. } => handshake.read(bytes).map_err(transport_error),
+            State::Hello { reader, .. } => match reader.read(bytes).map_err(transport_error)? {
+                Some(first) => self.open(first, agreed),
+                None => Ok(()),
+            },
         }
+    }
+
+    fn open(&mut self, first: FirstMessage, agreed: &Agreed) -> Result<(), TransportError> {
+        let State::Hello { reader, first: version, parameters, limits, chooser } = self else {
+            return Ok(());
+        };
+        let agreement = Agreement::new(*version, &first.parameters, first.resumes)?;
+        let mut handshake = {
+            let spent = || QuicAlert::new(alert::INTERNAL_ERROR, "a second first message");
+            let config = chooser.take().ok_or_else(spent).and_then(|choose| choose(first.hello));
+            let mut parameters = std::mem::take(parameters);
+            agreement.write(&mut parameters);
+            let version = agreement.version.tls();
+            let config = config.map_err(transport_error)?;
+            QuicHandshake::new(config, version, parameters, *limits).map_err(|error| {
+                transport_error(QuicAlert::new(alert::HANDSHAKE_FAILURE, error.to_string()))
+            })?
+        };
+        let _ = agreed.set(agreement.version);
+        let read = handshake.read(&std::mem::take(reader).into_bytes());
+        *self = State::Open { handshake: Box::new(handshake), next: None };
+        read.map_err(transport_error)
     }
 }
 
 impl Session for OwnSession {
     fn initial_keys(&self, id: &ConnectionId, _: Side) -> Keys {
-        const VERSION_1: u32 = 1;
-        match self.initial.config.initial_keys(VERSION_1, id) {
-            Ok(keys) => keys,
-            Err(UnsupportedVersion) => unreachable!("version 1 is supported"),
-        }
+        keys::initial(self.suite, self.first, id, self.secure.version.clone())
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
@@ -196,7 +234,8 @@ impl Session for OwnSession {
     fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
         let State::Open { handshake, .. } = &*self.secure.state() else { return None };
         let keys = handshake.early_keys()?;
-        Some((Box::new(keys.header), Box::new(keys.packet)))
+        let packet = VersionKey { key: keys.packet, version: self.secure.version() };
+        Some((Box::new(keys.header), Box::new(packet)))
     }
 
     fn early_data_accepted(&self) -> Option<bool> {
@@ -212,7 +251,7 @@ impl Session for OwnSession {
 
     fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
         let mut state = self.secure.state();
-        state.read(bytes).map_err(transport_error)?;
+        state.read(bytes, &self.secure.version)?;
         let open = matches!(&*state, State::Open { .. });
         Ok(open && !std::mem::replace(&mut self.told, open))
     }
@@ -239,13 +278,13 @@ impl Session for OwnSession {
             remote: Box::new(remote.header) as Box<dyn HeaderKey>,
         };
         let packet = PacketKeySet { local: local.packet, remote: remote.packet };
-        Some(Keys { header, packet: watched(packet, &self.secure) })
+        Some(Keys { header, packet: self.secure.watched(packet) })
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
         let mut state = self.secure.state();
         let State::Open { next: Some(secrets), .. } = &mut *state else { return None };
-        Some(watched(secrets.next_packet_keys(), &self.secure))
+        Some(self.secure.watched(secrets.next_packet_keys()))
     }
 
     fn is_valid_retry(&self, _: &ConnectionId, _: &[u8], _: &[u8]) -> bool {

@@ -54,13 +54,17 @@ fn messages() {
     });
 }
 
-/// What is left of a datagram is its beginning, and whole where it is cut off again.
+/// What is left of a datagram is its beginning, but for types of packets, and it has no packet that only servers send.
 #[test]
 fn datagrams() {
     bolero::check!().for_each(|input: &[u8]| {
         let left = of_clients(input);
-        assert!(input.starts_with(left));
-        assert_eq!(of_clients(left), left);
+        assert!(left.len() <= input.len());
+        let changed = left.iter().zip(input).filter(|(read, came)| read != came);
+        assert!(changed.clone().all(|(read, came)| read & !0x30 == came & !0x30));
+        if changed.count() == 0 {
+            assert_eq!(of_clients(&left), left);
+        }
     });
 }
 

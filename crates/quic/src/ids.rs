@@ -16,6 +16,8 @@ use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::rand;
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 
+use crate::version::{LongKind, Version};
+
 /// The length of an id.
 pub const LENGTH: usize = 17;
 const RANDOM: usize = 12;
@@ -189,19 +191,12 @@ pub fn destination(packet: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The id that a client has chosen for its first packets, if this may be one of them: an Initial or 0-RTT packet (RFC 9000, section
-/// 17.2; RFC 9369, section 3.2).
+/// The id that a client has chosen for its first packets, if this may be one of them.
 pub fn chosen_by_client(packet: &[u8]) -> Option<&[u8]> {
-    const LONG: u8 = 0x80;
-    let (first, rest) = packet.split_first()?;
-    let (version, rest) = rest.split_first_chunk::<4>()?;
-    let early = match (*version, first >> 4 & 3) {
-        ([0, 0, 0, 1], kind) => kind <= 1,
-        ([0x6b, 0x33, 0x43, 0xcf], kind) => kind == 1 || kind == 2,
-        _ => false,
-    };
-    let (length, rest) = rest.split_first()?;
-    rest.get(..usize::from(*length)).filter(|_| early && first & LONG > 0)
+    let kind = Version::of_packet(packet)?.kind(*packet.first()?);
+    let (length, rest) = packet.get(5..)?.split_first()?;
+    let early = matches!(kind, LongKind::Initial | LongKind::Early);
+    rest.get(..usize::from(*length)).filter(|_| early)
 }
 
 #[cfg(test)]

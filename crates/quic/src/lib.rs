@@ -16,9 +16,11 @@ mod endpoint;
 #[cfg(test)]
 mod fuzz;
 mod ids;
+mod keys;
 mod links;
 mod packet;
 mod paths;
+mod version;
 
 pub use connection::{Connection, Events, ReadOutcome, StreamGone};
 pub use crypto::{Asker, Chooser, ChosenConfig};

@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use bytes::BytesMut;
+
 use crate::paths::Frames;
+use crate::version::{LongKind, Version};
 
 /// A datagram, as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,63 +76,53 @@ fn take(rest: &mut &[u8]) -> Option<(Option<IpAddr>, u16)> {
     Some((ip, u16::from_be_bytes(*port.first_chunk::<2>()?)))
 }
 
-/// The part of a datagram before a packet that only servers send: version negotiation or Retry. Nothing protects these, so a client's
+/// A datagram as quinn reads it: each packet has a type of version 1 (see [`Version::read_head`]).
+///
+/// It ends before a packet that only servers send: version negotiation or Retry. Nothing protects these, so a client's
 /// packet may look like one after an error on its way, or be forged. quinn would end the connection for it. RFC 9000, section 17.2.
-pub fn of_clients(datagram: &[u8]) -> &[u8] {
-    let mut rest = datagram;
-    while let Some(kind) = LongKind::of(rest) {
-        if matches!(kind, LongKind::Negotiation | LongKind::Retry) {
-            return datagram.strip_suffix(rest).unwrap_or_default();
+pub fn of_clients(datagram: &[u8]) -> BytesMut {
+    let mut read = BytesMut::from(datagram);
+    let mut at = 0;
+    while let Some(packet) = read.get_mut(at..) {
+        if is_negotiation(packet) {
+            read.truncate(at);
+            break;
         }
-        match kind.skip(rest) {
-            Some(next) => rest = next,
+        let (Some(version), Some(first)) = (Version::of_packet(packet), packet.first()) else {
+            break;
+        };
+        let kind = version.kind(*first);
+        if kind == LongKind::Retry {
+            read.truncate(at);
+            break;
+        }
+        version.read_head(packet);
+        match length(kind, packet) {
+            Some(length) => at += length,
             None => break,
         }
     }
-    datagram
+    read
 }
 
-/// Types of packets with a long head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LongKind {
-    Negotiation,
-    Initial,
-    /// Early data, or of the handshake proper.
-    Other,
-    Retry,
+/// Version 0 has no packets but this one. RFC 8999, section 6.
+fn is_negotiation(packet: &[u8]) -> bool {
+    matches!(packet, [first, 0, 0, 0, 0, ..] if first & 0x80 > 0)
 }
 
-impl LongKind {
-    /// The type of the first packet; none if its head is short, or the version unknown.
-    fn of(bytes: &[u8]) -> Option<LongKind> {
-        let (first, version) = bytes.split_first_chunk::<5>()?.0.split_first()?;
-        let version: [u8; 4] = version.try_into().ok()?;
-        match (first & 0x80 > 0, u32::from_be_bytes(version), first >> 4 & 3) {
-            (false, ..) => None,
-            (true, 0, _) => Some(LongKind::Negotiation),
-            (true, 1 | 0xff00_0000..=0xff00_00ff, kind) => Some(match kind {
-                0 => LongKind::Initial,
-                3 => LongKind::Retry,
-                _ => LongKind::Other,
-            }),
-            (true, ..) => None,
-        }
+/// The length of a datagram's first packet, which has a long head.
+fn length(kind: LongKind, packet: &[u8]) -> Option<usize> {
+    let mut rest = packet.get(5..)?;
+    for _ in 0..2 {
+        let (length, id) = rest.split_first()?;
+        rest = id.get(usize::from(*length)..)?;
     }
-
-    /// What follows the first packet of a datagram.
-    fn skip(self, bytes: &[u8]) -> Option<&[u8]> {
-        let mut rest = bytes.get(5..)?;
-        for _ in 0..2 {
-            let (length, id) = rest.split_first()?;
-            rest = id.get(usize::from(*length)..)?;
-        }
-        let mut rest = Frames(rest);
-        if self == LongKind::Initial {
-            rest.text()?;
-        }
+    let mut rest = Frames(rest);
+    if kind == LongKind::Initial {
         rest.text()?;
-        Some(rest.0)
     }
+    rest.text()?;
+    Some(packet.len() - rest.0.len())
 }
 
 #[cfg(test)]
@@ -153,11 +146,26 @@ mod tests {
             assert_eq!(of_clients(whole), whole);
         }
         for last in [&retry[..], &negotiation] {
-            assert_eq!(of_clients(last), b"");
+            assert!(of_clients(last).is_empty());
             for before in [initial.clone(), [&initial[..], &handshake].concat()] {
                 assert_eq!(of_clients(&[&before[..], last].concat()), before);
             }
         }
+    }
+
+    #[test]
+    fn packets_of_version_2_get_the_types_of_version_1() {
+        let packet = |first: u8, rest: &[u8]| {
+            [&[first, 0x6b, 0x33, 0x43, 0xcf, 2, 7, 7, 1, 8][..], rest].concat()
+        };
+        let (initial, early, handshake) = (&[1, 9, 4, 5, 5, 5, 5][..], &[2, 5, 5][..], &[1, 5][..]);
+        let short = [0x50, 7, 7, 7];
+        let sent = [packet(0xd3, initial), packet(0xe0, early), packet(0xff, handshake)].concat();
+        let read = [packet(0xc3, initial), packet(0xd0, early), packet(0xef, handshake)].concat();
+        let whole = [&sent[..], &short].concat();
+        assert_eq!(of_clients(&whole), [&read[..], &short].concat());
+        let retry = packet(0xcf, &[5; 20]);
+        assert_eq!(of_clients(&[sent, retry].concat()), read);
     }
 
     #[test]

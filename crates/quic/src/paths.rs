@@ -12,7 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
 use quinn_proto::crypto::{CryptoError, PacketKey};
-use weir_tls::quic::PacketKey as TlsKey;
+
+use crate::keys::VersionKey;
 
 const PATH_CHALLENGE: u64 = 0x1a;
 const PATH_RESPONSE: u64 = 0x1b;
@@ -112,7 +113,7 @@ impl PathWatch {
 
 /// A key for packets that go out or come in, with a watch.
 pub struct Watched {
-    pub key: Box<dyn TlsKey>,
+    pub key: VersionKey,
     pub watch: std::sync::Arc<PathWatch>,
     /// A client that has this key has received what was sent to its address.
     pub shows: bool,
@@ -121,10 +122,10 @@ pub struct Watched {
 impl PacketKey for Watched {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         if self.watch.is_on() {
-            let end = buf.len().saturating_sub(PacketKey::tag_len(&self.key));
+            let end = buf.len().saturating_sub(self.key.tag_len());
             self.watch.sends(buf.get(header_len..end).unwrap_or_default());
         }
-        PacketKey::encrypt(&self.key, packet, buf, header_len);
+        self.key.encrypt(packet, buf, header_len);
     }
 
     fn decrypt(
@@ -133,7 +134,7 @@ impl PacketKey for Watched {
         header: &[u8],
         payload: &mut BytesMut,
     ) -> Result<(), CryptoError> {
-        PacketKey::decrypt(&self.key, packet, header, payload)?;
+        self.key.decrypt(packet, header, payload)?;
         if self.shows {
             self.watch.shown.store(true, Relaxed);
         }
@@ -144,15 +145,15 @@ impl PacketKey for Watched {
     }
 
     fn tag_len(&self) -> usize {
-        PacketKey::tag_len(&self.key)
+        self.key.tag_len()
     }
 
     fn confidentiality_limit(&self) -> u64 {
-        PacketKey::confidentiality_limit(&self.key)
+        self.key.confidentiality_limit()
     }
 
     fn integrity_limit(&self) -> u64 {
-        PacketKey::integrity_limit(&self.key)
+        self.key.integrity_limit()
     }
 }
 
@@ -165,7 +166,7 @@ pub fn each_token(frames: &[u8], wanted: u64, mut found: impl FnMut(Token)) {
 /// What is left to read of a packet.
 pub struct Frames<'a>(pub &'a [u8]);
 
-impl Frames<'_> {
+impl<'a> Frames<'a> {
     /// Passes over a frame; none at the end, or where there is something that is not known.
     fn next(&mut self, wanted: u64, found: &mut impl FnMut(Token)) -> Option<()> {
         let kind = self.number()?;
@@ -190,7 +191,7 @@ impl Frames<'_> {
                 self.text()?;
             }
             // NEW_TOKEN
-            0x07 => self.text()?,
+            0x07 => self.text().map(drop)?,
             // STREAM: with an offset or without, to the end of the packet or not
             0x08..=0x0f => {
                 self.numbers(if kind & 0x04 > 0 { 2 } else { 1 })?;
@@ -225,7 +226,7 @@ impl Frames<'_> {
     }
 
     /// RFC 9000, section 16.
-    fn number(&mut self) -> Option<u64> {
+    pub fn number(&mut self) -> Option<u64> {
         let first = *self.0.first()?;
         let (bytes, rest) = self.0.split_at_checked(1 << (first >> 6))?;
         self.0 = rest;
@@ -237,11 +238,12 @@ impl Frames<'_> {
         (0..n).try_for_each(|_| self.number().map(drop))
     }
 
-    /// Passes over bytes behind their length.
-    pub fn text(&mut self) -> Option<()> {
+    /// Bytes behind their length.
+    pub fn text(&mut self) -> Option<&'a [u8]> {
         let length = usize::try_from(self.number()?).ok()?;
-        self.0 = self.0.get(length..)?;
-        Some(())
+        let (text, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(text)
     }
 }
 

@@ -1,9 +1,11 @@
 //! What a client may send at first is kept with its session. A client that resumes it sends early data by these limits, so a
-//! session with larger limits than today's is not resumed (RFC 9000, section 7.4.1).
+//! session with larger limits than today's is not resumed (RFC 9000, section 7.4.1). Neither is one that began with another version
+//! of QUIC (RFC 9369, section 5).
 
 use std::sync::Arc;
 
 use rustls::ServerConfig;
+use rustls::quic::Version;
 use rustls::server::{ProducesTickets, StoresServerSessions};
 
 /// What a client may send on a new connection of QUIC.
@@ -15,43 +17,63 @@ pub struct InitialLimits {
     pub window: u64,
 }
 
-/// They follow a session as two words.
-const LENGTH: usize = 16;
+/// They follow a session as two words, with the version's label before them.
+const LENGTH: usize = 17;
 
 impl InitialLimits {
-    /// The configuration for clients with these limits. Only early data depends on them.
-    pub(crate) fn bind(self, config: Arc<ServerConfig>) -> Arc<ServerConfig> {
-        if config.max_early_data_size == 0 {
+    /// The configuration for clients with these limits and this version. Only early data depends on limits, so sessions of
+    /// version 1 that permit none go without.
+    pub(crate) fn bind(self, version: Version, config: Arc<ServerConfig>) -> Arc<ServerConfig> {
+        if config.max_early_data_size == 0 && !matches!(version, Version::V2) {
             return config;
         }
         let mut bound = ServerConfig::clone(&config);
-        bound.ticketer = Arc::new(Bound { sessions: config.ticketer.clone(), limits: self });
-        bound.session_storage =
-            Arc::new(Bound { sessions: config.session_storage.clone(), limits: self });
+        let start = Start { limits: self, label: label(version) };
+        bound.ticketer = Arc::new(Bound { sessions: config.ticketer.clone(), start });
+        bound.session_storage = Arc::new(Bound { sessions: config.session_storage.clone(), start });
         Arc::new(bound)
-    }
-
-    fn add(self, mut session: Vec<u8>) -> Vec<u8> {
-        session.extend_from_slice(&self.streams.to_be_bytes());
-        session.extend_from_slice(&self.window.to_be_bytes());
-        session
-    }
-
-    /// The session without its limits, if these are within today's.
-    fn take(self, mut session: Vec<u8>) -> Option<Vec<u8>> {
-        let at = session.len().checked_sub(LENGTH)?;
-        let tail = session.split_off(at);
-        let (streams, window) = tail.split_first_chunk::<8>()?;
-        let window = u64::from_be_bytes(*window.first_chunk()?);
-        let within = u64::from_be_bytes(*streams) <= self.streams && window <= self.window;
-        within.then_some(session)
     }
 }
 
-/// Tickets or stored sessions, with their limits.
+const fn label(version: Version) -> u8 {
+    match version {
+        Version::V2 => 2,
+        _ => 1,
+    }
+}
+
+/// How a connection begins.
+#[derive(Debug, Clone, Copy)]
+struct Start {
+    limits: InitialLimits,
+    label: u8,
+}
+
+impl Start {
+    fn add(self, mut session: Vec<u8>) -> Vec<u8> {
+        session.push(self.label);
+        session.extend_from_slice(&self.limits.streams.to_be_bytes());
+        session.extend_from_slice(&self.limits.window.to_be_bytes());
+        session
+    }
+
+    /// The session without them, if it is of this version and its limits are within today's.
+    fn take(self, mut session: Vec<u8>) -> Option<Vec<u8>> {
+        let at = session.len().checked_sub(LENGTH)?;
+        let tail = session.split_off(at);
+        let (label, limits) = tail.split_first()?;
+        let (streams, window) = limits.split_first_chunk::<8>()?;
+        let window = u64::from_be_bytes(*window.first_chunk()?);
+        let InitialLimits { streams: most, window: longest } = self.limits;
+        let within = u64::from_be_bytes(*streams) <= most && window <= longest;
+        (within && *label == self.label).then_some(session)
+    }
+}
+
+/// Tickets or stored sessions, with how their connections began.
 #[derive(Debug)]
 struct Bound<T: ?Sized> {
-    limits: InitialLimits,
+    start: Start,
     sessions: Arc<T>,
 }
 
@@ -65,25 +87,25 @@ impl ProducesTickets for Bound<dyn ProducesTickets> {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.sessions.encrypt(&self.limits.add(plain.to_vec()))
+        self.sessions.encrypt(&self.start.add(plain.to_vec()))
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        self.limits.take(self.sessions.decrypt(ticket)?)
+        self.start.take(self.sessions.decrypt(ticket)?)
     }
 }
 
 impl StoresServerSessions for Bound<dyn StoresServerSessions> {
     fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
-        self.sessions.put(key, self.limits.add(value))
+        self.sessions.put(key, self.start.add(value))
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.limits.take(self.sessions.get(key)?)
+        self.start.take(self.sessions.get(key)?)
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.limits.take(self.sessions.take(key)?)
+        self.start.take(self.sessions.take(key)?)
     }
 
     fn can_cache(&self) -> bool {
@@ -97,7 +119,8 @@ mod tests {
 
     #[test]
     fn a_session_is_good_while_no_limit_is_lower() {
-        let limits = |streams, window| InitialLimits { streams, window };
+        let limits =
+            |streams, window| Start { limits: InitialLimits { streams, window }, label: 1 };
         let kept = limits(8, 1000).add(b"session".to_vec());
         for (now, good) in [
             (limits(8, 1000), true),
@@ -107,6 +130,7 @@ mod tests {
         ] {
             assert_eq!(now.take(kept.clone()).as_deref(), good.then_some(&b"session"[..]));
         }
+        assert_eq!(Start { label: 2, ..limits(8, 1000) }.take(kept), None, "another version");
         assert_eq!(limits(8, 1000).take(b"short".to_vec()), None);
     }
 }

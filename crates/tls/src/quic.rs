@@ -4,10 +4,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::crypto::CryptoProvider;
-use rustls::quic::{Connection, ServerConnection, Suite, Version};
+use rustls::quic::{Connection, ServerConnection, Suite};
 use rustls::server::Acceptor;
-use rustls::{CipherSuite, ServerConfig};
+use rustls::{CipherSuite, ServerConfig, Side};
 use weir_proto::client_hello::{self, HelloProgress};
 
 use crate::hello::{Hello, hello_of};
@@ -15,10 +14,10 @@ pub use crate::limits::InitialLimits;
 use crate::names::provider;
 use crate::negotiated::Negotiated;
 use crate::notes::{self, Notes};
-use crate::server::ComingIdentity;
 
 pub use rustls::quic::{
     DirectionalKeys, HeaderProtectionKey, KeyChange, Keys, PacketKey, PacketKeySet, Secrets,
+    Version as TlsVersion,
 };
 
 /// A ClientHello that is longer is refused.
@@ -66,27 +65,35 @@ pub mod alert {
 }
 
 /// The cipher of the first packets, whose keys anybody can compute (RFC 9001, section 5.2).
-pub fn initial_suite() -> Option<Suite> {
-    suite_of(provider())
+#[derive(Clone, Copy)]
+pub struct InitialSuite(Suite);
+
+impl InitialSuite {
+    /// None where TLS_AES_128_GCM_SHA256 is missing.
+    pub fn new() -> Option<InitialSuite> {
+        provider().cipher_suites.iter().find_map(|suite| match (suite.suite(), suite.tls13()) {
+            (CipherSuite::TLS13_AES_128_GCM_SHA256, Some(suite)) => {
+                suite.quic_suite().map(InitialSuite)
+            }
+            _ => None,
+        })
+    }
+
+    /// A server's keys for a client that has chosen this id.
+    pub fn keys(&self, id: &[u8], version: TlsVersion) -> Keys {
+        self.0.keys(id, Side::Server, version)
+    }
 }
 
-/// A configuration that no client can agree on: for what comes before a client has named a server.
-///
-/// # Errors
-///
-/// There is no TLS 1.3.
-pub fn without_certificate() -> Result<Arc<ServerConfig>, rustls::Error> {
-    let builder = ServerConfig::builder_with_provider(Arc::new(provider().clone()))
-        .with_protocol_versions(&[&rustls::version::TLS13])?;
-    let none = Arc::new(ComingIdentity::default());
-    Ok(Arc::new(builder.with_no_client_auth().with_cert_resolver(none)))
-}
-
-fn suite_of(provider: &CryptoProvider) -> Option<Suite> {
-    provider.cipher_suites.iter().find_map(|suite| match (suite.suite(), suite.tls13()) {
-        (CipherSuite::TLS13_AES_128_GCM_SHA256, Some(suite)) => suite.quic_suite(),
-        _ => None,
-    })
+/// What a server needs to know of a client's first message.
+#[derive(Debug)]
+pub struct FirstMessage {
+    /// What a configuration is chosen by.
+    pub hello: Hello,
+    /// Its transport parameters, not read. RFC 9000, section 18.
+    pub parameters: Vec<u8>,
+    /// It would resume a session.
+    pub resumes: bool,
 }
 
 /// Collects a client's first message, before there is a configuration to answer it with.
@@ -96,12 +103,12 @@ pub struct HelloReader {
 }
 
 impl HelloReader {
-    /// Takes the next bytes of the handshake: the hello, once it is whole.
+    /// Takes the next bytes of the handshake: the message, once it is whole.
     ///
     /// # Errors
     ///
     /// The client sends something else.
-    pub fn read(&mut self, bytes: &[u8]) -> Result<Option<Hello>, QuicAlert> {
+    pub fn read(&mut self, bytes: &[u8]) -> Result<Option<FirstMessage>, QuicAlert> {
         self.bytes.extend_from_slice(bytes);
         let Some([kind, a, b, c]) = self.bytes.first_chunk::<4>() else { return Ok(None) };
         if *kind != 1 {
@@ -122,19 +129,19 @@ impl HelloReader {
             records.extend_from_slice(&length.to_be_bytes());
             records.extend_from_slice(part);
         }
-        if let HelloProgress::Hello(hello) = client_hello::parse(&records)
-            && !hello.has_quic_parameters
-        {
+        let HelloProgress::Hello(said) = client_hello::parse(&records) else { return Err(bad()) };
+        let Some(parameters) = said.quic_parameters else {
             // rustls would take those of old drafts as well.
             return Err(QuicAlert::new(alert::MISSING_EXTENSION, "no transport parameters"));
-        }
+        };
         let (mut acceptor, mut rest) = (Acceptor::default(), &records[..]);
         while !rest.is_empty() {
             acceptor.read_tls(&mut rest).map_err(|_| bad())?;
             match acceptor.accept() {
                 Ok(None) => {}
                 Ok(Some(accepted)) => {
-                    return Ok(Some(hello_of(&accepted.client_hello(), records)));
+                    let hello = hello_of(&accepted.client_hello(), records);
+                    return Ok(Some(FirstMessage { hello, parameters, resumes: said.resumes }));
                 }
                 Err((error, _)) => {
                     return Err(QuicAlert::new(alert::HANDSHAKE_FAILURE, error.to_string()));
@@ -164,11 +171,12 @@ impl QuicHandshake {
     /// The configuration has no TLS 1.3.
     pub fn new(
         config: Arc<ServerConfig>,
+        version: TlsVersion,
         parameters: Vec<u8>,
         limits: InitialLimits,
     ) -> Result<QuicHandshake, rustls::Error> {
-        let config = limits.bind(config);
-        let connection = ServerConnection::new(config, Version::V1, parameters)?;
+        let config = limits.bind(version, config);
+        let connection = ServerConnection::new(config, version, parameters)?;
         let connection = Connection::Server(connection);
         Ok(QuicHandshake { connection, notes: Notes::default() })
     }

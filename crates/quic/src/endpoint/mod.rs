@@ -35,9 +35,7 @@ use crate::connection::{Connection, Events};
 use crate::crypto::{Asker, Chooser, Initial};
 use crate::ids::{IdKey, Ids, Place};
 use crate::packet::Packet;
-
-/// QUIC's version 1.
-const VERSION: u32 = 1;
+use crate::version::Version;
 
 /// What a received datagram costs of the task's budget, and what one costs that is sent.
 const DATAGRAM: u32 = 4;
@@ -172,7 +170,7 @@ impl Endpoint {
         let reset = hmac::Key::new(hmac::HMAC_SHA256, &host_key.derive::<64>(b"resets"));
         let mut config = EndpointConfig::new(Arc::new(reset));
         // quinn offers drafts, too, whose packets have no keys here.
-        config.supported_versions(vec![VERSION]);
+        config.supported_versions(Version::ALL.map(Version::number).to_vec());
         config.cid_generator(move || {
             Box::new(Ids { key: key.clone(), place: at, for_retry: retry.clone() })
         });

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bytes::BytesMut;
 use quinn_proto::{ConnectionError, DatagramEvent, EcnCodepoint, Incoming, TransportErrorCode};
 use quinn_udp::RecvMeta;
 use weir_engine::{is_spent, spend};
@@ -17,6 +16,7 @@ use crate::connection::Connection;
 use crate::crypto::{Chooser, OneSession};
 use crate::ids::{ANY_GENERATION, chosen_by_client, destination};
 use crate::packet::{Packet, of_clients};
+use crate::version::Version;
 
 /// Datagrams of one sender that the kernel may put together.
 const BATCH: usize = 65_535;
@@ -125,7 +125,7 @@ impl Endpoint {
         let Packet { from, to, ecn, bytes } = *packet;
         let (now, mut answer) = (self.now(), Vec::new());
         let ecn = EcnCodepoint::from_bits(ecn);
-        let (len, bytes) = (bytes.len(), BytesMut::from(of_clients(bytes)));
+        let (len, bytes) = (bytes.len(), of_clients(bytes));
         let event = self.inner.borrow_mut().handle(now, from, to, ecn, bytes, &mut answer);
         match event {
             // It may be of a connection that has not begun.
@@ -179,6 +179,9 @@ impl Endpoint {
                 let transmit = self.inner.borrow_mut().retry(incoming, answer);
                 self.for_retry.store(false, Relaxed);
                 let Ok(transmit) = transmit else { return };
+                if let Some(version) = Version::of_packet(answer) {
+                    version.write_head(answer);
+                }
                 transmit
             }
             Admission::Refuse => self.inner.borrow_mut().refuse(incoming, answer),

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
 use quinn_proto::{
     ConnectionHandle, DatagramEvent, EndpointConfig, EndpointEvent, Incoming, ServerConfig,
 };
@@ -76,7 +75,7 @@ impl Scout {
     /// Reads a client's first datagram.
     fn read(&mut self, now: Instant, packet: &Packet<'_>) -> Read {
         let mut unsent = Vec::new();
-        let bytes = BytesMut::from(of_clients(packet.bytes));
+        let bytes = of_clients(packet.bytes);
         let event = self.inner.handle(now, packet.from, packet.to, None, bytes, &mut unsent);
         let Some(DatagramEvent::NewConnection(incoming)) = event else { return Read::Bad };
         let hello = Arc::new(Mutex::new(None));
@@ -104,7 +103,7 @@ impl Scout {
     /// first message.
     fn read_on(&mut self, now: Instant, packet: &Packet<'_>) -> Option<(NotBegun, Option<Hello>)> {
         let mut unsent = Vec::new();
-        let bytes = BytesMut::from(of_clients(packet.bytes));
+        let bytes = of_clients(packet.bytes);
         let event = self.inner.handle(now, packet.from, packet.to, None, bytes, &mut unsent)?;
         let (handle, event) = match event {
             DatagramEvent::ConnectionEvent(handle, event) => (handle, event),

@@ -12,7 +12,7 @@ use quinn_proto::{MtuDiscoveryConfig, ServerConfig, TimeSource, TransportConfig,
 use weir_tls::quic::InitialLimits;
 
 use crate::congestion::Releasable;
-use crate::crypto::Initial;
+use crate::crypto::{Initial, OneSession};
 use crate::ids::{Place, Steering};
 use crate::links::Links;
 
@@ -180,8 +180,7 @@ fn transport(settings: &EndpointSettings, longest: u16) -> TransportConfig {
 pub(super) fn server_config(settings: &EndpointSettings, initial: &Initial) -> ServerConfig {
     let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]);
     let tokens = salt.extract(&settings.host_key.derive::<64>(b"tokens"));
-    let crypto = initial.any();
-    let mut config = ServerConfig::new(crypto, Arc::new(tokens));
+    let mut config = ServerConfig::new(OneSession::none(initial.clone()), Arc::new(tokens));
     config.time_source(Arc::new(WallClock));
     config.max_incoming(settings.connections.clamp(1, MOST_INCOMING));
     config.incoming_buffer_size(INCOMING).incoming_buffer_size_total(INCOMING * 256);

@@ -14,6 +14,9 @@ use weir_engine::{Driver, ListenerKey, Loop, Options, Remote, spend};
 
 use super::*;
 use crate::Place;
+use crate::packet::of_clients;
+
+mod versions;
 
 const LOOPBACK: &str = "127.0.0.1:0";
 /// A server that says nothing for so long says nothing.
@@ -76,14 +79,23 @@ struct Client {
     server: SocketAddr,
 }
 
+fn client_tls(trusted: Option<&CertificateDer<'static>>) -> rustls::ClientConfig {
+    let mut roots = RootCertStore::empty();
+    trusted.into_iter().for_each(|cert| roots.add(cert.clone()).unwrap());
+    let tls = builder_of(rustls::ClientConfig::builder_with_provider);
+    tls.with_root_certificates(roots).with_no_client_auth()
+}
+
 impl Client {
     fn begins(server: SocketAddr, trusted: Option<&CertificateDer<'static>>) -> Client {
-        let tls = builder_of(rustls::ClientConfig::builder_with_provider);
-        let mut roots = RootCertStore::empty();
-        trusted.into_iter().for_each(|cert| roots.add(cert.clone()).unwrap());
-        let tls = tls.with_root_certificates(roots).with_no_client_auth();
-        let config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
-        let mut endpoint = quinn_proto::Endpoint::new(Arc::default(), None, true, None);
+        let tls = QuicClientConfig::try_from(client_tls(trusted)).unwrap();
+        Client::of(server, ClientConfig::new(Arc::new(tls)))
+    }
+
+    fn of(server: SocketAddr, config: ClientConfig) -> Client {
+        let mut own = EndpointConfig::default();
+        own.supported_versions(Version::ALL.map(Version::number).to_vec());
+        let mut endpoint = quinn_proto::Endpoint::new(Arc::new(own), None, true, None);
         let (_, connection) = endpoint.connect(Instant::now(), config, server, "h").unwrap();
         let socket = UdpSocket::bind(LOOPBACK).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
@@ -110,7 +122,7 @@ impl Client {
                 }
             }
             let n = self.socket.recv(&mut room).ok()?;
-            let (now, bytes) = (Instant::now(), BytesMut::from(&room[..n]));
+            let (now, bytes) = (Instant::now(), of_clients(&room[..n]));
             let event = self.endpoint.handle(now, self.server, None, None, bytes, &mut out);
             if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
                 self.connection.handle_event(event);
@@ -251,7 +263,7 @@ fn answers_leave_with_acknowledgements_when_a_turn_is_used_up() {
 }
 
 #[test]
-fn version_1_alone_is_offered() {
+fn versions_1_and_2_are_offered() {
     let (tls, _) = server_tls();
     let draft_29 = 0xff00_001d_u32.to_be_bytes();
     let (answer, _) = serve(
@@ -271,7 +283,7 @@ fn version_1_alone_is_offered() {
     assert_eq!(answer[1..5], [0; 4], "no version negotiation");
     let is_grease = |version: &[u8]| version.iter().all(|byte| byte & 0xf == 0xa);
     let offered: Vec<_> = answer[23..].chunks(4).filter(|version| !is_grease(version)).collect();
-    assert_eq!(offered, [[0, 0, 0, 1]]);
+    assert_eq!(offered, [[0, 0, 0, 1], [0x6b, 0x33, 0x43, 0xcf]]);
 }
 
 /// Sends more than the client's window holds, and closes the connection when the client says nothing.

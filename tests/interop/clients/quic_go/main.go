@@ -93,10 +93,23 @@ func migrate(conn *quic.Conn) error {
 // Gets all files over one connection.
 func connect(conf *tls.Config, quicConf *quic.Config, urls []string, method string, during func(*quic.Conn) error) (*quic.ConnectionState, error) {
 	var conn *quic.Conn
+	begun := make(chan struct{}, 1)
 	transport := &http3.Transport{TLSClientConfig: conf, QUICConfig: quicConf}
 	transport.Dial = func(ctx context.Context, addr string, conf *tls.Config, quicConf *quic.Config) (*quic.Conn, error) {
-		var err error
-		conn, err = quic.DialAddrEarly(ctx, addr, conf, quicConf)
+		server, err := net.ResolveUDPAddr("udp", addr)
+		if err != nil {
+			return nil, err
+		}
+		socket, err := net.ListenUDP("udp", nil)
+		if err != nil {
+			return nil, err
+		}
+		// Its ids have a length, as those of the transport that a connection moves to.
+		conn, err = (&quic.Transport{Conn: socket}).DialEarly(ctx, server, conf, quicConf)
+		select {
+		case begun <- struct{}{}:
+		default:
+		}
 		return conn, err
 	}
 	defer transport.Close()
@@ -107,7 +120,7 @@ func connect(conf *tls.Config, quicConf *quic.Config, urls []string, method stri
 		errs <- fetch(transport, method, u)
 	}
 	first := urls
-	if method == http.MethodGet {
+	if method == http.MethodGet && during == nil {
 		// Before the rest, so that there is one connection for all.
 		wait.Add(1)
 		get(urls[0])
@@ -121,6 +134,8 @@ func connect(conf *tls.Config, quicConf *quic.Config, urls []string, method stri
 		go func() { get(u); <-slots }()
 	}
 	if during != nil {
+		<-begun
+		<-conn.HandshakeComplete()
 		if err := during(conn); err != nil {
 			return nil, err
 		}
