@@ -43,8 +43,11 @@ pub struct ClientSettings {
 /// one server ([`TlsClient::to_peer`]).
 #[derive(Debug, Clone)]
 pub struct TlsClient {
-    pub(crate) config: Arc<ClientConfig>,
+    config: Arc<ClientConfig>,
     pub(crate) name: ServerName<'static>,
+    /// The name that the certificate must have, where `name` does not say it to the byte.
+    exactly: Option<Arc<[u8]>>,
+    check: Arc<CheckServer>,
     /// Sessions are resumed.
     sessions: Option<Arc<PeerSessions>>,
 }
@@ -62,14 +65,15 @@ impl ClientSettings {
 
     fn build_with(&self, any_name: bool) -> Result<TlsClient, rustls::Error> {
         let (authorities, names) = (self.authorities.clone(), self.names.clone());
-        let verifier = CheckServer { authorities, names, any_name };
+        let check = CheckServer { authorities, names, any_name, exactly: None };
+        let check = Arc::new(check);
         let mut with = provider().clone();
         with.cipher_suites = self.ciphers.suites(self.versions);
         with.kx_groups = self.curves.groups();
         let builder = ClientConfig::builder_with_provider(Arc::new(with))
             .with_protocol_versions(&self.versions.list())?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier));
+            .with_custom_certificate_verifier(check.clone());
         let mut config = match &self.identity {
             Some(identity) => builder.with_client_cert_resolver(Arc::new(Show(identity.clone()))),
             None => builder.with_no_client_auth(),
@@ -83,16 +87,21 @@ impl ClientSettings {
         config.cert_compressors.clear();
         config.cert_decompressors.clear();
         let sessions = self.reuse.then(Arc::default);
-        Ok(TlsClient { config: Arc::new(config), name: no_name(), sessions })
+        let (config, name) = (Arc::new(config), no_name());
+        Ok(TlsClient { config, name, exactly: None, check, sessions })
     }
 }
 
 impl TlsClient {
-    /// The same for a server of this name.
+    /// The same for a server of this name, which its certificate must have to the byte. It is sent without dots at its end
+    /// (RFC 6066, section 3), and not at all if it can be no host's.
     pub fn named(&self, name: &[u8]) -> TlsClient {
-        let text = std::str::from_utf8(name).ok().map(|name| name.trim_end_matches('.').to_owned());
-        let name = text.and_then(|text| ServerName::try_from(text).ok());
-        TlsClient { name: name.unwrap_or_else(no_name), ..self.clone() }
+        let text = std::str::from_utf8(name).unwrap_or_default();
+        let sent = ServerName::try_from(text.trim_end_matches('.').to_owned()).ok();
+        let sent = sent.unwrap_or_else(no_name);
+        let says_all = sent != no_name() && sent.to_str().as_bytes() == name;
+        let exactly = (!says_all && self.check.checks_name()).then(|| name.into());
+        TlsClient { name: sent, exactly, ..self.clone() }
     }
 
     /// The same, which offers these protocols to speak above TLS (ALPN), the preferred first. Sessions are resumed
@@ -111,21 +120,25 @@ impl TlsClient {
         TlsClient { config: Arc::new(config), ..self.clone() }
     }
 
-    /// The configuration, for QUIC.
+    /// The configuration of a connection. Sessions are kept by the name that is sent, so none is resumed where another one is
+    /// checked.
     pub fn config(&self) -> Arc<ClientConfig> {
-        self.config.clone()
+        let Some(exactly) = &self.exactly else { return self.config.clone() };
+        let mut config = (*self.config).clone();
+        config.resumption = Resumption::disabled();
+        config.dangerous().set_certificate_verifier(Arc::new(self.check.exactly(exactly)));
+        Arc::new(config)
     }
 
     /// Tells connections apart that were opened in different ways.
     pub fn tag(&self) -> u64 {
         let mut hash = DefaultHasher::new();
-        (Arc::as_ptr(&self.config).addr(), &self.name).hash(&mut hash);
+        (Arc::as_ptr(&self.config).addr(), &self.name, &self.exactly).hash(&mut hash);
         hash.finish() | 1
     }
 }
 
-/// The name for what is no name of a host (a socket's path, say): an address that no certificate is
-/// for, and that is not sent.
+/// What is sent for a name that can be no host's (a socket's path, say): nothing, as for all addresses.
 pub(crate) fn no_name() -> ServerName<'static> {
     IpAddr::from(std::net::Ipv4Addr::UNSPECIFIED).into()
 }

@@ -95,7 +95,7 @@ impl TlsConnection {
 
     /// The client's end.
     pub fn client(client: &TlsClient) -> Result<TlsConnection, Error> {
-        let TlsClient { config, name, .. } = client.clone();
+        let (config, name) = (client.config(), client.name.clone());
         Ok(Self::new(Side::Client(Box::new(UnbufferedClientConnection::new(config, name)?))))
     }
 

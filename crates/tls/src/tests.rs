@@ -286,7 +286,7 @@ fn first_flight(
     early: &[u8],
     wire: &mut Vec<u8>,
 ) -> rustls::ClientConnection {
-    let mut config = (*client.config).clone();
+    let mut config = (*client.config()).clone();
     config.enable_early_data = true;
     let mut end = rustls::ClientConnection::new(Arc::new(config), client.name.clone()).unwrap();
     if let Some(mut first) = end.early_data() {
@@ -348,6 +348,46 @@ fn an_upstream_with_another_name_is_refused() {
             crate::HandshakeError::from(ConnectedEnds::new(&server, &client).run().unwrap_err());
         let text = format!("upstream SSL certificate does not match \"{name}\"");
         assert_eq!(error.to_string(), text);
+    }
+}
+
+/// A server of its own authority, whose certificate has this common name and no other name.
+fn certified_for(common_name: &str) -> (ServerSettings, Arc<Authorities>) {
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, common_name);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let pem = params.self_signed(&key).unwrap().pem();
+    let identity = Identity::load(pem.as_bytes(), key.serialize_pem().as_bytes(), &[]).unwrap();
+    let anchors = der(pem.as_bytes());
+    let authorities = Authorities { anchors, lists: Vec::new(), depth: 1 };
+    (ServerSettings { identities: vec![identity], ..server() }, Arc::new(authorities))
+}
+
+#[test]
+fn a_name_that_is_no_hosts_is_checked_to_the_byte_each_time() {
+    let names = [
+        "My Backend",
+        "0.0.0.0",
+        "-a.test",
+        ".test",
+        "a.test",
+        "a.test.",
+        "a.test..",
+        "",
+        "unix:/a",
+    ];
+    for of_certificate in ["My Backend", "0.0.0.0", "-a.test", "a.test", "a.test.", "unix:/a"] {
+        let (server, authorities) = certified_for(of_certificate);
+        let server = server.build().unwrap();
+        let client = ClientSettings { authorities: Some(authorities), ..client() };
+        let client = client.build().unwrap();
+        // Sessions of the right name come first, and each name comes twice.
+        for name in [&[of_certificate, of_certificate], &names[..], &names[..]].concat() {
+            let ended = ConnectedEnds::new(&server, &client.named(name.as_bytes())).run();
+            assert_eq!(ended.is_ok(), name == of_certificate, "{name:?} {of_certificate:?}");
+        }
+        assert!(ConnectedEnds::new(&server, &client).run().is_err(), "no name at all");
     }
 }
 

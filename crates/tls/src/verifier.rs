@@ -1,5 +1,6 @@
 //! Verifiers of the other end's certificates, for rustls.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -152,8 +153,11 @@ impl fmt::Display for CertificateName {
 }
 
 /// Checks an upstream's certificate (`proxy_ssl_verify`), or takes what comes.
+#[derive(Clone)]
 pub(crate) struct CheckServer {
     pub(crate) authorities: Option<Arc<Authorities>>,
+    /// The server's name, where TLS has another form of it.
+    pub(crate) exactly: Option<Arc<[u8]>>,
     /// The certificate is to have one of these names instead of the server's, if there are any.
     pub(crate) names: Arc<[CertificateName]>,
     /// A certificate for any name will do.
@@ -163,6 +167,28 @@ pub(crate) struct CheckServer {
 impl fmt::Debug for CheckServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CheckServer")
+    }
+}
+
+impl CheckServer {
+    /// The same for a server of this name, whatever TLS calls it.
+    pub(crate) fn exactly(&self, name: &Arc<[u8]>) -> CheckServer {
+        CheckServer { exactly: Some(name.clone()), ..self.clone() }
+    }
+
+    /// The server's name matters.
+    pub(crate) fn checks_name(&self) -> bool {
+        self.authorities.is_some() && self.names.is_empty() && !self.any_name
+    }
+
+    /// The name that certificates must have; empty where there is none, which no certificate has.
+    fn wanted<'a>(&'a self, name: &'a ServerName<'_>) -> Cow<'a, [u8]> {
+        match (&self.exactly, name.to_str()) {
+            (Some(exactly), _) => Cow::Borrowed(exactly),
+            (None, _) if *name == no_name() => Cow::Borrowed(b""),
+            (None, Cow::Borrowed(text)) => Cow::Borrowed(text.as_bytes()),
+            (None, Cow::Owned(text)) => Cow::Owned(text.into_bytes()),
+        }
     }
 }
 
@@ -209,14 +235,14 @@ impl ServerCertVerifier for CheckServer {
         authorities.check(&chain, Purpose::Server).map_err(|fault| {
             refused(format!("upstream SSL certificate verify error: {fault}"), false)
         })?;
+        let wanted = self.wanted(name);
         let right = |certificate: Certificate<'_>| match &*self.names {
-            [] => host::matches(&certificate, name.to_str().as_bytes()),
+            [] => host::matches(&certificate, &wanted),
             names => names.iter().any(|name| name.is_of(&certificate)),
         };
         if !self.any_name && !Certificate::parse(leaf).is_some_and(right) {
             let wanted = match &*self.names {
-                [] if *name == no_name() => String::new(),
-                [] => name.to_str().into_owned(),
+                [] => String::from_utf8_lossy(&wanted).into_owned(),
                 names => {
                     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
                     names.join("\" or \"")
