@@ -87,24 +87,25 @@ impl<T: Copy> Wheel<T> {
     }
 
     /// Moves the wheel to `now` and appends the payload of each timer that has come, in the
-    /// order of their ticks.
+    /// order of their ticks. Those of one tick come in the order in which they were set.
     pub(crate) fn advance(&mut self, now: u64, fired: &mut Vec<T>) {
         while let Some((place, at)) = self.next_slot() {
             if at > now {
                 break;
             }
             self.tick = at;
-            let mut index = std::mem::replace(&mut self.heads[place], NIL);
+            let newest = std::mem::replace(&mut self.heads[place], NIL);
             self.occupied[place / SLOTS] &= !(1 << (place % SLOTS));
+            let mut index = self.oldest(newest);
             while index != NIL {
-                let next = self.entries[index as usize].next;
+                let newer = self.entries[index as usize].prev;
                 if self.entries[index as usize].at <= at {
                     fired.push(self.entries[index as usize].payload);
                     self.release(index);
                 } else {
                     self.link(index);
                 }
-                index = next;
+                index = newer;
             }
         }
         self.tick = self.tick.max(now);
@@ -156,6 +157,15 @@ impl<T: Copy> Wheel<T> {
         entry.next = self.free;
         self.free = index;
         self.len -= 1;
+    }
+
+    /// The end of a slot's list, which begins with the newest entry.
+    fn oldest(&self, newest: u32) -> u32 {
+        let mut index = newest;
+        while index != NIL && self.entries[index as usize].next != NIL {
+            index = self.entries[index as usize].next;
+        }
+        index
     }
 
     fn link(&mut self, index: u32) {

@@ -20,6 +20,20 @@ fn a_timer_fires_at_its_tick_and_once() {
 }
 
 #[test]
+fn timers_of_one_tick_fire_in_the_order_in_which_they_were_set() {
+    let mut wheel = Wheel::new();
+    // The first of these move down a level before they fire.
+    for payload in 0..3 {
+        wheel.insert(100, payload);
+    }
+    assert!(drain(&mut wheel, 70).is_empty());
+    for payload in 3..6 {
+        wheel.insert(100, payload);
+    }
+    assert_eq!(drain(&mut wheel, 100), [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
 fn a_timer_of_the_past_fires_with_the_next_advance() {
     let mut wheel = Wheel::new();
     drain(&mut wheel, 5000);
