@@ -27,6 +27,9 @@ use weir_values::doing::{self, ActivityName};
 
 /// How a run ended.
 #[derive(Debug, PartialEq, Eq)]
+/// So often coroutines of a script pass the turn among themselves before other tasks of the loop get it.
+const TURNS: u32 = 64;
+
 pub enum ScriptOutcome {
     /// All of it is done.
     Finished,
@@ -114,6 +117,8 @@ struct ScriptRun<'r> {
     /// The client's leaving would end it.
     watching: bool,
 }
+    /// How often a coroutine has passed its turn to the others.
+    turns: u32,
 
 /// How a step of a coroutine ended.
 enum CoroutineStep {
@@ -155,8 +160,9 @@ pub async fn drive(
     };
     let watching = request.as_ref().is_some_and(|r| CONF.of(r.conf()).check_client_abort);
     let routines = vec![Routine { thread, id, state: RoutineState::Busy, number: 0 }];
-    let (ready, joining, newest) = Default::default();
-    let run = ScriptRun { vm, request, activity, routines, ready, joining, newest, watching };
+    let (ready, joining, newest, turns) = Default::default();
+    let run =
+        ScriptRun { vm, request, activity, routines, ready, joining, newest, turns, watching };
     // Large, and seldom needed: no request pays for its room but one that waits.
     Box::pin(run.go_on(step, matches!(start, Start::Script(_)))).await
 }
@@ -317,8 +323,10 @@ impl ScriptRun<'_> {
             CoroutineStep::Wished(wish) => wish,
             CoroutineStep::Failed(error) => return self.broke(i, &error),
             CoroutineStep::Ended(values) => return self.returned(i, values),
-            // It goes on when others had their turn.
-            CoroutineStep::Yielded => Wish::Wait(Box::pin(turn())),
+            CoroutineStep::Yielded => {
+                self.pass_on(i);
+                return None;
+            }
         };
         match wish {
             Wish::Exit(exit) => return Some(ScriptOutcome::Exit(exit)),
@@ -334,6 +342,8 @@ impl ScriptRun<'_> {
             Wish::Spawn(thread, args) => return self.spawn(i, thread, args),
             Wish::Join(ids) => self.join(i, ids),
             Wish::Kill(id) => self.kill(i, id),
+            // A subrequest begins when the script's coroutines all wait, as in nginx.
+            Wish::Capture(wait) => self.set(i, RoutineState::Waiting(wait)),
             Wish::ReadBody => {
                 let r = self.request.as_deref_mut()?;
                 let is_taken = answer::context(r).body_socket.is_some();
@@ -403,6 +413,19 @@ impl ScriptRun<'_> {
     }
 
     /// A coroutine's function has returned. That of a light thread returns what the script's own function raised, too.
+    /// A routine goes on when the others had their turn. Routines that pass the turn among themselves leave it to the other
+    /// tasks of the loop now and then, and to those of them that wait.
+    fn pass_on(&mut self, i: usize) {
+        self.turns = self.turns.wrapping_add(1);
+        let Some(routine) = self.routines.get_mut(i) else { return };
+        if self.ready.is_empty() || self.turns.is_multiple_of(TURNS) {
+            routine.state = RoutineState::Waiting(Box::pin(turn()));
+        } else {
+            routine.state = ready(|_| Ok(MultiValue::new()));
+            self.ready.push_back(routine.number);
+        }
+    }
+
     fn returned(&mut self, i: usize, mut values: MultiValue) -> Option<ScriptOutcome> {
         match values.front() {
             Some(value) if is_failed(value) => {}
@@ -450,15 +473,23 @@ impl ScriptRun<'_> {
     }
 
     /// Waits for the first of these to end. A coroutine that has ended can be waited for once.
-    fn join(&mut self, i: usize, mut ids: Vec<ThreadId>) {
-        ids.retain(|id| self.routines.iter().any(|routine| routine.id == Some(*id)));
-        let over = ids.iter().find_map(|id| {
-            let at = self.routines.iter().position(|routine| routine.id == Some(*id))?;
-            matches!(self.routines.get(at)?.state, RoutineState::Ended(..)).then_some(at)
-        });
-        let state = match over {
-            Some(over) => self.take_values(over),
-            None if ids.is_empty() => refused("already waited or killed"),
+    fn join(&mut self, i: usize, ids: Vec<ThreadId>) {
+        let known =
+            |id: &ThreadId| self.routines.iter().position(|routine| routine.id == Some(*id));
+        let found: Vec<(usize, usize)> =
+            ids.iter().enumerate().filter_map(|(n, id)| Some((n, known(id)?))).collect();
+        let is_over = |at: usize| {
+            self.routines.get(at).is_some_and(|r| matches!(r.state, RoutineState::Ended(..)))
+        };
+        let first = found.iter().copied().find(|(_, at)| is_over(*at));
+        let over = first.map(|(_, at)| at);
+        let state = match first {
+            Some((n, at)) => self.take_values(n, at),
+            None if found.is_empty() => ready(|lua| {
+                let mut values = failure(lua, "already waited or killed");
+                values.push_front(Value::Nil);
+                Ok(values)
+            }),
             None => {
                 self.joining.extend(self.routines.get(i).map(|routine| routine.number));
                 return self.set(i, RoutineState::Joining(ids));
@@ -476,8 +507,8 @@ impl ScriptRun<'_> {
         self.set(at, state);
     }
 
-    /// The values of a coroutine that has ended, for the one that waits for it.
-    fn take_values(&mut self, over: usize) -> RoutineState {
+    /// The values of a coroutine that has ended, for the one that waits for it: behind its place in the list there.
+    fn take_values(&mut self, place: usize, over: usize) -> RoutineState {
         let Some(routine) = self.routines.get_mut(over) else { return well() };
         routine.id = None;
         let RoutineState::Ended(well, values) = &mut routine.state else { return self::well() };
@@ -518,6 +549,7 @@ impl ScriptRun<'_> {
         let Some(at) = at.filter(runs) else {
             return self.set(i, refused("already waited or killed"));
         };
+            values.push_front(Value::Integer(place as i64 + 1));
         if at == 0 || at == i {
             return self.set(i, refused("not a light thread of this one"));
         }

@@ -18,6 +18,8 @@ pub enum Wish {
     /// Something outside of the request.
     Wait(Wait),
     /// `ngx.req.read_body`
+    /// `ngx.location.capture`
+    Capture(Wait),
     ReadBody,
     /// A receiving method of `ngx.req.socket`
     ReceiveBody(Pattern),

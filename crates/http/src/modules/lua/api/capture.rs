@@ -25,7 +25,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             .collect();
         let captures = prepared?.into_iter().map(|capture| -> Running { Box::pin(capture.run()) });
         let all = join(captures.collect());
-        Ok(Wish::Wait(Box::pin(async move {
+        Ok(Wish::Capture(Box::pin(async move {
             let answers = all.await;
             reply(move |lua| {
                 let tables = answers.iter().map(|answer| table(lua, answer));

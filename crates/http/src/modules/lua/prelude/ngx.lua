@@ -6,7 +6,7 @@ local native = ...
 local error, type, pairs, ipairs, tostring, tonumber = error, type, pairs, ipairs, tostring, tonumber
 local setmetatable, rawset, rawget, select = setmetatable, rawset, rawget, select
 local concat, insert = table.concat, table.insert
-local yield, resume, create = coroutine.yield, coroutine.resume, coroutine.create
+local yield, resume, create, running = coroutine.yield, coroutine.resume, coroutine.create, coroutine.running
 local getinfo, traceback, xpcall, unpack = debug.getinfo, debug.traceback, xpcall, unpack
 local getmetatable = getmetatable
 local raise, refuse, counted = native.raise, native.refuse, native.counted
@@ -30,10 +30,23 @@ end
 
 native.check, native.wait = check, wait
 
+-- Coroutines that Lua itself takes for suspended ones: they wait in a function of `ngx` ("running"), or have resumed one
+-- that does ("normal").
+local waiting = setmetatable({}, { __mode = "k" })
+
 -- A script's own coroutines may wait, too: their waits pass through its resume.
-local function passed(co, ok, ...)
-    if ok and (...) == WAIT then return passed(co, resume(co, yield(WAIT))) end
-    return ok, ...
+local passed
+
+local function resumed(co, self, ...)
+    waiting[co], waiting[self] = nil, nil
+    return passed(co, resume(co, ...))
+end
+
+function passed(co, ok, ...)
+    if not ok or (...) ~= WAIT then return ok, ... end
+    local self = running() or WAIT
+    waiting[co], waiting[self] = waiting[co] or "running", "normal"
+    return resumed(co, self, yield(WAIT))
 end
 
 local function unwrapped(ok, ...)
@@ -45,9 +58,15 @@ end
 local killed = setmetatable({}, { __mode = "k" })
 local status = coroutine.status
 
+-- Light threads: true until another coroutine has waited for their end.
+local light = setmetatable({}, { __mode = "k" })
+
 function coroutine.status(co)
     if type(co) ~= "thread" then refuse(1, "coroutine expected") end
-    return killed[co] and "dead" or status(co)
+    if killed[co] then return "dead" end
+    local known = status(co)
+    if known == "suspended" then return waiting[co] or light[co] ~= nil and "running" or known end
+    return known == "dead" and light[co] and "zombie" or known
 end
 
 function coroutine.resume(co, ...)
@@ -488,8 +507,6 @@ ngx.timer = {
 
 -- Light threads.
 
-local light = setmetatable({}, { __mode = "k" })
-
 local function a_thread(i, thread)
     if type(thread) ~= "thread" then refuse(i, "lua thread expected") end
     return thread
@@ -512,6 +529,12 @@ local function whole(f)
     return function(...) return ended(xpcall(f, failing, ...)) end
 end
 
+-- The thread that has ended comes first, by its place among those that were waited for.
+local function joined(threads, place, ...)
+    if place then light[threads[place]] = false end
+    return ...
+end
+
 ngx.thread = {
     spawn = function(f, ...)
         local thread = create(whole(a_script(1, f)))
@@ -522,14 +545,18 @@ ngx.thread = {
     wait = function(...)
         if select("#", ...) == 0 then raise("at least one coroutine should be specified") end
         for i = 1, select("#", ...) do
-            if not light[a_thread(i, (select(i, ...)))] then
+            if light[a_thread(i, (select(i, ...)))] == nil then
                 raise("attempt to wait on a coroutine that is not a user thread")
             end
         end
-        return wait(native.join(...))
+        return joined({ ... }, wait(native.join(...)))
     end,
     kill = function(thread)
-        if not light[a_thread(1, thread)] then return nil, "not user thread" end
+        if light[a_thread(1, thread)] == nil then return nil, "not user thread" end
+        if coroutine.status(thread) == "zombie" then
+            light[thread] = false
+            return nil, "already terminated"
+        end
         local ok, why = wait(native.kill(thread))
         if not ok then return nil, why end
         killed[thread] = true

@@ -1,0 +1,60 @@
+//! Coroutines and light threads: their states, and in which order they go on.
+
+use super::{said, server};
+
+#[test]
+fn coroutines_that_wait_are_running_and_ended_threads_zombies_until_they_are_waited_for() {
+    let script = r#"
+        local status = coroutine.status
+        local sleeper = ngx.thread.spawn(function() ngx.sleep(0.001) end)
+        local inner
+        local outer = ngx.thread.spawn(function()
+            inner = coroutine.create(function() ngx.sleep(0.001) coroutine.yield() end)
+            coroutine.resume(inner)
+        end)
+        ngx.say(status(sleeper), " ", status(outer), " ", status(inner))
+        while status(sleeper) == "running" or status(outer) ~= "zombie" do ngx.sleep(0.001) end
+        ngx.say(status(sleeper), " ", status(outer), " ", status(inner))
+        ngx.thread.wait(outer, sleeper)
+        ngx.say(status(sleeper), " ", status(outer))
+        ngx.say(ngx.thread.kill(sleeper))
+        ngx.say(status(sleeper), " ", status(coroutine.running()))"#;
+    let expected = "running normal running\nzombie zombie suspended\nzombie dead\n\
+        nilalready terminated\ndead running\n";
+    assert_eq!(said(script), expected);
+}
+
+#[test]
+fn threads_that_yield_take_turns() {
+    let script = r#"
+        local function steps(name)
+            return function()
+                for i = 1, 3 do ngx.print(name, i, " ") coroutine.yield() end
+            end
+        end
+        local a = ngx.thread.spawn(steps("a"))
+        local b = ngx.thread.spawn(steps("b"))
+        for i = 1, 2 do ngx.print("m", i, " ") coroutine.yield() end
+        ngx.thread.wait(a)
+        ngx.thread.wait(b)
+        local ended
+        local sleeper = ngx.thread.spawn(function() ngx.sleep(0.001) ended = true end)
+        local busy = ngx.thread.spawn(function() while not ended do coroutine.yield() end end)
+        while not ended do coroutine.yield() end
+        ngx.say("done")"#;
+    assert_eq!(said(script), "a1 b1 a2 m1 b2 a3 m2 b3 done\n");
+}
+
+#[test]
+fn a_subrequest_begins_when_the_script_waits() {
+    let server = server(
+        r#"location = /t { content_by_lua_block {
+               local function ask(n) ngx.say(ngx.location.capture("/no", { args = tostring(n) }).status) end
+               local threads = { ngx.thread.spawn(ask, 1), ngx.thread.spawn(ask, 2) }
+               ngx.say("spawned")
+               for _, thread in ipairs(threads) do ngx.thread.wait(thread) end
+           } }
+           location = /no { return 404; }"#,
+    );
+    assert_eq!(server.get("/t").body(), "spawned\n404\n404\n");
+}
