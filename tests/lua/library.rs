@@ -129,8 +129,8 @@ fn patterns_match_and_replace() {
         ngx.say(ngx.re.match("a", "(", "jo"))
         ngx.say(ngx.re.sub("a", "a", "$x"))"#;
     let expected = "hello, 1234|hello|1234|false\nnil B\n25true\n911\na1;b2\nhe[ll|l|l$]o1\n\
-        a<1>b<22>2\n-a-b-c-4\nxx2\n-h-ä-ä-4\nnil Ä\nnilpcre2_match() failed: -23\n\
-        nilnilpcre2_match() failed: -36\nab nil true\n";
+        a<1>b<22>2\n-a-b-c-4\nxx2\n-h-ä-ä-4\nnil Ä\nnilpcre_exec() failed: -23\n\
+        nilnilpcre_exec() failed: -36\nab nil true\n";
     let body = said(script);
     let rest = body.strip_prefix(expected).unwrap_or_else(|| panic!("{body}"));
     let mut lines = rest.lines();

@@ -9,6 +9,7 @@ mod kept;
 mod library;
 mod life;
 mod locations;
+mod messages;
 mod returns;
 mod settings;
 mod waiting;

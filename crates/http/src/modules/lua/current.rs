@@ -166,6 +166,14 @@ pub enum NgxError {
 }
 
 impl std::fmt::Display for NgxError {
+/// The same for functions that only requests have, and that name the phase where there is none.
+pub fn with_request<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> {
+    match phase() {
+        Phase::Timer => Err(NgxError::Disabled(Phase::Timer)),
+        _ => with(f),
+    }
+}
+
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             NgxError::NoRequest if phase() == Phase::Init => f.write_str("no request found"),

@@ -100,6 +100,10 @@ pub fn text_of(error: &Error) -> String {
     };
     text.replacen("\nstack traceback:\n", "\nstack traceback:\ncoroutine 0:\n", 1)
 }
+        // What is no text tells nothing.
+        Error::RuntimeError(text) if text.starts_with("nil\n") => {
+            text.replacen("nil", "unknown reason", 1)
+        }
 
 /// A reply that is one or more values known already.
 pub fn reply(values: impl FnOnce(&Lua) -> mlua::Result<MultiValue> + 'static) -> Reply {

@@ -11,7 +11,7 @@ use super::natives::{Natives, failed, keep};
 use super::{encode, headers};
 use crate::answer::change;
 use crate::modules::lua::answer;
-use crate::modules::lua::current::{NgxError, with};
+use crate::modules::lua::current::{NgxError, with_request};
 use crate::modules::lua::wish::{Wish, reply};
 use crate::request::Request;
 use crate::subrequest::Capture;
@@ -21,7 +21,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting("capture", |lua, list: Table| {
         let prepared: Result<Vec<Capture>, NgxError> = list
             .sequence_values::<Table>()
-            .map(|asked| with(|r| prepare(lua, r, &asked.map_err(failed)?))?)
+            .map(|asked| with_request(|r| prepare(lua, r, &asked.map_err(failed)?))?)
             .collect();
         let captures = prepared?.into_iter().map(|capture| -> Running { Box::pin(capture.run()) });
         let all = join(captures.collect());
@@ -111,7 +111,10 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, NgxErro
             let value = super::natives::bytes(lua, &value).ok_or_else(|| {
                 format!("attempt to use bad variable value type {}", value.type_name())
             })?;
-            super::variables::store(sr, &name.as_bytes(), Some(value))?;
+            super::variables::store(sr, &name.as_bytes(), Some(value), |name| {
+                let why = "maybe you forgot to define it first?";
+                format!("variable \"{name}\" cannot be assigned a value ({why})")
+            })?;
         }
     }
     Ok(capture)

@@ -87,7 +87,8 @@ fn exit_status(status: i64) -> Result<i32, NgxError> {
 fn exit(status: i64) -> Result<(), NgxError> {
     let status = exit_status(status)?;
     let late = |r: &mut Request| answer::is_begun(r) && phase().may_answer();
-    if status < 300 || matches!(status, 408 | 444 | 499) || !with(late)? {
+    // A timer has no request: it ends with any status.
+    if status < 300 || matches!(status, 408 | 444 | 499) || !with(late).unwrap_or(false) {
         return current::wish(Wish::Exit(Exit::Status(status)));
     }
     // The client has a status: the answer ends where it is.
@@ -111,9 +112,14 @@ fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<Wish, NgxError> {
         return Err("The uri argument is empty".into());
     }
     if uri.first() == Some(&b'@') {
-        return Ok(Wish::Exit(Exit::Exec(uri.to_vec(), Vec::new())));
+        let name = uri.split(|byte| *byte == b'?').next().unwrap_or(uri);
+        return Ok(Wish::Exit(Exit::Exec(name.to_vec(), Vec::new())));
     }
-    let safe = weir_proto::uri::is_unsafe(uri).map_err(|_| "unsafe uri")?;
+    let safe = weir_proto::uri::is_unsafe(uri).map_err(|_| {
+        let shown = weir_log::Bytes(uri);
+        r.log(weir_log::Level::Error, format_args!("unsafe URI \"{shown}\" was detected"));
+        "unsafe uri"
+    })?;
     let mut query = encode::query(&safe.args.unwrap_or_default());
     if !query.is_empty() && !args.is_empty() {
         query.push(b'&');
@@ -132,8 +138,8 @@ fn redirect(r: &mut Request, uri: &[u8], status: i64) -> Result<Wish, NgxError> 
     if answer::is_begun(r) {
         return Err("attempt to call ngx.redirect after sending out the headers".into());
     }
-    if uri.iter().any(|b| *b < b' ' || *b == 0x7f) {
-        return Err("unsafe byte in redirect uri".into());
+    if let Some(text) = encode::unsafe_byte("redirect uri", uri) {
+        return Err(text.into());
     }
     set_location_as_said(r, &mut [uri.to_vec()]);
     Ok(Wish::Exit(Exit::Status(status as i32)))

@@ -101,6 +101,20 @@ pub fn query(text: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Why a URI with control characters is refused: the first of them, and the URI as the log shows it.
+pub fn unsafe_byte(what: &str, uri: &[u8]) -> Option<String> {
+    let odd = |byte: &u8| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f;
+    let byte = uri.iter().copied().find(odd)?;
+    let mut shown = String::with_capacity(uri.len());
+    for byte in uri {
+        match byte {
+            b'"' | b'\\' | ..b' ' | 0x7f.. => shown.push_str(&format!("\\x{byte:02X}")),
+            byte => shown.push(char::from(*byte)),
+        }
+    }
+    Some(format!("unsafe byte \"0x{byte:02x}\" in {what} \"{shown}\""))
+}
+
 fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }

@@ -20,15 +20,16 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         to_log(level(n), &text.to_string_lossy());
     })?;
     natives.add("is_logged", |_, n: i64| is_logged(level(n)))?;
-    natives.add("global_written", |lua, name: mlua::String| {
+    natives.add("global_written", |lua, (name, trace): (mlua::String, mlua::String)| {
         // The start is the place to make globals.
         if matches!(current::phase(), Phase::Init | Phase::InitWorker) {
             return;
         }
         let text = format!(
             "writing a global Lua variable ('{}') which may lead to race conditions between \
-             concurrent requests, so prefer the use of 'local' variables",
-            name.to_string_lossy()
+             concurrent requests, so prefer the use of 'local' variables{}",
+            name.to_string_lossy(),
+            trace.to_string_lossy()
         );
         let text = lua.create_string(text).map_or(Value::Nil, Value::String);
         write(lua, Level::Warn, &MultiValue::from_vec(vec![text]));

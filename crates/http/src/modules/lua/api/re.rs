@@ -83,7 +83,7 @@ fn search(
     match operation("regex", || regex.captures_read_at(&mut groups, subject, start)) {
         Ok(Some(_)) => Ok(Some((regex, groups))),
         Ok(None) => Ok(None),
-        Err(error) => Err(format!("pcre2_match() failed: {}", error.code())),
+        Err(error) => Err(format!("pcre_exec() failed: {}", error.code())),
     }
 }
 

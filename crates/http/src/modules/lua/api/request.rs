@@ -6,7 +6,8 @@ use weir_proto::http1::{Method, Version};
 use super::encode;
 use super::natives::{Natives, failed, one, text};
 use crate::answer::change;
-use crate::modules::lua::current::{NgxError, Phase, phase, with};
+use crate::modules::lua::answer;
+use crate::modules::lua::current::{NgxError, Phase, phase, with, with_request};
 use crate::modules::lua::wish::{Exit, Wish};
 use crate::request::Request;
 use crate::variables::set_args;
@@ -42,10 +43,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         if uri.as_bytes().is_empty() {
             return Err("attempt to use zero-length uri".into());
         }
-        let odd = |byte: &&u8| **byte < b' ' || **byte == 0x7f;
-        if let Some(byte) = uri.as_bytes().iter().find(odd).filter(|_| !binary) {
-            let uri = uri.as_bytes().escape_ascii().to_string();
-            let text = format!("unsafe byte \"0x{byte:02x}\" in uri \"{uri}\"");
+        if !binary && let Some(text) = encode::unsafe_byte("uri", &uri.as_bytes()) {
             return Err((text + " (maybe you want to set the 'binary' argument?)").into());
         }
         with(|r| {
@@ -67,7 +65,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 }
 
 fn bodies(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add_waiting("read_body", |_, ()| with(|_| Wish::ReadBody))?;
+    natives.add_waiting("read_body", |_, ()| with_request(|_| Wish::ReadBody))?;
     natives.add_refusing("discard_body", |_, ()| {
         with(|r| {
             // Handlers find an empty body, and what is left is thrown away. A body that was read stays.

@@ -87,7 +87,7 @@ fn set(
             if again {
                 timers.pending.set(timers.pending.get() + 1);
             }
-            let Some(running) = RunningTimer::new(&vm) else {
+            let Some(running) = RunningTimer::new(&vm, &packed) else {
                 if again { continue } else { break }
             };
             let call = call(running, premature, packed.clone(), limit);
@@ -112,11 +112,15 @@ struct RunningTimer(Rc<Vm>);
 
 impl RunningTimer {
     /// None where too many are at work.
-    fn new(vm: &Rc<Vm>) -> Option<RunningTimer> {
+    fn new(vm: &Rc<Vm>, call: &Packed) -> Option<RunningTimer> {
         let timers = &vm.timers;
         if timers.running.get() >= timers.most_running {
-            let most = timers.most_running;
-            vm.log(Level::Alert, format_args!("{most} lua_max_running_timers are not enough"));
+            let (most, place) = (timers.most_running, place(call));
+            let text = format_args!(
+                "lua failed to run timer with function defined at {place}: {most} \
+                 lua_max_running_timers are not enough"
+            );
+            vm.log(Level::Alert, text);
             return None;
         }
         timers.running.set(timers.running.get() + 1);
@@ -129,6 +133,14 @@ impl Drop for RunningTimer {
         let running = &self.0.timers.running;
         running.set(running.get().saturating_sub(1));
     }
+}
+
+/// Where the script has the function of a timer, which is the first of these.
+fn place(call: &Packed) -> String {
+    let values = call.unpack().unwrap_or_default();
+    let Some(Value::Function(function)) = values.front() else { return "?".to_owned() };
+    let info = function.info();
+    format!("{}:{}", info.source.unwrap_or_default(), info.line_defined.unwrap_or_default())
 }
 
 async fn call(timer: RunningTimer, premature: bool, call: Rc<Packed>, limit: Duration) {

@@ -32,7 +32,14 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             Value::Nil => None,
             value => Some(super::natives::bytes(lua, value).ok_or("bad variable value type")?),
         };
-        with(|r| store(r, &name.as_bytes(), value))?
+        let unknown = |name: &str| {
+            format!(
+                "variable \"{name}\" not found for writing; maybe it is a built-in variable that \
+                 is not changeable or you forgot to use \"set ${name} '';\" in the config file to \
+                 define it first"
+            )
+        };
+        with(|r| store(r, &name.as_bytes(), value, unknown))?
     })?;
     // The number under which it is kept; nil where there is none yet, and false without a request.
     natives.add("ctx_number", |_, ()| {
@@ -72,18 +79,19 @@ fn value(lua: &Lua, get: impl FnOnce(&mut Vec<u8>) -> bool) -> Result<Option<Lua
     get(&mut out).then(|| text(lua, out).map_err(failed)).transpose()
 }
 
-/// Stores a variable for a script, or with `None` takes its value away.
-pub fn store(r: &mut Request, name: &[u8], value: Option<Vec<u8>>) -> Result<(), NgxError> {
+/// Stores a variable for a script, or with `None` takes its value away. `unknown` says what is wrong where there is none.
+pub fn store(
+    r: &mut Request,
+    name: &[u8],
+    value: Option<Vec<u8>>,
+    unknown: impl FnOnce(&str) -> String,
+) -> Result<(), NgxError> {
     let is_none = value.is_none();
     r.store_named(name, value).map_err(|why| {
         let name = String::from_utf8_lossy(name);
         NgxError::Other(match why {
             NotStored::Fixed => format!("variable \"{name}\" not changeable"),
-            NotStored::Unknown => format!(
-                "variable \"{name}\" not found for writing; maybe it is a built-in variable that \
-                 is not changeable or you forgot to use \"set ${name} '';\" in the config file to \
-                 define it first"
-            ),
+            NotStored::Unknown => unknown(&name),
         })
     })?;
     if is_none && name.eq_ignore_ascii_case(b"args") {

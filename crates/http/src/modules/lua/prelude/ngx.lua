@@ -637,6 +637,6 @@ package.loaded.ngx = ngx
 setmetatable(_G, {
     __newindex = function(t, name, value)
         rawset(t, name, value)
-        native.global_written(tostring(name))
+        native.global_written(tostring(name), traceback("", 2))
     end,
 })

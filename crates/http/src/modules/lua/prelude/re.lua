@@ -95,6 +95,17 @@ function re.gmatch(subject, pattern, options)
     return setmetatable({ _subj = subject, _pattern = pattern, _options = options, _pos = 1 }, matches)
 end
 
+-- What the log says of a replacement that is wrong at this `$`.
+local function wrong(text, rest)
+    local name = rest:match("^{?([%a_][%w_]*)")
+    if name then
+        return ('attempt to use named capturing variable "%s" (named captures not supported yet)'):format(name)
+    end
+    local open = rest:match("^{(%d+)")
+    if open then return ('the closing bracket in "%s" variable is missing'):format(open) end
+    return ('lua script: invalid capturing variable name found in "%s"'):format(text)
+end
+
 -- A replacement with `$1`, `${1}` and `$$` as a function of the groups.
 local function template(text)
     if not text:find("$", 1, true) then return function() return text end end
@@ -113,6 +124,7 @@ local function template(text)
         elseif rest:sub(1, 1) == "$" then
             number, length = "$", 1
         else
+            native.raw_log(ngx.ERR, wrong(text, rest))
             return nil, "failed to compile the replacement template"
         end
         insert(parts, number == "$" and number or tonumber(number))

@@ -1,0 +1,77 @@
+//! What the error log says of scripts.
+
+use super::{server, server_with};
+
+#[test]
+fn the_log_has_the_words_that_openresty_has() {
+    let server = server_with(
+        "lua_max_running_timers 1;",
+        r#"location = /redirect { content_by_lua_block { ngx.redirect('/a"\\\n') } }
+           location = /uri { rewrite_by_lua_block { ngx.req.set_uri("/a\tb") ngx.req.set_uri("/a\rb") } }
+           location = /exec { content_by_lua_block { ngx.exec("/a/../../") } }
+           location = /named { content_by_lua_block { ngx.exec("@named?a=1", "b=2") } }
+           location @named { return 200 "named $args"; }
+           location = /vars { content_by_lua_block { ngx.location.capture("/nil", { vars = { none = 1 } }) } }
+           location = /nil { content_by_lua_block { error(nil) } }
+           location = /global { content_by_lua_block { local function f() leaked = 1 end f() ngx.say(1) } }
+           location = /sub { content_by_lua_block {
+               for _, to in ipairs { "$name", "${1", "$", "${" } do ngx.re.sub("a", "(a)", to) end
+           } }
+           location = /timers { content_by_lua_block {
+               local goes_on
+               local function waits() while not goes_on do ngx.sleep(0.001) end end
+               ngx.timer.at(0, waits)
+               ngx.timer.at(0, waits)
+               while ngx.timer.pending_count() > 0 do ngx.sleep(0.001) end
+               goes_on = true
+               local function one(f)
+                   while ngx.timer.running_count() + ngx.timer.pending_count() > 0 do ngx.sleep(0.001) end
+                   ngx.timer.at(0, f)
+               end
+               one(function() ngx.req.read_body() end)
+               one(function() ngx.location.capture("/") end)
+               one(function() ngx.req.append_body("x") end)
+               one(function() ngx.exit(403) end)
+           } }"#,
+    );
+    for path in ["/redirect", "/uri", "/exec", "/nil", "/vars"] {
+        assert_eq!(server.get(path).status, 500, "{path}");
+    }
+    for path in ["/global", "/sub", "/timers"] {
+        assert_eq!(server.get(path).status, 200, "{path}");
+    }
+    assert_eq!(server.get("/named").body(), "named ");
+    for line in [
+        r#"unsafe byte "0x0a" in redirect uri "/a\x22\x5C\x0A""#,
+        r#"unsafe byte "0x0d" in uri "/a\x0Db" (maybe you want to set the 'binary' argument?)"#,
+        r#"unsafe URI "/a/../../" was detected"#,
+        "lua entry thread aborted: runtime error: unknown reason",
+        r#"variable "none" cannot be assigned a value (maybe you forgot to define it first?)"#,
+        "prefer the use of 'local' variables\\x0Astack traceback:\\x0A\tcontent_by_lua(",
+        r#"named capturing variable "name" (named captures not supported yet)"#,
+        r#"the closing bracket in "1" variable is missing"#,
+        r#"lua script: invalid capturing variable name found in "$""#,
+        r#"lua script: invalid capturing variable name found in "${""#,
+        "lua failed to run timer with function defined at =content_by_lua(",
+        ": 1 lua_max_running_timers are not enough",
+    ] {
+        server.wait_log(line, 1);
+    }
+    server.wait_log("API disabled in the context of ngx.timer", 2);
+    server.wait_log("API disabled in the current context", 1);
+    assert_eq!(server.logged("API disabled"), 3);
+}
+
+#[test]
+fn a_full_pool_is_the_scripts_own_affair() {
+    let server = server(
+        r#"location = /t { content_by_lua_block {
+               local options = { pool_size = 1, backlog = 0 }
+               local first, second = ngx.socket.tcp(), ngx.socket.tcp()
+               assert(first:connect("127.0.0.1", ngx.var.server_port, options))
+               ngx.say(second:connect("127.0.0.1", ngx.var.server_port, options))
+           } }"#,
+    );
+    assert_eq!(server.get("/t").body(), "niltoo many waiting connect operations\n");
+    assert_eq!(server.logged("too many waiting"), 0);
+}
