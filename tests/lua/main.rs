@@ -13,6 +13,7 @@ mod messages;
 mod returns;
 mod settings;
 mod waiting;
+mod worker_threads;
 
 use rustix::process::Signal;
 use weir_testkit::{Dir, Response, Server, examples};

@@ -267,6 +267,11 @@ impl LoopState {
         self.common.links.borrow().values().filter_map(Weak::upgrade).collect()
     }
 
+    /// An owner of the site, for what another thread does with it.
+    pub fn owner(&self) -> Lent<Site> {
+        self.owner.clone()
+    }
+
     /// The states with older sites, and this one, which is the newest.
     fn each_state(&self, mut work: impl FnMut(&LoopState)) {
         let older: Vec<_> = self.common.older.borrow().iter().filter_map(Weak::upgrade).collect();

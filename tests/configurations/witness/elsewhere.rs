@@ -111,6 +111,7 @@ pub const TESTS: &[(&str, &str)] = &[
         "lua_ssl_verify_depth",
         "scripts_judge_servers_by_the_authorities_and_the_depth_that_are_said",
     ),
+    ("lua_worker_thread_vm_pool_size", "a_function_beside_the_loop_does_not_hold_it_up"),
     ("mirror_request_body", "a_mirror_gets_the_body_unless_it_is_not_to"),
     ("mp4_start_key_frame", "a_span_begins_with_a_whole_picture_where_that_is_said"),
     ("proxy_ignore_client_abort", "a_request_goes_on_without_its_client_only_where_that_is_said"),

@@ -4,17 +4,22 @@
 //! lends its request to this thread for each step of the script, and takes it back before it waits.
 
 use std::cell::{Cell, RefCell};
+use std::time::Instant;
 
 use scoped_tls_hkt::scoped_thread_local;
 
 use super::wish::Wish;
+use crate::event_loop::LoopState;
 use crate::request::Request;
+use crate::site::Site;
 use weir_engine::operation;
 
 scoped_thread_local!(static mut REQUEST: Request);
 
 thread_local! {
     static PHASE: Cell<Phase> = const { Cell::new(Phase::Init) };
+    /// The site of a thread that is no loop's.
+    static SITE: Cell<Option<&'static Site>> = const { Cell::new(None) };
     /// What the script waits for. It is set right before the script yields.
     static WISH: RefCell<Option<Wish>> = const { RefCell::new(None) };
 }
@@ -44,6 +49,8 @@ pub enum Phase {
     Log,
     /// `ngx.timer`
     Timer,
+    /// `ngx.run_worker_thread`
+    WorkerThread,
 }
 
 impl Phase {
@@ -61,6 +68,7 @@ impl Phase {
             Phase::BodyFilter => "body_filter",
             Phase::Log => "log",
             Phase::Timer => "timer",
+            Phase::WorkerThread => "worker_thread",
         }
     }
 
@@ -78,6 +86,7 @@ impl Phase {
             Phase::BodyFilter => "body_filter_by_lua*",
             Phase::Log => "log_by_lua*",
             Phase::Timer => "ngx.timer",
+            Phase::WorkerThread => "ngx.run_worker_thread",
         }
     }
 
@@ -86,6 +95,7 @@ impl Phase {
         match self {
             Phase::Log => " while logging request",
             Phase::Timer => ", context: ngx.timer",
+            Phase::WorkerThread => ", context: ngx.run_worker_thread",
             _ => "",
         }
     }
@@ -117,6 +127,24 @@ pub fn enter<T>(request: Option<&mut Request>, phase: Phase, f: impl FnOnce() ->
     out
 }
 
+/// The site of the running script.
+pub fn site() -> Option<&'static Site> {
+    SITE.get().or_else(|| LoopState::current().map(|event_loop| event_loop.site))
+}
+
+/// Runs `f`, which finds this site, on a thread that is no loop's.
+pub fn beside_loops<T>(site: &'static Site, f: impl FnOnce() -> T) -> T {
+    let before = SITE.replace(Some(site));
+    let out = f();
+    SITE.set(before);
+    out
+}
+
+/// The time, also on a thread that has no loop's clock.
+pub fn now() -> Instant {
+    LoopState::current().map_or_else(Instant::now, |event_loop| event_loop.handle.now())
+}
+
 /// The phase of the running script.
 pub fn phase() -> Phase {
     PHASE.get()
@@ -135,6 +163,14 @@ pub fn with_answer<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> 
     match phase() {
         phase if phase.may_answer() => with(f),
         phase => Err(NgxError::Disabled(phase)),
+    }
+}
+
+/// The same for functions that only requests have, and that name the phase where there is none.
+pub fn with_request<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> {
+    match phase() {
+        Phase::Timer => Err(NgxError::Disabled(Phase::Timer)),
+        _ => with(f),
     }
 }
 
@@ -166,17 +202,12 @@ pub enum NgxError {
 }
 
 impl std::fmt::Display for NgxError {
-/// The same for functions that only requests have, and that name the phase where there is none.
-pub fn with_request<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> {
-    match phase() {
-        Phase::Timer => Err(NgxError::Disabled(Phase::Timer)),
-        _ => with(f),
-    }
-}
-
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             NgxError::NoRequest if phase() == Phase::Init => f.write_str("no request found"),
+            NgxError::NoRequest if phase() == Phase::WorkerThread => {
+                NgxError::Disabled(Phase::WorkerThread).fmt(f)
+            }
             NgxError::NoRequest => f.write_str("API disabled in the current context"),
             NgxError::Disabled(phase) => {
                 write!(f, "API disabled in the context of {}", phase.directive())

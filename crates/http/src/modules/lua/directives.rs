@@ -105,6 +105,15 @@ const SETTINGS: &[Directive] = &[
         }),
     },
     Directive {
+        name: "lua_worker_thread_vm_pool_size",
+        help: "How many functions run at a time beside the loops (`ngx.run_worker_thread`).",
+        set: Set::Simple(|s, d| {
+            s.once(d)?;
+            SCRIPTS.draft(&mut s.setup.drafts).worker_vms = Some(Line::number(d)?);
+            Ok(())
+        }),
+    },
+    Directive {
         name: "lua_max_run_time",
         help: "How long a script may compute without a pause; 0: no limit.",
         set: Set::Simple(|s, d| {

@@ -4,7 +4,8 @@
 //! `filters` (those that may not wait). Both lend the request to the script (`current`) and run it step by step (`run`).
 //! A script that yields says in a `wish` what it waits for; its run does that and resumes it. `api` has the functions of `ngx` in Rust, a file for each
 //! part. `prelude` wraps them in Lua where they raise errors or wait, since only Lua can do that. Values that outlive a
-//! step are kept in `anchors`. `answer` gathers and sends what a script writes. docs/lua.md says what `ngx` offers.
+//! step are kept in `anchors`. `answer` gathers and sends what a script writes. `worker_thread` runs functions beside the
+//! loops, in VMs of their own. docs/lua.md says what `ngx` offers.
 
 use std::rc::Rc;
 
@@ -33,6 +34,7 @@ mod timers;
 mod tls;
 mod vm;
 mod wish;
+mod worker_thread;
 
 pub use answer::Context;
 pub use conf::CONF;

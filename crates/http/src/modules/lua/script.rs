@@ -51,6 +51,8 @@ pub struct Scripts {
     pub pending_timers: Option<u64>,
     /// `lua_max_running_timers`
     pub running_timers: Option<u64>,
+    /// `lua_worker_thread_vm_pool_size`
+    pub worker_vms: Option<u64>,
     /// Some location has a `lua_max_run_time`.
     pub limited: bool,
     /// Some location has a script with variables in its name.

@@ -2,8 +2,11 @@
 
 use std::rc::Rc;
 
+use mlua::Lua;
 use weir_log::Level;
+use weir_values::Identity;
 
+use super::anchors::Anchors;
 use super::current::Phase;
 use super::script::SCRIPTS;
 use super::vm::{StartError, Vm};
@@ -34,12 +37,20 @@ pub fn try_out(event_loop: &LoopState) -> Result<(), StartError> {
 
 /// Puts `ngx` into the VM and runs `init_by_lua`.
 fn begin(vm: &Vm, event_loop: &LoopState) -> Result<(), StartError> {
-    let scripts = vm.known;
-    let prefix = prefix(vm.site);
-    package::furnish(&vm.lua, scripts, &prefix)
-        .and_then(|()| api::install(&vm.lua, &vm.anchors, &prefix, event_loop.identity))
-        .map_err(StartError::NotMade)?;
-    vm.run(Phase::Init, scripts.init)
+    furnish(&vm.lua, &vm.anchors, vm.site, event_loop.identity).map_err(StartError::NotMade)?;
+    vm.run(Phase::Init, vm.known.init)
+}
+
+/// Puts `ngx` into a VM.
+pub fn furnish(
+    lua: &Lua,
+    anchors: &Anchors,
+    site: &'static Site,
+    identity: Identity,
+) -> mlua::Result<()> {
+    let prefix = prefix(site);
+    package::furnish(lua, SCRIPTS.of(&site.main_confs), &prefix)?;
+    api::install(lua, anchors, &prefix, identity)
 }
 
 /// The server's prefix, with a slash at its end.

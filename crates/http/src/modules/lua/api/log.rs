@@ -81,9 +81,9 @@ fn write(lua: &Lua, level: Level, values: &MultiValue) {
 fn to_log(level: Level, line: &str) {
     let place = current::phase().in_log();
     if current::with(|r| r.log(level, format_args!("{line}{place}"))).is_err()
-        && let Some(event_loop) = LoopState::current()
+        && let Some(site) = current::site()
     {
-        event_loop.site.main.core.error_log.write(level, None, format_args!("{line}{place}"));
+        site.main.core.error_log.write(level, None, format_args!("{line}{place}"));
     }
 }
 

@@ -25,6 +25,7 @@ mod time;
 mod timer;
 mod udp;
 mod variables;
+mod worker_thread;
 mod workers;
 
 /// Puts `ngx` into a machine.
@@ -59,6 +60,7 @@ pub fn install(
     workers::install(&natives, prefix, identity)?;
     for (name, text) in PRELUDE {
         lua.load(*text).set_name(*name).call::<()>(&natives.table)?;
+    worker_thread::install(&natives)?;
     }
     Ok(())
 }

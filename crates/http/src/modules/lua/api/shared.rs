@@ -4,8 +4,8 @@ use mlua::{BString, Either, Lua, MultiValue, Value};
 use weir_zone::ZoneRef;
 
 use super::natives::{LuaText, Natives, borrowed, text};
-use crate::event_loop::LoopState;
 use crate::modules::lua::SCRIPTS;
+use crate::modules::lua::current;
 use crate::modules::lua::dict::{self, Dict, DictError, How, Value as Stored};
 use crate::modules::lua::wish::failure;
 
@@ -14,17 +14,9 @@ type DictKey = Either<BString, Value>;
 
 /// Adds the functions of this part. The prelude passes each its dictionary's number and the key first.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    let event_loop = LoopState::current();
-    let names: Vec<String> = event_loop
-        .map(|event_loop| {
-            SCRIPTS
-                .of(&event_loop.site.main_confs)
-                .dicts
-                .iter()
-                .map(|zone| zone.name().to_owned())
-                .collect()
-        })
-        .unwrap_or_default();
+    let zones = current::site().map(|site| &SCRIPTS.of(&site.main_confs).dicts);
+    let names = zones.into_iter().flatten().map(|zone| zone.name().to_owned());
+    let names: Vec<String> = names.collect();
     natives.constant("dicts", names)?;
     natives.add("dict_get", |lua, (at, key): (usize, DictKey)| {
         let found = with(at, &key, |dict, key| Ok(dict.valid(key)));
@@ -162,14 +154,12 @@ fn whole(natives: &Natives<'_>) -> mlua::Result<()> {
 }
 
 fn zone<T>(at: usize, f: impl FnOnce(&ZoneRef) -> T) -> Option<T> {
-    let event_loop = LoopState::current()?;
-    SCRIPTS.of(&event_loop.site.main_confs).dicts.get(at).map(f)
+    SCRIPTS.of(&current::site()?.main_confs).dicts.get(at).map(f)
 }
 
 fn open<T>(at: usize, f: impl FnOnce(&mut Dict<'_>) -> T) -> Option<T> {
-    let event_loop = LoopState::current()?;
-    let zone = SCRIPTS.of(&event_loop.site.main_confs).dicts.get(at)?.get()?;
-    let now = zone.msec(event_loop.handle.now());
+    let zone = SCRIPTS.of(&current::site()?.main_confs).dicts.get(at)?.get()?;
+    let now = zone.msec(current::now());
     Some(f(&mut Dict::new(zone.lock(), now)))
 }
 

@@ -564,6 +564,19 @@ ngx.thread = {
     end,
 }
 
+-- Functions beside the loop. What is wrong is told as a value.
+
+function ngx.run_worker_thread(...)
+    local n, pool, module, name = select("#", ...), ...
+    if n < 3 then return false, "expecting at least 3 arguments" end
+    if type(pool) ~= "string" then return false, "threadpool should be a string" end
+    if type(module) ~= "string" then return false, "module name should be a string" end
+    if type(name) ~= "string" then return false, "function name should be a string" end
+    local why = check(native.worker_thread(...))
+    if why then return false, why end
+    return yield(WAIT)
+end
+
 -- The server.
 
 ngx.worker = {

@@ -1,0 +1,63 @@
+//! `ngx.run_worker_thread`: functions that run beside the loops.
+
+use mlua::{IntoLua, MultiValue, Value};
+use weir_engine::Rank;
+
+use super::natives::Natives;
+use crate::event_loop::LoopState;
+use crate::modules::lua::SCRIPTS;
+use crate::modules::lua::current::{self, NgxError};
+use crate::modules::lua::wish::{Wish, reply};
+use crate::modules::lua::worker_thread::{Job, Plain, Turn};
+
+/// `lua_worker_thread_vm_pool_size` where nothing is said.
+const USUAL: u64 = 10;
+
+/// Adds the functions of this part.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_refusing("worker_thread", |_, asked: Asked| match prepare(asked)? {
+        Ok(wish) => current::wish(wish).map(|()| None),
+        Err(text) => Ok(Some(text)),
+    })
+}
+
+/// Pool, module, function, and what that is called with.
+type Asked = (mlua::String, mlua::String, mlua::String, MultiValue);
+
+/// The wish, or why there is none.
+fn prepare((pool, module, function, values): Asked) -> Result<Result<Wish, String>, NgxError> {
+    let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
+    let handle = event_loop.handle.clone();
+    let Some(pool) = handle.files().pool(&pool.as_bytes()).cloned() else {
+        return Ok(Err(format!("thread pool {} not found", pool.to_string_lossy())));
+    };
+    let most = SCRIPTS.of(&event_loop.site.main_confs).worker_vms.unwrap_or(USUAL);
+    let Some(turn) = Turn::take(most) else {
+        return Ok(Err("no available Lua vm".to_owned()));
+    };
+    let arguments: Result<Vec<Plain>, String> = values.iter().map(Plain::of).collect();
+    let arguments = match arguments {
+        Ok(arguments) => arguments,
+        Err(text) => return Ok(Err(text + " in the argument")),
+    };
+    let job = Job {
+        site: event_loop.owner(),
+        identity: event_loop.identity,
+        module: module.as_bytes().to_vec(),
+        function: function.as_bytes().to_vec(),
+        arguments,
+        turn,
+    };
+    Ok(Ok(Wish::Wait(Box::pin(async move {
+        let done = handle.files().run_in(&pool, Rank::Read, move || job.run()).await;
+        let done = done.unwrap_or_else(|_| Err("ngx_thread_task_post failed".to_owned()));
+        reply(move |lua| {
+            let (well, values) = match done {
+                Ok(values) => (true, values),
+                Err(text) => (false, vec![Plain::Text(text.into_bytes())]),
+            };
+            let values = values.into_iter().map(|value| value.into_lua(lua));
+            std::iter::once(Ok(Value::Boolean(well))).chain(values).collect()
+        })
+    }))))
+}
