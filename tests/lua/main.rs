@@ -2,6 +2,7 @@
 
 mod access;
 mod answers;
+mod bodies;
 mod coroutines;
 mod ends;
 mod flow;

@@ -1,6 +1,10 @@
 //! Reading the whole body: into memory as far as `client_body_buffer_size` goes, into a file beyond.
 
+use std::io;
+use std::path::PathBuf;
+
 use bytes::Bytes;
+use weir_engine::OpenHow;
 use weir_log::Level;
 
 use super::{BodyFile, RequestBodyError};
@@ -54,6 +58,32 @@ impl Request {
             self.body.memory.push(Bytes::from(gathered));
         }
         self.body.whole = true;
+        Ok(())
+    }
+
+    /// Another body takes the place of the one that was read. One of more than `room` bytes is kept in a file.
+    pub async fn put_body(&mut self, bytes: Vec<u8>, room: u64) -> Result<(), RequestBodyError> {
+        let len = bytes.len() as u64;
+        let is_large = len > room;
+        let (memory, rest) = if is_large { (Vec::new(), bytes) } else { (bytes, Vec::new()) };
+        self.body.replace(Bytes::from(memory));
+        if is_large {
+            self.write_body(rest).await?;
+        }
+        (self.body.length, self.body.received, self.body.whole) = (Some(len), len, true);
+        Ok(())
+    }
+
+    /// The same with a file that is there already; `clean` removes its name when the request has ended.
+    #[expect(clippy::disallowed_methods, reason = "a script names the file")]
+    pub async fn put_body_file(&mut self, path: PathBuf, clean: bool) -> io::Result<()> {
+        let handle = self.event_loop.handle.clone();
+        let (file, info) = handle.files().open(&path, &OpenHow::read()).await?;
+        let len = info.len;
+        self.body.replace(Bytes::new());
+        let file = TempFile::of(file, path, clean.then_some(handle));
+        self.body.file = Some(BodyFile { file: file.into(), len });
+        (self.body.length, self.body.received, self.body.whole) = (Some(len), len, true);
         Ok(())
     }
 

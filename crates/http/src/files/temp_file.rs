@@ -110,6 +110,11 @@ pub struct Failed {
 }
 
 impl TempFile {
+    /// A file that was there before. Its name is removed with the last use by this loop, or stays.
+    pub fn of(file: Arc<OpenFile>, path: PathBuf, remover: Option<Handle>) -> TempFile {
+        TempFile { file, path, named: true, remover: Cell::new(remover) }
+    }
+
     /// The name stays: the caller moves or removes it.
     pub fn keep(&self) {
         self.remover.set(None);

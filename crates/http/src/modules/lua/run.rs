@@ -23,6 +23,7 @@ use super::socket::SocketError;
 use super::vm::{Compiled, ScriptError, Vm};
 use super::wish::{Exit, Reply, ThreadId, Wait, Wish, failure, is_failed, is_wait, reply, text_of};
 use crate::request::Request;
+use crate::answer::change;
 use weir_values::doing::{self, ActivityName};
 
 /// How a run ended.
@@ -358,6 +359,27 @@ impl ScriptRun<'_> {
                 let socket = answer::context(r).body_socket.clone()?;
                 let received = socket.receive(r, &pattern).await;
                 self.set(i, RoutineState::Ready(received_reply(received)));
+            Wish::SetBody(bytes, room) => {
+                let r = self.request.as_deref_mut()?;
+                if let Err(error) = r.put_body(bytes, room).await {
+                    return Some(ScriptOutcome::Exit(Exit::Status(i32::from(error.status()))));
+                }
+                tell_length(r);
+                self.set(i, ready(|_| Ok(MultiValue::new())));
+            }
+            Wish::SetBodyFile(path, clean) => {
+                let r = self.request.as_deref_mut()?;
+                let text = format!("open() \"{}\" failed", path.display());
+                let state = match r.put_body_file(path, clean).await {
+                    Ok(()) => well(),
+                    Err(error) => {
+                        let text = format!("{text} {}", weir_log::Cause(&error));
+                        ready(move |lua| Ok(failure(lua, &text)))
+                    }
+                };
+                tell_length(r);
+                self.set(i, state);
+            }
             }
             Wish::Flush => {
                 let state = self.send(false).await;
@@ -624,6 +646,12 @@ fn well() -> RoutineState {
 }
 
 /// It goes on: this did not succeed.
+/// The head of a request says how long the body is that a script has made.
+fn tell_length(r: &mut Request) {
+    let length = r.body.len().to_string().into_bytes();
+    change::set_request(r, b"Content-Length", &[length]);
+}
+
 fn refused(text: &'static str) -> RoutineState {
     ready(move |lua| Ok(failure(lua, text)))
 }

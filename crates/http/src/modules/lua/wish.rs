@@ -1,6 +1,7 @@
 //! What a script asks of its run when it yields, and what it gets back.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 
 use mlua::{Error, LightUserData, Lua, MultiValue, Thread, Value};
@@ -21,6 +22,10 @@ pub enum Wish {
     /// `ngx.location.capture`
     Capture(Wait),
     ReadBody,
+    /// `ngx.req.finish_body`: what is kept in a file if it is larger than this.
+    SetBody(Vec<u8>, u64),
+    /// `ngx.req.set_body_file`: the path, and whether the file goes with the request.
+    SetBodyFile(PathBuf, bool),
     /// A receiving method of `ngx.req.socket`
     ReceiveBody(Pattern),
     /// `ngx.flush`

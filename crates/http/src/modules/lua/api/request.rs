@@ -1,5 +1,7 @@
 //! `ngx.req`: what was asked, and what of it is to be changed.
 
+use std::os::unix::ffi::OsStringExt;
+
 use mlua::{Lua, Value};
 use weir_proto::http1::{Method, Version};
 
@@ -75,6 +77,21 @@ fn bodies(natives: &Natives<'_>) -> mlua::Result<()> {
         })
     })?;
     natives.add_refusing("body_is_read", |_, ()| with(|r| r.body.is_whole()))?;
+    natives.add_refusing("body_is_begun", |_, ()| {
+        with(|r| {
+            let is_read = r.body.is_whole() && !r.body.is_refused();
+            is_read || answer::context(r).body_socket.is_some()
+        })
+    })?;
+    natives.add_waiting("put_body", |_, (data, room): (mlua::String, Option<f64>)| {
+        let usual = with(|r| r.conf().core.client_body_buffer_size)?;
+        let room = room.map_or(usual, |room| room as u64);
+        Ok(Wish::SetBody(data.as_bytes().to_vec(), room))
+    })?;
+    natives.add_waiting("put_body_file", |_, (path, clean): (mlua::String, bool)| {
+        let path = std::ffi::OsString::from_vec(path.as_bytes().to_vec());
+        Ok(Wish::SetBodyFile(path.into(), clean))
+    })?;
     natives.add_refusing("body_data", |lua, ()| with(|r| body_data(lua, r)))?;
     natives.add_refusing("body_file", |_, ()| with(|r| body_file(r)))?;
     natives.add_refusing("set_body_data", |_, data: mlua::String| {

@@ -135,10 +135,25 @@ function req.get_post_args(...)
     return {}
 end
 
--- A body that is put together piece by piece.
+-- True where a body was read, or a script reads it by `ngx.req.socket`.
+local function after_reading()
+    if not check(native.body_is_begun()) then raise("request body not read yet") end
+end
+
+function req.set_body_file(...)
+    local n, path, clean = select("#", ...), ...
+    counted(n, 1, 2, "expecting 1 or 2 arguments but seen %d")
+    path = a_string(1, path)
+    after_reading()
+    local ok, why = wait(native.put_body_file(path, clean and true or false))
+    if not ok then raise(why) end
+end
+
+-- A body that is put together piece by piece, with the size of its buffer: what is larger becomes a file.
 local pieces = setmetatable({}, { __mode = "k" })
 
 local function begun()
+    check(native.body_is_begun())
     local all = pieces[ngx.ctx]
     if not all then raise("request_body not initialized") end
     return all
@@ -148,8 +163,8 @@ function req.init_body(...)
     local n, size = select("#", ...), ...
     counted(n, 0, 1, "expecting 0 or 1 argument but seen %d")
     if n == 1 and a_number(1, size) < 0 then raise(("bad size argument: %d"):format(size)) end
-    if not check(native.body_is_read()) then raise("request body not read yet") end
-    pieces[ngx.ctx] = {}
+    after_reading()
+    pieces[ngx.ctx] = { room = n == 1 and a_number(1, size) or nil }
 end
 
 function req.append_body(...)
@@ -160,7 +175,7 @@ end
 
 function req.finish_body(...)
     counted(select("#", ...), 0, 0, "expecting 0 argument but seen %d")
-    local data = concat(begun())
+    local all = begun()
     pieces[ngx.ctx] = nil
-    return check(native.set_body_data(data))
+    wait(native.put_body(concat(all), all.room))
 end

@@ -1,0 +1,110 @@
+//! Bodies of requests that scripts make: in memory and in files.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use weir_testkit::{Server, until};
+
+use super::server;
+
+/// A server that tells what `/t` leaves as the body.
+fn echo(script: &str) -> Server {
+    server(&format!(
+        r#"root %%DIR%%; client_body_buffer_size 16;
+           location = /t {{
+               rewrite_by_lua_block {{ {script} }}
+               proxy_pass http://127.0.0.1:%%PORT%%/echo;
+           }}
+           location = /echo {{ content_by_lua_block {{
+               ngx.req.read_body()
+               ngx.print(ngx.var.http_content_length, " ", ngx.req.get_body_data())
+           }} }}"#
+    ))
+}
+
+fn posted(server: &Server, body: &str) -> String {
+    let length = format!("Content-Length: {}\r\n", body.len());
+    server.connect().ask("POST /t", &length, body).body()
+}
+
+#[test]
+fn a_script_sends_a_file_in_place_of_the_body() {
+    let server = echo(
+        "ngx.req.read_body() ngx.req.set_body_file(ngx.var.document_root .. '/body', ngx.var.args) \
+         ngx.req.set_header('X-File', ngx.req.get_body_file())",
+    );
+    server.dir().write("body", "from a file");
+    assert_eq!(posted(&server, "from the client"), "11 from a file");
+    let missing = echo("ngx.req.read_body() ngx.req.set_body_file('/nowhere/at/all')");
+    assert_eq!(missing.connect().ask("POST /t", "Content-Length: 1\r\n", "x").status, 500);
+    missing.wait_log("open() \"/nowhere/at/all\" failed (2: No such file or directory)", 1);
+    let unread = echo("ngx.req.set_body_file('/nowhere/at/all')");
+    assert_eq!(unread.connect().ask("POST /t", "Content-Length: 1\r\n", "x").status, 500);
+    unread.wait_log("request body not read yet", 1);
+}
+
+#[test]
+fn a_file_that_is_to_be_cleaned_goes_with_its_request() {
+    let server =
+        echo("ngx.req.read_body() ngx.req.set_body_file(ngx.var.document_root .. '/body', true)");
+    // The worker may not be the user that runs the test.
+    fs::set_permissions(server.dir().path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let path = server.dir().path().join("body");
+    server.dir().write("body", "once");
+    assert_eq!(posted(&server, "x"), "4 once");
+    assert!(until(server.dir().path(), || !path.exists()));
+}
+
+#[test]
+fn a_body_that_is_put_together_is_a_file_where_it_is_large() {
+    let script = "
+        ngx.req.read_body()
+        ngx.req.init_body(tonumber(ngx.var.arg_room) or 16)
+        ngx.req.append_body('he') ngx.req.append_body('llo')
+        ngx.req.finish_body()
+        local file = ngx.req.get_body_file()
+        ngx.log(ngx.WARN, 'data ', ngx.req.get_body_data(), ', file ', file and io.open(file):read('*a'), '.')";
+    let server = echo(script);
+    let ask = |path: &str| server.connect().ask(path, "Content-Length: 1\r\n", "x").body();
+    assert_eq!(ask("POST /t"), "5 hello");
+    server.wait_log("data hello, file nil.", 1);
+    assert_eq!(ask("POST /t?room=4"), "5 hello");
+    server.wait_log("data nil, file hello.", 1);
+    server.wait_log("a client request body is buffered to a temporary file", 1);
+}
+
+#[test]
+fn a_script_changes_the_body_that_it_reads_by_a_socket() {
+    let server = echo(
+        "local sock = assert(ngx.req.socket())
+         ngx.req.init_body()
+         for piece in function() return sock:receive(1) end do ngx.req.append_body(piece:upper()) end
+         ngx.req.finish_body()",
+    );
+    assert_eq!(posted(&server, "small"), "5 SMALL");
+    assert_eq!(posted(&server, "small again"), "11 SMALL AGAIN");
+}
+
+#[test]
+fn a_socket_of_a_body_ends_with_its_request() {
+    let server = server(
+        r#"location = /t { content_by_lua_block {
+               if kept then return ngx.say(kept:receive(1)) end
+               kept = assert(ngx.req.socket())
+               ngx.say(kept:receive(1))
+           } }"#,
+    );
+    assert_eq!(posted(&server, "body"), "b\n");
+    assert_eq!(posted(&server, "body"), "nilclosed\n");
+}
+
+#[test]
+fn the_end_of_a_body_that_cannot_be_the_mark_is_received() {
+    let server = server(
+        r#"location = /t { content_by_lua_block {
+               local piece = assert(ngx.req.socket()):receiveuntil("\r\n")
+               ngx.say(piece(3), " ", piece(1), " ", piece(1))
+           } }"#,
+    );
+    assert_eq!(posted(&server, "body"), "bod y nilclosed\n");
+}
