@@ -59,6 +59,18 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         with(|r| if r.error_status > 0 { r.error_status } else { r.response.status })
     })?;
     natives.add_refusing("set_status", |_, status: f64| with(|r| set_status(r, status)))?;
+    natives.add_refusing("set_status_line", |_, (status, reason): (f64, mlua::String)| {
+        with(|r| {
+            set_status(r, status);
+            if !r.response.sent {
+                let reason = reason.as_bytes();
+                let safe = reason.iter().map(|b| if b.is_ascii_control() { b' ' } else { *b });
+                let line = format!("{:03} ", r.response.status).into_bytes();
+                r.response.status_line = Some(line.into_iter().chain(safe).collect());
+            }
+        })
+    })?;
+    natives.add_refusing("answer_always", |_, ()| with(|r| r.response.unconditional = true))?;
     natives.add_refusing("headers_sent", |_, ()| with(|r| r.response.sent))?;
     natives.add_refusing("is_subrequest", |_, ()| with(|r| !r.is_main()))?;
     natives.add("has_request", |_, ()| with(|_| ()).is_ok())
@@ -69,7 +81,9 @@ fn string(lua: &Lua, bytes: &[u8]) -> Value {
 }
 
 fn group(lua: &Lua, r: &Request, n: i64) -> Value {
-    let group = usize::try_from(n).ok().and_then(|n| r.captures.get(n));
+    // The whole match is none of the groups.
+    let n = usize::try_from(n).ok().filter(|n| *n > 0);
+    let group = n.and_then(|n| r.captures.get(n));
     group.map_or(Value::Nil, |group| string(lua, group))
 }
 

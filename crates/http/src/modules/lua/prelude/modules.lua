@@ -3,7 +3,7 @@
 
 local native = ...
 local preload, error, type, tostring, ipairs = package.preload, error, type, tostring, ipairs
-local raise, a_kind, re_match = native.raise, native.a_kind, native.re_match
+local raise, a_kind, a_number, re_match = native.raise, native.a_kind, native.a_number, native.re_match
 
 local VERSION = "0.1.31"
 
@@ -63,7 +63,18 @@ provide("resty.core.utils", {
 })
 
 provide("ngx.req", { add_header = ngx.req.add_header })
-provide("ngx.resp", { add_header = ngx.resp.add_header })
+provide("ngx.resp", {
+    add_header = ngx.resp.add_header,
+    set_status = function(status, reason)
+        status = a_number(1, status)
+        if reason == nil then
+            ngx.status = status
+        else
+            native.check(native.set_status_line(status, tostring(reason)))
+        end
+    end,
+    bypass_if_checks = function() native.check(native.answer_always()) end,
+})
 
 local base64 = provide("ngx.base64", {})
 
