@@ -106,6 +106,11 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
     ("http/modules/lua/vm.rs", "run_and_tell", SCRIPTS),
     (
         "http/modules/lua/run.rs",
+        "received_reply",
+        &[Item("http/modules/lua/socket/mod.rs", "in_log")],
+    ),
+    (
+        "http/modules/lua/run.rs",
         "log",
         &[
             Calls("log", "http/modules/lua/run.rs"),

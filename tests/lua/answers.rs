@@ -198,7 +198,6 @@ fn a_script_receives_the_body_piece_by_piece() {
                       s:settimeout(60000)
                       P(s:receive(4))
                   } }
-                  location = /raw { content_by_lua_block { P(ngx.req.socket(true)) } }
                   location = /after { content_by_lua_block { ngx.req.read_body() P(ngx.req.socket()) } }";
     let server = server_with(
         "init_by_lua_block {
@@ -233,7 +232,6 @@ fn a_script_receives_the_body_piece_by_piece() {
     client.send("rest");
     let rest = client.rest();
     assert!(rest.contains("nil|timeout|first;") && rest.contains("rest;"), "{rest}");
-    assert_eq!(server.get("/raw").body(), "nil|raw request sockets are not supported;");
     assert_eq!(server.get("/after").body(), "nil|request body already exists;");
 }
 

@@ -125,3 +125,23 @@ fn a_script_of_an_error_page_sees_the_status() {
         assert_eq!((answer.status, answer.body().as_str()), (status, body), "{path}");
     }
 }
+
+#[test]
+fn a_script_learns_that_its_client_has_left() {
+    let server = server(
+        r#"location = /t { content_by_lua_block {
+               local ok, why
+               repeat
+                   ok, why = ngx.say(("x"):rep(5000))
+                   ngx.sleep(0)
+               until not ok
+               ngx.log(ngx.WARN, "say: ", why, ", flush: ", select(2, ngx.flush(true)), ", eof: ", select(2, ngx.eof()), ".")
+           } }"#,
+    );
+    let mut client = server.connect();
+    client.send("GET /t HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.try_line().unwrap(), "HTTP/1.1 200 OK");
+    drop(client);
+    let gone = "nginx output filter error";
+    server.wait_log(&format!("say: {gone}, flush: {gone}, eof: {gone}."), 1);
+}

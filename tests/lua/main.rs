@@ -13,6 +13,7 @@ mod locations;
 mod messages;
 mod returns;
 mod settings;
+mod sockets;
 mod waiting;
 mod worker_threads;
 

@@ -67,7 +67,7 @@ fn sockets_that_do_not_connect_are_logged_unless_it_is_off() {
         let (server, said) = through(settings, dead, "");
         assert_eq!(said, "connection refused");
         server.wait_log(" none, client: ", 1);
-        let text = format!("lua tcp socket connect to 127.0.0.1:{dead} failed");
+        let text = format!("lua tcp socket connect to 127.0.0.1:{dead}: connect() failed (111: ");
         assert_eq!(server.logged(&text), lines, "{settings}");
     }
 }

@@ -221,7 +221,7 @@ fn sockets_speak_to_other_servers() {
     let rest = "nilclosed\ntruenilclosed\nnilconnection refused\n\
         nilno resolver defined to resolve \"some.name\"\nniltimeout\n1nilclosed\n";
     assert_eq!(server.get("/t").body(), format!("{}{}{rest}", once(0), once(1)));
-    server.wait_log("lua tcp socket connect to 127.0.0.1:1 failed: connection refused", 1);
+    server.wait_log("socket connect to 127.0.0.1:1: connect() failed (111: Connection refused)", 1);
 }
 
 #[test]

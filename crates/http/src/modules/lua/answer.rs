@@ -8,7 +8,7 @@ use weir_proto::http1::Version;
 
 use super::anchors::Anchor;
 use super::conf::CONF;
-use super::socket::{BodySocket, CloseWithRequest};
+use super::socket::{BodySocket, CloseWithRequest, Socket};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::request::contexts::ContextKey;
@@ -26,6 +26,8 @@ pub struct Context {
     whole: bool,
     /// `ngx.eof` was said.
     eof: bool,
+    /// Sending failed: the client has gone, or a filter has refused the answer.
+    broken: bool,
     /// A script has taken the type of the answer away: it gets no other.
     pub typeless: bool,
     /// A filter refused the head. The request ends with this step.
@@ -34,6 +36,8 @@ pub struct Context {
     sockets: Vec<Weak<dyn CloseWithRequest>>,
     /// A script reads the body from this: nothing else does.
     pub body_socket: Option<Rc<BodySocket>>,
+    /// A script has taken over the client's connection with this: nothing else answers.
+    raw_socket: Option<Rc<Socket>>,
     /// A header filter's script has ended the request once. It does not run for the error page.
     pub filter_exited: bool,
 }
@@ -43,6 +47,12 @@ impl Drop for Context {
         // Scripts forget to close what they have opened, and their values may still hold it.
         for socket in self.sockets.iter().filter_map(Weak::upgrade) {
             socket.close_with_request();
+        }
+        if let Some(socket) = &self.raw_socket {
+            socket.close();
+        }
+        if let Some(body) = &self.body_socket {
+            body.end();
         }
     }
 }
@@ -80,11 +90,47 @@ pub fn is_begun(r: &Request) -> bool {
     r.response.sent || CONTEXT.of(&r.contexts).is_some_and(is_kept)
 }
 
+/// `ngx.req.socket(true)`: from now on the script alone sends to the client and receives from it. What was written before
+/// goes out first.
+pub async fn take_over(r: &mut Request) -> Result<Rc<Socket>, &'static str> {
+    if context(r).whole {
+        return Err("http 1.0 buffering");
+    }
+    if context(r).raw_socket.is_some() {
+        return Err("duplicate call");
+    }
+    if r.response.sent {
+        let sent = send_pending(r, false).await.is_ok() && r.flush_body().await.is_ok();
+        sent.then_some(()).ok_or("client aborted")?;
+    }
+    (r.response.sent, r.keepalive) = (true, false);
+    r.conn.set_nodelay(r.conf().core.tcp_nodelay);
+    let conf = CONF.of(r.conf());
+    let times = (conf.connect_timeout, conf.send_timeout, conf.read_timeout);
+    let unread = r.take_unread();
+    let socket = Rc::new(Socket::of_client(r.conn.clone(), unread, times));
+    context(r).raw_socket = Some(socket.clone());
+    Ok(socket)
+}
+
+/// Whether a script has taken over the client's connection.
+pub fn is_taken_over(r: &Request) -> bool {
+    CONTEXT.of(&r.contexts).is_some_and(|context| context.raw_socket.is_some())
+}
+
+/// Why nothing that the script writes can be sent, if so.
+fn obstacle(context: &Context) -> Result<(), &'static str> {
+    match context {
+        Context { raw_socket: Some(_), .. } => Err("raw request socket acquired"),
+        Context { eof: true, .. } => Err("seen eof"),
+        Context { broken: true, .. } => Err("nginx output filter error"),
+        _ => Ok(()),
+    }
+}
+
 /// `ngx.print`
 pub fn print(r: &mut Request, bytes: &[u8]) -> Result<(), &'static str> {
-    if context(r).eof {
-        return Err("seen eof");
-    }
+    obstacle(context(r))?;
     let keeps = r.version < Version::Http11 && CONF.of(r.conf()).http10_buffering;
     if keeps && !is_begun(r) && r.response.content_length.is_none() {
         context(r).whole = true;
@@ -146,9 +192,7 @@ pub async fn hand_over(r: &mut Request) {
 
 /// `ngx.flush`
 pub async fn flush(r: &mut Request) -> Result<(), &'static str> {
-    if context(r).eof {
-        return Err("seen eof");
-    }
+    obstacle(context(r))?;
     if context(r).whole {
         return Err("buffering");
     }
@@ -163,9 +207,7 @@ pub async fn flush(r: &mut Request) -> Result<(), &'static str> {
 
 /// `ngx.eof`
 pub async fn eof(r: &mut Request) -> Result<(), &'static str> {
-    if context(r).eof {
-        return Err("seen eof");
-    }
+    obstacle(context(r))?;
     end(r).await.map_err(|_| "client aborted")
 }
 
@@ -180,6 +222,13 @@ pub async fn finish(r: &mut Request) -> Step {
 async fn end(r: &mut Request) -> Result<(), Step> {
     let context = context(r);
     if context.eof {
+        return Ok(());
+    }
+    if let Some(socket) = &context.raw_socket {
+        let sent = socket.sent();
+        socket.close();
+        context.eof = true;
+        r.output.sent += sent;
         return Ok(());
     }
     if std::mem::take(&mut context.whole) {
@@ -201,5 +250,6 @@ async fn send_pending(r: &mut Request, last: bool) -> Result<(), ()> {
     if !pending.is_empty() {
         chain.push(Bytes::from(pending));
     }
-    r.send_body(chain, last).await.map_err(|_| ())
+    let sent = r.send_body(chain, last).await;
+    sent.map_err(|_| context(r).broken = true)
 }

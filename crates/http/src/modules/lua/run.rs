@@ -16,21 +16,22 @@ use weir_log::Level;
 
 use super::anchors::{Anchor, Packed};
 use super::answer;
+use super::api::{raw_socket_reply, to_log};
 use super::conf::CONF;
 use super::current::{self, Phase};
 use super::limit;
 use super::socket::SocketError;
 use super::vm::{Compiled, ScriptError, Vm};
 use super::wish::{Exit, Reply, ThreadId, Wait, Wish, failure, is_failed, is_wait, reply, text_of};
-use crate::request::Request;
 use crate::answer::change;
+use crate::request::Request;
 use weir_values::doing::{self, ActivityName};
 
-/// How a run ended.
-#[derive(Debug, PartialEq, Eq)]
 /// So often coroutines of a script pass the turn among themselves before other tasks of the loop get it.
 const TURNS: u32 = 64;
 
+/// How a run ended.
+#[derive(Debug, PartialEq, Eq)]
 pub enum ScriptOutcome {
     /// All of it is done.
     Finished,
@@ -99,6 +100,7 @@ enum RoutineState {
     /// In its step, or waiting for what needs the request.
     Busy,
     Waiting(Wait),
+    /// Those that it waits for, as the script has listed them.
     Joining(Vec<ThreadId>),
     Ended(bool, Packed),
 }
@@ -115,11 +117,11 @@ struct ScriptRun<'r> {
     joining: Vec<u64>,
     /// The newest number.
     newest: u64,
+    /// How often a coroutine has passed its turn to the others.
+    turns: u32,
     /// The client's leaving would end it.
     watching: bool,
 }
-    /// How often a coroutine has passed its turn to the others.
-    turns: u32,
 
 /// How a step of a coroutine ended.
 enum CoroutineStep {
@@ -340,25 +342,23 @@ impl ScriptRun<'_> {
                 };
                 self.set(i, state);
             }
+            // A subrequest begins when the script's coroutines all wait, as in nginx.
+            Wish::Capture(wait) => self.set(i, RoutineState::Waiting(wait)),
             Wish::Spawn(thread, args) => return self.spawn(i, thread, args),
             Wish::Join(ids) => self.join(i, ids),
             Wish::Kill(id) => self.kill(i, id),
-            // A subrequest begins when the script's coroutines all wait, as in nginx.
-            Wish::Capture(wait) => self.set(i, RoutineState::Waiting(wait)),
             Wish::ReadBody => {
                 let r = self.request.as_deref_mut()?;
                 let is_taken = answer::context(r).body_socket.is_some();
-                if !is_taken && let Err(error) = r.read_body().await {
+                if !is_taken
+                    && !answer::is_taken_over(r)
+                    && let Err(error) = r.read_body().await
+                {
                     // Too large, broken, too slow: no script can make good for that.
                     return Some(ScriptOutcome::Exit(Exit::Status(i32::from(error.status()))));
                 }
                 self.set(i, ready(|_| Ok(MultiValue::new())));
             }
-            Wish::ReceiveBody(pattern) => {
-                let r = self.request.as_deref_mut()?;
-                let socket = answer::context(r).body_socket.clone()?;
-                let received = socket.receive(r, &pattern).await;
-                self.set(i, RoutineState::Ready(received_reply(received)));
             Wish::SetBody(bytes, room) => {
                 let r = self.request.as_deref_mut()?;
                 if let Err(error) = r.put_body(bytes, room).await {
@@ -380,6 +380,17 @@ impl ScriptRun<'_> {
                 tell_length(r);
                 self.set(i, state);
             }
+            Wish::ReceiveBody(pattern) => {
+                let r = self.request.as_deref_mut()?;
+                let socket = answer::context(r).body_socket.clone()?;
+                let log_errors = CONF.of(r.conf()).socket_log_errors;
+                let received = socket.receive(r, &pattern).await;
+                self.set(i, RoutineState::Ready(received_reply(received, log_errors)));
+            }
+            Wish::TakeOver => {
+                let r = self.request.as_deref_mut()?;
+                let taken = answer::take_over(r).await;
+                self.set(i, RoutineState::Ready(raw_socket_reply(taken)));
             }
             Wish::Flush => {
                 let state = self.send(false).await;
@@ -400,6 +411,19 @@ impl ScriptRun<'_> {
             self.ready.push_front(routine.number);
         }
         routine.state = state;
+    }
+
+    /// A routine goes on when the others had their turn. Routines that pass the turn among themselves leave it to the other
+    /// tasks of the loop now and then, and to those of them that wait.
+    fn pass_on(&mut self, i: usize) {
+        self.turns = self.turns.wrapping_add(1);
+        let Some(routine) = self.routines.get_mut(i) else { return };
+        if self.ready.is_empty() || self.turns.is_multiple_of(TURNS) {
+            routine.state = RoutineState::Waiting(Box::pin(turn()));
+        } else {
+            routine.state = ready(|_| Ok(MultiValue::new()));
+            self.ready.push_back(routine.number);
+        }
     }
 
     /// A coroutine that begins with these values; its number.
@@ -435,19 +459,6 @@ impl ScriptRun<'_> {
     }
 
     /// A coroutine's function has returned. That of a light thread returns what the script's own function raised, too.
-    /// A routine goes on when the others had their turn. Routines that pass the turn among themselves leave it to the other
-    /// tasks of the loop now and then, and to those of them that wait.
-    fn pass_on(&mut self, i: usize) {
-        self.turns = self.turns.wrapping_add(1);
-        let Some(routine) = self.routines.get_mut(i) else { return };
-        if self.ready.is_empty() || self.turns.is_multiple_of(TURNS) {
-            routine.state = RoutineState::Waiting(Box::pin(turn()));
-        } else {
-            routine.state = ready(|_| Ok(MultiValue::new()));
-            self.ready.push_back(routine.number);
-        }
-    }
-
     fn returned(&mut self, i: usize, mut values: MultiValue) -> Option<ScriptOutcome> {
         match values.front() {
             Some(value) if is_failed(value) => {}
@@ -538,6 +549,7 @@ impl ScriptRun<'_> {
         ready(move |_| {
             let mut values = values.unpack()?;
             values.push_front(Value::Boolean(well));
+            values.push_front(Value::Integer(place as i64 + 1));
             Ok(values)
         })
     }
@@ -571,7 +583,6 @@ impl ScriptRun<'_> {
         let Some(at) = at.filter(runs) else {
             return self.set(i, refused("already waited or killed"));
         };
-            values.push_front(Value::Integer(place as i64 + 1));
         if at == 0 || at == i {
             return self.set(i, refused("not a light thread of this one"));
         }
@@ -635,6 +646,12 @@ impl ScriptRun<'_> {
     }
 }
 
+/// The head of a request says how long the body is that a script has made.
+fn tell_length(r: &mut Request) {
+    let length = r.body.len().to_string().into_bytes();
+    change::set_request(r, b"Content-Length", &[length]);
+}
+
 /// It goes on with these values, made when it does.
 fn ready(values: impl FnOnce(&Lua) -> mlua::Result<MultiValue> + 'static) -> RoutineState {
     RoutineState::Ready(Box::new(values))
@@ -646,12 +663,6 @@ fn well() -> RoutineState {
 }
 
 /// It goes on: this did not succeed.
-/// The head of a request says how long the body is that a script has made.
-fn tell_length(r: &mut Request) {
-    let length = r.body.len().to_string().into_bytes();
-    change::set_request(r, b"Content-Length", &[length]);
-}
-
 fn refused(text: &'static str) -> RoutineState {
     ready(move |lua| Ok(failure(lua, text)))
 }
@@ -678,13 +689,19 @@ fn log(r: Option<&Request>, vm: &Vm, text: std::fmt::Arguments<'_>) {
 
 /// What a receiving method returns: the bytes and, as the fourth value, whether a mark was reached; or nil, the error, and
 /// what came.
-pub fn received_reply(received: Result<(Vec<u8>, bool), (SocketError, Vec<u8>)>) -> Reply {
+pub fn received_reply(
+    received: Result<(Vec<u8>, bool), (SocketError, Vec<u8>)>,
+    log_errors: bool,
+) -> Reply {
     reply(move |lua| match received {
         Ok((bytes, reached)) => {
             let text = Value::String(lua.create_string(bytes)?);
             Ok(MultiValue::from_vec(vec![text, Value::Nil, Value::Nil, Value::Boolean(reached)]))
         }
         Err((failed, part)) => {
+            if log_errors && let Some(line) = failed.in_log("tcp", "read") {
+                to_log(Level::Error, &line);
+            }
             let mut values = failure(lua, &failed.to_string());
             values.push_back(Value::String(lua.create_string(part)?));
             Ok(values)

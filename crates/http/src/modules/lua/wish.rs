@@ -18,9 +18,9 @@ pub type Wait = Pin<Box<dyn Future<Output = Reply>>>;
 pub enum Wish {
     /// Something outside of the request.
     Wait(Wait),
-    /// `ngx.req.read_body`
     /// `ngx.location.capture`
     Capture(Wait),
+    /// `ngx.req.read_body`
     ReadBody,
     /// `ngx.req.finish_body`: what is kept in a file if it is larger than this.
     SetBody(Vec<u8>, u64),
@@ -28,6 +28,8 @@ pub enum Wish {
     SetBodyFile(PathBuf, bool),
     /// A receiving method of `ngx.req.socket`
     ReceiveBody(Pattern),
+    /// `ngx.req.socket(true)`
+    TakeOver,
     /// `ngx.flush`
     Flush,
     /// `ngx.eof`
@@ -98,6 +100,10 @@ pub fn failure(lua: &Lua, text: &str) -> MultiValue {
 /// An error with its traceback, as logs of OpenResty have it.
 pub fn text_of(error: &Error) -> String {
     let text = match error {
+        // What is no text tells nothing.
+        Error::RuntimeError(text) if text.starts_with("nil\n") => {
+            text.replacen("nil", "unknown reason", 1)
+        }
         Error::RuntimeError(text) => text.clone(),
         Error::SyntaxError { message, .. } => message.clone(),
         Error::CallbackError { traceback, cause } => format!("{cause}\n{traceback}"),
@@ -105,10 +111,6 @@ pub fn text_of(error: &Error) -> String {
     };
     text.replacen("\nstack traceback:\n", "\nstack traceback:\ncoroutine 0:\n", 1)
 }
-        // What is no text tells nothing.
-        Error::RuntimeError(text) if text.starts_with("nil\n") => {
-            text.replacen("nil", "unknown reason", 1)
-        }
 
 /// A reply that is one or more values known already.
 pub fn reply(values: impl FnOnce(&Lua) -> mlua::Result<MultiValue> + 'static) -> Reply {

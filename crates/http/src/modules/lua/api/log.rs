@@ -4,7 +4,6 @@ use mlua::{Lua, MultiValue, Value};
 use weir_log::Level;
 
 use super::natives::Natives;
-use crate::event_loop::LoopState;
 use crate::modules::lua::current::{self, Phase};
 
 /// Adds the functions of this part.
@@ -78,7 +77,7 @@ fn write(lua: &Lua, level: Level, values: &MultiValue) {
 }
 
 /// To the log of the request, or of the site.
-fn to_log(level: Level, line: &str) {
+pub fn to_log(level: Level, line: &str) {
     let place = current::phase().in_log();
     if current::with(|r| r.log(level, format_args!("{line}{place}"))).is_err()
         && let Some(site) = current::site()

@@ -28,6 +28,9 @@ mod variables;
 mod worker_thread;
 mod workers;
 
+pub use log::to_log;
+pub use socket::raw_socket_reply;
+
 /// Puts `ngx` into a machine.
 pub fn install(
     lua: &Lua,
@@ -57,10 +60,10 @@ pub fn install(
     timer::install(&natives)?;
     udp::install(&natives)?;
     variables::install(&natives)?;
+    worker_thread::install(&natives)?;
     workers::install(&natives, prefix, identity)?;
     for (name, text) in PRELUDE {
         lua.load(*text).set_name(*name).call::<()>(&natives.table)?;
-    worker_thread::install(&natives)?;
     }
     Ok(())
 }

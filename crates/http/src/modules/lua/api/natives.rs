@@ -152,19 +152,39 @@ const DEEPEST: usize = 500;
 
 /// Appends a value as `ngx.print` writes it.
 pub fn write(lua: &Lua, value: &Value, out: &mut Vec<u8>) -> Result<(), String> {
-    write_at(lua, value, 0, out)
+    write_at(lua, value, Depth { tables: 0, strict: false }, out)
 }
 
-/// The same for a value that so many tables stand around.
-fn write_at(lua: &Lua, value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<(), String> {
+/// Appends a value as sockets send it: in tables, only texts and numbers.
+pub fn write_message(lua: &Lua, value: &Value, out: &mut Vec<u8>) -> Result<(), String> {
     match value {
+        Value::Table(table) => write_table(lua, table, Depth { tables: 0, strict: true }, out),
+        value => write(lua, value, out),
+    }
+}
+
+/// Where a value stands.
+#[derive(Clone, Copy)]
+struct Depth {
+    /// So many tables stand around it.
+    tables: usize,
+    /// Tables hold texts and numbers only.
+    strict: bool,
+}
+
+fn write_at(lua: &Lua, value: &Value, depth: Depth, out: &mut Vec<u8>) -> Result<(), String> {
+    match value {
+        Value::Nil | Value::Boolean(_) | Value::LightUserData(_) if depth.strict => {
+            let kind = value.type_name().trim_start_matches("light");
+            return Err(format!("bad data type {kind} found"));
+        }
         Value::String(text) => out.extend_from_slice(&text.as_bytes()),
         Value::Table(table) => write_table(lua, table, depth, out)?,
         Value::Nil => out.extend_from_slice(b"nil"),
         Value::LightUserData(pointer) if pointer.0.is_null() => out.extend_from_slice(b"null"),
         value if !write_plain(lua, value, out) => {
             let kind = value.type_name();
-            if depth > 0 {
+            if depth.tables > 0 {
                 return Err(format!("bad data type {kind} found"));
             }
             return Err(format!(
@@ -202,8 +222,8 @@ pub fn write_plain(lua: &Lua, value: &Value, out: &mut Vec<u8>) -> bool {
     }
 }
 
-fn write_table(lua: &Lua, table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<(), String> {
-    if depth == DEEPEST {
+fn write_table(lua: &Lua, table: &Table, depth: Depth, out: &mut Vec<u8>) -> Result<(), String> {
+    if depth.tables == DEEPEST {
         return Err(format!("more than {DEEPEST} tables within each other"));
     }
     let mut length = 0;
@@ -215,7 +235,7 @@ fn write_table(lua: &Lua, table: &Table, depth: usize, out: &mut Vec<u8>) -> Res
     }
     for i in 1..=length {
         let value = table.raw_get::<Value>(i).map_err(|error| error.to_string())?;
-        write_at(lua, &value, depth + 1, out)?;
+        write_at(lua, &value, Depth { tables: depth.tables + 1, ..depth }, out)?;
     }
     Ok(())
 }

@@ -5,9 +5,12 @@ use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use mlua::{Either, Lua, MultiValue, UserDataRef, Value};
+use mlua::{Either, IntoLuaMulti, Lua, MultiValue, UserDataRef, Value};
 use weir_engine::Handle;
+use weir_log::Level;
+use weir_proto::http1::Version;
 
+use super::log::to_log;
 use super::natives::{Natives, done};
 use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
@@ -68,18 +71,19 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
             let (core, conf) = (&settings()?.core, CONF.of(settings()?));
             let (socket, name) = (socket.0.clone(), server.clone());
-            Ok(waiting(async move {
+            Ok(Wish::Wait(Box::pin(async move {
                 let usual = usize::try_from(conf.pool_size).unwrap_or(usize::MAX);
                 let connected = socket.connect(&event_loop, core, server, pool, usual).await;
-                if let Err(failed) = &connected
-                    && conf.socket_log_errors
-                {
-                    let name = String::from_utf8_lossy(&name.name()).into_owned();
-                    let text = format_args!("lua tcp socket connect to {name} failed: {failed}");
-                    core.error_log.write(weir_log::Level::Error, None, text);
-                }
-                connected.map(|()| Value::Integer(1)).map_err(|failed| (failed, None))
-            }))
+                reply(move |lua| match connected {
+                    Ok(()) => Ok(MultiValue::from_vec(vec![Value::Integer(1)])),
+                    Err(failed) => {
+                        if conf.socket_log_errors {
+                            tell_unconnected(&name, &failed);
+                        }
+                        Ok(failure(lua, &failed.to_string()))
+                    }
+                })
+            })))
         },
     )?;
     natives.add("socket_bind", |_, (socket, address): (Tcp, mlua::String)| {
@@ -99,15 +103,22 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("socket_close", |_, socket: Tcp| {
         done(if socket.0.close() { Ok(()) } else { Err("closed") })
     })?;
-    natives.add("socket_is_open", |_, socket: ReceivingHandle| match socket {
-        Either::Left(socket) => socket.0.is_open(),
-        Either::Right(body) => body.0.is_open(),
+    natives.add("socket_is_open", |_, socket: Tcp| socket.0.is_open())?;
+    natives.add("socket_reads", |_, socket: ReceivingHandle| {
+        let reads = match &socket {
+            Either::Left(socket) => socket.0.reads(),
+            Either::Right(body) => body.0.is_open(),
+        };
+        reads || refused("receive")
     })?;
+    natives.add("socket_writes", |_, socket: Tcp| socket.0.writes() || refused("send"))?;
     natives.add("body_socket", |lua, ()| match with_answer(body_socket) {
         Ok(Ok(socket)) => (None, lua.create_userdata(BodyHandle(socket)).ok(), None),
         Ok(Err(why)) => (None, None, Some(why)),
         Err(refusal) => (Some(refusal.to_string()), None, None),
     })?;
+    natives.add_waiting("raw_socket", |_, ()| with_answer(raw_socket)?)?;
+    natives.add("socket_descriptor", |_, socket: Tcp| socket.0.descriptor())?;
     natives.add("socket_reused", |_, socket: Tcp| socket.0.reused())?;
     natives.add_refusing(
         "socket_keep",
@@ -129,18 +140,64 @@ type Connecting =
 /// Socket, the server's name, and whether its certificate must be good.
 type Securing = (Tcp, Option<mlua::String>, bool);
 
+/// A socket that did not connect is told to the log, as nginx tells of a server; not so if the script's own pool is full.
+fn tell_unconnected(server: &SocketTarget, failed: &SocketError) {
+    let name = String::from_utf8_lossy(&server.name()).into_owned();
+    match (failed, server) {
+        (SocketError::PoolFull, _) => {}
+        (SocketError::Kernel(code), SocketTarget::Unix(_)) => {
+            let error = std::io::Error::from_raw_os_error(*code);
+            let text = format!("connect() to {name} failed {}", weir_log::Cause(&error));
+            to_log(Level::Crit, &text);
+        }
+        (SocketError::Kernel(code), SocketTarget::Host(..)) => {
+            let error = std::io::Error::from_raw_os_error(*code);
+            let cause = weir_log::Cause(&error);
+            to_log(
+                Level::Error,
+                &format!("lua tcp socket connect to {name}: connect() failed {cause}"),
+            );
+        }
+        (SocketError::Timeout, _) => {
+            let text = format!("lua tcp socket connect timed out, when connecting to {name}");
+            to_log(Level::Error, &text);
+        }
+        _ => {
+            let text = format!("lua tcp socket connect to {name} failed: {failed}");
+            to_log(Level::Error, &text);
+        }
+    }
+}
+
+/// Tells the log that a script does this on a socket without a connection. There is none: false.
+fn refused(doing: &str) -> bool {
+    if settings().is_ok_and(|conf| CONF.of(conf).socket_log_errors) {
+        to_log(Level::Error, &format!("attempt to {doing} data on a closed socket: not connected"));
+    }
+    false
+}
+
 /// Sending and receiving.
 fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting("socket_send", |lua, (socket, data): (Tcp, Value)| {
         let mut bytes = Vec::new();
-        super::natives::write(lua, &data, &mut bytes)
+        super::natives::write_message(lua, &data, &mut bytes)
             .map_err(|text| format!("bad argument #1 to 'send' ({text})"))?;
         let (socket, handle) = (socket.0.clone(), handle()?);
-        Ok(waiting(async move {
+        let log_errors = CONF.of(settings()?).socket_log_errors;
+        Ok(Wish::Wait(Box::pin(async move {
             let sent = bytes.len() as i64;
             let done = socket.send(&handle, bytes).await;
-            done.map(|()| Value::Integer(sent)).map_err(|failed| (failed, None))
-        }))
+            reply(move |lua| match done {
+                Ok(()) => Ok(MultiValue::from_vec(vec![Value::Integer(sent)])),
+                Err(failed) => {
+                    if log_errors && let Some(line) = failed.in_log("tcp", "write") {
+                        to_log(Level::Error, &line);
+                    }
+                    Ok(failure(lua, &failed.to_string()))
+                }
+            })
+        })))
     })?;
     natives.add_waiting("socket_receive", |_, (socket, pattern): (ReceivingHandle, Value)| {
         let pattern = match &pattern {
@@ -179,8 +236,9 @@ fn receive(socket: &ReceivingHandle, pattern: Pattern) -> Result<Wish, NgxError>
     match socket {
         Either::Left(socket) => {
             let (socket, handle) = (socket.0.clone(), handle()?);
+            let log_errors = CONF.of(settings()?).socket_log_errors;
             Ok(Wish::Wait(Box::pin(async move {
-                received_reply(socket.receive(&handle, &pattern).await)
+                received_reply(socket.receive(&handle, &pattern).await, log_errors)
             })))
         }
         Either::Right(body) => with(|r| {
@@ -204,6 +262,23 @@ fn body_socket(r: &mut Request) -> Result<Rc<BodySocket>, &'static str> {
     let socket = Rc::new(BodySocket::new(CONF.of(r.conf()).read_timeout));
     answer::context(r).body_socket = Some(socket.clone());
     Ok(socket)
+}
+
+/// `ngx.req.socket(true)`: a client of a stream has no connection for itself.
+fn raw_socket(r: &mut Request) -> Result<Wish, NgxError> {
+    match r.version {
+        Version::Http20 => Err("http v2 not supported yet".into()),
+        Version::Http30 => Err("http v3 not supported yet".into()),
+        _ => Ok(Wish::TakeOver),
+    }
+}
+
+/// What a script gets that has asked for its client's connection.
+pub fn raw_socket_reply(taken: Result<Rc<Socket>, &'static str>) -> Reply {
+    reply(move |lua| match taken {
+        Ok(socket) => lua.create_userdata(TcpHandle(socket))?.into_lua_multi(lua),
+        Err(text) => Ok(failure(lua, text)),
+    })
 }
 
 /// A wait that ends with one value, or with nil, the error, and the bytes that came.

@@ -4,7 +4,9 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use mlua::{IntoLua, MultiValue, UserDataRef, Value};
+use weir_log::Level;
 
+use super::log::to_log;
 use super::natives::Natives;
 use super::socket::{handle, ip, settings, waiting};
 use crate::event_loop::LoopState;
@@ -48,7 +50,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add_waiting("udp_send", |lua, (socket, data): (Udp, Value)| {
         let mut bytes = Vec::new();
-        super::natives::write(lua, &data, &mut bytes)
+        super::natives::write_message(lua, &data, &mut bytes)
             .map_err(|text| format!("bad argument #1 to 'send' ({text})"))?;
         let (socket, handle) = (socket.0.clone(), handle()?);
         Ok(waiting(async move {
@@ -58,13 +60,19 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add_waiting("udp_receive", |_, (socket, most): (Udp, Option<usize>)| {
         let (socket, handle) = (socket.0.clone(), handle()?);
+        let log_errors = CONF.of(settings()?).socket_log_errors;
         Ok(Wish::Wait(Box::pin(async move {
             let received = socket.receive(&handle, most).await;
             reply(move |lua| match received {
                 Ok(bytes) => {
                     Ok(MultiValue::from_vec(vec![lua.create_string(bytes)?.into_lua(lua)?]))
                 }
-                Err(failed) => Ok(failure(lua, &failed.to_string())),
+                Err(failed) => {
+                    if log_errors && let Some(line) = failed.in_log("udp", "read") {
+                        to_log(Level::Error, &line);
+                    }
+                    Ok(failure(lua, &failed.to_string()))
+                }
             })
         })))
     })?;

@@ -10,11 +10,17 @@ local setmetatable, type, tostring, tonumber, select = setmetatable, type, tostr
 local methods = {}
 local class = { __index = methods }
 
--- The native one of a socket, where it is connected.
-local function connected(self)
-    local socket = a_kind(1, "table", self).socket
-    return socket and native.socket_is_open(socket) and socket
+-- The native one of a socket: where it has a connection, where there may be more to receive, and where it may send. One
+-- whose other side has ended may still send.
+local function with_test(test)
+    return function(self)
+        local socket = a_kind(1, "table", self).socket
+        return socket and test(socket) and socket
+    end
 end
+
+local connected, readable, writable =
+    with_test(native.socket_is_open), with_test(native.socket_reads), with_test(native.socket_writes)
 
 -- The arguments behind the host: a port unless the host is a path, and a table of options.
 local function destination(n, port, options)
@@ -68,7 +74,7 @@ end
 function methods.send(...)
     local n, self, data = select("#", ...), ...
     counted(n, 2, 2, "expecting 2 arguments (including the object), but got %d")
-    local socket = connected(self)
+    local socket = writable(self)
     if not socket then return nil, "closed" end
     return wait(native.socket_send(socket, a_message(2, data)))
 end
@@ -103,7 +109,7 @@ end
 function methods.receive(...)
     local n, self, pattern = select("#", ...), ...
     counted(n, 1, 2, "expecting 1 or 2 arguments (including the object), but got %d")
-    local socket = connected(self)
+    local socket = readable(self)
     if not socket then return nil, "closed" end
     return first(wait(native.socket_receive(socket, pattern_of(n, pattern))))
 end
@@ -111,7 +117,7 @@ end
 function methods.receiveany(...)
     local n, self, most = select("#", ...), ...
     counted(n, 2, 2, "expecting 2 arguments (including the object), but got %d")
-    local socket = connected(self)
+    local socket = readable(self)
     if not socket then return nil, "closed" end
     most = tonumber(most)
     if not (most and most >= 1 and most < 2 ^ 53) then refuse(2, "bad max argument") end
@@ -141,7 +147,7 @@ function methods.receiveuntil(...)
             over = false
             return nil
         end
-        local socket = connected(self)
+        local socket = readable(self)
         if not socket then return nil, "closed" end
         local data, err, part, reached = wait(native.socket_until(socket, mark, inclusive, most))
         if not data then return nil, err, part end
@@ -207,6 +213,21 @@ function methods:setoption(option, value)
     return true
 end
 
+function methods.getfd(...)
+    local n, self = select("#", ...), ...
+    counted(n, 1, 1, "expecting 1 argument (including the object) but seen %d")
+    local socket = connected(self)
+    if not socket then return nil, "closed" end
+    return native.socket_descriptor(socket)
+end
+
+-- The client's connection, which ends with the request.
+
+local raw_class = { __index = {} }
+for _, name in ipairs { "send", "receive", "receiveany", "receiveuntil", "settimeout", "settimeouts", "getfd" } do
+    raw_class.__index[name] = methods[name]
+end
+
 -- The client's body, from which a script only receives.
 
 local body_class = { __index = {} }
@@ -217,8 +238,12 @@ end
 function ngx.req.socket(...)
     local n, raw = select("#", ...), ...
     counted(n, 0, 1, "expecting 0 or 1 argument, but got %d")
-    if raw then return nil, "raw request sockets are not supported" end
-    if check(native.is_subrequest()) then raise("attempt to read the request body in a subrequest") end
+    if native.has_request() and check(native.is_subrequest()) then raise("attempt to read the request body in a subrequest") end
+    if raw then
+        local socket, why = wait(native.raw_socket())
+        if not socket then return nil, why end
+        return setmetatable({ socket = socket }, raw_class)
+    end
     local socket, why = check(native.body_socket())
     if not socket then return nil, why end
     return setmetatable({ socket = socket }, body_class)

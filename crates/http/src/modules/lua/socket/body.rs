@@ -33,6 +33,12 @@ impl BodySocket {
         self.timeout.set(timeout);
     }
 
+    /// The request has ended, and its body with it.
+    pub fn end(&self) {
+        self.closed.set(true);
+        self.unread.take();
+    }
+
     /// Whether there may be more to receive.
     pub fn is_open(&self) -> bool {
         !self.closed.get()

@@ -5,6 +5,8 @@ use std::fmt;
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, SocketAddrAny
 use weir_tls::{Secured, TlsClient, Wire};
 use weir_values::cidr;
 
+use crate::carrier::Conn;
 use crate::event_loop::LoopState;
 use crate::modules::lua::vm::vm_of;
 use crate::site::core;
@@ -42,6 +45,10 @@ pub enum SocketError {
     Closed,
     /// Another coroutine is at it.
     Busy(&'static str),
+    /// As many wait for a connection of the pool as may.
+    PoolFull,
+    /// What the kernel said.
+    Kernel(i32),
     /// Something else.
     Other(String),
 }
@@ -51,25 +58,44 @@ impl fmt::Display for SocketError {
         match self {
             SocketError::Timeout => f.write_str("timeout"),
             SocketError::Closed => f.write_str("closed"),
+            SocketError::PoolFull => f.write_str("too many waiting connect operations"),
             SocketError::Busy("") => f.write_str("socket busy"),
             SocketError::Busy(doing) => write!(f, "socket busy {doing}"),
+            SocketError::Kernel(code) => {
+                // The kernel's text in small letters, as nginx gives it to scripts.
+                let text = io::Error::from_raw_os_error(*code).to_string().to_ascii_lowercase();
+                f.write_str(
+                    text.rsplit_once(" (os error").map_or(text.as_str(), |(words, _)| words),
+                )
+            }
             SocketError::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl SocketError {
+    /// What the log has of it where `doing` (read, write) did not succeed on a socket of this kind (tcp, udp). What
+    /// scripts bring about themselves is not worth a line.
+    pub fn in_log(&self, kind: &str, doing: &str) -> Option<String> {
+        match self {
+            SocketError::Timeout => Some(format!("lua {kind} socket {doing} timed out")),
+            SocketError::Kernel(code) => {
+                let error = io::Error::from_raw_os_error(*code);
+                let call = if doing == "read" { "recv" } else { "send" };
+                Some(format!("lua {kind} socket: {call}() failed {}", weir_log::Cause(&error)))
+            }
+            _ => None,
         }
     }
 }
 
 impl From<io::Error> for SocketError {
     fn from(error: io::Error) -> SocketError {
-        match error.kind() {
-            ErrorKind::TimedOut => SocketError::Timeout,
-            ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => SocketError::Closed,
-            _ if error.raw_os_error().is_some() => {
-                // The kernel's text in small letters, as nginx gives it to scripts.
-                let text = error.to_string().to_ascii_lowercase();
-                let words = text.rsplit_once(" (os error").map(|(words, _)| words.to_owned());
-                SocketError::Other(words.unwrap_or(text))
-            }
-            _ => SocketError::Other(error.to_string()),
+        match (error.kind(), error.raw_os_error()) {
+            (ErrorKind::TimedOut, _) => SocketError::Timeout,
+            (_, Some(code)) => SocketError::Kernel(code),
+            (ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof, None) => SocketError::Closed,
+            (_, None) => SocketError::Other(error.to_string()),
         }
     }
 }
@@ -104,9 +130,29 @@ impl SocketTarget {
     }
 }
 
+/// Where the bytes of a connection go and come from.
+enum Carrying {
+    /// A connection that the script has opened.
+    Own(Wire),
+    /// The client's, which the script has taken over: it ends with the request.
+    Client(Rc<Conn>),
+}
+
+impl Deref for Carrying {
+    type Target = Wire;
+
+    #[expect(clippy::disallowed_methods, reason = "the script takes the carrier's place")]
+    fn deref(&self) -> &Wire {
+        match self {
+            Carrying::Own(wire) => wire,
+            Carrying::Client(conn) => conn.wire(),
+        }
+    }
+}
+
 /// A connection with the bytes that came on it and that the script has not received.
 struct Connection {
-    wire: Wire,
+    wire: Carrying,
     /// Its right to be in use, where its pool has a backlog.
     slot: Option<Slot>,
     unread: RefCell<Vec<u8>>,
@@ -114,12 +160,24 @@ struct Connection {
     late: Cell<bool>,
     /// A send was given up before its end.
     torn: Cell<bool>,
+    /// The other side has ended its direction, or receiving failed. It may still take what is sent.
+    read_closed: Cell<bool>,
+    /// Sending failed. What has come may still be received.
+    write_closed: Cell<bool>,
 }
 
 impl Connection {
-    fn new(wire: Wire, slot: Option<Slot>) -> Rc<Connection> {
-        let (unread, late, torn) = Default::default();
-        Rc::new(Connection { wire, slot, unread, late, torn })
+    fn own(wire: Wire, slot: Option<Slot>) -> Rc<Connection> {
+        Connection::new(Carrying::Own(wire), slot)
+    }
+
+    fn new(wire: Carrying, slot: Option<Slot>) -> Rc<Connection> {
+        let (unread, late, torn, read_closed, write_closed) = Default::default();
+        Rc::new(Connection { wire, slot, unread, late, torn, read_closed, write_closed })
+    }
+
+    fn is_whole(&self) -> bool {
+        !self.read_closed.get() && !self.write_closed.get()
     }
 }
 
@@ -134,6 +192,8 @@ pub struct Socket {
     /// The address that it connects from.
     local: Cell<Option<IpAddr>>,
     reused: Cell<u64>,
+    /// Bytes that were sent.
+    sent: Cell<u64>,
     receiving: Cell<bool>,
     sending: Cell<bool>,
 }
@@ -148,9 +208,25 @@ impl Socket {
             pool_size: Cell::default(),
             local: Cell::default(),
             reused: Cell::new(0),
+            sent: Cell::new(0),
             receiving: Cell::new(false),
             sending: Cell::new(false),
         }
+    }
+
+    /// The client's connection, from which these bytes have come already.
+    pub fn of_client(
+        conn: Rc<Conn>,
+        unread: Vec<u8>,
+        times: (Duration, Duration, Duration),
+    ) -> Socket {
+        let socket = Socket::new(times);
+        let line = Connection::new(Carrying::Client(conn), None);
+        // What waited for the client until now has no end of time any more.
+        line.wire.set_deadline(None);
+        line.unread.replace(unread);
+        socket.line.replace(Some(line));
+        socket
     }
 
     /// Other times than the configuration's; `None` keeps what is there.
@@ -165,6 +241,16 @@ impl Socket {
     /// The address to connect from.
     pub fn bind(&self, local: IpAddr) {
         self.local.set(Some(local));
+    }
+
+    /// How many bytes were sent.
+    pub fn sent(&self) -> u64 {
+        self.sent.get()
+    }
+
+    /// The number of the socket's descriptor in this process.
+    pub fn descriptor(&self) -> Option<i32> {
+        self.line.borrow().as_ref().map(|line| line.wire.socket().as_fd().as_raw_fd())
     }
 
     /// How often the connection was used before.
@@ -190,12 +276,13 @@ impl Socket {
         *self.pool.borrow_mut() = pool.name;
         if let Some((wire, reused)) = kept {
             self.reused.set(reused + 1);
-            *self.line.borrow_mut() = Some(Connection::new(wire, slot));
+            *self.line.borrow_mut() = Some(Connection::own(wire, slot));
             return Ok(());
         }
         self.reused.set(0);
+        // Looking a name up has a time of its own: `resolver_timeout`.
+        let to = address(event_loop, core, &server).await?;
         let connecting = async {
-            let to = address(event_loop, core, &server).await?;
             let bind = match &server {
                 SocketTarget::Unix(_) => None,
                 SocketTarget::Host(..) => self.local.get().map(|ip| SocketAddr::new(ip, 0).into()),
@@ -205,7 +292,7 @@ impl Socket {
             Ok(Wire::join(stream, None))
         };
         let wire = within(&event_loop.handle, limit, connecting).await?;
-        *self.line.borrow_mut() = Some(Connection::new(wire, slot));
+        *self.line.borrow_mut() = Some(Connection::own(wire, slot));
         Ok(())
     }
 
@@ -221,7 +308,9 @@ impl Socket {
         if !line.unread.borrow().is_empty() {
             return Err(SocketError::Other(UNREAD.to_owned()));
         }
-        let Connection { wire, slot, .. } = line;
+        let Connection { wire: Carrying::Own(wire), slot, .. } = line else {
+            return Err(SocketError::Closed);
+        };
         let (stream, _) = wire.part();
         let limit = self.timeouts.get()[0];
         let shaking = async {
@@ -230,7 +319,7 @@ impl Socket {
             secured.map_err(|error| SocketError::Other(error.to_string()))
         };
         let secured = within(handle, limit, shaking).await?;
-        *self.line.borrow_mut() = Some(Connection::new(Wire::join(stream, Some(secured)), slot));
+        *self.line.borrow_mut() = Some(Connection::own(Wire::join(stream, Some(secured)), slot));
         Ok(())
     }
 
@@ -241,6 +330,7 @@ impl Socket {
         let mut chain = Chain::new();
         chain.push(Bytes::from(bytes));
         let limit = self.timeouts.get()[1];
+        let total = chain.len();
         line.torn.set(true);
         let mut sent = Ok(());
         while sent.is_ok() && !chain.is_empty() {
@@ -250,8 +340,10 @@ impl Socket {
             sent = within(handle, limit, sending).await;
         }
         line.torn.set(false);
+        self.sent.set(self.sent.get() + total.saturating_sub(chain.len()));
         if sent.is_err() {
-            self.close();
+            line.write_closed.set(true);
+            self.end_if_useless(&line);
         }
         sent
     }
@@ -280,7 +372,8 @@ impl Socket {
             };
             match within(handle, limit, reading).await {
                 Ok(bytes) if bytes.is_empty() => {
-                    self.close();
+                    line.read_closed.set(true);
+                    self.end_if_useless(&line);
                     let rest = line.unread.take();
                     return match pattern {
                         Pattern::All => Ok((rest, true)),
@@ -290,7 +383,8 @@ impl Socket {
                 Ok(bytes) => line.unread.borrow_mut().extend_from_slice(&bytes),
                 Err(failed) => {
                     if failed != SocketError::Timeout {
-                        self.close();
+                        line.read_closed.set(true);
+                        self.end_if_useless(&line);
                     }
                     return Err((failed, line.unread.take()));
                 }
@@ -298,16 +392,36 @@ impl Socket {
         }
     }
 
-    /// Whether there is a connection.
+    /// A connection on which nothing can be sent or received any more ends.
+    fn end_if_useless(&self, line: &Rc<Connection>) {
+        let is_current = || self.line.borrow().as_ref().is_some_and(|own| Rc::ptr_eq(own, line));
+        if line.read_closed.get() && line.write_closed.get() && is_current() {
+            self.close();
+        }
+    }
+
+    /// Whether there is a connection, in one direction at least.
     pub fn is_open(&self) -> bool {
         self.line.borrow().is_some()
+    }
+
+    /// Whether there may be more to receive.
+    pub fn reads(&self) -> bool {
+        self.line.borrow().as_ref().is_some_and(|line| !line.read_closed.get())
+    }
+
+    /// Whether the other side may take what is sent.
+    pub fn writes(&self) -> bool {
+        self.line.borrow().as_ref().is_some_and(|line| !line.write_closed.get())
     }
 
     /// Ends the connection; false if there was none. A receiver that is at it keeps what came.
     pub fn close(&self) -> bool {
         match self.line.take() {
             Some(line) => {
-                line.wire.close_notify();
+                if let Carrying::Own(wire) = &line.wire {
+                    wire.close_notify();
+                }
                 true
             }
             None => false,
@@ -322,7 +436,7 @@ impl Socket {
         most: usize,
     ) -> Result<(), &'static str> {
         let Some(vm) = vm_of(event_loop) else { return Err("no Lua VM") };
-        if self.line.borrow().is_none() {
+        if !self.line.borrow().as_ref().is_some_and(|line| line.is_whole()) {
             return Err("closed");
         }
         if self.receiving.get() || self.sending.get() {
@@ -334,13 +448,14 @@ impl Socket {
         if line.late.get() || line.torn.get() || !line.wire.is_silent() {
             return Err("connection in dubious state");
         }
+        let Connection { wire: Carrying::Own(wire), slot, .. } = line else { return Err("closed") };
         let now = event_loop.handle.now();
         // No time at all is no limit.
         let until = (!time.is_zero()).then(|| now + time);
-        let idle = Idle { wire: line.wire, reused: self.reused.get(), until };
+        let idle = Idle { wire, reused: self.reused.get(), until };
         vm.pools.put(self.pool.take(), idle, self.pool_size.get().unwrap_or(most), now);
         // The next one that waits finds the connection.
-        drop(line.slot);
+        drop(slot);
         if let Some(mut until) = until.filter(|until| vm.pools.wants_look(*until)) {
             let (vm, handle) = (vm.clone(), event_loop.handle.clone());
             event_loop.handle.spawn(async move {

@@ -55,12 +55,18 @@ impl Pattern {
                     let end = at + mark.len();
                     return Some((if *inclusive { end } else { at }, end, true));
                 }
-                // A mark may begin in the last bytes.
-                let sure = (unread.len() + 1).saturating_sub(mark.len());
+                let sure = unread.len() - begun(unread, mark);
                 (at.is_some() || sure >= most).then_some((most, most, false))
             }
         }
     }
+}
+
+/// How many of the last bytes may be the beginning of the mark.
+fn begun(unread: &[u8], mark: &[u8]) -> usize {
+    let longest = unread.len().min(mark.len().saturating_sub(1));
+    let begins = |n: &usize| mark.get(..*n).is_some_and(|begin| unread.ends_with(begin));
+    (1..=longest).rev().find(begins).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -87,7 +93,10 @@ mod tests {
     fn a_piece_never_holds_a_part_of_the_mark() {
         // The last byte may be the mark's first.
         assert_eq!(until("--", Some(3)).found(b"ab-"), None);
-        assert_eq!(until("--", Some(3)).found(b"abcd"), Some((3, 3, false)));
+        assert_eq!(until("--", Some(3)).found(b"abc"), Some((3, 3, false)));
+        assert_eq!(until("-+-!", Some(3)).found(b"abc-+-"), Some((3, 3, false)));
+        assert_eq!(until("-+-!", Some(4)).found(b"abc-+-"), None);
+        assert_eq!(until("-+-!", Some(4)).found(b"abc-+x"), Some((4, 4, false)));
         assert_eq!(until("--", Some(3)).found(b"abcdef--"), Some((3, 3, false)));
         assert_eq!(until("--", Some(3)).found(b"abc--"), Some((3, 5, true)));
         assert_eq!(until("--", Some(3)).found(b"--abc"), Some((0, 2, true)));

@@ -59,8 +59,7 @@ impl PoolLimit {
             return Ok(Slot(self));
         }
         if self.free.count().unsigned_abs() >= self.backlog {
-            let text = "too many waiting connect operations";
-            return Err(SocketError::Other(text.to_owned()));
+            return Err(SocketError::PoolFull);
         }
         match self.free.clone().take(handle.clone(), time).await {
             true => Ok(Slot(self)),

@@ -1,0 +1,138 @@
+//! Sockets of scripts: how they end, and what the log says of them.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use weir_testkit::listen;
+
+use super::server;
+
+#[test]
+fn a_script_still_sends_when_the_other_side_has_said_all() {
+    let port = listen(|mut stream: TcpStream| {
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut question = String::new();
+        let _ = stream.read_to_string(&mut question);
+        assert_eq!(question, "late");
+    });
+    let server = server(&format!(
+        r#"location = /t {{ content_by_lua_block {{
+               local sock = ngx.socket.tcp()
+               assert(sock:connect("127.0.0.1", {port}))
+               ngx.say(sock:receive())
+               ngx.say(sock:receive())
+               ngx.say(sock:send("late"))
+               ngx.say(sock:setkeepalive())
+               ngx.say(sock:close())
+               ngx.say(sock:close())
+               ngx.say(sock:send("too late"))
+           }} }}"#
+    ));
+    let said = "nilclosed\nnilclosed\n4\nnilclosed\n1\nnilclosed\nnilclosed\n";
+    assert_eq!(server.get("/t").body(), said);
+    server.wait_log("attempt to receive data on a closed socket", 1);
+    server.wait_log("attempt to send data on a closed socket", 1);
+}
+
+#[test]
+fn a_socket_sends_no_table_with_holes() {
+    let port = listen(|mut stream: TcpStream| drop(stream.read_to_end(&mut Vec::new())));
+    let server = server(&format!(
+        r#"location = /t {{ content_by_lua_block {{
+               local sock = ngx.socket.tcp()
+               assert(sock:connect("127.0.0.1", {port}))
+               for _, odd in ipairs {{ {{ "a", nil, "b" }}, {{ true }}, {{ {{ ngx.null }} }}, {{ 1, {{ "c" }} }} }} do
+                   local _, why = pcall(sock.send, sock, odd)
+                   ngx.say((tostring(why):gsub("^.*%(", "")))
+               end
+           }} }}"#
+    ));
+    let said = "bad data type nil found)\nbad data type boolean found)\n\
+        bad data type userdata found)\n2\n";
+    assert_eq!(server.get("/t").body(), said);
+}
+
+#[test]
+fn the_log_says_which_request_waited_in_vain_for_a_server() {
+    let port = listen(|mut stream: TcpStream| {
+        let _ = stream.write_all(b"a part");
+        let _ = stream.read(&mut [0]);
+    });
+    let server = server(&format!(
+        r#"lua_socket_read_timeout 20ms;
+           location = /t {{ content_by_lua_block {{
+               local sock = ngx.socket.tcp()
+               assert(sock:connect("127.0.0.1", {port}))
+               ngx.say(sock:receive())
+               local datagrams = ngx.socket.udp()
+               assert(datagrams:setpeername("127.0.0.1", {port}))
+               ngx.say(datagrams:receive())
+               ngx.say(sock:connect("unix:/nowhere/at/all"))
+           }} }}"#
+    ));
+    let said = "niltimeouta part\nniltimeout\nnilno such file or directory\n";
+    assert_eq!(server.get("/t").body(), said);
+    server.wait_log("lua tcp socket read timed out, client: 127.0.0.1", 1);
+    server.wait_log("lua udp socket read timed out, client: 127.0.0.1", 1);
+    server.wait_log("connect() to unix:/nowhere/at/all failed (2: No such file or directory)", 1);
+}
+
+#[test]
+fn a_script_takes_its_clients_connection_over() {
+    let server = server(
+        r#"location = /upgrade { content_by_lua_block {
+               ngx.status = 101
+               ngx.header.Upgrade = "lines"
+               ngx.send_headers()
+               ngx.flush(true)
+               local sock = assert(ngx.req.socket(true))
+               sock:settimeout(20000)
+               for line in function() return sock:receive() end do
+                   sock:send({ #line, " ", line, "\n" })
+                   if line == "bye" then return end
+               end
+           } }
+           location = /own { content_by_lua_block {
+               local sock = assert(ngx.req.socket(true))
+               local body = sock:receive(5)
+               sock:send("HTTP/1.1 202 Own\r\nContent-Length: 8\r\n\r\nown" .. body)
+               ngx.log(ngx.WARN, "fd ", type(sock:getfd()), " say ", select(2, ngx.say("x")),
+                   ", flush ", select(2, ngx.flush()), ", eof ", select(2, ngx.eof()),
+                   ", again ", select(2, ngx.req.socket(true)), ".")
+           } }
+           location = /old { content_by_lua_block {
+               ngx.say("first")
+               ngx.say(ngx.req.socket(true))
+           } }"#,
+    );
+    let mut client = server.connect();
+    client.send(
+        "GET /upgrade HTTP/1.1\r\nHost: a\r\nUpgrade: lines\r\nConnection: upgrade\r\n\r\nearly\n",
+    );
+    assert_eq!(client.try_line().unwrap(), "HTTP/1.1 101 Switching Protocols");
+    let mut head = Vec::new();
+    loop {
+        match client.try_line().unwrap() {
+            line if line.is_empty() => break,
+            line => head.push(line),
+        }
+    }
+    assert!(head.contains(&"Upgrade: lines".to_owned()), "{head:?}");
+    assert!(head.contains(&"Connection: upgrade".to_owned()), "{head:?}");
+    assert_eq!(client.try_line().unwrap(), "5 early");
+    client.send("later on\n");
+    assert_eq!(client.try_line().unwrap(), "8 later on");
+    client.send("bye\n");
+    assert_eq!(client.try_line().unwrap(), "3 bye");
+    assert_eq!(client.rest(), "");
+
+    let mut client = server.connect();
+    client.send("POST /own HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n");
+    client.send("bytes");
+    assert_eq!(client.rest(), "HTTP/1.1 202 Own\r\nContent-Length: 8\r\n\r\nownbytes");
+    server.wait_log("fd number say raw request socket acquired, flush raw request socket", 1);
+    server.wait_log("eof raw request socket acquired, again duplicate call.", 1);
+
+    let answer = server.connect().send("GET /old HTTP/1.0\r\n\r\n").response();
+    assert_eq!(answer.body(), "first\nnilhttp 1.0 buffering\n");
+}
