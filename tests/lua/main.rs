@@ -213,6 +213,33 @@ fn files_are_scripts_and_modules() {
 }
 
 #[test]
+fn a_file_may_hold_what_luajit_has_compiled() {
+    let dir = Dir::new();
+    // The worker may not be the user that runs the test.
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(dir.path(), all).unwrap();
+    let conf = "events {}
+        http { server {
+            listen 127.0.0.1:%%PORT%%;
+            location = /named { content_by_lua_file $arg_n.lua; }
+            location = /make { content_by_lua_block {
+                local code = string.dump(loadstring('ngx.say(\"compiled\")'), true)
+                for name, text in pairs { good = code, bad = code:gsub('^(...).', '%1x') } do
+                    local file = assert(io.open('%%DIR%%/' .. name .. '.lua', 'w'))
+                    file:write(text)
+                    file:close()
+                end
+                ngx.say('made')
+            } }
+        } }";
+    let server = Server::start_in(dir, WEIR, conf);
+    assert_eq!(server.get("/make").body(), "made\n");
+    assert_eq!(server.get("/named?n=good").body(), "compiled\n");
+    assert_eq!(server.get("/named?n=bad").status, 500);
+    server.wait_log("cannot load incompatible bytecode", 1);
+}
+
+#[test]
 fn modules_are_found_in_the_prefix_and_where_distributions_have_them() {
     let dir = Dir::new();
     dir.write("mine.lua", "return 'mine'");

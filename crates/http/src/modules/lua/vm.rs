@@ -11,7 +11,7 @@ use weir_log::Level;
 
 use super::anchors::{Anchor, Anchors};
 use super::current::{self, Phase};
-use super::script::{SCRIPTS, Script, ScriptId, Scripts, without_shebang};
+use super::script::{SCRIPTS, Script, ScriptId, Scripts, is_bytecode, without_shebang};
 use super::wish::text_of;
 use super::{limit, socket, timers};
 use crate::event_loop::{LoopKey, LoopState};
@@ -161,8 +161,9 @@ impl Vm {
     }
 
     fn compile(&self, name: &str, text: &[u8]) -> Result<Code, ScriptError> {
+        let mode = if is_bytecode(text) { mlua::ChunkMode::Binary } else { mlua::ChunkMode::Text };
         let chunk = self.lua.load(without_shebang(text)).set_name(name);
-        let function = chunk.set_mode(mlua::ChunkMode::Text).into_function();
+        let function = chunk.set_mode(mode).into_function();
         let function = function.and_then(|function| self.anchors.keep(function))?;
         let name = doing::name(name.trim_start_matches(['=', '@']));
         Ok(Rc::new(Compiled { function, name }))
