@@ -27,7 +27,7 @@ mod udp;
 
 pub use body::BodySocket;
 pub use pattern::Pattern;
-use pools::{Idle, Slot};
+use pools::{Idle, PoolSize, Slot};
 pub use pools::{PoolOptions, Pools};
 pub use udp::UdpSocket;
 
@@ -187,8 +187,8 @@ pub struct Socket {
     /// For connecting, sending, receiving.
     timeouts: Cell<[Duration; 3]>,
     pool: RefCell<Vec<u8>>,
-    /// How many connections rest in the pool, where `connect` has said so.
-    pool_size: Cell<Option<usize>>,
+    /// How many connections rest in the pool, where that is known.
+    pool_size: RefCell<Option<PoolSize>>,
     /// The address that it connects from.
     local: Cell<Option<IpAddr>>,
     reused: Cell<u64>,
@@ -205,7 +205,7 @@ impl Socket {
             line: RefCell::default(),
             timeouts: Cell::new([connect, send, receive]),
             pool: RefCell::default(),
-            pool_size: Cell::default(),
+            pool_size: RefCell::default(),
             local: Cell::default(),
             reused: Cell::new(0),
             sent: Cell::new(0),
@@ -272,7 +272,8 @@ impl Socket {
         let Some(vm) = vm_of(event_loop) else { return Err(SocketError::Closed) };
         let slot = vm.pools.slot(&pool, usual, &event_loop.handle, limit).await?;
         let kept = vm.pools.take(&pool.name, event_loop.handle.now());
-        self.pool_size.set(pool.size);
+        let size = pool.size.map(|size| vm.pools.size(&pool.name, size));
+        self.pool_size.replace(size.or_else(|| vm.pools.known_size(&pool.name)));
         *self.pool.borrow_mut() = pool.name;
         if let Some((wire, reused)) = kept {
             self.reused.set(reused + 1);
@@ -443,6 +444,7 @@ impl Socket {
             return Err("socket busy");
         }
         let is_read = |line: &mut Rc<Connection>| line.unread.borrow().is_empty();
+        self.pool_size.take();
         let Some(line) = self.line.borrow_mut().take_if(is_read) else { return Err(UNREAD) };
         let line = Rc::try_unwrap(line).map_err(|_| "socket busy")?;
         if line.late.get() || line.torn.get() || !line.wire.is_silent() {
@@ -452,8 +454,10 @@ impl Socket {
         let now = event_loop.handle.now();
         // No time at all is no limit.
         let until = (!time.is_zero()).then(|| now + time);
-        let idle = Idle { wire, reused: self.reused.get(), until };
-        vm.pools.put(self.pool.take(), idle, self.pool_size.get().unwrap_or(most), now);
+        let name = self.pool.take();
+        let size = self.pool_size.take().unwrap_or_else(|| vm.pools.size(&name, most));
+        let idle = Idle { wire, reused: self.reused.get(), until, size };
+        vm.pools.put(name, idle, now);
         // The next one that waits finds the connection.
         drop(slot);
         if let Some(mut until) = until.filter(|until| vm.pools.wants_look(*until)) {

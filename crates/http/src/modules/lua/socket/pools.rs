@@ -19,7 +19,12 @@ pub struct Idle {
     pub reused: u64,
     /// When it closes; never where there is none.
     pub until: Option<Instant>,
+    /// How many connections rest in its pool.
+    pub size: PoolSize,
 }
+
+/// How many connections rest in a pool, as the first that names it says: as long as one of its connections is there.
+pub type PoolSize = Rc<usize>;
 
 impl Idle {
     fn is_good(&self, now: Instant) -> bool {
@@ -73,6 +78,8 @@ impl PoolLimit {
 #[derive(Default)]
 pub struct Pools {
     pools: RefCell<BTreeMap<Vec<u8>, Vec<Idle>>>,
+    /// The sizes of the pools with connections.
+    sizes: RefCell<BTreeMap<Vec<u8>, Weak<usize>>>,
     /// The pools with a backlog, as long as a connection of theirs is in use.
     limits: RefCell<BTreeMap<Vec<u8>, Weak<PoolLimit>>>,
     /// When expired connections are closed next.
@@ -122,12 +129,29 @@ impl Pools {
         Some(limit)
     }
 
+    /// The size of a pool: this one, unless it is known.
+    pub fn size(&self, name: &[u8], size: usize) -> PoolSize {
+        self.known_size(name).unwrap_or_else(|| {
+            let mut sizes = self.sizes.borrow_mut();
+            let size = Rc::new(size.max(1));
+            // Names may come from clients.
+            sizes.retain(|_, size| size.strong_count() > 0);
+            sizes.insert(name.to_vec(), Rc::downgrade(&size));
+            size
+        })
+    }
+
+    /// The size of a pool with connections.
+    pub fn known_size(&self, name: &[u8]) -> Option<PoolSize> {
+        self.sizes.borrow().get(name).and_then(Weak::upgrade)
+    }
+
     /// Leaves one; the one that has waited longest makes room.
-    pub fn put(&self, name: Vec<u8>, idle: Idle, most: usize, now: Instant) {
+    pub fn put(&self, name: Vec<u8>, idle: Idle, now: Instant) {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.entry(name).or_default();
         pool.retain(|idle| idle.is_good(now));
-        if pool.len() >= most.max(1) {
+        if pool.len() >= *idle.size {
             pool.remove(0);
         }
         pool.push(idle);
