@@ -1,6 +1,6 @@
 //! Coroutines and light threads: their states, and in which order they go on.
 
-use super::{said, server};
+use super::{said, server, server_with};
 
 #[test]
 fn coroutines_that_wait_are_running_and_ended_threads_zombies_until_they_are_waited_for() {
@@ -57,4 +57,36 @@ fn a_subrequest_begins_when_the_script_waits() {
            location = /no { return 404; }"#,
     );
     assert_eq!(server.get("/t").body(), "spawned\n404\n404\n");
+}
+
+#[test]
+fn a_script_that_waits_for_a_subrequest_does_not_end_its_request() {
+    let server = server_with(
+        "lua_shared_dict gate 100k;",
+        r#"location = /t { rewrite_by_lua_block {
+               local function tries(f, ...)
+                   local _, why = pcall(f, ...)
+                   ngx.log(ngx.WARN, why)
+               end
+               ngx.thread.spawn(function()
+                   ngx.sleep(0)
+                   tries(ngx.exit, 200)
+                   tries(ngx.redirect, "/a")
+                   tries(ngx.exec, "/a")
+                   tries(ngx.req.set_uri, "/a", true)
+                   ngx.shared.gate:set("open", true)
+               end)
+               ngx.say(ngx.location.capture("/gate").status)
+               ngx.exit(200)
+           } }
+           location = /gate { content_by_lua_block {
+               while not ngx.shared.gate:get("open") do ngx.sleep(0.001) end
+               ngx.exit(201)
+           } }
+           location = /error { content_by_lua_block { ngx.say(ngx.location.capture("/broken").status) } }
+           location = /broken { content_by_lua_block { ngx.exit(ngx.ERROR) } }"#,
+    );
+    assert_eq!(server.get("/t").body(), "201\n");
+    server.wait_log("attempt to abort with pending subrequests", 4);
+    assert_eq!(server.get("/error").body(), "500\n");
 }

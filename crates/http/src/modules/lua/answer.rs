@@ -1,5 +1,6 @@
 //! What scripts write to the client: gathered, and sent when they wait or end.
 
+use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
@@ -38,6 +39,8 @@ pub struct Context {
     pub body_socket: Option<Rc<BodySocket>>,
     /// A script has taken over the client's connection with this: nothing else answers.
     raw_socket: Option<Rc<Socket>>,
+    /// How many subrequests its scripts wait for.
+    captures: Rc<Cell<usize>>,
     /// A header filter's script has ended the request once. It does not run for the error page.
     pub filter_exited: bool,
 }
@@ -68,10 +71,33 @@ impl Context {
         self.sockets.push(socket);
     }
 
+    /// A script waits for subrequests as long as this lives.
+    pub fn capture(&self) -> PendingCapture {
+        self.captures.set(self.captures.get() + 1);
+        PendingCapture(self.captures.clone())
+    }
+
+    /// Refuses to end a request whose script waits for subrequests, which answer into it.
+    pub fn may_abort(&self) -> Result<(), &'static str> {
+        match self.captures.get() {
+            0 => Ok(()),
+            _ => Err("attempt to abort with pending subrequests"),
+        }
+    }
+
     /// All that was written was taken back: another page is the answer.
     pub fn forget_output(&mut self) {
         self.pending.clear();
         (self.whole, self.typeless) = (false, false);
+    }
+}
+
+/// A script waits for subrequests.
+pub struct PendingCapture(Rc<Cell<usize>>);
+
+impl Drop for PendingCapture {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
     }
 }
 

@@ -25,8 +25,10 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             .collect();
         let captures = prepared?.into_iter().map(|capture| -> Running { Box::pin(capture.run()) });
         let all = join(captures.collect());
+        let pending = with_request(|r| answer::context(r).capture())?;
         Ok(Wish::Capture(Box::pin(async move {
             let answers = all.await;
+            drop(pending);
             reply(move |lua| {
                 let tables = answers.iter().map(|answer| table(lua, answer));
                 tables.map(|table| table.map(Value::Table)).collect()
@@ -131,8 +133,13 @@ fn table(lua: &Lua, sr: &Request) -> mlua::Result<Table> {
     let headers = lua.create_table()?;
     table.raw_set("truncated", !sr.capture_is_whole() || sr.response.header_only)?;
     // As in lua-nginx-module, an answer without a head is one with 200.
-    let headless = sr.response.sent && sr.response.status == 0;
-    table.raw_set("status", if headless { 200 } else { sr.response.status })?;
+    let status = match sr.response.status {
+        0 if sr.response.sent => 200,
+        // It ended without an answer.
+        0 => 500,
+        status => status,
+    };
+    table.raw_set("status", status)?;
     table.raw_set("body", lua.create_string(sr.captured_body())?)?;
     for (name, value) in headers::answer_headers(sr) {
         // A number, as in lua-nginx-module.

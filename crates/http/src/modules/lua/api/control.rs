@@ -86,6 +86,11 @@ fn exit_status(status: i64) -> Result<i32, NgxError> {
 
 fn exit(status: i64) -> Result<(), NgxError> {
     let status = exit_status(status)?;
+    if !matches!(status, -1 | 408 | 444 | 499)
+        && let Ok(refused) = with(|r| answer::context(r).may_abort())
+    {
+        refused?;
+    }
     let late = |r: &mut Request| answer::is_begun(r) && phase().may_answer();
     // A timer has no request: it ends with any status.
     if status < 300 || matches!(status, 408 | 444 | 499) || !with(late).unwrap_or(false) {
@@ -105,6 +110,7 @@ fn exit(status: i64) -> Result<(), NgxError> {
 }
 
 fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<Wish, NgxError> {
+    answer::context(r).may_abort()?;
     if answer::is_begun(r) {
         return Err("attempt to call ngx.exec after sending out response headers".into());
     }
@@ -129,6 +135,7 @@ fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<Wish, NgxError> {
 }
 
 fn redirect(r: &mut Request, uri: &[u8], status: i64) -> Result<Wish, NgxError> {
+    answer::context(r).may_abort()?;
     if !matches!(status, 301 | 302 | 303 | 307 | 308) {
         return Err("only ngx.HTTP_MOVED_TEMPORARILY, ngx.HTTP_MOVED_PERMANENTLY, \
                     ngx.HTTP_PERMANENT_REDIRECT, ngx.HTTP_SEE_OTHER, and \
