@@ -108,3 +108,18 @@ fn the_end_of_a_body_that_cannot_be_the_mark_is_received() {
     );
     assert_eq!(posted(&server, "body"), "bod y nilclosed\n");
 }
+
+#[test]
+fn a_script_tells_a_body_that_breaks_off_from_one_that_ends() {
+    let server = server(
+        r#"location = /t { content_by_lua_block {
+               ngx.log(ngx.WARN, "got ", table.concat({ select(2, assert(ngx.req.socket()):receive(9)) }, ": "), ".")
+           } }"#,
+    );
+    let mut client = server.connect();
+    client.send("POST /t HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\npart");
+    drop(client);
+    server.wait_log("got client aborted: part.", 1);
+    posted(&server, "whole");
+    server.wait_log("got closed: whole.", 1);
+}

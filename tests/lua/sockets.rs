@@ -136,3 +136,48 @@ fn a_script_takes_its_clients_connection_over() {
     let answer = server.connect().send("GET /old HTTP/1.0\r\n\r\n").response();
     assert_eq!(answer.body(), "first\nnilhttp 1.0 buffering\n");
 }
+
+#[test]
+fn a_server_that_speaks_no_tls_fails_the_handshake() {
+    let port = listen(|mut stream: TcpStream| {
+        let _ = stream.write_all(b"220 ready when you are\r\n");
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let server = server(&format!(
+        r#"location = /t {{ content_by_lua_block {{
+               local sock = ngx.socket.tcp()
+               assert(sock:connect("127.0.0.1", {port}))
+               ngx.say(sock:sslhandshake())
+           }} }}
+           location = /filter {{ return 200 x; header_filter_by_lua_block {{ ngx.socket.tcp() }} }}"#
+    ));
+    assert_eq!(server.get("/t").body(), "nilhandshake failed\n");
+    server.wait_log("lua ssl handshake: SSL_do_handshake() failed (SSL: ", 1);
+    assert!(server.connect().send("GET /filter HTTP/1.1\r\nHost: a\r\n\r\n").is_closed());
+    server.wait_log("API disabled in the context of header_filter_by_lua*", 1);
+}
+
+#[test]
+fn a_pool_has_the_size_that_its_first_connection_says() {
+    let port = listen(|mut stream: TcpStream| drop(stream.read_to_end(&mut Vec::new())));
+    let server = server(&format!(
+        r#"location = /t {{ content_by_lua_block {{
+               local function open(options)
+                   local sock = ngx.socket.tcp()
+                   assert(sock:connect("127.0.0.1", {port}, options))
+                   return sock
+               end
+               local first, second = open({{ pool_size = 1 }}), open()
+               assert(first:setkeepalive(0, 20) and second:setkeepalive(0, 20))
+               first, second = open(), open()
+               ngx.say(first:getreusedtimes(), " ", second:getreusedtimes())
+               -- The pool is gone with its last connection.
+               first:close() second:close()
+               first, second = open(), open()
+               assert(first:setkeepalive(0, 20) and second:setkeepalive(0, 20))
+               first, second = open(), open()
+               ngx.say(first:getreusedtimes(), " ", second:getreusedtimes())
+           }} }}"#
+    ));
+    assert_eq!(server.get("/t").body(), "1 0\n1 1\n");
+}

@@ -92,7 +92,7 @@ impl RequestBodyError {
     }
 
     /// The client or its connection is gone: no page reaches it.
-    fn is_left(&self) -> bool {
+    pub fn is_left(&self) -> bool {
         matches!(
             self,
             RequestBodyError::Closed

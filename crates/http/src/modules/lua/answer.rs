@@ -225,6 +225,9 @@ pub async fn flush(r: &mut Request) -> Result<(), &'static str> {
     if !r.response.sent {
         return Err("nothing to flush");
     }
+    if r.response.header_only {
+        return Err("header only");
+    }
     if send_pending(r, false).await.is_err() {
         return Err("client aborted");
     }

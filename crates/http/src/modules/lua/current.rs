@@ -174,6 +174,15 @@ pub fn with_request<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError>
     }
 }
 
+/// Refuses what is of no use in a phase that cannot wait.
+pub fn may_wait() -> Result<(), NgxError> {
+    match phase() {
+        phase if phase.may_wait() => Ok(()),
+        Phase::Init => Err(NgxError::NoRequest),
+        phase => Err(NgxError::Disabled(phase)),
+    }
+}
+
 /// Notes what the script is about to wait for.
 pub fn wish(wish: Wish) -> Result<(), NgxError> {
     let phase = phase();

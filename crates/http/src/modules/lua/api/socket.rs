@@ -15,7 +15,7 @@ use super::natives::{Natives, done};
 use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{NgxError, with, with_answer};
+use crate::modules::lua::current::{self, NgxError, with, with_answer};
 use crate::modules::lua::run::received_reply;
 use crate::modules::lua::socket::{
     BodySocket, Pattern, PoolOptions, Socket, SocketError, SocketTarget,
@@ -42,6 +42,7 @@ type ReceivingHandle = Either<Tcp, UserDataRef<BodyHandle>>;
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("socket_new", |lua, ()| {
+        current::may_wait()?;
         let conf = CONF.of(settings()?);
         let limits = (conf.connect_timeout, conf.send_timeout, conf.read_timeout);
         let socket = Rc::new(Socket::new(limits));
@@ -93,11 +94,19 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let conf = CONF.of(settings()?);
         let client = conf.tls.client(name.as_ref().map(|name| name.as_bytes().to_vec()), verify);
         let client = client.map_err(|error| error.to_string())?;
-        let (socket, handle) = (socket.0.clone(), handle()?);
-        Ok(waiting(async move {
+        let (socket, handle, log_errors) = (socket.0.clone(), handle()?, conf.socket_log_errors);
+        Ok(Wish::Wait(Box::pin(async move {
             let secured = socket.secure(&handle, &client).await;
-            secured.map(|()| Value::Boolean(true)).map_err(|failed| (failed, None))
-        }))
+            reply(move |lua| match secured {
+                Ok(()) => true.into_lua_multi(lua),
+                Err(failed) => {
+                    if log_errors && let Some(line) = failed.in_log("ssl", "handshake") {
+                        to_log(Level::Error, &line);
+                    }
+                    Ok(failure(lua, &failed.to_string()))
+                }
+            })
+        })))
     })?;
     moving(natives)?;
     natives.add("socket_close", |_, socket: Tcp| {

@@ -12,7 +12,7 @@ use super::socket::{handle, ip, settings, waiting};
 use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{NgxError, with};
+use crate::modules::lua::current::{self, NgxError, with};
 use crate::modules::lua::socket::{SocketTarget, UdpSocket};
 use crate::modules::lua::wish::{Wish, failure, reply};
 use crate::site::settings::LocationConf;
@@ -27,6 +27,7 @@ type Udp = UserDataRef<UdpHandle>;
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("udp_new", |lua, ()| {
+        current::may_wait()?;
         let socket = Rc::new(UdpSocket::new(CONF.of(settings()?).read_timeout));
         let weak: Weak<UdpSocket> = Rc::downgrade(&socket);
         let _ = with(|r| answer::context(r).add_socket(weak));

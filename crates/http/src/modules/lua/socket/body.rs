@@ -71,6 +71,7 @@ impl BodySocket {
         // The request answers 408 where its own time is over, and other statuses where the body is broken.
         let failure = |error: RequestBodyError| match error.status() {
             408 => SocketError::Timeout,
+            _ if error.is_left() => SocketError::Other("client aborted".to_owned()),
             _ => SocketError::Closed,
         };
         r.send_continue().await.map_err(failure)?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, SocketAddrAny, either};
-use weir_tls::{Secured, TlsClient, Wire};
+use weir_tls::{HandshakeError, Secured, TlsClient, Wire};
 use weir_values::cidr;
 
 use crate::carrier::Conn;
@@ -36,6 +36,15 @@ const UNREAD: &str = "unread data in buffer";
 /// Room for one read.
 const READ: usize = 4096;
 
+/// How TLS begins what it says of a certificate that is not trusted, and of one for another server.
+const VERIFY: &str = "upstream SSL certificate verify error: ";
+const MISMATCH: &str = "upstream SSL certificate does not match ";
+
+/// `18: self-signed certificate` of `(18:self-signed certificate)`.
+fn spaced(fault: &str) -> String {
+    fault.trim_start_matches('(').trim_end_matches(')').replacen(':', ": ", 1)
+}
+
 /// Why something did not succeed, in the words that scripts look for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SocketError {
@@ -49,6 +58,8 @@ pub enum SocketError {
     PoolFull,
     /// What the kernel said.
     Kernel(i32),
+    /// What TLS said of a handshake that failed.
+    Handshake(String),
     /// Something else.
     Other(String),
 }
@@ -61,6 +72,11 @@ impl fmt::Display for SocketError {
             SocketError::PoolFull => f.write_str("too many waiting connect operations"),
             SocketError::Busy("") => f.write_str("socket busy"),
             SocketError::Busy(doing) => write!(f, "socket busy {doing}"),
+            SocketError::Handshake(text) => match text.strip_prefix(VERIFY) {
+                Some(fault) => f.write_str(&spaced(fault)),
+                None if text.starts_with(MISMATCH) => f.write_str("certificate host mismatch"),
+                None => f.write_str("handshake failed"),
+            },
             SocketError::Kernel(code) => {
                 // The kernel's text in small letters, as nginx gives it to scripts.
                 let text = io::Error::from_raw_os_error(*code).to_string().to_ascii_lowercase();
@@ -84,6 +100,13 @@ impl SocketError {
                 let call = if doing == "read" { "recv" } else { "send" };
                 Some(format!("lua {kind} socket: {call}() failed {}", weir_log::Cause(&error)))
             }
+            SocketError::Handshake(text) => Some(match text.strip_prefix(VERIFY) {
+                Some(fault) => format!("lua ssl certificate verify error: ({})", spaced(fault)),
+                None => match text.strip_prefix(MISMATCH) {
+                    Some(name) => format!("lua ssl certificate does not match host {name}"),
+                    None => format!("lua ssl handshake: {text}"),
+                },
+            }),
             _ => None,
         }
     }
@@ -317,7 +340,10 @@ impl Socket {
         let shaking = async {
             let until = handle.now() + limit;
             let secured = Secured::connect(&stream, client, until).await;
-            secured.map_err(|error| SocketError::Other(error.to_string()))
+            secured.map_err(|error| match error {
+                HandshakeError::TimedOut => SocketError::Timeout,
+                error => SocketError::Handshake(error.to_string()),
+            })
         };
         let secured = within(handle, limit, shaking).await?;
         *self.line.borrow_mut() = Some(Connection::own(Wire::join(stream, Some(secured)), slot));
@@ -418,6 +444,7 @@ impl Socket {
 
     /// Ends the connection; false if there was none. A receiver that is at it keeps what came.
     pub fn close(&self) -> bool {
+        self.pool_size.take();
         match self.line.take() {
             Some(line) => {
                 if let Carrying::Own(wire) = &line.wire {
@@ -444,7 +471,6 @@ impl Socket {
             return Err("socket busy");
         }
         let is_read = |line: &mut Rc<Connection>| line.unread.borrow().is_empty();
-        self.pool_size.take();
         let Some(line) = self.line.borrow_mut().take_if(is_read) else { return Err(UNREAD) };
         let line = Rc::try_unwrap(line).map_err(|_| "socket busy")?;
         if line.late.get() || line.torn.get() || !line.wire.is_silent() {
