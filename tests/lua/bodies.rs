@@ -123,3 +123,30 @@ fn a_script_tells_a_body_that_breaks_off_from_one_that_ends() {
     posted(&server, "whole");
     server.wait_log("got closed: whole.", 1);
 }
+
+#[test]
+fn a_thread_that_reads_the_body_does_not_hold_up_the_others() {
+    let server = server(
+        r#"location = /t { content_by_lua_block {
+               local sock = assert(ngx.req.socket())
+               sock:settimeout(20000)
+               local reader = ngx.thread.spawn(function() return sock:receive(4) end)
+               ngx.sleep(0)
+               ngx.say("send it")
+               ngx.flush(true)
+               ngx.say((select(2, sock:receive(1))))
+               ngx.say(select(2, ngx.thread.wait(reader)))
+               sock:settimeout(1)
+               local late = ngx.thread.spawn(function() return sock:receive(4) end)
+               ngx.say(select(3, ngx.thread.wait(late)))
+           } }"#,
+    );
+    let mut client = server.connect();
+    client.send("POST /t HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n\r\n");
+    while client.try_line().unwrap() != "send it" {}
+    client.send("body");
+    let rest = client.rest();
+    for said in ["socket busy reading\n", "body\n", "timeout\n"] {
+        assert!(rest.contains(said), "{said} {rest}");
+    }
+}

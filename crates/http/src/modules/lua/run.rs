@@ -8,10 +8,12 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
 use mlua::{Error, Function, Lua, MultiValue, Thread, ThreadStatus, Value};
+use weir_engine::{Either, either};
 use weir_log::Level;
 
 use super::anchors::{Anchor, Packed};
@@ -20,12 +22,16 @@ use super::api::{raw_socket_reply, to_log};
 use super::conf::CONF;
 use super::current::{self, Phase};
 use super::limit;
-use super::socket::SocketError;
+use super::socket::Received;
 use super::vm::{Compiled, ScriptError, Vm};
 use super::wish::{Exit, Reply, ThreadId, Wait, Wish, failure, is_failed, is_wait, reply, text_of};
 use crate::answer::change;
 use crate::request::Request;
 use weir_values::doing::{self, ActivityName};
+
+mod reading;
+
+use reading::Reading;
 
 /// So often coroutines of a script pass the turn among themselves before other tasks of the loop get it.
 const TURNS: u32 = 64;
@@ -100,9 +106,19 @@ enum RoutineState {
     /// In its step, or waiting for what needs the request.
     Busy,
     Waiting(Wait),
+    /// Waiting for more of the client's body.
+    Reading(Rc<Reading>),
     /// Those that it waits for, as the script has listed them.
     Joining(Vec<ThreadId>),
     Ended(bool, Packed),
+}
+
+/// What a script has waited for.
+enum Event {
+    /// Some coroutine can go on.
+    Ready,
+    /// There is more of the client's body, or it did not come in time.
+    Body { in_time: bool },
 }
 
 /// A script at work.
@@ -380,13 +396,7 @@ impl ScriptRun<'_> {
                 tell_length(r);
                 self.set(i, state);
             }
-            Wish::ReceiveBody(pattern) => {
-                let r = self.request.as_deref_mut()?;
-                let socket = answer::context(r).body_socket.clone()?;
-                let log_errors = CONF.of(r.conf()).socket_log_errors;
-                let received = socket.receive(r, &pattern).await;
-                self.set(i, RoutineState::Ready(received_reply(received, log_errors)));
-            }
+            Wish::ReceiveBody(pattern) => self.receive(i, pattern).await,
             Wish::TakeOver => {
                 let r = self.request.as_deref_mut()?;
                 let taken = answer::take_over(r).await;
@@ -593,19 +603,34 @@ impl ScriptRun<'_> {
 
     /// Waits until some coroutine can go on.
     async fn wait(&mut self) -> Option<ScriptOutcome> {
-        let vm = self.vm;
-        if !self.routines.iter().any(|routine| matches!(routine.state, RoutineState::Waiting(_))) {
+        let waits = |state: &RoutineState| {
+            matches!(state, RoutineState::Waiting(_) | RoutineState::Reading(_))
+        };
+        if !self.routines.iter().any(|routine| waits(&routine.state)) {
             let text = format_args!("lua light threads wait for each other");
-            log(self.request.as_deref(), vm, text);
+            log(self.request.as_deref(), self.vm, text);
             return Some(ScriptOutcome::Failed);
         }
-        let ScriptRun { request, routines, ready: line, watching, .. } = self;
-        if let Some(r) = request.as_deref_mut()
+        if let Some(r) = self.request.as_deref_mut()
             && answer::push(r).await.is_err()
-            && *watching
+            && self.watching
         {
             return self.abandoned();
         }
+        match self.event().await {
+            None => self.abandoned(),
+            Some(Event::Ready) => None,
+            Some(Event::Body { in_time }) => {
+                self.go_on_reading(in_time).await;
+                None
+            }
+        }
+    }
+
+    /// Waits for what comes first; `None` if that is the client's leaving.
+    async fn event(&mut self) -> Option<Event> {
+        let reading = self.reading();
+        let ScriptRun { request, routines, ready: line, watching, .. } = self;
         let ready = poll_fn(|cx| {
             let mut any = false;
             for routine in routines.iter_mut() {
@@ -618,12 +643,22 @@ impl ScriptRun<'_> {
             }
             if any { Poll::Ready(()) } else { Poll::Pending }
         });
-        let watched = request.as_deref().filter(|_| *watching);
-        let Some(r) = watched else {
-            ready.await;
-            return None;
+        let r = request.as_deref();
+        let event = async {
+            let Some(reading) = reading else {
+                ready.await;
+                return Event::Ready;
+            };
+            match either(ready, reading.readable(r)).await {
+                Either::Left(()) => Event::Ready,
+                Either::Right(in_time) => Event::Body { in_time },
+            }
         };
-        if r.client_stays_until(ready, "").await { None } else { self.abandoned() }
+        let Some(r) = r.filter(|_| *watching) else { return Some(event.await) };
+        let mut first = None;
+        let told = async { first = Some(event.await) };
+        r.client_stays_until(told, "").await;
+        first
     }
 
     /// The client has gone: the script ends, or its `ngx.on_abort` function runs.
@@ -689,10 +724,7 @@ fn log(r: Option<&Request>, vm: &Vm, text: std::fmt::Arguments<'_>) {
 
 /// What a receiving method returns: the bytes and, as the fourth value, whether a mark was reached; or nil, the error, and
 /// what came.
-pub fn received_reply(
-    received: Result<(Vec<u8>, bool), (SocketError, Vec<u8>)>,
-    log_errors: bool,
-) -> Reply {
+pub fn received_reply(received: Received, log_errors: bool) -> Reply {
     reply(move |lua| match received {
         Ok((bytes, reached)) => {
             let text = Value::String(lua.create_string(bytes)?);

@@ -1,11 +1,11 @@
 //! The client's body as a socket: `ngx.req.socket`.
 
 use std::cell::{Cell, RefCell};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_engine::{Either, either};
 
-use super::{Pattern, SocketError};
+use super::{Pattern, Received, SocketError};
 use crate::body::RequestBodyError;
 use crate::request::Request;
 
@@ -44,50 +44,60 @@ impl BodySocket {
         !self.closed.get()
     }
 
-    /// Receives what the pattern wants, and whether its mark was reached; or why not, with what came.
-    pub async fn receive(
-        &self,
-        r: &mut Request,
-        pattern: &Pattern,
-    ) -> Result<(Vec<u8>, bool), (SocketError, Vec<u8>)> {
+    /// How long it waits for more.
+    pub fn timeout(&self) -> Duration {
+        self.timeout.get()
+    }
+
+    /// A client may wait for the word to send its body.
+    pub async fn begin(&self, r: &mut Request) -> Result<(), SocketError> {
+        r.send_continue().await.map_err(|error| failure(&error))
+    }
+
+    /// Receives what the pattern wants of what has come. `None` where more is to come first.
+    pub fn received(&self, r: &mut Request, pattern: &Pattern) -> Option<Received> {
         let failed = loop {
             let found = pattern.take(&mut self.unread.borrow_mut());
             if let Some(found) = found {
-                return Ok(found);
+                return Some(Ok(found));
             }
-            match self.more(r).await {
-                Ok(true) => {}
-                Ok(false) if *pattern == Pattern::All => return Ok((self.unread.take(), true)),
-                Ok(false) => break SocketError::Closed,
-                Err(failed) => break failed,
+            match r.body_piece_now() {
+                Ok(Some(piece)) => self.unread.borrow_mut().extend_from_slice(&piece),
+                Ok(None) if !r.body.is_read() => return None,
+                Ok(None) if *pattern == Pattern::All => {
+                    return Some(Ok((self.unread.take(), true)));
+                }
+                Ok(None) => break SocketError::Closed,
+                Err(error) => break failure(&error),
             }
         };
-        self.closed.set(failed != SocketError::Timeout);
-        Err((failed, self.unread.take()))
+        Some(Err(self.give_up(failed)))
     }
 
-    /// Reads the next piece of the body; false at its end.
-    async fn more(&self, r: &mut Request) -> Result<bool, SocketError> {
-        // The request answers 408 where its own time is over, and other statuses where the body is broken.
-        let failure = |error: RequestBodyError| match error.status() {
-            408 => SocketError::Timeout,
-            _ if error.is_left() => SocketError::Other("client aborted".to_owned()),
-            _ => SocketError::Closed,
-        };
-        r.send_continue().await.map_err(failure)?;
-        loop {
-            if let Some(piece) = r.body_piece_now().map_err(failure)? {
-                self.unread.borrow_mut().extend_from_slice(&piece);
-                return Ok(true);
-            }
-            if r.body.is_read() {
-                return Ok(false);
-            }
-            let limit = r.event_loop.handle.sleep(self.timeout.get());
-            match either(r.body_readable(), limit).await {
-                Either::Left(()) => r.more_body().await.map_err(failure)?,
-                Either::Right(()) => return Err(SocketError::Timeout),
-            }
-        }
+    /// Why a receive ends before its time, with what came.
+    pub fn give_up(&self, failed: SocketError) -> (SocketError, Vec<u8>) {
+        self.closed.set(failed != SocketError::Timeout);
+        (failed, self.unread.take())
+    }
+
+    /// Waits until there is more of the body; false if that takes too long.
+    pub async fn readable(&self, r: &Request, until: Instant) -> bool {
+        let handle = &r.event_loop.handle;
+        let left = until.saturating_duration_since(handle.now());
+        matches!(either(r.body_readable(), handle.sleep(left)).await, Either::Left(()))
+    }
+
+    /// Reads what has come.
+    pub async fn more(&self, r: &mut Request) -> Result<(), SocketError> {
+        r.more_body().await.map_err(|error| failure(&error))
+    }
+}
+
+/// The request answers 408 where its own time is over, and other statuses where the body is broken.
+fn failure(error: &RequestBodyError) -> SocketError {
+    match error.status() {
+        408 => SocketError::Timeout,
+        _ if error.is_left() => SocketError::Other("client aborted".to_owned()),
+        _ => SocketError::Closed,
     }
 }

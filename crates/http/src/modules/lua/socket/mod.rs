@@ -376,11 +376,7 @@ impl Socket {
     }
 
     /// Receives what the pattern wants, and whether its mark was reached; or why not, with what came.
-    pub async fn receive(
-        &self,
-        handle: &Handle,
-        pattern: &Pattern,
-    ) -> Result<(Vec<u8>, bool), (SocketError, Vec<u8>)> {
+    pub async fn receive(&self, handle: &Handle, pattern: &Pattern) -> Received {
         let without = |failed| (failed, Vec::new());
         let line = self.line.borrow().clone().ok_or_else(|| without(SocketError::Closed))?;
         let _busy = Busy::new(&self.receiving, "reading").map_err(without)?;
@@ -499,6 +495,9 @@ impl Socket {
         Ok(())
     }
 }
+
+/// What a receive comes to: the bytes and whether its mark was reached, or why not, with what came.
+pub type Received = Result<(Vec<u8>, bool), (SocketError, Vec<u8>)>;
 
 /// What ends with the request of the script that has opened it.
 pub trait CloseWithRequest {
