@@ -326,10 +326,16 @@ fn an_authority_that_speaks_no_http_lets_no_request_in() {
                    location /said/ {{ auth_request /auth; auth_request_set $said $upstream_status;
                        error_page 500 = @said; }}
                    location @said {{ return 200 $said; }}
+                   location /far/ {{ auth_request /proxied; alias %%DIR%%/site/; }}
+                   location = /proxied {{ internal; proxy_pass http://127.0.0.1:%%PORT1%%/?n=$arg_n; }}
                    location = /auth {{ internal; proxy_set_header X-Line $arg_n;
                        proxy_pass http://127.0.0.1:{port}; }}
                    location = /cached {{ internal; proxy_set_header X-Line $arg_n; proxy_cache one;
                        proxy_cache_valid any 1h; proxy_pass http://127.0.0.1:{port}; }}
+               }}
+               server {{
+                   listen 127.0.0.1:%%PORT1%%; proxy_set_header X-Line $arg_n;
+                   location / {{ proxy_pass http://127.0.0.1:{port}; }}
                }}
            }}"#
     );
@@ -338,6 +344,7 @@ fn an_authority_that_speaks_no_http_lets_no_request_in() {
     for (n, line) in NO_HEADS.iter().enumerate() {
         assert_eq!(server.get(&format!("/kept?n={n}")).status, 500, "{line:?}");
         assert_eq!(server.get(&format!("/any/kept?n={n}")).status, 500, "{line:?}");
+        assert_eq!(server.get(&format!("/far/kept?n={n}")).status, 500, "{line:?}");
         for _ in 0..2 {
             assert_eq!(server.get(&format!("/kept/kept?n={n}")).status, 500, "{line:?}");
         }

@@ -203,8 +203,7 @@ fn an_answer_without_a_head_is_not_kept() {
     let cached = format!("location = /old {{ proxy_pass http://127.0.0.1:{port}; }}");
     let server = start("", &cached, "location / { return 200 answer; }");
     for _ in 0..3 {
-        let r = server.get("/old");
-        assert_eq!((r.header("X-Cache"), r.body().as_str()), (Some("MISS"), "something else\n"));
+        assert_eq!(server.get("/old").status, 502);
     }
     assert_eq!(server.logged("[crit]"), 0, "{}", server.log());
 }

@@ -237,6 +237,38 @@ fn two_failures_under_one_request_end_as_in_nginx() {
     assert!(different.is_empty(), "{}", different.join("\n"));
 }
 
+/// It is no answer to a client, whom only a head of this server's own making would reach; another server may have one.
+#[test]
+fn what_is_no_http_is_a_bad_gateway_and_another_server_may_answer() {
+    let well = serve(|_| Some("X-Origin: well\r\n".to_owned()));
+    let ill = listen(|mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"SSH-2.0-OpenSSH_9\r\n");
+    });
+    let conf = format!(
+        "events {{ }} http {{
+             add_header X-Said $upstream_status always;
+             upstream u {{ server 127.0.0.1:{ill} max_fails=0; server 127.0.0.1:{well} backup; }}
+             server {{ listen 127.0.0.1:%%PORT%%; proxy_intercept_errors on; error_page 502 =503 /page;
+                 location / {{ proxy_pass http://u; }}
+                 location = /page {{ return 503 page; }}
+                 location /next {{ proxy_pass http://u; proxy_next_upstream invalid_header; }} }} }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    let answer = server.get("/");
+    assert_eq!((answer.status, answer.body().as_str()), (503, "page"));
+    assert_eq!(answer.header("X-Said"), Some("502"));
+    let answer = server.get("/next");
+    assert_eq!(
+        (answer.header("X-Origin"), answer.header("X-Said")),
+        (Some("well"), Some("502, 200"))
+    );
+    server.wait_log(
+        "upstream sent no valid HTTP/1.0 header while reading response header from upstream",
+        2,
+    );
+}
+
 /// A fault of ours under a fault of a server's: the server that was never asked is not blamed, and neither is one more
 /// than once.
 #[test]

@@ -96,8 +96,7 @@ pub fn redirect<P: Protocol>(
 
 /// Fills in the head that the client is to see.
 pub fn fill<P: Protocol>(r: &mut Request, passing: &UpstreamConf, protocol: &P, answer: &Answer) {
-    // Subrequests are asked for what a status says, and there is none without a head. The client gets a head all the same.
-    r.response.status = if r.is_main() { answer.shown_status() } else { answer.status };
+    r.response.status = answer.status;
     if let Some(line) = answer.status_line {
         let line = line.of(&r.contexts.upstream.head).to_vec();
         r.response.status_line = Some(line);

@@ -70,7 +70,7 @@ impl Reader for Answers {
         match self.parser.parse(buf) {
             Ok(HeadProgress::Done) => {}
             Ok(_) => return Ok(Found::More),
-            Err(ResponseError::NoStatusLine) => return Ok(self.old_answer(r)),
+            Err(ResponseError::NoStatusLine) if !r.is_main() => return Ok(self.old_answer(r)),
             Err(error) => return Err(AnswerError::head(error, buf)),
         }
         let head = self.parser.head();
@@ -168,7 +168,8 @@ fn rest_of_stream(left: &mut Option<u64>, buf: &mut Vec<u8>) -> Result<Taken, An
 const AFTER_CHUNKS: Extra = Extra::warned("upstream sent data after final chunk");
 
 impl Answers {
-    /// Something that is no HTTP/1 answer is a body of HTTP/0.9.
+    /// A part of a page may be something that is no HTTP/1 answer: a body of HTTP/0.9. A client's answer may not, since it
+    /// would need a head that the server never sent.
     fn old_answer(&mut self, r: &Request) -> Found {
         let text = "upstream sent no valid HTTP/1.0 header";
         r.log(
