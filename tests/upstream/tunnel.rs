@@ -203,3 +203,35 @@ fn a_slow_reader_of_a_tunnel_may_be_silent() {
     client.read_to_end(&mut all).unwrap();
     assert!(all.iter().filter(|byte| **byte == b'x').count() >= MUCH, "{} bytes", all.len());
 }
+
+/// The server's next bytes wait for a client that reads nothing; what ends the tunnel is the client's fault.
+#[test]
+fn a_client_of_a_tunnel_that_reads_nothing_takes_too_long() {
+    use std::io::{Read, Write};
+    let to = weir_testkit::listen(|mut stream| while stream.write_all(&[b'x'; 65536]).is_ok() {});
+    let server =
+        start("location / { tunnel_pass; send_timeout 300ms; reset_timedout_connection on; }");
+    let mut client = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    client.set_read_timeout(Some(weir_testkit::PATIENCE)).unwrap();
+    write!(client, "CONNECT 127.0.0.1:{to} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let late = "client timed out (110: Connection timed out) while proxying upgraded connection";
+    server.wait_log(late, 1);
+    assert_eq!(server.logged("upstream timed out"), 0);
+    let end = client.read_to_end(&mut Vec::new()).map_err(|error| error.kind());
+    assert_eq!(end.unwrap_err(), std::io::ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_client_that_resets_its_tunnel_is_no_fault_of_the_server() {
+    use std::io::{Read, Write};
+    let to = weir_testkit::listen(|mut stream| _ = stream.read(&mut [0]));
+    let server = start("location / { tunnel_pass; }");
+    let mut client = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    write!(client, "CONNECT 127.0.0.1:{to} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    client.read_exact(&mut [0; 12]).unwrap();
+    // Bytes that were not read make its end a reset.
+    drop(client);
+    let text = "recv() failed (104: Connection reset by peer) while proxying upgraded connection";
+    server.wait_log(text, 1);
+    assert!(server.log().lines().any(|line| line.contains("[info]") && line.contains(text)));
+}

@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use weir_cache::{Fill, FillEnd};
 use weir_engine::{Boxed, Chain, Patience};
+use weir_log::{Cause, Level};
 use weir_proto::http1::{HeaderId, Method};
 use weir_upstream::balance::Measure;
-use weir_upstream::tunnel::{self, PassedBytes, Ways};
+use weir_upstream::fault::is_late;
+use weir_upstream::tunnel::{self, Broke, PassedBytes, TunnelEnd, Ways};
 
 use super::{Run, Talk};
+use crate::carrier::TIMED_OUT;
 use crate::connection::presence::Guest;
 use crate::phases::Step;
 use crate::request::Request;
@@ -268,7 +271,7 @@ impl Run {
         let _ = server.socket().nodelay(true);
         let to_client = Patience::Idle(r.conf().core.send_timeout);
         if let Err(error) = client.send(&mut down, to_client).await {
-            r.sending_failed(&error);
+            client_broke(r, "send()", &error);
             r.output.sent += early_len - down.len();
             return self.over(r, Step::Abort);
         }
@@ -285,14 +288,37 @@ impl Run {
             let guest = Guest::arrive;
             let ended = tunnel::run_movable(&handle, client, server, ways, &passed, guest).await;
             let r = &mut *tally.r;
-            // A server that is silent for too long has said all.
-            let is_silence = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
-            r.output.complete = !matches!(&ended, Some(Err(b)) if !is_silence(&b.error));
-            if let Some(Err(broke)) = ended {
-                operation(r, "recv()", &broke.error, Doing::Upgraded);
-            }
+            r.output.complete = match &ended {
+                Some(Err(broke)) => tunnel_broke(r, broke),
+                Some(Ok(_)) | None => true,
+            };
         }
         self.over(r, Step::Sent)
+    }
+}
+
+/// Logs how a tunnel broke; whether all has been passed on that came.
+fn tunnel_broke(r: &Request, broke: &Broke) -> bool {
+    let call = if broke.sending { "send()" } else { "recv()" };
+    let is_late = is_late(&broke.error);
+    // Where nothing waits to be sent, a silent server ends the tunnel. It has said all, and so has the client.
+    match broke.end {
+        TunnelEnd::Client if broke.sending || !is_late => client_broke(r, call, &broke.error),
+        TunnelEnd::Client | TunnelEnd::Server => {
+            operation(r, call, &broke.error, Doing::Upgraded);
+        }
+    }
+    is_late && !broke.sending
+}
+
+/// Logs that the tunnel's client took too long to take what was sent, or that its connection failed.
+fn client_broke(r: &Request, call: &str, error: &io::Error) {
+    let doing = Doing::Upgraded.text();
+    if is_late(error) {
+        r.log(Level::Info, format_args!("{TIMED_OUT} {doing}"));
+        r.timed_out();
+    } else {
+        r.log(Level::Info, format_args!("{call} failed {} {doing}", Cause(error)));
     }
 }
 
