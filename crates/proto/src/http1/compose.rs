@@ -141,7 +141,16 @@ pub struct HeadDraft<'a> {
     pub buf: &'a mut Vec<u8>,
 }
 
-impl HeadDraft<'_> {
+impl<'a> HeadDraft<'a> {
+    /// A head that is held to the same limits whatever host it names.
+    pub fn new(
+        limits: &'a HeadLimits,
+        parser: &'a mut RequestParser,
+        buf: &'a mut Vec<u8>,
+    ) -> HeadDraft<'a> {
+        HeadDraft { limits, limits_of: &|_| None, parser, buf }
+    }
+
     /// The server's name is known: what follows is held to that server's limits.
     fn take_limits(&mut self) {
         let head = &self.parser.head;

@@ -406,7 +406,7 @@ impl Reader {
         let link = self.link.clone();
         let (parser, buf) = scratch.head();
         let limits = &link.server().conf.head_limits;
-        let mut draft = HeadDraft { limits, limits_of: &|_| None, parser, buf };
+        let mut draft = HeadDraft::new(limits, parser, buf);
         let verdict = self.composer.finish(true, &mut draft);
         let fields = Fields { scratch, verdict, len, ended: true };
         let (conn, event_loop) = (link.conn.clone(), link.event_loop());

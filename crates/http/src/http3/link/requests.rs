@@ -182,7 +182,7 @@ impl Link {
         let limits = &self.server().conf.head_limits;
         let mut scratch = self.event_loop().take_scratch();
         let (parser, buf) = scratch.head();
-        let mut draft = HeadDraft { limits, limits_of: &|_| None, parser, buf };
+        let mut draft = HeadDraft::new(limits, parser, buf);
         let _ = self.composer.borrow_mut().finish(true, &mut draft);
         stream.begin(None);
         let fields = Fields { scratch, verdict: Err(fault), len: stream.understood(), ended: true };
