@@ -525,3 +525,53 @@ fn of_a_head_that_is_refused_the_lines_that_came_whole_count_and_the_host_is_kno
         assert_eq!(log.lines().last(), Some(logged), "{request:?}");
     }
 }
+
+/// Tools look for the words behind "while".
+#[test]
+fn messages_say_what_was_being_done() {
+    let says = |text: String| {
+        let port = weir_testkit::listen(move |mut stream| {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(text.as_bytes());
+        });
+        format!("127.0.0.1:{port}")
+    };
+    let http = |lines: &str| {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1";
+        says(format!("{head}\r\n{lines}\r\n\r\nx"))
+    };
+    let locations = format!(
+        "location /charset {{ proxy_pass http://{}; }}
+         location /named {{ proxy_pass http://{}; }}
+         location /refused {{ proxy_pass http://127.0.0.1:1; error_page 502 = @none; }}
+         location /packed {{ gunzip on; proxy_pass http://{}; }}
+         location /missing {{ set $memcached_key k; memcached_pass {}; }}
+         location /unset {{ access_log %%DIR%%/logs/x$unset line; return 200; }}
+         location /set {{ set $unset 1; }}
+         location /cycle {{ ssi on; ssi_types *; return 200 '<!--#include virtual=\"/cycle\" -->'; }}",
+        http("X-Accel-Charset: odd"),
+        http("X-Accel-Redirect: @none"),
+        http("Content-Encoding: gzip"),
+        says("END\r\n".to_owned()),
+    );
+    let server = server("error_log %%DIR%%/logs/info info;", &locations);
+    let head = "while reading response header from upstream";
+    for (path, text, doing) in [
+        ("/charset", "unknown charset \"odd\" to override", head),
+        ("/named", "could not find named location \"@none\"", head),
+        ("/refused", "could not find named location \"@none\"", "while sending to client"),
+        ("/packed", "inflate() returned 0 on response end", "while sending to client"),
+        ("/missing", "key: \"k\" was not found by memcached", head),
+        ("/unset", "using uninitialized \"unset\" variable", "while logging request"),
+        (
+            "/cycle",
+            "subrequests cycle while processing \"/cycle\"",
+            "while sending response to client",
+        ),
+    ] {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        client.rest();
+        server.wait_file("logs/info", &format!("{text} {doing}, client: "), 1);
+    }
+}

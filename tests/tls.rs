@@ -359,10 +359,13 @@ fn garbage_and_silence_cost_a_connection() {
 fn the_log_tells_of_clients_that_ask_nothing() {
     let server = start(
         "error_log %%DIR%%/info.log info; access_log %%DIR%%/a.log;",
-        "listen 127.0.0.1:%%PORT1%%; client_header_timeout 1s; return 200 ok;",
+        "listen 127.0.0.1:%%PORT1%%; listen 127.0.0.1:%%PORT2%% proxy_protocol; client_header_timeout 1s;
+         return 200 ok;",
     );
     let told = |text: &str, times| server.wait_file("info.log", text, times);
     let plain = server.port_at(1);
+    drop(Client::connect(server.port()));
+    told("client closed connection while SSL handshaking, client: 127.0.0.1, server: ", 1);
     drop(Client::connect(plain));
     told("client closed connection while waiting for request, client: 127.0.0.1, server: ", 1);
     let mut kept = Client::connect(plain);
@@ -383,6 +386,10 @@ fn the_log_tells_of_clients_that_ask_nothing() {
     let StreamOwned { conn, sock } = shaken.0.get_mut();
     conn.complete_io(sock).unwrap();
     told("client timed out (110: Connection timed out) while waiting for request, client: ", 2);
+    let _silent = Client::connect(server.port_at(2));
+    let mut slow = Client::connect(server.port_at(2));
+    slow.send("PROXY TCP4 1");
+    told("client timed out (110: Connection timed out) while reading PROXY protocol, client: ", 2);
     Client::connect(plain).get("/last");
     server.wait_file("a.log", "GET /last", 1);
     assert!(!server.dir().read("a.log").contains(" 408 "));

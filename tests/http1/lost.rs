@@ -4,8 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::mpsc;
+use std::time::Duration;
 
-use rustix::net::sockopt::set_socket_recv_buffer_size;
+use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size};
 use weir_testkit::{Dir, PATIENCE, Server, listen};
 
 use super::WEIR;
@@ -123,4 +124,30 @@ fn the_log_tells_what_was_understood() {
         server.connect().send(request).rest();
         server.wait_file("seen", line, 1);
     }
+}
+
+/// A reset is logged with the system's word for it, whether the client's body or its answer is on its way.
+#[test]
+fn a_client_that_resets_its_connection_is_logged() {
+    let dir = Dir::new();
+    dir.write("big", vec![b'x'; 8 << 20]);
+    let conf = "events { } http { access_log off; error_log %%DIR%%/info info;
+        server { listen 127.0.0.1:%%PORT%% sndbuf=16k; root %%DIR%%; client_body_in_file_only on;
+            location /body { proxy_pass http://127.0.0.1:1; } } }";
+    let server = Server::start_in(dir, WEIR, conf);
+    let reset = |stream: TcpStream| {
+        set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+    };
+    let mut reader = ask(server.port(), "/big");
+    reader.read_exact(&mut [0; 12]).unwrap();
+    reset(reader);
+    let cause = "(104: Connection reset by peer)";
+    let sending = format!("client prematurely closed connection {cause} while sending response");
+    server.wait_file("info", &sending, 1);
+    let mut writer = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    let head = "Host: a\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n";
+    write!(writer, "POST /body HTTP/1.1\r\n{head}").unwrap();
+    writer.read_exact(&mut [0; 25]).unwrap();
+    reset(writer);
+    server.wait_file("info", &format!("recv() failed {cause}, client: "), 1);
 }

@@ -108,7 +108,7 @@ fn an_answer_that_a_reset_may_have_cut_is_not_taken_for_whole() {
         let (got, log) = ask("proxy", &how, answer, false);
         assert!(got.starts_with("HTTP/1.1 200 OK\r\n") && got.contains("part"), "{got}\n{log}");
         assert!(!got.ends_with("0\r\n\r\n"), "{got}\n{log}");
-        let failed = "recv() failed (104: Connection reset by peer) while reading upstream";
+        let failed = "readv() failed (104: Connection reset by peer) while reading upstream";
         assert!(log.contains(failed), "{log}");
         let (got, log) = ask("proxy", &how, answer, true);
         assert!(got.ends_with("4\r\npart\r\n0\r\n\r\n"), "{got}\n{log}");

@@ -88,8 +88,9 @@ pub(crate) fn handshake_failure(error: &HandshakeError, http2: bool) -> RequestF
             Error::NoApplicationProtocol
             | Error::AlertReceived(AlertDescription::NoApplicationProtocol),
         ) if http2 => RequestFailure::NoHttp2,
-        HandshakeError::Closed | HandshakeError::Io(_) | HandshakeError::Tls(_) => {
-            RequestFailure::Handshake
-        }
+        HandshakeError::Silent
+        | HandshakeError::Closed
+        | HandshakeError::Io(_)
+        | HandshakeError::Tls(_) => RequestFailure::Handshake,
     }
 }

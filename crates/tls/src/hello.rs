@@ -48,6 +48,8 @@ pub struct Hello {
 /// Why there is no connection.
 #[derive(Debug)]
 pub enum HandshakeError {
+    /// The peer went away before its first byte.
+    Silent,
     /// The peer went away.
     Closed,
     /// The deadline passed.
@@ -74,6 +76,7 @@ pub enum HandshakeFailure {
 impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            HandshakeError::Silent => f.write_str("client closed connection"),
             HandshakeError::Closed => f.write_str("peer closed connection in SSL handshake"),
             HandshakeError::TimedOut => f.write_str("timed out (110: Connection timed out)"),
             HandshakeError::Io(error) => write!(f, "SSL_do_handshake() failed ({error})"),
@@ -98,9 +101,10 @@ impl HandshakeError {
         use rustls::AlertDescription as Alert;
         use rustls::Error::{AlertReceived, NoApplicationProtocol, PeerIncompatible};
         match self {
-            HandshakeError::Closed | HandshakeError::TimedOut | HandshakeError::Io(_) => {
-                HandshakeFailure::Abandoned
-            }
+            HandshakeError::Silent
+            | HandshakeError::Closed
+            | HandshakeError::TimedOut
+            | HandshakeError::Io(_) => HandshakeFailure::Abandoned,
             HandshakeError::Tls(AlertReceived(
                 Alert::BadCertificate
                 | Alert::UnsupportedCertificate
@@ -173,8 +177,10 @@ pub async fn begin(
             bytes.reserve(FIRST_READ);
             let (result, back) = stream.recv(bytes).await;
             bytes = back;
-            if result? == 0 {
-                return Err(HandshakeError::Closed);
+            match result? {
+                0 if bytes.is_empty() => return Err(HandshakeError::Silent),
+                0 => return Err(HandshakeError::Closed),
+                _ => {}
             }
         }
         // A handshake record, or the old hello of SSL 2, which rustls refuses in its own words.

@@ -46,7 +46,9 @@ pub fn blame_handshake(error: &HandshakeError, chosen: bool) -> Blame {
         HandshakeError::TimedOut => Blame::Peer(Failure::Timeout),
         error if error.is_ours() => Blame::Us,
         error if chosen && error.is_refusal() => Blame::Peer(Failure::Unreachable),
-        HandshakeError::Closed | HandshakeError::Tls(_) => Blame::Peer(Failure::Error),
+        HandshakeError::Silent | HandshakeError::Closed | HandshakeError::Tls(_) => {
+            Blame::Peer(Failure::Error)
+        }
     }
 }
 

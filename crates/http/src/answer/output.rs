@@ -11,7 +11,7 @@ use weir_values::doing;
 
 use crate::answer::cutter::Cutter;
 use crate::answer::filters::Filters;
-use crate::carrier::{CONTINUE, TIMED_OUT, Unsent};
+use crate::carrier::{CONTINUE, LEFT, TIMED_OUT, Unsent};
 use crate::escape::within_line;
 use crate::phases::Step;
 use crate::request::Request;
@@ -319,7 +319,10 @@ impl Request {
             return Err(kind.into());
         }
         let sent = self.send_waiting();
-        sent.inspect_err(|error| self.output.failed = Some(error.kind()))
+        sent.inspect_err(|error| {
+            self.sending_failed(error);
+            self.output.failed = Some(error.kind());
+        })
     }
 
     async fn flush_unsent(&mut self, unsent: Unsent) -> io::Result<()> {
@@ -327,11 +330,23 @@ impl Request {
         sent.inspect_err(|error| self.output.failed = Some(error.kind()))
     }
 
-    /// Sending has failed. A client that took too long to read is logged, and may be reset.
+    /// Sending has failed. The log is told; a client that took too long to read may be reset.
     pub fn sending_failed(&self, error: &io::Error) {
+        let (level, doing) = (weir_log::Level::Info, self.sending());
         if error.kind() == io::ErrorKind::TimedOut {
-            self.log(weir_log::Level::Info, format_args!("{TIMED_OUT}{}", self.sending()));
+            self.log(level, format_args!("{TIMED_OUT}{doing}"));
             self.timed_out();
+        } else if error.raw_os_error().is_some() && !self.carrier.has_frames() {
+            self.log(level, format_args!("{LEFT} {}{doing}", weir_log::Cause(error)));
+        }
+    }
+
+    /// What goes on while something is found out, in the log's words.
+    pub fn doing(&self) -> &'static str {
+        match self.response.sent {
+            _ if self.is_logged => " while logging request",
+            true => self.sending(),
+            false => "",
         }
     }
 

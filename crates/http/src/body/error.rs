@@ -1,11 +1,11 @@
 //! Why the client's body cannot be read, and what follows for the request.
 
-use std::fmt;
+use std::{fmt, io};
 
 use weir_log::{Cause, Level};
 use weir_proto::http1::BodyError;
 
-use crate::carrier::TIMED_OUT;
+use crate::carrier::{LEFT, TIMED_OUT};
 use crate::files::temp_file::Failed;
 use crate::request::Request;
 use crate::request::step::Step;
@@ -16,7 +16,7 @@ pub enum RequestBodyError {
     /// The client closed the connection inside the body.
     Closed,
     /// Reading from the connection failed.
-    Broken,
+    Broken(io::Error),
     /// The client sent nothing for `client_body_timeout`.
     TimedOut,
     /// `100 Continue` could not be sent.
@@ -60,7 +60,7 @@ impl RequestBodyError {
     pub fn status(&self) -> u16 {
         match self {
             RequestBodyError::Closed
-            | RequestBodyError::Broken
+            | RequestBodyError::Broken(_)
             | RequestBodyError::StreamClosed { http3: true }
             | RequestBodyError::StreamShort { .. }
             | RequestBodyError::StreamLong
@@ -75,10 +75,9 @@ impl RequestBodyError {
     /// The level of its line in the log; `None` if there is no line.
     fn level(&self) -> Option<Level> {
         match self {
-            RequestBodyError::Broken | RequestBodyError::ContinueUnsent { timed_out: false } => {
-                None
-            }
+            RequestBodyError::ContinueUnsent { timed_out: false } => None,
             RequestBodyError::Closed
+            | RequestBodyError::Broken(_)
             | RequestBodyError::TimedOut
             | RequestBodyError::ContinueUnsent { timed_out: true }
             | RequestBodyError::StreamClosed { .. }
@@ -96,7 +95,7 @@ impl RequestBodyError {
         matches!(
             self,
             RequestBodyError::Closed
-                | RequestBodyError::Broken
+                | RequestBodyError::Broken(_)
                 | RequestBodyError::StreamClosed { .. }
                 | RequestBodyError::ContinueUnsent { .. }
         )
@@ -122,8 +121,8 @@ impl fmt::Display for RequestBodyError {
             write!(f, "{call} \"{}\" failed {}", failed.path.display(), Cause(&failed.error))
         };
         match self {
-            RequestBodyError::Closed => f.write_str("client prematurely closed connection"),
-            RequestBodyError::Broken => f.write_str("the client's connection broke"),
+            RequestBodyError::Closed => f.write_str(LEFT),
+            RequestBodyError::Broken(error) => write!(f, "recv() failed {}", Cause(error)),
             RequestBodyError::ContinueUnsent { timed_out: false } => {
                 f.write_str("100 Continue could not be sent")
             }

@@ -223,7 +223,7 @@ impl Request {
             (Err(error), Some(_)) if error.kind() != io::ErrorKind::TimedOut => {
                 Err(self.stream_closed())
             }
-            (result, _) => self.body_received(result.map_err(|error| error.kind())),
+            (result, _) => self.body_received(result),
         }
     }
 
@@ -232,10 +232,7 @@ impl Request {
         self.body_failed(RequestBodyError::StreamClosed { http3 })
     }
 
-    fn body_received(
-        &mut self,
-        result: Result<usize, io::ErrorKind>,
-    ) -> Result<(), RequestBodyError> {
+    fn body_received(&mut self, result: io::Result<usize>) -> Result<(), RequestBodyError> {
         match result {
             Ok(0) => Err(self.body_failed(RequestBodyError::Closed)),
             Ok(n) => {
@@ -247,8 +244,10 @@ impl Request {
                 }
                 Ok(())
             }
-            Err(io::ErrorKind::TimedOut) => Err(self.body_failed(RequestBodyError::TimedOut)),
-            Err(_) => Err(self.body_failed(RequestBodyError::Broken)),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                Err(self.body_failed(RequestBodyError::TimedOut))
+            }
+            Err(error) => Err(self.body_failed(RequestBodyError::Broken(error))),
         }
     }
 

@@ -24,6 +24,8 @@ use weir_ssl::Handed;
 
 /// What the log says of a client that took too long.
 pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
+/// What the log says of a client that left.
+pub const LEFT: &str = "client prematurely closed connection";
 /// At the most this much is thrown away of what a client still sends when its answer is done.
 const LINGER_READ: usize = 4096;
 

@@ -17,7 +17,7 @@ use weir_log::Level;
 
 use crate::request::Request;
 
-pub use conn::{Conn, Resting, Secure, TIMED_OUT};
+pub use conn::{Conn, LEFT, Resting, Secure, TIMED_OUT};
 pub use stream::{
     Arrival, CONTINUE, Carrier, Following, Interim, Protocol, RequestStream, Section, Sending,
     TakeField, Unsent,
@@ -73,7 +73,7 @@ impl Request {
     pub async fn client_stays_until(&self, what: impl Future<Output = ()>, doing: &str) -> bool {
         let stays = matches!(either(what, self.client_left()).await, Either::Left(()));
         if !stays {
-            self.log(Level::Info, format_args!("client prematurely closed connection{doing}"));
+            self.log(Level::Info, format_args!("{LEFT}{doing}"));
         }
         stays
     }

@@ -9,7 +9,7 @@ use weir_proto::http1::{HeadError, HeadLimits, HeadProgress};
 use weir_tls::ProxyHeaderError;
 
 use super::{CLOSED, waited_for};
-use crate::carrier::{Conn, TIMED_OUT};
+use crate::carrier::{Conn, LEFT, TIMED_OUT};
 use crate::http2::{self, Greeting};
 use crate::request::Request;
 use crate::request::meaning::{self, Unselected};
@@ -105,8 +105,7 @@ fn cut(r: &mut Request, error: io::Error, begun: bool) -> Head {
             Head::Over(408)
         }
         io::ErrorKind::UnexpectedEof => {
-            let text = "client prematurely closed connection";
-            r.log(Level::Info, format_args!("{text} while {}", reading(r)));
+            r.log(Level::Info, format_args!("{LEFT} while {}", reading(r)));
             Head::Over(400)
         }
         _ => {
@@ -205,6 +204,11 @@ async fn read_proxy_header(r: &mut Request, conn: &Conn, deadline: &mut Option<I
             // What came is no request.
             let log = &r.conf().core.error_log;
             conn.log(log, Level::Error, format_args!("{error} while reading PROXY protocol"));
+            false
+        }
+        Err(ProxyHeaderError::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
+            let text = format_args!("{TIMED_OUT} while reading PROXY protocol");
+            conn.log(&r.conf().core.error_log, Level::Info, text);
             false
         }
         Err(ProxyHeaderError::Closed | ProxyHeaderError::Io(_)) => false,

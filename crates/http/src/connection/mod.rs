@@ -209,9 +209,11 @@ impl Idle for Parked {
 /// What the log says of a client that has sent nothing yet.
 fn waited_for(conn: &Conn, event_loop: &LoopState, what: &str) {
     let server = event_loop.site.default_server(conn);
-    let doing = match conn.tls.is_none() && event_loop.site.protocols(conn).ssl {
-        true => "SSL handshaking",
-        false => "waiting for request",
+    let protocols = event_loop.site.protocols(conn);
+    let doing = match conn.tls.is_none() {
+        true if protocols.proxy_protocol => "reading PROXY protocol",
+        true if protocols.ssl => "SSL handshaking",
+        _ => "waiting for request",
     };
     let log = &event_loop.site.location(server.location).conf.core.error_log;
     conn.log(log, Level::Info, format_args!("{what} while {doing}"));

@@ -19,7 +19,7 @@ use super::link::{Ledger, Link};
 use super::parked;
 use super::reader::{History, LARGEST, Reader};
 use crate::body::Linger;
-use crate::carrier::{Conn, TIMED_OUT};
+use crate::carrier::{Conn, LEFT, TIMED_OUT};
 use crate::connection::presence::Presence;
 use crate::connection::{GRACE, PAUSING};
 use crate::event_loop::LoopState;
@@ -240,7 +240,7 @@ impl Task {
             return Ok(true);
         }
         if link.streams() > 0 || self.is_incomplete() {
-            link.log(format_args!("client prematurely closed connection"));
+            link.log(format_args!("{LEFT}"));
         }
         Err(End::Lost)
     }

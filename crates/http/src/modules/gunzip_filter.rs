@@ -128,7 +128,8 @@ impl Gunzip {
             }
         }
         if last && !self.between {
-            r.log(Level::Error, format_args!("inflate() returned 0 on response end"));
+            let text = format_args!("inflate() returned 0 on response end{}", r.sending());
+            r.log(Level::Error, text);
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(())
@@ -155,7 +156,7 @@ impl Gunzip {
             // What came out before the error goes first. The next call fails with nothing.
             Err(_) if !out.is_empty() => {}
             Err(error) => {
-                r.log(Level::Error, format_args!("inflate() failed: {error}"));
+                r.log(Level::Error, format_args!("inflate() failed: {error}{}", r.sending()));
                 return Err(io::ErrorKind::InvalidData.into());
             }
         }

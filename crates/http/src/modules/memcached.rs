@@ -23,7 +23,7 @@ use crate::upstream::driver;
 use crate::upstream::pass::{self, By};
 use crate::upstream::passing::upstream_directives;
 use crate::upstream::{
-    Answer, Extra, Found, Outgoing, OutgoingError, Protocol, Reader, Taken, UpstreamConf,
+    Answer, Doing, Extra, Found, Outgoing, OutgoingError, Protocol, Reader, Taken, UpstreamConf,
 };
 use weir_values::{Template, TemplateError};
 
@@ -235,7 +235,9 @@ impl Reader for Memcached {
         match memcached::line(&buf[..end], &self.key) {
             Ok(memcached::ValueLine::Missing) => {
                 let key = weir_log::Bytes(&self.key);
-                r.log(Level::Info, format_args!("key: \"{key}\" was not found by memcached"));
+                let doing = Doing::ReadingHead.text();
+                let text = format_args!("key: \"{key}\" was not found by memcached {doing}");
+                r.log(Level::Info, text);
                 (answer.status, answer.length) = (404, Some(0));
             }
             Ok(memcached::ValueLine::Value(flags, length)) => {

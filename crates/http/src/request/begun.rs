@@ -21,6 +21,7 @@ impl Drop for Begun<'_> {
 
 fn log(r: &mut Request) {
     counts::ended(r);
+    r.is_logged = true;
     for handler in &r.location.plan.log {
         doing::note("the log phase", handler.module, r);
         (handler.run)(r);

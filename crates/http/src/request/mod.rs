@@ -76,6 +76,8 @@ pub struct Request {
     pub unchanged_path: bool,
     /// `rewrite ... break` changed the path: it need not begin with the location's name any more.
     pub rewritten_in_place: bool,
+    /// It has ended, and is being logged.
+    pub is_logged: bool,
     /// The path came from within: `internal` locations may serve it.
     pub internal: bool,
     /// The path was changed by a rewrite, and a location must be looked for again.
@@ -170,6 +172,7 @@ impl Request {
             host,
             unchanged_path: true,
             rewritten_in_place: false,
+            is_logged: false,
             internal: false,
             path_changed: false,
             path_below_alias: false,
@@ -222,6 +225,7 @@ impl Request {
             host,
             unchanged_path,
             rewritten_in_place,
+            is_logged,
             internal,
             path_changed,
             path_below_alias,
@@ -250,6 +254,7 @@ impl Request {
         (*method, *version) = (Method::Get, Version::Http11);
         (*unchanged_path, *rewritten_in_place, *internal) = (true, false, false);
         (*path_changed, *path_below_alias, *args_set) = (false, false, false);
+        *is_logged = false;
         *path_changes_left = PATH_CHANGES;
         *body = Body::default();
         (*error_status, *error_page, *denied, *keepalive) = (0, false, None, false);

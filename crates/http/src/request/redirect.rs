@@ -15,6 +15,11 @@ pub fn count_change(r: &mut Request, doing: std::fmt::Arguments<'_>) -> Option<S
     Some(Step::Status(500))
 }
 
+/// A server was asked before, and did not answer for good.
+fn after_server(r: &Request) -> &'static str {
+    if r.contexts.upstream.attempts.is_empty() { "" } else { r.sending() }
+}
+
 impl Request {
     /// Goes on as if this path (and query string) had been asked for, from within.
     pub fn redirect_to(&mut self, target: &[u8]) -> Step {
@@ -26,7 +31,13 @@ impl Request {
 
     /// The same with the query string apart.
     pub fn redirect_to_parts(&mut self, path: &[u8], args: Vec<u8>) -> Step {
-        let cycle = format_args!("while internally redirecting to \"{}\"", weir_log::Bytes(path));
+        self.redirect_to_parts_while(path, args, after_server(self))
+    }
+
+    /// The same; `doing` is the end of a line in the log.
+    pub fn redirect_to_parts_while(&mut self, path: &[u8], args: Vec<u8>, doing: &str) -> Step {
+        let shown = weir_log::Bytes(path);
+        let cycle = format_args!("while internally redirecting to \"{shown}\"{doing}");
         if let Some(end) = count_change(self, cycle) {
             return end;
         }
@@ -40,8 +51,13 @@ impl Request {
 
     /// Goes on in a named location of this server.
     pub fn redirect_to_named(&mut self, name: &[u8]) -> Step {
+        self.redirect_to_named_while(name, after_server(self))
+    }
+
+    /// The same; `doing` is the end of a line in the log.
+    pub fn redirect_to_named_while(&mut self, name: &[u8], doing: &str) -> Step {
         let shown = weir_log::Bytes(name);
-        let cycle = format_args!("while redirect to named location \"{shown}\"");
+        let cycle = format_args!("while redirect to named location \"{shown}\"{doing}");
         if let Some(end) = count_change(self, cycle) {
             return end;
         }
@@ -52,7 +68,7 @@ impl Request {
                 Step::Redirect(From::Location(id))
             }
             None => {
-                let text = format_args!("could not find named location \"{shown}\"");
+                let text = format_args!("could not find named location \"{shown}\"{doing}");
                 self.log(Level::Error, text);
                 Step::Status(500)
             }

@@ -140,7 +140,8 @@ impl Request {
         let depth = self.sub.as_ref().map_or(DEPTH, |sub| sub.depth);
         if depth == 0 {
             let path = weir_log::Bytes(path);
-            let text = format_args!("subrequests cycle while processing \"{path}\"");
+            let doing = self.doing();
+            let text = format_args!("subrequests cycle while processing \"{path}\"{doing}");
             self.log(Level::Error, text);
             return None;
         }

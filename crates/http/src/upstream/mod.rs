@@ -35,10 +35,12 @@ mod transport;
 pub mod upload;
 mod waiting;
 
+pub use fault::Doing;
 pub use passing::UpstreamConf;
 pub use protocol::{
     Answer, AnswerError, Extra, Found, Outgoing, OutgoingError, Protocol, Reader, Taken,
 };
+pub use seen::reading;
 pub use weir_upstream::config::GroupId;
 
 /// Addresses of servers as configurations write them.

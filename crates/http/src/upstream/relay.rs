@@ -235,7 +235,9 @@ pub fn complain(r: &Request, broken: &Broken<impl fmt::Display>) {
             fault::complain(r, "upstream prematurely closed connection", Doing::ReadingBody);
         }
         Broken::Io(error) => {
-            fault::operation(r, "recv()", error, Doing::ReadingBody);
+            // nginx reads into several buffers where it reads ahead.
+            let call = if r.output.unbuffered { "recv()" } else { "readv()" };
+            fault::operation(r, call, error, Doing::ReadingBody);
         }
         Broken::Cut => {
             fault::complain(r, "upstream prematurely closed stream", Doing::ReadingBody);

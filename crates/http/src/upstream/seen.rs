@@ -78,7 +78,7 @@ pub fn redirect<P: Protocol>(
         }
     });
     if target.first() == Some(&b'@') {
-        return r.redirect_to_named(target);
+        return r.redirect_to_named_while(target, reading(r));
     }
     let Ok(uri) = weir_proto::uri::is_unsafe(target) else {
         let target = weir_log::Bytes(target).to_string();
@@ -91,7 +91,7 @@ pub fn redirect<P: Protocol>(
         return Step::Status(404);
     };
     r.ask_with_get();
-    r.redirect_to_parts(&uri.path, uri.args.unwrap_or_default())
+    r.redirect_to_parts_while(&uri.path, uri.args.unwrap_or_default(), reading(r))
 }
 
 /// Fills in the head that the client is to see.
@@ -169,15 +169,15 @@ fn single(id: HeaderId) -> u64 {
     }
 }
 
+/// The end of a log line about a head. Of an answer in the cache, nothing is read from a server.
+pub fn reading(r: &Request) -> &'static str {
+    if r.contexts.upstream.cached { "" } else { " while reading response header from upstream" }
+}
+
 fn duplicate(r: &Request, header: &HeaderLine, first: &HeaderLine) {
     let head = &r.contexts.upstream.head;
     let text = |span: Span| weir_log::Bytes(span.of(head));
-    // Of an answer in the cache, nothing is read from a server.
-    let doing = if r.contexts.upstream.cached {
-        ""
-    } else {
-        " while reading response header from upstream"
-    };
+    let doing = reading(r);
     r.log(
         Level::Warn,
         format_args!(

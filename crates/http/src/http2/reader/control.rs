@@ -103,7 +103,8 @@ impl Reader {
             (_, None) => {
                 let text = format!(
                     "client violated connection flow control: received WINDOW_UPDATE frame with \
-                     window increment {by} not allowed"
+                     window increment {by} not allowed for window {}",
+                    self.link.window() - i64::from(by)
                 );
                 Broken::new(ErrorCode::FlowControl, text)
             }

@@ -13,6 +13,7 @@ use crate::config::types::{Types, types_setting};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::settings::{Key, Settings};
+use crate::upstream::reading;
 use weir_values::Template;
 
 mod maps;
@@ -200,7 +201,8 @@ fn destination(r: &mut Request, conf: &'static Conf) -> Result<Option<Vec<u8>>, 
             return Ok(Some(charset));
         }
         let charset = String::from_utf8_lossy(&charset);
-        r.log(Level::Error, format_args!("unknown charset \"{charset}\" to override"));
+        let text = format_args!("unknown charset \"{charset}\" to override{}", reading(r));
+        r.log(Level::Error, text);
         return Ok(None);
     }
     if matches!(conf.charset, Charset::Off) {

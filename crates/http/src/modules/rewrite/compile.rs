@@ -110,7 +110,7 @@ fn uninitialized(s: &mut Scope<'_, '_>, name: &[u8]) -> VariableId {
     s.setup.variables.stored_or(&name, move |r, _| {
         if CONF.of(r.conf()).warn {
             let level = weir_log::Level::Warn;
-            r.log(level, format_args!("using uninitialized \"{text}\" variable"));
+            r.log(level, format_args!("using uninitialized \"{text}\" variable{}", r.doing()));
         }
         true
     })
