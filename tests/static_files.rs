@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{CWD, FileType, Mode};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use weir_testkit::{Client, Dir, PATIENCE, Response, Server};
 
@@ -33,6 +34,8 @@ const CONF: &str = "
             location /always/ { if_modified_since off; alias %%DIR%%/html/; }
             location /kept/ { open_file_cache max=10; alias %%DIR%%/html/; }
             location /strict/ { disable_symlinks on from=%%DIR%%/html; alias %%DIR%%/html/; }
+            location /first/ { disable_symlinks on from=%%DIR%%/html; alias %%DIR%%/html/;
+                try_files $uri /small.html; }
             location /owner/ { disable_symlinks if_not_owner; alias %%DIR%%/html/; }
         }
     }
@@ -240,6 +243,15 @@ fn links_lead_nowhere_where_that_is_asked_for() {
     assert_eq!(server.get("/strict/small.html").body(), "0123456789");
     assert_eq!(server.get("/strict/link.html").status, 403);
     assert_eq!(server.get("/strict/dir/").body(), "the index");
+    // What cannot be opened is not found, and a pipe is not waited for.
+    let closed = std::os::unix::fs::PermissionsExt::from_mode(0);
+    std::fs::set_permissions(server.dir().file("html/style.CSS"), closed).unwrap();
+    let pipe = server.dir().file("html/pipe");
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
+    for (path, body) in [("style.CSS", "0123456789"), ("dir/index.html", "the index")] {
+        assert_eq!(server.get(&format!("/first/{path}")).body(), body, "{path}");
+    }
+    assert_eq!(server.get("/first/pipe").status, 404);
     assert_eq!(server.get("/owner/link.html").body(), "0123456789");
     server.wait_log("link.html\" failed (40: Too many levels of symbolic links)", 1);
 }

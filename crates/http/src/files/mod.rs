@@ -122,7 +122,8 @@ pub async fn stat(r: &mut Request, path: &[u8]) -> Result<Stat, FileError> {
     }
     let conf = &r.conf().core;
     if conf.symlinks.refuse != Refuse::Nothing {
-        return walk::open(r, path, OFlags::PATH).await.map(|opened| Stat(opened.info));
+        // As with nginx, what cannot be read is not found here either.
+        return walk::open(r, path, OFlags::empty()).await.map(|opened| Stat(opened.info));
     }
     if conf.open_files.cache.is_some() {
         // The cache keeps what was opened, and what is asked about is mostly opened next.
