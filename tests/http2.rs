@@ -83,6 +83,8 @@ enum Event {
     Stream(u32),
     Goaway(u32),
     Pong(Vec<u8>),
+    /// More may be sent of a stream, or of all of them (0).
+    Window(u32, usize),
     Other,
     Closed,
 }
@@ -186,6 +188,9 @@ impl Client {
             }
             FrameType::Goaway => Event::Goaway(frame::word(&payload[4..8]).unwrap()),
             FrameType::Ping => Event::Pong(payload),
+            FrameType::WindowUpdate => {
+                Event::Window(head.stream, frame::word(&payload).unwrap() as usize)
+            }
             FrameType::Settings if !head.has(frame::ACK) => {
                 self.settings = frame::settings(&payload).collect();
                 self.write(frame::write_settings_ack);

@@ -222,3 +222,34 @@ fn a_head_that_does_not_come_at_all_ends_the_connection() {
         assert_eq!(client.goaway(), ErrorCode::Protocol as u32);
     }
 }
+
+/// Some clients look at nothing but their window while they send.
+#[test]
+fn a_client_that_sends_all_before_it_reads_hears_that_it_is_too_much() {
+    let server = start(
+        "client_max_body_size 100k; client_body_buffer_size 1k;
+         add_header X-Length $content_length always;
+         location / { proxy_pass http://127.0.0.1:1; }",
+    );
+    let mut client = Client::connect(&server);
+    let id = client.ask("POST", "/", &[], false);
+    // Of the connection, and of the stream.
+    let (mut all, mut own) = (frame::DEFAULT_WINDOW as usize, frame::DEFAULT_WINDOW as usize);
+    let mut left = 2_000_000;
+    while left > 0 {
+        let most = frame::MAX_PAYLOAD.min(left).min(all).min(own);
+        if most > 0 {
+            client.data(id, &vec![0; most], most == left);
+            (all, own, left) = (all - most, own - most, left - most);
+            continue;
+        }
+        match client.event() {
+            Event::Window(0, more) => all += more,
+            Event::Window(_, more) => own += more,
+            event => assert_ne!(event, Event::Closed),
+        }
+        assert!(client.ended.get(&id).is_none_or(|answer| answer.reset.is_none()), "{left} left");
+    }
+    let answer = client.answer(id);
+    assert_eq!((answer.status(), answer.field("x-length")), ("413", None));
+}

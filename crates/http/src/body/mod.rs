@@ -142,6 +142,11 @@ impl Body {
         self.file = None;
     }
 
+    /// It was refused: how long it would have been is not known.
+    pub fn is_refused(&self) -> bool {
+        self.whole && self.discarding
+    }
+
     /// It comes by a stream of HTTP/2, which tells where it ends. A reader finds out whether it ended early.
     /// `drained`: nothing is left to come; `bare`: the frame of the head was the end.
     pub fn comes_by_stream(&mut self, drained: bool, bare: bool) {

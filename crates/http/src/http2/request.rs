@@ -13,6 +13,9 @@ use crate::request::Request;
 /// A client that goes on sending to a stream that is answered is told so after this at the latest.
 const BEHIND: Duration = Duration::from_millis(200);
 
+/// For so long at most, the rest of a body that was refused is thrown away.
+const REST: Duration = Duration::from_secs(1);
+
 /// Starts a stream's request.
 pub fn start(stream: Rc<Stream>, fields: Fields) {
     let handle = stream.link.event_loop().handle.clone();
@@ -38,8 +41,12 @@ async fn serve(running: Running, fields: Fields) {
     let is_enabled = |r: &Request| r.conf().core.http2.enabled || r.site.protocols(&r.conn).http2;
     let served = streamed::serve(conn, event_loop, stream.clone(), fields, is_enabled).await;
     if !served.malformed && stream.is_closed() && served.lingers {
+        let most = BEHIND.min(served.lingering_timeout);
         // Frames that came right behind the head are judged as those of a living stream.
-        stream.touched(BEHIND.min(served.lingering_timeout)).await;
+        match stream.is_broken_off() {
+            true => stream.throw_away(most, REST.min(served.lingering_timeout)).await,
+            false => stream.touched(most).await,
+        }
     }
     end(stream, served.malformed);
 }

@@ -190,6 +190,31 @@ impl Stream {
             let _ = either(poll_fn(|cx| self.poll_incoming(cx)), sleep).await;
         }
     }
+
+    /// The request has read some of the body, and wants no more of it.
+    pub fn is_broken_off(&self) -> bool {
+        self.invited.get() > 0 && !self.is_drained()
+    }
+
+    /// Throws the rest of the body away, until it ends or the client pauses for `silence`; for `most` altogether. A client
+    /// that looks at its answer only when it has sent all has room for that.
+    pub async fn throw_away(&self, silence: Duration, most: Duration) {
+        self.invite(u64::from(frame::MAX_WINDOW));
+        let rest = async {
+            loop {
+                self.incoming.borrow_mut().clear();
+                if self.ended.get() {
+                    return;
+                }
+                self.touched(silence).await;
+                if !self.has_incoming() {
+                    return;
+                }
+            }
+        };
+        let sleep = self.link.event_loop().handle.sleep(most);
+        let _ = either(rest, sleep).await;
+    }
 }
 
 /// What its request and answer have of it.

@@ -55,8 +55,8 @@ pub const TABLE: &[(&str, ReadVariable)] = &[
     ("content_type", |r, out| put_all(r, HeaderId::ContentType, out)),
     ("content_length", |r, out| match (r.header(HeaderId::ContentLength), r.body.length) {
         (Some(text), _) => put(out, text),
-        (None, Some(length)) => put_number(out, length),
-        (None, None) => false,
+        (None, Some(length)) if !r.body.is_refused() => put_number(out, length),
+        (None, _) => false,
     }),
     ("remote_user", |r, out| match credentials(r) {
         Some((user, _)) => put(out, &user),
