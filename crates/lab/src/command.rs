@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use weir_print::Reader;
+use weir_print::Unprinted;
 
 use crate::experiment::Experiment;
 use crate::experiments::{ALL, why_absent};
@@ -124,13 +124,18 @@ impl From<String> for LabError {
     }
 }
 
+impl From<Unprinted> for LabError {
+    fn from(why: Unprinted) -> LabError {
+        match why {
+            Unprinted::NoReader => LabError::NoReader,
+            Unprinted::Failed(error) => LabError::Failed(error.to_string()),
+        }
+    }
+}
+
 /// Prints for a reader that is there.
 pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), LabError> {
-    match weir_print::print(text) {
-        Ok(Reader::There) => Ok(()),
-        Ok(Reader::Gone) => Err(LabError::NoReader),
-        Err(e) => Err(LabError::Failed(e.to_string())),
-    }
+    Ok(weir_print::print_to_reader(text)?)
 }
 
 fn list() -> Result<(), LabError> {

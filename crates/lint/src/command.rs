@@ -56,13 +56,7 @@ pub fn lint(options: Options) -> i32 {
 
 /// Prints at the end: the exit status, 2 where it cannot.
 fn ending(text: String, status: i32) -> i32 {
-    match weir_print::print(text) {
-        Ok(_) => status,
-        Err(e) => {
-            eprintln!("weir lint: {e}");
-            2
-        }
-    }
+    weir_print::ending_or("weir lint", text, status, 2)
 }
 
 /// The file that the server would read. Without a prefix, a relative path begins where the command runs.

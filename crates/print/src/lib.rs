@@ -40,6 +40,39 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<Reader, PrintError> {
     read(out.write_all(text.as_ref()).and_then(|()| out.flush()))
 }
 
+/// Why a tool that prints as it goes does not go on.
+#[derive(Debug)]
+pub enum Unprinted {
+    /// Nothing reads what is printed. That is no error.
+    NoReader,
+    /// It cannot be written.
+    Failed(PrintError),
+}
+
+impl fmt::Display for Unprinted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unprinted::NoReader => f.write_str("nothing reads what is printed"),
+            Unprinted::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Unprinted {}
+
+/// Prints a text at once, for a reader that is there.
+///
+/// # Errors
+///
+/// There is no reader, or it cannot be written.
+pub fn print_to_reader(text: impl AsRef<[u8]>) -> Result<(), Unprinted> {
+    match print(text) {
+        Ok(Reader::There) => Ok(()),
+        Ok(Reader::Gone) => Err(Unprinted::NoReader),
+        Err(error) => Err(Unprinted::Failed(error)),
+    }
+}
+
 /// What became of something that was written to standard output elsewhere.
 ///
 /// # Errors
@@ -55,11 +88,16 @@ pub fn read(written: io::Result<()>) -> Result<Reader, PrintError> {
 
 /// Prints a text, and says why if it cannot: the exit status of a tool that has nothing else to do, which is `status` or 1.
 pub fn ending(tool: &str, text: impl AsRef<[u8]>, status: i32) -> i32 {
+    ending_or(tool, text, status, 1)
+}
+
+/// The same for a tool that has another exit status, `unprinted`, for what cannot be printed.
+pub fn ending_or(tool: &str, text: impl AsRef<[u8]>, status: i32, unprinted: i32) -> i32 {
     match print(text) {
         Ok(_) => status,
         Err(e) => {
             eprintln!("{tool}: {e}");
-            1
+            unprinted
         }
     }
 }

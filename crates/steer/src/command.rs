@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::{ArgGroup, Parser};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use weir_print::{PrintError, Reader};
+use weir_print::Unprinted;
 use weir_sys::signal::SignalSet;
 
 use crate::group::SteeredGroup;
@@ -56,10 +56,8 @@ enum SteerError {
     Gone,
     /// Signals cannot be blocked or awaited.
     Signals(io::Error),
-    /// Nothing reads what is printed.
-    NoReader,
-    /// Standard output cannot be written.
-    Print(PrintError),
+    /// What it prints is not taken.
+    Unprinted(Unprinted),
     /// The kernel does not give the sockets, or does not let them be steered.
     Refused(io::Error),
 }
@@ -88,8 +86,7 @@ impl fmt::Display for SteerError {
             SteerError::NoGroup => f.write_str("there is no group of sockets to be steered"),
             SteerError::Gone => f.write_str("the server has gone"),
             SteerError::Signals(e) => write!(f, "signals: {e}"),
-            SteerError::NoReader => f.write_str("nothing reads what is printed"),
-            SteerError::Print(e) => e.fmt(f),
+            SteerError::Unprinted(why) => why.fmt(f),
             SteerError::Refused(e) => match Errno::from_io_error(e) {
                 Some(Errno::PERM | Errno::ACCESS) => {
                     write!(
@@ -109,7 +106,7 @@ impl fmt::Display for SteerError {
 /// `weir balance`: the exit status.
 pub fn balance(options: Options) -> i32 {
     match run(&options) {
-        Ok(()) | Err(SteerError::NoReader) => 0,
+        Ok(()) | Err(SteerError::Unprinted(Unprinted::NoReader)) => 0,
         Err(e) => {
             eprintln!("weir balance: {e}");
             1
@@ -154,11 +151,7 @@ fn run(options: &Options) -> Result<(), SteerError> {
 
 /// Prints for a reader that is there.
 fn print(text: String) -> Result<(), SteerError> {
-    match weir_print::print(text) {
-        Ok(Reader::There) => Ok(()),
-        Ok(Reader::Gone) => Err(SteerError::NoReader),
-        Err(e) => Err(SteerError::Print(e)),
-    }
+    weir_print::print_to_reader(text).map_err(SteerError::Unprinted)
 }
 
 /// Looks repeatedly, and steers.
