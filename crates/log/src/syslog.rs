@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -304,10 +304,46 @@ fn server(text: &str) -> Result<SyslogServer, SyslogError> {
     let found = match bare.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') => {
             let port = port.parse::<u16>().ok().filter(|p| *p > 0);
-            (host, port.ok_or_else(|| failed(SyslogServerFault::Port))?).to_socket_addrs()
+            address(host, port.ok_or_else(|| failed(SyslogServerFault::Port))?)
         }
-        _ => (bare, PORT).to_socket_addrs(),
+        _ => address(bare, PORT),
     };
-    let first = found.ok().and_then(|mut addrs| addrs.next());
-    first.map(SyslogServer::Udp).ok_or_else(|| failed(SyslogServerFault::NotFound))
+    found.map(SyslogServer::Udp).ok_or_else(|| failed(SyslogServerFault::NotFound))
+}
+
+/// The first address of a host.
+fn address(host: &str, port: u16) -> Option<SocketAddr> {
+    match ipv4(host) {
+        Some(ip) => Some((ip, port).into()),
+        None => (host, port).to_socket_addrs().ok()?.next(),
+    }
+}
+
+/// Four decimal numbers. The system's resolver takes numbers with leading zeros as octal, so it must not see them.
+fn ipv4(host: &str) -> Option<Ipv4Addr> {
+    let mut octets = [0; 4];
+    let mut parts = host.split('.');
+    for octet in &mut octets {
+        let number = parts.next().filter(|part| part.bytes().all(|b| b.is_ascii_digit()))?;
+        *octet = number.parse().ok()?;
+    }
+    parts.next().is_none().then(|| octets.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leading_zeros_of_an_address_mean_nothing() {
+        for (text, host, port) in
+            [("127.0.0.010", [127, 0, 0, 10], PORT), ("127.0.0.010:81", [127, 0, 0, 10], 81)]
+        {
+            let found = server(text).unwrap();
+            assert!(matches!(found, SyslogServer::Udp(at) if at == (host, port).into()), "{text}");
+        }
+        assert!(
+            ["127.0.0", "1.2.3.4.5", "1.2.3.+4", "1.2.3.256"].iter().all(|s| ipv4(s).is_none())
+        );
+    }
 }
