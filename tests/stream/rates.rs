@@ -89,3 +89,21 @@ fn the_wait_for_a_datagram_begins_behind_the_pause() {
     // A second of the rate, and the time-out.
     assert!(seconds >= 1.4, "{time}");
 }
+
+/// So it does while the client is held back.
+#[test]
+fn the_server_of_datagrams_has_all_of_its_time_behind_a_client_that_is_held_back() {
+    let to = datagrams::server(|_, _| vec!["x".to_owned()]);
+    let s = stream(&format!(
+        "log_format l '$session_time;'; access_log %%DIR%%/seen l;
+         server {{ listen 127.0.0.1:%%PORT1%% udp; proxy_pass 127.0.0.1:{to}; proxy_timeout 500ms;
+             proxy_upload_rate 1000; }}"
+    ));
+    let client = datagrams::client(s.port_at(1));
+    assert_eq!(datagrams::asked(&client, "?"), "x");
+    assert_eq!(datagrams::asked(&client, &"y".repeat(900)), "x");
+    s.wait_file("seen", ";", 1);
+    let time = s.dir().read("seen");
+    let seconds: f64 = time.trim_end().trim_end_matches(';').parse().unwrap();
+    assert!(seconds >= 1.3, "{time}");
+}

@@ -84,6 +84,9 @@ struct ServerPath {
     rate: Option<Rate>,
     /// Nothing more passes until then.
     resumes: Cell<Option<Instant>>,
+    /// Until then the server need not answer, since the client is held back. As with nginx, a session's first datagram
+    /// holds it back from sending more, and the server has no more time for it.
+    held: Cell<Option<Instant>>,
 }
 
 /// What makes a session complete.
@@ -185,6 +188,7 @@ impl Flow {
                     return Delivered::Dropped;
                 }
                 self.count(bytes);
+                way.held.set(way.resumes.get());
                 self.send(way, bytes, handle.now());
                 if way.expected.is_done(self.requests.get(), self.answers.get()) {
                     self.wake();
@@ -219,7 +223,8 @@ impl Flow {
         let proxy = &self.server.conf.proxy;
         let (expected, timeout, now) = (Expected::of(proxy), proxy.timeout, handle.now());
         let rate = Rate::new(rate, now);
-        let way = ServerPath { socket, timeout, expected, rate, resumes: Cell::new(None) };
+        let (resumes, held) = (Cell::new(None), Cell::new(None));
+        let way = ServerPath { socket, timeout, expected, rate, resumes, held };
         let way = self.way.get_or_init(|| way);
         self.be_patient(way, now);
         let (mut from_client, mut dropped) = (self.first, 0);
@@ -237,10 +242,13 @@ impl Flow {
         dropped
     }
 
-    /// The server may be silent for `proxy_timeout` from now on, but not beyond the time at which the session must end.
+    /// The server may be silent for `proxy_timeout` from now on, or from when the rate holds the client back no longer,
+    /// but not beyond the time at which the session must end.
     fn be_patient(&self, way: &ServerPath, now: Instant) {
+        let held = way.held.get().map(|until| until.saturating_duration_since(now));
+        let timeout = way.timeout.saturating_add(held.unwrap_or_default());
         let left = self.leaves_by.get().map(|by| by.saturating_duration_since(now));
-        way.socket.set_timeout(Some(left.map_or(way.timeout, |left| left.min(way.timeout))));
+        way.socket.set_timeout(Some(left.map_or(timeout, |left| left.min(timeout))));
     }
 
     /// Answers have waited for their rate, and the server has all of its time again.
