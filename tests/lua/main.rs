@@ -12,6 +12,7 @@ mod life;
 mod locations;
 mod messages;
 mod returns;
+mod server_rewrite;
 mod settings;
 mod sockets;
 mod waiting;

@@ -258,6 +258,8 @@ pub const TESTS: &[(&str, &str)] = &[
     ("exit_worker_by_lua_block", "timers_run_without_a_request"),
     ("set_by_lua", "all_phases_run_in_their_order"),
     ("set_by_lua_block", "all_phases_run_in_their_order"),
+    ("server_rewrite_by_lua_block", "a_script_of_the_server_runs_before_locations_are_looked_up"),
+    ("server_rewrite_by_lua_file", "a_server_has_its_own_script_or_that_of_the_http_block"),
     ("rewrite_by_lua", "all_phases_run_in_their_order"),
     ("access_by_lua", "all_phases_run_in_their_order"),
     ("access_by_lua_block", "wrong_scripts_are_refused_at_the_start"),

@@ -202,7 +202,10 @@ static PHASES: Phases = Phases {
         either("acme", acme::wanted, acme::handler),
         now("realip", realip::wanted, realip::handler),
     ],
-    server_rewrite: &[either("rewrite", rewrite::wanted, rewrite::server)],
+    server_rewrite: &[
+        either("lua", lua::wants_server_rewrite, lua::server_rewrite),
+        either("rewrite", rewrite::wanted, rewrite::server),
+    ],
     rewrite: &[
         now("otel", otel::wanted, otel::handler),
         now("work", work::wanted, work::handler),

@@ -9,6 +9,7 @@ use crate::site::settings::{Key, Settings};
 /// Settings.
 #[derive(Debug, Clone)]
 pub struct Conf {
+    pub(super) server_rewrite: Option<Script>,
     pub(super) rewrite: Option<Script>,
     pub(super) access: Option<Script>,
     pub(super) header_filter: Option<Script>,
@@ -38,6 +39,7 @@ impl Default for Conf {
     fn default() -> Self {
         let minute = Duration::from_secs(60);
         Conf {
+            server_rewrite: None,
             rewrite: None,
             access: None,
             header_filter: None,

@@ -35,6 +35,8 @@ pub enum Phase {
     ExitWorker,
     /// `set_by_lua`
     Set,
+    /// `server_rewrite_by_lua`
+    ServerRewrite,
     /// `rewrite_by_lua`
     Rewrite,
     /// `access_by_lua`
@@ -61,6 +63,7 @@ impl Phase {
             Phase::InitWorker => "init_worker",
             Phase::ExitWorker => "exit_worker",
             Phase::Set => "set",
+            Phase::ServerRewrite => "server_rewrite",
             Phase::Rewrite => "rewrite",
             Phase::Access => "access",
             Phase::Content => "content",
@@ -79,6 +82,7 @@ impl Phase {
             Phase::InitWorker => "init_worker_by_lua*",
             Phase::ExitWorker => "exit_worker_by_lua*",
             Phase::Set => "set_by_lua*",
+            Phase::ServerRewrite => "server_rewrite_by_lua*",
             Phase::Rewrite => "rewrite_by_lua*",
             Phase::Access => "access_by_lua*",
             Phase::Content => "content_by_lua*",
@@ -102,7 +106,7 @@ impl Phase {
 
     /// Whether a script may wait here for something.
     pub fn may_wait(self) -> bool {
-        matches!(self, Phase::Rewrite | Phase::Access | Phase::Content | Phase::Timer)
+        self.may_answer() || self == Phase::Timer
     }
 
     /// Whether a script may end the request here.
@@ -112,7 +116,8 @@ impl Phase {
 
     /// Whether a script may write to the client here.
     pub fn may_answer(self) -> bool {
-        matches!(self, Phase::Rewrite | Phase::Access | Phase::Content)
+        use Phase::{Access, Content, Rewrite, ServerRewrite};
+        matches!(self, ServerRewrite | Rewrite | Access | Content)
     }
 }
 

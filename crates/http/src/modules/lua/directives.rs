@@ -52,6 +52,16 @@ const PHASES: &[Directive] = scripts! {
 
 const SETTINGS: &[Directive] = &[
     Directive {
+        name: "server_rewrite_by_lua_block",
+        help: "A Lua script of the server, before its locations are looked up.",
+        set: Set::Simple(server_rewrite),
+    },
+    Directive {
+        name: "server_rewrite_by_lua_file",
+        help: "A Lua script of the server, before its locations are looked up.",
+        set: Set::Simple(server_rewrite),
+    },
+    Directive {
         name: "exit_worker_by_lua_block",
         help: "A Lua script that each loop runs when it has ended.",
         set: Set::Simple(exit_worker),
@@ -305,6 +315,10 @@ fn place(
     Ok(())
 }
 
+fn server_rewrite(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    place(s, d, |conf| &mut conf.server_rewrite)
+}
+
 fn only_script(s: &mut Scope<'_, '_>, d: &Line) -> Result<Script, Error> {
     let name = d.name.lossy();
     let family = FAMILIES.iter().find(|family| name.starts_with(**family));
@@ -316,6 +330,7 @@ fn only_script(s: &mut Scope<'_, '_>, d: &Line) -> Result<Script, Error> {
 
 /// Directives that a block may have once, in one of their three forms.
 const FAMILIES: &[&str] = &[
+    "server_rewrite_by_lua",
     "rewrite_by_lua",
     "access_by_lua",
     "content_by_lua",

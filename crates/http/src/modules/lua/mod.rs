@@ -39,7 +39,7 @@ mod worker_thread;
 pub use answer::Context;
 pub use conf::CONF;
 pub use filters::{header_filter, log, value};
-pub use phases::{access, rewrite};
+pub use phases::{access, rewrite, server_rewrite};
 pub use script::{SCRIPTS, Script, Scripts, read};
 pub use vm::VM;
 
@@ -48,6 +48,11 @@ use vm::LoopVm;
 /// The module.
 pub const MODULE: Module =
     Module { name: "http_lua", directives: directives::DIRECTIVES, ..Module::NEW };
+
+/// Whether a server has a script before its locations are looked up.
+pub fn wants_server_rewrite(conf: &LocationConf) -> bool {
+    CONF.of(conf).server_rewrite.is_some()
+}
 
 /// Whether a location has a script before the other directives of the rewrite phase.
 pub fn wants_early_rewrite(conf: &LocationConf) -> bool {

@@ -1,4 +1,4 @@
-//! The phases in which a script may answer: rewrite, access, content.
+//! The phases in which a script may answer: rewrite (of the server and of the location), access, content.
 
 use weir_engine::Boxed;
 use weir_log::Level;
@@ -19,6 +19,16 @@ pub(super) const ERROR: i32 = -1;
 
 /// `ngx.DECLINED`: the script leaves the request to the next handler of the phase.
 const DECLINED: i32 = -5;
+
+/// `server_rewrite_by_lua`
+pub fn server_rewrite(r: &mut Request) -> Answer<'_> {
+    match &CONF.of(r.conf()).server_rewrite {
+        Some(script) => Answer::Later(Boxed::new(move || {
+            before_content(r, Phase::ServerRewrite, script, Step::Next)
+        })),
+        None => Answer::Now(Step::Next),
+    }
+}
 
 /// `rewrite_by_lua`
 pub fn rewrite(r: &mut Request) -> Answer<'_> {
@@ -63,8 +73,10 @@ async fn before_content(r: &mut Request, phase: Phase, script: &Script, consent:
         Ok(ScriptOutcome::Finished | ScriptOutcome::Exit(Exit::Status(0))) => consent,
         Ok(ScriptOutcome::Exit(Exit::Status(DECLINED))) => Step::Next,
         Ok(ScriptOutcome::Exit(Exit::Jump)) => {
-            // What follows is another request to scripts.
-            answer::context(r).ctx = None;
+            if phase == Phase::Rewrite {
+                // What follows is another request to scripts.
+                answer::context(r).ctx = None;
+            }
             consent
         }
         Ok(outcome) => end(r, outcome).await,

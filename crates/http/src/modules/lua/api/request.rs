@@ -54,7 +54,9 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         })
     })?;
     natives.add_refusing("may_jump", |_, ()| match phase() {
-        Phase::Rewrite => with(|r| answer::context(r).may_abort())?.map_err(Into::into),
+        Phase::ServerRewrite | Phase::Rewrite => {
+            with(|r| answer::context(r).may_abort())?.map_err(Into::into)
+        }
         phase => Err(NgxError::Disabled(phase)),
     })?;
     natives.add_waiting("jump", |_, ()| {
