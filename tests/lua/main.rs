@@ -2,6 +2,7 @@
 
 mod access;
 mod answers;
+mod balancer;
 mod bodies;
 mod coroutines;
 mod ends;

@@ -1,6 +1,5 @@
 //! Reads a `stream` block into a [`Site`].
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error, Spot};
@@ -29,7 +28,7 @@ pub struct StreamSetup<'a> {
     /// Files that sessions are logged to.
     pub targets: Vec<LogTarget>,
     /// Groups of upstream servers.
-    pub upstreams: Drafts<Infallible>,
+    pub upstreams: Drafts<()>,
     /// `match` blocks.
     pub matches: Vec<Arc<Match>>,
     checks: Vec<StreamCheck>,

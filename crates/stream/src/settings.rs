@@ -1,6 +1,5 @@
 //! The settings of sessions.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +18,7 @@ use weir_values::status::StatusZone;
 use weir_values::{Address, Cidr, Template, VariableId};
 
 /// Nothing binds a session to a server.
-pub type Groups = Upstreams<Infallible>;
+pub type Groups = Upstreams<()>;
 
 /// Settings of a server; a block inside begins with a clone of those around it.
 #[derive(Debug, Clone)]

@@ -64,6 +64,7 @@ modules! {
         "proxy_ssl_certificate_by_lua_block",            HSL,         raw(0),        ONCE, Emerg;
         "proxy_ssl_verify_by_lua_block",                 HSL,         raw(0),        ONCE, Emerg;
         "balancer_by_lua_file",                          UPSTREAM,    ONE,           ONCE, Emerg;
+        "balancer_keepalive",                            UPSTREAM,    ONE,           ONCE, Emerg;
         "balancer_by_lua_block",                         UPSTREAM,    raw(0),        ONCE, Emerg;
         "lua_code_cache",                                HSL_IF,      FLAG,          ONCE, Warn;
         "lua_need_request_body",                         HSL_IF,      FLAG,          ONCE, Warn;

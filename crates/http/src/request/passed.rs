@@ -81,6 +81,17 @@ impl Attempt {
     }
 }
 
+/// Times that a script has chosen for the request; the others are those of the configuration.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ChosenTimes {
+    /// How long a connection may take.
+    pub connect: Option<Duration>,
+    /// How long the server may take no bytes.
+    pub send: Option<Duration>,
+    /// How long the server may send no bytes.
+    pub read: Option<Duration>,
+}
+
 /// What a request remembers of being passed on.
 #[derive(Debug, Default)]
 pub struct UpstreamContext {
@@ -94,6 +105,8 @@ pub struct UpstreamContext {
     pub trailers: Headers,
     /// What log lines say of the upstream.
     pub current: Option<Current>,
+    /// How long servers may take.
+    pub times: ChosenTimes,
     /// What is to be seen of what the request has to do with a cache.
     pub cache: Option<Rc<Shown>>,
     /// HEAD goes out as GET, since the answer is to be kept.
@@ -135,6 +148,7 @@ impl UpstreamContext {
             headers,
             trailers,
             current,
+            times,
             cache,
             ask_with_get,
             cached,
@@ -146,6 +160,7 @@ impl UpstreamContext {
         }
         (*headers, *trailers) = (Vec::new(), Headers::default());
         (*current, *cache, *vars) = (None, None, None);
+        *times = ChosenTimes::default();
         (*ask_with_get, *cached) = (false, false);
     }
 

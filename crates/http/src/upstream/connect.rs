@@ -43,7 +43,8 @@ pub async fn connect(
     let handle = r.event_loop.handle.clone();
     // If a tunnel comes of it, another loop may go on with that.
     let shared = shared || handle.has_steal_group();
-    let options = ConnectOptions { shared, ..options(passing, tag.from, now) };
+    let until = now + passing.connect_within(r);
+    let options = ConnectOptions { shared, ..options(passing, tag.from, until) };
     let connecting = async {
         let to = peer.endpoint.to_any()?;
         handle.connect(&to, &options).await
@@ -66,9 +67,9 @@ pub async fn connect(
     }
 }
 
-fn options(passing: &UpstreamConf, from: Option<SocketAddr>, now: Instant) -> ConnectOptions {
+fn options(passing: &UpstreamConf, from: Option<SocketAddr>, until: Instant) -> ConnectOptions {
     ConnectOptions {
-        deadline: Some(now + passing.connect_timeout),
+        deadline: Some(until),
         keepalive: passing.socket_keepalive,
         rcvbuf: passing.socket_rcvbuf.and_then(|n| usize::try_from(n).ok()),
         sndbuf: passing.socket_sndbuf.and_then(|n| usize::try_from(n).ok()),

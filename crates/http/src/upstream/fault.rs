@@ -23,6 +23,8 @@ pub enum Fault {
     Us,
     /// The configuration leaves no server to ask.
     Nobody,
+    /// What chooses the server has ended the request with this status.
+    Ended(u16),
 }
 
 impl Fault {
@@ -34,6 +36,7 @@ impl Fault {
             Fault::ClientLeft => 499,
             Fault::Us => 500,
             Fault::Nobody => 502,
+            Fault::Ended(status) => *status,
         }
     }
 
@@ -41,7 +44,7 @@ impl Fault {
     pub fn failure(&self) -> Option<Failure> {
         match self {
             Fault::Peer(failure) => Some(*failure),
-            Fault::Body(_) | Fault::ClientLeft | Fault::Us => None,
+            Fault::Body(_) | Fault::ClientLeft | Fault::Us | Fault::Ended(_) => None,
             Fault::Nobody => Some(Failure::Error),
         }
     }

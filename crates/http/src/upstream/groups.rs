@@ -4,23 +4,45 @@ use std::sync::Arc;
 
 use weir_conf::Error;
 
+use super::choosing::Choose;
 use super::sticky::Sticky;
 use crate::site::Site;
 use crate::site::main_conf::{BlockEnd, MainDraft, MainKey, Uses};
 use weir_upstream::Group;
 use weir_upstream::config::servers_file::ServersFile;
 
-use weir_upstream::config::GroupUses;
+use weir_upstream::config::{GroupExtras, GroupUses};
 pub use weir_upstream::config::{GroupId, HashKey, Queued};
 
 /// A group, ready to serve.
-pub type Upstream = weir_upstream::config::Upstream<Sticky>;
+pub type Upstream = weir_upstream::config::Upstream<Extras>;
 /// All groups.
-pub type Upstreams = weir_upstream::config::Upstreams<Sticky>;
+pub type Upstreams = weir_upstream::config::Upstreams<Extras>;
 /// All groups while the configuration is read.
-pub type Drafts = weir_upstream::config::Drafts<Sticky>;
+pub type Drafts = weir_upstream::config::Drafts<Extras>;
 /// What stands in an `upstream { }`.
-pub type Block = weir_upstream::config::UpstreamBlock<Sticky>;
+pub type Block = weir_upstream::config::UpstreamBlock<Extras>;
+
+/// What a group of servers of requests has beside its servers and its method.
+#[derive(Debug, Default)]
+pub struct Extras {
+    /// How clients are bound to servers.
+    pub sticky: Option<Sticky>,
+    /// What chooses the server of each attempt.
+    pub chooser: Option<Box<dyn Choose>>,
+    /// `balancer_keepalive`: idle connections of a loop to servers that were chosen so.
+    pub idle: Option<usize>,
+}
+
+impl GroupExtras for Extras {
+    fn binds(&self) -> bool {
+        self.sticky.is_some()
+    }
+
+    fn chooses(&self) -> bool {
+        self.chooser.is_some()
+    }
+}
 
 /// The groups of servers of a site.
 pub fn of(site: &Site) -> Vec<Arc<Group>> {

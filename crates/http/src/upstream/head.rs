@@ -115,7 +115,7 @@ async fn receive(
     buf: &mut Vec<u8>,
     limit: usize,
 ) -> Result<(), Fault> {
-    transport.set_deadline(Some(r.event_loop.handle.now() + passing.read_timeout));
+    transport.set_deadline(Some(r.event_loop.handle.now() + passing.read_within(r)));
     // As long as nothing has come, the request may still be on its way.
     let doing = if buf.is_empty() { Doing::Sending } else { Doing::ReadingHead };
     loop {

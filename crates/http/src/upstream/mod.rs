@@ -5,6 +5,7 @@
 
 pub mod cache;
 pub mod cgi;
+pub mod choosing;
 mod client;
 mod connect;
 pub mod counts;

@@ -53,7 +53,9 @@ impl Pools {
         let before = start.before.map(Pools::by_group).unwrap_or_default();
         let each = GROUPS.of(&start.site.main_confs).places().map(|upstream| {
             let upstream = upstream?;
-            upstream.keepalive.as_ref()?;
+            if upstream.keepalive.is_none() && upstream.extras.chooser.is_none() {
+                return None;
+            }
             let known = before.get(&Arc::as_ptr(&upstream.shared)).map(|pools| (*pools).clone());
             Some(known.unwrap_or_else(|| GroupPools {
                 pool: Rc::new(Pool::new(upstream.shared.clone(), number)),

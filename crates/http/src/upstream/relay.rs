@@ -52,7 +52,7 @@ pub async fn relay<P: Protocol>(
         r.limit_rate = Some(0);
     }
     let handle = r.event_loop.handle.clone();
-    let ahead = Ahead { file: buffering, rate };
+    let ahead = Ahead { file: buffering, rate, within: passing.read_within(r) };
     let mut source = Source::new(transport, protocol, handle, passing, ahead);
     source.begin(begun);
     if !buffering && matches!(source.transport, Transport::Stream(_)) {

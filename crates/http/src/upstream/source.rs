@@ -86,6 +86,7 @@ pub struct Source<'p, P: Protocol> {
     /// Bytes of the body.
     pub length: u64,
     rate: Option<(u64, Instant)>,
+    within: Duration,
     spills: bool,
     has_spilled: bool,
     /// The first file that was created for it, until the log was told.
@@ -121,6 +122,8 @@ pub struct Ahead {
     pub file: bool,
     /// Bytes a second.
     pub rate: Option<u64>,
+    /// How long the server may send no bytes.
+    pub within: Duration,
 }
 
 impl<'p, P: Protocol> Source<'p, P> {
@@ -148,6 +151,7 @@ impl<'p, P: Protocol> Source<'p, P> {
             received: 0,
             length: 0,
             rate,
+            within: ahead.within,
             spills: ahead.file,
             has_spilled: false,
             spilled: None,
@@ -261,7 +265,7 @@ impl<'p, P: Protocol> Source<'p, P> {
             self.handle.sleep(pause).await;
             return Ok(());
         }
-        self.transport.set_deadline(Some(self.handle.now() + self.passing.read_timeout));
+        self.transport.set_deadline(Some(self.handle.now() + self.within));
         self.transport.readable().await
     }
 

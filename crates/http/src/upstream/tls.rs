@@ -51,7 +51,7 @@ pub async fn handshake(
     let known = &r.event_loop.upstream_certificates;
     let client = secure.client(&r.event_loop.handle, known, peer).await;
     let client = client.map_err(|error| log(r, unsecured(error)))?;
-    let until = r.event_loop.handle.now() + passing.connect_timeout;
+    let until = r.event_loop.handle.now() + passing.connect_within(r);
     let connecting = pin!(Secured::connect(stream, &client, until));
     let done = match wait(r, passing, connecting, Some(Doing::Securing)).await {
         Waited::Gone => return Err(Fault::ClientLeft),

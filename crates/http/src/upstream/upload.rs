@@ -119,7 +119,7 @@ async fn push_on(
             return Ok(true);
         }
         let arrived = pin!(stream.arrived());
-        let patience = Patience::Idle(passing.send_timeout);
+        let patience = Patience::Idle(passing.send_within(r));
         let some = either(stream.send_some(&mut rest.piece, patience), arrived);
         let waited = wait(r, passing, pin!(some), Some(Doing::Sending)).await;
         stream.set_deadline(None);
@@ -161,7 +161,7 @@ pub async fn beside<P: Protocol>(
         }
         let before = rest.piece.len();
         let readable = pin!(stream.readable());
-        let patience = Patience::Idle(passing.send_timeout);
+        let patience = Patience::Idle(passing.send_within(r));
         let some = either(readable, stream.send_some(&mut rest.piece, patience));
         let waited = wait(r, passing, pin!(some), Some(Doing::Sending)).await;
         stream.set_deadline(None);
@@ -287,14 +287,14 @@ impl UnsentRequest {
     ) -> io::Result<Went> {
         match way {
             Way::Stream(to) if self.last || !self.pending.is_empty() => {
-                to.send(&mut self.pending, self.last, passing.send_timeout).await?;
+                to.send(&mut self.pending, self.last, passing.send_within(r)).await?;
                 return Ok(Went::Out);
             }
             Way::Own(connection) if self.last || self.unsent() > 0 => {
                 let next = self.next(r, connection).await;
                 next.map_err(|_| io::Error::from(io::ErrorKind::Other))?;
                 while !self.piece.is_empty() {
-                    let patience = Patience::Idle(passing.send_timeout);
+                    let patience = Patience::Idle(passing.send_within(r));
                     let sent = connection.stream.send_some(&mut self.piece, patience).await;
                     connection.stream.set_deadline(None);
                     if let Err(error) = sent {
@@ -371,7 +371,7 @@ async fn send_on(
     stream: &Stream,
     rest: &mut UnsentRequest,
 ) -> Result<bool, Fault> {
-    let sending = stream.send(&mut rest.pending, rest.last, passing.send_timeout);
+    let sending = stream.send(&mut rest.pending, rest.last, passing.send_within(r));
     let sending = pin!(either(sending, transport.answered()));
     match wait(r, passing, sending, Some(Doing::Sending)).await {
         Waited::Gone => Err(Fault::ClientLeft),

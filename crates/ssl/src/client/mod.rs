@@ -244,10 +244,7 @@ impl Settings {
         if !alpn.is_empty() {
             client = client.offering(&alpn.iter().map(Vec::as_slice).collect::<Vec<_>>());
         }
-        let tag = match &files {
-            None => client.tag(),
-            Some(files) => client.tag() ^ computed::tag(files),
-        };
+        let tag = tag(&client, files.as_ref());
         let chosen = self.name.as_ref().is_some_and(|name| name.constant().is_none());
         Some(UpstreamTls { settings: self, client, name, chosen, files, alpn, tag })
     }
@@ -280,6 +277,17 @@ pub struct UpstreamTls {
 }
 
 impl UpstreamTls {
+    /// The server is called by this name, unless the configuration says by which.
+    pub fn call(&mut self, host: &[u8]) {
+        if self.settings.name.is_some() {
+            return;
+        }
+        self.name = without_port(host).to_vec();
+        self.client = self.client.named(&self.name);
+        self.chosen = true;
+        self.tag = tag(&self.client, self.files.as_ref());
+    }
+
     /// What a new connection to the server at this address needs.
     pub async fn client(
         &self,
@@ -300,6 +308,11 @@ impl UpstreamTls {
         };
         Ok(client.to_peer(peer))
     }
+}
+
+/// Tells connections apart that are secured in different ways.
+fn tag(client: &TlsClient, files: Option<&(Vec<u8>, Vec<u8>)>) -> u64 {
+    client.tag() ^ files.map_or(0, computed::tag)
 }
 
 fn is_computed(certificate: &NamedFile, key: &NamedFile) -> bool {

@@ -8,7 +8,8 @@ use weir_conf::{Directive, Error, Spot, Word};
 use weir_zone::Declarations;
 
 use super::groups::{
-    Around, BlockDigest, GroupDraft, GroupId, Upstream, UpstreamBlock, Upstreams, Zoned,
+    Around, BlockDigest, GroupDraft, GroupExtras, GroupId, Upstream, UpstreamBlock, Upstreams,
+    Zoned,
 };
 use super::url::Url;
 
@@ -31,7 +32,7 @@ enum Draft<T> {
     Taken(Arc<Upstream<T>>),
 }
 
-impl<T> Draft<T> {
+impl<T: GroupExtras> Draft<T> {
     /// Whether it is an `upstream { }`.
     fn is_block(&self) -> bool {
         match self {
@@ -71,7 +72,7 @@ impl GroupUses {
     }
 }
 
-impl<T> Drafts<T> {
+impl<T: GroupExtras> Drafts<T> {
     /// The group that a directive such as `proxy_pass` names.
     pub fn refer(
         &mut self,

@@ -48,8 +48,8 @@ pub struct Upstream<T> {
     pub dynamic: Option<Arc<Dynamic>>,
     /// `servers_file`
     pub file: Option<Arc<ServersFile>>,
-    /// How clients are bound to servers.
-    pub sticky: Option<T>,
+    /// What the module says of it.
+    pub extras: T,
     /// A request that finds no server waits for one.
     pub queue: Option<Queued>,
     /// What tells its block from others, if another configuration may take the group as it is, and the zone that it declares.
@@ -123,6 +123,22 @@ pub struct Around {
     pub resolver_timeout: Duration,
 }
 
+/// What a module says of a group beside its servers and its method.
+pub trait GroupExtras: Default {
+    /// Clients are bound to servers: see [`Choice::bound`](crate::Choice::bound).
+    fn binds(&self) -> bool {
+        false
+    }
+
+    /// Something else than the group chooses servers, so the block needs none of its own.
+    fn chooses(&self) -> bool {
+        false
+    }
+}
+
+/// Nothing.
+impl GroupExtras for () {}
+
 /// A group as far as it was read.
 pub struct GroupDraft<T> {
     pub(super) host: Vec<u8>,
@@ -156,8 +172,8 @@ pub struct UpstreamBlock<T> {
     pub zone: Option<Zoned>,
     /// The method knows neither backups nor slow starts.
     pub plain: bool,
-    /// `sticky`
-    pub sticky: Option<T>,
+    /// What the module says of the group.
+    pub extras: T,
     /// `queue`
     pub queue: Option<Queued>,
     /// `resolver`
@@ -173,7 +189,7 @@ pub struct Upstreams<T> {
     pub(super) list: Vec<Option<Arc<Upstream<T>>>>,
 }
 
-impl<T> GroupDraft<T> {
+impl<T: GroupExtras> GroupDraft<T> {
     pub(super) fn same_port(&self, port: Option<u16>, default_port: u16) -> bool {
         let mine = self.port.unwrap_or(self.default_port);
         mine == port.unwrap_or(default_port)
@@ -215,7 +231,7 @@ impl<T> GroupDraft<T> {
             key: HashKey::Nothing,
             dynamic,
             file: None,
-            sticky: None,
+            extras: T::default(),
             queue: None,
             taken_by: None,
             made_of,
@@ -227,7 +243,7 @@ impl<T> GroupDraft<T> {
     }
 }
 
-impl<T> UpstreamBlock<T> {
+impl<T: GroupExtras> UpstreamBlock<T> {
     /// Whether the block means the same wherever it stands: it names no variable, no host that is looked up, nothing outside.
     fn stands_alone(&self) -> bool {
         let is_address = |peer: &Arc<Peer>| {
@@ -236,7 +252,7 @@ impl<T> UpstreamBlock<T> {
         };
         let plain = matches!(self.key, HashKey::Nothing | HashKey::Address);
         let zone = !matches!(self.zone, Some(Zoned::Named(_)));
-        let outside = self.sticky.is_some() || !self.named.is_empty();
+        let outside = self.extras.binds() || self.extras.chooses() || !self.named.is_empty();
         // A host that was looked up has the name of the host beside its address.
         let as_written = self.peers.iter().all(|peer| is_address(peer) && peer.server == peer.name);
         plain && zone && !outside && as_written
@@ -250,9 +266,12 @@ impl<T> UpstreamBlock<T> {
         }
     }
 
-    /// Whether the block says which servers it has, be it by a file.
+    /// Whether the block says which servers it has, be it by a file or by what chooses them.
     pub fn has_servers(&self) -> bool {
-        !self.peers.is_empty() || !self.named.is_empty() || self.file.is_some()
+        !self.peers.is_empty()
+            || !self.named.is_empty()
+            || self.file.is_some()
+            || self.extras.chooses()
     }
 
     /// An empty block.
@@ -267,7 +286,7 @@ impl<T> UpstreamBlock<T> {
             file: None,
             zone: None,
             plain: false,
-            sticky: None,
+            extras: T::default(),
             queue: None,
             resolver: None,
             resolver_timeout: None,
@@ -287,7 +306,8 @@ impl<T> UpstreamBlock<T> {
         let name = self.name;
         let made_of = made_of(&servers, &self.peers);
         let usual = self.peers.iter().any(|p| !p.options.backup);
-        if !usual && !self.named.iter().any(|n| !n.options.backup) && self.file.is_none() {
+        let named = self.named.iter().any(|n| !n.options.backup);
+        if !usual && !named && self.file.is_none() && !self.extras.chooses() {
             return Err(at.error(format!("no servers in upstream \"{name}\"")));
         }
         if self.file.is_some() && (usual || !self.peers.is_empty() || !self.named.is_empty()) {
@@ -299,13 +319,13 @@ impl<T> UpstreamBlock<T> {
             Some(Zoned::Declared(_, size)) => Some(crate::room(*size)),
             _ => None,
         };
-        let plain = self.plain;
+        let plain = self.plain || self.extras.chooses();
         let file = self.file.map(|(path, port)| Arc::new(ServersFile { path, port, plain, room }));
         let zone = self.zone.map(|zone| zone.finish(zones, peers, at)).transpose()?;
         let zoned = zone.is_some();
         let balance = self.balance.unwrap_or_else(|| Box::new(RoundRobin));
         let mut group = Group::new(&name, self.peers.clone(), balance, seed(&host)).shared_in(zone);
-        if self.sticky.is_some() {
+        if self.extras.binds() {
             group = group.binding();
         }
         let group = Arc::new(group);
@@ -333,7 +353,7 @@ impl<T> UpstreamBlock<T> {
             })
         });
         let keepalive = Some(self.keepalive).filter(|k| k.idle > 0);
-        let (key, sticky, queue) = (self.key, self.sticky, self.queue);
+        let (key, extras, queue) = (self.key, self.extras, self.queue);
         let shared = Arc::default();
         Ok(Upstream {
             group,
@@ -342,7 +362,7 @@ impl<T> UpstreamBlock<T> {
             key,
             dynamic,
             file,
-            sticky,
+            extras,
             queue,
             taken_by,
             made_of,

@@ -8,20 +8,20 @@ use weir_conf::{Directive, Error, Word, values};
 use weir_values::{Reading, Subject};
 use weir_zone::Declarations;
 
-use super::groups::{HashKey, UpstreamBlock, Zoned};
+use super::groups::{GroupExtras, HashKey, UpstreamBlock, Zoned};
 use crate::balance::{
     Balance, Consistent, Hash, IpHash, LeastConn, LeastTime, Measure, Random, Two,
 };
 
-/// A method; a second one is warned of, and one below `sticky`, as nginx does.
-fn method<T>(
+/// A method; a second one is warned of, and one below `sticky` or a script that chooses, as nginx does.
+fn method<T: GroupExtras>(
     block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,
     balance: Box<dyn Balance>,
     key: HashKey,
 ) -> Result<(), Error> {
-    if block.balance.is_some() || block.sticky.is_some() {
+    if block.balance.is_some() || block.extras.binds() || block.extras.chooses() {
         warnings.push(d.warning("load balancing method redefined"));
     }
     (block.balance, block.key, block.plain) = (Some(balance), key, false);
@@ -29,7 +29,7 @@ fn method<T>(
 }
 
 /// A method that has no use for backups and slow starts: servers of lines below may not ask for them.
-fn plain_method<T>(
+fn plain_method<T: GroupExtras>(
     block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,
@@ -42,7 +42,7 @@ fn plain_method<T>(
 }
 
 /// `hash KEY [consistent]`
-pub fn hash<S: Subject, T>(
+pub fn hash<S: Subject, T: GroupExtras>(
     s: &mut Reading<'_, S>,
     block: &mut UpstreamBlock<T>,
     d: &Directive,
@@ -60,7 +60,7 @@ pub fn hash<S: Subject, T>(
 }
 
 /// `ip_hash`
-pub fn ip_hash<T>(
+pub fn ip_hash<T: GroupExtras>(
     block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,
@@ -69,7 +69,7 @@ pub fn ip_hash<T>(
 }
 
 /// `least_conn`
-pub fn least_conn<T>(
+pub fn least_conn<T: GroupExtras>(
     block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,
@@ -91,7 +91,7 @@ fn measure(measures: Measures, text: &[u8]) -> Option<Measure> {
 }
 
 /// `least_time MEASURE [inflight]`
-pub fn least_time<T>(
+pub fn least_time<T: GroupExtras>(
     block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,
@@ -109,7 +109,7 @@ pub fn least_time<T>(
 }
 
 /// `random [two [METHOD]]`
-pub fn random<T>(
+pub fn random<T: GroupExtras>(
     block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,

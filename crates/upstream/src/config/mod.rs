@@ -15,7 +15,8 @@ mod url;
 pub use bind::Bind;
 pub use drafts::{Drafts, GroupUses};
 pub use groups::{
-    Around, BlockDigest, GroupId, HashKey, Queued, Upstream, UpstreamBlock, Upstreams, Zoned,
+    Around, BlockDigest, GroupExtras, GroupId, HashKey, Queued, Upstream, UpstreamBlock, Upstreams,
+    Zoned,
 };
 pub use server::server;
 pub use url::{Host, Url};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::dynamic::{self, NamedServer};
-use super::groups::UpstreamBlock;
+use super::groups::{GroupExtras, UpstreamBlock};
 use super::url::{Host, Url};
 use crate::{Peer, PeerOptions};
 use weir_conf::{Directive, Error, Spot, Word, values};
@@ -21,17 +21,16 @@ struct Parameters {
 }
 
 /// `server ADDRESS [parameter]...`; where none is said, it has this port, which 0 stands for none of: it serves sessions.
-pub fn server<T>(
+pub fn server<T: GroupExtras>(
     block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,
     port: u16,
 ) -> Result<(), Error> {
     let Some(address) = d.args.first() else { return Ok(()) };
-    let plain = block.plain;
     let mut parameters = Parameters::default();
     for word in d.args.iter().skip(1) {
-        if plain && (word.is("backup") || word.bytes.starts_with(b"slow_start=")) {
+        if !has_use(block, word) {
             let text = "balancing method does not support parameter";
             return Err(d.error_at(word, format!("{text} \"{}\"", word.lossy())));
         }
@@ -66,6 +65,17 @@ pub fn server<T>(
         block.peers.push(Arc::new(Peer::new(endpoint, name.clone(), options.clone())));
     }
     Ok(())
+}
+
+/// Whether the method has a use for a parameter.
+fn has_use<T: GroupExtras>(block: &UpstreamBlock<T>, word: &Word) -> bool {
+    let chooses = block.extras.chooses();
+    match word.bytes.as_slice() {
+        b"backup" => !block.plain && !chooses,
+        word if word.starts_with(b"slow_start=") => !block.plain && !chooses,
+        word if word.starts_with(b"max_conns=") => !chooses,
+        _ => true,
+    }
 }
 
 /// The address, which must fit what the parameters say of it.

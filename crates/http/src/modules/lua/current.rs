@@ -43,6 +43,8 @@ pub enum Phase {
     Access,
     /// `content_by_lua`
     Content,
+    /// `balancer_by_lua`
+    Balancer,
     /// `header_filter_by_lua`
     HeaderFilter,
     /// `body_filter_by_lua`
@@ -67,6 +69,7 @@ impl Phase {
             Phase::Rewrite => "rewrite",
             Phase::Access => "access",
             Phase::Content => "content",
+            Phase::Balancer => "balancer",
             Phase::HeaderFilter => "header_filter",
             Phase::BodyFilter => "body_filter",
             Phase::Log => "log",
@@ -86,6 +89,7 @@ impl Phase {
             Phase::Rewrite => "rewrite_by_lua*",
             Phase::Access => "access_by_lua*",
             Phase::Content => "content_by_lua*",
+            Phase::Balancer => "balancer_by_lua*",
             Phase::HeaderFilter => "header_filter_by_lua*",
             Phase::BodyFilter => "body_filter_by_lua*",
             Phase::Log => "log_by_lua*",
@@ -97,6 +101,7 @@ impl Phase {
     /// What lines of a script say of the phase behind their text.
     pub fn in_log(self) -> &'static str {
         match self {
+            Phase::Balancer => " while connecting to upstream",
             Phase::Log => " while logging request",
             Phase::Timer => ", context: ngx.timer",
             Phase::WorkerThread => ", context: ngx.run_worker_thread",
@@ -111,7 +116,7 @@ impl Phase {
 
     /// Whether a script may end the request here.
     pub fn may_exit(self) -> bool {
-        self.may_wait() || self == Phase::HeaderFilter
+        self.may_wait() || matches!(self, Phase::Balancer | Phase::HeaderFilter)
     }
 
     /// Whether a script may write to the client here.
@@ -179,7 +184,7 @@ pub fn with_request<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError>
     }
 }
 
-/// Refuses what is of no use in a phase that cannot wait.
+/// Refuses what is of use only to scripts that may wait.
 pub fn may_wait() -> Result<(), NgxError> {
     match phase() {
         phase if phase.may_wait() => Ok(()),

@@ -7,6 +7,7 @@ use weir_conf::{Directive as Line, Error};
 use weir_ssl::load;
 use weir_zone::Use;
 
+use super::balancer;
 use super::conf::{CONF, Conf};
 use super::dict;
 use super::phases::CONTENT;
@@ -60,6 +61,21 @@ const SETTINGS: &[Directive] = &[
         name: "server_rewrite_by_lua_file",
         help: "A Lua script of the server, before its locations are looked up.",
         set: Set::Simple(server_rewrite),
+    },
+    Directive {
+        name: "balancer_by_lua_block",
+        help: "A Lua script that chooses the server of each attempt.",
+        set: Set::Simple(balancer::script),
+    },
+    Directive {
+        name: "balancer_by_lua_file",
+        help: "A Lua script that chooses the server of each attempt.",
+        set: Set::Simple(balancer::script),
+    },
+    Directive {
+        name: "balancer_keepalive",
+        help: "How many idle connections to servers that a script has chosen each loop keeps.",
+        set: Set::Simple(balancer::keepalive),
     },
     Directive {
         name: "exit_worker_by_lua_block",

@@ -76,7 +76,7 @@ fn head(r: &mut Request, script: &'static Script) -> Option<Step> {
 }
 
 /// Runs a script that may not wait. The log has the error.
-fn at_once(
+pub(super) fn at_once(
     r: &mut Request,
     phase: Phase,
     script: &Script,

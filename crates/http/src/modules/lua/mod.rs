@@ -1,7 +1,7 @@
 //! Scripts in Lua, on LuaJIT. nginx: lua-nginx-module of OpenResty.
 //!
 //! A loop has one VM (`vm`), which `start` fills. A phase with a script enters by `phases` (those that may answer) or
-//! `filters` (those that may not wait). Both lend the request to the script (`current`) and run it step by step (`run`).
+//! `filters` (those that may not wait), or by `balancer`. Both lend the request to the script (`current`) and run it step by step (`run`).
 //! A script that yields says in a `wish` what it waits for; its run does that and resumes it. `api` has the functions of `ngx` in Rust, a file for each
 //! part. `prelude` wraps them in Lua where they raise errors or wait, since only Lua can do that. Values that outlive a
 //! step are kept in `anchors`. `answer` gathers and sends what a script writes. `worker_thread` runs functions beside the
@@ -16,6 +16,7 @@ use crate::site::settings::LocationConf;
 mod anchors;
 mod answer;
 mod api;
+mod balancer;
 mod conf;
 mod current;
 mod dict;

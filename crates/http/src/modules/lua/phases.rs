@@ -18,7 +18,7 @@ use crate::site::content::ContentHandler;
 pub(super) const ERROR: i32 = -1;
 
 /// `ngx.DECLINED`: the script leaves the request to the next handler of the phase.
-const DECLINED: i32 = -5;
+pub(super) const DECLINED: i32 = -5;
 
 /// `server_rewrite_by_lua`
 pub fn server_rewrite(r: &mut Request) -> Answer<'_> {

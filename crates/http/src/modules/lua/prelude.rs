@@ -13,5 +13,6 @@ pub const PRELUDE: &[(&str, &str)] = &[
     ("=ngx.socket", include_str!("prelude/socket.lua")),
     ("=ngx.socket.udp", include_str!("prelude/udp.lua")),
     ("=ngx.semaphore", include_str!("prelude/semaphore.lua")),
+    ("=ngx.balancer", include_str!("prelude/balancer.lua")),
     ("=modules", include_str!("prelude/modules.lua")),
 ];

@@ -107,12 +107,12 @@ pub fn keepalive(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
 
 /// `sticky cookie | route | learn ...`
 pub fn sticky(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
-    if block(s, d)?.sticky.is_some() {
+    if block(s, d)?.extras.sticky.is_some() {
         return Err(d.problem("is duplicate"));
     }
     let name = block(s, d)?.name.clone();
     let sticky = crate::upstream::sticky::read(s, d, &name)?;
-    block(s, d)?.sticky = Some(sticky);
+    block(s, d)?.extras.sticky = Some(sticky);
     Ok(())
 }
 

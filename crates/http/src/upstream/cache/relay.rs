@@ -40,7 +40,7 @@ pub async fn relay<P: Protocol>(
     let rate = passing.limit_rate.as_ref();
     let rate = rate.map(|rate| rate.size(r)).filter(|n| *n > 0);
     let handle = r.event_loop.handle.clone();
-    let ahead = Ahead { file: false, rate };
+    let ahead = Ahead { file: false, rate, within: passing.read_within(r) };
     let mut source = Source::new(transport, protocol, handle, passing, ahead);
     source.begin(begun);
     let (reader, pieces) = (fill.own_reader(), source.comes_in_pieces());
@@ -162,7 +162,7 @@ pub async fn go_on<P: Protocol>(
     rest: &MissingRest,
 ) -> Relayed {
     let handle = r.event_loop.handle.clone();
-    let ahead = Ahead { file: false, rate: None };
+    let ahead = Ahead { file: false, rate: None, within: passing.read_within(r) };
     let mut source = Source::new(transport, protocol, handle.clone(), passing, ahead);
     source.begin(begun);
     let mut at = 0;

@@ -277,11 +277,11 @@ impl Run {
         }
         r.output.sent += early_len;
         let handle = r.event_loop.handle.clone();
-        let to_server = Patience::Idle(self.passing.send_timeout);
+        let to_server = Patience::Idle(self.passing.send_within(r));
         if let Err(error) = server.send(&mut up, to_server).await {
             operation(r, "send()", &error, Doing::Upgraded);
         } else {
-            let (idle, up) = (self.passing.read_timeout, self.passing.send_timeout);
+            let (idle, up) = (self.passing.read_within(r), self.passing.send_within(r));
             let ways = Ways::plain(idle, up, r.conf().core.send_timeout);
             let passed = Arc::new(PassedBytes::default());
             let tally = TunnelTally { r, passed: Arc::clone(&passed), unread: unread_len };

@@ -26,12 +26,18 @@ impl Run {
     ) -> Result<(Talk, Answer), Fault> {
         forget(r);
         (self.started, self.pooled) = (false, false);
-        let picked = match self.upstream.and_then(|u| u.queue.as_ref()) {
-            None => self.group.pick(&mut self.choice, r.event_loop.handle.now()),
-            Some(queue) => Box::pin(self.pick_in_turn(r, queue)).await?,
+        let peer = match self.choose(r, protocol)? {
+            Some(peer) => peer,
+            None => {
+                let picked = match self.upstream.and_then(|u| u.queue.as_ref()) {
+                    None => self.group.pick(&mut self.choice, r.event_loop.handle.now()),
+                    Some(queue) => Box::pin(self.pick_in_turn(r, queue)).await?,
+                };
+                let Some(picked) = picked else { return Err(self.no_server(r)) };
+                self.picked(r, picked)
+            }
         };
-        let Some(picked) = picked else { return Err(self.no_server(r)) };
-        let (peer, tag) = self.begin_attempt(r, picked);
+        let tag = self.begin_attempt(r, &peer);
         let transport = match self.kept(r, &peer, tag) {
             Some(connection) => Transport::Own(connection),
             None => Boxed::new(|| self.open(r, protocol, &peer, tag)).await?,
@@ -84,24 +90,32 @@ impl Run {
         Fault::Nobody
     }
 
-    /// A server was chosen. The answer has what its connection is known by.
-    fn begin_attempt(&mut self, r: &mut Request, picked: Picked) -> (Arc<Peer>, Tag) {
-        let (now, peer) = (r.event_loop.handle.now(), picked.peer.clone());
+    /// A server of the group was chosen.
+    fn picked(&mut self, r: &mut Request, picked: Picked) -> Arc<Peer> {
+        let peer = picked.peer.clone();
         self.picked = Some(picked);
         let counts = COUNTS.of(&r.event_loop);
         self.asked = self.upstream.and_then(|_| counts.passed(&self.group, &peer));
         if let Some(binding) = &mut self.binding {
             binding.cookie = binding.sticky.cookie(r, &peer);
         }
+        peer
+    }
+
+    /// The server is known. The answer is what its connection is known by.
+    fn begin_attempt(&mut self, r: &mut Request, peer: &Arc<Peer>) -> Tag {
         self.attempts += 1;
-        let local = self.limits.is_some_and(|limits| limits.local);
-        let tag = connect::tag(r, self.passing, self.secure.as_deref(), local);
+        let local = self.limits().is_some_and(|limits| limits.local);
+        let mut tag = connect::tag(r, self.passing, self.secure(), local);
+        tag.from = self.selection.as_ref().and_then(|selection| selection.from).or(tag.from);
+        let now = r.event_loop.handle.now();
         r.contexts.upstream.attempts.push(Attempt::new(Some(Who::Peer(peer.clone())), now));
-        (peer, tag)
+        tag
     }
 
     /// A connection that has served others.
     fn kept(&mut self, r: &Request, peer: &Arc<Peer>, tag: Tag) -> Option<Box<Connection>> {
+        self.limits()?;
         let kept = self.pool.as_ref()?.take(&r.event_loop.handle, peer, tag)?;
         self.pooled = true;
         self.asked.iter().for_each(|asked| asked.over(true));
@@ -119,7 +133,7 @@ impl Run {
         if self.shared {
             return self.open_stream(r, protocol, peer, tag).await.map(Transport::Stream);
         }
-        let (secure, shared) = (self.secure.as_deref(), self.pool.is_some());
+        let (secure, shared) = (self.secure(), self.pool.is_some() && self.limits().is_some());
         let connection = connect::connect(r, self.passing, peer, secure, tag, shared).await?;
         self.asked.iter().for_each(|asked| asked.over(false));
         Ok(Transport::Own(connection))
@@ -133,8 +147,8 @@ impl Run {
         peer: &Arc<Peer>,
         tag: Tag,
     ) -> Result<Stream, Fault> {
-        let shared = self.links.as_ref().filter(|_| self.excused < EXCUSES).zip(self.limits);
-        let secure = self.secure.as_deref();
+        let shared = self.links.as_ref().filter(|_| self.excused < EXCUSES).zip(self.limits());
+        let secure = self.secure();
         let body = match protocol.sends_body() {
             true if self.streams => u64::MAX,
             true => r.body.len(),
@@ -187,7 +201,7 @@ impl Run {
                     r.body.append_to(&mut chain);
                 }
                 if !chain.is_empty() || ends_apart(r, protocol) {
-                    stream.send_all(chain, self.passing.send_timeout);
+                    stream.send_all(chain, self.passing.send_within(r));
                 }
                 return Ok(Sent::All);
             }

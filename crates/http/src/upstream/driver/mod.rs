@@ -3,6 +3,7 @@
 
 mod answer;
 mod ask;
+mod choosing;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use weir_upstream::{Choice, Ended, Failure, Group, Limits, PeerTimes, Picked, Po
 
 use crate::phases::Step;
 use crate::request::Request;
-use crate::request::passed::{Attempt, Current};
+use crate::request::passed::{Attempt, ChosenTimes, Current};
+use crate::upstream::choosing::Selection;
 use crate::upstream::counts::Asked;
 use crate::upstream::fault::{Doing, Fault};
 use crate::upstream::groups::{GROUPS, GroupId, HashKey, Upstream};
@@ -158,7 +160,9 @@ struct Run {
     /// What the configuration says of the group.
     upstream: Option<&'static Upstream>,
     binding: Option<Box<Binding>>,
-    /// Which connections are kept.
+    /// What a script says of the attempts, where one chooses the servers.
+    selection: Option<Box<Selection>>,
+    /// Which connections the group keeps.
     limits: Option<&'static Limits>,
     pool: Option<Rc<Pool>>,
     /// Where connections serve many requests at once.
@@ -197,16 +201,9 @@ impl Run {
         target: Target,
         protocol: &mut P,
     ) -> Result<Run, Step> {
-        let streams = protocol.streams(r);
-        let mut outgoing = protocol.request(r).map_err(|error| {
-            r.log(error.level(), format_args!("{error}"));
-            Step::Status(error.status())
-        })?;
-        let (scheme, uri) = (protocol.scheme(), std::mem::take(&mut outgoing.uri));
-        let shared = protocol.is_shared();
-        // As in nginx, a stream's request is told by its connection.
-        let uri = if shared { Bytes::new() } else { uri };
-        r.contexts.upstream.current = Some(Current { scheme, uri });
+        let (streams, shared) = (protocol.streams(r), protocol.is_shared());
+        let outgoing = write(r, protocol).map_err(Step::Status)?;
+        r.contexts.upstream.times = ChosenTimes::default();
         let secure = protocol.secure(r).map(Box::new);
         let (group, upstream, limits, pool, links) = match target {
             Target::Found(group) => (group, None, None, None, None),
@@ -220,16 +217,17 @@ impl Run {
                 let limits = upstream.keepalive.as_ref();
                 let limits = limits.filter(|_| !(shared && r.event_loop.retiring()));
                 let pools = POOLS.of(&r.event_loop);
-                let (pool, links) = match limits {
-                    None => (None, None),
-                    Some(_) if shared => (None, pools.links(id)),
-                    Some(_) => (pools.of(id), None),
+                let (pool, links) = match shared {
+                    true => (None, pools.links(id)),
+                    false => (pools.of(id), None),
                 };
                 (upstream.group.clone(), Some(upstream), limits, pool, links)
             }
         };
         let mut choice = Choice::new(upstream.map_or_else(Vec::new, |u| key(r, &u.key)));
-        let binding = upstream.and_then(|u| u.sticky.as_ref()).map(|sticky| {
+        let chooser = upstream.and_then(|u| u.extras.chooser.as_ref());
+        let selection = chooser.map(|_| Box::new(Selection::new(secure.is_some())));
+        let binding = upstream.and_then(|u| u.extras.sticky.as_ref()).map(|sticky| {
             let (bound, sid) = sticky.bound(r);
             choice.bound = sid;
             Box::new(Binding { sticky, bound, cookie: None })
@@ -244,6 +242,7 @@ impl Run {
             group,
             upstream,
             binding,
+            selection,
             limits,
             pool,
             links,
@@ -279,7 +278,7 @@ impl Run {
             non_idempotent: matches!(r.method, Method::Post | Method::Lock | Method::Patch),
             // As with nginx a server's failure is the end of such a request; a connection's need not be.
             streamed: self.streams && !(failure.is_of_connection() && r.body.is_kept()),
-            left: self.passing.retry.attempts(self.group.tries()).saturating_sub(self.attempts),
+            left: self.tries().saturating_sub(self.attempts),
             elapsed: r.event_loop.handle.now().saturating_duration_since(self.began),
         }
     }
@@ -294,6 +293,9 @@ impl Run {
             self.end(r, Ended::Next, None);
             return Some(Step::Status(fault.status()));
         };
+        if let Some(selection) = &mut self.selection {
+            selection.before = Some(failure);
+        }
         let excuse = match failure {
             Failure::Error => self.pooled,
             Failure::Refused => self.pooled && self.excused < EXCUSES,
@@ -352,7 +354,7 @@ impl Run {
     }
 
     fn keep(&self, r: &Request, transport: Transport) {
-        if let (Some(pool), Some(limits)) = (&self.pool, self.limits)
+        if let Some((pool, limits)) = self.pool.as_ref().zip(self.limits())
             && let Transport::Own(connection) = transport
             && !r.event_loop.retiring()
         {
@@ -384,6 +386,19 @@ impl Drop for Run {
             self.group.ended(&picked, Ended::Next, self.began);
         }
     }
+}
+
+/// Writes the request as servers get it. The error is the status that the client gets.
+fn write<P: Protocol>(r: &mut Request, protocol: &mut P) -> Result<Outgoing, u16> {
+    let mut outgoing = protocol.request(r).map_err(|error| {
+        r.log(error.level(), format_args!("{error}"));
+        error.status()
+    })?;
+    let (scheme, uri) = (protocol.scheme(), std::mem::take(&mut outgoing.uri));
+    // As in nginx, a stream's request is told by its connection.
+    let uri = if protocol.is_shared() { Bytes::new() } else { uri };
+    r.contexts.upstream.current = Some(Current { scheme, uri });
+    Ok(outgoing)
 }
 
 /// What the method hashes of this request.

@@ -51,7 +51,7 @@ pub async fn open(
             FoundLink::Link(link) => return Ok((link, true)),
             FoundLink::None(opening) => break opening,
             FoundLink::Coming(coming) => {
-                let timeout = r.event_loop.handle.sleep(passing.connect_timeout);
+                let timeout = r.event_loop.handle.sleep(passing.connect_within(r));
                 let come = pin!(either(coming.wait(), timeout));
                 match wait(r, passing, come, Some(Doing::Connecting)).await {
                     Waited::Gone => return Err(Fault::ClientLeft),

@@ -11,6 +11,7 @@ use super::names::Names;
 use crate::config::Setup;
 use crate::config::scope::Scope;
 use crate::files::temp_file::TempPath;
+use crate::request::Request;
 use weir_values::Template;
 
 mod declaration;
@@ -127,6 +128,21 @@ impl Default for UpstreamConf {
 }
 
 impl UpstreamConf {
+    /// How long a connection of this request may take.
+    pub fn connect_within(&self, r: &Request) -> Duration {
+        r.contexts.upstream.times.connect.unwrap_or(self.connect_timeout)
+    }
+
+    /// How long a server of this request may take no bytes.
+    pub fn send_within(&self, r: &Request) -> Duration {
+        r.contexts.upstream.times.send.unwrap_or(self.send_timeout)
+    }
+
+    /// How long a server of this request may send no bytes.
+    pub fn read_within(&self, r: &Request) -> Duration {
+        r.contexts.upstream.times.read.unwrap_or(self.read_timeout)
+    }
+
     /// Memory for the body of an answer that waits for its client.
     pub fn memory(&self) -> usize {
         usize::try_from(self.buffers.0.saturating_mul(self.buffers.1)).unwrap_or(usize::MAX)

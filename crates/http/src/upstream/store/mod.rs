@@ -39,7 +39,7 @@ pub async fn relay<P: Protocol>(
     buffering: bool,
 ) -> Relayed {
     let handle = r.event_loop.handle.clone();
-    let ahead = Ahead { file: false, rate: None };
+    let ahead = Ahead { file: false, rate: None, within: passing.read_within(r) };
     let mut source = Source::new(transport, protocol, handle, passing, ahead);
     source.begin(begun);
     let mut target = Target::open(r, passing, store).await;

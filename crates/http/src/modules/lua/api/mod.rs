@@ -8,6 +8,7 @@ use super::wish::{failed_mark, mark};
 use natives::Natives;
 use weir_values::Identity;
 
+mod balancer;
 mod capture;
 mod control;
 mod digest;
@@ -44,6 +45,7 @@ pub fn install(
     natives.constant("FAILED", failed_mark())?;
     let chunks: Vec<&str> = PRELUDE.iter().map(|(name, _)| *name).collect();
     natives.constant("prelude", chunks)?;
+    balancer::install(&natives)?;
     capture::install(&natives)?;
     control::install(&natives)?;
     digest::install(&natives)?;

@@ -7,7 +7,7 @@ use mlua::{MultiValue, UserDataRef, Value};
 
 use super::natives::Natives;
 use super::socket::handle;
-use crate::modules::lua::current::{self, NgxError, phase};
+use crate::modules::lua::current;
 use crate::modules::lua::semaphore::Semaphore;
 use crate::modules::lua::wish::{Wish, reply};
 
@@ -30,9 +30,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     // True or false at once, or nil where the prelude waits.
     natives.add_refusing("semaphore_wait", |_, (semaphore, seconds): (SemaphoreRef, f64)| {
-        if !phase().may_wait() {
-            return Err(NgxError::Disabled(phase()));
-        }
+        current::may_wait()?;
         let limit = Duration::from_millis((seconds * 1000.0) as u64);
         if semaphore.0.try_take() {
             return Ok(Some(true));

@@ -62,6 +62,7 @@ provide("resty.core.utils", {
     end,
 })
 
+provide("ngx.balancer", native.balancer)
 provide("ngx.req", { add_header = ngx.req.add_header })
 provide("ngx.resp", {
     add_header = ngx.resp.add_header,
@@ -178,7 +179,7 @@ ndk = {
 
 -- Those that are not there are missing in their own words, rather than found somewhere and broken.
 for _, name in ipairs {
-    "ngx.balancer", "ngx.ocsp", "ngx.pipe", "ngx.ssl", "ngx.ssl.clienthello",
+    "ngx.ocsp", "ngx.pipe", "ngx.ssl", "ngx.ssl.clienthello",
     "ngx.ssl.session", "ngx.ssl.proxysslverify",
 } do
     preload[name] = function() error("module '" .. name .. "' is not provided", 3) end
