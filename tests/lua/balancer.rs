@@ -118,20 +118,27 @@ fn a_script_that_chooses_nothing_leaves_the_request_to_the_groups_servers() {
         balancer_by_lua_block { if ngx.var.arg_one then balancer.set_current_peer('127.0.0.1', one) end } }
         upstream none { balancer_by_lua_block { } }
         upstream late { balancer_by_lua_block { if ngx.var.arg_one then balancer.set_current_peer('127.0.0.1', one) end }
-            server 127.0.0.1:%%PORT2%%; }";
+            server 127.0.0.1:%%PORT2%%; }
+        upstream bound { server 127.0.0.1:%%PORT2%%; sticky cookie c;
+            balancer_by_lua_block { if ngx.var.arg_one then balancer.set_current_peer('127.0.0.1', one) end } }";
     let server = balanced(
         own,
         "location /own/ { proxy_pass http://own/; } location /none/ { proxy_pass http://none/; }
-         location /late/ { proxy_pass http://late/; }",
+         location /late/ { proxy_pass http://late/; }
+         location /bound/ { proxy_pass http://bound/; }",
     );
     assert!(server.get("/own/x").body().starts_with("two /x"));
     assert!(server.get("/own/x?one=1").body().starts_with("one /x"));
     assert!(server.get("/late/x").body().starts_with("two /x"));
     assert!(server.get("/late/x?one=1").body().starts_with("one /x"));
+    // Clients are bound to servers of the group alone.
+    assert!(server.get("/bound/").header("Set-Cookie").is_some());
+    let answer = server.get("/bound/?one=1");
+    assert!(answer.body().starts_with("one /") && answer.header("Set-Cookie").is_none());
     let answer = server.get("/none/");
     assert_eq!((answer.status, answer.header("X-Addr")), (500, None));
     server.wait_log("lua balancer: no peer set while connecting to upstream, client: ", 1);
-    server.wait_log("load balancing method redefined", 1);
+    server.wait_log("load balancing method redefined", 2);
 }
 
 #[test]

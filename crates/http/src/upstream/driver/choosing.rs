@@ -59,7 +59,9 @@ impl Run {
         let chosen = selection.peer.clone();
         if chosen.is_some() {
             selection.granted = selection.granted.saturating_add(selection.more);
+            // It is not the group's: nothing counts it, and no client is bound to it.
             self.asked = None;
+            self.binding = None;
         }
         // The head tells the length of the body, which the script may have replaced.
         if selection.recreates || r.body.len() != length {
