@@ -2,6 +2,10 @@
 //! asks for, the protocols that it would speak, and the version. RFC 8446, section 4.1.2; RFC 6066,
 //! section 3; RFC 7301.
 
+mod raw;
+
+pub use raw::{RawHello, is_grease, raw};
+
 /// What the first bytes come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HelloProgress {
@@ -317,6 +321,25 @@ mod tests {
         let begun = [&[HANDSHAKE, 3, 1, 0, 0][..], &bytes].concat();
         assert_eq!(parse(&begun), parse(&bytes));
         assert_eq!(parse(&begun[..RECORD]), HelloProgress::More);
+    }
+
+    #[test]
+    fn all_of_a_hello_is_shown_as_it_stands_there() {
+        let extensions =
+            [named(0, b"a"), (43, vec![4, 0x0a, 0x0a, 3, 4]), (0x2a2a, vec![]), (41, vec![1])];
+        let message = message_with(&extensions);
+        for piece in [message.len(), 40, 1] {
+            let bytes = records(&message, piece);
+            assert!((0..bytes.len()).all(|end| raw(&bytes[..end]).is_none()));
+            let hello = raw(&bytes).unwrap();
+            assert_eq!((hello.random, &hello.ciphers[..]), ([7; 32], &[0x1301][..]));
+            assert_eq!(hello.extensions, extensions);
+            assert_eq!(hello.versions(), Some(vec![0x0a0a, 0x0304]));
+            assert!(hello.resumes());
+        }
+        let plain = raw(&records(&message_with(&[named(0, b"a"), (35, vec![])]), 99)).unwrap();
+        assert_eq!((plain.versions(), plain.resumes()), (None, false));
+        assert!(is_grease(0x2a2a) && !is_grease(0x1301) && !is_grease(0x0a1a));
     }
 
     #[test]

@@ -8,9 +8,11 @@ use std::time::Instant;
 use rustls::ServerConfig;
 use rustls::server::{Acceptor, ClientHello};
 use weir_engine::{Chain, Stream};
-use weir_proto::client_hello::{self, HelloProgress};
+use weir_proto::client_hello::{self, HelloProgress, RawHello};
 
+use crate::chosen::for_resumption;
 use crate::connection::TlsConnection;
+use crate::server::Identity;
 use crate::stream::{Halfway, Secured};
 
 /// Room for a usual first message.
@@ -261,6 +263,35 @@ impl Hello {
 }
 
 impl Hello {
+    /// All of it as it stands on the wire.
+    pub fn raw(&self) -> RawHello {
+        client_hello::raw(&self.bytes).unwrap_or_default()
+    }
+
+    /// Answers a client that resumes a session; none if it does not, or its session is not good any more. `shown` is a
+    /// certificate of the configuration.
+    pub fn resume(&self, config: &ServerConfig, shown: &Identity) -> Option<Halfway> {
+        let mut connection = TlsConnection::server(for_resumption(config, shown)).ok()?;
+        connection.feed(&self.bytes);
+        let (mut plain, mut answer) = (Vec::new(), Vec::new());
+        connection.advance(&mut plain, &mut answer).ok()?;
+        let is_resumed = connection.negotiated().is_resumed();
+        connection.early = plain;
+        is_resumed.then(|| Halfway::answered(connection, answer))
+    }
+
+    /// Refuses the handshake: no version of TLS is left.
+    pub fn refuse_version(self, stream: &Stream) {
+        // Alert, TLS 1.2, two bytes: fatal, protocol_version.
+        say(stream, vec![21, 3, 3, 0, 2, 2, 70]);
+    }
+
+    /// Refuses the handshake: there is no certificate for it.
+    pub fn refuse(self, stream: &Stream) {
+        // Alert, TLS 1.2, two bytes: fatal, handshake_failure.
+        say(stream, vec![21, 3, 3, 0, 2, 2, 40]);
+    }
+
     /// Ends the handshake: the fault is the server's.
     pub fn fail(self, stream: &Stream) {
         // Alert, TLS 1.2, two bytes: fatal, internal_error.

@@ -10,6 +10,7 @@
 //! - Out: plain bytes, what the handshake showed, or a failure in OpenSSL's words.
 //! - Callers: `ssl`, which reads the directives, then `http`, `stream` and `upstream` for each connection; and `bench`.
 
+mod chosen;
 mod client;
 mod connection;
 mod hello;
@@ -35,6 +36,7 @@ mod verifier;
 mod wire;
 pub mod x509;
 
+pub use chosen::{Chain, IdentitySet, KeyCache, PrivateKey, key_to_der, with_identities};
 pub use client::{ClientSettings, TlsClient};
 pub use connection::{ConnectionProgress, TlsConnection};
 pub use hello::{ACME, Begin, HandshakeError, HandshakeFailure, Hello, begin};
@@ -55,6 +57,7 @@ pub use stream::{Advanced, Halfway, Secured, TlsStream};
 pub use ticket::{TicketSecret, turn_ticket_keys};
 pub use trust::{CertificateTrust, TrustError};
 pub use verifier::{Authorities, CertificateName, machine_store, sha1};
+pub use weir_proto::client_hello::{RawHello, is_grease};
 pub use wire::Wire;
 
 #[cfg(test)]

@@ -225,6 +225,11 @@ impl Ciphers {
         list.map(|list| self.tls13 = list).is_some()
     }
 
+    /// Their numbers.
+    pub fn numbers(&self, versions: Versions) -> Vec<u16> {
+        self.suites(versions).iter().map(|suite| u16::from(suite.suite())).collect()
+    }
+
     pub(crate) fn suites(&self, versions: Versions) -> Vec<SupportedCipherSuite> {
         let all = aws_lc_rs::ALL_CIPHER_SUITES;
         let tls13 = self.tls13.iter().filter(|_| versions.tls13);

@@ -103,11 +103,16 @@ impl Identity {
                 return Err(IdentityError::Key(KeyError::Mismatch));
             }
         }
-        let described = chain.first().and_then(|leaf| Certificate::parse(leaf));
-        let described = described.map(|leaf| CertificateKind::of(&leaf));
-        let key = Arc::new(CertifiedKey::new(chain, key));
-        known::keep(origin, &key, described);
-        Ok(Identity { key, staple: None, sealed, described })
+        let identity = Identity { sealed, ..Identity::of(CertifiedKey::new(chain, key)) };
+        known::keep(origin, &identity.key, identity.described);
+        Ok(identity)
+    }
+
+    /// A chain with the key of its first certificate.
+    pub(crate) fn of(key: CertifiedKey) -> Identity {
+        let leaf = key.cert.first().and_then(|leaf| Certificate::parse(leaf));
+        let described = leaf.map(|leaf| CertificateKind::of(&leaf));
+        Identity { key: Arc::new(key), staple: None, sealed: false, described }
     }
 
     /// Adds an OCSP response, to be stapled.
@@ -157,7 +162,7 @@ impl Identity {
         self.kind() == SignatureAlgorithm::RSA
     }
 
-    fn kind(&self) -> SignatureAlgorithm {
+    pub(crate) fn kind(&self) -> SignatureAlgorithm {
         self.key.key.algorithm()
     }
 
@@ -373,11 +378,11 @@ fn hints(authorities: &[Vec<u8>]) -> Vec<DistinguishedName> {
 
 /// Shows the certificate that the client likes best to check.
 #[derive(Debug)]
-struct Resolver(Vec<Identity>);
+pub(crate) struct Resolver(Vec<Identity>);
 
 impl Resolver {
     /// Of certificates with one kind of key the last counts, as with OpenSSL.
-    fn new(all: &[Identity]) -> Resolver {
+    pub(crate) fn new(all: &[Identity]) -> Resolver {
         let mut kept: Vec<Identity> = Vec::new();
         for new in all {
             match kept.iter_mut().find(|old| old.kind() == new.kind()) {

@@ -56,6 +56,8 @@ pub struct TlsStream {
 pub struct Halfway {
     state: Box<SecuredState>,
     effort: Effort,
+    /// What answers the peer already.
+    answer: Vec<u8>,
 }
 
 /// The first step that answers the peer is the one that agrees on keys, and signs or verifies; those after it cost little.
@@ -83,7 +85,12 @@ impl Halfway {
         let state =
             SecuredState { connection, outgoing: Chain::new(), owed: 0, broken: false, empty: 0 };
         let effort = if offload { Effort::Offloaded } else { Effort::Heavy };
-        Halfway { state: Box::new(state), effort }
+        Halfway { state: Box::new(state), effort, answer: Vec::new() }
+    }
+
+    /// A handshake of which the first step was made; the peer has not got this answer yet.
+    pub(crate) fn answered(connection: TlsConnection, answer: Vec<u8>) -> Halfway {
+        Halfway { effort: Effort::Little, answer, ..Halfway::new(connection, false) }
     }
 
     /// Understands what was read, and answers it; the peer takes the answer by `until`.
@@ -92,13 +99,13 @@ impl Halfway {
         stream: &Stream,
         until: Instant,
     ) -> Result<Advanced, HandshakeError> {
-        let Halfway { mut state, mut effort } = self;
+        let Halfway { mut state, mut effort, answer } = self;
         if effort == Effort::Heavy && !state.connection.incoming.is_empty() {
             stream.handle().heavy().await;
             effort = Effort::Little;
         }
         let step = move || {
-            let (mut plain, mut out) = (Vec::new(), Vec::new());
+            let (mut plain, mut out) = (Vec::new(), answer);
             let result = state.connection.advance(&mut plain, &mut out);
             (result, out, state, plain)
         };
@@ -133,7 +140,9 @@ impl Halfway {
                 Ok(Advanced::Done(Secured(state)))
             }
             ConnectionProgress::Closed => Err(HandshakeError::Closed),
-            ConnectionProgress::Handshake => Ok(Advanced::Waits(Halfway { state, effort })),
+            ConnectionProgress::Handshake => {
+                Ok(Advanced::Waits(Halfway { state, effort, answer: Vec::new() }))
+            }
         }
     }
 

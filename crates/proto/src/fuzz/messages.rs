@@ -138,6 +138,7 @@ fn fastcgi_records() {
 fn client_hello() {
     bolero::check!().for_each(|input: &[u8]| {
         let whole = client_hello::parse(input);
+        let _ = client_hello::raw(input);
         for end in 0..input.len() {
             match client_hello::parse(&input[..end]) {
                 client_hello::HelloProgress::More => {}
