@@ -244,7 +244,7 @@ fn links_lead_nowhere_where_that_is_asked_for() {
     assert_eq!(server.get("/strict/link.html").status, 403);
     assert_eq!(server.get("/strict/dir/").body(), "the index");
     // What cannot be opened is not found, and a pipe is not waited for.
-    let closed = std::os::unix::fs::PermissionsExt::from_mode(0);
+    let closed = std::os::unix::fs::PermissionsExt::from_mode(0o0);
     std::fs::set_permissions(server.dir().file("html/style.CSS"), closed).unwrap();
     let pipe = server.dir().file("html/pipe");
     rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();

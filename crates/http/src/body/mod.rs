@@ -186,11 +186,6 @@ impl Body {
         self.whole
     }
 
-    /// It is thrown away: handlers find none.
-    pub fn is_refused(&self) -> bool {
-        self.discarding
-    }
-
     /// The client has sent a body without a byte, and all of it was read.
     pub fn was_read_empty(&self) -> bool {
         let announced = self.chunked || self.length.is_some();
