@@ -105,8 +105,8 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
     ("http/modules/lua/start.rs", "start", SCRIPTS),
     ("http/modules/lua/vm.rs", "run_and_tell", SCRIPTS),
     (
-        "http/modules/lua/run.rs",
-        "received_reply",
+        "http/modules/lua/api/socket.rs",
+        "tell_failed",
         &[Item("http/modules/lua/socket/mod.rs", "in_log")],
     ),
     (

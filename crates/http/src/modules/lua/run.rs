@@ -18,7 +18,7 @@ use weir_log::Level;
 
 use super::anchors::{Anchor, Packed};
 use super::answer;
-use super::api::{raw_socket_reply, to_log};
+use super::api::{raw_socket_reply, tell_failed};
 use super::conf::CONF;
 use super::current::{self, Phase};
 use super::limit;
@@ -731,8 +731,8 @@ pub fn received_reply(received: Received, log_errors: bool) -> Reply {
             Ok(MultiValue::from_vec(vec![text, Value::Nil, Value::Nil, Value::Boolean(reached)]))
         }
         Err((failed, part)) => {
-            if log_errors && let Some(line) = failed.in_log("tcp", "read") {
-                to_log(Level::Error, &line);
+            if log_errors {
+                tell_failed(&failed, "tcp", "read");
             }
             let mut values = failure(lua, &failed.to_string());
             values.push_back(Value::String(lua.create_string(part)?));

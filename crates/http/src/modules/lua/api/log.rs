@@ -77,7 +77,7 @@ fn write(lua: &Lua, level: Level, values: &MultiValue) {
 }
 
 /// To the log of the request, or of the site.
-pub fn to_log(level: Level, line: &str) {
+pub(super) fn to_log(level: Level, line: &str) {
     let place = current::phase().in_log();
     if current::with(|r| r.log(level, format_args!("{line}{place}"))).is_err()
         && let Some(site) = current::site()

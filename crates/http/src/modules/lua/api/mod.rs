@@ -29,8 +29,7 @@ mod variables;
 mod worker_thread;
 mod workers;
 
-pub use log::to_log;
-pub use socket::raw_socket_reply;
+pub use socket::{raw_socket_reply, tell_failed};
 
 /// Puts `ngx` into a machine.
 pub fn install(

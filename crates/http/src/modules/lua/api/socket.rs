@@ -100,8 +100,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             reply(move |lua| match secured {
                 Ok(()) => true.into_lua_multi(lua),
                 Err(failed) => {
-                    if log_errors && let Some(line) = failed.in_log("ssl", "handshake") {
-                        to_log(Level::Error, &line);
+                    if log_errors {
+                        tell_failed(&failed, "ssl", "handshake");
                     }
                     Ok(failure(lua, &failed.to_string()))
                 }
@@ -178,6 +178,13 @@ fn tell_unconnected(server: &SocketTarget, failed: &SocketError) {
     }
 }
 
+/// A socket that failed at this is told to the log.
+pub fn tell_failed(failed: &SocketError, kind: &str, doing: &str) {
+    if let Some(line) = failed.in_log(kind, doing) {
+        to_log(Level::Error, &line);
+    }
+}
+
 /// Tells the log that a script does this on a socket without a connection. There is none: false.
 fn refused(doing: &str) -> bool {
     if settings().is_ok_and(|conf| CONF.of(conf).socket_log_errors) {
@@ -200,8 +207,8 @@ fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
             reply(move |lua| match done {
                 Ok(()) => Ok(MultiValue::from_vec(vec![Value::Integer(sent)])),
                 Err(failed) => {
-                    if log_errors && let Some(line) = failed.in_log("tcp", "write") {
-                        to_log(Level::Error, &line);
+                    if log_errors {
+                        tell_failed(&failed, "tcp", "write");
                     }
                     Ok(failure(lua, &failed.to_string()))
                 }

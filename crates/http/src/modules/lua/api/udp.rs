@@ -4,11 +4,9 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use mlua::{IntoLua, MultiValue, UserDataRef, Value};
-use weir_log::Level;
 
-use super::log::to_log;
 use super::natives::Natives;
-use super::socket::{handle, ip, settings, waiting};
+use super::socket::{handle, ip, settings, tell_failed, waiting};
 use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
@@ -69,8 +67,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
                     Ok(MultiValue::from_vec(vec![lua.create_string(bytes)?.into_lua(lua)?]))
                 }
                 Err(failed) => {
-                    if log_errors && let Some(line) = failed.in_log("udp", "read") {
-                        to_log(Level::Error, &line);
+                    if log_errors {
+                        tell_failed(&failed, "udp", "read");
                     }
                     Ok(failure(lua, &failed.to_string()))
                 }
