@@ -121,6 +121,7 @@ fn patterns_match_and_replace() {
         ngx.say(ngx.re.gsub("abc", "", "-"))
         ngx.say(ngx.re.gsub("äö", ".", "x", "u"))
         ngx.say(ngx.re.gsub("hää", "", "-", "u"))
+        ngx.say(ngx.re.match("章1\\", [[\u7AE0\d\\$]], "uJ")[0])
         ngx.say(ngx.re.match("ä", "\\w", "u"), " ", ngx.re.match("Ä", "ä", "iu")[0])
         ngx.say(ngx.re.match("a\255b", "b", "u"))
         ngx.say(ngx.re.find("ä", ".", "u", { pos = 2 }))
@@ -129,7 +130,7 @@ fn patterns_match_and_replace() {
         ngx.say(ngx.re.match("a", "(", "jo"))
         ngx.say(ngx.re.sub("a", "a", "$x"))"#;
     let expected = "hello, 1234|hello|1234|false\nnil B\n25true\n911\na1;b2\nhe[ll|l|l$]o1\n\
-        a<1>b<22>2\n-a-b-c-4\nxx2\n-h-ä-ä-4\nnil Ä\nnilpcre_exec() failed: -23\n\
+        a<1>b<22>2\n-a-b-c-4\nxx2\n-h-ä-ä-4\n章1\\\nnil Ä\nnilpcre_exec() failed: -23\n\
         nilnilpcre_exec() failed: -36\nab nil true\n";
     let body = said(script);
     let rest = body.strip_prefix(expected).unwrap_or_else(|| panic!("{body}"));

@@ -103,7 +103,7 @@ fn compiled(pattern: &mlua::String, options: Option<&mlua::String>) -> Result<Rc
     Ok(regex)
 }
 
-/// Options: i, m, s, x, u, U, a, D; j, o, d and J ask for what is done anyway or what changes no result.
+/// Options: i, m, s, x, u, U, a, D, J; j, o and d ask for what is done anyway or what is not there.
 fn compile(pattern: &[u8], options: &[u8]) -> Result<Regex, String> {
     let has = |option: u8| options.contains(&option);
     if let Some(odd) = options.iter().find(|option| !b"imsxuUajodJD".contains(option)) {
@@ -117,6 +117,8 @@ fn compile(pattern: &[u8], options: &[u8]) -> Result<Regex, String> {
         // Only where the search begins.
         text.extend_from_slice(b"\\G");
     }
+    let of_javascript = has(b'J').then(|| with_points(pattern));
+    let pattern = of_javascript.as_deref().unwrap_or(pattern);
     match text.is_empty() {
         true => text.extend_from_slice(pattern),
         false => text.extend_from_slice(&[b"(?:", pattern, b")"].concat()),
@@ -127,6 +129,30 @@ fn compile(pattern: &[u8], options: &[u8]) -> Result<Regex, String> {
     })
     .map_err(|error| error.to_string())?;
     Ok(regex)
+}
+
+/// Option `J`: `\u7AE0`, a character of JavaScript, is `\x{7AE0}`.
+fn with_points(pattern: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(pattern.len());
+    let mut rest = pattern;
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        let (before, escape) = rest.split_at(at);
+        out.extend_from_slice(before);
+        let digits = escape.get(2..6).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let taken = match (escape.get(1), digits) {
+            (Some(b'u'), Some(digits)) => {
+                out.extend_from_slice(&[b"\\x{", digits, b"}"].concat());
+                6
+            }
+            _ => {
+                out.extend_from_slice(escape.get(..2).unwrap_or(escape));
+                2
+            }
+        };
+        rest = escape.get(taken..).unwrap_or_default();
+    }
+    out.extend_from_slice(rest);
+    out
 }
 
 /// Option `D`: several groups may have one name, so each name has a list.
