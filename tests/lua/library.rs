@@ -267,3 +267,20 @@ fn searches_go_on_where_a_context_says() {
         aa xxbaa baa\nnth out of bound\n";
     assert_eq!(said(script), expected);
 }
+
+#[test]
+fn texts_are_changed_by_ndk_set_var() {
+    let script = r#"
+        local change = ndk.set_var
+        ngx.say(change.set_escape_uri(" a&b"), " ", change.set_unescape_uri("a%20b"))
+        ngx.say(change.set_encode_base64("ab"), " ", change.set_decode_base64("YWI="), " ", change.set_encode_base32("2011."))
+        ngx.say(change.set_encode_base32("a"), " ", change.set_encode_hex("a\0"), " ", change.set_decode_hex("6162"))
+        ngx.say(change.set_md5("a"), " ", change.set_sha1("a"), " ", change.set_quote_sql_str("it's"))
+        ngx.say(pcall(function() return change.set_nothing end))
+        ngx.say((select(2, pcall(change.set_md5)):gsub("^.*: ", "")))"#;
+    let said = "%20a%26b a b\nYWI= ab 68o32c9e\nc4====== 6100 ab\n\
+        0cc175b9c0f1b6a831c399e269772661 86f7e437faa5a7fce15d1ddcb9eaeaea377667b8 'it\\'s'\n\
+        falsecontent_by_lua(nginx.conf:5):7: ndk.set_var: directive \"set_nothing\" not found or does not use \
+        ndk_set_var_value\nexpecting one argument\n";
+    assert_eq!(super::said(script), said);
+}

@@ -4,6 +4,9 @@
 local native = ...
 local preload, error, type, tostring, ipairs = package.preload, error, type, tostring, ipairs
 local raise, a_kind, a_number, re_match = native.raise, native.a_kind, native.a_number, native.re_match
+local a_string = native.a_string
+local pairs, select, tonumber = pairs, select, tonumber
+local concat, insert = table.concat, table.insert
 
 local VERSION = "0.1.31"
 
@@ -167,11 +170,60 @@ provide("ngx.process", {
     signal_graceful_exit = function() raise("not supported") end,
 })
 
--- lua-nginx-module hands out the functions of directives here, such as `set_escape_uri` of set-misc-nginx-module.
+-- lua-nginx-module hands out functions of directives here. These are set-misc-nginx-module's that change a text.
+
+local DIGITS = "0123456789abcdefghijklmnopqrstuv"
+
+-- Five bits a digit, as in RFC 4648 with the extended alphabet in small letters.
+local function encode_base32(text)
+    local bits, held, out = 0, 0, {}
+    local function digit() return DIGITS:sub(held + 1, held + 1) end
+    for i = 1, #text do
+        local byte = text:byte(i)
+        for at = 7, 0, -1 do
+            held, bits = held * 2 + math.floor(byte / 2 ^ at) % 2, bits + 1
+            if bits == 5 then
+                insert(out, digit())
+                held, bits = 0, 0
+            end
+        end
+    end
+    if bits > 0 then
+        held = held * 2 ^ (5 - bits)
+        insert(out, digit())
+    end
+    return concat(out) .. ("="):rep(-#out % 8)
+end
+
+local function encode_hex(text)
+    return (text:gsub(".", function(char) return ("%02x"):format(char:byte()) end))
+end
+
+local function decode_hex(text)
+    if #text % 2 == 1 or text:find("%X") then return "" end
+    return (text:gsub("..", function(pair) return string.char(tonumber(pair, 16)) end))
+end
+
+local changes = {
+    set_escape_uri = ngx.escape_uri, set_unescape_uri = ngx.unescape_uri,
+    set_encode_base64 = ngx.encode_base64,
+    set_decode_base64 = function(text) return ngx.decode_base64(text) or "" end,
+    set_encode_base32 = encode_base32, set_encode_hex = encode_hex, set_decode_hex = decode_hex,
+    set_md5 = ngx.md5, set_sha1 = function(text) return encode_hex(ngx.sha1_bin(text)) end,
+    set_quote_sql_str = ngx.quote_sql_str,
+}
+for name, change in pairs(changes) do
+    changes[name] = function(...)
+        if select("#", ...) ~= 1 then raise("expecting one argument") end
+        return change(a_string(1, (...)))
+    end
+end
+
 ndk = {
     set_var = setmetatable({}, {
         __index = function(_, name)
-            raise(('ndk.set_var: directive "%s" not found or does not use ndk_set_var_value'):format(tostring(name)))
+            return changes[name]
+                or raise(('ndk.set_var: directive "%s" not found or does not use ndk_set_var_value'):format(tostring(name)))
         end,
         __newindex = function() raise("not allowed") end,
     }),
