@@ -68,13 +68,18 @@ pub async fn services(
     name: &str,
 ) -> Result<Services, Unresolved> {
     let mut names = vec![name.to_owned()];
+    let mut ttl = u32::MAX;
     while let Some(name) = names.last().filter(|_| names.len() <= ALIASES) {
         let message = service(resolver, handle, name).await?;
         let mut told = ServerAnswer::default();
         told.take(&message);
+        ttl = ttl.min(told.ttl.unwrap_or(u32::MAX));
         match told.alias.filter(|alias| !names.contains(alias)) {
             Some(alias) if !message.records.iter().any(is_service) => names.push(alias),
-            _ => return listed(&message, handle.now(), resolver.conf.valid),
+            _ => {
+                let valid = resolver.conf.valid.unwrap_or(Duration::from_secs(ttl.into()));
+                return listed(&message, handle.now() + valid.max(LEAST));
+            }
         }
     }
     Err(Unresolved::NO_SUCH_NAME)
@@ -105,23 +110,17 @@ async fn service(resolver: &Resolver, handle: &Handle, name: &str) -> Result<Mes
     }
 }
 
-fn listed(
-    message: &Message,
-    now: Instant,
-    valid: Option<Duration>,
-) -> Result<Services, Unresolved> {
-    let (mut list, mut ttl) = (Vec::new(), u32::MAX);
+fn listed(message: &Message, until: Instant) -> Result<Services, Unresolved> {
+    let mut list = Vec::new();
     for record in &message.records {
         let Data::Srv { priority, weight, port, target } = &record.data else { continue };
         let (priority, weight, port) = (*priority, *weight, *port);
         list.push(Service { priority, weight, port, target: target.clone() });
-        ttl = ttl.min(record.ttl);
     }
     if list.is_empty() {
         return Err(Unresolved::NO_SUCH_NAME);
     }
-    let valid = valid.unwrap_or(Duration::from_secs(ttl.into())).max(LEAST);
-    Ok(Services { list, until: now + valid })
+    Ok(Services { list, until })
 }
 
 /// Why a name server could not be asked: what failed, and how.
@@ -198,6 +197,8 @@ impl ServerAnswer {
                 Data::Cname(target) if record.name == alias.unwrap_or(&message.name) => {
                     alias = Some(target);
                 }
+                // As with nginx, the shortest time counts, whatever the order.
+                Data::Cname(_) | Data::Srv { .. } => {}
                 _ => continue,
             }
             self.ttl = Some(self.ttl.map_or(record.ttl, |ttl| ttl.min(record.ttl)));
@@ -358,6 +359,34 @@ async fn tcp(
         buf = back;
         if received? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(name: &str, ttl: u32, data: Data) -> ResourceRecord {
+        ResourceRecord { name: name.to_owned(), ttl, data }
+    }
+
+    #[test]
+    fn the_shortest_time_holds_for_all_of_an_answer() {
+        let address = record("c", 90, Data::A([127, 0, 0, 1].into()));
+        let alias = |name, target: &str, ttl| record(name, ttl, Data::Cname(target.to_owned()));
+        let target = "c".to_owned();
+        let service = Data::Srv { priority: 1, weight: 1, port: 1, target };
+        for (records, end) in [
+            (vec![alias("a", "b", 60), alias("b", "c", 30), address.clone()], "c"),
+            (vec![alias("b", "c", 30), alias("a", "b", 60), address], "b"),
+            (vec![alias("a", "b", 30), record("b", 60, service)], "b"),
+        ] {
+            let (name, kind) = ("a".to_owned(), 1);
+            let message = Message { id: 0, code: 0, truncated: false, name, kind, records };
+            let mut told = ServerAnswer::default();
+            told.take(&message);
+            assert_eq!((told.ttl, told.alias.as_deref()), (Some(30), Some(end)));
         }
     }
 }
