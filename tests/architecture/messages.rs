@@ -166,7 +166,6 @@ const NOT_SEVERE: &[&str] = &[
     "... disconnected, bytes from/to client:.../..., bytes from/to upstream:.../...",
     "100 Continue could not be sent",
     "cannot load certificate: its variable is empty, there is none yet",
-    "client closed connection",
     "client intended to send body data larger than declared",
     "client prematurely closed stream",
     "client prematurely closed stream: only ... out of ... bytes of request body received",

@@ -78,8 +78,9 @@ pub enum HandshakeFailure {
 impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HandshakeError::Silent => f.write_str("client closed connection"),
-            HandshakeError::Closed => f.write_str("peer closed connection in SSL handshake"),
+            HandshakeError::Silent | HandshakeError::Closed => {
+                f.write_str("peer closed connection in SSL handshake")
+            }
             HandshakeError::TimedOut => f.write_str("timed out (110: Connection timed out)"),
             HandshakeError::Io(error) => write!(f, "SSL_do_handshake() failed ({error})"),
             HandshakeError::Tls(error) => match refused(error) {

@@ -17,6 +17,7 @@ use weir_ssl::ocsp::WaitingConnection;
 use weir_ssl::server::{AcceptError as Refused, FileNames, ServerContext, Shown, choose, proof};
 use weir_tls::{Advanced, Begin, Halfway, HandshakeError, Hello, ProxyHeaderError, ServerConfig};
 
+use super::CLOSED;
 use super::presence::Presence;
 use crate::carrier::{Conn, Resting, Secure};
 use crate::event_loop::LoopState;
@@ -115,6 +116,10 @@ impl<F: Into<Refused>> From<F> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // nginx looks at the first byte before it begins a handshake.
+            Failure::Secure(Refused::Handshake(HandshakeError::Silent)) => {
+                write!(f, "{CLOSED} while SSL handshaking")
+            }
             Failure::Secure(failure) => failure.fmt(f),
             Failure::ProxyProtocol(error) => write!(f, "{error} while reading PROXY protocol"),
         }
