@@ -360,8 +360,14 @@ fn one_side_may_be_done_before_the_other() {
             let _ = socket.write_all(&all);
         }
     });
+    let resets = listen(|mut socket| {
+        let _ = socket.read(&mut [0]);
+        rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
+    });
     let s = stream(&format!(
-        "server {{ listen 127.0.0.1:%%PORT1%%; proxy_pass 127.0.0.1:{to}; proxy_half_close on; }}"
+        "proxy_half_close on;
+         server {{ listen 127.0.0.1:%%PORT1%%; proxy_pass 127.0.0.1:{to}; }}
+         server {{ listen 127.0.0.1:%%PORT2%%; proxy_pass 127.0.0.1:{resets}; }}"
     ));
     let mut client = connect(s.port_at(1));
     client.write_all(b"all of it").unwrap();
@@ -369,6 +375,10 @@ fn one_side_may_be_done_before_the_other() {
     let mut back = Vec::new();
     client.read_to_end(&mut back).unwrap();
     assert_eq!(back, b"all of it");
+    // A side that resets is done with both ways.
+    let mut client = connect(s.port_at(2));
+    client.write_all(b"x").unwrap();
+    s.wait_log("upstream disconnected, bytes from/to client:1/0", 1);
 }
 
 #[test]
