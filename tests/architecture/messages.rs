@@ -102,6 +102,7 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
     ),
     ("http/modules/dav/mod.rs", "refuse", &[Calls("refuse", "http/modules/dav")]),
     ("http/modules/lua/phases.rs", "perform", SCRIPTS),
+    ("http/modules/lua/handshake.rs", "perform", SCRIPTS),
     ("http/modules/lua/start.rs", "start", SCRIPTS),
     ("http/modules/lua/vm.rs", "run_and_tell", SCRIPTS),
     (

@@ -63,3 +63,43 @@ fn a_first_message_of_two_datagrams_is_read_whole() {
     let Some(got) = ask(&server, server.port(), &[groups], &["/one"]) else { return };
     assert_eq!(got.read("one"), format!("{NAME} {}", server.port()));
 }
+
+/// A script may wait before it chooses, and may end the handshake.
+#[test]
+fn scripts_choose_certificates() {
+    let inside = r#"ssl_client_hello_by_lua_block {
+            local name = require "ngx.ssl.clienthello".get_client_hello_server_name()
+            if name == "refused.example.org" then ngx.exit(ngx.ERROR) end
+        }
+        ssl_certificate_by_lua_block {
+            local ssl = require "ngx.ssl"
+            local name = ssl.server_name()
+            ngx.sleep(0.001)
+            if name == "broken.example.org" then error("no certificate today") end
+            ngx.log(ngx.WARN, "chosen over ", ssl.get_tls1_version_str(), " at ", ssl.server_port())
+            local function read(name)
+                local file = assert(io.open("%%DIR%%/" .. name))
+                local text = file:read("*a")
+                file:close()
+                return text
+            end
+            assert(ssl.clear_certs())
+            assert(ssl.set_cert(assert(ssl.parse_pem_cert(read("chain.pem")))))
+            assert(ssl.set_priv_key(assert(ssl.parse_pem_priv_key(read("leaf.key")))))
+        }
+        ssl_certificate self.pem; ssl_certificate_key self.key;
+        location / { return 200 ok; }"#;
+    let server = start("", inside);
+    let root = server.dir().file("root.pem").display().to_string();
+    let report = bench(server.port(), &format!("-n 4 -c 2 --close --cacert {root}"), URL);
+    assert_answered(&report, 4);
+    let chosen = format!("chosen over TLSv1.3 at {}", server.port());
+    assert!(server.logged(&chosen) >= 2, "{}", server.log());
+    for (name, text) in [("broken", "no certificate today"), ("refused", "callback failed")] {
+        let url = format!("https://{name}.example.org/");
+        let report = bench(server.port(), "-n 1 -c 1 --insecure", &url);
+        assert_eq!(report["requests"].as_u64(), Some(0), "{report}");
+        server.wait_log(text, 1);
+    }
+    assert_answered(&bench(server.port(), "-n 2 -c 1 --insecure", URL), 2);
+}

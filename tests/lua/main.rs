@@ -7,6 +7,7 @@ mod bodies;
 mod coroutines;
 mod ends;
 mod flow;
+mod handshake;
 mod kept;
 mod library;
 mod life;

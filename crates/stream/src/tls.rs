@@ -116,7 +116,7 @@ pub fn finish(s: &mut StreamScope<'_, '_>) -> Result<(), Error> {
     let conf = &mut s.conf;
     let look_up = LookUp { resolver: conf.resolver.clone(), timeout: conf.resolver_timeout };
     let (tls, reader) = (&mut conf.tls, &mut s.setup.tls());
-    let spoken = Spoken { tcp: tls.alpn.clone(), quic: None, server: None };
+    let spoken = Spoken { tcp: tls.alpn.clone(), ..Spoken::default() };
     tls.context = server::build(&tls.server, reader, look_up, spoken, b"STREAM")?;
     if tls.to_servers {
         tls.client.finish(reader, "proxy", Needed::Tls)?;

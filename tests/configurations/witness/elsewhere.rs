@@ -58,6 +58,10 @@ pub const TESTS: &[(&str, &str)] = &[
     ("log_by_lua_file", "each_script_may_stand_in_a_file"),
     ("rewrite_by_lua_file", "each_script_may_stand_in_a_file"),
     ("set_by_lua_file", "each_script_may_stand_in_a_file"),
+    ("ssl_certificate_by_lua_block", "certificates_come_by_name_from_a_shared_dictionary"),
+    ("ssl_certificate_by_lua_file", "a_reload_takes_the_new_script"),
+    ("ssl_client_hello_by_lua_block", "a_script_sees_the_first_message_and_chooses_versions"),
+    ("ssl_client_hello_by_lua_file", "a_reload_takes_the_new_script"),
     (
         "rewrite_by_lua_no_postpone",
         "scripts_that_are_not_postponed_run_before_the_directives_of_their_phase",

@@ -67,6 +67,8 @@ impl Hasher for DigestHasher {
 struct KnownServers {
     /// All else that the block says.
     around: Digest,
+    /// See [`Setup::has_hello_script`].
+    has_hello_script: bool,
     servers: HashMap<Digest, Arc<KnownServer>, ByDigest>,
 }
 
@@ -122,6 +124,14 @@ pub struct Marks([usize; 11]);
 /// Blocks that are read anew each time, and that servers find by names or numbers.
 const READ_ANEW: [&str; 3] = ["server", "upstream", "map"];
 
+/// Whether one of these lines, or of servers in them, is a script for clients' first messages.
+fn has_hello_script(lines: &[Directive]) -> bool {
+    lines.iter().any(|line| match &line.body {
+        DirectiveBody::Block(block) => line.name.is("server") && has_hello_script(block),
+        _ => line.name.bytes.starts_with(b"ssl_client_hello_by_lua"),
+    })
+}
+
 /// More unused names than this, and than used ones, are too many.
 const UNUSED: usize = 1000;
 
@@ -131,12 +141,15 @@ impl<'a> Setup<'a> {
         let is_server = |d: &&Directive| d.name.is("server");
         let around = lines.iter().filter(|d| !READ_ANEW.iter().any(|name| d.name.is(name)));
         self.taking.known.around = digest(around);
+        self.has_hello_script = has_hello_script(lines);
+        self.taking.known.has_hello_script = self.has_hello_script;
         self.taking.digests = lines.iter().filter(is_server).map(|d| digest([d])).collect();
         let before = self.inputs.known.and_then(|site| site.downcast_ref::<Site>());
         let known = before.and_then(|before| Some((before, before.known.downcast_ref()?)));
         let Some((before, known)) = known else { return };
         let known: &KnownServers = known;
-        if known.around != self.taking.known.around {
+        let own = &self.taking.known;
+        if known.around != own.around || known.has_hello_script != own.has_hello_script {
             return;
         }
         let (unused, names) = before.variables.reserved();
@@ -296,6 +309,7 @@ impl<'a> Setup<'a> {
             takes_commands: _,
             takes_changes: _,
             has_init_script: _,
+            has_hello_script: _,
             file_caches,
             temp_paths,
             path_names: _,

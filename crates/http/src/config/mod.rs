@@ -72,6 +72,8 @@ pub struct Setup<'a> {
     pub takes_changes: bool,
     /// A script runs before anything is served, and may fail.
     pub has_init_script: bool,
+    /// A script of some server may choose versions of TLS for clients of any.
+    pub has_hello_script: bool,
     /// Certificates and keys, each read once.
     pub pem_files: weir_ssl::KeyFiles,
     /// Responses that are fetched to be sent along with certificates.
@@ -110,6 +112,7 @@ impl<'a> Setup<'a> {
             takes_commands: false,
             takes_changes: false,
             has_init_script: false,
+            has_hello_script: false,
             pem_files: weir_ssl::KeyFiles::at(inputs.conf_prefix),
             staplings: Vec::new(),
             status_zones: ZoneNames::default(),
@@ -358,8 +361,10 @@ pub fn configure(
         lines.extend(listens.into_iter().map(|line| (ServerId(i as u32), line)));
         servers.push(server);
     }
-    let loads =
-        |server: &Arc<Server>| server.conf.ssl.as_ref().is_some_and(|tls| tls.quic.is_computed());
+    let loads = |server: &Arc<Server>| {
+        let ssl = server.conf.ssl.as_ref();
+        ssl.is_some_and(|tls| tls.quic.is_computed() || tls.is_scripted())
+    };
     let loads_for_quic = servers.iter().any(loads);
     let site = Site {
         number: SiteNumber::next(),

@@ -8,7 +8,9 @@ use weir_conf::Error;
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope};
 use crate::event_loop::LoopKeys;
-use crate::request::step::{Handler, HeaderFilter, LogHandler, Named, TrailerFilter};
+use crate::request::step::{
+    Handler, HandshakeHandler, HeaderFilter, LogHandler, Named, TrailerFilter,
+};
 use crate::site::main_conf::MainKeys;
 use crate::site::plan::Plan;
 use crate::site::settings::{LocationConf, Slots};
@@ -42,6 +44,10 @@ pub struct Entry<T: 'static> {
 
 /// The phases, in nginx's order; the handlers of each run in the order written here.
 pub struct Phases {
+    /// A client's first message of TLS is there; asked of the default server of the address.
+    pub client_hello: &'static [Entry<HandshakeHandler>],
+    /// A certificate would be shown.
+    pub certificate: &'static [Entry<HandshakeHandler>],
     /// A request's head was read: `realip` changes the client's address.
     pub post_read: &'static [Entry<Handler>],
     /// `rewrite` directives of the server, before a location is looked for.
@@ -102,6 +108,8 @@ impl Modules {
     pub fn plan(&self, conf: &LocationConf) -> Plan {
         let phases = self.phases;
         Plan {
+            client_hello: needed(phases.client_hello, conf),
+            certificate: needed(phases.certificate, conf),
             post_read: needed(phases.post_read, conf),
             server_rewrite: needed(phases.server_rewrite, conf),
             rewrite: needed(phases.rewrite, conf),

@@ -14,13 +14,17 @@ use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::proxy_protocol;
 use weir_ssl::ocsp::WaitingConnection;
-use weir_ssl::server::{AcceptError as Refused, FileNames, ServerContext, Shown, choose, proof};
+use weir_ssl::server::{
+    AcceptError as Refused, Decided, FileNames, ServerContext, Shown, choose, proof,
+};
 use weir_tls::{Advanced, Begin, Halfway, HandshakeError, Hello, ProxyHeaderError, ServerConfig};
 
 use super::CLOSED;
 use super::presence::Presence;
+use super::scripted::{self, Scripted};
 use crate::carrier::{Conn, Resting, Secure};
 use crate::event_loop::LoopState;
+use crate::phases::handshake::is_wanted;
 use crate::regex::GaveUp;
 use crate::request::{Request, Scratch};
 use crate::site::Server;
@@ -232,21 +236,64 @@ async fn accept(
     hello: Hello,
     until: Instant,
 ) -> HandshakeResult {
-    let own = conn.tls.as_ref().map(|secure| event_loop.site.server(secure.server));
-    let own = own.and_then(|own| own.conf.ssl.as_ref());
-    let chosen = choose(own, default.conf.ssl.as_ref(), hello, conn.wire().socket());
-    let (context, hello) = match chosen {
-        Ok(chosen) => chosen,
-        Err(failure) => return Err((Some(conn), failure.into())),
+    let own = conn.tls.as_ref().map_or(default, |secure| event_loop.site.server(secure.server));
+    let servers = [default, own];
+    if servers.iter().any(|server| is_wanted(event_loop.site, server)) {
+        return Box::pin(with_scripts(conn, presence, event_loop, servers, hello, until)).await;
+    }
+    let (own, default) = (own.conf.ssl.as_ref(), default.conf.ssl.as_ref());
+    match choose(own, default, hello, conn.wire().socket()) {
+        Ok((context, hello)) => {
+            let with = (hello, context, Decided::default());
+            agree(conn, presence, event_loop, with, until).await
+        }
+        Err(failure) => Err((Some(conn), failure.into())),
+    }
+}
+
+/// The same where scripts decide.
+async fn with_scripts(
+    conn: Conn,
+    presence: Presence,
+    event_loop: &Rc<LoopState>,
+    servers: [&'static Server; 2],
+    hello: Hello,
+    until: Instant,
+) -> HandshakeResult {
+    let conn = Rc::new(conn);
+    let outcome = scripted::run(&conn, event_loop, servers, hello, until).await;
+    let Ok(conn) = Rc::try_unwrap(conn) else {
+        return Err((None, HandshakeError::Closed.into()));
     };
+    match outcome {
+        Err(failure) => Err((Some(conn), failure.into())),
+        Ok(Scripted::Resumed(halfway, context)) => {
+            let begun = Begun { halfway, context, until };
+            answer(conn, presence, event_loop, begun, false).await
+        }
+        Ok(Scripted::Decided(hello, context, decided)) => {
+            agree(conn, presence, event_loop, (hello, context, decided), until).await
+        }
+    }
+}
+
+/// Goes on with what is known of the server's side.
+async fn agree(
+    conn: Conn,
+    presence: Presence,
+    event_loop: &Rc<LoopState>,
+    (hello, context, decided): (Hello, Arc<ServerContext>, Decided),
+    until: Instant,
+) -> HandshakeResult {
     let Some((conn, names)) = names(conn, &context, event_loop) else {
         return Err((None, Refused::NoCertificate.into()));
     };
+    let demanding = decided.demand.as_ref().map(|demand| context.demanding(demand));
     let (socket, certificates) = (conn.wire().socket(), &event_loop.certificates);
-    match context.halfway(hello, socket, names, certificates).await {
+    match context.halfway(hello, socket, names, certificates, decided).await {
         Err(failure) => Err((Some(conn), failure.into())),
         Ok(halfway) => {
-            let begun = Begun { halfway, context, until };
+            let begun = Begun { halfway, context: demanding.unwrap_or(context), until };
             answer(conn, presence, event_loop, begun, false).await
         }
     }

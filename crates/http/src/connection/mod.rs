@@ -8,6 +8,7 @@ mod handshake;
 mod head;
 mod pause;
 pub mod presence;
+mod scripted;
 pub mod streamed;
 
 use std::any::Any;

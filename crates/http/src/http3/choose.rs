@@ -5,15 +5,17 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 
+use weir_engine::{Either, either};
 use weir_quic::ChosenConfig;
-use weir_ssl::server::{Certificates, FileNames, ServerContext, Shown};
-use weir_tls::Hello;
+use weir_ssl::server::{AcceptError, Certificates, Decided, FileNames, ServerContext, Shown};
 use weir_tls::quic::{QuicAlert, alert};
+use weir_tls::{HandshakeError, Hello};
 
 use super::link::Found;
 use crate::address::Address;
-use crate::carrier::{Resting, Secure};
+use crate::carrier::{Conn, Resting, Secure};
 use crate::event_loop::LoopState;
+use crate::phases::handshake::HandshakePhases;
 use crate::request::{Request, Scratch};
 
 /// What the log says of a client that `ssl_reject_handshake` refuses.
@@ -84,11 +86,25 @@ impl Asking {
         let event_loop = LoopState::current().ok_or_else(ended)?.newest();
         let (server, number) = (secure.server, event_loop.next_connection());
         let secure = Arc::new(secure);
+        let conn = || self.conn(&event_loop, number, &secure);
         let names = match context.quic.is_computed() {
-            true => self.names(&event_loop, number, &secure, &context)?,
+            true => names(conn()?, &event_loop, &context),
             false => FileNames::new(),
         };
-        let loaded = context.quic.config(names, &event_loop.handle, &event_loop.certificates).await;
+        let decided = match context.is_scripted() {
+            true => self.scripts(conn()?, &event_loop, &context, &hello).await,
+            false => Ok(Decided::default()),
+        };
+        let mut judge = None;
+        let loaded = match decided {
+            Err(failure) => Err(failure),
+            Ok(decided) => {
+                judge = decided.demand.as_ref().map(|demand| context.demanding(demand));
+                let loaded = &event_loop.certificates;
+                let config = context.quic.config(names, &event_loop.handle, loaded).await;
+                config.and_then(|config| context.decide_over_quic(config, decided))
+            }
+        };
         let config = loaded.map_err(|failure| {
             failure.count(&event_loop.metrics);
             let log = &event_loop.site.location(event_loop.site.server(server).location).conf.core;
@@ -97,26 +113,57 @@ impl Asking {
             log.error_log.write(failure.level(), Some(number), text);
             QuicAlert::new(alert::INTERNAL_ERROR, "the certificate could not be loaded")
         })?;
-        let secure = Arc::try_unwrap(secure).map_err(|_| ended())?;
+        let mut secure = Arc::try_unwrap(secure).map_err(|_| ended())?;
+        secure.shown.context = judge.or(secure.shown.context.take());
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(secure);
         Ok(config)
     }
 
-    /// What the files are called for it: a request that has not come is asked.
-    fn names(
+    /// The connection before it has begun.
+    fn conn(
         &self,
-        event_loop: &Rc<LoopState>,
+        event_loop: &LoopState,
         number: u64,
         secure: &Arc<Secure>,
-        context: &ServerContext,
-    ) -> Result<FileNames, QuicAlert> {
+    ) -> Result<Rc<Conn>, QuicAlert> {
         let now = event_loop.handle.now();
         let resting = Resting::new(self.peer.clone(), self.listen, number, now);
         let full = |_| QuicAlert::new(alert::INTERNAL_ERROR, "the loop has no room");
         let socket = event_loop.handle.stream_in_place(self.closed.clone()).map_err(full)?;
         let mut conn = resting.before_quic(socket, self.local.clone());
         conn.tls = Some(secure.clone());
-        let mut r = Request::new(Rc::new(conn), event_loop.clone(), Scratch::default());
-        Ok(context.quic.names(&mut r))
+        Ok(Rc::new(conn))
     }
+
+    /// What scripts decide for it, in the time that a handshake may take.
+    async fn scripts(
+        &self,
+        conn: Rc<Conn>,
+        event_loop: &Rc<LoopState>,
+        context: &Arc<ServerContext>,
+        hello: &Hello,
+    ) -> Result<Decided, AcceptError> {
+        let site = event_loop.site;
+        let own = site.default_server(&conn);
+        let default = site.server(site.default_at(self.listen, self.local.ip()));
+        let is_own = own.conf.ssl.as_ref().is_some_and(|ssl| Arc::ptr_eq(ssl, context));
+        let server = if is_own { own } else { default };
+        let mut phases = HandshakePhases::new(conn, event_loop.clone(), hello, false);
+        let deciding = async move {
+            phases.client_hello(default).await?;
+            phases.certificate(server, context).await?;
+            Ok(phases.into_decided())
+        };
+        let late = event_loop.handle.sleep(default.conf.client_header_timeout);
+        match either(deciding, late).await {
+            Either::Left(decided) => decided,
+            Either::Right(()) => Err(HandshakeError::TimedOut.into()),
+        }
+    }
+}
+
+/// What the files are called for a connection: a request that has not come is asked.
+fn names(conn: Rc<Conn>, event_loop: &Rc<LoopState>, context: &ServerContext) -> FileNames {
+    let mut r = Request::new(conn, event_loop.clone(), Scratch::default());
+    context.quic.names(&mut r)
 }

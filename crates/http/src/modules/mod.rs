@@ -198,6 +198,8 @@ fn always(_: &LocationConf) -> bool {
 /// One request's way through the modules.
 #[expect(clippy::disallowed_methods, reason = "this is their order")]
 static PHASES: Phases = Phases {
+    client_hello: &[plain("lua", lua::wants_client_hello, lua::client_hello)],
+    certificate: &[plain("lua", lua::wants_certificate, lua::certificate)],
     post_read: &[
         either("acme", acme::wanted, acme::handler),
         now("realip", realip::wanted, realip::handler),

@@ -2,6 +2,7 @@
 //!
 //! The way itself ([`walk`]) is no future: most handlers answer at once. Here is what is waited for.
 
+pub mod handshake;
 mod walk;
 
 use weir_log::Level;

@@ -6,11 +6,14 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 
 use crate::address::Address;
+use crate::request::handshake::Handshake;
 use crate::request::passed::UpstreamContext;
 
 /// What is remembered of a request. Modules add to it; an ordinary request has nothing in it.
 #[derive(Default)]
 pub struct Contexts {
+    /// No request has come: this one stands for a connection in its handshake.
+    pub handshake: Option<Box<Handshake>>,
     /// The client's address where another one than the connection's counts.
     pub realip: Option<Box<Address>>,
     /// `$realpath_root`, where a thread had to find it.
@@ -71,7 +74,8 @@ impl Contexts {
     /// Makes ready for the connection's next request: only memory stays, and `give_back` gets a head that a server
     /// sent. Each part is set in its place, since a new value would be copied for each request.
     pub fn renew(&mut self, give_back: impl FnOnce(Vec<u8>)) {
-        let Contexts { realip, realpath, gzip_ratio, upstream, slots } = self;
+        let Contexts { handshake, realip, realpath, gzip_ratio, upstream, slots } = self;
+        *handshake = None;
         (*realip, *realpath, *gzip_ratio) = (None, None, None);
         upstream.renew(give_back);
         slots.clear();

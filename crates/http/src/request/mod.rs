@@ -5,6 +5,7 @@ pub mod cache_reason;
 pub mod cached;
 pub mod contexts;
 pub mod family;
+pub mod handshake;
 pub mod meaning;
 pub mod origin;
 pub mod passed;

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use weir_engine::Boxed;
+use weir_ssl::server::AcceptError;
 
 use crate::request::Request;
 use crate::site::location::LocationId;
@@ -45,6 +46,9 @@ pub struct Named<T> {
 
 /// A handler of the log phase: nothing can be changed any more.
 pub type LogHandler = fn(&mut Request);
+
+/// Decides something in a handshake, with a request that stands for the connection, or ends the handshake.
+pub type HandshakeHandler = for<'a> fn(&'a mut Request) -> Boxed<'a, Result<(), AcceptError>>;
 
 /// A header filter: sees the response before its head is written, and may put a body filter in its way.
 pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;

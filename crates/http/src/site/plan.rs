@@ -1,11 +1,17 @@
 //! Which handlers and filters a location needs: what is not configured there is not even asked.
 
-use crate::request::step::{Handler, HeaderFilter, LogHandler, Named, TrailerFilter};
+use crate::request::step::{
+    Handler, HandshakeHandler, HeaderFilter, LogHandler, Named, TrailerFilter,
+};
 
 /// The handlers of each phase, and the header filters, that a location's settings call for, in the order of the list of
 /// modules. `config` makes it.
 #[derive(Debug, Default)]
 pub struct Plan {
+    /// See [`crate::config::module::Phases::client_hello`]; asked of the server's own settings.
+    pub client_hello: Box<[Named<HandshakeHandler>]>,
+    /// See [`crate::config::module::Phases::certificate`]; asked of the server's own settings.
+    pub certificate: Box<[Named<HandshakeHandler>]>,
     /// See [`crate::config::module::Phases::post_read`]; asked of the server's own settings.
     pub post_read: Box<[Named<Handler>]>,
     /// See [`crate::config::module::Phases::server_rewrite`]; asked of the server's own settings.

@@ -16,6 +16,7 @@ use weir_values::regex::GaveUp;
 
 use super::Verify;
 use super::context::{Certificates, ServerContext};
+use super::decided::Decided;
 use crate::kept::Loaded;
 use crate::load::LoadError;
 use crate::ocsp::WaitingConnection;
@@ -71,6 +72,10 @@ pub enum AcceptError {
     Rejected,
     /// A pattern among the servers' names could not be tried to its end.
     NameUndecided(GaveUp),
+    /// A script has ended the handshake: what OpenSSL says of such a script.
+    Script(&'static str),
+    /// A script has left no version of TLS.
+    NoVersion,
 }
 
 impl AcceptError {
@@ -99,6 +104,17 @@ impl AcceptError {
     }
 }
 
+impl AcceptError {
+    /// Tells the client that it is the end.
+    pub fn say(&self, hello: Hello, socket: &Stream) {
+        match self {
+            AcceptError::NoVersion => hello.refuse_version(socket),
+            AcceptError::NoCertificate => hello.refuse(socket),
+            _ => hello.fail(socket),
+        }
+    }
+}
+
 impl From<HandshakeError> for AcceptError {
     fn from(error: HandshakeError) -> Self {
         AcceptError::Handshake(error)
@@ -119,6 +135,12 @@ impl fmt::Display for AcceptError {
             AcceptError::NameUndecided(text) => write!(f, "{text} while SSL handshaking"),
             AcceptError::NoCertificate => f.write_str(
                 "SSL_do_handshake() failed (SSL: no suitable certificate) while SSL handshaking",
+            ),
+            AcceptError::Script(what) => {
+                write!(f, "SSL_do_handshake() failed (SSL: {what}) while SSL handshaking")
+            }
+            AcceptError::NoVersion => f.write_str(
+                "SSL_do_handshake() failed (SSL: unsupported protocol) while SSL handshaking",
             ),
             AcceptError::Rejected => f.write_str("handshake rejected while SSL handshaking"),
         }
@@ -194,28 +216,34 @@ impl ServerContext {
         loaded: &Loaded<Arc<ServerConfig>>,
         until: Instant,
     ) -> Result<Secured, AcceptError> {
-        let halfway = self.halfway(hello, socket, names, loaded).await?;
+        let halfway = self.halfway(hello, socket, names, loaded, Decided::default()).await?;
         Ok(halfway.finish(socket, until).await?)
     }
 
-    /// The same, step by step. A client gets an alert if the certificate cannot be loaded.
+    /// The same, step by step, as scripts have decided. A client gets an alert if there is no certificate for it.
     pub async fn halfway(
         &self,
         hello: Hello,
         socket: &Stream,
         names: FileNames,
         loaded: &Loaded<Arc<ServerConfig>>,
+        decided: Decided,
     ) -> Result<Halfway, AcceptError> {
         let handle = socket.handle();
-        let config = match self.certificates.config(names, handle, loaded).await {
-            Ok(config) => config,
+        let config = match decided.is_certified() {
+            true => Ok(None),
+            false => self.certificates.config(names, handle, loaded).await.map(Some),
+        };
+        let chosen = config.and_then(|config| self.decide(&self.certificates, config, decided));
+        let (config, slow) = match chosen {
+            Ok(chosen) => chosen,
             Err(failure) => {
-                hello.fail(socket);
+                failure.say(hello, socket);
                 return Err(failure);
             }
         };
         let others_wait = handle.tasks() + handle.parked() > 1;
-        Ok(hello.halfway(config, self.slow && others_wait)?)
+        Ok(hello.halfway(config, slow && others_wait)?)
     }
 
     /// What is wrong with the client's certificate, if it was asked for one and has shown it. Responders are asked for
@@ -258,6 +286,9 @@ impl ServerContext {
 
     /// Why a client is not served: its certificate has this fault, or it has shown none.
     pub fn refusal(&self, fault: Option<VerifyError>, shown: bool) -> Option<ClientRefusal> {
+        if self.verify == Verify::Shown {
+            return None;
+        }
         if let Some(fault) = fault
             && !(self.verify == Verify::OptionalNoCa && fault.only_unknown_root())
         {

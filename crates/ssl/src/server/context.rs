@@ -34,6 +34,8 @@ pub struct ServerContext {
     pub reject: bool,
     /// Signing takes so long that others should not wait for it.
     pub slow: bool,
+    /// What scripts may change in a handshake, where there are any.
+    pub(super) open: Option<Box<ServerSettings>>,
 }
 
 /// A server's certificates.
@@ -75,6 +77,8 @@ pub struct Spoken {
     pub quic: Option<Vec<Vec<u8>>>,
     /// Where the server's block begins.
     pub server: Option<Pos>,
+    /// Scripts may change the settings in a handshake.
+    pub scripted: bool,
 }
 
 /// Builds a server's TLS, if its settings ask for any. `sessions` tells sessions apart that are not to be resumed by each
@@ -129,6 +133,7 @@ pub fn build<S: Subject>(
         coming: None,
     };
     let coming = conf.coming.clone().filter(|_| computed);
+    let open = spoken.scripted.then(|| Box::new(settings.clone()));
     let slow = computed || settings.identities.iter().any(Identity::is_slow);
     let quic = match spoken.quic.filter(|_| !settings.identities.is_empty() || computed) {
         Some(_) if !conf.versions.tls13 => {
@@ -162,6 +167,7 @@ pub fn build<S: Subject>(
         ocsp: ocsp(&conf, look_up)?,
         reject,
         slow,
+        open,
     })))
 }
 
@@ -185,6 +191,7 @@ fn bare(conf: &Conf, files: &mut KeyFiles) -> Result<Option<Arc<ServerContext>>,
         ocsp,
         reject,
         slow,
+        open: None,
     })))
 }
 

@@ -15,6 +15,7 @@ use crate::reader::NamedFile;
 mod accept;
 mod computed;
 mod context;
+mod decided;
 mod directives;
 mod proof;
 mod sessions;
@@ -22,6 +23,7 @@ mod variables;
 
 pub use accept::{AcceptError, ClientRefusal, FileNames, Judged, Shown, choose};
 pub use context::{Certificates, ServerContext, Spoken, build, check, no_certificate};
+pub use decided::{Decided, Demand};
 pub use directives::rows;
 pub use proof::proof;
 pub use variables::{TlsSubject, define, define_more};
@@ -32,6 +34,8 @@ pub enum Verify {
     /// Clients are not asked.
     #[default]
     Off,
+    /// A script has asked for a certificate: what it is worth is shown, and decides nothing.
+    Shown,
     /// A client must show a good certificate.
     On,
     /// It may show none, but no bad one.
@@ -121,6 +125,11 @@ impl Conf {
     /// Whether there is an `ssl_certificate`.
     pub fn has_certificates(&self) -> bool {
         !self.certificates.is_empty()
+    }
+
+    /// Whether there is anything to go through handshakes with, or to refuse them with.
+    pub fn speaks_tls(&self) -> bool {
+        self.has_certificates() || self.reject_handshake
     }
 
     /// Uses this certificate and key, as if the directives stood where `at` is.

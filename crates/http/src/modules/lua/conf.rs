@@ -15,6 +15,8 @@ pub struct Conf {
     pub(super) header_filter: Option<Script>,
     pub(super) body_filter: Option<Script>,
     pub(super) log: Option<Script>,
+    pub(super) client_hello: Option<Script>,
+    pub(super) certificate: Option<Script>,
     /// `rewrite_by_lua_no_postpone`
     pub(super) early_rewrite: bool,
     /// `access_by_lua_no_postpone`
@@ -45,6 +47,8 @@ impl Default for Conf {
             header_filter: None,
             body_filter: None,
             log: None,
+            client_hello: None,
+            certificate: None,
             early_rewrite: false,
             early_access: false,
             need_request_body: false,

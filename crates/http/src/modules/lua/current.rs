@@ -55,6 +55,10 @@ pub enum Phase {
     Timer,
     /// `ngx.run_worker_thread`
     WorkerThread,
+    /// `ssl_client_hello_by_lua`
+    ClientHello,
+    /// `ssl_certificate_by_lua`
+    Certificate,
 }
 
 impl Phase {
@@ -75,6 +79,8 @@ impl Phase {
             Phase::Log => "log",
             Phase::Timer => "timer",
             Phase::WorkerThread => "worker_thread",
+            Phase::ClientHello => "ssl_client_hello",
+            Phase::Certificate => "ssl_cert",
         }
     }
 
@@ -95,6 +101,8 @@ impl Phase {
             Phase::Log => "log_by_lua*",
             Phase::Timer => "ngx.timer",
             Phase::WorkerThread => "ngx.run_worker_thread",
+            Phase::ClientHello => "ssl_client_hello_by_lua*",
+            Phase::Certificate => "ssl_certificate_by_lua*",
         }
     }
 
@@ -105,13 +113,20 @@ impl Phase {
             Phase::Log => " while logging request",
             Phase::Timer => ", context: ngx.timer",
             Phase::WorkerThread => ", context: ngx.run_worker_thread",
+            Phase::ClientHello => ", context: ssl_client_hello_by_lua*",
+            Phase::Certificate => ", context: ssl_certificate_by_lua*",
             _ => "",
         }
     }
 
     /// Whether a script may wait here for something.
     pub fn may_wait(self) -> bool {
-        self.may_answer() || self == Phase::Timer
+        self.may_answer() || self.is_handshake() || self == Phase::Timer
+    }
+
+    /// Whether it is one of a handshake: no request has come.
+    pub fn is_handshake(self) -> bool {
+        matches!(self, Phase::ClientHello | Phase::Certificate)
     }
 
     /// Whether a script may end the request here.
@@ -162,6 +177,14 @@ pub fn phase() -> Phase {
 
 /// The request of the running script, if it runs for one.
 pub fn with<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> {
+    if phase().is_handshake() {
+        return Err(NgxError::NoRequest);
+    }
+    with_any(f)
+}
+
+/// The same in a handshake, too, in which a request stands for the connection.
+pub fn with_any<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> {
     if !REQUEST.is_set() {
         return Err(NgxError::NoRequest);
     }

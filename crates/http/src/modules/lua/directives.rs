@@ -51,6 +51,30 @@ const PHASES: &[Directive] = scripts! {
         "A Lua script that runs when a request is over.";
 };
 
+/// They have no form `x_by_lua TEXT`.
+const HANDSHAKE: &[Directive] = &[
+    Directive {
+        name: "ssl_client_hello_by_lua_block",
+        help: "A Lua script that sees a client's first message of TLS, and may refuse it.",
+        set: Set::Simple(client_hello),
+    },
+    Directive {
+        name: "ssl_client_hello_by_lua_file",
+        help: "A Lua script that sees a client's first message of TLS, and may refuse it.",
+        set: Set::Simple(client_hello),
+    },
+    Directive {
+        name: "ssl_certificate_by_lua_block",
+        help: "A Lua script that chooses a certificate for a client of TLS, and may refuse it.",
+        set: Set::Simple(certificate),
+    },
+    Directive {
+        name: "ssl_certificate_by_lua_file",
+        help: "A Lua script that chooses a certificate for a client of TLS, and may refuse it.",
+        set: Set::Simple(certificate),
+    },
+];
+
 const SETTINGS: &[Directive] = &[
     Directive {
         name: "server_rewrite_by_lua_block",
@@ -281,13 +305,17 @@ const SETTINGS: &[Directive] = &[
 ];
 
 /// All of them.
-pub const DIRECTIVES: &[Directive] = &joined();
+pub const DIRECTIVES: &[Directive] = &ALL;
 
-const fn joined() -> [Directive; PHASES.len() + SETTINGS.len()] {
-    let mut all = [PHASES[0]; PHASES.len() + SETTINGS.len()];
+const ALL: [Directive; SCRIPTED.len() + SETTINGS.len()] = joined(&SCRIPTED, SETTINGS);
+
+const SCRIPTED: [Directive; PHASES.len() + HANDSHAKE.len()] = joined(PHASES, HANDSHAKE);
+
+const fn joined<const N: usize>(first: &[Directive], then: &[Directive]) -> [Directive; N] {
+    let mut all = [first[0]; N];
     let mut i = 0;
     while i < all.len() {
-        all[i] = if i < PHASES.len() { PHASES[i] } else { SETTINGS[i - PHASES.len()] };
+        all[i] = if i < first.len() { first[i] } else { then[i - first.len()] };
         i += 1;
     }
     all
@@ -353,7 +381,28 @@ const FAMILIES: &[&str] = &[
     "header_filter_by_lua",
     "body_filter_by_lua",
     "log_by_lua",
+    "ssl_client_hello_by_lua",
+    "ssl_certificate_by_lua",
 ];
+
+fn client_hello(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    in_handshake(s, d, |conf| &mut conf.client_hello)
+}
+
+fn certificate(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    in_handshake(s, d, |conf| &mut conf.certificate)
+}
+
+/// No request gives variables their values.
+fn in_handshake(
+    s: &mut Scope<'_, '_>,
+    d: &Line,
+    field: fn(&mut Conf) -> &mut Option<Script>,
+) -> Result<(), Error> {
+    let script = only_script(s, d)?;
+    *field(CONF.change(&mut s.location)) = Some(Script::Known(script.known(d)?));
+    Ok(())
+}
 
 fn content(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let script = only_script(s, d)?;

@@ -22,6 +22,7 @@ mod current;
 mod dict;
 mod directives;
 mod filters;
+mod handshake;
 mod limit;
 mod package;
 mod phases;
@@ -40,6 +41,7 @@ mod worker_thread;
 pub use answer::Context;
 pub use conf::CONF;
 pub use filters::{header_filter, log, value};
+pub use handshake::{certificate, client_hello};
 pub use phases::{access, rewrite, server_rewrite};
 pub use script::{SCRIPTS, Script, Scripts, read};
 pub use vm::VM;
@@ -73,6 +75,16 @@ pub fn wants_early_access(conf: &LocationConf) -> bool {
 /// Whether a location has a script at the end of the access phase.
 pub fn wants_access(conf: &LocationConf) -> bool {
     CONF.of(conf).access.is_some() && !CONF.of(conf).early_access
+}
+
+/// Whether a server has a script for first messages of clients.
+pub fn wants_client_hello(conf: &LocationConf) -> bool {
+    CONF.of(conf).client_hello.is_some()
+}
+
+/// Whether a server has a script that chooses certificates.
+pub fn wants_certificate(conf: &LocationConf) -> bool {
+    CONF.of(conf).certificate.is_some()
 }
 
 /// Whether a location has a script for the log phase.

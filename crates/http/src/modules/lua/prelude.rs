@@ -14,5 +14,6 @@ pub const PRELUDE: &[(&str, &str)] = &[
     ("=ngx.socket.udp", include_str!("prelude/udp.lua")),
     ("=ngx.semaphore", include_str!("prelude/semaphore.lua")),
     ("=ngx.balancer", include_str!("prelude/balancer.lua")),
+    ("=ngx.ssl", include_str!("prelude/ssl.lua")),
     ("=modules", include_str!("prelude/modules.lua")),
 ];

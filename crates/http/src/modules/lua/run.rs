@@ -21,6 +21,7 @@ use super::answer;
 use super::api::{raw_socket_reply, tell_failed};
 use super::conf::CONF;
 use super::current::{self, Phase};
+use super::handshake;
 use super::limit;
 use super::socket::Received;
 use super::vm::{Compiled, ScriptError, Vm};
@@ -177,7 +178,10 @@ pub async fn drive(
         Ok(thread) => thread,
         Err(error) => return failed(request.as_deref(), vm, &error),
     };
-    let watching = request.as_ref().is_some_and(|r| CONF.of(r.conf()).check_client_abort);
+    let watching = request.as_ref().is_some_and(|r| match &r.contexts.handshake {
+        Some(handshake) => handshake.is_watched,
+        None => CONF.of(r.conf()).check_client_abort,
+    });
     let routines = vec![Routine { thread, id, state: RoutineState::Busy, number: 0 }];
     let (ready, joining, newest, turns) = Default::default();
     let run =
@@ -717,7 +721,10 @@ fn failed(r: Option<&Request>, vm: &Vm, error: &Error) -> ScriptOutcome {
 /// Tells the log of the request, or of the whole site.
 fn log(r: Option<&Request>, vm: &Vm, text: std::fmt::Arguments<'_>) {
     match r {
-        Some(r) => r.log(Level::Error, text),
+        Some(r) => {
+            let place = r.contexts.handshake.as_ref().map_or("", |handshake| handshake.place);
+            handshake::log(r, Level::Error, format_args!("{text}{place}"));
+        }
         None => vm.log(Level::Error, format_args!("{text}{}", Phase::Timer.in_log())),
     }
 }

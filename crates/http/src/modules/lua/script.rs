@@ -112,11 +112,18 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive, word: usize) -> Result<Script,
 
 /// The same where a request is not there to give variables their values.
 pub fn read_known(s: &mut Scope<'_, '_>, d: &Directive, word: usize) -> Result<ScriptId, Error> {
-    match read(s, d, word)? {
-        Script::Known(id) => Ok(id),
-        Script::Named(_) => {
-            let name = d.name.lossy();
-            Err(d.error(format!("the path of \"{name}\" must not hold variables")))
+    read(s, d, word)?.known(d)
+}
+
+impl Script {
+    /// The one that does not depend on a request.
+    pub fn known(self, d: &Directive) -> Result<ScriptId, Error> {
+        match self {
+            Script::Known(id) => Ok(id),
+            Script::Named(_) => {
+                let name = d.name.lossy();
+                Err(d.error(format!("the path of \"{name}\" must not hold variables")))
+            }
         }
     }
 }

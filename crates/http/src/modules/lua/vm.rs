@@ -8,6 +8,7 @@ use std::{fmt, io};
 
 use mlua::{Lua, Thread, ThreadStatus};
 use weir_log::Level;
+use weir_tls::KeyCache;
 
 use super::anchors::{Anchor, Anchors};
 use super::current::{self, Phase};
@@ -57,6 +58,8 @@ pub struct Vm {
     pub pools: socket::Pools,
     /// What waits for its time.
     pub timers: timers::Timers,
+    /// Private keys that scripts of handshakes have read.
+    pub keys: RefCell<KeyCache>,
 }
 
 /// The VM of a loop, where the site has scripts.
@@ -88,6 +91,7 @@ impl Vm {
             broken: Cell::new(false),
             pools: socket::Pools::default(),
             timers: timers::Timers::new(known),
+            keys: RefCell::default(),
             lua,
             site,
             known,

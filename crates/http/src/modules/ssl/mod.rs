@@ -12,6 +12,7 @@ use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::table::together;
 use crate::http3::HQ;
+use crate::modules::lua;
 use crate::request::Request;
 use crate::site::settings::{Key, Settings};
 
@@ -68,6 +69,11 @@ impl Settings for Conf {}
 /// All lines of a block were read.
 fn finish(scope: &mut Scope<'_, '_>) -> Result<(), Error> {
     if scope.context == Place::SERVER {
+        let conf = &scope.location;
+        let scripted = lua::wants_client_hello(conf) || lua::wants_certificate(conf);
+        if scripted && !CONF.of(conf).speaks_tls() {
+            return Err(Error::emerg("no ssl configured for the server"));
+        }
         scope.server.ssl = build(scope)?;
     }
     Ok(())
@@ -77,7 +83,9 @@ fn finish(scope: &mut Scope<'_, '_>) -> Result<(), Error> {
 fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<ServerContext>>, Error> {
     let core = &s.location.core;
     let look_up = LookUp { resolver: core.resolver.clone(), timeout: core.resolver_timeout };
-    let spoken = Spoken { tcp: protocols(s), quic: over_quic(s), server: s.place.at };
+    let (tcp, quic, server) = (protocols(s), over_quic(s), s.place.at);
+    let scripted = s.setup.has_hello_script || lua::wants_certificate(&s.location);
+    let spoken = Spoken { tcp, quic, server, scripted };
     server::build(CONF.of(&s.location), &mut s.setup.tls(), look_up, spoken, b"")
 }
 

@@ -9,7 +9,7 @@ use crate::answer::change::set_location_as_said;
 use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{self, NgxError, phase, with, with_answer};
+use crate::modules::lua::current::{self, NgxError, phase, with, with_answer, with_any};
 use crate::modules::lua::wish::{Exit, ThreadId, Wish, reply};
 use crate::request::Request;
 
@@ -93,7 +93,7 @@ fn exit(status: i64) -> Result<(), NgxError> {
     }
     let late = |r: &mut Request| answer::is_begun(r) && phase().may_answer();
     // A timer has no request: it ends with any status.
-    if status < 300 || matches!(status, 408 | 444 | 499) || !with(late).unwrap_or(false) {
+    if status < 300 || matches!(status, 408 | 444 | 499) || !with_any(late).unwrap_or(false) {
         return current::wish(Wish::Exit(Exit::Status(status)));
     }
     // The client has a status: the answer ends where it is.

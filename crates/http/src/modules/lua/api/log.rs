@@ -5,6 +5,7 @@ use weir_log::Level;
 
 use super::natives::Natives;
 use crate::modules::lua::current::{self, Phase};
+use crate::modules::lua::handshake;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -52,7 +53,7 @@ fn level(n: i64) -> Level {
 
 /// Whether the log of the request takes this. That of the site judges by itself.
 fn is_logged(level: Level) -> bool {
-    current::with(|r| r.error_log().enabled(level)).unwrap_or(true)
+    current::with_any(|r| r.error_log().enabled(level)).unwrap_or(true)
 }
 
 fn write(lua: &Lua, level: Level, values: &MultiValue) {
@@ -79,7 +80,7 @@ fn write(lua: &Lua, level: Level, values: &MultiValue) {
 /// To the log of the request, or of the site.
 pub(super) fn to_log(level: Level, line: &str) {
     let place = current::phase().in_log();
-    if current::with(|r| r.log(level, format_args!("{line}{place}"))).is_err()
+    if current::with_any(|r| handshake::log(r, level, format_args!("{line}{place}"))).is_err()
         && let Some(site) = current::site()
     {
         site.main.core.error_log.write(level, None, format_args!("{line}{place}"));

@@ -22,6 +22,7 @@ mod request;
 mod semaphore;
 mod shared;
 mod socket;
+mod ssl;
 mod time;
 mod timer;
 mod udp;
@@ -57,6 +58,7 @@ pub fn install(
     semaphore::install(&natives)?;
     shared::install(&natives)?;
     socket::install(&natives)?;
+    ssl::install(&natives)?;
     time::install(&natives)?;
     timer::install(&natives)?;
     udp::install(&natives)?;

@@ -15,7 +15,7 @@ use super::natives::{Natives, done};
 use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{self, NgxError, with, with_answer};
+use crate::modules::lua::current::{self, NgxError, with, with_answer, with_any};
 use crate::modules::lua::run::received_reply;
 use crate::modules::lua::socket::{
     BodySocket, Pattern, PoolOptions, Socket, SocketError, SocketTarget,
@@ -48,7 +48,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let socket = Rc::new(Socket::new(limits));
         // A timer has no request. Its sockets close when the garbage collector finds them.
         let weak: Weak<Socket> = Rc::downgrade(&socket);
-        let _ = with(|r| answer::context(r).add_socket(weak));
+        let _ = with_any(|r| answer::context(r).add_socket(weak));
         lua.create_userdata(TcpHandle(socket)).map_err(|error| error.to_string().into())
     })?;
     natives.add("socket_timeouts", |_, (socket, times): (ReceivingHandle, (f64, f64, f64))| {
@@ -332,5 +332,5 @@ pub(super) fn handle() -> Result<Handle, NgxError> {
 pub(super) fn settings() -> Result<&'static LocationConf, NgxError> {
     let site =
         || LoopState::current().map(|event_loop| &event_loop.site.main).ok_or(NgxError::NoRequest);
-    with(|r| r.conf()).or_else(|_| site())
+    with_any(|r| r.conf()).or_else(|_| site())
 }

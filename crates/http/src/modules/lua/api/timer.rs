@@ -11,7 +11,7 @@ use super::natives::{Done, Natives, done};
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Packed;
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{NgxError, Phase, with};
+use crate::modules::lua::current::{NgxError, Phase, with_any};
 use crate::modules::lua::limit;
 use crate::modules::lua::run::{self, Start};
 use crate::modules::lua::vm::{Vm, vm_of};
@@ -103,7 +103,7 @@ fn set(
 
 /// `lua_max_run_time` where the timer is set.
 fn max_run_time(event_loop: &LoopState) -> Duration {
-    let of_location = with(|r| CONF.of(r.conf()).max_run_time);
+    let of_location = with_any(|r| CONF.of(r.conf()).max_run_time);
     of_location.unwrap_or_else(|_| CONF.of(&event_loop.site.main).max_run_time)
 }
 

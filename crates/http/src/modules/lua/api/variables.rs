@@ -7,7 +7,7 @@ use super::natives::{LuaText, Natives, failed, keep, one, text};
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Anchor;
 use crate::modules::lua::answer;
-use crate::modules::lua::current::{NgxError, with};
+use crate::modules::lua::current::{NgxError, with, with_any};
 use crate::request::Request;
 use crate::variables::NotStored;
 use weir_values::Subject;
@@ -45,7 +45,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("ctx_number", |_, ()| {
         let number =
             |r: &mut Request| answer::CONTEXT.of(&r.contexts)?.ctx.as_ref().map(Anchor::number);
-        match with(number) {
+        match with_any(number) {
             Ok(Some(number)) => Value::Integer(number as i64),
             Ok(None) => Value::Nil,
             Err(_) => Value::Boolean(false),
@@ -53,7 +53,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add_refusing("set_ctx", |_, value: Value| {
         let value = if value.is_nil() { None } else { Some(keep(value)?) };
-        with(|r| answer::context(r).ctx = value)
+        with_any(|r| answer::context(r).ctx = value)
     })?;
     natives.add_refusing("get_status", |_, ()| {
         with(|r| if r.error_status > 0 { r.error_status } else { r.response.status })
@@ -73,7 +73,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("answer_always", |_, ()| with(|r| r.response.unconditional = true))?;
     natives.add_refusing("headers_sent", |_, ()| with(|r| r.response.sent))?;
     natives.add_refusing("is_subrequest", |_, ()| with(|r| !r.is_main()))?;
-    natives.add("has_request", |_, ()| with(|_| ()).is_ok())
+    natives.add("has_request", |_, ()| with_any(|_| ()).is_ok())
 }
 
 fn string(lua: &Lua, bytes: &[u8]) -> Value {

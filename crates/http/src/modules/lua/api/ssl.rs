@@ -1,0 +1,300 @@
+//! The modules `ngx.ssl` and `ngx.ssl.clienthello`: what scripts see of a handshake, and decide.
+
+use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
+
+use mlua::{BString, Lua, UserDataRef};
+use weir_ssl::server::{Demand, TlsSubject};
+use weir_tls::{Authorities, Chain, IdentitySet, PrivateKey, Versions, is_grease, key_to_der};
+
+use super::natives::{Natives, failed};
+use crate::address::Address;
+use crate::event_loop::LoopState;
+use crate::modules::lua::current::{NgxError, Phase, phase, with_any};
+use crate::modules::lua::vm::vm_of;
+use crate::request::Request;
+use crate::request::handshake::Handshake;
+
+/// Certificates as scripts hold them.
+struct ChainHandle(Chain);
+
+impl mlua::UserData for ChainHandle {}
+
+/// A private key as scripts hold it.
+struct KeyHandle(PrivateKey);
+
+impl mlua::UserData for KeyHandle {}
+
+type ChainRef = UserDataRef<ChainHandle>;
+
+/// A value, or nil and why there is none.
+type Answer<T> = (Option<T>, Option<String>);
+
+const TLS12: u16 = 0x0303;
+const TLS13: u16 = 0x0304;
+
+/// Adds the functions of this part.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    parsing(natives)?;
+    choosing(natives)?;
+    connection(natives)?;
+    client_hello(natives)
+}
+
+/// Functions that read certificates and keys, in any phase.
+fn parsing(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add("ssl_cert_to_der", |_, pem: BString| {
+        let chain = Chain::from_pem(&pem).map_err(|_| "PEM_read_bio_X509_AUX() failed");
+        answer(chain.map(|chain| BString::from(chain.to_der())))
+    })?;
+    natives.add("ssl_key_to_der", |_, (pem, password): (BString, Option<BString>)| {
+        answer(key_der(&pem, password.as_deref().map(|p| &**p)).map(BString::from))
+    })?;
+    natives.add_refusing("ssl_parse_cert", |lua, (text, is_pem): (BString, bool)| {
+        handle(lua, chain_of(&text, is_pem).map(ChainHandle))
+    })?;
+    natives.add_refusing("ssl_parse_key", |lua, (text, is_pem): (BString, bool)| {
+        let key = match is_pem {
+            true => key_der(&text, None).and_then(|der| key_of(&der, "PEM_read_bio_PrivateKey()")),
+            false => key_of(&text, "d2i_PrivateKey_bio()"),
+        };
+        handle(lua, key.map(KeyHandle))
+    })
+}
+
+/// Functions that change what the client is shown.
+fn choosing(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_refusing("ssl_clear_certs", |_, ()| {
+        handshake(|handshake| {
+            handshake.decided.certificates = Some(IdentitySet::default());
+            true
+        })
+    })?;
+    natives.add_refusing("ssl_set_cert", |_, chain: ChainRef| set_chain(chain.0.clone()))?;
+    natives.add_refusing("ssl_set_der_cert", |_, der: BString| match chain_of(&der, false) {
+        Ok(chain) => set_chain(chain),
+        Err(text) => Ok((None, Some(text))),
+    })?;
+    natives.add_refusing("ssl_set_key", |_, key: UserDataRef<KeyHandle>| set_key(key.0.clone()))?;
+    natives.add_refusing("ssl_set_der_key", |_, der: BString| {
+        match key_of(&der, "d2i_PrivateKey_bio()") {
+            Ok(key) => set_key(key),
+            Err(text) => Ok((None, Some(text))),
+        }
+    })?;
+    natives.add_refusing("ssl_verify_client", |_, (own, depth, more): Verifying| {
+        if phase() != Phase::Certificate {
+            return Ok((None, Some("API disabled in the current context".to_owned())));
+        }
+        handshake(|handshake| {
+            let demand = demand(handshake, own.as_deref(), depth, more.as_deref());
+            handshake.decided.demand = Some(demand);
+            true
+        })
+    })
+}
+
+/// Functions that show the connection.
+fn connection(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_refusing("ssl_server_name", |_, ()| {
+        let name = |r: &mut Request| r.shown().and_then(|shown| shown.server_name.clone());
+        Ok(match secured(name)? {
+            Ok(name) => (name.map(String::from), None),
+            Err(text) => (None, Some(text.to_owned())),
+        })
+    })?;
+    natives.add_refusing("ssl_address", |_, is_own: bool| {
+        let seen = secured(|r| match is_own {
+            true => raw_address(r.conn.local()),
+            false => raw_address(&r.conn.peer),
+        });
+        Ok(match seen? {
+            Ok((bytes, kind)) => (Some(BString::from(bytes)), Some(kind), None),
+            Err(text) => (None, None, Some(text)),
+        })
+    })?;
+    natives.add_refusing("ssl_server_port", |_, ()| {
+        let port = secured(|r| r.conn.local().port())?;
+        Ok(answer(port.and_then(|port| port.ok_or("unix domain has no port"))))
+    })?;
+    natives.add_refusing("ssl_version", |_, ()| Ok(answer(secured(version)?)))?;
+    natives.add_refusing("ssl_client_random", |_, ()| {
+        handshake(|handshake| BString::from(handshake.hello.random.to_vec()))
+    })?;
+    natives.add_refusing("ssl_shared_ciphers", |_, ()| {
+        handshake(|handshake| {
+            let own = handshake.context.as_ref().map(|context| context.ciphers());
+            let theirs = &handshake.hello.ciphers;
+            own.unwrap_or_default().into_iter().filter(|id| theirs.contains(id)).collect::<Vec<_>>()
+        })
+    })
+}
+
+/// Functions of `ssl_client_hello_by_lua`.
+fn client_hello(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_refusing("hello_ciphers", |_, ()| {
+        hello(|handshake| plain(handshake.hello.ciphers.iter().copied()))
+    })?;
+    natives.add_refusing("hello_extensions", |_, ()| {
+        hello(|handshake| plain(handshake.hello.extensions.iter().map(|(kind, _)| *kind)))
+    })?;
+    natives.add_refusing("hello_extension", |_, kind: f64| {
+        let contents = |handshake: &mut Handshake| {
+            handshake.hello.extension(kind as u16).map(|bytes| BString::from(bytes.to_vec()))
+        };
+        if kind < 0.0 || kind > f64::from(u16::MAX) { Ok(None) } else { hello(contents) }
+    })?;
+    natives.add_refusing("hello_set_versions", |_, (tls12, tls13): (bool, bool)| {
+        hello(|handshake| handshake.decided.versions = Some(Versions { tls12, tls13 }))
+    })
+}
+
+/// Certificates of authorities that the client is told of, how many may stand below the root, other authorities.
+type Verifying = (Option<ChainRef>, Option<f64>, Option<ChainRef>);
+
+fn answer<T>(result: Result<T, impl Into<String>>) -> Answer<T> {
+    match result {
+        Ok(value) => (Some(value), None),
+        Err(text) => (None, Some(text.into())),
+    }
+}
+
+fn handle<T: mlua::UserData + 'static>(
+    lua: &Lua,
+    made: Result<T, String>,
+) -> Result<Answer<mlua::AnyUserData>, NgxError> {
+    match made {
+        Ok(value) => Ok((Some(lua.create_userdata(value).map_err(failed)?), None)),
+        Err(text) => Ok((None, Some(text))),
+    }
+}
+
+fn chain_of(text: &[u8], is_pem: bool) -> Result<Chain, String> {
+    let chain = match is_pem {
+        true => Chain::from_pem(text).map_err(|_| "PEM_read_bio_X509_AUX() failed"),
+        false if text.is_empty() => Err("invalid argument"),
+        false => Chain::from_der(text).ok_or("d2i_X509_bio() failed"),
+    };
+    chain.map_err(str::to_owned)
+}
+
+fn key_der(pem: &[u8], password: Option<&[u8]>) -> Result<Vec<u8>, String> {
+    let der = key_to_der(pem, password);
+    der.map_err(|error| format!("PEM_read_bio_PrivateKey() failed ({error})"))
+}
+
+/// Reads a key, or finds it among those that were read before.
+fn key_of(der: &[u8], reader: &str) -> Result<PrivateKey, String> {
+    let event_loop = LoopState::current();
+    let vm = event_loop.as_ref().and_then(|event_loop| vm_of(event_loop));
+    let key = match vm {
+        Some(vm) => vm.keys.borrow_mut().read(der),
+        None => PrivateKey::from_der(der),
+    };
+    key.map_err(|error| match der {
+        [] => "invalid argument".to_owned(),
+        _ => format!("{reader} failed ({error})"),
+    })
+}
+
+fn set_chain(chain: Chain) -> Result<Answer<bool>, NgxError> {
+    decide(|set| set.set_chain(chain).then_some(true).ok_or("SSL_use_certificate() failed"))
+}
+
+fn set_key(key: PrivateKey) -> Result<Answer<bool>, NgxError> {
+    decide(|set| set.set_key(key).map(|()| true).map_err(|_| "SSL_use_PrivateKey() failed"))
+}
+
+/// Changes the certificates of the connection. The first change begins with those of the configuration.
+fn decide(
+    change: impl FnOnce(&mut IdentitySet) -> Result<bool, &'static str>,
+) -> Result<Answer<bool>, NgxError> {
+    let done = handshake_or(|handshake| {
+        let Handshake { context, decided, .. } = handshake;
+        let own = || context.as_ref().map(|context| context.own_certificates());
+        change(decided.certificates.get_or_insert_with(|| own().unwrap_or_default()))
+    })?;
+    Ok(answer(done.and_then(|done| done)))
+}
+
+fn demand(
+    handshake: &Handshake,
+    own: Option<&ChainHandle>,
+    depth: Option<f64>,
+    more: Option<&ChainHandle>,
+) -> Demand {
+    let certificates = |chain: Option<&ChainHandle>| -> Vec<Vec<u8>> {
+        chain.into_iter().flat_map(|chain| chain.0.each()).map(<[u8]>::to_vec).collect()
+    };
+    let context = handshake.context.as_deref();
+    let configured = context.map(|context| context.authorities.as_ref().clone());
+    let mut authorities = configured.unwrap_or_default();
+    if let Some(depth) = depth.filter(|depth| *depth >= 0.0) {
+        authorities.depth = depth as u32;
+    }
+    let told = certificates(own);
+    if own.is_some() || more.is_some() {
+        let anchors = told.iter().cloned().chain(certificates(more)).collect();
+        authorities = Authorities { anchors, lists: Vec::new(), depth: authorities.depth };
+    }
+    Demand { told, authorities }
+}
+
+/// Looks at the handshake, or says that there is none.
+fn handshake_or<T>(
+    look: impl FnOnce(&mut Handshake) -> T,
+) -> Result<Result<T, &'static str>, NgxError> {
+    if phase() == Phase::Timer {
+        return Ok(Err("bad request"));
+    }
+    with_any(|r| r.contexts.handshake.as_deref_mut().map(look).ok_or("the handshake is over"))
+}
+
+fn handshake<T>(look: impl FnOnce(&mut Handshake) -> T) -> Result<Answer<T>, NgxError> {
+    Ok(answer(handshake_or(look)?))
+}
+
+/// Looks at the handshake in the phase of the client's first message.
+fn hello<T>(look: impl FnOnce(&mut Handshake) -> T) -> Result<T, NgxError> {
+    match phase() {
+        Phase::ClientHello => handshake_or(look)?.map_err(NgxError::from),
+        _ => Err(NgxError::NoRequest),
+    }
+}
+
+/// Looks at a connection that speaks TLS, or says that this one does not.
+fn secured<T>(look: impl FnOnce(&mut Request) -> T) -> Result<Result<T, &'static str>, NgxError> {
+    if phase() == Phase::Timer {
+        return Ok(Err("bad request"));
+    }
+    with_any(|r| if r.shown().is_some() { Ok(look(r)) } else { Err("bad request") })
+}
+
+/// The version that both ends will speak, or do.
+fn version(r: &mut Request) -> u16 {
+    let Some(handshake) = &r.contexts.handshake else {
+        let is_newest = r.tls(|agreed| agreed.protocol() == "TLSv1.3");
+        return if is_newest == Some(true) { TLS13 } else { TLS12 };
+    };
+    let own = handshake.context.as_ref().map(|context| context.versions());
+    let own = handshake.decided.versions.or(own).unwrap_or_default();
+    let theirs = handshake.hello.versions().unwrap_or_default();
+    if own.tls13 && theirs.contains(&TLS13) { TLS13 } else { TLS12 }
+}
+
+/// The bytes of an address, and its kind.
+fn raw_address(address: &Address) -> (Vec<u8>, &'static str) {
+    match address {
+        Address::Inet(inet) => match inet.ip() {
+            IpAddr::V4(ip) => (ip.octets().to_vec(), "inet"),
+            IpAddr::V6(ip) => (ip.octets().to_vec(), "inet6"),
+        },
+        Address::Unix(path) => (path.as_os_str().as_bytes().to_vec(), "unix"),
+        Address::Unknown => (Vec::new(), "unix"),
+    }
+}
+
+/// Numbers without those that stand for nothing.
+fn plain(all: impl Iterator<Item = u16>) -> Vec<u16> {
+    all.filter(|id| !is_grease(*id)).collect()
+}

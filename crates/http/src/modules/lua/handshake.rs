@@ -1,0 +1,65 @@
+//! The phases of a handshake: `ssl_client_hello_by_lua` and `ssl_certificate_by_lua`.
+
+use std::fmt;
+
+use weir_engine::Boxed;
+use weir_log::Level;
+use weir_ssl::server::AcceptError;
+use weir_tls::HandshakeError;
+
+use super::conf::CONF;
+use super::current::Phase;
+use super::phases::ERROR;
+use super::run::{self, ScriptOutcome, Start};
+use super::script::Script;
+use super::vm::vm_of;
+use super::wish::Exit;
+use crate::request::Request;
+
+/// `ssl_client_hello_by_lua`
+pub fn client_hello(r: &mut Request) -> Boxed<'_, Result<(), AcceptError>> {
+    let script = CONF.of(r.conf()).client_hello.as_ref();
+    let failed = AcceptError::Script("callback failed");
+    Boxed::new(move || perform(r, Phase::ClientHello, script, failed))
+}
+
+/// `ssl_certificate_by_lua`
+pub fn certificate(r: &mut Request) -> Boxed<'_, Result<(), AcceptError>> {
+    let script = CONF.of(r.conf()).certificate.as_ref();
+    let failed = AcceptError::Script("cert cb error");
+    Boxed::new(move || perform(r, Phase::Certificate, script, failed))
+}
+
+async fn perform(
+    r: &mut Request,
+    phase: Phase,
+    script: Option<&Script>,
+    failed: AcceptError,
+) -> Result<(), AcceptError> {
+    let (Some(script), Some(vm)) = (script, vm_of(&r.event_loop).cloned()) else {
+        return Err(failed);
+    };
+    if let Some(handshake) = &mut r.contexts.handshake {
+        handshake.place = phase.in_log();
+    }
+    let code = match vm.code(r, script) {
+        Ok(code) => code,
+        Err(error) => {
+            log(r, Level::Error, format_args!("{error}{}", phase.in_log()));
+            return Err(failed);
+        }
+    };
+    match run::drive(&vm, Some(r), phase, Start::Script(&code)).await {
+        ScriptOutcome::Abandoned => Err(HandshakeError::Closed.into()),
+        ScriptOutcome::Failed | ScriptOutcome::Exit(Exit::Status(ERROR | 400..)) => Err(failed),
+        ScriptOutcome::Finished | ScriptOutcome::Exit(_) => Ok(()),
+    }
+}
+
+/// Writes to the log of a request, or of the connection if it stands for a handshake.
+pub fn log(r: &Request, level: Level, text: fmt::Arguments<'_>) {
+    match &r.contexts.handshake {
+        Some(_) => r.conn.log(r.error_log(), level, text),
+        None => r.log(level, text),
+    }
+}

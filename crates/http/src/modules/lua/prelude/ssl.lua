@@ -1,0 +1,141 @@
+-- The modules `ngx.ssl` and `ngx.ssl.clienthello`.
+
+local native = ...
+local check, raise, a_string, a_number = native.check, native.raise, native.a_string, native.a_number
+local type, pairs, ipairs, byte = type, pairs, ipairs, string.byte
+
+local ssl = {
+    version = "0.1.31",
+    SSL3_VERSION = 0x0300, TLS1_VERSION = 0x0301, TLS1_1_VERSION = 0x0302,
+    TLS1_2_VERSION = 0x0303, TLS1_3_VERSION = 0x0304,
+}
+package.preload["ngx.ssl"] = function() return ssl end
+
+-- A value, or nil and why there is none.
+local function answered(value, why)
+    if why then return nil, why end
+    return value
+end
+
+-- True, or nil and why not.
+local function done(_, why)
+    if why then return nil, why end
+    return true
+end
+
+local function a_cert(i, cert)
+    if type(cert) ~= "userdata" then native.refuse(i, "certificate expected, got " .. type(cert)) end
+    return cert
+end
+
+function ssl.cert_pem_to_der(pem) return answered(native.ssl_cert_to_der(a_string(1, pem))) end
+
+function ssl.priv_key_pem_to_der(pem, passphrase)
+    return answered(native.ssl_key_to_der(a_string(1, pem), passphrase and a_string(2, passphrase)))
+end
+
+function ssl.parse_pem_cert(pem) return answered(check(native.ssl_parse_cert(a_string(1, pem), true))) end
+function ssl.parse_der_cert(der) return answered(check(native.ssl_parse_cert(a_string(1, der), false))) end
+function ssl.parse_pem_priv_key(pem) return answered(check(native.ssl_parse_key(a_string(1, pem), true))) end
+function ssl.parse_der_priv_key(der) return answered(check(native.ssl_parse_key(a_string(1, der), false))) end
+
+function ssl.clear_certs() return done(check(native.ssl_clear_certs())) end
+function ssl.set_cert(cert) return done(check(native.ssl_set_cert(a_cert(1, cert)))) end
+function ssl.set_priv_key(key) return done(check(native.ssl_set_key(a_cert(1, key)))) end
+function ssl.set_der_cert(der) return done(check(native.ssl_set_der_cert(a_string(1, der)))) end
+function ssl.set_der_priv_key(der) return done(check(native.ssl_set_der_key(a_string(1, der)))) end
+
+function ssl.verify_client(client_certs, depth, trusted_certs)
+    depth = depth and a_number(2, depth)
+    return done(check(native.ssl_verify_client(client_certs, depth, trusted_certs)))
+end
+
+function ssl.server_name() return answered(check(native.ssl_server_name())) end
+function ssl.server_port() return answered(check(native.ssl_server_port())) end
+function ssl.raw_server_addr() return check(native.ssl_address(true)) end
+function ssl.raw_client_addr() return check(native.ssl_address(false)) end
+
+function ssl.get_tls1_version() return answered(check(native.ssl_version())) end
+
+local names = {
+    [0x0002] = "SSLv2", [0x0300] = "SSLv3", [0x0301] = "TLSv1", [0x0302] = "TLSv1.1", [0x0303] = "TLSv1.2",
+    [0x0304] = "TLSv1.3",
+}
+
+function ssl.get_tls1_version_str()
+    local version, why = ssl.get_tls1_version()
+    if not version then return nil, why end
+    return names[version]
+end
+
+function ssl.get_client_random(length)
+    length = length == nil and 32 or a_number(1, length)
+    local random, why = check(native.ssl_client_random())
+    if not random then return nil, why end
+    if length == 0 then return #random end
+    return random:sub(1, length)
+end
+
+function ssl.get_req_shared_ssl_ciphers() return answered(check(native.ssl_shared_ciphers())) end
+
+-- OpenSSL has these, rustls does not.
+for name, what in pairs {
+    get_server_random = "the server's random bytes", get_session_master_key = "secrets of a session",
+    export_keying_material = "secrets of a session", export_keying_material_early = "secrets of a session",
+    get_req_ssl_pointer = "a connection of OpenSSL", get_upstream_ssl_pointer = "a connection of OpenSSL",
+} do
+    local why = "not supported: there is no access to " .. what
+    ssl[name] = function() return nil, why end
+end
+
+function ssl.ssl_session_reused() return nil, "bad ssl" end
+
+local hello = { version = ssl.version }
+package.preload["ngx.ssl.clienthello"] = function() return hello end
+
+local SERVER_NAME, VERSIONS = 0, 43
+
+local function extension(kind) return check(native.hello_extension(kind)) end
+
+function hello.get_client_hello_ext(kind) return extension(a_number(1, kind)) end
+
+-- The contents of the extension: the length of a list, then the kind, the length and the text of its first name.
+function hello.get_client_hello_server_name()
+    local list = extension(SERVER_NAME)
+    if not list then return nil end
+    local a, b, kind, c, d = byte(list, 1, 5)
+    if not d or a * 256 + b ~= #list - 2 or kind ~= 0 or c * 256 + d + 5 > #list or #list < 6 then
+        return nil, "Bad SSL Client Hello Extension"
+    end
+    return list:sub(6, c * 256 + d + 5)
+end
+
+function hello.get_client_hello_ext_present()
+    local all = check(native.hello_extensions())
+    return all[1] and all or nil
+end
+
+function hello.get_client_hello_ciphers() return check(native.hello_ciphers()) end
+
+-- The last of the client's list comes first.
+function hello.get_supported_versions()
+    local list = extension(VERSIONS)
+    if not list or list == "" or byte(list) ~= #list - 1 then return nil end
+    local all = {}
+    for i = #list - 1, 2, -2 do
+        all[#all + 1] = names[byte(list, i) * 256 + byte(list, i + 1)]
+    end
+    return all
+end
+
+function hello.set_protocols(versions)
+    if type(versions) ~= "table" then raise("table expected, got " .. type(versions)) end
+    local wanted, known = {}, {}
+    for _, name in pairs(names) do known[name] = true end
+    for _, name in ipairs(versions) do
+        if not known[name] then return nil, "invalid protocols failed" end
+        wanted[name] = true
+    end
+    check(native.hello_set_versions(wanted["TLSv1.2"] or false, wanted["TLSv1.3"] or false))
+    return true
+end

@@ -1,0 +1,202 @@
+//! What scripts decide in a handshake: the certificates of the connection, and the versions of TLS.
+
+use std::sync::Arc;
+
+use weir_engine::Stream;
+use weir_tls::{
+    Authorities, Halfway, Hello, Identity, IdentitySet, ServerConfig, ServerSettings, Versions,
+};
+
+use super::Verify;
+use super::accept::AcceptError;
+use super::context::{Certificates, ServerContext};
+
+/// What scripts have decided; what they leave open is as the configuration says.
+#[derive(Debug, Default)]
+pub struct Decided {
+    /// The certificates.
+    pub certificates: Option<IdentitySet>,
+    /// The versions of TLS.
+    pub versions: Option<Versions>,
+    /// The client is asked for a certificate.
+    pub demand: Option<Demand>,
+}
+
+/// What a client's certificate is to lead to.
+#[derive(Debug)]
+pub struct Demand {
+    /// Certificates whose names the client is sent, in DER.
+    pub told: Vec<Vec<u8>>,
+    /// The authorities that vouch.
+    pub authorities: Authorities,
+}
+
+impl Decided {
+    /// The certificates of the configuration are not needed.
+    pub fn is_certified(&self) -> bool {
+        self.certificates.is_some()
+    }
+}
+
+/// A configuration, and whether signing with its key takes long.
+pub(super) type Chosen = (Arc<ServerConfig>, bool);
+
+impl ServerContext {
+    /// The certificates of the configuration; none of those whose files depend on the client.
+    pub fn own_certificates(&self) -> IdentitySet {
+        IdentitySet::new(self.open.as_ref().map_or(&[], |open| open.identities.as_slice()))
+    }
+
+    /// The versions of the configuration.
+    pub fn versions(&self) -> Versions {
+        self.open.as_ref().map(|open| open.versions).unwrap_or_default()
+    }
+
+    /// How many authorities may stand between a client's certificate and the root.
+    pub fn depth(&self) -> u32 {
+        self.authorities.depth
+    }
+
+    /// The settings by which the client's certificate is judged that was asked for like this. Where the configuration does
+    /// not ask for one, none is refused.
+    pub fn demanding(&self, demand: &Demand) -> Arc<ServerContext> {
+        let verify = if self.verify == Verify::Off { Verify::Shown } else { self.verify };
+        Arc::new(ServerContext {
+            certificates: Certificates::None,
+            quic: Certificates::None,
+            verify,
+            authorities: Arc::new(demand.authorities.clone()),
+            ocsp: None,
+            reject: false,
+            slow: false,
+            open: None,
+        })
+    }
+
+    /// The ciphers of the configuration, by number.
+    pub fn ciphers(&self) -> Vec<u16> {
+        self.open.as_ref().map(|open| open.ciphers.numbers(open.versions)).unwrap_or_default()
+    }
+
+    /// Whether scripts may change the settings.
+    pub fn is_scripted(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Answers a client that resumes a session, for which scripts choose no certificate.
+    pub async fn resume(
+        &self,
+        hello: &Hello,
+        decided: &Decided,
+        socket: &Stream,
+    ) -> Option<Halfway> {
+        let open = self.open.as_ref()?;
+        let (shown, versions) = (open.identities.first()?, decided.versions);
+        let Certificates::Fixed(config) = &self.certificates else { return None };
+        let versions = versions.unwrap_or(open.versions);
+        let config = with_versions(open, Some(config.clone()), versions).ok()?;
+        socket.handle().heavy().await;
+        hello.resume(&config, shown)
+    }
+
+    /// The configuration for a connection. `own` is that of these certificates, where it is needed.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is left to agree on with the client.
+    pub fn decide(
+        &self,
+        certificates: &Certificates,
+        own: Option<Arc<ServerConfig>>,
+        decided: Decided,
+    ) -> Result<Chosen, AcceptError> {
+        let fixed = match certificates {
+            Certificates::Fixed(config) => Some(config.clone()),
+            _ => own,
+        };
+        let Some(open) = &self.open else {
+            return Ok((fixed.ok_or(AcceptError::NoCertificate)?, self.slow));
+        };
+        let versions = decided.versions.unwrap_or(open.versions);
+        let config = match &decided.demand {
+            Some(demand) => built(&demanding(open, versions, demand), fixed.as_deref()),
+            None => with_versions(open, fixed, versions),
+        }?;
+        self.certified(config, decided)
+    }
+
+    /// The same over QUIC, where all else is known.
+    ///
+    /// # Errors
+    ///
+    /// See [`ServerContext::decide`].
+    pub fn decide_over_quic(
+        &self,
+        mut config: Arc<ServerConfig>,
+        decided: Decided,
+    ) -> Result<Arc<ServerConfig>, AcceptError> {
+        let Some(open) = &self.open else { return Ok(config) };
+        let versions = decided.versions.unwrap_or(open.versions);
+        if !versions.tls13 {
+            return Err(AcceptError::NoVersion);
+        }
+        if let Some(demand) = &decided.demand {
+            let settings = demanding(open, versions, demand);
+            config = settings.build_for_quic_beside(&config).map_err(|_| AcceptError::NoVersion)?;
+        }
+        Ok(self.certified(config, decided)?.0)
+    }
+
+    /// With the certificates that scripts have chosen, if they have.
+    fn certified(
+        &self,
+        config: Arc<ServerConfig>,
+        decided: Decided,
+    ) -> Result<Chosen, AcceptError> {
+        let Some(set) = decided.certificates else { return Ok((config, self.slow)) };
+        let identities = set.identities();
+        if identities.is_empty() {
+            return Err(AcceptError::NoCertificate);
+        }
+        let slow = identities.iter().any(Identity::is_slow);
+        Ok((weir_tls::with_identities(&config, &identities), slow))
+    }
+}
+
+/// The configuration with these versions of TLS, and with the same sessions.
+fn with_versions(
+    open: &ServerSettings,
+    own: Option<Arc<ServerConfig>>,
+    versions: Versions,
+) -> Result<Arc<ServerConfig>, AcceptError> {
+    match own {
+        Some(config) if versions == open.versions => Ok(config),
+        own => built(&ServerSettings { versions, ..open.clone() }, own.as_deref()),
+    }
+}
+
+/// Settings for a client that is asked for its certificate. Nothing is resumed that depends on what a script has said.
+fn demanding(open: &ServerSettings, versions: Versions, demand: &Demand) -> ServerSettings {
+    ServerSettings {
+        versions,
+        ask_client: Some(demand.told.clone()),
+        tickets: None,
+        cache: None,
+        early_data: 0,
+        ..open.clone()
+    }
+}
+
+fn built(
+    settings: &ServerSettings,
+    own: Option<&ServerConfig>,
+) -> Result<Arc<ServerConfig>, AcceptError> {
+    if settings.versions == Versions::NONE {
+        return Err(AcceptError::NoVersion);
+    }
+    let config = match own {
+        Some(own) => settings.build_beside(own),
+        None => settings.build(),
+    };
+    config.map_err(|_| AcceptError::NoVersion)
+}
