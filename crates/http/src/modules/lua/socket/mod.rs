@@ -294,9 +294,10 @@ impl Socket {
         let limit = self.timeouts.get()[0];
         let Some(vm) = vm_of(event_loop) else { return Err(SocketError::Closed) };
         let slot = vm.pools.slot(&pool, usual, &event_loop.handle, limit).await?;
-        let kept = vm.pools.take(&pool.name, event_loop.handle.now());
+        // Before a connection is taken: with the last one, the pool's size is forgotten.
         let size = pool.size.map(|size| vm.pools.size(&pool.name, size));
         self.pool_size.replace(size.or_else(|| vm.pools.known_size(&pool.name)));
+        let kept = vm.pools.take(&pool.name, event_loop.handle.now());
         *self.pool.borrow_mut() = pool.name;
         if let Some((wire, reused)) = kept {
             self.reused.set(reused + 1);
