@@ -284,3 +284,20 @@ fn texts_are_changed_by_ndk_set_var() {
         ndk_set_var_value\nexpecting one argument\n";
     assert_eq!(super::said(script), said);
 }
+
+#[test]
+fn patterns_have_the_stack_that_a_script_asks_for() {
+    let location = r#"location /t { content_by_lua_block {
+        local found, why = ngx.re.match(("ab"):rep(20000), "^(?:(a)|(b))*$", "jo")
+        ngx.say(found and #found[0] or why)
+        ngx.say((select(2, pcall(require("ngx.re").opt, "jit_stack_size", 2 ^ 17)):gsub("^.*: ", "")))
+        ngx.say((select(2, pcall(function() ngx.ctx = nil end)):gsub("^.*: ", "")))
+    } }"#;
+    let late = "changing jit stack size is not allowed when some regexs have already been compiled and cached\n\
+        ctx should be a table while getting a nil\n";
+    let small = super::server_with("", location).get("/t").body();
+    assert_eq!(small, format!("pcre_exec() failed: -46\n{late}"));
+    let more = "init_by_lua_block { require('ngx.re').opt('jit_stack_size', 8 * 1024 * 1024) }";
+    let large = super::server_with(more, location).get("/t").body();
+    assert_eq!(large, format!("40000\n{late}"));
+}

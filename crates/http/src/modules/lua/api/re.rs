@@ -1,6 +1,6 @@
 //! `ngx.re`: regular expressions of PCRE.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -19,6 +19,8 @@ type Compiled = HashMap<(Vec<u8>, Vec<u8>), Rc<Regex>>;
 
 thread_local! {
     static COMPILED: RefCell<Compiled> = RefCell::default();
+    /// How large the stack of a compiled pattern may grow; PCRE's own where that is not said.
+    static STACK: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// Adds the functions of this part.
@@ -38,6 +40,14 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             Ok(None) => (None, None, None, None),
             Err(text) => (Some(text), None, None, None),
         }
+    })?;
+    // False where patterns have their stacks already.
+    natives.add("re_stack", |_, bytes: usize| {
+        let is_first = COMPILED.with_borrow(HashMap::is_empty);
+        if is_first {
+            STACK.set(Some(bytes));
+        }
+        is_first
     })?;
     natives.add(
         "re_span",
@@ -125,7 +135,7 @@ fn compile(pattern: &[u8], options: &[u8]) -> Result<Regex, String> {
     }
     let (regex, _) = compile_with(&text, |builder| {
         builder.caseless(has(b'i')).multi_line(has(b'm')).dotall(has(b's')).extended(has(b'x'));
-        builder.utf(has(b'u') || has(b'U'));
+        builder.utf(has(b'u') || has(b'U')).max_jit_stack_size(STACK.get());
     })
     .map_err(|error| error.to_string())?;
     Ok(regex)

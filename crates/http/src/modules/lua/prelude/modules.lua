@@ -142,9 +142,17 @@ function re.split(subject, pattern, options, ctx, most, into)
     return pieces
 end
 
--- The machine that PCRE compiles for has a stack that grows by itself.
-function re.opt(option)
+-- The most that a script may ask for, and the least that PCRE takes.
+local LARGEST_STACK, SMALLEST_STACK = 16 * 1024 * 1024, 32 * 1024
+
+function re.opt(option, value)
     if option ~= "jit_stack_size" then raise("unrecognized option name") end
+    if type(value) ~= "number" or not (value >= 0 and value <= LARGEST_STACK) then
+        raise("invalid jit_stack_size")
+    end
+    if not native.re_stack(math.max(value - value % 1, SMALLEST_STACK)) then
+        raise("changing jit stack size is not allowed when some regexs have already been compiled and cached")
+    end
 end
 
 local errlog = provide("ngx.errlog", {})

@@ -627,6 +627,7 @@ local getters = {
 local setters = {
     status = function(value) return check(native.set_status(a_number(1, value))) end,
     ctx = function(value)
+        if type(value) ~= "table" then raise("ctx should be a table while getting a " .. type(value)) end
         if native.has_request() then return check(native.set_ctx(value)) end
         without_request[coroutine.running() or WAIT] = value
     end,
