@@ -383,6 +383,47 @@ fn a_script_asks_the_client_for_its_certificate() {
 }
 
 #[test]
+fn a_script_adds_what_a_responder_says_of_a_certificate() {
+    let server = choosing(
+        r#"local ssl, ocsp = require "ngx.ssl", require "ngx.ocsp"
+           local function told(...) ngx.log(ngx.WARN, "told: ", ...) end
+           local chain = assert(ssl.cert_pem_to_der(read("chain.pem")))
+           local leaf = assert(ssl.cert_pem_to_der(read("leaf.pem")))
+           local _, short = ocsp.create_ocsp_request(chain, 4)
+           told("request ", assert(ocsp.create_ocsp_request(chain)) == read("leaf.ocsp-request"))
+           told("short ", short:match("^output buffer too small: %d+ > 4$") ~= nil)
+           told("alone ", ocsp.create_ocsp_request(leaf))
+           told("no der ", ocsp.create_ocsp_request("text"))
+           told("url ", ocsp.get_ocsp_responder_from_der_chain(chain))
+           told("good ", ocsp.validate_ocsp_response(read("good.ocsp"), chain))
+           told("revoked ", ocsp.validate_ocsp_response(read("revoked.ocsp"), chain))
+           told("other ", ocsp.validate_ocsp_response(read("client-good.ocsp"), chain))
+           told("text ", ocsp.validate_ocsp_response("text", chain))
+           show(read("chain.pem"), read("leaf.key"))
+           told("set ", ocsp.set_ocsp_status_resp(read("good.ocsp")))"#,
+    );
+    let asked = said(&server, "www.example.org", &["-status"]);
+    assert!(asked.contains("OCSP Response Status: successful"), "{asked}");
+    server.wait_log("told: set true", 1);
+    for told in [
+        "request true",
+        "short true",
+        "alone nilno issuer certificate in chain",
+        "no der nild2i_X509_bio() failed",
+        "url nil",
+        "good true",
+        "revoked nilcertificate status \"revoked\" in the OCSP response",
+        "other nilcertificate status not found in the OCSP response",
+        "text nild2i_OCSP_RESPONSE() failed",
+    ] {
+        assert!(server.logged(&format!("told: {told}")) > 0, "{told}\n{}", server.log());
+    }
+    let plain = said(&server, "www.example.org", &[]);
+    assert!(!plain.contains("OCSP Response Status"), "{plain}");
+    server.wait_log("told: set trueno status req", 1);
+}
+
+#[test]
 fn a_reload_takes_the_new_script() {
     let inside = |name: &str| {
         format!(

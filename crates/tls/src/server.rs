@@ -115,11 +115,11 @@ impl Identity {
         Identity { key: Arc::new(key), staple: None, sealed: false, described }
     }
 
-    /// Adds an OCSP response, to be stapled.
+    /// Adds an OCSP response, to be stapled in place of any other.
     pub fn staple(&mut self, response: Vec<u8>) {
         let mut key = (*self.key).clone();
         key.ocsp = Some(response);
-        self.key = Arc::new(key);
+        (self.key, self.staple) = (Arc::new(key), None);
     }
 
     /// The response comes later, and again and again.

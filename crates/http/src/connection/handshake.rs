@@ -271,9 +271,7 @@ async fn with_scripts(
             let begun = Begun { halfway, context, until };
             answer(conn, presence, event_loop, begun, false).await
         }
-        Ok(Scripted::Decided(hello, context, decided)) => {
-            agree(conn, presence, event_loop, (hello, context, decided), until).await
-        }
+        Ok(Scripted::Decided(with)) => agree(conn, presence, event_loop, *with, until).await,
     }
 }
 

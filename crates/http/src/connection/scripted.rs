@@ -18,7 +18,7 @@ pub enum Scripted {
     /// The client resumes a session: no script chooses its certificate.
     Resumed(Halfway, Arc<ServerContext>),
     /// The handshake goes on.
-    Decided(Hello, Arc<ServerContext>, Decided),
+    Decided(Box<(Hello, Arc<ServerContext>, Decided)>),
 }
 
 /// Runs the scripts of a handshake, until then at the latest. `default` is the default server of the address, `own` the one
@@ -66,5 +66,5 @@ async fn decide(
             return Err(failure);
         }
     }
-    Ok(Scripted::Decided(hello, context, phases.into_decided()))
+    Ok(Scripted::Decided(Box::new((hello, context, phases.into_decided()))))
 }

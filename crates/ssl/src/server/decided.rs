@@ -16,6 +16,8 @@ use super::context::{Certificates, ServerContext};
 pub struct Decided {
     /// The certificates.
     pub certificates: Option<IdentitySet>,
+    /// An OCSP response that is sent along with the certificates.
+    pub staple: Option<Vec<u8>>,
     /// The versions of TLS.
     pub versions: Option<Versions>,
     /// The client is asked for a certificate.
@@ -153,10 +155,20 @@ impl ServerContext {
         config: Arc<ServerConfig>,
         decided: Decided,
     ) -> Result<Chosen, AcceptError> {
-        let Some(set) = decided.certificates else { return Ok((config, self.slow)) };
-        let identities = set.identities();
-        if identities.is_empty() {
-            return Err(AcceptError::NoCertificate);
+        let own = || decided.staple.as_ref().map(|_| self.own_certificates());
+        let is_chosen = decided.certificates.is_some();
+        let Some(set) = decided.certificates.or_else(own) else {
+            return Ok((config, self.slow));
+        };
+        let mut identities = set.identities();
+        match (identities.is_empty(), is_chosen) {
+            (true, true) => return Err(AcceptError::NoCertificate),
+            // Their files depend on the client: no response can be added.
+            (true, false) => return Ok((config, self.slow)),
+            (false, _) => {}
+        }
+        if let Some(response) = decided.staple {
+            identities.iter_mut().for_each(|identity| identity.staple(response.clone()));
         }
         let slow = identities.iter().any(Identity::is_slow);
         Ok((weir_tls::with_identities(&config, &identities), slow))

@@ -15,5 +15,6 @@ pub const PRELUDE: &[(&str, &str)] = &[
     ("=ngx.semaphore", include_str!("prelude/semaphore.lua")),
     ("=ngx.balancer", include_str!("prelude/balancer.lua")),
     ("=ngx.ssl", include_str!("prelude/ssl.lua")),
+    ("=ngx.ocsp", include_str!("prelude/ocsp.lua")),
     ("=modules", include_str!("prelude/modules.lua")),
 ];

@@ -16,6 +16,7 @@ mod encode;
 mod headers;
 mod log;
 mod natives;
+mod ocsp;
 mod output;
 mod re;
 mod request;
@@ -52,6 +53,7 @@ pub fn install(
     encode::install(&natives)?;
     headers::install(&natives)?;
     log::install(&natives)?;
+    ocsp::install(&natives)?;
     output::install(&natives)?;
     re::install(&natives)?;
     request::install(&natives)?;

@@ -28,7 +28,7 @@ impl mlua::UserData for KeyHandle {}
 type ChainRef = UserDataRef<ChainHandle>;
 
 /// A value, or nil and why there is none.
-type Answer<T> = (Option<T>, Option<String>);
+pub(super) type Answer<T> = (Option<T>, Option<String>);
 
 const TLS12: u16 = 0x0303;
 const TLS13: u16 = 0x0304;
@@ -44,8 +44,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 /// Functions that read certificates and keys, in any phase.
 fn parsing(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("ssl_cert_to_der", |_, pem: BString| {
-        let chain = Chain::from_pem(&pem).map_err(|_| "PEM_read_bio_X509_AUX() failed");
-        answer(chain.map(|chain| BString::from(chain.to_der())))
+        answer(chain_of_pem(&pem).map(|chain| BString::from(chain.to_der())))
     })?;
     natives.add("ssl_key_to_der", |_, (pem, password): (BString, Option<BString>)| {
         answer(key_der(&pem, password.as_deref().map(|p| &**p)).map(BString::from))
@@ -152,7 +151,7 @@ fn client_hello(natives: &Natives<'_>) -> mlua::Result<()> {
 /// Certificates of authorities that the client is told of, how many may stand below the root, other authorities.
 type Verifying = (Option<ChainRef>, Option<f64>, Option<ChainRef>);
 
-fn answer<T>(result: Result<T, impl Into<String>>) -> Answer<T> {
+pub(super) fn answer<T>(result: Result<T, impl Into<String>>) -> Answer<T> {
     match result {
         Ok(value) => (Some(value), None),
         Err(text) => (None, Some(text.into())),
@@ -171,11 +170,23 @@ fn handle<T: mlua::UserData + 'static>(
 
 fn chain_of(text: &[u8], is_pem: bool) -> Result<Chain, String> {
     let chain = match is_pem {
-        true => Chain::from_pem(text).map_err(|_| "PEM_read_bio_X509_AUX() failed"),
+        true => return chain_of_pem(text).map_err(str::to_owned),
         false if text.is_empty() => Err("invalid argument"),
         false => Chain::from_der(text).ok_or("d2i_X509_bio() failed"),
     };
     chain.map_err(str::to_owned)
+}
+
+/// OpenSSL has another function for the first certificate than for those behind it.
+fn chain_of_pem(text: &[u8]) -> Result<Chain, &'static str> {
+    const END: &[u8] = b"-----END CERTIFICATE-----";
+    Chain::from_pem(text).map_err(|_| {
+        let first = memchr::memmem::find(text, END).and_then(|at| text.get(..at + END.len()));
+        match first.map(Chain::from_pem) {
+            Some(Ok(_)) => "PEM_read_bio_X509() failed",
+            _ => "PEM_read_bio_X509_AUX() failed",
+        }
+    })
 }
 
 fn key_der(pem: &[u8], password: Option<&[u8]>) -> Result<Vec<u8>, String> {
@@ -250,7 +261,7 @@ fn handshake_or<T>(
     with_any(|r| r.contexts.handshake.as_deref_mut().map(look).ok_or("the handshake is over"))
 }
 
-fn handshake<T>(look: impl FnOnce(&mut Handshake) -> T) -> Result<Answer<T>, NgxError> {
+pub(super) fn handshake<T>(look: impl FnOnce(&mut Handshake) -> T) -> Result<Answer<T>, NgxError> {
     Ok(answer(handshake_or(look)?))
 }
 
