@@ -294,6 +294,27 @@ fn reloads_one_after_another_leave_few_old_workers() {
     assert_eq!(clients[RELOADS - 1].get("/").body(), "hello");
 }
 
+/// A signal for a reload comes at each line of the log, so while each configuration is read.
+#[test]
+fn reloads_without_a_pause_hold_up_neither_old_workers_nor_the_end() {
+    let entries: String = (0..20_000).map(|n| format!("key{n} value{n};\n")).collect();
+    let long = format!("http {{ map $arg_k $v {{ {entries} }}");
+    let mut server = Server::start(WEIR, &HELLO.replace("http {", &long));
+    let reloading_until = |text: &str, times: usize| {
+        until(server.dir().path(), || {
+            server.signal(Signal::HUP);
+            server.logged(text) >= times
+        })
+    };
+    assert!(reloading_until("gracefully shutting down", 5), "old workers stay: {}", server.log());
+    assert_eq!(server.get("/").body(), "hello");
+    server.signal(Signal::TERM);
+    let master = server.pid();
+    let end = format!(" {master}#{master}: exit\n");
+    assert!(reloading_until(&end, 1), "TERM is not obeyed: {}", server.log());
+    assert_eq!(server.wait().code(), Some(0));
+}
+
 #[test]
 fn an_old_worker_is_seen_to_finish() {
     let server = Server::start(WEIR, HELLO);

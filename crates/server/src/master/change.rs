@@ -69,7 +69,7 @@ impl Master {
         attached: Attached,
         asker: Option<Pid>,
     ) -> ControlFlow<Role> {
-        let busy = self.change.is_some() || self.replacing || self.ending.is_some();
+        let busy = self.change.is_some() || self.is_replacing() || self.ending.is_some();
         if busy || self.kin.successor.is_some() {
             let outcome = ChangeOutcome::new(ChangeKind::Busy, "another change is under way");
             self.tell_outcome(asker, &outcome);
@@ -211,7 +211,7 @@ impl Master {
     /// New workers have taken over, and these are told so. Until they say that they take nothing more, the change is not over.
     pub(super) fn change_waits_for(&mut self, told: Vec<Pid>) {
         if let Some(change) = self.change.as_mut().filter(|change| change.by_new_workers) {
-            change.waiting = told;
+            change.waiting.extend(told);
         }
     }
 
@@ -236,6 +236,7 @@ impl Master {
         };
         if let Some(change) = &mut self.change {
             (change.by_new_workers, change.why) = (true, why.to_owned());
+            change.waiting.clear();
         }
         self.adopt(cycle)
     }
@@ -243,7 +244,7 @@ impl Master {
     /// Whether the change is over, or has taken too long.
     pub(super) fn look_at_change(&mut self) {
         let Some(change) = &self.change else { return };
-        let begins = change.by_new_workers && self.replacing;
+        let begins = change.by_new_workers && self.is_replacing();
         let is_over = !begins && change.waiting.is_empty();
         let kind = match (is_over, change.by_new_workers) {
             (true, false) => ChangeKind::Taken,

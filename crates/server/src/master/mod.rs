@@ -56,6 +56,19 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// A worker that needed more reminders than this is killed.
 const IMPATIENCE: Duration = Duration::from_secs(1);
 
+/// So many signals are read in a turn: more than there are kinds, since one may come again while others are read.
+const MOST_SIGNALS: usize = 64;
+/// In this order signals that came together are obeyed, which is nginx's. The end goes before a new configuration.
+const ORDER: [SignalRequest; 7] = [
+    SignalRequest::Reap,
+    SignalRequest::Terminate,
+    SignalRequest::Quit,
+    SignalRequest::Reconfigure,
+    SignalRequest::Reopen,
+    SignalRequest::ChangeBinary,
+    SignalRequest::StopAccepting,
+];
+
 /// What a process that came out of the master is.
 pub enum Role {
     /// The server has ended.
@@ -102,8 +115,8 @@ pub struct Master {
     ending: Option<Shutdown>,
     /// How often the configuration has been replaced.
     generation: u64,
-    /// Workers of older cycles are to be told to finish when the new ones run.
-    replacing: bool,
+    /// The newest generation whose workers all run. Those of older ones were told to finish.
+    serving: u64,
     kin: Kin,
     /// The command line, to start a successor by.
     args: Vec<OsString>,
@@ -179,7 +192,7 @@ impl Master {
             name,
             ending: None,
             generation: 0,
-            replacing: false,
+            serving: 0,
             kin: Kin::new(inherited),
             args,
             health: HealthWatch::default(),
@@ -380,24 +393,32 @@ impl Master {
         }
     }
 
+    /// Takes the signals that have come, then does what they ask for in the order of [`ORDER`]. A signal that comes meanwhile
+    /// waits for the next turn. So reloads without a pause leave time for all else, and several at once are one.
     fn take_signals(&mut self) -> ControlFlow<Role> {
-        while let Ok(Some(arrived)) = self.signals.take() {
+        let mut asked = Vec::new();
+        for _ in 0..MOST_SIGNALS {
+            let Ok(Some(arrived)) = self.signals.take() else { break };
             let Some(wish) = signals::wish(arrived.number) else { continue };
             signals::tell(arrived, self.action(wish), &self.cycle.log);
-            match wish {
-                SignalRequest::Reap => self.reap(),
-                SignalRequest::Quit => self.quit(),
-                SignalRequest::Terminate => self.terminate(),
-                SignalRequest::Reopen => self.reopen(),
-                SignalRequest::Reconfigure | SignalRequest::ChangeBinary
-                    if self.ending.is_some() => {}
-                SignalRequest::Reconfigure if self.is_hung_up() => self.terminate(),
-                SignalRequest::Reconfigure if self.kin.successor.is_some() => self.bring_back()?,
-                SignalRequest::Reconfigure => self.reconfigure()?,
-                SignalRequest::StopAccepting if self.is_daemon() => self.stop_accepting(),
-                SignalRequest::ChangeBinary => self.change_binary(),
-                SignalRequest::StopAccepting | SignalRequest::Nothing => {}
-            }
+            asked.push(wish);
+        }
+        ORDER.iter().filter(|wish| asked.contains(wish)).try_for_each(|wish| self.obey(*wish))
+    }
+
+    fn obey(&mut self, wish: SignalRequest) -> ControlFlow<Role> {
+        match wish {
+            SignalRequest::Reap => self.reap(),
+            SignalRequest::Quit => self.quit(),
+            SignalRequest::Terminate => self.terminate(),
+            SignalRequest::Reopen => self.reopen(),
+            SignalRequest::Reconfigure | SignalRequest::ChangeBinary if self.ending.is_some() => {}
+            SignalRequest::Reconfigure if self.is_hung_up() => self.terminate(),
+            SignalRequest::Reconfigure if self.kin.successor.is_some() => self.bring_back()?,
+            SignalRequest::Reconfigure => self.reconfigure()?,
+            SignalRequest::StopAccepting if self.is_daemon() => self.stop_accepting(),
+            SignalRequest::ChangeBinary => self.change_binary(),
+            SignalRequest::StopAccepting | SignalRequest::Nothing => {}
         }
         ControlFlow::Continue(())
     }

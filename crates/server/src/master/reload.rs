@@ -5,7 +5,6 @@
 //! to finish. At every time some loops accept.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use weir_conf::FileTexts;
 use weir_log::{Cause, log};
@@ -85,27 +84,30 @@ impl Master {
         self.counters.add(Metric::Reloaded, 1);
         self.registry.configured(wall(), true);
         self.health.reloaded();
-        self.replacing = true;
         self.generation += 1;
         self.start_workers()
     }
 
-    /// Tells the workers of older cycles to finish, once those of the new one run.
+    /// Whether workers of older configurations still serve, since those of the newest do not all run.
+    pub(super) fn is_replacing(&self) -> bool {
+        self.serving < self.generation
+    }
+
+    /// Tells the workers of older cycles to finish, once those of a newer one run. That need not be the newest: the next
+    /// reload may have come before all its workers run.
     ///
     /// When no new worker can start, the old ones go on: better the old configuration than none.
     pub(super) fn retire_replaced(&mut self) {
-        if !self.replacing {
+        if !self.is_replacing() {
             return;
         }
-        let (new, old): (Vec<_>, Vec<_>) =
-            self.children.iter_mut().partition(|child| Arc::ptr_eq(&child.load, &self.cycle.load));
-        if new.is_empty() || new.iter().any(|child| !child.ready) {
+        let Some(running) = self.newest_running().filter(|newest| *newest > self.serving) else {
             return;
-        }
-        self.replacing = false;
+        };
+        self.serving = running;
         let rested = std::mem::take(&mut self.kin.resting);
         let mut told = Vec::new();
-        for child in old {
+        for child in self.children.iter_mut().filter(|child| child.generation < running) {
             // Workers that WINCH has told to finish were alone with the sockets.
             if rested || child.generation + PATIENT < self.generation {
                 child.order(Order::Yield, &self.cycle.log);
@@ -115,5 +117,14 @@ impl Master {
             }
         }
         self.change_waits_for(told);
+    }
+
+    /// The newest generation whose workers all run.
+    fn newest_running(&self) -> Option<u64> {
+        let begins = |generation| {
+            self.children.iter().any(|child| child.generation == generation && !child.ready)
+        };
+        let all = self.children.iter().map(|child| child.generation);
+        all.filter(|generation| !begins(*generation)).max()
     }
 }
