@@ -137,6 +137,40 @@ fn an_answer_is_kept_and_survives_a_reload() {
     assert!(ask_until(|| server.get("/a.txt").body() == "second"));
 }
 
+#[test]
+fn the_size_of_a_cache_is_what_its_files_take_on_the_disk() {
+    const ANSWERS: usize = 40;
+    const MOST: u64 = 64 << 10;
+    let server = start("", "", "return 200 hello;");
+    let on_disk = || {
+        let taken = |path: &PathBuf| path.metadata().map_or(0, |info| info.blocks() * 512);
+        files(&server.dir().file("cache")).iter().map(taken).sum::<u64>()
+    };
+    let size =
+        |zone: &str| counted(&server, &format!("weir_cache_size_bytes{{cache=\"{zone}\"}}")) as u64;
+    for n in 0..ANSWERS {
+        server.get(&format!("/{n}"));
+    }
+    wait_stored(&server, ANSWERS);
+    assert!(ask_until(|| size("one") == on_disk()), "{} of {}", size("one"), on_disk());
+    assert!(on_disk() > MOST, "a block of {} bytes", on_disk() / ANSWERS as u64);
+
+    // The manager of new workers looks at once.
+    let limited = server.dir().read("nginx.conf").replace("one:1m", "one:1m max_size=64k");
+    server.configure(&limited);
+    server.reload();
+    assert!(ask_until(|| on_disk() <= MOST), "{} bytes", on_disk());
+    assert!(files(&server.dir().file("cache")).len() > 1);
+    assert!(ask_until(|| size("one") == on_disk()), "{} of {}", size("one"), on_disk());
+
+    // For another zone the loader counts what is there.
+    server.configure(
+        &limited.replace("=one:", "=two:").replace("proxy_cache one", "proxy_cache two"),
+    );
+    server.reload();
+    assert!(ask_until(|| size("two") == on_disk()), "{} of {}", size("two"), on_disk());
+}
+
 /// The server behind hears no condition and no range where its answer may be kept: they are answered here, though this one
 /// is not.
 #[test]

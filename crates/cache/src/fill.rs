@@ -227,11 +227,6 @@ impl Fill {
             _ => Bytes::from(state.pieces.iter().flatten().copied().collect::<Vec<u8>>()),
         })
     }
-
-    /// How long the body is so far.
-    pub fn received(&self) -> u64 {
-        self.lock().received
-    }
 }
 
 /// The side that reads it.

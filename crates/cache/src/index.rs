@@ -23,7 +23,7 @@ const UPDATING: u64 = 2;
 /// last removal.
 const REMOVAL: u64 = 0xffff_ffff << 32;
 
-/// The entry of the cache as a whole: bytes of all files, whether they are known, the last generation, the file system's
+/// The entry of the cache as a whole: what all files take on the disk, whether they are known, the last generation, the file system's
 /// free and all bytes.
 const WHOLE: &[u8] = b"";
 const LAST: usize = VALID;
@@ -242,7 +242,7 @@ impl Index {
         });
     }
 
-    /// A key has a file of this size now. The file's generation.
+    /// A key has a file now that takes this size on the disk. The file's generation.
     pub fn stored(&self, key: &CacheKey, size: u64, now: u64, gone: &mut Vec<CacheKey>) -> u32 {
         let Some(mut table) = self.lock() else { return 0 };
         let Some(entry) = table.find(&key.0).or_else(|| add(&mut table, key, gone)) else {
@@ -261,7 +261,7 @@ impl Index {
         state.generation()
     }
 
-    /// The loader, or a request before it, has found a file.
+    /// The loader, or a request before it, has found a file that takes this size on the disk.
     pub fn known(&self, key: &CacheKey, size: u64, now: u64) {
         let Some(mut table) = self.lock() else { return };
         let found = table.find(&key.0);
@@ -393,13 +393,13 @@ impl Index {
         removal != 0 && removal.wrapping_sub(since) as i32 > 0
     }
 
-    /// Bytes of all files.
+    /// What all files take on the disk, in bytes.
     pub fn size(&self) -> u64 {
         let Some(table) = self.lock() else { return 0 };
         table.find(WHOLE).map_or(0, |whole| table.value(whole, SIZE))
     }
 
-    /// Bytes of all files, and how many keys there are.
+    /// What all files take on the disk, and how many keys there are.
     pub fn fill(&self) -> (u64, u64) {
         let Some(table) = self.lock() else { return (0, 0) };
         let whole = table.find(WHOLE);

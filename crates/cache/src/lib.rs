@@ -35,7 +35,7 @@ pub use index::{Index, Lookup, Ticket};
 pub use key::{CacheKey, Sameness, Variant};
 pub use memory::{FileFacts, Memory, Object};
 pub use overdue::{Late, Overdue};
-pub use store::{CacheDirectory, Opened, read_entry};
+pub use store::{CacheDirectory, Opened, read_entry, whole_blocks};
 pub use tags::{MOST_TAGS, Tag, Tags};
 
 use std::collections::HashMap;
@@ -52,7 +52,7 @@ pub struct CacheSettings {
     pub use_temp_path: bool,
     /// What was not used for so long is removed.
     pub inactive: Duration,
-    /// Bytes that all files may take; `None`: any number.
+    /// Bytes that all files may take on the disk; `None`: any number.
     pub max_size: Option<u64>,
     /// Bytes that stay free on the file system.
     pub min_free: u64,

@@ -1,6 +1,6 @@
 //! Files of a cache. What waits for the disk here runs on threads for file operations, never on a loop.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,8 @@ use crate::key::CacheKey;
 const FIRST: usize = 8 * 1024;
 /// Smaller files are read at once: one visit to the disk is all that they need.
 const WHOLE: u64 = 64 * 1024;
+/// The block of most file systems.
+const BLOCK: u64 = 4096;
 
 /// A directory of files, and how they are spread over directories below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,34 +137,48 @@ impl Growing {
         }
     }
 
-    /// Writes the head, now that everything is known, and gives the file its name. Its number.
-    pub(crate) fn publish(mut self, head: &[u8], path: &Path) -> io::Result<u64> {
+    /// Writes the head, now that everything is known, and gives the file its name.
+    pub(crate) fn publish(mut self, head: &[u8], path: &Path) -> io::Result<Published> {
         file_operation("write", &*self.path, || self.file.write_all_at(head, 0))?;
-        let inode = self.file.metadata()?.ino();
-        let inode = match file_operation("rename", path, || rename(&self.path, path)) {
-            Err(e) if e.kind() == io::ErrorKind::CrossesDevices => self.copy(path)?,
+        let published = Published::of(&self.file.metadata()?);
+        match file_operation("rename", path, || rename(&self.path, path)) {
+            Err(e) if e.kind() == io::ErrorKind::CrossesDevices => self.copy(path),
             renamed => renamed.map(|()| {
                 self.named = true;
-                inode
-            })?,
-        };
-        Ok(inode)
+                published
+            }),
+        }
     }
 
     /// To another file system: a copy beside the target, which then takes its name.
-    fn copy(&self, path: &Path) -> io::Result<u64> {
+    fn copy(&self, path: &Path) -> io::Result<Published> {
         let beside = path.with_extension(format!("{}.tmp", std::process::id()));
         if let Some(directory) = path.parent() {
             make_directories(directory)?;
         }
         let copied = std::fs::copy(&self.path, &beside).and_then(|_| {
-            let inode = std::fs::metadata(&beside)?.ino();
-            std::fs::rename(&beside, path).map(|()| inode)
+            let published = Published::of(&std::fs::metadata(&beside)?);
+            std::fs::rename(&beside, path).map(|()| published)
         });
         if copied.is_err() {
             let _ = std::fs::remove_file(&beside);
         }
         copied
+    }
+}
+
+/// A file that has got its name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Published {
+    /// Its number.
+    pub(crate) inode: u64,
+    /// What it takes on the disk.
+    pub(crate) size: u64,
+}
+
+impl Published {
+    fn of(info: &Metadata) -> Published {
+        Published { inode: info.ino(), size: size_on_disk(info) }
     }
 }
 
@@ -223,11 +239,26 @@ pub(crate) fn rewrite(path: &Path, stored: &Stored) -> io::Result<()> {
     }
 }
 
+/// Bytes that a file takes on the disk: the blocks that its file system has given it. Its length says it where these are
+/// fewer, since the disk does not have all of it yet or compresses it, and where there are many more, which the file
+/// system takes back.
+fn size_on_disk(info: &Metadata) -> u64 {
+    let (length, given) = (info.len(), info.blocks().saturating_mul(512));
+    let many = length.saturating_add(info.blksize().saturating_mul(8));
+    if (length..many).contains(&given) { given } else { whole_blocks(length) }
+}
+
+/// What a file of this length takes on most file systems.
+pub fn whole_blocks(length: u64) -> u64 {
+    length.checked_next_multiple_of(BLOCK).unwrap_or(length)
+}
+
 /// A file in a directory of the cache.
 pub(crate) struct CacheFile {
     pub(crate) path: PathBuf,
     /// `None` for a file that is not the cache's.
     pub(crate) key: Option<CacheKey>,
+    /// What it takes on the disk.
     pub(crate) size: u64,
     pub(crate) modified: Option<std::time::SystemTime>,
 }
@@ -250,7 +281,8 @@ pub(crate) fn walk(directory: &Path, found: &mut dyn FnMut(CacheFile) -> bool) -
         }
         let Ok(info) = item.metadata() else { continue };
         let key = path.file_name().and_then(|n| n.to_str()).and_then(CacheKey::from_hex);
-        let named = CacheFile { path, key, size: info.len(), modified: info.modified().ok() };
+        let (size, modified) = (size_on_disk(&info), info.modified().ok());
+        let named = CacheFile { path, key, size, modified };
         if !found(named) {
             return Ok(false);
         }

@@ -20,7 +20,7 @@ use crate::head::fields;
 use crate::index::Ticket;
 use crate::key::CacheKey;
 use crate::memory::Object;
-use crate::store::{Growing, remove_file, rewrite};
+use crate::store::{Growing, Published, remove_file, rewrite};
 use crate::tags::Tags;
 use crate::{Cache, Stored, tag_index};
 
@@ -70,8 +70,8 @@ impl StoreJob {
             }
         };
         let stored = stored.filter(|_| self.fill.is_storable());
-        if let Some(inode) = stored {
-            self.announce(&handle, inode);
+        if let Some(file) = stored {
+            self.announce(&handle, file);
         }
         if let Some(ticket) = self.ticket.take() {
             self.cache.index.release(ticket);
@@ -80,8 +80,8 @@ impl StoreJob {
         stored.is_some()
     }
 
-    /// The file's number, if the answer is whole and in it.
-    async fn write(&self, handle: &Handle) -> io::Result<Option<u64>> {
+    /// The file, if the answer is whole and in it.
+    async fn write(&self, handle: &Handle) -> io::Result<Option<Published>> {
         let body = self.entry.size() as u64;
         let mut growing: Option<Growing> = None;
         loop {
@@ -118,7 +118,7 @@ impl StoreJob {
             };
             match done?? {
                 _ if !in_time => return Err(too_slow()),
-                StoreResult::Published(inode) => return Ok(Some(inode)),
+                StoreResult::Published(file) => return Ok(Some(file)),
                 StoreResult::Superseded => return Ok(None),
                 StoreResult::Grown(grown) => {
                     self.fill.written(&grown.file, body, written);
@@ -152,12 +152,11 @@ impl StoreJob {
     }
 
     /// Makes the new file known.
-    fn announce(&self, handle: &Handle, inode: u64) {
+    fn announce(&self, handle: &Handle, file: Published) {
         let cache = &self.cache;
         let now = cache.index.msec(handle.now());
-        let size = self.entry.size() as u64 + self.fill.received();
         let mut gone = Vec::new();
-        let generation = cache.index.stored(&self.key, size, now, &mut gone);
+        let generation = cache.index.stored(&self.key, file.size, now, &mut gone);
         if cache.is_removed(&self.fill) {
             // Its file is gone already: it had its name before that.
             cache.index.lost(&self.key);
@@ -169,7 +168,7 @@ impl StoreJob {
         cache.let_go(&self.key);
         if let Some(body) = self.fill.in_memory().filter(admits) {
             let body = StoredBody::in_memory(&body, handle.files());
-            let object = Object::new(self.entry.clone(), body, generation, inode, now);
+            let object = Object::new(self.entry.clone(), body, generation, file.inode, now);
             cache.memory.put(self.key, object);
         }
         remove_files(cache, gone, handle);
@@ -249,7 +248,7 @@ struct DiskVisit {
 
 enum StoreResult {
     Grown(Growing),
-    Published(u64),
+    Published(Published),
     /// Another one is newer, or it is wanted no more.
     Superseded,
 }

@@ -86,3 +86,17 @@ fn new_times_are_written_only_if_it_is_the_same_answer_s() {
     entry.head = b"PTTH".to_vec();
     assert!(rewrite(&path, &stored(&entry, 4)).is_err());
 }
+
+#[test]
+fn a_file_takes_its_blocks_and_at_least_its_length() {
+    let dir = Dir::new("blocks");
+    let (short, sparse) = (dir.0.join("short"), dir.0.join("sparse"));
+    std::fs::write(&short, b"hello").unwrap();
+    let info = std::fs::metadata(&short).unwrap();
+    assert_eq!(size_on_disk(&info), info.blocks() * 512);
+    // As on a file system that compresses.
+    File::create(&sparse).unwrap().set_len(100_001).unwrap();
+    let info = std::fs::metadata(&sparse).unwrap();
+    assert_eq!((info.blocks(), size_on_disk(&info)), (0, 102_400));
+    assert_eq!(whole_blocks(u64::MAX), u64::MAX);
+}

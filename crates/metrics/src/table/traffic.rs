@@ -183,8 +183,13 @@ pub static CACHES: MetricTable = MetricTable {
     labels: &["cache"],
     shape: JsonShape::Named,
     columns: &[
-        column("size", Gauge, Bytes, "Size of its files."),
-        column("max_size", Gauge, Bytes, "Largest size of its files, if configured."),
+        column(
+            "size",
+            Gauge,
+            Bytes,
+            "What its files take on the disk, in blocks of the file system.",
+        ),
+        column("max_size", Gauge, Bytes, "What its files may take on the disk, if configured."),
         column("disk_free", Gauge, Bytes, "What is free on its file system."),
         column("disk_size", Gauge, Bytes, "Size of its file system."),
         column("entries", Gauge, Count, "Keys that it knows."),

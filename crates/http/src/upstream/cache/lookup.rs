@@ -234,7 +234,10 @@ fn opened(
         }
     };
     match known {
-        None => state.cache.index.known(&state.key, opened.info.len, now),
+        None => {
+            let size = weir_cache::whole_blocks(opened.info.len);
+            state.cache.index.known(&state.key, size, now);
+        }
         Some(generation) => remember(r, state, &opened, generation, now),
     }
     Some(Kept::of_file(opened))
