@@ -10,6 +10,8 @@ use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::{Dir, PATIENCE, Server, ask_until, examples};
 
+#[path = "tls/anybody.rs"]
+mod anybody;
 #[path = "http2/as_new/mod.rs"]
 mod as_new;
 #[path = "http2/behind.rs"]
@@ -22,6 +24,8 @@ mod hostile;
 mod many;
 #[path = "http2/pieces.rs"]
 mod pieces;
+#[path = "http2/records.rs"]
+mod records;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -50,6 +54,25 @@ struct Client {
     gives_windows: bool,
     ended: HashMap<u32, Answer>,
     settings: Vec<Setting>,
+}
+
+/// Appends the head of a request.
+fn write_head(
+    stream: u32,
+    method: &str,
+    path: &str,
+    fields: &[(&str, &str)],
+    ended: bool,
+    out: &mut Vec<u8>,
+) {
+    let begin = frame::leave_head(out);
+    let pseudo =
+        [(":method", method), (":scheme", "http"), (":path", path), (":authority", "localhost")];
+    for (name, value) in pseudo.iter().chain(fields) {
+        hpack::field(name.as_bytes(), value.as_bytes(), out);
+    }
+    let flags = if ended { frame::END_STREAM } else { 0 };
+    frame::finish_headers(out, begin, stream, flags, frame::MAX_PAYLOAD);
 }
 
 /// What came of a stream.
@@ -142,18 +165,7 @@ impl Client {
     ) -> u32 {
         let id = if self.last == 0 { 1 } else { self.last + 2 };
         self.last = id;
-        let begin = frame::leave_head(out);
-        let pseudo = [
-            (":method", method),
-            (":scheme", "http"),
-            (":path", path),
-            (":authority", "localhost"),
-        ];
-        for (name, value) in pseudo.iter().chain(fields) {
-            hpack::field(name.as_bytes(), value.as_bytes(), out);
-        }
-        let flags = if ended { frame::END_STREAM } else { 0 };
-        frame::finish_headers(out, begin, id, flags, frame::MAX_PAYLOAD);
+        write_head(id, method, path, fields, ended, out);
         id
     }
 

@@ -87,6 +87,11 @@ impl<S: Stream> Link<S> {
         self.out.write(&self.handle, write);
     }
 
+    /// The same, but as [`Outbox::write_apart`].
+    pub fn write_apart(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.out.write_apart(&self.handle, write);
+    }
+
     /// So much of what was taken is still on its way.
     pub fn set_backlog(&self, bytes: u64) {
         self.out.set_backlog(bytes);

@@ -25,6 +25,10 @@ const LEAD: usize = copies::LINE;
 pub struct Outbox {
     /// Nothing, or [`LEAD`] and frames.
     frames: RefCell<Vec<u8>>,
+    /// Frames that leave behind those, and not together with them.
+    apart: RefCell<Vec<u8>>,
+    /// The same of those that were taken last.
+    next: RefCell<Vec<u8>>,
     /// Bytes of frames that were taken from here and not by the socket yet.
     backlog: Cell<usize>,
     driver: RefCell<Option<Waker>>,
@@ -34,7 +38,17 @@ pub struct Outbox {
 impl Outbox {
     /// Writes frames, which leave before the loop waits again.
     pub fn write(&self, handle: &Handle, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut frames = self.frames.borrow_mut();
+        self.append(&self.frames, handle, write);
+    }
+
+    /// Writes frames that leave behind all that waits, and over TLS in a record of their own. A client may take a whole
+    /// record before it looks at what came, and a reset that it takes with an answer hides the answer.
+    pub fn write_apart(&self, handle: &Handle, write: impl FnOnce(&mut Vec<u8>)) {
+        self.append(&self.apart, handle, write);
+    }
+
+    fn append(&self, to: &RefCell<Vec<u8>>, handle: &Handle, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut frames = to.borrow_mut();
         if frames.is_empty() {
             *frames = handle.take_buf(ROOM);
             frames.resize(LEAD, 0);
@@ -44,9 +58,18 @@ impl Outbox {
         self.signal();
     }
 
-    /// Takes the frames that wait.
+    /// Takes frames that wait, as far as they may leave together.
     pub fn take(&self) -> Segment {
-        let buf = self.frames.take();
+        let mut buf = self.next.take();
+        if buf.is_empty() {
+            buf = self.frames.take();
+            let apart = self.apart.take();
+            if buf.is_empty() {
+                buf = apart;
+            } else {
+                self.next.replace(apart);
+            }
+        }
         Segment::Buf { start: LEAD.min(buf.len()), buf }
     }
 
@@ -65,7 +88,8 @@ impl Outbox {
     }
 
     fn unsent(&self) -> usize {
-        self.frames.borrow().len().saturating_sub(LEAD)
+        let all = [&self.frames, &self.apart, &self.next];
+        all.iter().map(|frames| frames.borrow().len().saturating_sub(LEAD)).sum()
     }
 
     /// More is waiting than the socket takes.

@@ -88,7 +88,7 @@ impl Pipe {
     /// Throws away what waits, since the peer does not take it.
     pub fn drop_output<S: Stream>(&mut self, link: &Link<S>) {
         self.sending.clear();
-        drop(link.out.take());
+        while !link.out.take().is_empty() {}
         link.set_backlog(0);
     }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use weir_engine::{Chain, either};
+use weir_engine::{Chain, either, yield_now};
 use weir_http2::{Pause, SendWindow, wait, wake};
 use weir_proto::http2::frame::{self, END_STREAM, ErrorCode, FrameHead};
 use weir_proto::http2::hpack;
@@ -113,7 +113,7 @@ impl Stream {
     pub fn reset(&self, code: ErrorCode) {
         if !self.gone.get() && !self.reset.replace(true) {
             self.link.note_reset(self.id, self.announced.get());
-            self.link.write(|out| frame::write_reset(self.id, code, out));
+            self.link.write_apart(|out| frame::write_reset(self.id, code, out));
         }
         self.fail();
     }
@@ -182,13 +182,16 @@ impl Stream {
         self.ended.get() && self.incoming.borrow().is_empty()
     }
 
-    /// Waits until the client has sent something that is not read yet, or has ended the stream; at
-    /// most so long.
+    /// Waits until the client goes on sending behind its answer, or has ended the stream; at most so long.
     pub async fn touched(&self, timeout: Duration) {
-        if !self.has_incoming() {
-            let sleep = self.link.event_loop().handle.sleep(timeout);
-            let _ = either(poll_fn(|cx| self.poll_incoming(cx)), sleep).await;
+        if self.is_ended() {
+            return;
         }
+        // The answer leaves first. What came before it is no sign that the client ignores it.
+        yield_now().await;
+        self.incoming.borrow_mut().clear();
+        let sleep = self.link.event_loop().handle.sleep(timeout);
+        let _ = either(poll_fn(|cx| self.poll_incoming(cx)), sleep).await;
     }
 
     /// The request has read some of the body, and wants no more of it.
