@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use weir_proto::http2::frame::{ErrorCode, FrameHead, FrameType};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_testkit::Server;
 
 use super::{Client, Event, WEIR, start};
@@ -180,6 +180,38 @@ fn a_body_that_misses_its_buffer_goes_into_a_file() {
     server.wait_file("body", "|", 3);
     let files: Vec<bool> = server.dir().read("body").lines().map(|l| l.contains('/')).collect();
     assert_eq!(files, [false, true, true], "{}", server.dir().read("body"));
+}
+
+/// The socket takes all of each answer at once, though the client does not read any of it yet.
+#[test]
+fn an_answer_that_the_socket_takes_is_not_written_to_a_file() {
+    const LEN: usize = 120_000;
+    let to = weir_testkit::listen(|mut stream| {
+        while stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n\r\n");
+            let _ = stream.write_all(&[head.as_bytes(), &[b'x'; LEN]].concat());
+        }
+    });
+    let server = Server::start(
+        WEIR,
+        &format!(
+            "user root; events {{ }}
+             http {{ upstream to {{ server 127.0.0.1:{to}; keepalive 1; }}
+             server {{ listen 127.0.0.1:%%PORT%% sndbuf=200k; http2 on;
+             location / {{ proxy_pass http://to; }} }} }}"
+        ),
+    );
+    let mut client = Client::connect(&server);
+    client.write(|out| {
+        frame::write_settings(&[Setting::InitialWindowSize(1 << 20)], out);
+        frame::write_window_update(0, 1 << 20, out);
+    });
+    for _ in 0..20 {
+        let id = client.get("/");
+        assert_eq!(client.answer(id).body.len(), LEN);
+    }
+    let log = server.log();
+    assert!(!log.contains("buffered to a temporary file"), "{log}");
 }
 
 #[test]

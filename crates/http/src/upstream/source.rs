@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use weir_engine::{Chain, Handle, OpenFile, Segment, spend};
+use weir_engine::{Chain, Handle, OpenFile, Segment, spend, yield_now};
 use weir_upstream::Connection;
 
 use super::passing::UpstreamConf;
@@ -315,6 +315,8 @@ impl<'p, P: Protocol> Source<'p, P> {
             if !self.spills || used >= limit {
                 return;
             }
+            // Sending may only wait for its turn, or for the task that writes its frames: the file is for a client that takes no more.
+            yield_now().await;
             writing.set(true);
             if let Err(error) = self.spill().await {
                 self.fail(Broken::File(error));
