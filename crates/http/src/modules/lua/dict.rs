@@ -184,11 +184,10 @@ impl<'z> Dict<'z> {
         true
     }
 
-    /// Keys of valid values, the last used first, so many at the most; 0 is all.
+    /// Keys of valid values, the least recently used first, so many at the most; 0 is all.
     pub fn keys(&self, most: usize) -> Vec<Vec<u8>> {
         let mut entries = self.entries();
         entries.retain(|entry| !self.is_stale(*entry));
-        entries.reverse();
         entries.truncate(if most == 0 { usize::MAX } else { most });
         entries.into_iter().map(|entry| self.key_and_rest(entry).0).collect()
     }

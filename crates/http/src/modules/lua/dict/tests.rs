@@ -55,6 +55,18 @@ fn the_least_recently_used_make_room() {
 }
 
 #[test]
+fn keys_come_in_the_order_in_which_they_would_make_room() {
+    let zone = zone(65536);
+    let mut dict = Dict::new(zone.lock(), 1);
+    for key in [b"a", b"b", b"c"] {
+        set(&mut dict, key, &text("v"), 0).unwrap();
+    }
+    assert!(dict.valid(b"a").is_some());
+    assert_eq!(dict.keys(0), [b"b", b"c", b"a"]);
+    assert_eq!(dict.keys(2), [b"b", b"c"]);
+}
+
+#[test]
 fn numbers_are_added_to() {
     let zone = zone(65536);
     let mut dict = Dict::new(zone.lock(), 1000);
