@@ -243,6 +243,16 @@ pub enum NgxError {
     Other(String),
 }
 
+impl NgxError {
+    /// As functions that wait say it: in a handshake they name the phase.
+    pub fn in_phase(self) -> NgxError {
+        match self {
+            NgxError::NoRequest if phase().is_handshake() => NgxError::Disabled(phase()),
+            other => other,
+        }
+    }
+}
+
 impl std::fmt::Display for NgxError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -58,7 +58,9 @@ impl Natives<'_> {
     where
         A: FromLuaMulti,
     {
-        self.add_refusing(name, move |lua, args: A| current::wish(f(lua, args)?))
+        self.add_refusing(name, move |lua, args: A| {
+            current::wish(f(lua, args).map_err(NgxError::in_phase)?)
+        })
     }
 
     /// Adds a value.
