@@ -202,7 +202,7 @@ pub fn with_answer<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> 
 /// The same for functions that only requests have, and that name the phase where there is none.
 pub fn with_request<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> {
     match phase() {
-        Phase::Timer => Err(NgxError::Disabled(Phase::Timer)),
+        phase if phase == Phase::Timer || phase.is_handshake() => Err(NgxError::Disabled(phase)),
         _ => with(f),
     }
 }
