@@ -306,6 +306,24 @@ fn a_reload_loses_no_request() {
     old.into_iter().for_each(|worker| server.wait_gone(worker));
 }
 
+/// The master keeps the ways to loops of older configurations as long as these live. A server with many loops would run out
+/// of descriptors otherwise.
+#[test]
+fn reloads_leave_no_descriptors_behind() {
+    let server = start("", "return 200 hello;");
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
+    let reload = || {
+        let old = server.workers();
+        server.reload();
+        old.into_iter().for_each(|worker| server.wait_gone(worker));
+    };
+    let before = open();
+    for n in 1..=4 {
+        reload();
+        assert!(ask_until(|| open() == before), "{} of {before} after {n} reloads", open());
+    }
+}
+
 /// Ends a process that is no child of the test's.
 struct Ends(i32);
 

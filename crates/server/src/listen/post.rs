@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 use weir_engine::{Datagram, Handle};
 use weir_http::{ANY_GENERATION, Packet, QuicHosts, QuicPlace};
@@ -20,7 +21,7 @@ use weir_values::listen::Listen;
 
 use self::firsts::Firsts;
 
-/// Connections of so many older configurations are found.
+/// Connections of so many older configurations are found, as long as their workers live.
 const OLDER: usize = 16;
 /// Two programs that both take new configurations number them so far apart.
 const APART: u16 = 0x4000;
@@ -78,6 +79,14 @@ impl Boxes {
     }
 }
 
+/// Whether a worker still has the other ends. It takes nothing for a datagram without bytes.
+#[allow(clippy::disallowed_methods, reason = "an empty datagram, without waiting")]
+fn is_received((_, ends): &(u16, Vec<Arc<OwnedFd>>)) -> bool {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let is_gone = |sent| matches!(sent, Err(Errno::CONNREFUSED | Errno::NOTCONN));
+    ends.iter().any(|end| !is_gone(rustix::net::send(end, &[], flags)))
+}
+
 /// The first number behind this one that no other configuration has.
 fn unused_after(generation: u16, older: &[(u16, Vec<Arc<OwnedFd>>)]) -> u16 {
     let mut next = generation.wrapping_add(1);
@@ -99,6 +108,7 @@ impl Post {
             own.all.push(PostBox::new()?);
         }
         let mut older = before.older.clone();
+        older.retain(is_received);
         older.extend(before.own.ends());
         older.extend(before.next.ends().filter(|_| left));
         older.drain(..older.len().saturating_sub(OLDER));
@@ -107,6 +117,11 @@ impl Post {
         let aside = Boxes::new(unused_after(next.generation, &older), loops)?;
         let firsts = if loops > 1 { Some(Arc::new(Firsts::new()?)) } else { None };
         Ok(Post { own, next, aside, left: AtomicBool::new(false), older, firsts })
+    }
+
+    /// Closes the ends to send to whose workers have all ended: a configuration with many loops has many.
+    pub fn forget_ended(&mut self) {
+        self.older.retain(is_received);
     }
 
     /// Some loop serves QUIC.
@@ -207,6 +222,24 @@ mod tests {
         assert!(reaches(&second, &first, 1) && !reaches(&second, &first, 2));
         // A loop of the first may still receive what is for one of the second.
         assert!(reaches(&first, &second, 0) && !reaches(&first, &second, 1));
+    }
+
+    #[test]
+    fn generations_that_have_ended_are_forgotten() {
+        let first = Post::after(&Post::default(), 2, &[listen()]).unwrap();
+        let second = Post::after(&first, 2, &[listen()]).unwrap();
+        let mut third = Post::after(&second, 2, &[listen()]).unwrap();
+        let numbers = |post: &Post| post.older.iter().map(|(n, _)| *n).collect::<Vec<_>>();
+        let [one, two] = [&first, &second].map(|post| post.place(0).generation);
+        assert_eq!(numbers(&third), [one, two]);
+        drop(first);
+        third.forget_ended();
+        assert_eq!(numbers(&third), [two]);
+        // Empty datagrams are nothing to a loop that lives.
+        assert!(!reaches(&third, &second, 0) && reaches(&third, &second, 0));
+        drop(second);
+        let fourth = Post::after(&third, 2, &[listen()]).unwrap();
+        assert_eq!(numbers(&fourth), [third.place(0).generation]);
     }
 
     /// What a program that takes over has after the old one's; see [`upgrade`].

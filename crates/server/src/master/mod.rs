@@ -474,6 +474,10 @@ impl Master {
                 self.restarts.plan(child.index, child.ready, Instant::now());
             }
         }
+        // Only the master has this one; workers have copies of it.
+        if let Some(post) = Arc::get_mut(&mut self.cycle.post) {
+            post.forget_ended();
+        }
         self.retire_replaced();
     }
 
