@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use weir_testkit::{Client, Dir, Process, Server, free_port, run, until};
 
 #[path = "process/verdicts.rs"]
@@ -292,6 +292,31 @@ fn reloads_one_after_another_leave_few_old_workers() {
     assert!(few, "{} workers", server.workers().len());
     assert!(clients[0].is_closed());
     assert_eq!(clients[RELOADS - 1].get("/").body(), "hello");
+}
+
+#[test]
+fn a_shortage_of_descriptors_at_a_reload_passes() {
+    let conf = HELLO.replace("events", "worker_threads 8; events");
+    let server = Server::start(WEIR, &conf);
+    let master = Pid::from_raw(server.pid());
+    let before = getrlimit(Resource::Nofile);
+    let limit = |most| {
+        let new = Rlimit { current: most, maximum: before.maximum };
+        prlimit(master, Resource::Nofile, new).unwrap();
+    };
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
+    limit(Some(open as u64 + 4));
+    server.configure(&conf.replace("hello", "again"));
+    server.signal(Signal::HUP);
+    server.wait_log("[emerg]", 1);
+    assert_eq!(server.get("/").body(), "hello");
+
+    server.signal_worker(server.workers()[0], Signal::KILL);
+    server.wait_log("worker process cannot serve (24: Too many open files)", 3);
+    limit(before.current);
+    assert_eq!(server.get("/").body(), "hello");
+    server.reload();
+    assert_eq!(server.get("/").body(), "again");
 }
 
 /// A signal for a reload comes at each line of the log, so while each configuration is read.

@@ -18,6 +18,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 use weir_acme::Acme;
 use weir_balance::AcceptPolicy;
@@ -94,7 +95,7 @@ pub fn serve(mut assignment: Assignment) -> i32 {
         }
         Err(Stopped::Unmade(e)) => {
             log!(log, Emerg, None, "worker process cannot serve {}", Cause(&e));
-            FATAL
+            if is_shortage(&e) { BROKEN } else { FATAL }
         }
         Err(Stopped::Broken(e)) => {
             log!(log, Alert, None, "loop 0 of a worker process ended {}", Cause(&e));
@@ -103,8 +104,14 @@ pub fn serve(mut assignment: Assignment) -> i32 {
     }
 }
 
-/// Exit code of a worker that served and cannot go on; another one may.
+/// Exit code of a worker that cannot go on, or not start for now; another one may.
 const BROKEN: i32 = 1;
+
+/// Whether the system lacks something that other processes may give back: descriptors, memory, threads.
+fn is_shortage(e: &io::Error) -> bool {
+    let errno = Errno::from_io_error(e);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN))
+}
 
 /// Why a worker ends without having been told to.
 enum Stopped {
