@@ -459,6 +459,11 @@ fn what_quic_lacks_is_warned_of() {
         ("", "ssl_protocols TLSv1.2;", "must enable TLSv1.3"),
         ("", "quic_host_key missing;", "cannot read \"missing\""),
         ("", "quic_congestion reno;", "invalid value \"reno\""),
+        (
+            "",
+            "} server { listen 8443 quic; server_name old; ssl_protocols TLSv1.2;",
+            "must enable TLSv1.3",
+        ),
         ("", "listen 8444 quic ssl;", "parameter is incompatible with \"quic\""),
     ] {
         let certificate = "ssl_certificate chain.pem; ssl_certificate_key leaf.key;";

@@ -55,6 +55,18 @@ fn a_certificate_that_is_missing_ends_the_handshake_and_no_other() {
     assert_answered(&bench(server.port(), "-n 8 -c 2 --close --insecure", URL), 8);
 }
 
+/// QUIC has TLS 1.3 alone.
+#[test]
+fn a_name_without_tls_1_3_is_refused_over_quic_and_no_other() {
+    let other =
+        "return 200; } server { listen 127.0.0.1:%%PORT%% quic; listen 127.0.0.1:%%PORT%% ssl;
+                 server_name old.example.org; ssl_protocols TLSv1.2; return 200;";
+    let server = start("", other);
+    let report = bench(server.port(), "-n 2 -c 1 --insecure", "https://old.example.org/");
+    assert_eq!(report["requests"].as_u64(), Some(0), "{report}");
+    assert_answered(&bench(server.port(), "-n 8 -c 2 --close --insecure", URL), 8);
+}
+
 /// A first message of two datagrams: the client's half of FFDHE8192 has a KiB.
 #[test]
 fn a_first_message_of_two_datagrams_is_read_whole() {

@@ -57,6 +57,8 @@ pub mod alert {
     /// See above.
     pub const DECODE_ERROR: u8 = 50;
     /// See above.
+    pub const PROTOCOL_VERSION: u8 = 70;
+    /// See above.
     pub const INTERNAL_ERROR: u8 = 80;
     /// See above.
     pub const MISSING_EXTENSION: u8 = 109;

@@ -56,6 +56,9 @@ fn find(
     }
     let context = own.filter(|context| context.has_certificates());
     let context = context.or(site.server(default).conf.ssl.as_ref()).ok_or_else(missing)?;
+    if context.lacks_quic() {
+        return Err(QuicAlert::new(alert::PROTOCOL_VERSION, "unsupported protocol"));
+    }
     secure.shown.context = Some(context.clone());
     Ok((secure, context.clone()))
 }

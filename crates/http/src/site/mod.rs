@@ -153,6 +153,9 @@ impl Listening {
                     check_certificates(&group, servers, parameter)?;
                 }
             }
+            if protocols.quic {
+                check_quic(&group, servers, warnings)?;
+            }
             let hosts = group.hosts(|id| &servers[id.0 as usize].names, names_bucket, warnings)?;
             endpoints.push((listen, Endpoint { hosts, protocols }));
         }
@@ -311,10 +314,33 @@ fn check_certificates(
     servers: &[Arc<Server>],
     parameter: &str,
 ) -> Result<(), Error> {
-    let of = |id: &ServerId| servers.get(id.0 as usize).map(|server| &**server);
-    let default = group.default.as_ref().or(group.servers.first()).and_then(of);
-    let all = group.servers.iter().filter_map(of);
+    let (default, all) = members(group, servers);
     let missing = weir_ssl::server::check(default, all, |server| server.conf.ssl.as_deref());
     let error = |server: &Server| server.at.error(weir_ssl::server::no_certificate(parameter));
     missing.map_or(Ok(()), |server| Err(error(server)))
+}
+
+/// The default server of an address with QUIC needs TLS 1.3. Clients that name another server without it are refused.
+fn check_quic(
+    group: &AddressGroup<'_>,
+    servers: &[Arc<Server>],
+    warnings: &mut Vec<Error>,
+) -> Result<(), Error> {
+    let (default, all) = members(group, servers);
+    let lacks = |server: &&Server| server.conf.ssl.as_ref().is_some_and(|tls| tls.lacks_quic());
+    if let Some(server) = default.filter(lacks) {
+        return Err(server.at.error(weir_ssl::server::NO_QUIC));
+    }
+    warnings.extend(all.filter(lacks).map(|server| server.at.warning(weir_ssl::server::NO_QUIC)));
+    Ok(())
+}
+
+/// The default server of an address, and all of its servers.
+fn members<'a>(
+    group: &'a AddressGroup<'_>,
+    servers: &'a [Arc<Server>],
+) -> (Option<&'a Server>, impl Iterator<Item = &'a Server>) {
+    let of = |id: &ServerId| servers.get(id.0 as usize).map(|server| &**server);
+    let default = group.default.as_ref().or(group.servers.first()).and_then(of);
+    (default, group.servers.iter().filter_map(of))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_conf::{Error, Pos};
+use weir_conf::Error;
 use weir_tls::{Authorities, Identity, ServerConfig, ServerSettings};
 
 use weir_values::Subject;
@@ -55,6 +55,11 @@ impl ServerContext {
         !matches!(self.certificates, Certificates::None)
     }
 
+    /// QUIC needs TLS 1.3, which `ssl_protocols` leaves out.
+    pub fn lacks_quic(&self) -> bool {
+        self.has_certificates() && matches!(self.quic, Certificates::None)
+    }
+
     /// Clients are asked for a certificate.
     pub fn asks_client(&self) -> bool {
         self.verify != Verify::Off
@@ -75,8 +80,6 @@ pub struct Spoken {
     pub tcp: Vec<Vec<u8>>,
     /// Over QUIC, where the server listens with `quic`.
     pub quic: Option<Vec<Vec<u8>>>,
-    /// Where the server's block begins.
-    pub server: Option<Pos>,
     /// Scripts may change the settings in a handshake.
     pub scripted: bool,
 }
@@ -136,11 +139,8 @@ pub fn build<S: Subject>(
     let open = spoken.scripted.then(|| Box::new(settings.clone()));
     let slow = computed || settings.identities.iter().any(Identity::is_slow);
     let quic = match spoken.quic.filter(|_| !settings.identities.is_empty() || computed) {
-        Some(_) if !conf.versions.tls13 => {
-            let text =
-                "\"ssl_protocols\" must enable TLSv1.3 for the \"listen ... quic\" directive";
-            return Err(Error { at: spoken.server, ..Error::emerg(text) });
-        }
+        // No client gets through to this server by QUIC.
+        Some(_) if !conf.versions.tls13 => Certificates::None,
         Some(alpn) if computed && coming.is_none() => {
             let computed = Computed::new(&conf, reader, settings.clone(), Some(alpn))?;
             Certificates::Computed(Box::new(computed))
@@ -285,6 +285,10 @@ fn clients(conf: &Conf, files: &mut KeyFiles) -> Result<ClientAuthorities, Error
 pub fn no_certificate(parameter: &str) -> String {
     format!("no \"ssl_certificate\" is defined for the \"listen ... {parameter}\" directive")
 }
+
+/// The message for a server that listens with `quic` and [lacks it](ServerContext::lacks_quic).
+pub const NO_QUIC: &str =
+    "\"ssl_protocols\" must enable TLSv1.3 for the \"listen ... quic\" directive";
 
 /// A server with TLS must have a certificate: the default server, or each server if the default
 /// refuses handshakes. Returns the first that has none.

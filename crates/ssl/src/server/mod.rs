@@ -22,7 +22,7 @@ mod sessions;
 mod variables;
 
 pub use accept::{AcceptError, ClientRefusal, FileNames, Judged, Shown, choose};
-pub use context::{Certificates, ServerContext, Spoken, build, check, no_certificate};
+pub use context::{Certificates, NO_QUIC, ServerContext, Spoken, build, check, no_certificate};
 pub use decided::{Decided, Demand};
 pub use directives::rows;
 pub use proof::proof;

@@ -83,9 +83,8 @@ fn finish(scope: &mut Scope<'_, '_>) -> Result<(), Error> {
 fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<ServerContext>>, Error> {
     let core = &s.location.core;
     let look_up = LookUp { resolver: core.resolver.clone(), timeout: core.resolver_timeout };
-    let (tcp, quic, server) = (protocols(s), over_quic(s), s.place.at);
     let scripted = s.setup.has_hello_script || lua::wants_certificate(&s.location);
-    let spoken = Spoken { tcp, quic, server, scripted };
+    let spoken = Spoken { tcp: protocols(s), quic: over_quic(s), scripted };
     server::build(CONF.of(&s.location), &mut s.setup.tls(), look_up, spoken, b"")
 }
 
