@@ -39,12 +39,19 @@ impl fmt::Display for PemError {
     }
 }
 
+/// What editors write before a text in UTF-8. As in OpenSSL, it may stand before the first line and behind a section:
+/// files are made by putting others behind each other.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// All sections of a text, in order. A section that does not end, or is not base64, ends the list: the
 /// answer is then what is wrong with it.
 pub fn sections(text: &[u8]) -> Result<Vec<Section>, PemError> {
     let mut found = Vec::new();
-    let mut lines = text.split(|b| *b == b'\n').map(<[u8]>::trim_ascii);
+    let mut lines = text.split(|b| *b == b'\n').map(<[u8]>::trim_ascii_end);
+    let mut may_have_mark = true;
     while let Some(line) = lines.next() {
+        let may = std::mem::take(&mut may_have_mark);
+        let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| may).unwrap_or(line);
         let Some(label) = marker(line, b"-----BEGIN ") else { continue };
         let (mut headers, mut body, mut ended) = (Vec::new(), Vec::new(), false);
         for line in lines.by_ref() {
@@ -54,7 +61,7 @@ pub fn sections(text: &[u8]) -> Result<Vec<Section>, PemError> {
             }
             match line.iter().position(|b| *b == b':') {
                 Some(at) => headers.push((text_of(&line[..at]), text_of(&line[at + 1..]))),
-                None => body.extend_from_slice(line),
+                None => body.extend_from_slice(line.trim_ascii_start()),
             }
         }
         if !ended {
@@ -62,6 +69,7 @@ pub fn sections(text: &[u8]) -> Result<Vec<Section>, PemError> {
         }
         let der = base64::decode(Alphabet::Plain, &body).ok_or(PemError::NotBase64)?;
         found.push(Section { label: text_of(label), headers, der });
+        may_have_mark = true;
     }
     Ok(found)
 }
@@ -104,6 +112,21 @@ mod tests {
     fn a_section_without_end_is_an_error() {
         assert_eq!(sections(b"-----BEGIN X-----\nAAEC\n"), Err(PemError::NoEnd));
         assert_eq!(sections(b"nothing here").unwrap(), []);
+    }
+
+    #[test]
+    fn a_byte_order_mark_and_spaces_stand_where_openssl_takes_them() {
+        let section = "-----BEGIN X-----  \n\tAAEC\n-----END X-----\n";
+        let count = |text: &str| sections(text.as_bytes()).map(|list| list.len());
+        for (text, wanted) in [
+            (section.repeat(2), Ok(2)),
+            (format!("\u{feff}{section}\u{feff}{section}"), Ok(2)),
+            (format!("\n\u{feff}{section}{section}"), Ok(1)),
+            (format!(" {section}"), Ok(0)),
+            (section.replace("-----END", " -----END"), Err(PemError::NoEnd)),
+        ] {
+            assert_eq!(count(&text), wanted, "{text:?}");
+        }
     }
 
     proptest! {
