@@ -23,10 +23,16 @@ for ca in root inter low other ointer; do
   openssl ca -gencrl -config ca.conf -keyfile k-ca-$ca -cert ca-$ca -out crl-$ca
 done
 cat crl-* > crls
+# Of the root's list, what was revoked is removed again. Another authority has revoked its intermediate one.
+sed -i 's/00Z\t77/00Z,removeFromCRL\t77/' taken
+openssl ca -gencrl -config ca.conf -keyfile k-ca-root -cert ca-root -out later-root
+printf 'R\t491231235959Z\t250101000000Z\t05\tunknown\t/CN=ointer\n' > taken
+openssl ca -gencrl -config ca.conf -keyfile k-ca-other -cert ca-other -out later-other
+cat later-* crl-inter crl-low crl-ointer > later
 "#;
 
 /// How deep a chain may be, and which lists of what was taken back are asked.
-const STRICTNESS: [(u8, &str); 3] = [(1, ""), (2, ""), (3, "crls")];
+const STRICTNESS: [(u8, &str); 3] = [(1, ""), (2, "crls"), (3, "later")];
 
 fn conf() -> String {
     let mut servers = String::new();

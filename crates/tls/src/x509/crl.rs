@@ -67,14 +67,32 @@ impl<'a> RevocationList<'a> {
         super::signature::verify(key, self.algorithm, self.tbs, self.signature)
     }
 
-    /// Whether the list names this certificate.
+    /// Whether the list names this certificate, other than as one that is revoked no more.
     pub fn revokes(&self, certificate: &Certificate<'_>) -> bool {
         let Some(mut entries) = self.revoked else { return false };
-        entries
-            .by_ref()
-            .filter_map(|entry| entry.inner().expect(der::INTEGER))
-            .any(|serial| serial.body == certificate.serial)
+        entries.by_ref().any(|entry| {
+            let mut fields = entry.inner();
+            let serial = fields.expect(der::INTEGER);
+            serial.is_some_and(|serial| serial.body == certificate.serial)
+                && !is_removed(fields).unwrap_or(false)
+        })
     }
+}
+
+/// Whether the reason of an entry, of which the serial number was read, is removeFromCRL. RFC 5280, section 5.3.1.
+fn is_removed(mut fields: DerReader<'_>) -> Option<bool> {
+    const REASON: &[u8] = &[0x55, 0x1d, 0x15];
+    const REMOVED: &[u8] = &[0x0a, 1, 8];
+    fields.next()?;
+    let mut removed = false;
+    fields.expect(der::SEQUENCE)?.inner().each(|extension| {
+        let mut parts = extension.inner();
+        let is_reason = parts.expect(der::OID)?.body == REASON;
+        parts.optional(0x01);
+        removed |= is_reason && parts.expect(der::OCTET_STRING)?.body == REMOVED;
+        Some(())
+    })?;
+    Some(removed)
 }
 
 fn has_critical(mut tagged: DerReader<'_>) -> Option<bool> {

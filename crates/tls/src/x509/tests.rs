@@ -273,6 +273,25 @@ fn unreadable_revocation_lists_are_refused() {
     assert!(list(&[&[0x30, 0x80], &entry(7)[..], &[0, 0]].concat()).is_err(), "the list");
 }
 
+#[test]
+fn an_entry_that_was_removed_again_revokes_nothing() {
+    const REASON: &[u8] = &[0x55, 0x1d, 21];
+    let own = Parts::default().signed();
+    let own = Certificate::parse(&own).unwrap();
+    let time = write(UTC, &[b"250101000000Z"]);
+    let revokes = |extension: &[u8]| {
+        let entry = write(SEQUENCE, &[&[INTEGER, 1, 7], &time, &write(SEQUENCE, &[extension])]);
+        let (name, entries) = (name(COMMON_NAME, UTF8, b"odd"), write(SEQUENCE, &[&entry]));
+        let body = write(SEQUENCE, &[&[INTEGER, 1, 1], ALGORITHM, &name, &time, &entries]);
+        RevocationList::parse(&signed(&body)).unwrap().revokes(&own)
+    };
+    assert!(!revokes(&extension(REASON, &[], &[10, 1, 8])));
+    assert!(!revokes(&extension(REASON, &[1, 1, 0], &[10, 1, 8])));
+    assert!(revokes(&extension(REASON, &[], &[10, 1, 6])));
+    assert!(revokes(&extension(COMMON_NAME, &[], &[10, 1, 8])));
+    assert!(revokes(&[0x1f, 0x81, 1, 0]), "what cannot be read removes nothing");
+}
+
 /// The certificates that this machine trusts.
 #[test]
 fn the_machines_authorities_are_read() {

@@ -306,23 +306,27 @@ fn listed(
     lists: &[RevocationList<'_>],
     now: i64,
 ) -> Result<(), VerifyError> {
-    let mut own = lists.iter().filter(|l| same_name(l.issuer, certificate.issuer)).peekable();
-    if own.peek().is_none() {
+    let own = || lists.iter().filter(|l| same_name(l.issuer, certificate.issuer));
+    if own().next().is_none() {
         return Err(VerifyError::NO_LIST);
     }
     if !issuer.may(usage::SIGNS_LISTS) {
         return Err(VerifyError::NO_LIST);
     }
-    let mut covered = Err(VerifyError::LIST_SIGNATURE);
-    for list in own.filter(|l| l.signed_by(&issuer.key)) {
+    let mut covered = None;
+    for list in own().filter(|l| l.signed_by(&issuer.key)) {
         if list.revokes(certificate) {
             return Err(VerifyError::REVOKED);
         }
-        if covered.is_err() {
-            covered = usable(list, now);
+        if !matches!(covered, Some(Ok(()))) {
+            covered = Some(usable(list, now));
         }
     }
-    covered
+    covered.unwrap_or_else(|| {
+        // As in OpenSSL, an entry is told of though its list's signature is none of this issuer.
+        let named = own().any(|list| list.revokes(certificate));
+        Err(if named { VerifyError::REVOKED } else { VerifyError::LIST_SIGNATURE })
+    })
 }
 
 fn usable(list: &RevocationList<'_>, now: i64) -> Result<(), VerifyError> {
