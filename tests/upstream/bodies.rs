@@ -231,7 +231,8 @@ fn a_body_that_is_not_buffered_goes_into_no_file_as_with_nginx() {
              proxy_set_header X-File $request_body_file; client_body_in_file_only on;
              location / { proxy_pass http://127.0.0.1:%%PORT1%%; }
              location /small { client_body_in_file_only off; client_body_buffer_size 1k; proxy_pass http://127.0.0.1:%%PORT1%%; }
-             location /buffered { proxy_request_buffering on; proxy_pass http://127.0.0.1:%%PORT1%%; } }
+             location /buffered { proxy_request_buffering on; proxy_pass http://127.0.0.1:%%PORT1%%; }
+             location /usual { proxy_request_buffering on; client_body_in_file_only off; proxy_pass http://127.0.0.1:%%PORT1%%; } }
          server { listen 127.0.0.1:%%PORT1%%; return 200 [$http_x_file]; } }";
     let mut servers = vec![WEIR.to_owned()];
     servers.extend(Oracle::find().filter(|nginx| !nginx.is_old()).map(|nginx| nginx.path));
@@ -250,5 +251,11 @@ fn a_body_that_is_not_buffered_goes_into_no_file_as_with_nginx() {
         }
         let answer = s.connect().ask("POST /buffered", "Content-Length: 1\r\n", "x");
         assert_ne!(answer.body(), "[]", "{server}");
+        // Without a directive, the buffer has two pages.
+        for (len, in_file) in [(8000, false), (12_000, true)] {
+            let length = format!("Content-Length: {len}\r\n");
+            let answer = s.connect().ask("POST /usual", &length, &"y".repeat(len));
+            assert_eq!(answer.body() != "[]", in_file, "{server} {len}");
+        }
     }
 }

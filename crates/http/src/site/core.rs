@@ -413,7 +413,8 @@ impl Default for Conf {
             reset_timedout_connection: false,
             client_body_timeout: Duration::from_secs(60),
             client_max_body_size: 1024 * 1024,
-            client_body_buffer_size: 16 * 1024,
+            // nginx: two pages
+            client_body_buffer_size: 8 * 1024,
             client_body_in_file_only: BodyInFile::Off,
             client_body_in_single_buffer: false,
             client_body_temp_path: Arc::new(TempPath::default()),
