@@ -248,5 +248,18 @@ fn what_tls_does_not_use_is_judged_all_the_same() {
     assert_eq!(judged(options), "");
     let text = judged("ssl_dhparam none.pem;");
     assert!(text.starts_with("BIO_new_file(\"none.pem\") failed"), "{text}");
-    assert_eq!(judged("ssl_dhparam chain.pem;"), "");
+    assert_eq!(
+        judged("ssl_dhparam chain.pem;"),
+        "PEM_read_bio_DHparams(\"chain.pem\") failed (SSL: no start line)"
+    );
+    dir.write("dh.pem", "-----BEGIN DH PARAMETERS-----\nMAA=\n-----END DH PARAMETERS-----\n");
+    assert_eq!(judged("ssl_dhparam dh.pem;"), "");
+    let text = judged("ssl_session_tickets off; ssl_session_ticket_key none;");
+    assert!(text.starts_with("open() \"none\" failed"), "{text}");
+    for (len, said) in [(4095, ""), (4096, "too long line in \"passwords\" in nginx.conf:6")] {
+        dir.write("passwords", format!("{}\n", "x".repeat(len)));
+        assert_eq!(judged("ssl_password_file passwords;"), said);
+    }
+    let text = judged("ssl_protocols TLSv1.3; ssl_conf_command MaxProtocol TLSv1.2;");
+    assert!(text.contains("failed (SSL: no version of TLS is left)"), "{text}");
 }

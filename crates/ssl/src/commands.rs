@@ -39,10 +39,15 @@ impl Changed {
         for (name, value) in commands {
             let text = String::from_utf8_lossy(&value).into_owned();
             let command = String::from_utf8_lossy(&name.name).to_ascii_lowercase();
-            if !self.one(&command, &text, &name) {
+            let known = self.one(&command, &text, &name);
+            if !known || self.versions == Versions::NONE {
+                let why = match known {
+                    true => "no version of TLS is left",
+                    false => "weir has nothing of that name",
+                };
                 let command = String::from_utf8_lossy(&name.name);
                 let text = format!("SSL_CONF_cmd(\"{command}\", \"{text}\") failed");
-                return Err(name.at.error(format!("{text} (SSL: weir has nothing of that name)")));
+                return Err(name.at.error(format!("{text} (SSL: {why})")));
             }
         }
         Ok(())
@@ -73,7 +78,7 @@ impl Changed {
             "options" => return value.split(',').all(|word| self.option(word.trim())),
             _ => return false,
         }
-        self.versions != Versions::NONE
+        true
     }
 
     fn option(&mut self, word: &str) -> bool {
@@ -110,7 +115,7 @@ fn protocol(versions: &mut Versions, value: &str) -> bool {
             _ => return false,
         }
     }
-    *versions != Versions::NONE
+    true
 }
 
 fn signed(word: &str) -> (bool, &str) {

@@ -32,6 +32,9 @@ pub fn file_for_each<S: Subject>(
     Ok(file)
 }
 
+/// nginx: NGX_SSL_PASSWORD_BUFFER_SIZE
+const LONGEST_PASSWORD: usize = 4096;
+
 /// `..._password_file`
 pub fn passwords(files: &mut KeyFiles, d: &Line) -> Result<Arc<Vec<Vec<u8>>>, Error> {
     let Some(file) = named(d) else { return Ok(Arc::default()) };
@@ -40,6 +43,9 @@ pub fn passwords(files: &mut KeyFiles, d: &Line) -> Result<Arc<Vec<Vec<u8>>>, Er
         let name = files.shown(&file.name);
         d.error(format!("open() \"{name}\" failed {error}"))
     })?;
+    if text.split(|b| *b == b'\n').any(|line| line.len() >= LONGEST_PASSWORD) {
+        return Err(d.error(format!("too long line in \"{}\"", files.shown(&file.name))));
+    }
     Ok(Arc::new(weir_tls::passwords(&text)))
 }
 

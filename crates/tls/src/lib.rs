@@ -49,8 +49,8 @@ pub use proxy_header::ProxyHeaderError;
 pub use rustls::{Error as TlsError, ServerConfig};
 pub use schemes::scheme;
 pub use server::{
-    ComingIdentity, Identity, IdentityError, ServerSettings, Staple, certificates, out_of_date,
-    revocation_lists,
+    ComingIdentity, Identity, IdentityError, ServerSettings, Staple, certificates,
+    check_dh_parameters, out_of_date, revocation_lists,
 };
 pub use session::SessionCache;
 pub use stream::{Advanced, Halfway, Secured, TlsStream};

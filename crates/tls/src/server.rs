@@ -222,6 +222,13 @@ pub fn revocation_lists(text: &[u8]) -> Result<Vec<Vec<u8>>, PemError> {
     Ok(lists)
 }
 
+/// Whether a PEM text has parameters of finite-field Diffie-Hellman.
+pub fn check_dh_parameters(text: &[u8]) -> Result<(), PemError> {
+    let labels = ["DH PARAMETERS", "X9.42 DH PARAMETERS"];
+    let found = pem::sections(text)?.iter().any(|s| labels.contains(&s.label.as_str()));
+    if found { Ok(()) } else { Err(PemError::NoStart) }
+}
+
 /// What a server's TLS is to be.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {

@@ -106,10 +106,7 @@ pub fn build<S: Subject>(
     }
     apply_commands(&mut conf)?;
     if let Some(file) = &conf.dhparam {
-        let (read, name) =
-            (reader.files.read(&file.name).map(drop), reader.files.shown(&file.name));
-        // nginx names no line.
-        read.map_err(|error| Error::emerg(format!("BIO_new_file(\"{name}\") failed {error}")))?;
+        check_dhparam(file, reader.files)?;
     }
     let computed = computed::is_computed(&conf);
     let clients = clients(&conf, reader.files)?;
@@ -169,6 +166,16 @@ pub fn build<S: Subject>(
         slow,
         open,
     })))
+}
+
+/// What the file holds is of no use here, but a wrong file is a mistake. nginx names no line.
+fn check_dhparam(file: &NamedFile, files: &mut KeyFiles) -> Result<(), Error> {
+    let (read, name) = (files.read(&file.name), files.shown(&file.name));
+    let text =
+        read.map_err(|error| Error::emerg(format!("BIO_new_file(\"{name}\") failed {error}")))?;
+    weir_tls::check_dh_parameters(&text).map_err(|error| {
+        Error::emerg(format!("PEM_read_bio_DHparams(\"{name}\") failed (SSL: {error})"))
+    })
 }
 
 /// Without anything to show it is another server's handshake, but clients may be judged.

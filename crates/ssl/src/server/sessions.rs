@@ -64,6 +64,7 @@ pub fn kept(conf: &Conf) -> Option<Arc<SessionCache>> {
 
 /// What tickets are sealed with, if they hold sessions.
 pub fn tickets(conf: &Conf, files: &mut KeyFiles) -> Result<Option<TicketSecret>, Error> {
+    let keys = ticket_keys(conf, files)?;
     if !conf.tickets || conf.early_data {
         return Ok(None);
     }
@@ -72,6 +73,11 @@ pub fn tickets(conf: &Conf, files: &mut KeyFiles) -> Result<Option<TicketSecret>
         let none = || Error::emerg("there are no random bytes for the keys of session tickets");
         return secret.map(Some).ok_or_else(none);
     }
+    Ok(Some(TicketSecret::Fixed(keys)))
+}
+
+/// The keys of `ssl_session_ticket_key`, which are read also where no tickets are given.
+fn ticket_keys(conf: &Conf, files: &mut KeyFiles) -> Result<Vec<Vec<u8>>, Error> {
     let mut keys = Vec::new();
     for file in &conf.ticket_keys {
         let key = files.read(&file.name);
@@ -84,5 +90,5 @@ pub fn tickets(conf: &Conf, files: &mut KeyFiles) -> Result<Option<TicketSecret>
         }
         keys.push(key.to_vec());
     }
-    Ok(Some(TicketSecret::Fixed(keys)))
+    Ok(keys)
 }
