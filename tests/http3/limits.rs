@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use quinn::{ClientConfig, TransportConfig, VarInt};
 
+use super::bench::{URL, assert_answered, bench};
 use super::broken::get;
 use super::hq::{client, client_config, request, runtime};
 use super::*;
@@ -49,6 +50,15 @@ fn early_data_is_not_taken_once_limits_are_lower() {
             again.close(0u32.into(), b"");
         }
     });
+}
+
+/// Its client makes another one for the next. The host is known from `:authority`.
+#[test]
+fn a_connection_that_is_not_kept_has_one_request() {
+    let http = "log_format request '$connection_requests $http_host $status';";
+    let server = start(http, "keepalive_timeout 0; access_log request.log request; return 200;");
+    assert_answered(&bench(server.port(), "-n 4 -c 1 --insecure", URL), 4);
+    server.wait_file("request.log", "1 www.example.org 200\n", 4);
 }
 
 /// What the server says of the connection itself waits for room that answers take.

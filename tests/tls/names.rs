@@ -46,6 +46,27 @@ fn a_name_in_the_handshake_is_shown_as_the_client_wrote_it() {
     }
 }
 
+/// nginx takes the default server's curves for all.
+#[test]
+fn curves_are_those_of_the_server_that_is_named() {
+    let server = |name, curve| {
+        format!(
+            "server {{ listen 127.0.0.1:%%PORT%% ssl; server_name {name}; ssl_ecdh_curve {curve};
+                return 200 \"<$ssl_curve>\"; }}"
+        )
+    };
+    let servers = server("first", "X25519") + &server("www.example.org", "secp384r1");
+    let conf = format!(
+        "events {{ }} http {{ access_log off; ssl_certificate %%DIR%%/chain.pem;
+            ssl_certificate_key %%DIR%%/leaf.key; {servers} }}"
+    );
+    let server = Server::start_in(dir(), super::WEIR, &conf);
+    for (name, curve) in [("first", "<X25519>"), ("www.example.org", "<secp384r1>")] {
+        let Some(said) = said(&server, name, name) else { return };
+        assert!(said.contains(curve), "{name}: {said}");
+    }
+}
+
 /// rustls reads no such names; nginx goes on with the default server.
 #[test]
 fn a_name_that_no_host_can_have_is_refused_with_an_alert() {
