@@ -36,6 +36,13 @@ pub struct Place {
     pub row: u16,
 }
 
+impl Place {
+    /// Whether its configuration came after the one of this number. Numbers begin anew after the last one.
+    pub fn is_newer_than(&self, generation: u16) -> bool {
+        self.generation.wrapping_sub(generation) as i16 > 0
+    }
+}
+
 /// How the kernel finds an id's loop: of the id's first four bytes, xor, times the factor, the upper half, modulo the number of
 /// loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

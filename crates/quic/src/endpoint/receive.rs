@@ -14,7 +14,7 @@ use super::scout::NotBegun;
 use super::{Admission, Begin, DATAGRAM, Endpoint, NewConnection};
 use crate::connection::Connection;
 use crate::crypto::{Chooser, OneSession};
-use crate::ids::{ANY_GENERATION, chosen_by_client, destination};
+use crate::ids::{ANY_GENERATION, Place, chosen_by_client, destination};
 use crate::packet::{Packet, of_clients};
 use crate::version::Version;
 
@@ -59,10 +59,21 @@ impl Endpoint {
         self.room.replace(room);
     }
 
-    /// A packet that another loop has received for a connection of this one.
+    /// A packet that another loop has received for a connection of this one, or of a configuration that is too new for the
+    /// other loop to know.
     pub fn deliver(self: &Rc<Self>, packet: &Packet<'_>) {
+        let place = self.named(packet).filter(|place| place.is_newer_than(self.place.generation));
+        if let (Some(place), Some(accepts)) = (place, self.accepts.get()) {
+            return accepts.misplaced(place, packet);
+        }
         self.take(packet);
         self.wake();
+    }
+
+    /// Where a packet's connection lives, if its id says so.
+    fn named(&self, packet: &Packet<'_>) -> Option<Place> {
+        let place = destination(packet.bytes).and_then(|id| self.ids.read(id));
+        place.filter(|place| place.generation != ANY_GENERATION)
     }
 
     /// Takes the next datagram from the socket that all loops share: true if a connection has begun. None if nothing is there.
@@ -101,8 +112,7 @@ impl Endpoint {
 
     fn came(self: &Rc<Self>, packet: &Packet<'_>) {
         let Some(accepts) = self.accepts.get() else { return };
-        let place = destination(packet.bytes).and_then(|id| self.ids.read(id));
-        let place = match place.filter(|place| place.generation != ANY_GENERATION) {
+        let place = match self.named(packet) {
             None if self.ids.has_others() => {
                 let first = chosen_by_client(packet.bytes);
                 first.and_then(|id| accepts.owner(self.ids.number(id)))

@@ -14,6 +14,7 @@ use weir_engine::{Driver, ListenerKey, Loop, Options, Remote, spend};
 
 use super::*;
 use crate::Place;
+use crate::ids::ANY_GENERATION;
 use crate::packet::of_clients;
 
 mod versions;
@@ -174,6 +175,33 @@ fn serve<T: Send + 'static>(
     });
     event_loop.run(&mut Nothing).unwrap();
     (clients.join().unwrap(), endpoint)
+}
+
+/// Hears of packets for other loops.
+struct PassesOn(Rc<RefCell<Vec<Place>>>);
+
+impl Accepts for PassesOn {
+    fn admit(&self, _: &NewConnection) -> Admission {
+        Admission::Ignore
+    }
+
+    fn misplaced(&self, place: Place, _: &Packet<'_>) {
+        self.0.borrow_mut().push(place);
+    }
+}
+
+#[test]
+fn packets_of_newer_configurations_are_passed_on() {
+    let passed = Rc::new(RefCell::default());
+    let accepts = Rc::new(PassesOn(Rc::clone(&passed)));
+    let (_, endpoint) = serve(|_| accepts, |_, _| ());
+    let place = |generation| Place { generation, row: 3 };
+    for generation in [0, 1, 2, u16::MAX - 1, ANY_GENERATION] {
+        let bytes = [&[0x40][..], &endpoint.ids.write(place(generation)), &[0; 32]].concat();
+        let from = "127.0.0.1:1".parse().unwrap();
+        endpoint.deliver(&Packet { from, to: None, ecn: 0, bytes: &bytes });
+    }
+    assert_eq!(*passed.borrow(), [place(1), place(2)]);
 }
 
 #[test]

@@ -114,7 +114,9 @@ impl Post {
         older.drain(..older.len().saturating_sub(OLDER));
         let from = own.generation.wrapping_add(if left { APART } else { 0 });
         let next = Boxes::new(unused_after(from, &older), loops)?;
-        let aside = Boxes::new(unused_after(next.generation, &older), loops)?;
+        // Not the number of the configuration after the next.
+        let from = next.generation.wrapping_add(APART);
+        let aside = Boxes::new(unused_after(from, &older), loops)?;
         let firsts = if loops > 1 { Some(Arc::new(Firsts::new()?)) } else { None };
         Ok(Post { own, next, aside, left: AtomicBool::new(false), older, firsts })
     }
@@ -148,21 +150,27 @@ impl Post {
 
     /// Sends a datagram that came to the socket of this address. It is lost if the loop is gone, or does not keep up.
     pub fn send(&self, bound: &Address, place: QuicPlace, packet: &Packet<'_>) {
-        let Address::Inet(bound) = bound else { return };
-        let row = usize::from(place.row);
-        let planned = [&self.own, &self.next, &self.aside];
-        let end = match planned.into_iter().find(|boxes| boxes.generation == place.generation) {
-            Some(boxes) => boxes.all.get(row).map(|own| &own.send),
-            None => {
-                let older = self.older.iter().find(|(older, _)| *older == place.generation);
-                older.and_then(|(_, ends)| ends.get(row))
-            }
-        };
-        let Some(end) = end else { return };
+        let (Address::Inet(bound), Some(end)) = (bound, self.end_to(place)) else { return };
         let mut message = Vec::with_capacity(packet.bytes.len() + 64);
         packet.write(*bound, &mut message);
         #[allow(clippy::disallowed_methods, reason = "one datagram, without waiting")]
         let _ = rustix::net::send(end, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+
+    /// The end to send to for the loop at a place. Loops after the next configuration's are unknown here: what is for one of
+    /// them goes to a loop of the next, which passes it on.
+    fn end_to(&self, place: QuicPlace) -> Option<&Arc<OwnedFd>> {
+        let row = usize::from(place.row);
+        let planned = [&self.own, &self.next, &self.aside];
+        if let Some(boxes) = planned.into_iter().find(|boxes| boxes.generation == place.generation)
+        {
+            return boxes.all.get(row).map(|own| &own.send);
+        }
+        if let Some((_, ends)) = self.older.iter().find(|(older, _)| *older == place.generation) {
+            return ends.get(row);
+        }
+        let next = self.next.all.first().filter(|_| place.is_newer_than(self.next.generation));
+        next.map(|next| &next.send)
     }
 
     /// Gives the loop of this row what comes for it, from now on.
@@ -222,6 +230,17 @@ mod tests {
         assert!(reaches(&second, &first, 1) && !reaches(&second, &first, 2));
         // A loop of the first may still receive what is for one of the second.
         assert!(reaches(&first, &second, 0) && !reaches(&first, &second, 1));
+        // What is for a loop of the third goes to one of the second, which knows it.
+        let third = Post::after(&second, 2, &[listen()]).unwrap();
+        assert!(!reaches(&first, &third, 1));
+        let mut buf = [0; LONGEST];
+        #[allow(clippy::disallowed_methods, reason = "a test")]
+        let passed = rustix::net::recv(
+            &second.own.all[0].receive,
+            &mut buf,
+            rustix::net::RecvFlags::DONTWAIT,
+        );
+        assert!(passed.is_ok() && reaches(&second, &third, 0));
     }
 
     #[test]
