@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 #[cfg(feature = "tools")]
 use rustix::process::Signal;
 
-use weir_testkit::{Dir, examples, free_port, run};
+use weir_testkit::{Dir, certified, examples, free_port, run};
 #[cfg(feature = "tools")]
 use weir_testkit::{Process, Server};
 
@@ -142,11 +142,12 @@ fn the_prefix_may_be_the_working_directory() {
     assert!(out.status.success(), "{}", stderr(&out));
 }
 
-/// The configurations of the pages, but for those that need certificates, databases or a word of prose: other tests
+/// The configurations of the pages, but for those that need more certificates, databases or a word of prose: other tests
 /// serve these.
 #[test]
 fn examples_are_accepted_without_a_warning() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let certificates = certified();
     let mut count = 0;
     for entry in std::fs::read_dir(docs).unwrap() {
         let path = entry.unwrap().path();
@@ -160,6 +161,9 @@ fn examples_are_accepted_without_a_warning() {
             let dir = Dir::new();
             for name in ["fastcgi_params", "uwsgi_params"] {
                 dir.write(name, "");
+            }
+            for (name, from) in [("cert.pem", "chain.pem"), ("cert.key", "leaf.key")] {
+                dir.write(name, certificates.read(from));
             }
             let conf = dir.write("conf", whole(example, dir.path()));
             let prefix = dir.path().to_str().unwrap().to_owned();

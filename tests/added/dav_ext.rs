@@ -347,7 +347,8 @@ fn properties_that_cannot_be_changed_change_nothing() {
     if !keeps_attributes(&dir) {
         return;
     }
-    let s = writing(dir, "dav_ext_lock_zone zone=l:1m;", LOCKING);
+    let zone = "dav_ext_lock_zone zone=l:1m; client_body_buffer_size 64k;";
+    let s = writing(dir, zone, LOCKING);
     let said = patch(&s, "/list/sub/x", &set("<u:a>1</u:a><D:getetag>x</D:getetag>"));
     let text = said.body();
     let expected = ["HTTP/1.1 403 Forbidden", "HTTP/1.1 424 Failed Dependency"];
