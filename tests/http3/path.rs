@@ -124,7 +124,8 @@ fn datagrams_are_as_long_as_the_path_permits() {
 #[test]
 fn datagrams_to_a_neighbour_are_longer_than_those_of_ethernet() {
     let server = start();
-    for (most, least) in [(65_507, 16_384), (9_000, 8_000)] {
+    // A probe that is lost leaves the search a little below the longest.
+    for (most, least) in [(65_507, 16_000), (9_000, 8_000)] {
         let mut config = EndpointConfig::default();
         config.max_udp_payload_size(65_527).unwrap();
         let seen = transfer_to(&server, config, most, false);
