@@ -151,10 +151,10 @@ impl Agreement {
         let Some(list) = parameter(parameters, VERSION_INFORMATION) else {
             return Ok(Agreement { version: first, lists: false });
         };
-        let (numbers, rest) = list.as_chunks::<4>();
-        let mut numbers = numbers.iter().map(|number| u32::from_be_bytes(*number));
-        let chosen = numbers.next().filter(|_| rest.is_empty());
-        let (Some(chosen), false) = (chosen, list.as_chunks::<4>().0.contains(&[0; 4])) else {
+        let (each, rest) = list.as_chunks::<4>();
+        let mut numbers = each.iter().map(|number| u32::from_be_bytes(*number));
+        let chosen = numbers.next().filter(|_| rest.is_empty() && !each.contains(&[0; 4]));
+        let Some(chosen) = chosen else {
             return Err(error(
                 TransportErrorCode::TRANSPORT_PARAMETER_ERROR,
                 "bad list of versions",
