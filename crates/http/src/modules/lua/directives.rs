@@ -51,8 +51,7 @@ const PHASES: &[Directive] = scripts! {
         "A Lua script that runs when a request is over.";
 };
 
-/// They have no form `x_by_lua TEXT`.
-const HANDSHAKE: &[Directive] = &[
+const SETTINGS: &[Directive] = &[
     Directive {
         name: "ssl_client_hello_by_lua_block",
         help: "A Lua script that sees a client's first message of TLS, and may refuse it.",
@@ -73,9 +72,6 @@ const HANDSHAKE: &[Directive] = &[
         help: "A Lua script that chooses a certificate for a client of TLS, and may refuse it.",
         set: Set::Simple(certificate),
     },
-];
-
-const SETTINGS: &[Directive] = &[
     Directive {
         name: "server_rewrite_by_lua_block",
         help: "A Lua script of the server, before its locations are looked up.",
@@ -305,17 +301,13 @@ const SETTINGS: &[Directive] = &[
 ];
 
 /// All of them.
-pub const DIRECTIVES: &[Directive] = &ALL;
+pub const DIRECTIVES: &[Directive] = &joined();
 
-const ALL: [Directive; SCRIPTED.len() + SETTINGS.len()] = joined(&SCRIPTED, SETTINGS);
-
-const SCRIPTED: [Directive; PHASES.len() + HANDSHAKE.len()] = joined(PHASES, HANDSHAKE);
-
-const fn joined<const N: usize>(first: &[Directive], then: &[Directive]) -> [Directive; N] {
-    let mut all = [first[0]; N];
+const fn joined() -> [Directive; PHASES.len() + SETTINGS.len()] {
+    let mut all = [PHASES[0]; PHASES.len() + SETTINGS.len()];
     let mut i = 0;
     while i < all.len() {
-        all[i] = if i < first.len() { first[i] } else { then[i - first.len()] };
+        all[i] = if i < PHASES.len() { PHASES[i] } else { SETTINGS[i - PHASES.len()] };
         i += 1;
     }
     all
