@@ -132,6 +132,14 @@ impl Kept {
             Part::Coming(_, length) => *length,
         }
     }
+
+    /// How long its body is, if all of it is there.
+    pub fn whole_length(&self) -> Option<u64> {
+        match &self.part {
+            Part::Coming(..) => None,
+            _ => self.length(),
+        }
+    }
 }
 
 /// What the standard's rules read in the head of a stored answer.

@@ -93,12 +93,7 @@ fn renewed<P: Protocol>(
     state.shown.because(|reason| (reason.kept, reason.life) = (Outcome::Revalidated, life));
     state.shown.status.set(Status::Revalidated);
     state.shown.cacheable.set(false);
-    let length = match &old.part {
-        Part::Memory(bytes) => Some(bytes.len() as u64),
-        Part::File(_, _, length) => Some(*length),
-        Part::Coming(..) => None,
-    };
-    if let (Some(times), Some(length)) = (times, length) {
+    if let (Some(times), Some(length)) = (times, old.whole_length()) {
         let mut entry = (*old.entry).clone();
         entry.times = times;
         let stored = Stored { body: entry.size() as u64, entry, length };
@@ -139,12 +134,7 @@ fn replace(r: &mut Request, state: &mut State, passing: &UpstreamConf, old: Kept
     (entry.last_modified, entry.etag, entry.head) = (verdict.last_modified, verdict.etag, head);
     let entry = Arc::new(entry);
     state.shown.status.set(Status::Revalidated);
-    let length = match &old.part {
-        Part::Memory(bytes) => Some(bytes.len() as u64),
-        Part::File(_, _, length) => Some(*length),
-        Part::Coming(..) => None,
-    };
-    if let (Some(length), true) = (length, may && entry.fits()) {
+    if let (Some(length), true) = (old.whole_length(), may && entry.fits()) {
         let fill = super::store(r, passing, state, entry.clone(), Some(length));
         match &old.part {
             Part::Memory(bytes) => {
