@@ -82,7 +82,7 @@ const ADDED: &[(&str, &str)] =
 
 /// The lines of `-v`: weir's own version, and nginx's for tools.
 pub fn version() -> String {
-    format!("weir version: weir/{VERSION}\nnginx version: nginx/{NGINX} (weir/{VERSION})\n")
+    format!("weir version: weir/{VERSION}\nnginx version: nginx/{NGINX} (weir {VERSION})\n")
 }
 
 /// The `configure arguments:` line of `-V`: what of nginx is there and what is not.
@@ -213,6 +213,10 @@ mod tests {
     fn tools_find_an_nginx_version() {
         let line = format!("nginx version: nginx/{NGINX} ");
         assert!(version().contains(&line));
+        // Test::Nginx takes what stands behind the last slash of the line.
+        let last =
+            version().lines().last().and_then(|line| line.rsplit('/').next().map(String::from));
+        assert!(last.is_some_and(|text| text.starts_with(NGINX)));
     }
 
     #[test]
