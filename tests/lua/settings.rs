@@ -198,11 +198,15 @@ fn a_client_of_http_1_0_waits_for_the_length_unless_it_is_off() {
 
 #[test]
 fn scripts_see_the_environment_that_is_said() {
-    let server = Server::start(
-        WEIR,
-        "env SEEN=here; events { }
-         http { server { listen 127.0.0.1:%%PORT%%; location / {
-             content_by_lua_block { ngx.print(os.getenv('SEEN') or 'none') } } } }",
-    );
-    assert_eq!(server.get("/").body(), "here");
+    for master in ["on", "off"] {
+        let conf = format!(
+            "master_process {master}; env SEEN=here; events {{ }}
+             http {{
+                 init_by_lua_block {{ at_the_start = os.getenv('SEEN') }}
+                 server {{ listen 127.0.0.1:%%PORT%%; location / {{ content_by_lua_block {{
+                     ngx.print(at_the_start, ' ', os.getenv('SEEN'), ' ', os.getenv('HOME')) }} }} }}
+             }}"
+        );
+        assert_eq!(Server::start(WEIR, &conf).get("/").body(), "here here nil", "{master}");
+    }
 }

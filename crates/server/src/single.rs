@@ -8,11 +8,14 @@ use weir_sys::guarded;
 use crate::cycle::{Cycle, Origin};
 use crate::health;
 use crate::master::{Assignment, FATAL, registry};
-use crate::worker;
+use crate::worker::{self, identity};
 
 /// Serves until told to end; returns the exit code.
 pub fn run(cycle: Cycle, origin: Origin) -> i32 {
     let log = Arc::clone(&cycle.log);
+    if identity::take_environment(&cycle.config, &log).is_err() {
+        return FATAL;
+    }
     let registry = match registry() {
         Ok(registry) => registry,
         Err(e) => {

@@ -129,9 +129,11 @@ fn attempt(cycle: &Cycle, own: OwnedFd) -> ! {
 
 fn scripts(cycle: &Cycle) -> Result<(), TrialError> {
     let config = &cycle.config;
-    if config.master {
-        identity::take(config, &cycle.log).map_err(|_| TrialError::NotTried(None))?;
-    }
+    let taken = match config.master {
+        true => identity::take(config, &cycle.log),
+        false => identity::take_environment(config, &cycle.log),
+    };
+    taken.map_err(|_| TrialError::NotTried(None))?;
     let own = Loop::new(&Options {
         backend: config.events.backend.kind(),
         timer_resolution: config.timer_resolution,

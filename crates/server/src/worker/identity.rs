@@ -21,11 +21,7 @@ pub struct IdentityFailed;
 
 /// Takes the identity that the configuration gives to workers.
 pub fn take(config: &Config, log: &Log) -> Result<(), IdentityFailed> {
-    let environment = variables(&config.environment, |name| std::env::var_os(name));
-    if let Err(e) = environment::replace(&environment) {
-        log!(log, Alert, None, "the environment could not be set {}", Cause(&e));
-        return Err(IdentityFailed);
-    }
+    take_environment(config, log)?;
     limits(config, log);
     become_user(config, log)?;
     // What a script starts, a program with the set-user-ID bit among it, gets no more rights than the worker has.
@@ -41,6 +37,15 @@ pub fn take(config: &Config, log: &Log) -> Result<(), IdentityFailed> {
         return Err(IdentityFailed);
     }
     Ok(())
+}
+
+/// Takes the environment that the configuration gives to workers, and to a server without master.
+pub fn take_environment(config: &Config, log: &Log) -> Result<(), IdentityFailed> {
+    let environment = variables(&config.environment, |name| std::env::var_os(name));
+    environment::replace(&environment).map_err(|e| {
+        log!(log, Alert, None, "the environment could not be set {}", Cause(&e));
+        IdentityFailed
+    })
 }
 
 fn limits(config: &Config, log: &Log) {
