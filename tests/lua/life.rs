@@ -248,3 +248,20 @@ fn a_script_that_computes_for_too_long_is_ended() {
     assert_eq!(server.get("/pauses").body(), "done");
     assert_eq!(server.get("/long").body(), "8999997");
 }
+
+#[test]
+fn scripts_learn_which_process_they_run_in() {
+    for (more, kinds) in [("", "master worker worker"), ("master_process off; ", "single single single")] {
+        let http = "init_by_lua_block { kinds = require('ngx.process').type() }
+            init_worker_by_lua_block { kinds = kinds .. ' ' .. require('ngx.process').type() }
+            server { listen 127.0.0.1:%%PORT%%; location / { content_by_lua_block {
+                local process = require 'ngx.process'
+                ngx.say(kinds, ' ', process.type())
+                ngx.say(process.get_master_pid())
+                ngx.say(process.enable_privileged_agent())
+            } } }";
+        let server = Server::start(WEIR, &format!("{more}events {{ }} http {{ {http} }}"));
+        let disabled = "nilAPI disabled in the current context";
+        assert_eq!(server.get("/").body(), format!("{kinds}\n{}\n{disabled}\n", server.pid()));
+    }
+}

@@ -145,8 +145,13 @@ fn scripts(cycle: &Cycle) -> Result<(), TrialError> {
     })?;
     let registry = registry()?;
     let tally = registry.tally(OWN_TALLY).ok_or(TrialError::NotTried(None))?;
-    let identity =
-        Identity { pid: std::process::id(), worker: 0, workers: config.processes as u32, index: 0 };
+    let identity = Identity {
+        pid: std::process::id(),
+        worker: 0,
+        workers: config.processes as u32,
+        index: 0,
+        has_master: config.master,
+    };
     Service::try_scripts(&own.handle(), cycle.sites.lend(), identity, tally, registry)
         .map_err(TrialError::Script)
 }

@@ -25,6 +25,8 @@ pub struct Identity {
     pub workers: u32,
     /// `$loop`: the loop's index in its worker, from 0.
     pub index: u32,
+    /// Whether a master process has started it.
+    pub has_master: bool,
 }
 
 /// What variables, templates and tables ask of their subject.

@@ -317,6 +317,7 @@ impl LoopParts {
             worker: place.worker as u32,
             workers: self.config().processes as u32,
             index: place.index as u32,
+            has_master: self.config().master,
         };
         let (tally, registry) = (self.tally(index)?, self.assignment.registry);
         let served = self.served().clone();

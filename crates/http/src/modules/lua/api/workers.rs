@@ -13,6 +13,7 @@ pub fn install(natives: &Natives<'_>, prefix: &[u8], identity: Identity) -> mlua
     natives.constant("worker_id", identity.worker)?;
     natives.constant("worker_count", identity.workers)?;
     natives.constant("worker_loop", identity.index)?;
+    natives.constant("has_master", identity.has_master)?;
     natives
         .constant("parent_pid", rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()))?;
     let prefix = natives.lua.create_string(prefix)?;

@@ -170,11 +170,23 @@ function errlog.get_sys_filter_level()
     end
 end
 
--- Scripts run in workers only.
+-- Scripts run in workers only. The first script is written for the master, which runs it in nginx.
+local has_master = native.has_master
+
 provide("ngx.process", {
-    type = function() return "worker" end,
-    get_master_pid = function() return native.parent_pid end,
-    enable_privileged_agent = function() return nil, "not supported" end,
+    type = function()
+        if not has_master then return "single" end
+        return ngx.get_phase() == "init" and "master" or "worker"
+    end,
+    get_master_pid = function() return has_master and native.parent_pid or native.worker_pid end,
+    enable_privileged_agent = function(connections)
+        if ngx.get_phase() ~= "init" then return nil, "API disabled in the current context" end
+        connections = connections or 512
+        if type(connections) ~= "number" or connections < 0 then
+            return nil, "bad 'connections' argument: number expected and greater than 0"
+        end
+        return nil, "not supported"
+    end,
     signal_graceful_exit = function() raise("not supported") end,
 })
 
