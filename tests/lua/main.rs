@@ -356,3 +356,17 @@ fn what_scripts_find_and_leave_is_as_the_configuration_says() {
     assert_eq!(kept.header("Content-Type"), Some("text/plain"));
     assert_eq!((kept.header("a_b"), turned.header("a-b")), (Some("b"), Some("c")));
 }
+
+#[test]
+fn a_header_with_an_underscore_is_found_by_its_name() {
+    let server = server_with(
+        "underscores_in_headers on;",
+        r#"location / { content_by_lua_block {
+               local all = ngx.req.get_headers()
+               ngx.say(all.X_Foo, " ", all["x-foo"], " ", all.x_bar, " ", all["X-Bar"], " ", all.no_such)
+           } }"#,
+    );
+    let said = |lines: &str| ask(&server, &format!("GET / HTTP/1.1\r\n{lines}"), "").body();
+    assert_eq!(said("X_Foo: a\r\nX-Bar: b"), "a nil b b nil\n");
+    assert_eq!(said("x-foo: a\r\nx_foo: b"), "b a nil nil nil\n");
+}

@@ -396,16 +396,16 @@ local function spelling(name)
     return usual
 end
 
-local spelled = {
+native.spelled = {
     __index = function(t, name)
         if type(name) ~= "string" then return rawget(t, a_string(1, name)) end
         return rawget(t, spelling(name))
     end
 }
 
-function native.headers(raw, ...)
+function native.headers(meta, ...)
     local all, truncated = named(...)
-    if not raw then setmetatable(all, spelled) end
+    if meta then setmetatable(all, meta) end
     if truncated then return all, truncated end
     return all
 end
@@ -413,8 +413,7 @@ end
 ngx.resp = {
     get_headers = function(most, raw)
         if most ~= nil then most = a_count(1, most) end
-        raw = raw and true
-        return native.headers(raw, check(native.answer_headers(most, raw)))
+        return native.headers(not raw and native.spelled, check(native.answer_headers(most, raw and true)))
     end,
 }
 

@@ -4,7 +4,7 @@ local native = ...
 local check, wait, lines = native.check, native.wait, native.lines
 local raise, refuse, counted = native.raise, native.refuse, native.counted
 local a_string, a_number, a_kind, a_count = native.a_string, native.a_number, native.a_kind, native.a_count
-local type, tostring, select, ipairs = type, tostring, select, ipairs
+local type, tostring, select, ipairs, rawget = type, tostring, select, ipairs, rawget
 local concat, insert = table.concat, table.insert
 
 local METHODS = {
@@ -58,9 +58,17 @@ function req.set_method(method)
     return check(native.set_method(name))
 end
 
+-- A request may have names with an underscore (`underscores_in_headers`), which come first.
+local usual = native.spelled.__index
+local spelled = {
+    __index = function(t, name)
+        local exact = type(name) == "string" and name:find("_", 1, true) and rawget(t, name:lower())
+        return exact or usual(t, name)
+    end
+}
+
 function req.get_headers(most, raw)
-    raw = raw and true
-    return native.headers(raw, check(native.request_headers(most_of(1, most), raw)))
+    return native.headers(not raw and spelled, check(native.request_headers(most_of(1, most), raw and true)))
 end
 
 local function header_name(name)
