@@ -2,7 +2,7 @@
 
 use weir_testkit::Server;
 
-use super::{WEIR, said};
+use super::{WEIR, said, server_with};
 
 #[test]
 fn texts_and_digests() {
@@ -300,4 +300,28 @@ fn patterns_have_the_stack_that_a_script_asks_for() {
     let more = "init_by_lua_block { require('ngx.re').opt('jit_stack_size', 8 * 1024 * 1024) }";
     let large = super::server_with(more, location).get("/t").body();
     assert_eq!(large, format!("40000\n{late}"));
+}
+
+#[test]
+fn a_dictionary_is_what_its_zone_has_made_and_keeps_long_times() {
+    let server = server_with(
+        "lua_shared_dict d 100k;",
+        r#"location / { content_by_lua_block {
+               local d = ngx.shared.d
+               for _, other in ipairs { "k", { 0 }, { 1 }, { ngx.null } } do
+                   ngx.say(select(2, pcall(d.set, other, "k", 1)))
+               end
+               for _, ttl in ipairs { 2 ^ 31, 1e10 } do
+                   d:set("k", 1, ttl)
+                   ngx.say(d:ttl("k") == ttl)
+               end
+               d:set("k", 1, 2 ^ 60)
+               ngx.say(d:ttl("k"))
+               ngx.say(d:incr("k", "2"), " ", select(2, pcall(d.incr, d, "k", "two")))
+           } }"#,
+    );
+    let zone = "bad \"zone\" argument\n".repeat(4);
+    let said = server.get("/").body();
+    assert!(said.starts_with(&format!("{zone}true\ntrue\n0\n3 ")), "{said}");
+    assert!(said.ends_with(" cannot convert 'nil' to 'double'\n"), "{said}");
 }

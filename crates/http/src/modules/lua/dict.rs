@@ -166,11 +166,18 @@ impl<'z> Dict<'z> {
         }
     }
 
-    /// Milliseconds that a value has left; `None` without such a key, 0 for ever.
-    pub fn left(&mut self, key: &[u8]) -> Option<u64> {
+    /// Milliseconds that a value has left: 0 for ever, and below 0 if its time is over but its place is not taken yet.
+    /// `None` without such a key.
+    pub fn left(&mut self, key: &[u8]) -> Option<i64> {
         let entry = self.find(key)?;
         let expires = self.table.value(entry, 1);
-        Some(if expires == 0 { 0 } else { expires.saturating_sub(self.now).max(1) })
+        if expires == 0 {
+            return Some(0);
+        }
+        Some(match expires.wrapping_sub(self.now) as i64 {
+            0 => -1,
+            left => left,
+        })
     }
 
     /// Gives a value another time to live. False without such a key.

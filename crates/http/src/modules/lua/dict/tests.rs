@@ -25,6 +25,7 @@ fn values_expire() {
     assert_eq!(at(1049).valid(b"k").map(|found| found.value), Some(text("v")));
     assert_eq!(at(1049).left(b"k"), Some(1));
     assert_eq!(at(1050).valid(b"k"), None);
+    assert_eq!((at(1050).left(b"k"), at(1250).left(b"k")), (Some(-1), Some(-200)));
     assert!(at(1050).get(b"k").is_some_and(|found| found.stale));
     assert!(!at(1050).expire(b"k", 10));
     assert_eq!(at(1050).keys(0), Vec::<Vec<u8>>::new());

@@ -17,10 +17,11 @@ local function one(value, err)
     return nil, err
 end
 
+-- The field of a dictionary that holds its number. A script cannot make another one.
+local NUMBER = {}
+
 local function number_of(dict)
-    local at = type(dict) == "table" and dict[1]
-    if type(at) ~= "number" or not dicts[at + 1] then raise('bad "zone" argument') end
-    return at
+    return type(dict) == "table" and dict[NUMBER] or raise('bad "zone" argument')
 end
 
 -- A key is a text, or a value that has one.
@@ -29,9 +30,9 @@ local function key_of(key)
     return tostring(key)
 end
 
--- A time in seconds; what is too long or no number at all has no end.
+-- A time in seconds; what is too long to be counted in milliseconds, or no number at all, has no end.
 local function seconds(value)
-    return value < 2 ^ 31 and value or 0
+    return value < 2 ^ 43 and value or 0
 end
 
 -- Flags that are no number are looked at last, when there are a key and a value.
@@ -104,7 +105,7 @@ function methods:incr(key, by, init, ttl)
     key = key_of(key)
     if key == nil then return nil, "nil key" end
     if key == "" then return nil, "empty key" end
-    by = a_number(3, by)
+    by = tonumber(by) or raise("cannot convert 'nil' to 'double'")
     if init then init = number_from("init", init) end
     if ttl ~= nil then
         ttl = number_from("init_ttl", ttl)
@@ -164,5 +165,5 @@ local class = { __index = methods }
 
 ngx.shared = {}
 for i, name in ipairs(dicts) do
-    ngx.shared[name] = setmetatable({ i - 1 }, class)
+    ngx.shared[name] = setmetatable({ [NUMBER] = i - 1 }, class)
 end
