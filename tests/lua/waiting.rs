@@ -403,6 +403,15 @@ fn semaphores_pass_resources_on_between_requests() {
            } }
            location = /give { content_by_lua_block { ngx.say(semaphore:post(), " ", semaphore:count()) } }
            location = /count { content_by_lua_block { ngx.say(semaphore:count()) } }
+           location = /order { content_by_lua_block {
+               -- A coroutine that waits has its resource before one that comes later, though it has yet to run.
+               local thread = ngx.thread.spawn(function() ngx.say("first: ", semaphore:wait(60)) end)
+               semaphore:post(2)
+               ngx.say("at once: ", semaphore:wait(0))
+               ngx.say("second: ", semaphore:wait(60))
+               ngx.thread.wait(thread)
+               ngx.say(semaphore:count())
+           } }
            location = /killed { content_by_lua_block {
                -- A coroutine that is ended leaves what it got to the next.
                local thread = ngx.thread.spawn(function() semaphore:wait(60) end)
@@ -423,6 +432,8 @@ fn semaphores_pass_resources_on_between_requests() {
     assert_eq!(server.get("/give").body(), "true 0\n");
     assert_eq!(clients[1].response().body(), "true nil a,b\n");
     assert_eq!(server.get("/killed").body(), "1 true falsetimeout\n");
+    let said = server.get("/order").body();
+    assert_eq!(said, "at once: niltimeout\nfirst: truenil\nsecond: truenil\n0\n");
 }
 
 #[test]

@@ -13,6 +13,8 @@ use weir_engine::{Either, Handle, either};
 pub struct Semaphore {
     resources: Cell<u64>,
     waiters: RefCell<VecDeque<Rc<Waiter>>>,
+    /// Coroutines that have a resource and have not run since.
+    granted: Cell<u64>,
 }
 
 #[derive(Default)]
@@ -24,7 +26,7 @@ struct Waiter {
 impl Semaphore {
     /// One with so many resources.
     pub fn new(resources: u64) -> Semaphore {
-        Semaphore { resources: Cell::new(resources), waiters: RefCell::default() }
+        Semaphore { resources: Cell::new(resources), ..Semaphore::default() }
     }
 
     /// The resources, or, below 0, the coroutines that wait.
@@ -40,12 +42,23 @@ impl Semaphore {
                 return self.resources.set(self.resources.get().saturating_add(left));
             };
             waiter.has_resource.set(true);
+            self.granted.set(self.granted.get() + 1);
             waiter.waker.take().into_iter().for_each(Waker::wake);
         }
     }
 
-    /// Takes a resource, if there is one.
+    /// Gives what there is to those that wait, once all that were given some have run: so they run in their order.
+    fn pass_on(&self) {
+        if self.granted.get() == 0 && !self.waiters.borrow().is_empty() {
+            self.post(self.resources.take());
+        }
+    }
+
+    /// Takes a resource, if there is one and no coroutine that waited for one has yet to run.
     pub fn try_take(&self) -> bool {
+        if self.granted.get() > 0 {
+            return false;
+        }
         let left = self.resources.get().checked_sub(1);
         left.inspect(|left| self.resources.set(*left)).is_some()
     }
@@ -58,10 +71,12 @@ impl Semaphore {
     ) -> impl Future<Output = bool> {
         let waiter = Rc::new(Waiter::default());
         self.waiters.borrow_mut().push_back(waiter.clone());
+        self.pass_on();
         let turn = Turn { semaphore: self, waiter };
         async move {
             let granted = std::future::poll_fn(|cx| {
-                if turn.waiter.has_resource.replace(false) {
+                if turn.takes() {
+                    turn.semaphore.pass_on();
                     return Poll::Ready(());
                 }
                 *turn.waiter.waker.borrow_mut() = Some(cx.waker().clone());
@@ -78,10 +93,21 @@ struct Turn {
     waiter: Rc<Waiter>,
 }
 
+impl Turn {
+    /// Whether it got a resource, which it has no more from now on.
+    fn takes(&self) -> bool {
+        let takes = self.waiter.has_resource.replace(false);
+        if takes {
+            self.semaphore.granted.set(self.semaphore.granted.get() - 1);
+        }
+        takes
+    }
+}
+
 impl Drop for Turn {
     fn drop(&mut self) {
         self.semaphore.waiters.borrow_mut().retain(|waiter| !Rc::ptr_eq(waiter, &self.waiter));
-        if self.waiter.has_resource.get() {
+        if self.takes() {
             self.semaphore.post(1);
         }
     }
