@@ -35,6 +35,45 @@ fn a_script_still_sends_when_the_other_side_has_said_all() {
 }
 
 #[test]
+fn options_of_a_socket_are_the_systems() {
+    let port = listen(|mut stream: TcpStream| drop(stream.read_to_end(&mut Vec::new())));
+    let server = server(&format!(
+        r#"location = /t {{ content_by_lua_block {{
+               local sock = ngx.socket.tcp()
+               ngx.say(select(2, pcall(sock.getoption, sock, "sndbuf")))
+               assert(sock:connect("127.0.0.1", {port}))
+               ngx.say(sock:getoption())
+               ngx.say(sock:getoption("linger"))
+               for _, name in ipairs {{ "keepalive", "tcp-nodelay" }} do
+                   for _, value in ipairs {{ true, 0, 1, false }} do
+                       ngx.say(name, " ", sock:setoption(name, value), " ", sock:getoption(name))
+                   end
+               end
+               ngx.say(sock:setoption("keepcnt", 5), " ", sock:getoption("keepcnt"))
+               ngx.say(sock:setoption("keepcnt", -1))
+               sock:setoption("rcvbuf", 20000)
+               ngx.say(sock:getoption("rcvbuf"), " ", type(sock:getoption("reuseaddr")))
+               ngx.say(select(2, pcall(sock.setoption, sock, "sndbuf", "large")))
+               sock:close()
+               ngx.say(sock:getoption("sndbuf"))
+               ngx.say(sock:setoption("sndbuf", 20000))
+           }} }}"#
+    ));
+    let said = server.get("/t").body();
+    let said: Vec<&str> = said.lines().collect();
+    let raised = |line: &str, text: &str| assert!(line.ends_with(text), "{line}");
+    raised(said[0], "socket is never created nor connected");
+    assert_eq!(said[1..3], ["nilmissing the \"option\" argument", "nilunsupported option linger"]);
+    for (lines, name) in said[3..11].chunks(4).zip(["keepalive", "tcp-nodelay"]) {
+        let numbers = [1, 0, 1, 0].map(|n| format!("{name} true {n}"));
+        assert_eq!(lines, numbers);
+    }
+    assert_eq!(said[11..14], ["true 5", "nilInvalid argument", "40000 number"]);
+    raised(said[14], "bad argument #3 to '?' (cannot convert 'string' to 'int')");
+    assert_eq!(said[15..], ["nilclosed", "nilclosed"]);
+}
+
+#[test]
 fn a_socket_sends_no_table_with_holes() {
     let port = listen(|mut stream: TcpStream| drop(stream.read_to_end(&mut Vec::new())));
     let server = server(&format!(

@@ -98,6 +98,63 @@ pub fn unsteer(member: BorrowedFd<'_>) -> io::Result<()> {
     set(member, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, &0i32)
 }
 
+/// An option whose value is a number, as programs read and set it by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketNumber {
+    /// SO_KEEPALIVE
+    KeepAlive,
+    /// TCP_KEEPINTVL
+    KeepAliveInterval,
+    /// TCP_KEEPCNT
+    KeepAliveCount,
+    /// SO_REUSEADDR
+    ReuseAddress,
+    /// TCP_NODELAY
+    NoDelay,
+    /// SO_SNDBUF
+    SendBuffer,
+    /// SO_RCVBUF
+    ReceiveBuffer,
+}
+
+impl SocketNumber {
+    fn place(self) -> (i32, i32) {
+        match self {
+            SocketNumber::KeepAlive => (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+            SocketNumber::KeepAliveInterval => (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
+            SocketNumber::KeepAliveCount => (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
+            SocketNumber::ReuseAddress => (libc::SOL_SOCKET, libc::SO_REUSEADDR),
+            SocketNumber::NoDelay => (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+            SocketNumber::SendBuffer => (libc::SOL_SOCKET, libc::SO_SNDBUF),
+            SocketNumber::ReceiveBuffer => (libc::SOL_SOCKET, libc::SO_RCVBUF),
+        }
+    }
+
+    /// Sets it, to what the kernel makes of the number.
+    pub fn set(self, socket: BorrowedFd<'_>, value: i32) -> io::Result<()> {
+        let (level, option) = self.place();
+        set(socket, level, option, &value)
+    }
+
+    /// The number that the kernel has.
+    pub fn get(self, socket: BorrowedFd<'_>) -> io::Result<i32> {
+        let (level, option) = self.place();
+        let mut value = 0i32;
+        let mut length = size_of::<i32>() as libc::socklen_t;
+        // SAFETY: the kernel writes as many bytes at the most as `length` says, which is the size of the number.
+        let r = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                level,
+                option,
+                (&raw mut value).cast(),
+                &raw mut length,
+            )
+        };
+        if r == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
 fn set_tcp(socket: BorrowedFd<'_>, option: i32, value: i32) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, option, &value)
 }
@@ -133,6 +190,27 @@ mod tests {
         set_defer_accept(socket.as_fd(), 1).unwrap();
         set_defer_accept(socket.as_fd(), 0).unwrap();
         set_fast_open(socket.as_fd(), 8).unwrap();
+    }
+
+    #[test]
+    fn numbers_are_as_they_were_set() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        for (option, value) in [
+            (SocketNumber::KeepAlive, 1),
+            (SocketNumber::KeepAliveInterval, 7),
+            (SocketNumber::KeepAliveCount, 5),
+            (SocketNumber::ReuseAddress, 0),
+            (SocketNumber::NoDelay, 1),
+        ] {
+            option.set(socket.as_fd(), value).unwrap();
+            assert_eq!(option.get(socket.as_fd()).unwrap(), value, "{option:?}");
+        }
+        for option in [SocketNumber::SendBuffer, SocketNumber::ReceiveBuffer] {
+            option.set(socket.as_fd(), 20_000).unwrap();
+            // The kernel doubles it, for its own records.
+            assert_eq!(option.get(socket.as_fd()).unwrap(), 40_000, "{option:?}");
+        }
+        assert!(SocketNumber::KeepAliveCount.set(socket.as_fd(), -1).is_err());
     }
 
     /// A socket at this address among others there.

@@ -1,6 +1,7 @@
 //! `ngx.socket.tcp`: connections to other servers, and what a script does with them.
 
 use std::future::Future;
+use std::io;
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use mlua::{Either, IntoLuaMulti, Lua, MultiValue, UserDataRef, Value};
 use weir_engine::Handle;
 use weir_log::Level;
 use weir_proto::http1::Version;
+use weir_sys::sockopt::SocketNumber;
 
 use super::log::to_log;
 use super::natives::{Natives, done};
@@ -128,6 +130,21 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add_waiting("raw_socket", |_, ()| with_answer(raw_socket)?)?;
     natives.add("socket_descriptor", |_, socket: Tcp| socket.0.descriptor())?;
+    natives.add("socket_get_option", |_, (socket, name): (Tcp, String)| {
+        match option(&name, |option| socket.0.option(option)) {
+            Ok(value) => (Some(value), None),
+            Err(why) => (None, Some(why)),
+        }
+    })?;
+    natives.add(
+        "socket_set_option",
+        |_, (socket, name, value): (Tcp, String, i32)| match option(&name, |option| {
+            socket.0.set_option(option, value)
+        }) {
+            Ok(()) => (Some(true), None),
+            Err(why) => (None, Some(why)),
+        },
+    )?;
     natives.add("socket_reused", |_, socket: Tcp| socket.0.reused())?;
     natives.add_refusing(
         "socket_keep",
@@ -148,6 +165,24 @@ type Connecting =
 
 /// Socket, the server's name, and whether its certificate must be good.
 type Securing = (Tcp, Option<mlua::String>, bool);
+
+/// What is done with the option of this name, or why it cannot be done, in the words of the system.
+fn option<T>(name: &str, f: impl FnOnce(SocketNumber) -> io::Result<T>) -> Result<T, String> {
+    let option = match name {
+        "keepalive" => SocketNumber::KeepAlive,
+        "keepintvl" => SocketNumber::KeepAliveInterval,
+        "keepcnt" => SocketNumber::KeepAliveCount,
+        "reuseaddr" => SocketNumber::ReuseAddress,
+        "tcp-nodelay" => SocketNumber::NoDelay,
+        "sndbuf" => SocketNumber::SendBuffer,
+        "rcvbuf" => SocketNumber::ReceiveBuffer,
+        _ => return Err(format!("unsupported option {name}")),
+    };
+    f(option).map_err(|error| {
+        let text = error.to_string();
+        text.split(" (os error ").next().map(str::to_owned).unwrap_or(text)
+    })
+}
 
 /// A socket that did not connect is told to the log, as nginx tells of a server; not so if the script's own pool is full.
 fn tell_unconnected(server: &SocketTarget, failed: &SocketError) {

@@ -6,6 +6,7 @@ local raise, refuse, counted = native.raise, native.refuse, native.counted
 local a_string, a_number, a_kind, a_count = native.a_string, native.a_number, native.a_kind, native.a_count
 local a_message = native.a_message
 local setmetatable, type, tostring, tonumber, select = setmetatable, type, tostring, tonumber, select
+local ipairs, math = ipairs, math
 
 local methods = {}
 local class = { __index = methods }
@@ -56,6 +57,7 @@ function methods.connect(...)
     if not port and host:sub(1, 5) ~= "unix:" then return nil, "missing the port number" end
     if host == "" then return nil, 'failed to parse host name "": no host' end
     if type(options) ~= "table" then options = {} end
+    self.connected = true
     local size, backlog = option_of(n, options, "pool_size", 1), option_of(n, options, "backlog", 0)
     local pool = options.pool or nil
     if pool ~= nil and type(pool) ~= "string" and type(pool) ~= "number" then
@@ -203,14 +205,42 @@ function methods.getreusedtimes(...)
     return native.socket_reused(socket)
 end
 
-local known = { keepalive = true, reuseaddr = true, ["tcp-nodelay"] = true, sndbuf = true, rcvbuf = true }
+-- Options of the system, which are numbers.
+local known = {}
+for _, name in ipairs { "keepalive", "keepintvl", "keepcnt", "reuseaddr", "tcp-nodelay", "sndbuf", "rcvbuf" } do
+    known[name] = true
+end
+
+-- A socket that was connected once has options, though they are gone with its connection.
+local function once_connected(self)
+    if not a_kind(1, "table", self).connected then raise("socket is never created nor connected") end
+    return self.socket
+end
+
+local function answered(value, why)
+    if why then return nil, why end
+    return value
+end
+
+function methods:getoption(option)
+    local socket = once_connected(self)
+    if option == nil then return nil, 'missing the "option" argument' end
+    if not known[option] then return nil, "unsupported option " .. tostring(option) end
+    if not connected(self) then return nil, "closed" end
+    return answered(native.socket_get_option(socket, option))
+end
 
 function methods:setoption(option, value)
-    if not connected(self) then raise("socket is never created nor connected") end
+    local socket = once_connected(self)
     if option == nil then return nil, 'missing the "option" argument' end
     if value == nil then return nil, 'missing the "value" argument' end
     if not known[option] then return nil, "unsupported option " .. tostring(option) end
-    return true
+    if value == true then value = 1 elseif value == false then value = 0 end
+    if type(value) ~= "number" or not (value > -2 ^ 31 - 1 and value < 2 ^ 31) then
+        raise(("bad argument #3 to '?' (cannot convert '%s' to 'int')"):format(type(value)))
+    end
+    if not connected(self) then return nil, "closed" end
+    return answered(native.socket_set_option(socket, option, value < 0 and math.ceil(value) or math.floor(value)))
 end
 
 function methods.getfd(...)
@@ -224,7 +254,9 @@ end
 -- The client's connection, which ends with the request.
 
 local raw_class = { __index = {} }
-for _, name in ipairs { "send", "receive", "receiveany", "receiveuntil", "settimeout", "settimeouts", "getfd" } do
+for _, name in ipairs {
+    "send", "receive", "receiveany", "receiveuntil", "settimeout", "settimeouts", "getfd", "getoption", "setoption",
+} do
     raw_class.__index[name] = methods[name]
 end
 
@@ -242,7 +274,7 @@ function ngx.req.socket(...)
     if raw then
         local socket, why = wait(native.raw_socket())
         if not socket then return nil, why end
-        return setmetatable({ socket = socket }, raw_class)
+        return setmetatable({ socket = socket, connected = true }, raw_class)
     end
     local socket, why = check(native.body_socket())
     if not socket then return nil, why end

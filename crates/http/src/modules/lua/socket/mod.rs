@@ -21,6 +21,7 @@ use crate::modules::lua::vm::vm_of;
 use crate::site::core;
 
 mod body;
+mod options;
 mod pattern;
 mod pools;
 mod udp;
