@@ -325,3 +325,28 @@ fn a_dictionary_is_what_its_zone_has_made_and_keeps_long_times() {
     assert!(said.starts_with(&format!("{zone}true\ntrue\n0\n3 ")), "{said}");
     assert!(said.ends_with(" cannot convert 'nil' to 'double'\n"), "{said}");
 }
+
+#[test]
+fn libraries_find_what_modules_of_lua_resty_core_offer_them() {
+    let script = r#"
+        local base, time, errlog = require "resty.core.base", require "resty.core.time", require "ngx.errlog"
+        local ffi = require "ffi"
+        local size, buffer = base.get_size_ptr(), base.get_string_buf(3)
+        size[0] = 3
+        ffi.copy(buffer, "abc", 3)
+        ngx.say(ffi.string(buffer, size[0]), " ", base.get_string_buf(5) == buffer, " ", base.get_string_buf(5, true) == buffer,
+            " ", base.get_string_buf_size(), " ", ffi.sizeof(base.get_string_buf(5000)))
+        base.set_string_buf_size(8192)
+        ngx.say(base.get_string_buf_size(), " ", base.get_errmsg_ptr() == base.get_errmsg_ptr())
+        local places = {}
+        ngx.say(base.ref_in_table(places, "a"), base.ref_in_table(places, "b"), base.ref_in_table(places))
+        places[2], places[0] = 0, 2
+        ngx.say(base.ref_in_table(places, "c"), base.ref_in_table(places, "d"), places[2], places[3])
+        local first = time.monotonic_msec()
+        ngx.say(first > 0, " ", time.monotonic_time() * 1000 >= first)
+        ngx.say(errlog.get_logs(10))
+        ngx.say(errlog.set_filter_level())"#;
+    let expected = "abc true false 4096 5000\n8192 true\n12-1\n23cd\ntrue true\n\
+        nildirective \"lua_capture_error_log\" is not set\nnilmissing \"level\" argument\n";
+    assert_eq!(said(script), expected);
+}

@@ -19,6 +19,10 @@ thread_local! {
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("now", |_, ()| now() as f64 / 1000.0)?;
     natives.add("time", |_, ()| now() / 1000)?;
+    natives.add("monotonic_msec", |_, ()| {
+        let time = clock_gettime(ClockId::Monotonic);
+        time.tv_sec * 1000 + time.tv_nsec / 1_000_000
+    })?;
     natives.add("update_time", |_, ()| {
         let time = clock_gettime(ClockId::Realtime);
         UPDATED.set((turn(), time.tv_sec * 1000 + time.tv_nsec / 1_000_000));

@@ -20,13 +20,18 @@ provide("resty.core", {})
 
 for _, name in ipairs {
     "base64", "coroutine", "exit", "hash", "misc", "ndk", "param", "phase", "regex", "shdict", "socket", "socket.tcp",
-    "time", "uri", "var", "worker",
+    "uri", "var", "worker",
 } do
     provide("resty.core." .. name, {})
 end
 
-provide("resty.core.base", {
-    FFI_OK = 0, FFI_ERROR = -1, FFI_AGAIN = -2, FFI_BUSY = -3, FFI_DONE = -4, FFI_DECLINED = -5,
+provide("resty.core.time", {
+    monotonic_msec = function() return native.monotonic_msec() end,
+    monotonic_time = function() return native.monotonic_msec() / 1000 end,
+})
+
+local base = provide("resty.core.base", {
+    FFI_OK = 0, FFI_ERROR = -1, FFI_AGAIN = -2, FFI_BUSY = -3, FFI_DONE = -4, FFI_DECLINED = -5, FFI_ABORT = -6,
     FFI_NO_REQ_CTX = -100, FFI_BAD_CONTEXT = -101,
     new_tab = require "table.new", clear_tab = require "table.clear",
     allows_subsystem = function(...)
@@ -37,6 +42,43 @@ provide("resty.core.base", {
     end,
     get_request = function() return native.has_request() and ngx.req or nil end,
 })
+
+-- Memory that libraries share for their calls through ffi: made when it is first asked for.
+
+local function made_once(make)
+    local made
+    return function()
+        made = made or make(require "ffi")
+        return made
+    end
+end
+
+base.get_errmsg_ptr = made_once(function(ffi) return ffi.new("char *[1]") end)
+base.get_size_ptr = made_once(function(ffi) return ffi.new("size_t[1]") end)
+
+local buffer, buffer_size = nil, 4096
+
+function base.get_string_buf_size() return buffer_size end
+
+function base.set_string_buf_size(size)
+    if size > 0 then buffer, buffer_size = nil, math.ceil(size) end
+end
+
+function base.get_string_buf(size, anew)
+    local ffi = require "ffi"
+    if anew or size > buffer_size then return ffi.new("char[?]", size) end
+    buffer = buffer or ffi.new("char[?]", buffer_size)
+    return buffer
+end
+
+-- A place for a value in a table, as luaL_ref finds one: places that are free are a list that begins at 0.
+function base.ref_in_table(t, value)
+    if value == nil then return -1 end
+    local place = t[0]
+    if place and place ~= 0 then t[0] = t[place] else place = #t + 1 end
+    t[place] = value
+    return place
+end
 
 provide("resty.core.ctx", {
     get_ctx_table = function(ctx)
@@ -162,6 +204,16 @@ function errlog.raw_log(level, text)
     if type(text) ~= "string" then raise("bad argument #2 to 'raw_log' (must be a string)") end
     if level < 0 or level > 8 then raise("bad log level") end
     native.raw_log(level, text)
+end
+
+-- There is no such directive, so what it collects is not there either.
+local function not_collected() return nil, 'directive "lua_capture_error_log" is not set' end
+
+errlog.get_logs = not_collected
+
+function errlog.set_filter_level(level)
+    if not level then return nil, 'missing "level" argument' end
+    return not_collected()
 end
 
 function errlog.get_sys_filter_level()
