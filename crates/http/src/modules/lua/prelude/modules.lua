@@ -4,8 +4,7 @@
 local native = ...
 local preload, error, type, tostring, ipairs = package.preload, error, type, tostring, ipairs
 local raise, a_kind, a_number, re_match = native.raise, native.a_kind, native.a_number, native.re_match
-local a_string = native.a_string
-local pairs, select, tonumber = pairs, select, tonumber
+local pairs, tonumber = pairs, tonumber
 local concat, insert = table.concat, table.insert
 
 local VERSION = "0.1.31"
@@ -99,6 +98,7 @@ provide("resty.core.response", {
         if add then return ngx.resp.add_header(name, value) end
         ngx.header[name] = value
     end,
+    bypass_if_checks = function() native.check(native.answer_always()) end,
 })
 
 provide("resty.core.utils", {
@@ -137,6 +137,12 @@ function base64.decode_base64url(text)
     local decoded = ngx.decode_base64(plain .. ("="):rep(-#plain % 4))
     if not decoded then return nil, "invalid input" end
     return decoded
+end
+
+-- As in mails (RFC 2045): other characters than those of the alphabet are passed over.
+function ngx.decode_base64mime(text)
+    if type(text) ~= "string" then raise("string argument only") end
+    return native.decode_base64((text:gsub("=.*$", ""):gsub("[^%w+/]", "")))
 end
 
 local re = provide("ngx.re", {})
@@ -285,10 +291,7 @@ local changes = {
     set_quote_sql_str = ngx.quote_sql_str,
 }
 for name, change in pairs(changes) do
-    changes[name] = function(...)
-        if select("#", ...) ~= 1 then raise("expecting one argument") end
-        return change(a_string(1, (...)))
-    end
+    changes[name] = function(text) return change(tostring(text)) end
 end
 
 ndk = {
