@@ -251,7 +251,9 @@ fn a_script_that_computes_for_too_long_is_ended() {
 
 #[test]
 fn scripts_learn_which_process_they_run_in() {
-    for (more, kinds) in [("", "master worker worker"), ("master_process off; ", "single single single")] {
+    for (more, kinds) in
+        [("", "master worker worker"), ("master_process off; ", "single single single")]
+    {
         let http = "init_by_lua_block { kinds = require('ngx.process').type() }
             init_worker_by_lua_block { kinds = kinds .. ' ' .. require('ngx.process').type() }
             server { listen 127.0.0.1:%%PORT%%; location / { content_by_lua_block {
@@ -263,5 +265,17 @@ fn scripts_learn_which_process_they_run_in() {
         let server = Server::start(WEIR, &format!("{more}events {{ }} http {{ {http} }}"));
         let disabled = "nilAPI disabled in the current context";
         assert_eq!(server.get("/").body(), format!("{kinds}\n{}\n{disabled}\n", server.pid()));
+    }
+}
+
+#[test]
+fn what_the_first_script_logs_is_in_the_log_once() {
+    let http = "init_by_lua_block { ngx.log(ngx.ERR, 'the site begins') }
+        init_worker_by_lua_block { ngx.log(ngx.ERR, 'a loop begins') }";
+    for more in ["worker_processes 2; ", "master_process off; "] {
+        let conf = conf(http, "%%PORT%%", "new");
+        let server = Server::start(WEIR, &format!("{more}{conf}"));
+        server.wait_log("a loop begins", if more.starts_with('w') { 2 } else { 1 });
+        assert_eq!(server.logged("the site begins"), 1, "{more}");
     }
 }

@@ -18,6 +18,8 @@ scoped_thread_local!(static mut REQUEST: Request);
 
 thread_local! {
     static PHASE: Cell<Phase> = const { Cell::new(Phase::Init) };
+    /// What the running script logs is in the log already.
+    static IS_MUTE: Cell<bool> = const { Cell::new(false) };
     /// The site of a thread that is no loop's.
     static SITE: Cell<Option<&'static Site>> = const { Cell::new(None) };
     /// What the script waits for. It is set right before the script yields.
@@ -163,6 +165,19 @@ pub fn beside_loops<T>(site: &'static Site, f: impl FnOnce() -> T) -> T {
     let out = f();
     SITE.set(before);
     out
+}
+
+/// Runs `f`, whose scripts log nothing.
+pub fn mute<T>(f: impl FnOnce() -> T) -> T {
+    IS_MUTE.set(true);
+    let out = f();
+    IS_MUTE.set(false);
+    out
+}
+
+/// Whether scripts log nothing.
+pub fn is_mute() -> bool {
+    IS_MUTE.get()
 }
 
 /// The time, also on a thread that has no loop's clock.

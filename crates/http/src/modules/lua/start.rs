@@ -7,7 +7,7 @@ use weir_log::Level;
 use weir_values::Identity;
 
 use super::anchors::Anchors;
-use super::current::Phase;
+use super::current::{self, Phase};
 use super::script::SCRIPTS;
 use super::vm::{StartError, Vm};
 use super::{api, package};
@@ -23,7 +23,8 @@ pub fn start(event_loop: &LoopState) -> Option<Rc<Vm>> {
     let log = &site.main.core.error_log;
     let tell = |error: StartError| log.write(Level::Emerg, None, format_args!("{error}"));
     let vm = Vm::new(site).map_err(tell).ok()?;
-    if let Err(error) = begin(&vm, event_loop) {
+    // The process that has tried the script out has logged its lines.
+    if let Err(error) = current::mute(|| begin(&vm, event_loop)) {
         tell(error);
         vm.broken.set(true);
     }

@@ -79,6 +79,9 @@ fn write(lua: &Lua, level: Level, values: &MultiValue) {
 
 /// To the log of the request, or of the site.
 pub(super) fn to_log(level: Level, line: &str) {
+    if current::is_mute() {
+        return;
+    }
     let place = current::phase().in_log();
     if current::with_any(|r| handshake::log(r, level, format_args!("{line}{place}"))).is_err()
         && let Some(site) = current::site()
