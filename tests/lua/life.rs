@@ -279,3 +279,21 @@ fn what_the_first_script_logs_is_in_the_log_once() {
         assert_eq!(server.logged("the site begins"), 1, "{more}");
     }
 }
+
+#[test]
+fn a_script_lets_its_worker_end_and_the_master_starts_another() {
+    let server = server_with(
+        "",
+        "location = /end { content_by_lua_block {
+             require('ngx.process').signal_graceful_exit()
+             ngx.sleep(0.01)
+             ngx.print('ended')
+         } }
+         location = /pid { content_by_lua_block { ngx.print(ngx.worker.pid()) } }",
+    );
+    let first = server.get("/pid").body();
+    assert_eq!(server.get("/end").body(), "ended");
+    server.wait_log(&format!("worker process {first} exited with code 0"), 1);
+    server.wait_log("start worker process ", 2);
+    assert_ne!(server.get("/pid").body(), first);
+}

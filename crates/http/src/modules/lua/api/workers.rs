@@ -1,9 +1,11 @@
 //! `ngx.worker`, `ngx.config`, and what else scripts ask of the server.
 
 use mlua::Value;
+use rustix::process::Signal;
 
 use super::natives::Natives;
 use crate::event_loop::LoopState;
+use crate::modules::lua::current::{self, Phase};
 use weir_values::Identity;
 
 /// Adds the functions of this part.
@@ -18,5 +20,10 @@ pub fn install(natives: &Natives<'_>, prefix: &[u8], identity: Identity) -> mlua
         .constant("parent_pid", rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()))?;
     let prefix = natives.lua.create_string(prefix)?;
     natives.constant("prefix", prefix)?;
+    // A process that only tries the first script out goes on.
+    natives.add("quit", |_, ()| {
+        let (own, is_first) = (rustix::process::getpid(), current::phase() == Phase::Init);
+        !is_first && rustix::process::kill_process(own, Signal::QUIT).is_ok()
+    })?;
     natives.add("worker_exiting", |_, ()| LoopState::current().is_some_and(|w| w.retiring()))
 }

@@ -245,7 +245,7 @@ provide("ngx.process", {
         end
         return nil, "not supported"
     end,
-    signal_graceful_exit = function() raise("not supported") end,
+    signal_graceful_exit = function() native.quit() end,
 })
 
 -- lua-nginx-module hands out functions of directives here. These are set-misc-nginx-module's that change a text.
