@@ -170,6 +170,68 @@ fn scripts_judge_servers_by_the_authorities_and_the_depth_that_are_said() {
     }
 }
 
+/// A machine without OpenSSL has no store.
+#[test]
+fn scripts_trust_the_authorities_of_a_store_of_their_own() {
+    let dir = Dir::new();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
+    let read = |file: &str| std::fs::read(data.join(file)).unwrap();
+    dir.write("chain.pem", [read("leaf.pem"), read("inter.pem")].concat());
+    for file in ["leaf.key", "root.pem", "self.pem"] {
+        dir.write(file, read(file));
+    }
+    let conf = r#"events { }
+        http {
+            init_by_lua_block {
+                local ffi = require "ffi"
+                ffi.cdef [[
+                    typedef struct x509_store_st X509_STORE;
+                    X509_STORE *X509_STORE_new(void);
+                    int X509_STORE_load_locations(X509_STORE *store, const char *file, const char *dir);
+                    int i2d_X509(const void *, unsigned char **);
+                ]]
+                has_openssl = pcall(function() return ffi.C.X509_STORE_new end)
+                function store_of(file)
+                    local store = ffi.C.X509_STORE_new()
+                    assert(ffi.C.X509_STORE_load_locations(store, "%%DIR%%/" .. file, nil) == 1)
+                    return store
+                end
+            }
+            server { listen 127.0.0.1:%%PORT%%; lua_ssl_trusted_certificate self.pem; lua_ssl_verify_depth 2;
+                location / { content_by_lua_block {
+                    if not has_openssl then return ngx.print("none") end
+                    local sock = ngx.socket.tcp()
+                    local function tried(...)
+                        assert(sock:connect("127.0.0.1", %%PORT1%%))
+                        for _, store in ipairs { ... } do assert(sock:settrustedstore(store or nil)) end
+                        local ok, why = sock:sslhandshake(nil, "www.example.org", true)
+                        ngx.say(ok and "trusted" or why)
+                    end
+                    ngx.say((select(2, pcall(sock.settrustedstore, sock, store_of("root.pem"))):gsub("^.*: ", "")))
+                    ngx.say(sock:settrustedstore("root.pem"))
+                    tried(store_of("root.pem"))
+                    tried(store_of("self.pem"))
+                    tried(store_of("root.pem"), false)
+                    tried()
+                    sock:close()
+                    ngx.say(sock:settrustedstore(store_of("root.pem")))
+                } }
+            }
+            server { listen 127.0.0.1:%%PORT1%% ssl; ssl_certificate chain.pem;
+                ssl_certificate_key leaf.key; return 200 ok; }
+        }"#;
+    let server = Server::start_in(dir, WEIR, conf);
+    let said = server.get("/").body();
+    if said == "none" {
+        return println!("not run: OpenSSL is missing");
+    }
+    let unknown = "20: unable to get local issuer certificate\n".repeat(3);
+    let expected = format!(
+        "socket is never created nor connected\nnilbad store arg: cdata expected, got string\ntrusted\n{unknown}nilclosed\n"
+    );
+    assert_eq!(said, expected);
+}
+
 #[test]
 fn timers_wait_and_run_as_many_as_is_said() {
     let set = "content_by_lua_block {

@@ -130,6 +130,19 @@ impl TlsClient {
         Arc::new(config)
     }
 
+    /// The same, which trusts these authorities alone where it checks its servers, in DER. It resumes no session: whose server
+    /// would have been checked by others.
+    pub fn trusting(&self, anchors: Vec<Vec<u8>>) -> TlsClient {
+        let Some(before) = &self.check.authorities else { return self.clone() };
+        let authorities = Authorities { anchors, lists: Vec::new(), depth: before.depth };
+        let authorities = Some(Arc::new(authorities));
+        let check = Arc::new(CheckServer { authorities, ..CheckServer::clone(&self.check) });
+        let mut config = (*self.config).clone();
+        config.resumption = Resumption::disabled();
+        config.dangerous().set_certificate_verifier(check.clone());
+        TlsClient { config: Arc::new(config), check, sessions: None, ..self.clone() }
+    }
+
     /// Tells connections apart that were opened in different ways.
     pub fn tag(&self) -> u64 {
         let mut hash = DefaultHasher::new();

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use mlua::{Either, IntoLuaMulti, Lua, MultiValue, UserDataRef, Value};
+use mlua::{BString, Either, IntoLuaMulti, Lua, MultiValue, UserDataRef, Value};
 use weir_engine::Handle;
 use weir_log::Level;
 use weir_proto::http1::Version;
@@ -145,6 +145,10 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             Err(why) => (None, Some(why)),
         },
     )?;
+    natives.add("socket_trust", |_, (socket, authorities): (Tcp, Option<Vec<BString>>)| {
+        let der = |one: BString| Vec::from(one);
+        socket.0.trust(authorities.map(|all| all.into_iter().map(der).collect()));
+    })?;
     natives.add("socket_reused", |_, socket: Tcp| socket.0.reused())?;
     natives.add_refusing(
         "socket_keep",

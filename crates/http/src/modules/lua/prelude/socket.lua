@@ -6,7 +6,7 @@ local raise, refuse, counted = native.raise, native.refuse, native.counted
 local a_string, a_number, a_kind, a_count = native.a_string, native.a_number, native.a_kind, native.a_count
 local a_message = native.a_message
 local setmetatable, type, tostring, tonumber, select = setmetatable, type, tostring, tonumber, select
-local ipairs, math = ipairs, math
+local ipairs, math, pcall, require = ipairs, math, pcall, require
 
 local methods = {}
 local class = { __index = methods }
@@ -241,6 +241,53 @@ function methods:setoption(option, value)
     end
     if not connected(self) then return nil, "closed" end
     return answered(native.socket_set_option(socket, option, value < 0 and math.ceil(value) or math.floor(value)))
+end
+
+-- What reads a store of OpenSSL (X509_STORE), by names that no script declares.
+local OPENSSL = [[
+    void *weir_store_certificates(void *) __asm__("X509_STORE_get1_all_certs");
+    int weir_stack_size(const void *) __asm__("OPENSSL_sk_num");
+    void *weir_stack_at(const void *, int) __asm__("OPENSSL_sk_value");
+    void weir_stack_free(void *, void (*)(void *)) __asm__("OPENSSL_sk_pop_free");
+    void weir_certificate_free(void *) __asm__("X509_free");
+    int weir_certificate_der(void *, unsigned char **) __asm__("i2d_X509");
+]]
+
+local openssl
+
+-- The certificates of a store, in DER.
+local function certificates_of(store)
+    local ffi = require "ffi"
+    if not openssl then
+        ffi.cdef(OPENSSL)
+        openssl = ffi.C
+    end
+    local stack, all = openssl.weir_store_certificates(store), {}
+    for i = 0, openssl.weir_stack_size(stack) - 1 do
+        local certificate = openssl.weir_stack_at(stack, i)
+        local size = openssl.weir_certificate_der(certificate, nil)
+        if size > 0 then
+            local der = ffi.new("unsigned char[?]", size)
+            openssl.weir_certificate_der(certificate, ffi.new("unsigned char *[1]", der))
+            all[#all + 1] = ffi.string(der, size)
+        end
+    end
+    openssl.weir_stack_free(stack, openssl.weir_certificate_free)
+    return all
+end
+
+function methods:settrustedstore(store)
+    if store ~= nil and type(store) ~= "cdata" then return nil, "bad store arg: cdata expected, got " .. type(store) end
+    local socket = once_connected(self)
+    if not connected(self) then return nil, "closed" end
+    if store == nil then
+        native.socket_trust(socket)
+        return true
+    end
+    local ok, all = pcall(certificates_of, store)
+    if not ok then return nil, "the store cannot be read: " .. all end
+    native.socket_trust(socket, all)
+    return true
 end
 
 function methods.getfd(...)

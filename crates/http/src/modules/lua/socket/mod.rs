@@ -220,6 +220,8 @@ pub struct Socket {
     sent: Cell<u64>,
     receiving: Cell<bool>,
     sending: Cell<bool>,
+    /// Authorities in DER that the next handshake trusts, in place of those of the configuration.
+    trusted: RefCell<Option<Vec<Vec<u8>>>>,
 }
 
 impl Socket {
@@ -235,6 +237,7 @@ impl Socket {
             sent: Cell::new(0),
             receiving: Cell::new(false),
             sending: Cell::new(false),
+            trusted: RefCell::default(),
         }
     }
 
@@ -337,6 +340,7 @@ impl Socket {
         let Connection { wire: Carrying::Own(wire), slot, .. } = line else {
             return Err(SocketError::Closed);
         };
+        let client = &self.trusting(client);
         let (stream, _) = wire.part();
         let limit = self.timeouts.get()[0];
         let shaking = async {
@@ -443,6 +447,7 @@ impl Socket {
     /// Ends the connection; false if there was none. A receiver that is at it keeps what came.
     pub fn close(&self) -> bool {
         self.pool_size.take();
+        self.trusted.take();
         match self.line.take() {
             Some(line) => {
                 if let Carrying::Own(wire) = &line.wire {

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use weir_sys::sockopt::SocketNumber;
+use weir_tls::TlsClient;
 
 use super::Socket;
 
@@ -16,6 +17,19 @@ impl Socket {
     /// Sets it.
     pub fn set_option(&self, option: SocketNumber, value: i32) -> io::Result<()> {
         self.with_descriptor(|socket| option.set(socket, value))
+    }
+
+    /// The next handshake trusts these authorities, in DER.
+    pub fn trust(&self, authorities: Option<Vec<Vec<u8>>>) {
+        self.trusted.replace(authorities);
+    }
+
+    /// How TLS is spoken in this handshake.
+    pub(super) fn trusting(&self, client: &TlsClient) -> TlsClient {
+        match self.trusted.take() {
+            Some(authorities) => client.trusting(authorities),
+            None => client.clone(),
+        }
     }
 
     fn with_descriptor<T>(&self, f: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
