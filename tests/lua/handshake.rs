@@ -338,7 +338,7 @@ fn a_script_sees_the_first_message_and_chooses_versions() {
     );
     server.wait_log(&seen, 1);
     server.wait_log("API disabled in the current context", 1);
-    server.wait_log("request of nil any", 1);
+    server.wait_log("request of any any", 1);
     assert!(said_of("twelve").contains("<twelve TLSv1.2 . >"));
     // The script is the default server's, and the certificate that of the server that is named.
     let named = said_of("named");
@@ -456,4 +456,26 @@ fn a_server_with_such_a_script_needs_a_certificate() {
         let text = String::from_utf8_lossy(&out.stderr);
         assert!(text.contains("no ssl configured for the server"), "{text}");
     }
+}
+
+#[test]
+fn requests_see_what_their_handshake_has_left() {
+    let inside = r#"ssl_client_hello_by_lua_block { ngx.ctx.name = require("ngx.ssl.clienthello").get_client_hello_server_name() }
+        ssl_certificate_by_lua_block { ngx.ctx.count, ngx.ctx.shared = 0, { 0 } }
+        location /ctx { content_by_lua_block {
+            local ctx = ngx.ctx
+            ctx.count, ctx.shared[1] = ctx.count + 1, ctx.shared[1] + 1
+            ngx.print("<", ctx.name, " ", ctx.count, " ", ctx.shared[1], ">")
+        } }"#;
+    let server = start("", inside);
+    let twice = "GET /ctx HTTP/1.1\r\nHost: a\r\n\r\nGET /ctx HTTP/1.0\r\n\r\n";
+    let args = ["-ign_eof", "-servername", "any"];
+    for _ in 0..2 {
+        let said = s_client(server.dir().path(), server.port(), &args, twice).expect("OpenSSL");
+        assert!(said.contains("<any 1 1>") && said.contains("<any 1 2>"), "{said}");
+    }
+    let url = format!("https://any:{}/ctx", server.port());
+    let name = format!("any:{}:127.0.0.1", server.port());
+    let out = run("curl", ["-sk", "--http2", "--resolve", &name, &url, &url]);
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "<any 1 1><any 1 2>");
 }

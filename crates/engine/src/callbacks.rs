@@ -12,6 +12,11 @@ use crate::{Handle, Stream};
 pub trait Idle: Any + Send {
     /// The connection comes back to life. Dropping the stream closes it; its deadline is unset.
     fn resume(self: Box<Self>, h: &Handle, stream: Stream, why: Wake);
+
+    /// No other loop may take it: something of it lies in this one.
+    fn stays(&self) -> bool {
+        false
+    }
 }
 
 /// Two connections of which each takes what the other one sends, while nothing is on its way. `Send` as [`Idle`] is.

@@ -14,7 +14,8 @@ impl Handle {
         stream.0.report_or_break();
         stream.set_deadline(deadline);
         let source = Rc::clone(&stream.0.source);
-        if let Some(idle) = stream.0.offer(idle) {
+        let own = if idle.stays() { Some(idle) } else { stream.0.offer(idle) };
+        if let Some(idle) = own {
             source.idle.set(Some(idle));
         }
         source.parked.set(true);

@@ -122,6 +122,35 @@ fn a_parked_connection_of_a_held_loop_is_taken() {
     assert_eq!(pair.steal_counts().taken, 1);
 }
 
+/// A parked connection that must not move.
+struct Staying;
+
+impl Idle for Staying {
+    fn resume(self: Box<Self>, _: &Handle, _: Stream, _: Wake) {}
+
+    fn stays(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_parked_connection_that_stays_is_not_offered() {
+    let mut pair = Pair::new();
+    let _client = pair.site.client();
+    pair.site.serve(move |h, stream| async move {
+        let token = stream.0.source.token;
+        h.park(stream, Box::new(Staying), None);
+        let own =
+            h.0.sources
+                .borrow()
+                .get(token.key())
+                .is_some_and(|source| source.idle.take().is_some());
+        let member = h.0.steal_group.as_ref().unwrap();
+        assert!(own && !member.stealable().any(token, |_| true));
+        h.stop();
+    });
+}
+
 #[test]
 fn a_task_that_rests_ends_when_its_connection_was_taken() {
     let mut pair = Pair::new();

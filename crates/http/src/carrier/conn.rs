@@ -67,6 +67,8 @@ pub struct Facts {
     pub proxy: OnceCell<Arc<proxy_protocol::ProxyHeader>>,
     /// Where its lines of access logs go, if another loop had its first requests.
     lines: Option<Writers>,
+    /// What a module keeps of it in this loop, until it is dropped: the connection stays.
+    pub kept: OnceCell<Arc<dyn Send + Sync>>,
 }
 
 /// What the requests of a connection share: its facts, which anything may read, and its transport, which belongs to
@@ -123,6 +125,7 @@ impl Resting {
             nodelay: Cell::new(false),
             proxy: OnceCell::new(),
             lines: None,
+            kept: OnceCell::new(),
         };
         Resting { secured: None, facts }
     }
@@ -150,6 +153,11 @@ impl Resting {
         if self.facts.requests.get() > 0 && !self.facts.lines.as_ref().is_some_and(has_some) {
             self.facts.lines = Some(lines);
         }
+    }
+
+    /// Whether no other loop may have it.
+    pub fn stays(&self) -> bool {
+        self.facts.kept.get().is_some()
     }
 
     /// Puts the connection on its socket, without a deadline.
@@ -218,9 +226,12 @@ impl Conn {
         (stream, Resting { secured, facts: self.facts })
     }
 
-    /// What the connection is for another loop, while nothing is pending in its TLS, which is lent: until it comes back
+    /// What the connection is for another loop, if it may move and nothing is pending in its TLS, which is lent: until it comes back
     /// ([`Conn::take_back`]) nothing can be sent or received here.
     pub fn lend(&self) -> Option<Resting> {
+        if self.kept.get().is_some() {
+            return None;
+        }
         Some(Resting { secured: self.wire.lend()?, facts: self.facts.clone() })
     }
 

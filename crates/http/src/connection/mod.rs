@@ -177,6 +177,10 @@ impl Idle for Place {
 }
 
 impl Idle for Parked {
+    fn stays(&self) -> bool {
+        self.conn.stays()
+    }
+
     fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
         let Some(event_loop) = LoopState::current() else { return };
         let stays = self.stays;

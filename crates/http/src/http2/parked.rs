@@ -48,6 +48,10 @@ fn part(
 }
 
 impl Idle for ParkedHttp2 {
+    fn stays(&self) -> bool {
+        self.conn.stays()
+    }
+
     fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
         let Some(event_loop) = LoopState::current() else { return };
         let ParkedHttp2 { mut conn, mut presence, peer, ledger, seen, history } = *self;

@@ -1,18 +1,24 @@
 //! The phases of a handshake: `ssl_client_hello_by_lua` and `ssl_certificate_by_lua`.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
+use mlua::Value;
 use weir_engine::Boxed;
 use weir_log::Level;
 use weir_ssl::server::AcceptError;
 use weir_tls::HandshakeError;
 
+use super::anchors::Anchor;
+use super::answer::CONTEXT;
 use super::conf::CONF;
 use super::current::Phase;
 use super::phases::ERROR;
 use super::run::{self, ScriptOutcome, Start};
 use super::script::Script;
-use super::vm::vm_of;
+use super::vm::{Vm, vm_of};
 use super::wish::Exit;
 use crate::request::Request;
 
@@ -52,8 +58,44 @@ async fn perform(
     match run::drive(&vm, Some(r), phase, Start::Script(&code)).await {
         ScriptOutcome::Abandoned => Err(HandshakeError::Closed.into()),
         ScriptOutcome::Failed | ScriptOutcome::Exit(Exit::Status(ERROR | 400..)) => Err(failed),
-        ScriptOutcome::Finished | ScriptOutcome::Exit(_) => Ok(()),
+        ScriptOutcome::Finished | ScriptOutcome::Exit(_) => {
+            keep_ctx(&vm, r);
+            Ok(())
+        }
     }
+}
+
+thread_local! {
+    /// `ngx.ctx` of the handshakes of this loop's connections, by the number of the connection.
+    static OF_CONNECTIONS: RefCell<HashMap<u64, Anchor>> = RefCell::default();
+}
+
+/// Forgets the `ngx.ctx` of a connection that ends.
+struct Kept(u64);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let taken = OF_CONNECTIONS
+            .try_with(|all| all.try_borrow_mut().ok().and_then(|mut all| all.remove(&self.0)));
+        drop(taken);
+    }
+}
+
+/// Requests of the connection see the `ngx.ctx` of its handshake.
+fn keep_ctx(vm: &Vm, r: &Request) {
+    let ctx = CONTEXT.of(&r.contexts).and_then(|context| context.ctx.as_ref());
+    let Some(Ok(ctx)) = ctx.map(Anchor::get::<Value>) else { return };
+    let Ok(anchor) = vm.anchors.keep(ctx) else { return };
+    let number = r.conn.number;
+    let before = OF_CONNECTIONS.with_borrow_mut(|all| all.insert(number, anchor));
+    drop(before);
+    r.conn.kept.get_or_init(|| Arc::new(Kept(number)));
+}
+
+/// The number of the anchor of the `ngx.ctx` that the handshake of the request's connection had.
+pub fn ctx_of(r: &Request) -> Option<usize> {
+    r.conn.kept.get()?;
+    OF_CONNECTIONS.with_borrow(|all| all.get(&r.conn.number).map(Anchor::number))
 }
 
 /// Writes to the log of a request, or of the connection if it stands for a handshake.

@@ -8,6 +8,7 @@ use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Anchor;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{NgxError, with, with_any};
+use crate::modules::lua::handshake;
 use crate::request::Request;
 use crate::variables::NotStored;
 use weir_values::Subject;
@@ -51,6 +52,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             Err(_) => Value::Boolean(false),
         }
     })?;
+    // The same of the table that the handshake had.
+    natives.add("connection_ctx", |_, ()| with(|r| handshake::ctx_of(r)).ok().flatten())?;
     natives.add_refusing("set_ctx", |_, value: Value| {
         let value = if value.is_nil() { None } else { Some(keep(value)?) };
         with_any(|r| answer::context(r).ctx = value)

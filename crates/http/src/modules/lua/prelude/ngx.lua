@@ -617,7 +617,8 @@ local getters = {
         local number = native.ctx_number()
         if number then return kept[number] end
         if number == false then return loose_ctx() end
-        local ctx = {}
+        local base = kept[native.connection_ctx()]
+        local ctx = base and setmetatable({}, { __index = base }) or {}
         check(native.set_ctx(ctx))
         return ctx
     end,
