@@ -433,14 +433,15 @@ impl Keeper {
             (Ok(()), Some(stored)) => {
                 self.pause.served();
                 let due = due_of(stored, None);
-                let (valid, renewed) = (days(stored.validity.end, now), days(due, now));
-                let makes_sense = kept.pace.succeed(now, due, dice());
+                let (valid, renewed) = (span(stored.validity.end, now), span(due, now));
+                let life = stored.validity.length();
+                let makes_sense = kept.pace.succeed(now, (due, life), dice());
                 kept.opinion = now.steady;
                 log!(
                     self.log,
                     Notice,
                     None,
-                    "acme issuer \"{name}\": got a certificate for \"{names}\", valid for {valid} days, renewed in {renewed}"
+                    "acme issuer \"{name}\": got a certificate for \"{names}\", valid for {valid}, renewed in {renewed}"
                 );
                 if !makes_sense {
                     log!(
@@ -574,8 +575,14 @@ fn due_of(stored: &StoredCertificate, suggested: Option<Interval>) -> i64 {
     due(stored.validity, suggested, u64::from_ne_bytes(dice))
 }
 
-fn days(at: i64, now: Now) -> i64 {
-    at.saturating_sub(now.wall) / (24 * 3600)
+/// The time from now to then, in the largest unit of which there are two.
+fn span(at: i64, now: Now) -> String {
+    let left = at.saturating_sub(now.wall);
+    let units = [("days", 24 * 3600), ("hours", 3600), ("minutes", 60)];
+    match units.into_iter().find(|(_, unit)| left / unit >= 2) {
+        Some((name, unit)) => format!("{} {name}", left / unit),
+        None => format!("{left} seconds"),
+    }
 }
 
 /// Any number.

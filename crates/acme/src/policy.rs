@@ -15,7 +15,8 @@ const FACTOR: u64 = 3;
 const LONGEST: u64 = 24 * 3600;
 /// A wait that an authority asks for is not longer than this.
 const LONGEST_ASKED: u64 = 7 * 24 * 3600;
-/// After a certificate came, the next one is not asked for earlier, whatever the clock says.
+/// After a certificate came, the next one is not asked for earlier, whatever the clock says; of one that lives for less than
+/// four times as long, after a quarter of its life.
 const AFTER_SUCCESS: u64 = 3600;
 /// An attempt whose process ended is resumed so often before this counts as failures.
 const INTERRUPTIONS: u32 = 3;
@@ -38,7 +39,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    fn length(self) -> i64 {
+    /// Seconds from the first to the last.
+    pub fn length(self) -> i64 {
         self.end.saturating_sub(self.start).max(0)
     }
 
@@ -227,13 +229,15 @@ impl Pace {
         self.note(now, record);
     }
 
-    /// A certificate came that is to be renewed at `due`. False, if that has passed already: the clock is wrong, or the
-    /// authority's; further attempts have to wait for longer and longer.
-    pub fn succeed(&mut self, now: Now, due: i64, dice: u64) -> bool {
+    /// A certificate came that lives for `life` and is to be renewed at `due`. False, if that has passed already: the clock
+    /// is wrong, or the authority's; further attempts have to wait for longer and longer.
+    pub fn succeed(&mut self, now: Now, (due, life): (i64, i64), dice: u64) -> bool {
         let makes_sense = due > now.wall;
+        // Of its life no clock decides.
+        let least = (u64::try_from(life).unwrap_or(0) / 4).clamp(FIRST, AFTER_SUCCESS);
         let record = AttemptRecord { since: now.wall, ..AttemptRecord::default() };
         let record = match makes_sense {
-            true => AttemptRecord { wait: AFTER_SUCCESS, ..record },
+            true => AttemptRecord { wait: least, ..record },
             false => {
                 let failures = self.record.failures.saturating_add(1);
                 let wait = back_off(failures, dice).max(AFTER_SUCCESS);
@@ -319,6 +323,18 @@ mod tests {
             let (long, short) = (due(long, None, dice), due(short, None, dice));
             assert!((58 * DAY..62 * DAY).contains(&(long - NOW)), "{}", (long - NOW) / DAY);
             assert!((2 * DAY..4 * DAY).contains(&(short - NOW)), "{}", (short - NOW) / DAY);
+        }
+    }
+
+    #[test]
+    fn a_certificate_of_an_hour_is_renewed_before_it_ends() {
+        for (life, wait) in [(360, 90), (3600, 900), (4 * 3600, 3600), (90 * DAY, 3600)] {
+            let due = due(Interval { start: NOW, end: NOW + life }, None, 0);
+            let mut pace = Pace::default();
+            assert!(pace.succeed(now(NOW, 0), (due, life), 0));
+            assert_eq!(pace.next(Some(due), NOW), due, "{life}");
+            // A clock that goes ahead makes no second attempt at once.
+            assert_eq!(pace.wait(now(NOW + DAY * 400, 0), Some(due), NOW).as_secs(), wait);
         }
     }
 
@@ -437,7 +453,7 @@ mod tests {
         assert_eq!(after.next(Some(next + DAY), NOW), next + DAY);
         pace.begin(now(NOW + 240, 240), 0);
         assert_eq!(pace.record().reason(), "second", "while the next attempt goes on");
-        pace.succeed(now(NOW + 240, 240), NOW + DAY, 0);
+        pace.succeed(now(NOW + 240, 240), (NOW + DAY, 2 * DAY), 0);
         assert_eq!((pace.record().failing(), pace.record().reason()), (None, ""));
         // A record of an earlier version has neither.
         let old = r#"{"failures":2,"interrupted":0,"since":5,"wait":180,"asked":false}"#;
@@ -508,7 +524,7 @@ mod tests {
                         let real = NOW + steady as i64;
                         let life = Interval { start: real, end: real + 90 * DAY };
                         due_at = Some(due(life, None, dice));
-                        pace.succeed(clock, due_at.unwrap(), dice);
+                        pace.succeed(clock, (due_at.unwrap(), life.length()), dice);
                     }
                     Event::Fails => pace.fail(clock, ("", None), dice),
                     _ => {}
