@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use weir_testkit::{Client, Dir, Process, Server, free_port, run, until};
 
+#[path = "process/successors.rs"]
+mod successors;
 #[path = "process/verdicts.rs"]
 mod verdicts;
 
@@ -681,26 +683,6 @@ fn a_server_without_master_serves() {
     server.wait_log("the changing binary signal is ignored", 1);
     assert_eq!(server.stop().code(), Some(0));
     assert!(!server.dir().file("nginx.pid").exists());
-}
-
-#[test]
-fn a_worker_that_cannot_start_is_not_started_again() {
-    let server = Server::start(WEIR, &format!("working_directory /no/such/place; {HELLO}"));
-    server.wait_log("exited with fatal code 2 and cannot be respawned", 1);
-    assert!(server.log().contains("chdir(\"/no/such/place\") failed (2:"));
-    assert_eq!(server.logged("start worker process "), 1);
-}
-
-#[test]
-fn old_workers_stay_when_new_ones_cannot_start() {
-    let server = Server::start(WEIR, HELLO);
-    assert_eq!(server.get("/").status, 200);
-    let workers = server.workers();
-    server.configure(&format!("working_directory /no/such/place; {HELLO}"));
-    server.signal(Signal::HUP);
-    server.wait_log("cannot be respawned", 1);
-    assert_eq!(server.workers(), workers);
-    assert_eq!(server.get("/").body(), "hello");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use weir_log::{Cause, Log, log};
 
 use crate::channel::{ChannelEnd, Order};
+use crate::cycle::Cycle;
 use crate::listen::CycleShared;
 use crate::worker::stalls::Bell;
 
@@ -174,6 +175,23 @@ impl Restarts {
     /// Forgets all of them: others are started, or none.
     pub fn clear(&mut self) {
         self.waiting.clear();
+    }
+}
+
+/// A configuration whose workers serve until those of a newer one run. That may take long, or never come about.
+pub struct Replaced {
+    /// What they serve.
+    pub cycle: Cycle,
+    /// How many configurations came before it.
+    pub generation: u64,
+    /// Those of them to start again.
+    pub restarts: Restarts,
+}
+
+impl Replaced {
+    /// Without a worker that has died.
+    pub fn new(cycle: Cycle, generation: u64) -> Replaced {
+        Replaced { cycle, generation, restarts: Restarts::default() }
     }
 }
 

@@ -7,6 +7,7 @@
 mod change;
 mod children;
 mod reload;
+mod start;
 mod tallies;
 mod upgrade;
 
@@ -29,18 +30,17 @@ use weir_engine::coarse_nanos;
 use weir_log::{Cause, Level, log};
 use weir_metrics::{LoopTally, Metric, Registry, Tally};
 use weir_sys::guarded;
-use weir_sys::process::{Fork, fork};
 use weir_sys::shared::SharedWords;
 use weir_sys::signal::Descriptor;
 use weir_sys::title::Title;
 use weir_values::Command;
 
 use self::change::{Change, ChangeReport};
-use self::children::{Child, Restarts};
+use self::children::{Child, Replaced, Restarts};
 use self::tallies::Tallies;
 use self::upgrade::Kin;
 use crate::change::Attached;
-use crate::channel::{self, ChannelEnd, Heard, Order, WorkerReport};
+use crate::channel::{ChannelEnd, Heard, Order, WorkerReport};
 use crate::config::MOST_LOOPS;
 use crate::cycle::{Cycle, Origin};
 use crate::health::{HealthWatch, RetiredWorker, Seen};
@@ -117,6 +117,8 @@ pub struct Master {
     generation: u64,
     /// The newest generation whose workers all run. Those of older ones were told to finish.
     serving: u64,
+    /// What that generation serves, while the workers of a newer one begin.
+    replaced: Option<Replaced>,
     kin: Kin,
     /// The command line, to start a successor by.
     args: Vec<OsString>,
@@ -193,6 +195,7 @@ impl Master {
             ending: None,
             generation: 0,
             serving: 0,
+            replaced: None,
             kin: Kin::new(inherited),
             args,
             health: HealthWatch::default(),
@@ -225,86 +228,6 @@ impl Master {
         }
     }
 
-    /// Starts every worker of the current cycle.
-    fn start_workers(&mut self) -> ControlFlow<Role> {
-        log!(self.cycle.log, Notice, None, "start worker processes");
-        // What reading the configuration took is not theirs.
-        weir_sys::allocator::give_back();
-        self.restarts.clear();
-        self.cycle.load.steer(&self.cycle.sockets, &self.cycle.log);
-        (0..self.cycle.config.processes).try_for_each(|index| self.start_worker(index))
-    }
-
-    fn start_worker(&mut self, index: usize) -> ControlFlow<Role> {
-        let Some(tallies) = self.tallies.take(self.cycle.config.threads) else {
-            log!(self.cycle.log, Alert, None, "no more than {MOST_LOOPS} loops can run at a time");
-            self.restarts.plan(index, false, Instant::now());
-            return ControlFlow::Continue(());
-        };
-        let ends = || Ok((channel::pair()?, Bell::new()?));
-        let forked = ends().and_then(|ends: (_, _)| Ok((ends, fork()?)));
-        match forked {
-            Ok((((_, channel), bell), Fork::Child)) => {
-                ControlFlow::Break(self.assignment(index, tallies, (channel, bell)))
-            }
-            Ok((((channel, _), bell), Fork::Parent(pid))) => {
-                let shown = pid.as_raw_nonzero();
-                log!(self.cycle.log, Notice, None, "start worker process {shown}");
-                let load = Arc::clone(&self.cycle.load);
-                let (generation, ready, exiting, told) = (self.generation, false, false, None);
-                let (may_ask, silent) = (self.cycle.sites.take_commands(), false);
-                let may_change = self.cycle.sites.take_changes();
-                self.children.push(Child {
-                    pid,
-                    index,
-                    load,
-                    generation,
-                    may_ask,
-                    may_change,
-                    channel,
-                    bell,
-                    tallies,
-                    ready,
-                    exiting,
-                    told,
-                    silent,
-                });
-                ControlFlow::Continue(())
-            }
-            Err(e) => {
-                let cause = Cause(&e);
-                log!(
-                    self.cycle.log,
-                    Alert,
-                    None,
-                    "fork() failed while spawning \"worker process\" {cause}"
-                );
-                self.tallies.give(&tallies);
-                self.restarts.plan(index, false, Instant::now());
-                ControlFlow::Continue(())
-            }
-        }
-    }
-
-    fn assignment(
-        &mut self,
-        index: usize,
-        tallies: Vec<usize>,
-        (channel, bell): (ChannelEnd, Bell),
-    ) -> Role {
-        Role::Worker(Box::new(Assignment {
-            cycle: self.cycle.clone(),
-            origin: Arc::clone(&self.origin),
-            index,
-            tallies,
-            generation: self.generation,
-            registry: self.registry,
-            channel: Some(channel),
-            bell: Some(bell),
-            title: Arc::new(Mutex::new(self.title.take())),
-        }))
-    }
-
     /// Sleeps until a signal, a report of a worker, or a time. The keys of tickets turn here as in the workers, which begin
     /// as copies of this process.
     fn wait(&self) {
@@ -318,7 +241,8 @@ impl Master {
         let keys = weir_ssl::turn_ticket_keys().map(|left| Instant::now() + left);
         let health = self.health.next();
         let change = self.change_ends();
-        let next = [self.restarts.next(), reminder, keys, health, change];
+        let replaced = self.replaced.as_ref().and_then(|old| old.restarts.next());
+        let next = [self.restarts.next(), replaced, reminder, keys, health, change];
         let next = next.into_iter().flatten().min();
         let timeout = next.map(|at| {
             let left = at.saturating_duration_since(Instant::now());
@@ -337,7 +261,10 @@ impl Master {
             match child.channel.next_report(&mut fds) {
                 Heard::Said(WorkerReport::Ready) if !child.ready => {
                     child.ready = true;
-                    self.restarts.worked();
+                    let generation = child.generation;
+                    let replaced =
+                        self.replaced.as_mut().filter(|old| old.generation == generation);
+                    replaced.map_or(&mut self.restarts, |old| &mut old.restarts).worked();
                 }
                 Heard::Said(WorkerReport::Working) => self.health.woken(),
                 Heard::Said(WorkerReport::Asked(command)) if child.may_ask => {
@@ -469,10 +396,7 @@ impl Master {
             if fatal {
                 continue;
             }
-            // A worker of an older cycle needs no successor: the new cycle's are there.
-            if Arc::ptr_eq(&child.load, &self.cycle.load) {
-                self.restarts.plan(child.index, child.ready, Instant::now());
-            }
+            self.plan(child.index, &child.load, child.ready);
         }
         // Only the master has this one; workers have copies of it.
         if let Some(post) = Arc::get_mut(&mut self.cycle.post) {
@@ -555,16 +479,6 @@ impl Master {
         }
     }
 
-    fn start_due(&mut self) -> ControlFlow<Role> {
-        let now = Instant::now();
-        while self.ending.is_none()
-            && let Some(index) = self.restarts.due(now)
-        {
-            self.start_worker(index)?;
-        }
-        ControlFlow::Continue(())
-    }
-
     fn quit(&mut self) {
         if self.ending.is_some() {
             return;
@@ -614,6 +528,7 @@ impl Master {
 
     fn stop_accepting(&mut self) {
         self.kin.resting = true;
+        self.replaced = None;
         self.restarts.clear();
         self.finish_workers();
     }
@@ -635,6 +550,7 @@ impl Master {
         if !self.kin.shares_sockets() {
             self.cycle.sockets.unlink(&self.cycle.log);
         }
+        self.replaced = None;
         self.cycle.sockets = Sockets::default();
     }
 

@@ -11,6 +11,7 @@ use weir_log::{Cause, log};
 use weir_metrics::Metric;
 use weir_sys::guarded;
 
+use super::children::Replaced;
 use super::{Master, Role, wall};
 use crate::boot::redirect_stderr;
 use crate::channel::Order;
@@ -80,7 +81,9 @@ impl Master {
             );
         }
         old.sockets.leave_to(&self.cycle.sockets, &old.load, &self.cycle.log);
-        drop(old);
+        if !self.is_replacing() {
+            self.replaced = Some(Replaced::new(old, self.generation));
+        }
         self.counters.add(Metric::Reloaded, 1);
         self.registry.configured(wall(), true);
         self.health.reloaded();
@@ -105,6 +108,7 @@ impl Master {
             return;
         };
         self.serving = running;
+        self.replaced = None;
         let rested = std::mem::take(&mut self.kin.resting);
         let mut told = Vec::new();
         for child in self.children.iter_mut().filter(|child| child.generation < running) {

@@ -1,0 +1,131 @@
+//! Starting workers: all of a configuration, and successors of those that have died.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use weir_log::{Cause, log};
+use weir_sys::process::{Fork, fork};
+
+use super::children::Child;
+use super::{Assignment, Master, Role};
+use crate::channel::{self, ChannelEnd};
+use crate::config::MOST_LOOPS;
+use crate::cycle::Cycle;
+use crate::listen::CycleShared;
+use crate::worker::stalls::Bell;
+
+impl Master {
+    /// Starts every worker of the current cycle.
+    pub(super) fn start_workers(&mut self) -> ControlFlow<Role> {
+        log!(self.cycle.log, Notice, None, "start worker processes");
+        // What reading the configuration took is not theirs.
+        weir_sys::allocator::give_back();
+        self.restarts.clear();
+        self.cycle.load.steer(&self.cycle.sockets, &self.cycle.log);
+        (0..self.cycle.config.processes).try_for_each(|index| self.start_worker(index, false))
+    }
+
+    /// Starts a worker of the current cycle, or of the one that still serves in its place.
+    fn start_worker(&mut self, index: usize, of_replaced: bool) -> ControlFlow<Role> {
+        let replaced = self.replaced.as_ref().filter(|_| of_replaced);
+        let (cycle, generation) =
+            replaced.map_or((&self.cycle, self.generation), |old| (&old.cycle, old.generation));
+        let cycle = cycle.clone();
+        let Some(tallies) = self.tallies.take(cycle.config.threads) else {
+            log!(cycle.log, Alert, None, "no more than {MOST_LOOPS} loops can run at a time");
+            self.plan(index, &cycle.load, false);
+            return ControlFlow::Continue(());
+        };
+        let ends = || Ok((channel::pair()?, Bell::new()?));
+        let forked = ends().and_then(|ends: (_, _)| Ok((ends, fork()?)));
+        match forked {
+            Ok((((_, channel), bell), Fork::Child)) => {
+                let line = (channel, bell);
+                ControlFlow::Break(self.assignment(cycle, generation, index, tallies, line))
+            }
+            Ok((((channel, _), bell), Fork::Parent(pid))) => {
+                let shown = pid.as_raw_nonzero();
+                log!(cycle.log, Notice, None, "start worker process {shown}");
+                let (ready, exiting, told) = (false, false, None);
+                let (may_ask, silent) = (cycle.sites.take_commands(), false);
+                let may_change = cycle.sites.take_changes();
+                let load = cycle.load;
+                self.children.push(Child {
+                    pid,
+                    index,
+                    load,
+                    generation,
+                    may_ask,
+                    may_change,
+                    channel,
+                    bell,
+                    tallies,
+                    ready,
+                    exiting,
+                    told,
+                    silent,
+                });
+                ControlFlow::Continue(())
+            }
+            Err(e) => {
+                let cause = Cause(&e);
+                log!(
+                    cycle.log,
+                    Alert,
+                    None,
+                    "fork() failed while spawning \"worker process\" {cause}"
+                );
+                self.tallies.give(&tallies);
+                self.plan(index, &cycle.load, false);
+                ControlFlow::Continue(())
+            }
+        }
+    }
+
+    fn assignment(
+        &mut self,
+        cycle: Cycle,
+        generation: u64,
+        index: usize,
+        tallies: Vec<usize>,
+        (channel, bell): (ChannelEnd, Bell),
+    ) -> Role {
+        Role::Worker(Box::new(Assignment {
+            cycle,
+            origin: Arc::clone(&self.origin),
+            index,
+            tallies,
+            generation,
+            registry: self.registry,
+            channel: Some(channel),
+            bell: Some(bell),
+            title: Arc::new(Mutex::new(self.title.take())),
+        }))
+    }
+
+    /// Plans a worker in the place of one that has died. One of a configuration that serves no more has no successor.
+    pub(super) fn plan(&mut self, index: usize, load: &Arc<CycleShared>, was_ready: bool) {
+        let now = Instant::now();
+        let replaced = self.replaced.as_mut().filter(|old| Arc::ptr_eq(load, &old.cycle.load));
+        if Arc::ptr_eq(load, &self.cycle.load) {
+            self.restarts.plan(index, was_ready, now);
+        } else if let Some(old) = replaced {
+            old.restarts.plan(index, was_ready, now);
+        }
+    }
+
+    pub(super) fn start_due(&mut self) -> ControlFlow<Role> {
+        let now = Instant::now();
+        if self.ending.is_some() {
+            return ControlFlow::Continue(());
+        }
+        while let Some(index) = self.restarts.due(now) {
+            self.start_worker(index, false)?;
+        }
+        while let Some(index) = self.replaced.as_mut().and_then(|old| old.restarts.due(now)) {
+            self.start_worker(index, true)?;
+        }
+        ControlFlow::Continue(())
+    }
+}

@@ -1,0 +1,55 @@
+//! Workers that cannot start, and which worker takes the place of one that has died.
+
+use rustix::process::Signal;
+use weir_testkit::Server;
+
+use super::{HELLO, TWO_WORKERS, WEIR};
+
+#[test]
+fn a_worker_that_cannot_start_is_not_started_again() {
+    let server = Server::start(WEIR, &format!("working_directory /no/such/place; {HELLO}"));
+    server.wait_log("exited with fatal code 2 and cannot be respawned", 1);
+    assert!(server.log().contains("chdir(\"/no/such/place\") failed (2:"));
+    assert_eq!(server.logged("start worker process "), 1);
+}
+
+#[test]
+fn old_workers_stay_when_new_ones_cannot_start() {
+    let server = Server::start(WEIR, HELLO);
+    assert_eq!(server.get("/").status, 200);
+    let workers = server.workers();
+    server.configure(&format!("working_directory /no/such/place; {HELLO}"));
+    server.signal(Signal::HUP);
+    server.wait_log("cannot be respawned", 1);
+    assert_eq!(server.workers(), workers);
+    assert_eq!(server.get("/").body(), "hello");
+}
+
+#[test]
+fn an_old_worker_is_replaced_while_new_ones_cannot_start() {
+    let server = Server::start(WEIR, TWO_WORKERS);
+    server.wait_log("start worker process ", 2);
+    server.configure(&format!("working_directory /no/such/place; {HELLO}"));
+    server.signal(Signal::HUP);
+    server.wait_log("cannot be respawned", 1);
+    // Also where a further reload fails in the same way.
+    server.signal(Signal::HUP);
+    server.wait_log("cannot be respawned", 2);
+    for (died, victim) in server.workers().into_iter().enumerate() {
+        server.signal_worker(victim, Signal::KILL);
+        server.wait_log("start worker process ", 4 + died + 1);
+        server.wait_gone(victim);
+    }
+    let successors = server.workers();
+    assert_eq!(successors.len(), 2);
+    let said = server.get("/").body();
+    assert!(successors.iter().any(|pid| pid.to_string() == said), "{said}");
+    // They finish as their predecessors would have.
+    server.configure(HELLO);
+    server.signal(Signal::HUP);
+    for worker in successors {
+        server.wait_gone(worker);
+    }
+    assert_eq!(server.get("/").body(), "hello");
+    assert_eq!(server.workers().len(), 1);
+}
