@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use rustix::fs::Mode;
@@ -66,7 +67,18 @@ pub fn open(
     if matches!(address, Address::Unix(_)) {
         guarded::mark_socket(&fd);
     }
-    if let Err(e) = bind(&fd, address, number) {
+    let mut bound = bind(&fd, address, number);
+    if bound == Err(Errno::ADDRINUSE)
+        && purpose == Purpose::Serve
+        && let Address::Unix(path) = address
+        && is_left_over(path, listen)
+    {
+        let text = "is left over from a process that was killed, it is removed";
+        log!(log, Warn, None, "the socket {} {text}", path.display());
+        unlink(path, log);
+        bound = bind(&fd, address, number);
+    }
+    if let Err(e) = bound {
         return busy(format_args!("bind() to {address}"), e);
     }
     if let Address::Unix(path) = address {
@@ -106,6 +118,14 @@ fn bind(fd: &OwnedFd, address: &Address, number: usize) -> rustix::io::Result<()
         Address::Unix(path) => rustix::net::bind(fd, &SocketAddrUnix::new(path.as_path())?),
         Address::Unknown => Err(Errno::INVAL),
     }
+}
+
+/// Whether a unix socket stands at this path that no process listens on: the one that made it was killed.
+fn is_left_over(path: &Path, listen: &Listen) -> bool {
+    let is_socket = path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket());
+    // A listener whose queue is full answers otherwise, and one of another kind as well.
+    let asked = || rustix::net::connect(socket(listen)?, &SocketAddrUnix::new(path)?);
+    is_socket && asked() == Err(Errno::CONNREFUSED)
 }
 
 /// A unix socket's file is open to all, as nginx leaves it; a test leaves none.

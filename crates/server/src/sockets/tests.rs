@@ -1,6 +1,7 @@
 use super::*;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::slice::from_ref;
 
 use weir_balance::SocketLayout;
@@ -143,4 +144,33 @@ fn an_address_that_is_not_ours_is_refused_at_once() {
     let far = [listen(Address::Inet("192.0.2.1:80".parse().unwrap()))];
     let none = Sockets::default();
     assert!(Sockets::open(&far, |_| 1, &none, Purpose::Serve, &Log::default()).is_err());
+}
+
+#[test]
+fn a_socket_that_a_killed_process_left_is_taken_and_no_other_file() {
+    let dir = std::env::temp_dir().join(format!("weir-left-over-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let open = |name: &str, udp: bool, purpose: Purpose| {
+        let listen = Listen { udp, ..listen(Address::Unix(dir.join(name))) };
+        open::open((&listen, 0), false, (purpose, true), &Log::default()).unwrap()
+    };
+    // Dropped sockets leave their files, as a killed process does.
+    drop(UnixListener::bind(dir.join("stream")).unwrap());
+    drop(UnixDatagram::bind(dir.join("datagram")).unwrap());
+    assert!(open("stream", false, Purpose::Test).is_none() && dir.join("stream").exists());
+    let stream = open("stream", false, Purpose::Serve).unwrap();
+    let datagram = open("datagram", true, Purpose::Serve).unwrap();
+    UnixStream::connect(dir.join("stream")).unwrap();
+
+    // Those are in use now, and a file is no socket.
+    assert!(open("stream", false, Purpose::Serve).is_none());
+    assert!(open("datagram", true, Purpose::Serve).is_none());
+    assert!(open("stream", true, Purpose::Serve).is_none());
+    std::fs::write(dir.join("file"), "x").unwrap();
+    std::os::unix::fs::symlink(dir.join("gone"), dir.join("link")).unwrap();
+    assert!(open("file", false, Purpose::Serve).is_none());
+    assert!(open("link", false, Purpose::Serve).is_none());
+    assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"x");
+    drop((stream, datagram));
+    std::fs::remove_dir_all(&dir).unwrap();
 }
