@@ -10,6 +10,7 @@
 
 mod admission;
 mod cluster;
+mod denials;
 mod door;
 mod events;
 mod files;

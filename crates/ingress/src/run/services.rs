@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::cluster::{Key, Watched, lock};
+use super::denials::{Denials, Failed};
 use super::shared::{LONGEST_CALL, Shared, next_round, say};
 use crate::gateway::services::{self, Template};
 use crate::gateway::{AnyObject, Statuses};
@@ -38,14 +39,15 @@ struct Writer {
     written: BTreeMap<Key, Written>,
     /// Names that others have, which was said.
     taken: BTreeSet<Key>,
+    denials: Denials<Key>,
 }
 
 /// Makes, changes and removes Services, for ever.
 pub async fn write(client: Client, controller: String, template: Template, shared: Arc<Shared>) {
     let (mut reports, mut leads) = (shared.report.subscribe(), shared.leads.subscribe());
-    let (written, taken) = (BTreeMap::new(), BTreeSet::new());
+    let (written, taken, denials) = (BTreeMap::new(), BTreeSet::new(), Denials::default());
     let mut writer =
-        Writer { client, shared: shared.clone(), controller, template, written, taken };
+        Writer { client, shared: shared.clone(), controller, template, written, taken, denials };
     let mut failed = false;
     loop {
         next_round(&mut reports, &mut leads).await;
@@ -74,24 +76,47 @@ impl Writer {
             let wanted = services::wanted(gateway, &status.ports, &self.template, &self.controller);
             let Some(wanted) = wanted else { continue };
             let key = wanted.key();
-            if self.put(&key, &wanted).await? {
-                sleep(PACE).await;
-            }
+            let put = self.put(&key, &wanted).await;
+            self.settle(&key, put).await?;
             keys.insert(key);
         }
         self.written.retain(|key, _| keys.contains(key));
         self.taken.retain(|key| keys.contains(key));
         for service in self.shared.cluster.all_services() {
-            if !keys.contains(&service.key()) && self.is_over(&service).await? {
-                self.remove(&service).await?;
-                sleep(PACE).await;
+            let key = service.key();
+            if keys.contains(&key) || self.denials.holds(&key, Instant::now()) {
+                continue;
             }
+            let removed = match self.is_over(&service).await {
+                Ok(true) => self.remove(&service).await.map(|()| true),
+                other => other,
+            };
+            self.settle(&key, removed).await?;
         }
         Ok(())
     }
 
+    /// Goes on after a Service: one that was denied holds up no other.
+    async fn settle(&mut self, key: &Key, done: Result<bool, Failed>) -> Result<(), String> {
+        match done {
+            Ok(false) => return Ok(()),
+            Ok(true) => self.denials.passed(key),
+            Err(Failed::Denied(why)) => {
+                if self.denials.denied(key, Instant::now()) {
+                    say("warn", format_args!("Service {}/{}: {why}", key.0, key.1));
+                }
+            }
+            Err(Failed::Away(why)) => return Err(format!("{}/{}: {why}", key.0, key.1)),
+        }
+        sleep(PACE).await;
+        Ok(())
+    }
+
     /// Makes a Service what it should be; whether anything was written.
-    async fn put(&mut self, key: &Key, wanted: &Service) -> Result<bool, String> {
+    async fn put(&mut self, key: &Key, wanted: &Service) -> Result<bool, Failed> {
+        if self.denials.holds(key, Instant::now()) {
+            return Ok(false);
+        }
         let found = self.shared.cluster.service(&key.0, &key.1);
         if let Some(found) = &found {
             let uid = |owner: &OwnerReference| owner.uid.clone();
@@ -122,14 +147,14 @@ impl Writer {
                 self.written.insert(key.clone(), Written { asked: wanted.clone(), got });
                 Ok(true)
             }
-            Ok(Err(error)) => Err(format!("{}/{}: {}", key.0, key.1, super::watch::whole(&error))),
-            Err(_) => Err("the API server does not answer".to_owned()),
+            Ok(Err(error)) => Err(Failed::of(&error)),
+            Err(_) => Err(Failed::silent()),
         }
     }
 
     /// Whether a Service was made for a Gateway that has gone, or has another class now. The API server says it: what is
     /// not watched at the moment has not gone.
-    async fn is_over(&self, service: &Service) -> Result<bool, String> {
+    async fn is_over(&self, service: &Service) -> Result<bool, Failed> {
         let Some(owner) = services::owner(service, &self.controller) else { return Ok(false) };
         let namespace = service.key().0;
         let id = ObjectId { kind: "Gateway", namespace, name: owner.name.clone() };
@@ -153,14 +178,14 @@ impl Writer {
         let gateway = match timeout(LONGEST_CALL, api.get_opt(&id.name)).await {
             Ok(Ok(Some(gateway))) => gateway,
             Ok(Ok(None)) => return Ok(true),
-            Ok(Err(error)) => return Err(format!("{id}: {}", super::watch::whole(&error))),
-            Err(_) => return Err("the API server does not answer".to_owned()),
+            Ok(Err(error)) => return Err(Failed::of(&error)),
+            Err(_) => return Err(Failed::silent()),
         };
         let class = gateway.data.pointer("/spec/gatewayClassName").and_then(Value::as_str);
         Ok(!stands(gateway.metadata.uid.as_deref(), class.unwrap_or_default()))
     }
 
-    async fn remove(&self, service: &Service) -> Result<(), String> {
+    async fn remove(&self, service: &Service) -> Result<(), Failed> {
         let (namespace, name) = service.key();
         let api: Api<Service> = Api::namespaced(self.client.clone(), &namespace);
         let uid = service.metadata.uid.clone();
@@ -169,9 +194,9 @@ impl Writer {
         match timeout(LONGEST_CALL, api.delete(&name, &params)).await {
             // It has gone, or another has its name now.
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(()),
-            Ok(Err(error)) => Err(format!("{namespace}/{name}: {}", super::watch::whole(&error))),
+            Ok(Err(error)) => Err(Failed::of(&error)),
             Ok(Ok(_)) => Ok(()),
-            Err(_) => Err("the API server does not answer".to_owned()),
+            Err(_) => Err(Failed::silent()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The addresses in the status of Ingresses, which DNS controllers and people read.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::{
@@ -11,6 +11,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use tokio::time::{sleep, timeout};
 
+use super::denials::{Denials, Failed};
 use super::shared::{LONGEST_CALL, Publish, Shared, next_round, say};
 use crate::report::ObjectId;
 
@@ -23,6 +24,7 @@ pub async fn write(client: Client, publish: Publish, shared: Arc<Shared>) {
         return;
     }
     let (mut reports, mut leads) = (shared.report.subscribe(), shared.leads.subscribe());
+    let mut denials: Denials<ObjectId> = Denials::default();
     let mut failed = false;
     loop {
         next_round(&mut reports, &mut leads).await;
@@ -32,13 +34,23 @@ pub async fn write(client: Client, publish: Publish, shared: Arc<Shared>) {
         }
         let Some(wanted) = wanted(&publish, &shared) else { continue };
         for id in report.served.iter().filter(|id| id.kind == "Ingress") {
+            if denials.holds(id, Instant::now()) {
+                continue;
+            }
             match write_one(&client, &shared, id, &wanted).await {
-                Ok(false) => continue,
+                Ok(false) => denials.passed(id),
                 Ok(true) => {
                     failed = false;
+                    denials.passed(id);
                     sleep(PACE).await;
                 }
-                Err(why) => {
+                Err(Failed::Denied(why)) => {
+                    if denials.denied(id, Instant::now()) {
+                        say("warn", format_args!("status of {id}: {why}"));
+                    }
+                    sleep(PACE).await;
+                }
+                Err(Failed::Away(why)) => {
                     if !std::mem::replace(&mut failed, true) {
                         say("warn", format_args!("status of {id}: {why}"));
                     }
@@ -55,7 +67,7 @@ async fn write_one(
     shared: &Shared,
     id: &ObjectId,
     wanted: &[IngressLoadBalancerIngress],
-) -> Result<bool, String> {
+) -> Result<bool, Failed> {
     let Some(ingress) = shared.cluster.ingress(id) else { return Ok(false) };
     let now = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let now = now.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
@@ -78,8 +90,8 @@ async fn write_one(
         }
         // It was deleted meanwhile.
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(false),
-        Ok(Err(error)) => Err(super::watch::whole(&error)),
-        Err(_) => Err("the API server does not answer".to_owned()),
+        Ok(Err(error)) => Err(Failed::of(&error)),
+        Err(_) => Err(Failed::silent()),
     }
 }
 

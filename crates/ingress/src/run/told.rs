@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use super::cluster::lock;
+use super::denials::{Denials, Failed};
 use super::shared::{LONGEST_CALL, Shared, say};
 use crate::gateway::{Statuses, merge};
 use crate::report::ObjectId;
@@ -43,8 +44,6 @@ enum Step {
     Written,
     /// The object is another one now: what is to be said about it comes.
     Changed,
-    /// The API server finds it wrong, which says nothing about other objects.
-    Wrong(String),
 }
 
 struct Writer {
@@ -62,6 +61,7 @@ pub async fn write(client: Client, controller: String, services: bool, shared: A
     let mut writer =
         Writer { client, shared: shared.clone(), controller, services, written: BTreeMap::new() };
     let (mut known, mut wanted) = (None::<Arc<Statuses>>, Vec::new());
+    let mut denials: Denials<ObjectId> = Denials::default();
     let mut failed = false;
     loop {
         tokio::select! {
@@ -80,27 +80,35 @@ pub async fn write(client: Client, controller: String, services: bool, shared: A
         }
         let over = writer.over(&wanted);
         for one in wanted.iter().chain(&over) {
+            if denials.holds(&one.id, Instant::now()) {
+                continue;
+            }
             match writer.step(one).await {
-                Ok(Step::Right | Step::Changed) => continue,
+                Ok(Step::Changed) => continue,
+                Ok(Step::Right) => {
+                    denials.passed(&one.id);
+                    continue;
+                }
                 Ok(Step::Written) => {
                     failed = false;
+                    denials.passed(&one.id);
                     sleep(PACE).await;
                 }
-                Ok(Step::Wrong(why)) => {
-                    if !std::mem::replace(&mut failed, true) {
+                Err(Failed::Denied(why)) => {
+                    if denials.denied(&one.id, Instant::now()) {
                         say("warn", format_args!("status of {}: {why}", one.id));
                     }
                     sleep(PACE).await;
                 }
-                Err(why) => {
+                Err(Failed::Away(why)) => {
                     if !std::mem::replace(&mut failed, true) {
                         say("warn", format_args!("status of {}: {why}", one.id));
                     }
                     break;
                 }
             }
-            // A newer report has what is true now.
-            if reports.has_changed().unwrap_or(false) {
+            // A newer report has what is true now, and another pod may hold the Lease.
+            if reports.has_changed().unwrap_or(false) || leads.has_changed().unwrap_or(false) {
                 break;
             }
         }
@@ -137,7 +145,7 @@ impl Writer {
     }
 
     /// Writes a status if it differs.
-    async fn step(&mut self, wanted: &Wanted) -> Result<Step, String> {
+    async fn step(&mut self, wanted: &Wanted) -> Result<Step, Failed> {
         let id = &wanted.id;
         let found = lock(&self.shared.cluster.gateway)
             .find(id)
@@ -169,11 +177,8 @@ impl Writer {
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
                 return Ok(Step::Changed);
             }
-            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 400 | 413 | 422) => {
-                return Ok(Step::Wrong(status.message.clone()));
-            }
-            Ok(Err(error)) => return Err(super::watch::whole(&error)),
-            Err(_) => return Err("the API server does not answer".to_owned()),
+            Ok(Err(error)) => return Err(Failed::of(&error)),
+            Err(_) => return Err(Failed::silent()),
         };
         self.shared.counters.statuses.add();
         let got = object.data.get("status").cloned().unwrap_or_default();

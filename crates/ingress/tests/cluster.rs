@@ -1,0 +1,235 @@
+//! `weir-ingress run` before a double of an API server, and a double of weir.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use weir_testkit::{Dir, PATIENCE, Process, free_port, listen};
+
+const GATEWAY: &str = "gateway.networking.k8s.io";
+
+/// A request as it came.
+#[derive(Debug)]
+struct Asked {
+    method: String,
+    path: String,
+    query: String,
+    body: String,
+}
+
+/// The next request of a connection; none at its end.
+fn next(reader: &mut impl BufRead) -> Option<Asked> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok().filter(|n| *n > 0)?;
+    let mut words = line.split_whitespace().map(str::to_owned);
+    let (method, target) = (words.next()?, words.next()?);
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    let mut length = 0;
+    loop {
+        let mut field = String::new();
+        reader.read_line(&mut field).ok()?;
+        let Some((name, value)) = field.trim().split_once(':') else { break };
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.trim().parse().ok()?;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let body = String::from_utf8_lossy(&body).into_owned();
+    Some(Asked { method, path: path.to_owned(), query: query.to_owned(), body })
+}
+
+fn answer(writer: &mut impl Write, status: u16, body: &Value) {
+    let body = body.to_string();
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status} x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    // A client that has gone needs no answer.
+    let _ = writer.write_all(format!("{head}{body}").as_bytes());
+}
+
+fn failure(code: u16, reason: &str) -> Value {
+    json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": reason, "code": code })
+}
+
+fn is(object: &Value, name: &str) -> bool {
+    object["metadata"]["name"] == name
+}
+
+fn respond(asked: &Asked, objects: &mut BTreeMap<String, Vec<Value>>) -> (u16, Value) {
+    let path = asked.path.as_str();
+    let (parent, name) = path.rsplit_once('/').unwrap_or_default();
+    if asked.method == "GET" {
+        let one = objects.get(parent).into_iter().flatten().find(|object| is(object, name));
+        if let Some(object) = one {
+            return (200, object.clone());
+        }
+        if path.contains("/namespaces/") {
+            return (404, failure(404, "NotFound"));
+        }
+        let items = objects.get(path).cloned().unwrap_or_default();
+        let metadata = json!({ "resourceVersion": "1" });
+        return (
+            200,
+            json!({ "kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items }),
+        );
+    }
+    if path.contains("/namespaces/a/") {
+        return (403, failure(403, "Forbidden"));
+    }
+    let object: Value = serde_json::from_str(&asked.body).unwrap_or_default();
+    match asked.method.as_str() {
+        "POST" => objects.entry(path.to_owned()).or_default().push(object.clone()),
+        "PUT" => {
+            let list = objects.entry(parent.to_owned()).or_default();
+            list.retain(|known| !is(known, name));
+            list.push(object.clone());
+        }
+        _ => {}
+    }
+    (200, object)
+}
+
+/// An API server with these objects below their paths, which denies writes into the namespace `a`: its port, and what was
+/// written.
+fn api(objects: BTreeMap<String, Vec<Value>>) -> (u16, Receiver<Asked>) {
+    let (tell, told) = channel::<Asked>();
+    let objects = Mutex::new(objects);
+    let port = listen(move |stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut stream = stream;
+        while let Some(asked) = next(&mut reader) {
+            if asked.query.contains("watch=true") {
+                let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n";
+                let _ = stream.write_all(head.as_bytes());
+                // Nothing happens until the client has gone.
+                let _ = reader.read_to_end(&mut Vec::new());
+                return;
+            }
+            let (status, body) = respond(&asked, &mut objects.lock().unwrap());
+            answer(&mut stream, status, &body);
+            if asked.method != "GET" && tell.send(asked).is_err() {
+                return;
+            }
+        }
+    });
+    (port, told)
+}
+
+/// A weir that takes every configuration.
+fn weir(dir: &Dir) -> String {
+    let path = dir.file("weir.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                while next(&mut reader).is_some() {
+                    answer(&mut stream, 200, &json!({ "taken_by": "running workers" }));
+                }
+            });
+        }
+    });
+    path.display().to_string()
+}
+
+fn start(
+    dir: &Dir,
+    objects: BTreeMap<String, Vec<Value>>,
+    more: &[&str],
+) -> (Process, Receiver<Asked>) {
+    let (port, told) = api(objects);
+    let cluster = json!({ "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{ "name": "c", "cluster": { "server": format!("http://127.0.0.1:{port}") } }],
+        "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+        "users": [{ "name": "u", "user": {} }] });
+    let kubeconfig = dir.write("kubeconfig", cluster.to_string());
+    let base = dir.write("base.conf", "events { } http { }");
+    let health = format!("127.0.0.1:{}", free_port());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir-ingress"));
+    command.env("KUBECONFIG", kubeconfig).env_remove("POD_NAME").arg("run");
+    command.arg("--base").arg(base).args(["--weir", &weir(dir), "--health", &health]);
+    command.arg("--state").arg(dir.file("state")).args(["--lease", "own/lease"]).args(more);
+    (Process::start(&mut command), told)
+}
+
+/// Waits for requests to paths that begin so, in any order.
+fn come(told: &Receiver<Asked>, method: &str, paths: &[&str]) {
+    let end = Instant::now() + PATIENCE;
+    let mut missing = paths.to_vec();
+    while !missing.is_empty() {
+        let left = end.saturating_duration_since(Instant::now());
+        let asked = told.recv_timeout(left).unwrap_or_else(|e| panic!("{method} {missing:?}: {e}"));
+        missing.retain(|path| asked.method != method || !asked.path.starts_with(path));
+    }
+}
+
+#[test]
+fn a_namespace_that_denies_writes_holds_up_no_other() {
+    let group = format!("{GATEWAY}/v1");
+    let both = |version: &str, kind: &str, name: &str, spec: Value| -> Vec<Value> {
+        let one = |space: &str| {
+            json!({ "apiVersion": version, "kind": kind, "spec": spec,
+                "metadata": { "name": name, "namespace": space, "uid": space, "resourceVersion": "1", "generation": 1 } })
+        };
+        vec![one("a"), one("b")]
+    };
+    let definition = |plural: &str| {
+        json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": { "name": format!("{plural}.{GATEWAY}") },
+            "spec": { "versions": [{ "name": "v1", "served": true }] },
+            "status": { "conditions": [{ "type": "Established", "status": "True" }] } })
+    };
+    let class = json!({ "apiVersion": "networking.k8s.io/v1", "kind": "IngressClass",
+        "metadata": { "name": "weir" }, "spec": { "controller": "weir.internal/ingress" } });
+    let gateway_class = json!({ "apiVersion": group, "kind": "GatewayClass",
+        "metadata": { "name": "weir", "resourceVersion": "1", "generation": 1 },
+        "spec": { "controllerName": "weir.internal/gateway" } });
+    let rule = json!({ "host": "x.test", "http": { "paths": [{ "path": "/", "pathType": "Prefix",
+        "backend": { "service": { "name": "web", "port": { "number": 80 } } } }] } });
+    let mut objects = BTreeMap::from([
+        ("/apis/networking.k8s.io/v1/ingressclasses".to_owned(), vec![class]),
+        (
+            "/apis/networking.k8s.io/v1/ingresses".to_owned(),
+            both(
+                "networking.k8s.io/v1",
+                "Ingress",
+                "site",
+                json!({ "ingressClassName": "weir", "rules": [rule] }),
+            ),
+        ),
+        (
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(),
+            vec![definition("gatewayclasses"), definition("gateways")],
+        ),
+        (format!("/apis/{group}/gatewayclasses"), vec![gateway_class]),
+        (
+            format!("/apis/{group}/gateways"),
+            both(&group, "Gateway", "gate", json!({ "gatewayClassName": "weir", "listeners": [] })),
+        ),
+    ]);
+    // Namespaces cannot share all hosts of a port.
+    for (port, gateway) in
+        objects.values_mut().flatten().filter(|one| one["kind"] == "Gateway").enumerate()
+    {
+        let port = 8080 + port;
+        gateway["spec"]["listeners"] = json!([{ "name": "l", "port": port, "protocol": "HTTP" }]);
+    }
+    let dir = Dir::new();
+    let more = ["--publish-status-address", "192.0.2.1", "--gateway-services"];
+    let (_process, told) = start(&dir, objects, &more);
+    let status = format!("/apis/{group}/namespaces/b/gateways/gate/status");
+    let all = [
+        "/apis/networking.k8s.io/v1/namespaces/b/ingresses/site/status",
+        "/api/v1/namespaces/b/services/",
+        &status,
+    ];
+    come(&told, "PATCH", &all);
+}
