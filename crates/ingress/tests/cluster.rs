@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Instant;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use weir_testkit::{Dir, PATIENCE, Process, free_port, listen};
 
@@ -160,6 +161,18 @@ fn start(
     (Process::start(&mut command), told)
 }
 
+/// Waits for a write to a path that begins so.
+fn written(told: &Receiver<Asked>, method: &str, path: &str) -> Asked {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let asked = told.recv_timeout(left).unwrap_or_else(|e| panic!("{method} {path}: {e}"));
+        if asked.method == method && asked.path.starts_with(path) {
+            return asked;
+        }
+    }
+}
+
 /// Waits for requests to paths that begin so, in any order.
 fn come(told: &Receiver<Asked>, method: &str, paths: &[&str]) {
     let end = Instant::now() + PATIENCE;
@@ -232,4 +245,24 @@ fn a_namespace_that_denies_writes_holds_up_no_other() {
         &status,
     ];
     come(&told, "PATCH", &all);
+}
+
+#[test]
+fn a_pod_that_ends_gives_its_lease_up_and_serves_on() {
+    let dir = Dir::new();
+    let (mut process, told) = start(&dir, BTreeMap::new(), &["--drain", "3600"]);
+    let path = "/apis/coordination.k8s.io/v1/namespaces/own/leases";
+    let holder = |asked: &Asked| {
+        let lease: Value = serde_json::from_str(&asked.body).unwrap();
+        lease["spec"]["holderIdentity"].as_str().map(str::to_owned)
+    };
+    let own = Some("weir-ingress".to_owned());
+    assert_eq!(holder(&written(&told, "POST", path)), own);
+    // It knows that it has the Lease when it renews it.
+    assert_eq!(holder(&written(&told, "PUT", path)), own);
+    process.signal(Signal::TERM);
+    while holder(&written(&told, "PUT", path)).is_some() {}
+    assert!(process.is_running());
+    process.signal(Signal::TERM);
+    assert!(process.wait().success());
 }

@@ -1,7 +1,6 @@
 //! The Lease: of many pods, one writes into the cluster. Each of them serves, whoever holds it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -29,11 +28,12 @@ pub async fn hold(client: Client, options: Options, shared: Arc<Shared>) {
     let mut seen = Seen { spec: None, since: Instant::now() };
     let mut renewed = Instant::now();
     let mut failed = false;
-    while !shared.ends.load(Ordering::Relaxed) {
+    loop {
+        let begun = Instant::now();
         let leads = match timeout(LONGEST_CALL, step(&api, &options, &mut seen)).await {
             Ok(Ok(leads)) => {
                 failed = false;
-                renewed = Instant::now();
+                renewed = begun;
                 leads
             }
             other => {
@@ -44,8 +44,7 @@ pub async fn hold(client: Client, options: Options, shared: Arc<Shared>) {
                     };
                     say("warn", format_args!("Lease: {why}"));
                 }
-                // Until its time is over, no other pod takes it.
-                *shared.leads.borrow() && renewed.elapsed() < DURATION - LONGEST_CALL
+                *shared.leads.borrow() && lasts(renewed.elapsed())
             }
         };
         shared.leads.send_if_modified(|now| {
@@ -55,6 +54,11 @@ pub async fn hold(client: Client, options: Options, shared: Arc<Shared>) {
         });
         sleep(RENEW).await;
     }
+}
+
+/// Whether the Lease is this pod's until the next look is over, so long after it was renewed: no other pod takes it before.
+fn lasts(since: Duration) -> bool {
+    since + RENEW + LONGEST_CALL < DURATION
 }
 
 /// One look; whether this pod holds the Lease after it.
@@ -97,9 +101,9 @@ fn won(result: Result<Lease, Error>) -> Result<bool, Error> {
     }
 }
 
-/// Gives the Lease back, so that another pod need not wait.
+/// Gives the Lease back, so that another pod need not wait. From here on this pod writes nothing.
 pub async fn release(client: Client, options: &Options, shared: &Shared) {
-    if !*shared.leads.borrow() {
+    if !shared.leads.send_replace(false) {
         return;
     }
     let api: Api<Lease> = Api::namespaced(client, &options.lease.0);
@@ -113,4 +117,18 @@ pub async fn release(client: Client, options: &Options, shared: &Shared) {
         Ok::<(), Error>(())
     };
     let _ = timeout(LONGEST_CALL, given).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lease_is_left_before_another_pod_takes_it() {
+        let looks = (0..20).map(Duration::from_secs).filter(|since| lasts(*since));
+        let longest = looks.max().unwrap();
+        // A failed look, the pause, and one more that is not answered.
+        assert!(longest + RENEW + LONGEST_CALL < DURATION);
+        assert!(lasts(RENEW), "one failure is none");
+    }
 }

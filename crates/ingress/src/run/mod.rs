@@ -99,7 +99,7 @@ async fn start(mut options: Options) -> Result<(), String> {
         admission::listen(address, dir, options.clone(), shared.clone()).await?;
     }
     watch::all(&client, options.namespace.as_deref(), &shared);
-    tokio::spawn(lease::hold(client.clone(), options.clone(), shared.clone()));
+    let lease = tokio::spawn(lease::hold(client.clone(), options.clone(), shared.clone()));
     tokio::spawn(events::publish(client.clone(), options.identity.clone(), shared.clone()));
     tokio::spawn(status::write(client.clone(), options.publish.clone(), shared.clone()));
     let controller = options.settings.gateway_controllers.first().cloned().unwrap_or_default();
@@ -116,12 +116,14 @@ async fn start(mut options: Options) -> Result<(), String> {
     }
     say("notice", "ends: not ready any more");
     shared.ends.store(true, Ordering::Relaxed);
+    // A pod that stays writes into the cluster, however long this one goes on.
+    lease.abort();
+    lease::release(client, &options, &shared).await;
     // Changes go on to weir, which still serves clients that have not seen the pod leave.
     tokio::select! {
         () = tokio::time::sleep(options.drain) => {}
         _ = term.recv() => {}
         _ = quit.recv() => {}
     }
-    lease::release(client, &options, &shared).await;
     Ok(())
 }
