@@ -76,7 +76,13 @@ fn respond(asked: &Asked, objects: &mut BTreeMap<String, Vec<Value>>) -> (u16, V
             return (404, failure(404, "NotFound"));
         }
         let items = objects.get(path).cloned().unwrap_or_default();
-        let metadata = json!({ "resourceVersion": "1" });
+        // The first list is so old that no watch goes on from there.
+        let version = if objects.insert(format!("{path} listed"), Vec::new()).is_some() {
+            "1"
+        } else {
+            "old"
+        };
+        let metadata = json!({ "resourceVersion": version });
         return (
             200,
             json!({ "kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items }),
@@ -99,7 +105,7 @@ fn respond(asked: &Asked, objects: &mut BTreeMap<String, Vec<Value>>) -> (u16, V
 }
 
 /// An API server with these objects below their paths, which denies writes into the namespace `a`: its port, and what was
-/// written.
+/// written, or watched.
 fn api(objects: BTreeMap<String, Vec<Value>>) -> (u16, Receiver<Asked>) {
     let (tell, told) = channel::<Asked>();
     let objects = Mutex::new(objects);
@@ -107,7 +113,15 @@ fn api(objects: BTreeMap<String, Vec<Value>>) -> (u16, Receiver<Asked>) {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         let mut stream = stream;
         while let Some(asked) = next(&mut reader) {
+            if asked.query.contains("watch=true") && asked.query.contains("resourceVersion=old") {
+                answer(&mut stream, 410, &failure(410, "Expired"));
+                continue;
+            }
             if asked.query.contains("watch=true") {
+                let watched = Asked { method: "WATCH".to_owned(), ..asked };
+                if tell.send(watched).is_err() {
+                    return;
+                }
                 let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n";
                 let _ = stream.write_all(head.as_bytes());
                 // Nothing happens until the client has gone.
@@ -265,4 +279,16 @@ fn a_pod_that_ends_gives_its_lease_up_and_serves_on() {
     assert!(process.is_running());
     process.signal(Signal::TERM);
     assert!(process.wait().success());
+}
+
+#[test]
+fn a_watch_that_is_refused_as_too_old_begins_with_a_list() {
+    let dir = Dir::new();
+    let (_process, told) = start(&dir, BTreeMap::new(), &[]);
+    let all = [
+        "/apis/networking.k8s.io/v1/ingresses",
+        "/apis/discovery.k8s.io/v1/endpointslices",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    ];
+    come(&told, "WATCH", &all);
 }

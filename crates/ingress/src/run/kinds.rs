@@ -11,8 +11,7 @@ use futures_util::StreamExt;
 use kube::api::{Api, DynamicObject};
 use kube::core::PartialObjectMeta;
 use kube::discovery::ApiResource;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{Config, Event, watcher};
+use kube::runtime::watcher::{Config, Event};
 use kube::{Client, ResourceExt};
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -170,7 +169,7 @@ struct Running {
 pub async fn follow(client: Client, namespace: Option<String>, shared: Arc<Shared>) {
     let resource = definitions();
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
-    let mut events = watcher(api, watch::config("")).backoff(watch::waits()).boxed();
+    let mut events = watch::events(api, watch::config(""));
     let mut running =
         Running { client, namespace, shared, tasks: BTreeMap::new(), unsure: BTreeMap::new() };
     let mut outage = Outage::new("CustomResourceDefinition");
@@ -343,7 +342,7 @@ fn held(kind: &Kind, event: Event<DynamicObject>) -> Event<Held> {
 /// Follows the objects of a kind, for ever.
 async fn objects(kind: &'static Kind, api: Api<DynamicObject>, shared: Arc<Shared>) {
     let config: Config = watch::config("");
-    let mut events = watcher(api, config).backoff(watch::waits()).boxed();
+    let mut events = watch::events(api, config);
     let mut outage = Outage::new(kind.name);
     while let Some(event) = events.next().await {
         match event {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::Api;
@@ -58,7 +59,7 @@ where
     let shared = shared.clone();
     let config = config(fields);
     tokio::spawn(async move {
-        let mut events = watcher(api, config).backoff(waits()).boxed();
+        let mut events = events(api, config);
         let mut outage = Outage::new(&K::kind(&()));
         while let Some(event) = events.next().await {
             match event {
@@ -87,7 +88,7 @@ where
 fn keep_slices(api: Api<EndpointSlice>, shared: &Arc<Shared>) {
     let shared = shared.clone();
     tokio::spawn(async move {
-        let mut events = watcher(api, config("")).backoff(waits()).boxed();
+        let mut events = events(api, config(""));
         let mut outage = Outage::new("EndpointSlice");
         while let Some(event) = events.next().await {
             match event {
@@ -131,8 +132,25 @@ pub fn config(fields: &str) -> Config {
     if fields.is_empty() { config } else { config.fields(fields) }
 }
 
+/// What a watch tells. It begins anew, with a list, where the API server refuses to go on from what was seen last: the watcher
+/// of `kube` would ask for the same again and again.
+pub fn events<K>(api: Api<K>, config: Config) -> BoxStream<'static, Result<Event<K>, Error>>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let begin = move || watcher(api.clone(), config.clone()).boxed();
+    let events = stream::unfold((begin(), begin), |(mut events, begin)| async move {
+        let event = events.next().await?;
+        if matches!(&event, Err(error @ Error::WatchStartFailed(_)) if is(error, 410)) {
+            events = begin();
+        }
+        Some((event, (events, begin)))
+    });
+    events.backoff(waits()).boxed()
+}
+
 /// The waits between tries.
-pub fn waits() -> impl Backoff {
+fn waits() -> impl Backoff {
     Waits { next: FIRST_WAIT, events: 0 }
 }
 
