@@ -2,7 +2,8 @@
 
 use std::io::{Read, Write};
 
-use super::{NAME, Tls, config, start};
+use super::clients::programs;
+use super::{NAME, Tls, config, dir, start};
 use weir_testkit::Server;
 
 /// What `openssl s_client` says, which sends `text` when the handshake is done and reads until the end; none where
@@ -70,6 +71,38 @@ fn old_protocols_and_ciphers_are_refused_with_a_reason() {
     let said = s_client(&server, &weak, GET).unwrap();
     assert!(said.contains("SSL alert number 40"), "{said}");
     server.wait_log("SSL_do_handshake() failed (SSL: ", 2);
+}
+
+/// Operators and their tools look for these words. nginx has them from OpenSSL.
+#[test]
+fn failed_handshakes_are_told_in_the_words_that_nginx_logs() {
+    for program in programs() {
+        let server = Server::start_in(
+            dir(),
+            &program,
+            "events { } error_log %%DIR%%/error.log info;
+             http { access_log off; ssl_certificate %%DIR%%/chain.pem; ssl_certificate_key %%DIR%%/leaf.key;
+                 ssl_protocols TLSv1.2 TLSv1.3;
+                 ssl_ciphers ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256;
+                 server { listen 127.0.0.1:%%PORT%% ssl; return 200; } }",
+        );
+        let other = "ECDHE-RSA-CHACHA20-POLY1305:ECDHE-ECDSA-CHACHA20-POLY1305";
+        for (args, told, logged) in [
+            (
+                ["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"],
+                "alert protocol version",
+                "unsupported protocol",
+            ),
+            (["-tls1_2", "-cipher", other], "alert handshake failure", "no shared cipher"),
+            (["-tls1_2", "-alpn", "odd"], "alert number 120", "no application protocol"),
+            (["-verify_return_error", "-CAfile", "self.pem"], "", "alert unknown ca"),
+        ] {
+            let Some(said) = s_client(&server, &args, GET) else { return };
+            assert!(said.contains(told), "{program} {args:?}: {said}");
+            server.wait_log(logged, 1);
+        }
+        server.wait_log("alert unknown ca:SSL alert number 48) while SSL handshaking", 1);
+    }
 }
 
 #[test]

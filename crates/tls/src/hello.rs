@@ -14,12 +14,18 @@ use crate::chosen::for_resumption;
 use crate::connection::TlsConnection;
 use crate::server::Identity;
 use crate::stream::{Halfway, Secured};
+use crate::words::Reason;
 
 /// Room for a usual first message.
 const FIRST_READ: usize = 4096;
 
 /// The protocol that ACME servers ask for a proof by.
 pub const ACME: &[u8] = b"acme-tls/1";
+
+const HANDSHAKE_FAILURE: u8 = 40;
+const PROTOCOL_VERSION: u8 = 70;
+const INTERNAL_ERROR: u8 = 80;
+const UNRECOGNIZED_NAME: u8 = 112;
 
 /// How a connection to a TLS port begins.
 #[derive(Debug)]
@@ -85,7 +91,7 @@ impl fmt::Display for HandshakeError {
             HandshakeError::Io(error) => write!(f, "SSL_do_handshake() failed ({error})"),
             HandshakeError::Tls(error) => match refused(error) {
                 Some(refused) => refused.fmt(f),
-                None => write!(f, "SSL_do_handshake() failed (SSL: {error})"),
+                None => write!(f, "SSL_do_handshake() failed (SSL: {})", Reason(error)),
             },
         }
     }
@@ -200,6 +206,11 @@ pub async fn begin(
                     return Ok(Begin::Hello(hello_of(&accepted.client_hello(), bytes)));
                 }
                 Err((error, mut alert)) => {
+                    if is_too_old(&bytes) {
+                        say(stream, fatal(PROTOCOL_VERSION));
+                        let error = rustls::PeerIncompatible::Tls12NotOffered;
+                        return Err(rustls::Error::from(error).into());
+                    }
                     let mut bytes = Vec::new();
                     alert.write_all(&mut bytes)?;
                     say(stream, bytes);
@@ -224,6 +235,13 @@ pub(crate) fn hello_of(hello: &ClientHello<'_>, bytes: Vec<u8>) -> Hello {
         is_acme,
         bytes,
     }
+}
+
+/// Whether a client speaks nothing newer than TLS 1.1. rustls finds that an extension is missing before it looks at the
+/// version.
+fn is_too_old(bytes: &[u8]) -> bool {
+    let HelloProgress::Hello(hello) = client_hello::parse(bytes) else { return false };
+    hello.version < [3, 3]
 }
 
 /// The name in a client's first message. rustls shows it in lower case only, and no addresses.
@@ -258,8 +276,7 @@ impl Hello {
 
     /// Refuses the handshake: the name is not one that is served here.
     pub fn reject(self, stream: &Stream) {
-        // Alert, TLS 1.2, two bytes: fatal, unrecognized_name.
-        say(stream, vec![21, 3, 3, 0, 2, 2, 112]);
+        say(stream, fatal(UNRECOGNIZED_NAME));
     }
 }
 
@@ -283,21 +300,23 @@ impl Hello {
 
     /// Refuses the handshake: no version of TLS is left.
     pub fn refuse_version(self, stream: &Stream) {
-        // Alert, TLS 1.2, two bytes: fatal, protocol_version.
-        say(stream, vec![21, 3, 3, 0, 2, 2, 70]);
+        say(stream, fatal(PROTOCOL_VERSION));
     }
 
     /// Refuses the handshake: there is no certificate for it.
     pub fn refuse(self, stream: &Stream) {
-        // Alert, TLS 1.2, two bytes: fatal, handshake_failure.
-        say(stream, vec![21, 3, 3, 0, 2, 2, 40]);
+        say(stream, fatal(HANDSHAKE_FAILURE));
     }
 
     /// Ends the handshake: the fault is the server's.
     pub fn fail(self, stream: &Stream) {
-        // Alert, TLS 1.2, two bytes: fatal, internal_error.
-        say(stream, vec![21, 3, 3, 0, 2, 2, 80]);
+        say(stream, fatal(INTERNAL_ERROR));
     }
+}
+
+/// A record with a fatal alert, of TLS 1.2.
+fn fatal(alert: u8) -> Vec<u8> {
+    vec![21, 3, 3, 0, 2, 2, alert]
 }
 
 /// Sends a last word, if there is room for it.

@@ -34,6 +34,7 @@ mod ticket;
 mod trust;
 mod verifier;
 mod wire;
+mod words;
 pub mod x509;
 
 pub use chosen::{Chain, IdentitySet, KeyCache, PrivateKey, key_to_der, with_identities};

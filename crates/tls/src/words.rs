@@ -1,0 +1,117 @@
+//! What is said of failures in logs: OpenSSL's words, which operators and their tools know.
+
+use std::fmt;
+
+use rustls::{AlertDescription, Error, InvalidMessage, PeerIncompatible};
+
+/// Why a peer's messages do not lead to a connection, or a connection does not go on.
+pub(crate) struct Reason<'a>(pub(crate) &'a Error);
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Error::AlertReceived(alert) => {
+                let number = u8::from(*alert);
+                match alert_words(*alert) {
+                    Some(words) => write!(f, "{words}:SSL alert number {number}"),
+                    None => write!(f, "unknown alert type:SSL alert number {number}"),
+                }
+            }
+            error => match words(error) {
+                Some(words) => f.write_str(words),
+                None => error.fmt(f),
+            },
+        }
+    }
+}
+
+/// OpenSSL's words for an error, if it has some that say no less than rustls'.
+fn words(error: &Error) -> Option<&'static str> {
+    match error {
+        Error::NoApplicationProtocol => Some("no application protocol"),
+        Error::DecryptError => Some("decryption failed or bad record mac"),
+        Error::PeerSentOversizedRecord => Some("packet length too long"),
+        Error::InvalidMessage(
+            InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
+        ) => Some("wrong version number"),
+        Error::InvalidMessage(InvalidMessage::MessageTooLarge) => Some("packet length too long"),
+        Error::PeerIncompatible(why) => incompatible(why),
+        _ => None,
+    }
+}
+
+fn incompatible(why: &PeerIncompatible) -> Option<&'static str> {
+    match why {
+        PeerIncompatible::NoCipherSuitesInCommon => Some("no shared cipher"),
+        PeerIncompatible::NoKxGroupsInCommon => Some("no shared group"),
+        PeerIncompatible::NoSignatureSchemesInCommon => Some("no suitable signature algorithm"),
+        PeerIncompatible::ServerDoesNotSupportTls12Or13
+        | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
+        | PeerIncompatible::SupportedVersionsExtensionRequired
+        | PeerIncompatible::Tls12NotOffered
+        | PeerIncompatible::Tls12NotOfferedOrEnabled
+        | PeerIncompatible::Tls13RequiredForQuic => Some("unsupported protocol"),
+        _ => None,
+    }
+}
+
+fn alert_words(alert: AlertDescription) -> Option<&'static str> {
+    use AlertDescription as Alert;
+    Some(match alert {
+        Alert::UnexpectedMessage => "sslv3 alert unexpected message",
+        Alert::BadRecordMac => "sslv3 alert bad record mac",
+        Alert::DecryptionFailed => "tlsv1 alert decryption failed",
+        Alert::RecordOverflow => "tlsv1 alert record overflow",
+        Alert::DecompressionFailure => "sslv3 alert decompression failure",
+        Alert::HandshakeFailure => "sslv3 alert handshake failure",
+        Alert::NoCertificate => "sslv3 alert no certificate",
+        Alert::BadCertificate => "sslv3 alert bad certificate",
+        Alert::UnsupportedCertificate => "sslv3 alert unsupported certificate",
+        Alert::CertificateRevoked => "sslv3 alert certificate revoked",
+        Alert::CertificateExpired => "sslv3 alert certificate expired",
+        Alert::CertificateUnknown => "sslv3 alert certificate unknown",
+        Alert::IllegalParameter => "sslv3 alert illegal parameter",
+        Alert::UnknownCA => "tlsv1 alert unknown ca",
+        Alert::AccessDenied => "tlsv1 alert access denied",
+        Alert::DecodeError => "tlsv1 alert decode error",
+        Alert::DecryptError => "tlsv1 alert decrypt error",
+        Alert::ExportRestriction => "tlsv1 alert export restriction",
+        Alert::ProtocolVersion => "tlsv1 alert protocol version",
+        Alert::InsufficientSecurity => "tlsv1 alert insufficient security",
+        Alert::InternalError => "tlsv1 alert internal error",
+        Alert::InappropriateFallback => "tlsv1 alert inappropriate fallback",
+        Alert::UserCanceled => "tlsv1 alert user cancelled",
+        Alert::NoRenegotiation => "tlsv1 alert no renegotiation",
+        Alert::MissingExtension => "tlsv13 alert missing extension",
+        Alert::UnsupportedExtension => "tlsv1 unsupported extension",
+        Alert::CertificateUnobtainable => "tlsv1 certificate unobtainable",
+        Alert::UnrecognisedName => "tlsv1 unrecognized name",
+        Alert::BadCertificateStatusResponse => "tlsv1 bad certificate status response",
+        Alert::BadCertificateHashValue => "tlsv1 bad certificate hash value",
+        Alert::UnknownPSKIdentity => "tlsv1 alert unknown psk identity",
+        Alert::CertificateRequired => "tlsv13 alert certificate required",
+        Alert::NoApplicationProtocol => "tlsv1 alert no application protocol",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_have_the_words_that_operators_look_for() {
+        let reason = |error: Error| Reason(&error).to_string();
+        assert_eq!(
+            reason(Error::AlertReceived(AlertDescription::UnknownCA)),
+            "tlsv1 alert unknown ca:SSL alert number 48"
+        );
+        assert_eq!(
+            reason(Error::AlertReceived(AlertDescription::from(200))),
+            "unknown alert type:SSL alert number 200"
+        );
+        assert_eq!(reason(PeerIncompatible::Tls12NotOffered.into()), "unsupported protocol");
+        // rustls' own, where OpenSSL has none.
+        assert_eq!(reason(Error::General("odd".into())), "unexpected error: odd");
+    }
+}
