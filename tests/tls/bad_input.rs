@@ -2,9 +2,10 @@
 
 use std::io::{Read, Write};
 
+use weir_testkit::Server;
+
 use super::clients::programs;
 use super::{NAME, Tls, config, dir, start};
-use weir_testkit::Server;
 
 /// What `openssl s_client` says, which sends `text` when the handshake is done and reads until the end; none where
 /// OpenSSL is missing.
@@ -95,6 +96,11 @@ fn failed_handshakes_are_told_in_the_words_that_nginx_logs() {
             ),
             (["-tls1_2", "-cipher", other], "alert handshake failure", "no shared cipher"),
             (["-tls1_2", "-alpn", "odd"], "alert number 120", "no application protocol"),
+            (
+                ["-tls1_2", "-fallback_scsv", "-no_ticket"],
+                "alert inappropriate fallback",
+                "inappropriate fallback",
+            ),
             (["-verify_return_error", "-CAfile", "self.pem"], "", "alert unknown ca"),
         ] {
             let Some(said) = s_client(&server, &args, GET) else { return };
@@ -102,6 +108,10 @@ fn failed_handshakes_are_told_in_the_words_that_nginx_logs() {
             server.wait_log(logged, 1);
         }
         server.wait_log("alert unknown ca:SSL alert number 48) while SSL handshaking", 1);
+        // There is nothing to fall back from.
+        let newest = ["-tls1_3", "-fallback_scsv", "-quiet"];
+        let said = s_client(&server, &newest, GET).unwrap();
+        assert!(said.contains("200 OK"), "{program}: {said}");
     }
 }
 

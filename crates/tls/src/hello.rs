@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustls::ServerConfig;
 use rustls::server::{Acceptor, ClientHello};
+use rustls::{CipherSuite, ServerConfig, SupportedCipherSuite};
 use weir_engine::{Chain, Stream};
 use weir_proto::client_hello::{self, HelloProgress, RawHello};
 
@@ -22,9 +22,13 @@ const FIRST_READ: usize = 4096;
 /// The protocol that ACME servers ask for a proof by.
 pub const ACME: &[u8] = b"acme-tls/1";
 
+/// TLS_FALLBACK_SCSV: no cipher, but what a client says with it.
+const FALLBACK: u16 = 0x5600;
+
 const HANDSHAKE_FAILURE: u8 = 40;
 const PROTOCOL_VERSION: u8 = 70;
 const INTERNAL_ERROR: u8 = 80;
+const INAPPROPRIATE_FALLBACK: u8 = 86;
 const UNRECOGNIZED_NAME: u8 = 112;
 
 /// How a connection to a TLS port begins.
@@ -49,6 +53,8 @@ pub struct Hello {
     pub schemes: Vec<u16>,
     /// It speaks `acme-tls/1` and nothing else: an ACME server that asks for a proof (RFC 8737).
     pub is_acme: bool,
+    /// It has tried a newer version before, in vain, and now asks for this one at most (RFC 7507).
+    falls_back_to: Option<[u8; 2]>,
     /// All that came so far.
     bytes: Vec<u8>,
 }
@@ -227,8 +233,15 @@ pub(crate) fn hello_of(hello: &ClientHello<'_>, bytes: Vec<u8>) -> Hello {
     let curves = hello.named_groups().unwrap_or_default();
     let schemes = hello.signature_schemes();
     let is_acme = hello.alpn().is_some_and(|all| all.eq([ACME]));
+    // rustls shows the name in lower case only, and no addresses.
+    let read = match client_hello::parse(&bytes) {
+        HelloProgress::Hello(hello) => hello,
+        HelloProgress::More | HelloProgress::Other => client_hello::Hello::default(),
+    };
+    let falls_back = hello.cipher_suites().contains(&CipherSuite::from(FALLBACK));
     Hello {
-        server_name: server_name(&bytes),
+        server_name: String::from_utf8(read.server_name).ok().filter(|name| !name.is_empty()),
+        falls_back_to: falls_back.then_some(read.version),
         ciphers: ciphers.collect(),
         curves: curves.iter().map(|id| u16::from(*id)).collect(),
         schemes: schemes.iter().map(|id| u16::from(*id)).collect(),
@@ -242,12 +255,6 @@ pub(crate) fn hello_of(hello: &ClientHello<'_>, bytes: Vec<u8>) -> Hello {
 fn is_too_old(bytes: &[u8]) -> bool {
     let HelloProgress::Hello(hello) = client_hello::parse(bytes) else { return false };
     hello.version < [3, 3]
-}
-
-/// The name in a client's first message. rustls shows it in lower case only, and no addresses.
-fn server_name(bytes: &[u8]) -> Option<String> {
-    let HelloProgress::Hello(hello) = client_hello::parse(bytes) else { return None };
-    String::from_utf8(hello.server_name).ok().filter(|name| !name.is_empty())
 }
 
 impl Hello {
@@ -296,6 +303,22 @@ impl Hello {
         let is_resumed = connection.negotiated().is_resumed();
         connection.early = plain;
         is_resumed.then(|| Halfway::answered(connection, answer))
+    }
+
+    /// Whether the client has given up a version that this configuration has. Someone in between may have made it do so.
+    pub fn falls_back_from(&self, config: &ServerConfig) -> bool {
+        let suites = &config.crypto_provider().cipher_suites;
+        let newest = if suites.iter().any(|suite| matches!(suite, SupportedCipherSuite::Tls13(_))) {
+            [3, 4]
+        } else {
+            [3, 3]
+        };
+        self.falls_back_to.is_some_and(|version| version < newest)
+    }
+
+    /// Refuses the handshake: see [`Hello::falls_back_from`].
+    pub fn refuse_fallback(self, stream: &Stream) {
+        say(stream, fatal(INAPPROPRIATE_FALLBACK));
     }
 
     /// Refuses the handshake: no version of TLS is left.

@@ -76,6 +76,8 @@ pub enum AcceptError {
     Script(&'static str),
     /// A script has left no version of TLS.
     NoVersion,
+    /// The client has given up a version that is spoken here.
+    Fallback,
 }
 
 impl AcceptError {
@@ -109,6 +111,7 @@ impl AcceptError {
     pub fn say(&self, hello: Hello, socket: &Stream) {
         match self {
             AcceptError::NoVersion => hello.refuse_version(socket),
+            AcceptError::Fallback => hello.refuse_fallback(socket),
             AcceptError::NoCertificate => hello.refuse(socket),
             _ => hello.fail(socket),
         }
@@ -141,6 +144,9 @@ impl fmt::Display for AcceptError {
             }
             AcceptError::NoVersion => f.write_str(
                 "SSL_do_handshake() failed (SSL: unsupported protocol) while SSL handshaking",
+            ),
+            AcceptError::Fallback => f.write_str(
+                "SSL_do_handshake() failed (SSL: inappropriate fallback) while SSL handshaking",
             ),
             AcceptError::Rejected => f.write_str("handshake rejected while SSL handshaking"),
         }
@@ -235,6 +241,10 @@ impl ServerContext {
             false => self.certificates.config(names, handle, loaded).await.map(Some),
         };
         let chosen = config.and_then(|config| self.decide(&self.certificates, config, decided));
+        let chosen = chosen.and_then(|(config, slow)| match hello.falls_back_from(&config) {
+            true => Err(AcceptError::Fallback),
+            false => Ok((config, slow)),
+        });
         let (config, slow) = match chosen {
             Ok(chosen) => chosen,
             Err(failure) => {
