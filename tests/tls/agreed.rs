@@ -1,15 +1,17 @@
 //! What both ends agree on beside keys: signatures, compression of certificates, and options by
 //! OpenSSL's names.
 
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustls::client::Resumption;
 use rustls::compress::{CertDecompressor, DecompressionFailed, ZLIB_DECOMPRESSOR};
 use rustls::{CertificateCompressionAlgorithm, version};
-use weir_testkit::s_client;
+use weir_testkit::{Server, s_client};
 
-use super::{NAME, Tls, builder, config, showing, start};
+use super::clients::programs;
+use super::{NAME, Tls, builder, config, dir, showing, start};
 
 #[test]
 fn signatures_have_names() {
@@ -116,4 +118,49 @@ fn a_client_that_takes_no_signature_of_the_key_is_told_so() {
     let args = ["-quiet", "-tls1_2", "-sigalgs", "ECDSA+SHA384"];
     let Some(said) = s_client(server.dir().path(), server.port(), &args, "") else { return };
     assert!(said.contains("alert handshake failure"), "{said}");
+}
+
+/// In TLS 1.2 a cipher goes with one kind of key. Clients list signature schemes in another order.
+#[test]
+fn the_order_of_ciphers_chooses_among_certificates() {
+    let (rsa, ecdsa) = ("ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256");
+    for program in programs() {
+        let dir = dir();
+        let mut make = Command::new("openssl");
+        make.args(
+            "req -x509 -newkey rsa:2048 -nodes -subj /CN=rsa -keyout rsa.key -out rsa.pem"
+                .split(' '),
+        );
+        let made = make.current_dir(dir.path()).stderr(Stdio::null()).status();
+        if !made.is_ok_and(|status| status.success()) {
+            println!("not run: no openssl");
+            return;
+        }
+        let certificates =
+            "ssl_certificate %%DIR%%/chain.pem; ssl_certificate_key %%DIR%%/leaf.key;
+            ssl_certificate %%DIR%%/rsa.pem; ssl_certificate_key %%DIR%%/rsa.key;";
+        let server = Server::start_in(
+            dir,
+            &program,
+            &format!(
+                "events {{ }} http {{ access_log off; {certificates} ssl_protocols TLSv1.2 TLSv1.3;
+                     server {{ listen 127.0.0.1:%%PORT%% ssl; return 200; }}
+                     server {{ listen 127.0.0.1:%%PORT1%% ssl; ssl_prefer_server_ciphers on;
+                         ssl_ciphers {ecdsa}:{rsa}; return 200; }} }}"
+            ),
+        );
+        let (rsa_first, ecdsa_first) = (format!("{rsa}:{ecdsa}"), format!("{ecdsa}:{rsa}"));
+        let schemes = ["RSA-PSS+SHA256:ECDSA+SHA256", "ECDSA+SHA256:RSA-PSS+SHA256"];
+        for (port, ciphers, chosen) in
+            [(0, &rsa_first, rsa), (0, &ecdsa_first, ecdsa), (1, &rsa_first, ecdsa)]
+        {
+            for schemes in schemes {
+                let args = ["-tls1_2", "-cipher", ciphers, "-sigalgs", schemes];
+                let port = server.port_at(port);
+                let Some(said) = s_client(server.dir().path(), port, &args, "Q\n") else { return };
+                let expected = format!("Cipher is {chosen}");
+                assert!(said.contains(&expected), "{program} {args:?}: {said}");
+            }
+        }
+    }
 }

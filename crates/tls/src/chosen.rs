@@ -203,7 +203,9 @@ fn kind_of(leaf: &[u8]) -> Option<SignatureAlgorithm> {
 
 /// The same configuration with other certificates. Sessions stay good.
 pub fn with_identities(config: &ServerConfig, identities: &[Identity]) -> Arc<ServerConfig> {
-    with_resolver(config, Arc::new(Resolver::new(identities)))
+    let suites = &config.crypto_provider().cipher_suites;
+    let resolver = Resolver::new(identities, suites, config.ignore_client_order);
+    with_resolver(config, Arc::new(resolver))
 }
 
 fn with_resolver(

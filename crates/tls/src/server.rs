@@ -10,7 +10,10 @@ use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
-use rustls::{DistinguishedName, NoKeyLog, ServerConfig, SignatureAlgorithm, SignatureScheme};
+use rustls::{
+    DistinguishedName, NoKeyLog, ServerConfig, SignatureAlgorithm, SignatureScheme,
+    SupportedCipherSuite,
+};
 
 use crate::key::KeyError;
 use crate::known::{self, Origin};
@@ -232,7 +235,7 @@ pub fn check_dh_parameters(text: &[u8]) -> Result<(), PemError> {
 /// What a server's TLS is to be.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
-    /// Certificates of different kinds of keys; the client's order decides which is shown.
+    /// Certificates of different kinds of keys; the order of ciphers or signature schemes decides which is shown.
     pub identities: Vec<Identity>,
     /// Versions of the protocol.
     pub versions: Versions,
@@ -296,7 +299,10 @@ impl ServerSettings {
         };
         let resolver: Arc<dyn ResolvesServerCert> = match &self.coming {
             Some(coming) => coming.clone(),
-            None => Arc::new(Resolver::new(&self.identities)),
+            None => {
+                let suites = self.ciphers.suites(self.versions);
+                Arc::new(Resolver::new(&self.identities, &suites, self.prefer_server_ciphers))
+            }
         };
         let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
         config.ignore_client_order = self.prefer_server_ciphers;
@@ -383,13 +389,24 @@ fn hints(authorities: &[Vec<u8>]) -> Vec<DistinguishedName> {
     names
 }
 
-/// Shows the certificate that the client likes best to check.
+/// Shows one of several certificates. In TLS 1.2 a cipher goes with one kind of key, so the order of ciphers decides; in TLS 1.3
+/// the client's order of signature schemes does.
 #[derive(Debug)]
-pub(crate) struct Resolver(Vec<Identity>);
+pub(crate) struct Resolver {
+    identities: Vec<Identity>,
+    /// The server's ciphers, in its order.
+    suites: Vec<SupportedCipherSuite>,
+    /// This order counts, not the client's.
+    prefers: bool,
+}
 
 impl Resolver {
     /// Of certificates with one kind of key the last counts, as with OpenSSL.
-    pub(crate) fn new(all: &[Identity]) -> Resolver {
+    pub(crate) fn new(
+        all: &[Identity],
+        suites: &[SupportedCipherSuite],
+        prefers: bool,
+    ) -> Resolver {
         let mut kept: Vec<Identity> = Vec::new();
         for new in all {
             match kept.iter_mut().find(|old| old.kind() == new.kind()) {
@@ -397,19 +414,48 @@ impl Resolver {
                 None => kept.push(new.clone()),
             }
         }
-        Resolver(kept)
+        Resolver { identities: kept, suites: suites.to_vec(), prefers }
+    }
+
+    /// The certificate for the first cipher of both sides that has one; none where TLS 1.3 is spoken.
+    fn by_cipher(&self, hello: &ClientHello<'_>) -> Option<&Identity> {
+        let offered = hello.cipher_suites();
+        let is_offered = |suite: &&SupportedCipherSuite| offered.contains(&suite.suite());
+        let mut ours = self.suites.iter().filter(is_offered);
+        if ours.clone().any(|suite| matches!(suite, SupportedCipherSuite::Tls13(_))) {
+            return None;
+        }
+        let signed_by = |suite: &SupportedCipherSuite| {
+            let SupportedCipherSuite::Tls12(suite) = suite else { return None };
+            let suits = |identity: &&Identity| {
+                identity.suits(suite.sign) && identity.suits(hello.signature_schemes())
+            };
+            self.identities.iter().find(suits)
+        };
+        if self.prefers {
+            return ours.find_map(signed_by);
+        }
+        let mut theirs =
+            offered.iter().filter_map(|id| self.suites.iter().find(|s| s.suite() == *id));
+        theirs.find_map(signed_by)
+    }
+
+    /// The certificate for the client's first signature scheme that has one.
+    fn by_scheme(&self, hello: &ClientHello<'_>) -> Option<&Identity> {
+        hello.signature_schemes().iter().find_map(|scheme| {
+            let suits = |identity: &&Identity| identity.suits(std::slice::from_ref(scheme));
+            self.identities.iter().find(suits)
+        })
     }
 }
 
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let best = match self.0.as_slice() {
+        let best = match self.identities.as_slice() {
             [only] => Some(only),
-            several => hello.signature_schemes().iter().find_map(|scheme| {
-                several.iter().find(|identity| identity.suits(std::slice::from_ref(scheme)))
-            }),
+            _ => self.by_cipher(&hello).or_else(|| self.by_scheme(&hello)),
         };
-        best.or(self.0.first()).map(|identity| shown(identity, &hello))
+        best.or(self.identities.first()).map(|identity| shown(identity, &hello))
     }
 }
 
