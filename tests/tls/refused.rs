@@ -56,6 +56,9 @@ fn a_server_that_refuses_our_certificate_has_failed_as_in_nginx() {
             let first = format!("<127.0.0.1:{strict}, 127.0.0.1:{mild} 502, 200>");
             server.wait_file("tries.log", &first, 1);
             server.wait_file("tries.log", &format!("<127.0.0.1:{mild} 200>"), 2);
+            let doing = if version == &TLS13 { "SSL_read()" } else { "SSL_do_handshake()" };
+            server.wait_log(&format!("{doing} failed (SSL: "), 1);
+            server.wait_log("alert certificate unknown:SSL alert number 46) while ", 1);
         }
     }
 }

@@ -11,7 +11,7 @@ use weir_engine::{Chain, Datagram, Patience, SocketAddrAny, Stream};
 use weir_log::{Cause, Level};
 use weir_proto::proxy_protocol::{self, Extras};
 use weir_ssl::client::UpstreamTls;
-use weir_tls::Wire;
+use weir_tls::{Wire, failed_call};
 use weir_upstream::balance::Measure;
 use weir_upstream::config::{GroupId, HashKey, Host, Url};
 use weir_upstream::fault::{self, Blame};
@@ -462,7 +462,7 @@ fn say_end(s: &Session, result: Result<TunnelEnd, Broke>) {
             };
             let (call, doing) =
                 if sending { ("send()", "sending to") } else { ("recv()", "reading from") };
-            let cause = Cause(&error);
+            let (call, cause) = (failed_call(call, &error), Cause(&error));
             s.log(level, format_args!("{call} failed {cause} while proxying and {doing} {name}"));
             if sending {
                 return;

@@ -13,7 +13,7 @@ use weir_log::{Cause, Level};
 use weir_proto::client_hello::Hello;
 use weir_proto::proxy_protocol::ProxyHeader;
 use weir_ssl::server::Shown;
-use weir_tls::{Secured, Wire};
+use weir_tls::{Secured, Wire, failed_call};
 use weir_upstream::Failure;
 use weir_upstream::fault::{self, Blame, FailedOperation};
 use weir_upstream::tunnel::PassedBytes;
@@ -329,7 +329,8 @@ pub fn complain(s: &Session, error: &io::Error, doing: &str) {
         let cause = fault::late();
         s.log(Level::Info, format_args!("client timed out {} while {doing}", Cause(&cause)));
     } else {
-        s.log(Level::Info, format_args!("recv() failed {} while {doing}", Cause(error)));
+        let call = failed_call("recv()", error);
+        s.log(Level::Info, format_args!("{call} failed {} while {doing}", Cause(error)));
     }
 }
 

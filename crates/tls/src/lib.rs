@@ -60,6 +60,7 @@ pub use trust::{CertificateTrust, TrustError};
 pub use verifier::{Authorities, CertificateName, machine_store, sha1};
 pub use weir_proto::client_hello::{RawHello, is_grease};
 pub use wire::Wire;
+pub use words::failed_call;
 
 #[cfg(test)]
 mod tests;

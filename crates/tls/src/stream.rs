@@ -13,6 +13,7 @@ use crate::client::TlsClient;
 use crate::connection::{ConnectionProgress, TlsConnection};
 use crate::hello::HandshakeError;
 use crate::records::MOST_PLAIN;
+use crate::words::RecordError;
 
 /// Room for what is read at once: one record of the largest size, and a little.
 const READ: usize = 17 * 1024;
@@ -372,7 +373,9 @@ impl TlsStream {
         }
         match result {
             // What came before the fault is good.
-            Err(error) if n == 0 => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+            Err(error) if n == 0 => {
+                Err(io::Error::new(io::ErrorKind::InvalidData, RecordError(error)))
+            }
             _ => Ok(n),
         }
     }

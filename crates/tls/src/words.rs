@@ -1,6 +1,6 @@
 //! What is said of failures in logs: OpenSSL's words, which operators and their tools know.
 
-use std::fmt;
+use std::{fmt, io};
 
 use rustls::{AlertDescription, Error, InvalidMessage, PeerIncompatible};
 
@@ -25,6 +25,26 @@ impl fmt::Display for Reason<'_> {
     }
 }
 
+/// A peer's record that cannot be read, or is an alert that ends the connection.
+#[derive(Debug)]
+pub(crate) struct RecordError(pub(crate) Error);
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SSL: {}", Reason(&self.0))
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+/// What failed where `call` gave this error: in OpenSSL's words, if no call of the system did but a record of TLS is wrong.
+pub fn failed_call<'a>(call: &'a str, error: &io::Error) -> &'a str {
+    match error.get_ref().is_some_and(|inner| inner.is::<RecordError>()) {
+        true => "SSL_read()",
+        false => call,
+    }
+}
+
 /// OpenSSL's words for an error, if it has some that say no less than rustls'.
 fn words(error: &Error) -> Option<&'static str> {
     match error {
@@ -43,7 +63,7 @@ fn words(error: &Error) -> Option<&'static str> {
 fn incompatible(why: &PeerIncompatible) -> Option<&'static str> {
     match why {
         PeerIncompatible::NoCipherSuitesInCommon => Some("no shared cipher"),
-        PeerIncompatible::NoKxGroupsInCommon => Some("no shared group"),
+        PeerIncompatible::NoKxGroupsInCommon => Some("no suitable key share"),
         PeerIncompatible::NoSignatureSchemesInCommon => Some("no suitable signature algorithm"),
         PeerIncompatible::ServerDoesNotSupportTls12Or13
         | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
@@ -110,6 +130,11 @@ mod tests {
             reason(Error::AlertReceived(AlertDescription::from(200))),
             "unknown alert type:SSL alert number 200"
         );
+        let record = RecordError(Error::DecryptError);
+        assert_eq!(record.to_string(), "SSL: decryption failed or bad record mac");
+        let error = io::Error::new(io::ErrorKind::InvalidData, record);
+        assert_eq!(failed_call("recv()", &error), "SSL_read()");
+        assert_eq!(failed_call("recv()", &io::ErrorKind::InvalidData.into()), "recv()");
         assert_eq!(reason(PeerIncompatible::Tls12NotOffered.into()), "unsupported protocol");
         // rustls' own, where OpenSSL has none.
         assert_eq!(reason(Error::General("odd".into())), "unexpected error: odd");

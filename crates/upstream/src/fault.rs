@@ -8,7 +8,7 @@ use std::{fmt, io};
 use rustix::io::Errno;
 use weir_engine::{NoSlot, Unbound};
 use weir_log::{Cause, Level};
-use weir_tls::HandshakeError;
+use weir_tls::{HandshakeError, failed_call};
 
 use crate::{Failure, Peer, PeerAddress};
 
@@ -103,7 +103,7 @@ pub fn operation(call: &str, error: &io::Error, doing: &str) -> FailedOperation 
         (Level::Alert, no_slot.to_string())
     } else {
         let level = if blame == Blame::Us { Level::Alert } else { Level::Error };
-        (level, format!("{call} failed {}", Cause(error)))
+        (level, format!("{} failed {}", failed_call(call, error), Cause(error)))
     };
     let errno = error.raw_os_error();
     FailedOperation { level, text: format!("{what} {doing}"), blame, errno }

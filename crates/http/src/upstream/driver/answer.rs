@@ -7,6 +7,7 @@ use weir_cache::{Fill, FillEnd};
 use weir_engine::{Boxed, Chain, Patience};
 use weir_log::{Cause, Level};
 use weir_proto::http1::{HeaderId, Method};
+use weir_tls::failed_call;
 use weir_upstream::balance::Measure;
 use weir_upstream::fault::is_late;
 use weir_upstream::tunnel::{self, Broke, PassedBytes, TunnelEnd, Ways};
@@ -318,6 +319,7 @@ fn client_broke(r: &Request, call: &str, error: &io::Error) {
         r.log(Level::Info, format_args!("{TIMED_OUT} {doing}"));
         r.timed_out();
     } else {
+        let call = failed_call(call, error);
         r.log(Level::Info, format_args!("{call} failed {} {doing}", Cause(error)));
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 
 use weir_log::Cause;
+use weir_tls::failed_call;
 use weir_upstream::Failure;
 use weir_upstream::fault::late;
 
@@ -59,7 +60,10 @@ impl From<io::Error> for Ending {
         match error.raw_os_error() {
             Some(code) => Ending::Code(code),
             None if error.kind() == io::ErrorKind::TimedOut => Ending::TimedOut,
-            None => Ending::Said(format!("recv() failed {}", Cause(&error)), Failure::Error),
+            None => {
+                let call = failed_call("recv()", &error);
+                Ending::Said(format!("{call} failed {}", Cause(&error)), Failure::Error)
+            }
         }
     }
 }
