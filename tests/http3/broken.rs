@@ -193,7 +193,7 @@ fn handshakes_that_are_refused_have_a_line() {
             assert!(connecting.await.is_err(), "{protocol} {name}");
         }
     });
-    server.wait_log("SSL_do_handshake() failed (SSL: ", 1);
+    server.wait_log("SSL_do_handshake() failed (SSL: no application protocol) while", 1);
     server.wait_log("handshake rejected while SSL handshaking, client: 127.0.0.1, server: 127", 1);
 }
 

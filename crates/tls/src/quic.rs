@@ -14,6 +14,7 @@ pub use crate::limits::InitialLimits;
 use crate::names::provider;
 use crate::negotiated::Negotiated;
 use crate::notes::{self, Notes};
+use crate::words::Reason;
 
 pub use rustls::quic::{
     DirectionalKeys, HeaderProtectionKey, KeyChange, Keys, PacketKey, PacketKeySet, Secrets,
@@ -146,7 +147,10 @@ impl HelloReader {
                     return Ok(Some(FirstMessage { hello, parameters, resumes: said.resumes }));
                 }
                 Err((error, _)) => {
-                    return Err(QuicAlert::new(alert::HANDSHAKE_FAILURE, error.to_string()));
+                    return Err(QuicAlert::new(
+                        alert::HANDSHAKE_FAILURE,
+                        Reason(&error).to_string(),
+                    ));
                 }
             }
         }
@@ -193,7 +197,7 @@ impl QuicHandshake {
         self.notes.add(notes::take());
         read.map_err(|error| {
             let code = self.connection.alert().map_or(alert::INTERNAL_ERROR, u8::from);
-            QuicAlert::new(code, error.to_string())
+            QuicAlert::new(code, Reason(&error).to_string())
         })
     }
 
