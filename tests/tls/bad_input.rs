@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
 use weir_testkit::Server;
 
 use super::clients::programs;
@@ -165,4 +167,26 @@ fn an_expired_certificate_warns_once() {
     assert!(text.contains("nginx.conf:"), "{text}");
     assert_eq!(text.matches("[warn]").count(), 1, "{text}");
     assert!(said.status.success());
+}
+
+#[test]
+fn a_client_that_resets_its_handshake_has_nginxs_line_in_the_log() {
+    for program in programs() {
+        let server = Server::start_in(
+            dir(),
+            &program,
+            "events { } error_log %%DIR%%/error.log info;
+             http { access_log off; ssl_certificate %%DIR%%/chain.pem; ssl_certificate_key %%DIR%%/leaf.key;
+                 server { listen 127.0.0.1:%%PORT%% ssl; return 200; } }",
+        );
+        let mut socket = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        let name = ServerName::try_from(NAME).unwrap();
+        let mut hello = ClientConnection::new(config(), name).unwrap();
+        hello.write_tls(&mut socket).unwrap();
+        // What is not read makes the kernel reset the connection.
+        socket.peek(&mut [0]).unwrap();
+        drop(socket);
+        let reset = "peer closed connection in SSL handshake (104: Connection reset by peer) while";
+        server.wait_log(reset, 1);
+    }
 }

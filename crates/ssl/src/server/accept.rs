@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weir_engine::{Handle, Stream};
-use weir_log::Level;
+use weir_log::{Cause, Level};
 use weir_metrics::{Metric, Tally};
 use weir_tls::x509::{Purpose, VerifyError};
 use weir_tls::{
@@ -129,6 +129,9 @@ impl fmt::Display for AcceptError {
         match self {
             AcceptError::Handshake(error @ HandshakeError::TimedOut) => {
                 write!(f, "client {error} while SSL handshaking")
+            }
+            AcceptError::Handshake(HandshakeError::Io(error)) => {
+                write!(f, "{} {} while SSL handshaking", HandshakeError::Closed, Cause(error))
             }
             AcceptError::Handshake(error) => write!(f, "{error} while SSL handshaking"),
             AcceptError::Plain => f.write_str(
