@@ -65,6 +65,7 @@ fn what_the_issuer_does_not_stand_behind_is_not_stapled() {
         let inside = format!("{STAPLING} ssl_stapling_verify {verify}; return 200 ok;");
         let server = start(&responder(file), &inside);
         server.wait_log(text, 1);
+        server.wait_log(", responder: 127.0.0.1, peer: 127.0.0.1:", 1);
         assert_eq!(stapled(&server), b"", "{file}");
     }
 }

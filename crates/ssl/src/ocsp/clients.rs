@@ -98,7 +98,7 @@ impl ClientOcsp {
             connection: Some(waiting.number),
             certificate: None,
         };
-        let response = errand.run(handle, &inquiry.request()).await?;
+        let (response, from) = errand.run(handle, &inquiry.request()).await?;
         match inquiry.answer(&response) {
             Ok(answer) => {
                 if let Some(zone) = zone {
@@ -107,7 +107,7 @@ impl ClientOcsp {
                 Some(answer.status)
             }
             Err(why) => {
-                errand.say(Level::Error, format_args!("{why}"), None);
+                errand.say(Level::Error, format_args!("{why}"), Some(&from));
                 None
             }
         }
@@ -120,9 +120,9 @@ fn named(certificate: &[u8], waiting: &WaitingConnection<'_>) -> Option<Responde
         waiting.log.write(Level::Error, Some(waiting.number), text);
     };
     let Some(url) = weir_tls::responder(certificate) else {
-        say(format_args!("no OCSP responder URL in certificate"));
+        say(format_args!("no OCSP responder URL in certificate while SSL handshaking"));
         return None;
     };
     let responder = Responder::new(url, false);
-    responder.map_err(|why| say(format_args!("{why} in certificate"))).ok()
+    responder.map_err(|why| say(format_args!("{why} in certificate while SSL handshaking"))).ok()
 }

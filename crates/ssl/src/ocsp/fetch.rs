@@ -77,12 +77,12 @@ impl fmt::Display for FetchError {
 }
 
 impl Errand<'_> {
-    /// The responder's answer to a request; what goes wrong is logged.
-    pub async fn run(&self, handle: &Handle, request: &[u8]) -> Option<Vec<u8>> {
+    /// The responder's answer to a request, and the address that it came from; what goes wrong is logged.
+    pub async fn run(&self, handle: &Handle, request: &[u8]) -> Option<(Vec<u8>, PeerAddress)> {
         let head = self.head(request);
         for address in self.addresses(handle).await? {
             match self.ask(handle, &address, &head).await {
-                Ok(answer) => return Some(answer),
+                Ok(answer) => return Some((answer, address)),
                 Err(failure) => {
                     self.say(Level::Error, format_args!("{failure}"), Some(&address));
                 }

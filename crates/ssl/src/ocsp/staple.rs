@@ -170,7 +170,7 @@ impl Stapling {
             connection: None,
             certificate: Some(&self.name),
         };
-        let response = errand.run(handle, &self.inquiry.request()).await?;
+        let (response, from) = errand.run(handle, &self.inquiry.request()).await?;
         let now = handle.wall().secs;
         match self.inquiry.answer(&response) {
             Ok(OcspAnswer { status: CertificateStatus::Good, until }) => {
@@ -183,9 +183,9 @@ impl Stapling {
             Ok(OcspAnswer { status, .. }) => {
                 let status = status.name();
                 let text = format_args!("certificate status \"{status}\" in the OCSP response");
-                errand.say(Level::Error, text, None);
+                errand.say(Level::Error, text, Some(&from));
             }
-            Err(why) => errand.say(Level::Error, format_args!("{why}"), None),
+            Err(why) => errand.say(Level::Error, format_args!("{why}"), Some(&from)),
         }
         Some(renewal(now, now))
     }
