@@ -70,6 +70,25 @@ fn maps_and_networks_give_variables_their_values() {
 }
 
 /// A pattern that may match nothing lets in no request without the header.
+/// As in nginx: the value is empty, and the log says why.
+#[test]
+fn maps_that_lead_to_each_other_end() {
+    let maps = "map $b $a { default $b; } map $a $b { default $a; }
+         map $d $c { volatile; default $d$d; } map $c $d { volatile; default $c; }";
+    let conf = format!(
+        "worker_threads 2; events {{ }}
+         http {{ {maps} server {{ listen 127.0.0.1:%%PORT%%; return 200 \"[$a$b][$c]\"; }} }}
+         stream {{ {maps} server {{ listen 127.0.0.1:%%PORT1%%; return \"[$a$b][$c]\"; }} }}"
+    );
+    let s = Server::start(env!("CARGO_BIN_EXE_weir"), &conf);
+    for _ in 0..3 {
+        assert_eq!(s.get("/").body(), "[][]");
+        assert_eq!(Client::connect(s.port_at(1)).rest(), "[][]");
+    }
+    s.wait_log("cycle while evaluating variable", 12);
+    assert!(!s.log().contains("exited on signal"), "{}", s.log());
+}
+
 #[test]
 fn patterns_of_a_map_are_not_tried_on_an_empty_value() {
     let s = server(

@@ -79,13 +79,13 @@ pub trait Subject: Sized + 'static {
     fn variable(&mut self, id: VariableId, out: &mut Vec<u8>) -> bool {
         let variable = self.variables().get(id);
         let Some(slot) = variable.slot else {
-            return variable.get.as_ref().is_some_and(|get| get(self, out));
+            return compute(self, id, out);
         };
         if let Some(found) = self.values().read(slot, out) {
             return found;
         }
         let from = out.len();
-        let found = variable.get.as_ref().is_some_and(|get| get(self, out));
+        let found = compute(self, id, out);
         let kept =
             if found { CachedValue::Value(out[from..].to_vec()) } else { CachedValue::Missing };
         keep(self, slot, kept);
@@ -144,6 +144,53 @@ pub trait Subject: Sized + 'static {
         }
         Ok(())
     }
+}
+
+/// Values that are being computed, each for the one before.
+#[derive(Clone, Copy)]
+struct Nesting {
+    depth: u32,
+    /// There were too many: none is computed for them any more. Two variables that each need the other twice would never end.
+    too_deep: bool,
+}
+
+thread_local! {
+    static NESTING: Cell<Nesting> = const { Cell::new(Nesting { depth: 0, too_deep: false }) };
+}
+
+/// As many as in nginx. A `map` may lead back to itself, which its directives cannot tell.
+const DEEPEST: u32 = 100;
+
+/// One of them.
+struct Nested;
+
+impl Nested {
+    fn begin(Nesting { depth, too_deep }: Nesting) -> Nested {
+        NESTING.set(Nesting { depth: depth + 1, too_deep });
+        Nested
+    }
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        let Nesting { depth, too_deep } = NESTING.get();
+        NESTING.set(Nesting { depth: depth - 1, too_deep: too_deep && depth > 1 });
+    }
+}
+
+fn compute<S: Subject>(subject: &mut S, id: VariableId, out: &mut Vec<u8>) -> bool {
+    let (variable, nesting) = (subject.variables().get(id), NESTING.get());
+    if nesting.too_deep {
+        return false;
+    }
+    if nesting.depth >= DEEPEST {
+        NESTING.set(Nesting { too_deep: true, ..nesting });
+        let name = String::from_utf8_lossy(variable.name());
+        subject.log(Level::Error, format_args!("cycle while evaluating variable \"{name}\""));
+        return false;
+    }
+    let _nested = Nested::begin(nesting);
+    variable.get.as_ref().is_some_and(|get| get(subject, out))
 }
 
 fn keep<S: Subject>(subject: &mut S, slot: u32, kept: CachedValue) {

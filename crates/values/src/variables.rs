@@ -84,6 +84,13 @@ pub(crate) struct Variable<S> {
     reserved: bool,
 }
 
+impl<S> Variable<S> {
+    /// Its name, in lower case.
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name
+    }
+}
+
 /// A request's kept values. Subrequests share those of the request that they are made for.
 #[derive(Debug, Default)]
 pub struct VariableValues {
