@@ -112,3 +112,25 @@ fn a_body_that_is_wrong_from_the_start_is_refused_before_a_server_is_asked() {
         }
     }
 }
+
+/// What follows the fault in a head is no body, and does not take the place of the head.
+#[test]
+fn a_page_for_a_head_that_is_too_long_is_asked_for_without_a_body() {
+    let port = upstream(tell);
+    for buffering in ["on", "off"] {
+        let server = start(
+            "",
+            &format!(
+                "error_page 494 /page; proxy_request_buffering {buffering};
+                 location = /page {{ proxy_pass http://127.0.0.1:{port}; }}"
+            ),
+        );
+        for length in [9_000, 90_000] {
+            let mut client = server.connect();
+            // A server may refuse before it has read everything.
+            let _ = client.try_send(format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(length)));
+            let answer = client.response();
+            assert_eq!((answer.status, answer.body()), (400, "GET /page HTTP/1.1 none ".into()));
+        }
+    }
+}

@@ -128,9 +128,11 @@ impl Body {
         (self.at, self.done) = (at, true);
     }
 
-    /// The head was refused: nothing behind it is read, or all of it until the client stops.
+    /// The head was refused: nothing behind it is read, or all of it until the client stops. What answers, an error page too,
+    /// finds no body.
     pub fn refused(&mut self, at: usize, linger: bool) {
         (self.at, self.done, self.broken) = (at, !linger, !linger);
+        (self.discarding, self.whole) = (true, true);
     }
 
     /// It is larger than allowed, or cannot be had whole any more. What answers, an error page too, finds no body, and what still
