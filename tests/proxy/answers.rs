@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
+use std::time::Instant;
 
 use weir_testkit::{PATIENCE, Server, fastcgi, listen};
 
@@ -169,6 +170,30 @@ fn no_rate_holds_back_what_is_not_gathered() {
     read_until(&mut client, &"a".repeat(1000));
     seen.send(()).unwrap();
     read_until(&mut client, &"b".repeat(1000));
+}
+
+/// As in nginx: each buffer takes its time, the first ones too.
+#[test]
+fn a_rate_holds_from_the_beginning() {
+    const RATE: usize = 64 * 1024;
+    let port = upstream(|talk| {
+        talk.head();
+        talk.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 4 * RATE));
+        talk.say(vec![b'a'; 4 * RATE]);
+    });
+    let cache = "proxy_cache_path %%DIR%%/cache keys_zone=z:1m;";
+    for kept in ["", "proxy_cache z; proxy_cache_valid any 1m;"] {
+        let pass = format!("proxy_pass http://127.0.0.1:{port}; {kept} proxy_limit_rate 64k;");
+        let server = start(cache, &format!("location / {{ {pass} }}"));
+        let asked = Instant::now();
+        let mut client = ask(&server);
+        let (mut got, mut buf) = (0, vec![0; RATE]);
+        while got < RATE / 2 {
+            got += client.read(&mut buf).unwrap();
+        }
+        let due = asked.elapsed().as_secs_f64() * RATE as f64;
+        assert!(got as f64 <= due + 16.0 * 1024.0, "{got} bytes, {due} due");
+    }
 }
 
 /// As in nginx: what fills a buffer goes out, though it is less than `postpone_output`.

@@ -85,7 +85,7 @@ pub struct Source<'p, P: Protocol> {
     received: u64,
     /// Bytes of the body.
     pub length: u64,
-    rate: Option<(u64, Instant)>,
+    rate: Option<Pace>,
     within: Duration,
     spills: bool,
     has_spilled: bool,
@@ -116,6 +116,41 @@ impl Came {
     }
 }
 
+/// `proxy_limit_rate` and its like, for one body.
+struct Pace {
+    /// Bytes a second.
+    rate: u64,
+    since: Instant,
+    /// Not before this is more read: what was read last takes its time.
+    next: Instant,
+}
+
+impl Pace {
+    fn new(rate: u64, now: Instant) -> Pace {
+        Pace { rate: rate.max(1), since: now, next: now }
+    }
+
+    /// So many bytes were read.
+    fn read(&mut self, n: usize, now: Instant) {
+        self.next = now + Duration::from_millis((n as u64).saturating_mul(1000) / self.rate);
+    }
+
+    /// What may have been read by now.
+    fn allowed(&self, now: Instant) -> u64 {
+        let elapsed = now.saturating_duration_since(self.since).as_secs();
+        self.rate.saturating_mul(elapsed + 1)
+    }
+
+    /// How long nothing is read, after so many bytes.
+    fn pause(&self, received: u64, now: Instant) -> Option<Duration> {
+        if now < self.next {
+            return Some(self.next - now);
+        }
+        let over = received.checked_sub(self.allowed(now))?;
+        Some(Duration::from_millis(over.saturating_mul(1000) / self.rate + 1))
+    }
+}
+
 /// How a body is read ahead.
 pub struct Ahead {
     /// A file may hold what does not fit into memory.
@@ -135,7 +170,7 @@ impl<'p, P: Protocol> Source<'p, P> {
         passing: &'static UpstreamConf,
         ahead: Ahead,
     ) -> Self {
-        let rate = ahead.rate.map(|rate| (rate, handle.now()));
+        let rate = ahead.rate.map(|rate| Pace::new(rate, handle.now()));
         Source {
             transport,
             protocol,
@@ -195,7 +230,7 @@ impl<'p, P: Protocol> Source<'p, P> {
     /// Takes bytes that were received with the head.
     pub fn begin(&mut self, mut bytes: Vec<u8>) {
         let received = bytes.len();
-        self.received = received as u64;
+        self.count(received);
         self.uncounted.length = received as u64;
         if received == 0 {
             // Where records end a body, its end may have come without a byte of it.
@@ -236,7 +271,7 @@ impl<'p, P: Protocol> Source<'p, P> {
 
     /// Reads what is there without waiting, up to the room in memory.
     pub fn read_now(&mut self) {
-        while !self.done && self.has_room() && self.allowed().is_none() {
+        while !self.done && self.has_room() && self.pause().is_none() {
             let mut buf = match self.rate {
                 // Exactly what the rate allows.
                 Some(_) => Vec::with_capacity(READ.min(self.room_of_rate())),
@@ -261,7 +296,7 @@ impl<'p, P: Protocol> Source<'p, P> {
 
     /// The waiting alone, beside which something may be sent on the same transport. [`Source::heard`] takes what came of it.
     pub async fn ready(&self) -> io::Result<()> {
-        if let Some(pause) = self.allowed() {
+        if let Some(pause) = self.pause() {
             self.handle.sleep(pause).await;
             return Ok(());
         }
@@ -366,20 +401,22 @@ impl<'p, P: Protocol> Source<'p, P> {
     }
 
     /// How long the rate forbids to read.
-    fn allowed(&self) -> Option<Duration> {
-        let (rate, since) = self.rate?;
-        let elapsed = self.handle.now().saturating_duration_since(since).as_secs();
-        let allowed = rate.saturating_mul(elapsed + 1);
-        let over = self.received.checked_sub(allowed)?;
-        Some(Duration::from_millis(over.saturating_mul(1000) / rate.max(1) + 1))
+    fn pause(&self) -> Option<Duration> {
+        self.rate.as_ref()?.pause(self.received, self.handle.now())
     }
 
-    /// How many bytes the rate allows to read now.
+    /// How many bytes the rate allows to read now: a buffer at most, as in nginx.
     fn room_of_rate(&self) -> usize {
-        let Some((rate, since)) = self.rate else { return READ };
-        let elapsed = self.handle.now().saturating_duration_since(since).as_secs();
-        let room = rate.saturating_mul(elapsed + 1).saturating_sub(self.received);
-        usize::try_from(room.max(1)).unwrap_or(READ)
+        let Some(pace) = &self.rate else { return READ };
+        let room = pace.allowed(self.handle.now()).saturating_sub(self.received).max(1);
+        usize::try_from(room.min(self.passing.buffers.1)).unwrap_or(READ)
+    }
+
+    fn count(&mut self, n: usize) {
+        self.received += n as u64;
+        if let Some(pace) = &mut self.rate {
+            pace.read(n, self.handle.now());
+        }
     }
 
     /// One read. `None`: nothing is there now; false: nothing will be.
@@ -395,7 +432,7 @@ impl<'p, P: Protocol> Source<'p, P> {
                 Some(false)
             }
             Ok(Some(n)) => {
-                self.received += n as u64;
+                self.count(n);
                 self.uncounted.received += n as u64;
                 self.uncounted.length += n as u64;
                 Some(true)
