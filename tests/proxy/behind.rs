@@ -33,3 +33,31 @@ fn trailers_pass_where_the_answer_is_kept_and_hidden_ones_do_not() {
     assert_eq!(server.get("/cached").header("Transfer-Encoding"), None);
     server.wait_file("logs/t", "/cached - -\n", 1);
 }
+
+/// As in nginx, they may be as long as a head.
+#[test]
+fn trailers_that_are_longer_than_a_buffer_are_refused() {
+    let port = upstream(|talk| {
+        let head = talk.head();
+        let len = head.split(['/', ' ']).find_map(|word| word.parse().ok()).unwrap_or(0);
+        talk.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n");
+        talk.say(format!("X-Sum: {}\r\n\r\n", "x".repeat(len)));
+    });
+    let server = start(
+        "proxy_pass_trailers on;",
+        &format!(
+            "location / {{ proxy_pass http://127.0.0.1:{port}/; proxy_buffer_size 4k; }}
+             location /large/ {{
+                 proxy_pass http://127.0.0.1:{port}/; proxy_buffer_size 32k; proxy_buffers 8 32k;
+             }}"
+        ),
+    );
+    for (path, whole) in
+        [("/4000", true), ("/5000", false), ("/large/30000", true), ("/large/40000", false)]
+    {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        assert_eq!(client.rest().ends_with("x\r\n\r\n"), whole, "{path}");
+    }
+    server.wait_log("upstream sent too big trailers while reading upstream", 2);
+}

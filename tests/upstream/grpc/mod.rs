@@ -285,6 +285,30 @@ fn trailers_behind_a_head_are_passed_on_though_no_message_came() {
     assert_eq!(trailers.expect("trailers").field("grpc-status"), "5");
 }
 
+/// As in nginx, they may be as long as a head.
+#[test]
+fn trailers_that_are_longer_than_a_buffer_are_refused() {
+    let peer = Peer::new(|_, talk| {
+        talk.settings(&[]);
+        loop {
+            let head = talk.head()?;
+            let len = head.field(":path").trim_start_matches('/').parse().ok()?;
+            talk.fields(head.id, &OK, false);
+            talk.fields(head.id, &[("grpc-status", "5"), ("x-sum", &"x".repeat(len))], true);
+        }
+    });
+    for (size, len, whole) in [(4, 4000, true), (4, 5000, false), (8, 8000, true), (8, 9000, false)]
+    {
+        let server = start(&peer, &format!("grpc_buffer_size {size}k;"), "");
+        let mut client = Talk::client(server.port());
+        call(&mut client, 1, &format!("/{len}"), &[]);
+        client.data(1, b"", true);
+        head(&mut client, 1);
+        let next = next(&mut client, 1);
+        assert_eq!(matches!(next, Event::Head(_)), whole, "{size} {len}: {next:?}");
+    }
+}
+
 #[test]
 fn a_failure_becomes_a_status_that_clients_know() {
     let peer = Peer::new(|number, talk| {

@@ -24,7 +24,7 @@ pub async fn read<P: Protocol>(
     buf: &mut Vec<u8>,
     rest: &mut Option<Box<UnsentRequest>>,
 ) -> Result<Answer, Fault> {
-    let limit = usize::try_from(passing.buffer_size).unwrap_or(usize::MAX);
+    let limit = passing.head_room();
     let (mut interim, mut framing) = (0, 0);
     loop {
         let before = buf.len();

@@ -22,7 +22,7 @@ pub struct Call {
 impl Call {
     /// Nothing was asked yet.
     pub fn new(r: &Request, conf: &'static Conf, scheme: &'static str) -> Call {
-        Call { conf, scheme, streams: !r.body.is_read(), answers: Answers::new(true, true) }
+        Call { conf, scheme, streams: !r.body.is_read(), answers: Answers::new(true, None) }
     }
 }
 

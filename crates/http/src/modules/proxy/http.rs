@@ -28,7 +28,9 @@ pub struct Http {
 impl Http {
     /// Nothing was asked yet.
     pub fn new(conf: &'static Conf, pass: &'static ProxyPass, scheme: &'static str) -> Http {
-        let answers = Answers::new(conf.version == Version::Http20, conf.passing.pass_trailers);
+        let passing = &conf.passing;
+        let trailers = passing.pass_trailers.then(|| passing.head_room());
+        let answers = Answers::new(conf.version == Version::Http20, trailers);
         Http { conf, pass, scheme, answers, chunked: false }
     }
 

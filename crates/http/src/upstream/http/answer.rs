@@ -16,8 +16,8 @@ pub struct Answers {
     body: Body,
     /// They come by streams of HTTP/2.
     shared: bool,
-    /// Trailers are wanted.
-    wants_trailers: bool,
+    /// How many bytes of trailers behind chunks are kept, if they are wanted.
+    trailers: Option<usize>,
     /// HEAD was asked for: no body follows, whatever the head says.
     to_head: bool,
     /// The body comes in chunks.
@@ -35,17 +35,14 @@ enum Body {
     Stream(Option<u64>),
 }
 
-/// The most that is kept of trailers.
-const TRAILERS: usize = 16 * 1024;
-
 impl Answers {
     /// Nothing was asked yet.
-    pub fn new(shared: bool, wants_trailers: bool) -> Answers {
+    pub fn new(shared: bool, trailers: Option<usize>) -> Answers {
         Answers {
             parser: ResponseParser::new(),
             body: Body::Over,
             shared,
-            wants_trailers,
+            trailers,
             to_head: false,
             framed_in_chunks: false,
             until_close: false,
@@ -190,10 +187,10 @@ impl Answers {
         self.body = match length {
             _ if bodiless => Body::Over,
             _ if shared => Body::Stream(length),
-            _ if framing.chunked && self.wants_trailers => {
-                Body::Coming(BodyDecoder::chunked_with_trailers(TRAILERS))
-            }
-            _ if framing.chunked => Body::Coming(BodyDecoder::chunked()),
+            _ if framing.chunked => Body::Coming(match self.trailers {
+                Some(limit) => BodyDecoder::chunked_with_trailers(limit),
+                None => BodyDecoder::chunked(),
+            }),
             Some(n) => Body::Coming(BodyDecoder::length(n)),
             None => Body::Coming(BodyDecoder::until_close()),
         };

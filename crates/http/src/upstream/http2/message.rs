@@ -7,8 +7,6 @@ use weir_proto::http2::hpack::BlockError;
 use super::ending::Ending;
 use crate::answer::headers::Headers;
 
-/// The most that is kept of trailers.
-const TRAILERS: usize = 16 * 1024;
 /// Fields of a connection: HTTP/2 has none, and they mean nothing beyond the connection.
 const OF_CONNECTIONS: [&[u8]; 5] =
     [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
@@ -30,8 +28,10 @@ pub enum Message {
     Trailers {
         /// Names and values.
         fields: Headers,
-        /// Bytes of them.
+        /// Bytes of them, as HTTP/1 writes them.
         len: usize,
+        /// No more than this.
+        limit: usize,
         /// What is wrong with them.
         fault: Option<MessageError>,
     },
@@ -43,9 +43,9 @@ impl Message {
         Message::Head { text: Vec::new(), interim: false, limit, fault: None }
     }
 
-    /// Trailers.
-    pub fn trailers() -> Message {
-        Message::Trailers { fields: Headers::default(), len: 0, fault: None }
+    /// Trailers of so many bytes at most.
+    pub fn trailers(limit: usize) -> Message {
+        Message::Trailers { fields: Headers::default(), len: 0, limit, fault: None }
     }
 
     /// The next field. Behind the first fault nothing is looked at.
@@ -58,13 +58,13 @@ impl Message {
                     fault.get_or_insert(MessageError::TooBig);
                 }
             }
-            Message::Trailers { fields, len, fault } => {
-                *len += name.len() + value.len();
+            Message::Trailers { fields, len, limit, fault } => {
+                *len += name.len() + b": \r\n".len() + value.len();
                 if name.first() == Some(&b':') {
                     *fault = Some(MessageError::PseudoTrailer(shown(name, value)));
                 } else if !is_valid(name, value) {
                     *fault = Some(MessageError::Field(shown(name, value)));
-                } else if *len > TRAILERS {
+                } else if *len > *limit {
                     *fault = Some(MessageError::TooBigTrailers);
                 } else {
                     fields.add(name, value);
@@ -115,7 +115,7 @@ pub enum MessageError {
     InterimAlone,
     /// Trailers that do not end the stream.
     TrailersGoOn,
-    /// More trailers than are kept.
+    /// The trailers are longer than their limit.
     TooBigTrailers,
 }
 

@@ -129,7 +129,7 @@ impl FrameHandler for ServerFrameReader {
         let stream = self.link.stream(block.stream);
         let mut message = match &stream {
             Some(stream) if !stream.has_head() => Message::head(stream.room.head),
-            _ => Message::trailers(),
+            stream => Message::trailers(stream.as_ref().map_or(0, |stream| stream.room.head)),
         };
         decoder.decode(bytes, FIELDS, |name, value| message.field(name, value))?;
         match stream {

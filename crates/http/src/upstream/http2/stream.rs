@@ -40,7 +40,7 @@ impl Room {
     /// What the buffers of a location hold.
     pub fn of(passing: &UpstreamConf) -> Room {
         Room {
-            head: usize::try_from(passing.buffer_size).unwrap_or(usize::MAX),
+            head: passing.head_room(),
             body: u32::try_from(passing.memory()).unwrap_or(u32::MAX).min(LARGEST_WINDOW),
         }
     }

@@ -35,7 +35,7 @@ macro_rules! passing_directives {
             "force_ranges": value(force_ranges, Line::flag),
                 "Whether ranges are cut out of answers that do not offer it.";
             "buffer_size": value(buffer_size, Line::size),
-                "The longest head of an answer.";
+                "How long an answer's head may be, and its trailers.";
             "buffers": value(buffers, Line::buffers),
                 "Memory for an answer that is read ahead: how many buffers, how large.";
             "busy_buffers_size": value(busy_buffers_size, |d| d.size().map(Some)),

@@ -181,6 +181,11 @@ impl UpstreamConf {
         }
     }
 
+    /// How long a head may be, and trailers as well.
+    pub fn head_room(&self) -> usize {
+        usize::try_from(self.buffer_size).unwrap_or(usize::MAX)
+    }
+
     fn check_sizes(&self, prefix: &str) -> Result<(), String> {
         let largest = self.buffer_size.max(self.buffers.1);
         if self.buffers.0 < 2 {
