@@ -319,3 +319,24 @@ fn a_route_shares_requests_out() {
     let count = |name: &str| got.iter().filter(|one| *one == name).count();
     assert!(count("a") + count("b") == 400 && (50..170).contains(&count("b")), "{}", count("b"));
 }
+
+#[test]
+fn a_request_without_a_path_does_not_go_on_in_a_named_location() {
+    let server = serve(
+        "error_page 400 414 @bad;
+         location @bad { proxy_pass http://127.0.0.1:%%PORT%%; }
+         location / { return 200 behind; }",
+    );
+    let refused = |text: &str| {
+        let mut client = server.connect();
+        client.send(text);
+        client.rest()
+    };
+    for text in ["GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", "GET\r\n\r\n"] {
+        let answer = refused(text);
+        assert!(answer.starts_with("HTTP/1.1 500 ") && !answer.contains("behind"), "{answer}");
+    }
+    let answer = refused("GET /x HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.ends_with("behind"), "{answer}");
+    server.wait_log("empty URI in redirect to named location \"@bad\"", 2);
+}

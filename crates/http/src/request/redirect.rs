@@ -61,6 +61,11 @@ impl Request {
         if let Some(end) = count_change(self, cycle) {
             return end;
         }
+        if self.path.is_empty() {
+            let text = format_args!("empty URI in redirect to named location \"{shown}\"{doing}");
+            self.log(Level::Error, text);
+            return Step::Status(500);
+        }
         let server = self.site.location(self.server.location);
         match server.children.named(name) {
             Some(id) => {
