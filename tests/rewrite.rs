@@ -136,6 +136,24 @@ fn some_variables_of_modules_may_be_set() {
 }
 
 #[test]
+fn a_server_without_a_name_takes_no_page_for_its_own() {
+    let s = server(
+        "location /own { valid_referers server_names; return 200 \"[$invalid_referer]\"; }
+         location /none { valid_referers none blocked server_names;
+             return 200 \"[$invalid_referer]\"; }",
+    );
+    for (path, headers, expected) in [
+        ("/own", "", "[1]"),
+        ("/own", "Referer: http://other.example/\r\n", "[1]"),
+        ("/none", "", "[]"),
+        ("/none", "Referer: removed\r\n", "[]"),
+        ("/none", "Referer: http://other.example/\r\n", "[1]"),
+    ] {
+        assert_eq!(s.ask(&format!("GET {path}"), headers, "").body(), expected, "{path} {headers}");
+    }
+}
+
+#[test]
 fn a_variable_that_no_set_has_reached_is_empty_and_told() {
     let s = server(
         "location /set { set $x 1; } location / { return 200 \"[$x]\"; }

@@ -41,7 +41,10 @@ impl Settings for Conf {}
 /// All lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     if CONF.of(&s.location).server_names {
-        let names = s.server.names.clone();
+        let mut names = s.server.names.clone();
+        if names.is_empty() {
+            names.push(ServerName::Exact(Vec::new()));
+        }
         let conf = CONF.change(&mut s.location);
         conf.server_names = false;
         let table = Arc::make_mut(&mut conf.table);
