@@ -290,3 +290,41 @@ fn a_slow_reader_gets_all_and_a_stopped_one_is_cut_off() {
     let head = got.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
     assert_eq!(got.len() - head, LEN);
 }
+
+#[test]
+fn a_file_that_becomes_shorter_while_it_is_sent_is_told() {
+    const SIZE: usize = 16 << 20;
+    let dir = Dir::new();
+    let s = Server::start_in(
+        dir,
+        WEIR,
+        "events { } http { server { listen 127.0.0.1:%%PORT%%; gzip_types *;
+             location /on { sendfile on; alias %%DIR%%/large; }
+             location /off { sendfile off; alias %%DIR%%/large; }
+             location /packed { gzip on; alias %%DIR%%/large; } } }",
+    );
+    let mut seed = 1u64;
+    let bytes: Vec<u8> = std::iter::repeat_with(|| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed.to_le_bytes()
+    })
+    .flatten()
+    .take(SIZE)
+    .collect();
+    for (times, path) in ["on", "off", "packed"].into_iter().enumerate() {
+        let large = s.dir().write("large", &bytes);
+        let mut stream = TcpStream::connect(("127.0.0.1", s.port())).unwrap();
+        set_socket_recv_buffer_size(&stream, 64 << 10).unwrap();
+        write!(stream, "GET /{path} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n").unwrap();
+        stream.read_exact(&mut [0; 1 << 10]).unwrap();
+        std::fs::File::options().write(true).open(large).unwrap().set_len(10).unwrap();
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        assert!(rest.len() < SIZE, "{path}");
+        let end =
+            "a file that is being sent was truncated while sending response to client, client";
+        s.wait_log(end, times + 1);
+    }
+}

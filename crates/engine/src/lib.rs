@@ -78,7 +78,7 @@ pub use ops::join::Lent;
 pub use ops::ready::{Closed, Readable, Writable};
 pub use ops::recv::Recv;
 pub use ops::rest::{Offered, Pause};
-pub use ops::send::{Patience, Send};
+pub use ops::send::{Patience, Send, is_truncation, truncated};
 pub use options::Options;
 pub use outside::{Arm, ListenerKey, WatchKey};
 pub use remote::Remote;

@@ -307,6 +307,23 @@ impl Registered {
     }
 }
 
-fn truncated() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter while it was sent")
+/// What sending fails with where a file ends before the part of it that is to be sent.
+pub fn truncated() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, Truncated)
 }
+
+/// Whether an error is [`truncated`].
+pub fn is_truncation(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Truncated>())
+}
+
+#[derive(Debug)]
+struct Truncated;
+
+impl std::fmt::Display for Truncated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the file became shorter while it was sent")
+    }
+}
+
+impl std::error::Error for Truncated {}

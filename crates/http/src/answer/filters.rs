@@ -356,7 +356,9 @@ impl Request {
                     buf.truncate(read?.min(want as usize));
                     let read = buf.len() as u64;
                     if read == 0 {
-                        return Err(io::ErrorKind::UnexpectedEof.into());
+                        let error = weir_engine::truncated();
+                        self.sending_failed(&error);
+                        return Err(error);
                     }
                     chain.push_front(Segment::File {
                         file,

@@ -336,6 +336,9 @@ impl Request {
         if error.kind() == io::ErrorKind::TimedOut {
             self.log(level, format_args!("{TIMED_OUT}{doing}"));
             self.timed_out();
+        } else if weir_engine::is_truncation(error) {
+            let text = format_args!("a file that is being sent was truncated{doing}");
+            self.log(weir_log::Level::Alert, text);
         } else if error.raw_os_error().is_some() && !self.carrier.has_frames() {
             self.log(level, format_args!("{LEFT} {}{doing}", weir_log::Cause(error)));
         }
