@@ -546,6 +546,7 @@ fn messages_say_what_was_being_done() {
          location /refused {{ proxy_pass http://127.0.0.1:1; error_page 502 = @none; }}
          location /packed {{ gunzip on; proxy_pass http://{}; }}
          location /missing {{ set $memcached_key k; memcached_pass {}; }}
+         location /slices {{ slice 1; proxy_set_header Range $slice_range; proxy_pass http://{}; }}
          location /unset {{ access_log %%DIR%%/logs/x$unset line; return 200; }}
          location /set {{ set $unset 1; }}
          location /cycle {{ ssi on; ssi_types *; return 200 '<!--#include virtual=\"/cycle\" -->'; }}",
@@ -553,6 +554,7 @@ fn messages_say_what_was_being_done() {
         http("X-Accel-Redirect: @none"),
         http("Content-Encoding: gzip"),
         says("END\r\n".to_owned()),
+        says("HTTP/1.1 206 P\r\nContent-Length: 1\r\n\r\nx".to_owned()),
     );
     let server = server("error_log %%DIR%%/logs/info info;", &locations);
     let head = "while reading response header from upstream";
@@ -562,6 +564,7 @@ fn messages_say_what_was_being_done() {
         ("/refused", "could not find named location \"@none\"", "while sending to client"),
         ("/packed", "inflate() returned 0 on response end", "while sending to client"),
         ("/missing", "key: \"k\" was not found by memcached", head),
+        ("/slices", "invalid range in slice response", head),
         ("/unset", "using uninitialized \"unset\" variable", "while logging request"),
         (
             "/cycle",

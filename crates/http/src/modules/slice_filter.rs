@@ -19,6 +19,7 @@ use crate::request::Request;
 use crate::request::contexts::ContextKey;
 use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
+use crate::upstream::reading;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -258,7 +259,7 @@ fn names_bytes(r: &Request) -> bool {
 }
 
 fn fail(r: &Request, text: &str) -> Result<(), Step> {
-    r.log(Level::Error, format_args!("{text}"));
+    r.log(Level::Error, format_args!("{text}{}", reading(r)));
     Err(Step::Abort)
 }
 

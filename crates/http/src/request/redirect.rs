@@ -62,6 +62,8 @@ impl Request {
             return end;
         }
         if self.path.is_empty() {
+            let has_frames = self.carrier.has_frames();
+            let doing = if has_frames { doing } else { " while reading client request line" };
             let text = format_args!("empty URI in redirect to named location \"{shown}\"{doing}");
             self.log(Level::Error, text);
             return Step::Status(500);

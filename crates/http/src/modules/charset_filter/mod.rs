@@ -178,7 +178,8 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
         return Ok(());
     }
     let Some(table) = maps.table(&from, &to) else {
-        r.log(Level::Error, format_args!("{}", no_map(&from, &to)));
+        let doing = if r.contexts.upstream.attempts.is_empty() { "" } else { reading(r) };
+        r.log(Level::Error, format_args!("{}{doing}", no_map(&from, &to)));
         return Ok(());
     };
     drop(maps);
