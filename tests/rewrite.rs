@@ -1,6 +1,6 @@
 //! The rewrite module, from request to answer.
 
-use weir_testkit::{Oracle, Server, free_port};
+use weir_testkit::{Dir, Oracle, Server, free_port};
 
 fn server(locations: &str) -> Server {
     let conf = format!(
@@ -166,6 +166,37 @@ fn a_variable_that_no_set_has_reached_is_empty_and_told() {
     let mut client = s.connect();
     client.send("GET /other HTTP/1.1\r\nHost: a\r\nX-Y: theirs\r\n\r\n");
     assert_eq!(client.response().body(), "theirs");
+}
+
+/// A thread may have to find `$realpath_root` before a handler asks for it. The variables in the root keep no value of that time.
+#[test]
+fn a_root_with_variables_is_the_one_that_set_has_made() {
+    let conf = "error_log %%DIR%%/error.log info; events { }
+                http {
+                    map $wanted $folder { default other; yes site; }
+                    map $uri $matched { default 0; ~/(.*) $1; }
+                    server {
+                        listen 127.0.0.1:%%PORT%%;
+                        set $wanted yes;
+                        root %%DIR%%/$folder;
+                        location /real { return 200 $realpath_root; }
+                        location ~ ^/(g)roup {
+                            root %%DIR%%/$matched;
+                            set $group $1;
+                            return 200 $group;
+                        }
+                    }
+                }";
+    let dir = Dir::new();
+    dir.write("site/a.txt", "the right one");
+    dir.write("other/a.txt", "the wrong one");
+    let s = Server::start_in(dir, env!("CARGO_BIN_EXE_weir"), conf);
+    assert_eq!(s.get("/a.txt").body(), "the right one");
+    let real = s.dir().file("site").canonicalize().unwrap();
+    assert_eq!(s.get("/real").body(), real.display().to_string());
+    assert_eq!(s.get("/group").body(), "g");
+    let log = s.dir().read("error.log");
+    assert!(!log.contains("uninitialized"), "{log}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::request::contexts::KnownRoot;
 
 /// Sees to it that the value is at hand where the site uses it.
 pub async fn prepare(r: &mut Request) {
-    let root = root(r);
+    let root = root_beforehand(r);
     if r.contexts.realpath.as_ref().is_some_and(|known| known.root == root)
         || in_memory(r, &root).is_some()
     {
@@ -56,6 +56,21 @@ fn root(r: &mut Request) -> PathBuf {
     let mut root = Vec::new();
     core.root_into(r, &mut root);
     PathBuf::from(OsString::from_vec(root))
+}
+
+/// The root as it is now. Nothing else has asked for its variables yet, so they keep no value, and the log hears nothing of them.
+fn root_beforehand(r: &mut Request) -> PathBuf {
+    if r.conf().core.root.value.constant().is_some() {
+        return root(r);
+    }
+    let copy = r.values.copy();
+    let values = std::mem::replace(&mut r.values, copy);
+    let captures = r.captures.clone();
+    r.contexts.is_silent = true;
+    let root = root(r);
+    r.contexts.is_silent = false;
+    (r.values, r.captures) = (values, captures);
+    root
 }
 
 /// The kernel's answer where no thread has to wait for it: an open descriptor knows its path.

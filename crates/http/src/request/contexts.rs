@@ -18,6 +18,8 @@ pub struct Contexts {
     pub realip: Option<Box<Address>>,
     /// `$realpath_root`, where a thread had to find it.
     pub realpath: Option<Box<KnownRoot>>,
+    /// Values are computed before anything has asked for them: the error log is told nothing.
+    pub is_silent: bool,
     /// Bytes into a compressor, and out of it.
     pub gzip_ratio: Option<(u64, u64)>,
     /// What is known of the servers that the request was passed to.
@@ -74,7 +76,8 @@ impl Contexts {
     /// Makes ready for the connection's next request: only memory stays, and `give_back` gets a head that a server
     /// sent. Each part is set in its place, since a new value would be copied for each request.
     pub fn renew(&mut self, give_back: impl FnOnce(Vec<u8>)) {
-        let Contexts { handshake, realip, realpath, gzip_ratio, upstream, slots } = self;
+        let Contexts { handshake, realip, realpath, is_silent: _, gzip_ratio, upstream, slots } =
+            self;
         *handshake = None;
         (*realip, *realpath, *gzip_ratio) = (None, None, None);
         upstream.renew(give_back);

@@ -368,7 +368,7 @@ impl Request {
     /// Writes to the error log, with what nginx adds: client, server, request, host, referrer.
     pub fn log(&self, level: weir_log::Level, text: std::fmt::Arguments<'_>) {
         let log = self.error_log();
-        if !log.enabled(level) {
+        if !log.enabled(level) || self.contexts.is_silent {
             return;
         }
         let mut line = text.to_string();
