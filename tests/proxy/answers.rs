@@ -325,3 +325,33 @@ fn what_a_script_says_behind_its_head_is_logged_whatever_it_is() {
     read_until(&mut client, "def");
     server.wait_log("FastCGI sent in stderr: \"PHP Fatal error: x\"", 1);
 }
+
+/// What rewrites one line of an answer may depend on any line of it, and on what a `map` makes of that.
+#[test]
+fn rules_for_cookies_and_redirects_know_the_answers_lines() {
+    let up = upstream(|talk| {
+        talk.head();
+        talk.say(
+            "HTTP/1.1 302 Found\r\nSet-Cookie: a=b; path=/; domain=inner\r\nLocation: http://inner/x\r\n\
+             Refresh: 1; url=http://inner/y\r\nX-Site: shop\r\nContent-Length: 0\r\n\r\n",
+        );
+    });
+    let server = start(
+        "map $upstream_http_x_site $flag { default nosecure; shop secure; }",
+        &format!(
+            "location / {{
+                 proxy_pass http://127.0.0.1:{up};
+                 proxy_cookie_path / /$upstream_http_x_site/;
+                 proxy_cookie_domain inner $upstream_http_x_site.example;
+                 proxy_cookie_flags a $flag;
+                 proxy_redirect http://inner/ http://outer/$upstream_http_x_site/$upstream_cookie_a/;
+                 add_header X-Flag $flag always;
+             }}"
+        ),
+    );
+    let answer = server.get("/");
+    assert_eq!(answer.header("Set-Cookie"), Some("a=b; path=/shop/; domain=shop.example; Secure"));
+    assert_eq!(answer.header("Location"), Some("http://outer/shop/b/x"));
+    assert_eq!(answer.header("Refresh"), Some("1; url=http://outer/shop/b/y"));
+    assert_eq!(answer.header("X-Flag"), Some("secure"));
+}

@@ -193,13 +193,27 @@ fn duplicate(r: &Request, header: &HeaderLine, first: &HeaderLine) {
 
 /// Calls `f` with each header line, while the request itself stays free to be changed.
 fn each(r: &mut Request, mut f: impl FnMut(&mut Request, &TakenHeader<'_>)) {
-    let head = std::mem::take(&mut r.contexts.upstream.head);
-    let headers = std::mem::take(&mut r.contexts.upstream.headers);
-    for header in &headers {
-        let (name, value) = (header.name.of(&head), header.value.of(&head));
-        f(r, &TakenHeader { id: header.id, name, value });
+    let mut head = std::mem::take(&mut r.contexts.upstream.head);
+    let mut headers = std::mem::take(&mut r.contexts.upstream.headers);
+    for at in 0..headers.len() {
+        let Some(header) = headers.get(at) else { break };
+        let (id, name, value) = (header.id, header.name.of(&head), header.value.of(&head));
+        if !may_be_rewritten(id) {
+            f(r, &TakenHeader { id, name, value });
+            continue;
+        }
+        let (name, value) = (name.to_vec(), value.to_vec());
+        (r.contexts.upstream.head, r.contexts.upstream.headers) = (head, headers);
+        f(r, &TakenHeader { id, name: &name, value: &value });
+        head = std::mem::take(&mut r.contexts.upstream.head);
+        headers = std::mem::take(&mut r.contexts.upstream.headers);
     }
     (r.contexts.upstream.head, r.contexts.upstream.headers) = (head, headers);
+}
+
+/// `proxy_redirect` and `proxy_cookie_path` and their like rewrite such a line, with variables that may name any other line.
+fn may_be_rewritten(id: HeaderId) -> bool {
+    matches!(id, HeaderId::Location | HeaderId::Refresh | HeaderId::SetCookie)
 }
 
 fn copy<P: Protocol>(
