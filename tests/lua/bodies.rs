@@ -150,3 +150,34 @@ fn a_thread_that_reads_the_body_does_not_hold_up_the_others() {
         assert!(rest.contains(said), "{said} {rest}");
     }
 }
+
+#[test]
+fn a_thread_that_waits_for_the_whole_body_does_not_hold_up_the_others() {
+    let server = server(
+        r#"location = /t { content_by_lua_block {
+               local reader = ngx.thread.spawn(function() ngx.req.read_body() return ngx.req.get_body_data() end)
+               ngx.sleep(0)
+               ngx.say("send it")
+               ngx.flush(true)
+               ngx.say((select(2, ngx.req.socket())), ", ", (select(2, ngx.req.socket(true))))
+               ngx.say(select(2, ngx.thread.wait(reader)))
+           } }
+           location = /on {
+               access_by_lua_block { ngx.thread.spawn(function() ngx.req.read_body() end) ngx.exit(ngx.OK) }
+               content_by_lua_block { ngx.req.read_body() ngx.say(ngx.req.get_body_data()) }
+           }"#,
+    );
+    let mut client = server.connect();
+    client.send("POST /t HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbo");
+    while client.try_line().unwrap() != "send it" {}
+    client.send("dy");
+    let rest = client.rest();
+    let said = "request body already exists, pending request body reading in some other thread\n";
+    assert!(rest.contains(said) && rest.contains("body\n"), "{rest}");
+
+    // A later handler finds all of the body that an ended script has begun to read.
+    let mut client = server.connect();
+    client.send("POST /on HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo");
+    client.send("dy");
+    assert_eq!(client.response().body(), "body\n");
+}

@@ -10,6 +10,7 @@ use weir_proto::http1::BodyDecoder;
 use crate::files::temp_file::TempFile;
 
 mod error;
+mod gathering;
 mod read;
 mod whole;
 
@@ -42,6 +43,8 @@ pub struct Body {
     pub file: Option<BodyFile>,
     /// What came of a body that broke off, for `$request_body` alone: no handler gets it.
     pub part: Vec<u8>,
+    /// [`crate::request::Request::gather_now`] has begun to read it.
+    gathering: Option<Box<gathering::Gathering>>,
     /// [`crate::request::Request::read_body`] has read it.
     whole: bool,
     /// The handler wants it as a file that it may keep.
@@ -192,6 +195,11 @@ impl Body {
     pub fn was_read_empty(&self) -> bool {
         let announced = self.chunked || self.length.is_some();
         self.whole && announced && !self.discarding && self.received == 0 && self.file.is_none()
+    }
+
+    /// A part of it was read that [`crate::request::Request::read_body`] adds the rest to.
+    pub fn is_half_read(&self) -> bool {
+        self.gathering.is_some() && !self.whole
     }
 
     /// The length of the whole body.

@@ -32,10 +32,16 @@ impl Request {
 
     /// What is there of the next piece of the body, without waiting.
     pub fn body_piece_now(&mut self) -> Result<Option<Bytes>, RequestBodyError> {
+        let span = self.body_span_now()?;
+        Ok(span.and_then(|span| self.buf.get(span).map(Bytes::copy_from_slice)))
+    }
+
+    /// Where in the buffer it stands, until the next read.
+    pub(super) fn body_span_now(&mut self) -> Result<Option<Range<usize>>, RequestBodyError> {
         while !self.body_needs_bytes() && !self.body.done && !self.body.discarding {
             let span = self.decode()?;
             if !span.is_empty() {
-                return Ok(self.buf.get(span).map(Bytes::copy_from_slice));
+                return Ok(Some(span));
             }
         }
         Ok(None)

@@ -1,12 +1,14 @@
 //! Reading the whole body: into memory as far as `client_body_buffer_size` goes, into a file beyond.
 
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use bytes::Bytes;
 use weir_engine::OpenHow;
 use weir_log::Level;
 
+use super::gathering::Gathering;
 use super::{BodyFile, RequestBodyError};
 use crate::files::temp_file::{Failed, Keep, TempFile};
 use crate::request::Request;
@@ -28,34 +30,90 @@ impl Request {
         if self.body.whole {
             return Ok(());
         }
+        let mut gathering = self.gathering(buffered);
+        loop {
+            let next = self.next_body_span().await;
+            let next = next.inspect_err(|error| self.keep_part(&mut gathering, error))?;
+            let Some(piece) = next else { break };
+            self.gather(&mut gathering, piece).await?;
+        }
+        self.gathered(gathering).await
+    }
+
+    /// Takes what has come of the body, without waiting for more. True once that is all of it: as after [`Request::read_body`],
+    /// which reads the rest otherwise.
+    pub async fn gather_now(&mut self) -> Result<bool, RequestBodyError> {
+        if self.body.whole {
+            return Ok(true);
+        }
+        let mut gathering = self.gathering(true);
+        while let Some(piece) = self.body_span_now()? {
+            self.gather(&mut gathering, piece).await?;
+        }
+        if self.body.done || self.body.discarding {
+            return self.gathered(gathering).await.map(|()| true);
+        }
+        self.body.gathering = Some(Box::new(gathering));
+        Ok(false)
+    }
+
+    /// The same where there is more of the body ([`Request::body_readable`]).
+    pub async fn gather_more(&mut self) -> Result<bool, RequestBodyError> {
+        if let Err(error) = self.more_body().await {
+            let mut gathering = self.gathering(true);
+            self.keep_part(&mut gathering, &error);
+            return Err(error);
+        }
+        self.gather_now().await
+    }
+
+    /// What was gathered before, or nothing yet.
+    fn gathering(&mut self, buffered: bool) -> Gathering {
+        if let Some(begun) = self.body.gathering.take() {
+            return *begun;
+        }
         let core = &self.conf().core;
         let file_only = buffered && core.client_body_in_file_only != BodyInFile::Off;
         let in_file = self.body.for_keeps || file_only;
         let room = usize::try_from(core.client_body_buffer_size).unwrap_or(usize::MAX);
         let known = self.body.length.and_then(|n| usize::try_from(n).ok());
-        let mut gathered = Vec::with_capacity(known.unwrap_or(0).min(room));
         // A body that misses the buffer by a little is not worth a file; over HTTP/2 nginx does not say so.
         let limit = if self.carrier.has_frames() { room } else { room + room / 4 };
-        let mut beside_head = !in_file && self.is_beside_head(known);
+        let beside_head = !in_file && self.is_beside_head(known);
         let fits = known.is_some_and(|length| length <= limit && !in_file || beside_head);
         let fits = fits || !buffered && !in_file;
-        loop {
-            let next = self.next_body_span().await;
-            if next.as_ref().is_err_and(RequestBodyError::is_break) && self.body.file.is_none() {
-                self.body.part = std::mem::take(&mut gathered);
-            }
-            let Some(piece) = next? else { break };
-            gathered.extend_from_slice(self.buf.get(piece).unwrap_or_default());
-            // Once more is read, it is beside the head no more.
-            beside_head &= !self.body_needs_bytes() || self.body.is_read();
-            if gathered.len() > room && !fits && !beside_head {
-                gathered = self.write_body(gathered).await?;
-            }
+        let bytes = Vec::with_capacity(known.unwrap_or(0).min(room));
+        Gathering { bytes, room, fits, in_file, beside_head }
+    }
+
+    /// One more piece of the body.
+    async fn gather(
+        &mut self,
+        gathering: &mut Gathering,
+        piece: Range<usize>,
+    ) -> Result<(), RequestBodyError> {
+        gathering.bytes.extend_from_slice(self.buf.get(piece).unwrap_or_default());
+        // Once more is read, it is beside the head no more.
+        gathering.beside_head &= !self.body_needs_bytes() || self.body.is_read();
+        if gathering.bytes.len() > gathering.room && !gathering.fits && !gathering.beside_head {
+            gathering.bytes = self.write_body(std::mem::take(&mut gathering.bytes)).await?;
         }
-        if self.body.file.is_some() || (in_file && self.has_body()) {
-            self.write_body(gathered).await?;
-        } else if !gathered.is_empty() {
-            self.body.memory.push(Bytes::from(gathered));
+        Ok(())
+    }
+
+    /// No more comes of it.
+    fn keep_part(&mut self, gathering: &mut Gathering, error: &RequestBodyError) {
+        if error.is_break() && self.body.file.is_none() {
+            self.body.part = std::mem::take(&mut gathering.bytes);
+        }
+    }
+
+    /// That was all of it.
+    async fn gathered(&mut self, gathering: Gathering) -> Result<(), RequestBodyError> {
+        if self.body.file.is_some() || (gathering.in_file && self.has_body()) {
+            self.write_body(gathering.bytes).await?;
+        } else if !gathering.bytes.is_empty() {
+            self.body.memory.push(Bytes::from(gathering.bytes));
         }
         self.body.whole = true;
         Ok(())

@@ -42,6 +42,14 @@ impl Request {
         }
     }
 
+    /// The client took too long to send more of the body: the next read says so.
+    pub fn body_timed_out(&self) {
+        match self.carrier.stream() {
+            None => self.body.time_out(),
+            Some(stream) => stream.time_out(),
+        }
+    }
+
     /// The client took too long, or gets no answer (444). The end of the request resets a stream.
     pub fn timed_out(&self) {
         if self.carrier.stream().is_none() {

@@ -125,6 +125,9 @@ pub async fn take_over(r: &mut Request) -> Result<Rc<Socket>, &'static str> {
     if context(r).raw_socket.is_some() {
         return Err("duplicate call");
     }
+    if r.body.is_half_read() {
+        return Err("pending request body reading in some other thread");
+    }
     if r.response.sent {
         let sent = send_pending(r, false).await.is_ok() && r.flush_body().await.is_ok();
         sent.then_some(()).ok_or("client aborted")?;

@@ -67,7 +67,7 @@ fn content<'a>(r: &'a mut Request, script: &'static Script) -> Later<'a> {
 /// A phase before the content: `consent` is the step where the script lets the request pass. A script that has begun an
 /// answer does not, since no other handler may answer then.
 async fn before_content(r: &mut Request, phase: Phase, script: &Script, consent: Step) -> Step {
-    match perform(r, phase, script).await {
+    let step = match perform(r, phase, script).await {
         Err(step) => step,
         Ok(outcome) if answer::is_begun(r) => end(r, outcome).await,
         Ok(ScriptOutcome::Finished | ScriptOutcome::Exit(Exit::Status(0))) => consent,
@@ -80,7 +80,15 @@ async fn before_content(r: &mut Request, phase: Phase, script: &Script, consent:
             consent
         }
         Ok(outcome) => end(r, outcome).await,
+    };
+    // A light thread has begun to read the body, and the script has ended before it: the next handler finds all of it.
+    if matches!(step, Step::Next | Step::Done)
+        && r.body.is_half_read()
+        && let Err(error) = r.read_body().await
+    {
+        return Step::Status(error.status());
     }
+    step
 }
 
 async fn in_content(r: &mut Request, script: &Script) -> Step {

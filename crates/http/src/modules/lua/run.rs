@@ -367,18 +367,7 @@ impl ScriptRun<'_> {
             Wish::Spawn(thread, args) => return self.spawn(i, thread, args),
             Wish::Join(ids) => self.join(i, ids),
             Wish::Kill(id) => self.kill(i, id),
-            Wish::ReadBody => {
-                let r = self.request.as_deref_mut()?;
-                let is_taken = answer::context(r).body_socket.is_some();
-                if !is_taken
-                    && !answer::is_taken_over(r)
-                    && let Err(error) = r.read_body().await
-                {
-                    // Too large, broken, too slow: no script can make good for that.
-                    return Some(ScriptOutcome::Exit(Exit::Status(i32::from(error.status()))));
-                }
-                self.set(i, ready(|_| Ok(MultiValue::new())));
-            }
+            Wish::ReadBody => return self.read_body(i).await,
             Wish::SetBody(bytes, room) => {
                 let r = self.request.as_deref_mut()?;
                 if let Err(error) = r.put_body(bytes, room).await {
@@ -624,10 +613,7 @@ impl ScriptRun<'_> {
         match self.event().await {
             None => self.abandoned(),
             Some(Event::Ready) => None,
-            Some(Event::Body { in_time }) => {
-                self.go_on_reading(in_time).await;
-                None
-            }
+            Some(Event::Body { in_time }) => self.go_on_reading(in_time).await,
         }
     }
 

@@ -308,7 +308,8 @@ fn receive(socket: &ReceivingHandle, pattern: Pattern) -> Result<Wish, NgxError>
 
 /// `ngx.req.socket()`: from now on only this socket reads the body.
 fn body_socket(r: &mut Request) -> Result<Rc<BodySocket>, &'static str> {
-    if r.body.is_whole() || answer::context(r).body_socket.is_some() {
+    let is_taken = r.body.is_whole() || r.body.is_half_read();
+    if is_taken || answer::context(r).body_socket.is_some() {
         return Err("request body already exists");
     }
     if r.body.is_read() {

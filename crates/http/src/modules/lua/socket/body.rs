@@ -1,9 +1,7 @@
 //! The client's body as a socket: `ngx.req.socket`.
 
 use std::cell::{Cell, RefCell};
-use std::time::{Duration, Instant};
-
-use weir_engine::{Either, either};
+use std::time::Duration;
 
 use super::{Pattern, Received, SocketError};
 use crate::body::RequestBodyError;
@@ -78,13 +76,6 @@ impl BodySocket {
     pub fn give_up(&self, failed: SocketError) -> (SocketError, Vec<u8>) {
         self.closed.set(failed != SocketError::Timeout);
         (failed, self.unread.take())
-    }
-
-    /// Waits until there is more of the body; false if that takes too long.
-    pub async fn readable(&self, r: &Request, until: Instant) -> bool {
-        let handle = &r.event_loop.handle;
-        let left = until.saturating_duration_since(handle.now());
-        matches!(either(r.body_readable(), handle.sleep(left)).await, Either::Left(()))
     }
 
     /// Reads what has come.
