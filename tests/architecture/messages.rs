@@ -158,7 +158,7 @@ const FILE: &[Maker] = &[Item("http/files/mod.rs", "log")];
 const SCRIPTS: &[Maker] = &[
     Item("http/modules/lua/vm.rs", "StartError"),
     Item("http/modules/lua/vm.rs", "ScriptError"),
-    Item("http/modules/lua/vm.rs", "Unloaded"),
+    Item("http/modules/lua/script.rs", "Unloadable"),
 ];
 
 /// Texts of these functions that are written at lower levels, or are no messages.

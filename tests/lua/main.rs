@@ -166,28 +166,61 @@ fn errors_are_told_to_the_log_and_cost_one_request() {
 }
 
 #[test]
-fn wrong_scripts_are_refused_at_the_start() {
+fn wrong_scripts_are_warned_of_and_cost_the_requests_that_need_them() {
     let server = server("location / { return 200; }");
-    let refused = |line: &str| {
+    let tested = |line: &str| {
         let conf = format!("events {{}} http {{ server {{ location / {{\n{line}\n}} }} }}");
         server.configure(&conf);
         let out = server.command(&["-t"]);
         (out.status.success(), String::from_utf8_lossy(&out.stderr).into_owned())
     };
-    let (fine, text) = refused("content_by_lua_block { ngx.say( }");
-    assert!(!fine && text.contains("[emerg]"), "{text}");
-    assert!(text.contains("failed to load inlined Lua code: content_by_lua("), "{text}");
-    let (fine, text) = refused("content_by_lua_block {\n# nginx's comment\n}");
-    assert!(!fine && text.contains("unexpected symbol near '#'"), "{text}");
+    for (line, warning) in [
+        ("content_by_lua_block { ngx.say( }", "failed to load inlined Lua code: content_by_lua("),
+        ("content_by_lua_block {\n# nginx's comment\n}", "unexpected symbol near '#'"),
+        ("content_by_lua_file nosuch.lua;", "failed to load external Lua file \""),
+        ("lua_code_cache off;", "\"lua_code_cache off\" is not heeded"),
+    ] {
+        let (fine, text) = tested(line);
+        assert!(fine && text.contains("[warn]") && text.contains(warning), "{text}");
+    }
     let (fine, text) =
-        refused("content_by_lua_block # {\n{ -- it's }\nlocal n = #{1} --[=[ ]] } ]=] }");
-    assert!(fine, "{text}");
-    let (fine, text) = refused("content_by_lua_file nosuch.lua;");
-    assert!(!fine && text.contains("failed to load external Lua file"), "{text}");
-    let (fine, text) = refused("access_by_lua ' '; access_by_lua_block { }");
+        tested("content_by_lua_block # {\n{ -- it's }\nlocal n = #{1} --[=[ ]] } ]=] }");
+    assert!(fine && !text.contains("[warn]"), "{text}");
+    let (fine, text) = tested("access_by_lua ' '; access_by_lua_block { }");
     assert!(!fine && text.contains("\"access_by_lua_block\" directive is duplicate"), "{text}");
-    let (fine, text) = refused("lua_code_cache off;");
-    assert!(fine && text.contains("\"lua_code_cache off\" is not heeded"), "{text}");
+
+    let dir = Dir::new();
+    std::fs::create_dir(dir.path().join("sub")).unwrap();
+    dir.write("sub/broken.conf", "location = /part { content_by_lua_block { ngx.say( } }");
+    dir.write(
+        "sub/broken-with-a-very-long-name-indeed.conf",
+        "location = /long { content_by_lua_block { ngx.say( } }",
+    );
+    let conf = "events {}
+        http { server {
+            listen 127.0.0.1:%%PORT%%;
+            location = /fine { content_by_lua_block { ngx.say('fine') } }
+            location = /broken { content_by_lua_block { ngx.say( } }
+            include sub/broken.conf;
+            include %%DIR%%/sub/broken-with-a-very-long-name-indeed.conf;
+            location = /filter { return 200; header_filter_by_lua_block { ngx.say( } }
+            location = /late { content_by_lua_file late.lua; }
+            location = /named { return 200; header_filter_by_lua_file $arg_n.lua; }
+        } }";
+    let server = Server::start_in(dir, WEIR, conf);
+    assert_eq!(server.get("/fine").body(), "fine\n");
+    assert_eq!(server.get("/broken").status, 500);
+    server.wait_log("failed to load inlined Lua code: content_by_lua(nginx.conf:5)", 2);
+    server.wait_log("failed to load inlined Lua code: content_by_lua(sub/broken.conf:1)", 1);
+    server.wait_log("content_by_lua(...oken-with-a-very-long-name-indeed.conf:1)", 1);
+    assert!(server.connect().send("GET /filter HTTP/1.1\r\nHost: a\r\n\r\n").is_closed());
+    server.wait_log("failed to load inlined Lua code: header_filter_by_lua(", 2);
+    assert_eq!(server.get("/late").status, 404);
+    server.wait_log("late.lua (2: No such file or directory)", 2);
+    server.dir().write("late.lua", "ngx.say('late')");
+    server.dir().write("n.lua", "ngx.header.x = 'filtered'");
+    assert_eq!(server.get("/late").body(), "late\n");
+    assert_eq!(server.get("/named?n=n").header("x"), Some("filtered"));
 }
 
 #[test]
@@ -206,9 +239,12 @@ fn files_are_scripts_and_modules() {
                 listen 127.0.0.1:%%PORT%%;
                 location = /a { content_by_lua_file a.lua; }
                 location = /named { content_by_lua_file $arg_n.lua; }
+                location = /rooted { content_by_lua_file $document_root/b.lua; }
+                root %%DIR%%;
             }
         }";
     let server = Server::start_in(dir, WEIR, conf);
+    assert_eq!(server.get("/rooted?n=r").body(), "b of r\n");
     assert_eq!(server.get("/a").body(), "hello from a module \n");
     assert_eq!(server.get("/named?n=b").body(), "b of b\n");
     assert_eq!(server.get("/named?n=b").body(), "b of b\n");

@@ -88,8 +88,14 @@ pub(super) fn at_once(
         run::at_once(&vm, r, phase, &code, args)
     });
     done.map_err(|error| {
-        let name = phase.directive();
-        r.log(Level::Error, format_args!("failed to run {name}: {error}{}", phase.in_log()));
+        let place = phase.in_log();
+        match error {
+            ScriptError::Unloadable(error) => r.log(Level::Error, format_args!("{error}{place}")),
+            error => {
+                let name = phase.directive();
+                r.log(Level::Error, format_args!("failed to run {name}: {error}{place}"));
+            }
+        }
     })
 }
 

@@ -1,6 +1,8 @@
 //! The scripts of a configuration: their texts, and where a phase finds its own.
 
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::{fmt, io};
 
 use weir_conf::{Directive, DirectiveBody, Error, Word};
 use weir_zone::ZoneRef;
@@ -18,7 +20,7 @@ pub struct ScriptId(pub u32);
 pub enum Script {
     /// A text of the configuration, or a file with the same name for every request.
     Known(ScriptId),
-    /// A file with variables in its name: read when a request first needs it.
+    /// A file with variables in its name, or that was not there at the start: read when a request first needs it.
     Named(Template),
 }
 
@@ -55,7 +57,7 @@ pub struct Scripts {
     pub worker_vms: Option<u64>,
     /// Some location has a `lua_max_run_time`.
     pub limited: bool,
-    /// Some location has a script with variables in its name.
+    /// Some location has a script that is read when a request needs it.
     named: bool,
 }
 
@@ -92,7 +94,8 @@ impl Scripts {
     }
 }
 
-/// Reads a directive of any form: `x_by_lua TEXT`, `x_by_lua_block { }`, `x_by_lua_file PATH`.
+/// Reads a directive of any form: `x_by_lua TEXT`, `x_by_lua_block { }`, `x_by_lua_file PATH`. What is no Lua, and a file that
+/// is not there, costs the requests that need it, as in OpenResty: the start goes on with a warning.
 pub fn read(s: &mut Scope<'_, '_>, d: &Directive, word: usize) -> Result<Script, Error> {
     let name = d.name.lossy();
     if name.ends_with("_by_lua_file") {
@@ -105,8 +108,10 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive, word: usize) -> Result<Script,
         _ => return Err(d.error(format!("\"{name}\" has no script"))),
     };
     let phase = name.strip_suffix("_block").unwrap_or(&name);
-    let source = ScriptSource { name: format!("={phase}({})", place(s, d)), text };
-    check(&source).map_err(|text| d.error(format!("failed to load inlined Lua code: {text}")))?;
+    let source = ScriptSource { name: chunk_name(s, d, phase), text };
+    if let Err(error) = source.check() {
+        s.setup.warnings.push(d.warning(error.to_string()));
+    }
     Ok(Script::Known(SCRIPTS.draft(&mut s.setup.drafts).add(source)))
 }
 
@@ -120,61 +125,120 @@ impl Script {
     pub fn known(self, d: &Directive) -> Result<ScriptId, Error> {
         match self {
             Script::Known(id) => Ok(id),
-            Script::Named(_) => {
-                let name = d.name.lossy();
-                Err(d.error(format!("the path of \"{name}\" must not hold variables")))
-            }
+            Script::Named(path) => Err(d.error(match path.constant() {
+                Some(path) => {
+                    let path = weir_log::Bytes(path);
+                    format!("failed to load external Lua file \"{path}\"")
+                }
+                None => format!("the path of \"{}\" must not hold variables", d.name.lossy()),
+            })),
         }
     }
 }
 
 fn file(s: &mut Scope<'_, '_>, d: &Directive, path: &Word) -> Result<Script, Error> {
-    let full = s.setup.full_name(&path.bytes);
-    let template = s.setup.template_of(d, path, &full)?;
+    let template = s.setup.template_of(d, path, &path.bytes)?;
     let Some(constant) = template.constant() else {
         SCRIPTS.draft(&mut s.setup.drafts).named = true;
         return Ok(Script::Named(template));
     };
-    let shown = String::from_utf8_lossy(constant).into_owned();
-    let text = weir_conf::read_file(&PathBuf::from(&shown)).map_err(|error| {
-        let cause = weir_log::Cause(&error);
-        d.error_at(path, format!("failed to load external Lua file \"{shown}\": {cause}"))
-    })?;
-    let source = ScriptSource { name: format!("@{shown}"), text };
-    check(&source).map_err(|text| {
-        d.error_at(path, format!("failed to load external Lua file \"{shown}\": {text}"))
-    })?;
+    let full = s.setup.path(constant);
+    let text = match weir_conf::read_file(&full) {
+        Ok(text) => text,
+        Err(error) => {
+            let error = Unloadable::unread(&full, &error);
+            s.setup.warnings.push(d.warning(error.to_string()).mark(path.pos));
+            SCRIPTS.draft(&mut s.setup.drafts).named = true;
+            return Ok(Script::Named(template));
+        }
+    };
+    let source = ScriptSource { name: format!("@{}", full.display()), text };
+    if let Err(error) = source.check() {
+        s.setup.warnings.push(d.warning(error.to_string()).mark(path.pos));
+    }
     Ok(Script::Known(SCRIPTS.draft(&mut s.setup.drafts).add(source)))
 }
 
-/// `nginx.conf:12`, as errors of an inlined script name it.
-fn place(s: &Scope<'_, '_>, d: &Directive) -> String {
+/// LuaJIT shows so much of a script's name.
+const NAME: usize = 56;
+
+/// `=content_by_lua(nginx.conf:12)`, as errors of an inlined script name it. Of a long path the end counts.
+fn chunk_name(s: &Scope<'_, '_>, d: &Directive, phase: &str) -> String {
     let source = s.setup.inputs.sources.get(d.name.pos.file);
-    let file = source.and_then(|source| source.name.file_name());
-    let file = file.map_or_else(|| "conf".into(), |name| name.to_string_lossy().into_owned());
-    format!("{file}:{}", d.end.line)
+    let path = source.map_or(Path::new("conf"), |source| &source.name);
+    let shown = match path.file_name() {
+        Some(name) if name == "nginx.conf" => Path::new(name),
+        _ => path.strip_prefix(s.setup.inputs.conf_prefix).unwrap_or(path),
+    };
+    let (shown, line) = (shown.as_os_str().as_bytes(), d.end.line.to_string());
+    let room = NAME.saturating_sub(phase.len() + line.len());
+    let (dots, from) = match shown.len() > room {
+        true => ("...", shown.len() + "...".len() - room),
+        false => ("", 0),
+    };
+    let end = String::from_utf8_lossy(shown.get(from..).unwrap_or_default());
+    format!("={phase}({dots}{end}:{line})")
 }
 
-/// Whether it is Lua at all; the error is the compiler's.
-fn check(source: &ScriptSource) -> Result<(), String> {
-    if is_bytecode(&source.text) {
-        // Only a machine without restrictions takes it.
-        return Ok(());
+impl ScriptSource {
+    /// Whether it is Lua at all.
+    fn check(&self) -> Result<(), Unloadable> {
+        if is_bytecode(&self.text) {
+            // Only a machine without restrictions takes it.
+            return Ok(());
+        }
+        let lua = mlua::Lua::new_with(mlua::StdLib::NONE, mlua::LuaOptions::new());
+        let compiled = lua.and_then(|lua| {
+            let chunk = lua.load(without_shebang(&self.text)).set_name(&self.name);
+            chunk.set_mode(mlua::ChunkMode::Text).into_function().map(drop)
+        });
+        compiled.map_err(|error| Unloadable::refused(&self.name, &error))
     }
-    let lua = mlua::Lua::new_with(mlua::StdLib::NONE, mlua::LuaOptions::new());
-    let compiled = lua.and_then(|lua| {
-        let chunk = lua.load(without_shebang(&source.text)).set_name(&source.name);
-        chunk.set_mode(mlua::ChunkMode::Text).into_function().map(drop)
-    });
-    compiled.map_err(|error| match error {
-        mlua::Error::SyntaxError { message, .. } => message,
-        error => error.to_string(),
-    })
 }
 
-/// Whether `luajit -b` has made it.
+/// Why a script cannot be loaded; shown in OpenResty's words.
+#[derive(Debug)]
+pub struct Unloadable {
+    /// The script's file, if it has one.
+    file: Option<String>,
+    why: String,
+}
+
+impl Unloadable {
+    /// Its file cannot be read.
+    pub fn unread(path: &Path, error: &io::Error) -> Unloadable {
+        let path = path.display();
+        let why = format!("cannot open {path} {}", weir_log::Cause(error));
+        Unloadable { file: Some(path.to_string()), why }
+    }
+
+    /// Lua does not take the script of this name.
+    pub fn refused(name: &str, error: &mlua::Error) -> Unloadable {
+        let why = match error {
+            mlua::Error::SyntaxError { message, .. } => message.clone(),
+            error => error.to_string(),
+        };
+        Unloadable { file: name.strip_prefix('@').map(str::to_owned), why }
+    }
+
+    /// The error alone.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+}
+
+impl fmt::Display for Unloadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(file) => write!(f, "failed to load external Lua file \"{file}\": {}", self.why),
+            None => write!(f, "failed to load inlined Lua code: {}", self.why),
+        }
+    }
+}
+
+/// Whether a compiler has made it, such as `luajit -b`.
 pub fn is_bytecode(text: &[u8]) -> bool {
-    text.starts_with(b"\x1bLJ")
+    text.starts_with(b"\x1b")
 }
 
 /// A file may begin with `#!/usr/bin/...`.

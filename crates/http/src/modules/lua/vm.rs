@@ -12,13 +12,14 @@ use weir_tls::KeyCache;
 
 use super::anchors::{Anchor, Anchors};
 use super::current::{self, Phase};
-use super::script::{SCRIPTS, Script, ScriptId, Scripts, is_bytecode, without_shebang};
+use super::script::{SCRIPTS, Script, ScriptId, Scripts, Unloadable, is_bytecode, without_shebang};
 use super::wish::text_of;
 use super::{limit, socket, timers};
 use crate::event_loop::{LoopKey, LoopState};
 use crate::files;
 use crate::request::Request;
 use crate::site::Site;
+use weir_values::Template;
 use weir_values::doing::{self, ActivityName};
 
 /// Files with variables in their names that are kept compiled.
@@ -168,48 +169,61 @@ impl Vm {
         let mode = if is_bytecode(text) { mlua::ChunkMode::Binary } else { mlua::ChunkMode::Text };
         let chunk = self.lua.load(without_shebang(text)).set_name(name);
         let function = chunk.set_mode(mode).into_function();
-        let function = function.and_then(|function| self.anchors.keep(function))?;
+        let function = function.map_err(|error| Unloadable::refused(name, &error))?;
+        let function = self.anchors.keep(function)?;
         let name = doing::name(name.trim_start_matches(['=', '@']));
         Ok(Rc::new(Compiled { function, name }))
     }
 
-    /// The script of a phase, where it can be had without waiting.
+    /// The script of a phase that cannot wait: a file is read at once, as modules are.
     pub fn code(&self, r: &mut Request, script: &Script) -> Result<Code, ScriptError> {
-        match script {
-            Script::Known(id) => self.known(*id),
-            Script::Named(template) => {
-                let path = path_of(&template.eval(r));
-                let known = self.files.borrow().get(&path).cloned();
-                known.ok_or(ScriptError::NotLoaded(path))
-            }
+        let path = match script {
+            Script::Known(id) => return self.known(*id),
+            Script::Named(template) => self.path_of(r, template).map_err(ScriptError::Outside)?,
+        };
+        if let Some(known) = self.files.borrow().get(&path) {
+            return Ok(known.clone());
         }
+        let text = weir_conf::read_file(&path);
+        let text = text.map_err(|error| Unloadable::unread(&path, &error))?;
+        self.add_file(path, &text)
     }
 
-    /// The same, reading the file if need be.
+    /// The same, waiting for the file if need be.
     pub async fn load(&self, r: &mut Request, script: &Script) -> Result<Code, Unloaded> {
         let Script::Named(template) = script else {
             return self.code(r, script).map_err(Unloaded::Broken);
         };
-        let name = template.eval(r).into_owned();
-        let path = path_of(&name);
-        if files::climbs(r, &name, template) {
-            return Err(Unloaded::Outside(path));
-        }
+        let path = self.path_of(r, template);
+        let path = path.map_err(|path| Unloaded::Missing(ScriptError::Outside(path)))?;
         if let Some(known) = self.files.borrow().get(&path) {
             return Ok(known.clone());
         }
         let text = match Box::pin(read(r, &path)).await {
             Ok(text) => text,
-            Err(error) => return Err(Unloaded::Unread(path, error)),
+            Err(error) => return Err(Unloaded::Missing(Unloadable::unread(&path, &error).into())),
         };
-        let name = format!("@{}", path.display());
-        let code = self.compile(&name, &text).map_err(Unloaded::Broken)?;
+        self.add_file(path, &text).map_err(Unloaded::Broken)
+    }
+
+    /// Compiles a file and keeps it.
+    fn add_file(&self, path: PathBuf, text: &[u8]) -> Result<Code, ScriptError> {
+        let code = self.compile(&format!("@{}", path.display()), text)?;
         let mut files = self.files.borrow_mut();
         if files.len() >= FILES {
             files.clear();
         }
         files.insert(path, code.clone());
         Ok(code)
+    }
+
+    /// The file of this name, below the server's prefix. The error is one outside of its directory.
+    fn path_of(&self, r: &mut Request, template: &Template) -> Result<PathBuf, PathBuf> {
+        use std::os::unix::ffi::OsStrExt;
+        let name = template.eval(r).into_owned();
+        let path = |bytes| Path::new(std::ffi::OsStr::from_bytes(bytes));
+        let full = path(&self.site.prefix).join(path(&name));
+        if files::climbs(r, &name, template) { Err(full) } else { Ok(full) }
     }
 }
 
@@ -226,7 +240,11 @@ impl fmt::Display for StartError {
         match self {
             StartError::NotMade(error) => write!(f, "failed to init Lua VM: {error}"),
             StartError::Script(phase, error) => {
-                write!(f, "{} error: {error}", phase.directive().trim_end_matches('*'))
+                let name = phase.directive().trim_end_matches('*');
+                match error {
+                    ScriptError::Unloadable(error) => write!(f, "{name} error: {}", error.why()),
+                    error => write!(f, "{name} error: {error}"),
+                }
             }
         }
     }
@@ -240,12 +258,20 @@ pub enum ScriptError {
     NotInitialized,
     /// The site has no such script.
     Unknown,
-    /// The script's file is not loaded, and the phase cannot wait for it.
-    NotLoaded(PathBuf),
+    /// The script's file is outside of its directory.
+    Outside(PathBuf),
     /// The script waits in a phase that cannot.
     Yielded(Phase),
-    /// Lua refuses it, or it failed.
+    /// Lua refuses it.
+    Unloadable(Unloadable),
+    /// It failed.
     Lua(mlua::Error),
+}
+
+impl From<Unloadable> for ScriptError {
+    fn from(error: Unloadable) -> ScriptError {
+        ScriptError::Unloadable(error)
+    }
 }
 
 impl From<mlua::Error> for ScriptError {
@@ -260,10 +286,14 @@ impl fmt::Display for ScriptError {
             ScriptError::NoVm => f.write_str("there is no Lua VM"),
             ScriptError::NotInitialized => f.write_str("init_by_lua failed before"),
             ScriptError::Unknown => f.write_str("there is no such script"),
-            ScriptError::NotLoaded(path) => write!(f, "\"{}\" is not loaded", path.display()),
+            ScriptError::Outside(path) => {
+                let path = path.display();
+                write!(f, "failed to load external Lua file: {path} is outside of its directory")
+            }
             ScriptError::Yielded(phase) => {
                 write!(f, "attempt to yield in the context of {}", phase.directive())
             }
+            ScriptError::Unloadable(error) => error.fmt(f),
             ScriptError::Lua(error) => f.write_str(&text_of(error)),
         }
     }
@@ -271,25 +301,16 @@ impl fmt::Display for ScriptError {
 
 /// Why there is nothing to run; shown as the log has it.
 pub enum Unloaded {
-    /// The file is outside of its directory.
-    Outside(PathBuf),
-    /// The file cannot be read.
-    Unread(PathBuf, io::Error),
-    /// It is no Lua.
+    /// There is no such file.
+    Missing(ScriptError),
+    /// It does not run.
     Broken(ScriptError),
 }
 
 impl fmt::Display for Unloaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const FILE: &str = "failed to load external Lua file";
         match self {
-            Unloaded::Outside(path) => {
-                write!(f, "{FILE}: {} is outside of its directory", path.display())
-            }
-            Unloaded::Unread(path, error) => {
-                write!(f, "{FILE}: cannot open {}: {error}", path.display())
-            }
-            Unloaded::Broken(error) => write!(f, "failed to load Lua code: {error}"),
+            Unloaded::Missing(error) | Unloaded::Broken(error) => error.fmt(f),
         }
     }
 }
@@ -308,9 +329,4 @@ async fn read(r: &Request, path: &Path) -> io::Result<Vec<u8>> {
             return Ok(text);
         }
     }
-}
-
-fn path_of(name: &[u8]) -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
-    PathBuf::from(std::ffi::OsStr::from_bytes(name))
 }
