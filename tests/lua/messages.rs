@@ -75,3 +75,24 @@ fn a_full_pool_is_the_scripts_own_affair() {
     assert_eq!(server.get("/t").body(), "niltoo many waiting connect operations\n");
     assert_eq!(server.logged("too many waiting"), 0);
 }
+
+#[test]
+fn lines_of_scripts_say_where_they_ran() {
+    let server = server_with(
+        "init_worker_by_lua_block { ngx.log(ngx.WARN, 'begins') }
+         exit_worker_by_lua_block { ngx.timer.at(0, print) }",
+        r#"location = /t { content_by_lua_block {
+               ngx.sleep(0)
+               local function inner() error("no", 0) end
+               local function outer() inner() return 1 end
+               outer()
+           } }"#,
+    );
+    server.wait_log("begins, context: init_worker_by_lua*", 1);
+    assert_eq!(server.get("/t?a=1").status, 500);
+    server.wait_log("lua sleep timer expired: \"/t?a=1\", client: ", 1);
+    server.wait_log(": in function 'inner'\\x0A", 1);
+    server.wait_log(": in function 'outer'\\x0A", 1);
+    server.signal(rustix::process::Signal::QUIT);
+    server.wait_log("API disabled in the context of exit_worker_by_lua*", 1);
+}

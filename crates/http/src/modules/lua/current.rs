@@ -111,6 +111,8 @@ impl Phase {
     /// What lines of a script say of the phase behind their text.
     pub fn in_log(self) -> &'static str {
         match self {
+            Phase::InitWorker => ", context: init_worker_by_lua*",
+            Phase::ExitWorker => ", context: exit_worker_by_lua*",
             Phase::Balancer => " while connecting to upstream",
             Phase::Log => " while logging request",
             Phase::Timer => ", context: ngx.timer",

@@ -109,7 +109,14 @@ pub fn text_of(error: &Error) -> String {
         Error::CallbackError { traceback, cause } => format!("{cause}\n{traceback}"),
         error => error.to_string(),
     };
-    text.replacen("\nstack traceback:\n", "\nstack traceback:\ncoroutine 0:\n", 1)
+    let Some((text, trace)) = text.split_once("\nstack traceback:\n") else { return text };
+    // Lua 5.1, and so OpenResty, calls all of them functions.
+    let lines = ["upvalue", "local", "method", "field", "global"]
+        .iter()
+        .fold(trace.to_owned(), |trace, kind| {
+            trace.replace(&format!(": in {kind} '"), ": in function '")
+        });
+    format!("{text}\nstack traceback:\ncoroutine 0:\n{lines}")
 }
 
 /// A reply that is one or more values known already.

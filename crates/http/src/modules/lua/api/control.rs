@@ -2,9 +2,9 @@
 
 use mlua::{MultiValue, Thread, Value};
 
-use super::encode;
 use super::natives::{Natives, done, keep};
 use super::timer::seconds_of;
+use super::{encode, log};
 use crate::answer::change::set_location_as_said;
 use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
@@ -34,7 +34,13 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let sleep = event_loop.handle.sleep(delay);
         Ok(Wish::Wait(Box::pin(async move {
             sleep.await;
-            reply(|_| Ok(MultiValue::new()))
+            reply(|_| {
+                log::debug(|r| {
+                    let (path, args) = (weir_log::Bytes(&r.path), weir_log::Bytes(&r.args));
+                    format!("lua sleep timer expired: \"{path}?{args}\"")
+                });
+                Ok(MultiValue::new())
+            })
         })))
     })?;
     natives.add_refusing("on_abort", |_, function: Value| {

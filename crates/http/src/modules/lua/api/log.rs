@@ -6,6 +6,7 @@ use weir_log::Level;
 use super::natives::Natives;
 use crate::modules::lua::current::{self, Phase};
 use crate::modules::lua::handshake;
+use crate::request::Request;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -88,6 +89,17 @@ pub(super) fn to_log(level: Level, line: &str) {
     {
         site.main.core.error_log.write(level, None, format_args!("{line}{place}"));
     }
+}
+
+/// A line for the search for a fault, which is made only where the log of the request takes it.
+pub(super) fn debug(line: impl FnOnce(&Request) -> String) {
+    let place = current::phase().in_log();
+    let _ = current::with_any(|r| {
+        if r.error_log().enabled(Level::Debug) {
+            let line = line(r);
+            handshake::log(r, Level::Debug, format_args!("{line}{place}"));
+        }
+    });
 }
 
 /// `[lua] FILE:LINE: FUNCTION(): ` of the part of the script that has called into the prelude.

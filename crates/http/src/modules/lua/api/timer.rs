@@ -11,7 +11,7 @@ use super::natives::{Done, Natives, done};
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Packed;
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{NgxError, Phase, with_any};
+use crate::modules::lua::current::{NgxError, Phase, phase, with_any};
 use crate::modules::lua::limit;
 use crate::modules::lua::run::{self, Start};
 use crate::modules::lua::vm::{Vm, vm_of};
@@ -29,6 +29,9 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 
 /// `delay, every, function, ...`
 fn set_timer(mut arguments: MultiValue) -> Result<Done, NgxError> {
+    if phase() == Phase::ExitWorker {
+        return Err(NgxError::Disabled(Phase::ExitWorker));
+    }
     let delay = match arguments.pop_front() {
         Some(Value::Integer(n)) => n as f64,
         Some(Value::Number(n)) => n,
