@@ -49,24 +49,69 @@ impl Pattern {
                 (n > 0).then_some((n, n, true))
             }
             Pattern::Until { mark, inclusive, most } => {
-                let most = most.unwrap_or(usize::MAX);
-                let at = memchr::memmem::find(unread, mark);
-                if let Some(at) = at.filter(|at| *at <= most) {
-                    let end = at + mark.len();
-                    return Some((if *inclusive { end } else { at }, end, true));
-                }
-                let sure = unread.len() - begun(unread, mark);
-                (at.is_some() || sure >= most).then_some((most, most, false))
+                let found = match most {
+                    Some(most) => piece(unread, mark, *most)?,
+                    None => MarkedPiece { len: memchr::memmem::find(unread, mark)?, ended: true },
+                };
+                let MarkedPiece { len, ended } = found;
+                let end = if ended { len + mark.len() } else { len };
+                Some((if *inclusive { end } else { len }, end, ended))
             }
         }
     }
 }
 
-/// How many of the last bytes may be the beginning of the mark.
-fn begun(unread: &[u8], mark: &[u8]) -> usize {
-    let longest = unread.len().min(mark.len().saturating_sub(1));
-    let begins = |n: &usize| mark.get(..*n).is_some_and(|begin| unread.ends_with(begin));
-    (1..=longest).rev().find(begins).unwrap_or(0)
+/// What comes before a mark, or a part of it.
+struct MarkedPiece {
+    len: usize,
+    /// The mark follows and is taken, too.
+    ended: bool,
+}
+
+/// A piece of about `most` bytes. As in OpenResty, bytes that turn out together not to be of the mark stay together, and a mark
+/// behind a piece is left for the next one.
+fn piece(unread: &[u8], mark: &[u8], most: usize) -> Option<MarkedPiece> {
+    let borders = borders(mark);
+    // How many bytes of the mark have come, and how many bytes before them are none.
+    let (mut came, mut len) = (0, 0);
+    for byte in unread {
+        while came > 0 && mark.get(came) != Some(byte) {
+            let shorter = borders.get(came).copied().unwrap_or(0);
+            (len, came) = (len + came - shorter, shorter);
+        }
+        if len >= most {
+            return Some(MarkedPiece { len, ended: false });
+        }
+        match mark.get(came) == Some(byte) {
+            true => came += 1,
+            false => len += 1,
+        }
+        if came == mark.len() {
+            return Some(MarkedPiece { len, ended: true });
+        }
+        if len >= most {
+            return Some(MarkedPiece { len, ended: false });
+        }
+    }
+    None
+}
+
+/// For each beginning of the mark, by its length: how long the longest shorter one is that it ends with.
+fn borders(mark: &[u8]) -> Vec<usize> {
+    let mut borders = vec![0; mark.len().max(2)];
+    let mut came = 0;
+    for (at, byte) in mark.iter().enumerate().skip(1) {
+        while came > 0 && mark.get(came) != Some(byte) {
+            came = borders.get(came).copied().unwrap_or(0);
+        }
+        if mark.get(came) == Some(byte) {
+            came += 1;
+        }
+        if let Some(place) = borders.get_mut(at + 1) {
+            *place = came;
+        }
+    }
+    borders
 }
 
 #[cfg(test)]
@@ -96,9 +141,21 @@ mod tests {
         assert_eq!(until("--", Some(3)).found(b"abc"), Some((3, 3, false)));
         assert_eq!(until("-+-!", Some(3)).found(b"abc-+-"), Some((3, 3, false)));
         assert_eq!(until("-+-!", Some(4)).found(b"abc-+-"), None);
-        assert_eq!(until("-+-!", Some(4)).found(b"abc-+x"), Some((4, 4, false)));
         assert_eq!(until("--", Some(3)).found(b"abcdef--"), Some((3, 3, false)));
-        assert_eq!(until("--", Some(3)).found(b"abc--"), Some((3, 5, true)));
+        assert_eq!(until("--", Some(3)).found(b"ab--c"), Some((2, 4, true)));
         assert_eq!(until("--", Some(3)).found(b"--abc"), Some((0, 2, true)));
+    }
+
+    #[test]
+    fn a_mark_behind_a_piece_is_left_for_the_next_one() {
+        assert_eq!(until("--", Some(3)).found(b"abc--"), Some((3, 3, false)));
+        assert_eq!(until("--abc", Some(2)).found(b"----abc"), Some((2, 2, false)));
+    }
+
+    #[test]
+    fn bytes_that_were_no_mark_stay_together() {
+        assert_eq!(until("-+-!", Some(4)).found(b"abc-+x"), Some((5, 5, false)));
+        assert_eq!(until("ab1ab2", Some(2)).found(b"ab1ab1"), Some((3, 3, false)));
+        assert_eq!(until("ab1ab2", Some(9)).found(b"ab1ab1ab2"), Some((3, 9, true)));
     }
 }
