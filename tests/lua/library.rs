@@ -360,3 +360,24 @@ fn libraries_find_what_modules_of_lua_resty_core_offer_them() {
         nildirective \"lua_capture_error_log\" is not set\nnilmissing \"level\" argument\n";
     assert_eq!(said(script), expected);
 }
+
+#[test]
+fn a_script_sees_all_workers_and_the_methods_of_its_objects() {
+    let conf = "worker_processes 2; events {}
+        http { lua_shared_dict all 64k; server {
+            listen 127.0.0.1:%%PORT%%;
+            location = /pids { content_by_lua_block {
+                local pids = ngx.worker.pids()
+                ngx.say(#pids, ' ', pids[ngx.worker.id() + 1] == ngx.worker.pid())
+            } }
+            location = /methods { content_by_lua_block {
+                local tcp, udp, all = ngx.socket.tcp(), ngx.socket.udp(), ngx.shared.all
+                ngx.say(getmetatable(tcp).send == tcp.send, getmetatable(udp).send == udp.send, all.__index.get == all.get)
+            } }
+        } }";
+    let server = Server::start(WEIR, conf);
+    // Each worker is counted from its start on.
+    let all = |_| server.get("/pids").body() == "2 true\n";
+    assert!((0..10_000).any(all));
+    assert_eq!(server.get("/methods").body(), "truetruetrue\n");
+}

@@ -1,5 +1,7 @@
 //! `ngx.worker`, `ngx.config`, and what else scripts ask of the server.
 
+use std::collections::BTreeMap;
+
 use mlua::Value;
 use rustix::process::Signal;
 
@@ -24,6 +26,18 @@ pub fn install(natives: &Natives<'_>, prefix: &[u8], identity: Identity) -> mlua
     natives.add("quit", |_, ()| {
         let (own, is_first) = (rustix::process::getpid(), current::phase() == Phase::Init);
         !is_first && rustix::process::kill_process(own, Signal::QUIT).is_ok()
+    })?;
+    natives.add("worker_pids", |_, ()| {
+        // A worker that has ended may still be counted: one of each place is the newest.
+        let mut pids = BTreeMap::new();
+        if let Some(event_loop) = LoopState::current() {
+            let all = event_loop.registry.loops().into_iter().map(|tally| tally.owner);
+            for owner in all.filter(|owner| owner.pid != 0) {
+                let newest = pids.entry(owner.worker).or_insert((owner.generation, owner.pid));
+                *newest = (owner.generation, owner.pid).max(*newest);
+            }
+        }
+        pids.into_values().map(|(_, pid)| pid).collect::<Vec<_>>()
     })?;
     natives.add("worker_exiting", |_, ()| LoopState::current().is_some_and(|w| w.retiring()))
 }

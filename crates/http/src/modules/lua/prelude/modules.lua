@@ -228,6 +228,8 @@ function errlog.get_sys_filter_level()
     end
 end
 
+function ngx.worker.pids() return native.worker_pids() end
+
 -- Scripts run in workers only. The first script is written for the master, which runs it in nginx.
 local has_master = native.has_master
 

@@ -161,7 +161,9 @@ function methods.get_keys(...)
     return native.dict_keys(number_of((...)), most) or {}
 end
 
-local class = { __index = methods }
+-- Scripts add methods by `__index`, which OpenResty keeps among the methods.
+methods.__index = methods
+local class = methods
 
 ngx.shared = {}
 for i, name in ipairs(dicts) do

@@ -8,8 +8,10 @@ local a_message = native.a_message
 local setmetatable, type, tostring, tonumber, select = setmetatable, type, tostring, tonumber, select
 local ipairs, math, pcall, require = ipairs, math, pcall, require
 
+-- Scripts find the methods in the metatable itself.
 local methods = {}
-local class = { __index = methods }
+methods.__index = methods
+local class = methods
 
 -- The native one of a socket: where it has a connection, where there may be more to receive, and where it may send. One
 -- whose other side has ended may still send.
@@ -300,18 +302,20 @@ end
 
 -- The client's connection, which ends with the request.
 
-local raw_class = { __index = {} }
+local raw_class = {}
+raw_class.__index = raw_class
 for _, name in ipairs {
     "send", "receive", "receiveany", "receiveuntil", "settimeout", "settimeouts", "getfd", "getoption", "setoption",
 } do
-    raw_class.__index[name] = methods[name]
+    raw_class[name] = methods[name]
 end
 
 -- The client's body, from which a script only receives.
 
-local body_class = { __index = {} }
+local body_class = {}
+body_class.__index = body_class
 for _, name in ipairs { "receive", "receiveany", "receiveuntil", "settimeout", "settimeouts" } do
-    body_class.__index[name] = methods[name]
+    body_class[name] = methods[name]
 end
 
 function ngx.req.socket(...)

@@ -6,8 +6,10 @@ local counted = native.counted
 local a_string, a_number, a_kind, a_message = native.a_string, native.a_number, native.a_kind, native.a_message
 local setmetatable, tonumber, select = setmetatable, tonumber, select
 
+-- Scripts find the methods in the metatable itself.
 local methods = {}
-local class = { __index = methods }
+methods.__index = methods
+local class = methods
 
 -- The native one of a socket, where it has a peer.
 local function connected(self)
