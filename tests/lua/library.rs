@@ -2,7 +2,7 @@
 
 use weir_testkit::Server;
 
-use super::{WEIR, said, server_with};
+use super::{WEIR, said, server, server_with};
 
 #[test]
 fn texts_and_digests() {
@@ -380,4 +380,15 @@ fn a_script_sees_all_workers_and_the_methods_of_its_objects() {
     let all = |_| server.get("/pids").body() == "2 true\n";
     assert!((0..10_000).any(all));
     assert_eq!(server.get("/methods").body(), "truetruetrue\n");
+}
+
+#[test]
+fn a_request_without_a_version_has_no_headers() {
+    let server = server(
+        "location = /t { content_by_lua_block {
+            ngx.req.set_header('X', 'x')
+            ngx.say(ngx.status, ' ', ngx.req.get_headers().x)
+        } }",
+    );
+    assert_eq!(server.connect().send("GET /t\r\n").rest(), "9 nil\n");
 }

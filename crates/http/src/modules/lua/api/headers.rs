@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use mlua::{BString, Lua, Table, Value};
+use weir_proto::http1::Version;
 
 use super::natives::{Natives, borrowed, failed, named};
 use crate::answer::change::{
@@ -45,7 +46,12 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             // A request has one host. The last one counts.
             values.drain(..values.len().saturating_sub(1));
         }
-        with(|r| set_request(r, &name.as_bytes(), &values))
+        with(|r| {
+            // A request without a version has no headers.
+            if r.version > Version::Http09 {
+                set_request(r, &name.as_bytes(), &values);
+            }
+        })
     })
 }
 

@@ -2,6 +2,7 @@
 
 use mlua::{BString, Lua, Value};
 use weir_log::Level;
+use weir_proto::http1::Version;
 
 use super::natives::{LuaText, Natives, failed, keep, one, text};
 use crate::event_loop::LoopState;
@@ -59,7 +60,11 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         with_any(|r| answer::context(r).ctx = value)
     })?;
     natives.add_refusing("get_status", |_, ()| {
-        with(|r| if r.error_status > 0 { r.error_status } else { r.response.status })
+        with(|r| match (r.error_status, r.response.status) {
+            // As in OpenResty, a request without a version has this before its answer has a status.
+            (0, 0) if r.version <= Version::Http09 => 9,
+            (0, status) | (status, _) => status,
+        })
     })?;
     natives.add_refusing("set_status", |_, status: f64| with(|r| set_status(r, status)))?;
     natives.add_refusing("set_status_line", |_, (status, reason): (f64, mlua::String)| {
