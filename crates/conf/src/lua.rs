@@ -1,7 +1,7 @@
 //! Finds the end of a Lua body: the `}` that closes a `..._by_lua_block { }`.
 
 /// The number of bytes before the closing brace, or what is missing for it.
-pub(crate) fn body_length(text: &[u8]) -> Result<usize, &'static str> {
+pub(crate) fn body_length(text: &[u8]) -> Result<usize, String> {
     let mut depth = 0usize;
     let mut at = 0;
     while let Some(&byte) = text.get(at) {
@@ -25,7 +25,7 @@ pub(crate) fn body_length(text: &[u8]) -> Result<usize, &'static str> {
             _ => 1,
         };
     }
-    Err("unexpected end of file, expecting \"}\"")
+    Err("unexpected end of file, expecting \"}\"".to_owned())
 }
 
 /// The length of a string with its quotes. An unfinished string ends with its line: that is Lua's
@@ -43,7 +43,7 @@ fn string(text: &[u8], quote: u8) -> usize {
     text.len()
 }
 
-fn comment(text: &[u8]) -> Result<usize, &'static str> {
+fn comment(text: &[u8]) -> Result<usize, String> {
     let inner = text.get(2..).unwrap_or_default();
     match long_bracket(inner) {
         Some(level) => Ok(2 + long_text(inner, level)?),
@@ -59,14 +59,17 @@ fn long_bracket(text: &[u8]) -> Option<usize> {
 }
 
 /// The length of a long string or comment with its brackets.
-fn long_text(text: &[u8], level: usize) -> Result<usize, &'static str> {
+fn long_text(text: &[u8], level: usize) -> Result<usize, String> {
     let mut closing = vec![b'='; level + 2];
     closing[0] = b']';
     closing[level + 1] = b']';
     let found = text.windows(closing.len()).position(|w| w == closing);
-    found
-        .map(|at| at + closing.len())
-        .ok_or("unexpected end of file, missing the closing long bracket in a Lua block")
+    found.map(|at| at + closing.len()).ok_or_else(|| {
+        let bracket = String::from_utf8_lossy(&closing);
+        let text = format!("Lua code block missing the closing long bracket \"{bracket}\"");
+        // OpenResty reads a file in pieces, so it says this as well.
+        text + ", the inlined Lua code may be too long"
+    })
 }
 
 #[cfg(test)]
@@ -103,6 +106,15 @@ mod tests {
     fn unfinished_bodies_are_errors() {
         for text in ["", "{", "x = [[ }", "--[[ }", "-- }", "x = '}"] {
             assert!(body_length(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_bracket_that_is_missing_is_named() {
+        for (text, bracket) in [("x = [[ }", "]]"), ("--[==[ ]] }", "]==]")] {
+            let error = body_length(text.as_bytes()).unwrap_err();
+            let expected = format!("missing the closing long bracket \"{bracket}\"");
+            assert!(error.contains(&expected), "{error}");
         }
     }
 
