@@ -83,6 +83,9 @@ fn lines_of_scripts_say_where_they_ran() {
          exit_worker_by_lua_block { ngx.timer.at(0, print) }",
         r#"location = /t { content_by_lua_block {
                ngx.sleep(0)
+               local sock = ngx.socket.tcp()
+               sock:connect("127.0.0.1", ngx.var.server_port)
+               sock:sslhandshake(nil, "a.a")
                local function inner() error("no", 0) end
                local function outer() inner() return 1 end
                outer()
@@ -91,6 +94,7 @@ fn lines_of_scripts_say_where_they_ran() {
     server.wait_log("begins, context: init_worker_by_lua*", 1);
     assert_eq!(server.get("/t?a=1").status, 500);
     server.wait_log("lua sleep timer expired: \"/t?a=1\", client: ", 1);
+    server.wait_log("lua ssl server name: \"a.a\", client: ", 1);
     server.wait_log(": in function 'inner'\\x0A", 1);
     server.wait_log(": in function 'outer'\\x0A", 1);
     server.signal(rustix::process::Signal::QUIT);

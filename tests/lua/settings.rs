@@ -124,18 +124,109 @@ fn a_pool_with_a_backlog_has_no_more_connections_than_is_said() {
     assert_eq!(said, expected);
 }
 
+/// A directory with certificates.
+fn certificates() -> Dir {
+    let dir = Dir::new();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
+    let read = |file: &str| std::fs::read(data.join(file)).unwrap();
+    dir.write("chain.pem", [read("leaf.pem"), read("inter.pem")].concat());
+    for file in
+        ["leaf.key", "root.pem", "root.crl", "client.pem", "client.key", "self.pem", "self.key"]
+    {
+        dir.write(file, read(file));
+    }
+    dir
+}
+
+#[test]
+fn scripts_speak_tls_as_is_said() {
+    let conf = "events { }
+        http {
+            init_by_lua_block {
+                function shake(port, session, name, verify, prepare)
+                    local sock = ngx.socket.tcp()
+                    assert(sock:connect('127.0.0.1', port))
+                    if prepare then prepare(sock) end
+                    local made, why = sock:sslhandshake(session, name, verify)
+                    if not made then return nil, why end
+                    sock:send('GET / HTTP/1.0\\r\\n\\r\\n')
+                    sock:receiveuntil('\\r\\n\\r\\n')()
+                    return made, (sock:receive('*a')), sock:getsslsession()
+                end
+                function read(name) return io.open('%%DIR%%/' .. name):read('*a') end
+            }
+            ssl_certificate chain.pem; ssl_certificate_key leaf.key;
+            server { listen 127.0.0.1:%%PORT%%;
+                location /newest { lua_ssl_protocols TLSv1.3;
+                    content_by_lua_block { ngx.print((select(2, shake(%%PORT1%%)))) } }
+                location /old { lua_ssl_protocols TLSv1.2; lua_ssl_ciphers ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES128-GCM-SHA256;
+                    content_by_lua_block { ngx.print((select(2, shake(%%PORT1%%)))) } }
+                location /command { lua_ssl_conf_command MaxProtocol TLSv1.2;
+                    content_by_lua_block { ngx.print((select(2, shake(%%PORT1%%)))) } }
+                location /shown { lua_ssl_certificate self.pem; lua_ssl_certificate_key self.key;
+                    content_by_lua_block { ngx.print((select(2, shake(%%PORT1%%)))) } }
+                location /own { content_by_lua_block {
+                    local ssl = require 'ngx.ssl'
+                    local cert = ssl.parse_pem_cert(read('self.pem'))
+                    local key = ssl.parse_pem_priv_key(read('self.key'))
+                    ngx.say((select(2, shake(%%PORT1%%, nil, nil, false, function(sock)
+                        ngx.say(sock:setclientcert(cert, key))
+                        for _, pair in ipairs { { cert }, { 'x', key }, { cert, 'x' } } do
+                            ngx.say((select(2, sock:setclientcert(pair[1], pair[2]))))
+                        end
+                    end))))
+                    ngx.say((select(2, shake(%%PORT1%%, nil, nil, false, function(sock)
+                        sock:setclientcert(cert, key)
+                        sock:setclientcert()
+                    end))))
+                } }
+                location /revoked { lua_ssl_trusted_certificate root.pem; lua_ssl_crl root.crl;
+                    content_by_lua_block { ngx.print((select(2, shake(%%PORT2%%, nil, nil, true)))) } }
+                location /unrevoked { lua_ssl_trusted_certificate root.pem;
+                    content_by_lua_block { ngx.print(type(shake(%%PORT2%%, nil, nil, true))) } }
+                location /sessions { lua_ssl_protocols TLSv1.2;
+                    content_by_lua_block {
+                        local first, said = shake(%%PORT1%%, nil, 'a.a')
+                        ngx.say(type(first), ' ', said)
+                        local _, said, later = shake(%%PORT1%%, first, 'a.a')
+                        ngx.say(type(later), ' ', said)
+                        ngx.say((select(2, shake(%%PORT1%%, later, 'a.a'))))
+                        -- A session is its name's.
+                        ngx.say((select(2, shake(%%PORT1%%, later, 'b.b'))))
+                        ngx.say((select(2, shake(%%PORT1%%, false))))
+                    }
+                }
+            }
+            server { listen 127.0.0.1:%%PORT1%% ssl; ssl_verify_client optional_no_ca;
+                location / { return 200 '$ssl_protocol $ssl_cipher $ssl_client_s_dn $ssl_session_reused'; } }
+            server { listen 127.0.0.1:%%PORT2%% ssl; ssl_certificate client.pem; ssl_certificate_key client.key; return 200; }
+        }";
+    let server = Server::start_in(certificates(), WEIR, conf);
+    assert!(server.get("/newest").body().starts_with("TLSv1.3 "));
+    let old = server.get("/old").body();
+    assert!(old.starts_with("TLSv1.2 ") && old.contains("AES128-GCM-SHA256"), "{old}");
+    assert!(server.get("/command").body().starts_with("TLSv1.2 "));
+    assert!(server.get("/shown").body().contains(" CN=self "));
+    let own = server.get("/own").body();
+    let lines: Vec<&str> = own.lines().collect();
+    const LACKS: &str = "client certificate must be supplied with corresponding private key";
+    let expected = ["true", LACKS, "bad cert arg: cdata expected, got string"];
+    assert_eq!(lines[..3], expected, "{own}");
+    assert_eq!(lines[3], "bad pkey arg: cdata expected, got string");
+    assert!(lines[4].contains(" CN=self ") && !lines[5].contains("CN=self"), "{own}");
+    assert_eq!(server.get("/revoked").body(), "23: certificate revoked");
+    assert_eq!(server.get("/unrevoked").body(), "cdata");
+
+    let sessions = server.get("/sessions").body();
+    let ends: Vec<_> = sessions.lines().map(|line| line.ends_with(" r")).collect();
+    assert_eq!(ends[..4], [false, true, true, false], "{sessions}");
+    assert!(
+        sessions.starts_with("cdata ") && sessions.lines().nth(1).unwrap().starts_with("cdata")
+    );
+}
+
 #[test]
 fn scripts_judge_servers_by_the_authorities_and_the_depth_that_are_said() {
-    let dir = || {
-        let dir = Dir::new();
-        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
-        let read = |file: &str| std::fs::read(data.join(file)).unwrap();
-        dir.write("chain.pem", [read("leaf.pem"), read("inter.pem")].concat());
-        for file in ["leaf.key", "root.pem", "self.pem"] {
-            dir.write(file, read(file));
-        }
-        dir
-    };
     let of_root = "lua_ssl_trusted_certificate root.pem;";
     const UNKNOWN: &str = "20: unable to get local issuer certificate";
     for (settings, name, verdict) in [
@@ -156,13 +247,13 @@ fn scripts_judge_servers_by_the_authorities_and_the_depth_that_are_said() {
                      local sock = ngx.socket.tcp()
                      assert(sock:connect('127.0.0.1', %%PORT1%%))
                      local ok, why = sock:sslhandshake(nil, {name}, true)
-                     ngx.print(tostring(ok or why))
+                     ngx.print(tostring(ok and true or why))
                  }} }} }}
                  server {{ listen 127.0.0.1:%%PORT1%% ssl; ssl_certificate chain.pem;
                      ssl_certificate_key leaf.key; return 200 ok; }}
              }}"
         );
-        let server = Server::start_in(dir(), WEIR, &conf);
+        let server = Server::start_in(certificates(), WEIR, &conf);
         assert_eq!(server.get("/").body(), verdict, "{settings} {name}");
         if verdict.starts_with('2') {
             server.wait_log(&format!("lua ssl certificate verify error: ({verdict})"), 1);

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use rustls::client::Resumption;
+use rustls::client::{ClientSessionMemoryCache, Resumption};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, SignatureScheme, sign};
 
@@ -50,6 +50,16 @@ pub struct TlsClient {
     check: Arc<CheckServer>,
     /// Sessions are resumed.
     sessions: Option<Arc<PeerSessions>>,
+}
+
+/// What a server has given for the resumption of sessions.
+#[derive(Clone)]
+pub struct ClientSessions(Arc<ClientSessionMemoryCache>);
+
+impl Default for ClientSessions {
+    fn default() -> Self {
+        ClientSessions(Arc::new(ClientSessionMemoryCache::new(1)))
+    }
 }
 
 impl ClientSettings {
@@ -117,6 +127,13 @@ impl TlsClient {
         let Some(sessions) = &self.sessions else { return self.clone() };
         let mut config = (*self.config).clone();
         config.resumption = Resumption::store(sessions.of(peer));
+        TlsClient { config: Arc::new(config), ..self.clone() }
+    }
+
+    /// The same for a connection that resumes one of these sessions and adds its own. They must come from a copy of this.
+    pub fn keeping(&self, sessions: &ClientSessions) -> TlsClient {
+        let mut config = (*self.config).clone();
+        config.resumption = Resumption::store(sessions.0.clone());
         TlsClient { config: Arc::new(config), ..self.clone() }
     }
 

@@ -38,7 +38,7 @@ mod words;
 pub mod x509;
 
 pub use chosen::{Chain, IdentitySet, KeyCache, PrivateKey, key_to_der, with_identities};
-pub use client::{ClientSettings, TlsClient};
+pub use client::{ClientSessions, ClientSettings, TlsClient};
 pub use connection::{ConnectionProgress, TlsConnection};
 pub use hello::{ACME, Begin, HandshakeError, HandshakeFailure, Hello, begin};
 pub use inquiry::{Believe, Inquiry, is_response, issuer, responder};

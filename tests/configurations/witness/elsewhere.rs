@@ -107,6 +107,12 @@ pub const TESTS: &[(&str, &str)] = &[
     ("lua_socket_pool_size", "connections_of_scripts_rest_as_many_and_as_long_as_is_said"),
     ("lua_socket_read_timeout", "a_scripts_socket_waits_no_longer_than_is_said"),
     ("lua_socket_send_timeout", "a_scripts_socket_waits_no_longer_than_is_said"),
+    ("lua_ssl_certificate", "scripts_speak_tls_as_is_said"),
+    ("lua_ssl_certificate_key", "scripts_speak_tls_as_is_said"),
+    ("lua_ssl_ciphers", "scripts_speak_tls_as_is_said"),
+    ("lua_ssl_conf_command", "scripts_speak_tls_as_is_said"),
+    ("lua_ssl_crl", "scripts_speak_tls_as_is_said"),
+    ("lua_ssl_protocols", "scripts_speak_tls_as_is_said"),
     (
         "lua_ssl_trusted_certificate",
         "scripts_judge_servers_by_the_authorities_and_the_depth_that_are_said",

@@ -121,20 +121,7 @@ impl Settings {
         prefix: &str,
         needed: Needed,
     ) -> Result<(), Error> {
-        let curves = self.apply_commands()?;
-        let identity = self.identity(reader, prefix)?;
-        let authorities = self.authorities(reader.files, prefix)?;
-        let settings = ClientSettings {
-            versions: self.versions,
-            ciphers: self.ciphers.clone(),
-            curves,
-            identity,
-            authorities: authorities.map(Arc::new),
-            names: self.names.clone(),
-            send_name: self.send_name,
-            reuse: self.reuse,
-            alpn: Vec::new(),
-        };
+        let settings = self.read(reader, prefix)?;
         if needed != Needed::Never {
             let built = settings.build().map_err(Error::emerg)?;
             self.http2 = (needed == Needed::Http2).then(|| built.offering(&[HTTP2]));
@@ -149,6 +136,28 @@ impl Settings {
             _ => None,
         };
         Ok(())
+    }
+
+    /// Reads the files: what the TLS to a server is to be.
+    pub fn read<S: Subject>(
+        &mut self,
+        reader: &mut SslReader<'_, '_, S>,
+        prefix: &str,
+    ) -> Result<ClientSettings, Error> {
+        let curves = self.apply_commands()?;
+        let identity = self.identity(reader, prefix)?;
+        let authorities = self.authorities(reader.files, prefix)?;
+        Ok(ClientSettings {
+            versions: self.versions,
+            ciphers: self.ciphers.clone(),
+            curves,
+            identity,
+            authorities: authorities.map(Arc::new),
+            names: self.names.clone(),
+            send_name: self.send_name,
+            reuse: self.reuse,
+            alpn: Vec::new(),
+        })
     }
 
     /// `..._ssl_protocols`

@@ -1,10 +1,8 @@
 //! The directives.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Directive as Line, Error};
-use weir_ssl::load;
 use weir_zone::Use;
 
 use super::balancer;
@@ -12,6 +10,7 @@ use super::conf::{CONF, Conf};
 use super::dict;
 use super::phases::CONTENT;
 use super::script::{SCRIPTS, Script, ScriptId, read, read_known};
+use super::tls;
 use crate::config::scope::{Directive, Scope, Set, setting};
 
 /// A script of a phase, in its three forms.
@@ -171,16 +170,6 @@ const SETTINGS: &[Directive] = &[
         }),
     },
     Directive {
-        name: "lua_ssl_trusted_certificate",
-        help: "Authorities that vouch for the TLS servers of a script's sockets.",
-        set: Set::Simple(tls_trusted),
-    },
-    Directive {
-        name: "lua_ssl_verify_depth",
-        help: "How many authorities may stand between such a server's certificate and the root.",
-        set: Set::Simple(tls_depth),
-    },
-    Directive {
         name: "lua_load_resty_core",
         help: "Accepted: what that library adds is built in.",
         set: Set::Simple(accepted_flag),
@@ -303,12 +292,16 @@ const SETTINGS: &[Directive] = &[
 /// All of them.
 pub const DIRECTIVES: &[Directive] = &joined();
 
-const fn joined() -> [Directive; PHASES.len() + SETTINGS.len()] {
-    let mut all = [PHASES[0]; PHASES.len() + SETTINGS.len()];
-    let mut i = 0;
+const fn joined() -> [Directive; PHASES.len() + SETTINGS.len() + tls::DIRECTIVES.len()] {
+    let lists = [PHASES, SETTINGS, tls::DIRECTIVES];
+    let mut all = [PHASES[0]; PHASES.len() + SETTINGS.len() + tls::DIRECTIVES.len()];
+    let (mut i, mut list, mut at) = (0, 0, 0);
     while i < all.len() {
-        all[i] = if i < PHASES.len() { PHASES[i] } else { SETTINGS[i - PHASES.len()] };
-        i += 1;
+        if at == lists[list].len() {
+            (list, at) = (list + 1, 0);
+        }
+        all[i] = lists[list][at];
+        (i, at) = (i + 1, at + 1);
     }
     all
 }
@@ -445,22 +438,5 @@ fn code_cache(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         let text = "\"lua_code_cache off\" is not heeded: scripts are compiled once";
         s.setup.warnings.push(d.warning(text));
     }
-    Ok(())
-}
-
-/// `lua_ssl_trusted_certificate`
-fn tls_trusted(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    s.once(d)?;
-    let Some(file) = weir_ssl::file(d)? else { return Ok(()) };
-    let list = load::certificates(&mut s.setup.pem_files, &file)?;
-    CONF.change(&mut s.location).tls.trusted = Some(Arc::new(list));
-    Ok(())
-}
-
-/// `lua_ssl_verify_depth`
-fn tls_depth(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    s.once(d)?;
-    let depth = d.number()?;
-    CONF.change(&mut s.location).tls.depth = depth;
     Ok(())
 }

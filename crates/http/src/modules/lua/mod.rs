@@ -49,8 +49,12 @@ pub use vm::VM;
 use vm::LoopVm;
 
 /// The module.
-pub const MODULE: Module =
-    Module { name: "http_lua", directives: directives::DIRECTIVES, ..Module::NEW };
+pub const MODULE: Module = Module {
+    name: "http_lua",
+    directives: directives::DIRECTIVES,
+    finish: tls::finish,
+    ..Module::NEW
+};
 
 /// Whether a server has a script before its locations are looked up.
 pub fn wants_server_rewrite(conf: &LocationConf) -> bool {

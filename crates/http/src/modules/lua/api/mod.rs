@@ -26,6 +26,7 @@ mod socket;
 mod ssl;
 mod time;
 mod timer;
+mod tls_socket;
 mod udp;
 mod variables;
 mod worker_thread;

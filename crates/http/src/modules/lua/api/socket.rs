@@ -14,6 +14,7 @@ use weir_sys::sockopt::SocketNumber;
 
 use super::log::to_log;
 use super::natives::{Natives, done};
+use super::tls_socket;
 use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
@@ -27,11 +28,11 @@ use crate::request::Request;
 use crate::site::settings::LocationConf;
 
 /// A socket as scripts hold it.
-struct TcpHandle(Rc<Socket>);
+pub(super) struct TcpHandle(pub(super) Rc<Socket>);
 
 impl mlua::UserData for TcpHandle {}
 
-type Tcp = UserDataRef<TcpHandle>;
+pub(super) type Tcp = UserDataRef<TcpHandle>;
 
 /// The request's body as scripts hold it.
 struct BodyHandle(Rc<BodySocket>);
@@ -92,24 +93,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("socket_bind", |_, (socket, address): (Tcp, mlua::String)| {
         ip(&address).map(|ip| socket.0.bind(ip)).is_some()
     })?;
-    natives.add_waiting("socket_secure", |_, (socket, name, verify): Securing| {
-        let conf = CONF.of(settings()?);
-        let client = conf.tls.client(name.as_ref().map(|name| name.as_bytes().to_vec()), verify);
-        let client = client.map_err(|error| error.to_string())?;
-        let (socket, handle, log_errors) = (socket.0.clone(), handle()?, conf.socket_log_errors);
-        Ok(Wish::Wait(Box::pin(async move {
-            let secured = socket.secure(&handle, &client).await;
-            reply(move |lua| match secured {
-                Ok(()) => true.into_lua_multi(lua),
-                Err(failed) => {
-                    if log_errors {
-                        tell_failed(&failed, "ssl", "handshake");
-                    }
-                    Ok(failure(lua, &failed.to_string()))
-                }
-            })
-        })))
-    })?;
+    tls_socket::install(natives)?;
     moving(natives)?;
     natives.add("socket_close", |_, socket: Tcp| {
         done(if socket.0.close() { Ok(()) } else { Err("closed") })
@@ -166,9 +150,6 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 /// Socket, host, port, name of the pool, its size and its backlog.
 type Connecting =
     (Tcp, mlua::String, Option<u16>, Option<mlua::String>, Option<usize>, Option<u64>);
-
-/// Socket, the server's name, and whether its certificate must be good.
-type Securing = (Tcp, Option<mlua::String>, bool);
 
 /// What is done with the option of this name, or why it cannot be done, in the words of the system.
 fn option<T>(name: &str, f: impl FnOnce(SocketNumber) -> io::Result<T>) -> Result<T, String> {

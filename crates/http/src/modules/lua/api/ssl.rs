@@ -16,12 +16,12 @@ use crate::request::Request;
 use crate::request::handshake::Handshake;
 
 /// Certificates as scripts hold them.
-struct ChainHandle(Chain);
+pub(super) struct ChainHandle(pub(super) Chain);
 
 impl mlua::UserData for ChainHandle {}
 
 /// A private key as scripts hold it.
-struct KeyHandle(PrivateKey);
+pub(super) struct KeyHandle(pub(super) PrivateKey);
 
 impl mlua::UserData for KeyHandle {}
 

@@ -1,8 +1,11 @@
 -- Libraries such as `resty.sha256` take functions of OpenSSL from `ffi.C`, since nginx is linked with it. weir is not, so
 -- the first `require "ffi"` loads OpenSSL for all. Where there is none, such a function is an undefined symbol.
 
+local native = ...
 local ffi, pcall = require "ffi", pcall
 local openssl
+
+native.ffi = ffi
 
 package.loaded.ffi = nil
 

@@ -7,6 +7,7 @@ local a_string, a_number, a_kind, a_count = native.a_string, native.a_number, na
 local a_message = native.a_message
 local setmetatable, type, tostring, tonumber, select = setmetatable, type, tostring, tonumber, select
 local ipairs, math, pcall, require = ipairs, math, pcall, require
+local ffi = native.ffi
 
 -- Scripts find the methods in the metatable itself.
 local methods = {}
@@ -83,11 +84,46 @@ function methods.send(...)
     return wait(native.socket_send(socket, a_message(2, data)))
 end
 
--- Sessions are not handed out: `true` stands for one.
-function methods:sslhandshake(_, name, verify)
+-- Scripts tell sessions by their type, so they get a pointer in place of the native ones.
+local sessions = setmetatable({}, { __mode = "k" })
+local newest = 0
+
+local function pointer_to(session)
+    newest = newest + 1
+    local pointer = ffi.cast("void *", newest * 16)
+    sessions[pointer] = session
+    return pointer
+end
+
+function methods:sslhandshake(session, name, verify)
     -- A check against no name would take any certificate.
     if name == "" then return nil, "SSL_set_tlsext_host_name failed" end
-    return wait(native.socket_secure(self.socket, name, verify == true))
+    local known = session and sessions[session] or nil
+    local made, why = wait(native.socket_secure(self.socket, name, verify == true, session ~= false, known))
+    if type(made) == "userdata" then return pointer_to(made) end
+    return made, why
+end
+
+function methods:getsslsession()
+    if not connected(self) then return nil, "closed" end
+    local session = native.socket_session(self.socket)
+    if not session then return nil, "not an SSL connection" end
+    return pointer_to(session)
+end
+
+function methods:setclientcert(cert, key)
+    if not cert and not key then
+        native.socket_shows(self.socket)
+        return true
+    end
+    if not cert or not key then
+        return nil, "client certificate must be supplied with corresponding private key"
+    end
+    if type(cert) ~= "userdata" then return nil, "bad cert arg: cdata expected, got " .. type(cert) end
+    if type(key) ~= "userdata" then return nil, "bad pkey arg: cdata expected, got " .. type(key) end
+    local why = native.socket_shows(self.socket, cert, key)
+    if why then return nil, why end
+    return true
 end
 
 -- The last value tells whether a mark was reached, which is of no matter here.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, SocketAddrAny, either};
-use weir_tls::{HandshakeError, Secured, TlsClient, Wire};
+use weir_tls::{ClientSessions, HandshakeError, Identity, Secured, TlsClient, Wire};
 use weir_values::cidr;
 
 use crate::carrier::Conn;
@@ -215,6 +215,10 @@ pub struct Socket {
     pool_size: RefCell<Option<PoolSize>>,
     /// The address that it connects from.
     local: Cell<Option<IpAddr>>,
+    /// The certificate that a server of TLS is shown instead of the configuration's.
+    identity: RefCell<Option<Identity>>,
+    /// What its server has given for the resumption of sessions.
+    sessions: RefCell<Option<ClientSessions>>,
     reused: Cell<u64>,
     /// Bytes that were sent.
     sent: Cell<u64>,
@@ -233,6 +237,8 @@ impl Socket {
             pool: RefCell::default(),
             pool_size: RefCell::default(),
             local: Cell::default(),
+            identity: RefCell::default(),
+            sessions: RefCell::default(),
             reused: Cell::new(0),
             sent: Cell::new(0),
             receiving: Cell::new(false),
@@ -270,6 +276,22 @@ impl Socket {
         self.local.set(Some(local));
     }
 
+    /// The certificate to be shown; `None` for that of the configuration.
+    pub fn show(&self, identity: Option<Identity>) {
+        self.identity.replace(identity);
+    }
+
+    /// The certificate to be shown.
+    pub fn identity(&self) -> Option<Identity> {
+        self.identity.borrow().clone()
+    }
+
+    /// Sessions of the connection, as long as it speaks TLS.
+    pub fn sessions(&self) -> Option<ClientSessions> {
+        let is_tls = self.line.borrow().as_ref().is_some_and(|line| line.wire.is_tls());
+        self.sessions.borrow().clone().filter(|_| is_tls)
+    }
+
     /// How many bytes were sent.
     pub fn sent(&self) -> u64 {
         self.sent.get()
@@ -295,6 +317,7 @@ impl Socket {
         usual: usize,
     ) -> Result<(), SocketError> {
         self.close();
+        self.sessions.take();
         let limit = self.timeouts.get()[0];
         let Some(vm) = vm_of(event_loop) else { return Err(SocketError::Closed) };
         let slot = vm.pools.slot(&pool, usual, &event_loop.handle, limit).await?;
@@ -325,13 +348,21 @@ impl Socket {
         Ok(())
     }
 
-    /// Goes on in TLS. Bytes that came before are an error: a third party could have sent them.
-    pub async fn secure(&self, handle: &Handle, client: &TlsClient) -> Result<(), SocketError> {
+    /// Goes on in TLS, in one of these sessions where the server agrees. Bytes that came before are an error: a third party
+    /// could have sent them.
+    pub async fn secure(
+        &self,
+        handle: &Handle,
+        client: &TlsClient,
+        sessions: ClientSessions,
+    ) -> Result<(), SocketError> {
         let line = self.line.take().ok_or(SocketError::Closed)?;
         if line.wire.is_tls() {
             *self.line.borrow_mut() = Some(line);
             return Ok(());
         }
+        let client = &client.keeping(&sessions);
+        self.sessions.replace(Some(sessions));
         // A coroutine that sends or receives holds it, too.
         let line = Rc::try_unwrap(line).map_err(|_| SocketError::Busy("writing"))?;
         if !line.unread.borrow().is_empty() {
