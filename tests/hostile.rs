@@ -54,6 +54,28 @@ fn a_refused_client_reads_the_reason_though_it_sent_more() {
     }
 }
 
+/// Many clients read nothing before they have sent all.
+#[test]
+fn a_refused_client_may_send_its_body_to_the_end() {
+    let s = server("", "location / { return 200 in; }");
+    let body = vec![b'a'; 4 << 20];
+    for (line, field) in [
+        ("POST / HTTP/1.1", "Host: b"),
+        ("POST / HTTP/1.1", "X\0: b"),
+        ("POST /%zz HTTP/1.1", "X: y"),
+    ] {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", s.port())).unwrap();
+        let head =
+            format!("{line}\r\nHost: a\r\n{field}\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{line} {field}: {answer}");
+        let sent = stream.write_all(&body);
+        assert!(sent.is_ok(), "{line} {field}: {sent:?}");
+    }
+}
+
 #[test]
 fn a_name_that_cannot_be_decided_belongs_to_no_server() {
     // A request of this name is another server's to answer, perhaps: not the default server's.

@@ -53,6 +53,8 @@ pub struct Body {
     discarding: bool,
     /// The connection broke inside the body, or the client is not worth waiting for.
     broken: bool,
+    /// The request was refused, and the client still sends.
+    sends_on: bool,
     /// The client has left inside it.
     left: bool,
     /// The client took too long to send more of it.
@@ -136,6 +138,16 @@ impl Body {
     pub fn refused(&mut self, at: usize, linger: bool) {
         (self.at, self.done, self.broken) = (at, !linger, !linger);
         (self.discarding, self.whole) = (true, true);
+    }
+
+    /// The head was refused with bytes behind the fault: the client has more to send than was read.
+    pub fn refused_amid(&mut self) {
+        self.sends_on = true;
+    }
+
+    /// What the head means was refused: the client sends the body that it has announced.
+    pub fn refused_unread(&mut self) {
+        self.sends_on = !self.done;
     }
 
     /// It is larger than allowed, or cannot be had whole any more. What answers, an error page too, finds no body, and what still
@@ -261,7 +273,7 @@ impl Body {
     pub fn should_linger(&self, linger: Linger, read: usize) -> bool {
         match linger {
             Linger::Off => false,
-            Linger::On => self.at < read || !(self.done || self.broken),
+            Linger::On => self.sends_on || self.at < read || !(self.done || self.broken),
             Linger::Always => true,
         }
     }

@@ -240,6 +240,9 @@ fn refused(r: &mut Request, error: &HeadError) -> Head {
     }
     // What follows the fault cannot be told from a body: it is not read as another request.
     r.body.refused(r.buf.len(), error.lingers());
+    if r.parser.lines_len() < r.buf.len() {
+        r.body.refused_amid();
+    }
     Head::Refused(error.status())
 }
 

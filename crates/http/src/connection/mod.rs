@@ -473,7 +473,10 @@ async fn request(r: &mut Request) -> After {
                         Head::Refused(status) => phases::refuse(r, status).await,
                         _ => match check::check(r) {
                             None => phases::serve(r).await,
-                            Some(refusal) => phases::refuse(r, refusal.status()).await,
+                            Some(refusal) => {
+                                r.body.refused_unread();
+                                phases::refuse(r, refusal.status()).await
+                            }
                         },
                     }
                 });
