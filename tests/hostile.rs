@@ -57,9 +57,13 @@ fn a_refused_client_reads_the_reason_though_it_sent_more() {
 /// Many clients read nothing before they have sent all.
 #[test]
 fn a_refused_client_may_send_its_body_to_the_end() {
-    let s = server("", "location / { return 200 in; }");
+    let s = server(
+        "client_max_body_size 8m;",
+        "location / { return 200 in; } location /no { return 400; }",
+    );
     let body = vec![b'a'; 4 << 20];
     for (line, field) in [
+        ("POST /no HTTP/1.1", "X: y"),
         ("POST / HTTP/1.1", "Host: b"),
         ("POST / HTTP/1.1", "X\0: b"),
         ("POST /%zz HTTP/1.1", "X: y"),

@@ -26,9 +26,6 @@ pub fn finalize(r: &mut Request, status: u16) -> Step {
     if matches!(status, 400 | 413 | 414 | 495..=497 | 500 | 501) {
         r.keepalive = false;
     }
-    if matches!(status, 400 | 495..=497) {
-        r.body.never_linger();
-    }
     if r.is_pageless() && status >= 300 {
         return head_alone(r, status);
     }

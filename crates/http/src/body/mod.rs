@@ -145,9 +145,9 @@ impl Body {
         self.sends_on = true;
     }
 
-    /// What the head means was refused: the client sends the body that it has announced.
+    /// What the head means was refused. A body that it has announced still comes; what else follows is not looked at.
     pub fn refused_unread(&mut self) {
-        self.sends_on = !self.done;
+        self.broken = self.done;
     }
 
     /// It is larger than allowed, or cannot be had whole any more. What answers, an error page too, finds no body, and what still
