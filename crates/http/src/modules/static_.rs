@@ -167,7 +167,10 @@ fn add_slash(r: &mut Request) -> Step {
 pub fn etag(modified: i64, len: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(36);
     out.push(b'"');
-    hex(modified as u64, &mut out);
+    if modified < 0 {
+        out.push(b'-');
+    }
+    hex(modified.unsigned_abs(), &mut out);
     out.push(b'-');
     hex(len, &mut out);
     out.push(b'"');
@@ -190,5 +193,7 @@ mod tests {
     fn entity_tags_are_nginxs() {
         assert_eq!(etag(0x5f3a_1b2c, 1024), b"\"5f3a1b2c-400\"");
         assert_eq!(etag(0, 0), b"\"0-0\"");
+        // A day before 1970.
+        assert_eq!(etag(-86_400, 1), b"\"-15180-1\"");
     }
 }
