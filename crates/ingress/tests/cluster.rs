@@ -275,7 +275,8 @@ fn a_pod_that_ends_gives_its_lease_up_and_serves_on() {
     // It knows that it has the Lease when it renews it.
     assert_eq!(holder(&written(&told, "PUT", path)), own);
     process.signal(Signal::TERM);
-    while holder(&written(&told, "PUT", path)).is_some() {}
+    // A renewal may have been on its way.
+    assert!((0..3).any(|_| holder(&written(&told, "PUT", path)).is_none()));
     assert!(process.is_running());
     process.signal(Signal::TERM);
     assert!(process.wait().success());
