@@ -275,7 +275,7 @@ pub const TESTS: &[(&str, &str)] = &[
     ("balancer_keepalive", "connections_to_chosen_servers_are_kept_as_the_script_says"),
     ("rewrite_by_lua", "all_phases_run_in_their_order"),
     ("access_by_lua", "all_phases_run_in_their_order"),
-    ("access_by_lua_block", "wrong_scripts_are_refused_at_the_start"),
+    ("access_by_lua_block", "wrong_scripts_are_warned_of_and_cost_the_requests_that_need_them"),
     ("content_by_lua", "the_configurations_of_the_article_answer"),
     ("content_by_lua_block", "requests_are_seen_and_changed"),
     ("content_by_lua_file", "files_are_scripts_and_modules"),

@@ -348,8 +348,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Goes on in TLS, in one of these sessions where the server agrees. Bytes that came before are an error: a third party
-    /// could have sent them.
+    /// Goes on in TLS, or in one of these sessions. Bytes before it are an error: a third party could have sent them.
     pub async fn secure(
         &self,
         handle: &Handle,
