@@ -177,7 +177,6 @@ const NOT_SEVERE: &[&str] = &[
     "prereading client data",
     "reading from",
     "sending to",
-    "recv() failed ...",
     "signal process started",
     "timed out (110: Connection timed out)",
     "the pipe \"...\" ...",
