@@ -467,7 +467,9 @@ fn requests_see_what_their_handshake_has_left() {
             ctx.count, ctx.shared[1] = ctx.count + 1, ctx.shared[1] + 1
             ngx.print("<", ctx.name, " ", ctx.count, " ", ctx.shared[1], ">")
         } }"#;
-    let server = start("", inside);
+    // Among loops of one process connections may move.
+    let conf = format!("worker_threads 2; {}", conf("", inside));
+    let server = Server::start_in(certified(), WEIR, &conf);
     let twice = "GET /ctx HTTP/1.1\r\nHost: a\r\n\r\nGET /ctx HTTP/1.0\r\n\r\n";
     let args = ["-ign_eof", "-servername", "any"];
     for _ in 0..2 {

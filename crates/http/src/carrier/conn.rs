@@ -6,7 +6,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use weir_engine::{Handle, Stream};
@@ -42,6 +42,18 @@ pub struct Secure {
     pub plain: bool,
     /// What the handshake has shown.
     pub shown: Shown,
+    /// What a module keeps of the connection in its loop.
+    pub kept: KeptHere,
+}
+
+/// What a module keeps of a connection in its loop until this is dropped. Such a connection stays with the loop.
+#[derive(Default)]
+pub struct KeptHere(OnceLock<Box<dyn Send + Sync>>);
+
+impl fmt::Debug for KeptHere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeptHere")
+    }
 }
 
 /// What is known of a connection, apart from its transport.
@@ -67,8 +79,20 @@ pub struct Facts {
     pub proxy: OnceCell<Arc<proxy_protocol::ProxyHeader>>,
     /// Where its lines of access logs go, if another loop had its first requests.
     lines: Option<Writers>,
-    /// What a module keeps of it in this loop, until it is dropped: the connection stays.
-    pub kept: OnceCell<Arc<dyn Send + Sync>>,
+}
+
+impl Facts {
+    /// Something of it lies in its loop: no other loop may have it.
+    pub fn stays(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.kept.0.get().is_some())
+    }
+
+    /// From now on it stays with its loop, and drops this at its end. False without TLS.
+    pub fn keep(&self, make: impl FnOnce() -> Box<dyn Send + Sync>) -> bool {
+        let Some(tls) = &self.tls else { return false };
+        tls.kept.0.get_or_init(make);
+        true
+    }
 }
 
 /// What the requests of a connection share: its facts, which anything may read, and its transport, which belongs to
@@ -125,7 +149,6 @@ impl Resting {
             nodelay: Cell::new(false),
             proxy: OnceCell::new(),
             lines: None,
-            kept: OnceCell::new(),
         };
         Resting { secured: None, facts }
     }
@@ -157,7 +180,7 @@ impl Resting {
 
     /// Whether no other loop may have it.
     pub fn stays(&self) -> bool {
-        self.facts.kept.get().is_some()
+        self.facts.stays()
     }
 
     /// Puts the connection on its socket, without a deadline.
@@ -229,7 +252,7 @@ impl Conn {
     /// What the connection is for another loop, if it may move and nothing is pending in its TLS, which is lent: until it comes back
     /// ([`Conn::take_back`]) nothing can be sent or received here.
     pub fn lend(&self) -> Option<Resting> {
-        if self.kept.get().is_some() {
+        if self.stays() {
             return None;
         }
         Some(Resting { secured: self.wire.lend()?, facts: self.facts.clone() })

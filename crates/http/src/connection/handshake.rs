@@ -22,7 +22,7 @@ use weir_tls::{Advanced, Begin, Halfway, HandshakeError, Hello, ProxyHeaderError
 use super::CLOSED;
 use super::presence::Presence;
 use super::scripted::{self, Scripted};
-use crate::carrier::{Conn, Resting, Secure};
+use crate::carrier::{Conn, KeptHere, Resting, Secure};
 use crate::event_loop::LoopState;
 use crate::phases::handshake::is_wanted;
 use crate::regex::GaveUp;
@@ -96,7 +96,14 @@ pub fn take_over(conn: &mut Conn, event_loop: &LoopState) {
     let shown = conn.before.as_mut().and_then(Arc::get_mut).and_then(|before| before.shown.take());
     let (server, site) = (event_loop.site.default_id(conn), event_loop.site.number);
     let shown = shown.map(|shown| *shown).unwrap_or_default();
-    conn.tls = Some(Arc::new(Secure { server, site, chosen: false, plain: false, shown }));
+    conn.tls = Some(Arc::new(Secure {
+        server,
+        site,
+        chosen: false,
+        plain: false,
+        shown,
+        kept: KeptHere::default(),
+    }));
 }
 
 /// Why there is no connection.
@@ -169,7 +176,7 @@ async fn begin(
 ) -> HandshakeResult {
     let (server, chosen, plain) = (event_loop.site.default_id(&conn), false, false);
     let (site, shown) = (event_loop.site.number, Shown::default());
-    let mut secure = Secure { server, site, chosen, plain, shown };
+    let mut secure = Secure { server, site, chosen, plain, shown, kept: KeptHere::default() };
     match weir_tls::begin(conn.wire().socket(), bytes, until).await {
         Err(error) => Err((Some(conn), error.into())),
         Ok(Begin::Plain(bytes)) => {
@@ -327,7 +334,7 @@ async fn answer(
             Ok(Advanced::Waits(halfway)) => halfway,
         };
         spoke = true;
-        if event_loop.handle.has_steal_group() {
+        if event_loop.handle.has_steal_group() && !conn.stays() {
             let begun = Begun { halfway, context, until };
             let waited = offer(&mut conn, presence, event_loop, begun).await;
             let Some((back, begun)) = waited else { return Ok(None) };

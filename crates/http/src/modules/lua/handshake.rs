@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 
 use mlua::Value;
 use weir_engine::Boxed;
@@ -87,15 +86,15 @@ fn keep_ctx(vm: &Vm, r: &Request) {
     let Some(Ok(ctx)) = ctx.map(Anchor::get::<Value>) else { return };
     let Ok(anchor) = vm.anchors.keep(ctx) else { return };
     let number = r.conn.number;
-    let before = OF_CONNECTIONS.with_borrow_mut(|all| all.insert(number, anchor));
-    drop(before);
-    r.conn.kept.get_or_init(|| Arc::new(Kept(number)));
+    if r.conn.keep(|| Box::new(Kept(number))) {
+        drop(OF_CONNECTIONS.with_borrow_mut(|all| all.insert(number, anchor)));
+    }
 }
 
 /// The number of the anchor of the `ngx.ctx` that the handshake of the request's connection had.
 pub fn ctx_of(r: &Request) -> Option<usize> {
-    r.conn.kept.get()?;
-    OF_CONNECTIONS.with_borrow(|all| all.get(&r.conn.number).map(Anchor::number))
+    let kept = || OF_CONNECTIONS.with_borrow(|all| all.get(&r.conn.number).map(Anchor::number));
+    if r.conn.stays() { kept() } else { None }
 }
 
 /// Writes to the log of a request, or of the connection if it stands for a handshake.
