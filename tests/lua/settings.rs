@@ -261,6 +261,29 @@ fn scripts_judge_servers_by_the_authorities_and_the_depth_that_are_said() {
     }
 }
 
+#[test]
+fn any_true_value_asks_for_a_check_of_the_server() {
+    let dir = Dir::new();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
+    for file in ["self.pem", "self.key"] {
+        dir.write(file, std::fs::read(data.join(file)).unwrap());
+    }
+    let conf = "events { }
+        http {
+            server { listen 127.0.0.1:%%PORT%%; location / { content_by_lua_block {
+                local sock = ngx.socket.tcp()
+                for _, check in ipairs { true, 1, 0, 'no', {}, false } do
+                    assert(sock:connect('127.0.0.1', %%PORT1%%))
+                    ngx.print(sock:sslhandshake(nil, nil, check) and 'passes' or 'fails', ' ')
+                end
+            } } }
+            server { listen 127.0.0.1:%%PORT1%% ssl; ssl_certificate self.pem;
+                ssl_certificate_key self.key; return 200 ok; }
+        }";
+    let server = Server::start_in(dir, WEIR, conf);
+    assert_eq!(server.get("/").body(), "fails fails fails fails fails passes ");
+}
+
 /// A machine without OpenSSL has no store.
 #[test]
 fn scripts_trust_the_authorities_of_a_store_of_their_own() {

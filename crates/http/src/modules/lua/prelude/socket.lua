@@ -99,7 +99,7 @@ function methods:sslhandshake(session, name, verify)
     -- A check against no name would take any certificate.
     if name == "" then return nil, "SSL_set_tlsext_host_name failed" end
     local known = session and sessions[session] or nil
-    local made, why = wait(native.socket_secure(self.socket, name, verify == true, session ~= false, known))
+    local made, why = wait(native.socket_secure(self.socket, name, verify and true or false, session ~= false, known))
     if type(made) == "userdata" then return pointer_to(made) end
     return made, why
 end
