@@ -9,6 +9,11 @@ use flate2::read::GzDecoder;
 use weir_testkit::fastcgi::{self, answer};
 use weir_testkit::{Dir, PATIENCE, Server, listen};
 
+#[path = "subrequests/aside.rs"]
+mod aside;
+#[path = "subrequests/authority.rs"]
+mod authority;
+
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 /// A server with these locations, which answer with pages.
@@ -40,6 +45,16 @@ fn page(text: &str) -> String {
             }
         }";
     Server::start_in(dir, WEIR, conf).get("/page.html").body()
+}
+
+/// Reads a request's head, one byte at a time: what follows is not for it.
+fn head_of(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n > 0) {
+        head.push(byte[0]);
+    }
+    String::from_utf8_lossy(&head).into_owned()
 }
 
 const FAILED: &str = "[an error occurred while processing the directive]";
@@ -205,174 +220,6 @@ fn a_failed_include_shows_its_page() {
     assert!(page(r#"a<!--#include virtual="/missing" -->b"#).starts_with("a<html>"));
 }
 
-/// Asks for `/` with a header.
-fn get_with(server: &Server, header: &str) -> weir_testkit::Response {
-    server.ask("GET /", &format!("{header}\r\n"), "")
-}
-
-#[test]
-fn a_subrequest_decides_about_access() {
-    let server = pages(
-        r#"location / { auth_request /auth; auth_request_set $who "$uri $status"; mirror off; }
-           location = /auth {
-               if ($http_x_code = 401) { return 401; }
-               if ($http_x_code = 403) { return 403; }
-               if ($http_x_code = 302) { return 302; }
-               return 204;
-           }"#,
-    );
-    assert_eq!(get_with(&server, "X-Code: 401").status, 401);
-    assert_eq!(get_with(&server, "X-Code: 403").status, 403);
-    assert_eq!(get_with(&server, "X-Code: 302").status, 500);
-    server.wait_log("auth request unexpected status: 302, client: ", 1);
-    assert_ne!(get_with(&server, "X-Code: 0").status, 401);
-}
-
-#[test]
-fn an_authority_behind_this_server_is_told_in_the_log() {
-    let server = pages(
-        "location / { auth_request /auth; }
-         location = /auth { proxy_pass http://127.0.0.1:%%PORT%%/says; }
-         location = /says { return 404; }",
-    );
-    assert_eq!(server.get("/").status, 500);
-    server.wait_log("auth request unexpected status: 404 while sending to client, client: ", 1);
-}
-
-#[test]
-fn what_the_authority_said_can_be_kept() {
-    let server = pages(
-        r#"location / { auth_request /auth; auth_request_set $who "$uri $status"; error_page 403 404 = /who; }
-           location = /auth { return 204; }
-           location = /who { return 200 "$who"; }"#,
-    );
-    assert_eq!(server.get("/x/").body(), "/auth 204");
-}
-
-/// Reads a request's head, one byte at a time: what follows is not for it.
-fn head_of(stream: &mut TcpStream) -> String {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n > 0) {
-        head.push(byte[0]);
-    }
-    String::from_utf8_lossy(&head).into_owned()
-}
-
-#[test]
-fn an_authority_is_believed_by_its_head() {
-    // One breaks off, one goes on for ever.
-    let port = listen(|mut stream| {
-        let endless = head_of(&mut stream).contains("/endless");
-        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n";
-        let _ = stream.write_all(head.as_bytes());
-        while endless && stream.write_all(b"4\r\nmore\r\n").is_ok() {}
-    });
-    let server = pages(&format!(
-        r#"error_page 404 = /done;
-           location /short {{ auth_request /auth/short; }}
-           location /endless {{ auth_request /auth/endless; }}
-           location = /done {{ return 200 done; }}
-           location /auth/ {{ internal; proxy_http_version 1.1; proxy_pass http://127.0.0.1:{port}; }}"#
-    ));
-    let mut client = server.connect();
-    for path in ["/short", "/endless", "/short"] {
-        assert_eq!(client.get(path).body(), "done", "{path}");
-    }
-}
-
-/// What no HTTP server begins an answer with.
-const NO_HEADS: [&str; 12] = [
-    "SSH-2.0-OpenSSH_9\r\n",
-    "http/1.1 403 no\r\n\r\n",
-    "HTTP/1.1\t403 no\r\n\r\n",
-    "HTTP/1.1 40x no\r\n\r\n",
-    "HTTP/1.1 403no\r\n\r\n",
-    "HTTP/0.9 200 fine\r\n\r\n",
-    "HTTP 200 fine\r\n\r\n",
-    "\r\nHTTP/1.1 200 OK\r\n\r\n",
-    "Status: 200 OK\r\nContent-Length: 0\r\n\r\n",
-    "\0\0\0\0\r\n",
-    "*1\r\n$2\r\nOK\r\n",
-    "yes\n",
-];
-
-/// A server that answers with the line of [`NO_HEADS`] that `X-Line` names: its port.
-fn without_head() -> u16 {
-    listen(|mut stream| {
-        let head = head_of(&mut stream);
-        let line = head.split("X-Line: ").nth(1).and_then(|rest| rest.split('\r').next());
-        let n = line.and_then(|n| n.parse::<usize>().ok()).unwrap_or(0);
-        let _ = stream.write_all(NO_HEADS[n].as_bytes());
-    })
-}
-
-#[test]
-fn an_authority_that_speaks_no_http_lets_no_request_in() {
-    let port = without_head();
-    let dir = Dir::new();
-    dir.write("site/kept", "inside");
-    let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    std::fs::set_permissions(dir.file("site"), all).unwrap();
-    let conf = format!(
-        r#"events {{}}
-           http {{
-               proxy_cache_path %%DIR%%/cache keys_zone=one:1m;
-               server {{
-                   listen 127.0.0.1:%%PORT%%; root %%DIR%%/site; dav_methods PUT DELETE;
-                   location / {{ auth_request /auth; }}
-                   location /any/ {{ satisfy any; deny all; auth_request /auth; alias %%DIR%%/site/; }}
-                   location /kept/ {{ auth_request /cached; alias %%DIR%%/site/; }}
-                   location /said/ {{ auth_request /auth; auth_request_set $said $upstream_status;
-                       error_page 500 = @said; }}
-                   location @said {{ return 200 $said; }}
-                   location /far/ {{ auth_request /proxied; alias %%DIR%%/site/; }}
-                   location = /proxied {{ internal; proxy_pass http://127.0.0.1:%%PORT1%%/?n=$arg_n; }}
-                   location = /auth {{ internal; proxy_set_header X-Line $arg_n;
-                       proxy_pass http://127.0.0.1:{port}; }}
-                   location = /cached {{ internal; proxy_set_header X-Line $arg_n; proxy_cache one;
-                       proxy_cache_valid any 1h; proxy_pass http://127.0.0.1:{port}; }}
-               }}
-               server {{
-                   listen 127.0.0.1:%%PORT1%%; proxy_set_header X-Line $arg_n;
-                   location / {{ proxy_pass http://127.0.0.1:{port}; }}
-               }}
-           }}"#
-    );
-    let server = Server::start_in(dir, WEIR, &conf);
-    let file = server.dir().file("site/kept");
-    for (n, line) in NO_HEADS.iter().enumerate() {
-        assert_eq!(server.get(&format!("/kept?n={n}")).status, 500, "{line:?}");
-        assert_eq!(server.get(&format!("/any/kept?n={n}")).status, 500, "{line:?}");
-        assert_eq!(server.get(&format!("/far/kept?n={n}")).status, 500, "{line:?}");
-        for _ in 0..2 {
-            assert_eq!(server.get(&format!("/kept/kept?n={n}")).status, 500, "{line:?}");
-        }
-        assert_eq!(server.get(&format!("/said/?n={n}")).body(), "200", "{line:?}");
-        for (method, path) in [("PUT", "new"), ("PUT", "kept"), ("DELETE", "kept")] {
-            let line = format!("{method} /{path}?n={n}");
-            let r = server.ask(&line, "Content-Length: 3\r\n", "new");
-            assert_eq!(r.status, 500, "{line} {:?}", NO_HEADS[n]);
-        }
-    }
-    assert_eq!(std::fs::read_to_string(file).unwrap(), "inside");
-    assert!(!server.dir().file("site/new").exists());
-    server.wait_log("upstream sent no valid HTTP/1.0 header while reading", NO_HEADS.len());
-    server.wait_log("auth request unexpected status: 0 while sending to client", NO_HEADS.len());
-}
-
-/// Includes that take what is no HTTP: nginx has 0 as its status, which is no failure.
-#[test]
-fn text_without_a_head_is_included() {
-    let port = without_head();
-    let server = pages(&format!(
-        r#"location = / {{ ssi on; return 200
-               '[<!--#include virtual="/part" -->|<!--#include virtual="/part" set="a" --><!--#echo var="a" -->]'; }}
-           location = /part {{ proxy_set_header X-Line 11; proxy_pass http://127.0.0.1:{port}; }}"#
-    ));
-    assert_eq!(server.get("/").body(), "[yes\n|yes\n]");
-}
-
 #[test]
 fn the_method_that_is_shown_is_the_clients_own() {
     let server = Server::start(
@@ -390,59 +237,6 @@ fn the_method_that_is_shown_is_the_clients_own() {
     );
     assert_eq!(server.ask("PUT /x", "Content-Length: 0\r\n", "").body(), "done");
     server.wait_file("asked", "GET PUT|", 1);
-}
-
-/// A copy, and what is done behind an answer, are not the client's: it may have left.
-#[test]
-fn what_the_client_does_not_hear_of_goes_on_without_it() {
-    let (asked, heard) = mpsc::channel();
-    let (go, wait) = mpsc::channel::<()>();
-    let (asked, wait) = (Mutex::new(asked), Mutex::new(wait));
-    let port = listen(move |mut stream| {
-        head_of(&mut stream);
-        let _ = asked.lock().unwrap_or_else(PoisonError::into_inner).send(());
-        let _ = wait.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PATIENCE);
-        let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n");
-    });
-    let server = Server::start(
-        WEIR,
-        &format!(
-            "events {{ }}
-             http {{
-                 log_format l '$uri $upstream_status|'; log_subrequest on;
-                 access_log %%DIR%%/log l; root %%DIR%%;
-                 server {{ listen 127.0.0.1:%%PORT%%;
-                     location /copied {{ mirror /copy; error_page 404 = /done; }}
-                     location /left {{ mirror /copy; proxy_pass http://127.0.0.1:{port}; }}
-                 location /told {{ post_action /after; return 200 done; }}
-                     location = /done {{ return 200 done; }}
-                     location = /copy {{ proxy_pass http://127.0.0.1:{port}; }}
-                     location = /after {{ proxy_pass http://127.0.0.1:{port}; }} }}
-             }}"
-        ),
-    );
-    for (path, goes_on) in [("/copied", "/copy 204|"), ("/told", "/after 204|")] {
-        let mut client = server.connect();
-        assert_eq!(client.get(path).body(), "done");
-        heard.recv_timeout(PATIENCE).unwrap();
-        drop(client);
-        // Its loop has seen the client leave by now.
-        assert_eq!(server.get("/done").body(), "done");
-        go.send(()).unwrap();
-        server.wait_file("log", goes_on, 1);
-    }
-    // Nor does it matter that the client has no answer yet.
-    let mut client = server.connect();
-    client.send("GET /left HTTP/1.1\r\nHost: a\r\n\r\n");
-    for _ in 0..2 {
-        heard.recv_timeout(PATIENCE).unwrap();
-    }
-    drop(client);
-    assert_eq!(server.get("/done").body(), "done");
-    for _ in 0..2 {
-        go.send(()).unwrap();
-    }
-    server.wait_file("log", "/copy 204|", 2);
 }
 
 #[test]
@@ -603,47 +397,6 @@ fn text_of_an_unbuffered_page_does_not_wait_for_a_part() {
 }
 
 #[test]
-fn a_mirror_gets_the_request_and_the_client_does_not_see_its_answer() {
-    let server = pages(
-        r#"location / { mirror /m; mirror /n; error_page 403 404 = /done; }
-           location = /done { return 200 done; }
-           location = /m { rewrite_log on; rewrite ^ /seen; }
-           location = /n { return 500 no; }
-           location = /seen { return 200 seen; }"#,
-    );
-    let mut client = server.connect();
-    assert_eq!(client.get("/x/?q").body(), "done");
-    assert_eq!(client.get("/x/?q").body(), "done");
-    server.wait_log("rewritten data: \"/seen\", args: \"q\"", 2);
-}
-
-#[test]
-fn a_mirror_gets_the_body_unless_it_is_not_to() {
-    let cases = [
-        ("", "Content-Length: 4\r\n", "body", "4"),
-        ("mirror_request_body off;", "Content-Length: 4\r\n", "body", "-"),
-        ("", "Content-Length: 0\r\n", "", "0"),
-        ("", "", "", "-"),
-    ];
-    for (lines, header, body, length) in cases {
-        let conf = format!(
-            "events {{ }}
-             http {{
-                 log_format l '$content_length'; access_log off; root %%DIR%%;
-                 server {{ listen 127.0.0.1:%%PORT%%;
-                     location / {{ mirror /m; {lines} error_page 404 405 = /done; }}
-                     location = /done {{ return 200 done; }}
-                     location = /m {{ proxy_pass http://127.0.0.1:%%PORT1%%; }} }}
-                 server {{ listen 127.0.0.1:%%PORT1%%; access_log %%DIR%%/copies l; return 200; }}
-             }}"
-        );
-        let server = Server::start(WEIR, &conf);
-        assert_eq!(server.ask("POST /x", header, body).status, 200);
-        server.wait_file("copies", &format!("{length}\n"), 1);
-    }
-}
-
-#[test]
 fn a_body_that_was_read_before_goes_out_where_bodies_go_as_they_come() {
     let conf = "events { }
         http {
@@ -675,57 +428,6 @@ fn a_body_that_was_read_before_goes_out_where_bodies_go_as_they_come() {
 }
 
 #[test]
-fn a_client_that_leaves_takes_its_subrequests_along() {
-    let server = pages(
-        r#"location = / { ssi on; return 200 'a<!--#include virtual="/" -->'; }
-           location = /ok { return 200 ok; }"#,
-    );
-    for _ in 0..20 {
-        let mut client = server.connect();
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    }
-    assert_eq!(server.get("/ok").body(), "ok");
-}
-
-/// The client of a request that waits for an answer inside is as gone as one that waits for its own.
-#[test]
-fn a_client_that_leaves_a_subrequest_is_logged_as_one_that_left() {
-    let (asked, heard) = mpsc::channel();
-    let asked = Mutex::new(asked);
-    let port = listen(move |mut stream| {
-        head_of(&mut stream);
-        let _ = asked.lock().unwrap_or_else(PoisonError::into_inner).send(());
-        let _ = stream.read_to_end(&mut Vec::new());
-    });
-    let server = Server::start(
-        WEIR,
-        &format!(
-            r#"events {{ }}
-             http {{
-                 log_format l '$uri $status $body_bytes_sent.'; access_log %%DIR%%/seen l; ssi on;
-                 server {{ listen 127.0.0.1:%%PORT%%; default_type text/html;
-                     location /asks {{ auth_request /slow; alias %%DIR%%/text; }}
-                     location /adds {{ add_before_body /slow; alias %%DIR%%/text; }}
-                     location /page {{ alias %%DIR%%/page; }}
-                     location /counts {{ access_log off; weir_status json; }}
-                     location /slow {{ proxy_pass http://127.0.0.1:{port}; }} }}
-             }}"#
-        ),
-    );
-    server.dir().write("text", "text");
-    server.dir().write("page", r#"<!--#include virtual="/slow" -->"#);
-    for (path, n) in [("/asks", 1), ("/adds", 2), ("/page", 3)] {
-        let mut client = server.connect();
-        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
-        heard.recv_timeout(PATIENCE).unwrap();
-        drop(client);
-        server.wait_file("seen", &format!("{path} 499 0.\n"), 1);
-        let counts = server.get("/counts").body();
-        assert!(counts.contains(&format!("\"abandoned_requests\":{n}")), "{counts}");
-    }
-}
-
-#[test]
 fn a_page_that_grows_without_end_is_bounded() {
     let server = pages(
         r#"ssi on;
@@ -736,66 +438,6 @@ fn a_page_that_grows_without_end_is_bounded() {
     assert!(body.contains(FAILED));
     server.wait_log("request reference counter overflow while processing \"/\"", 1);
     assert_eq!(server.get("/ok").body(), "ok");
-}
-
-#[test]
-fn after_an_answer_the_request_goes_on_inside() {
-    let server = pages(
-        r#"location / { post_action /after; root /nowhere; error_page 404 = /done; }
-           location = /done { post_action @after; return 200 "done $uri"; }
-           location @after { rewrite_log on; rewrite ^ /seen; }
-           location = /seen { internal; post_action ""; return 500 no; }"#,
-    );
-    let mut client = server.connect();
-    assert_eq!(client.get("/x").body(), "done /done");
-    assert_eq!(client.get("/x").body(), "done /done");
-    server.wait_log("rewritten data: \"/seen\"", 2);
-}
-
-/// The log line is that of the location behind, but an error's status is what the client was told.
-#[test]
-fn an_action_behind_an_answer_leaves_the_clients_status_in_the_log() {
-    let server = Server::start(
-        WEIR,
-        r#"events { }
-         http {
-             log_format l '$uri $status $body_bytes_sent|'; access_log %%DIR%%/asked l; root %%DIR%%;
-             server {
-                 listen 127.0.0.1:%%PORT%%; post_action /after; client_max_body_size 1;
-                 location = /after { internal; post_action ""; set $no /none; return 204; }
-                 location = /denied { deny all; }
-                 location = /moved { return 301 /x; }
-                 location = /found { return 302 /x; }
-                 location = /who { return 401; }
-                 location = /posted { return 405; }
-                 location = /own { error_page 404 = @own; return 404; }
-                 location @own { return 200 own; }
-                 location = /fails { return 403; post_action /failing; }
-                 location = /failing { post_action ""; proxy_pass http://127.0.0.1:%%PORT1%%; }
-             }
-         }"#,
-    );
-    for (path, status, logged) in [
-        ("/denied", 403, 403),
-        ("/moved", 301, 301),
-        ("/found", 302, 302),
-        ("/who", 401, 401),
-        ("/missing", 404, 404),
-        ("/posted", 405, 405),
-        // This page says its own status, so there is none of an error.
-        ("/own", 200, 204),
-    ] {
-        assert_eq!(server.get(path).status, status, "{path}");
-        server.wait_file("asked", &format!("/after {logged} "), 1);
-        server.dir().write("asked", "");
-    }
-    assert_eq!(server.ask("POST /large", "Content-Length: 2\r\n", "ab").status, 413);
-    server.wait_file("asked", "/after 413 ", 1);
-    // What fails behind the answer is logged with its own status, and is no subrequest.
-    assert_eq!(server.get("/fails").status, 403);
-    server.wait_file("asked", "/failing 502 ", 1);
-    server.wait_log("while connecting to upstream", 1);
-    assert_eq!(server.logged("subrequest: "), 0, "{}", server.log());
 }
 
 #[test]

@@ -1,0 +1,277 @@
+//! Limits of a connection and its streams, and how a connection ends.
+
+use std::io::Write;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
+use weir_proto::http2::hpack;
+use weir_testkit::{Dir, Server};
+
+use super::{Client, Event, WEIR, conf, hostile, start, start_in};
+
+/// The server that a request names may allow more than that of the connection, or less.
+#[test]
+fn a_head_is_held_to_the_limits_of_the_server_that_it_names() {
+    let both = |default: &str, named: &str| {
+        let conf = format!(
+            "user root; events {{ }} http {{ http2 on;
+             server {{ listen 127.0.0.1:%%PORT%%; {default} return 200 default; }}
+             server {{ listen 127.0.0.1:%%PORT%%; server_name localhost; {named}
+                 return 200 \"named $http_a_b\"; }} }}"
+        );
+        let server = Server::start_in(Dir::new(), WEIR, &conf);
+        let mut client = Client::connect(&server);
+        let id = client.ask("GET", "/", &[("a_b", "1"), ("c", "2"), ("d", "3")], true);
+        let answer = client.answer(id);
+        match answer.status() {
+            "200" => answer.text(),
+            status => status.to_owned(),
+        }
+    };
+    assert_eq!(both("max_headers 1;", "underscores_in_headers on;"), "named 1");
+    assert_eq!(both("underscores_in_headers on;", ""), "named ");
+    assert_eq!(both("", "max_headers 1;"), "400");
+}
+
+#[test]
+fn heads_that_are_wrong_are_refused_one_by_one() {
+    let server = start("return 200;");
+    let mut client = Client::connect(&server);
+    for field in [("X-Upper", "x"), ("connection", "close"), (":path", "/late"), ("te", "gzip")] {
+        // The encoder folds names: an upper-case one is written by hand.
+        let mut out = Vec::new();
+        let id = client.request("GET", "/", &[], true, &mut out);
+        let mut block = out.split_off(frame::HEAD);
+        block.extend_from_slice(&[0, field.0.len() as u8]);
+        block.extend_from_slice(field.0.as_bytes());
+        block.push(field.1.len() as u8);
+        block.extend_from_slice(field.1.as_bytes());
+        client.write(|out| {
+            let begin = frame::leave_head(out);
+            out.extend_from_slice(&block);
+            frame::finish_headers(out, begin, id, frame::END_STREAM, frame::MAX_PAYLOAD);
+        });
+        assert_eq!(client.answer(id).status(), "400", "{field:?}");
+    }
+    let id = client.get("/");
+    assert_eq!(client.answer(id).status(), "200");
+}
+
+/// What the log says of a head without a request line, or with one that leads nowhere.
+#[test]
+fn of_a_head_that_is_wrong_the_log_says_what_is_known() {
+    let server = Server::start(
+        env!("CARGO_BIN_EXE_weir"),
+        "events { } http { http2 on; root %%DIR%%;
+             log_format known '$request_method|$request_uri|$uri|$server_protocol|$status';
+             access_log %%DIR%%/known known; server { listen 127.0.0.1:%%PORT%%; } }",
+    );
+    let mut client = Client::connect(&server);
+    let (method, scheme, path) = ((":method", "GET"), (":scheme", "http"), (":path", "/x"));
+    for fields in [[scheme, path], [method, path], [method, scheme]] {
+        let id = if client.last == 0 { 1 } else { client.last + 2 };
+        client.last = id;
+        client.write(|out| {
+            let begin = frame::leave_head(out);
+            for (name, value) in fields {
+                hpack::field(name.as_bytes(), value.as_bytes(), out);
+            }
+            frame::finish_headers(out, begin, id, frame::END_STREAM, frame::MAX_PAYLOAD);
+        });
+        assert_eq!(client.answer(id).status(), "400", "{fields:?}");
+    }
+    let id = client.get("/../x");
+    assert_eq!(client.answer(id).status(), "400");
+    let all =
+        "-|/x||HTTP/2.0|400\nGET|/x||HTTP/2.0|400\nGET||-|HTTP/2.0|400\nGET|/../x||HTTP/2.0|400\n";
+    server.wait_file("known", all, 1);
+}
+
+#[test]
+fn streams_beyond_the_limit_are_refused() {
+    let server =
+        start("http2_max_concurrent_streams 2; location / { limit_rate 1; return 200 xy; }");
+    let mut client = Client::connect(&server);
+    let _held: Vec<u32> = (0..2).map(|_| client.ask("POST", "/", &[], false)).collect();
+    while !client.settings.contains(&Setting::MaxConcurrentStreams(2)) {
+        client.event();
+    }
+    let more = client.ask("POST", "/", &[], false);
+    let refused = client.answer(more);
+    assert_eq!(refused.reset, Some(ErrorCode::RefusedStream as u32));
+}
+
+#[test]
+fn requests_are_counted_and_the_last_one_is_answered() {
+    let server = start("keepalive_requests 3; return 200 $connection_requests;");
+    let mut client = Client::connect(&server);
+    for n in 1..=3 {
+        let id = client.get("/");
+        if n == 3 {
+            // As with nginx, the client is told so before it has the last answer.
+            assert_eq!(client.goaway(), ErrorCode::NoError as u32);
+            assert!(!client.ended.contains_key(&id));
+        }
+        assert_eq!(client.answer(id).text(), n.to_string());
+    }
+    client.closed();
+}
+
+#[test]
+fn streams_at_once_have_their_own_numbers() {
+    let dir = Dir::new();
+    dir.write("html/big", vec![b'x'; 100_000]);
+    let server = start_in(
+        dir,
+        "root html; access_log %%DIR%%/numbers number; }
+         log_format number '$arg_n $connection_requests'; server { listen 127.0.0.1:%%PORT1%%;",
+    );
+    let mut client = Client::connect(&server);
+    client.gives_windows = false;
+    let streams = [1, 2, 3].map(|n| client.get(&format!("/big?n={n}")));
+    // Until now none has ended.
+    client.write(|out| frame::write_window_update(0, 300_000, out));
+    for stream in streams {
+        client.write(|out| frame::write_window_update(stream, 100_000, out));
+        assert_eq!(client.answer(stream).body.len(), 100_000);
+    }
+    server.wait_file("numbers", "\n", 3);
+    assert_eq!(server.dir().read("numbers"), "1 1\n2 2\n3 3\n");
+}
+
+/// The client may have sent them before GOAWAY reached it.
+#[test]
+fn streams_behind_goaway_are_ignored_and_the_others_are_answered() {
+    let dir = Dir::new();
+    dir.write("html/big", vec![b'x'; 100_000]);
+    let server = start_in(dir, "root html; keepalive_requests 1;");
+    let mut client = Client::connect(&server);
+    client.gives_windows = false;
+    let asked = client.get("/big");
+    assert_eq!(client.goaway(), ErrorCode::NoError as u32);
+    let late = client.ask("POST", "/", &[], false);
+    client.data(late, b"body", false);
+    client.write(|out| frame::write_window_update(late, 1, out));
+    // The fields behind its body.
+    let mut trailers = Vec::new();
+    let begin = frame::leave_head(&mut trailers);
+    hpack::field(b"x-sum", b"1", &mut trailers);
+    let ends = frame::END_STREAM;
+    frame::finish_headers(&mut trailers, begin, late, ends, frame::MAX_PAYLOAD);
+    client.write(|out| out.extend_from_slice(&trailers));
+    let cancelled = client.ask("POST", "/", &[], false);
+    client.write(|out| frame::write_reset(cancelled, ErrorCode::Cancel, out));
+    // Until now the answer was held up by its window.
+    for stream in [0, asked] {
+        client.write(|out| frame::write_window_update(stream, 100_000, out));
+    }
+    assert_eq!(client.answer(asked).body.len(), 100_000);
+    client.closed();
+    assert!(client.ended.is_empty(), "{:?}", client.ended);
+}
+
+#[test]
+fn a_reload_says_goodbye_and_answers_what_was_asked() {
+    let server = start(
+        "location / { return 200 old; }
+         location = /slow { limit_rate 60; return 200 'twenty bytes of text'; }",
+    );
+    let mut idle = Client::connect(&server);
+    let id = idle.get("/");
+    assert_eq!(idle.answer(id).text(), "old");
+    let mut new = Client::connect(&server);
+    let mut busy = Client::connect(&server);
+    let slow = busy.get("/slow");
+    while !busy.ended.contains_key(&slow) {
+        busy.event();
+    }
+    server.configure(&conf("return 200 new;"));
+    assert!(server.command(&["-s", "reload"]).status.success());
+    assert_eq!(idle.goaway(), ErrorCode::NoError as u32);
+    idle.closed();
+    // A client that has come and not asked yet is not sent away.
+    let id = new.get("/");
+    assert_eq!(new.answer(id).text(), "old");
+    new.closed();
+    assert_eq!(busy.answer(slow).text(), "twenty bytes of text");
+    busy.closed();
+}
+
+#[test]
+fn pings_are_answered_and_bad_greetings_are_not() {
+    let server = start("return 200;");
+    let mut client = Client::connect(&server);
+    client.write(|out| {
+        Client::ping(b"are you?", out);
+    });
+    loop {
+        match client.event() {
+            Event::Pong(payload) => break assert_eq!(payload, b"are you?"),
+            Event::Closed => panic!("closed"),
+            _ => {}
+        }
+    }
+    let mut client = Client::bare(&server);
+    client.write(|out| {
+        out.extend_from_slice(frame::PREFACE);
+        FrameHead { len: 0, kind: FrameType::Data, flags: 0, stream: 0 }.write(out);
+    });
+    assert_eq!(client.goaway(), ErrorCode::Protocol as u32);
+}
+
+#[test]
+fn a_client_that_is_not_kept_gets_one_answer() {
+    let server = start("keepalive_timeout 0; return 200 once;");
+    let mut client = hostile::greeted(&server);
+    // Whenever the request comes.
+    let id = client.get("/");
+    assert_eq!(client.answer(id).text(), "once");
+    client.closed();
+    let server = start("keepalive_timeout 0; client_header_timeout 1s; return 200;");
+    hostile::greeted(&server).closed();
+}
+
+/// Frames that begin no request do not keep a connection, neither before the first request nor after one.
+#[test]
+fn frames_without_a_request_do_not_prolong_an_idle_connection() {
+    let timeouts = [
+        ("keepalive_timeout 800ms; client_header_timeout 1h;", true),
+        ("keepalive_timeout 1h; client_header_timeout 800ms;", false),
+    ];
+    let frames: [fn(&mut Vec<u8>); 4] = [
+        |out| {
+            Client::ping(&[0; 8], out);
+        },
+        |out| frame::write_settings(&[], out),
+        |out| frame::write_window_update(0, 1, out),
+        |out| FrameHead { len: 0, kind: FrameType::Unknown(0xee), flags: 0, stream: 0 }.write(out),
+    ];
+    let all: Vec<_> = frames.into_iter().flat_map(|f| timeouts.map(|t| (f, t))).collect();
+    std::thread::scope(|scope| {
+        for (write, (timeouts, asks)) in all {
+            scope.spawn(move || {
+                let server = start(&format!("{timeouts} return 200;"));
+                let mut client = hostile::greeted(&server);
+                if asks {
+                    let id = client.get("/");
+                    client.answer(id);
+                }
+                let mut writing = client.stream.try_clone().unwrap();
+                let ended = std::sync::mpsc::channel::<()>();
+                // Much more often than the time-out, until the server closes, for a quarter of a minute at most.
+                let talking = std::thread::spawn(move || {
+                    let mut out = Vec::new();
+                    write(&mut out);
+                    (0..150).all(|_| {
+                        let goes_on = ended.1.recv_timeout(Duration::from_millis(100));
+                        goes_on == Err(RecvTimeoutError::Timeout) && writing.write_all(&out).is_ok()
+                    })
+                });
+                assert_eq!(client.goaway(), ErrorCode::NoError as u32);
+                drop(ended.0);
+                assert!(!talking.join().unwrap(), "{timeouts}: frames kept the connection");
+            });
+        }
+    });
+}
