@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::ops::ControlFlow;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ pub struct Control {
     /// Whether WINCH means anything: nginx heeds it in the background only.
     daemon: bool,
     finishing: Cell<bool>,
+    /// The log says so.
+    is_told: Arc<AtomicBool>,
     /// The name in ps.
     title: Arc<Mutex<Option<Title>>>,
     /// The line to the master; without one this process is its own master.
@@ -64,6 +66,7 @@ impl Control {
             timeout: config.shutdown_timeout,
             daemon: config.daemon,
             finishing: Cell::new(false),
+            is_told: Arc::default(),
             title: Arc::clone(&assignment.title),
             channel: assignment.channel.clone(),
         })
@@ -162,13 +165,19 @@ impl Control {
     }
 
     fn finish(self: &Rc<Self>, how: Retire) {
-        // A reader of the line below may rely on it: the loops take nothing more.
         let left = Arc::new(AtomicUsize::new(self.loops.len()));
         for remote in &self.loops {
             let (left, channel) = (Arc::clone(&left), self.channel.clone());
+            let (log, is_told) = (Arc::clone(&self.log), Arc::clone(&self.is_told));
             let obeyed = move || {
-                let is_last = left.fetch_sub(1, Ordering::SeqCst) == 1;
-                if let Some(channel) = channel.filter(|_| is_last && how == Retire::Reload) {
+                if left.fetch_sub(1, Ordering::SeqCst) > 1 {
+                    return;
+                }
+                // A reader of the line may rely on it: the loops take nothing more.
+                if !is_told.swap(true, Ordering::SeqCst) {
+                    log!(log, Notice, None, "gracefully shutting down");
+                }
+                if let Some(channel) = channel.filter(|_| how == Retire::Reload) {
                     // A master that is gone waits for nothing.
                     let _ = channel.report(WorkerReport::Retired);
                 }
@@ -177,7 +186,6 @@ impl Control {
         }
         self.acme.stop();
         if !self.finishing.replace(true) {
-            log!(self.log, Notice, None, "gracefully shutting down");
             stalls::retitle(&self.title);
             self.limit();
         }

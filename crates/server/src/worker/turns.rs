@@ -147,14 +147,14 @@ impl Turns {
     /// Passes the word on that the loop is to end.
     fn tell(&mut self, h: &Handle) {
         let end = END.get();
-        if end == self.told {
-            return;
+        if end != self.told {
+            self.told = end;
+            if let (Some(serving), Some(how)) = (&mut self.serving, end) {
+                serving.listening.retire(h, how);
+                serving.service.retire(how);
+            }
         }
-        self.told = end;
-        if let (Some(serving), Some(how)) = (&mut self.serving, end) {
-            serving.listening.retire(h, how);
-            serving.service.retire(how);
-        }
+        // An order that comes twice is obeyed twice, so that the one before may be forgotten.
         if let Some(obeyed) = OBEYED.take() {
             obeyed();
         }
