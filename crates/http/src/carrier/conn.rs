@@ -43,12 +43,19 @@ pub struct Secure {
     /// What the handshake has shown.
     pub shown: Shown,
     /// What a module keeps of the connection in its loop.
-    pub kept: KeptHere,
+    kept: KeptHere,
+}
+
+impl Secure {
+    /// A connection to the default server of its address. No name has chosen another one yet.
+    pub fn new(server: ServerId, site: SiteNumber, shown: Shown) -> Secure {
+        Secure { server, site, chosen: false, plain: false, shown, kept: KeptHere::default() }
+    }
 }
 
 /// What a module keeps of a connection in its loop until this is dropped. Such a connection stays with the loop.
 #[derive(Default)]
-pub struct KeptHere(OnceLock<Box<dyn Send + Sync>>);
+struct KeptHere(OnceLock<Box<dyn Send + Sync>>);
 
 impl fmt::Debug for KeptHere {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -17,7 +17,7 @@ use weir_log::Level;
 
 use crate::request::Request;
 
-pub use conn::{Conn, KeptHere, LEFT, Resting, Secure, TIMED_OUT};
+pub use conn::{Conn, LEFT, Resting, Secure, TIMED_OUT};
 pub use stream::{
     Arrival, CONTINUE, Carrier, Following, Interim, Protocol, RequestStream, Section, Sending,
     TakeField, Unsent,

@@ -22,7 +22,7 @@ use weir_tls::{Advanced, Begin, Halfway, HandshakeError, Hello, ProxyHeaderError
 use super::CLOSED;
 use super::presence::Presence;
 use super::scripted::{self, Scripted};
-use crate::carrier::{Conn, KeptHere, Resting, Secure};
+use crate::carrier::{Conn, Resting, Secure};
 use crate::event_loop::LoopState;
 use crate::phases::handshake::is_wanted;
 use crate::regex::GaveUp;
@@ -96,14 +96,7 @@ pub fn take_over(conn: &mut Conn, event_loop: &LoopState) {
     let shown = conn.before.as_mut().and_then(Arc::get_mut).and_then(|before| before.shown.take());
     let (server, site) = (event_loop.site.default_id(conn), event_loop.site.number);
     let shown = shown.map(|shown| *shown).unwrap_or_default();
-    conn.tls = Some(Arc::new(Secure {
-        server,
-        site,
-        chosen: false,
-        plain: false,
-        shown,
-        kept: KeptHere::default(),
-    }));
+    conn.tls = Some(Arc::new(Secure::new(server, site, shown)));
 }
 
 /// Why there is no connection.
@@ -174,9 +167,8 @@ async fn begin(
     bytes: Vec<u8>,
     until: Instant,
 ) -> HandshakeResult {
-    let (server, chosen, plain) = (event_loop.site.default_id(&conn), false, false);
-    let (site, shown) = (event_loop.site.number, Shown::default());
-    let mut secure = Secure { server, site, chosen, plain, shown, kept: KeptHere::default() };
+    let server = event_loop.site.default_id(&conn);
+    let mut secure = Secure::new(server, event_loop.site.number, Shown::default());
     match weir_tls::begin(conn.wire().socket(), bytes, until).await {
         Err(error) => Err((Some(conn), error.into())),
         Ok(Begin::Plain(bytes)) => {

@@ -13,7 +13,7 @@ use weir_tls::{HandshakeError, Hello};
 
 use super::link::Found;
 use crate::address::Address;
-use crate::carrier::{Conn, KeptHere, Resting, Secure};
+use crate::carrier::{Conn, Resting, Secure};
 use crate::event_loop::LoopState;
 use crate::phases::handshake::HandshakePhases;
 use crate::request::{Request, Scratch};
@@ -42,14 +42,7 @@ fn find(
     let default = site.default_at(listen, ip);
     let shown = Shown::take(hello);
     let number = site.number;
-    let mut secure = Secure {
-        server: default,
-        site: number,
-        chosen: false,
-        plain: false,
-        shown,
-        kept: KeptHere::default(),
-    };
+    let mut secure = Secure::new(default, number, shown);
     if let Some(host) = secure.shown.host() {
         match site.server_named_at(listen, ip, host.as_bytes()) {
             Ok(None) => {}
