@@ -249,15 +249,24 @@ impl Output for Stderr {
 #[derive(Clone, Copy, Debug)]
 pub struct Cause<'a>(pub &'a io::Error);
 
+impl Cause<'_> {
+    /// The text alone: `Address already in use`.
+    pub fn words(&self) -> String {
+        let Some(number) = self.0.raw_os_error() else { return self.0.to_string() };
+        // std appends its own " (os error N)" to the system's text.
+        let mut text = io::Error::from_raw_os_error(number).to_string();
+        text.truncate(text.rfind(" (os error").unwrap_or(text.len()));
+        text
+    }
+}
+
 impl fmt::Display for Cause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(number) = self.0.raw_os_error() else {
-            return write!(f, "({})", self.0);
-        };
-        // std appends its own " (os error N)" to the system's text.
-        let text = io::Error::from_raw_os_error(number).to_string();
-        let text = text.rsplit_once(" (os error").map_or(text.as_str(), |(head, _)| head);
-        write!(f, "({number}: {text})")
+        let words = self.words();
+        match self.0.raw_os_error() {
+            Some(number) => write!(f, "({number}: {words})"),
+            None => write!(f, "({words})"),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use std::{fmt, io};
 use rustc_hash::FxBuildHasher;
 use rustix::io::Errno;
 use weir_engine::Wall;
+use weir_log::Cause;
 use weir_metrics::subjects::{AllCounted, Cell, Cells, Counted, OTHERS, Outcomes, SubjectKind};
 use weir_metrics::{MetricTable, MetricValue, MetricsPage, PEER_AVAILABILITY, PEER_STATES};
 
@@ -175,9 +176,8 @@ impl fmt::Display for FailureReason {
             Self::LOST => "closed the shared connection",
             Self::INVALID => "invalid answer",
             errno if (1..Self::BROKEN).contains(&errno) => {
-                let text = io::Error::from_raw_os_error(errno as i32).to_string();
-                let text = text.split(" (os error").next().unwrap_or_default().to_lowercase();
-                return f.write_str(&text);
+                let error = io::Error::from_raw_os_error(errno as i32);
+                return f.write_str(&Cause(&error).words().to_lowercase());
             }
             _ => "closed the connection too early",
         })

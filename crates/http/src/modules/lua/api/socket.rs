@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mlua::{BString, Either, IntoLuaMulti, Lua, MultiValue, UserDataRef, Value};
 use weir_engine::Handle;
-use weir_log::Level;
+use weir_log::{Cause, Level};
 use weir_proto::http1::Version;
 use weir_sys::sockopt::SocketNumber;
 
@@ -163,10 +163,7 @@ fn option<T>(name: &str, f: impl FnOnce(SocketNumber) -> io::Result<T>) -> Resul
         "rcvbuf" => SocketNumber::ReceiveBuffer,
         _ => return Err(format!("unsupported option {name}")),
     };
-    f(option).map_err(|error| {
-        let text = error.to_string();
-        text.split(" (os error ").next().map(str::to_owned).unwrap_or(text)
-    })
+    f(option).map_err(|error| Cause(&error).words())
 }
 
 /// A socket that did not connect is told to the log, as nginx tells of a server; not so if the script's own pool is full.

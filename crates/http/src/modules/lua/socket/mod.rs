@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, SocketAddrAny, either};
+use weir_log::Cause;
 use weir_tls::{ClientSessions, HandshakeError, Identity, Secured, TlsClient, Wire};
 use weir_values::cidr;
 
@@ -80,10 +81,8 @@ impl fmt::Display for SocketError {
             },
             SocketError::Kernel(code) => {
                 // The kernel's text in small letters, as nginx gives it to scripts.
-                let text = io::Error::from_raw_os_error(*code).to_string().to_ascii_lowercase();
-                f.write_str(
-                    text.rsplit_once(" (os error").map_or(text.as_str(), |(words, _)| words),
-                )
+                let error = io::Error::from_raw_os_error(*code);
+                f.write_str(&Cause(&error).words().to_ascii_lowercase())
             }
             SocketError::Other(text) => f.write_str(text),
         }
