@@ -92,6 +92,11 @@ pub struct FailedOperation {
 const CONNECTING: &str = "while connecting to upstream";
 const SECURING: &str = "while SSL handshaking to upstream";
 
+/// What the log says of a call that failed on a connection, or of a record of TLS there.
+pub fn failed(call: &str, error: &io::Error) -> String {
+    format!("{} failed {}", failed_call(call, error), Cause(error))
+}
+
 /// The system call `call` failed, or took too long; `doing` is what it was for.
 pub fn operation(call: &str, error: &io::Error, doing: &str) -> FailedOperation {
     let blame = blame(error);
@@ -103,7 +108,7 @@ pub fn operation(call: &str, error: &io::Error, doing: &str) -> FailedOperation 
         (Level::Alert, no_slot.to_string())
     } else {
         let level = if blame == Blame::Us { Level::Alert } else { Level::Error };
-        (level, format!("{} failed {}", failed_call(call, error), Cause(error)))
+        (level, failed(call, error))
     };
     let errno = error.raw_os_error();
     FailedOperation { level, text: format!("{what} {doing}"), blame, errno }

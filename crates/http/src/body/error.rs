@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 use weir_log::{Cause, Level};
 use weir_proto::http1::BodyError;
-use weir_tls::failed_call;
+use weir_upstream::fault;
 
 use crate::carrier::{LEFT, TIMED_OUT};
 use crate::files::temp_file::Failed;
@@ -123,9 +123,7 @@ impl fmt::Display for RequestBodyError {
         };
         match self {
             RequestBodyError::Closed => f.write_str(LEFT),
-            RequestBodyError::Broken(error) => {
-                write!(f, "{} failed {}", failed_call("recv()", error), Cause(error))
-            }
+            RequestBodyError::Broken(error) => f.write_str(&fault::failed("recv()", error)),
             RequestBodyError::ContinueUnsent { timed_out: false } => {
                 f.write_str("100 Continue could not be sent")
             }

@@ -6,7 +6,8 @@ use std::time::Instant;
 use weir_log::{Cause, Level};
 use weir_proto::Renew;
 use weir_proto::http1::{HeadError, HeadLimits, HeadProgress};
-use weir_tls::{ProxyHeaderError, failed_call};
+use weir_tls::ProxyHeaderError;
+use weir_upstream::fault::failed;
 
 use super::{CLOSED, waited_for};
 use crate::carrier::{Conn, LEFT, TIMED_OUT};
@@ -117,7 +118,7 @@ fn cut(r: &mut Request, error: io::Error, begun: bool) -> Head {
 
 /// What the log says of a client after its connection broke.
 pub fn lost(error: &io::Error) -> String {
-    format!("{} failed {}", failed_call("recv()", error), Cause(error))
+    failed("recv()", error)
 }
 
 /// Nothing has come at all: there is no request.

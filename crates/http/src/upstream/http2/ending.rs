@@ -3,9 +3,8 @@
 use std::io;
 
 use weir_log::Cause;
-use weir_tls::failed_call;
 use weir_upstream::Failure;
-use weir_upstream::fault::late;
+use weir_upstream::fault::{failed, late};
 
 use crate::upstream::fault::Complaint;
 
@@ -60,10 +59,7 @@ impl From<io::Error> for Ending {
         match error.raw_os_error() {
             Some(code) => Ending::Code(code),
             None if error.kind() == io::ErrorKind::TimedOut => Ending::TimedOut,
-            None => {
-                let call = failed_call("recv()", &error);
-                Ending::Said(format!("{call} failed {}", Cause(&error)), Failure::Error)
-            }
+            None => Ending::Said(failed("recv()", &error), Failure::Error),
         }
     }
 }
