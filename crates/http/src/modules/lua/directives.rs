@@ -12,6 +12,7 @@ use super::phases::CONTENT;
 use super::script::{SCRIPTS, Script, ScriptId, read, read_known};
 use super::tls;
 use crate::config::scope::{Directive, Scope, Set, setting};
+use crate::upstream::passing::{Part, count, joined};
 
 /// A script of a phase, in its three forms.
 macro_rules! scripts {
@@ -289,22 +290,11 @@ const SETTINGS: &[Directive] = &[
     ),
 ];
 
-/// All of them.
-pub const DIRECTIVES: &[Directive] = &joined();
+const TABLES: &[(&[Directive], Part)] =
+    &[(PHASES, Part::All), (SETTINGS, Part::All), tls::SHARED, tls::OWN];
 
-const fn joined() -> [Directive; PHASES.len() + SETTINGS.len() + tls::DIRECTIVES.len()] {
-    let lists = [PHASES, SETTINGS, tls::DIRECTIVES];
-    let mut all = [PHASES[0]; PHASES.len() + SETTINGS.len() + tls::DIRECTIVES.len()];
-    let (mut i, mut list, mut at) = (0, 0, 0);
-    while i < all.len() {
-        if at == lists[list].len() {
-            (list, at) = (list + 1, 0);
-        }
-        all[i] = lists[list][at];
-        (i, at) = (i + 1, at + 1);
-    }
-    all
-}
+/// All of them.
+pub const DIRECTIVES: &[Directive] = &joined::<{ count(TABLES) }>(TABLES);
 
 fn time(d: &Line) -> Result<Duration, Error> {
     d.msec().map(Duration::from_millis)

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use weir_conf::{Directive as Line, Error};
+use weir_conf::Error;
 use weir_ssl::client::Settings as Said;
 use weir_ssl::{DirectiveUse, SetDirective};
 use weir_tls::{Authorities, ClientSettings, Identity, TlsClient, TlsError};
@@ -10,6 +10,7 @@ use weir_tls::{Authorities, ClientSettings, Identity, TlsClient, TlsError};
 use super::conf::CONF;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::request::Request;
+use crate::upstream::passing::Part;
 
 /// Settings of a block.
 #[derive(Debug, Clone, Default)]
@@ -109,9 +110,9 @@ pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A row of the table below.
+/// A row of the tables below.
 macro_rules! row {
-    ($name:literal, $help:literal, $set:expr) => {
+    (settings, $name:expr, $help:literal, $set:expr) => {
         Directive {
             name: $name,
             help: $help,
@@ -126,34 +127,30 @@ macro_rules! row {
     };
 }
 
-/// The directives.
-pub const DIRECTIVES: &[Directive] = &[
-    row!(
+/// The directives that TLS to servers has everywhere.
+pub const SHARED: (&[Directive], Part) = (
+    weir_ssl::client_directives!("lua_", row, settings),
+    Part::Only(&[
         "lua_ssl_protocols",
-        "Versions of TLS that a script's sockets speak: TLSv1.2 and TLSv1.3.",
-        |c, d, r| c.add_versions(d, r.warnings)
-    ),
-    row!("lua_ssl_ciphers", "Ciphers of TLS 1.2, as OpenSSL's cipher list.", |c, d, r| d
-        .set(&mut c.ciphers, |line| weir_ssl::ciphers(r.warnings, line))),
-    row!(
+        "lua_ssl_ciphers",
         "lua_ssl_verify_depth",
-        "How many authorities may stand between such a server's certificate and the root.",
-        |c, d, _| d.set(&mut c.depth, Line::number)
-    ),
-    row!(
         "lua_ssl_trusted_certificate",
-        "Authorities that vouch for the TLS servers of a script's sockets.",
-        |c, d, _| d.set(&mut c.trusted, weir_ssl::file)
-    ),
-    row!("lua_ssl_crl", "Lists of revoked certificates.", |c, d, _| d
-        .set(&mut c.crl, weir_ssl::file)),
-    row!("lua_ssl_certificate", "The certificate that such servers are shown.", |c, d, _| d
-        .set(&mut c.certificate, weir_ssl::file)),
-    row!("lua_ssl_certificate_key", "The key of that certificate.", |c, d, _| d
-        .set(&mut c.key, weir_ssl::file)),
-    row!(
+        "lua_ssl_crl",
         "lua_ssl_conf_command",
-        "Options, certificates, ciphers, curves and versions by OpenSSL's names.",
-        |c, d, _| d.add(&mut c.commands, weir_ssl::commands::command(d.line))
-    ),
-];
+    ]),
+);
+
+/// Those whose files have no variables in their names here.
+pub const OWN: (&[Directive], Part) = (
+    &[
+        row!(
+            settings,
+            "lua_ssl_certificate",
+            "The certificate that servers are shown.",
+            |c, d, _| d.set(&mut c.certificate, weir_ssl::file)
+        ),
+        row!(settings, "lua_ssl_certificate_key", "The key of that certificate.", |c, d, _| d
+            .set(&mut c.key, weir_ssl::file)),
+    ],
+    Part::All,
+);
