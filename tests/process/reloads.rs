@@ -55,6 +55,34 @@ fn a_lingering_worker_does_not_hold_an_address() {
 }
 
 #[test]
+fn a_worker_keeps_no_memory_of_the_configuration_before_its_own() {
+    const SERVERS: usize = 3_000;
+    let servers: String = (0..SERVERS)
+        .map(|n| {
+            format!(
+                "server {{
+                     listen 127.0.0.1:%%PORT%%; server_name s{n}.example.com;
+                     location / {{ return 200 s{n}; }}
+                     location /p {{ proxy_pass http://127.0.0.1:1; }}
+                 }}\n"
+            )
+        })
+        .collect();
+    let server = Server::start(WEIR, &format!("events {{ }} http {{ {servers} }}"));
+    let old = server.workers()[0];
+    server.reload();
+    server.wait_gone(old);
+    let rollup = format!("/proc/{}/smaps_rollup", server.workers()[0]);
+    let rollup = std::fs::read_to_string(rollup).unwrap();
+    let kilobytes = |name| {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
+    };
+    let (all, own) = (kilobytes("Rss:"), kilobytes("Private_Dirty:"));
+    assert!(own < all / 4, "{own} of {all} kB are the worker's alone");
+}
+
+#[test]
 fn reloads_one_after_another_leave_few_old_workers() {
     const RELOADS: usize = 10;
     let server = Server::start(WEIR, HELLO);

@@ -109,6 +109,7 @@ impl Master {
         };
         self.serving = running;
         self.replaced = None;
+        weir_sys::allocator::give_back();
         let rested = std::mem::take(&mut self.kin.resting);
         let mut told = Vec::new();
         for child in self.children.iter_mut().filter(|child| child.generation < running) {

@@ -70,6 +70,8 @@ pub fn run(assignment: Assignment) -> i32 {
     {
         title.set("weir: worker process");
     }
+    // The master's own values, a replaced configuration among them, are gone: each worker would keep a copy of their memory.
+    weir_sys::allocator::give_back();
     let log = Arc::clone(&assignment.cycle.log);
     if identity::take(&assignment.cycle.config, &log).is_err() {
         return FATAL;
