@@ -219,6 +219,42 @@ fn memory_is_given_back_over_hundreds_of_changes() {
 }
 
 #[test]
+fn a_change_of_a_large_site_leaves_each_process_one_copy() {
+    const SERVERS: usize = 3_000;
+    let site = |word: &str| {
+        let servers: String = (0..SERVERS)
+            .map(|n| {
+                format!(
+                    "server {{
+                         listen 127.0.0.1:%%PORT%%; server_name s{n}.example.com;
+                         location / {{ return 200 {word}{n}; }}
+                         location /p {{ proxy_pass http://127.0.0.1:1; }}
+                     }}\n"
+                )
+            })
+            .collect();
+        let text = conf("", "client_max_body_size 8m;", "");
+        format!("{} {servers} }}", text.strip_suffix('}').unwrap())
+    };
+    let server = Server::start(WEIR, &site("a"));
+    let processes: Vec<i32> = std::iter::once(server.pid()).chain(server.workers()).collect();
+    let resident = |pid: &i32| {
+        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap()
+    };
+    let before: Vec<usize> = processes.iter().map(resident).collect();
+    for word in ["b", "c"] {
+        take(&server, &site(word));
+    }
+    let is_small = || {
+        let now = processes.iter().map(resident);
+        now.zip(&before).all(|(now, before)| now < before + before / 2)
+    };
+    let now = || processes.iter().map(resident).collect::<Vec<_>>();
+    assert!(ask_until(is_small), "{before:?} pages before, {:?} now", now());
+}
+
+#[test]
 fn a_location_without_the_word_takes_no_configuration() {
     let text = says("old").replace("weir_api config", "weir_api");
     let server = Server::start(WEIR, &text);

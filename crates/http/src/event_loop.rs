@@ -425,7 +425,10 @@ impl LoopState {
         self.common.older.borrow_mut().retain(|state| state.strong_count() > 0);
         doing::forget();
         // A pool without room drops them here.
-        let _ = self.handle.files().hand_over(Rank::Write, move || drop(gone));
+        let _ = self.handle.files().hand_over(Rank::Write, move || {
+            drop(gone);
+            weir_sys::allocator::give_back();
+        });
     }
 
     /// Where the lines of a connection's requests go; `first` is where those of its first requests went, if they were

@@ -170,6 +170,7 @@ impl Master {
         asker: Option<Pid>,
     ) -> ControlFlow<Role> {
         self.cycle = cycle;
+        weir_sys::allocator::give_back();
         self.counters.add(Metric::Changed, 1);
         self.registry.configured(wall(), true);
         let (may_ask, may_change) =
