@@ -122,17 +122,19 @@ impl Group {
     pub fn new(
         name: impl Into<String>,
         peers: Vec<Arc<Peer>>,
-        balance: Box<dyn Balance>,
+        mut balance: Box<dyn Balance>,
         seed: u64,
     ) -> Group {
         let (backup, usual): (Vec<_>, Vec<_>) = peers.into_iter().partition(|p| p.options.backup);
         let tier = |peers| Tier { seats: PeerSet::new(peers, seed), places: PeerSlots::default() };
+        let (usual, backup) = (tier(usual), tier(backup));
+        balance.prepare(&usual.seats);
         Group {
             name: name.into(),
             queue: Queue::default(),
             zone: None,
             hears_of: balance.hears_of(),
-            tables: Mutex::new(Tables { usual: tier(usual), backup: tier(backup), balance }),
+            tables: Mutex::new(Tables { usual, backup, balance }),
         }
     }
 
@@ -285,6 +287,8 @@ impl Group {
         let mut tables = self.lock();
         tables.usual.seats.replace(usual);
         tables.backup.seats.replace(backup);
+        let Tables { usual, balance, .. } = &mut *tables;
+        balance.prepare(&usual.seats);
         drop(tables);
         self.queue.call();
     }

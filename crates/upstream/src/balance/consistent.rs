@@ -27,6 +27,10 @@ struct Point {
 }
 
 impl Balance for Consistent {
+    fn prepare(&mut self, seats: &PeerSet) {
+        self.build(seats);
+    }
+
     fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
         if self.generation != seats.generation {
             self.build(seats);

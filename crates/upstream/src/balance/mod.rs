@@ -25,6 +25,9 @@ pub use round_robin::RoundRobin;
 
 /// A method of choosing.
 pub trait Balance: Debug + Send {
+    /// The list of seats is new. What takes long to compute from it is computed here, so that no request waits for it.
+    fn prepare(&mut self, _: &PeerSet) {}
+
     /// The index of a seat that is free ([`PeerSet::is_free`]) for this request. `None`: there is none.
     fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize>;
 

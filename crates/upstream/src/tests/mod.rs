@@ -1,11 +1,12 @@
 //! Laws that hold for every method, by macro, and tests of each method's own purpose.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
 use crate::balance::*;
+use crate::seats::PeerSet;
 use crate::{
     Choice, Ended, Failure, Failures, Group, Peer, PeerAddress, PeerOptions, PeerTimes, Retry, Sent,
 };
@@ -403,4 +404,27 @@ fn a_server_with_waiting_requests_is_slow_until_its_measured_time() {
         group.reached(&mut waiting, measure, took, later);
         assert!(next(), "{measure:?}");
     }
+}
+
+/// Counts the seats of each list that it is told of.
+#[derive(Debug)]
+struct Told(Arc<Mutex<Vec<usize>>>);
+
+impl Balance for Told {
+    fn prepare(&mut self, seats: &PeerSet) {
+        self.0.lock().unwrap().push(seats.list().len());
+    }
+
+    fn pick(&mut self, _: &mut PeerSet, _: &mut Choice, _: Instant) -> Option<usize> {
+        None
+    }
+}
+
+#[test]
+fn a_method_is_prepared_for_a_list_before_requests_come() {
+    let lists = Arc::new(Mutex::new(Vec::new()));
+    let group = Group::new("g", peers(&[1, 1]), Box::new(Told(lists.clone())), 1);
+    assert_eq!(*lists.lock().unwrap(), [2]);
+    group.replace(peers(&[1, 1, 1]));
+    assert_eq!(*lists.lock().unwrap(), [2, 3]);
 }
