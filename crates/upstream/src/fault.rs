@@ -122,15 +122,25 @@ pub fn connecting(peer: &Peer, error: &io::Error) -> FailedOperation {
     if error.raw_os_error().is_none() || failed.blame == Blame::Us {
         return failed;
     }
-    // A Unix socket fails at once, where nginx names it; TCP fails later, where it does not.
-    let at_once = matches!(peer.endpoint, PeerAddress::Unix(_));
-    let to = if at_once { format!(" to {}", peer.name) } else { String::new() };
+    // What fails at once nginx names; most of TCP fails later, where it does not.
+    let to = if is_at_once(&peer.endpoint, error) {
+        format!(" to {}", peer.name)
+    } else {
+        String::new()
+    };
     let level = if is_usual(error) { Level::Error } else { Level::Crit };
     FailedOperation {
         level,
         text: format!("connect(){to} failed {} {CONNECTING}", Cause(error)),
         ..failed
     }
+}
+
+/// The call to connect failed itself: nothing was sent. A route may be missing, or forbidden.
+fn is_at_once(endpoint: &PeerAddress, error: &io::Error) -> bool {
+    let of_call = [Errno::NETUNREACH, Errno::ACCESS, Errno::PERM, Errno::INVAL];
+    let by_call = || Errno::from_io_error(error).is_some_and(|errno| of_call.contains(&errno));
+    matches!(endpoint, PeerAddress::Unix(_)) || by_call()
 }
 
 /// The means of a handshake could not be had, such as a certificate with variables.
@@ -214,5 +224,15 @@ mod tests {
         assert_eq!(blame(&io::ErrorKind::InvalidData.into()), Blame::Peer(Failure::Error));
         assert_eq!(blame(&io::ErrorKind::TimedOut.into()), Blame::Peer(Failure::Timeout));
         assert!(is_usual(&Errno::CONNREFUSED.into()) && !is_usual(&Errno::NOENT.into()));
+    }
+
+    #[test]
+    fn a_connection_that_fails_at_once_is_named() {
+        let endpoint = PeerAddress::Inet(([192, 0, 2, 1], 80).into());
+        let peer = Peer::new(endpoint, "192.0.2.1:80".to_owned(), crate::PeerOptions::default());
+        let text = |errno: Errno| connecting(&peer, &errno.into()).text;
+        let begins = "connect() to 192.0.2.1:80 failed (101: Network is unreachable)";
+        assert!(text(Errno::NETUNREACH).starts_with(begins));
+        assert!(text(Errno::CONNREFUSED).starts_with("connect() failed (111: "));
     }
 }
