@@ -150,3 +150,28 @@ fn a_client_that_was_given_up_is_sent_no_rest() {
     let came = client.rest();
     assert!(!came.contains("the rest"), "{}", &came[came.len() - 40..]);
 }
+
+/// As in nginx, an empty name in `proxy_store` stores nothing, and is no error.
+#[test]
+fn an_empty_name_stores_nothing() {
+    let dir = Dir::new();
+    dir.write("origin/a", "there");
+    let conf = "
+        error_log %%DIR%%/error.log;
+        events { }
+        http {
+            server {
+                listen 127.0.0.1:%%PORT%%;
+                location / {
+                    proxy_pass http://127.0.0.1:%%PORT1%%;
+                    proxy_store $arg_name;
+                }
+            }
+            server { listen 127.0.0.1:%%PORT1%%; root %%DIR%%/origin; }
+        }";
+    let conf = conf.replace("%%DIR%%", &dir.path().display().to_string());
+    let server = Server::start_in(dir, WEIR, &conf);
+    assert_eq!(server.get("/a").bytes, b"there");
+    let log = server.dir().read("error.log");
+    assert!(!log.contains("failed"), "{log}");
+}

@@ -131,7 +131,7 @@ struct Target {
 }
 
 impl Target {
-    /// `None`, which is logged, where there can be no file.
+    /// `None` where there can be no file, which is logged, and where the name is empty, as in nginx.
     async fn open(
         r: &mut Request,
         passing: &UpstreamConf,
@@ -149,6 +149,9 @@ impl Target {
         if let Store::To(template) = store
             && files::climbs(r, &to, template)
         {
+            return None;
+        }
+        if to.is_empty() {
             return None;
         }
         files::check_links(r, &to).await.ok()?;
