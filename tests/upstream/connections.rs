@@ -66,12 +66,15 @@ fn an_address_that_is_not_ours_is_not_the_servers_fault() {
                  location / {{ proxy_pass http://u; }}
                  location /bad {{ proxy_bind 192.0.2.1; proxy_pass http://u; }}
                  location /busy {{ proxy_bind 127.0.0.1:%%PORT%%; proxy_pass http://u; }}
+                 location /six {{ proxy_bind [::1]; proxy_pass http://u; }}
              }} }}"
     );
     let server = Server::start(WEIR, &conf);
     assert_eq!((server.get("/bad").status, server.get("/busy").status), (500, 500));
     server.wait_log("[crit]", 2);
     server.wait_log("bind(192.0.2.1) failed (99: Cannot assign requested address)", 1);
+    assert_eq!(server.get("/six").status, 500);
+    server.wait_log("bind([::1]) failed (97: Address family not supported by protocol)", 1);
     assert_eq!(server.get("/").status, 200, "{}", server.log());
 }
 

@@ -48,6 +48,7 @@ pub struct Unbound {
 impl Unbound {
     fn error(local: &SocketAddrAny, errno: Errno) -> io::Error {
         let local = match SocketAddr::try_from(local.clone()) {
+            Ok(SocketAddr::V6(address)) if address.port() == 0 => format!("[{}]", address.ip()),
             Ok(address) if address.port() == 0 => address.ip().to_string(),
             Ok(address) => address.to_string(),
             Err(_) => String::new(),
