@@ -134,6 +134,7 @@ fn a_client_that_leaves_a_subrequest_is_logged_as_one_that_left() {
                      location /asks {{ auth_request /slow; alias %%DIR%%/text; }}
                      location /adds {{ add_before_body /slow; alias %%DIR%%/text; }}
                      location /page {{ alias %%DIR%%/page; }}
+                     location /keeps {{ alias %%DIR%%/keeps; }}
                      location /counts {{ access_log off; weir_status json; }}
                      location /slow {{ proxy_pass http://127.0.0.1:{port}; }} }}
              }}"#
@@ -141,7 +142,8 @@ fn a_client_that_leaves_a_subrequest_is_logged_as_one_that_left() {
     );
     server.dir().write("text", "text");
     server.dir().write("page", r#"<!--#include virtual="/slow" -->"#);
-    for (path, n) in [("/asks", 1), ("/adds", 2), ("/page", 3)] {
+    server.dir().write("keeps", r#"a<!--#include virtual="/slow" set="answer" -->"#);
+    for (path, n) in [("/asks", 1), ("/adds", 2), ("/page", 3), ("/keeps", 4)] {
         let mut client = server.connect();
         client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
         heard.recv_timeout(PATIENCE).unwrap();

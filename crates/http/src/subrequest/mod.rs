@@ -130,6 +130,9 @@ impl Request {
         let mut sr = Box::new(self.subrequest(path, args, sink)?);
         let in_order = run(&mut sr).await;
         let status = sr.response.status;
+        if !in_order {
+            self.breaks_off_with(status);
+        }
         Some(match sr.sub.take().map(|sub| sub.sink) {
             Some(Sink::Memory { body, .. }) if in_order => Ok(Fetched { status, body }),
             _ => Err(io::ErrorKind::ConnectionAborted.into()),
