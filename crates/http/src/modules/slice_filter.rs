@@ -281,8 +281,11 @@ impl BodyFilter for More {
         }
         Filtered::Later(Boxed::new(move || async move {
             r.send_last_ahead(input).await?;
-            // The bytes of this slice are sent, even if the next slice fails.
-            r.flush().await?;
+            if following(&slices).is_some() {
+                // The bytes of this slice are sent, even if the next slice fails.
+                r.send_queued().await?;
+                r.flush().await?;
+            }
             while let Some(next) = following(&slices) {
                 {
                     let mut slices = slices.borrow_mut();
