@@ -222,6 +222,39 @@ fn a_flood_of_unknown_frames_ends_the_connection() {
     flood(FrameType::Unknown(0xee), &[0; 1000], 0, FLOOD);
 }
 
+/// The log has nginx's words for frames that are ignored or refused, so that searches of its log find them.
+#[test]
+fn odd_frames_are_logged_in_the_words_of_nginx() {
+    // The answer is not over when the window grows.
+    let server = start("limit_rate 1; return 200 'an answer that takes its time';");
+    let mut client = greeted(&server);
+    let id = client.get("/");
+    while client.event() != Event::Stream(id) {}
+    let unknown = repeated(FrameType::Unknown(0xee), &[0; 3], 0, 1);
+    client.write(|out| {
+        out.extend_from_slice(&unknown);
+        frame::write_window_update(id, frame::MAX_WINDOW, out);
+    });
+    assert_eq!(client.answer(id).reset, Some(ErrorCode::FlowControl as u32));
+    server.wait_log("client sent frame with unknown type 238 while processing", 1);
+    let text = "window increment 2147483647 not allowed for window ";
+    server.wait_log(text, 1);
+
+    let text = "client sent HEADERS frame with incorrect length 0";
+    for (flags, payload, text) in [
+        (frame::PADDED, &[][..], text),
+        (frame::END_HEADERS, &[0xbe], "client sent out of bound hpack table index: 0"),
+        (frame::END_HEADERS, &[0x80], "client sent invalid hpack table index 0"),
+    ] {
+        let mut client = greeted(&server);
+        let mut frames = repeated(FrameType::Headers, payload, 1, 1);
+        frames[4] = flags;
+        client.stream.write_all(&frames).unwrap();
+        client.goaway();
+        server.wait_log(text, 1);
+    }
+}
+
 #[test]
 fn a_flood_of_priorities_ends_the_connection() {
     flood(FrameType::Priority, &[0, 0, 0, 3, 16], 1, "client sent too many PRIORITY frames");

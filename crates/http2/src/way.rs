@@ -79,7 +79,7 @@ impl SendWindow {
     }
 
     /// What may be sent now.
-    pub(crate) fn window(&self) -> i64 {
+    pub fn window(&self) -> i64 {
         self.window.get()
     }
 

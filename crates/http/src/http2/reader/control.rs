@@ -1,7 +1,7 @@
 //! Frames that are about streams and the connection themselves.
 
 use weir_engine::spend;
-use weir_http2::{Broken, ReadResult};
+use weir_http2::{Broken, ReadResult, Stream as _};
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 
 use super::super::stream::Stream;
@@ -112,8 +112,9 @@ impl Reader {
                 if kind == FrameType::WindowUpdate {
                     self.log(format_args!(
                         "client violated flow control for stream {}: received WINDOW_UPDATE frame \
-                         with window increment {by} not allowed",
-                        stream.id
+                         with window increment {by} not allowed for window {}",
+                        stream.id,
+                        stream.way().window() - i64::from(by)
                     ));
                 }
                 self.give_up(stream, ErrorCode::FlowControl)

@@ -169,8 +169,11 @@ impl FrameHandler for Reader {
         words::wrong(head, wrong)
     }
 
-    fn begins(&mut self, _head: FrameHead) {
+    fn begins(&mut self, head: FrameHead) {
         self.foreseen = 0;
+        if let FrameType::Unknown(kind) = head.kind {
+            self.log(format_args!("client sent frame with unknown type {kind}"));
+        }
     }
 
     fn stream(&self, head: FrameHead) -> ReadResult<Option<Rc<Stream>>> {

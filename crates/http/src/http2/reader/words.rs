@@ -4,6 +4,9 @@ use weir_http2::{Broken, Wrong};
 use weir_proto::http2::frame::{ErrorCode, FrameHead, FrameType};
 use weir_proto::http2::hpack::BlockError;
 
+/// HPACK's static table has so many fields. Behind them begins the dynamic table, which nginx counts from 0.
+const STATIC_FIELDS: usize = 61;
+
 /// What is told of a wrong frame.
 pub fn wrong(head: FrameHead, wrong: Wrong) -> Broken {
     let (name, len) = (name(head.kind), head.len);
@@ -11,9 +14,7 @@ pub fn wrong(head: FrameHead, wrong: Wrong) -> Broken {
         Wrong::Large => {
             (ErrorCode::FrameSize, format!("client sent frame with too large length {len}"))
         }
-        Wrong::Length
-            if head.kind == FrameType::Data || head.kind == FrameType::Headers && len == 0 =>
-        {
+        Wrong::Length if head.kind == FrameType::Data => {
             let text = format!("client sent padded {name} frame with incorrect length: {len}");
             (ErrorCode::FrameSize, text)
         }
@@ -43,6 +44,11 @@ pub fn wrong(head: FrameHead, wrong: Wrong) -> Broken {
         }
         Wrong::Push => (ErrorCode::Protocol, format!("client sent {name} frame")),
         Wrong::Block => (ErrorCode::EnhanceYourCalm, "client sent too large header".to_owned()),
+        Wrong::Fields(BlockError::BadIndex(index)) if index > STATIC_FIELDS => {
+            let index = index - STATIC_FIELDS - 1;
+            let text = format!("client sent out of bound hpack table index: {index}");
+            (ErrorCode::Compression, text)
+        }
         Wrong::Fields(error) => (code_of(error), format!("client sent {error}")),
         Wrong::Window(window) => {
             let text = "client violated connection flow control: received";
