@@ -299,6 +299,7 @@ fn read(input: &Input) -> Result<(Snapshot, Settings, bool), String> {
     let mut settings = input.common.settings();
     // Manifests of an application rarely have the class, which is the cluster's.
     settings.without_class |= snapshot.classes.is_empty();
+    settings.any_class = snapshot.classes.is_empty() && settings.class.is_none();
     if let Some(state) = &input.state {
         settings.state.clone_from(state);
         settings.own_certificate = certificate::make();

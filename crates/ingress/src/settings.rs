@@ -26,6 +26,8 @@ pub struct Settings {
     pub controllers: Vec<String>,
     /// Whether Ingresses without a class are served, too.
     pub without_class: bool,
+    /// Whether Ingresses of all classes are served: manifests without a class cannot say which are weir's.
+    pub any_class: bool,
     /// Where plain HTTP is listened for: arguments of `listen`.
     pub http: Vec<String>,
     /// Where TLS is listened for.
@@ -118,6 +120,7 @@ impl Default for Settings {
             base: Vec::new(),
             controllers: words(&["weir.internal/ingress", "k8s.io/ingress-nginx"]),
             without_class: false,
+            any_class: false,
             http: words(&["80", "[::]:80"]),
             https: words(&["443", "[::]:443"]),
             https_port: 443,

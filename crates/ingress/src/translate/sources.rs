@@ -137,7 +137,8 @@ fn is_ours(ingress: &Ingress, classes: &[Arc<IngressClass>], settings: &Settings
     };
     let named = |name: &str| settings.class.as_deref() == Some(name);
     let by_annotation = spec.is_none_or(|spec| spec.ingress_class_name.is_none());
-    if class.is_some_and(named) && (by_annotation || settings.class_by_name) {
+    let by_name = class.is_some_and(named) && (by_annotation || settings.class_by_name);
+    if settings.any_class || by_name {
         return true;
     }
     let mut classes = classes.iter().filter(|class| served(class));
