@@ -148,6 +148,21 @@ fn each_annotation_does_something_or_is_told_of() {
 }
 
 #[test]
+fn certificates_of_clients_that_no_secret_proves_close_the_paths() {
+    for (annotations, closed) in [
+        (&[("auth-tls-verify-client", "on")], true),
+        (&[("auth-tls-match-cn", "CN=shop")], true),
+        (&[("auth-tls-verify-client", "optional")], false),
+        (&[("auth-tls-verify-client", "off")], false),
+    ] {
+        let (text, findings) = made(annotations);
+        let told =
+            findings.iter().any(|f| f.reason == "AccessClosed" && f.about == "auth-tls-secret");
+        assert_eq!((told, text.contains("return 503")), (closed, closed), "{annotations:?}");
+    }
+}
+
+#[test]
 fn the_list_has_each_annotation_once() {
     let listed: Vec<&str> = cases().iter().map(|case| case.name).collect();
     let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();

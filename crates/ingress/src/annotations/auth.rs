@@ -1,7 +1,7 @@
-//! `auth-url` and what belongs to it, of an Ingress or of the controller's ConfigMap.
+//! `auth-url` and what belongs to it, of an Ingress or of the controller's ConfigMap; `auth-tls-*`.
 
 use super::Reader;
-use super::options::URL_SIGNS;
+use super::options::{ClientCertificates, URL_SIGNS};
 use super::values::{self, Url};
 
 /// An authentication service.
@@ -192,4 +192,32 @@ fn kept(r: &Reader<'_>) -> Option<[u64; 3]> {
     let requests = r.number("auth-keepalive-requests", 1, 1_000_000_000).unwrap_or(1000);
     let seconds = r.number("auth-keepalive-timeout", 1, 86_400).unwrap_or(60);
     connections.filter(|count| *count > 0).map(|count| [count, requests, seconds])
+}
+
+impl ClientCertificates {
+    /// Reads the annotations, and says which of them restricts access and cannot be obeyed.
+    pub(super) fn read(r: &Reader<'_>) -> (Option<ClientCertificates>, Option<&'static str>) {
+        let verifies = ["on", "off", "optional", "optional_no_ca"];
+        let verify = r.choice("auth-tls-verify-client", &verifies);
+        let subject = r.read("auth-tls-match-cn", |text| match text.starts_with("CN=") {
+            true => values::pattern(text).map(|()| text.to_owned()),
+            false => Err("it must begin with CN=".to_owned()),
+        });
+        let secret = r.plain("auth-tls-secret", "-./");
+        let depth = r.number("auth-tls-verify-depth", 1, 32).unwrap_or(1);
+        let error_page = r.plain("auth-tls-error-page", "-._/:@");
+        let pass = r.flag("auth-tls-pass-certificate-to-upstream").unwrap_or(false);
+        let wrong = [
+            ("auth-tls-verify-client", verify.is_none()),
+            ("auth-tls-match-cn", subject.is_none()),
+            ("auth-tls-secret", secret.is_none()),
+        ];
+        let mut wrong = wrong.iter().filter(|(name, none)| *none && r.text(name).is_some());
+        let wrong = wrong.next().map(|(name, _)| *name);
+        // Without a Secret no client is asked for a certificate.
+        let alone = secret.is_none() && (verify == Some("on") || subject.is_some());
+        let verify = verify.unwrap_or("on");
+        let read = |secret| ClientCertificates { secret, verify, depth, error_page, pass, subject };
+        (secret.map(read), wrong.or(alone.then_some("auth-tls-secret")))
+    }
 }

@@ -322,26 +322,9 @@ fn access(r: &Reader<'_>, o: &mut Options, loopback: bool) {
         }
         (None, _) => close(r.text("auth-type").is_some(), "auth-type"),
     }
-    let verify = r.choice("auth-tls-verify-client", &["on", "off", "optional", "optional_no_ca"]);
-    close(r.text("auth-tls-verify-client").is_some() && verify.is_none(), "auth-tls-verify-client");
-    let subject = r.read("auth-tls-match-cn", |text| match text.starts_with("CN=") {
-        true => values::pattern(text).map(|()| text.to_owned()),
-        false => Err("it must begin with CN=".to_owned()),
-    });
-    close(r.text("auth-tls-match-cn").is_some() && subject.is_none(), "auth-tls-match-cn");
-    let secret = r.plain("auth-tls-secret", "-./");
-    close(r.text("auth-tls-secret").is_some() && secret.is_none(), "auth-tls-secret");
-    let depth = r.number("auth-tls-verify-depth", 1, 32).unwrap_or(1);
-    let error_page = r.plain("auth-tls-error-page", "-._/:@");
-    let pass = r.flag("auth-tls-pass-certificate-to-upstream").unwrap_or(false);
-    o.client_certificates = secret.map(|secret| ClientCertificates {
-        secret,
-        verify: verify.unwrap_or("on"),
-        depth,
-        error_page,
-        pass,
-        subject,
-    });
+    let (certificates, wrong) = ClientCertificates::read(r);
+    close(wrong.is_some(), wrong.unwrap_or_default());
+    o.client_certificates = certificates;
 }
 
 fn servers(r: &Reader<'_>, o: &mut Options) {
