@@ -163,6 +163,18 @@ fn certificates_of_clients_that_no_secret_proves_close_the_paths() {
 }
 
 #[test]
+fn a_check_of_servers_behind_without_authorities_is_told_of() {
+    let told = |annotations: &[(&str, &str)]| {
+        let (_, findings) = made(annotations);
+        findings.iter().any(|f| f.reason == "NoAuthorities" && f.about == "proxy-ssl-verify")
+    };
+    let [https, on] = [("backend-protocol", "HTTPS"), ("proxy-ssl-verify", "on")];
+    assert!(told(&[https, on]));
+    assert!(!told(&[https, ("proxy-ssl-verify", "off")]));
+    assert!(!told(&[https, on, ("proxy-ssl-secret", "a/authority")]));
+}
+
+#[test]
 fn the_list_has_each_annotation_once() {
     let listed: Vec<&str> = cases().iter().map(|case| case.name).collect();
     let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();

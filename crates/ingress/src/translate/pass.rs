@@ -235,6 +235,12 @@ fn proxy_tls(
             }
         }
     }
+    let passes = matches!(source.options.protocol, Protocol::Https | Protocol::Grpcs);
+    let checks = tls.words.iter().any(|(name, words)| *name == "verify" && words[..] == ["on"]);
+    if passes && checks && tls.secret.is_none() {
+        let what = "without proxy-ssl-secret, certificates of servers behind are not verified";
+        work.say(&source.id, Severity::Warning, "NoAuthorities", "proxy-ssl-verify", what);
+    }
     for (name, words) in &tls.words {
         // A check without authorities would refuse the whole configuration.
         if tls.secret.is_some() || !matches!(*name, "verify" | "verify_depth") {
