@@ -96,6 +96,11 @@ impl Settings {
         self.base.iter().filter(|directive| directive.name.is("http")).flat_map(Directive::block)
     }
 
+    /// Whether names of servers can be resolved while requests are served.
+    pub(crate) fn resolves(&self) -> bool {
+        !self.resolver.is_empty() || self.base_http().any(|d| d.name.is("resolver"))
+    }
+
     /// Which pods groups have.
     pub(crate) fn pods(&self) -> PodChoice<'_> {
         PodChoice { loopback: self.loopback, zone: self.zone.as_deref() }

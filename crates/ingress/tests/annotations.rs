@@ -175,6 +175,21 @@ fn a_check_of_servers_behind_without_authorities_is_told_of() {
 }
 
 #[test]
+fn a_name_with_variables_behind_it_that_nothing_resolves_is_told_of() {
+    for about in ["auth-url", "mirror-target"] {
+        for (url, told) in [
+            ("http://shop.test/check$request_uri", true),
+            ("http://shop.test/check", false),
+            ("http://10.0.0.9/check$request_uri", false),
+        ] {
+            let (_, findings) = made(&[(about, url)]);
+            let found = findings.iter().any(|f| f.reason == "NoResolver" && f.about == about);
+            assert_eq!(found, told, "{about}: {url}");
+        }
+    }
+}
+
+#[test]
 fn the_list_has_each_annotation_once() {
     let listed: Vec<&str> = cases().iter().map(|case| case.name).collect();
     let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();

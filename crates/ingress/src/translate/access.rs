@@ -1,5 +1,7 @@
 //! Who is let into a location, how often, and what browsers are told of it.
 
+use std::net::Ipv4Addr;
+
 use weir_conf::Directive;
 
 use super::hosts::Route;
@@ -8,7 +10,7 @@ use super::made::Made;
 use super::sources::Source;
 use super::work::Work;
 use crate::annotations::AuthRequest;
-use crate::annotations::values;
+use crate::annotations::values::{self, Url};
 use crate::report::Severity;
 
 pub(super) fn cors(route: &Route, list: &mut Vec<Directive>) {
@@ -112,7 +114,8 @@ pub(super) fn target(
 ) -> String {
     let http2 = work.settings.defaults.get("use-http2").is_none_or(|text| text.trim() != "false");
     let Some([connections, requests, seconds]) = auth.kept.filter(|_| !http2) else {
-        return address(&auth.url);
+        let about = if auth.global { "global-auth-url" } else { "auth-url" };
+        return resolved(work, source, about, &auth.url);
     };
     let group = format!("auth_{key}");
     let port = auth.url.port.unwrap_or(if auth.url.scheme == "https" { 443 } else { 80 });
@@ -228,7 +231,13 @@ pub(super) fn limits(work: &mut Work<'_>, source: &Source, list: &mut Vec<Direct
     }
 }
 
-pub(super) fn address(url: &crate::annotations::values::Url) -> String {
+/// A URL for requests. With variables behind a name, each request resolves the name.
+pub(super) fn resolved(work: &mut Work<'_>, source: &Source, about: &str, url: &Url) -> String {
+    let literal = url.host.parse::<Ipv4Addr>().is_ok();
+    if !literal && url.rest.contains('$') && !work.settings.resolves() {
+        let what = "it has a name and variables, and no resolver is set: its requests fail";
+        work.say(&source.id, Severity::Error, "NoResolver", about, what);
+    }
     let port = url.port.map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}{}", url.scheme, url.host, url.rest)
 }

@@ -155,9 +155,7 @@ impl Work<'_> {
             return Err("its name is a Service, maybe of another namespace".to_owned());
         }
         let literal = name.parse::<IpAddr>().is_ok();
-        let resolves = !self.settings.resolver.is_empty()
-            || self.settings.base_http().any(|d| d.name.is("resolver"));
-        if !literal && !resolves {
+        if !literal && !self.settings.resolves() {
             return Err("no resolver is set".to_owned());
         }
         let (group, extra) = named(source, namespace, service, i32::from(number), false);

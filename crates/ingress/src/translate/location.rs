@@ -3,7 +3,7 @@
 use weir_conf::Directive;
 
 use super::access::{
-    address, auth_request, basic, cached, cors, custom_headers, limits, service_headers, target,
+    auth_request, basic, cached, cors, custom_headers, limits, resolved, service_headers, target,
 };
 use super::hosts::{Host, Route};
 use super::lines::{counted, digest, line, when};
@@ -132,7 +132,7 @@ pub(super) fn location(
         let at = format!("/_mirror-{key}");
         made.inside.push(line("mirror", [at.as_str()]));
         made.inside.push(line("mirror_request_body", [if mirror.body { "on" } else { "off" }]));
-        let target = address(&mirror.url);
+        let target = resolved(work, source, "mirror-target", &mirror.url);
         made.beside.push(line("location", ["=", &at]).with_block(vec![
             line("internal", []),
             line("proxy_set_header", ["Host", &mirror.host]),
