@@ -17,6 +17,7 @@ mod returns;
 mod server_rewrite;
 mod settings;
 mod sockets;
+mod upstreams;
 mod waiting;
 mod worker_threads;
 

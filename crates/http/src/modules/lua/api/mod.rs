@@ -28,6 +28,7 @@ mod time;
 mod timer;
 mod tls_socket;
 mod udp;
+mod upstreams;
 mod variables;
 mod worker_thread;
 mod workers;
@@ -65,6 +66,7 @@ pub fn install(
     time::install(&natives)?;
     timer::install(&natives)?;
     udp::install(&natives)?;
+    upstreams::install(&natives)?;
     variables::install(&natives)?;
     worker_thread::install(&natives)?;
     workers::install(&natives, prefix, identity)?;

@@ -1,6 +1,7 @@
 //! Time: `ngx.now`, `ngx.time` and the like.
 
 use std::cell::Cell;
+use std::time::Instant;
 
 use mlua::Value;
 use rustix::time::{ClockId, clock_gettime};
@@ -52,6 +53,11 @@ fn turn() -> i64 {
         let wall = event_loop.handle.wall();
         wall.secs * 1000 + i64::from(wall.msec)
     })
+}
+
+/// A moment of the past in seconds since 1970.
+pub(super) fn at(now: Instant, then: Instant) -> i64 {
+    turn() / 1000 - now.saturating_duration_since(then).as_secs() as i64
 }
 
 fn now() -> i64 {

@@ -250,6 +250,20 @@ provide("ngx.process", {
     signal_graceful_exit = function() native.quit() end,
 })
 
+-- The module of lua-upstream-nginx-module, which OpenResty has built in.
+
+local a_string = native.a_string
+local upstream = {
+    get_upstreams = function() return native.upstream_names() end,
+    get_servers = function(name) return native.upstream_servers(a_string(1, name)) end,
+    get_primary_peers = function(name) return native.upstream_peers(a_string(1, name), false) end,
+    get_backup_peers = function(name) return native.upstream_peers(a_string(1, name), true) end,
+    set_peer_down = function(name, backup, id, down)
+        return native.upstream_down(a_string(1, name), backup and true or false, a_number(3, id), down and true or false)
+    end,
+}
+preload["ngx.upstream"] = function() return upstream end
+
 -- lua-nginx-module hands out functions of directives here. These are set-misc-nginx-module's that change a text.
 
 local DIGITS = "0123456789abcdefghijklmnopqrstuv"
