@@ -7,7 +7,7 @@ use std::time::Duration;
 use quinn::{Connection, ReadError, RecvStream, SendStream};
 use weir_testkit::listen;
 
-use super::hq::{client, request, runtime};
+use super::hq::{client, request, run_client};
 use super::*;
 
 /// RFC 9114, section 8.1: H3_INTERNAL_ERROR.
@@ -46,7 +46,11 @@ pub fn get(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
 
 /// A connection that has begun, and its control stream, which must not end.
 pub async fn connect(endpoint: &quinn::Endpoint, server: &Server) -> (Connection, SendStream) {
-    let address: SocketAddr = ([127, 0, 0, 1], server.port()).into();
+    connect_to(endpoint, server.port()).await
+}
+
+async fn connect_to(endpoint: &quinn::Endpoint, port: u16) -> (Connection, SendStream) {
+    let address: SocketAddr = ([127, 0, 0, 1], port).into();
     let connection = endpoint.connect(address, HOST).unwrap().await.unwrap();
     let mut settings = connection.open_uni().await.unwrap();
     settings.write_all(&[0, 4, 0]).await.unwrap();
@@ -89,7 +93,7 @@ fn what_came_of_an_answer_that_breaks_off_is_sent() {
          location /direct/ {{ proxy_buffering off; proxy_pass http://127.0.0.1:{port}/; }}"
     );
     let server = start("", &locations);
-    runtime().block_on(async {
+    run_client(async {
         let endpoint = client(&server, "h3");
         let (connection, _settings) = connect(&endpoint, &server).await;
         for n in [5, 5_000, 300_000] {
@@ -108,7 +112,7 @@ fn what_came_of_an_answer_that_breaks_off_is_sent() {
 #[test]
 fn a_field_without_a_name_ends_its_request_alone() {
     let server = start("", "return 200 here;");
-    runtime().block_on(async {
+    run_client(async {
         let endpoint = client(&server, "h3");
         let (connection, _settings) = connect(&endpoint, &server).await;
         let nameless = [("", "value")];
@@ -135,14 +139,20 @@ enum Leaves {
 
 #[test]
 fn requests_without_a_whole_head_have_a_line() {
-    let http = "log_format heads '$status $request_length $request'; client_header_timeout 300ms;";
+    let http = "log_format heads '$status $request_length $request';
+        server {
+            listen 127.0.0.1:%%PORT1%% quic reuseport; client_header_timeout 300ms;
+            access_log heads.log heads;
+        }";
     let server = start(http, "access_log heads.log heads; return 200 here;");
     let whole = get("/whole", &[]);
     let ways = [Leaves::Waits, Leaves::Resets, Leaves::Stops, Leaves::Ends, Leaves::Closes];
-    runtime().block_on(async {
+    run_client(async {
         let endpoint = client(&server, "h3");
         for (n, way) in (10..).zip(ways) {
-            let (connection, _settings) = connect(&endpoint, &server).await;
+            // Only the client that waits is to meet the end of its time.
+            let port = if matches!(way, Leaves::Waits) { server.port_at(1) } else { server.port() };
+            let (connection, _settings) = connect_to(&endpoint, port).await;
             let (mut send, mut receive) = connection.open_bi().await.unwrap();
             let before = connection.stats().frame_rx.acks;
             send.write_all(&whole[..n]).await.unwrap();
@@ -187,7 +197,7 @@ fn handshakes_that_are_refused_have_a_line() {
         server { listen 127.0.0.1:%%PORT%% quic; server_name refused.test; ssl_reject_handshake on;";
     let server = start("", inside);
     let address: SocketAddr = ([127, 0, 0, 1], server.port()).into();
-    runtime().block_on(async {
+    run_client(async {
         for (protocol, name) in [("nonsense", HOST), ("h3", "refused.test")] {
             let connecting = client(&server, protocol).connect(address, name).unwrap();
             assert!(connecting.await.is_err(), "{protocol} {name}");
@@ -206,7 +216,7 @@ fn the_length_of_a_request_counts_all_that_came() {
     let server = start(http, inside);
     let unknown = frame(0x21, b"unknown");
     let body = [unknown.clone(), get("/body", &[]), frame(0, b"a body"), unknown].concat();
-    runtime().block_on(async {
+    run_client(async {
         let endpoint = client(&server, "h3");
         let (connection, _settings) = connect(&endpoint, &server).await;
         for asked in [get("/none", &[]), body.clone()] {

@@ -226,7 +226,7 @@ fn connections_that_end_in_a_head_leave_nothing_in_memory() {
     let server = start("", "location / { return 200 ok; }");
     let address: std::net::SocketAddr = ([127, 0, 0, 1], server.port()).into();
     let load = || {
-        hq::runtime().block_on(async {
+        hq::run_client(async {
             let endpoint = hq::client(&server, "h3");
             for _ in 0..300 {
                 let connection =

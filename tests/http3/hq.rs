@@ -8,6 +8,7 @@ use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, RecvStream, Toki
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use weir_testkit::PATIENCE;
 
 use super::*;
 
@@ -43,15 +44,18 @@ pub async fn request(connection: &Connection, bytes: &[u8]) -> RecvStream {
     receive
 }
 
-pub fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+/// Runs what a client does to its end, which comes within some waits of [`PATIENCE`].
+pub fn run_client<F: Future>(client: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let bounded = async { tokio::time::timeout(3 * PATIENCE, client).await };
+    runtime.block_on(bounded).expect("a client that waits for nothing in vain")
 }
 
 /// What a client that speaks `protocol` gets for each of these lines, on a stream each of one connection; none where the
 /// handshake fails.
 fn ask_lines(server: &Server, protocol: &str, lines: &[&str]) -> Option<Vec<String>> {
     let address: SocketAddr = ([127, 0, 0, 1], server.port()).into();
-    runtime().block_on(async {
+    run_client(async {
         let endpoint = client(server, protocol);
         let connection = endpoint.connect(address, "www.example.org").unwrap().await.ok()?;
         let mut answers = Vec::new();

@@ -3,7 +3,7 @@
 use quinn::ConnectionError;
 
 use super::broken::{connect, get};
-use super::hq::{client, request, runtime};
+use super::hq::{client, request, run_client};
 use super::*;
 
 const INSIDE: &str = "root .; limit_rate 400k;";
@@ -86,7 +86,7 @@ fn clients_are_told_when_the_time_to_end_is_over() {
     let server = Server::start_in(certified(), WEIR, &conf);
     server.dir().write("large", long(1_000_000));
     let old = server.workers();
-    runtime().block_on(async {
+    run_client(async {
         let endpoint = client(&server, "h3");
         let (connection, _settings) = connect(&endpoint, &server).await;
         let mut answer = request(&connection, &get("/large", &[])).await;

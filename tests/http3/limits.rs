@@ -7,7 +7,7 @@ use quinn::{ClientConfig, TransportConfig, VarInt};
 
 use super::bench::{URL, assert_answered, bench};
 use super::broken::get;
-use super::hq::{client, client_config, request, runtime};
+use super::hq::{client, client_config, request, run_client};
 use super::*;
 
 const NAME: &str = "www.example.org";
@@ -26,7 +26,7 @@ fn early_data_is_not_taken_once_limits_are_lower() {
     let server = start("", &inside(8));
     let address: SocketAddr = ([127, 0, 0, 1], server.port()).into();
     let line = b"GET /\r\n";
-    runtime().block_on(async {
+    run_client(async {
         let mut endpoint = client(&server, "hq-interop");
         let mut tls = client_config(&server, "hq-interop");
         tls.enable_early_data = true;
@@ -68,7 +68,7 @@ fn a_client_that_reads_late_is_told_which_request_is_the_last() {
     server.dir().write("long", long(300_000));
     let address: SocketAddr = ([127, 0, 0, 1], server.port()).into();
     let get = get("/long", &[]);
-    runtime().block_on(async {
+    run_client(async {
         let mut endpoint = client(&server, "h3");
         let tls = client_config(&server, "h3");
         let tls = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
@@ -102,7 +102,7 @@ fn a_client_that_reads_late_is_told_which_request_is_the_last() {
 #[test]
 fn a_request_that_waits_for_its_fields_is_given_up_by_a_reset() {
     let server = start("", "return 200 here;");
-    runtime().block_on(async {
+    run_client(async {
         let endpoint = client(&server, "h3");
         let connecting = endpoint.connect(([127, 0, 0, 1], server.port()).into(), NAME);
         let connection = connecting.unwrap().await.unwrap();

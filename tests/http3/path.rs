@@ -10,7 +10,7 @@ use quinn::EndpointConfig;
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
 use super::hostile::memory;
-use super::hq::{client, client_with, request, runtime};
+use super::hq::{client, client_with, request, run_client};
 use super::*;
 
 /// Heads of IP version 4 and UDP are not counted.
@@ -92,7 +92,7 @@ fn transfer_to(
     congested: bool,
 ) -> Arc<Seen> {
     let (address, seen) = relay(server.port(), longest, congested);
-    runtime().block_on(async {
+    run_client(async {
         let endpoint = client_with(server, "hq-interop", config);
         let connection = endpoint.connect(address, "www.example.org").unwrap().await.unwrap();
         let mut receive = request(&connection, b"GET /long\r\n").await;
@@ -164,7 +164,7 @@ fn a_client_that_gives_up_many_answers_still_gets_the_next() {
     server.dir().write("short", long(1000));
     // The server sends little at a time, so that most of what answers write has not left.
     let (address, _) = relay(server.port(), OF_ETHERNET, true);
-    runtime().block_on(async {
+    run_client(async {
         let endpoint = client(&server, "hq-interop");
         let connection = endpoint.connect(address, "www.example.org").unwrap().await.unwrap();
         for _ in 0..10 {
@@ -222,7 +222,7 @@ fn a_client_that_shows_its_address_after_a_reload_is_served() {
             let _ = seen.0.map(|client| front.send_to(&buf[..n], client));
         }
     });
-    runtime().block_on(async {
+    run_client(async {
         let endpoint = client(&server, "hq-interop");
         let connecting = endpoint.connect(address, "www.example.org").unwrap();
         let answer = tokio::spawn(async move {
@@ -247,7 +247,7 @@ fn many_answers_on_a_slow_path_take_little_memory() {
     let server = start();
     transfer(&server, OF_ETHERNET, false);
     let before = memory(&server);
-    runtime().block_on(async {
+    run_client(async {
         let endpoint = client(&server, "hq-interop");
         let mut kept = Vec::new();
         for _ in 0..2 {
