@@ -10,7 +10,7 @@ use k8s_openapi::ByteString;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use weir_ingress::annotations::{KNOWN, PREFIX, State, state};
-use weir_ingress::{Finding, Settings, Snapshot, translate};
+use weir_ingress::{Finding, Settings, Severity, Snapshot, translate};
 
 const LIST: &str = include_str!("annotations.txt");
 const PAGE: &str = "docs/ingress-nginx-annotations.md";
@@ -145,6 +145,29 @@ fn each_annotation_does_something_or_is_told_of() {
         }
     }
     assert!(wrong.is_empty(), "name, whether it changes something, what is told: {wrong:#?}");
+}
+
+#[test]
+fn an_annotation_alone_that_needs_another_does_something_or_is_told_of() {
+    let (before, _) = made(&[]);
+    // What else there is in the cluster, or the value of another annotation, decides.
+    let elsewhere =
+        ["affinity-canary-behavior", "default-backend", "force-ssl-redirect", "proxy-ssl-verify"];
+    let silent = |case: &Case| {
+        let (after, findings) = made(&[(case.name, case.value)]);
+        let told = findings.iter().any(|f| f.about == case.name);
+        before == after && !told && !elsewhere.contains(&case.name)
+    };
+    let wrong: Vec<_> = cases().iter().filter(|case| silent(case)).map(|case| case.name).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    // Clients are not kept out.
+    for alone in [("auth-tls-verify-client", "optional"), ("auth-secret", "users")] {
+        let (_, findings) = made(&[alone]);
+        let found = findings.iter().find(|f| f.reason == "IneffectiveAnnotation");
+        assert_eq!(found.map(|f| f.severity), Some(Severity::Warning), "{alone:?}");
+    }
+    let (_, findings) = made(&[("affinity", "cookie"), ("session-cookie-name", "shop")]);
+    assert!(findings.is_empty(), "{findings:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod auth;
 mod canary;
+mod needs;
 mod options;
 mod reader;
 mod risk;

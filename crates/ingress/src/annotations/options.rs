@@ -233,6 +233,7 @@ impl Options {
         o.trace = trace(r);
         o.location_snippet = r.text("configuration-snippet").map(str::to_owned);
         o.server_snippet = r.text("server-snippet").map(str::to_owned);
+        super::needs::tell(r);
         o
     }
 }

@@ -81,6 +81,19 @@ impl<'a> Reader<'a> {
         self.defaults.get(name).map(String::as_str).filter(|text| !text.trim().is_empty())
     }
 
+    /// The annotations that the Ingress itself has and that are built.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.own.iter().filter(|(_, value)| !value.trim().is_empty()).map(|(name, _)| *name)
+    }
+
+    /// Says that an annotation does nothing without another one. Access that it was to restrict or to tell of stays as it is.
+    pub(super) fn ineffective(&self, name: &str, needed: &str) {
+        let severity = if name.starts_with("auth-") { Severity::Warning } else { Severity::Note };
+        let what = format!("it has no effect without {needed}, as in ingress-nginx");
+        let mut findings = self.findings.borrow_mut();
+        findings.add(self.object, severity, "IneffectiveAnnotation", name, what);
+    }
+
     /// Says that a value is wrong.
     pub fn wrong(&self, name: &str, why: impl std::fmt::Display) {
         let mut findings = self.findings.borrow_mut();
