@@ -9,6 +9,7 @@ pub mod annotations;
 pub mod certificate;
 pub mod convert;
 pub mod gateway;
+pub mod names;
 pub mod report;
 pub mod run;
 pub mod settings;

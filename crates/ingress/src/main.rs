@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use weir_ingress::certificate;
 use weir_ingress::gateway::ranges::AddressRange;
 use weir_ingress::gateway::services::Template;
+use weir_ingress::names::NameServers;
 use weir_ingress::run::{Options, Publish, run};
 use weir_ingress::{Finding, Settings, Severity, Snapshot, Translation, translate};
 use weir_sys::allocator::Mimalloc;
@@ -89,7 +90,7 @@ struct Common {
     /// A directive that snippets may have; may be given several times. Without one, no snippet is taken.
     #[arg(long)]
     allow_snippet_directive: Vec<String>,
-    /// Arguments of `resolver`, for Services of the type ExternalName.
+    /// Arguments of `resolver`, for Services of the type ExternalName and for authentication services. Usually the name servers of /etc/resolv.conf.
     #[arg(long)]
     resolver: Vec<String>,
     /// The `spec.controller` of the classes that are served; may be given several times.
@@ -126,6 +127,7 @@ struct Common {
 
 impl Common {
     fn settings(&self) -> Settings {
+        let found = NameServers::read(Path::new("/etc/resolv.conf"));
         let mut settings = Settings {
             http: self.http.clone(),
             https: self.https.clone(),
@@ -136,7 +138,11 @@ impl Common {
             default_certificate: self.default_ssl_certificate.clone(),
             default_backend: self.default_backend_service.clone(),
             snippet_directives: self.allow_snippet_directive.iter().cloned().collect(),
-            resolver: self.resolver.clone(),
+            resolver: match self.resolver.is_empty() {
+                true => found.addresses,
+                false => self.resolver.clone(),
+            },
+            cluster_domain: found.cluster_domain,
             controllers: self.controller_class.clone(),
             class: self.ingress_class.clone(),
             class_by_name: self.ingress_class_by_name,

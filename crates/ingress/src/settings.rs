@@ -48,6 +48,8 @@ pub struct Settings {
     pub snippet_directives: BTreeSet<String>,
     /// Arguments of `resolver`, which Services of the type ExternalName need.
     pub resolver: Vec<String>,
+    /// The domain of the cluster, as `cluster.local`: it completes names that end in `.svc`.
+    pub cluster_domain: Option<String>,
     /// The value of the annotation `kubernetes.io/ingress.class` that is served, beside the names of served classes.
     pub class: Option<String>,
     /// Whether a class counts as served by that name, too, whatever its controller is.
@@ -101,6 +103,14 @@ impl Settings {
         !self.resolver.is_empty() || self.base_http().any(|d| d.name.is("resolver"))
     }
 
+    /// A name as name servers know it: they do not try search domains.
+    pub(crate) fn whole_name(&self, name: &str) -> String {
+        match &self.cluster_domain {
+            Some(domain) if name.ends_with(".svc") => format!("{name}.{domain}"),
+            _ => name.to_owned(),
+        }
+    }
+
     /// Which pods groups have.
     pub(crate) fn pods(&self) -> PodChoice<'_> {
         PodChoice { loopback: self.loopback, zone: self.zone.as_deref() }
@@ -136,6 +146,7 @@ impl Default for Settings {
             shared_hosts: false,
             snippet_directives: BTreeSet::new(),
             resolver: Vec::new(),
+            cluster_domain: None,
             class: None,
             class_by_name: false,
             namespace_labels: BTreeMap::new(),

@@ -111,24 +111,29 @@ pub(super) fn target(
     source: &Source,
     auth: &AuthRequest,
     key: &str,
-) -> String {
+) -> (Vec<Directive>, String) {
     let http2 = work.settings.defaults.get("use-http2").is_none_or(|text| text.trim() != "false");
     let Some([connections, requests, seconds]) = auth.kept.filter(|_| !http2) else {
         let about = if auth.global { "global-auth-url" } else { "auth-url" };
-        return resolved(work, source, about, &auth.url);
+        return resolved(work, source, (about, "$auth_host"), &auth.url);
     };
     let group = format!("auth_{key}");
     let port = auth.url.port.unwrap_or(if auth.url.scheme == "https" { 443 } else { 80 });
     let one = |name: &str, word: String| line(name, [word.as_str()]);
+    let host = work.settings.whole_name(&auth.url.host);
+    let server = format!("{host}:{port}");
+    let mut words = vec![server.as_str()];
+    words.extend(is_asked_for(work, &auth.url).then_some("resolve"));
     let block = vec![
-        one("server", format!("{}:{port}", auth.url.host)),
+        super::zones::zone(&group, 1),
+        line("server", words),
         one("keepalive", connections.to_string()),
         one("keepalive_requests", requests.to_string()),
         one("keepalive_timeout", format!("{seconds}s")),
     ];
     let made = line("upstream", [group.as_str()]).with_block(block);
     work.share(&source.id, format!("upstream {group}"), vec![made]);
-    format!("{}://{group}{}", auth.url.scheme, auth.url.rest)
+    (Vec::new(), format!("{}://{group}{}", auth.url.scheme, auth.url.rest))
 }
 
 pub(super) fn auth_request(
@@ -231,15 +236,38 @@ pub(super) fn limits(work: &mut Work<'_>, source: &Source, list: &mut Vec<Direct
     }
 }
 
-/// A URL for requests. With variables behind a name, each request resolves the name.
-pub(super) fn resolved(work: &mut Work<'_>, source: &Source, about: &str, url: &Url) -> String {
+/// Whether name servers are asked for the host while requests are served. A name without a dot is none of theirs: the
+/// system completes it once, when the configuration is read.
+fn is_asked_for(work: &Work<'_>, url: &Url) -> bool {
     let literal = url.host.parse::<Ipv4Addr>().is_ok();
-    if !literal && url.rest.contains('$') && !work.settings.resolves() {
-        let what = "it has a name and variables, and no resolver is set: its requests fail";
+    !literal && url.host.contains('.') && work.settings.resolves()
+}
+
+/// A URL for requests, and what sets the variable in it: with one, the server looks the name up while requests are served,
+/// and follows it to other addresses.
+pub(super) fn resolved(
+    work: &mut Work<'_>,
+    source: &Source,
+    (about, variable): (&str, &str),
+    url: &Url,
+) -> (Vec<Directive>, String) {
+    let port = url.port.map(|port| format!(":{port}")).unwrap_or_default();
+    let with = |host: &str| format!("{}://{host}{port}{}", url.scheme, url.rest);
+    if is_asked_for(work, url) {
+        let host = work.settings.whole_name(&url.host);
+        return (vec![line("set", [variable, &host])], with(variable));
+    }
+    let literal = url.host.parse::<Ipv4Addr>().is_ok();
+    if !literal && url.rest.contains('$') {
+        let what = match work.settings.resolves() {
+            true => {
+                "it has variables and a name without a dot, which name servers do not complete: its requests fail"
+            }
+            false => "it has a name and variables, and no resolver is set: its requests fail",
+        };
         work.say(&source.id, Severity::Error, "NoResolver", about, what);
     }
-    let port = url.port.map(|port| format!(":{port}")).unwrap_or_default();
-    format!("{}://{}{port}{}", url.scheme, url.host, url.rest)
+    (Vec::new(), with(&url.host))
 }
 
 /// Headers of answers, of a ConfigMap; a dollar in them is no variable.

@@ -160,7 +160,7 @@ impl Work<'_> {
         }
         let (group, extra) = named(source, namespace, service, i32::from(number), false);
         let group = format!("{group}_external");
-        let address = format!("{name}:{number}");
+        let address = format!("{}:{number}", self.settings.whole_name(&name));
         let mut words = vec![address.as_str()];
         words.extend((!literal).then_some("resolve"));
         let mut block = vec![super::zones::zone(&group, 1)];

@@ -100,7 +100,8 @@ pub(super) fn location(
             text => work.snippet(source, "auth-snippet", text.as_ref(), Place::Location),
         });
         sent.extend(cached(work, source, auth, &key));
-        let target = target(work, source, auth, &key);
+        let (set, target) = target(work, source, auth, &key);
+        sent.extend(set);
         auth_request((auth, &target), &key, tls, &mut made, &mut extra, sent);
     }
     made.inside.extend(o.satisfy.map(|all| line("satisfy", [all])));
@@ -132,12 +133,14 @@ pub(super) fn location(
         let at = format!("/_mirror-{key}");
         made.inside.push(line("mirror", [at.as_str()]));
         made.inside.push(line("mirror_request_body", [if mirror.body { "on" } else { "off" }]));
-        let target = resolved(work, source, "mirror-target", &mirror.url);
-        made.beside.push(line("location", ["=", &at]).with_block(vec![
+        let about = ("mirror-target", "$mirror_host");
+        let (mut copy, target) = resolved(work, source, about, &mirror.url);
+        copy.extend([
             line("internal", []),
             line("proxy_set_header", ["Host", &mirror.host]),
             line("proxy_pass", [target.as_str()]),
-        ]));
+        ]);
+        made.beside.push(line("location", ["=", &at]).with_block(copy));
     }
     let text = o.location_snippet.as_ref();
     let snippet = work.snippet(source, "configuration-snippet", text, Place::Location);

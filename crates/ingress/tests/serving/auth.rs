@@ -1,10 +1,11 @@
 //! Authentication services: of an Ingress, and of the administrator for all.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use weir_ingress::Settings;
-use weir_testkit::{Server, listen};
+use weir_testkit::{NameRecord, NameReply, Server, ask_until, listen, name_server};
 
 use super::{behind, ingress, serve_with, service};
 
@@ -106,6 +107,46 @@ fn answers_of_the_service_are_kept_for_a_location() {
     assert_eq!(status(&server, "/", ""), "401");
     assert_eq!(status(&server, "/", ""), "401");
     assert_eq!(count.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn the_service_is_followed_by_its_name() {
+    let (port, _) = judge();
+    let at = Arc::new(AtomicU8::new(0));
+    let now = at.clone();
+    let names = name_server(move |name| match (name, now.load(Ordering::Relaxed)) {
+        ("judge.d.svc.cluster.test", last) if last > 0 => {
+            NameReply::Records(1, vec![NameRecord::Address(Ipv4Addr::new(127, 0, 0, last))])
+        }
+        _ => NameReply::NoSuchName,
+    });
+    let url = format!("http://judge.d.svc:{port}/check");
+    let kept = [("auth-url", url.as_str()), ("auth-keepalive", "2")];
+    let manifests = [
+        service("a", "one", behind("one")),
+        ingress("a", "site", &kept[..1], "a.test", &[("Prefix", "/", "one")]),
+        ingress("a", "kept", &kept, "a.test", &[("Prefix", "/kept", "one")]),
+    ]
+    .concat();
+    let settings = || Settings {
+        resolver: vec![format!("127.0.0.1:{names}"), "ipv6=off".to_owned()],
+        cluster_domain: Some("cluster.test".to_owned()),
+        ..Settings::default()
+    };
+    let without_http2 = [("use-http2".to_owned(), "false".to_owned())].into();
+    // A group asks again for a name that is unknown after half a minute.
+    for (path, first, settings) in
+        [("/", 0, settings()), ("/kept", 9, Settings { defaults: without_http2, ..settings() })]
+    {
+        at.store(first, Ordering::Relaxed);
+        let Some((server, findings)) = serve_with(&manifests, settings) else { return };
+        assert!(findings.is_empty(), "{findings:?}");
+        for (last, wanted) in [(first, "500"), (1, "200"), (9, "500")] {
+            at.store(last, Ordering::Relaxed);
+            let done = ask_until(|| status(&server, path, VALID) == wanted);
+            assert!(done, "{path}: never {wanted} with the service at 127.0.0.{last}");
+        }
+    }
 }
 
 #[test]
