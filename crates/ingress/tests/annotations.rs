@@ -213,6 +213,25 @@ fn a_name_with_variables_behind_it_that_nothing_resolves_is_told_of() {
 }
 
 #[test]
+fn a_service_may_be_at_an_address_of_ipv6() {
+    for about in ["auth-url", "mirror-target"] {
+        for url in ["http://[fd00::9]/check", "http://[FD00::9]:81/check$request_uri"] {
+            let (text, findings) = made(&[(about, url)]);
+            assert!(findings.is_empty(), "{findings:?}");
+            let passed = format!("proxy_pass \"{}\";", url.to_lowercase());
+            assert!(text.contains(&passed), "{passed}: {text}");
+        }
+        for url in
+            ["http://[::1]/", "http://[fe80::1]/", "http://[::ffff:127.0.0.1]:81/", "http://[]/"]
+        {
+            let (_, findings) = made(&[(about, url)]);
+            let told = findings.iter().any(|f| f.reason == "InvalidAnnotation" && f.about == about);
+            assert!(told, "{url}");
+        }
+    }
+}
+
+#[test]
 fn the_list_has_each_annotation_once() {
     let listed: Vec<&str> = cases().iter().map(|case| case.name).collect();
     let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();

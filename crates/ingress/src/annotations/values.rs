@@ -1,7 +1,7 @@
 //! What values of annotations may be. A value that passes can stand in a word of the configuration without a change of
 //! its meaning: no variable that is not meant, no pattern that does not compile, no address of the server itself.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// No value of an object that becomes a word is longer; the configuration takes 4096 bytes with escapes.
 pub const LONGEST: usize = 1024;
@@ -164,12 +164,19 @@ pub fn is_far(address: IpAddr) -> bool {
 pub struct Url {
     /// `http` or `https`.
     pub scheme: String,
-    /// The host, without brackets or port.
+    /// The host without its port; an IPv6 address has its brackets.
     pub host: String,
     /// The port, if there is one.
     pub port: Option<u16>,
     /// The path and query; empty if there is none.
     pub rest: String,
+}
+
+impl Url {
+    /// Whether the host is an address.
+    pub fn has_address(&self) -> bool {
+        self.host.starts_with('[') || self.host.parse::<IpAddr>().is_ok()
+    }
 }
 
 /// Reads a URL that weir will send requests to. Its host is literal, and not this machine.
@@ -184,18 +191,22 @@ pub fn url(text: &str, loopback: bool) -> Result<Url, String> {
     if rest.starts_with('$') && !rest.starts_with("$request_uri") {
         return Err("its host must not have variables".to_owned());
     }
-    let (host, port) = match authority.rsplit_once(':') {
+    let port = authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+    let (host, port) = match port {
         Some((host, port)) => {
             (host, Some(port.parse::<u16>().map_err(|_| "its port is no number")?))
         }
         None => (authority, None),
     };
     let host = host.to_ascii_lowercase();
-    if !is_host(&host, false) {
-        return Err("its host is no name or IPv4 address".to_owned());
+    let inside = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let v6 = inside.map(str::parse::<Ipv6Addr>);
+    if !is_host(&host, false) && !matches!(v6, Some(Ok(_))) {
+        return Err("its host is no name or address".to_owned());
     }
     let local = host == "localhost" || host.ends_with(".localhost");
-    let far = match host.parse::<IpAddr>() {
+    let address = v6.map_or_else(|| host.parse(), |v6| v6.map(IpAddr::V6));
+    let far = match address {
         Ok(address) => is_far(address),
         // Resolvers take other notations of addresses, such as 2130706433 and 0x7f.1.
         Err(_) => {

@@ -1,7 +1,5 @@
 //! Who is let into a location, how often, and what browsers are told of it.
 
-use std::net::Ipv4Addr;
-
 use weir_conf::Directive;
 
 use super::hosts::Route;
@@ -239,8 +237,7 @@ pub(super) fn limits(work: &mut Work<'_>, source: &Source, list: &mut Vec<Direct
 /// Whether name servers are asked for the host while requests are served. A name without a dot is none of theirs: the
 /// system completes it once, when the configuration is read.
 fn is_asked_for(work: &Work<'_>, url: &Url) -> bool {
-    let literal = url.host.parse::<Ipv4Addr>().is_ok();
-    !literal && url.host.contains('.') && work.settings.resolves()
+    !url.has_address() && url.host.contains('.') && work.settings.resolves()
 }
 
 /// A URL for requests, and what sets the variable in it: with one, the server looks the name up while requests are served,
@@ -257,8 +254,7 @@ pub(super) fn resolved(
         let host = work.settings.whole_name(&url.host);
         return (vec![line("set", [variable, &host])], with(variable));
     }
-    let literal = url.host.parse::<Ipv4Addr>().is_ok();
-    if !literal && url.rest.contains('$') {
+    if !url.has_address() && url.rest.contains('$') {
         let what = match work.settings.resolves() {
             true => {
                 "it has variables and a name without a dot, which name servers do not complete: its requests fail"
