@@ -303,8 +303,19 @@ fn a_client_without_tls_is_closed() {
         "ssl_handshake_timeout 200ms;
          server { listen 127.0.0.1:%%PORT1%% ssl; return x; }",
     );
-    assert_eq!(heard(s.port_at(1), b"GET / HTTP/1.0\r\n\r\n"), b"");
-    s.wait_log("wrong version number) while SSL handshaking, client: 127.0.0.1", 1);
+    let unexpected = &b"\x15\x03\x03\x00\x02\x02\x0a"[..];
+    for (text, answer, words) in [
+        (&b"GET / HTTP/1.0\r\n\r\n"[..], &b""[..], "http request"),
+        (b"CONNECT a:1 HTTP/1.1\r\n\r\n", b"", "https proxy request"),
+        (b"hello\r\n", b"", "wrong version number"),
+        // An alert, and data.
+        (b"\x15\x03\x01\x00\x02\x02\x28", unexpected, "unexpected message"),
+        (b"\x17\x03\x03\x00\x01x", unexpected, "unexpected message"),
+    ] {
+        assert_eq!(heard(s.port_at(1), text), answer);
+        let line = format!("(SSL: {words}) while SSL handshaking, client: 127.0.0.1");
+        s.wait_log(&line, if words.starts_with("unexpected") { 2 } else { 1 });
+    }
     let ends = |text: &[u8]| {
         let mut client = connect(s.port_at(1));
         client.write_all(text).unwrap();
@@ -319,7 +330,7 @@ fn a_client_without_tls_is_closed() {
     ends(&[&b"\x16\x03\x01\x00\x10"[..], &[0xff; 16]].concat());
     drop(connect(s.port_at(1)));
     s.wait_log("peer closed connection in SSL handshake while SSL handshaking, client:", 1);
-    s.wait_file("tls.log", "500 - - 0/0;", 5);
+    s.wait_file("tls.log", "500 - - 0/0;", 9);
 }
 
 #[test]

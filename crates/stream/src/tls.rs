@@ -14,7 +14,7 @@ use weir_ssl::server::{self, AcceptError, ServerContext, Shown, Spoken, TlsSubje
 use weir_ssl::{DirectiveUse, SslDirective};
 use weir_tls::x509::cert::Certificate;
 use weir_tls::x509::name;
-use weir_tls::{Begin, Hello, Negotiated, Secured};
+use weir_tls::{Begin, Hello, Negotiated, Secured, refuse_plain};
 use weir_upstream::fault::{self, Blame};
 use weir_values::Subject;
 
@@ -168,7 +168,7 @@ async fn handshake(
 ) -> Result<(Arc<ServerContext>, Secured), AcceptError> {
     let mut hello = match weir_tls::begin(socket, bytes, until).await? {
         Begin::Hello(hello) => hello,
-        Begin::Plain(_) => return Err(AcceptError::Plain),
+        Begin::Plain(bytes) => return Err(AcceptError::Plain(refuse_plain(socket, &bytes))),
     };
     let default = s.conf().tls.context.as_ref();
     find(s, &mut hello)?;

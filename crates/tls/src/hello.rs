@@ -25,6 +25,7 @@ pub const ACME: &[u8] = b"acme-tls/1";
 /// TLS_FALLBACK_SCSV: no cipher, but what a client says with it.
 const FALLBACK: u16 = 0x5600;
 
+const UNEXPECTED_MESSAGE: u8 = 10;
 const HANDSHAKE_FAILURE: u8 = 40;
 const PROTOCOL_VERSION: u8 = 70;
 const INTERNAL_ERROR: u8 = 80;
@@ -338,6 +339,21 @@ impl Hello {
 }
 
 /// A record with a fatal alert, of TLS 1.2.
+/// Refuses a client that began with these bytes, which are no handshake. A record of TLS is answered with an alert. Returns OpenSSL's words for what the
+/// client did.
+pub fn refuse_plain(stream: &Stream, bytes: &[u8]) -> &'static str {
+    const REQUESTS: [&[u8]; 4] = [b"GET ", b"POST ", b"HEAD ", b"PUT "];
+    if bytes.get(1) == Some(&3) {
+        say(stream, fatal(UNEXPECTED_MESSAGE));
+        return "unexpected message";
+    }
+    match bytes {
+        bytes if REQUESTS.iter().any(|method| bytes.starts_with(method)) => "http request",
+        bytes if bytes.starts_with(b"CONNECT ") => "https proxy request",
+        _ => "wrong version number",
+    }
+}
+
 fn fatal(alert: u8) -> Vec<u8> {
     vec![21, 3, 3, 0, 2, 2, alert]
 }

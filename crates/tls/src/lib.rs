@@ -40,7 +40,7 @@ pub mod x509;
 pub use chosen::{Chain, IdentitySet, KeyCache, PrivateKey, key_to_der, with_identities};
 pub use client::{ClientSessions, ClientSettings, TlsClient};
 pub use connection::{ConnectionProgress, TlsConnection};
-pub use hello::{ACME, Begin, HandshakeError, HandshakeFailure, Hello, begin};
+pub use hello::{ACME, Begin, HandshakeError, HandshakeFailure, Hello, begin, refuse_plain};
 pub use inquiry::{Believe, Inquiry, is_response, issuer, responder};
 pub use key::{KeyError, passwords};
 pub use names::{BadCurve, Chosen, Ciphers, Curves, Versions, cipher, curve, seed_random};

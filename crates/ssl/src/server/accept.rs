@@ -62,8 +62,8 @@ impl Shown {
 pub enum AcceptError {
     /// The protocol, the socket or the time.
     Handshake(HandshakeError),
-    /// The client speaks something else.
-    Plain,
+    /// The client speaks something else: what OpenSSL says of it.
+    Plain(&'static str),
     /// The server has no certificate to show.
     NoCertificate,
     /// A certificate with variables in its name could not be loaded.
@@ -134,15 +134,12 @@ impl fmt::Display for AcceptError {
                 write!(f, "{} {} while SSL handshaking", HandshakeError::Closed, Cause(error))
             }
             AcceptError::Handshake(error) => write!(f, "{error} while SSL handshaking"),
-            AcceptError::Plain => f.write_str(
-                "SSL_do_handshake() failed (SSL: wrong version number) while SSL handshaking",
-            ),
             AcceptError::Certificate(error) => write!(f, "{error} while SSL handshaking"),
             AcceptError::NameUndecided(text) => write!(f, "{text} while SSL handshaking"),
             AcceptError::NoCertificate => f.write_str(
                 "SSL_do_handshake() failed (SSL: no suitable certificate) while SSL handshaking",
             ),
-            AcceptError::Script(what) => {
+            AcceptError::Plain(what) | AcceptError::Script(what) => {
                 write!(f, "SSL_do_handshake() failed (SSL: {what}) while SSL handshaking")
             }
             AcceptError::NoVersion => f.write_str(
