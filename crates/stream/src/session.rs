@@ -235,8 +235,10 @@ impl Session {
     pub fn describe(&self, line: &mut String) {
         let local = &self.event_loop.site.listens()[self.listen].address;
         let _ = write!(line, ", {}client: {}, server: {local}", self.kind(), self.peer().host());
+        // Bytes of a connection that wait for a server have come as well. A first datagram counts from the beginning.
+        let waiting = if self.wire().is_some() { self.unread.len() as u64 } else { 0 };
+        let (received, sent) = (self.bytes_received() + waiting, self.bytes_sent());
         if let Some(attempt) = self.attempts.last() {
-            let (received, sent) = (self.bytes_received(), self.bytes_sent());
             let (from, to) = match attempt.whole {
                 Some(_) => (attempt.received, attempt.sent),
                 None => (self.passed.down.get(), self.passed.up_sent.get() + attempt.sent),
@@ -248,7 +250,6 @@ impl Session {
                 attempt.name
             );
         } else if self.leads {
-            let (received, sent) = (self.bytes_received(), self.bytes_sent());
             let _ = write!(
                 line,
                 ", bytes from/to client:{received}/{sent}, bytes from/to upstream:0/0"
