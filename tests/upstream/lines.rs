@@ -114,3 +114,21 @@ fn a_request_without_the_clients_body_has_no_length() {
     assert_eq!(asked("PUT /off"), "PUT /off HTTP/1.1, 0 lengths");
     assert_eq!(server.get("/next").header("X-Asked"), Some("GET /next HTTP/1.1, 0 lengths"));
 }
+
+#[test]
+fn the_lines_of_a_server_keep_their_order() {
+    const LINES: &str = "Set-Cookie: s\r\nETag: \"e\"\r\nX-A: 1\r\nLocation: http://h/\r\n\
+                         Content-Encoding: x\r\nDate: d\r\nX-B: 2\r\nServer: o\r\n";
+    let port = origin::serve(|_| Some(LINES.to_owned()));
+    let server = start(
+        "",
+        &format!(
+            "proxy_pass_header Server; proxy_pass_header Date;
+             location / {{ proxy_pass http://127.0.0.1:{port}; }}"
+        ),
+    );
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let head = client.rest();
+    assert!(head.contains(LINES), "{head}");
+}

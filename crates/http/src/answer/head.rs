@@ -1,6 +1,7 @@
 //! An answer's head as bytes. Which fields it has, and in which order, is the same for each version of HTTP;
 //! how a field is written is not.
 
+use crate::answer::headers::Place;
 use crate::answer::output::write_number;
 use crate::answer::response::reason;
 use crate::escape::{OwnTexts, within_line};
@@ -34,18 +35,7 @@ impl Request {
     /// The fields of the answer, in their order.
     pub fn write_fields<F: Fields>(&self, out: &mut F) {
         let response = &self.response;
-        match response.server.as_deref() {
-            None => out.own(b"Server", |out| {
-                out.extend_from_slice(self.conf().core.server_tokens.signature());
-            }),
-            Some(b"") => {}
-            Some(server) => out.field(b"Server", |out| out.extend_from_slice(server)),
-        }
-        match response.date.as_deref() {
-            None => out.own(b"Date", |out| self.event_loop.write_date(out)),
-            Some(b"") => {}
-            Some(date) => out.field(b"Date", |out| out.extend_from_slice(date)),
-        }
+        self.write_unplaced(&[Place::Server, Place::Date], out);
         if !response.content_type.is_empty() {
             out.field(b"Content-Type", |out| response.write_content_type(out));
         }
@@ -56,10 +46,8 @@ impl Request {
             let date = weir_proto::date::imf_fixdate(time);
             out.own(b"Last-Modified", |out| out.extend_from_slice(&date));
         }
-        let location = response.location.as_deref();
         // A path that becomes a URL of this server is written early, any other value among the rest: so nginx.
-        let own = self.own_location();
-        if let Some(location) = own {
+        if let Some(location) = self.own_location() {
             out.field(b"Location", |out| self.write_location(location, out));
         }
         if response.chunked {
@@ -71,17 +59,42 @@ impl Request {
         if response.varies_by_encoding && self.conf().core.gzip_vary {
             out.own(b"Vary", |out| out.extend_from_slice(b"Accept-Encoding"));
         }
-        if let Some(location) = location.filter(|_| own.is_none()) {
-            out.field(b"Location", |out| out.extend_from_slice(location));
+        self.write_unplaced(&[Place::Location, Place::ETag, Place::ContentEncoding], out);
+        for line in response.headers.with_places() {
+            match line {
+                Ok((name, value)) => out.field(name, |out| out.extend_from_slice(value)),
+                Err(place) => self.write_placed(place, out),
+            }
         }
-        if let Some(etag) = &response.etag {
-            out.field(b"ETag", |out| out.extend_from_slice(etag));
+    }
+
+    /// Lines that have no place among the others.
+    fn write_unplaced<F: Fields>(&self, places: &[Place], out: &mut F) {
+        for place in places.iter().filter(|place| !self.response.headers.has(**place)) {
+            self.write_placed(*place, out);
         }
-        if let Some(encoding) = &response.content_encoding {
-            out.field(b"Content-Encoding", |out| out.extend_from_slice(encoding));
-        }
-        for (name, value) in response.headers.iter() {
-            out.field(name, |out| out.extend_from_slice(value));
+    }
+
+    /// The line of a field, if the answer has it. An own `Location` is written elsewhere.
+    fn write_placed<F: Fields>(&self, place: Place, out: &mut F) {
+        let response = &self.response;
+        let (name, value) = match place {
+            Place::Server => (b"Server".as_slice(), response.server.as_deref()),
+            Place::Date => (b"Date".as_slice(), response.date.as_deref()),
+            Place::Location if self.own_location().is_some() => return,
+            Place::Location => (b"Location".as_slice(), response.location.as_deref()),
+            Place::ETag => (b"ETag".as_slice(), response.etag.as_deref()),
+            Place::ContentEncoding => {
+                (b"Content-Encoding".as_slice(), response.content_encoding.as_deref())
+            }
+        };
+        match (place, value) {
+            (Place::Server, None) => out.own(name, |out| {
+                out.extend_from_slice(self.conf().core.server_tokens.signature());
+            }),
+            (Place::Date, None) => out.own(name, |out| self.event_loop.write_date(out)),
+            (Place::Server | Place::Date, Some(b"")) | (_, None) => {}
+            (_, Some(value)) => out.field(name, |out| out.extend_from_slice(value)),
         }
     }
 

@@ -8,6 +8,8 @@ use weir_values::escape::within_name;
 pub struct Headers {
     text: Vec<u8>,
     lines: Vec<LineSpan>,
+    /// A bit for each [`Place`] among the lines.
+    places: u8,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -15,6 +17,17 @@ struct LineSpan {
     start: u32,
     name: u32,
     value: u32,
+    place: Option<Place>,
+}
+
+/// The place of a line whose value stands in a field of its own in the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Server,
+    Date,
+    Location,
+    ETag,
+    ContentEncoding,
 }
 
 impl Headers {
@@ -29,7 +42,20 @@ impl Headers {
         let name = self.text.len() - start;
         self.text.extend_from_slice(value);
         let (start, name, value) = (start as u32, name as u32, value.len() as u32);
-        self.lines.push(LineSpan { start, name, value });
+        self.lines.push(LineSpan { start, name, value, place: None });
+    }
+
+    /// The line that has a field of its own stands behind the lines so far, unless it has a place already.
+    pub fn mark(&mut self, place: Place) {
+        if !self.has(place) {
+            self.places |= 1 << place as u8;
+            self.lines.push(LineSpan { start: 0, name: 0, value: 0, place: Some(place) });
+        }
+    }
+
+    /// The line of this field has a place among the lines.
+    pub fn has(&self, place: Place) -> bool {
+        self.places & (1 << place as u8) != 0
     }
 
     /// Replaces all lines of this name by one; an empty value only removes.
@@ -43,13 +69,14 @@ impl Headers {
     /// Removes all lines of this name.
     pub fn remove(&mut self, name: &[u8]) {
         let text = &self.text;
-        self.lines.retain(|l| !name_of(text, l).eq_ignore_ascii_case(name));
+        let is_kept = |l: &LineSpan| !name_of(text, l).eq_ignore_ascii_case(name);
+        self.lines.retain(|l| l.place.is_some() || is_kept(l));
     }
 
     /// Keeps the lines whose names are such.
     pub fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
         let text = &self.text;
-        self.lines.retain(|l| is_kept(name_of(text, l)));
+        self.lines.retain(|l| l.place.is_some() || is_kept(name_of(text, l)));
     }
 
     /// The first value of this name.
@@ -59,26 +86,34 @@ impl Headers {
 
     /// All lines in order: name, value.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.lines.iter().map(|l| {
-            let at = l.start as usize + l.name as usize;
-            (name_of(&self.text, l), &self.text[at..at + l.value as usize])
+        self.with_places().filter_map(Result::ok)
+    }
+
+    /// The same, with the places of lines that have a field of their own.
+    pub fn with_places(&self) -> impl Iterator<Item = Result<(&[u8], &[u8]), Place>> {
+        self.lines.iter().map(|l| match l.place {
+            Some(place) => Err(place),
+            None => {
+                let at = l.start as usize + l.name as usize;
+                Ok((name_of(&self.text, l), &self.text[at..at + l.value as usize]))
+            }
         })
     }
 
     /// Number of lines.
     pub fn len(&self) -> usize {
-        self.lines.len()
+        self.iter().count()
     }
 
     /// True where there is no line.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.iter().next().is_none()
     }
 }
 
 impl Renew for Headers {
     fn renew(&mut self) {
-        as_new!(self, Headers { text, lines; });
+        as_new!(self, Headers { text, lines; places });
     }
 }
 

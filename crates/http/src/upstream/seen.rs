@@ -7,6 +7,7 @@ use weir_proto::http1::{HeaderId, HeaderLine, Version};
 use super::fault::Fault;
 use super::passing::UpstreamConf;
 use super::protocol::{Answer, Protocol};
+use crate::answer::headers::Place;
 use crate::carrier::Interim;
 use crate::phases::Step;
 use crate::request::Request;
@@ -230,22 +231,29 @@ fn copy<P: Protocol>(
         | HeaderId::ContentLength => {}
         HeaderId::ContentType => r.response.say_type(value),
         HeaderId::Date | HeaderId::Server => {
-            let own = match line.id {
-                HeaderId::Date => &mut r.response.date,
-                _ => &mut r.response.server,
+            let (own, place) = match line.id {
+                HeaderId::Date => (&mut r.response.date, Place::Date),
+                _ => (&mut r.response.server, Place::Server),
             };
             *own = Some(value.to_vec());
+            r.response.headers.mark(place);
             if value.is_empty() {
                 // There that would mean that there is no line.
                 r.response.headers.add(line.name, value);
             }
         }
-        HeaderId::ETag => r.response.etag = Some(value.to_vec()),
+        HeaderId::ETag => {
+            r.response.etag = Some(value.to_vec());
+            r.response.headers.mark(Place::ETag);
+        }
         // Several lines are one list.
-        HeaderId::ContentEncoding => match &mut r.response.content_encoding {
-            Some(list) if !list.is_empty() => list.extend_from_slice(&[b", ", value].concat()),
-            coding => *coding = Some(value.to_vec()),
-        },
+        HeaderId::ContentEncoding => {
+            match &mut r.response.content_encoding {
+                Some(list) if !list.is_empty() => list.extend_from_slice(&[b", ", value].concat()),
+                coding => *coding = Some(value.to_vec()),
+            }
+            r.response.headers.mark(Place::ContentEncoding);
+        }
         HeaderId::LastModified => r.response.add_last_modified(line.name, line.value),
         HeaderId::AcceptRanges if passing.force_ranges => {}
         HeaderId::AcceptRanges if r.contexts.upstream.cached => r.response.allow_ranges = true,
@@ -253,9 +261,11 @@ fn copy<P: Protocol>(
             (r.response.allow_ranges, r.response.single_range) = (true, true);
         }
         HeaderId::Location => match protocol.redirect(r, value, 0) {
-            Some(new) => r.response.location = Some(new),
             None if value.first() == Some(&b'/') => r.response.headers.add(line.name, value),
-            None => r.response.location = Some(value.to_vec()),
+            new => {
+                r.response.location = Some(new.unwrap_or_else(|| value.to_vec()));
+                r.response.headers.mark(Place::Location);
+            }
         },
         HeaderId::Refresh => {
             let new = find_url(value).and_then(|at| protocol.redirect(r, value, at));
