@@ -132,3 +132,14 @@ fn the_lines_of_a_server_keep_their_order() {
     let head = client.rest();
     assert!(head.contains(LINES), "{head}");
 }
+
+#[test]
+fn an_empty_coding_is_none() {
+    let port = origin::serve(|_| Some("Content-Encoding:\r\nX-A: 1\r\n".to_owned()));
+    let server = start(
+        "gzip on; gzip_types *; gzip_min_length 0;",
+        &format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}"),
+    );
+    let answer = server.ask("GET /", "Accept-Encoding: gzip\r\n", "");
+    assert_eq!(answer.header("Content-Encoding"), Some("gzip"));
+}
