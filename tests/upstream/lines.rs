@@ -143,3 +143,30 @@ fn an_empty_coding_is_none() {
     let answer = server.ask("GET /", "Accept-Encoding: gzip\r\n", "");
     assert_eq!(answer.header("Content-Encoding"), Some("gzip"));
 }
+
+#[test]
+fn the_length_of_a_body_for_a_server_is_a_variable() {
+    let port = origin::serve(|head| {
+        let line = head.lines().find(|line| line.starts_with("X-Length"))?;
+        Some(format!("{line}\r\n"))
+    });
+    let server = start(
+        "",
+        &format!(
+            "proxy_set_header X-Length \"$proxy_internal_body_length,$proxy_internal_chunked.\";
+             location / {{ proxy_pass http://127.0.0.1:{port}; }}
+             location /set {{ proxy_set_body four; proxy_pass http://127.0.0.1:{port}; }}
+             location /off {{ proxy_pass_request_body off; proxy_pass http://127.0.0.1:{port}; }}"
+        ),
+    );
+    for (path, body, length) in
+        [("/", "hello", "5,."), ("/set", "hello", "4,."), ("/off", "hello", ",."), ("/", "", ",.")]
+    {
+        let announced = match body {
+            "" => String::new(),
+            body => format!("Content-Length: {}\r\n", body.len()),
+        };
+        let answer = server.ask(&format!("POST {path}"), &announced, body);
+        assert_eq!(answer.header("X-Length"), Some(length), "{path}");
+    }
+}

@@ -115,6 +115,10 @@ pub struct UpstreamContext {
     pub cached: bool,
     /// `$proxy_host` and kin.
     pub vars: Option<std::borrow::Cow<'static, Vars>>,
+    /// The length that the body of the last request to a server has, as far as it is known.
+    pub body_length: Option<u64>,
+    /// That body goes out in chunks.
+    pub body_in_chunks: bool,
 }
 
 /// What a URL says of the request.
@@ -153,6 +157,8 @@ impl UpstreamContext {
             ask_with_get,
             cached,
             vars,
+            body_length,
+            body_in_chunks,
         } = self;
         attempts.renew();
         if head.capacity() > 0 {
@@ -162,6 +168,7 @@ impl UpstreamContext {
         (*current, *cache, *vars) = (None, None, None);
         *times = ChosenTimes::default();
         (*ask_with_get, *cached) = (false, false);
+        (*body_length, *body_in_chunks) = (None, false);
     }
 
     /// The attempt under way.

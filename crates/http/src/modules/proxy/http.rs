@@ -38,11 +38,9 @@ impl Http {
     fn fields(&mut self, r: &mut Request, length: Length) -> Result<Outgoing, OutgoingError> {
         let conf = self.conf;
         let body = conf.body.as_ref().map(|t| Bytes::from(t.eval(r).into_owned()));
-        let length = match (&body, length) {
-            (Some(body), _) => Some(body.len() as u64),
-            (None, Length::Known(n)) => Some(n),
-            (None, Length::None | Length::Chunked) => None,
-        };
+        let length = body.as_ref().map_or(length, |body| Length::Known(body.len() as u64));
+        length.show(r);
+        let length = r.contexts.upstream.body_length;
         let (mut method, mut path) = (Vec::new(), Vec::new());
         match &conf.method {
             _ if r.contexts.upstream.ask_with_get => method.extend_from_slice(b"GET"),

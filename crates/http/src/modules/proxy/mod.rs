@@ -6,6 +6,7 @@ use bytes::Bytes;
 use weir_engine::Boxed;
 use weir_log::Level;
 
+use crate::answer::output::write_number;
 use crate::config::Setup;
 use crate::config::module::Module;
 use crate::phases::{Answer, Later, Step};
@@ -47,6 +48,15 @@ fn define(setup: &mut Setup<'_>) {
     let variables = &mut setup.variables;
     variables.define_changeable("proxy_host", false, |r, out| of_vars(r, out, |v| &v.host));
     variables.define_changeable("proxy_port", false, |r, out| of_vars(r, out, |v| &v.port));
+    variables.define("proxy_internal_body_length", |r, out| {
+        let length = r.contexts.upstream.body_length;
+        length.inspect(|n| write_number(*n, out)).is_some()
+    });
+    variables.define("proxy_internal_chunked", |r, out| {
+        let chunked = r.contexts.upstream.body_in_chunks;
+        out.extend_from_slice(if chunked { b"chunked" } else { b"" });
+        chunked
+    });
     variables.define("proxy_add_x_forwarded_for", |r, out| {
         let name = b"x-forwarded-for".as_slice();
         let given = r.headers().filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v);

@@ -22,6 +22,18 @@ pub enum Length {
     Chunked,
 }
 
+impl Length {
+    /// Variables show it from now on.
+    pub fn show(self, r: &mut Request) {
+        let context = &mut r.contexts.upstream;
+        context.body_in_chunks = self == Length::Chunked;
+        context.body_length = match self {
+            Length::Known(n) => Some(n),
+            Length::None | Length::Chunked => None,
+        };
+    }
+}
+
 /// Writes the request line, the headers, and a body that the configuration gives.
 pub fn write(
     r: &mut Request,
@@ -34,6 +46,7 @@ pub fn write(
         Some(body) => Length::Known(body.len() as u64),
         None => length,
     };
+    length.show(r);
     let mut out = Vec::with_capacity(ROOM);
     match &conf.method {
         _ if r.contexts.upstream.ask_with_get => out.extend_from_slice(b"GET"),
