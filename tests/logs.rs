@@ -145,6 +145,26 @@ fn what_is_not_there_is_a_dash_and_a_location_is_as_it_was_sent() {
 }
 
 #[test]
+fn arguments_that_a_change_of_the_path_makes_empty_are_no_dash() {
+    let s = server(
+        "",
+        "access_log %%DIR%%/a.log args;
+         location / { return 200 ok; }
+         location /try { try_files /none /to; }
+         location /rewrite { rewrite ^ /to? last; }
+         location /page { error_page 404 /to?; return 404; }
+         location /plain { error_page 404 /to; return 404; } }
+         log_format args '$request_uri $uri $args';
+         server { listen 127.0.0.1:%%PORT1%%;",
+    );
+    for path in ["/try", "/rewrite", "/rewrite?a", "/page", "/plain?a"] {
+        s.get(path);
+    }
+    let lines = wait_lines(&s, "a.log", 5);
+    assert_eq!(lines, "/try /to \n/rewrite /to -\n/rewrite?a /to \n/page /to \n/plain?a /to -\n");
+}
+
+#[test]
 fn a_line_is_there_when_its_connection_ends() {
     let s = server("", "access_log %%DIR%%/a.log line; location / { return 200 ok; }");
     for n in 1..=100 {

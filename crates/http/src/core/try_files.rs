@@ -84,7 +84,11 @@ async fn search(r: &mut Request, wanted: &TryFiles) -> Step {
             }
             match target.first() {
                 Some(b'@') => r.redirect_to_named(&target),
-                _ => r.redirect_to(&target),
+                _ => {
+                    let step = r.redirect_to(&target);
+                    r.args_set = true;
+                    step
+                }
             }
         }
     }

@@ -24,7 +24,11 @@ impl Request {
     /// Goes on as if this path (and query string) had been asked for, from within.
     pub fn redirect_to(&mut self, target: &[u8]) -> Step {
         match memchr::memchr(b'?', target) {
-            Some(at) => self.redirect_to_parts(&target[..at], target[at + 1..].to_vec()),
+            Some(at) => {
+                let step = self.redirect_to_parts(&target[..at], target[at + 1..].to_vec());
+                self.args_set = true;
+                step
+            }
             None => self.redirect_to_parts(target, Vec::new()),
         }
     }

@@ -92,7 +92,10 @@ pub fn redirect<P: Protocol>(
         return Step::Status(404);
     };
     r.ask_with_get();
-    r.redirect_to_parts_while(&uri.path, uri.args.unwrap_or_default(), reading(r))
+    let has_args = uri.args.is_some();
+    let step = r.redirect_to_parts_while(&uri.path, uri.args.unwrap_or_default(), reading(r));
+    r.args_set = has_args;
+    step
 }
 
 /// Fills in the head that the client is to see.

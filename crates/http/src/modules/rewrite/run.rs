@@ -237,8 +237,9 @@ impl RewriteRun {
                 args.push(b'&');
                 args.extend_from_slice(&r.args);
             }
-            r.args = args;
+            (r.args, r.args_set) = (args, true);
         } else if !rewrite.keep_args {
+            r.args_set |= !r.args.is_empty();
             r.args.clear();
         }
         r.path = path;
