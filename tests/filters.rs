@@ -248,6 +248,22 @@ fn what_could_be_unpacked_is_sent() {
 }
 
 #[test]
+fn an_answer_that_cannot_be_unpacked_at_all_has_no_head() {
+    let port = listen(|mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let head = "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 7";
+        let _ = stream.write_all(format!("{head}\r\n\r\nno gzip").as_bytes());
+    });
+    let server =
+        serving(&format!("gunzip on; location / {{ proxy_pass http://127.0.0.1:{port}; }}"));
+    for version in ["1.0", "1.1"] {
+        let mut client = server.connect();
+        client.send(format!("GET / HTTP/{version}\r\nHost: a\r\n\r\n"));
+        assert_eq!(client.rest(), "", "HTTP/{version}");
+    }
+}
+
+#[test]
 fn a_large_answer_is_put_together_from_slices() {
     let server = serving(
         "location /slice/ {

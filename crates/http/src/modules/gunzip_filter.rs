@@ -76,7 +76,11 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     r.response.content_encoding = None;
     r.response.expect_changes();
     r.response.weaken_etag();
-    r.add_body_filter(Box::new(Gunzip { inflate: Decompress::new_gzip(15), between: false }));
+    r.add_body_filter(Box::new(Gunzip {
+        inflate: Decompress::new_gzip(15),
+        between: false,
+        began: false,
+    }));
     Ok(())
 }
 
@@ -84,6 +88,8 @@ struct Gunzip {
     inflate: Decompress,
     /// One member has ended, and no other has begun.
     between: bool,
+    /// Something was unpacked.
+    began: bool,
 }
 
 impl BodyFilter for Gunzip {
@@ -100,8 +106,9 @@ impl Gunzip {
     async fn run(&mut self, r: &mut Request, input: Chain, last: bool) -> io::Result<Chain> {
         let mut out = Chain::new();
         let done = self.unpack(r, input, &mut out, last).await;
-        if done.is_err() {
-            // What came before the error is good, as in an answer whose server breaks off.
+        if done.is_err() && self.began {
+            // What came before the error is good, as in an answer whose server breaks off. If nothing came, the head
+            // stays away as well: a client of HTTP/1.0 would take it for an empty answer.
             r.send_ahead(std::mem::take(&mut out)).await?;
             r.send_queued().await?;
             r.flush_delivered().await?;
@@ -120,6 +127,7 @@ impl Gunzip {
             let bytes = into_bytes(segment);
             let mut at = 0;
             while let Some(piece) = self.next(bytes.get(at..).unwrap_or_default(), &mut at, r)? {
+                self.began |= !piece.is_empty();
                 out.push(piece);
                 if out.len() >= WAITING {
                     r.send_ahead(std::mem::take(out)).await?;
