@@ -113,7 +113,9 @@ fn entry<S: Subject>(
         line.error_at(&line.name, format!("invalid hostname or wildcard \"{key}\""))
     })?;
     if !map.names.add(&name, value) {
-        let text = format!("conflicting parameter \"{}\"", String::from_utf8_lossy(key));
+        // nginx: a key is written in small letters before it is looked for.
+        let key = key.to_ascii_lowercase();
+        let text = format!("conflicting parameter \"{}\"", String::from_utf8_lossy(&key));
         return Err(line.error_at(&line.name, text));
     }
     Ok(())

@@ -38,8 +38,9 @@ mod tests {
             ("a;", "invalid number of the map parameters"),
             ("a b c;", "invalid number of the map parameters"),
             ("default 1; default 2;", "duplicate default map parameter"),
-            ("a 1; A 2;", "conflicting parameter \"A\""),
+            ("a 1; A 2;", "conflicting parameter \"a\""),
             ("hostnames; *.a 1; *.a 2;", "conflicting parameter \"*.a\""),
+            ("hostnames; a.* 1; A.* 2;", "conflicting parameter \"a.*\""),
             ("hostnames; a*b 1;", "invalid hostname or wildcard \"a*b\""),
             ("a $;", "invalid variable name"),
         ] {
