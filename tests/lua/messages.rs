@@ -100,3 +100,39 @@ fn lines_of_scripts_say_where_they_ran() {
     server.signal(rustix::process::Signal::QUIT);
     server.wait_log("API disabled in the context of exit_worker_by_lua*", 1);
 }
+
+#[test]
+fn a_script_fetches_what_its_loop_has_logged() {
+    let server = server_with(
+        "error_log stderr info;
+         lua_capture_error_log 4k;
+         init_by_lua_block {
+             local errlog = require 'ngx.errlog'
+             assert(errlog.set_filter_level(ngx.WARN))
+         }",
+        r#"location = /log { content_by_lua_block {
+               ngx.log(ngx.WARN, "first") ngx.log(ngx.INFO, "not urgent") ngx.log(ngx.ERR, "second")
+               ngx.log(ngx.CRIT, "third")
+           } }
+           location = /many { content_by_lua_block { for i = 1, 100 do ngx.log(ngx.CRIT, ("x"):rep(84), i) end } }
+           location = /get { content_by_lua_block {
+               local logs = assert(require("ngx.errlog").get_logs(tonumber(ngx.var.arg_most), { "old", "old", "old" }))
+               for i = 1, #logs, 3 do
+                   local text = logs[i + 2]:match("%[lua%] .-:%d+: ([^,]*), client: 127.0.0.1")
+                   ngx.say(logs[i], " ", math.abs(logs[i + 1] - ngx.now()) < 60, " ", text)
+               end
+           } }
+           location = /wrong { content_by_lua_block { ngx.say(require("ngx.errlog").set_filter_level(9)) } }"#,
+    );
+    let body = |path: &str| server.get(path).body();
+    body("/log");
+    assert_eq!(body("/get?most=2"), "5 true first\n4 true second\n");
+    assert_eq!(body("/get"), "3 true third\n");
+    assert_eq!(body("/get"), "");
+    body("/many");
+    let newest = body("/get?most=1000");
+    let lines: Vec<&str> = newest.lines().collect();
+    assert!((8..40).contains(&lines.len()), "{}", lines.len());
+    assert!(lines.last().is_some_and(|line| line.ends_with("x100")), "{newest}");
+    assert_eq!(body("/wrong"), "nilbad log level: 9\n");
+}

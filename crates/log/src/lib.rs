@@ -8,6 +8,7 @@
 //! - Out: lines in files, in memory, on stderr or at a syslog server.
 //! - Callers: every crate of the server that can fail.
 
+mod capture;
 mod directive;
 mod file;
 mod flood;
@@ -20,6 +21,7 @@ mod syslog;
 #[cfg(test)]
 mod tests;
 
+pub use capture::{CapturedLine, capture, capture_level, take_captured};
 pub use directive::{Reject, sink};
 pub use file::{LogFile, OpenLogs};
 pub use flood::take_left_out;
@@ -167,6 +169,7 @@ impl Log {
             return;
         }
         let line = LogLine::new(level, connection, text);
+        capture::add(level, line.without_newline());
         let verdict = self.judge(level, &line);
         let to_terminal = self.deliver(level, &line, verdict.leave_out);
         if let (false, Some(name), true) = (to_terminal, self.echo, self.echoes(level)) {

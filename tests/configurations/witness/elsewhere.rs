@@ -96,6 +96,7 @@ pub const TESTS: &[(&str, &str)] = &[
     ("autoindex_localtime", "times_are_those_of_the_place"),
     ("client_body_early_read", "a_body_is_kept_in_memory_or_in_a_file"),
     ("http2_body_preread_size", "a_frame_of_a_body_is_taken_as_it_comes"),
+    ("lua_capture_error_log", "a_script_fetches_what_its_loop_has_logged"),
     ("lua_code_cache", "wrong_scripts_are_warned_of_and_cost_the_requests_that_need_them"),
     ("lua_http10_buffering", "a_client_of_http_1_0_waits_for_the_length_unless_it_is_off"),
     ("lua_max_pending_timers", "timers_wait_and_run_as_many_as_is_said"),

@@ -160,6 +160,11 @@ const SETTINGS: &[Directive] = &[
         }),
     },
     Directive {
+        name: "lua_capture_error_log",
+        help: "How many bytes of its newest lines in error logs each loop keeps for scripts (`ngx.errlog`).",
+        set: Set::Simple(captured_log),
+    },
+    Directive {
         name: "lua_max_run_time",
         help: "How long a script may compute without a pause; 0: no limit.",
         set: Set::Simple(|s, d| {
@@ -404,6 +409,21 @@ fn shared_dict(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let purpose = Use::of(dict::TAG, dict::WORDS);
     let zone = s.setup.inputs.zones.declare(&text, bytes, purpose);
     SCRIPTS.draft(&mut s.setup.drafts).dicts.push(zone.map_err(|text| d.error(text))?);
+    Ok(())
+}
+
+fn captured_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    /// OpenResty's least.
+    const SMALLEST: u64 = 4096;
+    s.once(d)?;
+    let Some(word) = d.arg(0) else { return Ok(()) };
+    let bytes = weir_conf::values::size(&word.bytes).filter(|size| *size >= SMALLEST);
+    let Some(bytes) = bytes.and_then(|bytes| usize::try_from(bytes).ok()) else {
+        let text = word.lossy();
+        let text = format!("invalid capture error log size \"{text}\", minimum size is {SMALLEST}");
+        return Err(d.error_at(word, text));
+    };
+    SCRIPTS.draft(&mut s.setup.drafts).captured_log = Some(bytes);
     Ok(())
 }
 

@@ -53,6 +53,8 @@ pub struct Scripts {
     pub pending_timers: Option<u64>,
     /// `lua_max_running_timers`
     pub running_timers: Option<u64>,
+    /// `lua_capture_error_log`, in bytes.
+    pub captured_log: Option<usize>,
     /// `lua_worker_thread_vm_pool_size`
     pub worker_vms: Option<u64>,
     /// Some location has a `lua_max_run_time`.

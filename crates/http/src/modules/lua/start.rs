@@ -18,11 +18,13 @@ use crate::site::Site;
 pub fn start(event_loop: &LoopState) -> Option<Rc<Vm>> {
     let site = event_loop.site;
     if SCRIPTS.of(&site.main_confs).is_empty() {
+        weir_log::capture(None);
         return None;
     }
     let log = &site.main.core.error_log;
     let tell = |error: StartError| log.write(Level::Emerg, None, format_args!("{error}"));
     let vm = Vm::new(site).map_err(tell).ok()?;
+    weir_log::capture(vm.known.captured_log);
     // The process that has tried the script out has logged its lines.
     if let Err(error) = current::mute(|| begin(&vm, event_loop)) {
         tell(error);
@@ -33,7 +35,9 @@ pub fn start(event_loop: &LoopState) -> Option<Rc<Vm>> {
 
 /// Runs `init_by_lua` in a VM of its own.
 pub fn try_out(event_loop: &LoopState) -> Result<(), StartError> {
-    begin(&Vm::new(event_loop.site)?, event_loop)
+    let vm = Vm::new(event_loop.site)?;
+    weir_log::capture(vm.known.captured_log);
+    begin(&vm, event_loop)
 }
 
 /// Puts `ngx` into the VM and runs `init_by_lua`.

@@ -20,6 +20,16 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("raw_log", |_, (n, text): (i64, mlua::String)| {
         to_log(level(n), &text.to_string_lossy());
     })?;
+    natives.add("errlog_level", |_, n: i64| weir_log::capture_level(level(n)))?;
+    // Nothing where no lines are kept, false where none is left.
+    natives.add("errlog_take", |lua, ()| {
+        let Some(kept) = weir_log::take_captured() else { return MultiValue::new() };
+        let Some(kept) = kept else { return MultiValue::from_vec(vec![Value::Boolean(false)]) };
+        // `ngx.STDERR` stands before the levels of the log.
+        let level = Value::Integer(i64::from(kept.level.severity()) + 1);
+        let text = lua.create_string(kept.line).map_or(Value::Nil, Value::String);
+        MultiValue::from_vec(vec![level, Value::Number(kept.time), text])
+    })?;
     natives.add("is_logged", |_, n: i64| is_logged(level(n)))?;
     natives.add("global_written", |lua, (name, trace): (mlua::String, mlua::String)| {
         // The start is the place to make globals.

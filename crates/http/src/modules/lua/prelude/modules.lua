@@ -212,14 +212,29 @@ function errlog.raw_log(level, text)
     native.raw_log(level, text)
 end
 
--- There is no such directive, so what it collects is not there either.
-local function not_collected() return nil, 'directive "lua_capture_error_log" is not set' end
+local NOT_SET = 'directive "lua_capture_error_log" is not set'
 
-errlog.get_logs = not_collected
+-- Levels, times and lines in turn, the oldest first: so many lines at most.
+function errlog.get_logs(most, into)
+    if not most or most < 1 then most = 10 end
+    local logs, n = into or {}, 0
+    for _ = 1, most do
+        local level, time, line = native.errlog_take()
+        if level == nil then return nil, NOT_SET end
+        if not level then break end
+        logs[n + 1], logs[n + 2], logs[n + 3] = level, time, line
+        n = n + 3
+    end
+    for i = #logs, n + 1, -1 do logs[i] = nil end
+    return logs
+end
 
 function errlog.set_filter_level(level)
     if not level then return nil, 'missing "level" argument' end
-    return not_collected()
+    level = a_number(1, level)
+    if level < 0 or level > 8 then return nil, ("bad log level: %d"):format(level) end
+    if not native.errlog_level(level - level % 1) then return nil, NOT_SET end
+    return true
 end
 
 function errlog.get_sys_filter_level()
