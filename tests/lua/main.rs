@@ -13,6 +13,7 @@ mod library;
 mod life;
 mod locations;
 mod messages;
+mod pipes;
 mod returns;
 mod server_rewrite;
 mod settings;

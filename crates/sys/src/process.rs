@@ -1,6 +1,7 @@
 //! Forking, by a process that has one thread, fork(2), and the process's own id.
 
 use std::io;
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::Pid;
@@ -61,6 +62,26 @@ fn find_id() -> u32 {
         ID.store(id, Ordering::Relaxed);
     }
     id
+}
+
+/// What a process that is no part of the server begins with: no signal is blocked, and the kernel kills it when the thread
+/// that has started it ends. pthread_sigmask(3), prctl(2).
+pub fn with_clean_signals(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    let begin = || {
+        // SAFETY: both calls read their arguments only, and the set is initialised before it is used. They are made in a
+        // child that is alone in its memory, and take no lock: sigemptyset and sigprocmask are async-signal-safe, prctl
+        // is a plain system call.
+        unsafe {
+            let mut none = std::mem::zeroed();
+            libc::sigemptyset(&raw mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        }
+        Ok(())
+    };
+    // SAFETY: the closure allocates nothing and takes no lock, see above.
+    unsafe { command.pre_exec(begin) };
 }
 
 /// Whether the calling thread is the only one of the process.

@@ -26,6 +26,7 @@ mod handshake;
 mod limit;
 mod package;
 mod phases;
+mod pipe;
 mod prelude;
 mod run;
 mod script;

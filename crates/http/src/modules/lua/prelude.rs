@@ -13,6 +13,7 @@ pub const PRELUDE: &[(&str, &str)] = &[
     ("=ngx.socket", include_str!("prelude/socket.lua")),
     ("=ngx.socket.udp", include_str!("prelude/udp.lua")),
     ("=ngx.semaphore", include_str!("prelude/semaphore.lua")),
+    ("=ngx.pipe", include_str!("prelude/pipe.lua")),
     ("=ngx.balancer", include_str!("prelude/balancer.lua")),
     ("=ngx.ssl", include_str!("prelude/ssl.lua")),
     ("=ngx.ocsp", include_str!("prelude/ocsp.lua")),

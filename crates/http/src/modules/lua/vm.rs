@@ -14,7 +14,7 @@ use super::anchors::{Anchor, Anchors};
 use super::current::{self, Phase};
 use super::script::{SCRIPTS, Script, ScriptId, Scripts, Unloadable, is_bytecode, without_shebang};
 use super::wish::text_of;
-use super::{limit, socket, timers};
+use super::{limit, pipe, socket, timers};
 use crate::event_loop::{LoopKey, LoopState};
 use crate::files;
 use crate::request::Request;
@@ -59,6 +59,8 @@ pub struct Vm {
     pub pools: socket::Pools,
     /// What waits for its time.
     pub timers: timers::Timers,
+    /// Processes of scripts.
+    pub processes: pipe::Running,
     /// Private keys that scripts of handshakes have read.
     pub keys: RefCell<KeyCache>,
 }
@@ -92,6 +94,7 @@ impl Vm {
             broken: Cell::new(false),
             pools: socket::Pools::default(),
             timers: timers::Timers::new(known),
+            processes: pipe::Running::default(),
             keys: RefCell::default(),
             lua,
             site,

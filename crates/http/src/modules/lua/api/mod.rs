@@ -18,6 +18,7 @@ mod log;
 mod natives;
 mod ocsp;
 mod output;
+mod pipe;
 mod re;
 mod request;
 mod semaphore;
@@ -57,6 +58,7 @@ pub fn install(
     log::install(&natives)?;
     ocsp::install(&natives)?;
     output::install(&natives)?;
+    pipe::install(&natives)?;
     re::install(&natives)?;
     request::install(&natives)?;
     semaphore::install(&natives)?;

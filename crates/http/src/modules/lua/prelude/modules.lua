@@ -337,7 +337,7 @@ ndk = {
 
 -- Those that are not there are missing in their own words, rather than found somewhere and broken.
 for _, name in ipairs {
-    "ngx.pipe", "ngx.ssl.session", "ngx.ssl.proxysslverify",
+    "ngx.ssl.session", "ngx.ssl.proxysslverify",
 } do
     preload[name] = function() error("module '" .. name .. "' is not provided", 3) end
 end

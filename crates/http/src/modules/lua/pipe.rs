@@ -1,0 +1,430 @@
+//! `ngx.pipe`: processes that scripts start, and what is written to them and read from them.
+//!
+//! A process ends with the script's object at the latest, and with the loop's thread. A task of the loop reaps it when it has
+//! ended, whether or not a script waits for that.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, test_kill_process};
+use weir_engine::{Datagram, Either, Handle, either};
+
+use super::socket::{Pattern, SocketError};
+
+/// Where a script says no time.
+const USUAL: Duration = Duration::from_secs(10);
+/// A time without an end.
+const ENDLESS: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// The processes of a loop's scripts that have not ended, by their ids.
+pub type Running = Rc<RefCell<BTreeSet<i32>>>;
+
+/// Why something did not succeed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum PipeError {
+    /// It took too long.
+    Timeout,
+    /// That end is closed.
+    Closed,
+    /// The end was shut down meanwhile.
+    Aborted,
+    /// The process has ended, and a script knows.
+    Exited,
+    /// Another coroutine does this.
+    Busy(&'static str),
+    /// There is no such signal.
+    NoSignal,
+    /// Both outputs come through one pipe.
+    Merged,
+    /// What the kernel said.
+    Kernel(SocketError),
+}
+
+impl std::fmt::Display for PipeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PipeError::Timeout => f.write_str("timeout"),
+            PipeError::Closed => f.write_str("closed"),
+            PipeError::Aborted => f.write_str("aborted"),
+            PipeError::Exited => f.write_str("exited"),
+            PipeError::Busy(doing) => write!(f, "pipe busy {doing}"),
+            PipeError::NoSignal => f.write_str("invalid signal"),
+            PipeError::Merged => f.write_str("merged to stdout"),
+            PipeError::Kernel(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<io::Error> for PipeError {
+    fn from(error: io::Error) -> PipeError {
+        match error.kind() {
+            ErrorKind::BrokenPipe => PipeError::Closed,
+            _ => PipeError::Kernel(error.into()),
+        }
+    }
+}
+
+/// What comes of a read: the bytes, or why not, with what came.
+pub type Read = Result<Vec<u8>, (PipeError, Vec<u8>)>;
+
+/// What a process is started with.
+pub struct Beginning {
+    /// The program and its arguments.
+    pub command: Command,
+    /// The errors that it writes come with the rest of its output.
+    pub merged: bool,
+    /// Room for one read.
+    pub room: usize,
+}
+
+/// A process as a script has it.
+pub struct Process {
+    /// None if the program has not started.
+    pid: Option<Pid>,
+    end: Rc<End>,
+    /// What it reads.
+    pub stdin: PipeEnd,
+    /// What it writes.
+    pub stdout: PipeEnd,
+    /// The errors that it writes; none if they come with the rest.
+    pub stderr: Option<PipeEnd>,
+    /// How long a script waits for its end.
+    pub limit: Cell<Duration>,
+}
+
+/// What is known of a process's end.
+#[derive(Default)]
+struct End {
+    status: Cell<Option<ExitStatus>>,
+    /// A script knows.
+    is_told: Cell<bool>,
+    waiter: RefCell<Option<Waker>>,
+    is_awaited: Cell<bool>,
+}
+
+/// The server's end of a pipe.
+pub struct PipeEnd {
+    pipe: RefCell<Option<Rc<Datagram>>>,
+    unread: RefCell<Vec<u8>>,
+    room: usize,
+    is_busy: Cell<bool>,
+    /// Of the coroutine that is at it.
+    waker: RefCell<Option<Waker>>,
+    limit: Cell<Duration>,
+}
+
+impl Process {
+    /// Starts a process. If there is no such program, it is one that has ended, and the error comes along.
+    ///
+    /// # Errors
+    ///
+    /// The system has no room for it.
+    pub fn start(
+        handle: &Handle,
+        running: &Running,
+        begin: Beginning,
+    ) -> io::Result<(Process, Option<io::Error>)> {
+        let Beginning { mut command, merged, room } = begin;
+        let ([child_in, own_in], [own_out, child_out]) = (pipe()?, pipe()?);
+        let (own_err, child_err) = match merged {
+            true => (None, child_out.try_clone()?),
+            false => {
+                let [own, child] = pipe()?;
+                (Some(own), child)
+            }
+        };
+        command.stdin(Stdio::from(child_in));
+        command.stdout(Stdio::from(child_out)).stderr(Stdio::from(child_err));
+        weir_sys::process::with_clean_signals(&mut command);
+        let end = |fd| PipeEnd::new(handle, fd, room);
+        // Before the process is there, which nothing would reap otherwise.
+        let (stdin, stdout) = (end(own_in)?, end(own_out)?);
+        let stderr = own_err.map(end).transpose()?;
+        let child = command.spawn();
+        // Its ends of the pipes close here.
+        drop(command);
+        let known = Rc::new(End::default());
+        let (end, limit) = (known.clone(), Cell::new(USUAL));
+        let mut process = Process { pid: None, end, stdin, stdout, stderr, limit };
+        let child = match child {
+            Ok(child) => child,
+            Err(error) if is_lack(&error) => return Err(error),
+            Err(error) => {
+                known.status.set(Some(unstarted()));
+                return Ok((process, Some(error)));
+            }
+        };
+        process.pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let mut reaping = Reaping { child, end: known, running: running.clone() };
+        running.borrow_mut().extend(process.pid());
+        let watched = process.pid.ok_or(Errno::SRCH);
+        let watched = watched.and_then(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK));
+        match watched.map_err(io::Error::from).and_then(|fd| handle.datagram(fd)) {
+            Ok(watched) => handle.spawn(async move { reaping.go_on(&watched).await }),
+            Err(error) => {
+                let _ = reaping.child.kill();
+                let _ = reaping.child.wait();
+                reaping.ended(unstarted());
+                return Err(error);
+            }
+        }
+        Ok((process, None))
+    }
+
+    /// Its id.
+    pub fn pid(&self) -> Option<i32> {
+        self.pid.map(|pid| pid.as_raw_nonzero().get())
+    }
+
+    /// Waits for its end.
+    pub async fn wait(&self, handle: &Handle) -> Result<ExitStatus, PipeError> {
+        let end = &self.end;
+        if end.is_told.get() {
+            return Err(PipeError::Exited);
+        }
+        let _busy = Busy::new(&end.is_awaited, "waiting")?;
+        let ended = poll_fn(|cx| match end.status.get() {
+            Some(status) => Poll::Ready(status),
+            None => {
+                end.waiter.replace(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        });
+        match either(ended, handle.sleep(self.limit.get())).await {
+            Either::Left(status) => {
+                end.is_told.set(true);
+                Ok(status)
+            }
+            Either::Right(()) => Err(PipeError::Timeout),
+        }
+    }
+
+    /// Sends it a signal.
+    pub fn kill(&self, number: i32) -> Result<(), PipeError> {
+        let (Some(pid), None) = (self.pid, self.end.status.get()) else {
+            return Err(PipeError::Exited);
+        };
+        let sent = match (number, Signal::from_named_raw(number)) {
+            (0, _) => test_kill_process(pid),
+            (_, Some(signal)) => kill_process(pid, signal),
+            (_, None) => return Err(PipeError::NoSignal),
+        };
+        sent.map_err(|error| match error {
+            Errno::SRCH => PipeError::Exited,
+            Errno::INVAL => PipeError::NoSignal,
+            error => io::Error::from(error).into(),
+        })
+    }
+
+    /// Closes one of the ends. A coroutine that is at it gets an error.
+    pub fn shut(&self, end: Option<&PipeEnd>) -> Result<(), PipeError> {
+        let end = end.ok_or(PipeError::Merged)?;
+        if self.end.is_told.get() {
+            return Err(PipeError::Closed);
+        }
+        end.close();
+        end.unread.take();
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let (Some(pid), None) = (self.pid, self.end.status.get()) {
+            // Until it is reaped, its id is no other process's.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Whether no process could be made, rather than no such program be run.
+fn is_lack(error: &io::Error) -> bool {
+    use ErrorKind::{InvalidInput, OutOfMemory, WouldBlock};
+    matches!(error.kind(), InvalidInput | OutOfMemory | WouldBlock)
+}
+
+/// How a child ends in which the program does not start.
+fn unstarted() -> ExitStatus {
+    ExitStatus::from_raw(1 << 8)
+}
+
+/// A process that is to be reaped.
+struct Reaping {
+    child: Child,
+    end: Rc<End>,
+    running: Running,
+}
+
+impl Reaping {
+    async fn go_on(&mut self, watched: &Datagram) {
+        loop {
+            let child = &mut self.child;
+            let looked = watched.try_receive(|_| match child.try_wait() {
+                Ok(Some(status)) => Ok(status),
+                Ok(None) => Err(ErrorKind::WouldBlock.into()),
+                Err(error) => Err(error),
+            });
+            match looked {
+                Ok(Some(status)) => return self.ended(status),
+                Ok(None) => {}
+                // It is no child any more: another has reaped it.
+                Err(_) => return self.ended(ExitStatus::from_raw(0)),
+            }
+            if poll_fn(|cx| watched.poll_readable(cx)).await.is_err() {
+                let _ = self.child.kill();
+            }
+        }
+    }
+
+    fn ended(&self, status: ExitStatus) {
+        self.end.status.set(Some(status));
+        if let Ok(pid) = i32::try_from(self.child.id()) {
+            self.running.borrow_mut().remove(&pid);
+        }
+        self.end.waiter.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+impl PipeEnd {
+    fn new(handle: &Handle, fd: OwnedFd, room: usize) -> io::Result<PipeEnd> {
+        fcntl_setfl(&fd, fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
+        let pipe = RefCell::new(Some(Rc::new(handle.datagram(fd)?)));
+        let (unread, is_busy, waker) = Default::default();
+        Ok(PipeEnd { pipe, unread, room, is_busy, waker, limit: Cell::new(USUAL) })
+    }
+
+    /// How long a read or a write waits for the process; no time at all is no limit.
+    pub fn set_limit(&self, limit: Duration) {
+        self.limit.set(or_endless(limit));
+    }
+
+    fn close(&self) {
+        self.pipe.take();
+        self.waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Work on the pipe, until it is shut down or has taken too long.
+    async fn within<T>(
+        &self,
+        handle: &Handle,
+        work: impl Future<Output = io::Result<T>>,
+    ) -> Result<T, PipeError> {
+        let shut = poll_fn(|cx| {
+            if self.pipe.borrow().is_none() {
+                return Poll::Ready(());
+            }
+            self.waker.replace(Some(cx.waker().clone()));
+            Poll::Pending
+        });
+        match either(either(work, shut), handle.sleep(self.limit.get())).await {
+            Either::Left(Either::Left(done)) => Ok(done?),
+            Either::Left(Either::Right(())) => Err(PipeError::Aborted),
+            Either::Right(()) => Err(PipeError::Timeout),
+        }
+    }
+
+    /// Writes all of it.
+    pub async fn write(&self, handle: &Handle, bytes: &[u8]) -> Result<(), PipeError> {
+        let _busy = Busy::new(&self.is_busy, "writing")?;
+        let pipe = self.pipe.borrow().clone().ok_or(PipeError::Closed)?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let writing = async {
+                loop {
+                    let sent = pipe.try_send_by(|fd| Ok(rustix::io::write(fd, rest)?))?;
+                    match sent {
+                        Some(n) => return Ok(n),
+                        None => poll_fn(|cx| pipe.poll_writable(cx)).await?,
+                    }
+                }
+            };
+            let sent = self.within(handle, writing).await;
+            if sent == Err(PipeError::Closed) {
+                self.close();
+            }
+            rest = rest.get(sent?..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Reads what the pattern wants.
+    pub async fn read(&self, handle: &Handle, pattern: &Pattern) -> Read {
+        let _busy = Busy::new(&self.is_busy, "reading").map_err(|busy| (busy, Vec::new()))?;
+        loop {
+            if let Some((found, _)) = pattern.take(&mut self.unread.borrow_mut()) {
+                return Ok(found);
+            }
+            let Some(pipe) = self.pipe.borrow().clone() else {
+                return match (pattern, self.unread.take()) {
+                    (Pattern::All, rest) if !rest.is_empty() => Ok(rest),
+                    (_, rest) => Err((PipeError::Closed, rest)),
+                };
+            };
+            match self.within(handle, receive(&pipe, self.room)).await {
+                Ok(bytes) if bytes.is_empty() => {
+                    self.close();
+                    return match (pattern, self.unread.take()) {
+                        (Pattern::All, rest) => Ok(rest),
+                        (_, rest) => Err((PipeError::Closed, rest)),
+                    };
+                }
+                Ok(bytes) => self.unread.borrow_mut().extend_from_slice(&bytes),
+                Err(failed) => return Err((failed, self.unread.take())),
+            }
+        }
+    }
+}
+
+/// What the process has written next; nothing at the end.
+async fn receive(pipe: &Datagram, room: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(room.max(1));
+    loop {
+        let read =
+            pipe.try_receive(|fd| Ok(rustix::io::read(fd.as_fd(), spare_capacity(&mut bytes))?))?;
+        match read {
+            Some(_) => return Ok(bytes),
+            None => poll_fn(|cx| pipe.poll_readable(cx)).await?,
+        }
+    }
+}
+
+/// No time at all is no limit.
+pub fn or_endless(limit: Duration) -> Duration {
+    if limit.is_zero() { ENDLESS } else { limit }
+}
+
+/// A pipe that no other process inherits: what is written into the second is read from the first.
+fn pipe() -> io::Result<[OwnedFd; 2]> {
+    let (reads, writes) = pipe_with(PipeFlags::CLOEXEC)?;
+    Ok([reads, writes])
+}
+
+/// Marks that a coroutine does something that only one can.
+struct Busy<'a>(&'a Cell<bool>);
+
+impl<'a> Busy<'a> {
+    fn new(is_busy: &'a Cell<bool>, doing: &'static str) -> Result<Busy<'a>, PipeError> {
+        if is_busy.replace(true) {
+            return Err(PipeError::Busy(doing));
+        }
+        Ok(Busy(is_busy))
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
