@@ -61,17 +61,33 @@ fn coroutines_and_light_threads_wait() {
 }
 
 #[test]
-fn threads_that_wait_for_each_other_are_ended() {
+fn only_the_coroutine_that_has_made_a_thread_waits_for_it_and_ends_it() {
     let server = server(
-        "location / { content_by_lua_block {
-             local two
-             local one = ngx.thread.spawn(function() ngx.sleep(0.001) ngx.thread.wait(two) end)
-             two = ngx.thread.spawn(function() ngx.thread.wait(one) end)
-             ngx.thread.wait(one)
-         } }",
+        r#"location = /other { content_by_lua_block {
+               local made
+               coroutine.resume(coroutine.create(function() made = ngx.thread.spawn(ngx.sleep, 0.001) end))
+               ngx.thread.wait(made)
+           } }
+           location = /each { content_by_lua_block {
+               local two
+               local one = ngx.thread.spawn(function() ngx.sleep(0.001) return ngx.thread.kill(two) end)
+               two = ngx.thread.spawn(function() return pcall(ngx.thread.wait, one) end)
+               ngx.say(ngx.thread.wait(one))
+               ngx.say(ngx.thread.wait(two))
+               ngx.say(select(2, ngx.thread.wait(ngx.thread.spawn(function()
+                   return ngx.thread.kill(coroutine.running())
+               end))))
+           } }"#,
     );
-    assert_eq!(server.get("/").status, 500);
-    server.wait_log("lua light threads wait for each other", 1);
+    assert_eq!(server.get("/other").status, 500);
+    let refusal = "only the parent coroutine can wait on the thread";
+    server.wait_log(refusal, 1);
+    let answer = server.get("/each").body();
+    let [killed, waited, itself] = answer.lines().collect::<Vec<_>>()[..] else {
+        panic!("{answer}")
+    };
+    assert_eq!((killed, itself), ("truenilkiller not parent", "nilkiller not parent"));
+    assert_eq!(waited, format!("truefalse{refusal}"));
 }
 
 #[test]

@@ -6,6 +6,7 @@ pub const PRELUDE: &[(&str, &str)] = &[
     ("=ffi", include_str!("prelude/ffi.lua")),
     ("=tables", include_str!("prelude/tables.lua")),
     ("=ngx", include_str!("prelude/ngx.lua")),
+    ("=ngx.worker", include_str!("prelude/worker.lua")),
     ("=ngx.req", include_str!("prelude/request.lua")),
     ("=ngx.location", include_str!("prelude/capture.lua")),
     ("=ngx.re", include_str!("prelude/re.lua")),

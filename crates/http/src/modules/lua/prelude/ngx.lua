@@ -534,10 +534,13 @@ local function joined(threads, place, ...)
     return ...
 end
 
+-- The coroutine that has made a thread. No other may wait for it, or end it.
+local parents = setmetatable({}, { __mode = "kv" })
+
 ngx.thread = {
     spawn = function(f, ...)
         local thread = create(whole(a_script(1, f)))
-        light[thread] = true
+        light[thread], parents[thread] = true, running()
         wait(native.spawn(thread, ...))
         return thread
     end,
@@ -547,11 +550,15 @@ ngx.thread = {
             if light[a_thread(i, (select(i, ...)))] == nil then
                 raise("attempt to wait on a coroutine that is not a user thread")
             end
+            if parents[(select(i, ...))] ~= running() then
+                raise("only the parent coroutine can wait on the thread")
+            end
         end
         return joined({ ... }, wait(native.join(...)))
     end,
     kill = function(thread)
         if light[a_thread(1, thread)] == nil then return nil, "not user thread" end
+        if parents[thread] ~= running() then return nil, "killer not parent" end
         if coroutine.status(thread) == "zombie" then
             light[thread] = false
             return nil, "already terminated"
@@ -561,37 +568,6 @@ ngx.thread = {
         killed[thread] = true
         return ok
     end,
-}
-
--- Functions beside the loop. What is wrong is told as a value.
-
-function ngx.run_worker_thread(...)
-    local n, pool, module, name = select("#", ...), ...
-    if n < 3 then return false, "expecting at least 3 arguments" end
-    if type(pool) ~= "string" then return false, "threadpool should be a string" end
-    if type(module) ~= "string" then return false, "module name should be a string" end
-    if type(name) ~= "string" then return false, "function name should be a string" end
-    local why = check(native.worker_thread(...))
-    if why then return false, why end
-    return yield(WAIT)
-end
-
--- The server.
-
-ngx.worker = {
-    pid = function() return native.worker_pid end,
-    id = function() return native.worker_id end,
-    count = function() return native.worker_count end,
-    exiting = native.worker_exiting,
-}
-
-ngx.config = {
-    debug = false,
-    subsystem = "http",
-    nginx_version = 1031005,
-    ngx_lua_version = 10029,
-    prefix = function() return native.prefix end,
-    nginx_configure = function() return "" end,
 }
 
 -- Fields of `ngx` that are more than stored values. Where there is no request, `ngx.ctx` belongs to the

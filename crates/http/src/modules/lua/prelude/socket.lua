@@ -223,7 +223,7 @@ function methods.setkeepalive(...)
     local socket = connected(self)
     if not socket then return nil, "closed" end
     ms = ms ~= nil and a_count(2, ms) or nil
-    if type(most) ~= "nil" then most = a_count(3, tonumber(most) or 1) or 0 end
+    if most ~= nil then most = a_count(3, most) or 0 end
     if most == 0 then refuse(3, 'bad "pool_size" option value: 0') end
     return check(native.socket_keep(socket, ms, most))
 end
