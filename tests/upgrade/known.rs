@@ -279,6 +279,8 @@ fn generation(upgrades: bool, source: Source) {
         for path in ["/cached", "/rate", "/failed", "/learned"] {
             world.ask(path, "");
         }
+        // An answer may be with its client before it is kept.
+        assert!(ask_until(|| world.field("/cached", "", "X-Cache") == "HIT"), "{what}");
         let n = world.number(200);
         let mut held = Client::connect(world.daemon.port);
         held.send(format!(
