@@ -44,6 +44,7 @@ pub struct Door {
 impl Door {
     /// Hands a configuration over, in parts.
     pub async fn put(&self, parts: Vec<u8>) -> Verdict {
+        let length = parts.len();
         let request = Request::builder()
             .method(Method::PUT)
             .uri("/config")
@@ -59,7 +60,7 @@ impl Door {
             Ok(Err(error)) => return Verdict::Later(error),
             Err(_) => return Verdict::Later("weir does not answer".to_owned()),
         };
-        verdict(status, &body)
+        verdict(status, &body, length)
     }
 
     /// Which configuration weir serves; empty: none of ours.
@@ -87,7 +88,8 @@ impl Door {
     }
 }
 
-fn verdict(status: StatusCode, body: &[u8]) -> Verdict {
+/// What weir's answer to a configuration of `length` bytes means.
+fn verdict(status: StatusCode, body: &[u8], length: usize) -> Verdict {
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |place: &str| json.pointer(place).and_then(Value::as_str).map(str::to_owned);
     let why = || {
@@ -108,10 +110,13 @@ fn verdict(status: StatusCode, body: &[u8]) -> Verdict {
             Verdict::Refused(part.zip(line), why())
         }
         StatusCode::NOT_FOUND => Verdict::Lacks(why()),
-        // What is forbidden or too long stays so until the objects change.
-        StatusCode::FORBIDDEN | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::BAD_REQUEST => {
-            Verdict::Refused(None, why())
-        }
+        // What is forbidden stays so until the objects change.
+        StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST => Verdict::Refused(None, why()),
+        // No object is at fault: the way to weir has a limit, and weir keeps what it serves.
+        StatusCode::PAYLOAD_TOO_LARGE => Verdict::Later(format!(
+            "{}; raise client_max_body_size where weir_api stands ({length} bytes)",
+            why()
+        )),
         _ => Verdict::Later(why()),
     }
 }
@@ -138,9 +143,17 @@ mod tests {
             (404, br#"{"error":{"text":"no part"}}"#, Verdict::Lacks("no part".to_owned())),
             (503, br#"{"error":{"text":"later"}}"#, Verdict::Later("later".to_owned())),
             (502, b"<html>", Verdict::Later("weir answers 502 Bad Gateway: <html>".to_owned())),
+            (
+                413,
+                br#"{"error":{"text":"too large"}}"#,
+                Verdict::Later(
+                    "too large; raise client_max_body_size where weir_api stands (9 bytes)"
+                        .to_owned(),
+                ),
+            ),
         ];
         for (status, body, wanted) in cases {
-            assert_eq!(verdict(StatusCode::from_u16(status).unwrap(), body), wanted);
+            assert_eq!(verdict(StatusCode::from_u16(status).unwrap(), body, 9), wanted);
         }
     }
 }
