@@ -170,6 +170,7 @@ const NOT_SEVERE: &[&str] = &[
     "client intended to send body data larger than declared",
     "client prematurely closed stream",
     "client prematurely closed stream: only ... out of ... bytes of request body received",
+    "client sent less body data than expected: ... out of ... bytes of request body received",
     "for ... of ... ms the event loop waited for a processor, at ...",
     "has no reader, its lines are dropped until the logs are reopened",
     "it will be tried again, and spans beyond otel_exporter's batches are dropped",

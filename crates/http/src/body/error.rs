@@ -36,6 +36,8 @@ pub enum RequestBodyError {
         received: u64,
         /// What was declared.
         length: u64,
+        /// A stream of HTTP/3, for which nginx has other words.
+        http3: bool,
     },
     /// More came than the client declared.
     StreamLong,
@@ -133,7 +135,12 @@ impl fmt::Display for RequestBodyError {
             RequestBodyError::StreamClosed { .. } => {
                 f.write_str("client prematurely closed stream")
             }
-            RequestBodyError::StreamShort { received, length } => write!(
+            RequestBodyError::StreamShort { received, length, http3: true } => write!(
+                f,
+                "client sent less body data than expected: {received} out of {length} bytes \
+                 of request body received"
+            ),
+            RequestBodyError::StreamShort { received, length, http3: false } => write!(
                 f,
                 "client prematurely closed stream: only {received} out of {length} bytes \
                  of request body received"

@@ -207,7 +207,8 @@ impl Request {
                 return Err(self.body_failed(RequestBodyError::StreamLong));
             }
             Some(length) if ended && received < length => {
-                let short = RequestBodyError::StreamShort { received, length };
+                let http3 = self.conn.quic().is_some();
+                let short = RequestBodyError::StreamShort { received, length, http3 };
                 return Err(self.body_failed(short));
             }
             Some(_) => {}

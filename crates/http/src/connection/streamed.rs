@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_log::Level;
 use weir_metrics::Metric;
-use weir_proto::http1::ComposeError;
+use weir_proto::http1::{ComposeError, Version};
 
 use crate::body::Linger;
 use crate::carrier::{Carrier, Conn, RequestStream};
@@ -142,8 +142,12 @@ fn accept<'f>(
     selected.map_err(HeadRefusal::Unselected)?;
     meaning::tell_dropped(r);
     if let Some(fault) = fault {
-        let text = fault.reason(&r.buf);
-        r.log(Level::Info, format_args!("{text} while reading client request headers"));
+        let text = fault.reason(&r.buf, r.version);
+        let doing = match r.version {
+            Version::Http30 => "reading client request",
+            _ => "reading client request headers",
+        };
+        r.log(Level::Info, format_args!("{text} while {doing}"));
         r.body.never_linger();
         return Err(HeadRefusal::Malformed(fault));
     }

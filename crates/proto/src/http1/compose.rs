@@ -75,8 +75,24 @@ impl ComposeError {
     }
 
     /// The text for the error log; `buf` is the text of the head.
-    pub fn reason(&self, buf: &[u8]) -> String {
+    pub fn reason(&self, buf: &[u8], version: Version) -> String {
+        let text = String::from_utf8_lossy;
         match self {
+            ComposeError::Duplicate(name) if version == Version::Http30 => {
+                format!("client sent duplicate \"{name}\" header")
+            }
+            ComposeError::Empty(name) if version == Version::Http30 => {
+                format!("client sent empty \"{name}\" header")
+            }
+            ComposeError::Missing(name) if version == Version::Http30 => {
+                format!("client sent no \"{name}\" header")
+            }
+            ComposeError::InvalidPath(path) if version == Version::Http30 => {
+                format!("client sent invalid \":path\" header: \"{}\"", text(path))
+            }
+            ComposeError::InvalidScheme(name) if version == Version::Http30 => {
+                format!("client sent invalid \":scheme\" header: \"{}\"", text(name))
+            }
             ComposeError::Head(error) => error.reason(buf).into_owned(),
             ComposeError::NoBody | ComposeError::Cut => {
                 "client prematurely closed stream".to_owned()

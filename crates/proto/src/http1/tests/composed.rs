@@ -87,6 +87,21 @@ fn bodies_are_framed_by_their_stream() {
 }
 
 #[test]
+fn names_are_in_quotes_over_http3() {
+    let reasons = |error: ComposeError| {
+        [Version::Http20, Version::Http30].map(|version| error.reason(b"", version))
+    };
+    assert_eq!(
+        reasons(ComposeError::Missing(":path")),
+        ["client sent no :path header", "client sent no \":path\" header"]
+    );
+    assert_eq!(
+        reasons(ComposeError::InvalidPath((*b"x").into())),
+        ["client sent invalid :path header: \"x\"", "client sent invalid \":path\" header: \"x\""]
+    );
+}
+
+#[test]
 fn what_is_wrong_is_told() {
     assert_eq!(without(":method"), ComposeError::Missing(":method"));
     assert_eq!(without(":scheme"), ComposeError::Missing(":scheme"));
@@ -154,7 +169,7 @@ proptest! {
         let composed = compose(&mut Composer::default(), &fields, ended);
         if let Err(error) = composed.result {
             prop_assert!(matches!(error.status(), 400 | 405));
-            prop_assert!(!error.reason(&composed.buf).is_empty());
+            prop_assert!(!error.reason(&composed.buf, Version::Http20).is_empty());
         }
     }
 }
