@@ -35,7 +35,13 @@ impl Request {
     /// The fields of the answer, in their order.
     pub fn write_fields<F: Fields>(&self, out: &mut F) {
         let response = &self.response;
-        self.write_unplaced(&[Place::Server, Place::Date], out);
+        let is_placed = |place| response.headers.has(place);
+        if !is_placed(Place::Server) {
+            self.write_server(out);
+        }
+        if !is_placed(Place::Date) {
+            self.write_date(out);
+        }
         if !response.content_type.is_empty() {
             out.field(b"Content-Type", |out| response.write_content_type(out));
         }
@@ -47,7 +53,8 @@ impl Request {
             out.own(b"Last-Modified", |out| out.extend_from_slice(&date));
         }
         // A path that becomes a URL of this server is written early, any other value among the rest: so nginx.
-        if let Some(location) = self.own_location() {
+        let own = self.own_location();
+        if let Some(location) = own {
             out.field(b"Location", |out| self.write_location(location, out));
         }
         if response.chunked {
@@ -59,7 +66,18 @@ impl Request {
         if response.varies_by_encoding && self.conf().core.gzip_vary {
             out.own(b"Vary", |out| out.extend_from_slice(b"Accept-Encoding"));
         }
-        self.write_unplaced(&[Place::Location, Place::ETag, Place::ContentEncoding], out);
+        // An own `Location` stands above.
+        let other = response.location.as_deref().filter(|_| own.is_none());
+        if let Some(location) = other.filter(|_| !is_placed(Place::Location)) {
+            out.field(b"Location", |out| out.extend_from_slice(location));
+        }
+        if let Some(etag) = response.etag.as_deref().filter(|_| !is_placed(Place::ETag)) {
+            out.field(b"ETag", |out| out.extend_from_slice(etag));
+        }
+        let coding = response.content_encoding.as_deref();
+        if let Some(coding) = coding.filter(|_| !is_placed(Place::ContentEncoding)) {
+            out.field(b"Content-Encoding", |out| out.extend_from_slice(coding));
+        }
         for line in response.headers.with_places() {
             match line {
                 Ok((name, value)) => out.field(name, |out| out.extend_from_slice(value)),
@@ -68,19 +86,30 @@ impl Request {
         }
     }
 
-    /// Lines that have no place among the others.
-    fn write_unplaced<F: Fields>(&self, places: &[Place], out: &mut F) {
-        for place in places.iter().filter(|place| !self.response.headers.has(**place)) {
-            self.write_placed(*place, out);
+    fn write_server<F: Fields>(&self, out: &mut F) {
+        match self.response.server.as_deref() {
+            None => out.own(b"Server", |out| {
+                out.extend_from_slice(self.conf().core.server_tokens.signature());
+            }),
+            Some(b"") => {}
+            Some(server) => out.field(b"Server", |out| out.extend_from_slice(server)),
         }
     }
 
-    /// The line of a field, if the answer has it. An own `Location` is written elsewhere.
+    fn write_date<F: Fields>(&self, out: &mut F) {
+        match self.response.date.as_deref() {
+            None => out.own(b"Date", |out| self.event_loop.write_date(out)),
+            Some(b"") => {}
+            Some(date) => out.field(b"Date", |out| out.extend_from_slice(date)),
+        }
+    }
+
+    /// The line that has a place among the lines of a server, if the answer still has it.
     fn write_placed<F: Fields>(&self, place: Place, out: &mut F) {
         let response = &self.response;
         let (name, value) = match place {
-            Place::Server => (b"Server".as_slice(), response.server.as_deref()),
-            Place::Date => (b"Date".as_slice(), response.date.as_deref()),
+            Place::Server => return self.write_server(out),
+            Place::Date => return self.write_date(out),
             Place::Location if self.own_location().is_some() => return,
             Place::Location => (b"Location".as_slice(), response.location.as_deref()),
             Place::ETag => (b"ETag".as_slice(), response.etag.as_deref()),
@@ -88,13 +117,8 @@ impl Request {
                 (b"Content-Encoding".as_slice(), response.content_encoding.as_deref())
             }
         };
-        match (place, value) {
-            (Place::Server, None) => out.own(name, |out| {
-                out.extend_from_slice(self.conf().core.server_tokens.signature());
-            }),
-            (Place::Date, None) => out.own(name, |out| self.event_loop.write_date(out)),
-            (Place::Server | Place::Date, Some(b"")) | (_, None) => {}
-            (_, Some(value)) => out.field(name, |out| out.extend_from_slice(value)),
+        if let Some(value) = value {
+            out.field(name, |out| out.extend_from_slice(value));
         }
     }
 
