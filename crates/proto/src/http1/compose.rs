@@ -76,38 +76,37 @@ impl ComposeError {
 
     /// The text for the error log; `buf` is the text of the head.
     pub fn reason(&self, buf: &[u8], version: Version) -> String {
-        let text = String::from_utf8_lossy;
         match self {
-            ComposeError::Duplicate(name) if version == Version::Http30 => {
-                format!("client sent duplicate \"{name}\" header")
-            }
-            ComposeError::Empty(name) if version == Version::Http30 => {
-                format!("client sent empty \"{name}\" header")
-            }
-            ComposeError::Missing(name) if version == Version::Http30 => {
-                format!("client sent no \"{name}\" header")
-            }
-            ComposeError::InvalidPath(path) if version == Version::Http30 => {
-                format!("client sent invalid \":path\" header: \"{}\"", text(path))
-            }
-            ComposeError::InvalidScheme(name) if version == Version::Http30 => {
-                format!("client sent invalid \":scheme\" header: \"{}\"", text(name))
-            }
             ComposeError::Head(error) => error.reason(buf).into_owned(),
             ComposeError::NoBody | ComposeError::Cut => {
                 "client prematurely closed stream".to_owned()
             }
             ComposeError::TimedOut => "client timed out (110: Connection timed out)".to_owned(),
-            other => other.to_string(),
+            other => Told(other, version).to_string(),
         }
     }
 }
 
+/// What the client did, in nginx's words for a version.
+struct Told<'a>(&'a ComposeError, Version);
+
 impl fmt::Display for ComposeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Told(self, Version::Http20).fmt(f)
+    }
+}
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Told(error, version) = self;
         let text = String::from_utf8_lossy;
+        // Over HTTP/2 nginx quotes only one of them.
+        let quoted = |name: &str| match *version == Version::Http30 || name == ":authority" {
+            true => format!("\"{name}\""),
+            false => name.to_owned(),
+        };
         f.write_str("client sent ")?;
-        match self {
+        match error {
             ComposeError::InvalidName(name) => write!(f, "invalid header name: \"{}\"", text(name)),
             ComposeError::InvalidValue(name, value) => {
                 let (name, value) = (text(name), text(value));
@@ -117,15 +116,15 @@ impl fmt::Display for ComposeError {
             ComposeError::UnknownPseudo(name) => {
                 write!(f, "unknown pseudo-header \"{}\"", text(name))
             }
-            ComposeError::Duplicate(name) => write!(f, "duplicate {name} header"),
-            ComposeError::Empty(name) => write!(f, "empty {name} header"),
-            ComposeError::Missing(name) => write!(f, "no {name} header"),
+            ComposeError::Duplicate(name) => write!(f, "duplicate {} header", quoted(name)),
+            ComposeError::Empty(name) => write!(f, "empty {} header", quoted(name)),
+            ComposeError::Missing(name) => write!(f, "no {} header", quoted(name)),
             ComposeError::InvalidPath(path) => {
-                write!(f, "invalid :path header: \"{}\"", text(path))
+                write!(f, "invalid {} header: \"{}\"", quoted(":path"), text(path))
             }
             ComposeError::InvalidMethod(name) => write!(f, "invalid method: \"{}\"", text(name)),
             ComposeError::InvalidScheme(name) => {
-                write!(f, "invalid :scheme header: \"{}\"", text(name))
+                write!(f, "invalid {} header: \"{}\"", quoted(":scheme"), text(name))
             }
             ComposeError::InvalidAuthority => f.write_str("invalid \":authority\" header"),
             ComposeError::OfHttp1(name) => write!(f, "\"{name}\" header"),
@@ -308,7 +307,7 @@ impl Composer {
             Pseudo::Method => (&mut self.method, ":method"),
             Pseudo::Scheme => (&mut self.scheme, ":scheme"),
             Pseudo::Path => (&mut self.path, ":path"),
-            Pseudo::Authority => (&mut self.authority, "\":authority\""),
+            Pseudo::Authority => (&mut self.authority, ":authority"),
         };
         if place.is_some() {
             return Err(ComposeError::Duplicate(name));

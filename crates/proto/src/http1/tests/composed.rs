@@ -95,6 +95,10 @@ fn names_are_in_quotes_over_http3() {
         reasons(ComposeError::Missing(":path")),
         ["client sent no :path header", "client sent no \":path\" header"]
     );
+    // Over HTTP/2 nginx quotes this one.
+    let duplicate = "client sent duplicate \":authority\" header";
+    let twice = [(":authority", "a"), (":authority", "b")];
+    assert_eq!(reasons(error(&twice)), [duplicate; 2]);
     assert_eq!(
         reasons(ComposeError::InvalidPath((*b"x").into())),
         ["client sent invalid :path header: \"x\"", "client sent invalid \":path\" header: \"x\""]
