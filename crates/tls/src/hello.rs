@@ -338,9 +338,8 @@ impl Hello {
     }
 }
 
-/// A record with a fatal alert, of TLS 1.2.
-/// Refuses a client that began with these bytes, which are no handshake. A record of TLS is answered with an alert. Returns OpenSSL's words for what the
-/// client did.
+/// Refuses a client that began with these bytes, which are no handshake. A record of TLS is answered with an alert. Returns
+/// OpenSSL's words for what the client did.
 pub fn refuse_plain(stream: &Stream, bytes: &[u8]) -> &'static str {
     const REQUESTS: [&[u8]; 4] = [b"GET ", b"POST ", b"HEAD ", b"PUT "];
     if bytes.get(1) == Some(&3) {
@@ -354,6 +353,7 @@ pub fn refuse_plain(stream: &Stream, bytes: &[u8]) -> &'static str {
     }
 }
 
+/// A record with a fatal alert, of TLS 1.2.
 fn fatal(alert: u8) -> Vec<u8> {
     vec![21, 3, 3, 0, 2, 2, alert]
 }

@@ -32,6 +32,7 @@ impl Balance for Consistent {
     }
 
     fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
+        // Weights may have been changed since.
         if self.generation != seats.generation {
             self.build(seats);
         }
