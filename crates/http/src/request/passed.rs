@@ -115,10 +115,30 @@ pub struct UpstreamContext {
     pub cached: bool,
     /// `$proxy_host` and kin.
     pub vars: Option<std::borrow::Cow<'static, Vars>>,
-    /// The length that the body of the last request to a server has, as far as it is known.
-    pub body_length: Option<u64>,
-    /// That body goes out in chunks.
-    pub body_in_chunks: bool,
+    /// What the last request to a server says of its body.
+    pub length: Length,
+}
+
+/// How the length of the body of a request to a server is told.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// There is no body.
+    #[default]
+    None,
+    /// So many bytes.
+    Known(u64),
+    /// In chunks.
+    Chunked,
+}
+
+impl Length {
+    /// How many bytes, as far as that is known.
+    pub fn known(self) -> Option<u64> {
+        match self {
+            Length::Known(n) => Some(n),
+            Length::None | Length::Chunked => None,
+        }
+    }
 }
 
 /// What a URL says of the request.
@@ -157,8 +177,7 @@ impl UpstreamContext {
             ask_with_get,
             cached,
             vars,
-            body_length,
-            body_in_chunks,
+            length,
         } = self;
         attempts.renew();
         if head.capacity() > 0 {
@@ -168,7 +187,7 @@ impl UpstreamContext {
         (*current, *cache, *vars) = (None, None, None);
         *times = ChosenTimes::default();
         (*ask_with_get, *cached) = (false, false);
-        (*body_length, *body_in_chunks) = (None, false);
+        *length = Length::None;
     }
 
     /// The attempt under way.

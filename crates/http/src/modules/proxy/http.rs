@@ -5,10 +5,11 @@ use weir_engine::Chain;
 use weir_proto::http1::{Version, chunk_end, chunk_head, last_chunk};
 
 use super::conf::{Conf, ProxyPass};
-use super::outgoing::{self, Length};
+use super::outgoing;
 use super::rewriting;
 use crate::escape::within_word;
 use crate::request::Request;
+use crate::request::passed::Length;
 use crate::upstream::http::{Answers, fields, secure};
 use crate::upstream::tls::UpstreamTls;
 use crate::upstream::{Outgoing, OutgoingError, Protocol};
@@ -39,8 +40,7 @@ impl Http {
         let conf = self.conf;
         let body = conf.body.as_ref().map(|t| Bytes::from(t.eval(r).into_owned()));
         let length = body.as_ref().map_or(length, |body| Length::Known(body.len() as u64));
-        length.show(r);
-        let length = r.contexts.upstream.body_length;
+        r.contexts.upstream.length = length;
         let (mut method, mut path) = (Vec::new(), Vec::new());
         match &conf.method {
             _ if r.contexts.upstream.ask_with_get => method.extend_from_slice(b"GET"),
@@ -51,7 +51,7 @@ impl Http {
         self.answers.set_head_only(method.eq_ignore_ascii_case(b"HEAD"));
         outgoing::write_target(r, self.pass, &mut path)?;
         let headers = if r.is_cacheable() { &conf.cached_headers } else { &conf.headers };
-        let line = fields::RequestLine { method: &method, path: &path, length };
+        let line = fields::RequestLine { method: &method, path: &path, length: length.known() };
         let bytes = fields::write(r, &line, headers, conf.passing.pass_request_headers);
         Ok(Outgoing { bytes, uri: path.into(), body: body.unwrap_or_default() })
     }

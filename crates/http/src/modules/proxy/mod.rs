@@ -11,7 +11,7 @@ use crate::config::Setup;
 use crate::config::module::Module;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
-use crate::request::passed::Vars;
+use crate::request::passed::{Length, Vars};
 use crate::site::content::ContentHandler;
 use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
@@ -49,11 +49,11 @@ fn define(setup: &mut Setup<'_>) {
     variables.define_changeable("proxy_host", false, |r, out| of_vars(r, out, |v| &v.host));
     variables.define_changeable("proxy_port", false, |r, out| of_vars(r, out, |v| &v.port));
     variables.define("proxy_internal_body_length", |r, out| {
-        let length = r.contexts.upstream.body_length;
+        let length = r.contexts.upstream.length.known();
         length.inspect(|n| write_number(*n, out)).is_some()
     });
     variables.define("proxy_internal_chunked", |r, out| {
-        let chunked = r.contexts.upstream.body_in_chunks;
+        let chunked = r.contexts.upstream.length == Length::Chunked;
         out.extend_from_slice(if chunked { b"chunked" } else { b"" });
         chunked
     });

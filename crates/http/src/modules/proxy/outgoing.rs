@@ -7,32 +7,10 @@ use super::conf::{Conf, ProxyPass};
 use crate::answer::output::write_number;
 use crate::escape::within_word;
 use crate::request::Request;
+use crate::request::passed::Length;
 use crate::upstream::http::{SetHeaders, To, uri};
 use crate::upstream::{Outgoing, OutgoingError};
 use weir_values::Subject;
-
-/// How the body's length is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Length {
-    /// There is no body.
-    None,
-    /// So many bytes.
-    Known(u64),
-    /// In chunks.
-    Chunked,
-}
-
-impl Length {
-    /// Variables show it from now on.
-    pub fn show(self, r: &mut Request) {
-        let context = &mut r.contexts.upstream;
-        context.body_in_chunks = self == Length::Chunked;
-        context.body_length = match self {
-            Length::Known(n) => Some(n),
-            Length::None | Length::Chunked => None,
-        };
-    }
-}
 
 /// Writes the request line, the headers, and a body that the configuration gives.
 pub fn write(
@@ -46,7 +24,7 @@ pub fn write(
         Some(body) => Length::Known(body.len() as u64),
         None => length,
     };
-    length.show(r);
+    r.contexts.upstream.length = length;
     let mut out = Vec::with_capacity(ROOM);
     match &conf.method {
         _ if r.contexts.upstream.ask_with_get => out.extend_from_slice(b"GET"),
