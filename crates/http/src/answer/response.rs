@@ -101,6 +101,11 @@ impl Response {
         self.headers.remove(b"Accept-Ranges");
     }
 
+    /// The body has a coding, such as gzip. A line without a value names none.
+    pub fn is_coded(&self) -> bool {
+        self.content_encoding.as_ref().is_some_and(|coding| !coding.is_empty())
+    }
+
     /// The body means the same as before, but its bytes are others: RFC 9110 section 8.8.3.
     pub fn weaken_etag(&mut self) {
         if let Some(etag) = self.etag.take() {

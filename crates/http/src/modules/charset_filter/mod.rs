@@ -174,7 +174,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     }
     let maps = conf.read();
     let known = maps.knows(&from) && maps.knows(&to);
-    if known && r.response.content_encoding.as_ref().is_some_and(|coding| !coding.is_empty()) {
+    if known && r.response.is_coded() {
         return Ok(());
     }
     let Some(table) = maps.table(&from, &to) else {

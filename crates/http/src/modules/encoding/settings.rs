@@ -33,7 +33,7 @@ impl Common {
     pub fn fits(&self, r: &mut Request) -> bool {
         let response = &mut r.response;
         let fits = matches!(response.status, 200 | 403 | 404)
-            && response.content_encoding.as_ref().is_none_or(|coding| coding.is_empty())
+            && !response.is_coded()
             && response.content_length.is_none_or(|length| length >= self.min_length)
             && !response.header_only
             && self.types.matches(&response.content_type);
