@@ -114,6 +114,18 @@ for name, f in pairs(native) do
     end
 end
 
+-- Failures that scripts get as values: a value, or nil and why there is none.
+function native.answered(value, why)
+    if why then return nil, why end
+    return value
+end
+
+-- True, or nil and why not.
+function native.done(_, why)
+    if why then return nil, why end
+    return true
+end
+
 native.raise, native.refuse, native.counted = raise, refuse, counted
 native.a_string, native.a_number, native.a_kind, native.a_count = a_string, a_number, a_kind, a_count
 native.a_message = a_message

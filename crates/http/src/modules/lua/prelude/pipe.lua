@@ -1,7 +1,7 @@
 -- `ngx.pipe`: a process is a table that holds its native one.
 
 local native = ...
-local check, wait, raise = native.check, native.wait, native.raise
+local check, wait, raise, done = native.check, native.wait, native.raise, native.done
 local setmetatable, getmetatable, type, tostring = setmetatable, getmetatable, type, tostring
 local concat, pairs, ipairs, tonumber = table.concat, pairs, ipairs, tonumber
 
@@ -11,12 +11,6 @@ local class = { __index = methods }
 local function of(process)
     if type(process) ~= "table" or getmetatable(process) ~= class then raise("not a process instance") end
     return process.process
-end
-
--- True, or nil and why not.
-local function done(_, why)
-    if why then return nil, why end
-    return true
 end
 
 -- Milliseconds.

@@ -4,7 +4,7 @@ local native = ...
 local check, wait = native.check, native.wait
 local raise, refuse, counted = native.raise, native.refuse, native.counted
 local a_string, a_number, a_kind, a_count = native.a_string, native.a_number, native.a_kind, native.a_count
-local a_message = native.a_message
+local a_message, answered = native.a_message, native.answered
 local setmetatable, type, tostring, tonumber, select = setmetatable, type, tostring, tonumber, select
 local ipairs, math, pcall, require = ipairs, math, pcall, require
 local ffi = native.ffi
@@ -253,11 +253,6 @@ end
 local function once_connected(self)
     if not a_kind(1, "table", self).connected then raise("socket is never created nor connected") end
     return self.socket
-end
-
-local function answered(value, why)
-    if why then return nil, why end
-    return value
 end
 
 function methods:getoption(option)

@@ -2,6 +2,7 @@
 
 local native = ...
 local check, raise, a_string, a_number = native.check, native.raise, native.a_string, native.a_number
+local answered, done = native.answered, native.done
 local type, pairs, ipairs, byte = type, pairs, ipairs, string.byte
 
 local ssl = {
@@ -10,18 +11,6 @@ local ssl = {
     TLS1_2_VERSION = 0x0303, TLS1_3_VERSION = 0x0304,
 }
 package.preload["ngx.ssl"] = function() return ssl end
-
--- A value, or nil and why there is none.
-local function answered(value, why)
-    if why then return nil, why end
-    return value
-end
-
--- True, or nil and why not.
-local function done(_, why)
-    if why then return nil, why end
-    return true
-end
 
 local function a_cert(i, cert)
     if type(cert) ~= "userdata" then native.refuse(i, "certificate expected, got " .. type(cert)) end
