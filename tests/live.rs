@@ -12,7 +12,9 @@ use std::thread;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use weir_testkit::{Client, Dir, Response, Server, ask_until, free_port, listen, s_client};
+use weir_testkit::{
+    Client, Dir, Response, Server, ask_until, free_port, listen, memory_of, s_client,
+};
 
 #[path = "live/known.rs"]
 mod known;
@@ -198,13 +200,7 @@ fn memory_is_given_back_over_hundreds_of_changes() {
         take(&server, &site(n).replace("%%PORT1%%", &server.port_at(1).to_string()));
         assert_eq!(kept.get("/").header("x-site"), Some(n.to_string().as_str()));
     };
-    let resident = || -> u64 {
-        let of = |pid: &i32| {
-            let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
-            statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4
-        };
-        workers.iter().map(of).sum()
-    };
+    let resident = || -> u64 { workers.iter().map(|pid| memory_of(*pid, "Rss")).sum() };
     // All that grows with the first changes has grown.
     (1..40).for_each(&mut change);
     let early = resident();
@@ -238,20 +234,14 @@ fn a_change_of_a_large_site_leaves_each_process_one_copy() {
     };
     let server = Server::start(WEIR, &site("a"));
     let processes: Vec<i32> = std::iter::once(server.pid()).chain(server.workers()).collect();
-    let resident = |pid: &i32| {
-        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
-        statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap()
-    };
-    let before: Vec<usize> = processes.iter().map(resident).collect();
+    let resident = || processes.iter().map(|pid| memory_of(*pid, "Rss")).collect::<Vec<_>>();
+    let before = resident();
     for word in ["b", "c"] {
         take(&server, &site(word));
     }
-    let is_small = || {
-        let now = processes.iter().map(resident);
-        now.zip(&before).all(|(now, before)| now < before + before / 2)
-    };
-    let now = || processes.iter().map(resident).collect::<Vec<_>>();
-    assert!(ask_until(is_small), "{before:?} pages before, {:?} now", now());
+    let is_small =
+        || resident().iter().zip(&before).all(|(now, before)| *now < before + before / 2);
+    assert!(ask_until(is_small), "{before:?} KiB before, {:?} now", resident());
 }
 
 #[test]

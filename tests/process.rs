@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output};
 
 use rustix::process::Signal;
-use weir_testkit::{Client, Dir, Server, free_port, run, until};
+use weir_testkit::{Client, Dir, Server, free_port, memory_of, run, until};
 
 #[path = "process/reloads.rs"]
 mod reloads;
@@ -256,10 +256,7 @@ fn a_large_map_takes_little_memory_in_each_worker() {
         );
         let server = Server::start(WEIR, &conf);
         assert_eq!(server.get(&format!("/?k=key{}", entries - 1)).status, 200);
-        let status = format!("/proc/{}/status", server.workers()[0]);
-        let status = std::fs::read_to_string(status).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+        memory_of(server.workers()[0], "Rss") as usize * 1024
     };
     let each = resident(ENTRIES).saturating_sub(resident(1)) / ENTRIES;
     assert!(each < 400, "{each} bytes for an entry");

@@ -7,7 +7,7 @@ use rustix::net::sockopt;
 use rustix::process::Signal;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType};
 use weir_proto::http2::hpack;
-use weir_testkit::{Dir, Server, wait_delivered};
+use weir_testkit::{Dir, Server, memory_of, wait_delivered};
 
 use super::{Client, Event, WEIR, conf, start, start_in};
 
@@ -372,11 +372,7 @@ fn unread_answers_are_not_held_in_memory() {
         frame::write_settings(&[frame::Setting::InitialWindowSize(1 << 30)], out);
         frame::write_window_update(0, 1 << 30, out);
     });
-    let memory = || {
-        let worker = server.workers()[0];
-        let text = std::fs::read_to_string(format!("/proc/{worker}/statm")).unwrap();
-        text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
-    };
+    let memory = || memory_of(server.workers()[0], "Rss") * 1024;
     let before = memory();
     for _ in 0..50 {
         client.get("/big");

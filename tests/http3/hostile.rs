@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use weir_testkit::{Dir, PATIENCE, Server, ask_until, certified, run};
+use weir_testkit::{Dir, PATIENCE, Server, ask_until, certified, memory_of, run};
 
 use super::{WEIR, ask, begin, bytes, conf, hq, long, start};
 
@@ -158,12 +158,7 @@ fn floods_get_less_than_they_send_and_cost_no_memory() {
 
 /// KiB that the workers have to themselves.
 pub fn memory(server: &Server) -> u64 {
-    let of = |pid: i32| {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-        let line = text.lines().find(|line| line.starts_with("Private_Dirty:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
-    };
-    server.workers().into_iter().map(of).sum()
+    server.workers().into_iter().map(|pid| memory_of(pid, "Private_Dirty")).sum()
 }
 
 /// The server's id in its first datagram: the client's id and the server's stand behind their lengths (RFC 9000, section 17.2).

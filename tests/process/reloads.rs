@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
-use weir_testkit::{Client, Dir, Process, Server, free_port, until};
+use weir_testkit::{Client, Dir, Process, Server, free_port, memory_of, until};
 
 use super::{HELLO, TWO_WORKERS, WEIR, stderr};
 
@@ -72,13 +72,8 @@ fn a_worker_keeps_no_memory_of_the_configuration_before_its_own() {
     let old = server.workers()[0];
     server.reload();
     server.wait_gone(old);
-    let rollup = format!("/proc/{}/smaps_rollup", server.workers()[0]);
-    let rollup = std::fs::read_to_string(rollup).unwrap();
-    let kilobytes = |name| {
-        let line = rollup.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
-    };
-    let (all, own) = (kilobytes("Rss:"), kilobytes("Private_Dirty:"));
+    let new = server.workers()[0];
+    let (all, own) = (memory_of(new, "Rss"), memory_of(new, "Private_Dirty"));
     assert!(own < all / 4, "{own} of {all} kB are the worker's alone");
 }
 

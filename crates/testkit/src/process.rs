@@ -138,6 +138,13 @@ fn ends(pid: i32) -> bool {
     poll(&mut fds, Some(&timespec(PATIENCE))).is_ok_and(|n| n > 0)
 }
 
+/// KiB of a process's memory of this kind, such as `Rss` or `Private_Dirty`. proc_pid_smaps(5).
+pub fn memory_of(process: i32, kind: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(':')).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
 /// The children of a process, oldest first.
 pub fn children(parent: i32) -> Vec<i32> {
     let read = || {

@@ -5,7 +5,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use weir_testkit::{Dice, Dir, Server, ask_until, number, seed};
+use weir_testkit::{Dice, Dir, Server, ask_until, memory_of, number, seed};
 
 use super::ask::Ask;
 use super::{ASKS, Fresh, Step, Used, site};
@@ -54,16 +54,11 @@ fn at_rest(used: &mut Used, usual: Option<&Has>) -> Has {
 }
 
 fn look(server: &Server, worker: i32) -> Has {
-    let rollup = fs::read_to_string(format!("/proc/{worker}/smaps_rollup")).unwrap();
-    let kilobytes = |name: &str| -> u64 {
-        let line = rollup.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|text| text.trim().strip_suffix(" kB")?.parse().ok()).unwrap()
-    };
     Has {
         connections: active(server),
         descriptors: fs::read_dir(format!("/proc/{worker}/fd")).unwrap().count(),
-        memory: kilobytes("Private_Dirty:"),
-        heap: kilobytes("Pss_Anon:"),
+        memory: memory_of(worker, "Private_Dirty"),
+        heap: memory_of(worker, "Pss_Anon"),
     }
 }
 
