@@ -170,7 +170,6 @@ impl Master {
         asker: Option<Pid>,
     ) -> ControlFlow<Role> {
         self.cycle = cycle;
-        weir_sys::allocator::give_back();
         self.counters.add(Metric::Changed, 1);
         self.registry.configured(wall(), true);
         let (may_ask, may_change) =
@@ -188,6 +187,8 @@ impl Master {
             waiting.push(child.pid);
         }
         self.begin_change(asker, waiting, None);
+        // What the configuration before took, while the workers take this one.
+        weir_sys::allocator::give_back();
         if unheard {
             return self.replace_all();
         }
