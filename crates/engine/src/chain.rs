@@ -20,7 +20,7 @@ pub enum Segment {
         /// The first byte that is not sent yet.
         start: usize,
     },
-    /// A range of a file, sent without a copy.
+    /// A range of a file.
     File {
         /// The file.
         file: Arc<OpenFile>,
@@ -120,13 +120,25 @@ impl From<Vec<u8>> for Segment {
     }
 }
 
+/// How files of a [`Chain`] are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileWay {
+    /// The kernel passes their pages on.
+    #[default]
+    Sendfile,
+    /// They are read to memory of the loop's and sent from there, with the memory before them.
+    Copy,
+}
+
 /// Segments to send, in order. The first is kept in the chain itself, so that a response of one
 /// buffer allocates nothing.
 #[derive(Debug, Default)]
 pub struct Chain {
     first: Option<Segment>,
     rest: VecDeque<Segment>,
-    file_chunk: Option<u64>,
+    /// 0: the engine's default.
+    file_chunk: u64,
+    file_way: FileWay,
 }
 
 impl Chain {
@@ -138,8 +150,8 @@ impl Chain {
     /// Makes it as new, where it stands.
     #[inline]
     pub fn renew(&mut self) {
-        let Chain { first, rest, file_chunk } = self;
-        (*first, *file_chunk) = (None, None);
+        let Chain { first, rest, file_chunk, file_way } = self;
+        (*first, *file_chunk, *file_way) = (None, 0, FileWay::default());
         if rest.capacity() > 0 {
             *rest = VecDeque::new();
         }
@@ -235,18 +247,28 @@ impl Chain {
     }
 
     /// At most this many bytes of files in one go before others get their turn; nginx:
-    /// `sendfile_max_chunk`. `None` is the engine's default of 2 MiB.
-    pub fn set_file_chunk(&mut self, bytes: Option<u64>) {
-        self.file_chunk = bytes.filter(|n| *n > 0);
+    /// `sendfile_max_chunk`. 0 is the engine's default of 2 MiB.
+    pub fn set_file_chunk(&mut self, bytes: u64) {
+        self.file_chunk = bytes;
     }
 
     pub(crate) fn file_chunk(&self) -> u64 {
-        self.file_chunk.unwrap_or(2 << 20)
+        if self.file_chunk == 0 { 2 << 20 } else { self.file_chunk }
+    }
+
+    /// How its files are sent.
+    pub fn set_file_way(&mut self, way: FileWay) {
+        self.file_way = way;
+    }
+
+    pub(crate) fn file_way(&self) -> FileWay {
+        self.file_way
     }
 
     /// Takes out the first `n` bytes, or all if there are not so many.
     pub fn split_to(&mut self, mut n: u64) -> Chain {
-        let mut head = Chain { file_chunk: self.file_chunk, ..Chain::default() };
+        let (file_chunk, file_way) = (self.file_chunk, self.file_way);
+        let mut head = Chain { file_chunk, file_way, ..Chain::default() };
         while let Some(first) = self.first.as_mut().filter(|_| n > 0) {
             let len = first.len();
             if n < len {

@@ -59,7 +59,7 @@ pub use backend::kind::BackendKind;
 pub use boxed::Boxed;
 pub use budget::{Breathe, breathe, is_spent, spend, unbounded, yield_now};
 pub use callbacks::{Idle, Joined, Wake};
-pub use chain::{Chain, Segment};
+pub use chain::{Chain, FileWay, Segment};
 pub use clock::{Wall, coarse_nanos, system_time};
 pub use driver::{Driver, Turn};
 pub use either::{Either, First, either};

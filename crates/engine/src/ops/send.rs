@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
+use weir_sys::pagecache::Framing;
 
 use crate::Stream;
 use crate::budget;
-use crate::chain::{Chain, Segment};
-use crate::files::{Offload, Rank, Residence, read_waiting, residence};
+use crate::chain::{Chain, FileWay, Segment};
+use crate::files::{Offload, OpenFile, Rank, Residence, read_waiting, residence};
 use crate::operation::operation;
 use crate::ops::must_yield;
 use crate::ready::Ready;
@@ -26,6 +27,9 @@ const PIECES: usize = 16;
 
 /// Read at once from a file that is not in memory.
 const COLD_READ: usize = 128 << 10;
+
+/// Read at once from a file that is, to be sent. It fits the processor's caches, where the kernel copies it from again.
+const WARM_READ: u64 = 128 << 10;
 
 /// How long a send waits for a peer that takes nothing. Every send names it, since a peer that never reads would hold
 /// its task for ever otherwise.
@@ -93,19 +97,21 @@ impl Stream {
         let mut sent = 0;
         let mut files = chain.file_chunk();
         while !chain.is_empty() && files > 0 && !(sent > 0 && budget::is_spent()) {
-            let cold = chain.front_file().is_some_and(|(file, offset, len)| {
-                !file.waits_here() && residence(file, offset, len.min(files)) == Residence::Unknown
-            });
-            let from_file = chain.front_file().is_some();
-            let once = if cold { None } else { self.0.send_once(chain, files)? };
-            if from_file {
-                files -= once.unwrap_or(0).min(files);
-            }
-            match once {
-                Some(n) => sent += n,
-                None if sent == 0 => return Ok(None),
-                None => break,
-            }
+            let way = chain.file_way();
+            let cold = way == FileWay::Sendfile
+                && chain.front_file().is_some_and(|(file, offset, len)| {
+                    !file.waits_here()
+                        && residence(file, offset, len.min(files)) == Residence::Unknown
+                });
+            let once = if cold { Once::Cold } else { self.0.send_once(chain, files, way)? };
+            let Once::Sent { all, of_file } = once else {
+                if sent == 0 {
+                    return Ok(None);
+                }
+                break;
+            };
+            files -= of_file.min(files);
+            sent += all;
         }
         Ok(Some(sent))
     }
@@ -136,16 +142,19 @@ impl Future for Send<'_> {
             if must_yield(cx) {
                 return Poll::Pending;
             }
-            ready!(this.poll_warm(cx, files))?;
-            let from_file = this.chain.front_file().is_some();
-            match this.stream.0.send_once(this.chain, this.warm) {
-                Ok(Some(n)) if from_file => {
-                    this.warm -= n.min(this.warm);
-                    files -= n.min(files);
+            let way = this.chain.file_way();
+            ready!(this.poll_warm(cx, files, way))?;
+            let from_file = if way == FileWay::Copy { files } else { this.warm };
+            match this.stream.0.send_once(this.chain, from_file, way)? {
+                Once::Sent { of_file, .. } => {
+                    this.warm -= of_file.min(this.warm);
+                    files -= of_file.min(files);
                 }
-                Ok(Some(_)) => {}
-                Ok(None) => return this.wait_for_room(cx),
-                Err(e) => return Poll::Ready(Err(e)),
+                Once::Full => return this.wait_for_room(cx),
+                Once::Cold => {
+                    this.read_cold();
+                    continue;
+                }
             }
             this.moved = true;
             if this.some {
@@ -159,7 +168,12 @@ impl Future for Send<'_> {
 impl Send<'_> {
     /// Ready when the head of the chain is in memory: memory, or `warm` bytes of a file. What is
     /// not becomes memory, read by the file pool.
-    fn poll_warm(&mut self, cx: &mut Context<'_>, at_most: u64) -> Poll<io::Result<()>> {
+    fn poll_warm(
+        &mut self,
+        cx: &mut Context<'_>,
+        at_most: u64,
+        way: FileWay,
+    ) -> Poll<io::Result<()>> {
         loop {
             if let Some(cold) = &mut self.cold {
                 let (read, mut buf) = ready!(Pin::new(cold).poll(cx))?;
@@ -172,24 +186,43 @@ impl Send<'_> {
                 self.moved = true;
                 return Poll::Ready(Ok(()));
             }
+            // What is copied is found to be in memory as it is read.
+            if self.warm > 0 || way == FileWay::Copy {
+                return Poll::Ready(Ok(()));
+            }
             let Some((file, offset, len)) = self.chain.front_file() else {
                 return Poll::Ready(Ok(()));
             };
-            if self.warm > 0 {
-                return Poll::Ready(Ok(()));
-            }
             let len = len.min(at_most);
             if file.waits_here() || residence(file, offset, len) == Residence::Cached {
                 self.warm = len;
                 return Poll::Ready(Ok(()));
             }
-            let file = Arc::clone(file);
-            let (h, pool) = (&self.stream.0.h, file.pool().clone());
-            let mut buf = h.take_buf(COLD_READ);
-            let read = move || (read_waiting(&file, &mut buf, offset), buf);
-            self.cold = Some(h.files().run_in(&pool, Rank::Read, read));
+            self.read_cold();
         }
     }
+
+    /// Has the file pool read from the file at the head of the chain.
+    fn read_cold(&mut self) {
+        let Some((file, offset, _)) = self.chain.front_file() else { return };
+        let file = Arc::clone(file);
+        let (h, pool) = (&self.stream.0.h, file.pool().clone());
+        let mut buf = h.take_buf(COLD_READ);
+        let read = move || (read_waiting(&file, &mut buf, offset), buf);
+        self.cold = Some(h.files().run_in(&pool, Rank::Read, read));
+    }
+}
+
+/// What came of one try to send.
+enum Once {
+    Sent {
+        all: u64,
+        of_file: u64,
+    },
+    /// There is no room.
+    Full,
+    /// Nothing of the file is in memory.
+    Cold,
 }
 
 impl Registered {
@@ -215,25 +248,84 @@ impl Registered {
         Ok(())
     }
 
-    /// One system call's worth; `None` if there is no room. From a file, at most `from_file`.
-    fn send_once(&self, chain: &mut Chain, from_file: u64) -> io::Result<Option<u64>> {
+    /// One send's worth. From a file, at most `from_file`.
+    fn send_once(&self, chain: &mut Chain, from_file: u64, way: FileWay) -> io::Result<Once> {
         // The call reports a broken connection: its event said only that there is room.
         if !self.source.is(Ready::WRITABLE) {
-            return Ok(None);
+            return Ok(Once::Full);
         }
-        let sent = match chain.front() {
-            None => Some(0),
-            Some(Segment::File { file, offset, len }) => {
-                self.send_file(file, *offset, (*len).min(from_file))?
-            }
-            Some(_) => self.send_memory(chain)?,
+        let from_memory = match chain.only() {
+            Some(only) => only.memory().is_some(),
+            // What is copied leaves with the memory before it.
+            None => way == FileWay::Sendfile && chain.front_file().is_none(),
         };
-        let Some(n) = sent else {
+        if from_memory {
+            let sent = self.send_memory(chain)?;
+            return self.sent(chain, sent, 0);
+        }
+        match way {
+            FileWay::Sendfile => self.send_file(chain, from_file),
+            FileWay::Copy => self.send_copy(chain, from_file),
+        }
+    }
+
+    /// So much was sent, or there was no room.
+    fn sent(&self, chain: &mut Chain, all: Option<u64>, of_file: u64) -> io::Result<Once> {
+        let Some(all) = all else {
             self.is_full()?;
-            return Ok(None);
+            return Ok(Once::Full);
         };
-        chain.consume(n, |buf| self.h.give_buf(buf));
-        Ok(Some(n))
+        chain.consume(all, |buf| self.h.give_buf(buf));
+        Ok(Once::Sent { all, of_file })
+    }
+
+    /// The memory at the head of the chain and what is in memory of the file behind it, with one call. What the client does not
+    /// take is read again: so none of many slow clients holds a buffer.
+    fn send_copy(&self, chain: &mut Chain, from_file: u64) -> io::Result<Once> {
+        let mut pieces = [IoSlice::new(&[]); PIECES];
+        let (mut count, mut memory, mut read) = (0, 0, None);
+        for (slot, segment) in pieces.iter_mut().zip(chain.segments()) {
+            let Segment::File { file, offset, len } = segment else {
+                let bytes = segment.memory().unwrap_or_default();
+                *slot = IoSlice::new(bytes);
+                (count, memory) = (count + 1, memory + bytes.len());
+                continue;
+            };
+            read = self.read_warm(file, *offset, (*len).min(from_file))?;
+            break;
+        }
+        if let Some(read) = &read {
+            if let Some(slot) = pieces.get_mut(count) {
+                *slot = IoSlice::new(read);
+            }
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(Once::Cold);
+        }
+        let total = memory + read.as_ref().map_or(0, Vec::len);
+        let sent = self.send_pieces(pieces.get(..count).unwrap_or_default(), SendFlags::empty())?;
+        let sent = self.note_full(sent, total);
+        if let Some(read) = read {
+            self.h.give_buf(read);
+        }
+        self.sent(chain, sent, sent.unwrap_or(0).saturating_sub(memory as u64))
+    }
+
+    /// The beginning of a range of a file, as far as it is in memory.
+    fn read_warm(&self, file: &OpenFile, offset: u64, len: u64) -> io::Result<Option<Vec<u8>>> {
+        let most = len.min(WARM_READ) as usize;
+        let mut buf = self.h.take_buf(most);
+        if file.waits_here() {
+            if read_waiting(file, &mut buf, offset)? == 0 {
+                return Err(truncated());
+            }
+            buf.truncate(most);
+            return Ok(Some(buf));
+        }
+        let framing = Framing { head: 0, body: most };
+        let read = self.h.files().read_framed_now(file, &mut buf, offset, most, framing);
+        Ok(read.map(|_| buf))
     }
 
     /// The memory at the head of the chain, with one call.
@@ -287,7 +379,16 @@ impl Registered {
         }
     }
 
-    fn send_file(&self, file: &File, offset: u64, len: u64) -> io::Result<Option<u64>> {
+    /// The file at the head of the chain.
+    fn send_file(&self, chain: &mut Chain, at_most: u64) -> io::Result<Once> {
+        let sent = match chain.front_file() {
+            Some((file, offset, len)) => self.send_pages(file, offset, len.min(at_most))?,
+            None => Some(0),
+        };
+        self.sent(chain, sent, sent.unwrap_or(0))
+    }
+
+    fn send_pages(&self, file: &File, offset: u64, len: u64) -> io::Result<Option<u64>> {
         let mut at = offset;
         let count = usize::try_from(len).unwrap_or(usize::MAX);
         loop {

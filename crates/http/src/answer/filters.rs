@@ -305,9 +305,9 @@ impl Request {
         }
     }
 
-    /// `sendfile off`, and TLS: files are read. Streams of HTTP/2 read them as far as there is a window.
+    /// TLS: files are read. Streams of HTTP/2 read them as far as there is a window.
     fn must_read(&self, chain: &Chain) -> bool {
-        self.carrier.needs_files_in_memory(self.conn.is_tls(), self.conf().core.sendfile)
+        self.carrier.needs_files_in_memory(self.conn.is_tls())
             && chain.segments().any(|s| s.memory().is_none())
     }
 

@@ -5,7 +5,7 @@
 use std::io;
 use std::time::Instant;
 
-use weir_engine::{Chain, Patience};
+use weir_engine::{Chain, FileWay, Patience};
 use weir_proto::http1::Version;
 use weir_values::Subject;
 
@@ -14,6 +14,7 @@ use crate::answer::head::{Fields, write_status};
 use crate::answer::rate;
 use crate::escape::OwnTexts;
 use crate::request::Request;
+use crate::site::core::Conf;
 
 /// Room for one read of a body.
 const PIECE: usize = 16 * 1024;
@@ -114,6 +115,11 @@ pub fn write_head(r: &Request, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n\r\n");
 }
 
+fn set_file_sending(chain: &mut Chain, core: &Conf) {
+    chain.set_file_chunk(core.sendfile_max_chunk);
+    chain.set_file_way(if core.sendfile { FileWay::Sendfile } else { FileWay::Copy });
+}
+
 pub fn send_waiting(r: &mut Request) -> io::Result<Option<Unsent>> {
     let (head, mut chain, ending) = r.output.take();
     if !head.is_empty() {
@@ -124,7 +130,7 @@ pub fn send_waiting(r: &mut Request) -> io::Result<Option<Unsent>> {
         return Ok(None);
     }
     let core = &r.conf().core;
-    chain.set_file_chunk(Some(core.sendfile_max_chunk));
+    set_file_sending(&mut chain, core);
     if !ending {
         // The next piece must not wait until the client has acknowledged this one.
         r.conn.set_nodelay(core.tcp_nodelay);
@@ -169,7 +175,7 @@ pub fn send_held(r: &mut Request) -> Option<Sending> {
     }
     let core = &r.conf().core;
     r.conn.set_nodelay(core.tcp_nodelay);
-    chain.set_file_chunk(Some(core.sendfile_max_chunk));
+    set_file_sending(&mut chain, core);
     let (conn, total, patience) = (r.conn.clone(), chain.len(), core.send_timeout);
     Some(Box::pin(async move {
         let sent = conn.wire().send(&mut chain, Patience::Idle(patience)).await;

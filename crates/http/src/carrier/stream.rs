@@ -192,8 +192,8 @@ impl Carrier {
 
     /// Files are read before they are sent, rather than sent by the kernel or by the carrier: a stream reads them itself,
     /// as far as there is a window.
-    pub fn needs_files_in_memory(&self, is_tls: bool, sendfile: bool) -> bool {
-        !self.has_frames() && (is_tls || !sendfile)
+    pub fn needs_files_in_memory(&self, is_tls: bool) -> bool {
+        !self.has_frames() && is_tls
     }
 
     /// How far the body has come. None where the body's own bytes tell.
