@@ -123,9 +123,9 @@ impl From<Vec<u8>> for Segment {
 /// How files of a [`Chain`] are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FileWay {
-    /// The kernel passes their pages on.
+    /// By `sendfile`, which passes their pages on, or by a copy: by what costs the loop less, as it has measured.
     #[default]
-    Sendfile,
+    Cheapest,
     /// They are read to memory of the loop's and sent from there, with the memory before them.
     Copy,
 }
@@ -214,9 +214,21 @@ impl Chain {
         self.push_front(bytes);
     }
 
+    /// It is one piece of memory.
+    #[inline]
+    pub(crate) fn is_one_buffer(&self) -> bool {
+        self.only().is_some_and(|only| only.memory().is_some())
+    }
+
     /// The first segment, if there is no other.
+    #[inline]
     pub(crate) fn only(&self) -> Option<&Segment> {
         if self.rest.is_empty() { self.first.as_ref() } else { None }
+    }
+
+    /// A file is sent first, or right behind the first memory.
+    pub(crate) fn has_file_early(&self) -> bool {
+        self.segments().take(2).any(|next| next.memory().is_none())
     }
 
     /// The segments left, in order.

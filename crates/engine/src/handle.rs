@@ -168,6 +168,7 @@ impl Handle {
         let inner = &self.0;
         inner.tasks.free_spare();
         inner.buffers.borrow_mut().clear();
+        inner.warm.take();
         inner.sources.borrow_mut().shrink();
         inner.wheel.borrow_mut().shrink();
         if let Some(member) = &inner.steal_group {

@@ -12,6 +12,7 @@ use crate::buffers::Buffers;
 use crate::callbacks::{MakeRoom, Watch};
 use crate::clock::Clock;
 use crate::executor::Executor;
+use crate::file_ways::FileWays;
 use crate::heavy::HeavyQueue;
 use crate::lap::Laps;
 use crate::outside::Listener;
@@ -23,6 +24,7 @@ use crate::steal::GroupMember;
 use crate::timers::Wheel;
 use crate::token::{Token, TokenKind};
 use crate::waiter::{TimerTarget, Waiters};
+use crate::warm::WarmPart;
 use crate::{Files, Handle};
 
 /// Hears of panics; the text is the panic's message.
@@ -56,6 +58,8 @@ pub(crate) struct Inner {
     pub(crate) watches: RefCell<Slots<Watch>>,
     pub(crate) buffers: RefCell<Buffers>,
     pub(crate) files: Files,
+    pub(crate) file_ways: FileWays,
+    pub(crate) warm: Cell<WarmPart>,
     pub(crate) mailbox: Arc<Mailbox>,
     /// Emptied lists of mail, kept for their memory.
     pub(crate) read: Cell<Mail>,
@@ -93,6 +97,8 @@ impl Inner {
             watches: RefCell::new(Slots::new()),
             buffers: RefCell::new(Buffers::new()),
             files,
+            file_ways: FileWays::default(),
+            warm: Cell::default(),
             mailbox,
             read: Cell::default(),
             accepts: Cell::new(0),

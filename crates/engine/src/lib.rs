@@ -27,6 +27,7 @@ mod deliver;
 mod driver;
 mod either;
 mod executor;
+mod file_ways;
 mod files;
 mod handle;
 mod heavy;
@@ -51,6 +52,7 @@ mod stream;
 mod timers;
 mod token;
 mod waiter;
+mod warm;
 
 #[cfg(test)]
 mod tests;

@@ -382,3 +382,25 @@ fn an_operation_that_lasts_is_named() {
     write.write_all(b"x").unwrap();
     std::fs::remove_dir_all(dir).unwrap();
 }
+
+#[test]
+fn a_part_that_is_sent_to_many_is_read_once_in_a_turn() {
+    on_a_loop(FilePool::default(), |h, dir| async move {
+        let path = dir.join("a");
+        std::fs::write(&path, "hello").unwrap();
+        let (file, _) = h.files().open(&path, &OpenHow::read()).await.unwrap();
+        let mut warm = crate::warm::WarmPart::default();
+        let mut read =
+            |offset, len| warm.read(h.files(), &file, offset, len).unwrap().map(<[u8]>::to_vec);
+        crate::budget::yield_now().await;
+        assert_eq!(read(1, 3).unwrap(), b"ell");
+        std::fs::write(&path, "HELLO").unwrap();
+        assert_eq!(read(1, 3).unwrap(), b"ell");
+        assert_eq!(read(1, 2).unwrap(), b"EL", "another part");
+        assert_eq!(read(0, 9).unwrap(), b"HELLO");
+        std::fs::write(&path, "Hello").unwrap();
+        crate::budget::yield_now().await;
+        assert_eq!(read(0, 9).unwrap(), b"Hello", "another turn");
+        assert_eq!(read(5, 1), None);
+    });
+}

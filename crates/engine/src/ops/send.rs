@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
-use weir_sys::pagecache::Framing;
 
 use crate::Stream;
 use crate::budget;
 use crate::chain::{Chain, FileWay, Segment};
-use crate::files::{Offload, OpenFile, Rank, Residence, read_waiting, residence};
+use crate::clock;
+use crate::file_ways::Way;
+use crate::files::{Offload, Rank, Residence, read_waiting, residence};
 use crate::operation::operation;
 use crate::ops::must_yield;
 use crate::ready::Ready;
@@ -27,9 +28,6 @@ const PIECES: usize = 16;
 
 /// Read at once from a file that is not in memory.
 const COLD_READ: usize = 128 << 10;
-
-/// Read at once from a file that is, to be sent. It fits the processor's caches, where the kernel copies it from again.
-const WARM_READ: u64 = 128 << 10;
 
 /// How long a send waits for a peer that takes nothing. Every send names it, since a peer that never reads would hold
 /// its task for ever otherwise.
@@ -94,11 +92,14 @@ impl Stream {
     /// tried once, so that a last word gets out; and before a file that is not in memory, which
     /// [`Stream::send`] and [`Stream::send_some`] read.
     pub fn try_send(&self, chain: &mut Chain) -> io::Result<Option<u64>> {
+        if chain.is_one_buffer() {
+            return self.0.send_buffer(chain);
+        }
         let mut sent = 0;
         let mut files = chain.file_chunk();
         while !chain.is_empty() && files > 0 && !(sent > 0 && budget::is_spent()) {
-            let way = chain.file_way();
-            let cold = way == FileWay::Sendfile
+            let way = self.0.next_way(chain);
+            let cold = way == Way::Sendfile
                 && chain.front_file().is_some_and(|(file, offset, len)| {
                     !file.waits_here()
                         && residence(file, offset, len.min(files)) == Residence::Unknown
@@ -142,9 +143,9 @@ impl Future for Send<'_> {
             if must_yield(cx) {
                 return Poll::Pending;
             }
-            let way = this.chain.file_way();
+            let way = this.stream.0.next_way(this.chain);
             ready!(this.poll_warm(cx, files, way))?;
-            let from_file = if way == FileWay::Copy { files } else { this.warm };
+            let from_file = if way == Way::Copy { files } else { this.warm };
             match this.stream.0.send_once(this.chain, from_file, way)? {
                 Once::Sent { of_file, .. } => {
                     this.warm -= of_file.min(this.warm);
@@ -168,12 +169,7 @@ impl Future for Send<'_> {
 impl Send<'_> {
     /// Ready when the head of the chain is in memory: memory, or `warm` bytes of a file. What is
     /// not becomes memory, read by the file pool.
-    fn poll_warm(
-        &mut self,
-        cx: &mut Context<'_>,
-        at_most: u64,
-        way: FileWay,
-    ) -> Poll<io::Result<()>> {
+    fn poll_warm(&mut self, cx: &mut Context<'_>, at_most: u64, way: Way) -> Poll<io::Result<()>> {
         loop {
             if let Some(cold) = &mut self.cold {
                 let (read, mut buf) = ready!(Pin::new(cold).poll(cx))?;
@@ -187,7 +183,7 @@ impl Send<'_> {
                 return Poll::Ready(Ok(()));
             }
             // What is copied is found to be in memory as it is read.
-            if self.warm > 0 || way == FileWay::Copy {
+            if self.warm > 0 || way == Way::Copy {
                 return Poll::Ready(Ok(()));
             }
             let Some((file, offset, len)) = self.chain.front_file() else {
@@ -249,24 +245,50 @@ impl Registered {
     }
 
     /// One send's worth. From a file, at most `from_file`.
-    fn send_once(&self, chain: &mut Chain, from_file: u64, way: FileWay) -> io::Result<Once> {
+    fn send_once(&self, chain: &mut Chain, from_file: u64, way: Way) -> io::Result<Once> {
         // The call reports a broken connection: its event said only that there is room.
         if !self.source.is(Ready::WRITABLE) {
             return Ok(Once::Full);
         }
-        let from_memory = match chain.only() {
-            Some(only) => only.memory().is_some(),
-            // What is copied leaves with the memory before it.
-            None => way == FileWay::Sendfile && chain.front_file().is_none(),
-        };
-        if from_memory {
+        // What is copied leaves with the memory before it.
+        if chain.is_one_buffer() || (way == Way::Sendfile && chain.front_file().is_none()) {
             let sent = self.send_memory(chain)?;
             return self.sent(chain, sent, 0);
         }
-        match way {
-            FileWay::Sendfile => self.send_file(chain, from_file),
-            FileWay::Copy => self.send_copy(chain, from_file),
+        let since = clock::nanos();
+        let once = match way {
+            Way::Sendfile => self.send_file(chain, from_file)?,
+            Way::Copy => self.send_copy(chain, from_file)?,
+        };
+        if let Once::Sent { of_file, .. } = once {
+            let took = clock::nanos().saturating_sub(since);
+            self.h.0.file_ways.learn(way, took, of_file);
         }
+        Ok(once)
+    }
+
+    /// The way of the next send.
+    #[inline]
+    fn next_way(&self, chain: &Chain) -> Way {
+        match chain.file_way() {
+            FileWay::Copy => Way::Copy,
+            FileWay::Cheapest if chain.has_file_early() => self.h.0.file_ways.choose(),
+            FileWay::Cheapest => Way::Sendfile,
+        }
+    }
+
+    /// All that a chain of one buffer holds, or what there is room for.
+    #[inline]
+    fn send_buffer(&self, chain: &mut Chain) -> io::Result<Option<u64>> {
+        if !self.source.is(Ready::WRITABLE) {
+            return Ok(None);
+        }
+        let sent = self.send_memory(chain)?;
+        match sent {
+            Some(sent) => chain.consume(sent, |buf| self.h.give_buf(buf)),
+            None => self.is_full()?,
+        }
+        Ok(sent)
     }
 
     /// So much was sent, or there was no room.
@@ -283,49 +305,35 @@ impl Registered {
     /// take is read again: so none of many slow clients holds a buffer.
     fn send_copy(&self, chain: &mut Chain, from_file: u64) -> io::Result<Once> {
         let mut pieces = [IoSlice::new(&[]); PIECES];
-        let (mut count, mut memory, mut read) = (0, 0, None);
-        for (slot, segment) in pieces.iter_mut().zip(chain.segments()) {
-            let Segment::File { file, offset, len } = segment else {
-                let bytes = segment.memory().unwrap_or_default();
-                *slot = IoSlice::new(bytes);
-                (count, memory) = (count + 1, memory + bytes.len());
-                continue;
-            };
-            read = self.read_warm(file, *offset, (*len).min(from_file))?;
-            break;
+        let (mut count, mut memory) = (0, 0);
+        let before = chain.segments().map_while(Segment::memory);
+        for (slot, bytes) in pieces.iter_mut().zip(before) {
+            *slot = IoSlice::new(bytes);
+            (count, memory) = (count + 1, memory + bytes.len());
         }
-        if let Some(read) = &read {
-            if let Some(slot) = pieces.get_mut(count) {
-                *slot = IoSlice::new(read);
+        let mut warm = self.h.0.warm.take();
+        let read = match chain.segments().nth(count) {
+            Some(Segment::File { file, offset, len }) if count < PIECES => {
+                warm.read(self.h.files(), file, *offset, (*len).min(from_file))?
             }
-            count += 1;
+            _ => None,
+        };
+        if read.is_some_and(<[u8]>::is_empty) {
+            return Err(truncated());
+        }
+        let mut total = memory;
+        if let (Some(slot), Some(read)) = (pieces.get_mut(count), read) {
+            *slot = IoSlice::new(read);
+            (count, total) = (count + 1, total + read.len());
         }
         if count == 0 {
+            self.h.0.warm.set(warm);
             return Ok(Once::Cold);
         }
-        let total = memory + read.as_ref().map_or(0, Vec::len);
         let sent = self.send_pieces(pieces.get(..count).unwrap_or_default(), SendFlags::empty())?;
+        self.h.0.warm.set(warm);
         let sent = self.note_full(sent, total);
-        if let Some(read) = read {
-            self.h.give_buf(read);
-        }
         self.sent(chain, sent, sent.unwrap_or(0).saturating_sub(memory as u64))
-    }
-
-    /// The beginning of a range of a file, as far as it is in memory.
-    fn read_warm(&self, file: &OpenFile, offset: u64, len: u64) -> io::Result<Option<Vec<u8>>> {
-        let most = len.min(WARM_READ) as usize;
-        let mut buf = self.h.take_buf(most);
-        if file.waits_here() {
-            if read_waiting(file, &mut buf, offset)? == 0 {
-                return Err(truncated());
-            }
-            buf.truncate(most);
-            return Ok(Some(buf));
-        }
-        let framing = Framing { head: 0, body: most };
-        let read = self.h.files().read_framed_now(file, &mut buf, offset, most, framing);
-        Ok(read.map(|_| buf))
     }
 
     /// The memory at the head of the chain, with one call.

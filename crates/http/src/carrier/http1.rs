@@ -117,7 +117,7 @@ pub fn write_head(r: &Request, out: &mut Vec<u8>) {
 
 fn set_file_sending(chain: &mut Chain, core: &Conf) {
     chain.set_file_chunk(core.sendfile_max_chunk);
-    chain.set_file_way(if core.sendfile { FileWay::Sendfile } else { FileWay::Copy });
+    chain.set_file_way(if core.sendfile { FileWay::Cheapest } else { FileWay::Copy });
 }
 
 pub fn send_waiting(r: &mut Request) -> io::Result<Option<Unsent>> {

@@ -226,7 +226,12 @@ pub const DIRECTIVES: &[Directive] = &[
         Line::size,
         "How much is gathered before it is sent."
     ),
-    setting!("sendfile", core.sendfile, Line::flag, "Whether files are sent without a copy."),
+    setting!(
+        "sendfile",
+        core.sendfile,
+        Line::flag,
+        "Whether files are sent without a copy where the loop has measured that a copy costs more."
+    ),
     setting!(
         "sendfile_max_chunk",
         core.sendfile_max_chunk,
