@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustls::client::{ClientSessionMemoryCache, Resumption};
 use rustls::pki_types::ServerName;
@@ -50,6 +51,13 @@ pub struct TlsClient {
     check: Arc<CheckServer>,
     /// Sessions are resumed.
     sessions: Option<Arc<PeerSessions>>,
+    /// The settings: no others of the process have this number, even once these are gone.
+    number: u64,
+}
+
+fn next_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Relaxed)
 }
 
 /// What a server has given for the resumption of sessions.
@@ -98,7 +106,7 @@ impl ClientSettings {
         config.cert_decompressors.clear();
         let sessions = self.reuse.then(Arc::default);
         let (config, name) = (Arc::new(config), no_name());
-        Ok(TlsClient { config, name, exactly: None, check, sessions })
+        Ok(TlsClient { config, name, exactly: None, check, sessions, number: next_number() })
     }
 }
 
@@ -157,13 +165,20 @@ impl TlsClient {
         let mut config = (*self.config).clone();
         config.resumption = Resumption::disabled();
         config.dangerous().set_certificate_verifier(check.clone());
-        TlsClient { config: Arc::new(config), check, sessions: None, ..self.clone() }
+        TlsClient {
+            config: Arc::new(config),
+            check,
+            sessions: None,
+            number: next_number(),
+            ..self.clone()
+        }
     }
 
-    /// Tells connections apart that were opened in different ways.
+    /// Tells connections apart that were opened in different ways. Kept connections may outlive their settings.
     pub fn tag(&self) -> u64 {
         let mut hash = DefaultHasher::new();
-        (Arc::as_ptr(&self.config).addr(), &self.name, &self.exactly).hash(&mut hash);
+        let protocols = &self.config.alpn_protocols;
+        (self.number, protocols, &self.name, &self.exactly).hash(&mut hash);
         hash.finish() | 1
     }
 }
@@ -185,5 +200,42 @@ impl rustls::client::ResolvesClientCert for Show {
 
     fn has_certs(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn client() -> TlsClient {
+        let settings = ClientSettings {
+            versions: Versions::default(),
+            ciphers: Ciphers::default(),
+            curves: Curves::default(),
+            identity: None,
+            authorities: None,
+            names: Arc::default(),
+            send_name: true,
+            reuse: false,
+            alpn: Vec::new(),
+        };
+        settings.build().unwrap().named(b"a.test")
+    }
+
+    #[test]
+    fn settings_that_are_gone_have_the_tag_of_no_others() {
+        let tags: BTreeSet<u64> = (0..100).map(|_| client().tag()).collect();
+        assert_eq!(tags.len(), 100);
+    }
+
+    #[test]
+    fn a_tag_tells_what_is_checked_and_spoken() {
+        let one = client();
+        assert_eq!(one.tag(), one.clone().tag());
+        assert_eq!(one.offering(&[b"h2"]).tag(), one.offering(&[b"h2"]).tag());
+        let others = [one.named(b"b.test"), one.offering(&[b"h2"]), client()];
+        assert!(others.iter().all(|other| other.tag() != one.tag()));
     }
 }
