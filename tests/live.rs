@@ -16,6 +16,10 @@ use weir_testkit::{
     Client, Dir, Response, Server, ask_until, free_port, listen, memory_of, s_client,
 };
 
+#[path = "tls/anybody.rs"]
+mod anybody;
+#[path = "live/clients.rs"]
+mod clients;
 #[path = "live/known.rs"]
 mod known;
 #[path = "live/parts.rs"]

@@ -4,8 +4,9 @@ use std::fmt;
 
 use weir_log::Level;
 
-use weir_ssl::server::{ClientRefusal, Verify};
+use weir_ssl::server::{ClientRefusal, ServerContext, Verify};
 
+use crate::carrier::Secure;
 use crate::request::Request;
 
 /// Why a request is refused that came after this handshake.
@@ -14,6 +15,8 @@ pub enum HandshakeRefusal {
     Plain,
     /// The client needs a good certificate.
     Certificate(ClientRefusal),
+    /// An earlier configuration judged its certificate, and this one judges otherwise.
+    Outdated,
 }
 
 impl HandshakeRefusal {
@@ -23,6 +26,7 @@ impl HandshakeRefusal {
             HandshakeRefusal::Plain => 497,
             HandshakeRefusal::Certificate(ClientRefusal::Bad(_)) => 495,
             HandshakeRefusal::Certificate(ClientRefusal::Missing) => 496,
+            HandshakeRefusal::Outdated => 421,
         }
     }
 }
@@ -32,6 +36,9 @@ impl fmt::Display for HandshakeRefusal {
         match self {
             HandshakeRefusal::Plain => f.write_str("client sent plain HTTP request to HTTPS port"),
             HandshakeRefusal::Certificate(refusal) => refusal.fmt(f),
+            HandshakeRefusal::Outdated => {
+                f.write_str("client SSL certificate was verified by an earlier configuration")
+            }
         }
     }
 }
@@ -40,6 +47,10 @@ impl fmt::Display for HandshakeRefusal {
 pub fn check(r: &mut Request) -> Option<HandshakeRefusal> {
     let refusal = refusal(r)?;
     r.log(Level::Info, format_args!("{refusal} while reading client request headers"));
+    if matches!(refusal, HandshakeRefusal::Outdated) {
+        // A new connection has a new verdict.
+        r.keepalive = false;
+    }
     Some(refusal)
 }
 
@@ -49,6 +60,19 @@ fn refusal(r: &Request) -> Option<HandshakeRefusal> {
         return Some(HandshakeRefusal::Plain);
     }
     let context = r.server.conf.ssl.as_deref().filter(|own| own.verify != Verify::Off)?;
+    if is_outdated(r, tls, context) {
+        return Some(HandshakeRefusal::Outdated);
+    }
     let shown = r.conn.with_tls(|connection| !connection.peer_certificates().is_empty());
     context.refusal(tls.shown.fault, shown == Some(true)).map(HandshakeRefusal::Certificate)
+}
+
+/// The connection outlives the configuration that judged the client's certificate, and this one comes to another verdict.
+fn is_outdated(r: &Request, tls: &Secure, context: &ServerContext) -> bool {
+    let judge = tls.shown.context.as_deref().filter(|_| tls.site != r.site.number);
+    let stands = |judge: &ServerContext| {
+        let fault = tls.shown.fault;
+        r.conn.with_tls(|connection| context.agrees_with(judge, fault, connection))
+    };
+    judge.is_some_and(|judge| stands(judge) == Some(false))
 }

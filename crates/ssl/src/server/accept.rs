@@ -279,6 +279,21 @@ impl ServerContext {
         judged.map(|path| path.map(kept))
     }
 
+    /// Whether these settings judge a client's certificate as earlier ones of the same server did, which found this fault.
+    /// Responders are not asked again.
+    pub fn agrees_with(
+        &self,
+        earlier: &ServerContext,
+        fault: Option<VerifyError>,
+        connection: &Negotiated<'_>,
+    ) -> bool {
+        if earlier.judges_like(self) {
+            return true;
+        }
+        let asked = self.ocsp.is_none() || earlier.ocsp.is_some();
+        asked && self.look_at(connection).is_none_or(|judged| judged.err() == fault)
+    }
+
     /// The second part: asks responders about a path that is good so far.
     pub async fn ask(
         &self,

@@ -1,0 +1,105 @@
+//! Clients' certificates on connections that outlive a change of the authorities.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use weir_testkit::{Dir, PATIENCE, Server};
+
+use super::anybody::Anybody;
+use super::{WEIR, conf, take};
+
+/// An authority, and a client's certificate from it.
+struct Authority {
+    pem: String,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+fn authority(name: &str) -> Authority {
+    let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    let own_key = KeyPair::generate().unwrap();
+    let pem = params.self_signed(&own_key).unwrap().pem();
+    let issuer = Issuer::new(params, own_key);
+    let key = KeyPair::generate().unwrap();
+    let mut client = CertificateParams::new(Vec::<String>::new()).unwrap();
+    client.distinguished_name.push(DnType::CommonName, "client");
+    let certificate = client.signed_by(&key, &issuer).unwrap();
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    Authority { pem, chain: vec![certificate.der().clone()], key }
+}
+
+type Secured = StreamOwned<ClientConnection, TcpStream>;
+
+fn connect(port: u16, by: &Authority) -> Secured {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider);
+    let config = builder.with_protocol_versions(rustls::ALL_VERSIONS).unwrap();
+    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(Anybody::default()));
+    let config = config.with_client_auth_cert(by.chain.clone(), by.key.clone_key()).unwrap();
+    let name = ServerName::try_from("secure.test").unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    StreamOwned::new(connection, socket)
+}
+
+/// The answer to a request on a kept connection: its head, and a body that ends with a full stop.
+fn ask(secured: &mut Secured) -> String {
+    secured.write_all(b"GET / HTTP/1.1\r\nHost: secure.test\r\n\r\n").unwrap();
+    let (mut said, mut room) = (Vec::new(), [0; 4096]);
+    while !said.ends_with(b".") {
+        match secured.read(&mut room) {
+            Ok(n) if n > 0 => said.extend_from_slice(&room[..n]),
+            _ => break,
+        }
+    }
+    String::from_utf8(said).unwrap()
+}
+
+#[test]
+fn certificates_of_clients_on_kept_connections_are_judged_by_the_new_authorities() {
+    let dir = Dir::new();
+    let names = rcgen::generate_simple_self_signed(["secure.test".to_owned()]).unwrap();
+    dir.write("crt", names.cert.pem());
+    dir.write("key", names.signing_key.serialize_pem());
+    let (one, two) = (authority("one"), authority("two"));
+    dir.write("one", &one.pem);
+    dir.write("two", &two.pem);
+    dir.write("both", format!("{}{}", one.pem, two.pem));
+    let own = dir.path().display().to_string();
+    for mode in ["on", "optional"] {
+        let text = |authorities: &str, word: &str| {
+            let http = format!(
+                "server {{ listen 127.0.0.1:%%PORT1%% ssl; ssl_certificate {own}/crt; ssl_certificate_key {own}/key;
+                     ssl_verify_client {mode}; ssl_client_certificate {own}/{authorities};
+                     location / {{ return 200 \"$ssl_client_verify {word}.\"; }} }}"
+            );
+            conf("", &http, "")
+        };
+        let server = Server::start(WEIR, &text("one", "first"));
+        let port = server.port_at(1);
+        let place = |text: String| text.replace("%%PORT1%%", &port.to_string());
+        let mut kept = [connect(port, &one), connect(port, &one)];
+        for secured in &mut kept {
+            assert!(ask(secured).ends_with("\r\n\r\nSUCCESS first."), "{mode}");
+        }
+        // Both sets of authorities vouch for this client.
+        take(&server, &place(text("both", "second")));
+        for secured in &mut kept {
+            assert!(ask(secured).ends_with("\r\n\r\nSUCCESS second."), "{mode}");
+        }
+        take(&server, &place(text("two", "third")));
+        for secured in &mut kept {
+            let refused = ask(secured);
+            assert!(refused.starts_with("HTTP/1.1 421 "), "{mode}: {refused}");
+            assert!(refused.contains("\r\nConnection: close\r\n"), "{mode}: {refused}");
+        }
+        assert!(ask(&mut connect(port, &two)).ends_with("\r\n\r\nSUCCESS third."), "{mode}");
+    }
+}
