@@ -442,10 +442,10 @@ fn servers_come_to_a_group_and_leave_it() {
 }
 
 /// A certificate for a name, and its key, which only this user may read.
-fn certify(server: &Server, name: &str) {
+fn certify(dir: &Dir, name: &str) {
     let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
-    server.dir().write(&format!("{name}.crt"), made.cert.pem());
-    let key = server.dir().write(&format!("{name}.key"), made.signing_key.serialize_pem());
+    dir.write(&format!("{name}.crt"), made.cert.pem());
+    let key = dir.write(&format!("{name}.key"), made.signing_key.serialize_pem());
     std::fs::set_permissions(key, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
@@ -460,9 +460,10 @@ fn running_workers_take_certificates_and_logs_that_only_the_master_can_open() {
         );
         conf(user, &http, &format!("location / {{ return 200 {name}; }}"))
     };
-    let http = "server { listen 127.0.0.1:%%PORT1%%; } ";
-    let server = Server::start(WEIR, &conf(user, http, "location / { return 200 old; }"));
-    ["one.test", "two.test", "three.test"].into_iter().for_each(|name| certify(&server, name));
+    let dir = Dir::new();
+    certify(&dir, "old.test");
+    let server = Server::start_in(dir, WEIR, &site("old.test"));
+    ["one.test", "two.test", "three.test"].iter().for_each(|name| certify(server.dir(), name));
     let made = |text: String| {
         let text = text.replace("%%PORT1%%", &server.port_at(1).to_string());
         text.replace("%%DIR%%", &server.dir().path().display().to_string())

@@ -1,4 +1,4 @@
-//! Clients' certificates on connections that outlive a change of the authorities.
+//! What clients of connections that outlive a change have shown: certificates, TLS at all, a balancer's header.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
-use weir_testkit::{Dir, PATIENCE, Server};
+use weir_testkit::{Client, Dir, PATIENCE, Server};
 
 use super::anybody::Anybody;
-use super::{WEIR, conf, take};
+use super::{WEIR, conf, json, put, take};
 
 /// An authority, and a client's certificate from it.
 struct Authority {
@@ -101,5 +101,48 @@ fn certificates_of_clients_on_kept_connections_are_judged_by_the_new_authorities
             assert!(refused.contains("\r\nConnection: close\r\n"), "{mode}: {refused}");
         }
         assert!(ask(&mut connect(port, &two)).ends_with("\r\n\r\nSUCCESS third."), "{mode}");
+    }
+}
+
+#[test]
+fn a_port_that_gets_tls_serves_nothing_new_on_earlier_connections() {
+    let dir = Dir::new();
+    let names = rcgen::generate_simple_self_signed(["secure.test".to_owned()]).unwrap();
+    dir.write("crt", names.cert.pem());
+    dir.write("key", names.signing_key.serialize_pem());
+    let own = dir.path().display();
+    let tls = format!(
+        "ssl_certificate {own}/crt; ssl_certificate_key {own}/key; ssl_client_certificate {own}/crt;
+         ssl_verify_client on;"
+    );
+    for (word, lines) in [("ssl", tls.as_str()), ("proxy_protocol", "")] {
+        let text = |listen: &str, lines: &str, word: &str| {
+            let http = format!("server {{ {listen} {lines} location / {{ return 200 {word}; }} }}");
+            conf("", &http, "")
+        };
+        // Once the address itself gets another protocol, and once an address of a wildcard's socket.
+        for (old, new) in [
+            ("listen 127.0.0.1:%%PORT1%%;", "listen 127.0.0.1:%%PORT1%% WORD;"),
+            ("listen %%PORT1%%;", "listen %%PORT1%%; listen 127.0.0.1:%%PORT1%% WORD;"),
+        ] {
+            let server = Server::start(WEIR, &text(old, "", "old"));
+            let port = server.port_at(1);
+            let place = |text: String| text.replace("%%PORT1%%", &port.to_string());
+            let workers = server.workers();
+            let mut kept = Client::connect(port);
+            assert_eq!(kept.get("/").body(), "old");
+            let answer = put(&server, &place(text(&new.replace("WORD", word), lines, "new")));
+            assert_eq!(answer.status, 200, "{}", answer.body());
+            assert_eq!(json(&answer)["taken_by"], "new workers", "{word}: {}", answer.body());
+            // As at a reload, the old workers may serve one more request.
+            let asked = kept.try_send("GET / HTTP/1.1\r\nHost: secure.test\r\n\r\n");
+            if let Ok(last) = asked.and_then(|()| kept.try_response()) {
+                assert_eq!(last.body(), "old", "{word}");
+            }
+            workers.iter().for_each(|pid| server.wait_gone(*pid));
+            // Without a change of that, running workers take the text.
+            let text = text(&new.replace("WORD", word), lines, "newer");
+            take(&server, &place(text));
+        }
     }
 }

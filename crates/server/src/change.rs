@@ -4,7 +4,7 @@
 //! the tree in the master as `-t` does; what is wrong changes nothing. Then one of two ways is taken:
 //!
 //! - **By running workers**, if the configuration differs from the one in use only in what its `http` block serves: outside of
-//!   that block it says the same, it listens where the old one does, and all shared memory that it names is open.
+//!   that block it says the same, it listens where and how the old one does, and all shared memory that it names is open.
 //!   [`needs_new_workers`] is this rule. The master goes on with the new cycle, so that a worker which is started later begins
 //!   with it. Each running worker gets the tree, the files that the configuration names, and log files that are new,
 //!   since it may not be allowed to open them itself ([`Parcel`]). A thread compiles the site; each loop takes it between two
@@ -92,6 +92,11 @@ pub fn needs_new_workers(
     }
     if http.listens() != next.listens() {
         return Some("it listens elsewhere");
+    }
+    if !http.begins_as(next) {
+        return Some(
+            "connections to an address it has begin otherwise: with TLS, with a PROXY header",
+        );
     }
     if [old_main, new_main].into_iter().any(|main| Inside::of(main).scripts) {
         return Some("it has scripts, whose virtual machines begin with a worker");

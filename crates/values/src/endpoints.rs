@@ -26,6 +26,11 @@ impl<E> BoundSocket<E> {
         }
         local().and_then(|ip| self.addresses.get(&ip)).unwrap_or(&self.own)
     }
+
+    /// Its other addresses.
+    pub fn others(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.keys().copied()
+    }
 }
 
 /// All servers of one address.

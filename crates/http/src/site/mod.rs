@@ -175,6 +175,19 @@ impl Site {
         &self.listening.sockets
     }
 
+    /// Whether connections begin there as here, at each address of the same sockets: with TLS, with a balancer's header.
+    pub fn begins_as(&self, other: &Site) -> bool {
+        let mut pairs = self.listening.bound.iter().zip(&other.listening.bound);
+        let begins = |bound: &BoundSocket<Endpoint>, ip| {
+            let Protocols { ssl, proxy_protocol, .. } = bound.at(|| ip).protocols;
+            (ssl, proxy_protocol)
+        };
+        pairs.all(|(one, two)| {
+            let mut addresses = one.others().chain(two.others()).map(Some).chain([None]);
+            addresses.all(|ip| begins(one, ip) == begins(two, ip))
+        })
+    }
+
     /// Where a stall of a loop is logged that belongs to no location.
     pub fn usual(&self) -> Usual {
         let log = self.main.core.error_log.clone();
