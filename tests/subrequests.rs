@@ -60,6 +60,19 @@ fn head_of(stream: &mut TcpStream) -> String {
 const FAILED: &str = "[an error occurred while processing the directive]";
 
 #[test]
+fn a_page_cannot_make_a_value_grow_without_end() {
+    let double = r#"<!--#set var="a" value="$a$a" -->"#;
+    let first = r#"<!--#set var="a" value="0123456789" -->"#;
+    let echo = r#"<!--#echo var="a" -->"#;
+    let body = page(&[first, &double.repeat(24), &echo.repeat(30)].concat());
+    // 10 bytes may be doubled 16 times: a megabyte is the most.
+    let most = 10 << 16;
+    assert_eq!(body.matches(FAILED).count(), 8, "{}", body.len());
+    assert_eq!(body.len(), 8 * FAILED.len() + 30 * most);
+    assert!(body.ends_with("0123456789"));
+}
+
+#[test]
 fn included_pages_stand_in_their_place_and_order() {
     let server = pages(
         r#"location = / { ssi on; return 200 'a<!--#include virtual="/b" -->c<!--#include virtual="d?e" -->f'; }

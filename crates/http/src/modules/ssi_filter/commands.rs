@@ -16,6 +16,8 @@ use crate::request::family::Stub;
 
 /// Parameters of one command, at the most.
 const PARAMS: usize = 16;
+/// So many bytes of variables do not wait for more of the page, which may say a long value many times.
+const MOST_ECHOED: usize = 1 << 20;
 
 /// Why a command did not work.
 pub enum Fault {
@@ -39,6 +41,8 @@ pub struct SsiPage {
     taken: bool,
     encoding: Encoding,
     error_message: Bytes,
+    /// Bytes of variables that were not sent ahead.
+    echoed: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,6 +124,7 @@ impl SsiPage {
             error_message: Bytes::from_static(
                 b"[an error occurred while processing the directive]",
             ),
+            echoed: 0,
         }
     }
 
@@ -148,6 +153,11 @@ impl SsiPage {
                 Err(Fault::Io(error)) => return Err(error),
                 Err(Fault::Command) if self.conf.silent_errors => {}
                 Err(Fault::Command) => out.push(self.error_message.clone()),
+            }
+            if self.echoed >= MOST_ECHOED {
+                self.echoed = 0;
+                r.send_ahead(std::mem::take(out)).await?;
+                r.send_queued().await?;
             }
         }
         Ok(())
@@ -219,7 +229,7 @@ impl SsiPage {
             "config" => self.config(r, params),
             "set" => {
                 let value = text::evaluate(r, params.required("value"), false)?;
-                self.shared.borrow_mut().set(params.required("var"), value);
+                super::set(r, params.required("var"), value)?;
             }
             "if" | "elif" => return self.branch(r, name == "if", params.required("expr")),
             "else" => {
@@ -287,6 +297,7 @@ impl SsiPage {
             Encoding::Url => uri::escape(Escape::Html, &value, &mut encoded),
             Encoding::Entity => uri::escape_html(&value, &mut encoded),
         }
+        self.echoed += encoded.len();
         out.push(Bytes::from(encoded));
     }
 
@@ -311,13 +322,13 @@ impl SsiPage {
         r.send_ahead(std::mem::take(out)).await.map_err(Fault::Io)?;
         if let Some(variable) = include.set {
             if self.shared.borrow().get(variable).is_none() {
-                self.shared.borrow_mut().set(variable, Vec::new());
+                super::set(r, variable, Vec::new())?;
             }
             r.send_unbuffered().await.map_err(Fault::Io)?;
             let fetched = r.fetch(&uri.path, &args).await.ok_or(Fault::Command)?;
             let answer = fetched.map_err(Fault::Io)?;
             if answer.status < 300 {
-                self.shared.borrow_mut().set(variable, answer.body);
+                super::set(r, variable, answer.body)?;
             }
             return Ok(());
         }

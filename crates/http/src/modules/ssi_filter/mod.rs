@@ -29,7 +29,7 @@ mod fuzz;
 #[cfg(test)]
 mod tests;
 
-use commands::SsiPage;
+use commands::{Fault, SsiPage};
 use strftime::{Moment, strftime};
 use weir_conf::Directive as Line;
 
@@ -149,14 +149,29 @@ fn date(r: &mut Request, out: &mut Vec<u8>, moment: Moment<'_>) -> bool {
     true
 }
 
+/// The most that the variables of one answer's pages may hold.
+const MOST_KEPT: usize = 16 << 20;
+
 /// What the pages of one answer share, whichever subrequest they come from.
 #[derive(Default)]
 pub struct SsiShared {
     /// Names in lower case, and values.
     variables: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The bytes of all names and values.
+    kept: usize,
     blocks: Vec<SsiBlock>,
     /// Groups of the last regular expression.
     groups: Vec<Vec<u8>>,
+}
+
+/// Sets a variable of the page.
+fn set(r: &mut Request, name: &[u8], value: Vec<u8>) -> Result<(), Fault> {
+    let has_room = shared(r).borrow_mut().set(name, value);
+    if !has_room {
+        let name = weir_log::Bytes(name);
+        complain(r, Level::Error, format_args!("no room for the SSI variable \"{name}\""));
+    }
+    has_room.then_some(()).ok_or(Fault::Command)
 }
 
 /// What the pages of this request's answer share.
@@ -182,11 +197,20 @@ impl SsiShared {
         self.variables.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice())
     }
 
-    fn set(&mut self, name: &[u8], value: Vec<u8>) {
-        match self.variables.iter_mut().find(|(n, _)| n.eq_ignore_ascii_case(name)) {
+    /// False, and nothing is changed, where the variables would hold too much.
+    fn set(&mut self, name: &[u8], value: Vec<u8>) -> bool {
+        let known = self.variables.iter_mut().find(|(n, _)| n.eq_ignore_ascii_case(name));
+        let before = known.as_ref().map_or(0, |(n, old)| n.len() + old.len());
+        let kept = self.kept - before + name.len() + value.len();
+        if kept > MOST_KEPT {
+            return false;
+        }
+        self.kept = kept;
+        match known {
             Some((_, old)) => *old = value,
             None => self.variables.push((name.to_ascii_lowercase(), value)),
         }
+        true
     }
 }
 

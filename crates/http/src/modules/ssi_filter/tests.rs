@@ -1,8 +1,8 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::SsiShared;
 use super::parser::{Event, Parser};
+use super::{MOST_KEPT, SsiShared};
 use crate::trial::complaint;
 
 /// All events of a page that comes in these pieces; neighbouring texts are one.
@@ -94,6 +94,17 @@ fn variables_of_a_page_have_no_case() {
     assert_eq!(shared.get(b"1"), None);
     shared.groups = vec![b"all".to_vec(), b"one".to_vec()];
     assert_eq!(shared.get(b"1"), Some(b"one".as_slice()));
+}
+
+#[test]
+fn variables_of_a_page_hold_so_much_and_no_more() {
+    let mut shared = SsiShared::default();
+    let (name, large) = (b"name", vec![b'x'; MOST_KEPT / 2]);
+    assert!(shared.set(name, large.clone()));
+    assert!(shared.set(name, large.clone()));
+    assert!(!shared.set(b"other", large.clone()));
+    assert_eq!(shared.get(b"other"), None);
+    assert!(shared.set(name, Vec::new()) && shared.set(b"other", large));
 }
 
 #[test]

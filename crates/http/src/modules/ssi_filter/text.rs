@@ -8,6 +8,9 @@ use crate::regex;
 use crate::request::Request;
 use weir_values::Subject;
 
+/// The longest text with its variables filled in. Each command may double a value.
+const LONGEST: usize = 1 << 20;
+
 /// Fills in variables, and takes backslashes away where they hide a quote, a `$` or a backslash.
 /// With `below_page`, a value that does not begin with a slash is put behind the page's directory, but for nothing that
 /// variables came to.
@@ -19,6 +22,11 @@ pub fn evaluate(r: &mut Request, text: &[u8], below_page: bool) -> Result<Vec<u8
             b'$' => {
                 let (name, after) = variable_name(r, text, &rest[1..])?;
                 append_variable(r, name, &mut out);
+                if out.len() > LONGEST {
+                    let text = weir_log::Bytes(text);
+                    complain(r, Level::Error, format_args!("too long value of \"{text}\""));
+                    return Err(Fault::Command);
+                }
                 after
             }
             _ => plain(rest, &mut out),
@@ -167,10 +175,13 @@ fn matches(r: &mut Request, pattern: &[u8], subject: Vec<u8>) -> Result<bool, Fa
     let mut shared = shared.borrow_mut();
     // Groups behind the last one that took part are not there at all.
     let last = (0..spans.len()).rev().find(|n| spans.get(*n).is_some());
-    shared.groups = (0..last.map_or(0, |last| last + 1)).map(group).collect();
+    // A name has one digit.
+    let count = last.map_or(0, |last| last + 1).min(10);
+    shared.groups = (0..count).map(group).collect();
     for (n, name) in regex.capture_names().iter().enumerate() {
         if let Some(name) = name {
-            shared.set(name.as_bytes(), group(n));
+            // Where there is no room, it stays as it was.
+            let _ = shared.set(name.as_bytes(), group(n));
         }
     }
     Ok(true)
