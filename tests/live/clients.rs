@@ -146,3 +146,37 @@ fn a_port_that_gets_tls_serves_nothing_new_on_earlier_connections() {
         }
     }
 }
+
+#[test]
+fn a_change_serves_the_first_request_of_a_handshake_that_was_before_it() {
+    let dir = Dir::new();
+    let names = rcgen::generate_simple_self_signed(["secure.test".to_owned()]).unwrap();
+    dir.write("crt", names.cert.pem());
+    dir.write("key", names.signing_key.serialize_pem());
+    let own = dir.path().display();
+    let text = |word: &str| {
+        let http = format!(
+            "server {{ listen 127.0.0.1:%%PORT1%% ssl; ssl_certificate {own}/crt; ssl_certificate_key {own}/key;
+                 location / {{ return 200 {word}$pipe; }} }}"
+        );
+        conf("", &http, "")
+    };
+    let server = Server::start(WEIR, &text("old"));
+    let port = server.port_at(1);
+    let place = |text: String| text.replace("%%PORT1%%", &port.to_string());
+    let by = authority("nobody");
+    let mut silent: Vec<Secured> = (0..4).map(|_| connect(port, &by)).collect();
+    for secured in &mut silent {
+        // Tickets come once the server's handshake is over.
+        while secured.conn.is_handshaking() || secured.conn.tls13_tickets_received() == 0 {
+            secured.conn.complete_io(&mut secured.sock).unwrap();
+        }
+    }
+    take(&server, &place(text("new")));
+    for secured in &mut silent {
+        for _ in 0..2 {
+            let said = ask(secured);
+            assert!(said.ends_with("\r\n\r\nnew."), "{said}");
+        }
+    }
+}

@@ -28,6 +28,8 @@ pub enum Head {
     Over(u16),
     /// It is none of HTTP/1: the client greets in HTTP/2.
     Http2,
+    /// It begins, and another site serves the requests that begin now.
+    Replaced,
 }
 
 /// Reads the head of the next request.
@@ -84,6 +86,10 @@ pub async fn read(r: &mut Request) -> Head {
         begun |= !r.buf.is_empty();
         match read_more(r, &conn, &mut deadline).await {
             Ok(0) => return cut(r, io::ErrorKind::UnexpectedEof.into(), begun),
+            // Without TLS, a connection rests until its first bytes are there.
+            Ok(_) if !begun && conn.is_tls() && r.event_loop.is_replaced() => {
+                return Head::Replaced;
+            }
             Ok(_) => {}
             Err(error) => return cut(r, error, begun),
         }

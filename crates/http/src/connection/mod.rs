@@ -230,6 +230,8 @@ enum After {
     Next,
     /// HTTP/2.
     Http2,
+    /// The same request, of which bytes have come, by the newest site.
+    Again,
     /// The end.
     Close,
 }
@@ -288,6 +290,9 @@ async fn run(
             (r.started, r.pipelined) = (started, pipelined);
         }
         let after = request(&mut r).await;
+        if matches!(after, After::Again) {
+            continue;
+        }
         if matches!(after, After::Http2) {
             let read = std::mem::take(&mut r.buf);
             give_back(r);
@@ -452,6 +457,7 @@ async fn request(r: &mut Request) -> After {
     let in_order = match head {
         Head::Over(0) => return After::Close,
         Head::Http2 => return After::Http2,
+        Head::Replaced => return After::Again,
         Head::Over(status) => {
             // It had begun to ask.
             metrics.add(Metric::Requests, 1);
