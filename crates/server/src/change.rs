@@ -94,9 +94,7 @@ pub fn needs_new_workers(
         return Some("it listens elsewhere");
     }
     if !http.begins_as(next) {
-        return Some(
-            "connections to an address it has begin otherwise: with TLS, with a PROXY header",
-        );
+        return Some("an address begins or ceases to have \"ssl\" or \"proxy_protocol\"");
     }
     if [old_main, new_main].into_iter().any(|main| Inside::of(main).scripts) {
         return Some("it has scripts, whose virtual machines begin with a worker");
