@@ -93,8 +93,11 @@ pub fn configure(built: &[&str]) -> String {
     let added = ADDED.iter().filter(|(module, _)| built.contains(module));
     let added = added.map(|(_, sources)| format!(" --add-module={sources}"));
     let words: String = with.chain(without).chain(added).collect();
+    // The words of nginx with AWS-LC, which says that it is compatible with this version of OpenSSL.
     let tls = match built.contains(&"http_ssl") {
-        true => "built with rustls 0.23 (AWS-LC)\nTLS SNI support enabled\n",
+        true => {
+            "built with OpenSSL 1.1.1 (compatible; AWS-LC, with rustls 0.23)\nTLS SNI support enabled\n"
+        }
         false => "",
     };
     format!("built by rustc, edition 2024\n{tls}configure arguments: --with-threads{words}\n")
@@ -217,6 +220,16 @@ mod tests {
         let last =
             version().lines().last().and_then(|line| line.rsplit('/').next().map(String::from));
         assert!(last.is_some_and(|text| text.starts_with(NGINX)));
+    }
+
+    #[test]
+    fn tools_find_an_openssl_version() {
+        // certbot reads this word, and keeps session tickets on for versions before 1.0.2l.
+        let text = configure(&["http_ssl"]);
+        let version =
+            text.split_once("\nbuilt with OpenSSL ").and_then(|(_, rest)| rest.split_once(' '));
+        assert!(version.is_some_and(|(version, rest)| version == "1.1.1" && rest.starts_with('(')));
+        assert!(!configure(&[]).contains("OpenSSL"));
     }
 
     #[test]
