@@ -216,9 +216,16 @@ fn each_rule_finds_its_mistake_and_nothing_else() {
     assert_eq!(kept(""), ["no-keepalive"]);
     assert_eq!(kept("fastcgi_keep_conn off;"), ["no-keepalive"]);
     assert!(kept("fastcgi_keep_conn on;").is_empty());
-    let two = |key| format!("server {{ listen 1; proxy_cache_key {key}; }} server {{ listen 2; }}");
-    assert_eq!(http(&two("$uri")), ["cache-key-host"]);
-    assert!(http(&two("$host$uri")).is_empty());
+    let two = |outside: &str, one: &str, other: &str| {
+        http(&format!("{outside} server {{ listen 1; {one} }} server {{ listen 2; {other} }}"))
+    };
+    let [key, zone] = ["proxy_cache_key $uri;", "location / { proxy_cache z; }"];
+    assert_eq!(two(key, zone, zone), ["cache-key-host"]);
+    assert_eq!(two("proxy_cache z; proxy_cache_key $uri;", "", ""), ["cache-key-host"]);
+    assert!(two("proxy_cache_key $host$uri;", zone, zone).is_empty());
+    // A server that redirects stores nothing, and a cache of one server has one site's answers.
+    assert!(two(key, zone, "return 301 https://a;").is_empty());
+    assert!(two(key, zone, "proxy_cache other;").is_empty());
     let files = |n| {
         found(&format!(
             "worker_rlimit_nofile {n}; events {{ worker_connections 600; }} http {{ server {{ proxy_pass https://a.example; }} }}"

@@ -1,5 +1,6 @@
 //! Servers behind, and what is stored of them.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use weir_conf::{BlockPath, Directive, Error, Word, uses_variable};
@@ -122,15 +123,29 @@ pub(super) fn cache_key_host<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Opt
     let hosts = ["host", "http_host", "server_name", "proxy_host", "ssl_server_name", "request"];
     let has = hosts.iter().any(|name| uses_variable(&key, name))
         || begins(&key, &["site", "vhost", "domain"]).is_some();
-    let servers =
-        scope.anywhere("server").iter().filter(|server| !server.block().is_empty()).count();
-    (!has && servers > 1).then_some(())?;
+    let cache = d.name.str()?.strip_suffix("_key")?;
+    (!has && share_a_zone(scope, cache)).then_some(())?;
     found(
         d,
         d.arg(0)?,
         "several servers may store in one cache, and their answers have the same keys",
         "begin the key with $scheme$host",
     )
+}
+
+/// Two servers store in the zone of one cache, which a directive of this name gives them.
+fn share_a_zone<'a>(scope: &BlockPath<'a>, cache: &str) -> bool {
+    let zones = |list: &'a [Directive]| {
+        let zones = BlockPath::new(list).anywhere(cache).into_iter().map(|d| text(d.arg(0)));
+        zones.filter(|zone| *zone != "off").collect::<BTreeSet<_>>()
+    };
+    let servers = scope.anywhere("server").into_iter().map(Directive::block);
+    let servers: Vec<_> = servers.filter(|lines| !lines.is_empty()).collect();
+    let mut used: Vec<_> = servers.iter().flat_map(|lines| zones(lines)).collect();
+    used.sort_unstable();
+    let all: Vec<_> = scope.anywhere(cache).into_iter().map(|d| text(d.arg(0))).collect();
+    let is_inherited = all.iter().any(|zone| *zone != "off" && !used.contains(zone));
+    used.windows(2).any(|pair| pair[0] == pair[1]) || (is_inherited && servers.len() > 1)
 }
 
 /// Directives that keep from the standard's rules what they need.
