@@ -20,6 +20,7 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("alias-slash", "location /a { alias /b/; }", "location /a/ { alias /b/; }"),
     ("alias-slash", "location /a/ { alias /b; }", "location = /a { alias /b; }"),
     ("alias-slash", "location /a { alias /b; }", "location /a.txt { alias /b.txt; }"),
+    ("alias-slash", "location /a { alias /b; }", "location /a { internal; alias /b; }"),
     (
         "dot-php",
         "location ~ \\.php { fastcgi_pass u; }",

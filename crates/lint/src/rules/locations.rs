@@ -25,15 +25,21 @@ pub(super) fn alias_slash<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option
             format!("in nginx, \"{path}../\" leads to what lies beside \"{to}\""),
             format!("let both end in a slash: location {path}/ {{ alias {to}; }}"),
         ),
-        // One file, rather than a directory.
-        (false, false) if !to.contains('$') && !path.rsplit('/').next()?.contains('.') => found(
-            d,
-            alias,
-            format!(
-                "\"{path}-a/b\" becomes \"{to}-a/b\": directories beside whose names begin so are served"
-            ),
-            format!("let both end in a slash: location {path}/ {{ alias {to}/; }}"),
-        ),
+        // One file, rather than a directory; or no client can ask for what lies beside.
+        (false, false)
+            if !to.contains('$')
+                && !path.rsplit('/').next()?.contains('.')
+                && !scope.inner().iter().any(|beside| beside.name.is("internal")) =>
+        {
+            found(
+                d,
+                alias,
+                format!(
+                    "\"{path}-a/b\" becomes \"{to}-a/b\": directories beside whose names begin so are served"
+                ),
+                format!("let both end in a slash: location {path}/ {{ alias {to}/; }}"),
+            )
+        }
         (true, false) if !to.contains('$') => found(
             d,
             alias,
