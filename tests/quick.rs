@@ -336,6 +336,36 @@ fn shown_configurations_are_accepted_without_a_word() {
     }
 }
 
+/// The configuration is shown while the server that was started with the same words runs.
+#[test]
+fn a_configuration_is_shown_though_its_ports_are_taken() {
+    let dir = Dir::new();
+    let taken: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let addresses = taken.iter().map(|socket| socket.local_addr().unwrap().to_string());
+    let [listen, panel, http] = addresses.collect::<Vec<_>>().try_into().unwrap();
+    let shown = say(
+        &dir,
+        &[
+            "proxy",
+            "3000",
+            "--show-config",
+            "--tls",
+            "shop.example.org",
+            "--listen",
+            &listen,
+            "--panel",
+            &panel,
+            "--http",
+            &http,
+        ],
+    );
+    assert!(shown.status.success(), "{shown:?}");
+    let text = String::from_utf8_lossy(&shown.stdout);
+    for address in [listen, panel, http] {
+        assert!(text.contains(&format!("listen {address}")), "{address} {text}");
+    }
+}
+
 #[test]
 fn wrong_words_are_refused_with_a_reason() {
     let dir = Dir::new();

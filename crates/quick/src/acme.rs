@@ -57,7 +57,7 @@ pub struct Acme {
 
 impl AcmeOptions {
     /// The certificate for this name, if an authority is to be asked for it.
-    pub fn of(&self, name: Option<&str>) -> Result<Option<Acme>, QuickError> {
+    pub fn of(&self, name: Option<&str>, show: bool) -> Result<Option<Acme>, QuickError> {
         let wanted =
             |name: &&str| !self.self_signed && (self.acme_uri.is_some() || is_public(name));
         let Some(name) = name.filter(wanted) else { return Ok(None) };
@@ -67,7 +67,7 @@ impl AcmeOptions {
         if !uri.starts_with("https://") || !is_word {
             return Err(QuickError::Word(uri.to_owned(), "is no ACME server: https://HOST/PATH"));
         }
-        let http = place::address(self.http.as_deref().or(Some(HTTP)), 0, &[])?;
+        let http = place::address(self.http.as_deref().or(Some(HTTP)), 0, &[], show)?;
         Ok(Some(Acme { uri: uri.to_owned(), authority: self.acme_ca.clone(), http }))
     }
 }

@@ -82,8 +82,8 @@ fn written(options: &FileServer) -> Result<Written, QuickError> {
     if !dir.is_dir() {
         return Err(QuickError::File(dir, std::io::ErrorKind::NotADirectory.into()));
     }
-    let address = place::address(options.listen.as_deref(), 8080, &[])?;
-    let panel = place::panel(options.panel.as_deref(), &[address.port()])?;
+    let address = place::address(options.listen.as_deref(), 8080, &[], options.show_config)?;
+    let panel = place::panel(options.panel.as_deref(), &[address.port()], options.show_config)?;
     let state = place::state()?;
     let mut text = head(&state, "file-server", address)?;
     text += TYPES;

@@ -61,12 +61,18 @@ impl ListenAt {
         }
     }
 
-    /// The same, if its port is free. A machine without IPv6 listens on IPv4 alone.
-    fn if_free(mut self) -> Result<ListenAt, QuickError> {
+    /// The same, if its port is free, or if it is only to be shown. A machine without IPv6 listens on IPv4 alone.
+    fn if_free(mut self, show: bool) -> Result<ListenAt, QuickError> {
         let taken = |address: SocketAddr, e| QuickError::Taken(address.to_string(), e);
-        TcpListener::bind(self.address).map_err(|e| taken(self.address, e))?;
+        let is_fine =
+            |kind| show && matches!(kind, ErrorKind::AddrInUse | ErrorKind::PermissionDenied);
+        match TcpListener::bind(self.address) {
+            Err(e) if !is_fine(e.kind()) => return Err(taken(self.address, e)),
+            _ => {}
+        }
         if let Some(also) = self.also {
             match TcpListener::bind(also) {
+                Err(e) if is_fine(e.kind()) => {}
                 Err(e) if e.kind() == ErrorKind::AddrInUse => return Err(taken(also, e)),
                 Err(_) => self.also = None,
                 Ok(_) => {}
@@ -76,20 +82,26 @@ impl ListenAt {
     }
 }
 
-/// The address of `--listen`, or the first free port of loopback from `usual` on that is none of `others`.
-pub fn address(listen: Option<&str>, usual: u16, others: &[u16]) -> Result<ListenAt, QuickError> {
+/// The address of `--listen`, or the first free port of loopback from `usual` on that is none of `others`. An address that
+/// is only shown may be taken, as by the server that was started with the same words.
+pub fn address(
+    listen: Option<&str>,
+    usual: u16,
+    others: &[u16],
+    show: bool,
+) -> Result<ListenAt, QuickError> {
     let Some(word) = listen else { return free(usual, others) };
     let address = parse(word).ok_or_else(|| {
         let what = "is no address to listen on: PORT (on loopback), :PORT (on all addresses), or ADDRESS:PORT";
         QuickError::Word(word.to_owned(), what)
     })?;
-    address.if_free()
+    address.if_free(show)
 }
 
 /// The address of `--panel`, or a free port of loopback for the panel. The ports of the site and its application are free,
 /// too, until they are bound.
-pub fn panel(wanted: Option<&str>, others: &[u16]) -> Result<ListenAt, QuickError> {
-    let panel = address(wanted, PANEL, others)?;
+pub fn panel(wanted: Option<&str>, others: &[u16], show: bool) -> Result<ListenAt, QuickError> {
+    let panel = address(wanted, PANEL, others, show)?;
     match others.contains(&panel.port()) {
         true => free(panel.port().saturating_add(1), others),
         false => Ok(panel),
@@ -118,7 +130,7 @@ fn free(from: u16, others: &[u16]) -> Result<ListenAt, QuickError> {
     let last = from.saturating_add(TRIES - 1);
     let ports = (from..=last).filter(|port| !others.contains(port));
     let mut all = ports.map(|port| ListenAt::one((Ipv4Addr::LOCALHOST, port)));
-    all.find_map(|at| at.if_free().ok()).ok_or(QuickError::NoPort(from, last))
+    all.find_map(|at| at.if_free(false).ok()).ok_or(QuickError::NoPort(from, last))
 }
 
 /// The directory for certificates and temporary files, which is made where it is missing.

@@ -41,14 +41,14 @@ pub fn proxy(options: Proxy) -> i32 {
 fn written(options: &Proxy) -> Result<Written, QuickError> {
     let target = Target::parse(&options.target)?;
     let usual = if options.tls.is_some() { 8443 } else { 8080 };
-    let acme = options.acme.of(options.tls.as_deref())?;
+    let acme = options.acme.of(options.tls.as_deref(), options.show_config)?;
     let listen = options.listen.as_deref().or(acme.as_ref().map(|_| acme::HTTPS));
     // The application may not listen yet, so its port looks free.
     let own_port = target.own_addresses().first().map(SocketAddr::port);
-    let address = place::address(listen, usual, own_port.as_slice())?;
+    let address = place::address(listen, usual, own_port.as_slice(), options.show_config)?;
     let others = [Some(address.port()), own_port, acme.as_ref().map(|acme| acme.http().port())];
     let others: Vec<u16> = others.into_iter().flatten().collect();
-    let panel = place::panel(options.panel.as_deref(), &others)?;
+    let panel = place::panel(options.panel.as_deref(), &others, options.show_config)?;
     let listens = [Some(address), acme.as_ref().map(Acme::http)];
     target.check_apart(listens.into_iter().flatten())?;
     let state = place::state()?;
