@@ -48,6 +48,12 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "proxy_set_header Connection $connection;",
     ),
     (
+        "connection-upgrade",
+        "location /socket.io/ { proxy_set_header Connection upgrade; }",
+        "location ~ ^/api/(v1/)?websocket$ { proxy_set_header Connection upgrade; }
+         location /ws/ { proxy_set_header Connection upgrade; }",
+    ),
+    (
         "cache-rules",
         "proxy_cache_rules rfc9111; proxy_ignore_headers Expires;",
         "proxy_cache_rules rfc9111; proxy_ignore_headers Set-Cookie;",

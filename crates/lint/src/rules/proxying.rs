@@ -202,17 +202,24 @@ pub(super) fn defeats_cache_rules<'a>(scope: &BlockPath<'a>, d: &'a Directive) -
 }
 
 /// `Connection: upgrade` in every request: no connection to a server is kept.
-pub(super) fn connection_upgrade<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn connection_upgrade<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let is_connection =
         d.name.is("proxy_set_header") && text(d.arg(0)).eq_ignore_ascii_case("connection");
     let value = d.arg(1).filter(|_| is_connection)?;
     value.str()?.eq_ignore_ascii_case("upgrade").then_some(())?;
+    (!scope.block().is_some_and(is_for_websockets)).then_some(())?;
     found(
         d,
         value,
         "ordinary requests ask for an upgrade, too, and their connections to the server are not kept",
         "map $http_upgrade $connection { default upgrade; '' ''; } and: proxy_set_header Connection $connection;",
     )
+}
+
+/// A location whose path says that no ordinary requests come to it.
+fn is_for_websockets(location: &Directive) -> bool {
+    let path = text(location.arg(1).or(location.arg(0))).to_ascii_lowercase();
+    path.contains("websocket") || path.trim_end_matches(['/', '$']).ends_with("/ws")
 }
 
 /// A connection to a server for each request: by default they are kept.
