@@ -112,6 +112,13 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ),
     ("decoded-uri", "return 301 https://a$uri;", "return 301 https://a$request_uri;"),
     ("decoded-uri", "rewrite ^ https://a${uri} permanent;", "rewrite ^/a $uri_of_mine last;"),
+    (
+        "decoded-uri",
+        "proxy_set_header Host $host; proxy_set_header X-Real-IP $remote_addr;
+         location / { rewrite ^/a(/.*) $1 break; proxy_pass http://127.0.0.1:1$uri; }",
+        "proxy_set_header Host $host; proxy_set_header X-Real-IP $remote_addr;
+         location / { rewrite ^ $request_uri; rewrite ^/a(/.*) $1 break; proxy_pass http://127.0.0.1:1$uri; }",
+    ),
     ("host-of-the-client", "return 301 https://$http_host/;", "return 301 https://$host/;"),
     (
         "hsts-without-tls",

@@ -53,7 +53,7 @@ pub(super) fn proxy_set_header_lost<'a>(scope: &BlockPath<'a>, d: &'a Directive)
 }
 
 /// `$uri` is decoded: a line end in it begins another field.
-pub(super) fn decoded_uri<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn decoded_uri<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let redirects = d.name.is("return") && text(d.arg(0)).starts_with('3')
         || d.name.is("add_header")
         || d.name.is("more_set_headers")
@@ -61,7 +61,10 @@ pub(super) fn decoded_uri<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Err
         || d.name.is("rewrite")
             && d.args.iter().any(|word| word.is("permanent") || word.is("redirect"));
     let passed = d.name.is("proxy_pass");
-    (redirects || passed).then_some(())?;
+    // `rewrite ^ $request_uri;` makes $uri what the client sent.
+    let is_raw = |d: &Directive| d.name.is("rewrite") && text(d.arg(1)) == "$request_uri";
+    let is_encoded = passed && scope.outwards().flatten().any(is_raw);
+    ((redirects || passed) && !is_encoded).then_some(())?;
     let from = usize::from(!passed);
     let word = d.args.iter().skip(from).find(|word| {
         word.str()
