@@ -145,6 +145,11 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("no-resolver", "ssl_stapling on;", "ssl_stapling on; resolver 127.0.0.1;"),
     ("access-order", "allow all; deny 10.0.0.1;", "deny 10.0.0.1; allow all;"),
     ("endless-body", "client_max_body_size 0;", "location /up { client_max_body_size 0; }"),
+    (
+        "endless-body",
+        "client_max_body_size 0; proxy_request_buffering on;",
+        "client_max_body_size 0; proxy_request_buffering off;",
+    ),
     ("listen-without-ssl", "listen 443;", "listen 443 ssl;"),
     ("old-tls", "ssl_protocols TLSv1 TLSv1.2;", "ssl_protocols TLSv1.2 TLSv1.3;"),
     ("error-log-off", "error_log off;", "error_log /dev/null crit;"),

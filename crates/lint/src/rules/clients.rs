@@ -26,6 +26,11 @@ pub(super) fn access_order<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Optio
 pub(super) fn endless_body<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let whole = scope.around("location").is_none() && d.name.is("client_max_body_size");
     (whole && matches!(text(d.arg(0)), "0" | "0m" | "0k")).then_some(())?;
+    // What is passed on as it comes fills no disk here.
+    let is_buffering =
+        |d: &Directive| d.name.str().is_some_and(|name| name.ends_with("_request_buffering"));
+    let mut buffering = scope.outwards().flatten().filter(|d| is_buffering(d));
+    (!buffering.any(|d| text(d.arg(0)) == "off")).then_some(())?;
     found(
         d,
         d.arg(0)?,
