@@ -32,6 +32,11 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "location / { if ($a) { return 403; } }",
     ),
     (
+        "if-is-a-location",
+        "location / { if ($a) { add_header Vary Origin; } }",
+        "location / { if ($a) { add_header Vary Origin; return 204; } }",
+    ),
+    (
         "never-reached",
         "location ~ . { } location ~ \\.php$ { }",
         "location ~ \\.php$ { } location ~ . { }",

@@ -87,6 +87,8 @@ pub(super) fn dot_php<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Err
 /// An `if` is a location of its own: what stands beside it does not hold inside.
 pub(super) fn if_is_a_location<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     (d.name.is("if") && scope.around("location").is_some()).then_some(())?;
+    // A request that is answered in an `if` gets all that stands there.
+    (!d.block().iter().any(|inner| inner.name.is("return"))).then_some(())?;
     let odd = [
         "proxy_pass",
         "fastcgi_pass",
