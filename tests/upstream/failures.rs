@@ -4,10 +4,11 @@
 //!
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -371,5 +372,40 @@ fn a_request_goes_on_without_its_client_only_where_that_is_said() {
             server.wait_log(text, 1);
         }
         server.wait_file("seen", &format!("{status}\n"), 1);
+    }
+}
+
+/// An endless answer does not go on without its client, even where its server is not to be disturbed before it.
+#[test]
+fn an_answer_that_cannot_be_sent_ends_with_its_client() {
+    for buffering in ["on", "off"] {
+        let (tell, ended) = channel();
+        let port = listen(move |mut stream| {
+            let _ = stream.read(&mut [0; 4096]);
+            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let _ = stream.write_all(head.as_bytes());
+            stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+            let until = Instant::now() + Duration::from_secs(20);
+            let goes_on = |stream: &mut TcpStream| {
+                stream.write_all(b"4\r\nmore\r\n").is_ok()
+                    && stream.read(&mut [0; 1]).is_err_and(|e| e.kind() == ErrorKind::WouldBlock)
+            };
+            while Instant::now() < until {
+                if !goes_on(&mut stream) {
+                    return tell.send(()).unwrap();
+                }
+            }
+        });
+        let server = super::start(
+            "",
+            &format!(
+                "upstream u {{ server 127.0.0.1:{port}; }} proxy_ignore_client_abort on; proxy_buffering {buffering};"
+            ),
+        );
+        let mut client = server.connect();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(client.try_line().is_ok());
+        drop(client);
+        ended.recv_timeout(Duration::from_secs(20)).expect("the server is left alone");
     }
 }

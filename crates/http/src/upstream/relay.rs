@@ -84,12 +84,7 @@ pub async fn relay<P: Protocol>(
             Err(end) => step = Some(end),
         }
     }
-    let mut step = step.unwrap_or(Step::Abort);
-    if matches!(step, Step::Abort) && passing.ignore_client_abort {
-        drain(&mut source).await;
-        step = Step::Abort;
-    }
-    let relayed = finish(r, source, step);
+    let relayed = finish(r, source, step.unwrap_or(Step::Abort));
     if let Some(attempt) = r.contexts.upstream.attempt().filter(|_| !wanted) {
         attempt.length = 0;
     }
@@ -248,17 +243,6 @@ pub fn complain(r: &Request, broken: &Broken<impl fmt::Display>) {
                 Level::Crit,
                 format_args!("temporary file failed {} while reading upstream", Cause(error)),
             );
-        }
-    }
-}
-
-/// Reads the rest and throws it away, so that the server is not disturbed.
-async fn drain<P: Protocol>(source: &mut Source<'_, P>) {
-    while !source.done {
-        source.read_now();
-        drop(source.take());
-        if !source.done {
-            source.wait().await;
         }
     }
 }

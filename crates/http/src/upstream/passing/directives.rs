@@ -25,7 +25,7 @@ macro_rules! passing_directives {
             "request_buffering": value(request_buffering, Line::flag),
                 "Whether bodies are read before they are passed.";
             "ignore_client_abort": value(ignore_client_abort, Line::flag),
-                "Whether answers are read to their end for clients that left.";
+                "Whether servers go on for clients that left, until a piece of the answer cannot be sent.";
             "intercept_errors": value(intercept_errors, Line::flag),
                 "Whether error_page applies to answers.";
             "pass_request_headers": value(pass_request_headers, Line::flag),
