@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack;
-use weir_testkit::{Dir, Server};
+use weir_testkit::{Deaf, Dir, Server};
 
 use super::{Client, Event, WEIR, conf, hostile, start, start_in};
 
@@ -100,6 +100,42 @@ fn streams_beyond_the_limit_are_refused() {
     let more = client.ask("POST", "/", &[], false);
     let refused = client.answer(more);
     assert_eq!(refused.reset, Some(ErrorCode::RefusedStream as u32));
+}
+
+/// One write gives a stream up and opens another: in nginx, too, the first has ended by then.
+#[test]
+fn the_place_of_a_stream_that_was_given_up_is_free_at_once() {
+    let deaf = Deaf::new();
+    for limit in ["http2_max_concurrent_streams 1;", "limit_conn one 1;"] {
+        let server = start(&format!(
+            "{limit} location / {{ proxy_pass http://127.0.0.1:%%PORT1%%; }}
+             location /held {{ proxy_pass http://127.0.0.1:{}; }} }}
+             limit_conn_zone $server_name zone=one:64k;
+             server {{ listen 127.0.0.1:%%PORT1%%; return 200 ok;",
+            deaf.port()
+        ));
+        let mut client = Client::connect(&server);
+        let held = client.get("/held");
+        client.write(|out| Client::ping(&[1; 8], out));
+        while client.event() != Event::Pong(vec![1; 8]) {}
+        let mut out = Vec::new();
+        frame::write_reset(held, ErrorCode::Cancel, &mut out);
+        let next = client.request("GET", "/", &[], true, &mut out);
+        client.stream.write_all(&out).unwrap();
+        assert_eq!(client.answer(next).text(), "ok", "{limit}");
+    }
+}
+
+#[test]
+fn streams_that_are_answered_at_once_make_room_for_others_of_the_same_write() {
+    let server = start("http2_max_concurrent_streams 2; return 200 ok;");
+    let mut client = Client::connect(&server);
+    let mut out = Vec::new();
+    let all = [(); 4].map(|()| client.request("GET", "/", &[], true, &mut out));
+    client.stream.write_all(&out).unwrap();
+    for stream in all {
+        assert_eq!(client.answer(stream).text(), "ok");
+    }
 }
 
 #[test]

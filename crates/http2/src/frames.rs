@@ -108,6 +108,10 @@ pub trait FrameHandler {
     /// A piece of a body. Its stream may have ended since.
     fn piece(&mut self, piece: BodyPiece<'_>);
 
+    /// A block of fields waits for another turn of the connection's task: other tasks come first.
+    fn defers(&mut self, _head: FrameHead) -> bool {
+        false
+    }
     /// A block of fields begins: what it is. Of the end that asks, [`frame::dependency`] may be told.
     fn head(&mut self, head: FrameHead, depends_on: Option<u32>) -> ReadResult<Self::Block>;
     /// Bytes of frames that a block may take.
@@ -283,7 +287,8 @@ impl<E: FrameHandler> Frames<E> {
             }
             return Ok(None);
         };
-        if !self.take_turn(payload.len()) {
+        self.behind = head.kind == FrameType::Headers && self.end.defers(head);
+        if self.behind || !self.take_turn(payload.len()) {
             return Ok(None);
         }
         self.end.begins(head);

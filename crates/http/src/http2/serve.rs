@@ -9,7 +9,7 @@ use std::rc::{Rc, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Either, Wake, breathe, either, yield_now};
+use weir_engine::{Either, Wake, either, yield_now};
 use weir_http2::{Broken, Frames, PeerState, Pipe, ReaderHistory};
 use weir_log::Level;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
@@ -167,7 +167,7 @@ impl Task {
         self.retire();
         self.flush(since)?;
         if self.frames.is_behind() {
-            breathe().await;
+            yield_now().await;
             return Ok(true);
         }
         let alone = self.is_alone();

@@ -59,6 +59,7 @@ impl Reader {
     /// Work that is asked for and given up at once costs the client nothing, whichever end resets the stream.
     fn count_cancelled(&mut self) -> ReadResult {
         spend(CANCEL);
+        self.gave_up = true;
         self.history.cancelled += 1;
         let most = 2 * self.link.v2().max_concurrent_streams.max(100);
         if self.history.cancelled > most + self.link.ledger.answers.get() {

@@ -38,6 +38,10 @@ pub struct Reader {
     composer: Composer,
     /// Streams since the last wait.
     opened: u64,
+    /// A stream was given up, and its task has not run since.
+    gave_up: bool,
+    /// The next head has waited for the tasks of other streams.
+    deferred: bool,
     /// Bytes of fields that were looked at before their frame was there.
     foreseen: usize,
 }
@@ -85,7 +89,8 @@ pub enum BlockKind {
 impl Reader {
     /// Goes on where `history` ends.
     pub fn new(link: Rc<Link>, history: History) -> Reader {
-        Reader { link, history, composer: Composer::default(), opened: 0, foreseen: 0 }
+        let composer = Composer::default();
+        Reader { link, history, composer, opened: 0, gave_up: false, deferred: false, foreseen: 0 }
     }
 
     /// What is to be remembered while nothing comes.
@@ -138,7 +143,9 @@ impl Reader {
 
     /// The task looks at what was read.
     pub fn begin(&mut self) {
-        self.opened = 0;
+        if !self.deferred {
+            self.opened = 0;
+        }
     }
 
     /// So much was understood: whether it was for something.
@@ -201,6 +208,14 @@ impl FrameHandler for Reader {
             // It has ended within its frame.
             None => _ = self.link.late_data(stream, data.len(), last),
         }
+    }
+
+    fn defers(&mut self, head: FrameHead) -> bool {
+        let gave_up = std::mem::take(&mut self.gave_up);
+        let full = self.link.streams() as u64 >= self.link.v2().max_concurrent_streams;
+        let begins = head.stream > self.history.last;
+        self.deferred = !self.deferred && begins && (gave_up || full);
+        self.deferred
     }
 
     fn head(&mut self, head: FrameHead, depends_on: Option<u32>) -> ReadResult<BlockKind> {
