@@ -313,6 +313,12 @@ fn an_upload_that_is_given_up_is_logged_as_one_whose_client_left() {
     client.write(|out| frame::write_reset(asked, ErrorCode::Cancel, out));
     server.wait_file("status.log", "\"GET / HTTP/2.0\" 499 0", 1);
     assert_eq!(server.logged("upstream connection is closed too"), 0, "{}", server.log());
+    // The log says which request that was.
+    let text = format!("client canceled stream {asked}");
+    server.wait_log(&text, 1);
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains(&text)).unwrap_or_default();
+    assert!(line.contains("request: \"GET / HTTP/2.0\", upstream: "), "{line}");
 }
 
 /// The same while another location is asked about the request.

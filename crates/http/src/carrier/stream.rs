@@ -109,6 +109,11 @@ pub trait RequestStream {
     /// Waits until the client gives the stream up, or the connection ends.
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()>;
 
+    /// What the log is told of a client that has given the stream up.
+    fn farewell(&self) -> Option<String> {
+        None
+    }
+
     /// The client took too long to send, or to take.
     fn time_out(&self);
 

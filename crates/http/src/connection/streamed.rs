@@ -80,6 +80,10 @@ pub async fn serve(
         doing::blocked(&event_loop.handle, serving).await
     };
     begun.0.blocked = blocked;
+    if let Some(text) = begun.0.carrier.stream().and_then(|stream| stream.farewell()) {
+        let doing = begun.0.doing();
+        begun.0.log(Level::Info, format_args!("{text}{doing}"));
+    }
     drop(begun);
     let core = &r.conf().core;
     r.carrier = Carrier::default();

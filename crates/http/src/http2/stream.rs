@@ -42,6 +42,8 @@ pub struct Stream {
     aside: Cell<u64>,
     /// It was reset by either side, or its connection is gone.
     gone: Cell<bool>,
+    /// The client has given it up, with this code.
+    cancelled: Cell<Option<u32>>,
     /// The client took too long, or is not to be answered.
     timed_out: Cell<bool>,
     /// This side has reset it.
@@ -70,6 +72,7 @@ impl Stream {
             ended: Cell::new(ended),
             aside: Cell::new(0),
             gone: Cell::new(false),
+            cancelled: Cell::new(None),
             timed_out: Cell::new(false),
             reset: Cell::new(false),
             reader: RefCell::default(),
@@ -107,6 +110,14 @@ impl Stream {
         for waker in self.watchers.take() {
             waker.wake();
         }
+    }
+
+    /// The client gives the stream up.
+    pub fn cancel(&self, code: u32) {
+        if !self.gone.get() {
+            self.cancelled.set(Some(code));
+        }
+        self.fail();
     }
 
     /// Ends the stream at once, and tells the client why.
@@ -270,6 +281,15 @@ impl RequestStream for Stream {
             watchers.push(cx.waker().clone());
         }
         Poll::Pending
+    }
+
+    fn farewell(&self) -> Option<String> {
+        let id = self.id;
+        Some(match self.cancelled.get()? {
+            8 => format!("client canceled stream {id}"),
+            2 => format!("client terminated stream {id} due to internal error"),
+            code => format!("client terminated stream {id} with status {code}"),
+        })
     }
 
     fn time_out(&self) {

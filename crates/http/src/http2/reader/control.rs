@@ -40,13 +40,7 @@ impl Reader {
         }
         self.link.forget_reset(head.stream);
         let Some(stream) = self.link.stream(head.stream) else { return Ok(()) };
-        let id = stream.id;
-        match code {
-            8 => self.log(format_args!("client canceled stream {id}")),
-            2 => self.log(format_args!("client terminated stream {id} due to internal error")),
-            _ => self.log(format_args!("client terminated stream {id} with status {code}")),
-        }
-        stream.fail();
+        stream.cancel(code);
         self.count_cancelled()
     }
 
