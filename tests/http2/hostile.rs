@@ -321,7 +321,21 @@ fn an_upload_that_is_given_up_is_logged_as_one_whose_client_left() {
     assert!(line.contains("request: \"GET / HTTP/2.0\", upstream: "), "{line}");
 }
 
-/// The same while another location is asked about the request.
+#[test]
+fn what_is_not_sent_to_a_client_that_left_does_not_count() {
+    let server = start(
+        "access_log %%DIR%%/sent.log sent; location / { add_trailer X-Sum $status; return 200 ok; } }
+         log_format sent '$bytes_sent $body_bytes_sent|'; server { listen 127.0.0.1:%%PORT1%%;",
+    );
+    let mut client = greeted(&server);
+    let mut frames = Vec::new();
+    let id = client.request("GET", "/", &[], true, &mut frames);
+    frame::write_reset(id, ErrorCode::Cancel, &mut frames);
+    client.stream.write_all(&frames).unwrap();
+    server.wait_file("sent.log", "0 0|", 1);
+}
+
+/// A request that is given up while another location is asked about it.
 #[test]
 fn a_request_that_is_given_up_during_its_auth_request_is_logged_so() {
     let server = start(

@@ -91,8 +91,8 @@ pub fn send_waiting(r: &mut Request, stream: &dyn RequestStream) -> io::Result<O
             len if len > 0 && limit.is_none() => Following::Body(len),
             _ => Following::Later,
         };
-        r.output.sent += head.len() as u64;
         stream.send_head(&mut head, following)?;
+        r.output.sent += head.len() as u64;
         r.event_loop.handle.give_buf(head);
     }
     if limit.is_some() {
@@ -236,6 +236,7 @@ fn send_trailers(r: &mut Request, stream: &dyn RequestStream) -> io::Result<()> 
         }
     };
     stream.write(Section::Trailers, &mut fields, &mut written);
+    stream.send_trailers(&written)?;
     r.output.sent += written.len() as u64;
-    stream.send_trailers(&written)
+    Ok(())
 }

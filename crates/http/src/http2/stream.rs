@@ -338,8 +338,9 @@ impl RequestStream for Stream {
     }
 
     fn send_trailers(&self, written: &[u8]) -> io::Result<()> {
+        self.send_frames(written, true)?;
         self.count_aside(written.len());
-        self.send_frames(written, true)
+        Ok(())
     }
 
     fn send_body(&self, chain: &mut Chain, last: bool, chunk: usize) -> io::Result<Pause> {
