@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack;
-use weir_testkit::PATIENCE;
+use weir_testkit::{PATIENCE, wait_delivered};
 
 use super::{Client, Event, hostile, start};
 
@@ -184,6 +184,49 @@ fn a_head_that_comes_too_late_ends_its_stream_alone() {
     assert_eq!(client.answer(id).text(), "once");
     server.wait_file("seen.log", "\"-\" 408 0", 1);
     server.wait_file("seen.log", "\"GET / HTTP/2.0\" 200 4", 1);
+}
+
+/// As over HTTP/1, the first bytes count, not the last.
+#[test]
+fn the_time_of_a_request_begins_with_its_head() {
+    let server = start(
+        "client_header_timeout 1s; location / { return 200 $request_time; }
+         location = /clock { access_log off; return 200 $msec; }
+         access_log %%DIR%%/times times; }
+         log_format times '$status $request_length $request_time';
+         server { listen 127.0.0.1:%%PORT1%%;",
+    );
+    let clock = || server.get("/clock").body().parse::<f64>().unwrap();
+    for flags in [frame::END_STREAM | frame::END_HEADERS, frame::END_STREAM] {
+        let mut client = hostile::greeted(&server);
+        let mut bytes = Vec::new();
+        let slow = client.request("GET", "/", &[], true, &mut bytes);
+        bytes[4] = flags;
+        let rest = FrameHead { len: 0, kind: FrameType::Continuation, flags: 4, stream: slow };
+        if flags & frame::END_HEADERS == 0 {
+            rest.write(&mut bytes);
+        }
+        let (first, rest) = bytes.split_at(bytes.len() - 1);
+        client.write(|out| out.extend_from_slice(first));
+        wait_delivered(&client.stream);
+        let begun = clock();
+        while clock() < begun + 0.02 {}
+        client.write(|out| out.extend_from_slice(rest));
+        let time = client.answer(slow).text();
+        assert!(time.parse::<f64>().unwrap() > 0.01, "{time}");
+    }
+    // One that stays a part has its line, too.
+    let mut client = hostile::greeted(&server);
+    let mut bytes = Vec::new();
+    let never = client.request("GET", "/", &[], true, &mut bytes);
+    bytes.pop();
+    client.write(|out| out.extend_from_slice(&bytes));
+    assert_eq!(client.answer(never).reset, Some(ErrorCode::Protocol as u32));
+    server.wait_file("times", "408 ", 1);
+    let times = server.dir().read("times");
+    let fields: Vec<_> = times.lines().last().unwrap_or_default().split(' ').collect();
+    let whole = (bytes.len() + 1 - frame::HEAD).to_string();
+    assert!(fields[1] == whole && fields[2] != "0.000", "{times}");
 }
 
 #[test]

@@ -214,6 +214,11 @@ impl<E: FrameHandler> Frames<E> {
         (&mut self.end, self.block.as_mut().map(|gathered| &mut gathered.block))
     }
 
+    /// So many bytes are there of the block that is not complete.
+    pub fn gathered(&self) -> usize {
+        self.block.as_ref().map_or(0, |gathered| gathered.bytes.len())
+    }
+
     /// The rest of a block is to come.
     pub fn is_within_block(&self) -> bool {
         self.block.is_some()

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_log::Level;
 use weir_metrics::Metric;
@@ -28,6 +28,8 @@ pub struct Fields {
     pub len: u64,
     /// Its frame is the last of the request.
     pub ended: bool,
+    /// When it began, if it did not come in one piece.
+    pub begun: Option<Instant>,
 }
 
 /// What is to be known of a request that was served.
@@ -50,8 +52,9 @@ pub async fn serve(
 ) -> Served {
     // The connection may be older than the site.
     let event_loop = event_loop.newest();
-    let Fields { scratch, verdict, len, ended } = fields;
+    let Fields { scratch, verdict, len, ended, begun } = fields;
     let mut r = Request::new(conn, event_loop.clone(), scratch);
+    r.started = begun.unwrap_or(r.started);
     r.count();
     r.carrier = Carrier::of(stream);
     let accepted = accept(&mut r, verdict.as_ref().err(), len, ended, is_enabled);
@@ -105,6 +108,7 @@ pub fn log_unread(
 ) {
     let event_loop = event_loop.newest();
     let mut r = Request::new(conn, event_loop.clone(), fields.scratch);
+    r.started = fields.begun.unwrap_or(r.started);
     r.count();
     event_loop.metrics.add(Metric::Requests, 1);
     r.carrier = Carrier::of(stream);

@@ -269,8 +269,9 @@ impl Task {
 
     /// As [`Reader::time_out`].
     fn time_out(&mut self) -> bool {
+        let gathered = self.frames.gathered();
         let (reader, block) = self.frames.end_and_block();
-        reader.time_out(block, self.pipe.unread())
+        reader.time_out(block, gathered, self.pipe.unread())
     }
 
     /// Nothing is asked, and nothing is to be sent.

@@ -44,6 +44,8 @@ pub struct Reader {
     deferred: bool,
     /// Bytes of fields that were looked at before their frame was there.
     foreseen: usize,
+    /// When the block of fields that is read began, if it does not come in one piece.
+    begun: Option<Instant>,
 }
 
 /// What the client has done, as far as it matters for what comes.
@@ -89,8 +91,16 @@ pub enum BlockKind {
 impl Reader {
     /// Goes on where `history` ends.
     pub fn new(link: Rc<Link>, history: History) -> Reader {
-        let composer = Composer::default();
-        Reader { link, history, composer, opened: 0, gave_up: false, deferred: false, foreseen: 0 }
+        Reader {
+            link,
+            history,
+            composer: Composer::default(),
+            opened: 0,
+            gave_up: false,
+            deferred: false,
+            foreseen: 0,
+            begun: None,
+        }
     }
 
     /// What is to be remembered while nothing comes.
@@ -114,13 +124,19 @@ impl Reader {
         self.link.leave();
     }
 
-    /// What is incomplete has been so for too long: a block that has begun, or what was read of a frame. A head's stream
-    /// ends, and what comes of it is not looked at; false if there is no such stream, or if it has ended so before.
-    pub fn time_out(&mut self, block: Option<&mut Block<BlockKind>>, rest: &[u8]) -> bool {
-        let (id, request) = match (block, FrameHead::read(rest)) {
+    /// What is incomplete has been so for too long: a block that has begun, of which so many bytes are `gathered`, or what was
+    /// read of a frame. A head's stream ends, and what comes of it is not looked at; false if there is no such stream, or if it
+    /// has ended so before.
+    pub fn time_out(
+        &mut self,
+        block: Option<&mut Block<BlockKind>>,
+        gathered: usize,
+        rest: &[u8],
+    ) -> bool {
+        let (id, request, len) = match (block, FrameHead::read(rest)) {
             (Some(block), _) if !matches!(block.kind, BlockKind::Refused) => {
                 let kind = std::mem::replace(&mut block.kind, BlockKind::Refused);
-                (block.stream, matches!(kind, BlockKind::Request))
+                (block.stream, matches!(kind, BlockKind::Request), gathered)
             }
             (None, Some(head)) => {
                 let begins = head.kind == FrameType::Headers && head.stream > self.history.last;
@@ -128,13 +144,13 @@ impl Reader {
                     return false;
                 }
                 self.history.late = head.stream;
-                (head.stream, true)
+                (head.stream, true, head.len)
             }
             _ => return false,
         };
         if request {
             let scratch = self.link.event_loop().take_scratch();
-            self.log_unread(id, scratch, 0, 408);
+            self.log_unread(id, scratch, len as u64, 408);
         }
         self.link.note_reset(id, None);
         self.link.write(|out| frame::write_reset(id, ErrorCode::Protocol, out));
@@ -220,6 +236,9 @@ impl FrameHandler for Reader {
 
     fn head(&mut self, head: FrameHead, depends_on: Option<u32>) -> ReadResult<BlockKind> {
         let ended = head.has(frame::END_STREAM);
+        if !head.has(frame::END_HEADERS) {
+            self.note_beginning();
+        }
         match self.link.stream(head.stream) {
             Some(stream) => self.trailers(head, &stream, ended),
             None => self.open(head, depends_on, ended),
@@ -231,6 +250,7 @@ impl FrameHandler for Reader {
     }
 
     fn foresee(&mut self, head: FrameHead, part: &[u8]) -> ReadResult {
+        self.note_beginning();
         let padded = head.has(frame::PADDED);
         let padding = part.first().copied().filter(|_| padded).unwrap_or(0);
         let dependency = if head.has(frame::PRIORITY) { 5 } else { 0 };
@@ -419,6 +439,12 @@ impl Reader {
         }
     }
 
+    /// A block of fields has begun, and its end is to come.
+    fn note_beginning(&mut self) {
+        let handle = &self.link.event_loop().handle;
+        self.begun.get_or_insert_with(|| handle.now());
+    }
+
     /// Logs a request that ends before its head could be read, as far as its fields have been taken.
     fn log_unread(&mut self, id: u32, mut scratch: Scratch, len: u64, status: u16) {
         let link = self.link.clone();
@@ -426,7 +452,8 @@ impl Reader {
         let limits = &link.server().conf.head_limits;
         let mut draft = HeadDraft::new(limits, parser, buf);
         let verdict = self.composer.finish(true, &mut draft);
-        let fields = Fields { scratch, verdict, len, ended: true };
+        let begun = self.begun.take();
+        let fields = Fields { scratch, verdict, len, ended: true, begun };
         let (conn, event_loop) = (link.conn.clone(), link.event_loop());
         let stream = Stream::new(link, id, true, 0, None);
         streamed::log_unread(conn, event_loop, stream, fields, status);
@@ -467,6 +494,7 @@ impl Reader {
             return Err(error);
         }
         if !request {
+            self.begun = None;
             link.event_loop().give_scratch(scratch);
             match (kind, link.stream(id)) {
                 (BlockKind::Trailers, Some(stream)) if pseudo => {
@@ -492,7 +520,7 @@ impl Reader {
         let announced = draft.parser.head().content_length.filter(|_| verdict.is_ok());
         let stream = Stream::new(link.clone(), id, ended, credit, announced);
         link.add(stream.clone());
-        request::start(stream, Fields { scratch, verdict, len, ended });
+        request::start(stream, Fields { scratch, verdict, len, ended, begun: self.begun.take() });
         Ok(())
     }
 }

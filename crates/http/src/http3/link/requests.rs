@@ -146,7 +146,7 @@ impl Link {
         let announced = draft.parser.head().content_length.filter(|_| verdict.is_ok());
         stream.begin(announced);
         self.acknowledge();
-        request::start(stream.clone(), Fields { scratch, verdict, len, ended });
+        request::start(stream.clone(), Fields { scratch, verdict, len, ended, begun: None });
         Ok(true)
     }
 
@@ -170,7 +170,7 @@ impl Link {
         };
         let verdict = verdict.map_err(ComposeError::Head);
         stream.begin(None);
-        let fields = Fields { scratch, verdict, len: line.len() as u64, ended: true };
+        let fields = Fields { scratch, verdict, len: line.len() as u64, ended: true, begun: None };
         request::start(stream.clone(), fields);
     }
 
@@ -185,7 +185,13 @@ impl Link {
         let mut draft = HeadDraft::new(limits, parser, buf);
         let _ = self.composer.borrow_mut().finish(true, &mut draft);
         stream.begin(None);
-        let fields = Fields { scratch, verdict: Err(fault), len: stream.understood(), ended: true };
+        let fields = Fields {
+            scratch,
+            verdict: Err(fault),
+            len: stream.understood(),
+            ended: true,
+            begun: None,
+        };
         request::start(stream.clone(), fields);
         true
     }
