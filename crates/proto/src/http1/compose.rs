@@ -355,14 +355,13 @@ impl Composer {
         buf.extend_from_slice(b"\r\n");
         head.line_end = buf.len() as u32;
         parser.line_is_there();
-        let bad_path = || ComposeError::InvalidPath(path.of(&self.text).into());
         if !LineParser::target(buf, target, end, &mut parser.head) {
-            return Err(bad_path());
+            return Err(ComposeError::InvalidPath(path.of(&self.text).into()));
         }
         if parser.normalise(buf, limits).is_err() {
             // Half of a path is none.
             (parser.head.path, parser.head.complex) = (Span::default(), false);
-            return Err(bad_path());
+            return Err(ComposeError::Head(HeadError::InvalidRequest));
         }
         let Some(authority) = self.authority else { return Ok(()) };
         let header = append(buf, b"host", authority.of(&self.text));

@@ -128,6 +128,14 @@ fn what_is_wrong_is_told() {
         let composed = compose(&mut Composer::default(), &fields, true);
         assert!(matches!(composed.result, Err(ComposeError::InvalidPath(_))), "{path:?}");
     }
+    // As over HTTP/1.1.
+    for path in ["/../b", "/a/%2e%2e/..", "/%00"] {
+        let mut fields = USUAL;
+        fields[2].1 = path;
+        let composed = compose(&mut Composer::default(), &fields, true);
+        let invalid = Err(ComposeError::Head(HeadError::InvalidRequest));
+        assert_eq!(composed.result, invalid, "{path:?}");
+    }
 }
 
 #[test]
