@@ -322,6 +322,25 @@ fn an_upload_that_is_given_up_is_logged_as_one_whose_client_left() {
 }
 
 #[test]
+fn the_log_names_the_answers_that_a_lost_connection_cuts_off() {
+    let dir = Dir::new();
+    dir.write("html/big", vec![b'x'; 200_000]);
+    let server = start_in(dir, "root html;");
+    let mut client = greeted(&server);
+    client.gives_windows = false;
+    let id = client.get("/big");
+    while client.ended.get(&id).is_none_or(|answer| answer.body.is_empty()) {
+        client.event();
+    }
+    drop(client);
+    let text = "client prematurely closed connection while sending response to client";
+    server.wait_log(text, 1);
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains(text)).unwrap_or_default();
+    assert!(line.contains("request: \"GET /big HTTP/2.0\""), "{line}");
+}
+
+#[test]
 fn what_is_not_sent_to_a_client_that_left_does_not_count() {
     let server = start(
         "access_log %%DIR%%/sent.log sent; location / { add_trailer X-Sum $status; return 200 ok; } }

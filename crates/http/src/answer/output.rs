@@ -339,7 +339,13 @@ impl Request {
         } else if weir_engine::is_truncation(error) {
             let text = format_args!("a file that is being sent was truncated{doing}");
             self.log(weir_log::Level::Alert, text);
-        } else if error.raw_os_error().is_some() && !self.carrier.has_frames() {
+        } else if let Some(stream) = self.carrier.stream() {
+            // The end of a stream that the client gives up has a line of its own.
+            let left = error.kind() == io::ErrorKind::ConnectionAborted && self.output.sent > 0;
+            if left && stream.farewell().is_none() {
+                self.log(level, format_args!("{LEFT}{doing}"));
+            }
+        } else if error.raw_os_error().is_some() {
             self.log(level, format_args!("{LEFT} {}{doing}", weir_log::Cause(error)));
         }
     }
