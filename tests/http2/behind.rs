@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
-use weir_testkit::Server;
+use weir_testkit::{Deaf, Server};
 
 use super::{Client, Event, WEIR, start};
 
@@ -231,6 +231,30 @@ fn a_body_that_came_with_its_head_has_a_length() {
     client.stream.write_all(&out).unwrap();
     assert_eq!(client.answer(id).status(), "200");
     server.wait_file("length", "4|", 1);
+}
+
+#[test]
+fn what_a_server_was_sent_counts_though_the_client_gave_up() {
+    let deaf = Deaf::new();
+    let server = Server::start(
+        WEIR,
+        &format!(
+            "events {{ }} http {{ log_format sent '$upstream_bytes_sent|'; http2 on;
+             server {{ listen 127.0.0.1:%%PORT%%; access_log %%DIR%%/sent sent;
+                 location / {{ grpc_pass 127.0.0.1:%%PORT1%%; }} }}
+             server {{ listen 127.0.0.1:%%PORT1%%; access_log %%DIR%%/behind;
+                 location / {{ proxy_request_buffering off; proxy_pass http://127.0.0.1:{}; }} }} }}",
+            deaf.port()
+        ),
+    );
+    let mut client = Client::connect(&server);
+    let id = client.ask("POST", "/", &[], false);
+    client.data(id, b"part", false);
+    client.write(|out| Client::ping(&[1; 8], out));
+    while client.event() != Event::Pong(vec![1; 8]) {}
+    client.write(|out| frame::write_reset(id, ErrorCode::Cancel, out));
+    server.wait_file("sent", "|", 1);
+    assert_ne!(server.dir().read("sent"), "0|\n");
 }
 
 #[test]

@@ -49,15 +49,19 @@ impl Run {
         if protocol.is_tunnel() {
             return Ok(opened(r, transport));
         }
-        let mut rest = match self.send(r, protocol, &transport)? {
-            Sent::All => None,
+        let sent = match self.send(r, protocol, &transport)? {
+            Sent::All => Ok(None),
             Sent::Part(rest) => {
-                Boxed::new(|| upload::whole_rest(r, self.passing, &transport, rest)).await?
+                Boxed::new(|| upload::whole_rest(r, self.passing, &transport, rest)).await
             }
             Sent::Begun(chain) => {
-                Boxed::new(|| upload::stream(r, self.passing, &transport, protocol, chain)).await?
+                Boxed::new(|| upload::stream(r, self.passing, &transport, protocol, chain)).await
             }
         };
+        if sent.is_err() {
+            transport.count(r);
+        }
+        let mut rest = sent?;
         let mut buf = Vec::new();
         let mut answer =
             head::read(r, self.passing, &transport, protocol, &mut buf, &mut rest).await;
