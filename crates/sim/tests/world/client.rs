@@ -14,6 +14,9 @@ use crate::pattern;
 use crate::rfc::Said;
 use crate::wire::{Finish, Wire};
 
+/// `lingering_time`: so long, in nanoseconds, the server reads on for a client that it has answered early.
+const LINGERING_TIME: u64 = 30_000_000_000;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     File(u64),
@@ -342,6 +345,8 @@ pub struct Client {
     /// The client has nothing left to ask.
     idle: bool,
     tainted: bool,
+    /// When an answer was whole before what the client still sends.
+    early: Option<u64>,
     /// When the client connected. `asked_at`: when its request was at the server as a whole, if no
     /// answer has begun since.
     pub came: u64,
@@ -376,6 +381,7 @@ impl Client {
             last_word: false,
             idle: false,
             tainted: false,
+            early: None,
             came: 0,
             asked_at: None,
             beside: 0,
@@ -553,6 +559,7 @@ impl Client {
             _ => book.failed += 1,
         }
         self.answers += 1;
+        self.early = (self.wire.left() > 0).then_some(book.now);
         self.last_word = answer.field("connection") == Some("close");
         if self.last_word {
             self.done = true;
@@ -570,7 +577,9 @@ impl Client {
             return self.judge(0, &[], book);
         }
         let begun = self.answer.begun();
-        if ask.excused || self.leaving || self.tainted && !begun || ask.changes && begun {
+        let lingered = self.early.is_some_and(|at| book.now >= at + LINGERING_TIME);
+        let unanswered = self.tainted || lingered;
+        if ask.excused || self.leaving || unanswered && !begun || ask.changes && begun {
             book.excused += 1;
             return;
         }
