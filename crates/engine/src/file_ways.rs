@@ -37,7 +37,7 @@ pub(crate) struct FileWays {
 struct Cost(Cell<u64>);
 
 impl Cost {
-    /// Whoever else has the processor during a send adds to its time, so a lower cost counts for more than a higher one.
+    /// Other programs that have the processor during a send add to its time, so a lower cost counts for more than a higher one.
     fn learn(&self, cost: u64) {
         self.0.set(match self.0.get() {
             0 => cost,

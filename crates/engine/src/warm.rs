@@ -49,6 +49,7 @@ impl WarmPart {
             self.buf.truncate(asked);
             return Ok(Some(&self.buf));
         }
+        // One frame without a head: at most so many bytes.
         let framing = Framing { head: 0, body: asked };
         if files.read_framed_now(file, &mut self.buf, offset, asked, framing).is_none() {
             return Ok(None);

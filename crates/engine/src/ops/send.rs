@@ -284,6 +284,12 @@ impl Registered {
             return Ok(None);
         }
         let sent = self.send_memory(chain)?;
+        self.drop_sent(chain, sent)
+    }
+
+    /// So much was sent, or there was no room.
+    #[inline]
+    fn drop_sent(&self, chain: &mut Chain, sent: Option<u64>) -> io::Result<Option<u64>> {
         match sent {
             Some(sent) => chain.consume(sent, |buf| self.h.give_buf(buf)),
             None => self.is_full()?,
@@ -291,14 +297,10 @@ impl Registered {
         Ok(sent)
     }
 
-    /// So much was sent, or there was no room.
+    /// As [`Registered::drop_sent`], with how much of it was a file's.
     fn sent(&self, chain: &mut Chain, all: Option<u64>, of_file: u64) -> io::Result<Once> {
-        let Some(all) = all else {
-            self.is_full()?;
-            return Ok(Once::Full);
-        };
-        chain.consume(all, |buf| self.h.give_buf(buf));
-        Ok(Once::Sent { all, of_file })
+        let all = self.drop_sent(chain, all)?;
+        Ok(all.map_or(Once::Full, |all| Once::Sent { all, of_file }))
     }
 
     /// The memory at the head of the chain and what is in memory of the file behind it, with one call. What the client does not
