@@ -10,7 +10,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use weir_testkit::{Client, Dir, PATIENCE, Server};
 
 use super::anybody::Anybody;
-use super::{WEIR, conf, json, put, take};
+use super::{WEIR, certify, conf, json, put, take};
 
 /// An authority, and a client's certificate from it.
 struct Authority {
@@ -65,9 +65,7 @@ fn ask(secured: &mut Secured) -> String {
 #[test]
 fn certificates_of_clients_on_kept_connections_are_judged_by_the_new_authorities() {
     let dir = Dir::new();
-    let names = rcgen::generate_simple_self_signed(["secure.test".to_owned()]).unwrap();
-    dir.write("crt", names.cert.pem());
-    dir.write("key", names.signing_key.serialize_pem());
+    certify(&dir, "secure.test");
     let (one, two) = (authority("one"), authority("two"));
     dir.write("one", &one.pem);
     dir.write("two", &two.pem);
@@ -76,7 +74,7 @@ fn certificates_of_clients_on_kept_connections_are_judged_by_the_new_authorities
     for mode in ["on", "optional"] {
         let text = |authorities: &str, word: &str| {
             let http = format!(
-                "server {{ listen 127.0.0.1:%%PORT1%% ssl; ssl_certificate {own}/crt; ssl_certificate_key {own}/key;
+                "server {{ listen 127.0.0.1:%%PORT1%% ssl; ssl_certificate {own}/secure.test.crt; ssl_certificate_key {own}/secure.test.key;
                      ssl_verify_client {mode}; ssl_client_certificate {own}/{authorities};
                      location / {{ return 200 \"$ssl_client_verify {word}.\"; }} }}"
             );
@@ -107,12 +105,10 @@ fn certificates_of_clients_on_kept_connections_are_judged_by_the_new_authorities
 #[test]
 fn a_port_that_gets_tls_serves_nothing_new_on_earlier_connections() {
     let dir = Dir::new();
-    let names = rcgen::generate_simple_self_signed(["secure.test".to_owned()]).unwrap();
-    dir.write("crt", names.cert.pem());
-    dir.write("key", names.signing_key.serialize_pem());
+    certify(&dir, "secure.test");
     let own = dir.path().display();
     let tls = format!(
-        "ssl_certificate {own}/crt; ssl_certificate_key {own}/key; ssl_client_certificate {own}/crt;
+        "ssl_certificate {own}/secure.test.crt; ssl_certificate_key {own}/secure.test.key; ssl_client_certificate {own}/secure.test.crt;
          ssl_verify_client on;"
     );
     for (word, lines) in [("ssl", tls.as_str()), ("proxy_protocol", "")] {
@@ -150,13 +146,11 @@ fn a_port_that_gets_tls_serves_nothing_new_on_earlier_connections() {
 #[test]
 fn a_change_serves_the_first_request_of_a_handshake_that_was_before_it() {
     let dir = Dir::new();
-    let names = rcgen::generate_simple_self_signed(["secure.test".to_owned()]).unwrap();
-    dir.write("crt", names.cert.pem());
-    dir.write("key", names.signing_key.serialize_pem());
+    certify(&dir, "secure.test");
     let own = dir.path().display();
     let text = |word: &str| {
         let http = format!(
-            "server {{ listen 127.0.0.1:%%PORT1%% ssl; ssl_certificate {own}/crt; ssl_certificate_key {own}/key;
+            "server {{ listen 127.0.0.1:%%PORT1%% ssl; ssl_certificate {own}/secure.test.crt; ssl_certificate_key {own}/secure.test.key;
                  location / {{ return 200 {word}$pipe; }} }}"
         );
         conf("", &http, "")
