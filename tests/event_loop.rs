@@ -81,9 +81,8 @@ fn a_session_that_holds_the_loop_up_is_named() {
         let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
         std::io::Read::read_to_end(&mut client, &mut all).unwrap();
     }
-    server.wait_log("by the content phase, ", 1);
+    let line = server.wait_line("by the content phase, ");
     let log = server.log();
-    let line = log.lines().find(|line| line.contains("by the content phase")).unwrap_or_default();
     assert!(line.ends_with(&format!("server: \"127.0.0.1:{port}\"")), "{log}");
     assert!(!log.contains(&format!("server: \"127.0.0.1:{}\"", server.port_at(1))), "{log}");
 }

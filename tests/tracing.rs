@@ -529,11 +529,9 @@ fn what_a_collector_does_not_want_is_told_once_in_a_while() {
     };
     assert!(ask_until(|| totals() == (Some(3), Some(6))), "{:?}", totals());
     let said = format!("http://127.0.0.1:{}/v1/traces: \"too large\\x0Ax", collector.port);
-    server.wait_log(&format!("OTel export failure: 2 spans rejected by {said}"), 1);
-    let log = server.log();
-    let line = log.lines().find(|line| line.contains("rejected by")).unwrap();
+    let line = server.wait_line(&format!("OTel export failure: 2 spans rejected by {said}"));
     assert!(line.contains("[error]") && line.len() < 600, "{line}");
-    assert_eq!(server.logged("OTel export failure"), 1, "{log}");
+    assert_eq!(server.logged("OTel export failure"), 1, "{}", server.log());
 
     // More than was sent cannot be rejected, and what is said besides is as seldom.
     says(1000, String::new());

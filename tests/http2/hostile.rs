@@ -314,10 +314,7 @@ fn an_upload_that_is_given_up_is_logged_as_one_whose_client_left() {
     server.wait_file("status.log", "\"GET / HTTP/2.0\" 499 0", 1);
     assert_eq!(server.logged("upstream connection is closed too"), 0, "{}", server.log());
     // The log says which request that was.
-    let text = format!("client canceled stream {asked}");
-    server.wait_log(&text, 1);
-    let log = server.log();
-    let line = log.lines().find(|line| line.contains(&text)).unwrap_or_default();
+    let line = server.wait_line(&format!("client canceled stream {asked}"));
     assert!(line.contains("request: \"GET / HTTP/2.0\", upstream: "), "{line}");
 }
 
@@ -334,9 +331,7 @@ fn the_log_names_the_answers_that_a_lost_connection_cuts_off() {
     }
     drop(client);
     let text = "client prematurely closed connection while sending response to client";
-    server.wait_log(text, 1);
-    let log = server.log();
-    let line = log.lines().find(|line| line.contains(text)).unwrap_or_default();
+    let line = server.wait_line(text);
     assert!(line.contains("request: \"GET /big HTTP/2.0\""), "{line}");
 }
 

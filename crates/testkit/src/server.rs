@@ -166,6 +166,13 @@ impl Server {
         self.wait_file("error.log", text, times);
     }
 
+    /// Waits until the error log says `text`: its first line that does.
+    pub fn wait_line(&self, text: &str) -> String {
+        self.wait_log(text, 1);
+        let log = self.log();
+        log.lines().find(|line| line.contains(text)).unwrap_or_default().to_owned()
+    }
+
     /// Waits until a file in its directory says `text` at least `times` times.
     pub fn wait_file(&self, name: &str, text: &str, times: usize) {
         let read = || self.dir.read(name);
