@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use weir_testkit::{Client, Dir, Response, ask_until};
+use weir_testkit::{Client, Dir, Server, ask_until};
 
 use super::{body, counted, files, get_until, start, start_in, wait_stored};
 
@@ -148,6 +148,38 @@ fn a_purged_answer_is_gone_from_all_workers() {
     );
     let dir = server.dir();
     dir.write("site/any", "any");
+    let [mut one, mut other] = client_of_each_worker(&server);
+    for name in 1..=5 {
+        let (path, file) = (format!("/{name}"), format!("site/{name}"));
+        dir.write(&file, "old");
+        one.get(&path);
+        wait_stored(&server, name + 1);
+        other.get(&path);
+        dir.write(&file, "new");
+        assert_eq!(one.ask(&format!("GET {path}"), "X-Purge: 1\r\n", "").status, 204);
+        assert_eq!(one.get(&path).body(), "new");
+        wait_stored(&server, name + 1);
+        assert_eq!(other.get(&path).body(), "new", "{path}");
+    }
+}
+
+#[test]
+fn what_a_client_has_had_whole_another_worker_has_too() {
+    let cached = "proxy_cache_key $uri; proxy_cache_valid 200 1s; add_header X-Pid $pid;";
+    let server = start_in(Dir::new(), 2, "", cached, "location / { root %%DIR%%/site; etag off; }");
+    server.dir().write("site/any", "any");
+    let mut clients = client_of_each_worker(&server);
+    for name in 0..100 {
+        server.dir().write(&format!("site/{name}"), "x".repeat(name * 1000));
+        let path = format!("/{name}");
+        assert_eq!(clients[0].get(&path).header("X-Cache"), Some("MISS"), "{path}");
+        assert_eq!(clients[1].get(&path).header("X-Cache"), Some("HIT"), "{path}");
+        clients.reverse();
+    }
+}
+
+/// A kept connection to each of two workers, which send their number with `/any`.
+fn client_of_each_worker(server: &Server) -> [Client; 2] {
     let (mut of_each, mut others) = (Vec::<(String, Client)>::new(), Vec::new());
     assert!(ask_until(|| {
         let mut client = server.connect();
@@ -159,28 +191,8 @@ fn a_purged_answer_is_gone_from_all_workers() {
         }
         of_each.len() == 2
     }));
-    let [(_, one), (_, other)] = of_each.as_mut_slice() else { panic!("two workers") };
-    let is_hit = |r: &Response| r.header("X-Cache") == Some("HIT");
-    let (mut names, mut tried) = (0, 0);
-    assert!(ask_until(|| {
-        names += 1;
-        let (path, file) = (format!("/{names}"), format!("site/{names}"));
-        dir.write(&file, "old");
-        one.get(&path);
-        wait_stored(&server, names + 1);
-        if !is_hit(&other.get(&path)) {
-            // It did not know yet that the file is there, and stores the answer, too.
-            return false;
-        }
-        other.get(&path);
-        dir.write(&file, "new");
-        assert_eq!(one.ask(&format!("GET {path}"), "X-Purge: 1\r\n", "").status, 204);
-        assert_eq!(one.get(&path).body(), "new");
-        wait_stored(&server, names + 1);
-        assert_eq!(other.get(&path).body(), "new", "{path}");
-        tried += 1;
-        tried == 5
-    }));
+    let mut clients = of_each.into_iter().map(|(_, client)| client);
+    [clients.next().unwrap(), clients.next().unwrap()]
 }
 
 /// A server that answers every connection with this text.

@@ -18,6 +18,8 @@ const SEEN: usize = 4;
 
 const EXISTS: u64 = 1;
 const UPDATING: u64 = 2;
+/// A process has the whole of a new answer and writes it into its file.
+const ARRIVING: u64 = 4;
 
 /// The bits of [`VALID`]: below, until when an error stands for the answer, in seconds since 1970; above, the number of the
 /// last removal.
@@ -223,6 +225,35 @@ impl Index {
         })
     }
 
+    /// This process has a whole answer for a key: its file will be there soon. It counts for `age`, or as long as the right to
+    /// update the key that a request has, and until [`Index::arrived`].
+    pub fn arrives(&self, key: &CacheKey, now: u64, age: Duration) {
+        self.change(&key.0, |values| {
+            let state = EntryState(values[STATE]);
+            if !state.has(UPDATING) || !Lock(values[LOCK]).holds(now) {
+                values[LOCK] = Lock::new(now.saturating_add(age.as_millis() as u64)).0;
+            }
+            values[STATE] = state.with(ARRIVING).0;
+        });
+    }
+
+    /// The file of a key's new answer is there, or will not come.
+    pub fn arrived(&self, key: &CacheKey) {
+        let Some(mut table) = self.lock() else { return };
+        let Some(entry) = table.find(&key.0) else { return };
+        let state = EntryState(table.value(entry, STATE)).without(ARRIVING);
+        table.set_value(entry, STATE, state.0);
+    }
+
+    /// Whether the file of a key's new answer will be there soon.
+    pub fn is_arriving(&self, key: &CacheKey, now: u64) -> bool {
+        let Some(table) = self.lock() else { return false };
+        table.find(&key.0).is_some_and(|entry| {
+            let state = EntryState(table.value(entry, STATE));
+            state.has(ARRIVING) && Lock(table.value(entry, LOCK)).holds(now)
+        })
+    }
+
     /// Gives the right to update back. What was taken out meanwhile does not come back by that.
     pub fn release(&self, ticket: Ticket) {
         let Some(mut table) = self.lock() else { return };
@@ -371,7 +402,7 @@ impl Index {
         let Some(entry) = table.find(&key.0) else { return false };
         let removal = u64::from(next_generation(&mut table)) << 32;
         let before = EntryState(table.value(entry, STATE));
-        let state = before.without(EXISTS | UPDATING).with_error(0);
+        let state = before.without(EXISTS | UPDATING | ARRIVING).with_error(0);
         let (size, seen) = (table.value(entry, SIZE), table.value(entry, SEEN));
         table.set_values(entry, [state.0, 0, removal, 0, seen]);
         count(&mut table, 0, size);

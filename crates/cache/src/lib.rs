@@ -195,11 +195,13 @@ impl Cache {
         }
     }
 
-    /// It has come whole: an older one need not be stored any more, however far that is on its way into its file.
-    pub fn came(&self, key: CacheKey, fill: &Arc<Fill>) {
+    /// It has come whole: an older one need not be stored any more, however far that is on its way into its file. `now` is the
+    /// index's time.
+    pub fn came(&self, key: CacheKey, fill: &Arc<Fill>, now: u64) {
         if !fill.is_storable() || self.is_removed(fill) {
             return;
         }
+        self.index.arrives(&key, now, writer::PATIENCE);
         let mut fills = self.fills();
         let coming = fills.entry(key).or_default();
         coming.newest.take_if(|newest| Arc::ptr_eq(newest, fill));

@@ -73,6 +73,7 @@ impl StoreJob {
         if let Some(file) = stored {
             self.announce(&handle, file);
         }
+        self.cache.index.arrived(&self.key);
         if let Some(ticket) = self.ticket.take() {
             self.cache.index.release(ticket);
         }

@@ -112,6 +112,36 @@ fn the_dead_update_nothing() {
 }
 
 #[test]
+fn an_answer_arrives_until_its_file_is_there() {
+    let (index, _zones) = index(65536);
+    let late = 1000 + AGE.as_millis() as u64;
+    assert!(!index.is_arriving(&key(1), 1000));
+    index.arrives(&key(1), 1000, AGE);
+    assert!(index.is_arriving(&key(1), 1001));
+    assert!(!index.is_arriving(&key(1), late), "it takes too long");
+    index.stored(&key(1), 10, 1002, &mut Vec::new());
+    index.arrived(&key(1));
+    assert!(!index.is_arriving(&key(1), 1003));
+    assert!(index.forget(&key(1)), "its file stays known");
+
+    // The right to update the key stays as it is, and a removal ends both.
+    let ticket = index.take(&key(2), 1000, AGE * 2).unwrap();
+    index.arrives(&key(2), 1001, AGE);
+    assert!(index.is_arriving(&key(2), late) && index.is_updating(&key(2), late));
+    index.remove(&key(2));
+    assert!(!index.is_arriving(&key(2), 1002));
+    index.release(ticket);
+
+    // A process that died writes nothing.
+    index.arrives(&key(3), 1000, AGE);
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let pid = u64::from(child.id());
+    child.wait().unwrap();
+    index.change(&key(3).0, |values| values[LOCK] = 9000 << PID_BITS | pid);
+    assert!(!index.is_arriving(&key(3), 1001));
+}
+
+#[test]
 fn the_oldest_go_first() {
     let (index, _zones) = index(65536);
     let mut gone = Vec::new();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use weir_cache::writer::PATIENCE;
 use weir_cache::{
     CacheEntry, CacheKey, FileFacts, Fill, Lookup as Known, Object, Opened, Sameness, StoredBody,
     Unusable,
@@ -29,6 +30,8 @@ use crate::upstream::passing::UpstreamConf;
 
 /// How often it is looked whether another process has an answer.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often it is looked whether the file of another process's answer is there.
+const ARRIVAL_LOOK: Duration = Duration::from_millis(2);
 /// How often weir looks for the file of an answer in memory, in milliseconds.
 const CHECK: u64 = 1000;
 
@@ -55,9 +58,17 @@ enum Looked {
 
 /// Looks for what there is; waits for another request that fetches it, if the location says so.
 pub async fn lookup(r: &mut Request, passing: &'static UpstreamConf, state: &mut State) -> Found {
-    let deadline = r.event_loop.handle.now() + passing.caching.lock_timeout;
+    let begun = r.event_loop.handle.now();
+    let deadline = begun + passing.caching.lock_timeout;
     loop {
         match once(r, passing, state, deadline).await {
+            Looked::End(Found::Nothing) if arrives(r, state, begun + PATIENCE) => {
+                let sleep = r.event_loop.handle.clone();
+                let sleep = pin!(sleep.sleep(ARRIVAL_LOOK));
+                if let Waited::Gone = wait(r, passing, sleep, None).await {
+                    return Found::Gone;
+                }
+            }
             Looked::End(found) => return found,
             Looked::Variant(key) if state.key == state.main => {
                 state.shown.because(|reason| reason.lookup = Lookup::Variant);
@@ -67,6 +78,14 @@ pub async fn lookup(r: &mut Request, passing: &'static UpstreamConf, state: &mut
             Looked::Again => {}
         }
     }
+}
+
+/// Another process has the whole answer, and its file will be there before the deadline: its client may have its end
+/// already, and expects that the next request finds it.
+fn arrives(r: &Request, state: &State, deadline: Instant) -> bool {
+    let now = r.event_loop.handle.now();
+    let index = &state.cache.index;
+    state.ticket.is_none() && now < deadline && index.is_arriving(&state.key, index.msec(now))
 }
 
 impl From<Looked> for Found {

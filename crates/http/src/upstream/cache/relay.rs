@@ -41,7 +41,7 @@ pub async fn relay<P: Protocol>(
     let rate = rate.map(|rate| rate.size(r)).filter(|n| *n > 0);
     let handle = r.event_loop.handle.clone();
     let ahead = Ahead { file: false, rate, within: passing.read_within(r) };
-    let mut source = Source::new(transport, protocol, handle, passing, ahead);
+    let mut source = Source::new(transport, protocol, handle.clone(), passing, ahead);
     source.begin(begun);
     let (reader, pieces) = (fill.own_reader(), source.comes_in_pieces());
     let unfinished = Unfinished(fill);
@@ -63,7 +63,7 @@ pub async fn relay<P: Protocol>(
         last.set(Some(fill_from(&mut source, fill).await));
         if fill.is_whole() {
             // Another one may have been quicker, but this is the newest.
-            place.came(fill);
+            place.came(fill, handle.now());
         }
     };
     let sending = async {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use weir_cache::writer::PATIENCE;
 use weir_cache::{Fill, FillEnd, Stored};
 use weir_engine::OpenFile;
 use weir_log::{Cause, Level};
@@ -140,7 +141,7 @@ fn replace(r: &mut Request, state: &mut State, passing: &UpstreamConf, old: Kept
             Part::Memory(bytes) => {
                 fill.push(bytes.clone());
                 fill.finish(FillEnd::Whole);
-                state.came(&fill);
+                state.came(&fill, r.event_loop.handle.now());
             }
             Part::File(file, offset, length) => {
                 copy_in(r, fill, file.clone(), *offset, *length);
@@ -181,6 +182,7 @@ fn renew(r: &mut Request, state: &mut State, stored: Stored) {
     let (cache, key, ticket) = (state.cache.clone(), state.key, state.ticket.take());
     let (handle, doer) = (r.event_loop.handle.clone(), crate::files::doer(r));
     let (log, event_loop) = (r.error_log().clone(), r.event_loop.clone());
+    cache.index.arrives(&key, cache.index.msec(handle.now()), PATIENCE);
     r.event_loop.handle.spawn(async move {
         if let Err(error) = weir_cache::writer::renew(&cache, key, stored, &doer, &handle).await {
             event_loop.metrics.add(weir_metrics::Metric::CacheFaults, 1);
@@ -188,6 +190,7 @@ fn renew(r: &mut Request, state: &mut State, stored: Stored) {
             let (path, cause) = (path.display(), Cause(&error));
             log.write(Level::Crit, None, format_args!("write() \"{path}\" failed {cause}"));
         }
+        cache.index.arrived(&key);
         if let Some(ticket) = ticket {
             cache.index.release(ticket);
         }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use weir_cache::{Asked, Cache, CacheKey, Fill, MissingRest, Ticket};
 
@@ -141,7 +142,7 @@ impl State {
     }
 
     /// All of the answer is in the fill.
-    pub fn came(&self, fill: &Arc<Fill>) {
-        self.cache.came(self.key, fill);
+    pub fn came(&self, fill: &Arc<Fill>, now: Instant) {
+        self.cache.came(self.key, fill, self.cache.index.msec(now));
     }
 }

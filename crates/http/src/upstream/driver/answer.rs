@@ -152,7 +152,7 @@ impl Run {
         let store = self.store(r, answer).filter(|_| fill.is_none());
         if let (Some(fill), Some(place)) = (fill, &self.place) {
             fill.finish(FillEnd::Whole);
-            place.came(&fill);
+            place.came(&fill, r.event_loop.handle.now());
         }
         if let Some(to) = store {
             Box::pin(store::empty(r, self.passing, to)).await;
