@@ -140,7 +140,8 @@ fn streams_that_are_answered_at_once_make_room_for_others_of_the_same_write() {
 
 #[test]
 fn requests_are_counted_and_the_last_one_is_answered() {
-    let server = start("keepalive_requests 3; return 200 $connection_requests;");
+    let server =
+        start("lingering_timeout 10ms; keepalive_requests 3; return 200 $connection_requests;");
     let mut client = Client::connect(&server);
     for n in 1..=3 {
         let id = client.get("/");
@@ -181,7 +182,7 @@ fn streams_at_once_have_their_own_numbers() {
 fn streams_behind_goaway_are_ignored_and_the_others_are_answered() {
     let dir = Dir::new();
     dir.write("html/big", vec![b'x'; 100_000]);
-    let server = start_in(dir, "root html; keepalive_requests 1;");
+    let server = start_in(dir, "lingering_timeout 10ms; root html; keepalive_requests 1;");
     let mut client = Client::connect(&server);
     client.gives_windows = false;
     let asked = client.get("/big");
@@ -210,7 +211,8 @@ fn streams_behind_goaway_are_ignored_and_the_others_are_answered() {
 #[test]
 fn a_reload_says_goodbye_and_answers_what_was_asked() {
     let server = start(
-        "location / { return 200 old; }
+        "lingering_timeout 10ms;
+         location / { return 200 old; }
          location = /slow { limit_rate 60; return 200 'twenty bytes of text'; }",
     );
     let mut idle = Client::connect(&server);
@@ -232,6 +234,33 @@ fn a_reload_says_goodbye_and_answers_what_was_asked() {
     new.closed();
     assert_eq!(busy.answer(slow).text(), "twenty bytes of text");
     busy.closed();
+}
+
+/// Some take the server's end of a connection for that of answers that they have received and not yet passed on.
+#[test]
+fn a_client_that_is_told_of_the_end_closes_the_connection() {
+    let server = start("return 200 answer;");
+    let mut client = Client::connect(&server);
+    let id = client.get("/");
+    assert_eq!(client.answer(id).text(), "answer");
+    let old = server.workers()[0];
+    server.reload();
+    assert_eq!(client.goaway(), ErrorCode::NoError as u32);
+    client.write(|out| Client::ping(b"are you?", out));
+    assert_eq!(client.event(), Event::Pong(b"are you?".to_vec()));
+    drop(client);
+    server.wait_gone(old);
+}
+
+#[test]
+fn a_client_that_is_told_of_the_end_and_stays_is_closed() {
+    let server = start("lingering_timeout 100ms; return 200 answer;");
+    let mut client = Client::connect(&server);
+    let id = client.get("/");
+    assert_eq!(client.answer(id).text(), "answer");
+    server.reload();
+    assert_eq!(client.goaway(), ErrorCode::NoError as u32);
+    client.closed();
 }
 
 #[test]
@@ -258,7 +287,7 @@ fn pings_are_answered_and_bad_greetings_are_not() {
 
 #[test]
 fn a_client_that_is_not_kept_gets_one_answer() {
-    let server = start("keepalive_timeout 0; return 200 once;");
+    let server = start("lingering_timeout 10ms; keepalive_timeout 0; return 200 once;");
     let mut client = hostile::greeted(&server);
     // Whenever the request comes.
     let id = client.get("/");

@@ -310,17 +310,18 @@ impl Conn {
             return;
         }
         let end = handle.now() + time;
-        let mut buf = handle.take_buf(LINGER_READ);
         loop {
             self.wire.set_deadline(Some(end.min(handle.now() + timeout)));
-            buf.clear();
-            let (result, back) = self.wire.recv(buf).await;
-            buf = back;
+            // Many connections may wait here at the end of a worker: none of them holds room meanwhile.
+            if self.wire.readable().await.is_err() {
+                return;
+            }
+            let (result, buf) = self.wire.recv(handle.take_buf(LINGER_READ)).await;
+            handle.give_buf(buf);
             if !matches!(result, Ok(n) if n > 0) || handle.now() >= end {
-                break;
+                return;
             }
         }
-        handle.give_buf(buf);
     }
 
     /// The address that the client connected to.

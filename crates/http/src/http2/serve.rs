@@ -173,7 +173,7 @@ impl Task {
         let alone = self.is_alone();
         // A head that has begun is of a request that was promised an answer.
         if alone && self.link.is_leaving() && !self.frames.is_within_block() {
-            return Ok(false);
+            return self.part(since).await;
         }
         if self.is_awaited() {
             since.incomplete.get_or_insert(self.link.event_loop().handle.now());
@@ -211,6 +211,31 @@ impl Task {
                     stream: None,
                 }))
             }
+            Err(_) => Err(End::Lost),
+        }
+    }
+
+    /// Leaves it to the client to close the connection, which knows from GOAWAY that this is its part. One that passes on slowly
+    /// what it has received (Firefox) takes the server's end for that of an incomplete answer. It has `lingering_time`, as long as it
+    /// is not silent for `lingering_timeout`.
+    async fn part(&mut self, since: &mut Since) -> Result<bool, End> {
+        let link = self.link.clone();
+        let core = &link.conf().core;
+        if core.lingering_close == Linger::Off {
+            return Ok(false);
+        }
+        let now = link.event_loop().handle.now();
+        let end = *since.parting.get_or_insert(now + core.lingering_time);
+        let heard = *since.heard.get_or_insert(now);
+        self.pipe.give_room(&link.event_loop().handle);
+        link.conn.wire().set_deadline(Some(end.min(heard + core.lingering_timeout)));
+        match self.pipe.wait(&link, link.conn.wire()).await {
+            Ok(true) => {
+                since.heard = None;
+                self.receive()
+            }
+            Ok(false) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(End::Idle),
             Err(_) => Err(End::Lost),
         }
     }
@@ -407,7 +432,7 @@ impl Task {
     }
 }
 
-/// Since when something is awaited of the client.
+/// Since when something is awaited of the client, and until when.
 #[derive(Default)]
 struct Since {
     /// The greeting, or the rest of a frame or head.
@@ -416,6 +441,10 @@ struct Since {
     late: bool,
     /// That it reads.
     blocked: Option<Instant>,
+    /// That it closes the connection, or says something before.
+    heard: Option<Instant>,
+    /// Until when it may close it.
+    parting: Option<Instant>,
 }
 
 impl Since {
