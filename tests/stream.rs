@@ -529,6 +529,22 @@ fn a_name_chooses_among_the_servers_of_an_address() {
     assert_eq!(heard(s.port_at(1), b"hi"), b"first");
 }
 
+/// No pattern is asked about what can be no host, and a port is no part of the name.
+#[test]
+fn what_can_be_no_host_chooses_no_server() {
+    let s = stream(
+        "server { listen 127.0.0.1:%%PORT1%%; ssl_preread on; return first; }
+         server { listen 127.0.0.1:%%PORT1%%; server_name ~^(.+)$; return <$1>; }
+         server { listen 127.0.0.1:%%PORT1%%; server_name b.example; return second; }",
+    );
+    let says = |name: &[u8]| String::from_utf8(heard(s.port_at(1), &hello(name))).unwrap();
+    for name in ["../x", "a/b", "a..b", "a b", "a\0b", "[a", "[::1]a", "a:b", "\u{e9}", ".", ""] {
+        assert_eq!(says(name.as_bytes()), "first", "{name}");
+    }
+    assert_eq!(says(b"B.Example.:443"), "second");
+    assert_eq!(says(b"C.Example.:443"), "<c.example>");
+}
+
 /// A client's first message of TLS that asks for this name.
 fn hello(name: &[u8]) -> Vec<u8> {
     let counted = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes(), bytes].concat();

@@ -2,6 +2,7 @@
 
 use weir_log::Level;
 use weir_proto::client_hello::{HelloProgress, parse};
+use weir_proto::uri::host_valid;
 use weir_upstream::fault;
 use weir_values::regex::GaveUp;
 use weir_values::{Subject, doing};
@@ -50,8 +51,9 @@ pub async fn look(s: &mut Session) -> Outcome {
     }
     client.set_deadline(None);
     let Some(hello) = &s.hello else { return Ok(()) };
-    let name = hello.server_name.to_ascii_lowercase();
-    let name = name.strip_suffix(b".").unwrap_or(&name).to_vec();
+    // What can be no host's name chooses no server, whatever a pattern among the names would match.
+    let Ok(host) = host_valid(&hello.server_name) else { return Ok(()) };
+    let name = hello.server_name.get(..host.len).unwrap_or_default().to_ascii_lowercase();
     choose(s, &name).map_err(|gave_up| {
         s.log(Level::Alert, format_args!("{gave_up}"));
         SessionError::Internal
