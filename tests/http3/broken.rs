@@ -127,6 +127,45 @@ fn a_field_without_a_name_ends_its_request_alone() {
     server.wait_file("seen.log", " h3 200 /whole ", 1);
 }
 
+/// As over HTTP/1, the first bytes count, not the last.
+#[test]
+fn the_time_of_a_request_begins_with_its_head() {
+    let http = "log_format times '$status $request_time'; access_log times times;";
+    let server = start(
+        http,
+        "client_header_timeout 1s; location / { return 200 $request_time; }
+         location = /clock { access_log off; return 200 $msec; }",
+    );
+    run_client(async {
+        let endpoint = client(&server, "h3");
+        let (connection, _settings) = connect(&endpoint, &server).await;
+        let clock = async || -> f64 {
+            let (answer, _) = rest(request(&connection, &get("/clock", &[])).await).await;
+            let text = String::from_utf8_lossy(&answer[answer.len() - 14..]).into_owned();
+            text.parse().unwrap()
+        };
+        let bytes = get("/", &[]);
+        let (first, last) = bytes.split_at(bytes.len() - 1);
+        let (mut send, answer) = connection.open_bi().await.unwrap();
+        send.write_all(first).await.unwrap();
+        // What was sent before it was received before it.
+        let begun = clock().await;
+        while clock().await < begun + 0.02 {}
+        send.write_all(last).await.unwrap();
+        send.finish().unwrap();
+        let (answer, _) = rest(answer).await;
+        let time = String::from_utf8_lossy(&answer[answer.len() - 5..]).into_owned();
+        assert!(time.parse::<f64>().unwrap() > 0.01, "{time}");
+        // One that stays a part has its line, too.
+        let (mut send, answer) = connection.open_bi().await.unwrap();
+        send.write_all(first).await.unwrap();
+        assert!(rest(answer).await.1.is_some());
+    });
+    server.wait_file("times", "408 ", 1);
+    let times = server.dir().read("times");
+    assert!(!times.contains("408 0.000"), "{times}");
+}
+
 /// How a client ends a request whose head is not whole.
 #[derive(Clone, Copy, Debug)]
 enum Leaves {

@@ -28,7 +28,7 @@ pub struct Fields {
     pub len: u64,
     /// Its frame is the last of the request.
     pub ended: bool,
-    /// When it began, if it did not come in one piece.
+    /// When it began, if that may have been before its end came.
     pub begun: Option<Instant>,
 }
 

@@ -146,7 +146,8 @@ impl Link {
         let announced = draft.parser.head().content_length.filter(|_| verdict.is_ok());
         stream.begin(announced);
         self.acknowledge();
-        request::start(stream.clone(), Fields { scratch, verdict, len, ended, begun: None });
+        let begun = stream.first_bytes();
+        request::start(stream.clone(), Fields { scratch, verdict, len, ended, begun });
         Ok(true)
     }
 
@@ -170,7 +171,8 @@ impl Link {
         };
         let verdict = verdict.map_err(ComposeError::Head);
         stream.begin(None);
-        let fields = Fields { scratch, verdict, len: line.len() as u64, ended: true, begun: None };
+        let (len, begun) = (line.len() as u64, stream.first_bytes());
+        let fields = Fields { scratch, verdict, len, ended: true, begun };
         request::start(stream.clone(), fields);
     }
 
@@ -190,7 +192,7 @@ impl Link {
             verdict: Err(fault),
             len: stream.understood(),
             ended: true,
-            begun: None,
+            begun: stream.first_bytes(),
         };
         request::start(stream.clone(), fields);
         true

@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::task::Waker;
+use std::time::Instant;
 
 use bytes::Bytes;
 use weir_http2::wake;
@@ -31,6 +32,8 @@ pub struct Stream {
     frames: RefCell<RequestFrames>,
     /// Bytes that have come.
     came: Cell<u64>,
+    /// When the first of them came.
+    first: Cell<Option<Instant>>,
     /// A section of fields, as far as it has come.
     section: RefCell<Vec<u8>>,
     /// The head was read, and the request has begun.
@@ -80,6 +83,7 @@ impl Stream {
             id,
             frames: RefCell::new(RequestFrames::new(Role::Server, largest)),
             came: Cell::new(0),
+            first: Cell::new(None),
             section: RefCell::default(),
             begun: Cell::new(false),
             over: Cell::new(false),
@@ -256,8 +260,16 @@ impl Stream {
         Ok(())
     }
 
+    /// When its first bytes came.
+    pub fn first_bytes(&self) -> Option<Instant> {
+        self.first.get()
+    }
+
     fn arrived(&self, len: usize) {
         self.link.counts(len, 0);
+        if self.first.get().is_none() {
+            self.first.set(Some(self.link.event_loop().handle.now()));
+        }
         self.came.set(self.came.get() + len as u64);
     }
 
