@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::der::{self, DerReader, DerValue};
 
-/// A name in the form of RFC 2253: `CN=www,O=Example`, the last part first.
+/// A name in the form of RFC 2253: `CN=www,O=Example`, the last part first, and likewise within a part of several attributes.
 pub fn rfc2253(name: &[u8]) -> String {
     let mut parts = Vec::new();
     let sets = DerReader::new(name);
@@ -17,6 +17,7 @@ pub fn rfc2253(name: &[u8]) -> String {
                 None => format!("{}=#{}", dotted(oid), hex_value(tag, value)),
             });
         }
+        texts.reverse();
         parts.push(texts.join("+"));
     }
     parts.reverse();
@@ -92,8 +93,8 @@ fn all_same<'a>(
 }
 
 fn same_attribute(a: DerReader<'_>, b: DerReader<'_>) -> bool {
-    // UTF8String, PrintableString, TeletexString, IA5String, VisibleString, BMPString
-    let is_text = |tag| matches!(tag, 0x0c | 0x13 | 0x14 | 0x16 | 0x1a | 0x1e);
+    // UTF8String, PrintableString, TeletexString, IA5String, VisibleString, UniversalString, BMPString
+    let is_text = |tag| matches!(tag, 0x0c | 0x13 | 0x14 | 0x16 | 0x1a | 0x1c | 0x1e);
     let (Some(a), Some(b)) = (attribute(a), attribute(b)) else { return false };
     let ((oid, tag, value), (other_oid, other_tag, other)) = (a, b);
     let same_text = || folded(&utf8(tag, value)) == folded(&utf8(other_tag, other));
@@ -120,6 +121,12 @@ fn utf8(tag: u8, value: &[u8]) -> Vec<u8> {
         0x1e => {
             let units = value.as_chunks::<2>().0.iter().map(|pair| u16::from_be_bytes(*pair));
             char::decode_utf16(units).map(|c| c.unwrap_or('\u{fffd}')).collect::<String>().into()
+        }
+        // UniversalString: four bytes a letter.
+        0x1c => {
+            let letters = value.as_chunks::<4>().0.iter().map(|four| u32::from_be_bytes(*four));
+            let letters = letters.map(|n| char::from_u32(n).unwrap_or('\u{fffd}'));
+            letters.collect::<String>().into()
         }
         // TeletexString, in practice Latin-1.
         0x14 => value.iter().map(|b| *b as char).collect::<String>().into(),
@@ -230,6 +237,24 @@ mod tests {
         assert_eq!(common_names(&name), ["w\u{e9}".as_bytes()]);
         let name = [part(10, b"A/CN=b+c"), part(3, b"w")].concat();
         assert_eq!(oneline(&name), r"/O=A\/CN=b\+c/CN=w");
+    }
+
+    #[test]
+    fn attributes_of_one_part_have_the_last_first() {
+        let two = [&part(3, b"m")[2..], &part(11, b"u")[2..]].concat();
+        let set = [&[der::SET, two.len() as u8][..], &two].concat();
+        let name = [part(10, b"A"), set].concat();
+        assert_eq!(rfc2253(&name), "OU=u+CN=m,O=A");
+        assert_eq!(oneline(&name), "/O=A/CN=m/OU=u");
+    }
+
+    #[test]
+    fn letters_of_four_bytes_are_read() {
+        let mut name = part(3, b"\0\0\0u\0\x01\xf6\0");
+        assert_ne!(rfc2253(&name), r"CN=u\F0\9F\98\80");
+        name[9] = 0x1c;
+        assert_eq!(rfc2253(&name), r"CN=u\F0\9F\98\80");
+        assert!(same(&name, &part(3, "U\u{1f600}".as_bytes())));
     }
 
     #[test]
