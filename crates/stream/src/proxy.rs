@@ -223,9 +223,10 @@ fn key(s: &mut Session, key: &HashKey) -> Vec<u8> {
 
 /// What the log says that a session does which leads to a server.
 pub fn doing(s: &Session) -> &'static str {
-    match s.attempts.last().is_some_and(|attempt| attempt.connect.is_some()) {
-        true => "proxying connection",
-        false => "connecting to upstream",
+    match s.attempts.last() {
+        Some(attempt) if attempt.connect.is_some() => "proxying connection",
+        Some(attempt) if attempt.secures => "SSL handshaking to upstream",
+        _ => "connecting to upstream",
     }
 }
 
@@ -235,6 +236,7 @@ fn begin(s: &mut Session, name: &str, started: Instant) {
     s.attempts.push(Attempt {
         name: name.into(),
         started,
+        secures: false,
         connect,
         first,
         whole,
@@ -324,6 +326,9 @@ async fn open(
             return Err(fault::blame(&error));
         }
         sent(s, length);
+    }
+    if let Some(attempt) = s.attempts.last_mut() {
+        attempt.secures = true;
     }
     let secured = tls::connect(s, &stream, secure, &peer.name).await?;
     Ok(ConnectedServer::Stream(Wire::join(stream, Some(secured))))

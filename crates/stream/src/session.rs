@@ -36,6 +36,8 @@ pub struct Attempt {
     pub name: Arc<str>,
     /// When it began.
     pub started: Instant,
+    /// The handshake with the server has begun.
+    pub secures: bool,
     /// How long until there was a connection.
     pub connect: Option<Duration>,
     /// How long until the server's first bytes.

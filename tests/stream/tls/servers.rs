@@ -71,7 +71,7 @@ fn a_server_that_fails_in_the_handshake_is_passed_by() {
     let conf = conf_beside(
         ORIGIN,
         &format!(
-            "upstream group {{ server 127.0.0.1:{closes} max_fails=0;
+            "upstream group {{ server 127.0.0.1:{closes};
                 server 127.0.0.1:{silent} max_fails=0; server 127.0.0.1:%%PORT%%; }}
              log_format tries '$upstream_addr;';
              server {{ listen 127.0.0.1:%%PORT1%%; proxy_pass group; proxy_ssl on;
@@ -84,6 +84,7 @@ fn a_server_that_fails_in_the_handshake_is_passed_by() {
     s.wait_file("tries.log", &tries, 1);
     s.wait_log("peer closed connection in SSL handshake while SSL handshaking to upstream", 1);
     s.wait_log("upstream timed out (110: Connection timed out) while SSL handshaking to", 1);
+    s.wait_log("upstream server temporarily disabled while SSL handshaking to upstream", 1);
 }
 
 #[test]
