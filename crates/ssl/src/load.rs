@@ -6,6 +6,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use weir_conf::Error;
+use weir_tls::x509::KnownList;
 use weir_tls::{Identity, IdentityError, KeyError, PemError, TlsError};
 use weir_values::Subject;
 
@@ -128,8 +129,8 @@ pub fn certificates(files: &mut KeyFiles, file: &NamedFile) -> Result<Vec<Vec<u8
     Ok(list.iter().map(|certificate| certificate.to_vec()).collect())
 }
 
-/// The revocation lists in a file, in DER.
-pub fn revocation_lists(files: &mut KeyFiles, file: &NamedFile) -> Result<Vec<Vec<u8>>, Error> {
+/// The revocation lists in a file.
+pub fn revocation_lists(files: &mut KeyFiles, file: &NamedFile) -> Result<Vec<KnownList>, Error> {
     let text = read(files, file, PemKind::Lists)?;
     let lists = weir_tls::revocation_lists(&text);
     lists.map_err(|error| bad(files, file, PemKind::Lists, error))

@@ -25,7 +25,7 @@ use crate::session::{CacheView, SessionCache};
 use crate::ticket::{TicketSecret, Tickets};
 use crate::verifier::{AskClient, now};
 use crate::x509::name::common_names;
-use crate::x509::{Certificate, CertificateKind, RevocationList};
+use crate::x509::{Certificate, CertificateKind, KnownList};
 
 /// What stands in the PEM text of a key that has a password.
 const SEALED: &[u8] = b"ENCRYPTED";
@@ -214,15 +214,11 @@ pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemErro
 }
 
 /// All revocation lists of a PEM text.
-pub fn revocation_lists(text: &[u8]) -> Result<Vec<Vec<u8>>, PemError> {
+pub fn revocation_lists(text: &[u8]) -> Result<Vec<KnownList>, PemError> {
     let sections = pem::sections(text)?;
-    let lists = sections.into_iter().filter(|s| s.label == "X509 CRL").map(|s| s.der);
-    let lists: Vec<_> = lists.collect();
-    let good = |der: &Vec<u8>| RevocationList::parse(der).is_some_and(|list| list.is_whole());
-    if lists.is_empty() || !lists.iter().all(good) {
-        return Err(PemError::NoStart);
-    }
-    Ok(lists)
+    let lists = sections.into_iter().filter(|s| s.label == "X509 CRL");
+    let lists: Option<Vec<_>> = lists.map(|s| KnownList::new(s.der)).collect();
+    lists.filter(|lists| !lists.is_empty()).ok_or(PemError::NoStart)
 }
 
 /// Whether a PEM text has parameters of finite-field Diffie-Hellman.

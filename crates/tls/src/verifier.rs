@@ -16,7 +16,9 @@ use rustls::{
 use crate::client::no_name;
 use crate::names::provider;
 use crate::notes;
-use crate::x509::{Certificate, Purpose, TrustStore, VerifyError, host, signature, verify};
+use crate::x509::{
+    Certificate, KnownList, Purpose, TrustStore, VerifyError, host, signature, verify,
+};
 
 /// The authorities to trust, and the lists of a configuration, in DER.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -24,7 +26,7 @@ pub struct Authorities {
     /// Certificates of authorities that may vouch.
     pub anchors: Vec<Vec<u8>>,
     /// Revocation lists.
-    pub lists: Vec<Vec<u8>>,
+    pub lists: Vec<KnownList>,
     /// How many authorities may stand between a certificate and the root.
     pub depth: u32,
 }

@@ -1,7 +1,30 @@
 //! Lists of revoked certificates.
 
 use super::cert::{Certificate, PublicKey};
-use super::der::{self, DerReader, DerValue};
+use super::der::{self, DerReader};
+
+/// A list that was read once, from its first to its last entry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct KnownList {
+    der: Vec<u8>,
+    /// An entry has a critical extension that is not known here: the list says nothing of any certificate. RFC 5280, section 5.3.
+    unknown_critical: bool,
+}
+
+impl KnownList {
+    /// Takes the bytes of a list of which every entry can be read.
+    pub fn new(der: Vec<u8>) -> Option<KnownList> {
+        let unknown_critical = RevocationList::parse(&der)?.read_entries()?;
+        Some(KnownList { der, unknown_critical })
+    }
+
+    /// Its fields.
+    pub fn list(&self) -> Option<RevocationList<'_>> {
+        let mut list = RevocationList::parse(&self.der)?;
+        list.unknown_critical |= self.unknown_critical;
+        Some(list)
+    }
+}
 
 /// A revocation list's fields; each borrows from its bytes.
 #[derive(Debug, Clone)]
@@ -56,10 +79,19 @@ impl<'a> RevocationList<'a> {
         })
     }
 
-    /// Whether each entry can be read. Takes as long as the list is: asked once, when the list is loaded.
-    pub fn is_whole(&self) -> bool {
-        let serial = |entry: DerValue<'_>| entry.inner().expect(der::INTEGER).map(drop);
-        self.revoked.is_none_or(|entries| entries.each(serial).is_some())
+    /// Whether an entry has a critical extension that is not known here; none if an entry cannot be read. Takes as long as the
+    /// list is: asked once, when the list is loaded.
+    fn read_entries(&self) -> Option<bool> {
+        let mut critical = false;
+        let Some(entries) = self.revoked else { return Some(critical) };
+        entries.each(|entry| {
+            let mut fields = entry.inner();
+            fields.expect(der::INTEGER)?;
+            // One that cannot be read is no reason to refuse the list.
+            critical |= has_unknown(fields).unwrap_or(false);
+            Some(())
+        })?;
+        Some(critical)
     }
 
     /// Whether this key signed the list.
@@ -93,6 +125,23 @@ fn is_removed(mut fields: DerReader<'_>) -> Option<bool> {
         Some(())
     })?;
     Some(removed)
+}
+
+/// Whether an entry, of which the serial number was read, has an extension that must be understood and is not known here. An
+/// entry for another issuer's certificate counts as the list's own, which refuses one certificate too many at worst.
+fn has_unknown(mut fields: DerReader<'_>) -> Option<bool> {
+    const REASON: &[u8] = &[0x55, 0x1d, 0x15];
+    const CERTIFICATE_ISSUER: &[u8] = &[0x55, 0x1d, 0x1d];
+    fields.next()?;
+    let mut unknown = false;
+    fields.expect(der::SEQUENCE)?.inner().each(|extension| {
+        let mut parts = extension.inner();
+        let kind = parts.expect(der::OID)?.body;
+        let critical = parts.optional(0x01).is_some_and(|v| v.body != [0]);
+        unknown |= critical && ![REASON, CERTIFICATE_ISSUER].contains(&kind);
+        Some(())
+    })?;
+    Some(unknown)
 }
 
 fn has_critical(mut tagged: DerReader<'_>) -> Option<bool> {

@@ -27,7 +27,7 @@ pub mod signature;
 pub mod verify;
 
 pub use cert::Certificate;
-pub use crl::RevocationList;
+pub use crl::{KnownList, RevocationList};
 pub use kind::CertificateKind;
 pub use verify::{Purpose, TrustStore, VerifyError};
 

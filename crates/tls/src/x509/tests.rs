@@ -8,7 +8,7 @@ use rustls::SignatureScheme;
 use rustls::sign::SigningKey;
 
 use super::der::{INTEGER, OID, SEQUENCE, SET, write};
-use super::{Certificate, Purpose, RevocationList, TrustStore, VerifyError, verify};
+use super::{Certificate, KnownList, Purpose, RevocationList, TrustStore, VerifyError, verify};
 
 const CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
 const PURPOSES: &[u8] = &[0x55, 0x1d, 37];
@@ -267,7 +267,7 @@ fn unreadable_revocation_lists_are_refused() {
     let good = list(&write(SEQUENCE, &[&entry(6), &entry(7)])).unwrap();
     let own = Parts::default().signed();
     let own = Certificate::parse(&own).unwrap();
-    assert!(RevocationList::parse(&good[0]).unwrap().revokes(&own));
+    assert!(good[0].list().unwrap().revokes(&own));
     let damaged = [entry(6), vec![0x1f, 0x81, 1, 0], entry(7)].concat();
     assert!(list(&write(SEQUENCE, &[&damaged])).is_err(), "an entry");
     assert!(list(&[&[0x30, 0x80], &entry(7)[..], &[0, 0]].concat()).is_err(), "the list");
@@ -290,6 +290,25 @@ fn an_entry_that_was_removed_again_revokes_nothing() {
     assert!(revokes(&extension(REASON, &[], &[10, 1, 6])));
     assert!(revokes(&extension(COMMON_NAME, &[], &[10, 1, 8])));
     assert!(revokes(&[0x1f, 0x81, 1, 0]), "what cannot be read removes nothing");
+}
+
+/// RFC 5280, section 5.3. Of another entry, too: the list says nothing of any certificate then.
+#[test]
+fn a_list_with_an_entry_that_must_be_understood_and_is_not_is_of_no_use() {
+    const REASON: &[u8] = &[0x55, 0x1d, 21];
+    let time = write(UTC, &[b"250101000000Z"]);
+    let is_usable = |extension: &[u8]| {
+        let entry = write(SEQUENCE, &[&[INTEGER, 1, 7], &time, &write(SEQUENCE, &[extension])]);
+        let plain = write(SEQUENCE, &[&[INTEGER, 1, 8], &time]);
+        let (name, entries) = (name(COMMON_NAME, UTF8, b"odd"), write(SEQUENCE, &[&entry, &plain]));
+        let body = write(SEQUENCE, &[&[INTEGER, 1, 1], ALGORITHM, &name, &time, &entries]);
+        let list = KnownList::new(signed(&body)).unwrap();
+        !list.list().unwrap().unknown_critical
+    };
+    assert!(is_usable(&extension(COMMON_NAME, &[], &[5, 0])));
+    assert!(is_usable(&extension(COMMON_NAME, &[1, 1, 0], &[5, 0])));
+    assert!(is_usable(&extension(REASON, &[1, 1, 0xff], &[10, 1, 1])));
+    assert!(!is_usable(&extension(COMMON_NAME, &[1, 1, 0xff], &[5, 0])));
 }
 
 /// The certificates that this machine trusts.

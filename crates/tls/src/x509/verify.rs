@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::cert::{Authority, Certificate, netscape, usage};
-use super::crl::RevocationList;
+use super::crl::{KnownList, RevocationList};
 use super::name::same as same_name;
 use super::signature;
 
@@ -24,7 +24,7 @@ pub struct TrustStore<'a> {
     /// Certificates of authorities.
     pub anchors: &'a [Vec<u8>],
     /// Revocation lists; if there is one, every certificate of a chain must be covered.
-    pub lists: &'a [Vec<u8>],
+    pub lists: &'a [KnownList],
     /// How many authorities may stand between the certificate and the root.
     pub depth: u32,
     /// Seconds since 1970.
@@ -291,7 +291,7 @@ fn check_signatures_and_times(built: &Built<'_, '_>, now: i64, faults: &mut Faul
 
 /// Every certificate of the path must stand on no list, and its issuer must have one.
 fn check_revocation(path: &Path<'_, '_>, trust: &TrustStore<'_>, faults: &mut Faults) {
-    let lists: Vec<_> = trust.lists.iter().filter_map(|der| RevocationList::parse(der)).collect();
+    let lists: Vec<_> = trust.lists.iter().filter_map(KnownList::list).collect();
     for (at, certificate) in path.iter().enumerate() {
         let issuer = path.get(at + 1).unwrap_or(certificate);
         if let Err(fault) = listed(certificate, issuer, &lists, trust.now) {
