@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+
 use crate::x509::{Certificate, Purpose, VerifyError, host};
 use crate::{
     Authorities, Ciphers, ClientSettings, ConnectionProgress, Curves, Identity, ServerSettings,
@@ -49,6 +51,48 @@ fn a_chain_leads_to_a_root_that_is_trusted() {
         check(&trust(chain[1], 1), &chain, Purpose::Server),
         Err(VerifyError::NO_ISSUER_YET)
     );
+}
+
+/// An authority may be renewed under its name, with its key.
+#[test]
+fn of_authorities_with_one_name_and_key_the_one_of_this_day_counts() {
+    let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let params = |name: &str, first, last| {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = date_time_ymd(first, 1, 1);
+        params.not_after = date_time_ymd(last, 1, 1);
+        params
+    };
+    let root = |first, last| params("root", first, last).self_signed(&key).unwrap();
+    let [older, old, good, future] = [(1999, 2000), (2000, 2001), (2000, 4000), (4000, 4001)]
+        .map(|(first, last)| root(first, last));
+    let issuer = Issuer::new(params("root", 2000, 4000), &key);
+    let below = |first, last| params("below", first, last).signed_by(&other, &issuer).unwrap();
+    let (ended, renewed) = (below(2000, 2001), below(2000, 4000));
+    let second = Issuer::new(params("below", 2000, 4000), &other);
+    let [one, two] = [&issuer, &second].map(|issuer| {
+        let leaf = params("leaf", 2000, 4000);
+        leaf.signed_by(&KeyPair::generate().unwrap(), issuer).unwrap()
+    });
+    let judge = |anchors: &[&rcgen::Certificate], chain: &[&rcgen::Certificate]| {
+        let anchors = anchors.iter().map(|anchor| anchor.der().to_vec()).collect();
+        let chain: Vec<_> = chain.iter().map(|sent| sent.der().clone()).collect();
+        let authorities = Authorities { anchors, lists: Vec::new(), depth: 2 };
+        authorities.check(&chain, Purpose::Client).map(drop)
+    };
+    for anchors in [[&old, &good], [&good, &old], [&future, &good], [&good, &future]] {
+        assert_eq!(judge(&anchors, &[&one]), Ok(()));
+        for sent in [[&two, &ended, &renewed], [&two, &renewed, &ended]] {
+            assert_eq!(judge(&anchors, &sent), Ok(()));
+        }
+    }
+    assert_eq!(judge(&[&ended, &renewed, &good], &[&two]), Ok(()));
+    // What is trusted and has ended comes before what was sent.
+    assert_eq!(judge(&[&good, &ended], &[&two, &renewed]), Err(VerifyError::EXPIRED));
+    assert_eq!(judge(&[&older, &old], &[&one]), Err(VerifyError::EXPIRED));
+    assert_eq!(judge(&[&old, &future], &[&one]), Err(VerifyError::NOT_YET));
 }
 
 #[test]

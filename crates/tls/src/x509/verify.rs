@@ -1,5 +1,6 @@
 //! Whether a chain of certificates is to be trusted. The faults have OpenSSL's numbers and words.
 
+use std::cmp::Reverse;
 use std::fmt;
 
 use super::cert::{Authority, Certificate, netscape, usage};
@@ -121,7 +122,7 @@ pub fn path<'a>(
     let Some((leaf, others)) = sent.split_first() else { return Err(VerifyError::REJECTED) };
     let anchors: Vec<_> = trust.anchors.iter().filter_map(|der| Certificate::parse(der)).collect();
     let mut faults = Faults::default();
-    let built = build(leaf, others, &anchors, trust.depth, &mut faults);
+    let built = build(leaf, others, &anchors, trust, &mut faults);
     let path = &built.path;
     check_rights(path, purpose, &mut faults);
     if !trust.lists.is_empty() {
@@ -151,16 +152,16 @@ struct Built<'c, 'a> {
     forged: Vec<usize>,
 }
 
-/// The chain up to a trusted root, or as far as it leads. Trusted issuers are preferred, and
-/// issuers with a key that fits.
+/// The chain up to a trusted root, or as far as it leads. Trusted issuers are preferred, and issuers with a key that fits. Of
+/// several, one of this day is taken: an authority that was renewed may have the same name and key as before.
 fn build<'c, 'a>(
     leaf: &'c Certificate<'a>,
     others: &'c [Certificate<'a>],
     anchors: &'c [Certificate<'a>],
-    depth: u32,
+    trust: &TrustStore<'_>,
     faults: &mut Faults,
 ) -> Built<'c, 'a> {
-    let longest = LONGEST.min((depth as usize).saturating_add(2));
+    let longest = LONGEST.min((trust.depth as usize).saturating_add(2));
     let is_trusted = |c: &Certificate<'_>| anchors.iter().any(|a| a.der == c.der);
     let mut built = Built { path: vec![leaf], to_root: false, forged: Vec::new() };
     let mut current = leaf;
@@ -178,8 +179,13 @@ fn build<'c, 'a>(
         let unused = |c: &&Certificate<'_>| path.iter().all(|p| p.der != c.der);
         // What the peer sent does not stand above what is trusted.
         let others = if is_trusted(current) { &[] } else { others };
-        let candidates = anchors.iter().chain(others).filter(unused);
-        let named: Vec<_> = candidates.filter(|c| c.may_have_issued(current)).collect();
+        let may_have = |all: &'c [Certificate<'a>]| {
+            let named = all.iter().filter(unused).filter(|c| c.may_have_issued(current));
+            let mut named: Vec<_> = named.collect();
+            named.sort_by_key(|c| age(c, trust.now));
+            named
+        };
+        let named = [may_have(anchors), may_have(others)].concat();
         let signer = named.iter().find(|c| issued(c, current));
         // One that trust does not reach to is as good as none.
         let issuer = signer.or(named.first()).filter(|_| path.len() < longest);
@@ -197,6 +203,13 @@ fn build<'c, 'a>(
         path.push(issuer);
         current = issuer;
     }
+}
+
+/// Nothing for a certificate of this day. One that has ended last comes before others.
+fn age(certificate: &Certificate<'_>, now: i64) -> Option<Reverse<Option<i64>>> {
+    let has_begun = certificate.not_before.is_some_and(|first| first <= now);
+    let has_ended = certificate.not_after.is_none_or(|last| last < now);
+    (!has_begun || has_ended).then_some(Reverse(certificate.not_after))
 }
 
 /// Whether the issuer's key has signed the certificate.
