@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::constraints::NameConstraints;
 use super::der::{self, DerReader, DerValue};
 use super::name::{is_whole, same as same_name};
 
@@ -60,8 +61,8 @@ pub struct Extensions<'a> {
     pub key_id: Option<&'a [u8]>,
     /// Which key of which issuer signed.
     pub issuer_key: Option<IssuerKey<'a>>,
-    /// Name constraints are there.
-    pub name_constraints: bool,
+    /// Which names certificates below it may have.
+    pub name_constraints: Option<NameConstraints<'a>>,
     /// It is a proxy certificate (RFC 3820), which stands below a certificate that is no authority.
     pub proxy: bool,
     /// Addresses or autonomous systems that belong to the subject (RFC 3779).
@@ -301,7 +302,9 @@ impl<'a> Extensions<'a> {
             [0x60, 0x86, 0x48, 0x01, 0x86, 0xf8, 0x42, 1, 1] => {
                 bits(value).map(|[first, _]| self.netscape = Some(first))
             }
-            [0x55, 0x1d, 30] => sequence(value).map(|_| self.name_constraints = true),
+            [0x55, 0x1d, 30] => {
+                NameConstraints::read(value).map(|found| self.name_constraints = Some(found))
+            }
             [0x2b, 6, 1, 5, 5, 7, 1, 14] => sequence(value).map(|_| self.proxy = true),
             [0x2b, 6, 1, 5, 5, 7, 1, 7 | 8] => sequence(value).map(|_| self.resources = true),
             // Policies decide only where a configuration asks for them, which none can.

@@ -17,6 +17,7 @@
 //!   `const-oid`, `der`, `der_derive`, `spki`), `x509-ocsp` a second version of each.
 
 pub mod cert;
+pub mod constraints;
 pub mod crl;
 pub mod der;
 pub mod host;

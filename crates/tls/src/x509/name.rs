@@ -77,6 +77,27 @@ pub fn same(a: &[u8], b: &[u8]) -> bool {
     a == b || all_same(DerReader::new(a), DerReader::new(b), |a, b| all_same(a, b, same_attribute))
 }
 
+/// Whether a name begins with all parts of another one, compared in the same way.
+pub fn begins_with(name: &[u8], base: &[u8]) -> bool {
+    let (mut name, mut base) = (DerReader::new(name), DerReader::new(base));
+    loop {
+        match (base.next(), name.next()) {
+            (None, _) => return base.is_empty(),
+            (Some(one), Some(other)) if all_same(one.inner(), other.inner(), same_attribute) => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Whether a mail address is part of a name.
+pub fn has_mail_address(name: &[u8]) -> bool {
+    let mut sets = DerReader::new(name);
+    let is_mail = |one: DerValue<'_>| {
+        attribute(one.inner()).is_some_and(|(oid, ..)| short_name(oid) == Some("emailAddress"))
+    };
+    sets.any(|set| set.inner().any(is_mail))
+}
+
 /// Whether two lists have as many parts, and each of the one is like that of the other.
 fn all_same<'a>(
     mut a: DerReader<'a>,

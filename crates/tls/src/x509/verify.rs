@@ -72,6 +72,8 @@ impl VerifyError {
         LIST_CRITICAL = 36, "unhandled critical CRL extension";
         PROXY = 40, "proxy certificates not allowed, please set the appropriate flag";
         RESOURCES = 46, "RFC 3779 resource not subset of parent's resources";
+        NOT_PERMITTED = 47, "permitted subtree violation";
+        EXCLUDED = 48, "excluded subtree violation";
         NAME_CONSTRAINTS = 51, "unsupported name constraint type";
         REJECTED = 28, "certificate rejected";
         STATUS_FAILED = 0, "certificate status request failed";
@@ -129,9 +131,7 @@ pub fn path<'a>(
         check_revocation(path, trust, &mut faults);
     }
     check_signatures_and_times(&built, trust.now, &mut faults);
-    if path.iter().skip(1).any(|certificate| certificate.extensions.name_constraints) {
-        faults.add(VerifyError::NAME_CONSTRAINTS);
-    }
+    check_names(path, &mut faults);
     if path.iter().any(|certificate| certificate.extensions.resources) {
         faults.add(VerifyError::RESOURCES);
     }
@@ -298,6 +298,20 @@ fn check_signatures_and_times(built: &Built<'_, '_>, now: i64, faults: &mut Faul
             None => faults.add(VerifyError::BAD_NOT_AFTER),
             Some(last) if now > last => faults.add(VerifyError::EXPIRED),
             Some(_) => {}
+        }
+    }
+}
+
+/// No certificate has a name that an authority above it does not permit, from the root down.
+fn check_names(path: &Path<'_, '_>, faults: &mut Faults) {
+    for (at, certificate) in path.iter().enumerate().rev() {
+        // An authority may have a certificate of its own name besides.
+        if at > 0 && certificate.self_issued() {
+            continue;
+        }
+        let above = path.iter().skip(at + 1).rev();
+        for constraints in above.filter_map(|c| c.extensions.name_constraints) {
+            constraints.check(certificate, at == 0).err().into_iter().for_each(|f| faults.add(f));
         }
     }
 }
