@@ -67,15 +67,15 @@ impl<'a> NameConstraints<'a> {
     }
 
     fn judge(&self, kind: u8, name: &[u8]) -> Result<(), VerifyError> {
-        let within = |subtrees: DerReader<'a>| {
+        let within = |subtrees: DerReader<'a>, or: fn(&[u8], &[u8]) -> bool| {
             let (mut is_there, mut is_within) = (false, false);
             for base in subtrees.filter_map(subtree).filter(|base| base.tag == kind) {
                 is_there = true;
-                is_within |= is_below(kind, name, &base)?;
+                is_within |= is_below(kind, name, &base)? || kind == HOST && or(name, base.body);
             }
             Ok((is_there, is_within))
         };
-        match (within(self.permitted)?, within(self.excluded)?) {
+        match (within(self.permitted, |_, _| false)?, within(self.excluded, has_below)?) {
             ((true, false), _) => Err(VerifyError::NOT_PERMITTED),
             (_, (_, true)) => Err(VerifyError::EXCLUDED),
             _ => Ok(()),
@@ -122,6 +122,13 @@ fn is_below_host(name: &[u8], base: &[u8]) -> bool {
     };
     let at_label = before.is_empty() || base.is_empty() || base.starts_with(b".");
     end.eq_ignore_ascii_case(base) && (at_label || before.ends_with(b"."))
+}
+
+/// Whether a name with a star stands for one at the base or below it.
+fn has_below(name: &[u8], base: &[u8]) -> bool {
+    let base = base.strip_prefix(b".").unwrap_or(base);
+    let above = base.iter().position(|b| *b == b'.').and_then(|at| base.get(at..));
+    name.strip_prefix(b"*").zip(above).is_some_and(|(end, above)| end.eq_ignore_ascii_case(above))
 }
 
 /// Whether a common name may be meant for a host's, or for those of a star.
@@ -217,6 +224,11 @@ mod tests {
         assert_eq!(fault(&[below(".a.example")], &[], "", &[host("x.a.example")]), None);
         assert_eq!(fault(&[below("")], &[], "", &[host("b.example")]), None);
         assert_eq!(fault(&[below("b"), below("a.example")], &[], "", &[host("a.example")]), None);
+        // What a star stands for may be excluded.
+        assert_eq!(fault(&[], &here, "", &[host("*.Example")]), Some(48));
+        assert_eq!(fault(&[], &[below(".x.example")], "", &[host("*.example")]), Some(48));
+        assert_eq!(fault(&[], &here, "", &[host("*.b.example")]), None);
+        assert_eq!(fault(&here, &[], "", &[host("*.example")]), Some(47));
         let both = [host("a.example"), host("b.example")];
         assert_eq!(fault(&here, &[], "", &both), Some(47));
         assert_eq!(fault(&here, &[below("x.a.example")], "", &[host("x.a.example")]), Some(48));
