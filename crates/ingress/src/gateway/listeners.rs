@@ -9,7 +9,9 @@ use super::certificates::{self, ClientCheck};
 use super::grants::{Referrer, Refused};
 use super::kinds::Objects;
 use super::names;
-use super::objects::{FromNamespaces, GROUP, Gateway, GatewayClass, ListenerSet, ListenerSpec};
+use super::objects::{
+    Filter, FromNamespaces, GROUP, Gateway, GatewayClass, ListenerSet, ListenerSpec,
+};
 use super::ports;
 use super::status::{Condition, GatewayPort, GatewayStatus, ListenerStatus, Statuses};
 use crate::annotations::values;
@@ -366,6 +368,11 @@ fn listener<'a>(
     }
 }
 
+/// The first of the filters before routes, of which weir has none.
+fn first_filter(spec: &ListenerSpec) -> Option<&Filter> {
+    spec.filters.as_ref().and_then(|filters| filters.requests.first())
+}
+
 /// What is right or wrong with a listener by itself.
 fn judge(
     work: &mut Work<'_>,
@@ -393,6 +400,10 @@ fn judge(
         refuse("PortUnavailable", "Ingresses are served at the port, in another protocol");
     } else if !listener.hostname.is_empty() && !values::is_host(&listener.hostname, true) {
         refuse("UnsupportedValue", "the hostname is no host name");
+    } else if let Some(filter) = first_filter(listener.spec) {
+        // Requests that pass without it might be those that it keeps out.
+        let text = format!("filters.requests[0]: {} is not supported", filter.r#type);
+        refuse("UnsupportedValue", &text);
     }
     let allowed = listener.spec.allowed_routes.as_ref().map(|allowed| allowed.kinds.as_slice());
     let allowed = allowed.unwrap_or_default();

@@ -93,7 +93,10 @@ specs! {
         protocol: String,
         tls: Option<ListenerTls>,
         allowed_routes: Option<AllowedRoutes>,
+        filters: Option<ListenerFilters>,
     }
+    /// Changes of requests before a route is chosen.
+    ListenerFilters { requests: Vec<Filter>, }
     /// TLS of a listener.
     ListenerTls {
         mode: Option<String>,

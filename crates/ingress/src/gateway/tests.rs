@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+mod listeners;
+
 use super::{Condition, ListenerStatus, Statuses};
 use crate::{Settings, Snapshot, translate};
 
@@ -571,53 +573,5 @@ fn a_listener_set_whose_listeners_name_what_they_may_not_is_not_accepted() {
         assert_eq!((told.0.as_str(), told.1.as_str()), (accepted, programmed), "{listeners}");
         let joined = all.gateways.values().next().unwrap().attached_listener_sets;
         assert_eq!(joined, u32::from(!accepted.starts_with('!')), "{listeners}");
-    }
-}
-
-#[test]
-fn a_listener_may_ask_for_its_certificate() {
-    let asks = |protocol: &str, host: Option<&str>, value: &str| {
-        let mut one = json!({ "name": "l", "port": 443, "protocol": protocol,
-            "tls": { "options": { "weir.internal/acme": value } } });
-        if let Some(host) = host {
-            one["hostname"] = json!(host);
-        }
-        one
-    };
-    let route = json!({ "parentRefs": [{ "name": "web" }] });
-    let judged = |issuer: Option<&str>, listener_spec: &Value| {
-        let mut snapshot = Snapshot::default();
-        let objects = [
-            class(),
-            web(json!([listener_spec])),
-            object("HTTPRoute", "a", "route", 0, route.clone()),
-        ];
-        for object in objects.into_iter().chain(namespaces()) {
-            assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
-        }
-        let base = "http { acme_issuer ours { uri https://acme.test/dir; } }";
-        let base = weir_conf::read_fragment(std::path::Path::new("base"), base.as_bytes()).main;
-        let acme_issuer = issuer.map(str::to_owned);
-        let made = translate(&snapshot, &Settings { base, acme_issuer, ..Settings::default() });
-        let text = String::from_utf8(made.text.print().unwrap()).unwrap();
-        let lines = text.lines().filter(|line| line.contains("acme_certificate"));
-        let lines: Vec<String> = lines.map(|line| line.trim().to_owned()).collect();
-        let conditions = &listener(&made.statuses, "web", "l").conditions;
-        (of(conditions, "ResolvedRefs"), of(conditions, "Programmed"), lines.join(" "))
-    };
-    let good = asks("HTTPS", Some("a.test"), "true");
-    let told = judged(Some("ours"), &good);
-    let line = "acme_certificate ours a.test;".to_owned();
-    assert_eq!(told, ("ResolvedRefs".to_owned(), "Programmed".to_owned(), line));
-    for (issuer, listener_spec) in [
-        (None, good.clone()),
-        (Some("ours"), asks("HTTPS", Some("a.test"), "false")),
-        (Some("ours"), asks("HTTPS", Some("*.a.test"), "true")),
-        (Some("ours"), asks("HTTPS", None, "true")),
-        (Some("ours"), asks("TLS", Some("a.test"), "true")),
-    ] {
-        let told = judged(issuer, &listener_spec);
-        let wanted = ("!InvalidCertificateRef".to_owned(), "!Invalid".to_owned(), String::new());
-        assert_eq!(told, wanted, "{issuer:?} {listener_spec}");
     }
 }

@@ -1,0 +1,92 @@
+//! Listeners: what they ask for beside a port and a name.
+
+use serde_json::{Value, json};
+
+use super::{class, gateway, http, listener, namespaces, object, of, statuses, web};
+use crate::{Settings, Snapshot, translate};
+
+#[test]
+fn a_listener_may_ask_for_its_certificate() {
+    let asks = |protocol: &str, host: Option<&str>, value: &str| {
+        let mut one = json!({ "name": "l", "port": 443, "protocol": protocol,
+            "tls": { "options": { "weir.internal/acme": value } } });
+        if let Some(host) = host {
+            one["hostname"] = json!(host);
+        }
+        one
+    };
+    let route = json!({ "parentRefs": [{ "name": "web" }] });
+    let judged = |issuer: Option<&str>, listener_spec: &Value| {
+        let mut snapshot = Snapshot::default();
+        let objects = [
+            class(),
+            web(json!([listener_spec])),
+            object("HTTPRoute", "a", "route", 0, route.clone()),
+        ];
+        for object in objects.into_iter().chain(namespaces()) {
+            assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
+        }
+        let base = "http { acme_issuer ours { uri https://acme.test/dir; } }";
+        let base = weir_conf::read_fragment(std::path::Path::new("base"), base.as_bytes()).main;
+        let acme_issuer = issuer.map(str::to_owned);
+        let made = translate(&snapshot, &Settings { base, acme_issuer, ..Settings::default() });
+        let text = String::from_utf8(made.text.print().unwrap()).unwrap();
+        let lines = text.lines().filter(|line| line.contains("acme_certificate"));
+        let lines: Vec<String> = lines.map(|line| line.trim().to_owned()).collect();
+        let conditions = &listener(&made.statuses, "web", "l").conditions;
+        (of(conditions, "ResolvedRefs"), of(conditions, "Programmed"), lines.join(" "))
+    };
+    let good = asks("HTTPS", Some("a.test"), "true");
+    let told = judged(Some("ours"), &good);
+    let line = "acme_certificate ours a.test;".to_owned();
+    assert_eq!(told, ("ResolvedRefs".to_owned(), "Programmed".to_owned(), line));
+    for (issuer, listener_spec) in [
+        (None, good.clone()),
+        (Some("ours"), asks("HTTPS", Some("a.test"), "false")),
+        (Some("ours"), asks("HTTPS", Some("*.a.test"), "true")),
+        (Some("ours"), asks("HTTPS", None, "true")),
+        (Some("ours"), asks("TLS", Some("a.test"), "true")),
+    ] {
+        let told = judged(issuer, &listener_spec);
+        let wanted = ("!InvalidCertificateRef".to_owned(), "!Invalid".to_owned(), String::new());
+        assert_eq!(told, wanted, "{issuer:?} {listener_spec}");
+    }
+}
+
+#[test]
+fn a_listener_with_filters_before_routes_is_not_served() {
+    let filtered = |filters: Value| {
+        let mut one = http("l", 80);
+        one["filters"] = filters;
+        one
+    };
+    let auth = json!({ "type": "ExternalAuth", "externalAuth": { "protocol": "HTTP",
+        "backendRef": { "name": "judge", "port": 80 } } });
+    let other = json!({ "type": "ExtensionRef", "extensionRef":
+        { "group": "x.test", "kind": "Filter", "name": "f" } });
+    let told = |listener_spec: Value| {
+        let all = statuses(vec![class(), web(json!([listener_spec]))]);
+        let conditions = &listener(&all, "web", "l").conditions;
+        let message = conditions.iter().find(|one| one.kind == "Accepted").unwrap().message.clone();
+        (
+            of(conditions, "Accepted"),
+            gateway(&all, "Accepted"),
+            gateway(&all, "Programmed"),
+            message,
+        )
+    };
+    for (filters, named) in [
+        (json!({ "requests": [auth.clone()] }), "filters.requests[0]: ExternalAuth"),
+        (json!({ "requests": [other, auth] }), "filters.requests[0]: ExtensionRef"),
+    ] {
+        let (accepted, gateway_accepted, programmed, message) = told(filtered(filters));
+        assert_eq!(
+            (accepted.as_str(), gateway_accepted.as_str(), programmed.as_str()),
+            ("!UnsupportedValue", "!ListenersNotValid", "!Invalid")
+        );
+        assert!(message.starts_with(named), "{message}");
+    }
+    for none in [json!({}), json!({ "requests": [] })] {
+        assert_eq!(told(filtered(none)).0, "Accepted");
+    }
+}
