@@ -15,6 +15,8 @@ mod counted;
 mod flags;
 #[path = "serving/gateway.rs"]
 mod gateway;
+#[path = "serving/gateway_newer.rs"]
+mod gateway_newer;
 #[path = "serving/traces.rs"]
 mod traces;
 

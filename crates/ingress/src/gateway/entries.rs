@@ -30,6 +30,14 @@ pub(super) struct Entry {
     weight: (usize, bool, usize, usize),
     /// The number of the rule, in order of age.
     pub(super) rule: usize,
+    /// The rank of its route at a name: all entries of a lower one come first.
+    pub(super) rank: usize,
+}
+
+impl Entry {
+    pub(super) fn of_rank(&self, rank: usize) -> Entry {
+        Entry { rank, ..self.clone() }
+    }
 }
 
 /// A text that cannot be used: for people.
@@ -111,7 +119,7 @@ pub(super) fn http(found: &HttpMatch, rule: usize, cors: bool) -> Result<Entry, 
     });
     conditions.extend(headers);
     conditions.extend(args);
-    Ok(Entry { path, conditions, preflight, weight, rule })
+    Ok(Entry { path, conditions, preflight, weight, rule, rank: 0 })
 }
 
 /// A match of a GRPCRoute: a call's path is `/SERVICE/METHOD`.
@@ -148,7 +156,7 @@ pub(super) fn grpc(found: &GrpcMatch, rule: usize) -> Result<Entry, Unusable> {
     let chars = (service.map_or(0, str::len) << 16) + call.map_or(0, str::len);
     let weight = (if conditions.is_empty() { 0 } else { chars }, false, headers.len(), 0);
     conditions.extend(headers);
-    Ok(Entry { path, conditions, preflight: None, weight, rule })
+    Ok(Entry { path, conditions, preflight: None, weight, rule, rank: 0 })
 }
 
 /// Sorts entries: the first one whose path and conditions fit a request has it.
@@ -159,7 +167,7 @@ pub(super) fn sort(list: &mut [Entry]) {
             Path::Pattern(pattern) => (1, pattern.len()),
             Path::Prefix(path) => (2, path.len()),
         };
-        (class, Reverse(length), Reverse(entry.weight), entry.rule)
+        (entry.rank, class, Reverse(length), Reverse(entry.weight), entry.rule)
     });
 }
 

@@ -22,6 +22,7 @@ const FEATURES: &[&str] = &[
     "GatewayHTTPSListenerDetectMisdirectedRequests",
     OF_SERVICES,
     "GatewayPort8080",
+    "GatewayRouteHostnameIntersectionPrecedence",
     "GatewayStaticAddresses",
     "HTTPRoute",
     "HTTPRoute303RedirectStatusCode",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::listeners::{Listener, Protocol, Served};
 use super::names;
-use super::routes::{Attachment, Route};
+use super::routes::{Attachment, Route, Shared};
 use crate::report::Severity;
 use crate::settings::Settings;
 use crate::translate::Work;
@@ -21,10 +21,26 @@ pub(super) struct Port {
     pub(super) names: BTreeMap<String, Name>,
 }
 
-/// A name: its listener and routes, oldest first.
+/// A name: its listener, and its routes with the name that each asks for, oldest first.
 pub(super) struct Name {
     pub(super) listener: usize,
-    pub(super) routes: Vec<usize>,
+    routes: Vec<(usize, String)>,
+}
+
+impl Name {
+    /// The routes with their ranks: that of a route that asks for fewer names is lower.
+    pub(super) fn ranks(&self) -> BTreeMap<usize, usize> {
+        let mut list: Vec<&(usize, String)> = self.routes.iter().collect();
+        list.sort_by(|a, b| names::by_precision(&a.1, &b.1));
+        let mut ranks = BTreeMap::new();
+        let mut last: Option<(&str, usize)> = None;
+        for (number, (route, asked)) in list.into_iter().enumerate() {
+            let rank = last.filter(|(same, _)| same == asked).map_or(number, |(_, rank)| rank);
+            last = Some((asked, rank));
+            ranks.insert(*route, rank);
+        }
+        ranks
+    }
 }
 
 impl Port {
@@ -142,8 +158,9 @@ fn give(
     listeners: &[Listener<'_>],
     routes: &[Route<'_>],
     (number, route): (usize, usize),
-    host: &str,
+    shared: &Shared,
 ) {
+    let host = shared.name.as_str();
     let listener = &listeners[number];
     // Only the most specific listener of a name serves it: what is attached to another one does not reach it.
     let nearer = port.listeners.iter().any(|other| {
@@ -171,7 +188,11 @@ fn give(
         work.say(&routes[route].id, Severity::Error, "HostTaken", host, &text);
         return;
     }
-    if !name.routes.contains(&route) {
-        name.routes.push(route);
+    match name.routes.iter_mut().find(|(known, _)| *known == route) {
+        None => name.routes.push((route, shared.asked.clone())),
+        Some((_, asked)) if names::by_precision(&shared.asked, asked).is_lt() => {
+            shared.asked.clone_into(asked);
+        }
+        Some(_) => {}
     }
 }

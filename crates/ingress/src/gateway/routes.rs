@@ -46,7 +46,15 @@ pub(super) struct Attachment {
     pub(super) route: usize,
     pub(super) listener: usize,
     /// Names that both have.
-    pub(super) hosts: Vec<String>,
+    pub(super) hosts: Vec<Shared>,
+}
+
+/// A name that a listener and a route have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shared {
+    pub(super) name: String,
+    /// What the route asks for. The listener may have fewer names than that.
+    pub(super) asked: String,
 }
 
 /// A parent of a route that is weir's, and whether it took the route.
@@ -145,7 +153,7 @@ fn owner(
 }
 
 /// A listener that may take a route, with the names that both have.
-type Candidate = (usize, Vec<String>);
+type Candidate = (usize, Vec<Shared>);
 
 /// Listeners that may take a route.
 fn candidates(
@@ -183,15 +191,15 @@ fn candidates(
         .map(String::as_str)
         .filter(|name| values::is_host(name, true))
         .collect();
-    let shared = |n: usize| -> Vec<String> {
+    let of = |name: &str, asked: &str| Shared { name: name.to_owned(), asked: asked.to_owned() };
+    let shared = |n: usize| -> Vec<Shared> {
         let listener = &listeners[n];
         if !listener.protocol.is_some_and(|protocol| protocol.has_names()) {
-            return vec![String::new()];
+            return vec![of("", "")];
         }
         let own: Vec<&str> = if route.hostnames.is_empty() { vec![""] } else { good.clone() };
         own.into_iter()
-            .filter_map(|name| names::intersection(&listener.hostname, name))
-            .map(str::to_owned)
+            .filter_map(|asked| Some(of(names::intersection(&listener.hostname, asked)?, asked)))
             .collect()
     };
     let with_names: Vec<Candidate> =
@@ -221,7 +229,7 @@ fn take(
                 && one
                     .hosts
                     .iter()
-                    .any(|a| hosts.iter().any(|b| names::intersection(a, b).is_some()))
+                    .any(|a| hosts.iter().any(|b| names::intersection(&a.name, &b.name).is_some()))
         });
         if clash {
             taken = true;

@@ -122,9 +122,13 @@ fn misdirected(work: &mut Work<'_>, plan: &Plan<'_>, port: &Port) -> Option<Stri
 
 /// The locations of a name.
 fn body(work: &mut Work<'_>, plan: &Plan<'_>, name: &Name, site: &Site<'_>) -> Vec<Directive> {
-    let own = |rule: &&Rule<'_>| name.routes.contains(&rule.route);
-    let mut all: Vec<entries::Entry> =
-        plan.rules.iter().filter(own).flat_map(|rule| rule.entries.iter().cloned()).collect();
+    let ranks = name.ranks();
+    let own = |rule: &&Rule<'_>| ranks.contains_key(&rule.route);
+    let mut all: Vec<entries::Entry> = Vec::new();
+    for rule in plan.rules.iter().filter(own) {
+        let rank = ranks.get(&rule.route).copied().unwrap_or_default();
+        all.extend(rule.entries.iter().map(|entry| entry.of_rank(rank)));
+    }
     entries::sort(&mut all);
     let target = |number: usize| plan.rules.get(number).map(Rule::targets).unwrap_or_default();
     let mut mark = |number: usize, directive: &mut Directive| {

@@ -163,14 +163,16 @@ fn closed(work: &mut Work<'_>) -> Vec<Directive> {
     vec![line("proxy_pass", [CLOSED])]
 }
 
-/// Where connections of a name go: to the servers of its oldest route.
+/// Where connections of a name go: to the servers of the route that asks for the fewest names, and of several to the oldest's.
 fn towards(
     work: &mut Work<'_>,
     passes: &[Pass],
     name: &Name,
     ends: bool,
 ) -> Option<Vec<Directive>> {
-    let pass = passes.iter().find(|pass| name.routes.contains(&pass.route))?;
+    let ranks = name.ranks();
+    let own = passes.iter().filter(|pass| ranks.contains_key(&pass.route));
+    let pass = own.min_by_key(|pass| ranks.get(&pass.route))?;
     let mut shares: Vec<(u32, String)> = Vec::new();
     let mut checks: Option<Vec<Directive>> = None;
     for (weight, backend) in pass.shares.iter().filter(|(weight, _)| *weight > 0) {

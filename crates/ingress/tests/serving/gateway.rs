@@ -12,7 +12,7 @@ use weir_testkit::{Dir, Response, Server};
 use super::{behind, service, weir};
 
 /// The class and a Gateway with these listeners.
-fn gateway(name: &str, listeners: Value) -> String {
+pub(super) fn gateway(name: &str, listeners: Value) -> String {
     let class = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
         "metadata": { "name": "weir" }, "spec": { "controllerName": "weir.internal/gateway" } });
     let gateway = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
@@ -51,7 +51,7 @@ pub(super) fn to(service: &str) -> Value {
 }
 
 /// Serves manifests; ports 8080 to 8083 of listeners become free ones.
-fn serve(manifests: &str) -> Option<(Server, Statuses)> {
+pub(super) fn serve(manifests: &str) -> Option<(Server, Statuses)> {
     let dir = Dir::new();
     serve_in(dir, manifests)
 }
@@ -76,7 +76,7 @@ fn ask(server: &Server, line: &str, host: &str, headers: &str) -> Response {
 }
 
 /// Which server behind answered, or the status.
-fn from(server: &Server, line: &str, host: &str, headers: &str) -> String {
+pub(super) fn from(server: &Server, line: &str, host: &str, headers: &str) -> String {
     let answer = ask(server, line, host, headers);
     match answer.status {
         200 => answer.body().lines().next().unwrap_or_default().to_owned(),

@@ -1,0 +1,70 @@
+//! What versions of Gateway API after v1.6 ask for, in a running server.
+
+use serde_json::{Value, json};
+
+use super::gateway::{from, gateway, serve, to};
+use super::{behind, service};
+
+/// A route at a listener, with its age in seconds.
+fn at(section: &str, name: &str, age: u32, host: Option<&str>, rules: Value) -> String {
+    let mut object = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+        "metadata": { "name": name, "namespace": "a",
+            "creationTimestamp": format!("2020-01-01T00:00:{:02}Z", 59 - age) },
+        "spec": { "parentRefs": [{ "name": "web", "sectionName": section }], "rules": rules } });
+    if let Some(host) = host {
+        object["spec"]["hostnames"] = json!([host]);
+    }
+    format!("---\n{object}\n")
+}
+
+#[test]
+fn the_route_that_asks_for_fewer_names_comes_first_and_leaves_the_rest() {
+    let services: String =
+        ["one", "two", "three"].map(|name| service("a", name, behind(name))).concat();
+    let listeners = json!([
+        { "name": "exact", "port": 8080, "protocol": "HTTP", "hostname": "abc.x.test" },
+        { "name": "wild", "port": 8080, "protocol": "HTTP", "hostname": "*.y.test" },
+    ]);
+    let prefix = |path: &str| json!({ "type": "PathPrefix", "value": path });
+    let header = |name: &str| json!([{ "name": name, "value": "yes" }]);
+    let rule = |path: &str, header_name: &str, service: &str| {
+        json!([
+        { "matches": [{ "path": prefix(path), "headers": header(header_name) }], "backendRefs": to(service) }])
+    };
+    let manifests = [
+        gateway("web", listeners),
+        services,
+        // The oldest route asks for all names, and each younger one for fewer.
+        at(
+            "exact",
+            "any",
+            9,
+            None,
+            json!([{ "matches": [{ "path": { "type": "Exact", "value": "/a/b/c" } }],
+            "backendRefs": to("one") }]),
+        ),
+        at("exact", "wide", 8, Some("*.x.test"), rule("/a/b", "B", "two")),
+        at("exact", "narrow", 7, Some("abc.x.test"), rule("/a", "A", "three")),
+        at("wild", "wide-below", 8, Some("*.test"), rule("/a/b", "B", "one")),
+        at("wild", "narrow-below", 7, Some("*.y.test"), rule("/a", "A", "two")),
+    ]
+    .concat();
+    let Some((server, _)) = serve(&manifests) else { return };
+    for (host, path, headers, wanted) in [
+        ("abc.x.test", "/a/b/c", "A: yes\r\nB: yes\r\n", "three"),
+        ("abc.x.test", "/a/b/c", "B: yes\r\n", "two"),
+        ("abc.x.test", "/a/b/c", "", "one"),
+        ("abc.x.test", "/a/b/d", "A: yes\r\nB: yes\r\n", "three"),
+        ("abc.x.test", "/a/b/d", "B: yes\r\n", "two"),
+        ("abc.x.test", "/a/b/d", "", "404"),
+        ("any.y.test", "/a/b/c", "A: yes\r\nB: yes\r\n", "two"),
+        ("any.y.test", "/a/b/c", "B: yes\r\n", "one"),
+        ("any.y.test", "/a/c", "B: yes\r\n", "404"),
+    ] {
+        assert_eq!(
+            from(&server, &format!("GET {path}"), host, headers),
+            wanted,
+            "{host} {path} {headers:?}"
+        );
+    }
+}
