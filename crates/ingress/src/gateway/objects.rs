@@ -161,10 +161,11 @@ specs! {
         session_name: Option<String>,
         absolute_timeout: Option<String>,
         r#type: Option<String>,
+        cookie: Option<CookieConfig>,
         cookie_config: Option<CookieConfig>,
     }
-    /// How long a cookie lasts.
-    CookieConfig { lifetime_type: Option<String>, }
+    /// A cookie. Before v1.7, sessions have its name, and it has no path.
+    CookieConfig { name: Option<String>, path: Option<String>, lifetime_type: Option<String>, }
     /// A change of requests or answers.
     Filter {
         r#type: String,

@@ -12,6 +12,7 @@ use super::objects::{
 };
 use super::policies::Policies;
 use super::routes::{Route, Spec};
+use crate::annotations::values;
 use crate::report::{ObjectId, Severity};
 use crate::translate::{Work, counted, digest, headers, line};
 
@@ -514,19 +515,19 @@ impl Rule<'_> {
             let text = "a client stays with a server, not with one of several backends";
             work.say(&self.id, Severity::Warning, "SessionInPart", "sessionPersistence", text);
         }
-        let name = session
-            .session_name
-            .clone()
-            .filter(|name| crate::annotations::values::of(name, "-_") && !name.is_empty());
+        let cookie = session.cookie.as_ref().or(session.cookie_config.as_ref());
+        let name = cookie.and_then(|cookie| cookie.name.as_ref()).or(session.session_name.as_ref());
+        let name = name.filter(|name| values::of(name, "-_") && !name.is_empty()).cloned();
         let name = name.unwrap_or_else(|| format!("weir-{}", digest(self.name.as_bytes())));
+        let path = cookie.and_then(|cookie| cookie.path.as_deref());
+        let path = path.filter(|path| path.starts_with('/') && values::of(path, "/-_.~%"));
         let permanent =
-            session.cookie_config.as_ref().and_then(|config| config.lifetime_type.as_deref())
-                == Some("Permanent");
+            cookie.and_then(|cookie| cookie.lifetime_type.as_deref()) == Some("Permanent");
         let expires =
             session.absolute_timeout.as_deref().and_then(milliseconds).filter(|_| permanent);
         let mut words = vec!["cookie".to_owned(), name];
         words.extend(expires.map(|ms| format!("expires={}s", ms / 1000)));
-        words.extend(["path=/".to_owned(), "httponly".to_owned()]);
+        words.extend([format!("path={}", path.unwrap_or("/")), "httponly".to_owned()]);
         vec![line("sticky", words.iter().map(String::as_str))]
     }
 }

@@ -70,7 +70,7 @@ fn serve_in(dir: Dir, manifests: &str) -> Option<(Server, Statuses)> {
     Some((server, made.statuses))
 }
 
-fn ask(server: &Server, line: &str, host: &str, headers: &str) -> Response {
+pub(super) fn ask(server: &Server, line: &str, host: &str, headers: &str) -> Response {
     let head = format!("{line} HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n");
     server.connect().send(head).response()
 }

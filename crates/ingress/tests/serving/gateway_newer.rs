@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::gateway::{from, gateway, serve, to};
+use super::gateway::{ask, from, gateway, plain, route, serve, to};
 use super::{behind, service};
 
 /// A route at a listener, with its age in seconds.
@@ -67,4 +67,49 @@ fn the_route_that_asks_for_fewer_names_comes_first_and_leaves_the_rest() {
             "{host} {path} {headers:?}"
         );
     }
+}
+
+#[test]
+fn a_cookie_for_sessions_has_the_name_and_the_path_that_it_is_given() {
+    let rule = |path: &str, session: Value| {
+        json!({ "matches": [{ "path": { "value": path } }], "sessionPersistence": session,
+            "backendRefs": to("one") })
+    };
+    let rules = json!([
+        rule(
+            "/new",
+            json!({ "type": "Cookie", "absoluteTimeout": "1h",
+            "cookie": { "name": "mine", "path": "/new", "lifetimeType": "Permanent" } })
+        ),
+        rule("/plain", json!({ "type": "Cookie", "cookie": {} })),
+        rule("/odd", json!({ "cookie": { "name": "a;b", "path": "/x; domain=y" } })),
+        rule(
+            "/old",
+            json!({ "sessionName": "before", "absoluteTimeout": "1h",
+            "cookieConfig": { "lifetimeType": "Permanent" } })
+        ),
+    ]);
+    let manifests = [
+        plain(),
+        service("a", "one", behind("one")),
+        route("HTTPRoute", "a", "sessions", &[], rules),
+    ];
+    let Some((server, _)) = serve(&manifests.concat()) else { return };
+    let cookie = |path: &str| {
+        let answer = ask(&server, &format!("GET {path}"), "a.test", "");
+        answer.header("set-cookie").unwrap_or_default().to_owned()
+    };
+    for (path, begins, has) in [
+        ("/new", "mine=", "; path=/new"),
+        ("/new", "mine=", "; max-age=3600"),
+        ("/plain", "weir-", "; path=/"),
+        ("/odd", "weir-", "; path=/"),
+        ("/old", "before=", "; path=/"),
+        ("/old", "before=", "; max-age=3600"),
+    ] {
+        let found = cookie(path);
+        let has = found.to_ascii_lowercase().contains(has);
+        assert!(found.starts_with(begins) && has, "{path}: {found}");
+    }
+    assert!(!cookie("/odd").contains("domain"), "{}", cookie("/odd"));
 }
