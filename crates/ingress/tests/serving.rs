@@ -192,6 +192,40 @@ fn hosts_and_paths_choose_the_service() {
 }
 
 #[test]
+fn names_of_objects_may_be_as_long_as_kubernetes_allows() {
+    let long = |first: &str| format!("{first}{}", "a".repeat(253 - first.len()));
+    let options = [("limit-rps", "1000"), ("affinity", "cookie")];
+    let class = serde_json::json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+        "metadata": { "name": "weir" }, "spec": { "controllerName": "weir.internal/gateway" } });
+    let gateway = serde_json::json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+        "metadata": { "name": long("g"), "namespace": "a" }, "spec": { "gatewayClassName": "weir",
+            "listeners": [{ "name": long("l"), "port": 8080, "protocol": "HTTP" }] } });
+    let route = serde_json::json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+        "metadata": { "name": long("r"), "namespace": "a" }, "spec": {
+            "parentRefs": [{ "name": long("g") }], "hostnames": ["route.test"],
+            "rules": [{ "backendRefs": [{ "name": "one", "port": 80 }] }] } });
+    let manifests = [
+        service("a", "one", behind("one")),
+        ingress("a", &long("i"), &options, "a.test", &[("Prefix", "/", "one")]),
+        format!("---\n{class}\n---\n{gateway}\n---\n{route}\n"),
+    ]
+    .concat();
+    let settings = Settings {
+        http: vec!["127.0.0.1:%%PORT%%".to_owned()],
+        https: Vec::new(),
+        gateway_addresses: vec!["127.0.0.1".to_owned()],
+        without_class: true,
+        ..Settings::default()
+    };
+    let change = |text: String| text.replace("127.0.0.1:8080", "127.0.0.1:%%PORT1%%");
+    let Some((server, _)) = serve_in(Dir::new(), &manifests, settings, change) else { return };
+    assert_eq!(from(&server, "a.test", "/"), "one");
+    let mut routed = weir_testkit::Client::connect(server.port_at(1));
+    routed.send("GET / HTTP/1.1\r\nHost: route.test\r\nConnection: close\r\n\r\n");
+    assert_eq!(routed.response().status, 200);
+}
+
+#[test]
 fn another_namespace_takes_neither_host_nor_service() {
     let (one, two) = (behind("one"), behind("two"));
     let manifests = [

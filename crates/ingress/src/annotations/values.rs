@@ -120,15 +120,21 @@ pub fn is_host(text: &str, wildcard: bool) -> bool {
 
 /// One label of a name.
 pub fn is_label(text: &str) -> bool {
-    (1..=63).contains(&text.len())
+    text.len() <= 63 && is_part(text)
+}
+
+/// A label of any length.
+fn is_part(text: &str) -> bool {
+    !text.is_empty()
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && !text.starts_with('-')
         && !text.ends_with('-')
 }
 
-/// A name of a Secret, ConfigMap or Ingress.
+/// A name of a Secret, ConfigMap, Ingress or another object that is no Service: as a host name, but its labels may be as
+/// long as the name.
 pub fn is_object_name(text: &str) -> bool {
-    !text.is_empty() && is_host(text, false)
+    text.len() <= 253 && text.split('.').all(is_part)
 }
 
 /// A name of a header.
