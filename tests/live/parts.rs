@@ -168,3 +168,26 @@ fn servers_that_come_to_a_group_leave_all_other_blocks_as_they_are() {
     taken(&sender.put(&server, &text("sendfile on;")), &server);
     assert_eq!(server.ask("POST /api/upstreams/u/servers", &headers, add).status, 200);
 }
+
+#[test]
+fn a_variable_that_is_unknown_is_told_with_the_part_that_uses_it() {
+    let server = Server::start(WEIR, &many("old"));
+    let mut sender = Sender::default();
+    taken(&sender.put(&server, &many("first")), &server);
+    let wrong = many("a$nosuch").replace("%%PORT%%", &server.port().to_string());
+    let (body, _) = sender.body(&wrong);
+    let answer = put_body(&server, &body);
+    let error = json(&answer)["error"].clone();
+    assert_eq!(answer.status, 422, "{error}");
+    // Only this part is new, so it stands in the body with its length.
+    let part =
+        body.lines().find(|line| line.starts_with("part ") && line.matches(' ').count() == 2);
+    let name = part.and_then(|line| line.rsplit_once(' ')).map(|(name, _)| name);
+    assert_eq!(error["file"].as_str(), name, "{error}");
+    let lines = body.split_once(part.unwrap()).unwrap().1.lines().skip(1);
+    let line = lines.zip(1..).find(|(line, _)| line.contains("$nosuch")).unwrap().1;
+    assert_eq!(error["line"], line, "{error}");
+    // The message is nginx's, which names no line.
+    let text = error["text"].as_str().unwrap();
+    assert!(text.starts_with("unknown \"nosuch\" variable\n"), "{text}");
+}

@@ -3,14 +3,13 @@
 
 use crate::error::Error;
 use crate::known::known;
-use crate::source::{SourceText, Sources};
+use crate::source::{Pos, SourceText, Sources};
 
 /// Advice about an error that has none of its own.
 pub(crate) fn of(sources: &Sources, error: &Error) -> Option<String> {
-    if let Some(name) =
-        error.message.strip_prefix("unknown \"").and_then(|m| m.strip_suffix("\" variable"))
-    {
-        return used(sources, name);
+    if let Some(name) = unknown_variable(error) {
+        let (source, place, line) = used(sources, name)?;
+        return Some(format!("it is used in {}:{}: {line}", source.name.display(), place.line));
     }
     let (at, mark) = (error.at?, error.mark.or(error.at)?);
     let source = sources.get(mark.file)?;
@@ -42,14 +41,22 @@ pub(crate) fn of(sources: &Sources, error: &Error) -> Option<String> {
     None
 }
 
-/// Where a variable is used first.
-fn used(sources: &Sources, name: &str) -> Option<String> {
-    sources.iter().find_map(|source| {
+fn unknown_variable(error: &Error) -> Option<&str> {
+    error.message.strip_prefix("unknown \"")?.strip_suffix("\" variable")
+}
+
+/// The first use of a variable that is unknown, which is no place of the error itself.
+pub(crate) fn first_use(sources: &Sources, error: &Error) -> Option<Pos> {
+    Some(used(sources, unknown_variable(error)?)?.1)
+}
+
+/// Where a variable is used first, and the line.
+fn used<'s>(sources: &'s Sources, name: &str) -> Option<(&'s SourceText, Pos, String)> {
+    (0..).zip(sources.iter()).find_map(|(file, source)| {
         let text = String::from_utf8_lossy(&source.text);
         let uses = |line: &&str| uses_variable(line.split('#').next().unwrap_or_default(), name);
         let (number, line) = (1..).zip(text.lines()).find(|(_, line)| uses(line))?;
-        let line = line.trim();
-        Some(format!("it is used in {}:{number}: {line}", source.name.display()))
+        Some((source, Pos { file, line: number, column: 1 }, line.trim().to_owned()))
     })
 }
 

@@ -93,6 +93,11 @@ impl Sources {
         }
     }
 
+    /// Where an error is to be looked for: its place, or the first use of a variable that is unknown.
+    pub fn place(&self, error: &Error) -> Option<Pos> {
+        error.mark.or(error.at).or_else(|| advice::first_use(self, error))
+    }
+
     /// [`Sources::first_line`], then the source line, a caret under the place, and the hint.
     pub fn explain(&self, error: &Error) -> String {
         let mut out = self.first_line(error);

@@ -89,7 +89,7 @@ pub struct Complaint {
 
 impl Complaint {
     fn of(tree: &ConfigTree, error: &Error) -> Complaint {
-        let at = error.mark.or(error.at);
+        let at = tree.sources.place(error);
         let source = at.and_then(|pos| tree.sources.get(pos.file));
         let file = source.map(|source| source.name.display().to_string()).unwrap_or_default();
         let line = source.and(at).map_or(0, |pos| pos.line);
