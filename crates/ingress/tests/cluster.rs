@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
@@ -104,8 +104,8 @@ fn respond(asked: &Asked, objects: &mut BTreeMap<String, Vec<Value>>) -> (u16, V
     (200, object)
 }
 
-/// An API server with these objects below their paths, which denies writes into the namespace `a`: its port, and what was
-/// written, or watched.
+/// An API server with these objects below their paths: its port, and what was written, or watched. It denies writes into the
+/// namespace `a`.
 fn api(objects: BTreeMap<String, Vec<Value>>) -> (u16, Receiver<Asked>) {
     let (tell, told) = channel::<Asked>();
     let objects = Mutex::new(objects);
@@ -138,15 +138,32 @@ fn api(objects: BTreeMap<String, Vec<Value>>) -> (u16, Receiver<Asked>) {
     (port, told)
 }
 
-/// A weir that takes every configuration.
+/// A weir that takes every configuration, but for one with a variable `nosuch`: it does not say where that is.
 fn weir(dir: &Dir) -> String {
     let path = dir.file("weir.sock");
     let listener = UnixListener::bind(&path).unwrap();
+    let served = Arc::new(Mutex::new(String::new()));
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
+            let served = served.clone();
             thread::spawn(move || {
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
-                while next(&mut reader).is_some() {
+                while let Some(asked) = next(&mut reader) {
+                    if asked.method == "GET" {
+                        let name = served.lock().unwrap().clone();
+                        let length = name.len();
+                        let head = format!("HTTP/1.1 200 x\r\nContent-Length: {length}\r\n\r\n");
+                        let _ = stream.write_all(format!("{head}{name}").as_bytes());
+                        continue;
+                    }
+                    if asked.body.contains("$nosuch") {
+                        answer(&mut stream, 422, &json!({ "error": { "text": "unknown" } }));
+                        continue;
+                    }
+                    // The configuration says its name itself.
+                    let mut words = asked.body.split("return 200 ").skip(1);
+                    let name = words.find_map(|rest| rest.split(';').next());
+                    *served.lock().unwrap() = name.unwrap_or_default().to_owned();
                     answer(&mut stream, 200, &json!({ "taken_by": "running workers" }));
                 }
             });
@@ -259,6 +276,54 @@ fn a_namespace_that_denies_writes_holds_up_no_other() {
         &status,
     ];
     come(&told, "PATCH", &all);
+}
+
+/// A class and Ingresses of a namespace, each with a host of its own.
+fn sites(namespace: &str, many: u32) -> BTreeMap<String, Vec<Value>> {
+    let ingresses = (0..many).map(|n| {
+        json!({ "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+            "metadata": { "name": format!("site{n}"), "namespace": namespace, "uid": n.to_string() },
+            "spec": { "ingressClassName": "weir", "rules": [{ "host": format!("{n}.test"), "http": { "paths": [
+                { "path": "/", "pathType": "Prefix", "backend": { "service": { "name": "web", "port": { "number": 80 } } } }] } }] } })
+    });
+    let class = json!({ "apiVersion": "networking.k8s.io/v1", "kind": "IngressClass",
+        "metadata": { "name": "weir" }, "spec": { "controller": "weir.internal/ingress" } });
+    BTreeMap::from([
+        ("/apis/networking.k8s.io/v1/ingressclasses".to_owned(), vec![class]),
+        ("/apis/networking.k8s.io/v1/ingresses".to_owned(), ingresses.collect()),
+    ])
+}
+
+fn status_of(namespace: &str, n: u32) -> String {
+    format!("/apis/networking.k8s.io/v1/namespaces/{namespace}/ingresses/site{n}/status")
+}
+
+#[test]
+fn of_many_new_ingresses_the_one_that_weir_refuses_without_a_line_is_left_out_alone() {
+    let mut objects = sites("b", 20);
+    for ingress in objects.values_mut().flatten().filter(|one| is(one, "site13")) {
+        ingress["metadata"]["annotations"] =
+            json!({ "nginx.ingress.kubernetes.io/server-snippet": "add_header X $nosuch;" });
+    }
+    let dir = Dir::new();
+    let more = ["--publish-status-address", "192.0.2.1", "--allow-snippet-directive", "add_header"];
+    let (_process, told) = start(&dir, objects, &more);
+    let mut others: Vec<String> = (0..20).filter(|n| *n != 13).map(|n| status_of("b", n)).collect();
+    let mut refused = Vec::new();
+    let end = Instant::now() + PATIENCE;
+    while !others.is_empty() || refused.is_empty() {
+        let left = end.saturating_duration_since(Instant::now());
+        let asked = told.recv_timeout(left);
+        let asked = asked.unwrap_or_else(|e| panic!("{others:?} {refused:?}: {e}"));
+        others.retain(|path| *path != asked.path);
+        if asked.method == "POST" && asked.path.ends_with("/events") {
+            let event: Value = serde_json::from_str(&asked.body).unwrap();
+            if event["reason"] == "Refused" {
+                refused.push(event["regarding"]["name"].as_str().unwrap().to_owned());
+            }
+        }
+    }
+    assert_eq!(refused, ["site13"]);
 }
 
 #[test]

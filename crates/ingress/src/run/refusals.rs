@@ -45,10 +45,14 @@ struct Refused {
 #[derive(Debug, Default)]
 pub struct Refusals {
     refused: BTreeMap<ObjectId, Refused>,
+    /// Where weir names no line, one of these is looked for: objects that wait until others were offered, the next of them
+    /// last.
+    waiting: Vec<Vec<ObjectId>>,
     /// The objects of the configuration that weir took last, as far as they are in a list by now.
     good: BTreeMap<ObjectId, Subject>,
     /// They are to be listed anew, of these.
     taken: Option<Snapshot>,
+    knows_good: bool,
 }
 
 fn subjects(snapshot: &Snapshot) -> BTreeMap<ObjectId, Subject> {
@@ -89,6 +93,7 @@ impl Refusals {
     /// weir serves these objects.
     pub fn taken(&mut self, snapshot: &Snapshot) {
         self.taken = Some(snapshot.clone());
+        self.knows_good = true;
     }
 
     /// Lists what weir serves. Only what it refuses needs that.
@@ -100,14 +105,60 @@ impl Refusals {
 
     /// The object in place of one; `None`: it is left out.
     fn instead(&self, id: &ObjectId, object: Subject) -> Option<Subject> {
-        let Some(refused) = self.refused.get(id) else { return Some(object) };
-        self.good.get(id).filter(|before| !before.same(&refused.object)).cloned()
+        let refused = match self.refused.get(id) {
+            Some(refused) => &refused.object,
+            None if self.waits(id) => &object,
+            None => return Some(object),
+        };
+        self.good.get(id).filter(|before| !before.same(refused)).cloned()
+    }
+
+    fn waits(&self, id: &ObjectId) -> bool {
+        self.waiting.iter().any(|some| some.binary_search(id).is_ok())
+    }
+
+    /// Whether objects wait until others were offered.
+    pub fn searches(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// weir has taken what was offered: some of those that wait are offered next; whether there are any.
+    pub fn go_on(&mut self) -> bool {
+        self.waiting.pop().is_some()
+    }
+
+    /// Offers all that waits.
+    pub fn end_search(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Leaves out all that weir has not taken, since the search takes too long; whether there is anything.
+    pub fn give_up(&mut self, snapshot: &Snapshot, why: &str) -> bool {
+        self.list_good();
+        let (since, before) = (Instant::now(), self.refused.len());
+        for (id, object) in subjects(snapshot) {
+            if !self.refused.contains_key(&id) && self.is_new(&id, &object) {
+                let why = why.to_owned();
+                self.refused.insert(id, Refused { object, why, since, parents: Vec::new() });
+            }
+        }
+        self.waiting.clear();
+        self.refused.len() > before
+    }
+
+    fn is_new(&self, id: &ObjectId, object: &Subject) -> bool {
+        self.good.get(id).is_none_or(|good| !object.same(good))
+    }
+
+    /// Whether a configuration of this process was taken.
+    pub fn knows_good(&self) -> bool {
+        self.knows_good
     }
 
     /// The objects with what weir refused left out, or as it was before; and what is to be said about that.
     pub fn apply(&mut self, mut snapshot: Snapshot) -> (Snapshot, Vec<Finding>) {
         let mut findings = Vec::new();
-        if self.refused.is_empty() {
+        if self.refused.is_empty() && self.waiting.is_empty() {
             return (snapshot, findings);
         }
         self.list_good();
@@ -141,8 +192,8 @@ impl Refusals {
         (snapshot, findings)
     }
 
-    /// Leaves out the owner of a refused line, or all that is new since weir took a configuration; whether there is
-    /// anything.
+    /// Leaves out the owner of a refused line. Without one, something is wrong that is new since weir took a
+    /// configuration: half of that waits, until one object is left. Whether there is anything to leave out.
     pub fn leave_out(
         &mut self,
         snapshot: &Snapshot,
@@ -155,11 +206,19 @@ impl Refusals {
         let now = subjects(snapshot);
         let mut out: Vec<&ObjectId> = owner.filter(|id| now.contains_key(id)).into_iter().collect();
         if out.is_empty() {
-            let new = |id: &&ObjectId| {
-                let good = self.good.get(*id);
-                good.is_none_or(|good| now.get(*id).is_some_and(|one| !one.same(good)))
-            };
-            out = now.keys().filter(new).collect();
+            let new = now.iter().filter(|(id, one)| self.is_new(id, one));
+            out = new.map(|(id, _)| id).filter(|id| !self.refused.contains_key(*id)).collect();
+            if out.len() > 1 {
+                let half = |some: &[&ObjectId]| some.iter().copied().cloned().collect();
+                let (first, second) = out.split_at(out.len() / 2);
+                let first_time = self.waiting.is_empty();
+                self.waiting.push(half(second));
+                if first_time {
+                    // What weir refuses without any of them is the fault of none.
+                    self.waiting.push(half(first));
+                }
+                return true;
+            }
         }
         let mut any = false;
         for id in out {
@@ -318,5 +377,65 @@ mod tests {
         let web = &made.gateways[&id("Gateway", "web")];
         assert_eq!(told(&web.conditions, "Programmed"), "!Invalid");
         assert_eq!(made.generations[&id("Gateway", "web")], 3);
+    }
+
+    #[test]
+    fn without_a_line_the_objects_that_weir_refuses_are_found() {
+        let names: Vec<String> = (0..100).map(|n| format!("r{n}")).collect();
+        let paths_of: Vec<String> = names.iter().map(|name| format!("/{name}")).collect();
+        let list: Vec<_> = names
+            .iter()
+            .zip(&paths_of)
+            .map(|(name, path)| (name.as_str(), path.as_str()))
+            .collect();
+        let all = snapshot(&list);
+        let wrong = ["/r7", "/r31", "/r99"];
+        for first in [None, Some(snapshot(&list[..50]))] {
+            let mut refusals = Refusals::default();
+            let known = first.is_some();
+            // Of the first fifty, weir serves all: what was right stays right.
+            let is_wrong = |path: &String| {
+                wrong.contains(&path.as_str()) && !(known && paths_of[..50].contains(path))
+            };
+            first.iter().for_each(|first| refusals.taken(first));
+            let mut offers = 0;
+            let left = loop {
+                offers += 1;
+                let (left, _) = refusals.apply(all.clone());
+                if paths(&left).iter().any(is_wrong) {
+                    assert!(refusals.leave_out(&left, &statuses(&left), None, "why"));
+                    continue;
+                }
+                refusals.taken(&left);
+                assert!(!known || paths_of[..50].iter().all(|path| paths(&left).contains(path)));
+                if !refusals.go_on() {
+                    break left;
+                }
+            };
+            let right: Vec<String> =
+                paths_of.iter().filter(|path| !is_wrong(path)).cloned().collect();
+            let mut found = paths(&left);
+            found.sort_by_key(|path| paths_of.iter().position(|known| known == path));
+            assert_eq!(found, right);
+            assert_eq!(refusals.ids().len(), 100 - right.len());
+            assert!(offers < 60, "{offers}");
+        }
+    }
+
+    #[test]
+    fn a_search_finds_nothing_where_no_object_is_at_fault_and_ends_after_a_while() {
+        let all = snapshot(&[("one", "/one"), ("two", "/two")]);
+        let mut refusals = Refusals::default();
+        let (left, _) = refusals.apply(all.clone());
+        assert!(refusals.leave_out(&left, &statuses(&left), None, "why") && refusals.searches());
+        let (left, _) = refusals.apply(all.clone());
+        assert!(paths(&left).is_empty() && left.gateway.gateways.is_empty());
+        // weir refuses what has none of them.
+        assert!(!refusals.leave_out(&left, &statuses(&left), None, "why"));
+        refusals.end_search();
+        assert_eq!(paths(&refusals.apply(all.clone()).0), ["/one", "/two"]);
+        refusals.taken(&snapshot(&[("one", "/one")]));
+        assert!(refusals.give_up(&all, "why") && !refusals.give_up(&all, "why"));
+        assert_eq!(paths(&refusals.apply(all).0), ["/one"]);
     }
 }

@@ -30,6 +30,9 @@ const LONGEST_COLLECT: Duration = Duration::from_millis(500);
 /// The share of that time in a round: three quarters of a busy processor are for translations, the rest is not.
 const COLLECT_SHARE: u32 = 4;
 
+/// So many times in a round, weir is asked which object it refuses.
+const MOST_OFFERS: u32 = 300;
+
 /// A configuration on its way.
 struct Offer {
     made: Translation,
@@ -140,12 +143,19 @@ impl Server {
             self.served = self.door.served().await.ok();
         }
         let before = self.refusals.ids();
+        self.refusals.end_search();
+        let all = snapshot;
+        let mut offers = 0;
         loop {
-            let (snapshot, findings) = self.refusals.apply(snapshot.clone());
+            offers += 1;
+            let (snapshot, findings) = self.refusals.apply(all.clone());
             let kept = snapshot.clone();
             let Some(mut offer) = self.offer(snapshot).await else { return Round::Stuck };
             offer.made.findings.extend(findings);
             if self.served.as_ref() == Some(&offer.digest) {
+                if self.refusals.go_on() {
+                    continue;
+                }
                 self.done(&kept, offer, changes);
                 return Round::Done;
             }
@@ -169,11 +179,17 @@ impl Server {
                     if std::mem::take(&mut self.complained) {
                         say("notice", format_args!("weir has the configuration, taken by {by}"));
                     }
+                    if self.refusals.searches() {
+                        self.taken(&kept, &mut offer);
+                        self.refusals.go_on();
+                        continue;
+                    }
                     self.done(&kept, offer, changes);
                     return Round::Done;
                 }
                 Verdict::Later(why) | Verdict::Lacks(why) => {
                     self.served = None;
+                    self.refusals.end_search();
                     self.complain(&why);
                     return Round::Again;
                 }
@@ -182,8 +198,23 @@ impl Server {
                     let owner =
                         place.and_then(|(part, line)| offer.made.text.owner_in(&part, line));
                     let statuses = &offer.made.statuses;
-                    if !self.refusals.leave_out(&kept, statuses, owner, &why) {
+                    // What weir serves came from this program before it was started anew. Without knowing of which objects,
+                    // nothing of that is taken away.
+                    let unknown = !self.refusals.knows_good()
+                        && self.served.as_ref().is_some_and(|served| !served.is_empty());
+                    if owner.is_none() && unknown {
+                        self.shared.counters.ready.store(true, Ordering::Relaxed);
                         self.complain(&format!("weir keeps what it serves: {why}"));
+                        self.tell(&offer.made);
+                        return Round::Stuck;
+                    }
+                    let left_out = match offers > MOST_OFFERS {
+                        true => self.refusals.give_up(&all, &why),
+                        false => self.refusals.leave_out(&kept, statuses, owner, &why),
+                    };
+                    if !left_out {
+                        self.complain(&format!("weir keeps what it serves: {why}"));
+                        self.refusals.end_search();
                         // What was left out on suspicion was not the reason.
                         self.refusals.only(&before);
                         self.tell(&offer.made);
@@ -212,15 +243,20 @@ impl Server {
         }
     }
 
-    /// All workers serve what these objects say, `changes` changes after the start.
-    fn done(&mut self, snapshot: &Snapshot, mut offer: Offer, changes: u64) {
-        self.shared.counters.changes_served.store(changes, Ordering::Relaxed);
-        self.shared.counters.ready.store(true, Ordering::Relaxed);
-        self.served = Some(offer.digest);
+    /// All workers serve what these objects say.
+    fn taken(&mut self, snapshot: &Snapshot, offer: &mut Offer) {
+        self.served = Some(std::mem::take(&mut offer.digest));
         self.handed = Some(std::mem::take(&mut offer.made.text));
         self.in_use = offer.made.files.keys().cloned().collect();
         lock(&self.shared.servers).keep_only(&offer.made.groups);
         self.refusals.taken(snapshot);
+    }
+
+    /// The same, `changes` changes after the start: nothing is left to offer.
+    fn done(&mut self, snapshot: &Snapshot, mut offer: Offer, changes: u64) {
+        self.shared.counters.changes_served.store(changes, Ordering::Relaxed);
+        self.shared.counters.ready.store(true, Ordering::Relaxed);
+        self.taken(snapshot, &mut offer);
         let mut statuses = std::mem::take(&mut offer.made.statuses);
         self.refusals.report(&mut statuses);
         self.statuses = Some(Arc::new(statuses));
