@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Instant;
 
@@ -105,10 +105,10 @@ fn respond(asked: &Asked, objects: &mut BTreeMap<String, Vec<Value>>) -> (u16, V
 }
 
 /// An API server with these objects below their paths: its port, and what was written, or watched. It denies writes into the
-/// namespace `a`.
+/// namespace `a`, and answers patches of the namespace `slow` once there are four.
 fn api(objects: BTreeMap<String, Vec<Value>>) -> (u16, Receiver<Asked>) {
     let (tell, told) = channel::<Asked>();
-    let objects = Mutex::new(objects);
+    let (objects, four) = (Mutex::new(objects), Barrier::new(4));
     let port = listen(move |stream| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         let mut stream = stream;
@@ -127,6 +127,9 @@ fn api(objects: BTreeMap<String, Vec<Value>>) -> (u16, Receiver<Asked>) {
                 // Nothing happens until the client has gone.
                 let _ = reader.read_to_end(&mut Vec::new());
                 return;
+            }
+            if asked.method == "PATCH" && asked.path.contains("/namespaces/slow/") {
+                four.wait();
             }
             let (status, body) = respond(&asked, &mut objects.lock().unwrap());
             answer(&mut stream, status, &body);
@@ -296,6 +299,15 @@ fn sites(namespace: &str, many: u32) -> BTreeMap<String, Vec<Value>> {
 
 fn status_of(namespace: &str, n: u32) -> String {
     format!("/apis/networking.k8s.io/v1/namespaces/{namespace}/ingresses/site{n}/status")
+}
+
+#[test]
+fn statuses_of_several_ingresses_are_written_at_once() {
+    let dir = Dir::new();
+    let more = ["--publish-status-address", "192.0.2.1"];
+    let (_process, told) = start(&dir, sites("slow", 4), &more);
+    let all: Vec<String> = (0..4).map(|n| status_of("slow", n)).collect();
+    come(&told, "PATCH", &all.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
 #[test]

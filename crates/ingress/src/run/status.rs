@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::{
     Ingress, IngressLoadBalancerIngress, IngressLoadBalancerStatus, IngressStatus,
@@ -15,8 +16,9 @@ use super::denials::{Denials, Failed};
 use super::shared::{LONGEST_CALL, Publish, Shared, next_round, say};
 use crate::report::ObjectId;
 
-/// Between two writes, so that thousands of them do not take the API server.
-const PACE: Duration = Duration::from_millis(10);
+/// So many are written at once, and then none for a while: thousands of them do not take the API server.
+const AT_ONCE: usize = 8;
+const PACE: Duration = Duration::from_millis(40);
 
 /// Writes what differs, for ever.
 pub async fn write(client: Client, publish: Publish, shared: Arc<Shared>) {
@@ -33,50 +35,61 @@ pub async fn write(client: Client, publish: Publish, shared: Arc<Shared>) {
             continue;
         }
         let Some(wanted) = wanted(&publish, &shared) else { continue };
+        let mut due: Vec<&ObjectId> = Vec::new();
         for id in report.served.iter().filter(|id| id.kind == "Ingress") {
-            if denials.holds(id, Instant::now()) {
-                continue;
+            match differs(&shared, id, &wanted) {
+                true if denials.holds(id, Instant::now()) => {}
+                true => due.push(id),
+                false => denials.passed(id),
             }
-            match write_one(&client, &shared, id, &wanted).await {
-                Ok(false) => denials.passed(id),
-                Ok(true) => {
-                    failed = false;
-                    denials.passed(id);
-                    sleep(PACE).await;
-                }
-                Err(Failed::Denied(why)) => {
-                    if denials.denied(id, Instant::now()) {
-                        say("warn", format_args!("status of {id}: {why}"));
+        }
+        'due: for some in due.chunks(AT_ONCE) {
+            let writes = some.iter().map(|id| write_one(&client, &shared, id, &wanted));
+            for (id, written) in some.iter().zip(join_all(writes).await) {
+                match written {
+                    Ok(()) => {
+                        failed = false;
+                        denials.passed(id);
                     }
-                    sleep(PACE).await;
-                }
-                Err(Failed::Away(why)) => {
-                    if !std::mem::replace(&mut failed, true) {
-                        say("warn", format_args!("status of {id}: {why}"));
+                    Err(Failed::Denied(why)) => {
+                        if denials.denied(id, Instant::now()) {
+                            say("warn", format_args!("status of {id}: {why}"));
+                        }
                     }
-                    break;
+                    Err(Failed::Away(why)) => {
+                        if !std::mem::replace(&mut failed, true) {
+                            say("warn", format_args!("status of {id}: {why}"));
+                        }
+                        break 'due;
+                    }
                 }
+            }
+            sleep(PACE).await;
+            // A newer report has what is true now, and another pod may hold the Lease.
+            if reports.has_changed().unwrap_or(false) || leads.has_changed().unwrap_or(false) {
+                break;
             }
         }
     }
 }
 
-/// Whether the status had to be written.
-async fn write_one(
-    client: &Client,
-    shared: &Shared,
-    id: &ObjectId,
-    wanted: &[IngressLoadBalancerIngress],
-) -> Result<bool, Failed> {
-    let Some(ingress) = shared.cluster.ingress(id) else { return Ok(false) };
+/// Whether the status of an Ingress says something else.
+fn differs(shared: &Shared, id: &ObjectId, wanted: &[IngressLoadBalancerIngress]) -> bool {
+    let Some(ingress) = shared.cluster.ingress(id) else { return false };
     let now = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let now = now.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
     let bare = |list: &[IngressLoadBalancerIngress]| -> Vec<_> {
         list.iter().map(|a| (a.ip.clone(), a.hostname.clone())).collect()
     };
-    if bare(now) == bare(wanted) {
-        return Ok(false);
-    }
+    bare(now) != bare(wanted)
+}
+
+async fn write_one(
+    client: &Client,
+    shared: &Shared,
+    id: &ObjectId,
+    wanted: &[IngressLoadBalancerIngress],
+) -> Result<(), Failed> {
     let balancer = IngressLoadBalancerStatus { ingress: Some(wanted.to_vec()) };
     let patch = serde_json::json!({ "status": IngressStatus { load_balancer: Some(balancer) } });
     let api: Api<Ingress> = Api::namespaced(client.clone(), &id.namespace);
@@ -86,10 +99,10 @@ async fn write_one(
     match written {
         Ok(Ok(_)) => {
             shared.counters.statuses.add();
-            Ok(true)
+            Ok(())
         }
         // It was deleted meanwhile.
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(false),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(()),
         Ok(Err(error)) => Err(Failed::of(&error)),
         Err(_) => Err(Failed::silent()),
     }
