@@ -9,6 +9,7 @@ mod failures;
 mod grpc;
 mod health;
 mod http2;
+mod limits;
 mod lines;
 mod methods;
 mod names;

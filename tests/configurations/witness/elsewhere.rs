@@ -126,6 +126,8 @@ pub const TESTS: &[(&str, &str)] = &[
     ("mirror_request_body", "a_mirror_gets_the_body_unless_it_is_not_to"),
     ("mp4_start_key_frame", "a_span_begins_with_a_whole_picture_where_that_is_said"),
     ("proxy_ignore_client_abort", "a_request_goes_on_without_its_client_only_where_that_is_said"),
+    ("proxy_answer_timeout", "all_attempts_together_have_a_time_for_the_head_of_an_answer"),
+    ("proxy_next_upstream_delay", "another_server_is_asked_after_a_pause"),
     ("proxy_ssl_crl", "servers_are_checked_by_lists_and_depth_and_shown_a_sealed_key"),
     ("proxy_ssl_password_file", "servers_are_checked_by_lists_and_depth_and_shown_a_sealed_key"),
     ("proxy_ssl_verify_names", "a_server_needs_one_of_the_names_and_no_other"),

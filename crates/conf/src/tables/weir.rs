@@ -8,6 +8,8 @@ modules! {
         "accept_balance", EVENTS, args(1, MORE), ONCE, Warn;
         "request_balance", EVENTS, FLAG,         ONCE, Warn;
         "blocked_threshold", HSL, MSEC,          ONCE, Warn;
+        "proxy_answer_timeout", HSL, MSEC, ONCE, Warn;
+        "proxy_next_upstream_delay", HSL, MSEC, ONCE, Warn;
         "proxy_cache_purge", HSL, args(1, MORE), MANY, Warn;
         "proxy_cache_memory", HSL, SIZE, ONCE, Warn;
         "proxy_cache_rules", HSL, ONE, ONCE, Warn;

@@ -107,6 +107,8 @@ pub struct UpstreamContext {
     pub current: Option<Current>,
     /// How long servers may take.
     pub times: ChosenTimes,
+    /// When the head of an answer must have come, if that is bounded.
+    pub answer_until: Option<Instant>,
     /// What is to be seen of what the request has to do with a cache.
     pub cache: Option<Rc<Shown>>,
     /// HEAD goes out as GET, since the answer is to be kept.
@@ -173,6 +175,7 @@ impl UpstreamContext {
             trailers,
             current,
             times,
+            answer_until,
             cache,
             ask_with_get,
             cached,
@@ -185,9 +188,14 @@ impl UpstreamContext {
         }
         (*headers, *trailers) = (Vec::new(), Headers::default());
         (*current, *cache, *vars) = (None, None, None);
-        *times = ChosenTimes::default();
+        (*times, *answer_until) = (ChosenTimes::default(), None);
         (*ask_with_get, *cached) = (false, false);
         *length = Length::None;
+    }
+
+    /// Whether the head of an answer is too late at this time.
+    pub fn is_late(&self, now: Instant) -> bool {
+        self.answer_until.is_some_and(|until| until <= now)
     }
 
     /// The attempt under way.

@@ -29,6 +29,16 @@ const OWN: &[Directive] = &[
         set: Set::Simple(http_version),
     },
     Directive {
+        name: "proxy_answer_timeout",
+        help: "How long all attempts together may take until the head of an answer has come; 0: no limit.",
+        set: Set::Simple(answer_timeout),
+    },
+    Directive {
+        name: "proxy_next_upstream_delay",
+        help: "How long to wait before another server is asked.",
+        set: Set::Simple(retry_delay),
+    },
+    Directive {
         name: "proxy_method",
         help: "The method, in place of the client's.",
         set: Set::Simple(method),
@@ -93,6 +103,18 @@ fn http_version(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
     let versions = [("1.0", Version::Http10), ("1.1", Version::Http11), ("2", Version::Http20)];
     conf(s).version = d.choice(&versions)?;
+    Ok(())
+}
+
+fn answer_timeout(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    conf(s).passing.answer_timeout = d.duration()?;
+    Ok(())
+}
+
+fn retry_delay(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    conf(s).passing.retry_delay = d.duration()?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ mod choosing;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use weir_engine::Boxed;
@@ -117,14 +117,25 @@ async fn ask<P: Protocol>(
             },
             Err(fault) => fault,
         };
-        let failure = fault.failure();
-        if let Some(step) = run.settle(r, fault) {
+        let (mut failure, excused) = (fault.failure(), run.excused);
+        let mut end = run.settle(r, fault);
+        let pause = if run.excused == excused { passing.retry_delay } else { Duration::ZERO };
+        if end.is_none() && r.contexts.upstream.is_late(r.event_loop.handle.now() + pause) {
+            failure = Fault::Peer(Failure::Timeout).failure();
+            end = Some(Step::Status(504));
+        }
+        if let Some(step) = end {
+            r.contexts.upstream.answer_until = None;
             run.bind(r);
             let place = run.place.take();
             return Box::pin(cache::instead(r, place, passing, protocol, failure, step)).await;
         }
+        if !pause.is_zero() {
+            Box::pin(r.event_loop.handle.sleep(pause)).await;
+        }
         protocol.reader().restart();
     };
+    r.contexts.upstream.answer_until = None;
     let step = run.answer(r, protocol, talk, &mut answer).await;
     let Some(place) = run.place.take_if(|place| place.has_begun()) else { return step };
     drop(run);
@@ -204,6 +215,8 @@ impl Run {
         let (streams, shared) = (protocol.streams(r), protocol.is_shared());
         let outgoing = write(r, protocol).map_err(Step::Status)?;
         r.contexts.upstream.times = ChosenTimes::default();
+        let limit = Some(passing.answer_timeout).filter(|limit| !limit.is_zero());
+        r.contexts.upstream.answer_until = limit.map(|limit| r.event_loop.handle.now() + limit);
         let secure = protocol.secure(r).map(Box::new);
         let (group, upstream, limits, pool, links) = match target {
             Target::Found(group) => (group, None, None, None, None),

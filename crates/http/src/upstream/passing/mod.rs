@@ -60,6 +60,10 @@ pub struct UpstreamConf {
     pub temp_path: Arc<TempPath>,
     /// `..._next_upstream` and kin.
     pub retry: Retry,
+    /// `..._next_upstream_delay`: the pause before another server is asked.
+    pub retry_delay: Duration,
+    /// `..._answer_timeout`: how long all attempts together may take until the head of an answer; zero: no limit.
+    pub answer_timeout: Duration,
     /// `..._bind`: the local address, and whether it may be another host's.
     pub bind: Option<Bind>,
     /// `..._socket_keepalive`
@@ -110,6 +114,8 @@ impl Default for UpstreamConf {
             temp_file_write_size: None,
             temp_path: Arc::new(TempPath::default()),
             retry: Retry::default(),
+            retry_delay: Duration::ZERO,
+            answer_timeout: Duration::ZERO,
             bind: None,
             socket_keepalive: false,
             socket_rcvbuf: None,
@@ -127,20 +133,26 @@ impl Default for UpstreamConf {
     }
 }
 
+/// A time that ends with that for the answer at the latest.
+fn within(r: &Request, time: Duration) -> Duration {
+    let Some(until) = r.contexts.upstream.answer_until else { return time };
+    time.min(until.saturating_duration_since(r.event_loop.handle.now()))
+}
+
 impl UpstreamConf {
     /// How long a connection of this request may take.
     pub fn connect_within(&self, r: &Request) -> Duration {
-        r.contexts.upstream.times.connect.unwrap_or(self.connect_timeout)
+        within(r, r.contexts.upstream.times.connect.unwrap_or(self.connect_timeout))
     }
 
     /// How long a server of this request may take no bytes.
     pub fn send_within(&self, r: &Request) -> Duration {
-        r.contexts.upstream.times.send.unwrap_or(self.send_timeout)
+        within(r, r.contexts.upstream.times.send.unwrap_or(self.send_timeout))
     }
 
     /// How long a server of this request may send no bytes.
     pub fn read_within(&self, r: &Request) -> Duration {
-        r.contexts.upstream.times.read.unwrap_or(self.read_timeout)
+        within(r, r.contexts.upstream.times.read.unwrap_or(self.read_timeout))
     }
 
     /// Memory for the body of an answer that waits for its client.
