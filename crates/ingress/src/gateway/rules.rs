@@ -459,6 +459,7 @@ impl Rule<'_> {
         }
         if let Some(ms) = request.filter(|ms| *ms > 0) {
             list.push(line("proxy_next_upstream_timeout", [word(ms).as_str()]));
+            list.push(line("proxy_answer_timeout", [word(ms).as_str()]));
         }
         list
     }
@@ -482,20 +483,15 @@ impl Rule<'_> {
             }
         }
         words.dedup();
-        if retry.backoff.is_some() {
-            work.say(
-                &self.id,
-                Severity::Warning,
-                "BackoffLeftOut",
-                "retry.backoff",
-                "attempts follow each other at once",
-            );
-        }
         let attempts = retry.attempts.unwrap_or(1).min(20) + 1;
-        vec![
+        let mut list = vec![
             line("proxy_next_upstream", words.iter().map(String::as_str)),
             line("proxy_next_upstream_tries", [attempts.to_string().as_str()]),
-        ]
+        ];
+        if let Some(ms) = retry.backoff.as_deref().and_then(milliseconds).filter(|ms| *ms > 0) {
+            list.push(line("proxy_next_upstream_delay", [format!("{ms}ms").as_str()]));
+        }
+        list
     }
 
     /// `sticky` of the group, whose name is then the rule's own.

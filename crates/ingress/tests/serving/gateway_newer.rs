@@ -1,5 +1,8 @@
 //! What versions of Gateway API after v1.6 ask for, in a running server.
 
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::{Value, json};
 
 use super::gateway::{ask, from, gateway, plain, route, serve, to};
@@ -112,4 +115,49 @@ fn a_cookie_for_sessions_has_the_name_and_the_path_that_it_is_given() {
         assert!(found.starts_with(begins) && has, "{path}: {found}");
     }
     assert!(!cookie("/odd").contains("domain"), "{}", cookie("/odd"));
+}
+
+#[test]
+fn attempts_follow_with_a_pause_and_end_with_the_time_of_the_request() {
+    let answering = |good: fn(usize) -> bool| {
+        let asked = AtomicUsize::new(0);
+        weir_testkit::listen(move |mut stream| {
+            let _ = stream.read(&mut [0; 1000]);
+            let good = good(asked.fetch_add(1, Ordering::Relaxed));
+            let status = if good { "200 OK" } else { "500 Wrong" };
+            let head =
+                format!("HTTP/1.1 {status}\r\nContent-Length: 4\r\nConnection: close\r\n\r\n");
+            let _ = stream.write_all(format!("{head}body").as_bytes());
+        })
+    };
+    let rule = |path: &str, retry: Value, timeouts: Value, service: &str| {
+        json!({ "matches": [{ "path": { "value": path } }], "retry": retry, "timeouts": timeouts,
+            "backendRefs": to(service) })
+    };
+    let rules = json!([
+        rule(
+            "/third",
+            json!({ "codes": [500], "attempts": 2, "backoff": "1ms" }),
+            json!({}),
+            "third"
+        ),
+        rule(
+            "/late",
+            json!({ "codes": [500], "attempts": 9, "backoff": "1h" }),
+            json!({ "request": "300ms" }),
+            "never"
+        ),
+        rule("/once", json!({ "codes": [500], "attempts": 0 }), json!({}), "second"),
+    ]);
+    let manifests = [
+        plain(),
+        service("a", "third", answering(|n| n == 2)),
+        service("a", "second", answering(|n| n == 1)),
+        service("a", "never", answering(|_| false)),
+        route("HTTPRoute", "a", "retries", &[], rules),
+    ];
+    let Some((server, _)) = serve(&manifests.concat()) else { return };
+    for (path, wanted) in [("/third", 200), ("/late", 504), ("/once", 500)] {
+        assert_eq!(ask(&server, &format!("GET {path}"), "a.test", "").status, wanted, "{path}");
+    }
 }
