@@ -103,6 +103,16 @@ impl Settings {
         !self.resolver.is_empty() || self.base_http().any(|d| d.name.is("resolver"))
     }
 
+    /// The words of `resolver`; none if there is no name server. Without addresses of IPv6 where the ConfigMap says so.
+    pub(crate) fn resolver_words(&self) -> Vec<&str> {
+        let mut words: Vec<&str> = self.resolver.iter().map(String::as_str).collect();
+        let off = self.defaults.get("disable-ipv6-dns").is_some_and(|text| text.trim() == "true");
+        if off && !words.is_empty() && !words.iter().any(|word| word.starts_with("ipv6=")) {
+            words.push("ipv6=off");
+        }
+        words
+    }
+
     /// A name as name servers know it: they do not try search domains.
     pub(crate) fn whole_name(&self, name: &str) -> String {
         match &self.cluster_domain {
@@ -168,5 +178,26 @@ impl Default for Settings {
             system_authorities: PathBuf::from("/etc/ssl/certs/ca-certificates.crt"),
             defaults: BTreeMap::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_ipv6_are_asked_for_unless_the_config_map_says_no() {
+        let words = |resolver: &[&str], value: &str| {
+            let settings = Settings {
+                resolver: resolver.iter().map(|word| (*word).to_owned()).collect(),
+                defaults: BTreeMap::from([("disable-ipv6-dns".to_owned(), value.to_owned())]),
+                ..Settings::default()
+            };
+            settings.resolver_words().join(" ")
+        };
+        assert_eq!(words(&["10.0.0.1", "valid=5s"], "true"), "10.0.0.1 valid=5s ipv6=off");
+        assert_eq!(words(&["10.0.0.1"], "false"), "10.0.0.1");
+        assert_eq!(words(&["10.0.0.1", "ipv6=on"], "true"), "10.0.0.1 ipv6=on");
+        assert_eq!(words(&[], "true"), "");
     }
 }

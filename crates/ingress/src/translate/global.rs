@@ -66,6 +66,7 @@ const OTHER: &[&str] = &[
     "compute-full-forwarded-for",
     "disable-access-log",
     "disable-http-access-log",
+    "disable-ipv6-dns",
     "disable-stream-access-log",
     "enable-access-log-for-default-backend",
     "enable-real-ip",

@@ -57,9 +57,9 @@ pub(super) fn heads(settings: &Settings, global: Global, sessions: bool) -> Head
         }
     }
     stream.extend(sessions_of);
-    let resolver = &settings.resolver;
+    let resolver = settings.resolver_words();
     if sessions && !resolver.is_empty() && !stream.iter().any(|d| d.name.is("resolver")) {
-        stream.push(line("resolver", resolver.iter().map(String::as_str)));
+        stream.push(line("resolver", resolver));
     }
     Heads { main, http, stream }
 }
@@ -138,8 +138,9 @@ fn base(
     list.extend(simple.map(|(name, value)| line(name, value.split(' '))));
     list.push(line("proxy_buffers", ["4", "4k"]));
     list.push(line("proxy_next_upstream", ["error", "timeout"]));
-    if !settings.resolver.is_empty() {
-        list.push(line("resolver", settings.resolver.iter().map(String::as_str)));
+    let resolver = settings.resolver_words();
+    if !resolver.is_empty() {
+        list.push(line("resolver", resolver));
     }
     for name in ["proxy_set_header", "grpc_set_header"] {
         let said = |d: &Directive| own.iter().any(|(n, _)| is_header(d, n));
