@@ -218,6 +218,7 @@ class Node:
         one = Running(self.last, args, env)
         one.uid, one.ready = pod["metadata"]["uid"], False
         one.udp = "UDP_ECHO_SERVER" in env or "coredns" in container["image"]
+        one.port = int(env.get("TCP_PORT", 3000))
         self.running[where] = one
         return True
 
@@ -228,7 +229,7 @@ class Node:
             return table.stdout.count("\n") > 2
         with socket.socket() as s:
             s.settimeout(0.2)
-            return s.connect_ex((one.ip, 3000)) == 0
+            return s.connect_ex((one.ip, one.port)) == 0
 
     # Services to addresses.
 

@@ -1,18 +1,20 @@
 //! What weir serves of the optional parts of Gateway API, by the names of its specification.
 
-/// What is served only where a Service is made for each Gateway.
-const OF_SERVICES: &str = "GatewayInfrastructurePropagation";
+/// What is served only where a Service is made for each Gateway: the name of v1.7, and that of before.
+const OF_SERVICES: [&str; 2] = ["GatewayInfrastructure", "GatewayInfrastructurePropagation"];
 
 /// The features that a GatewayClass shows, in order. `services`: a Service is made for each Gateway.
 pub fn features(services: bool) -> impl Iterator<Item = &'static str> {
-    FEATURES.iter().copied().filter(move |name| services || *name != OF_SERVICES)
+    FEATURES.iter().copied().filter(move |name| services || !OF_SERVICES.contains(name))
 }
 
+/// Features that v1.7 has renamed have both names: clients of an older version look for the older one.
 const FEATURES: &[&str] = &[
     "BackendTLSPolicy",
     "BackendTLSPolicySANValidation",
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
+    "GRPCRouteRequestHeaderModifier",
     "Gateway",
     "GatewayAddressEmpty",
     "GatewayBackendClientCertificate",
@@ -20,7 +22,8 @@ const FEATURES: &[&str] = &[
     "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
     "GatewayHTTPSListenerDetectMisdirectedRequests",
-    OF_SERVICES,
+    OF_SERVICES[0],
+    OF_SERVICES[1],
     "GatewayPort8080",
     "GatewayRouteHostnameIntersectionPrecedence",
     "GatewayStaticAddresses",
@@ -32,6 +35,7 @@ const FEATURES: &[&str] = &[
     "HTTPRouteBackendProtocolWebSocket",
     "HTTPRouteBackendRequestHeaderModification",
     "HTTPRouteBackendTimeout",
+    "HTTPRouteBackendURLRewrite",
     "HTTPRouteCORS",
     "HTTPRouteDestinationPortMatching",
     "HTTPRouteHostRewrite",
@@ -49,6 +53,7 @@ const FEATURES: &[&str] = &[
     "HTTPRouteResponseHeaderModification",
     "HTTPRouteRetry",
     "HTTPRouteRetryBackendTimeout",
+    "HTTPRouteRetryCodes",
     "HTTPRouteRetryConnectionError",
     "HTTPRouteSchemeRedirect",
     "ListenerSet",
