@@ -98,13 +98,14 @@ pub(crate) fn room(servers: usize) -> usize {
 /// Most groups have fewer servers.
 pub(crate) const LEAST: usize = 2048;
 
-/// The addresses of ready pods, for `server`.
+/// The addresses of ready pods, for `server`. As kube-proxy does, pods that end and still answer are used where no other is
+/// ready.
 pub(super) fn addresses<'s>(
     slices: impl IntoIterator<Item = &'s EndpointSlice>,
     port: &ServicePort,
     choice: PodChoice<'_>,
 ) -> BTreeSet<String> {
-    let mut ready = Vec::new();
+    let (mut ready, mut ending) = (Vec::new(), Vec::new());
     for slice in slices {
         let ports = slice.ports.as_deref().unwrap_or_default();
         let number = ports.iter().find(|p| {
@@ -117,7 +118,18 @@ pub(super) fn addresses<'s>(
         let Some(number) = number else { continue };
         let is_ready =
             |one: &&Endpoint| one.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true);
-        ready.extend(slice.endpoints.iter().filter(is_ready).map(|endpoint| (endpoint, number)));
+        let is_ending = |one: &&Endpoint| {
+            let found = one.conditions.as_ref();
+            found.is_some_and(|c| c.serving == Some(true) && c.terminating == Some(true))
+        };
+        let some = |wanted: &dyn Fn(&&Endpoint) -> bool, list: &mut Vec<_>| {
+            list.extend(slice.endpoints.iter().filter(wanted).map(|endpoint| (endpoint, number)));
+        };
+        some(&is_ready, &mut ready);
+        some(&is_ending, &mut ending);
+    }
+    if ready.is_empty() {
+        ready = ending;
     }
     if let Some(zone) = choice.zone {
         keep_near(&mut ready, zone);
@@ -166,6 +178,28 @@ mod tests {
         let object = serde_json::json!({ "addressType": "IPv4", "metadata": { "name": "s" },
             "ports": [{ "port": 8080 }], "endpoints": endpoints });
         serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn pods_that_end_are_used_where_no_other_is_ready() {
+        let port = ServicePort { port: 80, ..ServicePort::default() };
+        let pod = |n: u8, ready: bool, serving: bool, terminating: bool| {
+            serde_json::json!({ "addresses": [format!("10.0.0.{n}")], "conditions":
+                { "ready": ready, "serving": serving, "terminating": terminating } })
+        };
+        let seen = |pods: &[serde_json::Value]| {
+            let object = serde_json::json!({ "addressType": "IPv4", "metadata": { "name": "s" },
+                "ports": [{ "port": 8080 }], "endpoints": pods });
+            let slice: EndpointSlice = serde_json::from_value(object).unwrap();
+            let choice = PodChoice { loopback: false, zone: None };
+            addresses([&slice], &port, choice).into_iter().collect::<Vec<_>>().join(" ")
+        };
+        let (ends, ended) = (pod(1, false, true, true), pod(2, false, false, true));
+        let begins = pod(3, false, false, false);
+        let all = [ends.clone(), ended.clone(), begins.clone()];
+        assert_eq!(seen(&all), "10.0.0.1:8080");
+        assert_eq!(seen(&[ends, pod(4, true, true, false)]), "10.0.0.4:8080");
+        assert_eq!(seen(&[ended, begins]), "");
     }
 
     #[test]
