@@ -67,6 +67,54 @@ pub(crate) fn assign(
     given.into_iter().map(|(key, list)| (key, text(list))).collect()
 }
 
+/// The addresses that a Gateway asks for, if it may have them.
+pub(super) fn wanted(
+    gateway: &Gateway,
+    given: &[String],
+    published: &[String],
+) -> (Vec<String>, Option<(&'static str, String)>) {
+    let mut wanted = Vec::new();
+    for address in &gateway.spec.addresses {
+        let kind = address.r#type.as_deref().unwrap_or("IPAddress");
+        if kind != "IPAddress" {
+            return (
+                Vec::new(),
+                Some(("UnsupportedAddress", format!("the type {kind} is not supported"))),
+            );
+        }
+        // Another scope must not stand in for the one that is asked for.
+        if let Some(scope) = address.routability.as_ref().filter(|scope| !scope.is_empty()) {
+            let text = format!("addresses of the routability {scope} are not supported");
+            return (Vec::new(), Some(("AddressNotAssigned", text)));
+        }
+        let Some(value) = address.value.as_ref().filter(|value| !value.is_empty()) else {
+            continue;
+        };
+        // A Service in front of weir has it, and leads to all that is listened on.
+        if published.contains(value) && is_any(given) {
+            continue;
+        }
+        if !given.contains(value) {
+            return (
+                Vec::new(),
+                Some(("AddressNotUsable", format!("{value} is no address of weir"))),
+            );
+        }
+        wanted.push(value.clone());
+    }
+    if wanted.is_empty() {
+        wanted = given.to_vec();
+    }
+    let none = || ("NoResources", "no address is free".to_owned());
+    let refused = wanted.is_empty().then(none);
+    (wanted, refused)
+}
+
+/// Whether an address is not a Gateway's own.
+pub(super) fn is_any(addresses: &[String]) -> bool {
+    addresses.iter().any(|address| address.is_empty() || address == "[::]")
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
+use super::addresses;
 use super::certificates::{self, ClientCheck};
 use super::grants::{Referrer, Refused};
 use super::kinds::Objects;
@@ -169,58 +170,15 @@ fn served<'a>(work: &Work<'a>, gateway: &'a Gateway) -> Option<Served<'a>> {
     let settings = work.settings;
     let key = (id.namespace.clone(), id.name.clone());
     let given = settings.addresses_of.get(&key).unwrap_or(&settings.gateway_addresses);
-    let (addresses, mut refused) = addresses(gateway, given, &settings.published);
+    let (addresses, mut refused) = addresses::wanted(gateway, given, &settings.published);
     if gateway.spec.infrastructure.as_ref().is_some_and(|i| i.parameters_ref.is_some()) {
         refused = Some(("InvalidParameters", "weir takes no parameters".to_owned()));
     }
     Some(Served { id, gateway, addresses, sets: Vec::new(), client: None, refused })
 }
 
-/// The addresses that a Gateway asks for, if it may have them.
-fn addresses(
-    gateway: &Gateway,
-    given: &[String],
-    published: &[String],
-) -> (Vec<String>, Option<(&'static str, String)>) {
-    let mut wanted = Vec::new();
-    for address in &gateway.spec.addresses {
-        let kind = address.r#type.as_deref().unwrap_or("IPAddress");
-        if kind != "IPAddress" {
-            return (
-                Vec::new(),
-                Some(("UnsupportedAddress", format!("the type {kind} is not supported"))),
-            );
-        }
-        let Some(value) = address.value.as_ref().filter(|value| !value.is_empty()) else {
-            continue;
-        };
-        // A Service in front of weir has it, and leads to all that is listened on.
-        if published.contains(value) && is_any(given) {
-            continue;
-        }
-        if !given.contains(value) {
-            return (
-                Vec::new(),
-                Some(("AddressNotUsable", format!("{value} is no address of weir"))),
-            );
-        }
-        wanted.push(value.clone());
-    }
-    if wanted.is_empty() {
-        wanted = given.to_vec();
-    }
-    let none = || ("NoResources", "no address is free".to_owned());
-    let refused = wanted.is_empty().then(none);
-    (wanted, refused)
-}
-
-/// Whether an address is not a Gateway's own.
-fn is_any(addresses: &[String]) -> bool {
-    addresses.iter().any(|address| address.is_empty() || address == "[::]")
-}
-
 /// Reasons for which a Gateway is right, and is not served.
-const UNREACHABLE: &[&str] = &["AddressNotUsable", "NoResources"];
+const UNREACHABLE: &[&str] = &["AddressNotAssigned", "AddressNotUsable", "NoResources"];
 
 /// Keeps the generation that the conditions are about.
 pub(super) fn note(statuses: &mut Statuses, id: &ObjectId, meta: &ObjectMeta) {
@@ -538,7 +496,7 @@ pub(super) fn report(
             status.attached_listener_sets += u32::from(accepted);
             statuses.listener_sets.insert(id.clone(), joined);
         }
-        status.addresses = match is_any(&served.addresses) {
+        status.addresses = match addresses::is_any(&served.addresses) {
             true => settings.published.clone(),
             false => served.addresses.clone(),
         };

@@ -62,7 +62,11 @@ specs! {
         tls: Option<GatewayTls>,
     }
     /// An address that a Gateway asks for.
-    GatewayAddress { r#type: Option<String>, value: Option<String>, }
+    GatewayAddress {
+        r#type: Option<String>,
+        value: Option<String>,
+        routability: Option<String>,
+    }
     /// What the objects that serve a Gateway look like.
     Infrastructure {
         labels: BTreeMap<String, String>,

@@ -90,3 +90,18 @@ fn a_listener_with_filters_before_routes_is_not_served() {
         assert_eq!(told(filtered(none)).0, "Accepted");
     }
 }
+
+#[test]
+fn a_gateway_that_asks_for_another_scope_of_addresses_is_not_served() {
+    let told = |routability: &str| {
+        let spec = json!({ "gatewayClassName": "weir", "listeners": [http("l", 80)],
+            "addresses": [{ "type": "IPAddress", "routability": routability }] });
+        let all = statuses(vec![class(), object("Gateway", "a", "web", 0, spec)]);
+        let addresses = all.gateways.values().next().unwrap().addresses.len();
+        (gateway(&all, "Accepted"), gateway(&all, "Programmed"), addresses)
+    };
+    let refused = ("Accepted".to_owned(), "!AddressNotAssigned".to_owned(), 0);
+    assert_eq!(told("Cluster"), refused);
+    assert_eq!(told("example.com/inside"), refused);
+    assert_eq!(told("").1, "Programmed");
+}
