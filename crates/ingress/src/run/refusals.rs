@@ -1,6 +1,6 @@
 //! What weir has refused: the object that asked for it is left out, or stays as it was, and all others are served.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,8 @@ pub struct Refusals {
     /// Where weir names no line, one of these is looked for: objects that wait until others were offered, the next of them
     /// last.
     waiting: Vec<Vec<ObjectId>>,
+    /// Objects that are offered again after they were refused.
+    suspects: BTreeSet<ObjectId>,
     /// The objects of the configuration that weir took last, as far as they are in a list by now.
     good: BTreeMap<ObjectId, Subject>,
     /// They are to be listed anew, of these.
@@ -77,7 +79,10 @@ impl Refusals {
 
     /// Offers again what has waited long enough.
     pub fn forget_old(&mut self, now: Instant) {
-        self.refused.retain(|_, one| now.saturating_duration_since(one.since) <= AGAIN);
+        let old = |one: &Refused| now.saturating_duration_since(one.since) > AGAIN;
+        let again = self.refused.iter().filter(|(_, one)| old(one)).map(|(id, _)| id.clone());
+        self.suspects.extend(again);
+        self.refused.retain(|_, one| !old(one));
     }
 
     /// Those that are refused now.
@@ -94,6 +99,7 @@ impl Refusals {
     pub fn taken(&mut self, snapshot: &Snapshot) {
         self.taken = Some(snapshot.clone());
         self.knows_good = true;
+        self.suspects.clear();
     }
 
     /// Lists what weir serves. Only what it refuses needs that.
@@ -130,6 +136,21 @@ impl Refusals {
     /// Offers all that waits.
     pub fn end_search(&mut self) {
         self.waiting.clear();
+    }
+
+    /// Lets a part of what weir has refused together wait. Ingresses come first: they need no address or port of their own.
+    fn split(&mut self, mut all: Vec<ObjectId>) {
+        let begins = self.waiting.is_empty();
+        let mut first: Vec<ObjectId> = all.extract_if(.., |id| id.kind == "Ingress").collect();
+        if first.is_empty() || all.is_empty() {
+            first.append(&mut all);
+            all = first.split_off(first.len() / 2);
+        }
+        self.waiting.push(all);
+        if begins {
+            // What weir refuses without any of them is the fault of none.
+            self.waiting.push(first);
+        }
     }
 
     /// Leaves out all that weir has not taken, since the search takes too long; whether there is anything.
@@ -208,15 +229,12 @@ impl Refusals {
         if out.is_empty() {
             let new = now.iter().filter(|(id, one)| self.is_new(id, one));
             out = new.map(|(id, _)| id).filter(|id| !self.refused.contains_key(*id)).collect();
-            if out.len() > 1 {
-                let half = |some: &[&ObjectId]| some.iter().copied().cloned().collect();
-                let (first, second) = out.split_at(out.len() / 2);
-                let first_time = self.waiting.is_empty();
-                self.waiting.push(half(second));
-                if first_time {
-                    // What weir refuses without any of them is the fault of none.
-                    self.waiting.push(half(first));
-                }
+            let again = out.iter().copied().filter(|id| self.suspects.contains(*id));
+            let again: Vec<&ObjectId> = again.collect();
+            if !again.is_empty() {
+                out = again;
+            } else if out.len() > 1 {
+                self.split(out.into_iter().cloned().collect());
                 return true;
             }
         }
@@ -419,6 +437,13 @@ mod tests {
             assert_eq!(found, right);
             assert_eq!(refusals.ids().len(), 100 - right.len());
             assert!(offers < 60, "{offers}");
+            // They are offered again together, and left out without another search.
+            refusals.forget_old(Instant::now() + AGAIN * 2);
+            let (again, _) = refusals.apply(all.clone());
+            assert_eq!(paths(&again).len(), 100);
+            assert!(refusals.leave_out(&again, &statuses(&again), None, "why"));
+            assert!(!refusals.searches());
+            assert_eq!(paths(&refusals.apply(all.clone()).0).len(), right.len());
         }
     }
 

@@ -30,8 +30,8 @@ const LONGEST_COLLECT: Duration = Duration::from_millis(500);
 /// The share of that time in a round: three quarters of a busy processor are for translations, the rest is not.
 const COLLECT_SHARE: u32 = 4;
 
-/// So many times in a round, weir is asked which object it refuses.
-const MOST_OFFERS: u32 = 300;
+/// For so long, the object that weir refuses is looked for: a pod is not ready meanwhile, and changes wait.
+const LONGEST_SEARCH: Duration = Duration::from_secs(30);
 
 /// A configuration on its way.
 struct Offer {
@@ -145,9 +145,8 @@ impl Server {
         let before = self.refusals.ids();
         self.refusals.end_search();
         let all = snapshot;
-        let mut offers = 0;
+        let begin = Instant::now();
         loop {
-            offers += 1;
             let (snapshot, findings) = self.refusals.apply(all.clone());
             let kept = snapshot.clone();
             let Some(mut offer) = self.offer(snapshot).await else { return Round::Stuck };
@@ -208,7 +207,7 @@ impl Server {
                         self.tell(&offer.made);
                         return Round::Stuck;
                     }
-                    let left_out = match offers > MOST_OFFERS {
+                    let left_out = match begin.elapsed() > LONGEST_SEARCH {
                         true => self.refusals.give_up(&all, &why),
                         false => self.refusals.leave_out(&kept, statuses, owner, &why),
                     };
