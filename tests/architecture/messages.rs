@@ -103,18 +103,19 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
     ("http/modules/dav/mod.rs", "refuse", &[Calls("refuse", "http/modules/dav")]),
     ("http/modules/lua/phases.rs", "perform", SCRIPTS),
     ("http/modules/lua/handshake.rs", "perform", SCRIPTS),
+    ("http/modules/lua/session/phases.rs", "load", SCRIPTS),
     ("http/modules/lua/start.rs", "start", SCRIPTS),
     ("http/modules/lua/vm.rs", "run_and_tell", SCRIPTS),
     (
         "http/modules/lua/api/socket.rs",
         "tell_failed",
-        &[Item("http/modules/lua/socket/mod.rs", "in_log")],
+        &[Item("http/modules/lua/socket/error.rs", "in_log")],
     ),
     (
-        "http/modules/lua/run.rs",
+        "http/modules/lua/run/subject.rs",
         "log",
         &[
-            Calls("log", "http/modules/lua/run.rs"),
+            Calls("log", "http/modules/lua/run/subject.rs"),
             Item("http/modules/lua/run.rs", "broke"),
             Item("http/modules/lua/run.rs", "returned"),
             Item("http/modules/lua/run.rs", "wait"),

@@ -16,6 +16,7 @@ mod messages;
 mod pipes;
 mod returns;
 mod server_rewrite;
+mod sessions;
 mod settings;
 mod sockets;
 mod upstreams;

@@ -50,6 +50,9 @@ mod trial;
 mod upstream;
 mod variables;
 
+use std::rc::Rc;
+
+use weir_ssl::scripted::SessionScripts;
 use weir_values::{address, cidr, escape, forwarded, listen, names, regex, zones};
 
 pub use config::Inputs;
@@ -75,6 +78,16 @@ pub fn configure(
     inputs: Inputs<'_>,
 ) -> Result<(Site, Vec<weir_conf::Error>), weir_conf::Error> {
     config::configure(block, inputs, &modules::MODULES)
+}
+
+/// Whether a `stream` block has scripts, which this room runs.
+pub fn has_scripts(stream: &weir_conf::Directive) -> bool {
+    modules::lua::is_used_by_sessions(stream)
+}
+
+/// What runs the scripts of sessions on this loop, if there are some.
+pub fn session_scripts(event_loop: &LoopState) -> Option<Rc<dyn SessionScripts>> {
+    modules::lua::SessionRunner::of(event_loop).map(|runner| Rc::new(runner) as _)
 }
 
 /// The names of all variables that are there without a directive.

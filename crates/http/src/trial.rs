@@ -27,6 +27,7 @@ fn inputs<'a>(
         zones,
         pools,
         sources,
+        sessions: None,
         before: None,
         known: None,
     }

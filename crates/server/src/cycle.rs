@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_balance::{AcceptPolicy, SocketLayout};
 use weir_conf::{
-    ConfigTree, Contexts, Directive, Error, KnownDirective, Level as Severity, Sources,
+    ConfigTree, Contexts, Directive, DirectiveBody, Error, KnownDirective, Level as Severity,
+    Sources,
 };
 use weir_http::Site;
 use weir_log::{Level, Log, OpenLogs, Sink, log};
@@ -211,11 +212,18 @@ impl Origin {
             zones: &zones,
             pools: &pools,
             sources: &tree.sources,
+            sessions: block("stream"),
             before: before.and_then(|sites| sites.http.as_deref()).map(|site| site as _),
             known: known.and_then(|sites| sites.http.as_deref()).map(|site| site as _),
         };
         let mut sites = Sites::default();
-        if let Some(block) = block("http") {
+        // The scripts of sessions have their room beside those of requests.
+        let scripted = block("stream").filter(|stream| weir_http::has_scripts(stream));
+        let without = scripted.map(|stream| Directive {
+            body: DirectiveBody::Block(Vec::new().into()),
+            ..stream.clone()
+        });
+        if let Some(block) = block("http").or(without.as_ref()) {
             let (site, warnings) = weir_http::configure(block, inputs).map_err(refuse)?;
             warnings.iter().for_each(warn);
             sites.http = Some(Arc::new(site));

@@ -176,6 +176,11 @@ impl Service {
         let stream = served.stream.map(|site| {
             weir_stream::LoopState::new(handle.clone(), site, identity, metrics.clone(), cells)
         });
+        if let (Some(http), Some(stream)) = (&http, &stream)
+            && let Some(scripts) = weir_http::session_scripts(http)
+        {
+            let _ = stream.scripts.set(scripts);
+        }
         if let (Some(http), Some(site)) = (&http, served.stream) {
             let _ = http.status_zones.set(&site.status_zones);
             let _ = http.stream_groups.set(site.groups());

@@ -16,6 +16,7 @@ pub mod load;
 pub mod ocsp;
 mod read;
 mod reader;
+pub mod scripted;
 pub mod server;
 
 pub use files::{CertificateFacts, KeyFileUses, KeyFiles};

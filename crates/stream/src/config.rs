@@ -192,8 +192,8 @@ fn one_server(setup: &mut StreamSetup<'_>, d: &Line, conf: StreamConf) -> Result
     if names.is_empty() {
         names.push(ServerName::Exact(Vec::new()));
     }
-    let at = Spot::new(d, &d.name);
-    setup.servers.push((Server { conf, names, address, at }, listens));
+    let (at, number) = (Spot::new(d, &d.name), setup.servers.len());
+    setup.servers.push((Server { number, conf, names, address, at }, listens));
     Ok(())
 }
 

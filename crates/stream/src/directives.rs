@@ -11,6 +11,7 @@ use weir_values::{Template, access, geo, geoip, listen, log, map, split_clients}
 
 use crate::config::{self, StreamScope};
 use crate::health;
+use crate::script_directives;
 use crate::settings::SessionContent;
 use crate::tls;
 
@@ -36,8 +37,8 @@ pub(crate) enum Set {
 
 /// The directive of this name, if weir has built it for sessions.
 pub fn directive(name: &str) -> Option<&'static StreamDirective> {
-    let all = TABLE.iter().chain(tls::OWN).chain(&tls::FOR_CLIENTS).chain(tls::TO_SERVERS);
-    all.into_iter().find(|d| d.name == name)
+    let tls = tls::OWN.iter().chain(&tls::FOR_CLIENTS).chain(tls::TO_SERVERS);
+    TABLE.iter().chain(script_directives::TABLE).chain(tls).find(|d| d.name == name)
 }
 
 const fn line(

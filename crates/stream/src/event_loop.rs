@@ -1,12 +1,13 @@
 //! One loop's state of the `stream` room.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_engine::Handle;
 use weir_metrics::{Metric, Tally};
 use weir_resolver::Resolvers;
+use weir_ssl::scripted::SessionScripts;
 use weir_ssl::{Handed, Loaded};
 use weir_upstream::counts::Counts;
 use weir_values::log::Writers;
@@ -33,6 +34,8 @@ pub struct LoopState {
     pub(crate) logs: Writers,
     pub(crate) offset: Offset,
     pub(crate) hand: RefCell<Option<Hand>>,
+    /// Runs its servers' scripts, where they have some.
+    pub scripts: OnceCell<Rc<dyn SessionScripts>>,
     /// Certificates with variables in their names.
     pub(crate) certificates: Loaded<Arc<weir_tls::ServerConfig>>,
     /// The same of certificates that servers are shown.

@@ -18,6 +18,8 @@ mod event_loop;
 mod health;
 mod preread;
 mod proxy;
+mod script_directives;
+mod scripts;
 mod serve;
 mod session;
 mod settings;
@@ -43,6 +45,7 @@ pub const MODULES: &[&str] = &[
     "stream_geoip2",
     "stream_limit_conn",
     "stream_log",
+    "stream_lua",
     "stream_map",
     "stream_pass",
     "stream_proxy",

@@ -19,10 +19,11 @@ use weir_values::{Address, Subject, Template, forwarded};
 
 use crate::datagrams::FlowGuard;
 use crate::event_loop::{LoopState, Presence};
+use crate::scripts::AfterPreread;
 use crate::session::{Client, Session, complain};
-use crate::settings::{SessionContent, listener};
+use crate::settings::{PhaseScripts, SessionContent, listener};
 use crate::status::{self, Outcome, SessionError};
-use crate::{preread, proxy, tls};
+use crate::{preread, proxy, scripts, tls};
 
 /// A connection that is passed on so often goes round in circles. nginx: NGX_STREAM_PASS_MAX_PASSES.
 const MOST_HANDED: u32 = 10;
@@ -169,6 +170,10 @@ impl Drop for BegunSession {
         if let Some(counting) = s.counting.take() {
             counting.ended(status::code(outcome), s.bytes_received(), s.bytes_sent());
         }
+        if s.conf().scripts.log {
+            scripts::log(s);
+        }
+        s.seat = None;
         let event_loop = s.event_loop.clone();
         let conf = &s.conf().log;
         weir_values::log::write(s, conf, &event_loop.logs, |s, name, cache, line| {
@@ -248,13 +253,27 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Outcome {
         // What few sessions go through, and none rests in, is no part of every session's task.
         Box::pin(tls::accept(s)).await?;
     }
+    let PhaseScripts { preread: has_script, early, .. } = s.conf().scripts;
+    if has_script
+        && early
+        && let Some(outcome) = preread_script(s).await
+    {
+        return outcome;
+    }
     if s.conf().ssl_preread {
         preread::look(s).await?;
+    }
+    if has_script
+        && !early
+        && let Some(outcome) = preread_script(s).await
+    {
+        return outcome;
     }
     doing::note("the content phase", "", s.server);
     match &s.conf().content {
         SessionContent::None => Err(SessionError::Internal),
         SessionContent::Return(text) => answer(s, text).await,
+        SessionContent::Script => Box::pin(scripts::content(s)).await,
         SessionContent::Group(id) => proxy::pass(s, presence, proxy::ProxyTarget::Group(*id)).await,
         SessionContent::Computed(address) => {
             let target = proxy::compute(s, address).await?;
@@ -271,6 +290,15 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Outcome {
             })?;
             hand(s, &to)
         }
+    }
+}
+
+/// Runs the script of the preread phase; the outcome if the session ends with it.
+async fn preread_script(s: &mut Session) -> Option<Outcome> {
+    doing::note("the preread phase", "", s.server);
+    match Box::pin(scripts::preread(s)).await {
+        AfterPreread::Content => None,
+        AfterPreread::End(outcome) => Some(outcome),
     }
 }
 

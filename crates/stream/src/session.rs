@@ -1,5 +1,6 @@
 //! One session, and its answers to variables.
 
+use std::any::Any;
 use std::cell::{Cell, OnceCell};
 use std::fmt::{Arguments, Write};
 use std::future::Future;
@@ -117,6 +118,8 @@ pub struct Session {
     pub passed: Rc<PassedBytes>,
     /// The tries to reach a server.
     pub attempts: Vec<Attempt>,
+    /// What its scripts keep with it.
+    pub seat: Option<Box<dyn Any>>,
 }
 
 impl Session {
@@ -162,6 +165,7 @@ impl Session {
             handed: 0,
             passed,
             attempts: Vec::new(),
+            seat: None,
         }
     }
 

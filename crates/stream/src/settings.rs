@@ -61,8 +61,21 @@ pub struct StreamConf {
     pub tls: TlsConf,
     /// `set`, in order.
     pub sets: Vec<(VariableId, Template)>,
+    /// Scripts of phases before and behind the content.
+    pub scripts: PhaseScripts,
     /// What is done with sessions.
     pub content: SessionContent,
+}
+
+/// Which phases of a server's sessions have a script.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PhaseScripts {
+    /// `preread_by_lua`
+    pub preread: bool,
+    /// `preread_by_lua_no_postpone`
+    pub early: bool,
+    /// `log_by_lua`
+    pub log: bool,
 }
 
 /// What is done with a session.
@@ -80,6 +93,8 @@ pub enum SessionContent {
     Pass(Address),
     /// `pass` with variables.
     PassTo(Template),
+    /// `content_by_lua`
+    Script,
 }
 
 impl SessionContent {
@@ -189,6 +204,7 @@ impl StreamConf {
             health_timeout: Duration::from_secs(5),
             tls: TlsConf::default(),
             sets: Vec::new(),
+            scripts: PhaseScripts::default(),
             content: SessionContent::None,
         }
     }

@@ -26,6 +26,8 @@ use crate::settings::{Groups, StreamConf};
 /// A `server` block.
 #[derive(Debug)]
 pub struct Server {
+    /// Its place among the `server` blocks.
+    pub number: usize,
     /// Its settings.
     pub conf: StreamConf,
     /// `server_name`

@@ -1,6 +1,6 @@
 //! How a loop's state begins, and the tasks that it starts.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -37,6 +37,7 @@ impl LoopState {
             logs: Writers::new(&site.targets, &site.main_log),
             offset: Offset::default(),
             hand: RefCell::new(None),
+            scripts: OnceCell::new(),
             certificates: Loaded::default(),
             upstream_certificates: Loaded::default(),
             datagrams: Sessions::default(),

@@ -18,6 +18,8 @@ pub enum SessionError {
     BadGateway,
     /// A limit keeps the client out.
     Unavailable,
+    /// A script said this status.
+    Said(u16),
 }
 
 /// The code of a session that came to its end in order.
@@ -32,5 +34,6 @@ pub fn code(outcome: Outcome) -> u16 {
         Err(SessionError::Internal) => 500,
         Err(SessionError::BadGateway) => 502,
         Err(SessionError::Unavailable) => 503,
+        Err(SessionError::Said(status)) => status,
     }
 }

@@ -29,6 +29,8 @@ pub struct Inputs<'a> {
     pub pools: &'a [&'a str],
     /// The texts of the configuration.
     pub sources: &'a Sources,
+    /// The `stream` block, for the room that has its scripts.
+    pub sessions: Option<&'a Directive>,
     /// What the process serves while it reads another configuration: the room knows the type. What has not changed is
     /// taken from there.
     pub before: Option<&'a (dyn Any + Send + Sync)>,

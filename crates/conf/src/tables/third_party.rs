@@ -4,6 +4,54 @@
 use super::*;
 
 modules! {
+    "ngx_stream_lua_module" {
+        "lua_load_resty_core",          STREAM,      FLAG,   ONCE, Warn;
+        "lua_sa_restart",               STREAM,      FLAG,   ONCE, Warn;
+        "lua_regex_cache_max_entries",  STREAM,      ONE,    ONCE, Warn;
+        "lua_regex_match_limit",        STREAM,      ONE,    ONCE, Warn;
+        "lua_max_pending_timers",       STREAM,      ONE,    ONCE, Warn;
+        "lua_max_running_timers",       STREAM,      ONE,    ONCE, Warn;
+        "lua_package_path",             STREAM,      ONE,    ONCE, Emerg;
+        "lua_package_cpath",            STREAM,      ONE,    ONCE, Emerg;
+        "lua_shared_dict",              STREAM,      TWO,    MANY, Emerg;
+        "lua_add_variable",             STREAM,      ONE,    MANY, Emerg;
+        "preread_by_lua_no_postpone",   STREAM,      FLAG,   ONCE, Warn;
+        "init_by_lua_block",            STREAM,      raw(0), ONCE, Emerg;
+        "init_by_lua_file",             STREAM,      ONE,    ONCE, Emerg;
+        "init_worker_by_lua_block",     STREAM,      raw(0), ONCE, Emerg;
+        "init_worker_by_lua_file",      STREAM,      ONE,    ONCE, Emerg;
+        "preread_by_lua_block",         STREAM_BOTH, raw(0), ONCE, Emerg;
+        "preread_by_lua_file",          STREAM_BOTH, ONE,    ONCE, Emerg;
+        "content_by_lua_block",         STREAM_SERVER, raw(0), ONCE, Emerg;
+        "content_by_lua_file",          STREAM_SERVER, ONE,  ONCE, Emerg;
+        "log_by_lua_block",             STREAM_BOTH, raw(0), ONCE, Emerg;
+        "log_by_lua_file",              STREAM_BOTH, ONE,    ONCE, Emerg;
+        "lua_code_cache",               STREAM_BOTH, FLAG,   ONCE, Warn;
+        "lua_socket_log_errors",        STREAM_BOTH, FLAG,   ONCE, Warn;
+        "lua_socket_connect_timeout",   STREAM_BOTH, ONE,    ONCE, Warn;
+        "lua_socket_send_timeout",      STREAM_BOTH, ONE,    ONCE, Warn;
+        "lua_socket_read_timeout",      STREAM_BOTH, ONE,    ONCE, Warn;
+        "lua_socket_keepalive_timeout", STREAM_BOTH, ONE,    ONCE, Warn;
+        "lua_socket_send_lowat",        STREAM_BOTH, ONE,    ONCE, Warn;
+        "lua_socket_buffer_size",       STREAM_BOTH, ONE,    ONCE, Warn;
+        "lua_socket_pool_size",         STREAM_BOTH, ONE,    ONCE, Warn;
+        "lua_check_client_abort",       STREAM_BOTH, FLAG,   ONCE, Warn;
+        "lua_ssl_protocols",            STREAM_BOTH, args(1, MORE), MANY, Emerg;
+        "lua_ssl_ciphers",              STREAM_BOTH, ONE,    ONCE, Emerg;
+        "lua_ssl_verify_depth",         STREAM_BOTH, ONE,    ONCE, Emerg;
+        "lua_ssl_trusted_certificate",  STREAM_BOTH, ONE,    ONCE, Emerg;
+        "lua_ssl_crl",                  STREAM_BOTH, ONE,    ONCE, Emerg;
+        "lua_ssl_certificate",          STREAM_BOTH, ONE,    ONCE, Emerg;
+        "lua_ssl_certificate_key",      STREAM_BOTH, ONE,    ONCE, Emerg;
+        "lua_ssl_conf_command",         STREAM_BOTH, TWO,    MANY, Emerg;
+        "balancer_by_lua_block",        STREAM_UPSTREAM, raw(0), ONCE, Emerg;
+        "balancer_by_lua_file",         STREAM_UPSTREAM, ONE, ONCE, Emerg;
+        "ssl_certificate_by_lua_block", STREAM_BOTH, raw(0), ONCE, Emerg;
+        "ssl_certificate_by_lua_file",  STREAM_BOTH, ONE,    ONCE, Emerg;
+        "ssl_client_hello_by_lua_block", STREAM_BOTH, raw(0), ONCE, Emerg;
+        "ssl_client_hello_by_lua_file", STREAM_BOTH, ONE,    ONCE, Emerg;
+    }
+
     "ngx_http_lua_module" {
         "lua_load_resty_core",                           HTTP,        FLAG,          ONCE, Warn;
         "lua_sa_restart",                                HTTP,        FLAG,          ONCE, Warn;

@@ -319,6 +319,8 @@ impl<'a> Setup<'a> {
             tls_challenges,
             names_bucket: _,
             touched,
+            // Scripts of sessions are read in each site.
+            reads_sessions: _,
         } = self;
         Marks([
             drafts.changes(),

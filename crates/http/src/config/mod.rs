@@ -70,6 +70,8 @@ pub struct Setup<'a> {
     pub takes_commands: bool,
     /// A `weir_api` takes whole configurations.
     pub takes_changes: bool,
+    /// The lines being read are of `stream`.
+    pub reads_sessions: bool,
     /// A script runs before anything is served, and may fail.
     pub has_init_script: bool,
     /// A script of some server may choose versions of TLS for clients of any.
@@ -111,6 +113,7 @@ impl<'a> Setup<'a> {
             drafts: MainDrafts::new(modules.main_keys),
             takes_commands: false,
             takes_changes: false,
+            reads_sessions: false,
             has_init_script: false,
             has_hello_script: false,
             pem_files: weir_ssl::KeyFiles::at(inputs.conf_prefix),
@@ -298,6 +301,7 @@ pub fn variables(modules: &'static Modules) -> Vec<String> {
         zones: &zones,
         pools: &[],
         sources: &sources,
+        sessions: None,
         before: None,
         known: None,
     };

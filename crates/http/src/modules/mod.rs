@@ -292,6 +292,7 @@ static MAIN_KEYS: MainKeys = &[
     &crate::upstream::groups::GROUPS,
     &crate::upstream::health::CHECKS,
     &lua::SCRIPTS,
+    &lua::SESSIONS,
     &otel::EXPORTER,
     &acme::ISSUERS,
 ];

@@ -9,7 +9,7 @@ use weir_proto::http1::Version;
 
 use super::anchors::Anchor;
 use super::conf::CONF;
-use super::socket::{BodySocket, CloseWithRequest, Socket};
+use super::socket::{BodySocket, CloseWithRequest, OwnSockets, Socket};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::request::contexts::ContextKey;
@@ -34,7 +34,7 @@ pub struct Context {
     /// A filter refused the head. The request ends with this step.
     refused: Option<Step>,
     /// Connections that close with the request, unless they are kept.
-    sockets: Vec<Weak<dyn CloseWithRequest>>,
+    sockets: OwnSockets,
     /// A script reads the body from this: nothing else does.
     pub body_socket: Option<Rc<BodySocket>>,
     /// A script has taken over the client's connection with this: nothing else answers.
@@ -47,10 +47,6 @@ pub struct Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // Scripts forget to close what they have opened, and their values may still hold it.
-        for socket in self.sockets.iter().filter_map(Weak::upgrade) {
-            socket.close_with_request();
-        }
         if let Some(socket) = &self.raw_socket {
             socket.close();
         }
@@ -63,12 +59,7 @@ impl Drop for Context {
 impl Context {
     /// A connection that closes with the request.
     pub fn add_socket(&mut self, socket: Weak<dyn CloseWithRequest>) {
-        if self.sockets.len() == self.sockets.capacity() {
-            // A script that opens one after the other does not pile them up.
-            self.sockets.retain(|socket| socket.strong_count() > 0);
-            self.sockets.reserve(self.sockets.len() + 1);
-        }
-        self.sockets.push(socket);
+        self.sockets.add(socket);
     }
 
     /// A script waits for subrequests as long as this lives.

@@ -17,6 +17,10 @@ pub struct Conf {
     pub(super) log: Option<Script>,
     pub(super) client_hello: Option<Script>,
     pub(super) certificate: Option<Script>,
+    /// `preread_by_lua` of a server of `stream`.
+    pub(super) preread: Option<Script>,
+    /// `content_by_lua` there.
+    pub(super) session: Option<Script>,
     /// `rewrite_by_lua_no_postpone`
     pub(super) early_rewrite: bool,
     /// `access_by_lua_no_postpone`
@@ -49,6 +53,8 @@ impl Default for Conf {
             log: None,
             client_hello: None,
             certificate: None,
+            preread: None,
+            session: None,
             early_rewrite: false,
             early_access: false,
             need_request_body: false,

@@ -8,6 +8,9 @@ use std::time::Instant;
 
 use scoped_tls_hkt::scoped_thread_local;
 
+use weir_ssl::scripted::ScriptedSession;
+
+use super::script::{Scripts, Side};
 use super::wish::Wish;
 use crate::event_loop::LoopState;
 use crate::request::Request;
@@ -15,15 +18,51 @@ use crate::site::Site;
 use weir_engine::operation;
 
 scoped_thread_local!(static mut REQUEST: Request);
+scoped_thread_local!(static mut SESSION: for<'a> &'a mut Scripted);
 
 thread_local! {
     static PHASE: Cell<Phase> = const { Cell::new(Phase::Init) };
+    static SIDE: Cell<Side> = const { Cell::new(Side::Requests) };
     /// What the running script logs is in the log already.
     static IS_MUTE: Cell<bool> = const { Cell::new(false) };
     /// The site of a thread that is no loop's.
     static SITE: Cell<Option<&'static Site>> = const { Cell::new(None) };
     /// What the script waits for. It is set right before the script yields.
     static WISH: RefCell<Option<Wish>> = const { RefCell::new(None) };
+}
+
+/// A session, for its scripts.
+pub type Scripted = dyn ScriptedSession + 'static;
+
+/// What a script runs for.
+pub enum Subject<'r> {
+    /// A timer, or the start.
+    Nothing,
+    /// A request.
+    Request(&'r mut Request),
+    /// A session.
+    Session(&'r mut Scripted),
+}
+
+impl Subject<'_> {
+    /// The same for a while.
+    pub fn lend(&mut self) -> Subject<'_> {
+        match self {
+            Subject::Nothing => Subject::Nothing,
+            Subject::Request(r) => Subject::Request(r),
+            Subject::Session(s) => Subject::Session(*s),
+        }
+    }
+
+    /// The request, if it is one.
+    pub fn request(&self) -> Option<&Request> {
+        if let Subject::Request(r) = self { Some(r) } else { None }
+    }
+
+    /// The same, to be changed.
+    pub fn request_mut(&mut self) -> Option<&mut Request> {
+        if let Subject::Request(r) = self { Some(r) } else { None }
+    }
 }
 
 /// Where a script runs.
@@ -61,6 +100,12 @@ pub enum Phase {
     ClientHello,
     /// `ssl_certificate_by_lua`
     Certificate,
+    /// `preread_by_lua` of a session
+    Preread,
+    /// `content_by_lua` of a session
+    Session,
+    /// `log_by_lua` of a session
+    SessionLog,
 }
 
 impl Phase {
@@ -83,6 +128,9 @@ impl Phase {
             Phase::WorkerThread => "worker_thread",
             Phase::ClientHello => "ssl_client_hello",
             Phase::Certificate => "ssl_cert",
+            Phase::Preread => "preread",
+            Phase::Session => "content",
+            Phase::SessionLog => "log",
         }
     }
 
@@ -105,6 +153,9 @@ impl Phase {
             Phase::WorkerThread => "ngx.run_worker_thread",
             Phase::ClientHello => "ssl_client_hello_by_lua*",
             Phase::Certificate => "ssl_certificate_by_lua*",
+            Phase::Preread => "preread_by_lua*",
+            Phase::Session => "content_by_lua*",
+            Phase::SessionLog => "log_by_lua*",
         }
     }
 
@@ -125,12 +176,17 @@ impl Phase {
 
     /// Whether a script may wait here for something.
     pub fn may_wait(self) -> bool {
-        self.may_answer() || self.is_handshake() || self == Phase::Timer
+        self.may_answer() || self.is_handshake() || self.is_session() || self == Phase::Timer
     }
 
     /// Whether it is one of a handshake: no request has come.
     pub fn is_handshake(self) -> bool {
         matches!(self, Phase::ClientHello | Phase::Certificate)
+    }
+
+    /// Whether a session runs it, and its script may wait and write to the client.
+    pub fn is_session(self) -> bool {
+        matches!(self, Phase::Preread | Phase::Session)
     }
 
     /// Whether a script may end the request here.
@@ -145,15 +201,41 @@ impl Phase {
     }
 }
 
-/// Runs `f` in a phase, with a request or without one.
-pub fn enter<T>(request: Option<&mut Request>, phase: Phase, f: impl FnOnce() -> T) -> T {
+/// Runs `f` in a phase, with a request or a session, or without.
+pub fn enter<T>(subject: Subject<'_>, side: Side, phase: Phase, f: impl FnOnce() -> T) -> T {
     let before = PHASE.replace(phase);
-    let out = operation(phase.directive(), || match request {
-        Some(request) => REQUEST.set(request, f),
-        None => f(),
+    let out = beside(side, || {
+        operation(phase.directive(), || match subject {
+            Subject::Request(request) => REQUEST.set(request, f),
+            Subject::Session(session) => SESSION.set(session, f),
+            Subject::Nothing => f(),
+        })
     });
     PHASE.set(before);
     out
+}
+
+/// Runs `f`, which finds the scripts of this side.
+pub fn beside<T>(side: Side, f: impl FnOnce() -> T) -> T {
+    let before = SIDE.replace(side);
+    let out = f();
+    SIDE.set(before);
+    out
+}
+
+/// Whose scripts the running one is of.
+pub fn side() -> Side {
+    SIDE.get()
+}
+
+/// The scripts of the running one's side.
+pub fn scripts() -> Option<&'static Scripts> {
+    site().map(|site| side().scripts(site))
+}
+
+/// The session of the running script, if it runs for one.
+pub fn with_session<T>(f: impl FnOnce(&mut Scripted) -> T) -> Option<T> {
+    SESSION.is_set().then(|| SESSION.with(f))
 }
 
 /// The site of the running script.

@@ -9,7 +9,7 @@ use super::balancer;
 use super::conf::{CONF, Conf};
 use super::dict;
 use super::phases::CONTENT;
-use super::script::{SCRIPTS, Script, ScriptId, read, read_known};
+use super::script::{Script, ScriptId, draft, read, read_known};
 use super::tls;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::upstream::passing::{Part, count, joined};
@@ -117,8 +117,7 @@ const SETTINGS: &[Directive] = &[
         help: "Where `require` looks for modules in Lua; `;;` is the default path.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
-            SCRIPTS.draft(&mut s.setup.drafts).package_path =
-                d.arg(0).map(|word| word.bytes.clone());
+            draft(s.setup).package_path = d.arg(0).map(|word| word.bytes.clone());
             Ok(())
         }),
     },
@@ -127,8 +126,7 @@ const SETTINGS: &[Directive] = &[
         help: "Where `require` looks for modules in C; `;;` is the default path.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
-            SCRIPTS.draft(&mut s.setup.drafts).package_cpath =
-                d.arg(0).map(|word| word.bytes.clone());
+            draft(s.setup).package_cpath = d.arg(0).map(|word| word.bytes.clone());
             Ok(())
         }),
     },
@@ -137,7 +135,7 @@ const SETTINGS: &[Directive] = &[
         help: "Timers of a loop that may wait.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
-            SCRIPTS.draft(&mut s.setup.drafts).pending_timers = Some(Line::number(d)?);
+            draft(s.setup).pending_timers = Some(Line::number(d)?);
             Ok(())
         }),
     },
@@ -146,7 +144,7 @@ const SETTINGS: &[Directive] = &[
         help: "Timers of a loop that may run at a time.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
-            SCRIPTS.draft(&mut s.setup.drafts).running_timers = Some(Line::number(d)?);
+            draft(s.setup).running_timers = Some(Line::number(d)?);
             Ok(())
         }),
     },
@@ -155,7 +153,7 @@ const SETTINGS: &[Directive] = &[
         help: "How many functions run at a time beside the loops (`ngx.run_worker_thread`).",
         set: Set::Simple(|s, d| {
             s.once(d)?;
-            SCRIPTS.draft(&mut s.setup.drafts).worker_vms = Some(Line::number(d)?);
+            draft(s.setup).worker_vms = Some(Line::number(d)?);
             Ok(())
         }),
     },
@@ -170,7 +168,7 @@ const SETTINGS: &[Directive] = &[
         set: Set::Simple(|s, d| {
             s.once(d)?;
             let limit = time(d)?;
-            SCRIPTS.draft(&mut s.setup.drafts).limited |= !limit.is_zero();
+            draft(s.setup).limited |= !limit.is_zero();
             CONF.change(&mut s.location).max_run_time = limit;
             Ok(())
         }),
@@ -315,17 +313,17 @@ fn only(d: &Line, place: &mut Option<ScriptId>, id: ScriptId) -> Result<(), Erro
 fn init(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let id = read_known(s, d, 0)?;
     s.setup.has_init_script = true;
-    only(d, &mut SCRIPTS.draft(&mut s.setup.drafts).init, id)
+    only(d, &mut draft(s.setup).init, id)
 }
 
 fn init_worker(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let id = read_known(s, d, 0)?;
-    only(d, &mut SCRIPTS.draft(&mut s.setup.drafts).init_worker, id)
+    only(d, &mut draft(s.setup).init_worker, id)
 }
 
 fn exit_worker(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let id = read_known(s, d, 0)?;
-    only(d, &mut SCRIPTS.draft(&mut s.setup.drafts).exit_worker, id)
+    only(d, &mut draft(s.setup).exit_worker, id)
 }
 
 /// A phase's script; the three forms of a directive exclude each other.
@@ -402,13 +400,13 @@ fn shared_dict(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let Some(bytes) = bytes else {
         return Err(d.invalid("lua shared dict size", size));
     };
-    if SCRIPTS.draft(&mut s.setup.drafts).dicts.iter().any(|zone| zone.name() == text) {
+    if draft(s.setup).dicts.iter().any(|zone| zone.name() == text) {
         let text = format!("lua_shared_dict \"{text}\" is already defined as \"{text}\"");
         return Err(d.error_at(name, text));
     }
     let purpose = Use::of(dict::TAG, dict::WORDS);
     let zone = s.setup.inputs.zones.declare(&text, bytes, purpose);
-    SCRIPTS.draft(&mut s.setup.drafts).dicts.push(zone.map_err(|text| d.error(text))?);
+    draft(s.setup).dicts.push(zone.map_err(|text| d.error(text))?);
     Ok(())
 }
 
@@ -423,7 +421,7 @@ fn captured_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         let text = format!("invalid capture error log size \"{text}\", minimum size is {SMALLEST}");
         return Err(d.error_at(word, text));
     };
-    SCRIPTS.draft(&mut s.setup.drafts).captured_log = Some(bytes);
+    draft(s.setup).captured_log = Some(bytes);
     Ok(())
 }
 

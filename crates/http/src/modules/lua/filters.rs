@@ -8,7 +8,7 @@ use weir_log::Level;
 
 use super::answer;
 use super::conf::CONF;
-use super::current::Phase;
+use super::current::{Phase, Subject};
 use super::phases::ERROR;
 use super::run;
 use super::script::Script;
@@ -85,7 +85,7 @@ pub(super) fn at_once(
     let vm = vm_of(&r.event_loop).cloned();
     let done = vm.ok_or(ScriptError::NoVm).and_then(|vm| {
         let code = vm.code(r, script)?;
-        run::at_once(&vm, r, phase, &code, args)
+        run::at_once(&vm, Subject::Request(r), phase, &code, args)
     });
     done.map_err(|error| {
         let place = phase.in_log();

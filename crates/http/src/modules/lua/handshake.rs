@@ -13,7 +13,7 @@ use weir_tls::HandshakeError;
 use super::anchors::Anchor;
 use super::answer::CONTEXT;
 use super::conf::CONF;
-use super::current::Phase;
+use super::current::{Phase, Subject};
 use super::phases::ERROR;
 use super::run::{self, ScriptOutcome, Start};
 use super::script::Script;
@@ -54,7 +54,7 @@ async fn perform(
             return Err(failed);
         }
     };
-    match run::drive(&vm, Some(r), phase, Start::Script(&code)).await {
+    match run::drive(&vm, Subject::Request(r), phase, Start::Script(&code)).await {
         ScriptOutcome::Abandoned => Err(HandshakeError::Closed.into()),
         ScriptOutcome::Failed | ScriptOutcome::Exit(Exit::Status(ERROR | 400..)) => Err(failed),
         ScriptOutcome::Finished | ScriptOutcome::Exit(_) => {

@@ -31,6 +31,7 @@ mod prelude;
 mod run;
 mod script;
 mod semaphore;
+mod session;
 mod socket;
 mod start;
 mod timers;
@@ -44,16 +45,18 @@ pub use conf::CONF;
 pub use filters::{header_filter, log, value};
 pub use handshake::{certificate, client_hello};
 pub use phases::{access, rewrite, server_rewrite};
-pub use script::{SCRIPTS, Script, Scripts, read};
+pub use script::{OfSessions, SCRIPTS, SESSIONS, Script, Scripts, read};
+pub use session::{SessionRunner, is_used as is_used_by_sessions};
 pub use vm::VM;
 
+use script::Side;
 use vm::LoopVm;
 
 /// The module.
 pub const MODULE: Module = Module {
     name: "http_lua",
     directives: directives::DIRECTIVES,
-    finish: tls::finish,
+    finish: session::finish,
     ..Module::NEW
 };
 
@@ -105,20 +108,26 @@ pub fn wants_filter(conf: &LocationConf) -> bool {
 impl LoopPart for LoopVm {
     /// Makes the loop's VM, where the site has scripts.
     fn init_process(&self, event_loop: &Rc<LoopState>) {
-        let Some(vm) = start::start(event_loop) else { return };
-        if self.0.set(vm.clone()).is_ok() {
-            vm.started();
+        for (side, place) in [(Side::Requests, &self.requests), (Side::Sessions, &self.sessions)] {
+            if let Some(vm) = start::start(event_loop, side)
+                && place.set(vm.clone()).is_ok()
+            {
+                vm.started();
+            }
         }
     }
 
     /// Runs `init_by_lua` as a loop would, in a VM of its own.
     fn try_out(&self, event_loop: &LoopState) -> Result<(), String> {
-        start::try_out(event_loop).map_err(|error| error.to_string())
+        let sides = [Side::Requests, Side::Sessions].into_iter();
+        let mut used = sides.filter(|side| !side.scripts(event_loop.site).is_empty());
+        used.try_for_each(|side| start::try_out(event_loop, side))
+            .map_err(|error| error.to_string())
     }
 
     /// The loop takes no new requests: its timers come before their time.
     fn retire(&self, _: &LoopState) {
-        if let Some(vm) = self.0.get() {
+        for vm in self.each() {
             vm.timers.hurry();
             vm.pools.clear();
         }
@@ -126,12 +135,10 @@ impl LoopPart for LoopVm {
 
     /// Whether all timers have run to their end.
     fn is_flushed(&self, _: &LoopState) -> bool {
-        self.0.get().is_none_or(|vm| vm.timers.are_done())
+        self.each().all(|vm| vm.timers.are_done())
     }
 
     fn exit_process(&self, _: &LoopState) {
-        if let Some(vm) = self.0.get() {
-            vm.ending();
-        }
+        self.each().for_each(|vm| vm.ending());
     }
 }

@@ -5,7 +5,7 @@ use weir_log::Level;
 
 use super::answer;
 use super::conf::CONF;
-use super::current::Phase;
+use super::current::{Phase, Subject};
 use super::run::{self, ScriptOutcome, Start};
 use super::script::Script;
 use super::vm::{Unloaded, vm_of};
@@ -113,7 +113,7 @@ async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<Scrip
             return Err(Step::Status(if is_missing { 404 } else { 500 }));
         }
     };
-    Ok(run::drive(&vm, Some(r), phase, Start::Script(&code)).await)
+    Ok(run::drive(&vm, Subject::Request(r), phase, Start::Script(&code)).await)
 }
 
 /// The step that follows from how the script ended.

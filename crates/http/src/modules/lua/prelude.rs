@@ -19,4 +19,5 @@ pub const PRELUDE: &[(&str, &str)] = &[
     ("=ngx.ssl", include_str!("prelude/ssl.lua")),
     ("=ngx.ocsp", include_str!("prelude/ocsp.lua")),
     ("=modules", include_str!("prelude/modules.lua")),
+    ("=ngx.stream", include_str!("prelude/session.lua")),
 ];

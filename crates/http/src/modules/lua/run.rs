@@ -14,25 +14,24 @@ use std::time::Duration;
 
 use mlua::{Error, Function, Lua, MultiValue, Thread, ThreadStatus, Value};
 use weir_engine::{Either, either};
-use weir_log::Level;
 
 use super::anchors::{Anchor, Packed};
 use super::answer;
 use super::api::{raw_socket_reply, tell_failed};
 use super::conf::CONF;
-use super::current::{self, Phase};
-use super::handshake;
+use super::current::{self, Phase, Subject};
 use super::limit;
+use super::session;
 use super::socket::Received;
 use super::vm::{Compiled, ScriptError, Vm};
 use super::wish::{Exit, Reply, ThreadId, Wait, Wish, failure, is_failed, is_wait, reply, text_of};
-use crate::answer::change;
-use crate::request::Request;
 use weir_values::doing::{self, ActivityName};
 
 mod reading;
+mod subject;
 
 use reading::Reading;
+use subject::{failed, limit_of, log, push, tell_length};
 
 /// So often coroutines of a script pass the turn among themselves before other tasks of the loop get it.
 const TURNS: u32 = 64;
@@ -74,10 +73,10 @@ impl Start<'_> {
         }
     }
 
-    fn activity(self, r: Option<&Request>, phase: Phase) -> Activity {
+    fn activity(self, subject: &Subject<'_>, phase: Phase) -> Activity {
         let limit = match self {
             Start::Timer { limit, .. } => limit,
-            Start::Script(_) => r.map_or(Duration::ZERO, |r| CONF.of(r.conf()).max_run_time),
+            Start::Script(_) => limit_of(subject),
         };
         Activity { phase, name: self.name(), limit }
     }
@@ -125,7 +124,7 @@ enum Event {
 /// A script at work.
 struct ScriptRun<'r> {
     vm: &'r Vm,
-    request: Option<&'r mut Request>,
+    subject: Subject<'r>,
     activity: Activity,
     routines: Vec<Routine>,
     /// Those that go on, by their numbers: in the order in which their waits have ended.
@@ -154,15 +153,13 @@ enum CoroutineStep {
 /// Runs a script that may wait, with a request or (a timer) without one.
 pub async fn drive(
     vm: &Vm,
-    mut request: Option<&mut Request>,
+    mut subject: Subject<'_>,
     phase: Phase,
     start: Start<'_>,
 ) -> ScriptOutcome {
-    let activity = start.activity(request.as_deref(), phase);
-    let (thread, step) = match begin(vm, request.as_deref_mut(), activity, start) {
-        Ok((_, CoroutineStep::Failed(error))) | Err(error) => {
-            return failed(request.as_deref(), vm, &error);
-        }
+    let activity = start.activity(&subject, phase);
+    let (thread, step) = match begin(vm, subject.lend(), activity, start) {
+        Ok((_, CoroutineStep::Failed(error))) | Err(error) => return failed(&subject, vm, &error),
         Ok((thread, CoroutineStep::Ended(_))) => {
             // Most scripts do not wait for anything.
             if matches!(start, Start::Script(_)) {
@@ -176,16 +173,16 @@ pub async fn drive(
     let id = ThreadId::of(&Value::Thread(thread.clone()));
     let thread = match vm.anchors.keep(thread) {
         Ok(thread) => thread,
-        Err(error) => return failed(request.as_deref(), vm, &error),
+        Err(error) => return failed(&subject, vm, &error),
     };
-    let watching = request.as_ref().is_some_and(|r| match &r.contexts.handshake {
+    let watching = subject.request().is_some_and(|r| match &r.contexts.handshake {
         Some(handshake) => handshake.is_watched,
         None => CONF.of(r.conf()).check_client_abort,
     });
     let routines = vec![Routine { thread, id, state: RoutineState::Busy, number: 0 }];
     let (ready, joining, newest, turns) = Default::default();
     let run =
-        ScriptRun { vm, request, activity, routines, ready, joining, newest, turns, watching };
+        ScriptRun { vm, subject, activity, routines, ready, joining, newest, turns, watching };
     // Large, and seldom needed: no request pays for its room but one that waits.
     Box::pin(run.go_on(step, matches!(start, Start::Script(_)))).await
 }
@@ -193,12 +190,12 @@ pub async fn drive(
 /// The first step.
 fn begin(
     vm: &Vm,
-    r: Option<&mut Request>,
+    subject: Subject<'_>,
     activity: Activity,
     start: Start<'_>,
 ) -> mlua::Result<(Thread, CoroutineStep)> {
     let mut thread = None;
-    let step = step(vm, r, activity, || match start {
+    let step = step(vm, subject, activity, || match start {
         Start::Script(code) => {
             let thread = thread.insert(vm.coroutine()?);
             Ok((thread.resume(code.function.number())?, thread.status()))
@@ -224,14 +221,14 @@ fn begin(
 /// Runs a script that may not wait; its values.
 pub fn at_once(
     vm: &Vm,
-    r: &mut Request,
+    subject: Subject<'_>,
     phase: Phase,
     code: &Compiled,
     args: MultiValue,
 ) -> Result<Result<MultiValue, Exit>, ScriptError> {
     let mut thread = None;
-    let limit = CONF.of(r.conf()).max_run_time;
-    let step = step(vm, Some(r), Activity { phase, name: code.name, limit }, || {
+    let limit = limit_of(&subject);
+    let step = step(vm, subject, Activity { phase, name: code.name, limit }, || {
         let thread = thread.insert(vm.coroutine()?);
         Ok((thread.resume((code.function.number(), args))?, thread.status()))
     });
@@ -251,14 +248,15 @@ pub fn at_once(
 /// A step of a coroutine, which answers its values and where it stands after them.
 fn step(
     vm: &Vm,
-    r: Option<&mut Request>,
+    subject: Subject<'_>,
     Activity { phase, name, limit }: Activity,
     work: impl FnOnce() -> mlua::Result<(MultiValue, ThreadStatus)>,
 ) -> CoroutineStep {
     // mlua panics where handles run out, as they may within a step: a call can have thousands of arguments.
     let caught =
         || catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(fault(&*panic)));
-    let enter = || limit::within(&vm.lua, limit, || current::enter(r, phase, caught));
+    let enter =
+        || limit::within(&vm.lua, limit, || current::enter(subject, vm.side, phase, caught));
     let done = doing::running(name, enter);
     let wish = current::take_wish();
     match done {
@@ -329,11 +327,11 @@ impl ScriptRun<'_> {
 
     /// One step of a coroutine: up to its next wish, or its end.
     fn step(&mut self, i: usize) -> CoroutineStep {
-        let ScriptRun { vm, request, activity, routines, .. } = self;
+        let ScriptRun { vm, subject, activity, routines, .. } = self;
         let Some(routine) = routines.get_mut(i) else { return CoroutineStep::Yielded };
         let state = std::mem::replace(&mut routine.state, RoutineState::Busy);
         let RoutineState::Ready(reply) = state else { return CoroutineStep::Yielded };
-        step(vm, request.as_deref_mut(), *activity, || {
+        step(vm, subject.lend(), *activity, || {
             let thread: Thread = routine.thread.get()?;
             let args = reply(&vm.lua).unwrap_or_else(|e| failure(&vm.lua, &e.to_string()));
             Ok((thread.resume(args)?, thread.status()))
@@ -369,7 +367,7 @@ impl ScriptRun<'_> {
             Wish::Kill(id) => self.kill(i, id),
             Wish::ReadBody => return self.read_body(i).await,
             Wish::SetBody(bytes, room) => {
-                let r = self.request.as_deref_mut()?;
+                let r = self.subject.request_mut()?;
                 if let Err(error) = r.put_body(bytes, room).await {
                     return Some(ScriptOutcome::Exit(Exit::Status(i32::from(error.status()))));
                 }
@@ -377,7 +375,7 @@ impl ScriptRun<'_> {
                 self.set(i, ready(|_| Ok(MultiValue::new())));
             }
             Wish::SetBodyFile(path, clean) => {
-                let r = self.request.as_deref_mut()?;
+                let r = self.subject.request_mut()?;
                 let text = format!("open() \"{}\" failed", path.display());
                 let state = match r.put_body_file(path, clean).await {
                     Ok(()) => well(),
@@ -391,7 +389,7 @@ impl ScriptRun<'_> {
             }
             Wish::ReceiveBody(pattern) => self.receive(i, pattern).await,
             Wish::TakeOver => {
-                let r = self.request.as_deref_mut()?;
+                let r = self.subject.request_mut()?;
                 let taken = answer::take_over(r).await;
                 self.set(i, RoutineState::Ready(raw_socket_reply(taken)));
             }
@@ -439,10 +437,13 @@ impl ScriptRun<'_> {
 
     /// Sends what was written, and with `last` the end of the answer.
     async fn send(&mut self, last: bool) -> RoutineState {
-        let Some(r) = self.request.as_deref_mut() else {
-            return ready(|_| Ok(MultiValue::new()));
+        let sent = match &mut self.subject {
+            Subject::Nothing => Ok(()),
+            Subject::Request(r) if last => answer::eof(r).await,
+            Subject::Request(r) => answer::flush(r).await,
+            Subject::Session(s) => session::send(*s, last).await,
         };
-        match if last { answer::eof(r).await } else { answer::flush(r).await } {
+        match sent {
             Ok(()) => well(),
             Err(text) => refused(text),
         }
@@ -451,11 +452,11 @@ impl ScriptRun<'_> {
     /// A coroutine ended with an error: the script's own ends the run.
     fn broke(&mut self, i: usize, error: &Error) -> Option<ScriptOutcome> {
         if i == 0 {
-            return Some(failed(self.request.as_deref(), self.vm, error));
+            return Some(failed(&self.subject, self.vm, error));
         }
         let text = text_of(error);
         let shown = format_args!("lua user thread aborted: runtime error: {text}");
-        log(self.request.as_deref(), self.vm, shown);
+        log(&self.subject, self.vm, shown);
         let first = text.split("\nstack traceback:").next().unwrap_or_default();
         let value = self.vm.lua.create_string(first).map_or(Value::Nil, Value::String);
         self.ended(i, false, MultiValue::from_vec(vec![value]))
@@ -472,7 +473,7 @@ impl ScriptRun<'_> {
             let error = Error::RuntimeError(text.to_string_lossy());
             let text = text_of(&error);
             let shown = format_args!("lua user thread aborted: runtime error: {text}");
-            log(self.request.as_deref(), self.vm, shown);
+            log(&self.subject, self.vm, shown);
         }
         self.ended(i, false, values)
     }
@@ -481,7 +482,7 @@ impl ScriptRun<'_> {
     fn ended(&mut self, i: usize, well: bool, values: MultiValue) -> Option<ScriptOutcome> {
         let values = match self.vm.anchors.pack(values) {
             Ok(values) => values,
-            Err(error) => return Some(failed(self.request.as_deref(), self.vm, &error)),
+            Err(error) => return Some(failed(&self.subject, self.vm, &error)),
         };
         self.set(i, RoutineState::Ended(well, values));
         if let Some(id) = self.routines.get(i)?.id {
@@ -601,13 +602,10 @@ impl ScriptRun<'_> {
         };
         if !self.routines.iter().any(|routine| waits(&routine.state)) {
             let text = format_args!("lua light threads wait for each other");
-            log(self.request.as_deref(), self.vm, text);
+            log(&self.subject, self.vm, text);
             return Some(ScriptOutcome::Failed);
         }
-        if let Some(r) = self.request.as_deref_mut()
-            && answer::push(r).await.is_err()
-            && self.watching
-        {
+        if push(&mut self.subject).await.is_err() && self.watching {
             return self.abandoned();
         }
         match self.event().await {
@@ -620,7 +618,7 @@ impl ScriptRun<'_> {
     /// Waits for what comes first; `None` if that is the client's leaving.
     async fn event(&mut self) -> Option<Event> {
         let reading = self.reading();
-        let ScriptRun { request, routines, ready: line, watching, .. } = self;
+        let ScriptRun { subject, routines, ready: line, watching, .. } = self;
         let ready = poll_fn(|cx| {
             let mut any = false;
             for routine in routines.iter_mut() {
@@ -633,7 +631,7 @@ impl ScriptRun<'_> {
             }
             if any { Poll::Ready(()) } else { Poll::Pending }
         });
-        let r = request.as_deref();
+        let r = subject.request();
         let event = async {
             let Some(reading) = reading else {
                 ready.await;
@@ -653,7 +651,7 @@ impl ScriptRun<'_> {
 
     /// The client has gone: the script ends, or its `ngx.on_abort` function runs.
     fn abandoned(&mut self) -> Option<ScriptOutcome> {
-        let r = self.request.as_deref_mut()?;
+        let r = self.subject.request_mut()?;
         let Some(function) = answer::context(r).on_abort.take() else {
             return Some(ScriptOutcome::Abandoned);
         };
@@ -666,15 +664,9 @@ impl ScriptRun<'_> {
                 self.ready.push_back(number);
                 None
             }
-            Err(error) => Some(failed(self.request.as_deref(), self.vm, &error)),
+            Err(error) => Some(failed(&self.subject, self.vm, &error)),
         }
     }
-}
-
-/// The head of a request says how long the body is that a script has made.
-fn tell_length(r: &mut Request) {
-    let length = r.body.len().to_string().into_bytes();
-    change::set_request(r, b"Content-Length", &[length]);
 }
 
 /// It goes on with these values, made when it does.
@@ -696,23 +688,6 @@ fn refused(text: &'static str) -> RoutineState {
 async fn turn() -> Reply {
     weir_engine::yield_now().await;
     Box::new(|_| Ok(MultiValue::new()))
-}
-
-fn failed(r: Option<&Request>, vm: &Vm, error: &Error) -> ScriptOutcome {
-    let text = text_of(error);
-    log(r, vm, format_args!("lua entry thread aborted: runtime error: {text}"));
-    ScriptOutcome::Failed
-}
-
-/// Tells the log of the request, or of the whole site.
-fn log(r: Option<&Request>, vm: &Vm, text: std::fmt::Arguments<'_>) {
-    match r {
-        Some(r) => {
-            let place = r.contexts.handshake.as_ref().map_or("", |handshake| handshake.place);
-            handshake::log(r, Level::Error, format_args!("{text}{place}"));
-        }
-        None => vm.log(Level::Error, format_args!("{text}{}", Phase::Timer.in_log())),
-    }
 }
 
 /// What a receiving method returns: the bytes and, as the fourth value, whether a mark was reached; or nil, the error, and

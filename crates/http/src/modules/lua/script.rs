@@ -7,8 +7,11 @@ use std::{fmt, io};
 use weir_conf::{Directive, DirectiveBody, Error, Word};
 use weir_zone::ZoneRef;
 
+use crate::config::Setup;
 use crate::config::scope::Scope;
+use crate::site::Site;
 use crate::site::main_conf::{BlockEnd, MainDraft, MainKey};
+use crate::site::settings::LocationConf;
 use weir_values::Template;
 
 /// A script's place in the site's list.
@@ -66,6 +69,63 @@ pub struct Scripts {
 /// The site's scripts.
 pub static SCRIPTS: MainKey<Scripts> = MainKey::new();
 
+/// Scripts of sessions, and the settings of their servers.
+#[derive(Debug, Default)]
+pub struct OfSessions {
+    /// The scripts.
+    pub scripts: Scripts,
+    /// What holds where there is no session; missing if no script stands in `stream`.
+    pub main: Option<LocationConf>,
+    /// For each `server` block.
+    pub servers: Vec<LocationConf>,
+}
+
+/// Those of the `stream` block.
+pub static SESSIONS: MainKey<OfSessions> = MainKey::new();
+
+impl MainDraft for OfSessions {
+    type MainConf = OfSessions;
+
+    fn finish(self, _: &mut BlockEnd<'_>) -> Result<OfSessions, Error> {
+        Ok(self)
+    }
+}
+
+/// Whose scripts a VM has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Those of `http`.
+    Requests,
+    /// Those of `stream`.
+    Sessions,
+}
+
+impl Side {
+    /// The scripts.
+    pub fn scripts(self, site: &Site) -> &Scripts {
+        match self {
+            Side::Requests => SCRIPTS.of(&site.main_confs),
+            Side::Sessions => &SESSIONS.of(&site.main_confs).scripts,
+        }
+    }
+
+    /// What holds where there is neither a request nor a session.
+    pub fn main(self, site: &Site) -> &LocationConf {
+        match (self, &SESSIONS.of(&site.main_confs).main) {
+            (Side::Sessions, Some(main)) => main,
+            _ => &site.main,
+        }
+    }
+}
+
+/// The scripts of the block that is being read.
+pub fn draft<'s>(setup: &'s mut Setup<'_>) -> &'s mut Scripts {
+    match setup.reads_sessions {
+        true => &mut SESSIONS.draft(&mut setup.drafts).scripts,
+        false => SCRIPTS.draft(&mut setup.drafts),
+    }
+}
+
 impl MainDraft for Scripts {
     type MainConf = Scripts;
 
@@ -114,7 +174,7 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive, word: usize) -> Result<Script,
     if let Err(error) = source.check() {
         s.setup.warnings.push(d.warning(error.to_string()));
     }
-    Ok(Script::Known(SCRIPTS.draft(&mut s.setup.drafts).add(source)))
+    Ok(Script::Known(draft(s.setup).add(source)))
 }
 
 /// The same where a request is not there to give variables their values.
@@ -141,7 +201,7 @@ impl Script {
 fn file(s: &mut Scope<'_, '_>, d: &Directive, path: &Word) -> Result<Script, Error> {
     let template = s.setup.template_of(d, path, &path.bytes)?;
     let Some(constant) = template.constant() else {
-        SCRIPTS.draft(&mut s.setup.drafts).named = true;
+        draft(s.setup).named = true;
         return Ok(Script::Named(template));
     };
     let full = s.setup.path(constant);
@@ -150,7 +210,7 @@ fn file(s: &mut Scope<'_, '_>, d: &Directive, path: &Word) -> Result<Script, Err
         Err(error) => {
             let error = Unloadable::unread(&full, &error);
             s.setup.warnings.push(d.warning(error.to_string()).mark(path.pos));
-            SCRIPTS.draft(&mut s.setup.drafts).named = true;
+            draft(s.setup).named = true;
             return Ok(Script::Named(template));
         }
     };
@@ -158,7 +218,7 @@ fn file(s: &mut Scope<'_, '_>, d: &Directive, path: &Word) -> Result<Script, Err
     if let Err(error) = source.check() {
         s.setup.warnings.push(d.warning(error.to_string()).mark(path.pos));
     }
-    Ok(Script::Known(SCRIPTS.draft(&mut s.setup.drafts).add(source)))
+    Ok(Script::Known(draft(s.setup).add(source)))
 }
 
 /// LuaJIT shows so much of a script's name.

@@ -8,23 +8,25 @@ use weir_values::Identity;
 
 use super::anchors::Anchors;
 use super::current::{self, Phase};
-use super::script::SCRIPTS;
+use super::script::Side;
 use super::vm::{StartError, Vm};
 use super::{api, package};
 use crate::event_loop::LoopState;
 use crate::site::Site;
 
 /// Makes a loop's VM and runs `init_by_lua`; `None` where the site has no scripts.
-pub fn start(event_loop: &LoopState) -> Option<Rc<Vm>> {
+pub fn start(event_loop: &LoopState, side: Side) -> Option<Rc<Vm>> {
     let site = event_loop.site;
-    if SCRIPTS.of(&site.main_confs).is_empty() {
-        weir_log::capture(None);
+    let scripts = side.scripts(site);
+    if side == Side::Requests {
+        weir_log::capture(scripts.captured_log.filter(|_| !scripts.is_empty()));
+    }
+    if scripts.is_empty() {
         return None;
     }
-    let log = &site.main.core.error_log;
+    let log = &side.main(site).core.error_log;
     let tell = |error: StartError| log.write(Level::Emerg, None, format_args!("{error}"));
-    let vm = Vm::new(site).map_err(tell).ok()?;
-    weir_log::capture(vm.known.captured_log);
+    let vm = Vm::new(site, side).map_err(tell).ok()?;
     // The process that has tried the script out has logged its lines.
     if let Err(error) = current::mute(|| begin(&vm, event_loop)) {
         tell(error);
@@ -34,15 +36,16 @@ pub fn start(event_loop: &LoopState) -> Option<Rc<Vm>> {
 }
 
 /// Runs `init_by_lua` in a VM of its own.
-pub fn try_out(event_loop: &LoopState) -> Result<(), StartError> {
-    let vm = Vm::new(event_loop.site)?;
+pub fn try_out(event_loop: &LoopState, side: Side) -> Result<(), StartError> {
+    let vm = Vm::new(event_loop.site, side)?;
     weir_log::capture(vm.known.captured_log);
     begin(&vm, event_loop)
 }
 
 /// Puts `ngx` into the VM and runs `init_by_lua`.
 fn begin(vm: &Vm, event_loop: &LoopState) -> Result<(), StartError> {
-    furnish(&vm.lua, &vm.anchors, vm.site, event_loop.identity).map_err(StartError::NotMade)?;
+    let furnish = || furnish(&vm.lua, &vm.anchors, (vm.site, vm.side), event_loop.identity);
+    current::beside(vm.side, furnish).map_err(StartError::NotMade)?;
     vm.run(Phase::Init, vm.known.init)
 }
 
@@ -50,12 +53,12 @@ fn begin(vm: &Vm, event_loop: &LoopState) -> Result<(), StartError> {
 pub fn furnish(
     lua: &Lua,
     anchors: &Anchors,
-    site: &'static Site,
+    (site, side): (&'static Site, Side),
     identity: Identity,
 ) -> mlua::Result<()> {
     let prefix = prefix(site);
-    package::furnish(lua, SCRIPTS.of(&site.main_confs), &prefix)?;
-    api::install(lua, anchors, &prefix, identity)
+    package::furnish(lua, side.scripts(site), &prefix)?;
+    api::install(lua, anchors, (&prefix, side), identity)
 }
 
 /// The server's prefix, with a slash at its end.

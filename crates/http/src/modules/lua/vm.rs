@@ -11,8 +11,8 @@ use weir_log::Level;
 use weir_tls::KeyCache;
 
 use super::anchors::{Anchor, Anchors};
-use super::current::{self, Phase};
-use super::script::{SCRIPTS, Script, ScriptId, Scripts, Unloadable, is_bytecode, without_shebang};
+use super::current::{self, Phase, Subject};
+use super::script::{Script, ScriptId, Scripts, Side, Unloadable, is_bytecode, without_shebang};
 use super::wish::text_of;
 use super::{limit, pipe, socket, timers};
 use crate::event_loop::{LoopKey, LoopState};
@@ -45,6 +45,8 @@ pub struct Vm {
     pub lua: Lua,
     /// The site that the scripts belong to.
     pub site: &'static Site,
+    /// Whose scripts of the site.
+    pub side: Side,
     /// Its scripts.
     pub known: &'static Scripts,
     /// What outlives a step of a script.
@@ -65,22 +67,39 @@ pub struct Vm {
     pub keys: RefCell<KeyCache>,
 }
 
-/// The VM of a loop, where the site has scripts.
-pub struct LoopVm(pub OnceCell<Rc<Vm>>);
+/// The VMs of a loop, where the site has scripts.
+pub struct LoopVm {
+    /// For requests.
+    pub requests: OnceCell<Rc<Vm>>,
+    /// For sessions.
+    pub sessions: OnceCell<Rc<Vm>>,
+}
 
-/// The loop's VM.
-pub static VM: LoopKey<LoopVm> = LoopKey::new(|_| LoopVm(OnceCell::new()));
+impl LoopVm {
+    /// The VMs that there are.
+    pub fn each(&self) -> impl Iterator<Item = &Rc<Vm>> {
+        self.requests.get().into_iter().chain(self.sessions.get())
+    }
+}
 
-/// The VM of this loop.
+/// The loop's VMs.
+pub static VM: LoopKey<LoopVm> =
+    LoopKey::new(|_| LoopVm { requests: OnceCell::new(), sessions: OnceCell::new() });
+
+/// The VM of this loop that the running script belongs to; outside of scripts, that of requests.
 pub fn vm_of(event_loop: &LoopState) -> Option<&Rc<Vm>> {
-    VM.of(event_loop).0.get()
+    let vms = VM.of(event_loop);
+    match current::side() {
+        Side::Requests => vms.requests.get(),
+        Side::Sessions => vms.sessions.get(),
+    }
 }
 
 impl Vm {
     /// A VM without `ngx` in it.
     #[expect(clippy::disallowed_methods, reason = "all scripts of a site are its configuration's")]
-    pub fn new(site: &'static Site) -> Result<Vm, StartError> {
-        let known = SCRIPTS.of(&site.main_confs);
+    pub fn new(site: &'static Site, side: Side) -> Result<Vm, StartError> {
+        let known = side.scripts(site);
         let lua = weir_sys::lua::vm_without_restrictions();
         if known.limited {
             limit::prepare(&lua).map_err(StartError::NotMade)?;
@@ -98,6 +117,7 @@ impl Vm {
             keys: RefCell::default(),
             lua,
             site,
+            side,
             known,
         })
     }
@@ -114,7 +134,7 @@ impl Vm {
 
     /// Writes to the error log of the whole site.
     pub fn log(&self, level: Level, text: std::fmt::Arguments<'_>) {
-        self.site.main.core.error_log.write(level, None, text);
+        self.side.main(self.site).core.error_log.write(level, None, text);
     }
 
     /// A coroutine for a script: its first arguments are the number of the script's function and what that is called with.
@@ -146,13 +166,15 @@ impl Vm {
         let done = self.known(script).and_then(|code| {
             let call = self.anchors.call();
             let run = || call.call::<()>(code.function.number());
-            Ok(doing::running(code.name, || current::enter(None, phase, run))?)
+            Ok(doing::running(code.name, || {
+                current::enter(Subject::Nothing, self.side, phase, run)
+            })?)
         });
         done.map_err(|error| StartError::Script(phase, error))
     }
 
     /// The function of a script of the configuration.
-    fn known(&self, id: ScriptId) -> Result<Code, ScriptError> {
+    pub fn known(&self, id: ScriptId) -> Result<Code, ScriptError> {
         if self.broken.get() {
             return Err(ScriptError::NotInitialized);
         }

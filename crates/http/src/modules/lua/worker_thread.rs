@@ -11,7 +11,8 @@ use weir_sys::lent::Lent;
 use weir_values::Identity;
 
 use super::anchors::Anchors;
-use super::current::{self, Phase};
+use super::current::{self, Phase, Subject};
+use super::script::Side;
 use super::start;
 use crate::site::Site;
 
@@ -151,7 +152,7 @@ impl Machine {
     fn new(site: Lent<Site>, identity: Identity) -> mlua::Result<Machine> {
         let lua = weir_sys::lua::vm_without_restrictions();
         let anchors = Anchors::new(&lua)?;
-        let furnish = || start::furnish(&lua, &anchors, site.get(), identity);
+        let furnish = || start::furnish(&lua, &anchors, (site.get(), Side::Requests), identity);
         current::beside_loops(site.get(), furnish)?;
         let call = lua.load(
             "local module, name = ...
@@ -171,7 +172,7 @@ impl Machine {
         let called = self.values(module, function, arguments).and_then(|values| {
             let call = || self.call.call::<MultiValue>(values);
             current::beside_loops(self.site.get(), || {
-                current::enter(None, Phase::WorkerThread, call)
+                current::enter(Subject::Nothing, Side::Requests, Phase::WorkerThread, call)
             })
         });
         let returned = called.map_err(|error| text_of(&error)).and_then(|values| {

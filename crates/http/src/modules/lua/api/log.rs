@@ -64,7 +64,9 @@ fn level(n: i64) -> Level {
 
 /// Whether the log of the request takes this. That of the site judges by itself.
 fn is_logged(level: Level) -> bool {
-    current::with_any(|r| r.error_log().enabled(level)).unwrap_or(true)
+    let of_session = current::with_session(|s| s.is_logged(level));
+    let of_request = || current::with_any(|r| r.error_log().enabled(level)).unwrap_or(true);
+    of_session.unwrap_or_else(of_request)
 }
 
 fn write(lua: &Lua, level: Level, values: &MultiValue) {
@@ -94,10 +96,14 @@ pub(super) fn to_log(level: Level, line: &str) {
         return;
     }
     let place = current::phase().in_log();
+    if current::with_session(|s| s.log(level, format_args!("{line}{place}"))).is_some() {
+        return;
+    }
     if current::with_any(|r| handshake::log(r, level, format_args!("{line}{place}"))).is_err()
         && let Some(site) = current::site()
     {
-        site.main.core.error_log.write(level, None, format_args!("{line}{place}"));
+        let log = &current::side().main(site).core.error_log;
+        log.write(level, None, format_args!("{line}{place}"));
     }
 }
 

@@ -4,6 +4,7 @@ use mlua::Lua;
 
 use super::anchors::Anchors;
 use super::prelude::PRELUDE;
+use super::script::Side;
 use super::wish::{failed_mark, mark};
 use natives::Natives;
 use weir_values::Identity;
@@ -22,6 +23,7 @@ mod pipe;
 mod re;
 mod request;
 mod semaphore;
+mod session;
 mod shared;
 mod socket;
 mod ssl;
@@ -40,7 +42,7 @@ pub use socket::{raw_socket_reply, tell_failed};
 pub fn install(
     lua: &Lua,
     anchors: &Anchors,
-    prefix: &[u8],
+    (prefix, side): (&[u8], Side),
     identity: Identity,
 ) -> mlua::Result<()> {
     let natives = Natives { lua, table: lua.create_table()? };
@@ -49,6 +51,7 @@ pub fn install(
     natives.constant("FAILED", failed_mark())?;
     let chunks: Vec<&str> = PRELUDE.iter().map(|(name, _)| *name).collect();
     natives.constant("prelude", chunks)?;
+    natives.constant("of_sessions", side == Side::Sessions)?;
     balancer::install(&natives)?;
     capture::install(&natives)?;
     control::install(&natives)?;
@@ -62,6 +65,7 @@ pub fn install(
     re::install(&natives)?;
     request::install(&natives)?;
     semaphore::install(&natives)?;
+    session::install(&natives)?;
     shared::install(&natives)?;
     socket::install(&natives)?;
     ssl::install(&natives)?;

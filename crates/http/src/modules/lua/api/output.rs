@@ -3,35 +3,35 @@
 use mlua::{BString, MultiValue, Value};
 
 use super::natives::{Natives, done, gather};
-use crate::modules::lua::answer;
-use crate::modules::lua::current::{NgxError, Phase, phase, with_answer};
+use crate::modules::lua::current::{self, NgxError, Phase, phase, with_answer};
 use crate::modules::lua::filters::{argument, with_piece};
 use crate::modules::lua::wish::Wish;
+use crate::modules::lua::{answer, session};
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("print", |lua, values: MultiValue| {
         let bytes = gather(lua, &values, "print")?;
-        with_answer(|r| done(answer::print(r, &bytes)))
+        print(&bytes).map(done)
     })?;
     natives.add_refusing("say", |lua, values: MultiValue| {
         let mut bytes = gather(lua, &values, "say")?;
         bytes.push(b'\n');
-        with_answer(|r| done(answer::print(r, &bytes)))
+        print(&bytes).map(done)
     })?;
     natives.add("print_text", |_, (mut text, is_line): (BString, Option<bool>)| {
         if is_line == Some(true) {
             text.push(b'\n');
         }
-        match with_answer(|r| answer::print(r, &text)) {
+        match print(&text) {
             Ok(Ok(())) => (None, Some(1), None),
             Ok(Err(why)) => (None, None, Some(why)),
             Err(refusal) => (Some(refusal.to_string()), None, None),
         }
     })?;
     natives.add_refusing("send_headers", |_, ()| with_answer(|r| done(answer::send_head(r))))?;
-    natives.add_waiting("flush", |_, ()| with_answer(|_| Wish::Flush))?;
-    natives.add_waiting("eof", |_, ()| with_answer(|_| Wish::Eof))?;
+    natives.add_waiting("flush", |_, ()| sending(Wish::Flush))?;
+    natives.add_waiting("eof", |_, ()| sending(Wish::Eof))?;
     natives.add_refusing("get_arg", |lua, index: i64| {
         let string = |bytes: &[u8]| lua.create_string(bytes).map_or(Value::Nil, Value::String);
         if phase() == Phase::Set {
@@ -61,6 +61,19 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         with_piece(|piece| piece.bytes = bytes);
         Ok(())
     })
+}
+
+/// Writes to the client of the request or of the session; the inner error is what the script gets.
+fn print(bytes: &[u8]) -> Result<Result<(), &'static str>, NgxError> {
+    match phase().is_session() {
+        true => current::with_session(|s| session::print(s, bytes)).ok_or(NgxError::NoRequest),
+        false => with_answer(|r| answer::print(r, bytes)),
+    }
+}
+
+/// What is written goes out, where there is a client.
+fn sending(wish: Wish) -> Result<Wish, NgxError> {
+    if phase().is_session() { Ok(wish) } else { with_answer(|_| wish) }
 }
 
 fn in_body_filter() -> Result<(), NgxError> {

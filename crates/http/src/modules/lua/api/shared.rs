@@ -4,7 +4,6 @@ use mlua::{BString, Either, Lua, MultiValue, Value};
 use weir_zone::ZoneRef;
 
 use super::natives::{LuaText, Natives, borrowed, text};
-use crate::modules::lua::SCRIPTS;
 use crate::modules::lua::current;
 use crate::modules::lua::dict::{self, Dict, DictError, How, Value as Stored};
 use crate::modules::lua::wish::failure;
@@ -14,8 +13,10 @@ type DictKey = Either<BString, Value>;
 
 /// Adds the functions of this part. The prelude passes each its dictionary's number and the key first.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    let zones = current::site().map(|site| &SCRIPTS.of(&site.main_confs).dicts);
-    let names = zones.into_iter().flatten().map(|zone| zone.name().to_owned());
+    let names = current::scripts()
+        .into_iter()
+        .flat_map(|scripts| &scripts.dicts)
+        .map(|zone| zone.name().to_owned());
     let names: Vec<String> = names.collect();
     natives.constant("dicts", names)?;
     natives.add("dict_get", |lua, (at, key): (usize, DictKey)| {
@@ -154,11 +155,11 @@ fn whole(natives: &Natives<'_>) -> mlua::Result<()> {
 }
 
 fn zone<T>(at: usize, f: impl FnOnce(&ZoneRef) -> T) -> Option<T> {
-    SCRIPTS.of(&current::site()?.main_confs).dicts.get(at).map(f)
+    current::scripts()?.dicts.get(at).map(f)
 }
 
 fn open<T>(at: usize, f: impl FnOnce(&mut Dict<'_>) -> T) -> Option<T> {
-    let zone = SCRIPTS.of(&current::site()?.main_confs).dicts.get(at)?.get()?;
+    let zone = current::scripts()?.dicts.get(at)?.get()?;
     let now = zone.msec(current::now());
     Some(f(&mut Dict::new(zone.lock(), now)))
 }

@@ -20,9 +20,11 @@ use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
 use crate::modules::lua::current::{self, NgxError, with, with_answer, with_any};
 use crate::modules::lua::run::received_reply;
+use crate::modules::lua::session;
 use crate::modules::lua::socket::{
-    BodySocket, Pattern, PoolOptions, Socket, SocketError, SocketTarget,
+    BodySocket, CloseWithRequest, Pattern, PoolOptions, Socket, SocketError, SocketTarget,
 };
+use crate::modules::lua::vm::vm_of;
 use crate::modules::lua::wish::{Reply, Wish, failure, reply};
 use crate::request::Request;
 use crate::site::settings::LocationConf;
@@ -51,7 +53,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let socket = Rc::new(Socket::new(limits));
         // A timer has no request. Its sockets close when the garbage collector finds them.
         let weak: Weak<Socket> = Rc::downgrade(&socket);
-        let _ = with_any(|r| answer::context(r).add_socket(weak));
+        add_socket(weak);
         lua.create_userdata(TcpHandle(socket)).map_err(|error| error.to_string().into())
     })?;
     natives.add("socket_timeouts", |_, (socket, times): (ReceivingHandle, (f64, f64, f64))| {
@@ -73,11 +75,12 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             let name = pool.map_or_else(|| server.name(), |pool| pool.as_bytes().to_vec());
             let pool = PoolOptions { name, size, backlog };
             let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
+            let vm = vm_of(&event_loop).cloned().ok_or("no Lua VM")?;
             let (core, conf) = (&settings()?.core, CONF.of(settings()?));
             let (socket, name) = (socket.0.clone(), server.clone());
             Ok(Wish::Wait(Box::pin(async move {
                 let usual = usize::try_from(conf.pool_size).unwrap_or(usize::MAX);
-                let connected = socket.connect(&event_loop, core, server, pool, usual).await;
+                let connected = socket.connect((&event_loop, &vm), core, server, pool, usual).await;
                 reply(move |lua| match connected {
                     Ok(()) => Ok(MultiValue::from_vec(vec![Value::Integer(1)])),
                     Err(failed) => {
@@ -346,9 +349,18 @@ pub(super) fn handle() -> Result<Handle, NgxError> {
     LoopState::current().map(|event_loop| event_loop.handle.clone()).ok_or(NgxError::NoRequest)
 }
 
-/// Settings of the request's location, or of the site for a timer, which has no request.
+/// A socket closes with the request or the session.
+pub(super) fn add_socket(socket: Weak<dyn CloseWithRequest>) {
+    if current::with_session(|s| session::context(s).sockets.add(socket.clone())).is_none() {
+        let _ = with_any(|r| answer::context(r).add_socket(socket));
+    }
+}
+
+/// Settings of the request's location or of the session's server, or of the site for a timer, which has neither.
 pub(super) fn settings() -> Result<&'static LocationConf, NgxError> {
-    let site =
-        || LoopState::current().map(|event_loop| &event_loop.site.main).ok_or(NgxError::NoRequest);
+    if let Some(conf) = current::with_session(|s| session::context(s).conf) {
+        return Ok(conf);
+    }
+    let site = || current::site().map(|site| current::side().main(site)).ok_or(NgxError::NoRequest);
     with_any(|r| r.conf()).or_else(|_| site())
 }

@@ -10,7 +10,7 @@ use weir_tls::{Authorities, Chain, IdentitySet, PrivateKey, Versions, is_grease,
 use super::natives::{Natives, failed};
 use crate::address::Address;
 use crate::event_loop::LoopState;
-use crate::modules::lua::current::{NgxError, Phase, phase, with_any};
+use crate::modules::lua::current::{self, NgxError, Phase, phase, with_any};
 use crate::modules::lua::vm::vm_of;
 use crate::request::Request;
 use crate::request::handshake::Handshake;
@@ -96,6 +96,10 @@ fn choosing(natives: &Natives<'_>) -> mlua::Result<()> {
 /// Functions that show the connection.
 fn connection(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("ssl_server_name", |_, ()| {
+        if let Some(of_session) = current::with_session(|s| s.server_name()) {
+            return Ok(answer(of_session.ok_or("bad request")))
+                .map(|(name, why)| (name.flatten(), why));
+        }
         let name = |r: &mut Request| r.shown().and_then(|shown| shown.server_name.clone());
         Ok(match secured(name)? {
             Ok(name) => (name.map(String::from), None),

@@ -9,7 +9,7 @@ use weir_proto::date;
 
 use super::natives::Natives;
 use crate::event_loop::LoopState;
-use crate::modules::lua::current::with;
+use crate::modules::lua::current::{self, with};
 
 thread_local! {
     /// The turn that `ngx.update_time` was called in, in milliseconds of the wall clock, and the time then.
@@ -39,11 +39,14 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add("parse_http_time", |_, text: mlua::String| date::parse(&text.as_bytes()))?;
     natives.add_refusing("start_time", |_, ()| {
-        with(|r| {
-            let handle = &r.event_loop.handle;
-            let since = handle.now().saturating_duration_since(r.started);
+        let before = |started| {
+            let since = current::now().saturating_duration_since(started);
             Value::Number((turn() as f64) / 1000.0 - (since.as_millis() as f64) / 1000.0)
-        })
+        };
+        match current::with_session(|s| s.started()) {
+            Some(started) => Ok(before(started)),
+            None => with(|r| before(r.started)),
+        }
     })
 }
 

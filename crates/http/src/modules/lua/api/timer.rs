@@ -11,7 +11,7 @@ use super::natives::{Done, Natives, done};
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Packed;
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{NgxError, Phase, phase, with_any};
+use crate::modules::lua::current::{self, NgxError, Phase, Subject, phase, with_any};
 use crate::modules::lua::limit;
 use crate::modules::lua::run::{self, Start};
 use crate::modules::lua::vm::{Vm, vm_of};
@@ -107,7 +107,8 @@ fn set(
 /// `lua_max_run_time` where the timer is set.
 fn max_run_time(event_loop: &LoopState) -> Duration {
     let of_location = with_any(|r| CONF.of(r.conf()).max_run_time);
-    of_location.unwrap_or_else(|_| CONF.of(&event_loop.site.main).max_run_time)
+    let of_site = || CONF.of(current::side().main(event_loop.site)).max_run_time;
+    of_location.unwrap_or_else(|_| of_site())
 }
 
 /// A timer's function at work.
@@ -149,5 +150,5 @@ fn place(call: &Packed) -> String {
 async fn call(timer: RunningTimer, premature: bool, call: Rc<Packed>, limit: Duration) {
     let start = Start::Timer { premature, call: &call, limit };
     // The error was logged. No client waits for it.
-    let _ = run::drive(&timer.0, None, Phase::Timer, start).await;
+    let _ = run::drive(&timer.0, Subject::Nothing, Phase::Timer, start).await;
 }

@@ -6,11 +6,10 @@ use std::time::Duration;
 use mlua::{IntoLua, MultiValue, UserDataRef, Value};
 
 use super::natives::Natives;
-use super::socket::{handle, ip, settings, tell_failed, waiting};
+use super::socket::{add_socket, handle, ip, settings, tell_failed, waiting};
 use crate::event_loop::LoopState;
-use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{self, NgxError, with_any};
+use crate::modules::lua::current::{self, NgxError};
 use crate::modules::lua::socket::{SocketTarget, UdpSocket};
 use crate::modules::lua::wish::{Wish, failure, reply};
 use crate::site::settings::LocationConf;
@@ -28,7 +27,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         current::may_wait()?;
         let socket = Rc::new(UdpSocket::new(CONF.of(settings()?).read_timeout));
         let weak: Weak<UdpSocket> = Rc::downgrade(&socket);
-        let _ = with_any(|r| answer::context(r).add_socket(weak));
+        add_socket(weak);
         lua.create_userdata(UdpHandle(socket)).map_err(|error| error.to_string().into())
     })?;
     natives.add("udp_timeout", |_, (socket, ms): (Udp, f64)| {

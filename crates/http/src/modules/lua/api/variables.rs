@@ -8,8 +8,9 @@ use super::natives::{LuaText, Natives, failed, keep, one, text};
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Anchor;
 use crate::modules::lua::answer;
-use crate::modules::lua::current::{NgxError, with, with_any};
-use crate::modules::lua::handshake;
+use crate::modules::lua::current::{self, NgxError, Scripted, with, with_any};
+use crate::modules::lua::script::Side;
+use crate::modules::lua::{handshake, session};
 use crate::request::Request;
 use crate::variables::NotStored;
 use weir_values::Subject;
@@ -21,13 +22,19 @@ const SWITCHING: &[u8] = b"101 Switching Protocols";
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("get_group", |lua, n: i64| with(|r| group(lua, r, n)))?;
     natives.add("get_var", |lua, name: BString| {
+        let of_session = |s: &mut Scripted| value(lua, |out| s.variable(&name, out));
+        if let Some(value) = current::with_session(of_session) {
+            return one(value);
+        }
         one(with(|r| value(lua, |out| r.variable_named(&name, out))).flatten())
     })?;
     natives.add("get_var_at", |lua, number: u32| {
         one(with(|r| value(lua, |out| r.variable_at(number, out))).flatten())
     })?;
     natives.add("var_number", |_, name: BString| {
-        LoopState::current().and_then(|event_loop| event_loop.site.variables.number_of(&name))
+        // Numbers are those of variables of requests.
+        let of_requests = LoopState::current().filter(|_| current::side() == Side::Requests);
+        of_requests.and_then(|event_loop| event_loop.site.variables.number_of(&name))
     })?;
     natives.add_refusing("set_var", |lua, (name, value): (mlua::String, Value)| {
         let value = match &value {
@@ -41,10 +48,18 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
                  define it first"
             )
         };
-        with(|r| store(r, &name.as_bytes(), value, unknown))?
+        let name = name.as_bytes();
+        match current::with_session(|s| stored(s.store(&name, value.clone()), &name, unknown)) {
+            Some(stored) => stored,
+            None => with(|r| store(r, &name, value, unknown))?,
+        }
     })?;
     // The number under which it is kept; nil where there is none yet, and false without a request.
     natives.add("ctx_number", |_, ()| {
+        let of_session = |s: &mut Scripted| session::context(s).ctx.as_ref().map(Anchor::number);
+        if let Some(number) = current::with_session(of_session) {
+            return number.map_or(Value::Nil, |number| Value::Integer(number as i64));
+        }
         let number =
             |r: &mut Request| answer::CONTEXT.of(&r.contexts)?.ctx.as_ref().map(Anchor::number);
         match with_any(number) {
@@ -56,7 +71,10 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     // The same of the table that the handshake had.
     natives.add("connection_ctx", |_, ()| with(|r| handshake::ctx_of(r)).ok().flatten())?;
     natives.add_refusing("set_ctx", |_, value: Value| {
-        let value = if value.is_nil() { None } else { Some(keep(value)?) };
+        let mut value = if value.is_nil() { None } else { Some(keep(value)?) };
+        if current::with_session(|s| session::context(s).ctx = value.take()).is_some() {
+            return Ok(());
+        }
         with_any(|r| answer::context(r).ctx = value)
     })?;
     natives.add_refusing("get_status", |_, ()| {
@@ -81,7 +99,9 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("answer_always", |_, ()| with(|r| r.response.unconditional = true))?;
     natives.add_refusing("headers_sent", |_, ()| with(|r| r.response.sent))?;
     natives.add_refusing("is_subrequest", |_, ()| with(|r| !r.is_main()))?;
-    natives.add("has_request", |_, ()| with_any(|_| ()).is_ok())
+    natives.add("has_request", |_, ()| {
+        current::with_session(|_| ()).is_some() || with_any(|_| ()).is_ok()
+    })
 }
 
 fn string(lua: &Lua, bytes: &[u8]) -> Value {
@@ -109,17 +129,26 @@ pub fn store(
     unknown: impl FnOnce(&str) -> String,
 ) -> Result<(), NgxError> {
     let is_none = value.is_none();
-    r.store_named(name, value).map_err(|why| {
+    stored(r.store_named(name, value), name, unknown)?;
+    if is_none && name.eq_ignore_ascii_case(b"args") {
+        r.args_set = false;
+    }
+    Ok(())
+}
+
+/// Whether a variable of this name was stored, in words.
+fn stored(
+    stored: Result<(), NotStored>,
+    name: &[u8],
+    unknown: impl FnOnce(&str) -> String,
+) -> Result<(), NgxError> {
+    stored.map_err(|why| {
         let name = String::from_utf8_lossy(name);
         NgxError::Other(match why {
             NotStored::Fixed => format!("variable \"{name}\" not changeable"),
             NotStored::Unknown => unknown(&name),
         })
-    })?;
-    if is_none && name.eq_ignore_ascii_case(b"args") {
-        r.args_set = false;
-    }
-    Ok(())
+    })
 }
 
 fn set_status(r: &mut Request, status: f64) {

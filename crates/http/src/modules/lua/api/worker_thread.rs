@@ -5,7 +5,6 @@ use weir_engine::Rank;
 
 use super::natives::Natives;
 use crate::event_loop::LoopState;
-use crate::modules::lua::SCRIPTS;
 use crate::modules::lua::current::{self, NgxError};
 use crate::modules::lua::wish::{Wish, reply};
 use crate::modules::lua::worker_thread::{Job, Plain, Turn};
@@ -31,7 +30,7 @@ fn prepare((pool, module, function, values): Asked) -> Result<Result<Wish, Strin
     let Some(pool) = handle.files().pool(&pool.as_bytes()).cloned() else {
         return Ok(Err(format!("thread pool {} not found", pool.to_string_lossy())));
     };
-    let most = SCRIPTS.of(&event_loop.site.main_confs).worker_vms.unwrap_or(USUAL);
+    let most = current::scripts().and_then(|scripts| scripts.worker_vms).unwrap_or(USUAL);
     let Some(turn) = Turn::take(most) else {
         return Ok(Err("no available Lua vm".to_owned()));
     };

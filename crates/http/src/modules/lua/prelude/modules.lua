@@ -35,9 +35,9 @@ local base = provide("resty.core.base", {
     new_tab = require "table.new", clear_tab = require "table.clear",
     allows_subsystem = function(...)
         for _, name in ipairs { ... } do
-            if name == "http" then return end
+            if name == ngx.config.subsystem then return end
         end
-        error("unsupported subsystem: http", 2)
+        error("unsupported subsystem: " .. ngx.config.subsystem, 2)
     end,
     get_request = function() return native.has_request() and ngx.req or nil end,
 })

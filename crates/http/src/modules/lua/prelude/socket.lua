@@ -13,6 +13,7 @@ local ffi = native.ffi
 local methods = {}
 methods.__index = methods
 local class = methods
+native.tcp_methods = methods
 
 -- The native one of a socket: where it has a connection, where there may be more to receive, and where it may send. One
 -- whose other side has ended may still send.

@@ -51,7 +51,7 @@ impl ScriptRun<'_> {
     /// A coroutine gets what it wants of the body, or waits for more of it.
     pub(super) async fn receive(&mut self, i: usize, pattern: Pattern) {
         let is_busy = self.reading().is_some();
-        let state = match self.request.as_deref_mut() {
+        let state = match self.subject.request_mut() {
             Some(r) if !is_busy => match answer::context(r).body_socket.clone() {
                 Some(socket) => match socket.begin(r).await {
                     Ok(()) => of_what_came(r, socket, pattern),
@@ -68,7 +68,7 @@ impl ScriptRun<'_> {
     /// `ngx.req.read_body`: a coroutine goes on once all of the body is there.
     pub(super) async fn read_body(&mut self, i: usize) -> Option<ScriptOutcome> {
         let (is_busy, is_alone) = (self.reading().is_some(), self.routines.len() == 1);
-        let r = self.request.as_deref_mut()?;
+        let r = self.subject.request_mut()?;
         let is_taken = answer::context(r).body_socket.is_some() || answer::is_taken_over(r);
         let read = match is_taken || is_busy {
             true => Ok(true),
@@ -90,7 +90,7 @@ impl ScriptRun<'_> {
         let state = match read {
             Ok(true) => ready(|_| Ok(MultiValue::new())),
             Ok(false) => {
-                let r = self.request.as_deref()?;
+                let r = self.subject.request()?;
                 let until = r.event_loop.handle.now() + r.conf().core.client_body_timeout;
                 RoutineState::Reading(Rc::new(Reading { what: Wanted::All, until }))
             }
@@ -108,7 +108,7 @@ impl ScriptRun<'_> {
         let reads = |state: &RoutineState| matches!(state, RoutineState::Reading(_));
         let i = self.routines.iter().position(|routine| reads(&routine.state))?;
         let reading = self.reading()?;
-        let r = self.request.as_deref_mut()?;
+        let r = self.subject.request_mut()?;
         let Wanted::Part(socket, pattern) = reading.what.clone() else {
             if !in_time {
                 r.body_timed_out();

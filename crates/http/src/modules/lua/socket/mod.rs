@@ -1,9 +1,8 @@
 //! Sockets that scripts open: connections, the pools in which scripts leave them, and datagrams.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::future::Future;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,22 +11,26 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, SocketAddrAny, either};
-use weir_log::Cause;
 use weir_tls::{ClientSessions, HandshakeError, Identity, Secured, TlsClient, Wire};
 use weir_values::cidr;
 
 use crate::carrier::Conn;
 use crate::event_loop::LoopState;
-use crate::modules::lua::vm::vm_of;
+use crate::modules::lua::vm::{Vm, vm_of};
 use crate::site::core;
 
 mod body;
+mod error;
 mod options;
+mod own;
 mod pattern;
 mod pools;
+mod session;
 mod udp;
 
 pub use body::BodySocket;
+pub use error::SocketError;
+pub use own::{CloseWithRequest, OwnSockets};
 pub use pattern::Pattern;
 use pools::{Idle, PoolSize, Slot};
 pub use pools::{PoolOptions, Pools};
@@ -37,91 +40,6 @@ pub use udp::UdpSocket;
 const UNREAD: &str = "unread data in buffer";
 /// Room for one read.
 const READ: usize = 4096;
-
-/// How TLS begins what it says of a certificate that is not trusted, and of one for another server.
-const VERIFY: &str = "upstream SSL certificate verify error: ";
-const MISMATCH: &str = "upstream SSL certificate does not match ";
-
-/// `18: self-signed certificate` of `(18:self-signed certificate)`.
-fn spaced(fault: &str) -> String {
-    fault.trim_start_matches('(').trim_end_matches(')').replacen(':', ": ", 1)
-}
-
-/// Why something did not succeed, in the words that scripts look for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SocketError {
-    /// It took too long.
-    Timeout,
-    /// There is no connection, or the other side has ended it.
-    Closed,
-    /// Another coroutine is at it.
-    Busy(&'static str),
-    /// As many wait for a connection of the pool as may.
-    PoolFull,
-    /// What the kernel said.
-    Kernel(i32),
-    /// What TLS said of a handshake that failed.
-    Handshake(String),
-    /// Something else.
-    Other(String),
-}
-
-impl fmt::Display for SocketError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SocketError::Timeout => f.write_str("timeout"),
-            SocketError::Closed => f.write_str("closed"),
-            SocketError::PoolFull => f.write_str("too many waiting connect operations"),
-            SocketError::Busy("") => f.write_str("socket busy"),
-            SocketError::Busy(doing) => write!(f, "socket busy {doing}"),
-            SocketError::Handshake(text) => match text.strip_prefix(VERIFY) {
-                Some(fault) => f.write_str(&spaced(fault)),
-                None if text.starts_with(MISMATCH) => f.write_str("certificate host mismatch"),
-                None => f.write_str("handshake failed"),
-            },
-            SocketError::Kernel(code) => {
-                // The kernel's text in small letters, as nginx gives it to scripts.
-                let error = io::Error::from_raw_os_error(*code);
-                f.write_str(&Cause(&error).words().to_ascii_lowercase())
-            }
-            SocketError::Other(text) => f.write_str(text),
-        }
-    }
-}
-
-impl SocketError {
-    /// What the log has of it where `doing` (read, write) did not succeed on a socket of this kind (tcp, udp). What
-    /// scripts bring about themselves is not worth a line.
-    pub fn in_log(&self, kind: &str, doing: &str) -> Option<String> {
-        match self {
-            SocketError::Timeout => Some(format!("lua {kind} socket {doing} timed out")),
-            SocketError::Kernel(code) => {
-                let error = io::Error::from_raw_os_error(*code);
-                let call = if doing == "read" { "recv" } else { "send" };
-                Some(format!("lua {kind} socket: {call}() failed {}", weir_log::Cause(&error)))
-            }
-            SocketError::Handshake(text) => Some(match text.strip_prefix(VERIFY) {
-                Some(fault) => format!("lua ssl certificate verify error: ({})", spaced(fault)),
-                None => match text.strip_prefix(MISMATCH) {
-                    Some(name) => format!("lua ssl certificate does not match host {name}"),
-                    None => format!("lua ssl handshake: {text}"),
-                },
-            }),
-            _ => None,
-        }
-    }
-}
-
-impl From<io::Error> for SocketError {
-    fn from(error: io::Error) -> SocketError {
-        match (error.kind(), error.raw_os_error()) {
-            (ErrorKind::TimedOut, _) => SocketError::Timeout,
-            (_, Some(code)) => SocketError::Kernel(code),
-            (ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof, None) => SocketError::Closed,
-            (_, None) => SocketError::Other(error.to_string()),
-        }
-    }
-}
 
 /// The server to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,6 +77,8 @@ enum Carrying {
     Own(Wire),
     /// The client's, which the script has taken over: it ends with the request.
     Client(Rc<Conn>),
+    /// That of a session's client.
+    Session(Rc<Wire>),
 }
 
 impl Deref for Carrying {
@@ -169,6 +89,7 @@ impl Deref for Carrying {
         match self {
             Carrying::Own(wire) => wire,
             Carrying::Client(conn) => conn.wire(),
+            Carrying::Session(wire) => wire,
         }
     }
 }
@@ -219,8 +140,9 @@ pub struct Socket {
     /// What its server has given for the resumption of sessions.
     sessions: RefCell<Option<ClientSessions>>,
     reused: Cell<u64>,
-    /// Bytes that were sent.
+    /// Bytes that were sent, and that came.
     sent: Cell<u64>,
+    came: Cell<u64>,
     receiving: Cell<bool>,
     sending: Cell<bool>,
     /// Authorities in DER that the next handshake trusts, in place of those of the configuration.
@@ -240,6 +162,7 @@ impl Socket {
             sessions: RefCell::default(),
             reused: Cell::new(0),
             sent: Cell::new(0),
+            came: Cell::new(0),
             receiving: Cell::new(false),
             sending: Cell::new(false),
             trusted: RefCell::default(),
@@ -252,8 +175,16 @@ impl Socket {
         unread: Vec<u8>,
         times: (Duration, Duration, Duration),
     ) -> Socket {
+        Socket::carried(Carrying::Client(conn), unread, times)
+    }
+
+    fn carried(
+        carrying: Carrying,
+        unread: Vec<u8>,
+        times: (Duration, Duration, Duration),
+    ) -> Socket {
         let socket = Socket::new(times);
-        let line = Connection::new(Carrying::Client(conn), None);
+        let line = Connection::new(carrying, None);
         // What waited for the client until now has no end of time any more.
         line.wire.set_deadline(None);
         line.unread.replace(unread);
@@ -309,7 +240,7 @@ impl Socket {
     /// Connects, or takes a connection that was left in the pool.
     pub async fn connect(
         &self,
-        event_loop: &Rc<LoopState>,
+        (event_loop, vm): (&Rc<LoopState>, &Vm),
         core: &'static core::Conf,
         server: SocketTarget,
         pool: PoolOptions,
@@ -318,7 +249,6 @@ impl Socket {
         self.close();
         self.sessions.take();
         let limit = self.timeouts.get()[0];
-        let Some(vm) = vm_of(event_loop) else { return Err(SocketError::Closed) };
         let slot = vm.pools.slot(&pool, usual, &event_loop.handle, limit).await?;
         // Before a connection is taken: with the last one, the pool's size is forgotten.
         let size = pool.size.map(|size| vm.pools.size(&pool.name, size));
@@ -438,7 +368,10 @@ impl Socket {
                         _ => Err((SocketError::Closed, rest)),
                     };
                 }
-                Ok(bytes) => line.unread.borrow_mut().extend_from_slice(&bytes),
+                Ok(bytes) => {
+                    self.came.set(self.came.get() + bytes.len() as u64);
+                    line.unread.borrow_mut().extend_from_slice(&bytes);
+                }
                 Err(failed) => {
                     if failed != SocketError::Timeout {
                         line.read_closed.set(true);
@@ -534,12 +467,6 @@ impl Socket {
 
 /// What a receive comes to: the bytes and whether its mark was reached, or why not, with what came.
 pub type Received = Result<(Vec<u8>, bool), (SocketError, Vec<u8>)>;
-
-/// What ends with the request of the script that has opened it.
-pub trait CloseWithRequest {
-    /// The request has ended.
-    fn close_with_request(&self);
-}
 
 impl CloseWithRequest for Socket {
     fn close_with_request(&self) {

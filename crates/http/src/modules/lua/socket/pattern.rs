@@ -11,6 +11,8 @@ pub enum Pattern {
     Bytes(usize),
     /// What comes first, so much at the most.
     Any(usize),
+    /// So many bytes, which stay.
+    Peek(usize),
     /// Up to a mark.
     Until {
         /// The mark.
@@ -25,6 +27,9 @@ pub enum Pattern {
 impl Pattern {
     /// Takes what it wants out of what has come, if that is enough; and whether a mark was reached.
     pub fn take(&self, unread: &mut Vec<u8>) -> Option<(Vec<u8>, bool)> {
+        if let Pattern::Peek(n) = self {
+            return unread.get(..*n).map(|first| (first.to_vec(), true));
+        }
         let (keep, taken, reached) = self.found(unread)?;
         let rest = unread.split_off(taken.min(unread.len()));
         let mut found = std::mem::replace(unread, rest);
@@ -42,7 +47,7 @@ impl Pattern {
                 let at = memchr::memchr(b'\n', unread)?;
                 Some((at, at + 1, true))
             }
-            Pattern::All => None,
+            Pattern::All | Pattern::Peek(_) => None,
             Pattern::Bytes(n) => (unread.len() >= *n).then_some((*n, *n, true)),
             Pattern::Any(most) => {
                 let n = unread.len().min(*most);

@@ -1,0 +1,63 @@
+//! What scripts of sessions have for their client: `ngx.req.socket` of `stream`.
+
+use std::rc::Rc;
+
+use mlua::{MultiValue, Value};
+
+use super::natives::Natives;
+use super::socket::{Tcp, TcpHandle, handle};
+use crate::modules::lua::current::{self, NgxError};
+use crate::modules::lua::session;
+use crate::modules::lua::socket::SocketError;
+use crate::modules::lua::wish::{Wish, failure, reply};
+
+/// The session ends with these statuses where what is looked at does not come, or is too much.
+const OVER: i64 = 200;
+const TOO_MUCH: i64 = 400;
+
+/// Adds the functions of this part.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    // A socket, or what has come of a client of datagrams.
+    natives.add_refusing("session_client", |lua, ()| {
+        current::may_wait()?;
+        match current::with_session(session::client).ok_or(NgxError::NoRequest)? {
+            Ok(session::Lent::Socket(socket)) => {
+                let socket = lua.create_userdata(TcpHandle(socket)).map(Value::UserData);
+                Ok((socket.ok(), None))
+            }
+            Ok(session::Lent::Datagram(bytes)) => {
+                Ok((lua.create_string(bytes).map(Value::String).ok(), None))
+            }
+            Err(why) => Ok((None, Some(why))),
+        }
+    })?;
+    natives.add_refusing("session_answer", |lua, data: Value| {
+        let mut bytes = Vec::new();
+        super::natives::write_message(lua, &data, &mut bytes)
+            .map_err(|text| format!("bad argument #1 to 'send' ({text})"))?;
+        let sent = current::with_session(|s| session::answer(s, &bytes));
+        let sent = sent.ok_or(NgxError::NoRequest)?;
+        Ok(sent.then_some(bytes.len()))
+    })?;
+    natives.add("session_shut_down", |_, socket: Tcp| socket.0.shut_down())?;
+    // The bytes, or nil and the status with which the session ends.
+    natives.add_waiting("session_peek", |_, (socket, size): (Tcp, usize)| {
+        let (most, limit) =
+            current::with_session(|s| s.preread_limits()).ok_or(NgxError::NoRequest)?;
+        let (socket, handle) = (Rc::clone(&socket.0), handle()?);
+        Ok(Wish::Wait(Box::pin(async move {
+            let came = socket.peek(&handle, size.min(most), limit).await;
+            reply(move |lua| match came {
+                Ok((bytes, _)) if size <= most => {
+                    Ok(MultiValue::from_vec(vec![Value::String(lua.create_string(bytes)?)]))
+                }
+                Ok(_) => {
+                    current::with_session(session::has_no_room);
+                    Ok(MultiValue::from_vec(vec![Value::Nil, Value::Integer(TOO_MUCH)]))
+                }
+                Err((SocketError::Busy(_), _)) => Ok(failure(lua, "socket busy reading")),
+                Err(_) => Ok(MultiValue::from_vec(vec![Value::Nil, Value::Integer(OVER)])),
+            })
+        })))
+    })
+}

@@ -1,0 +1,54 @@
+//! What a run does with what it runs for: a request, a session, or nothing.
+
+use std::time::Duration;
+
+use mlua::Error;
+use weir_log::Level;
+
+use super::ScriptOutcome;
+use crate::answer::change;
+use crate::modules::lua::conf::CONF;
+use crate::modules::lua::current::{Phase, Subject};
+use crate::modules::lua::vm::Vm;
+use crate::modules::lua::wish::text_of;
+use crate::modules::lua::{answer, handshake, session};
+use crate::request::Request;
+
+/// `lua_max_run_time`
+pub(super) fn limit_of(subject: &Subject<'_>) -> Duration {
+    subject.request().map_or(Duration::ZERO, |r| CONF.of(r.conf()).max_run_time)
+}
+
+/// Sends what was written, if it is worth a send: the script waits.
+pub(super) async fn push(subject: &mut Subject<'_>) -> Result<(), ()> {
+    match subject {
+        Subject::Nothing => Ok(()),
+        Subject::Request(r) => answer::push(r).await,
+        Subject::Session(s) => session::send(*s, false).await.map_err(|_| ()),
+    }
+}
+
+/// The head of a request says how long the body is that a script has made.
+pub(super) fn tell_length(r: &mut Request) {
+    let length = r.body.len().to_string().into_bytes();
+    change::set_request(r, b"Content-Length", &[length]);
+}
+
+/// The script ends with an error, which goes to the log.
+pub(super) fn failed(subject: &Subject<'_>, vm: &Vm, error: &Error) -> ScriptOutcome {
+    let text = text_of(error);
+    log(subject, vm, format_args!("lua entry thread aborted: runtime error: {text}"));
+    ScriptOutcome::Failed
+}
+
+/// Tells the log of the request or the session, or of the whole site.
+pub(super) fn log(subject: &Subject<'_>, vm: &Vm, text: std::fmt::Arguments<'_>) {
+    match subject {
+        Subject::Request(r) => {
+            let place = r.contexts.handshake.as_ref().map_or("", |handshake| handshake.place);
+            handshake::log(r, Level::Error, format_args!("{text}{place}"));
+        }
+        Subject::Session(s) => s.log(Level::Error, text),
+        Subject::Nothing => vm.log(Level::Error, format_args!("{text}{}", Phase::Timer.in_log())),
+    }
+}

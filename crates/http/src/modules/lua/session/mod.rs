@@ -1,0 +1,156 @@
+//! Sessions of `stream`: what they keep of their scripts, how scripts write to their clients, and the phases.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use weir_engine::{Chain, Patience};
+use weir_log::Level;
+use weir_ssl::scripted::ScriptedClient;
+
+use super::anchors::Anchor;
+use super::conf::CONF;
+use super::current::Scripted;
+use super::script::SESSIONS;
+use super::socket::{OwnSockets, Socket};
+use super::vm::Vm;
+use crate::site::settings::LocationConf;
+
+mod phases;
+mod read;
+
+pub use phases::SessionRunner;
+pub use read::{finish, is_used};
+
+/// What a session remembers of its scripts.
+pub struct SessionContext {
+    /// Settings of its server.
+    pub conf: &'static LocationConf,
+    /// `ngx.ctx`
+    pub ctx: Option<Anchor>,
+    /// What closes with the session.
+    pub sockets: OwnSockets,
+    /// Written and not sent yet.
+    pending: Vec<u8>,
+    /// `ngx.eof` was said.
+    eof: bool,
+    /// Sending failed.
+    broken: bool,
+    /// The client's connection, which the running script has asked for, and how many bytes had come by then.
+    client: Option<(Rc<Socket>, usize)>,
+}
+
+/// A client as its script gets it.
+pub enum Lent {
+    /// Its connection.
+    Socket(Rc<Socket>),
+    /// What came of a client of datagrams.
+    Datagram(Vec<u8>),
+}
+
+/// A script of this machine begins.
+fn begin(s: &mut Scripted, vm: &Vm) -> &'static LocationConf {
+    if let Some(known) = s.seat().as_ref().and_then(|seat| seat.downcast_ref::<SessionContext>()) {
+        return known.conf;
+    }
+    let of_server = SESSIONS.of(&vm.site.main_confs).servers.get(s.server());
+    let conf = of_server.unwrap_or_else(|| vm.side.main(vm.site));
+    let (sockets, pending) = Default::default();
+    *s.seat() = Some(Box::new(SessionContext {
+        conf,
+        ctx: None,
+        sockets,
+        pending,
+        eof: false,
+        broken: false,
+        client: None,
+    }));
+    conf
+}
+
+/// What a session remembers. Its scripts begin with [`begin`].
+pub fn context(s: &mut Scripted) -> &mut SessionContext {
+    match s.seat().as_mut().and_then(|seat| seat.downcast_mut()) {
+        Some(context) => context,
+        None => unreachable!("a script of a session has not begun"),
+    }
+}
+
+/// `ngx.print`
+pub fn print(s: &mut Scripted, bytes: &[u8]) -> Result<(), &'static str> {
+    match context(s) {
+        SessionContext { eof: true, .. } => return Err("seen eof"),
+        SessionContext { broken: true, .. } => return Err("nginx output filter error"),
+        _ => {}
+    }
+    match s.client() {
+        ScriptedClient::Connected(_) => context(s).pending.extend_from_slice(bytes),
+        ScriptedClient::Sending if bytes.is_empty() || answer(s, bytes) => {}
+        ScriptedClient::Sending | ScriptedClient::Gone => return Err("nginx output filter error"),
+    }
+    Ok(())
+}
+
+/// Sends what was written, and with `last` nothing after it.
+pub async fn send(s: &mut Scripted, last: bool) -> Result<(), &'static str> {
+    let context = self::context(s);
+    if last && std::mem::replace(&mut context.eof, true) {
+        return Err("seen eof");
+    }
+    let (bytes, limit) = (std::mem::take(&mut context.pending), CONF.of(context.conf).send_timeout);
+    let ScriptedClient::Connected(client) = s.client() else { return Ok(()) };
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let mut chain = Chain::new();
+    chain.push(Bytes::from(bytes));
+    let length = chain.len();
+    let sent = client.send(&mut chain, Patience::Idle(limit)).await;
+    s.passed(0, length - chain.len());
+    sent.map_err(|_| {
+        self::context(s).broken = true;
+        "client aborted"
+    })
+}
+
+/// Sends a datagram to the client.
+pub fn answer(s: &mut Scripted, bytes: &[u8]) -> bool {
+    let sent = s.answer(bytes);
+    if sent {
+        s.passed(0, bytes.len() as u64);
+    }
+    sent
+}
+
+/// `ngx.req.socket`: the client's connection until the script ends.
+pub fn client(s: &mut Scripted) -> Result<Lent, &'static str> {
+    if let Some((socket, _)) = &context(s).client {
+        return Ok(Lent::Socket(socket.clone()));
+    }
+    match s.client() {
+        ScriptedClient::Connected(wire) => {
+            let unread = std::mem::take(s.unread());
+            let (had, context) = (unread.len(), self::context(s));
+            let conf = CONF.of(context.conf);
+            let times = (conf.connect_timeout, conf.send_timeout, conf.read_timeout);
+            let socket = Rc::new(Socket::of_session(wire, unread, times));
+            context.client = Some((socket.clone(), had));
+            Ok(Lent::Socket(socket))
+        }
+        ScriptedClient::Sending => Ok(Lent::Datagram(std::mem::take(s.unread()))),
+        ScriptedClient::Gone => Err("client aborted"),
+    }
+}
+
+/// A script wants to look at more bytes than are kept.
+pub fn has_no_room(s: &mut Scripted) {
+    s.log(Level::Error, format_args!("preread buffer full while prereading client data"));
+}
+
+/// The script has ended: what it has not received is left to those that come after it.
+fn take_back(s: &mut Scripted) {
+    let Some((socket, had)) = context(s).client.take() else { return };
+    let (unread, came, sent) = socket.give_back();
+    let received = (had as u64 + came).saturating_sub(unread.len() as u64);
+    *s.unread() = unread;
+    s.passed(received, sent);
+}

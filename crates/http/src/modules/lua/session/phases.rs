@@ -1,0 +1,91 @@
+//! The phases of sessions: preread, content, log.
+
+use std::rc::Rc;
+
+use mlua::MultiValue;
+use weir_engine::Boxed;
+use weir_log::Level;
+use weir_ssl::scripted::{ScriptEnd, SessionScripts};
+
+use super::{begin, send, take_back};
+use crate::event_loop::LoopState;
+use crate::modules::lua::conf::CONF;
+use crate::modules::lua::current::{Phase, Scripted, Subject};
+use crate::modules::lua::phases::{DECLINED, ERROR};
+use crate::modules::lua::run::{self, ScriptOutcome, Start};
+use crate::modules::lua::script::Script;
+use crate::modules::lua::vm::{Code, ScriptError, VM, Vm};
+use crate::modules::lua::wish::Exit;
+
+/// The statuses of sessions that ended in order, and that the server could not serve.
+const OK: u16 = 200;
+const FAILED: u16 = 500;
+
+/// Runs scripts of sessions on a loop.
+pub struct SessionRunner(Rc<Vm>);
+
+impl SessionRunner {
+    /// None where the loop has no VM for sessions.
+    pub fn of(event_loop: &LoopState) -> Option<SessionRunner> {
+        VM.of(event_loop).sessions.get().cloned().map(SessionRunner)
+    }
+
+    /// The script, or nothing and a line in the log.
+    fn load(&self, s: &mut Scripted, script: Option<&Script>) -> Option<Code> {
+        let code = match script {
+            Some(Script::Known(id)) => self.0.known(*id),
+            _ => Err(ScriptError::Unknown),
+        };
+        code.map_err(|error| s.log(Level::Error, format_args!("{error}"))).ok()
+    }
+
+    async fn perform(&self, s: &mut Scripted, phase: Phase) -> ScriptEnd {
+        let conf = CONF.of(begin(s, &self.0));
+        let script = if phase == Phase::Preread { &conf.preread } else { &conf.session };
+        let Some(code) = self.load(s, script.as_ref()) else { return ScriptEnd::Over(FAILED) };
+        let start = Start::Script(&code);
+        let outcome = run::drive(&self.0, Subject::Session(s), phase, start).await;
+        // A client that does not take it is gone.
+        let _ = send(s, false).await;
+        take_back(s);
+        end(&outcome)
+    }
+}
+
+/// What follows from how a script ended.
+fn end(outcome: &ScriptOutcome) -> ScriptEnd {
+    match outcome {
+        ScriptOutcome::Finished | ScriptOutcome::Exit(Exit::Status(0 | DECLINED)) => {
+            ScriptEnd::Next
+        }
+        ScriptOutcome::Exit(Exit::Status(ERROR)) => ScriptEnd::Over(FAILED),
+        ScriptOutcome::Exit(Exit::Status(status @ 300..)) => {
+            ScriptEnd::Over(u16::try_from(*status).unwrap_or(FAILED))
+        }
+        ScriptOutcome::Exit(Exit::Status(1..)) => ScriptEnd::Over(OK),
+        ScriptOutcome::Exit(_) | ScriptOutcome::Failed | ScriptOutcome::Abandoned => {
+            ScriptEnd::Over(FAILED)
+        }
+    }
+}
+
+impl SessionScripts for SessionRunner {
+    fn preread<'a>(&'a self, session: &'a mut Scripted) -> Boxed<'a, ScriptEnd> {
+        Boxed::new(move || self.perform(session, Phase::Preread))
+    }
+
+    fn content<'a>(&'a self, session: &'a mut Scripted) -> Boxed<'a, ScriptEnd> {
+        Boxed::new(move || self.perform(session, Phase::Session))
+    }
+
+    fn log(&self, session: &mut Scripted) {
+        let script = CONF.of(begin(session, &self.0)).log.as_ref();
+        let Some(code) = self.load(session, script) else { return };
+        let subject = Subject::Session(session);
+        let done = run::at_once(&self.0, subject, Phase::SessionLog, &code, MultiValue::new());
+        if let Err(error) = done {
+            let name = Phase::SessionLog.directive();
+            session.log(Level::Error, format_args!("failed to run {name}: {error}"));
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Why something did not succeed on a socket, in the words of scripts and of the log.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+
+use weir_log::Cause;
+
+/// How TLS begins what it says of a certificate that is not trusted, and of one for another server.
+const VERIFY: &str = "upstream SSL certificate verify error: ";
+const MISMATCH: &str = "upstream SSL certificate does not match ";
+
+/// `18: self-signed certificate` of `(18:self-signed certificate)`.
+fn spaced(fault: &str) -> String {
+    fault.trim_start_matches('(').trim_end_matches(')').replacen(':', ": ", 1)
+}
+
+/// Why something did not succeed, in the words that scripts look for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SocketError {
+    /// It took too long.
+    Timeout,
+    /// There is no connection, or the other side has ended it.
+    Closed,
+    /// Another coroutine is at it.
+    Busy(&'static str),
+    /// As many wait for a connection of the pool as may.
+    PoolFull,
+    /// What the kernel said.
+    Kernel(i32),
+    /// What TLS said of a handshake that failed.
+    Handshake(String),
+    /// Something else.
+    Other(String),
+}
+
+impl fmt::Display for SocketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SocketError::Timeout => f.write_str("timeout"),
+            SocketError::Closed => f.write_str("closed"),
+            SocketError::PoolFull => f.write_str("too many waiting connect operations"),
+            SocketError::Busy("") => f.write_str("socket busy"),
+            SocketError::Busy(doing) => write!(f, "socket busy {doing}"),
+            SocketError::Handshake(text) => match text.strip_prefix(VERIFY) {
+                Some(fault) => f.write_str(&spaced(fault)),
+                None if text.starts_with(MISMATCH) => f.write_str("certificate host mismatch"),
+                None => f.write_str("handshake failed"),
+            },
+            SocketError::Kernel(code) => {
+                // The kernel's text in small letters, as nginx gives it to scripts.
+                let error = io::Error::from_raw_os_error(*code);
+                f.write_str(&Cause(&error).words().to_ascii_lowercase())
+            }
+            SocketError::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl SocketError {
+    /// What the log has of it where `doing` (read, write) did not succeed on a socket of this kind (tcp, udp). What
+    /// scripts bring about themselves is not worth a line.
+    pub fn in_log(&self, kind: &str, doing: &str) -> Option<String> {
+        match self {
+            SocketError::Timeout => Some(format!("lua {kind} socket {doing} timed out")),
+            SocketError::Kernel(code) => {
+                let error = io::Error::from_raw_os_error(*code);
+                let call = if doing == "read" { "recv" } else { "send" };
+                Some(format!("lua {kind} socket: {call}() failed {}", weir_log::Cause(&error)))
+            }
+            SocketError::Handshake(text) => Some(match text.strip_prefix(VERIFY) {
+                Some(fault) => format!("lua ssl certificate verify error: ({})", spaced(fault)),
+                None => match text.strip_prefix(MISMATCH) {
+                    Some(name) => format!("lua ssl certificate does not match host {name}"),
+                    None => format!("lua ssl handshake: {text}"),
+                },
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for SocketError {
+    fn from(error: io::Error) -> SocketError {
+        match (error.kind(), error.raw_os_error()) {
+            (ErrorKind::TimedOut, _) => SocketError::Timeout,
+            (_, Some(code)) => SocketError::Kernel(code),
+            (ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof, None) => SocketError::Closed,
+            (_, None) => SocketError::Other(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Scripts of sessions: what a session shows to them, and what runs them. `stream` has the sessions, `http` the scripts.
+
+use std::any::Any;
+use std::fmt::Arguments;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use weir_engine::Boxed;
+use weir_log::Level;
+use weir_tls::Wire;
+use weir_values::NotStored;
+
+/// What a session's client is to scripts.
+pub enum ScriptedClient {
+    /// A connection.
+    Connected(Rc<Wire>),
+    /// Datagrams, of which the session began with one.
+    Sending,
+    /// It is not this session's any more.
+    Gone,
+}
+
+/// A session as its scripts see it.
+pub trait ScriptedSession {
+    /// Which `server` block of the configuration serves it, from 0.
+    fn server(&self) -> usize;
+    /// Writes to its error log.
+    fn log(&self, level: Level, text: Arguments<'_>);
+    /// Whether its error log takes this.
+    fn is_logged(&self, level: Level) -> bool;
+    /// Appends a variable's value; false where it has none.
+    fn variable(&mut self, name: &[u8], out: &mut Vec<u8>) -> bool;
+    /// Stores a variable, or with `None` takes its value away.
+    ///
+    /// # Errors
+    ///
+    /// There is no such variable, or it cannot be changed.
+    fn store(&mut self, name: &[u8], value: Option<Vec<u8>>) -> Result<(), NotStored>;
+    /// When it began.
+    fn started(&self) -> Instant;
+    /// The name that the client said in its TLS handshake, once that is over; the outer value is missing without TLS.
+    fn server_name(&self) -> Option<Option<String>>;
+    /// The client.
+    fn client(&self) -> ScriptedClient;
+    /// What was read of the client and leads nowhere yet.
+    fn unread(&mut self) -> &mut Vec<u8>;
+    /// Sends a datagram to the client; false if that did not succeed.
+    fn answer(&self, bytes: &[u8]) -> bool;
+    /// Scripts took so many bytes of the client, and sent so many.
+    fn passed(&mut self, received: u64, sent: u64);
+    /// How many bytes may be read before the session leads anywhere, and how long that may take.
+    fn preread_limits(&self) -> (usize, Duration);
+    /// What scripts keep with the session.
+    fn seat(&mut self) -> &mut Option<Box<dyn Any>>;
+}
+
+/// How a script of a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScriptEnd {
+    /// The session goes on.
+    Next,
+    /// The session is over, with this status.
+    Over(u16),
+}
+
+/// Runs scripts for the sessions of one loop.
+pub trait SessionScripts {
+    /// `preread_by_lua`
+    fn preread<'a>(
+        &'a self,
+        session: &'a mut (dyn ScriptedSession + 'static),
+    ) -> Boxed<'a, ScriptEnd>;
+    /// `content_by_lua`
+    fn content<'a>(
+        &'a self,
+        session: &'a mut (dyn ScriptedSession + 'static),
+    ) -> Boxed<'a, ScriptEnd>;
+    /// `log_by_lua`
+    fn log(&self, session: &mut (dyn ScriptedSession + 'static));
+}

@@ -1,0 +1,112 @@
+//! Directives of scripts. The room of the scripts reads most of them; here stands what sessions need to know.
+
+use weir_conf::{Directive as Line, Error};
+
+use crate::config::StreamScope;
+use crate::directives::{Set, StreamDirective};
+use crate::settings::SessionContent;
+
+const fn line(
+    name: &'static str,
+    help: &'static str,
+    set: fn(&mut StreamScope<'_, '_>, &Line) -> Result<(), Error>,
+) -> StreamDirective {
+    StreamDirective { name, help, set: Set::Line(set) }
+}
+
+const fn elsewhere(name: &'static str, help: &'static str) -> StreamDirective {
+    StreamDirective { name, help, set: Set::Elsewhere }
+}
+
+const PREREAD: &str =
+    "A Lua script of the preread phase, which may look at the client's first bytes.";
+const CONTENT: &str = "A Lua script serves the session.";
+const LOG: &str = "A Lua script that runs when a session is over.";
+const INIT: &str = "A Lua script that each loop runs before it serves.";
+const INIT_WORKER: &str = "A Lua script that each loop runs when it begins to serve.";
+const FILE_OF_TLS: &str = "A file for the connections that scripts open, by TLS.";
+const TLS: &str = "How scripts' connections speak TLS.";
+const TIME: &str = "How long a script's socket may wait.";
+const ACCEPTED: &str = "Accepted, without an effect.";
+
+/// All of them.
+pub static TABLE: &[StreamDirective] = &[
+    line("preread_by_lua_block", PREREAD, preread),
+    line("preread_by_lua_file", PREREAD, preread),
+    line("content_by_lua_block", CONTENT, content),
+    line("content_by_lua_file", CONTENT, content),
+    line("log_by_lua_block", LOG, log),
+    line("log_by_lua_file", LOG, log),
+    line(
+        "preread_by_lua_no_postpone",
+        "`preread_by_lua` runs before `ssl_preread` instead of behind it.",
+        |s, d| {
+            s.once(d)?;
+            s.conf.scripts.early = d.flag()?;
+            Ok(())
+        },
+    ),
+    line(
+        "lua_add_variable",
+        "A variable that scripts may set. It has no value until then.",
+        |s, d| {
+            let Some(name) = d.arg(0) else { return Ok(()) };
+            let reading = s.setup.reading();
+            let name = reading.new_variable(d, name)?;
+            reading.variables.stored_or(name.as_bytes(), |_, _| false);
+            Ok(())
+        },
+    ),
+    elsewhere("init_by_lua_block", INIT),
+    elsewhere("init_by_lua_file", INIT),
+    elsewhere("init_worker_by_lua_block", INIT_WORKER),
+    elsewhere("init_worker_by_lua_file", INIT_WORKER),
+    elsewhere("lua_shared_dict", "A dictionary in shared memory, for all loops: name and size."),
+    elsewhere("lua_package_path", "Where `require` looks for modules in Lua."),
+    elsewhere("lua_package_cpath", "Where `require` looks for modules in C."),
+    elsewhere("lua_max_pending_timers", "Timers of a loop that may wait."),
+    elsewhere("lua_max_running_timers", "Timers of a loop that may run at a time."),
+    elsewhere("lua_socket_log_errors", "Logs failures of a script's sockets."),
+    elsewhere("lua_socket_connect_timeout", TIME),
+    elsewhere("lua_socket_send_timeout", TIME),
+    elsewhere("lua_socket_read_timeout", TIME),
+    elsewhere("lua_socket_keepalive_timeout", "How long an idle connection stays in its pool."),
+    elsewhere("lua_socket_pool_size", "Idle connections that are kept for one server."),
+    elsewhere("lua_ssl_protocols", TLS),
+    elsewhere("lua_ssl_ciphers", TLS),
+    elsewhere("lua_ssl_verify_depth", TLS),
+    elsewhere("lua_ssl_conf_command", TLS),
+    elsewhere("lua_ssl_trusted_certificate", FILE_OF_TLS),
+    elsewhere("lua_ssl_crl", FILE_OF_TLS),
+    elsewhere("lua_ssl_certificate", FILE_OF_TLS),
+    elsewhere("lua_ssl_certificate_key", FILE_OF_TLS),
+    elsewhere("lua_load_resty_core", ACCEPTED),
+    elsewhere("lua_sa_restart", ACCEPTED),
+    elsewhere("lua_regex_cache_max_entries", ACCEPTED),
+    elsewhere("lua_socket_buffer_size", ACCEPTED),
+    elsewhere("lua_socket_send_lowat", ACCEPTED),
+    elsewhere("lua_code_cache", "Scripts are always compiled once; `off` is not heeded."),
+];
+
+/// A script may stand once in a block, as a text or as a file.
+fn only(s: &mut StreamScope<'_, '_>, d: &Line, family: &str) -> Result<(), Error> {
+    if s.first_of(family) { Ok(()) } else { Err(d.problem("is duplicate")) }
+}
+
+fn preread(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
+    only(s, d, "preread_by_lua")?;
+    s.conf.scripts.preread = true;
+    Ok(())
+}
+
+fn content(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
+    only(s, d, "content_by_lua")?;
+    s.conf.content = SessionContent::Script;
+    Ok(())
+}
+
+fn log(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
+    only(s, d, "log_by_lua")?;
+    s.conf.scripts.log = true;
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! Scripts of sessions: what they see of a session, and when they run. nginx: stream-lua-nginx-module of OpenResty.
+
+use std::any::Any;
+use std::fmt::Arguments;
+use std::time::{Duration, Instant};
+
+use weir_log::Level;
+use weir_ssl::scripted::{ScriptEnd, ScriptedClient, ScriptedSession};
+use weir_values::{NotStored, Subject};
+
+use crate::session::{Client, Session};
+use crate::status::{Outcome, SessionError};
+
+/// What follows a script of the preread phase.
+pub enum AfterPreread {
+    /// The next handler.
+    Content,
+    /// The session ends.
+    End(Outcome),
+}
+
+/// `preread_by_lua`
+pub async fn preread(s: &mut Session) -> AfterPreread {
+    let Some(scripts) = s.event_loop.scripts.get().cloned() else {
+        return AfterPreread::End(Err(SessionError::Internal));
+    };
+    match scripts.preread(s).await {
+        ScriptEnd::Next => AfterPreread::Content,
+        ScriptEnd::Over(status) => AfterPreread::End(outcome(status)),
+    }
+}
+
+/// `content_by_lua`
+pub async fn content(s: &mut Session) -> Outcome {
+    let scripts = s.event_loop.scripts.get().cloned().ok_or(SessionError::Internal)?;
+    match scripts.content(s).await {
+        ScriptEnd::Next => Ok(()),
+        ScriptEnd::Over(status) => outcome(status),
+    }
+}
+
+/// `log_by_lua`
+pub fn log(s: &mut Session) {
+    if let Some(scripts) = s.event_loop.scripts.get().cloned() {
+        scripts.log(s);
+    }
+}
+
+fn outcome(status: u16) -> Outcome {
+    if status == 200 { Ok(()) } else { Err(SessionError::Said(status)) }
+}
+
+impl ScriptedSession for Session {
+    fn server(&self) -> usize {
+        self.server.number
+    }
+
+    fn log(&self, level: Level, text: Arguments<'_>) {
+        Subject::log(self, level, text);
+    }
+
+    fn is_logged(&self, level: Level) -> bool {
+        self.conf().error_log.enabled(level)
+    }
+
+    fn variable(&mut self, name: &[u8], out: &mut Vec<u8>) -> bool {
+        self.variable_named(name, out)
+    }
+
+    fn store(&mut self, name: &[u8], value: Option<Vec<u8>>) -> Result<(), NotStored> {
+        self.store_named(name, value)
+    }
+
+    fn started(&self) -> Instant {
+        self.started
+    }
+
+    fn server_name(&self) -> Option<Option<String>> {
+        self.shown.as_ref().map(|shown| shown.server_name.as_deref().map(str::to_owned))
+    }
+
+    fn client(&self) -> ScriptedClient {
+        match &self.client {
+            Client::Connected(wire) => ScriptedClient::Connected(wire.clone()),
+            Client::Sending(_) => ScriptedClient::Sending,
+            Client::Gone => ScriptedClient::Gone,
+        }
+    }
+
+    fn unread(&mut self) -> &mut Vec<u8> {
+        &mut self.unread
+    }
+
+    fn answer(&self, bytes: &[u8]) -> bool {
+        matches!(&self.client, Client::Sending(place) if place.flow.answer(bytes))
+    }
+
+    fn passed(&mut self, received: u64, sent: u64) {
+        self.received += received;
+        self.sent += sent;
+        self.answered |= sent > 0 && self.wire().is_some();
+    }
+
+    fn preread_limits(&self) -> (usize, Duration) {
+        (self.conf().preread_buffer, self.conf().preread_timeout)
+    }
+
+    fn seat(&mut self) -> &mut Option<Box<dyn Any>> {
+        &mut self.seat
+    }
+}

@@ -1,0 +1,278 @@
+//! Scripts of `stream`.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use super::WEIR;
+use weir_testkit::{Dir, Server};
+
+/// A server with these lines in `stream`, and without `http`.
+fn stream(lines: &str) -> Server {
+    stream_in(Dir::new(), lines)
+}
+
+fn stream_in(dir: Dir, lines: &str) -> Server {
+    Server::start_in(dir, WEIR, &format!("events {{ }} stream {{ {lines} }}"))
+}
+
+fn connect(server: &Server, n: usize) -> TcpStream {
+    let client = TcpStream::connect(("127.0.0.1", server.port_at(n))).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    client
+}
+
+/// All that a server says to a client of its port number `n` that sends this and no more.
+fn heard(server: &Server, n: usize, text: &str) -> String {
+    let mut client = connect(server, n);
+    client.write_all(text.as_bytes()).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    rest(&mut client)
+}
+
+fn rest(client: &mut TcpStream) -> String {
+    let mut all = Vec::new();
+    // A session that ends with an error may reset the connection.
+    let _ = client.read_to_end(&mut all);
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+#[test]
+fn scripts_of_sessions_run_in_their_phases() {
+    let server = stream(
+        r#"init_by_lua_block { began = "init" }
+           init_worker_by_lua_block { began = began .. " " .. ngx.get_phase() }
+           lua_shared_dict counts 1m;
+           lua_add_variable $mine;
+           server {
+               listen 127.0.0.1:%%PORT%%;
+               preread_by_lua_block { ngx.ctx.way = ngx.get_phase() }
+               content_by_lua_block {
+                   ngx.say(began, ", ", ngx.ctx.way, " ", ngx.get_phase(), ", ", ngx.config.subsystem)
+                   ngx.say(ngx.shared.counts:incr("sessions", 1, 0), " ", ngx.var.mine)
+                   ngx.var.mine = "set"
+                   ngx.say(ngx.var.protocol, " ", ngx.var.remote_addr, " ", ngx.var.mine, " ", ngx.var.nothing)
+                   ngx.sleep(0.001)
+                   ngx.say(ngx.location, ngx.header, ngx.req.get_headers)
+                   ngx.eof()
+                   ngx.print(ngx.say("too late"))
+               }
+               log_by_lua_block { ngx.log(ngx.WARN, "over ", ngx.get_phase(), " ", ngx.ctx.way, " ", ngx.var.status) }
+           }"#,
+    );
+    let said =
+        "init init_worker, preread content, stream\n1 nil\nTCP 127.0.0.1 set nil\nnilnilnil\n";
+    assert_eq!(heard(&server, 0, ""), said);
+    server.wait_log("over log preread 200, client: 127.0.0.1, server: 127.0.0.1:", 1);
+}
+
+#[test]
+fn a_script_speaks_with_the_client_of_its_session() {
+    let server = stream(
+        r#"server {
+               listen 127.0.0.1:%%PORT%%;
+               content_by_lua_block {
+                   local client = assert(ngx.req.socket(true))
+                   ngx.print("name? ")
+                   local name = client:receive()
+                   client:send("hello " .. name .. ", ")
+                   ngx.print("and ")
+                   local number = client:receive(3)
+                   client:send(number .. " ")
+                   ngx.print(client:receiveuntil("!")(), " ")
+                   client:settimeout(20)
+                   ngx.print(select(2, client:receive(100)), " ")
+                   client:shutdown("send")
+                   ngx.log(ngx.WARN, "still came ", client:receive("*a"))
+               }
+               log_by_lua_block { ngx.log(ngx.WARN, "came ", ngx.var.bytes_received, " sent ", ngx.var.bytes_sent) }
+           }"#,
+    );
+    let mut client = connect(&server, 0);
+    client.write_all(b"you\r\n123four!").unwrap();
+    assert_eq!(rest(&mut client), "name? hello you, and 123 four timeout ");
+    client.write_all(b"more").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    server.wait_log("still came more", 1);
+    server.wait_log("came 17 sent 38", 1);
+}
+
+#[test]
+fn a_script_looks_at_the_first_bytes_and_chooses_where_the_session_leads() {
+    let server = stream(
+        r#"lua_add_variable $to;
+           preread_buffer_size 16;
+           server {
+               listen 127.0.0.1:%%PORT%%;
+               preread_by_lua_block {
+                   local client = ngx.req.socket()
+                   local kind = client:peek(2)
+                   if kind == "no" then return ngx.exit(403) end
+                   if kind == "xx" then client:peek(17) end
+                   if kind == "ww" then error("wrong") end
+                   if kind == "rr" then
+                       client:receive(2)
+                       ngx.log(ngx.WARN, select(2, pcall(client.peek, client, 1)))
+                   end
+                   ngx.var.to = kind == "b:" and "127.0.0.1:%%PORT2%%" or "127.0.0.1:%%PORT1%%"
+               }
+               log_by_lua_block { ngx.log(ngx.WARN, "status ", ngx.var.status) }
+               proxy_half_close on; proxy_pass $to;
+           }
+           server { listen 127.0.0.1:%%PORT1%%; content_by_lua_block { ngx.say("a ", ngx.req.socket():receive("*a")) } }
+           server { listen 127.0.0.1:%%PORT2%%; content_by_lua_block { ngx.say("b ", ngx.req.socket():receive("*a")) } }"#,
+    );
+    assert_eq!(heard(&server, 0, "a: whole"), "a a: whole\n");
+    assert_eq!(heard(&server, 0, "b: whole"), "b b: whole\n");
+    // What a script has received is gone.
+    assert_eq!(heard(&server, 0, "rrest"), "a est\n");
+    server.wait_log("attempt to peek on a consumed socket", 1);
+    server.wait_log("status 200", 3);
+    assert_eq!(heard(&server, 0, "no"), "");
+    server.wait_log("status 403", 1);
+    assert_eq!(heard(&server, 0, "xx and more than 16 bytes"), "");
+    server.wait_log("preread buffer full while prereading client data, client: ", 1);
+    server.wait_log("status 400", 1);
+    assert_eq!(heard(&server, 0, "w"), "");
+    server.wait_log("status 200", 4);
+    assert_eq!(heard(&server, 0, "ww"), "");
+    server.wait_log("lua entry thread aborted: runtime error: preread_by_lua(nginx.conf:", 1);
+    server.wait_log("status 500", 1);
+}
+
+#[test]
+fn a_preread_script_runs_behind_ssl_preread_unless_it_is_not_postponed() {
+    let server = |early: &str| {
+        stream(&format!(
+            r#"preread_by_lua_no_postpone {early};
+               server {{
+                   listen 127.0.0.1:%%PORT%%; ssl_preread on; preread_timeout 60s;
+                   preread_by_lua_block {{ ngx.say("script") ngx.flush() }}
+                   content_by_lua_block {{ ngx.print("content") }}
+               }}"#
+        ))
+    };
+    // Half a message: `ssl_preread` waits for the rest.
+    let half = b"\x16\x03\x01\x00\x50\x01";
+    let early = server("on");
+    let mut client = connect(&early, 0);
+    client.write_all(half).unwrap();
+    let mut said = [0; 7];
+    client.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"script\n");
+    let late = server("off");
+    let mut client = connect(&late, 0);
+    client.write_all(half).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rest(&mut client), "");
+    assert_eq!(heard(&late, 0, "no TLS"), "script\ncontent");
+}
+
+#[test]
+fn a_script_answers_datagrams() {
+    let server = stream(
+        r#"server {
+               listen 127.0.0.1:%%PORT%% udp;
+               content_by_lua_block {
+                   local client = ngx.req.socket()
+                   local first = client:receive(2)
+                   ngx.say("got ", first, " ", client:receive())
+                   client:send(select(2, client:receive()))
+               }
+           }"#,
+    );
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.connect(("127.0.0.1", server.port())).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    client.send(b"datagram").unwrap();
+    let heard = || {
+        let mut buf = [0; 100];
+        let n = client.recv(&mut buf).unwrap();
+        String::from_utf8_lossy(&buf[..n]).into_owned()
+    };
+    assert_eq!(heard(), "got da tagram\n");
+    assert_eq!(heard(), "no more data");
+}
+
+#[test]
+fn scripts_of_sessions_and_of_requests_share_nothing() {
+    let server = Server::start(
+        WEIR,
+        r#"events { }
+           http {
+               init_by_lua_block { side = "requests" }
+               lua_shared_dict of_http 1m;
+               server {
+                   listen 127.0.0.1:%%PORT%%;
+                   location / { content_by_lua_block {
+                       ngx.say(side, " ", ngx.config.subsystem, " ", ngx.shared.of_stream, " ", ngx.shared.of_http ~= nil)
+                   } }
+               }
+           }
+           stream {
+               init_by_lua_block { side = "sessions" }
+               lua_shared_dict of_stream 1m;
+               lua_socket_read_timeout 20ms;
+               server {
+                   listen 127.0.0.1:%%PORT1%%;
+                   content_by_lua_block {
+                       ngx.say(side, " ", ngx.config.subsystem, " ", ngx.shared.of_http, " ", ngx.shared.of_stream ~= nil)
+                       local socket = ngx.socket.tcp()
+                       assert(socket:connect("127.0.0.1", %%PORT%%))
+                       socket:send("GET / HTTP/1.0\r\nHost: a\r\n\r\n")
+                       ngx.say(socket:receiveuntil("\r\n\r\n")() and socket:receive())
+                       ngx.say(select(2, ngx.req.socket():receive()))
+                       local ran = ngx.thread.spawn(function() ngx.sleep(0.001) return "thread" end)
+                       ngx.timer.at(0, function() ngx.log(ngx.WARN, "timer of ", side) end)
+                       ngx.say(select(2, ngx.thread.wait(ran)))
+                       ngx.say(pcall(require("resty.core.base").allows_subsystem, "http"))
+                   }
+               }
+           }"#,
+    );
+    assert_eq!(server.get("/").body(), "requests http nil true\n");
+    let mut client = connect(&server, 1);
+    assert_eq!(
+        rest(&mut client),
+        "sessions stream nil true\nrequests http nil true\ntimeout\nthread\n\
+         falseunsupported subsystem: stream\n"
+    );
+    server.wait_log("timer of sessions, context: ngx.timer", 1);
+}
+
+#[test]
+fn scripts_of_sessions_may_stand_in_files() {
+    let dir = Dir::new();
+    dir.write("init.lua", "began = 'init file'");
+    dir.write("worker.lua", "began = began .. ', worker file'");
+    dir.write("preread.lua", "ngx.ctx.seen = 'preread file'");
+    dir.write("content.lua", "ngx.say(began, ', ', ngx.ctx.seen, ', ', require('more'))");
+    dir.write("log.lua", "ngx.log(ngx.WARN, 'log file')");
+    dir.write("more.lua", "return 'a module'");
+    let server = stream_in(
+        dir,
+        "lua_package_path $prefix/?.lua;
+         init_by_lua_file init.lua; init_worker_by_lua_file worker.lua; preread_by_lua_file preread.lua;
+         log_by_lua_file log.lua;
+         server { listen 127.0.0.1:%%PORT%%; content_by_lua_file content.lua; }
+         server { listen 127.0.0.1:%%PORT1%%; content_by_lua_block { ngx.exit(ngx.ERROR) }
+                  log_by_lua_block { ngx.log(ngx.WARN, 'own log ', ngx.var.status) } }",
+    );
+    let said = "init file, worker file, preread file, a module\n";
+    assert_eq!(heard(&server, 0, ""), said);
+    server.wait_log("log file", 1);
+    assert_eq!(heard(&server, 1, ""), "");
+    server.wait_log("own log 500", 1);
+    server.reload();
+    assert_eq!(heard(&server, 0, ""), said);
+    let twice = server.dir().write(
+        "twice.conf",
+        "events { } stream { server { listen 127.0.0.1:1; content_by_lua_block { } content_by_lua_file content.lua; } }",
+    );
+    let refused = server.command(&["-t", "-c", twice.to_str().unwrap()]);
+    assert!(!refused.status.success());
+    assert!(
+        String::from_utf8_lossy(&refused.stderr)
+            .contains("\"content_by_lua_file\" directive is duplicate")
+    );
+}
