@@ -276,3 +276,55 @@ fn scripts_of_sessions_may_stand_in_files() {
             .contains("\"content_by_lua_file\" directive is duplicate")
     );
 }
+
+#[test]
+fn a_script_chooses_the_server_of_each_attempt_of_a_session() {
+    let dir = Dir::new();
+    dir.write("own.lua", "ngx.ctx.asked = (ngx.ctx.asked or 0) + 1");
+    let server = stream_in(
+        dir,
+        r#"upstream chosen {
+               server 127.0.0.1:1 max_fails=3;
+               balancer_by_lua_block {
+                   local balancer = require "ngx.balancer"
+                   local before = balancer.get_last_failure()
+                   ngx.log(ngx.WARN, "asked in ", ngx.get_phase(), " after ", balancer.get_last_failure())
+                   if not before then
+                       assert(balancer.set_more_tries(1))
+                       assert(balancer.set_timeouts(60, 60, 60))
+                       assert(balancer.bind_to_local_addr("127.0.0.2"))
+                       return assert(balancer.set_current_peer("127.0.0.1", 1))
+                   end
+                   ngx.log(ngx.WARN, pcall(balancer.enable_keepalive))
+                   assert(balancer.set_current_peer("127.0.0.1", %%PORT1%%))
+               }
+           }
+           upstream own { server 127.0.0.1:%%PORT1%%; balancer_by_lua_file own.lua; }
+           upstream none { balancer_by_lua_block { ngx.say("never") } }
+           upstream empty { balancer_by_lua_block { } }
+           upstream refused { balancer_by_lua_block { ngx.exit(403) } }
+           log_by_lua_block { ngx.log(ngx.WARN, "status ", ngx.var.status, " of ", ngx.var.upstream_addr, " asked ", ngx.ctx.asked) }
+           server { listen 127.0.0.1:%%PORT%%; proxy_pass chosen; }
+           server { listen 127.0.0.1:%%PORT1%%; content_by_lua_block { ngx.say("from ", ngx.var.remote_addr) } }
+           server { listen 127.0.0.1:%%PORT2%%; proxy_pass own; }
+           server { listen 127.0.0.1:%%PORT3%%; proxy_pass none; }
+           server { listen 127.0.0.1:%%PORT4%%; proxy_pass empty; }
+           server { listen 127.0.0.1:%%PORT5%%; proxy_pass refused; }"#,
+    );
+    let mut client = connect(&server, 0);
+    assert_eq!(rest(&mut client), "from 127.0.0.2\n");
+    let both = format!("status 200 of 127.0.0.1:1, 127.0.0.1:{} asked nil", server.port_at(1));
+    server.wait_log(&both, 1);
+    server.wait_log("asked in balancer after nil while connecting to upstream, client: ", 1);
+    server.wait_log("asked in balancer after failed0 while connecting to upstream, client: ", 1);
+    server.wait_log("'enable_keepalive' not yet implemented in stream subsystem", 1);
+    assert_eq!(rest(&mut connect(&server, 2)), "from 127.0.0.1\n");
+    server.wait_log(&format!("status 200 of 127.0.0.1:{} asked 1", server.port_at(1)), 1);
+    assert_eq!(rest(&mut connect(&server, 3)), "");
+    server.wait_log("failed to run balancer_by_lua*: balancer_by_lua:1: API disabled", 1);
+    assert_eq!(rest(&mut connect(&server, 4)), "");
+    server.wait_log("lua balancer: no peer set while connecting to upstream, client: ", 1);
+    server.wait_log("status 500 of nil", 2);
+    assert_eq!(rest(&mut connect(&server, 5)), "");
+    server.wait_log("status 403 of nil", 1);
+}

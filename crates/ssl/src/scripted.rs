@@ -2,12 +2,15 @@
 
 use std::any::Any;
 use std::fmt::Arguments;
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_engine::Boxed;
 use weir_log::Level;
 use weir_tls::Wire;
+use weir_upstream::{Failure, Peer};
 use weir_values::NotStored;
 
 /// What a session's client is to scripts.
@@ -63,6 +66,42 @@ pub enum ScriptEnd {
     Over(u16),
 }
 
+/// What a script of an `upstream` chooses for an attempt to reach a server.
+#[derive(Debug, Default)]
+pub struct ServerChoice {
+    /// How many attempts the session has, with those that are over.
+    pub tries: u32,
+    /// How many it may have at most; 0: no limit.
+    pub most: u32,
+    /// The group has servers of its own.
+    pub has_servers: bool,
+    /// How the attempt before has failed.
+    pub before: Option<Failure>,
+
+    /// The server; `None`: one of the group's own.
+    pub peer: Option<Arc<Peer>>,
+    /// Attempts to be added, if a server was chosen.
+    pub more: u32,
+
+    /// The local address, from this attempt on.
+    pub from: Option<SocketAddr>,
+    /// How long a connection may take, from this attempt on.
+    pub connect: Option<Duration>,
+    /// How long both sides may be silent, from this attempt on.
+    pub idle: Option<Duration>,
+}
+
+/// What a choice leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chosen {
+    /// The attempt begins, with the server that was chosen or with one of the group's own.
+    Goes,
+    /// The session ends with this status.
+    Ends(u16),
+    /// The attempt counts as one that could not reach its server.
+    Fails,
+}
+
 /// Runs scripts for the sessions of one loop.
 pub trait SessionScripts {
     /// `preread_by_lua`
@@ -75,6 +114,13 @@ pub trait SessionScripts {
         &'a self,
         session: &'a mut (dyn ScriptedSession + 'static),
     ) -> Boxed<'a, ScriptEnd>;
+    /// `balancer_by_lua` of the `upstream` of this name
+    fn choose(
+        &self,
+        group: &str,
+        session: &mut (dyn ScriptedSession + 'static),
+        choice: &mut ServerChoice,
+    ) -> Chosen;
     /// `log_by_lua`
     fn log(&self, session: &mut (dyn ScriptedSession + 'static));
 }

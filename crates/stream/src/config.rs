@@ -12,8 +12,9 @@ use weir_values::{Inputs, Reading, UsedDirectives};
 
 use crate::directives::{self, Set};
 use crate::health::{HealthCheckDirective, Match, StreamCheck, finish};
+use crate::script_directives;
 use crate::session::Session;
-use crate::settings::{SessionContent, StreamConf, listener};
+use crate::settings::{GroupScript, SessionContent, StreamConf, listener};
 use crate::site::{Server, Site, SiteParts};
 use crate::tls;
 
@@ -28,7 +29,7 @@ pub struct StreamSetup<'a> {
     /// Files that sessions are logged to.
     pub targets: Vec<LogTarget>,
     /// Groups of upstream servers.
-    pub upstreams: Drafts<()>,
+    pub upstreams: Drafts<GroupScript>,
     /// `match` blocks.
     pub matches: Vec<Arc<Match>>,
     checks: Vec<StreamCheck>,
@@ -219,6 +220,9 @@ fn upstream(setup: &mut StreamSetup<'_>, d: &Line) -> Result<(), Error> {
             b"zone" => methods::zone(block, zones, line)?,
             b"servers_file" => {
                 methods::servers_file(block, setup.inputs.prefix, 0, line)?;
+            }
+            b"balancer_by_lua_block" | b"balancer_by_lua_file" => {
+                script_directives::balancer(block, &mut setup.warnings, line)?;
             }
             b"resolver" => {
                 block.resolver = Some(Arc::new(weir_resolver::ResolverConf::read(line)?))

@@ -10,6 +10,7 @@
 //! - Out: sessions with servers, log lines, counts.
 //! - Callers: `server`.
 
+mod chooser;
 mod config;
 mod counts;
 mod datagrams;

@@ -19,6 +19,7 @@ use weir_upstream::tunnel::{self, Broke, TunnelEnd, Ways};
 use weir_upstream::{Choice, Ended, Group, Peer, PeerTimes, Picked};
 use weir_values::{Address, Subject, Template};
 
+use crate::chooser::{Chooser, Unchosen};
 use crate::counts::CountedSession;
 use crate::datagrams;
 use crate::event_loop::Presence;
@@ -89,10 +90,14 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> 
     s.leads = true;
     let site = s.event_loop.site;
     let counts = matches!(target, ProxyTarget::Group(_)).then(|| s.event_loop.clone());
-    let (group, key) = match target {
-        ProxyTarget::Found(group) => (group, Vec::new()),
+    let (group, key, mut chooser) = match target {
+        ProxyTarget::Found(group) => (group, Vec::new(), None),
         ProxyTarget::Group(id) => match site.upstreams.get(id) {
-            Some(upstream) => (upstream.group.clone(), key(s, &upstream.key)),
+            Some(upstream) => {
+                let (group, key) = (upstream.group.clone(), key(s, &upstream.key));
+                let chooser = upstream.extras.chooses.then(|| Chooser::new(s, &group));
+                (group, key, chooser)
+            }
             None => return Err(SessionError::Internal),
         },
     };
@@ -101,26 +106,48 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> 
     let secure = tls::to_servers(s, group.name.as_bytes());
     let began = s.event_loop.handle.now();
     let mut choice = Choice::new(key);
+    let tries = if chooser.is_some() { group.tries().max(1) } else { group.tries() };
     let mut left = match proxy.tries {
-        0 => group.tries(),
-        tries => group.tries().min(tries),
+        0 => tries,
+        most => tries.min(most),
     };
     loop {
         let now = s.event_loop.handle.now();
-        let Some(picked) = group.pick(&mut choice, now) else {
+        let chosen = match chooser.as_mut().map(|chooser| chooser.choose(s, &group, &mut left)) {
+            None => None,
+            Some(Ok(chosen)) => chosen,
+            Some(Err(Unchosen::Ends(error))) => return Err(error),
+            Some(Err(Unchosen::Fails)) => {
+                left = left.saturating_sub(1);
+                if !proxy.next || left == 0 {
+                    return Err(SessionError::BadGateway);
+                }
+                continue;
+            }
+        };
+        let picked = match chosen {
+            Some(_) => None,
+            None => group.pick(&mut choice, now),
+        };
+        let Some(peer) = chosen.or_else(|| picked.as_ref().map(|picked| picked.peer.clone()))
+        else {
             begin(s, group.name.as_str(), now);
             s.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
             end(s);
             return Err(SessionError::BadGateway);
         };
-        let peer = picked.peer.clone();
-        let asked =
-            counts.as_ref().and_then(|all| CountedSession::begin(&all.counts, &group, &peer));
+        // A server that a script has chosen is not the group's.
+        let counts = counts.as_ref().filter(|_| picked.is_some());
+        let asked = counts.and_then(|all| CountedSession::begin(&all.counts, &group, &peer));
         let asked = asked.as_ref();
-        let held =
-            HeldPeer { group: &group, picked: RefCell::new(Some(picked)), since: now, asked };
+        let held = HeldPeer { group: &group, picked: RefCell::new(picked), since: now, asked };
         begin(s, &peer.name, now);
         left = left.saturating_sub(1);
+        let (changed, from) = match &chooser {
+            Some(chooser) => (chooser.changed(proxy), chooser.from().or(from)),
+            None => (None, from),
+        };
+        let proxy = changed.as_deref().unwrap_or(proxy);
         match reach(s, proxy, &peer, from, secure.as_ref()).await {
             Ok(server) => {
                 presence.quiet();
@@ -144,6 +171,7 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> 
                     attempt.fault.set(Some((failure, errno)));
                 }
                 held.ended(s, Ended::by(failure));
+                chooser.iter_mut().for_each(|chooser| chooser.failed(failure));
                 let now = s.event_loop.handle.now();
                 let late = !proxy.next_timeout.is_zero()
                     && now.saturating_duration_since(began) >= proxy.next_timeout;

@@ -1,10 +1,11 @@
 //! Directives of scripts. The room of the scripts reads most of them; here stands what sessions need to know.
 
 use weir_conf::{Directive as Line, Error};
+use weir_upstream::config::UpstreamBlock;
 
 use crate::config::StreamScope;
 use crate::directives::{Set, StreamDirective};
-use crate::settings::SessionContent;
+use crate::settings::{GroupScript, SessionContent};
 
 const fn line(
     name: &'static str,
@@ -24,6 +25,7 @@ const CONTENT: &str = "A Lua script serves the session.";
 const LOG: &str = "A Lua script that runs when a session is over.";
 const INIT: &str = "A Lua script that each loop runs before it serves.";
 const INIT_WORKER: &str = "A Lua script that each loop runs when it begins to serve.";
+const BALANCER: &str = "A Lua script that chooses the server of each attempt.";
 const FILE_OF_TLS: &str = "A file for the connections that scripts open, by TLS.";
 const TLS: &str = "How scripts' connections speak TLS.";
 const TIME: &str = "How long a script's socket may wait.";
@@ -61,6 +63,8 @@ pub static TABLE: &[StreamDirective] = &[
     elsewhere("init_by_lua_file", INIT),
     elsewhere("init_worker_by_lua_block", INIT_WORKER),
     elsewhere("init_worker_by_lua_file", INIT_WORKER),
+    elsewhere("balancer_by_lua_block", BALANCER),
+    elsewhere("balancer_by_lua_file", BALANCER),
     elsewhere("lua_shared_dict", "A dictionary in shared memory, for all loops: name and size."),
     elsewhere("lua_package_path", "Where `require` looks for modules in Lua."),
     elsewhere("lua_package_cpath", "Where `require` looks for modules in C."),
@@ -87,6 +91,21 @@ pub static TABLE: &[StreamDirective] = &[
     elsewhere("lua_socket_send_lowat", ACCEPTED),
     elsewhere("lua_code_cache", "Scripts are always compiled once; `off` is not heeded."),
 ];
+
+/// `balancer_by_lua_block` and `balancer_by_lua_file` of an `upstream`
+pub fn balancer(
+    block: &mut UpstreamBlock<GroupScript>,
+    warnings: &mut Vec<Error>,
+    d: &Line,
+) -> Result<(), Error> {
+    if std::mem::replace(&mut block.extras.chooses, true) {
+        return Err(d.problem("is duplicate"));
+    }
+    if block.balance.is_some() {
+        warnings.push(d.warning("load balancing method redefined"));
+    }
+    Ok(())
+}
 
 /// A script may stand once in a block, as a text or as a file.
 fn only(s: &mut StreamScope<'_, '_>, d: &Line, family: &str) -> Result<(), Error> {

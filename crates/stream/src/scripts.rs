@@ -5,7 +5,7 @@ use std::fmt::Arguments;
 use std::time::{Duration, Instant};
 
 use weir_log::Level;
-use weir_ssl::scripted::{ScriptEnd, ScriptedClient, ScriptedSession};
+use weir_ssl::scripted::{Chosen, ScriptEnd, ScriptedClient, ScriptedSession, ServerChoice};
 use weir_values::{NotStored, Subject};
 
 use crate::session::{Client, Session};
@@ -36,6 +36,14 @@ pub async fn content(s: &mut Session) -> Outcome {
     match scripts.content(s).await {
         ScriptEnd::Next => Ok(()),
         ScriptEnd::Over(status) => outcome(status),
+    }
+}
+
+/// `balancer_by_lua` of a group
+pub fn choose(s: &mut Session, group: &str, choice: &mut ServerChoice) -> Chosen {
+    match s.event_loop.scripts.get().cloned() {
+        Some(scripts) => scripts.choose(group, s, choice),
+        None => Chosen::Ends(500),
     }
 }
 

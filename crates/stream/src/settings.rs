@@ -8,7 +8,7 @@ use weir_engine::ConnectOptions;
 use weir_log::{Level, Log};
 use weir_ssl::client;
 use weir_ssl::server::{self, ServerContext};
-use weir_upstream::config::{Bind, GroupId, Host, Upstreams, Url};
+use weir_upstream::config::{Bind, GroupExtras, GroupId, Host, Upstreams, Url};
 use weir_upstream::tunnel;
 use weir_values::access::Rules;
 use weir_values::doing::THRESHOLD;
@@ -17,8 +17,21 @@ use weir_values::log;
 use weir_values::status::StatusZone;
 use weir_values::{Address, Cidr, Template, VariableId};
 
-/// Nothing binds a session to a server.
-pub type Groups = Upstreams<()>;
+/// Groups of servers; nothing binds a session to one of them.
+pub type Groups = Upstreams<GroupScript>;
+
+/// What only a group of `stream` has.
+#[derive(Debug, Default)]
+pub struct GroupScript {
+    /// `balancer_by_lua`: a script chooses the servers.
+    pub chooses: bool,
+}
+
+impl GroupExtras for GroupScript {
+    fn chooses(&self) -> bool {
+        self.chooses
+    }
+}
 
 /// Settings of a server; a block inside begins with a clone of those around it.
 #[derive(Debug, Clone)]

@@ -31,7 +31,7 @@ enum FlowEvent {
 /// time-out.
 pub async fn converse(
     s: &mut Session,
-    proxy: &'static Proxy,
+    proxy: &Proxy,
     held: &HeldPeer<'_>,
     place: &FlowGuard,
     server: Datagram,
@@ -53,7 +53,7 @@ pub async fn converse(
 
 async fn exchange(
     s: &mut Session,
-    proxy: &'static Proxy,
+    proxy: &Proxy,
     held: &HeldPeer<'_>,
     place: &FlowGuard,
     server: &Rc<Datagram>,

@@ -33,22 +33,32 @@ struct BalancerScript(Script);
 
 impl Choose for BalancerScript {
     fn choose(&self, r: &mut Request, situation: Situation, selection: &mut Selection) -> Chosen {
-        CHOICE.set(Some((situation, std::mem::take(selection))));
-        let done = at_once(r, Phase::Balancer, &self.0, MultiValue::new());
-        if let Some((_, chosen)) = CHOICE.take() {
-            *selection = chosen;
-        }
-        let chosen = match done {
-            Ok(Ok(_)) => Chosen::Goes,
-            Ok(Err(Exit::Status(status))) => by_status(status),
-            Ok(Err(_)) | Err(()) => Chosen::Ends(500),
-        };
+        let run = || at_once(r, Phase::Balancer, &self.0, MultiValue::new());
+        let chosen = choosing(situation, selection, run);
         if chosen == Chosen::Goes && selection.peer.is_none() && !situation.has_servers {
             let place = Phase::Balancer.in_log();
             r.log(Level::Error, format_args!("lua balancer: no peer set{place}"));
             return Chosen::Ends(500);
         }
         chosen
+    }
+}
+
+/// Runs a script that may choose.
+pub fn choosing(
+    situation: Situation,
+    selection: &mut Selection,
+    run: impl FnOnce() -> Result<Result<MultiValue, Exit>, ()>,
+) -> Chosen {
+    CHOICE.set(Some((situation, std::mem::take(selection))));
+    let done = run();
+    if let Some((_, chosen)) = CHOICE.take() {
+        *selection = chosen;
+    }
+    match done {
+        Ok(Ok(_)) => Chosen::Goes,
+        Ok(Err(Exit::Status(status))) => by_status(status),
+        Ok(Err(_)) | Err(()) => Chosen::Ends(500),
     }
 }
 

@@ -78,6 +78,8 @@ pub struct OfSessions {
     pub main: Option<LocationConf>,
     /// For each `server` block.
     pub servers: Vec<LocationConf>,
+    /// `balancer_by_lua`, by the names of the groups.
+    pub balancers: Vec<(Vec<u8>, ScriptId)>,
 }
 
 /// Those of the `stream` block.
@@ -226,6 +228,10 @@ const NAME: usize = 56;
 
 /// `=content_by_lua(nginx.conf:12)`, as errors of an inlined script name it. Of a long path the end counts.
 fn chunk_name(s: &Scope<'_, '_>, d: &Directive, phase: &str) -> String {
+    if s.setup.reads_sessions && phase == "balancer_by_lua" {
+        // As stream-lua-nginx-module names it.
+        return format!("={phase}");
+    }
     let source = s.setup.inputs.sources.get(d.name.pos.file);
     let path = source.map_or(Path::new("conf"), |source| &source.name);
     let shown = match path.file_name() {

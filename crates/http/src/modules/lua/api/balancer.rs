@@ -9,7 +9,8 @@ use weir_values::{Address, forwarded};
 
 use super::natives::Natives;
 use crate::modules::lua::balancer::with_choice;
-use crate::modules::lua::current::{NgxError, Phase, phase, with};
+use crate::modules::lua::current::{self, NgxError, Phase, phase, with};
+use crate::modules::lua::script::Side;
 use crate::upstream::choosing::{Selection, Situation};
 use crate::upstream::url::Url;
 
@@ -38,7 +39,12 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("balancer_failure", |_, ()| {
         choose(|_, selection| {
             let before = selection.before;
-            Ok((before.map(kind), before.map(Failure::response)))
+            let status = |failure: Failure| match current::side() {
+                Side::Requests => failure.response(),
+                // Sessions have no answers.
+                Side::Sessions => 0,
+            };
+            Ok((before.map(kind), before.map(status)))
         })
     })?;
     natives.add_refusing("balancer_timeouts", |_, (connect, send, read): (f64, f64, f64)| {

@@ -16,6 +16,21 @@ for _, name in ipairs {
     ngx[name] = nil
 end
 
+-- Servers of an `upstream`.
+
+local balancer = native.balancer
+local set_current_peer = balancer.set_current_peer
+
+function balancer.set_current_peer(address, port, host)
+    if host ~= nil then
+        raise("bad argument #3 to 'set_current_peer' ('host' not yet implemented in stream subsystem)")
+    end
+    return set_current_peer(address, port)
+end
+
+function balancer.enable_keepalive() raise("'enable_keepalive' not yet implemented in stream subsystem") end
+balancer.recreate_request, balancer.set_upstream_tls = nil, nil
+
 -- The client's connection.
 
 local client = {}

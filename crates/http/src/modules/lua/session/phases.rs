@@ -5,17 +5,19 @@ use std::rc::Rc;
 use mlua::MultiValue;
 use weir_engine::Boxed;
 use weir_log::Level;
-use weir_ssl::scripted::{ScriptEnd, SessionScripts};
+use weir_ssl::scripted::{self, ScriptEnd, ServerChoice, SessionScripts};
 
 use super::{begin, send, take_back};
 use crate::event_loop::LoopState;
+use crate::modules::lua::balancer;
 use crate::modules::lua::conf::CONF;
 use crate::modules::lua::current::{Phase, Scripted, Subject};
 use crate::modules::lua::phases::{DECLINED, ERROR};
 use crate::modules::lua::run::{self, ScriptOutcome, Start};
-use crate::modules::lua::script::Script;
-use crate::modules::lua::vm::{Code, ScriptError, VM, Vm};
+use crate::modules::lua::script::{SESSIONS, Script};
+use crate::modules::lua::vm::{Code, Compiled, ScriptError, VM, Vm};
 use crate::modules::lua::wish::Exit;
+use crate::upstream::choosing::{Chosen, Selection, Situation};
 
 /// The statuses of sessions that ended in order, and that the server could not serve.
 const OK: u16 = 200;
@@ -37,6 +39,20 @@ impl SessionRunner {
             _ => Err(ScriptError::Unknown),
         };
         code.map_err(|error| s.log(Level::Error, format_args!("{error}"))).ok()
+    }
+
+    /// Runs a script that may not wait. The log has the error.
+    fn at_once(
+        &self,
+        s: &mut Scripted,
+        phase: Phase,
+        code: &Compiled,
+    ) -> Result<Result<MultiValue, Exit>, ()> {
+        let done = run::at_once(&self.0, Subject::Session(s), phase, code, MultiValue::new());
+        done.map_err(|error| {
+            let (name, place) = (phase.directive(), phase.in_log());
+            s.log(Level::Error, format_args!("failed to run {name}: {error}{place}"));
+        })
     }
 
     async fn perform(&self, s: &mut Scripted, phase: Phase) -> ScriptEnd {
@@ -78,14 +94,45 @@ impl SessionScripts for SessionRunner {
         Boxed::new(move || self.perform(session, Phase::Session))
     }
 
+    fn choose(
+        &self,
+        group: &str,
+        session: &mut Scripted,
+        choice: &mut ServerChoice,
+    ) -> scripted::Chosen {
+        begin(session, &self.0);
+        let all = &SESSIONS.of(&self.0.site.main_confs).balancers;
+        let script = all.iter().find(|(name, _)| name == group.as_bytes());
+        let script = script.map(|(_, id)| Script::Known(*id));
+        let Some(code) = self.load(session, script.as_ref()) else {
+            return scripted::Chosen::Ends(FAILED);
+        };
+        let ServerChoice { tries, most, has_servers, before, .. } = *choice;
+        let situation = Situation { tries, most, has_servers, idle: 0 };
+        let mut selection = Selection { before, ..Selection::default() };
+        let chosen = balancer::choosing(situation, &mut selection, || {
+            self.at_once(session, Phase::Balancer, &code)
+        });
+        let times = selection.times;
+        choice.idle = times.send.max(times.read).or(choice.idle);
+        choice.connect = times.connect.or(choice.connect);
+        choice.from = selection.from.or(choice.from);
+        (choice.peer, choice.more) = (selection.peer, selection.more);
+        match chosen {
+            Chosen::Goes if choice.peer.is_none() && !has_servers => {
+                let place = Phase::Balancer.in_log();
+                session.log(Level::Error, format_args!("lua balancer: no peer set{place}"));
+                scripted::Chosen::Ends(FAILED)
+            }
+            Chosen::Goes => scripted::Chosen::Goes,
+            Chosen::Ends(status) => scripted::Chosen::Ends(status),
+            Chosen::Fails => scripted::Chosen::Fails,
+        }
+    }
+
     fn log(&self, session: &mut Scripted) {
         let script = CONF.of(begin(session, &self.0)).log.as_ref();
         let Some(code) = self.load(session, script) else { return };
-        let subject = Subject::Session(session);
-        let done = run::at_once(&self.0, subject, Phase::SessionLog, &code, MultiValue::new());
-        if let Err(error) = done {
-            let name = Phase::SessionLog.directive();
-            session.log(Level::Error, format_args!("failed to run {name}: {error}"));
-        }
+        let _ = self.at_once(session, Phase::SessionLog, &code);
     }
 }

@@ -39,6 +39,9 @@ fn sessions(setup: &mut Setup<'_>, stream: &Line) -> Result<(), Error> {
         let server = block(setup, d.block(), main.clone())?;
         SESSIONS.draft(&mut setup.drafts).servers.push(server);
     }
+    for d in stream.block().iter().filter(|d| d.name.is("upstream")) {
+        balancer(setup, d, main.clone())?;
+    }
     SESSIONS.draft(&mut setup.drafts).main = Some(main);
     setup.reads_sessions = false;
     Ok(())
@@ -74,6 +77,18 @@ fn block(
     }
     tls::finish(&mut scope)?;
     Ok(scope.location)
+}
+
+/// The script of a group.
+fn balancer(setup: &mut Setup<'_>, group: &Line, around: LocationConf) -> Result<(), Error> {
+    let place = Place::new(b"", Kind::Server);
+    let mut scope = Scope::new(setup, Contexts::SERVER, ServerConf::default(), around, place);
+    for d in group.block().iter().filter(|d| is_of_scripts(d)) {
+        let (id, name) = (read(&mut scope, d, 0)?.known(d)?, group.arg(0));
+        let name = name.map(|name| name.bytes.clone()).unwrap_or_default();
+        SESSIONS.draft(&mut scope.setup.drafts).balancers.push((name, id));
+    }
+    Ok(())
 }
 
 fn script(
