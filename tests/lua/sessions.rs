@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use super::WEIR;
-use weir_testkit::{Dir, Server};
+use weir_testkit::{Dir, Server, certified, s_client};
 
 /// A server with these lines in `stream`, and without `http`.
 fn stream(lines: &str) -> Server {
@@ -327,4 +327,71 @@ fn a_script_chooses_the_server_of_each_attempt_of_a_session() {
     server.wait_log("status 500 of nil", 2);
     assert_eq!(rest(&mut connect(&server, 5)), "");
     server.wait_log("status 403 of nil", 1);
+}
+
+#[test]
+fn scripts_take_part_in_the_handshakes_of_sessions() {
+    let server = stream_in(
+        certified(),
+        r#"lua_shared_dict certificates 1m;
+           init_worker_by_lua_block {
+               local function read(name)
+                   local file = assert(io.open("%%DIR%%/" .. name))
+                   local text = file:read("*a")
+                   file:close()
+                   return text
+               end
+               ngx.shared.certificates:set("www.example.org", read("chain.pem"))
+               ngx.shared.certificates:set("www.example.org key", read("leaf.key"))
+           }
+           ssl_certificate self.pem; ssl_certificate_key self.key;
+           server {
+               listen 127.0.0.1:%%PORT%% ssl;
+               ssl_client_hello_by_lua_block {
+                   local name = require("ngx.ssl.clienthello").get_client_hello_server_name()
+                   ngx.ctx.hello = name
+                   if name == "old.example.org" then require("ngx.ssl.clienthello").set_protocols({ "TLSv1.2" }) end
+                   if name == "no.example.org" then ngx.exit(ngx.ERROR) end
+               }
+               ssl_certificate_by_lua_block {
+                   local ssl, all = require "ngx.ssl", ngx.shared.certificates
+                   local name, server = ssl.server_name(), ssl.raw_server_addr()
+                   ngx.ctx.seen = server:byte(1) .. " " .. ssl.server_port() - %%PORT%% .. " " .. ssl.get_tls1_version_str()
+                   ngx.sleep(0.001)
+                   if name == "asked.example.org" then assert(ssl.verify_client()) end
+                   if name == "wrong.example.org" then error("no such name") end
+                   local chain = all:get(name)
+                   if not chain then return end
+                   assert(ssl.clear_certs())
+                   assert(ssl.set_cert(assert(ssl.parse_pem_cert(chain))))
+                   assert(ssl.set_priv_key(assert(ssl.parse_pem_priv_key(all:get(name .. " key")))))
+               }
+               content_by_lua_block {
+                   local ssl = require "ngx.ssl"
+                   ngx.say("<", ssl.server_name(), " ", ngx.ctx.hello, " ", ngx.ctx.seen, " ", ssl.get_tls1_version_str(), ">")
+                   ngx.say("verified: ", ngx.var.ssl_client_verify)
+               }
+           }"#,
+    );
+    let said = |name: &str, args: &[&str]| {
+        let args = [&["-ign_eof", "-servername", name, "-CAfile", "root.pem"], args].concat();
+        s_client(server.dir().path(), server.port(), &args, "").expect("OpenSSL")
+    };
+    let good = said("www.example.org", &["-verify_hostname", "www.example.org"]);
+    assert!(good.contains("Verify return code: 0 (ok)"), "{good}");
+    assert!(good.contains("<www.example.org www.example.org 127 0 TLSv1.3 TLSv1.3>"), "{good}");
+    assert!(good.contains("verified: NONE"), "{good}");
+    let asked = said("asked.example.org", &["-cert", "client.pem", "-key", "client.key"]);
+    assert!(asked.contains("verified: FAILED:"), "{asked}");
+    let old = said("old.example.org", &[]);
+    assert!(old.contains("CN = self"), "{old}");
+    assert!(old.contains("<old.example.org old.example.org 127 0 TLSv1.2 TLSv1.2>"), "{old}");
+    assert!(said("no.example.org", &[]).contains("SSL alert number 80\n"));
+    server.wait_log("(SSL: callback failed) while SSL handshaking, client: ", 1);
+    assert!(said("wrong.example.org", &[]).contains("SSL alert number 80\n"));
+    server.wait_log("(SSL: cert cb error) while SSL handshaking, client: ", 1);
+    let wrong = "no such name\\x0Astack traceback:";
+    assert!(
+        server.wait_line(wrong).contains(", context: ssl_certificate_by_lua*, client: 127.0.0.1")
+    );
 }

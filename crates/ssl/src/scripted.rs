@@ -11,7 +11,9 @@ use weir_engine::Boxed;
 use weir_log::Level;
 use weir_tls::Wire;
 use weir_upstream::{Failure, Peer};
-use weir_values::NotStored;
+use weir_values::{Address, NotStored};
+
+use crate::server::{AcceptError, Handshake, Shown};
 
 /// What a session's client is to scripts.
 pub enum ScriptedClient {
@@ -41,8 +43,16 @@ pub trait ScriptedSession {
     fn store(&mut self, name: &[u8], value: Option<Vec<u8>>) -> Result<(), NotStored>;
     /// When it began.
     fn started(&self) -> Instant;
-    /// The name that the client said in its TLS handshake, once that is over; the outer value is missing without TLS.
-    fn server_name(&self) -> Option<Option<String>>;
+    /// The address that has connected, and the one that it has connected to.
+    fn ends(&self) -> [&Address; 2];
+    /// What the client's first message of TLS has shown; missing without TLS.
+    fn shown(&self) -> Option<&Shown>;
+    /// The version of TLS that is spoken.
+    fn tls_version(&self) -> Option<&'static str>;
+    /// The handshake in which scripts decide, as long as it lasts.
+    fn handshake(&mut self) -> Option<&mut Handshake>;
+    /// What the log says of it behind the text of a line.
+    fn place(&self) -> &'static str;
     /// The client.
     fn client(&self) -> ScriptedClient;
     /// What was read of the client and leads nowhere yet.
@@ -104,6 +114,16 @@ pub enum Chosen {
 
 /// Runs scripts for the sessions of one loop.
 pub trait SessionScripts {
+    /// `ssl_client_hello_by_lua`
+    fn client_hello<'a>(
+        &'a self,
+        session: &'a mut (dyn ScriptedSession + 'static),
+    ) -> Boxed<'a, Result<(), AcceptError>>;
+    /// `ssl_certificate_by_lua`
+    fn certificate<'a>(
+        &'a self,
+        session: &'a mut (dyn ScriptedSession + 'static),
+    ) -> Boxed<'a, Result<(), AcceptError>>;
     /// `preread_by_lua`
     fn preread<'a>(
         &'a self,

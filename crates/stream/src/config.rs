@@ -33,6 +33,8 @@ pub struct StreamSetup<'a> {
     /// `match` blocks.
     pub matches: Vec<Arc<Match>>,
     checks: Vec<StreamCheck>,
+    /// A script of some server may choose versions of TLS for clients of any.
+    pub has_hello_script: bool,
     /// Certificates and keys, each read once.
     pem_files: weir_ssl::KeyFiles,
     /// Responses that are fetched to be sent along with certificates.
@@ -129,6 +131,7 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
         upstreams: Drafts::default(),
         matches: Vec::new(),
         checks: Vec::new(),
+        has_hello_script: script_directives::has_hello_script(block.block()),
         pem_files: weir_ssl::KeyFiles::at(inputs.conf_prefix),
         staplings: Vec::new(),
         servers: Vec::new(),

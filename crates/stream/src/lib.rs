@@ -20,6 +20,7 @@ mod health;
 mod preread;
 mod proxy;
 mod script_directives;
+mod scripted_handshake;
 mod scripts;
 mod serve;
 mod session;

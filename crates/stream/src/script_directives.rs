@@ -19,6 +19,9 @@ const fn elsewhere(name: &'static str, help: &'static str) -> StreamDirective {
     StreamDirective { name, help, set: Set::Elsewhere }
 }
 
+const HELLO: &str = "A Lua script that sees a client's first message of TLS, and may refuse it.";
+const CERTIFICATE: &str =
+    "A Lua script that chooses a certificate for a client of TLS, and may refuse it.";
 const PREREAD: &str =
     "A Lua script of the preread phase, which may look at the client's first bytes.";
 const CONTENT: &str = "A Lua script serves the session.";
@@ -33,6 +36,10 @@ const ACCEPTED: &str = "Accepted, without an effect.";
 
 /// All of them.
 pub static TABLE: &[StreamDirective] = &[
+    line("ssl_client_hello_by_lua_block", HELLO, hello),
+    line("ssl_client_hello_by_lua_file", HELLO, hello),
+    line("ssl_certificate_by_lua_block", CERTIFICATE, certificate),
+    line("ssl_certificate_by_lua_file", CERTIFICATE, certificate),
     line("preread_by_lua_block", PREREAD, preread),
     line("preread_by_lua_file", PREREAD, preread),
     line("content_by_lua_block", CONTENT, content),
@@ -104,6 +111,24 @@ pub fn balancer(
     if block.balance.is_some() {
         warnings.push(d.warning("load balancing method redefined"));
     }
+    Ok(())
+}
+
+/// Whether a script of a server sees first messages of clients: it may choose the version before the server is known.
+pub fn has_hello_script(lines: &[Line]) -> bool {
+    let is_one = |d: &Line| d.name.bytes.starts_with(b"ssl_client_hello_by_lua");
+    lines.iter().any(|d| is_one(d) || d.name.is("server") && d.block().iter().any(is_one))
+}
+
+fn hello(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
+    only(s, d, "ssl_client_hello_by_lua")?;
+    s.conf.scripts.hello = true;
+    Ok(())
+}
+
+fn certificate(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
+    only(s, d, "ssl_certificate_by_lua")?;
+    s.conf.scripts.certificate = true;
     Ok(())
 }
 

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use weir_log::Level;
 use weir_ssl::scripted::{Chosen, ScriptEnd, ScriptedClient, ScriptedSession, ServerChoice};
-use weir_values::{NotStored, Subject};
+use weir_ssl::server::{AcceptError, Handshake, Shown, TlsSubject};
+use weir_values::{Address, NotStored, Subject};
 
 use crate::session::{Client, Session};
 use crate::status::{Outcome, SessionError};
@@ -17,6 +18,22 @@ pub enum AfterPreread {
     Content,
     /// The session ends.
     End(Outcome),
+}
+
+/// `ssl_client_hello_by_lua`
+pub async fn client_hello(s: &mut Session) -> Result<(), AcceptError> {
+    match s.event_loop.scripts.get().cloned() {
+        Some(scripts) => scripts.client_hello(s).await,
+        None => Err(AcceptError::Script("callback failed")),
+    }
+}
+
+/// `ssl_certificate_by_lua`
+pub async fn certificate(s: &mut Session) -> Result<(), AcceptError> {
+    match s.event_loop.scripts.get().cloned() {
+        Some(scripts) => scripts.certificate(s).await,
+        None => Err(AcceptError::Script("cert cb error")),
+    }
 }
 
 /// `preread_by_lua`
@@ -83,8 +100,24 @@ impl ScriptedSession for Session {
         self.started
     }
 
-    fn server_name(&self) -> Option<Option<String>> {
-        self.shown.as_ref().map(|shown| shown.server_name.as_deref().map(str::to_owned))
+    fn ends(&self) -> [&Address; 2] {
+        [&self.connected, Subject::local(self)]
+    }
+
+    fn shown(&self) -> Option<&Shown> {
+        self.shown.as_deref()
+    }
+
+    fn tls_version(&self) -> Option<&'static str> {
+        self.tls(|agreed| agreed.protocol())
+    }
+
+    fn handshake(&mut self) -> Option<&mut Handshake> {
+        self.handshake.as_deref_mut()
+    }
+
+    fn place(&self) -> &'static str {
+        self.handshake.as_ref().map_or("", |handshake| handshake.place)
     }
 
     fn client(&self) -> ScriptedClient {

@@ -13,7 +13,7 @@ use weir_engine::{Either, Handle, either};
 use weir_log::{Cause, Level};
 use weir_proto::client_hello::Hello;
 use weir_proto::proxy_protocol::ProxyHeader;
-use weir_ssl::server::Shown;
+use weir_ssl::server::{Handshake, Shown};
 use weir_tls::{Secured, Wire, failed_call};
 use weir_upstream::Failure;
 use weir_upstream::fault::{self, Blame, FailedOperation};
@@ -120,6 +120,8 @@ pub struct Session {
     pub attempts: Vec<Attempt>,
     /// What its scripts keep with it.
     pub seat: Option<Box<dyn Any>>,
+    /// The handshake, while scripts decide in it.
+    pub handshake: Option<Box<Handshake>>,
 }
 
 impl Session {
@@ -166,6 +168,7 @@ impl Session {
             passed,
             attempts: Vec::new(),
             seat: None,
+            handshake: None,
         }
     }
 

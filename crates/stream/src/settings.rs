@@ -83,6 +83,10 @@ pub struct StreamConf {
 /// Which phases of a server's sessions have a script.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PhaseScripts {
+    /// `ssl_client_hello_by_lua`
+    pub hello: bool,
+    /// `ssl_certificate_by_lua`
+    pub certificate: bool,
     /// `preread_by_lua`
     pub preread: bool,
     /// `preread_by_lua_no_postpone`

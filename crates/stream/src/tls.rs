@@ -21,7 +21,9 @@ use weir_values::Subject;
 use crate::config::StreamScope;
 use crate::directives::{Set, StreamDirective};
 use crate::preread;
+use crate::scripted_handshake;
 use crate::session::Session;
+use crate::settings::PhaseScripts;
 use crate::status::{Outcome, SessionError};
 
 /// The longest name of a protocol (RFC 7301, section 3.1).
@@ -115,8 +117,9 @@ pub static OWN: &[StreamDirective] = &[
 pub fn finish(s: &mut StreamScope<'_, '_>) -> Result<(), Error> {
     let conf = &mut s.conf;
     let look_up = LookUp { resolver: conf.resolver.clone(), timeout: conf.resolver_timeout };
+    let scripted = s.setup.has_hello_script || conf.scripts.certificate;
     let (tls, reader) = (&mut conf.tls, &mut s.setup.tls());
-    let spoken = Spoken { tcp: tls.alpn.clone(), ..Spoken::default() };
+    let spoken = Spoken { tcp: tls.alpn.clone(), scripted, ..Spoken::default() };
     tls.context = server::build(&tls.server, reader, look_up, spoken, b"STREAM")?;
     if tls.to_servers {
         tls.client.finish(reader, "proxy", Needed::Tls)?;
@@ -140,13 +143,14 @@ pub async fn accept(s: &mut Session) -> Outcome {
     let Some(client) = s.wire() else { return Ok(()) };
     if client.is_tls() {
         // Another listener has gone through it.
-        return admit(s);
+        let own = s.conf().tls.context.as_deref();
+        return own.map_or(Ok(()), |own| admit(s, own));
     }
     let until = s.event_loop.handle.now() + s.conf().tls.handshake_timeout;
     let bytes = std::mem::take(&mut s.unread);
     let done = handshake(s, client.socket(), bytes, until).await;
     drop(client);
-    let (context, secured) = done.map_err(|failure| {
+    let Accepted { context, secured, demanded } = done.map_err(|failure| {
         failure.count(&s.event_loop.metrics);
         s.log(failure.level(), format_args!("{failure}"));
         SessionError::Internal
@@ -157,7 +161,17 @@ pub async fn accept(s: &mut Session) -> Outcome {
     let resumed = s.wire().and_then(|wire| wire.tls(|tls| tls.is_resumed()));
     s.event_loop.metrics.add(Metric::TlsHandshakes, 1);
     s.event_loop.metrics.add(Metric::TlsResumed, (resumed == Some(true)).into());
-    judge(s, context).await
+    judge(s, context, demanded).await
+}
+
+/// A handshake that is over.
+pub struct Accepted {
+    /// The settings by which it went.
+    pub context: Arc<ServerContext>,
+    /// The connection's TLS.
+    pub secured: Secured,
+    /// A script has asked for the client's certificate, which these settings judge.
+    pub demanded: bool,
 }
 
 async fn handshake(
@@ -165,19 +179,24 @@ async fn handshake(
     socket: &Stream,
     bytes: Vec<u8>,
     until: Instant,
-) -> Result<(Arc<ServerContext>, Secured), AcceptError> {
+) -> Result<Accepted, AcceptError> {
     let mut hello = match weir_tls::begin(socket, bytes, until).await? {
         Begin::Hello(hello) => hello,
         Begin::Plain(bytes) => return Err(AcceptError::Plain(refuse_plain(socket, &bytes))),
     };
-    let default = s.conf().tls.context.as_ref();
+    let first = s.server;
+    let default = first.conf.tls.context.as_ref();
     find(s, &mut hello)?;
+    let PhaseScripts { certificate, .. } = s.conf().scripts;
+    if first.conf.scripts.hello || first.conf.scripts.certificate || certificate {
+        return Box::pin(scripted_handshake::answer(s, first, hello, socket, until)).await;
+    }
     let own = s.conf().tls.context.as_ref();
     let (context, hello) = choose(own, default, hello, socket)?;
     let (names, event_loop) = (context.certificates.names(s), s.event_loop.clone());
     let certificates = &event_loop.certificates;
     let secured = context.accept(hello, socket, names, certificates, until).await?;
-    Ok((context, secured))
+    Ok(Accepted { context, secured, demanded: false })
 }
 
 /// The server that the client names.
@@ -192,7 +211,7 @@ fn find(s: &mut Session, hello: &mut Hello) -> Result<(), AcceptError> {
 }
 
 /// What the client's certificate is worth.
-async fn judge(s: &mut Session, context: Arc<ServerContext>) -> Outcome {
+async fn judge(s: &mut Session, context: Arc<ServerContext>, demanded: bool) -> Outcome {
     let Some(client) = s.wire() else { return Err(SessionError::Internal) };
     let handle = s.event_loop.handle.clone();
     let waiting = WaitingConnection {
@@ -203,15 +222,15 @@ async fn judge(s: &mut Session, context: Arc<ServerContext>) -> Outcome {
     };
     let fault = context.judge(&client, waiting).await;
     if let Some(shown) = &mut s.shown {
-        (shown.context, shown.fault) = (Some(context), fault);
+        (shown.context, shown.fault) = (Some(context.clone()), fault);
     }
-    admit(s)
+    let own = if demanded { Some(&*context) } else { s.conf().tls.context.as_deref() };
+    own.map_or(Ok(()), |own| admit(s, own))
 }
 
 /// A client that must show a certificate, and has not shown a good one, is refused.
-fn admit(s: &Session) -> Outcome {
+fn admit(s: &Session, own: &ServerContext) -> Outcome {
     let certificate = s.tls(|connection| !connection.peer_certificates().is_empty()) == Some(true);
-    let Some(own) = s.conf().tls.context.as_deref() else { return Ok(()) };
     let judge = s.shown.as_ref().and_then(|shown| shown.context.as_ref());
     if certificate && judge.is_some_and(|judge| !judge.judges_like(own)) {
         let text = "client SSL certificate was judged by another server";

@@ -3,12 +3,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_ssl::server::{AcceptError, Decided, ServerContext};
+use weir_ssl::server::{AcceptError, Decided, Handshake, ServerContext};
 use weir_tls::{Hello, Versions};
 
 use crate::carrier::Conn;
 use crate::event_loop::LoopState;
-use crate::request::handshake::Handshake;
 use crate::request::step::{HandshakeHandler, Named};
 use crate::request::{Request, Scratch};
 use crate::site::{Server, Site};

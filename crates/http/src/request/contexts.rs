@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
+use weir_ssl::server::Handshake;
+
 use crate::address::Address;
-use crate::request::handshake::Handshake;
 use crate::request::passed::UpstreamContext;
 
 /// What is remembered of a request. Modules add to it; an ordinary request has nothing in it.

@@ -5,7 +5,6 @@ pub mod cache_reason;
 pub mod cached;
 pub mod contexts;
 pub mod family;
-pub mod handshake;
 pub mod meaning;
 pub mod origin;
 pub mod passed;

@@ -17,6 +17,7 @@ mod computed;
 mod context;
 mod decided;
 mod directives;
+mod handshake;
 mod proof;
 mod sessions;
 mod variables;
@@ -25,6 +26,7 @@ pub use accept::{AcceptError, ClientRefusal, FileNames, Judged, Shown, choose};
 pub use context::{Certificates, NO_QUIC, ServerContext, Spoken, build, check, no_certificate};
 pub use decided::{Decided, Demand};
 pub use directives::rows;
+pub use handshake::Handshake;
 pub use proof::proof;
 pub use variables::{TlsSubject, define, define_more};
 

@@ -233,9 +233,14 @@ pub fn scripts() -> Option<&'static Scripts> {
     site().map(|site| side().scripts(site))
 }
 
+/// Whether the running script runs for a session.
+pub fn has_session() -> bool {
+    SESSION.is_set()
+}
+
 /// The session of the running script, if it runs for one.
 pub fn with_session<T>(f: impl FnOnce(&mut Scripted) -> T) -> Option<T> {
-    SESSION.is_set().then(|| SESSION.with(f))
+    has_session().then(|| SESSION.with(f))
 }
 
 /// The site of the running script.

@@ -4,16 +4,15 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 
 use mlua::{BString, Lua, UserDataRef};
-use weir_ssl::server::{Demand, TlsSubject};
+use weir_ssl::server::{Demand, Handshake, TlsSubject};
 use weir_tls::{Authorities, Chain, IdentitySet, PrivateKey, Versions, is_grease, key_to_der};
 
 use super::natives::{Natives, failed};
 use crate::address::Address;
 use crate::event_loop::LoopState;
-use crate::modules::lua::current::{self, NgxError, Phase, phase, with_any};
+use crate::modules::lua::current::{self, NgxError, Phase, Scripted, phase, with_any};
 use crate::modules::lua::vm::vm_of;
 use crate::request::Request;
-use crate::request::handshake::Handshake;
 
 /// Certificates as scripts hold them.
 pub(super) struct ChainHandle(pub(super) Chain);
@@ -96,31 +95,27 @@ fn choosing(natives: &Natives<'_>) -> mlua::Result<()> {
 /// Functions that show the connection.
 fn connection(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("ssl_server_name", |_, ()| {
-        if let Some(of_session) = current::with_session(|s| s.server_name()) {
-            return Ok(answer(of_session.ok_or("bad request")))
-                .map(|(name, why)| (name.flatten(), why));
-        }
-        let name = |r: &mut Request| r.shown().and_then(|shown| shown.server_name.clone());
-        Ok(match secured(name)? {
-            Ok(name) => (name.map(String::from), None),
+        Ok(match secured()? {
+            Ok(secured) => (secured.server_name, None),
             Err(text) => (None, Some(text.to_owned())),
         })
     })?;
     natives.add_refusing("ssl_address", |_, is_own: bool| {
-        let seen = secured(|r| match is_own {
-            true => raw_address(r.conn.local()),
-            false => raw_address(&r.conn.peer),
+        let seen = secured()?.map(|SecuredEnds { peer, local, .. }| {
+            raw_address(if is_own { &local } else { &peer })
         });
-        Ok(match seen? {
+        Ok(match seen {
             Ok((bytes, kind)) => (Some(BString::from(bytes)), Some(kind), None),
             Err(text) => (None, None, Some(text)),
         })
     })?;
     natives.add_refusing("ssl_server_port", |_, ()| {
-        let port = secured(|r| r.conn.local().port())?;
+        let port = secured()?.map(|secured| secured.local.port());
         Ok(answer(port.and_then(|port| port.ok_or("unix domain has no port"))))
     })?;
-    natives.add_refusing("ssl_version", |_, ()| Ok(answer(secured(version)?)))?;
+    natives.add_refusing("ssl_version", |_, ()| {
+        Ok(answer(secured()?.map(|secured| secured.version)))
+    })?;
     natives.add_refusing("ssl_client_random", |_, ()| {
         handshake(|handshake| BString::from(handshake.hello.random.to_vec()))
     })?;
@@ -262,7 +257,12 @@ fn handshake_or<T>(
     if phase() == Phase::Timer {
         return Ok(Err("bad request"));
     }
-    with_any(|r| r.contexts.handshake.as_deref_mut().map(look).ok_or("the handshake is over"))
+    let over = "the handshake is over";
+    if current::has_session() {
+        let done = current::with_session(|s| s.handshake().map(look).ok_or(over));
+        return done.ok_or(NgxError::NoRequest);
+    }
+    with_any(|r| r.contexts.handshake.as_deref_mut().map(look).ok_or(over))
 }
 
 pub(super) fn handshake<T>(look: impl FnOnce(&mut Handshake) -> T) -> Result<Answer<T>, NgxError> {
@@ -277,20 +277,50 @@ fn hello<T>(look: impl FnOnce(&mut Handshake) -> T) -> Result<T, NgxError> {
     }
 }
 
-/// Looks at a connection that speaks TLS, or says that this one does not.
-fn secured<T>(look: impl FnOnce(&mut Request) -> T) -> Result<Result<T, &'static str>, NgxError> {
+/// What is known of a connection that speaks TLS.
+struct SecuredEnds {
+    server_name: Option<String>,
+    peer: Address,
+    local: Address,
+    /// The version that both ends will speak, or do.
+    version: u16,
+}
+
+/// Looks at the connection, or says that it does not speak TLS.
+fn secured() -> Result<Result<SecuredEnds, &'static str>, NgxError> {
     if phase() == Phase::Timer {
         return Ok(Err("bad request"));
     }
-    with_any(|r| if r.shown().is_some() { Ok(look(r)) } else { Err("bad request") })
+    if let Some(ends) = current::with_session(of_session) {
+        return Ok(ends.ok_or("bad request"));
+    }
+    with_any(|r| of_request(r).ok_or("bad request"))
 }
 
-/// The version that both ends will speak, or do.
-fn version(r: &mut Request) -> u16 {
-    let Some(handshake) = &r.contexts.handshake else {
-        let is_newest = r.tls(|agreed| agreed.protocol() == "TLSv1.3");
-        return if is_newest == Some(true) { TLS13 } else { TLS12 };
+fn of_session(s: &mut Scripted) -> Option<SecuredEnds> {
+    let server_name = s.shown()?.server_name.clone().map(String::from);
+    let [peer, local] = s.ends().map(Address::clone);
+    let agreed = s.tls_version();
+    let version = s.handshake().map_or_else(|| number(agreed), |handshake| coming(handshake));
+    Some(SecuredEnds { server_name, peer, local, version })
+}
+
+fn of_request(r: &mut Request) -> Option<SecuredEnds> {
+    let server_name = r.shown()?.server_name.clone().map(String::from);
+    let (peer, local) = (r.conn.peer.clone(), r.conn.local().clone());
+    let version = match r.contexts.handshake.as_deref() {
+        Some(handshake) => coming(handshake),
+        None => number(r.tls(|agreed| agreed.protocol())),
     };
+    Some(SecuredEnds { server_name, peer, local, version })
+}
+
+fn number(name: Option<&str>) -> u16 {
+    if name == Some("TLSv1.3") { TLS13 } else { TLS12 }
+}
+
+/// The version that both ends will speak.
+fn coming(handshake: &Handshake) -> u16 {
     let own = handshake.context.as_ref().map(|context| context.versions());
     let own = handshake.decided.versions.or(own).unwrap_or_default();
     let theirs = handshake.hello.versions().unwrap_or_default();

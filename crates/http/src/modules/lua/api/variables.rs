@@ -99,9 +99,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("answer_always", |_, ()| with(|r| r.response.unconditional = true))?;
     natives.add_refusing("headers_sent", |_, ()| with(|r| r.response.sent))?;
     natives.add_refusing("is_subrequest", |_, ()| with(|r| !r.is_main()))?;
-    natives.add("has_request", |_, ()| {
-        current::with_session(|_| ()).is_some() || with_any(|_| ()).is_ok()
-    })
+    natives.add("has_request", |_, ()| current::has_session() || with_any(|_| ()).is_ok())
 }
 
 fn string(lua: &Lua, bytes: &[u8]) -> Value {

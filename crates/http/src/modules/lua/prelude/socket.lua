@@ -90,6 +90,11 @@ local sessions = setmetatable({}, { __mode = "k" })
 local newest = 0
 
 local function pointer_to(session)
+    -- Scripts of `stream` get userdata there, too.
+    if native.of_sessions then
+        sessions[session] = session
+        return session
+    end
     newest = newest + 1
     local pointer = ffi.cast("void *", newest * 16)
     sessions[pointer] = session

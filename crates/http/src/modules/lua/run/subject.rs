@@ -48,7 +48,7 @@ pub(super) fn log(subject: &Subject<'_>, vm: &Vm, text: std::fmt::Arguments<'_>)
             let place = r.contexts.handshake.as_ref().map_or("", |handshake| handshake.place);
             handshake::log(r, Level::Error, format_args!("{text}{place}"));
         }
-        Subject::Session(s) => s.log(Level::Error, text),
+        Subject::Session(s) => s.log(Level::Error, format_args!("{text}{}", s.place())),
         Subject::Nothing => vm.log(Level::Error, format_args!("{text}{}", Phase::Timer.in_log())),
     }
 }

@@ -49,11 +49,13 @@ pub enum Lent {
 
 /// A script of this machine begins.
 fn begin(s: &mut Scripted, vm: &Vm) -> &'static LocationConf {
-    if let Some(known) = s.seat().as_ref().and_then(|seat| seat.downcast_ref::<SessionContext>()) {
-        return known.conf;
-    }
+    // Behind a handshake it may be that of another server.
     let of_server = SESSIONS.of(&vm.site.main_confs).servers.get(s.server());
     let conf = of_server.unwrap_or_else(|| vm.side.main(vm.site));
+    if let Some(known) = s.seat().as_mut().and_then(|seat| seat.downcast_mut::<SessionContext>()) {
+        known.conf = conf;
+        return conf;
+    }
     let (sockets, pending) = Default::default();
     *s.seat() = Some(Box::new(SessionContext {
         conf,

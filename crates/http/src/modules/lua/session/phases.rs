@@ -6,6 +6,8 @@ use mlua::MultiValue;
 use weir_engine::Boxed;
 use weir_log::Level;
 use weir_ssl::scripted::{self, ScriptEnd, ServerChoice, SessionScripts};
+use weir_ssl::server::AcceptError;
+use weir_tls::HandshakeError;
 
 use super::{begin, send, take_back};
 use crate::event_loop::LoopState;
@@ -85,7 +87,39 @@ fn end(outcome: &ScriptOutcome) -> ScriptEnd {
     }
 }
 
+impl SessionRunner {
+    /// A phase of a handshake.
+    async fn decide(&self, s: &mut Scripted, phase: Phase) -> Result<(), AcceptError> {
+        let conf = CONF.of(begin(s, &self.0));
+        let (script, failed) = match phase {
+            Phase::ClientHello => (&conf.client_hello, "callback failed"),
+            _ => (&conf.certificate, "cert cb error"),
+        };
+        if let Some(handshake) = s.handshake() {
+            handshake.place = phase.in_log();
+        }
+        let Some(code) = self.load(s, script.as_ref()) else {
+            return Err(AcceptError::Script(failed));
+        };
+        match run::drive(&self.0, Subject::Session(s), phase, Start::Script(&code)).await {
+            ScriptOutcome::Abandoned => Err(HandshakeError::Closed.into()),
+            ScriptOutcome::Failed | ScriptOutcome::Exit(Exit::Status(ERROR | 400..)) => {
+                Err(AcceptError::Script(failed))
+            }
+            ScriptOutcome::Finished | ScriptOutcome::Exit(_) => Ok(()),
+        }
+    }
+}
+
 impl SessionScripts for SessionRunner {
+    fn client_hello<'a>(&'a self, session: &'a mut Scripted) -> Boxed<'a, Result<(), AcceptError>> {
+        Boxed::new(move || self.decide(session, Phase::ClientHello))
+    }
+
+    fn certificate<'a>(&'a self, session: &'a mut Scripted) -> Boxed<'a, Result<(), AcceptError>> {
+        Boxed::new(move || self.decide(session, Phase::Certificate))
+    }
+
     fn preread<'a>(&'a self, session: &'a mut Scripted) -> Boxed<'a, ScriptEnd> {
         Boxed::new(move || self.perform(session, Phase::Preread))
     }

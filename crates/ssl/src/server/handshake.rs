@@ -1,9 +1,11 @@
-//! A handshake in which modules decide: no request has come, and one stands for the connection.
+//! A handshake in which scripts decide.
 
 use std::sync::Arc;
 
-use weir_ssl::server::{Decided, ServerContext};
 use weir_tls::RawHello;
+
+use super::context::ServerContext;
+use super::decided::Decided;
 
 /// What is known and decided in a handshake.
 #[derive(Default)]
