@@ -237,7 +237,10 @@ fn scripts_of_sessions_and_of_requests_share_nothing() {
         "sessions stream nil true\nrequests http nil true\ntimeout\nthread\n\
          falseunsupported subsystem: stream\n"
     );
-    server.wait_log("timer of sessions, context: ngx.timer", 1);
+    server.wait_log(
+        "timer of sessions, context: ngx.timer, client: 127.0.0.1, server: 127.0.0.1:",
+        1,
+    );
 }
 
 #[test]

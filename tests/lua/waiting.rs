@@ -116,6 +116,24 @@ fn timers_run_without_a_request() {
 }
 
 #[test]
+fn lines_of_timers_name_the_client_whose_script_has_set_them() {
+    let server = server(
+        "location / { content_by_lua_block {
+             ngx.timer.at(0, function()
+                 ngx.log(ngx.WARN, 'first')
+                 ngx.timer.at(0, function() print('second') error('third') end)
+             end)
+         } }",
+    );
+    server.get("/");
+    let ends =
+        format!(", context: ngx.timer, client: 127.0.0.1, server: 127.0.0.1:{}", server.port());
+    server.wait_log(&format!("first{ends}"), 1);
+    server.wait_log(&format!("second{ends}"), 1);
+    assert!(server.wait_line("runtime error").ends_with(&ends));
+}
+
+#[test]
 fn a_timer_comes_again_before_its_function_has_ended() {
     let server = server_with(
         "lua_max_running_timers 3;",

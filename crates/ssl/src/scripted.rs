@@ -51,6 +51,8 @@ pub trait ScriptedSession {
     fn tls_version(&self) -> Option<&'static str>;
     /// The handshake in which scripts decide, as long as it lasts.
     fn handshake(&mut self) -> Option<&mut Handshake>;
+    /// What lines of the log say of its client and of where it listens.
+    fn origin(&self) -> String;
     /// What the log says of it behind the text of a line.
     fn place(&self) -> &'static str;
     /// The client.

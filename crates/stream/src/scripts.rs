@@ -116,6 +116,11 @@ impl ScriptedSession for Session {
         self.handshake.as_deref_mut()
     }
 
+    fn origin(&self) -> String {
+        let listen = &self.event_loop.site.listens()[self.listen].address;
+        format!(", client: {}, server: {listen}", Subject::peer(self).host())
+    }
+
     fn place(&self) -> &'static str {
         self.handshake.as_ref().map_or("", |handshake| handshake.place)
     }

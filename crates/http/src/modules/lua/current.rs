@@ -4,6 +4,7 @@
 //! lends its request to this thread for each step of the script, and takes it back before it waits.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::time::Instant;
 
 use scoped_tls_hkt::scoped_thread_local;
@@ -27,6 +28,8 @@ thread_local! {
     static IS_MUTE: Cell<bool> = const { Cell::new(false) };
     /// The site of a thread that is no loop's.
     static SITE: Cell<Option<&'static Site>> = const { Cell::new(None) };
+    /// What lines of the log say of the client whose script has set the running timer.
+    static ORIGIN: RefCell<Option<Rc<str>>> = const { RefCell::new(None) };
     /// What the script waits for. It is set right before the script yields.
     static WISH: RefCell<Option<Wish>> = const { RefCell::new(None) };
 }
@@ -36,8 +39,10 @@ pub type Scripted = dyn ScriptedSession + 'static;
 
 /// What a script runs for.
 pub enum Subject<'r> {
-    /// A timer, or the start.
+    /// The start of a loop, or its end.
     Nothing,
+    /// A timer, with what lines of the log say of the client whose script has set it.
+    Timer(&'r Rc<str>),
     /// A request.
     Request(&'r mut Request),
     /// A session.
@@ -49,6 +54,7 @@ impl Subject<'_> {
     pub fn lend(&mut self) -> Subject<'_> {
         match self {
             Subject::Nothing => Subject::Nothing,
+            Subject::Timer(origin) => Subject::Timer(origin),
             Subject::Request(r) => Subject::Request(r),
             Subject::Session(s) => Subject::Session(*s),
         }
@@ -208,6 +214,12 @@ pub fn enter<T>(subject: Subject<'_>, side: Side, phase: Phase, f: impl FnOnce()
         operation(phase.directive(), || match subject {
             Subject::Request(request) => REQUEST.set(request, f),
             Subject::Session(session) => SESSION.set(session, f),
+            Subject::Timer(origin) => {
+                let before = ORIGIN.replace(Some(Rc::clone(origin)));
+                let out = f();
+                ORIGIN.set(before);
+                out
+            }
             Subject::Nothing => f(),
         })
     });
@@ -231,6 +243,24 @@ pub fn side() -> Side {
 /// The scripts of the running one's side.
 pub fn scripts() -> Option<&'static Scripts> {
     site().map(|site| side().scripts(site))
+}
+
+/// What lines of the log say of the client of the running script, or of the one that has set the running timer.
+pub fn origin() -> Rc<str> {
+    let of_request = |r: &mut Request| {
+        let listen = r.site.listens().get(r.conn.listen).map(|listen| &listen.address);
+        let server = listen.unwrap_or_else(|| r.conn.local());
+        format!(", client: {}, server: {server}", r.conn.peer.host()).into()
+    };
+    match with_session(|s| s.origin()) {
+        Some(text) => text.into(),
+        None => with_any(of_request).unwrap_or_else(|_| timer_origin()),
+    }
+}
+
+/// The same of the running timer; empty where none runs.
+pub fn timer_origin() -> Rc<str> {
+    ORIGIN.with_borrow(|origin| origin.clone().unwrap_or_default())
 }
 
 /// Whether the running script runs for a session.

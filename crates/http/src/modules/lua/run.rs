@@ -438,7 +438,7 @@ impl ScriptRun<'_> {
     /// Sends what was written, and with `last` the end of the answer.
     async fn send(&mut self, last: bool) -> RoutineState {
         let sent = match &mut self.subject {
-            Subject::Nothing => Ok(()),
+            Subject::Nothing | Subject::Timer(_) => Ok(()),
             Subject::Request(r) if last => answer::eof(r).await,
             Subject::Request(r) => answer::flush(r).await,
             Subject::Session(s) => session::send(*s, last).await,

@@ -103,7 +103,8 @@ pub(super) fn to_log(level: Level, line: &str) {
         && let Some(site) = current::site()
     {
         let log = &current::side().main(site).core.error_log;
-        log.write(level, None, format_args!("{line}{place}"));
+        let origin = current::timer_origin();
+        log.write(level, None, format_args!("{line}{place}{origin}"));
     }
 }
 

@@ -69,6 +69,7 @@ fn set(
         return Err("too many pending timers");
     }
     let packed = Rc::new(vm.anchors.pack(what).map_err(|_| "no memory")?);
+    let origin = current::origin();
     let limit = limit::running().unwrap_or_else(|| max_run_time(event_loop));
     timers.pending.set(timers.pending.get() + 1);
     timers.count.set(timers.count.get() + 1);
@@ -93,7 +94,7 @@ fn set(
             let Some(running) = RunningTimer::new(&vm, &packed) else {
                 if again { continue } else { break }
             };
-            let call = call(running, premature, packed.clone(), limit);
+            let call = call(running, premature, packed.clone(), (limit, origin.clone()));
             if !again {
                 break call.await;
             }
@@ -147,8 +148,13 @@ fn place(call: &Packed) -> String {
     format!("{}:{}", info.source.unwrap_or_default(), info.line_defined.unwrap_or_default())
 }
 
-async fn call(timer: RunningTimer, premature: bool, call: Rc<Packed>, limit: Duration) {
+async fn call(
+    timer: RunningTimer,
+    premature: bool,
+    call: Rc<Packed>,
+    (limit, origin): (Duration, Rc<str>),
+) {
     let start = Start::Timer { premature, call: &call, limit };
     // The error was logged. No client waits for it.
-    let _ = run::drive(&timer.0, Subject::Nothing, Phase::Timer, start).await;
+    let _ = run::drive(&timer.0, Subject::Timer(&origin), Phase::Timer, start).await;
 }

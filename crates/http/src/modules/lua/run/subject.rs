@@ -22,7 +22,7 @@ pub(super) fn limit_of(subject: &Subject<'_>) -> Duration {
 /// Sends what was written, if it is worth a send: the script waits.
 pub(super) async fn push(subject: &mut Subject<'_>) -> Result<(), ()> {
     match subject {
-        Subject::Nothing => Ok(()),
+        Subject::Nothing | Subject::Timer(_) => Ok(()),
         Subject::Request(r) => answer::push(r).await,
         Subject::Session(s) => session::send(*s, false).await.map_err(|_| ()),
     }
@@ -49,6 +49,9 @@ pub(super) fn log(subject: &Subject<'_>, vm: &Vm, text: std::fmt::Arguments<'_>)
             handshake::log(r, Level::Error, format_args!("{text}{place}"));
         }
         Subject::Session(s) => s.log(Level::Error, format_args!("{text}{}", s.place())),
-        Subject::Nothing => vm.log(Level::Error, format_args!("{text}{}", Phase::Timer.in_log())),
+        Subject::Timer(origin) => {
+            vm.log(Level::Error, format_args!("{text}{}{origin}", Phase::Timer.in_log()));
+        }
+        Subject::Nothing => vm.log(Level::Error, text),
     }
 }
