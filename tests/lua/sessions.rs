@@ -44,6 +44,7 @@ fn scripts_of_sessions_run_in_their_phases() {
            init_worker_by_lua_block { began = began .. " " .. ngx.get_phase() }
            lua_shared_dict counts 1m;
            lua_add_variable $mine;
+           lua_capture_error_log 32k;
            server {
                listen 127.0.0.1:%%PORT%%;
                preread_by_lua_block { ngx.ctx.way = ngx.get_phase() }
@@ -56,6 +57,9 @@ fn scripts_of_sessions_run_in_their_phases() {
                    ngx.say(ngx.location, ngx.header, ngx.req.get_headers)
                    ngx.eof()
                    ngx.print(ngx.say("too late"))
+                   ngx.log(ngx.ERR, "to be kept")
+                   local kept = require("ngx.errlog").get_logs()
+                   ngx.log(ngx.WARN, "kept: ", kept[#kept]:match("to be kept"))
                }
                log_by_lua_block { ngx.log(ngx.WARN, "over ", ngx.get_phase(), " ", ngx.ctx.way, " ", ngx.var.status) }
            }"#,
@@ -63,6 +67,7 @@ fn scripts_of_sessions_run_in_their_phases() {
     let said =
         "init init_worker, preread content, stream\n1 nil\nTCP 127.0.0.1 set nil\nnilnilnil\n";
     assert_eq!(heard(&server, 0, ""), said);
+    server.wait_log("kept: to be kept", 1);
     server.wait_log("over log preread 200, client: 127.0.0.1, server: 127.0.0.1:", 1);
 }
 

@@ -75,6 +75,10 @@ pub static TABLE: &[StreamDirective] = &[
     elsewhere("lua_shared_dict", "A dictionary in shared memory, for all loops: name and size."),
     elsewhere("lua_package_path", "Where `require` looks for modules in Lua."),
     elsewhere("lua_package_cpath", "Where `require` looks for modules in C."),
+    elsewhere(
+        "lua_capture_error_log",
+        "How many bytes of its newest lines in error logs each loop keeps for scripts.",
+    ),
     elsewhere("lua_max_pending_timers", "Timers of a loop that may wait."),
     elsewhere("lua_max_running_timers", "Timers of a loop that may run at a time."),
     elsewhere("lua_socket_log_errors", "Logs failures of a script's sockets."),

@@ -9,6 +9,7 @@ modules! {
         "lua_sa_restart",               STREAM,      FLAG,   ONCE, Warn;
         "lua_regex_cache_max_entries",  STREAM,      ONE,    ONCE, Warn;
         "lua_regex_match_limit",        STREAM,      ONE,    ONCE, Warn;
+        "lua_capture_error_log",        STREAM,      ONE,    ONCE, Warn;
         "lua_max_pending_timers",       STREAM,      ONE,    ONCE, Warn;
         "lua_max_running_timers",       STREAM,      ONE,    ONCE, Warn;
         "lua_package_path",             STREAM,      ONE,    ONCE, Emerg;

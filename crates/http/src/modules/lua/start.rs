@@ -19,7 +19,10 @@ pub fn start(event_loop: &LoopState, side: Side) -> Option<Rc<Vm>> {
     let site = event_loop.site;
     let scripts = side.scripts(site);
     if side == Side::Requests {
-        weir_log::capture(scripts.captured_log.filter(|_| !scripts.is_empty()));
+        // The lines of a loop are kept for both.
+        let all = [scripts, Side::Sessions.scripts(site)].into_iter();
+        let used = all.filter(|scripts| !scripts.is_empty());
+        weir_log::capture(used.filter_map(|scripts| scripts.captured_log).max());
     }
     if scripts.is_empty() {
         return None;
