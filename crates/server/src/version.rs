@@ -77,8 +77,11 @@ const OPTIONAL: &[&str] = &[
 ];
 
 /// Well-known modules that nginx does not bring along, by the name of their sources.
-const ADDED: &[(&str, &str)] =
-    &[("http_lua", "lua-nginx-module"), ("http_headers_more_filter", "headers-more-nginx-module")];
+const ADDED: &[(&str, &str)] = &[
+    ("http_lua", "lua-nginx-module"),
+    ("stream_lua", "stream-lua-nginx-module"),
+    ("http_headers_more_filter", "headers-more-nginx-module"),
+];
 
 /// The lines of `-v`: weir's own version, and nginx's for tools.
 pub fn version() -> String {
@@ -239,6 +242,7 @@ mod tests {
         assert!(text.contains(" --without-http_gzip_module"));
         assert!(!text.contains("http_ssl_module") && !text.contains("lua"));
         assert!(configure(&["http_lua"]).contains(" --add-module=lua-nginx-module"));
+        assert!(configure(&["stream_lua"]).contains(" --add-module=stream-lua-nginx-module"));
         assert!(!text.contains("http_proxy_module") && !text.contains("http-cache"));
         assert!(configure(&[]).contains(" --without-http-cache"));
     }
