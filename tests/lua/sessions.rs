@@ -242,6 +242,14 @@ fn scripts_of_sessions_and_of_requests_share_nothing() {
         "sessions stream nil true\nrequests http nil true\ntimeout\nthread\n\
          falseunsupported subsystem: stream\n"
     );
+    let same = server.dir().write(
+        "same.conf",
+        "events { } http { lua_shared_dict same 1m; } stream { lua_shared_dict same 1m; }",
+    );
+    let refused = server.command(&["-t", "-c", same.to_str().unwrap()]);
+    assert!(!refused.status.success());
+    let why = "the shared memory zone \"same\" is already declared for a different use";
+    assert!(String::from_utf8_lossy(&refused.stderr).contains(why));
     server.wait_log(
         "timer of sessions, context: ngx.timer, client: 127.0.0.1, server: 127.0.0.1:",
         1,

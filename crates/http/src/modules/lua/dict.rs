@@ -12,6 +12,8 @@ use weir_zone::{Locked, LockedEntry, RecordName};
 pub const WORDS: usize = 3;
 /// What the zones are used for.
 pub const TAG: &str = "lua_shared_dict";
+/// The same in `stream`: dictionaries of requests and of sessions are not the same ones.
+pub const OF_SESSIONS: &str = "stream_lua_shared_dict";
 /// The longest key.
 const LONGEST: usize = 65535;
 

@@ -404,7 +404,8 @@ fn shared_dict(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         let text = format!("lua_shared_dict \"{text}\" is already defined as \"{text}\"");
         return Err(d.error_at(name, text));
     }
-    let purpose = Use::of(dict::TAG, dict::WORDS);
+    let tag = if s.setup.reads_sessions { dict::OF_SESSIONS } else { dict::TAG };
+    let purpose = Use::of(tag, dict::WORDS);
     let zone = s.setup.inputs.zones.declare(&text, bytes, purpose);
     draft(s.setup).dicts.push(zone.map_err(|text| d.error(text))?);
     Ok(())
