@@ -5,7 +5,7 @@
 //! A script that yields says in a `wish` what it waits for; its run does that and resumes it. `api` has the functions of `ngx` in Rust, a file for each
 //! part. `prelude` wraps them in Lua where they raise errors or wait, since only Lua can do that. Values that outlive a
 //! step are kept in `anchors`. `answer` gathers and sends what a script writes. `worker_thread` runs functions beside the
-//! loops, in VMs of their own. docs/lua.md says what `ngx` offers.
+//! loops, in VMs of their own. `session` reads and runs the scripts of `stream`, in a second VM of each loop. docs/lua.md says what `ngx` offers.
 
 use std::rc::Rc;
 
