@@ -17,7 +17,7 @@ const TOO_MUCH: i64 = 400;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    // A socket, or what has come of a client of datagrams.
+    // A socket, or true for a client of datagrams.
     natives.add_refusing("session_client", |lua, ()| {
         current::may_wait()?;
         match current::with_session(session::client).ok_or(NgxError::NoRequest)? {
@@ -25,11 +25,13 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
                 let socket = lua.create_userdata(TcpHandle(socket)).map(Value::UserData);
                 Ok((socket.ok(), None))
             }
-            Ok(session::Lent::Datagram(bytes)) => {
-                Ok((lua.create_string(bytes).map(Value::String).ok(), None))
-            }
+            Ok(session::Lent::Datagrams) => Ok((Some(Value::Boolean(true)), None)),
             Err(why) => Ok((None, Some(why))),
         }
+    })?;
+    natives.add_refusing("session_take", |lua, size: Option<usize>| {
+        let taken = current::with_session(|s| session::take(s, size)).ok_or(NgxError::NoRequest)?;
+        Ok(taken.map(|bytes| lua.create_string(bytes).map(Value::String).unwrap_or(Value::Nil)))
     })?;
     natives.add_refusing("session_answer", |lua, data: Value| {
         let mut bytes = Vec::new();

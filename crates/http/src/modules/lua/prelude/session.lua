@@ -83,11 +83,9 @@ local datagrams = {}
 datagrams.__index = datagrams
 
 function datagrams:receive(size)
-    local rest = self.rest
-    if rest == "" then return nil, "no more data" end
-    size = size and a_count(2, a_kind(2, "number", size)) or #rest
-    self.rest = rest:sub(size + 1)
-    return rest:sub(1, size)
+    local data = check(native.session_take(size and a_count(2, a_kind(2, "number", size)) or nil))
+    if data then return data end
+    return nil, "no more data"
 end
 
 function datagrams:send(data)
@@ -104,7 +102,7 @@ ngx.req = {
     socket = function()
         local found, why = check(native.session_client())
         if not found then return nil, why end
-        if type(found) == "string" then return setmetatable({ rest = found }, datagrams) end
+        if found == true then return setmetatable({}, datagrams) end
         return setmetatable({ socket = found, connected = true }, client)
     end,
 }

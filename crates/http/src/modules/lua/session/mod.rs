@@ -43,8 +43,8 @@ pub struct SessionContext {
 pub enum Lent {
     /// Its connection.
     Socket(Rc<Socket>),
-    /// What came of a client of datagrams.
-    Datagram(Vec<u8>),
+    /// It sends datagrams: [`take`] has what came.
+    Datagrams,
 }
 
 /// A script of this machine begins.
@@ -138,9 +138,16 @@ pub fn client(s: &mut Scripted) -> Result<Lent, &'static str> {
             context.client = Some((socket.clone(), had));
             Ok(Lent::Socket(socket))
         }
-        ScriptedClient::Sending => Ok(Lent::Datagram(std::mem::take(s.unread()))),
+        ScriptedClient::Sending => Ok(Lent::Datagrams),
         ScriptedClient::Gone => Err("client aborted"),
     }
+}
+
+/// Takes so many bytes of the datagram that came, or what is left of it; nothing where all was taken.
+pub fn take(s: &mut Scripted, size: Option<usize>) -> Option<Vec<u8>> {
+    let unread = s.unread();
+    let size = size.unwrap_or(unread.len()).min(unread.len());
+    (!unread.is_empty()).then(|| unread.drain(..size).collect())
 }
 
 /// A script wants to look at more bytes than are kept.
