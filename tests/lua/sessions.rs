@@ -67,6 +67,7 @@ fn scripts_of_sessions_run_in_their_phases() {
     let said =
         "init init_worker, preread content, stream\n1 nil\nTCP 127.0.0.1 set nil\nnilnilnil\n";
     assert_eq!(heard(&server, 0, ""), said);
+    server.wait_log("lua sleep timer expired, client: ", 1);
     server.wait_log("kept: to be kept", 1);
     server.wait_log("over log preread 200, client: 127.0.0.1, server: 127.0.0.1:", 1);
 }

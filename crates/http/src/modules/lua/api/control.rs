@@ -36,6 +36,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             sleep.await;
             reply(|_| {
                 log::debug(|r| {
+                    let Some(r) = r else { return "lua sleep timer expired".to_owned() };
                     let (path, args) = (weir_log::Bytes(&r.path), weir_log::Bytes(&r.args));
                     format!("lua sleep timer expired: \"{path}?{args}\"")
                 });

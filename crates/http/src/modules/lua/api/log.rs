@@ -108,12 +108,20 @@ pub(super) fn to_log(level: Level, line: &str) {
     }
 }
 
-/// A line for the search for a fault, which is made only where the log of the request takes it.
-pub(super) fn debug(line: impl FnOnce(&Request) -> String) {
+/// A line for the search for a fault, which is made only where the log of the request or of the session takes it.
+pub(super) fn debug(line: impl FnOnce(Option<&Request>) -> String) {
     let place = current::phase().in_log();
+    if current::has_session() {
+        current::with_session(|s| {
+            if s.is_logged(Level::Debug) {
+                s.log(Level::Debug, format_args!("{}{place}", line(None)));
+            }
+        });
+        return;
+    }
     let _ = current::with_any(|r| {
         if r.error_log().enabled(Level::Debug) {
-            let line = line(r);
+            let line = line(Some(r));
             handshake::log(r, Level::Debug, format_args!("{line}{place}"));
         }
     });
