@@ -41,7 +41,7 @@ pub fn directive(name: &str) -> Option<&'static StreamDirective> {
     TABLE.iter().chain(script_directives::TABLE).chain(tls).find(|d| d.name == name)
 }
 
-const fn line(
+pub(crate) const fn line(
     name: &'static str,
     help: &'static str,
     set: fn(&mut StreamScope<'_, '_>, &Line) -> Result<(), Error>,
@@ -49,7 +49,7 @@ const fn line(
     StreamDirective { name, help, set: Set::Line(set) }
 }
 
-const fn elsewhere(name: &'static str, help: &'static str) -> StreamDirective {
+pub(crate) const fn elsewhere(name: &'static str, help: &'static str) -> StreamDirective {
     StreamDirective { name, help, set: Set::Elsewhere }
 }
 

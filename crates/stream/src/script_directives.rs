@@ -4,20 +4,8 @@ use weir_conf::{Directive as Line, Error};
 use weir_upstream::config::UpstreamBlock;
 
 use crate::config::StreamScope;
-use crate::directives::{Set, StreamDirective};
+use crate::directives::{StreamDirective, elsewhere, line};
 use crate::settings::{GroupScript, SessionContent};
-
-const fn line(
-    name: &'static str,
-    help: &'static str,
-    set: fn(&mut StreamScope<'_, '_>, &Line) -> Result<(), Error>,
-) -> StreamDirective {
-    StreamDirective { name, help, set: Set::Line(set) }
-}
-
-const fn elsewhere(name: &'static str, help: &'static str) -> StreamDirective {
-    StreamDirective { name, help, set: Set::Elsewhere }
-}
 
 const HELLO: &str = "A Lua script that sees a client's first message of TLS, and may refuse it.";
 const CERTIFICATE: &str =
