@@ -217,11 +217,17 @@ impl Index {
     }
 
     /// Whether a request has the right to update a key.
-    pub fn is_updating(&self, key: &CacheKey, now: u64) -> bool {
+    #[cfg(test)]
+    fn is_updating(&self, key: &CacheKey, now: u64) -> bool {
+        self.holds(UPDATING, key, now)
+    }
+
+    /// Whether a key has this flag, and the process that has set it still counts.
+    fn holds(&self, flag: u64, key: &CacheKey, now: u64) -> bool {
         let Some(table) = self.lock() else { return false };
         table.find(&key.0).is_some_and(|entry| {
             let state = EntryState(table.value(entry, STATE));
-            state.has(UPDATING) && Lock(table.value(entry, LOCK)).holds(now)
+            state.has(flag) && Lock(table.value(entry, LOCK)).holds(now)
         })
     }
 
@@ -247,11 +253,7 @@ impl Index {
 
     /// Whether the file of a key's new answer will be there soon.
     pub fn is_arriving(&self, key: &CacheKey, now: u64) -> bool {
-        let Some(table) = self.lock() else { return false };
-        table.find(&key.0).is_some_and(|entry| {
-            let state = EntryState(table.value(entry, STATE));
-            state.has(ARRIVING) && Lock(table.value(entry, LOCK)).holds(now)
-        })
+        self.holds(ARRIVING, key, now)
     }
 
     /// Gives the right to update back. What was taken out meanwhile does not come back by that.
