@@ -111,17 +111,16 @@ impl<'a> RevocationList<'a> {
     }
 }
 
+/// The extension of an entry that says why it is there.
+const REASON: &[u8] = &[0x55, 0x1d, 0x15];
+
 /// Whether the reason of an entry, of which the serial number was read, is removeFromCRL. RFC 5280, section 5.3.1.
 fn is_removed(mut fields: DerReader<'_>) -> Option<bool> {
-    const REASON: &[u8] = &[0x55, 0x1d, 0x15];
     const REMOVED: &[u8] = &[0x0a, 1, 8];
     fields.next()?;
     let mut removed = false;
-    fields.expect(der::SEQUENCE)?.inner().each(|extension| {
-        let mut parts = extension.inner();
-        let is_reason = parts.expect(der::OID)?.body == REASON;
-        parts.optional(0x01);
-        removed |= is_reason && parts.expect(der::OCTET_STRING)?.body == REMOVED;
+    each_extension(fields, |kind, _, mut rest| {
+        removed |= kind == REASON && rest.expect(der::OCTET_STRING)?.body == REMOVED;
         Some(())
     })?;
     Some(removed)
@@ -130,27 +129,34 @@ fn is_removed(mut fields: DerReader<'_>) -> Option<bool> {
 /// Whether an entry, of which the serial number was read, has an extension that must be understood and is not known here. An
 /// entry for another issuer's certificate counts as the list's own, which refuses one certificate too many at worst.
 fn has_unknown(mut fields: DerReader<'_>) -> Option<bool> {
-    const REASON: &[u8] = &[0x55, 0x1d, 0x15];
     const CERTIFICATE_ISSUER: &[u8] = &[0x55, 0x1d, 0x1d];
     fields.next()?;
     let mut unknown = false;
-    fields.expect(der::SEQUENCE)?.inner().each(|extension| {
-        let mut parts = extension.inner();
-        let kind = parts.expect(der::OID)?.body;
-        let critical = parts.optional(0x01).is_some_and(|v| v.body != [0]);
+    each_extension(fields, |kind, critical, _| {
         unknown |= critical && ![REASON, CERTIFICATE_ISSUER].contains(&kind);
         Some(())
     })?;
     Some(unknown)
 }
 
-fn has_critical(mut tagged: DerReader<'_>) -> Option<bool> {
-    let mut critical = false;
-    tagged.expect(der::SEQUENCE)?.inner().each(|extension| {
-        let mut parts = extension.inner();
-        parts.expect(der::OID)?;
-        critical |= parts.optional(0x01).is_some_and(|v| v.body != [0]);
+fn has_critical(tagged: DerReader<'_>) -> Option<bool> {
+    let mut any = false;
+    each_extension(tagged, |_, critical, _| {
+        any |= critical;
         Some(())
     })?;
-    Some(critical)
+    Some(any)
+}
+
+/// Calls `take` with the kind of each extension, whether it must be understood, and what stands behind that.
+fn each_extension<'a>(
+    mut tagged: DerReader<'a>,
+    mut take: impl FnMut(&'a [u8], bool, DerReader<'a>) -> Option<()>,
+) -> Option<()> {
+    tagged.expect(der::SEQUENCE)?.inner().each(|extension| {
+        let mut parts = extension.inner();
+        let kind = parts.expect(der::OID)?.body;
+        let critical = parts.optional(0x01).is_some_and(|v| v.body != [0]);
+        take(kind, critical, parts)
+    })
 }
