@@ -23,11 +23,9 @@ pub enum Unchosen {
 }
 
 impl Chooser {
-    /// No attempt has begun.
-    pub fn new(s: &Session, group: &Group) -> Chooser {
-        let (most, tries) = (s.conf().proxy.tries, group.tries().max(1));
-        let tries = if most == 0 { tries } else { tries.min(most) };
-        let has_servers = !group.is_empty();
+    /// No attempt has begun, and there may be so many.
+    pub fn new(s: &Session, group: &Group, tries: u32) -> Chooser {
+        let (most, has_servers) = (s.conf().proxy.tries, !group.is_empty());
         Chooser(Box::new(ServerChoice { tries, most, has_servers, ..ServerChoice::default() }))
     }
 

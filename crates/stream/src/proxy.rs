@@ -90,13 +90,11 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> 
     s.leads = true;
     let site = s.event_loop.site;
     let counts = matches!(target, ProxyTarget::Group(_)).then(|| s.event_loop.clone());
-    let (group, key, mut chooser) = match target {
-        ProxyTarget::Found(group) => (group, Vec::new(), None),
+    let (group, key, chooses) = match target {
+        ProxyTarget::Found(group) => (group, Vec::new(), false),
         ProxyTarget::Group(id) => match site.upstreams.get(id) {
             Some(upstream) => {
-                let (group, key) = (upstream.group.clone(), key(s, &upstream.key));
-                let chooser = upstream.extras.chooses.then(|| Chooser::new(s, &group));
-                (group, key, chooser)
+                (upstream.group.clone(), key(s, &upstream.key), upstream.extras.chooses)
             }
             None => return Err(SessionError::Internal),
         },
@@ -106,11 +104,12 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> 
     let secure = tls::to_servers(s, group.name.as_bytes());
     let began = s.event_loop.handle.now();
     let mut choice = Choice::new(key);
-    let tries = if chooser.is_some() { group.tries().max(1) } else { group.tries() };
+    let tries = if chooses { group.tries().max(1) } else { group.tries() };
     let mut left = match proxy.tries {
         0 => tries,
         most => tries.min(most),
     };
+    let mut chooser = chooses.then(|| Chooser::new(s, &group, left));
     loop {
         let now = s.event_loop.handle.now();
         let chosen = match chooser.as_mut().map(|chooser| chooser.choose(s, &group, &mut left)) {

@@ -12,14 +12,6 @@ use weir_values::{Address, NotStored, Subject};
 use crate::session::{Client, Session};
 use crate::status::{Outcome, SessionError};
 
-/// What follows a script of the preread phase.
-pub enum AfterPreread {
-    /// The next handler.
-    Content,
-    /// The session ends.
-    End(Outcome),
-}
-
 /// `ssl_client_hello_by_lua`
 pub async fn client_hello(s: &mut Session) -> Result<(), AcceptError> {
     match s.event_loop.scripts.get().cloned() {
@@ -36,14 +28,14 @@ pub async fn certificate(s: &mut Session) -> Result<(), AcceptError> {
     }
 }
 
-/// `preread_by_lua`
-pub async fn preread(s: &mut Session) -> AfterPreread {
+/// `preread_by_lua`; the outcome if the session ends with it.
+pub async fn preread(s: &mut Session) -> Option<Outcome> {
     let Some(scripts) = s.event_loop.scripts.get().cloned() else {
-        return AfterPreread::End(Err(SessionError::Internal));
+        return Some(Err(SessionError::Internal));
     };
     match scripts.preread(s).await {
-        ScriptEnd::Next => AfterPreread::Content,
-        ScriptEnd::Over(status) => AfterPreread::End(outcome(status)),
+        ScriptEnd::Next => None,
+        ScriptEnd::Over(status) => Some(outcome(status)),
     }
 }
 

@@ -19,7 +19,6 @@ use weir_values::{Address, Subject, Template, forwarded};
 
 use crate::datagrams::FlowGuard;
 use crate::event_loop::{LoopState, Presence};
-use crate::scripts::AfterPreread;
 use crate::session::{Client, Session, complain};
 use crate::settings::{PhaseScripts, SessionContent, listener};
 use crate::status::{self, Outcome, SessionError};
@@ -296,10 +295,7 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Outcome {
 /// Runs the script of the preread phase; the outcome if the session ends with it.
 async fn preread_script(s: &mut Session) -> Option<Outcome> {
     doing::note("the preread phase", "", s.server);
-    match Box::pin(scripts::preread(s)).await {
-        AfterPreread::Content => None,
-        AfterPreread::End(outcome) => Some(outcome),
-    }
+    Box::pin(scripts::preread(s)).await
 }
 
 /// The client behind a balancer that is believed. nginx: ngx_stream_realip_module.

@@ -143,8 +143,7 @@ pub async fn accept(s: &mut Session) -> Outcome {
     let Some(client) = s.wire() else { return Ok(()) };
     if client.is_tls() {
         // Another listener has gone through it.
-        let own = s.conf().tls.context.as_deref();
-        return own.map_or(Ok(()), |own| admit(s, own));
+        return admit(s, s.conf().tls.context.as_deref());
     }
     let until = s.event_loop.handle.now() + s.conf().tls.handshake_timeout;
     let bytes = std::mem::take(&mut s.unread);
@@ -225,11 +224,12 @@ async fn judge(s: &mut Session, context: Arc<ServerContext>, demanded: bool) -> 
         (shown.context, shown.fault) = (Some(context.clone()), fault);
     }
     let own = if demanded { Some(&*context) } else { s.conf().tls.context.as_deref() };
-    own.map_or(Ok(()), |own| admit(s, own))
+    admit(s, own)
 }
 
 /// A client that must show a certificate, and has not shown a good one, is refused.
-fn admit(s: &Session, own: &ServerContext) -> Outcome {
+fn admit(s: &Session, own: Option<&ServerContext>) -> Outcome {
+    let Some(own) = own else { return Ok(()) };
     let certificate = s.tls(|connection| !connection.peer_certificates().is_empty()) == Some(true);
     let judge = s.shown.as_ref().and_then(|shown| shown.context.as_ref());
     if certificate && judge.is_some_and(|judge| !judge.judges_like(own)) {
