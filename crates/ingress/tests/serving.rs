@@ -109,6 +109,22 @@ fn serve(manifests: &str) -> Option<(Server, Vec<Finding>)> {
     serve_with(manifests, Settings::default())
 }
 
+/// Ingresses are at the first port, and Gateways have an address: see [`gateways_at_second`].
+fn both() -> Settings {
+    Settings {
+        http: vec!["127.0.0.1:%%PORT%%".to_owned()],
+        https: Vec::new(),
+        gateway_addresses: vec!["127.0.0.1".to_owned()],
+        without_class: true,
+        ..Settings::default()
+    }
+}
+
+/// Listeners of Gateways at port 8080 listen at the second port.
+fn gateways_at_second(conf: String) -> String {
+    conf.replace("127.0.0.1:8080", "127.0.0.1:%%PORT1%%")
+}
+
 fn serve_with(manifests: &str, settings: Settings) -> Option<(Server, Vec<Finding>)> {
     let settings = Settings {
         http: vec!["127.0.0.1:%%PORT%%".to_owned()],
@@ -210,15 +226,9 @@ fn names_of_objects_may_be_as_long_as_kubernetes_allows() {
         format!("---\n{class}\n---\n{gateway}\n---\n{route}\n"),
     ]
     .concat();
-    let settings = Settings {
-        http: vec!["127.0.0.1:%%PORT%%".to_owned()],
-        https: Vec::new(),
-        gateway_addresses: vec!["127.0.0.1".to_owned()],
-        without_class: true,
-        ..Settings::default()
+    let Some((server, _)) = serve_in(Dir::new(), &manifests, both(), gateways_at_second) else {
+        return;
     };
-    let change = |text: String| text.replace("127.0.0.1:8080", "127.0.0.1:%%PORT1%%");
-    let Some((server, _)) = serve_in(Dir::new(), &manifests, settings, change) else { return };
     assert_eq!(from(&server, "a.test", "/"), "one");
     let mut routed = weir_testkit::Client::connect(server.port_at(1));
     routed.send("GET / HTTP/1.1\r\nHost: route.test\r\nConnection: close\r\n\r\n");

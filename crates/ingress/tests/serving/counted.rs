@@ -1,26 +1,16 @@
 //! Which object's requests are which, on status pages.
 
 use serde_json::json;
-use weir_ingress::Settings;
 use weir_testkit::{Dir, Server, ask_until};
 
 use super::gateway::{plain, route, to};
-use super::{ask, behind, ingress, serve_in, service};
+use super::{ask, behind, both, gateways_at_second, ingress, serve_in, service};
 
 /// Serves manifests, Ingresses at the first port and Gateways at the second; figures are at the third.
 fn serve(manifests: &str) -> Option<Server> {
-    let settings = Settings {
-        http: vec!["127.0.0.1:%%PORT%%".to_owned()],
-        https: Vec::new(),
-        gateway_addresses: vec!["127.0.0.1".to_owned()],
-        without_class: true,
-        ..Settings::default()
-    };
     let figures = "http { server { listen 127.0.0.1:%%PORT2%%; location / { weir_status; } }";
-    let change = |text: String| {
-        text.replace("127.0.0.1:8080", "127.0.0.1:%%PORT1%%").replacen("http {", figures, 1)
-    };
-    Some(serve_in(Dir::new(), manifests, settings, change)?.0)
+    let change = |text: String| gateways_at_second(text).replacen("http {", figures, 1);
+    Some(serve_in(Dir::new(), manifests, both(), change)?.0)
 }
 
 #[test]
