@@ -94,7 +94,7 @@ fn a_socket_sends_no_table_with_holes() {
 #[test]
 fn the_log_says_which_request_waited_in_vain_for_a_server() {
     let port = listen(|mut stream: TcpStream| {
-        let _ = stream.write_all(b"a part");
+        let _ = stream.write_all(b"+a part");
         let _ = stream.read(&mut [0]);
     });
     let server = server(&format!(
@@ -102,6 +102,9 @@ fn the_log_says_which_request_waited_in_vain_for_a_server() {
            location = /t {{ content_by_lua_block {{
                local sock = ngx.socket.tcp()
                assert(sock:connect("127.0.0.1", {port}))
+               sock:settimeout(20000)
+               assert(sock:receive(1) == "+")
+               sock:settimeout(20)
                ngx.say(sock:receive())
                local datagrams = ngx.socket.udp()
                assert(datagrams:setpeername("127.0.0.1", {port}))
