@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 use rustix::process::Signal;
 use weir_testkit::{Client, Dir, Server, free_port, memory_of, run, until};
 
+#[path = "process/refused.rs"]
+mod refused;
 #[path = "process/reloads.rs"]
 mod reloads;
 #[path = "process/successors.rs"]

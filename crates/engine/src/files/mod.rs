@@ -423,7 +423,8 @@ fn from_memory(
 
 /// The answer of a kernel that would have to wait, or that does not know the question.
 fn must_wait(e: Errno) -> bool {
-    matches!(e, Errno::AGAIN | Errno::NOSYS | Errno::INVAL | Errno::INTR)
+    // PERM: a sandbox that does not know openat2, as old ones of containers. A file that it is true of is refused again.
+    matches!(e, Errno::AGAIN | Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::INTR)
 }
 
 fn is_not_now(e: &io::Error) -> bool {
