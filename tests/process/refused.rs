@@ -36,3 +36,18 @@ fn a_sandbox_that_forbids_new_calls_is_served_in() {
         assert!(until(server.dir().path(), || server.dir().read("access.log").contains(" 200 4 ")));
     }
 }
+
+#[test]
+fn root_that_stays_root_needs_no_right_to_change_groups() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let dir = Dir::new();
+    let Some(weir) = refused(&dir, "setgroups", "EPERM") else { return };
+    let conf =
+        "user root; events { } http { server { listen 127.0.0.1:%%PORT%%; return 200 ok; } }";
+    let server = Server::start_in(dir, &weir, conf);
+    assert_eq!(server.get("/").body(), "ok");
+    assert_eq!(server.logged("[warn] "), 1, "{}", server.log());
+    assert_eq!(server.logged("initgroups(root, 0) failed, ignored (1: "), 1, "{}", server.log());
+}

@@ -88,9 +88,13 @@ fn become_user(config: &Config, log: &Log) -> Result<(), IdentityFailed> {
     }
     let name = user.name.to_string_lossy();
     user::set_group(user.gid).map_err(|e| fatal(format!("setgid({})", user.gid), e))?;
-    // nginx goes on with root's groups.
-    user::set_groups_of(&user.name, user.gid)
-        .map_err(|e| fatal(format!("initgroups({name}, {})", user.gid), e))?;
+    let what = format!("initgroups({name}, {})", user.gid);
+    match user::set_groups_of(&user.name, user.gid) {
+        // A container without CAP_SETGID: root stays root, and has the rights of all groups anyway.
+        Err(e) if user.uid == 0 => log!(log, Warn, None, "{what} failed, ignored {}", Cause(&e)),
+        // nginx goes on with root's groups.
+        done => done.map_err(|e| fatal(what, e))?,
+    }
     if config.transparent && user.uid != 0 {
         set_keep_capabilities(true)
             .map_err(|e| fatal("prctl(PR_SET_KEEPCAPS, 1)".into(), e.into()))?;
