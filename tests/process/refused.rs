@@ -3,7 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use weir_testkit::{Dir, Server, run, until};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use weir_testkit::{Client, Dir, Server, run, until};
 
 use super::WEIR;
 
@@ -50,4 +51,31 @@ fn root_that_stays_root_needs_no_right_to_change_groups() {
     assert_eq!(server.get("/").body(), "ok");
     assert_eq!(server.logged("[warn] "), 1, "{}", server.log());
     assert_eq!(server.logged("initgroups(root, 0) failed, ignored (1: "), 1, "{}", server.log());
+}
+
+/// The kernel ends a process that writes past RLIMIT_FSIZE by SIGXFSZ, unless it ignores the signal.
+#[test]
+fn a_limit_on_the_size_of_files_costs_one_request() {
+    let conf = "events { } http { client_max_body_size 10m; server { listen 127.0.0.1:%%PORT%%; location / { return 200 $pid; }
+        location /up { client_body_in_file_only clean; proxy_pass http://127.0.0.1:%%PORT1%%; } }
+        server { listen 127.0.0.1:%%PORT1%%; return 200; } }";
+    let server = Server::start(WEIR, conf);
+    let limit = Rlimit { current: Some(100_000), maximum: Some(100_000) };
+    prlimit(Pid::from_raw(server.pid()), Resource::Fsize, limit).unwrap();
+    server.reload();
+    let worker = server.workers()[0];
+    let mut kept = Client::connect(server.port());
+    assert_eq!(kept.get("/").body(), worker.to_string());
+    let upload = |length: usize| {
+        let head = format!(
+            "POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+        );
+        let mut client = Client::connect(server.port());
+        client.send(&[head.as_bytes(), &vec![b'x'; length]].concat());
+        client.response().status
+    };
+    assert_eq!(upload(200_000), 500);
+    assert_eq!(server.logged("failed (27: File too large)"), 1, "{}", server.log());
+    assert_eq!(upload(50_000), 200);
+    assert_eq!(kept.get("/").body(), worker.to_string());
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use weir_log::{Log, log};
-use weir_sys::signal::{Arrived, SignalSet, restore};
+use weir_sys::signal::{Arrived, SignalSet, ignore, restore};
 
 /// Number and name of each.
 const NAMES: [(i32, &str); 11] = [
@@ -47,9 +47,11 @@ pub fn set() -> SignalSet {
 }
 
 /// Makes all of them wait until they are asked for, and children stay until they are buried,
-/// even if the parent process ignores the end of its own.
+/// even if the parent process ignores the end of its own. A file at its limit of size (RLIMIT_FSIZE) is an error of the
+/// write, not the end of the process.
 pub fn prepare() -> io::Result<()> {
     set().block()?;
+    ignore(libc::SIGXFSZ)?;
     restore(libc::SIGCHLD)
 }
 

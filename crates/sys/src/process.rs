@@ -64,18 +64,19 @@ fn find_id() -> u32 {
     id
 }
 
-/// What a process that is no part of the server begins with: no signal is blocked, and the kernel kills it when the thread
-/// that has started it ends. pthread_sigmask(3), prctl(2).
+/// What a process that is no part of the server begins with: no signal is blocked or ignored, and the kernel kills it when
+/// the thread that has started it ends. pthread_sigmask(3), signal(2), prctl(2).
 pub fn with_clean_signals(command: &mut Command) {
     use std::os::unix::process::CommandExt;
     let begin = || {
-        // SAFETY: both calls read their arguments only, and the set is initialised before it is used. They are made in a
-        // child that is alone in its memory, and take no lock: sigemptyset and sigprocmask are async-signal-safe, prctl
-        // is a plain system call.
+        // SAFETY: the calls read their arguments only, and the set is initialised before it is used. They are made in a
+        // child that is alone in its memory, and take no lock: sigemptyset, sigprocmask and signal are async-signal-safe,
+        // prctl is a plain system call.
         unsafe {
             let mut none = std::mem::zeroed();
             libc::sigemptyset(&raw mut none);
             libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+            libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         }
         Ok(())

@@ -87,8 +87,17 @@ impl std::fmt::Debug for SignalSet {
 
 /// Gives a signal its default action again, whatever the parent process chose to ignore.
 pub fn restore(number: i32) -> io::Result<()> {
-    // SAFETY: the default action runs no code of this process.
-    if unsafe { libc::signal(number, libc::SIG_DFL) } == libc::SIG_ERR {
+    set_action(number, libc::SIG_DFL)
+}
+
+/// Ignores a signal. Programs that are started later ignore it, too, unless they say otherwise.
+pub fn ignore(number: i32) -> io::Result<()> {
+    set_action(number, libc::SIG_IGN)
+}
+
+fn set_action(number: i32, action: libc::sighandler_t) -> io::Result<()> {
+    // SAFETY: neither the default action nor none runs code of this process; callers give no other.
+    if unsafe { libc::signal(number, action) } == libc::SIG_ERR {
         return Err(io::Error::last_os_error());
     }
     Ok(())
