@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use weir_testkit::{Client, Dir, Server, run, until};
+use weir_testkit::{Client, Dir, Process, Server, free_port, run, until};
 
 use super::WEIR;
 
@@ -71,11 +72,30 @@ fn a_limit_on_the_size_of_files_costs_one_request() {
             "POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
         );
         let mut client = Client::connect(server.port());
-        client.send(&[head.as_bytes(), &vec![b'x'; length]].concat());
+        client.send([head.as_bytes(), &vec![b'x'; length]].concat());
         client.response().status
     };
     assert_eq!(upload(200_000), 500);
     assert_eq!(server.logged("failed (27: File too large)"), 1, "{}", server.log());
     assert_eq!(upload(50_000), 200);
     assert_eq!(kept.get("/").body(), worker.to_string());
+}
+
+#[test]
+fn a_master_that_cannot_start_leaves_no_pid_file() {
+    let dir = Dir::new();
+    let Some(weir) = refused(&dir, "signalfd4", "EMFILE") else { return };
+    let pid = dir.file("nginx.pid");
+    let conf = format!(
+        "pid {}; daemon off; events {{ }} http {{ server {{ listen 127.0.0.1:{}; }} }}",
+        pid.display(),
+        free_port()
+    );
+    let file = dir.write("nginx.conf", conf);
+    let mut command = Command::new(weir);
+    command.arg("-e").arg(dir.file("error.log")).arg("-c").arg(&file).stderr(Stdio::null());
+    let mut process = Process::start(&mut command);
+    assert!(!process.wait().success());
+    assert!(dir.read("error.log").contains("the master cannot start (24: "));
+    assert!(!pid.exists());
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::process::{Signal, kill_process};
 use weir_conf::Sources;
 use weir_log::{Cause, Level, Log, OpenLogs, log};
+use weir_sys::guarded;
 use weir_zone::Zones;
 
 use crate::cli::{self, CommandLine, CommandLineError};
@@ -240,9 +241,10 @@ fn play(
         started();
         return Ok(single::run(cycle, origin));
     }
-    let log = Arc::clone(&cycle.log);
+    let (log, pid) = (Arc::clone(&cycle.log), cycle.config.pid.clone());
     let master = Master::new(origin, cycle, args, inherited).map_err(|e| {
         log!(log, Emerg, None, "the master cannot start {}", Cause(&e));
+        let _ = pid.as_deref().map(guarded::remove);
         SocketsFailed
     })?;
     started();
