@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -98,4 +99,21 @@ fn a_master_that_cannot_start_leaves_no_pid_file() {
     assert!(!process.wait().success());
     assert!(dir.read("error.log").contains("the master cannot start (24: "));
     assert!(!pid.exists());
+}
+
+#[test]
+fn a_line_that_a_busy_syslog_server_has_no_room_for_is_told_of() {
+    let dir = Dir::new();
+    let _busy = UnixDatagram::bind(dir.file("log")).unwrap();
+    fs::set_permissions(dir.file("log"), fs::Permissions::from_mode(0o777)).unwrap();
+    let conf = "error_log %%DIR%%/error.log info; events { }
+        http { access_log syslog:server=unix:%%DIR%%/log; server { listen 127.0.0.1:%%PORT%%; return 200 ok; } }";
+    let server = Server::start_in(dir, WEIR, conf);
+    let mut client = Client::connect(server.port());
+    let told = "send() to syslog failed while logging request, client: 127.0.0.1";
+    let asked = (0..10_000).find(|_| {
+        assert_eq!(client.get("/").body(), "ok");
+        server.logged(told) > 0
+    });
+    assert!(asked.is_some(), "{}", server.log());
 }

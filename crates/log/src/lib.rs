@@ -81,7 +81,9 @@ impl Sink {
                 line::stderr(bytes);
                 return Ok(true);
             }
-            Sink::Syslog(server) => server.write(line.level(), line.without_newline())?,
+            Sink::Syslog(server) => {
+                server.write(line.level(), line.without_newline())?;
+            }
             // None is within another.
             Sink::Json(_) => {}
         }

@@ -183,13 +183,13 @@ impl Syslog {
         self.severity
     }
 
-    /// Sends one message. A message that the socket cannot take at once is dropped.
+    /// Sends one message. False: the socket cannot take it at once, and it is dropped.
     ///
     /// # Errors
     ///
     /// The server cannot be reached; the next message connects anew.
     #[allow(clippy::disallowed_methods, reason = "a line; nothing waits for it")]
-    pub fn write(&self, severity: Level, text: &[u8]) -> Result<(), SendError> {
+    pub fn write(&self, severity: Level, text: &[u8]) -> Result<bool, SendError> {
         let mut message = self.head(severity).into_bytes();
         message.extend_from_slice(text);
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,7 +201,8 @@ impl Syslog {
             }
         };
         match rustix::net::send(fd, &message, SendFlags::NOSIGNAL) {
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
             Err(errno) => {
                 *socket = None;
                 Err(SendError { call: "send()", error: errno.into() })

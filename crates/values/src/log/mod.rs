@@ -86,10 +86,10 @@ pub fn write<S: Subject>(
         log.format.write(r, &mut line);
         match &log.place {
             LogDestination::Syslog(server) => {
-                if let Err(fault) = server.write(server.severity(), &line) {
+                taken &= server.write(server.severity(), &line).unwrap_or_else(|fault| {
                     writers.complain(server, &fault);
-                    taken = false;
-                }
+                    false
+                });
             }
             LogDestination::File(target) => {
                 line.push(b'\n');
