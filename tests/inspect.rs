@@ -114,6 +114,32 @@ while True: s.accept()
 }
 
 #[test]
+fn a_terminal_obeys_nothing_in_the_name_of_a_process() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "named.py",
+        "import socket, sys, threading
+def name(): open('/proc/thread-self/comm', 'w').write('\\x1b[31mA\\nB\\x07')
+name()
+threading.Thread(target=lambda: (name(), threading.Event().wait()), daemon=True).start()
+s = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+while True: s.accept()
+",
+    );
+    let port = free_port();
+    let server = Process::start(Command::new("python3").arg(&script).arg(port.to_string()));
+    let mut text = String::new();
+    assert!(ask_until(|| {
+        let output = run(WEIR, ["inspect", &port.to_string(), "--secs", "0"]);
+        text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.contains("[31mA")
+    }));
+    drop(server);
+    assert!(text.contains("\u{fffd}[31mA\u{fffd}B\u{fffd}"), "{text:?}");
+    assert!(!text.replace('\n', "").contains(char::is_control), "{text:?}");
+}
+
+#[test]
 fn of_weir_it_knows_the_loops() {
     let conf = "worker_processes 2; events { }
         http { server { listen 127.0.0.1:%%PORT%%; return 200; } }";

@@ -222,8 +222,8 @@ fn threads<'a>(
     let mut rows: Vec<Thread> = threads
         .zip(figures)
         .map(|(&tid, (&cpu, &switches))| {
-            let name = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
-            Thread { tid, name: name.unwrap_or_default().trim().to_owned(), cpu, switches }
+            let name = servers::named(&format!("/proc/{pid}/task/{tid}/comm"));
+            Thread { tid, name, cpu, switches }
         })
         .collect();
     rows.sort_by(|a, b| b.cpu.total_cmp(&a.cpu));

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use weir_print::plain;
 
 /// A process that has listening sockets.
 #[derive(Debug, Clone)]
@@ -191,14 +192,19 @@ pub(crate) fn offspring(of: &[&ServerProcess]) -> Vec<ServerProcess> {
 
 /// The name of a process, from `comm`; empty where there is none.
 pub(crate) fn name(pid: i32) -> String {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    name.trim_end().to_owned()
+    named(&format!("/proc/{pid}/comm"))
+}
+
+/// The name in a file `comm`. Each process chooses its own.
+pub(crate) fn named(comm: &str) -> String {
+    let name = fs::read(comm).unwrap_or_default();
+    plain(String::from_utf8_lossy(&name).trim_end())
 }
 
 /// What a weir says is wrong with it, as its level and a sentence: it stands in the name of its master, in brackets.
 pub(crate) fn health(worker: i32) -> Option<String> {
     let name = fs::read(format!("/proc/{}/cmdline", parent(worker)?)).ok()?;
-    said(&String::from_utf8_lossy(&name))
+    said(&String::from_utf8_lossy(&name)).map(|text| plain(&text))
 }
 
 fn said(name: &str) -> Option<String> {

@@ -102,9 +102,22 @@ pub fn ending_or(tool: &str, text: impl AsRef<[u8]>, status: i32, unprinted: i32
     }
 }
 
+/// A text of another program or machine without control characters: a terminal obeys them, and a line end in it would
+/// begin a line of the tool's.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_obeys_nothing_of_a_plain_text() {
+        assert_eq!(plain("a\u{e4} b"), "a\u{e4} b");
+        let plain = plain("\x1b]0;a\x07\n\r\u{9b}31mb\x7f");
+        assert_eq!(plain, "\u{fffd}]0;a\u{fffd}\u{fffd}\u{fffd}\u{fffd}31mb\u{fffd}");
+    }
 
     #[test]
     fn a_reader_that_has_gone_is_no_error() {

@@ -11,7 +11,7 @@ use weir_tls::{
     TrustError,
 };
 
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, read};
 
 /// Where snapshots come from.
 #[derive(Debug)]
@@ -136,10 +136,8 @@ impl SnapshotSource {
         let mut asked = Vec::new();
         for path in self.paths.clone() {
             let (status, body) = self.get(&path)?;
-            let found: Option<Snapshot> = serde_json::from_slice(&body).ok();
-            if let Some(snapshot) =
-                found.filter(|s: &Snapshot| status == 200 && !s.loops.is_empty())
-            {
+            let found = read(&body).filter(|s| status == 200 && !s.loops.is_empty());
+            if let Some(snapshot) = found {
                 self.paths = vec![path];
                 return Ok(snapshot);
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 /// All counters at a moment.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -26,6 +27,23 @@ pub(crate) struct Snapshot {
     pub upstreams: BTreeMap<String, Vec<Peer>>,
     pub stream_upstreams: BTreeMap<String, Vec<StreamPeer>>,
     pub caches: BTreeMap<String, Cache>,
+}
+
+/// Reads a snapshot. Its texts go to a terminal, and another machine may have written them.
+pub(crate) fn read(json: &[u8]) -> Option<Snapshot> {
+    serde_json::from_value(plain(serde_json::from_slice(json).ok()?)).ok()
+}
+
+fn plain(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(weir_print::plain(&text)),
+        Value::Array(values) => values.into_iter().map(plain).collect(),
+        Value::Object(members) => {
+            let members = members.into_iter();
+            members.map(|(name, value)| (weir_print::plain(&name), plain(value))).collect()
+        }
+        other => other,
+    }
 }
 
 /// What is wrong.
@@ -61,9 +79,9 @@ pub(crate) struct Balance {
 
 /// A word, or of a group of many servers how many of them are in each state.
 fn states<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    Ok(match serde_json::Value::deserialize(from)? {
-        serde_json::Value::String(word) => word,
-        serde_json::Value::Object(counts) => {
+    Ok(match Value::deserialize(from)? {
+        Value::String(word) => word,
+        Value::Object(counts) => {
             let some = counts.iter().filter(|(word, n)| *word != "total" && n.as_u64() > Some(0));
             some.map(|(word, n)| format!("{n} {word}")).collect::<Vec<_>>().join(", ")
         }
@@ -73,7 +91,7 @@ fn states<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 
 /// What is true may be told as a number, as metrics are.
 fn truth<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
-    let value = serde_json::Value::deserialize(from)?;
+    let value = Value::deserialize(from)?;
     Ok(value.as_bool().unwrap_or(value.as_f64().is_some_and(|n| n != 0.0)))
 }
 

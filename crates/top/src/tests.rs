@@ -4,7 +4,7 @@ use ratatui::backend::TestBackend;
 use crate::figures::Figures;
 use crate::plain;
 use crate::screen::{KeyAction, Screen};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, read};
 
 /// A second of loops of which the last does as much as `busy` says, and the others a tenth of a second.
 fn snapshot(loops: usize, second: u32, busy: u32) -> Snapshot {
@@ -82,6 +82,17 @@ fn plain_text_has_all_of_it() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+#[test]
+fn a_terminal_obeys_nothing_that_a_server_says() {
+    let json = r#"{"build": {"version": "\u001b[31m9"}, "health": {"state": "red", "text": "a\nb\u0007"},
+        "loops": [{}], "upstreams": {"\u009b1m": [{"server": "\u001b]0;x"}]}}"#;
+    let snapshot = read(json.as_bytes()).unwrap();
+    let text = plain::text(&Figures::of(&snapshot, &snapshot));
+    assert!(text.contains("]0;x") && text.contains("[31m9"), "{text}");
+    assert!(!text.replace('\n', "").contains(char::is_control), "{text:?}");
+    assert!(!text.contains("a\nb"), "{text:?}");
 }
 
 #[test]
