@@ -77,6 +77,14 @@ fn what_cannot_be_told_is_refused() {
     let entities = "<!DOCTYPE a [<!ENTITY b 'bbbbbbbb'><!ENTITY c '&b;&b;&b;&b;'>]><a>&c;</a>";
     assert_eq!(find(&s, "/list/", "0", entities).status, 400);
     assert_eq!(find(&s, "/list/", "0", &"<a/>".repeat(20_000)).status, 413);
+    // Each name would have the namespace with it, for each file of the directory.
+    let names = format!(
+        "<propfind xmlns='DAV:'><prop xmlns:n='{}'>{}</prop></propfind>",
+        "x".repeat(4000),
+        "<n:b/>".repeat(500)
+    );
+    assert_eq!(find(&s, "/list/", "1", &names).status, 400);
+    s.wait_log("dav_ext: the body of PROPFIND asks for too many properties", 1);
 }
 
 #[test]
@@ -295,6 +303,23 @@ fn patch(s: &Server, path: &str, parts: &str) -> Response {
 
 fn set(properties: &str) -> String {
     format!("<D:set><D:prop>{properties}</D:prop></D:set>")
+}
+
+#[test]
+fn a_long_namespace_is_not_repeated_without_end() {
+    let s = locking("1m");
+    let named = format!("xmlns:n='{}'", "x".repeat(4000));
+    let many = "<n:b/>".repeat(500);
+    assert_eq!(
+        patch(&s, "/list/sub/x", &format!("<D:set><D:prop {named}>{many}</D:prop></D:set>")).status,
+        507
+    );
+    let one =
+        patch(&s, "/list/sub/x", &format!("<D:set><D:prop {named}><c>{many}</c></D:prop></D:set>"));
+    assert!(one.body().contains("507 Insufficient Storage"), "{}", one.body());
+    let owner = format!("</lockscope><owner {named}>{many}</owner>");
+    let lock = lock_with(&s, "/list/sub/x", "", &WISH.replace("</lockscope>", &owner));
+    assert!(lock.status == 200 && !lock.body().contains("<D:owner>"), "{}", lock.body());
 }
 
 #[test]

@@ -221,7 +221,9 @@ fn wish(body: &[u8], deep: bool) -> Option<LockRequest> {
     let is_shared = |node: roxmltree::Node<'_, '_>| node.has_tag_name(("DAV:", "shared"));
     let shared = named("lockscope").any(|scope| scope.children().any(is_shared));
     let mut owner = Vec::new();
-    named("owner").take(1).for_each(|element| xml::write_inside(element, &mut owner));
+    named("owner")
+        .take(1)
+        .for_each(|element| xml::write_inside(element, LONGEST_OWNER, &mut owner));
     if owner.len() > LONGEST_OWNER {
         owner.clear();
     }

@@ -218,25 +218,35 @@ enum Asked {
 
 /// The most bytes of a question.
 const LONGEST: u64 = 64 * 1024;
+/// The most bytes of the names that are asked for. The answer repeats them for each file.
+const LONGEST_NAMES: usize = 8 * 1024;
 
 impl Asked {
-    /// `None` for what is no XML.
-    fn read(body: &[u8]) -> Option<Asked> {
+    /// Or why it cannot be answered.
+    fn read(body: &[u8]) -> Result<Asked, &'static str> {
         if body.is_empty() {
-            return Some(Asked::All);
+            return Ok(Asked::All);
         }
-        let document = xml::document(body)?;
+        let document = xml::document(body).ok_or("is no XML")?;
         let root = document.root_element();
         let named = |name: &str| root.children().find(|node| node.has_tag_name(("DAV:", name)));
         if !root.has_tag_name(("DAV:", "propfind")) || named("allprop").is_some() {
-            return Some(Asked::All);
+            return Ok(Asked::All);
         }
         if named("propname").is_some() {
-            return Some(Asked::Names);
+            return Ok(Asked::Names);
         }
-        let Some(prop) = named("prop") else { return Some(Asked::All) };
-        let elements = prop.children().filter(|node| node.is_element());
-        Some(Asked::Some(elements.map(Name::of).collect()))
+        let Some(prop) = named("prop") else { return Ok(Asked::All) };
+        let (mut names, mut size) = (Vec::new(), 0);
+        for element in prop.children().filter(|node| node.is_element()) {
+            let name = Name::of(element);
+            size += name.size();
+            if size > LONGEST_NAMES {
+                return Err("asks for too many properties");
+            }
+            names.push(name);
+        }
+        Ok(Asked::Some(names))
     }
 
     /// Whether a property of this name is asked for.
@@ -279,9 +289,12 @@ async fn find(r: &mut Request) -> Step {
         Ok(body) => body,
         Err(step) => return step,
     };
-    let Some(asked) = Asked::read(&body) else {
-        r.log(Level::Error, format_args!("dav_ext: the body of PROPFIND is no XML"));
-        return Step::Status(400);
+    let asked = match Asked::read(&body) {
+        Ok(asked) => asked,
+        Err(why) => {
+            r.log(Level::Error, format_args!("dav_ext: the body of PROPFIND {why}"));
+            return Step::Status(400);
+        }
     };
     let children = match depth_header(r) {
         Depth::Zero | Depth::Absent => false,
@@ -495,9 +508,9 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_read() {
         let of = |text: &str| Asked::read(text.as_bytes());
-        assert_eq!(of(""), Some(Asked::All));
-        assert_eq!(of("<a/>"), Some(Asked::All));
-        assert_eq!(of("<propfind xmlns='DAV:'><propname/></propfind>"), Some(Asked::Names));
+        assert_eq!(of(""), Ok(Asked::All));
+        assert_eq!(of("<a/>"), Ok(Asked::All));
+        assert_eq!(of("<propfind xmlns='DAV:'><propname/></propfind>"), Ok(Asked::Names));
         let some = "<a:propfind xmlns:a='DAV:' xmlns:b='b'><a:prop><b:displayname/>\
                     <a:resourcetype/></a:prop></a:propfind>";
         let name = |namespace: &str, local: &str| Name {
@@ -505,14 +518,23 @@ mod tests {
             local: local.into(),
         };
         let names = vec![name("b", "displayname"), name("DAV:", "resourcetype")];
-        assert_eq!(of(some), Some(Asked::Some(names)));
-        assert_eq!(of("<a>"), None);
+        assert_eq!(of(some), Ok(Asked::Some(names)));
+        assert_eq!(of("<a>"), Err("is no XML"));
+        let namespace = "x".repeat(1000);
+        let many = |names: usize| {
+            let names = "<b:c/>".repeat(names);
+            of(&format!(
+                "<propfind xmlns='DAV:' xmlns:b='{namespace}'><prop>{names}</prop></propfind>"
+            ))
+        };
+        assert!(matches!(many(8), Ok(Asked::Some(names)) if names.len() == 8));
+        assert_eq!(many(9), Err("asks for too many properties"));
     }
 
     #[test]
     fn question() {
         bolero::check!().for_each(|bytes: &[u8]| {
-            if let Some(Asked::Some(names)) = Asked::read(bytes) {
+            if let Ok(Asked::Some(names)) = Asked::read(bytes) {
                 assert!(names.iter().all(|name| !name.local.is_empty()));
             }
         });

@@ -21,6 +21,8 @@ use crate::request::Request;
 const ATTRIBUTE: &str = "user.weir.dav";
 /// The most bytes of it.
 const LARGEST: usize = 16 * 1024;
+/// The most bytes of all names and values of a request.
+const MOST: usize = 64 * 1024;
 
 /// A property, with its element as it is stored and sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,11 +48,12 @@ impl PropertyChange {
         }
     }
 
-    /// The changes of a body, in its order; `None` if it asks for none.
-    fn read(body: &[u8]) -> Option<Vec<PropertyChange>> {
-        let document = xml::document(body)?;
+    /// The changes of a body, in its order; the status if it asks for none, or for more than there is room for. A value of
+    /// more than [`LARGEST`] bytes is not whole.
+    fn read(body: &[u8]) -> Result<Vec<PropertyChange>, u16> {
+        let document = xml::document(body).ok_or(400u16)?;
         let root = document.root_element();
-        let mut changes = Vec::new();
+        let (mut changes, mut size) = (Vec::new(), 0);
         for part in root.children().filter(|_| root.has_tag_name(("DAV:", "propertyupdate"))) {
             let sets = part.has_tag_name(("DAV:", "set"));
             if !sets && !part.has_tag_name(("DAV:", "remove")) {
@@ -58,17 +61,22 @@ impl PropertyChange {
             }
             let props = part.children().filter(|node| node.has_tag_name(("DAV:", "prop")));
             for element in props.flat_map(|prop| prop.children()).filter(|n| n.is_element()) {
-                let name = Name::of(element);
+                let (name, mut text) = (Name::of(element), Vec::new());
+                if sets {
+                    xml::write(element, LARGEST, &mut text);
+                }
+                size += name.size() + text.len();
+                if size > MOST {
+                    return Err(507);
+                }
                 changes.push(if sets {
-                    let mut text = Vec::new();
-                    xml::write(element, &mut text);
                     PropertyChange::Set(Property { name, element: text })
                 } else {
                     PropertyChange::Remove(name)
                 });
             }
         }
-        (!changes.is_empty()).then_some(changes)
+        if changes.is_empty() { Err(400) } else { Ok(changes) }
     }
 }
 
@@ -82,9 +90,16 @@ pub async fn change(r: &mut Request) -> Step {
 
 async fn changed(r: &mut Request) -> Result<Vec<u8>, Step> {
     let body = body(r).await?;
-    let Some(changes) = PropertyChange::read(&body) else {
-        r.log(Level::Error, format_args!("dav_ext: the body of PROPPATCH asks for no change"));
-        return Err(Step::Status(400));
+    let changes = match PropertyChange::read(&body) {
+        Ok(changes) => changes,
+        Err(status) => {
+            let text = match status {
+                507 => "dav_ext: the body of PROPPATCH asks for too much",
+                _ => "dav_ext: the body of PROPPATCH asks for no change",
+            };
+            r.log(Level::Error, format_args!("{text}"));
+            return Err(Step::Status(status));
+        }
     };
     let path = file_of(r).await?;
     if let Err(error) = files::stat(r, &path).await {
@@ -204,7 +219,7 @@ fn parse(text: &[u8]) -> Vec<Property> {
     let elements = document.root_element().children().filter(|node| node.is_element());
     let property = |element| {
         let mut text = Vec::new();
-        xml::write(element, &mut text);
+        xml::write(element, MOST, &mut text);
         Property { name: Name::of(element), element: text }
     };
     elements.map(property).collect()
@@ -234,10 +249,25 @@ mod tests {
             PropertyChange::Remove(name("u", "b")),
             set("c", "<n:c xmlns:n=\"u\" xml:lang=\"de\"></n:c>"),
         ];
-        assert_eq!(PropertyChange::read(text.as_bytes()).as_deref(), Some(&expected[..]));
+        assert_eq!(PropertyChange::read(text.as_bytes()).as_deref(), Ok(&expected[..]));
         for none in ["", "<a>", "<a/>", "<propertyupdate xmlns='DAV:'><set/></propertyupdate>"] {
-            assert_eq!(PropertyChange::read(none.as_bytes()), None, "{none}");
+            assert_eq!(PropertyChange::read(none.as_bytes()), Err(400), "{none}");
         }
+    }
+
+    #[test]
+    fn a_long_namespace_does_not_make_changes_longer_than_there_is_room_for() {
+        let of = |prop: &str| {
+            let text = format!(
+                "<propertyupdate xmlns='DAV:' xmlns:n='{}'><set><prop>{prop}</prop></set></propertyupdate>",
+                "x".repeat(10_000)
+            );
+            PropertyChange::read(text.as_bytes())
+        };
+        assert_eq!(of(&"<n:a/>".repeat(3)).map(|changes| changes.len()), Ok(3));
+        assert_eq!(of(&"<n:a/>".repeat(1000)), Err(507));
+        let one = of(&format!("<a>{}</a>", "<n:b/>".repeat(1000))).unwrap();
+        assert!(matches!(&one[..], [PropertyChange::Set(all)] if all.element.len() < 4 * LARGEST));
     }
 
     #[test]
@@ -256,7 +286,9 @@ mod tests {
     fn update() {
         bolero::check!().for_each(|bytes: &[u8]| {
             for change in PropertyChange::read(bytes).into_iter().flatten() {
-                if let PropertyChange::Set(property) = change {
+                if let PropertyChange::Set(property) = change
+                    && property.element.len() <= LARGEST
+                {
                     assert_eq!(parse(&property.element), [property]);
                 }
             }

@@ -28,6 +28,11 @@ impl Name {
         (self.namespace == "DAV:").then_some(&self.local)
     }
 
+    /// How many bytes it takes where it is written.
+    pub fn size(&self) -> usize {
+        "<n: xmlns:n=\"\"/>".len() + self.namespace.len() + self.local.len()
+    }
+
     /// Appends an empty element of this name.
     pub fn write(&self, out: &mut Vec<u8>) {
         begin(&self.namespace, &self.local, out);
@@ -47,13 +52,17 @@ pub fn document(body: &[u8]) -> Option<Document<'_>> {
 }
 
 /// Appends an element with all that is in it, and with the language that it is written in. It does not recurse, since a
-/// body may be nested deeply.
-pub fn write(element: Node<'_, '_>, out: &mut Vec<u8>) {
+/// body may be nested deeply. It stops in the middle once there are more than `most` bytes: each element declares its
+/// namespace, so a small body with a long one becomes thousands of times as long.
+pub fn write(element: Node<'_, '_>, most: usize, out: &mut Vec<u8>) {
     let outside = element.ancestors().skip(1).find_map(|node| node.attribute((XML, "lang")));
     let outside = outside.filter(|_| element.attribute((XML, "lang")).is_none());
     let mut at = element;
     loop {
-        open(at, outside.filter(|_| at == element), out);
+        open(at, outside.filter(|_| at == element), most, out);
+        if out.len() > most {
+            return;
+        }
         if let Some(child) = at.first_child() {
             at = child;
             continue;
@@ -73,10 +82,13 @@ pub fn write(element: Node<'_, '_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends all that is in an element.
-pub fn write_inside(element: Node<'_, '_>, out: &mut Vec<u8>) {
+/// Appends all that is in an element, as [`write()`] does.
+pub fn write_inside(element: Node<'_, '_>, most: usize, out: &mut Vec<u8>) {
     for child in element.children() {
-        write(child, out);
+        if out.len() > most {
+            return;
+        }
+        write(child, most, out);
     }
 }
 
@@ -98,7 +110,7 @@ fn declare(prefix: &str, namespace: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-fn open(node: Node<'_, '_>, lang: Option<&str>, out: &mut Vec<u8>) {
+fn open(node: Node<'_, '_>, lang: Option<&str>, most: usize, out: &mut Vec<u8>) {
     match node.node_type() {
         NodeType::Element => {}
         NodeType::Text => return escape(node.text().unwrap_or_default(), out),
@@ -110,6 +122,9 @@ fn open(node: Node<'_, '_>, lang: Option<&str>, out: &mut Vec<u8>) {
         value("xml:lang", lang, out);
     }
     for (i, attribute) in node.attributes().enumerate() {
+        if out.len() > most {
+            return;
+        }
         let local = attribute.name();
         match attribute.namespace() {
             None => value(local, attribute.value(), out),
@@ -167,7 +182,7 @@ mod tests {
         let document = document(text.as_bytes())?;
         let element = document.descendants().find(|node| node.tag_name().name() == "e")?;
         let mut out = Vec::new();
-        write(element, &mut out);
+        write(element, usize::MAX, &mut out);
         Some(String::from_utf8(out).expect("UTF-8"))
     }
 
@@ -186,6 +201,26 @@ mod tests {
         }
         let deep = format!("<e>{}{}</e>", "<b>".repeat(2000), "</b>".repeat(2000));
         assert_eq!(written(&deep), Some(deep));
+    }
+
+    #[test]
+    fn a_small_body_does_not_become_a_long_text() {
+        let namespace = "x".repeat(1000);
+        for text in [
+            format!("<e xmlns:n='{namespace}'>{}</e>", "<n:b/>".repeat(1000)),
+            format!(
+                "<e xmlns:n='{namespace}' {}/>",
+                (0..1000).map(|i| format!(" n:a{i}=''")).collect::<String>()
+            ),
+        ] {
+            let document = document(text.as_bytes()).expect("XML");
+            let mut out = Vec::new();
+            write(document.root_element(), 5000, &mut out);
+            assert!((5001..7000).contains(&out.len()), "{}", out.len());
+            out.clear();
+            write_inside(document.root_element(), 5000, &mut out);
+            assert!(out.len() < 7000, "{}", out.len());
+        }
     }
 
     #[test]
