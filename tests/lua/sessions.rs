@@ -420,3 +420,43 @@ fn scripts_take_part_in_the_handshakes_of_sessions() {
         server.wait_line(wrong).contains(", context: ssl_certificate_by_lua*, client: 127.0.0.1")
     );
 }
+
+#[test]
+fn a_script_of_a_session_that_computes_for_too_long_is_ended() {
+    let server = stream(
+        r#"lua_max_run_time 200ms;
+           server {
+               listen 127.0.0.1:%%PORT%%;
+               content_by_lua_block {
+                   ngx.timer.at(0, function() while true do end end)
+                   ngx.say("before")
+                   while true do pcall(function() while true do end end) end
+               }
+           }
+           server { listen 127.0.0.1:%%PORT1%%; preread_by_lua_block { while true do end } return "no"; }
+           server {
+               listen 127.0.0.1:%%PORT2%%;
+               content_by_lua_block { ngx.print("answered") }
+               log_by_lua_block { if ngx.var.server_port == "%%PORT2%%" then while true do end end }
+           }
+           server {
+               lua_max_run_time 0;
+               listen 127.0.0.1:%%PORT3%%;
+               content_by_lua_block {
+                   local sum = 0
+                   for i = 1, 3e6 do sum = sum + i % 7 end
+                   ngx.print(sum)
+               }
+           }"#,
+    );
+    let text = "the script computed for longer than lua_max_run_time (200ms)";
+    assert_eq!(heard(&server, 0, ""), "before\n");
+    // Of the session and of its timer.
+    server.wait_log(text, 2);
+    assert!(server.log().contains("stack traceback:"), "{}", server.log());
+    assert_eq!(heard(&server, 1, ""), "");
+    server.wait_log(text, 3);
+    assert_eq!(heard(&server, 2, ""), "answered");
+    server.wait_log(text, 4);
+    assert_eq!(heard(&server, 3, ""), "8999997");
+}

@@ -44,6 +44,7 @@ modules! {
         "health_check",   LOCATION, args(0, MORE), MANY, Emerg;
         "match",          HTTP,     lines(1, 1), MANY, Emerg;
         "blocked_threshold", STREAM_BOTH, MSEC,  ONCE, Warn;
+        "lua_max_run_time", STREAM_BOTH, MSEC,   ONCE, Emerg;
         "status_zone",    STREAM_SERVER, ONE,    ONCE, Warn;
         "health_check",   STREAM_SERVER, args(0, MORE), MANY, Emerg;
         "health_check_timeout", STREAM_BOTH, MSEC, ONCE, Warn;

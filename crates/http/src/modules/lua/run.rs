@@ -73,7 +73,7 @@ impl Start<'_> {
         }
     }
 
-    fn activity(self, subject: &Subject<'_>, phase: Phase) -> Activity {
+    fn activity(self, subject: &mut Subject<'_>, phase: Phase) -> Activity {
         let limit = match self {
             Start::Timer { limit, .. } => limit,
             Start::Script(_) => limit_of(subject),
@@ -157,7 +157,7 @@ pub async fn drive(
     phase: Phase,
     start: Start<'_>,
 ) -> ScriptOutcome {
-    let activity = start.activity(&subject, phase);
+    let activity = start.activity(&mut subject, phase);
     let (thread, step) = match begin(vm, subject.lend(), activity, start) {
         Ok((_, CoroutineStep::Failed(error))) | Err(error) => return failed(&subject, vm, &error),
         Ok((thread, CoroutineStep::Ended(_))) => {
@@ -221,13 +221,13 @@ fn begin(
 /// Runs a script that may not wait; its values.
 pub fn at_once(
     vm: &Vm,
-    subject: Subject<'_>,
+    mut subject: Subject<'_>,
     phase: Phase,
     code: &Compiled,
     args: MultiValue,
 ) -> Result<Result<MultiValue, Exit>, ScriptError> {
     let mut thread = None;
-    let limit = limit_of(&subject);
+    let limit = limit_of(&mut subject);
     let step = step(vm, subject, Activity { phase, name: code.name, limit }, || {
         let thread = thread.insert(vm.coroutine()?);
         Ok((thread.resume((code.function.number(), args))?, thread.status()))

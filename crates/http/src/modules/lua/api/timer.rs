@@ -12,9 +12,9 @@ use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Packed;
 use crate::modules::lua::conf::CONF;
 use crate::modules::lua::current::{self, NgxError, Phase, Subject, phase, with_any};
-use crate::modules::lua::limit;
 use crate::modules::lua::run::{self, Start};
 use crate::modules::lua::vm::{Vm, vm_of};
+use crate::modules::lua::{limit, session};
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -107,7 +107,10 @@ fn set(
 
 /// `lua_max_run_time` where the timer is set.
 fn max_run_time(event_loop: &LoopState) -> Duration {
-    let of_location = with_any(|r| CONF.of(r.conf()).max_run_time);
+    let of_location = match current::with_session(|s| session::context(s).conf) {
+        Some(conf) => Ok(CONF.of(conf).max_run_time),
+        None => with_any(|r| CONF.of(r.conf()).max_run_time),
+    };
     let of_site = || CONF.of(current::side().main(event_loop.site)).max_run_time;
     of_location.unwrap_or_else(|_| of_site())
 }

@@ -7,7 +7,7 @@ use weir_log::Level;
 
 use super::ScriptOutcome;
 use crate::answer::change;
-use crate::modules::lua::conf::CONF;
+use crate::modules::lua::conf::{CONF, Conf};
 use crate::modules::lua::current::{Phase, Subject};
 use crate::modules::lua::vm::Vm;
 use crate::modules::lua::wish::text_of;
@@ -15,8 +15,17 @@ use crate::modules::lua::{answer, handshake, session};
 use crate::request::Request;
 
 /// `lua_max_run_time`
-pub(super) fn limit_of(subject: &Subject<'_>) -> Duration {
-    subject.request().map_or(Duration::ZERO, |r| CONF.of(r.conf()).max_run_time)
+pub(super) fn limit_of(subject: &mut Subject<'_>) -> Duration {
+    conf_of(subject).map_or(Duration::ZERO, |conf| conf.max_run_time)
+}
+
+/// What holds for the request or the session.
+pub(super) fn conf_of<'a>(subject: &'a mut Subject<'_>) -> Option<&'a Conf> {
+    match subject {
+        Subject::Nothing | Subject::Timer(_) => None,
+        Subject::Request(r) => Some(CONF.of(r.conf())),
+        Subject::Session(s) => Some(CONF.of(session::context(*s).conf)),
+    }
 }
 
 /// Sends what was written, if it is worth a send: the script waits.
