@@ -460,3 +460,59 @@ fn a_script_of_a_session_that_computes_for_too_long_is_ended() {
     server.wait_log(text, 4);
     assert_eq!(heard(&server, 3, ""), "8999997");
 }
+
+#[test]
+fn a_script_of_a_session_ends_with_its_client_where_it_is_asked_to() {
+    let server = stream(
+        r#"lua_check_client_abort on;
+           log_by_lua_block { ngx.log(ngx.WARN, "over with ", ngx.var.status) }
+           server {
+               listen 127.0.0.1:%%PORT%%;
+               content_by_lua_block { ngx.log(ngx.WARN, "waiting") ngx.sleep(1000) }
+           }
+           server {
+               listen 127.0.0.1:%%PORT1%%;
+               preread_by_lua_block {
+                   ngx.on_abort(function()
+                       ngx.sleep(0.001)
+                       ngx.log(ngx.WARN, "said good-bye")
+                       ngx.exit(444)
+                   end)
+                   ngx.log(ngx.WARN, "the second: ", select(2, ngx.on_abort(function() end)))
+                   ngx.sleep(1000)
+               }
+               return "no";
+           }
+           server {
+               listen 127.0.0.1:%%PORT2%%;
+               content_by_lua_block {
+                   local client = ngx.req.socket()
+                   ngx.sleep(0.05)
+                   ngx.say("heard ", client:receive("*a"))
+               }
+           }
+           server {
+               lua_check_client_abort off;
+               listen 127.0.0.1:%%PORT3%%;
+               content_by_lua_block {
+                   ngx.say(select(2, ngx.on_abort(function() end)))
+                   ngx.sleep(0.05)
+                   ngx.log(ngx.WARN, "went on")
+               }
+           }"#,
+    );
+    let mut client = connect(&server, 0);
+    server.wait_log("waiting", 1);
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rest(&mut client), "");
+    server.wait_log("over with 500", 1);
+    let client = connect(&server, 1);
+    server.wait_log("the second: duplicate call", 1);
+    drop(client);
+    server.wait_log("said good-bye", 1);
+    server.wait_log("over with 444", 1);
+    // What waits to be received is of a client that stays.
+    assert_eq!(heard(&server, 2, "this"), "heard this\n");
+    assert_eq!(heard(&server, 3, ""), "lua_check_client_abort is off\n");
+    server.wait_log("went on", 1);
+}

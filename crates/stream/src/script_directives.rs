@@ -69,6 +69,7 @@ pub static TABLE: &[StreamDirective] = &[
     ),
     elsewhere("lua_max_pending_timers", "Timers of a loop that may wait."),
     elsewhere("lua_max_running_timers", "Timers of a loop that may run at a time."),
+    elsewhere("lua_check_client_abort", "Ends a script that waits when its client has gone."),
     elsewhere("lua_max_run_time", "How long a script may compute without a pause; 0: no limit."),
     elsewhere("lua_socket_log_errors", "Logs failures of a script's sockets."),
     elsewhere("lua_socket_connect_timeout", TIME),

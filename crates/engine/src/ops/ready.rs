@@ -43,6 +43,11 @@ impl Stream {
     pub fn peek_closed(&self) -> bool {
         self.0.source.is(Ready::GONE)
     }
+
+    /// True if bytes wait to be received. It costs a system call.
+    pub fn has_bytes(&self) -> bool {
+        self.0.source.peek().is_ok_and(|there| there > 0)
+    }
 }
 
 impl Future for Readable<'_> {

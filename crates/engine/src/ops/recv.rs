@@ -59,7 +59,7 @@ impl Stream {
 
 impl Source {
     /// Looks at the next byte and leaves it there: 1, or 0 at the end.
-    fn peek(&self) -> Result<usize, Errno> {
+    pub(crate) fn peek(&self) -> Result<usize, Errno> {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         rustix::net::recv(&self.fd, &mut [0u8; 1][..], flags).map(|(_, there)| there)
     }

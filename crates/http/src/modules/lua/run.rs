@@ -12,13 +12,11 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use mlua::{Error, Function, Lua, MultiValue, Thread, ThreadStatus, Value};
-use weir_engine::{Either, either};
+use mlua::{Error, Lua, MultiValue, Thread, ThreadStatus, Value};
 
 use super::anchors::{Anchor, Packed};
 use super::answer;
 use super::api::{raw_socket_reply, tell_failed};
-use super::conf::CONF;
 use super::current::{self, Phase, Subject};
 use super::limit;
 use super::session;
@@ -27,9 +25,11 @@ use super::vm::{Compiled, ScriptError, Vm};
 use super::wish::{Exit, Reply, ThreadId, Wait, Wish, failure, is_failed, is_wait, reply, text_of};
 use weir_values::doing::{self, ActivityName};
 
+mod leaving;
 mod reading;
 mod subject;
 
+use leaving::is_watched;
 use reading::Reading;
 use subject::{failed, limit_of, log, push, tell_length};
 
@@ -175,10 +175,7 @@ pub async fn drive(
         Ok(thread) => thread,
         Err(error) => return failed(&subject, vm, &error),
     };
-    let watching = subject.request().is_some_and(|r| match &r.contexts.handshake {
-        Some(handshake) => handshake.is_watched,
-        None => CONF.of(r.conf()).check_client_abort,
-    });
+    let watching = is_watched(&mut subject, phase);
     let routines = vec![Routine { thread, id, state: RoutineState::Busy, number: 0 }];
     let (ready, joining, newest, turns) = Default::default();
     let run =
@@ -612,59 +609,6 @@ impl ScriptRun<'_> {
             None => self.abandoned(),
             Some(Event::Ready) => None,
             Some(Event::Body { in_time }) => self.go_on_reading(in_time).await,
-        }
-    }
-
-    /// Waits for what comes first; `None` if that is the client's leaving.
-    async fn event(&mut self) -> Option<Event> {
-        let reading = self.reading();
-        let ScriptRun { subject, routines, ready: line, watching, .. } = self;
-        let ready = poll_fn(|cx| {
-            let mut any = false;
-            for routine in routines.iter_mut() {
-                let RoutineState::Waiting(wait) = &mut routine.state else { continue };
-                if let Poll::Ready(reply) = wait.as_mut().poll(cx) {
-                    routine.state = RoutineState::Ready(reply);
-                    line.push_back(routine.number);
-                    any = true;
-                }
-            }
-            if any { Poll::Ready(()) } else { Poll::Pending }
-        });
-        let r = subject.request();
-        let event = async {
-            let Some(reading) = reading else {
-                ready.await;
-                return Event::Ready;
-            };
-            match either(ready, reading.readable(r)).await {
-                Either::Left(()) => Event::Ready,
-                Either::Right(in_time) => Event::Body { in_time },
-            }
-        };
-        let Some(r) = r.filter(|_| *watching) else { return Some(event.await) };
-        let mut first = None;
-        let told = async { first = Some(event.await) };
-        r.client_stays_until(told, "").await;
-        first
-    }
-
-    /// The client has gone: the script ends, or its `ngx.on_abort` function runs.
-    fn abandoned(&mut self) -> Option<ScriptOutcome> {
-        let r = self.subject.request_mut()?;
-        let Some(function) = answer::context(r).on_abort.take() else {
-            return Some(ScriptOutcome::Abandoned);
-        };
-        self.watching = false;
-        let thread = function.get::<Function>().and_then(|f| self.vm.lua.create_thread(f));
-        match thread.and_then(|thread| self.vm.anchors.keep(thread)) {
-            Ok(thread) => {
-                let state = ready(|_| Ok(MultiValue::new()));
-                let number = self.add(thread, None, state);
-                self.ready.push_back(number);
-                None
-            }
-            Err(error) => Some(failed(&self.subject, self.vm, &error)),
         }
     }
 }

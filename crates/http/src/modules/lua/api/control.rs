@@ -7,10 +7,11 @@ use super::timer::seconds_of;
 use super::{encode, log};
 use crate::answer::change::set_location_as_said;
 use crate::event_loop::LoopState;
-use crate::modules::lua::answer;
-use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{self, NgxError, phase, with, with_answer, with_any};
+use crate::modules::lua::anchors::Anchor;
+use crate::modules::lua::conf::{CONF, Conf};
+use crate::modules::lua::current::{self, NgxError, Scripted, phase, with, with_answer, with_any};
 use crate::modules::lua::wish::{Exit, ThreadId, Wish, reply};
+use crate::modules::lua::{answer, session};
 use crate::request::Request;
 
 /// `ngx.AGAIN`
@@ -45,7 +46,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         })))
     })?;
     natives.add_refusing("on_abort", |_, function: Value| {
-        if !with_answer(|r| CONF.of(r.conf()).check_client_abort)? {
+        if !with_abort(|conf, _| conf.check_client_abort)? {
             return Ok(done(Err("lua_check_client_abort is off")));
         }
         if !function.is_function() {
@@ -53,8 +54,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             return Err(text.into());
         }
         let function = keep(function)?;
-        with_answer(|r| {
-            let known = &mut answer::context(r).on_abort;
+        with_abort(|_, known| {
             if known.is_some() {
                 return done(Err("duplicate call"));
             }
@@ -64,6 +64,18 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add("get_phase", |_, ()| phase().name())?;
     threads(natives)
+}
+
+/// Calls `f` with what holds for the script, and with what it has said for the time when its client leaves.
+fn with_abort<T>(f: impl FnOnce(&Conf, &mut Option<Anchor>) -> T) -> Result<T, NgxError> {
+    if !phase().is_session() {
+        return with_answer(|r| f(CONF.of(r.conf()), &mut answer::context(r).on_abort));
+    }
+    let of_session = |s: &mut Scripted| {
+        let context = session::context(s);
+        f(CONF.of(context.conf), &mut context.on_abort)
+    };
+    current::with_session(of_session).ok_or(NgxError::NoRequest)
 }
 
 fn threads(natives: &Natives<'_>) -> mlua::Result<()> {

@@ -1,11 +1,14 @@
 //! Sessions of `stream`: what they keep of their scripts, how scripts write to their clients, and the phases.
 
+use std::future::{Future, pending};
+use std::io::ErrorKind;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use weir_engine::{Chain, Patience};
+use weir_engine::{Chain, Either, Patience, either};
 use weir_log::Level;
 use weir_ssl::scripted::ScriptedClient;
+use weir_tls::Wire;
 
 use super::anchors::Anchor;
 use super::conf::CONF;
@@ -13,6 +16,7 @@ use super::current::Scripted;
 use super::script::SESSIONS;
 use super::socket::{OwnSockets, Socket};
 use super::vm::Vm;
+use crate::carrier::LEFT;
 use crate::site::settings::LocationConf;
 
 mod phases;
@@ -35,6 +39,8 @@ pub struct SessionContext {
     eof: bool,
     /// Sending failed.
     broken: bool,
+    /// `ngx.on_abort` of the running script.
+    pub on_abort: Option<Anchor>,
     /// The client's connection, which the running script has asked for, and how many bytes had come by then.
     client: Option<(Rc<Socket>, usize)>,
 }
@@ -64,6 +70,7 @@ fn begin(s: &mut Scripted, vm: &Vm) -> &'static LocationConf {
         pending,
         eof: false,
         broken: false,
+        on_abort: None,
         client: None,
     }));
     conf
@@ -143,6 +150,26 @@ pub fn client(s: &mut Scripted) -> Result<Lent, &'static str> {
     }
 }
 
+/// Waits for something, or until the client has closed its side and nothing that it sent waits in the socket.
+pub async fn client_stays_until(s: &Scripted, what: impl Future<Output = ()>) {
+    let ScriptedClient::Connected(wire) = s.client() else { return what.await };
+    if matches!(either(what, left(&wire)).await, Either::Right(())) {
+        s.log(Level::Info, format_args!("stream {LEFT}"));
+    }
+}
+
+async fn left(wire: &Wire) {
+    while wire.socket().closed().await.is_err_and(|e| e.kind() == ErrorKind::TimedOut) {
+        // A deadline of an earlier send.
+        wire.set_deadline(None);
+    }
+    // With TLS, bytes may be no more than the announcement of the end.
+    if !wire.is_tls() && wire.socket().has_bytes() {
+        // The script may take them. Then it waits anew.
+        pending().await
+    }
+}
+
 /// Takes so many bytes of the datagram that came, or what is left of it; nothing where all was taken.
 pub fn take(s: &mut Scripted, size: Option<usize>) -> Option<Vec<u8>> {
     let unread = s.unread();
@@ -157,6 +184,7 @@ pub fn has_no_room(s: &mut Scripted) {
 
 /// The script has ended: what it has not received is left to those that come after it.
 fn take_back(s: &mut Scripted) {
+    context(s).on_abort = None;
     let Some((socket, had)) = context(s).client.take() else { return };
     let (unread, came, sent) = socket.give_back();
     let received = (had as u64 + came).saturating_sub(unread.len() as u64);
