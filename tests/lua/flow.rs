@@ -118,3 +118,39 @@ fn a_captured_request_has_the_headers_that_are_said() {
     assert_eq!(answer.body(), "1 mine nil nil all");
     assert_eq!(server.get("/odd").status, 500);
 }
+
+#[test]
+fn a_script_of_the_precontent_phase_runs_behind_try_files() {
+    let locations = r#"
+        access_by_lua_block { ngx.ctx.way = ngx.get_phase() }
+        precontent_by_lua_block {
+            ngx.header.X_Way = ngx.ctx.way .. " " .. ngx.get_phase()
+            if ngx.var.arg_end then ngx.exit(tonumber(ngx.var.arg_end)) end
+            if ngx.var.arg_say then ngx.say("said") end
+        }
+        location /plain { return 200; content_by_lua_block { } }
+        location /content { content_by_lua_block { ngx.print(ngx.get_phase()) } }
+        location /tried { try_files /none /content; }
+        location /denied { deny all; content_by_lua_block { } }
+        location /waits { precontent_by_lua_block { ngx.sleep(0.001) ngx.ctx.waited = "waited" }
+            content_by_lua_block { ngx.print(ngx.ctx.waited) } }
+        location /file { precontent_by_lua_file %%DIR%%/p.lua; content_by_lua_block { ngx.print(ngx.ctx.from) } }
+        location /first { try_files /none =404; precontent_by_lua_block { ngx.exit(410) } }"#;
+    let late = server(locations);
+    std::fs::write(late.dir().path().join("p.lua"), "ngx.ctx.from = 'file'").unwrap();
+    let told = |path: &str| {
+        let answer = late.get(path);
+        (answer.status, answer.header("X-Way").map(str::to_owned), answer.body())
+    };
+    let way = || Some("access precontent".to_owned());
+    assert_eq!(told("/content"), (200, way(), "content".to_owned()));
+    // Of the location that was found at last.
+    assert_eq!(told("/tried"), (200, way(), "content".to_owned()));
+    assert_eq!(told("/content?say=1"), (200, way(), "said\n".to_owned()));
+    assert_eq!((told("/content?end=0").2, told("/content?end=402").0), ("content".to_owned(), 402));
+    assert_eq!((told("/denied").0, told("/denied").1), (403, None));
+    assert_eq!((told("/waits").2, told("/file").2), ("waited".to_owned(), "file".to_owned()));
+    assert_eq!(told("/first").0, 404);
+    let early = server_with("precontent_by_lua_no_postpone on;", locations);
+    assert_eq!(early.get("/first").status, 410);
+}

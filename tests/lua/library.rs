@@ -392,3 +392,18 @@ fn a_request_without_a_version_has_no_headers() {
     );
     assert_eq!(server.connect().send("GET /t\r\n").rest(), "9 nil\n");
 }
+
+#[test]
+fn patterns_take_no_more_steps_than_is_said() {
+    let lines = r#"location / { content_by_lua_block {
+        local _, _, why = ngx.re.find(("a"):rep(25), "(a|a)*[xy]", ngx.var.arg_o)
+        ngx.print(why or "no match", " ", ngx.re.match("ab", "b")[0])
+    } }"#;
+    let limited = server_with("lua_regex_match_limit 100;", lines);
+    let free = server_with("lua_regex_match_limit 0;", &lines.replace("rep(25)", "rep(12)"));
+    for options in ["", "jo", "u"] {
+        let path = format!("/?o={options}");
+        assert_eq!(limited.get(&path).body(), "pcre_exec() failed: -47 b", "{options}");
+        assert_eq!(free.get(&path).body(), "no match b", "{options}");
+    }
+}

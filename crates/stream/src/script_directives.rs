@@ -71,6 +71,10 @@ pub static TABLE: &[StreamDirective] = &[
     elsewhere("lua_max_running_timers", "Timers of a loop that may run at a time."),
     elsewhere("lua_check_client_abort", "Ends a script that waits when its client has gone."),
     elsewhere("lua_max_run_time", "How long a script may compute without a pause; 0: no limit."),
+    elsewhere(
+        "lua_regex_match_limit",
+        "How many steps a pattern of `ngx.re` may take; 0: a million.",
+    ),
     elsewhere("lua_socket_log_errors", "Logs failures of a script's sockets."),
     elsewhere("lua_socket_connect_timeout", TIME),
     elsewhere("lua_socket_send_timeout", TIME),

@@ -58,6 +58,7 @@ modules! {
         "lua_sa_restart",                                HTTP,        FLAG,          ONCE, Warn;
         "rewrite_by_lua_no_postpone",                    HTTP,        FLAG,          ONCE, Warn;
         "access_by_lua_no_postpone",                     HTTP,        FLAG,          ONCE, Warn;
+        "precontent_by_lua_no_postpone",                 HTTP,        FLAG,          ONCE, Warn;
         "lua_capture_error_log",                         HTTP,        ONE,           ONCE, Warn;
         "lua_malloc_trim",                               HTTP,        ONE,           ONCE, Warn;
         "lua_thread_cache_max_entries",                  HTTP,        ONE,           ONCE, Warn;
@@ -96,6 +97,7 @@ modules! {
         "rewrite_by_lua",                                HSL_IF,      ONE,           ONCE, Emerg;
         "rewrite_by_lua_file",                           HSL_IF,      ONE,           ONCE, Emerg;
         "access_by_lua",                                 HSL_IF,      ONE,           ONCE, Emerg;
+        "precontent_by_lua_file",                        HSL_IF,      ONE,           ONCE, Emerg;
         "access_by_lua_file",                            HSL_IF,      ONE,           ONCE, Emerg;
         "header_filter_by_lua",                          HSL_IF,      ONE,           ONCE, Emerg;
         "header_filter_by_lua_file",                     HSL_IF,      ONE,           ONCE, Emerg;
@@ -104,6 +106,7 @@ modules! {
         "log_by_lua",                                    HSL_IF,      ONE,           ONCE, Emerg;
         "log_by_lua_file",                               HSL_IF,      ONE,           ONCE, Emerg;
         "rewrite_by_lua_block",                          HSL_IF,      raw(0),        ONCE, Emerg;
+        "precontent_by_lua_block",                       HSL_IF,      raw(0),        ONCE, Emerg;
         "access_by_lua_block",                           HSL_IF,      raw(0),        ONCE, Emerg;
         "header_filter_by_lua_block",                    HSL_IF,      raw(0),        ONCE, Emerg;
         "body_filter_by_lua_block",                      HSL_IF,      raw(0),        ONCE, Emerg;
@@ -112,6 +115,7 @@ modules! {
         "proxy_ssl_verify_by_lua_file",                  HSL,         ONE,           ONCE, Emerg;
         "proxy_ssl_certificate_by_lua_block",            HSL,         raw(0),        ONCE, Emerg;
         "proxy_ssl_verify_by_lua_block",                 HSL,         raw(0),        ONCE, Emerg;
+        "lua_upstream_skip_openssl_default_verify",      HSL,         FLAG,          ONCE, Emerg;
         "balancer_by_lua_file",                          UPSTREAM,    ONE,           ONCE, Emerg;
         "balancer_keepalive",                            UPSTREAM,    ONE,           ONCE, Emerg;
         "balancer_by_lua_block",                         UPSTREAM,    raw(0),        ONCE, Emerg;

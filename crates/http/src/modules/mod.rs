@@ -236,10 +236,12 @@ static PHASES: Phases = Phases {
         either("lua", lua::wants_access, lua::access),
     ],
     precontent: &[
+        either("lua", lua::wants_early_precontent, lua::precontent),
         either("try_files", core::wants_try_files, core::try_files),
         either("mirror", mirror::wanted, mirror::handler),
         either("image_filter", image_filter::wanted, image_filter::handler),
         either("dav_ext", dav_ext::has_locks, dav_ext::check),
+        either("lua", lua::wants_precontent, lua::precontent),
     ],
     content: &[
         either("random_index", random_index::wanted, random_index::handler),

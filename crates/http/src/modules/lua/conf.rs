@@ -12,6 +12,7 @@ pub struct Conf {
     pub(super) server_rewrite: Option<Script>,
     pub(super) rewrite: Option<Script>,
     pub(super) access: Option<Script>,
+    pub(super) precontent: Option<Script>,
     pub(super) header_filter: Option<Script>,
     pub(super) body_filter: Option<Script>,
     pub(super) log: Option<Script>,
@@ -25,6 +26,8 @@ pub struct Conf {
     pub(super) early_rewrite: bool,
     /// `access_by_lua_no_postpone`
     pub(super) early_access: bool,
+    /// `precontent_by_lua_no_postpone`
+    pub(super) early_precontent: bool,
     pub(super) need_request_body: bool,
     pub(super) http10_buffering: bool,
     pub(super) check_client_abort: bool,
@@ -48,6 +51,7 @@ impl Default for Conf {
             server_rewrite: None,
             rewrite: None,
             access: None,
+            precontent: None,
             header_filter: None,
             body_filter: None,
             log: None,
@@ -57,6 +61,7 @@ impl Default for Conf {
             session: None,
             early_rewrite: false,
             early_access: false,
+            early_precontent: false,
             need_request_body: false,
             http10_buffering: true,
             check_client_abort: false,

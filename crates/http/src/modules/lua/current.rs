@@ -88,6 +88,8 @@ pub enum Phase {
     Rewrite,
     /// `access_by_lua`
     Access,
+    /// `precontent_by_lua`
+    Precontent,
     /// `content_by_lua`
     Content,
     /// `balancer_by_lua`
@@ -125,6 +127,7 @@ impl Phase {
             Phase::ServerRewrite => "server_rewrite",
             Phase::Rewrite => "rewrite",
             Phase::Access => "access",
+            Phase::Precontent => "precontent",
             Phase::Content => "content",
             Phase::Balancer => "balancer",
             Phase::HeaderFilter => "header_filter",
@@ -150,6 +153,7 @@ impl Phase {
             Phase::ServerRewrite => "server_rewrite_by_lua*",
             Phase::Rewrite => "rewrite_by_lua*",
             Phase::Access => "access_by_lua*",
+            Phase::Precontent => "precontent_by_lua*",
             Phase::Content => "content_by_lua*",
             Phase::Balancer => "balancer_by_lua*",
             Phase::HeaderFilter => "header_filter_by_lua*",
@@ -202,8 +206,8 @@ impl Phase {
 
     /// Whether a script may write to the client here.
     pub fn may_answer(self) -> bool {
-        use Phase::{Access, Content, Rewrite, ServerRewrite};
-        matches!(self, ServerRewrite | Rewrite | Access | Content)
+        use Phase::{Access, Content, Precontent, Rewrite, ServerRewrite};
+        matches!(self, ServerRewrite | Rewrite | Access | Precontent | Content)
     }
 }
 

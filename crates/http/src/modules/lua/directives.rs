@@ -73,6 +73,16 @@ const SETTINGS: &[Directive] = &[
         set: Set::Simple(certificate),
     },
     Directive {
+        name: "precontent_by_lua_block",
+        help: "A Lua script behind the access phase, before the content.",
+        set: Set::Simple(precontent),
+    },
+    Directive {
+        name: "precontent_by_lua_file",
+        help: "A Lua script behind the access phase, before the content.",
+        set: Set::Simple(precontent),
+    },
+    Directive {
         name: "server_rewrite_by_lua_block",
         help: "A Lua script of the server, before its locations are looked up.",
         set: Set::Simple(server_rewrite),
@@ -158,6 +168,15 @@ const SETTINGS: &[Directive] = &[
         }),
     },
     Directive {
+        name: "lua_regex_match_limit",
+        help: "How many steps a pattern of `ngx.re` may take; 0: a million.",
+        set: Set::Simple(|s, d| {
+            s.once(d)?;
+            draft(s.setup).match_limit = Some(Line::number(d)?).filter(|limit| *limit > 0);
+            Ok(())
+        }),
+    },
+    Directive {
         name: "lua_capture_error_log",
         help: "How many bytes of its newest lines in error logs each loop keeps for scripts (`ngx.errlog`).",
         set: Set::Simple(captured_log),
@@ -224,6 +243,12 @@ const SETTINGS: &[Directive] = &[
         CONF.early_access,
         Line::flag,
         "`access_by_lua` runs before `allow`, `auth_basic` and kin instead of after them."
+    ),
+    setting!(
+        "precontent_by_lua_no_postpone",
+        CONF.early_precontent,
+        Line::flag,
+        "`precontent_by_lua` runs before `try_files` and kin instead of after them."
     ),
     setting!(
         "lua_need_request_body",
@@ -341,6 +366,10 @@ fn server_rewrite(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     place(s, d, |conf| &mut conf.server_rewrite)
 }
 
+fn precontent(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    place(s, d, |conf| &mut conf.precontent)
+}
+
 fn only_script(s: &mut Scope<'_, '_>, d: &Line) -> Result<Script, Error> {
     let name = d.name.lossy();
     let family = FAMILIES.iter().find(|family| name.starts_with(**family));
@@ -355,6 +384,7 @@ const FAMILIES: &[&str] = &[
     "server_rewrite_by_lua",
     "rewrite_by_lua",
     "access_by_lua",
+    "precontent_by_lua",
     "content_by_lua",
     "header_filter_by_lua",
     "body_filter_by_lua",

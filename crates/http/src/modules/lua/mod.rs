@@ -44,7 +44,7 @@ pub use answer::Context;
 pub use conf::CONF;
 pub use filters::{header_filter, log, value};
 pub use handshake::{certificate, client_hello};
-pub use phases::{access, rewrite, server_rewrite};
+pub use phases::{access, precontent, rewrite, server_rewrite};
 pub use script::{OfSessions, SCRIPTS, SESSIONS, Script, Scripts, read};
 pub use session::{SessionRunner, is_used as is_used_by_sessions};
 pub use vm::VM;
@@ -83,6 +83,16 @@ pub fn wants_early_access(conf: &LocationConf) -> bool {
 /// Whether a location has a script at the end of the access phase.
 pub fn wants_access(conf: &LocationConf) -> bool {
     CONF.of(conf).access.is_some() && !CONF.of(conf).early_access
+}
+
+/// Whether a location has a script before the other handlers of the precontent phase.
+pub fn wants_early_precontent(conf: &LocationConf) -> bool {
+    CONF.of(conf).precontent.is_some() && CONF.of(conf).early_precontent
+}
+
+/// Whether a location has a script at the end of the precontent phase.
+pub fn wants_precontent(conf: &LocationConf) -> bool {
+    CONF.of(conf).precontent.is_some() && !CONF.of(conf).early_precontent
 }
 
 /// Whether a server has a script for first messages of clients.

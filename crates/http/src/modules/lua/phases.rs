@@ -1,4 +1,4 @@
-//! The phases in which a script may answer: rewrite (of the server and of the location), access, content.
+//! The phases in which a script may answer: rewrite (of the server and of the location), access, precontent, content.
 
 use weir_engine::Boxed;
 use weir_log::Level;
@@ -47,6 +47,16 @@ pub fn access(r: &mut Request) -> Answer<'_> {
         Some(script) => {
             Answer::Later(Boxed::new(move || before_content(r, Phase::Access, script, Step::Done)))
         }
+        None => Answer::Now(Step::Next),
+    }
+}
+
+/// `precontent_by_lua`
+pub fn precontent(r: &mut Request) -> Answer<'_> {
+    match &CONF.of(r.conf()).precontent {
+        Some(script) => Answer::Later(Boxed::new(move || {
+            before_content(r, Phase::Precontent, script, Step::Next)
+        })),
         None => Answer::Now(Step::Next),
     }
 }

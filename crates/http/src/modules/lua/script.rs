@@ -56,6 +56,8 @@ pub struct Scripts {
     pub pending_timers: Option<u64>,
     /// `lua_max_running_timers`
     pub running_timers: Option<u64>,
+    /// `lua_regex_match_limit`; nothing where that is not said.
+    pub match_limit: Option<u64>,
     /// `lua_capture_error_log`, in bytes.
     pub captured_log: Option<usize>,
     /// `lua_worker_thread_vm_pool_size`

@@ -8,14 +8,15 @@ use mlua::{Lua, Table, Value};
 use pcre2::bytes::{CaptureLocations, Regex};
 
 use super::natives::Natives;
+use crate::modules::lua::current;
 use crate::regex::compile_with;
 use weir_engine::operation;
 
 /// Compiled patterns that a loop keeps.
 const KEPT: usize = 1024;
 
-/// Patterns by options and text.
-type Compiled = HashMap<(Vec<u8>, Vec<u8>), Rc<Regex>>;
+/// Patterns by options, text and limit.
+type Compiled = HashMap<(Vec<u8>, Vec<u8>, Option<u64>), Rc<Regex>>;
 
 thread_local! {
     static COMPILED: RefCell<Compiled> = RefCell::default();
@@ -99,11 +100,13 @@ fn search(
 
 fn compiled(pattern: &mlua::String, options: Option<&mlua::String>) -> Result<Rc<Regex>, String> {
     let options = options.map(|options| options.as_bytes().to_vec()).unwrap_or_default();
-    let key = (options, pattern.as_bytes().to_vec());
+    // Scripts of `http` and of `stream` may have different limits.
+    let limit = current::scripts().and_then(|scripts| scripts.match_limit);
+    let key = (options, pattern.as_bytes().to_vec(), limit);
     if let Some(known) = COMPILED.with_borrow(|all| all.get(&key).cloned()) {
         return Ok(known);
     }
-    let regex = Rc::new(compile(&key.1, &key.0)?);
+    let regex = Rc::new(compile(&key.1, &key.0, limit)?);
     COMPILED.with_borrow_mut(|all| {
         if all.len() >= KEPT {
             all.clear();
@@ -114,12 +117,14 @@ fn compiled(pattern: &mlua::String, options: Option<&mlua::String>) -> Result<Rc
 }
 
 /// Options: i, m, s, x, u, U, a, D, J; j, o and d ask for what is done anyway or what is not there.
-fn compile(pattern: &[u8], options: &[u8]) -> Result<Regex, String> {
+fn compile(pattern: &[u8], options: &[u8], limit: Option<u64>) -> Result<Regex, String> {
     let has = |option: u8| options.contains(&option);
     if let Some(odd) = options.iter().find(|option| !b"imsxuUajodJD".contains(option)) {
         return Err(format!("unknown flag \"{}\"", char::from(*odd)));
     }
-    let mut text = Vec::new();
+    let mut text = limit.map(|n| format!("(*LIMIT_MATCH={n})").into_bytes()).unwrap_or_default();
+    let is_utf = has(b'u') || has(b'U');
+    let start = text.len();
     if has(b'D') {
         text.extend_from_slice(b"(?J)");
     }
@@ -129,13 +134,13 @@ fn compile(pattern: &[u8], options: &[u8]) -> Result<Regex, String> {
     }
     let of_javascript = has(b'J').then(|| with_points(pattern));
     let pattern = of_javascript.as_deref().unwrap_or(pattern);
-    match text.is_empty() {
+    match text.len() == start {
         true => text.extend_from_slice(pattern),
         false => text.extend_from_slice(&[b"(?:", pattern, b")"].concat()),
     }
     let (regex, _) = compile_with(&text, |builder| {
         builder.caseless(has(b'i')).multi_line(has(b'm')).dotall(has(b's')).extended(has(b'x'));
-        builder.utf(has(b'u') || has(b'U')).max_jit_stack_size(STACK.get());
+        builder.utf(is_utf).max_jit_stack_size(STACK.get());
     })
     .map_err(|error| error.to_string())?;
     Ok(regex)
