@@ -407,3 +407,16 @@ fn patterns_take_no_more_steps_than_is_said() {
         assert_eq!(free.get(&path).body(), "no match b", "{options}");
     }
 }
+
+#[test]
+fn a_pattern_may_have_bytes_that_are_no_text() {
+    let server = server(
+        r#"location / { content_by_lua_block {
+            ngx.say(ngx.re.find("a\233b", "[\224-\239]b"), " ", ngx.re.find("\255", "\255", "jo"))
+            ngx.say(ngx.re.gsub("x\0\200y", "\200", "-"))
+            ngx.say(select(2, ngx.re.match("a", "\255", "u")))
+        } }"#,
+    );
+    let said = server.get("/").body();
+    assert!(said.starts_with("2 11\nx\0-y1\npattern "), "{said:?}");
+}

@@ -134,6 +134,8 @@ fn compile(pattern: &[u8], options: &[u8], limit: Option<u64>) -> Result<Regex, 
     }
     let of_javascript = has(b'J').then(|| with_points(pattern));
     let pattern = of_javascript.as_deref().unwrap_or(pattern);
+    let of_bytes = (!is_utf && std::str::from_utf8(pattern).is_err()).then(|| as_text(pattern));
+    let pattern = of_bytes.as_deref().unwrap_or(pattern);
     match text.len() == start {
         true => text.extend_from_slice(pattern),
         false => text.extend_from_slice(&[b"(?:", pattern, b")"].concat()),
@@ -144,6 +146,18 @@ fn compile(pattern: &[u8], options: &[u8], limit: Option<u64>) -> Result<Regex, 
     })
     .map_err(|error| error.to_string())?;
     Ok(regex)
+}
+
+/// A pattern of bytes that are no text, as a text: in it each of them is `\xE9`.
+fn as_text(pattern: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(pattern.len() * 2);
+    for byte in pattern {
+        match byte {
+            0x80.. => out.extend_from_slice(format!("\\x{byte:02X}").as_bytes()),
+            _ => out.push(*byte),
+        }
+    }
+    out
 }
 
 /// Option `J`: `\u7AE0`, a character of JavaScript, is `\x{7AE0}`.
