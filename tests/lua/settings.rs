@@ -386,3 +386,14 @@ fn scripts_see_the_environment_that_is_said() {
         assert_eq!(Server::start(WEIR, &conf).get("/").body(), "here here nil", "{master}");
     }
 }
+
+#[test]
+fn a_script_learns_how_the_program_was_configured() {
+    let server =
+        server("location / { content_by_lua_block { ngx.print(ngx.config.nginx_configure()) } }");
+    let shown = std::process::Command::new(WEIR).arg("-V").output().unwrap();
+    let shown = String::from_utf8(shown.stderr).unwrap();
+    let words = shown.lines().find_map(|line| line.strip_prefix("configure arguments:")).unwrap();
+    assert_eq!(server.get("/").body(), words);
+    assert!(words.contains(" --with-http_v2_module"), "{words}");
+}

@@ -18,6 +18,7 @@ fn inputs<'a>(
     let temporary = root;
     let conf_prefix = root;
     Inputs {
+        configured: "",
         prefix: root,
         conf_prefix,
         logs,

@@ -23,6 +23,7 @@ use crate::listen::{CycleShared, Post};
 use crate::paths::Paths;
 use crate::service::Sites;
 use crate::sockets::{Purpose, Sockets, SocketsFailed};
+use crate::version;
 use weir_values::listen::Listen;
 use weir_values::{Address, ChangePlace, Inputs};
 use weir_zone::{Declarations, Zones};
@@ -203,6 +204,7 @@ impl Origin {
         let block = |name| tree.main.iter().find(|directive| directive.name.is(name));
         let pools: Vec<&str> = config.pools.iter().map(|(name, _)| name.as_str()).collect();
         let inputs = Inputs {
+            configured: &version::arguments(&crate::modules::names().collect::<Vec<_>>()),
             prefix: &self.paths.prefix,
             conf_prefix: &self.paths.conf_prefix,
             logs: &self.logs,

@@ -88,14 +88,20 @@ pub fn version() -> String {
     format!("weir version: weir/{VERSION}\nnginx version: nginx/{NGINX} (weir {VERSION})\n")
 }
 
-/// The `configure arguments:` line of `-V`: what of nginx is there and what is not.
-pub fn configure(built: &[&str]) -> String {
+/// What stands behind `configure arguments:`: what of nginx is there and what is not.
+pub fn arguments(built: &[&str]) -> String {
     let has = |word: &&&str| built.contains(&bare(word).as_str());
     let with = OPTIONAL.iter().filter(has).map(|word| format!(" --with-{word}"));
     let without = DEFAULT.iter().filter(|word| !has(word)).map(|word| format!(" --without-{word}"));
     let added = ADDED.iter().filter(|(module, _)| built.contains(module));
     let added = added.map(|(_, sources)| format!(" --add-module={sources}"));
     let words: String = with.chain(without).chain(added).collect();
+    format!(" --with-threads{words}")
+}
+
+/// The lines of `-V` about how the program was built.
+pub fn configure(built: &[&str]) -> String {
+    let arguments = arguments(built);
     // The words of nginx with AWS-LC, which says that it is compatible with this version of OpenSSL.
     let tls = match built.contains(&"http_ssl") {
         true => {
@@ -103,7 +109,7 @@ pub fn configure(built: &[&str]) -> String {
         }
         false => "",
     };
-    format!("built by rustc, edition 2024\n{tls}configure arguments: --with-threads{words}\n")
+    format!("built by rustc, edition 2024\n{tls}configure arguments:{arguments}\n")
 }
 
 /// The line of `-V` about the tools that the program contains beside the server.

@@ -11,6 +11,8 @@ use weir_zone::Declarations;
 /// What the configuration's reader gives to the rooms of its blocks.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
+    /// What `-V` says of the words with which the program was configured.
+    pub configured: &'a str,
     /// `-p`: where relative paths begin.
     pub prefix: &'a Path,
     /// The directory of the configuration file, for `include`-like names.

@@ -292,6 +292,7 @@ pub fn variables(modules: &'static Modules) -> Vec<String> {
     let (root, zones) = (Path::new("/"), Declarations::default());
     let sources = weir_conf::read_text(root, b"").sources;
     let inputs = Inputs {
+        configured: "",
         prefix: root,
         conf_prefix: root,
         logs: &logs,
@@ -393,6 +394,7 @@ pub fn configure(
         has_init_script: setup.has_init_script,
         temp_paths: setup.temp_paths,
         tls_challenges: setup.tls_challenges,
+        configured: inputs.configured.to_owned(),
         prefix: inputs.prefix.as_os_str().as_encoded_bytes().to_vec(),
         log_targets: setup.log_targets.into_iter().map(Arc::new).collect(),
     };

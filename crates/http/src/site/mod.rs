@@ -116,6 +116,8 @@ pub struct Site {
     pub temp_paths: Vec<Arc<TempPath>>,
     /// Where certificates are that prove names to ACME servers.
     pub tls_challenges: Vec<PathBuf>,
+    /// What `-V` says of the words with which the program was configured.
+    pub configured: String,
     /// Where relative paths begin.
     pub prefix: Vec<u8>,
     /// Files that requests are logged to.

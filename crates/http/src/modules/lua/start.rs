@@ -61,7 +61,7 @@ pub fn furnish(
 ) -> mlua::Result<()> {
     let prefix = prefix(site);
     package::furnish(lua, side.scripts(site), &prefix)?;
-    api::install(lua, anchors, (&prefix, side), identity)
+    api::install(lua, anchors, (site, &prefix, side), identity)
 }
 
 /// The server's prefix, with a slash at its end.

@@ -6,6 +6,7 @@ use super::anchors::Anchors;
 use super::prelude::PRELUDE;
 use super::script::Side;
 use super::wish::{failed_mark, mark};
+use crate::site::Site;
 use natives::Natives;
 use weir_values::Identity;
 
@@ -42,7 +43,7 @@ pub use socket::{raw_socket_reply, tell_failed};
 pub fn install(
     lua: &Lua,
     anchors: &Anchors,
-    (prefix, side): (&[u8], Side),
+    (site, prefix, side): (&Site, &[u8], Side),
     identity: Identity,
 ) -> mlua::Result<()> {
     let natives = Natives { lua, table: lua.create_table()? };
@@ -75,7 +76,7 @@ pub fn install(
     upstreams::install(&natives)?;
     variables::install(&natives)?;
     worker_thread::install(&natives)?;
-    workers::install(&natives, prefix, identity)?;
+    workers::install(&natives, (site, prefix), identity)?;
     for (name, text) in PRELUDE {
         lua.load(*text).set_name(*name).call::<()>(&natives.table)?;
     }

@@ -8,10 +8,15 @@ use rustix::process::Signal;
 use super::natives::Natives;
 use crate::event_loop::LoopState;
 use crate::modules::lua::current::{self, Phase};
+use crate::site::Site;
 use weir_values::Identity;
 
 /// Adds the functions of this part.
-pub fn install(natives: &Natives<'_>, prefix: &[u8], identity: Identity) -> mlua::Result<()> {
+pub fn install(
+    natives: &Natives<'_>,
+    (site, prefix): (&Site, &[u8]),
+    identity: Identity,
+) -> mlua::Result<()> {
     natives.constant("null", Value::NULL)?;
     natives.constant("worker_pid", identity.pid)?;
     natives.constant("worker_id", identity.worker)?;
@@ -22,6 +27,7 @@ pub fn install(natives: &Natives<'_>, prefix: &[u8], identity: Identity) -> mlua
         .constant("parent_pid", rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()))?;
     let prefix = natives.lua.create_string(prefix)?;
     natives.constant("prefix", prefix)?;
+    natives.constant("configured", site.configured.as_str())?;
     // A process that only tries the first script out goes on.
     natives.add("quit", |_, ()| {
         let (own, is_first) = (rustix::process::getpid(), current::phase() == Phase::Init);

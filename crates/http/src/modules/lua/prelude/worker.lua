@@ -32,5 +32,5 @@ ngx.config = {
     nginx_version = 1031005,
     ngx_lua_version = 10029,
     prefix = function() return native.prefix end,
-    nginx_configure = function() return "" end,
+    nginx_configure = function() return native.configured end,
 }
