@@ -516,3 +516,42 @@ fn a_script_of_a_session_ends_with_its_client_where_it_is_asked_to() {
     assert_eq!(heard(&server, 3, ""), "lua_check_client_abort is off\n");
     server.wait_log("went on", 1);
 }
+
+#[test]
+fn functions_of_sessions_answer_as_in_openresty() {
+    let server = stream(
+        r#"server {
+               listen 127.0.0.1:%%PORT%%;
+               content_by_lua_block {
+                   ngx.say(ngx.status, " ", ngx.headers_sent)
+                   local function failure(...) return (tostring(select(2, pcall(...))):gsub("^content_by_lua%b():%d+: ", "")) end
+                   local other = ngx.socket.tcp()
+                   other:connect("127.0.0.1", %%PORT1%%)
+                   other:send("all of it")
+                   ngx.say(failure(function() other:shutdown("both") end))
+                   ngx.say(other:shutdown("send"), " ", select(2, other:shutdown("send")), " ", other:receive("*a"))
+                   other:close()
+                   ngx.say(select(2, other:shutdown("send")))
+                   other:bind("192.0.2.1")
+                   ngx.say(select(2, other:connect("127.0.0.1", %%PORT1%%)))
+                   local client = ngx.req.socket()
+                   ngx.say(failure(client.peek, client, 1))
+                   ngx.say(failure(function() client.receive("x") end))
+                   ngx.timer.at(0, function() ngx.log(ngx.WARN, "timer: ", failure(ngx.req.socket)) end)
+               }
+               log_by_lua_block { ngx.log(ngx.WARN, "over ", ngx.status) }
+           }
+           server { listen 127.0.0.1:%%PORT1%%; content_by_lua_block { ngx.print(ngx.req.socket():receive("*a")) } }"#,
+    );
+    let said = "0 nil\n\
+                bad argument #1 to 'shutdown' (bad shutdown argument: both)\n\
+                1 already shutdown all of it\n\
+                closed\n\
+                cannot assign requested address\n\
+                API disabled in the context of content_by_lua*\n\
+                bad argument #1 to 'receive' (table expected, got string)\n";
+    assert_eq!(heard(&server, 0, ""), said);
+    server.wait_log("timer: API disabled in the context of ngx.timer", 1);
+    server.wait_log("stream [lua] log_by_lua(nginx.conf:", 1);
+    server.wait_log("over 200", 1);
+}

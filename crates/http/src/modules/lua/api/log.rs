@@ -6,6 +6,7 @@ use weir_log::Level;
 use super::natives::Natives;
 use crate::modules::lua::current::{self, Phase};
 use crate::modules::lua::handshake;
+use crate::modules::lua::script::Side;
 use crate::request::Request;
 
 /// Adds the functions of this part.
@@ -73,7 +74,11 @@ fn write(lua: &Lua, level: Level, values: &MultiValue) {
     if !is_logged(level) {
         return;
     }
-    let mut line = place(lua);
+    let mut line = match current::side() {
+        Side::Requests => String::new(),
+        Side::Sessions => "stream ".to_owned(),
+    };
+    line.push_str(&place(lua));
     for value in values {
         match value {
             Value::String(text) => line.push_str(&weir_log::Bytes(&text.as_bytes()).to_string()),

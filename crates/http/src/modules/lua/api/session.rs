@@ -19,8 +19,10 @@ const TOO_MUCH: i64 = 400;
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     // A socket, or true for a client of datagrams.
     natives.add_refusing("session_client", |lua, ()| {
-        current::may_wait()?;
-        match current::with_session(session::client).ok_or(NgxError::NoRequest)? {
+        let phase = current::phase();
+        // A handshake needs the connection for itself.
+        let client = phase.is_session().then(|| current::with_session(session::client)).flatten();
+        match client.ok_or(NgxError::Disabled(phase))? {
             Ok(session::Lent::Socket(socket)) => {
                 let socket = lua.create_userdata(TcpHandle(socket)).map(Value::UserData);
                 Ok((socket.ok(), None))

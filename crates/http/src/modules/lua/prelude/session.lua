@@ -4,8 +4,9 @@ local native = ...
 if not native.of_sessions then return end
 
 local check, wait, raise, refuse = native.check, native.wait, native.raise, native.refuse
-local a_count, a_kind, methods = native.a_count, native.a_kind, native.tcp_methods
-local setmetatable, type, ipairs = setmetatable, type, ipairs
+local a_count, a_kind, a_string, methods = native.a_count, native.a_kind, native.a_string, native.tcp_methods
+local counted, setmetatable, type, ipairs = native.counted, setmetatable, type, ipairs
+local select, tonumber = select, tonumber
 
 ngx.config.subsystem = "stream"
 ngx.config.ngx_lua_version = 19
@@ -15,6 +16,10 @@ for _, name in ipairs {
 } do
     ngx[name] = nil
 end
+
+-- `ngx.status` is that of the session, and 0 until its end. There is no head that was sent.
+function native.get_status() return nil, tonumber(ngx.var.status) end
+function native.headers_sent() end
 
 -- Servers of an `upstream`.
 
@@ -39,17 +44,13 @@ for _, name in ipairs { "settimeout", "settimeouts", "getfd", "getoption", "seto
     client[name] = methods[name]
 end
 
-for _, name in ipairs { "receive", "receiveany" } do
+for _, name in ipairs { "receive", "receiveany", "receiveuntil" } do
     local receive = methods[name]
-    client[name] = function(self, ...)
-        self.consumed = true
-        return receive(self, ...)
+    client[name] = function(...)
+        local self = ...
+        if type(self) == "table" then self.consumed = true end
+        return receive(...)
     end
-end
-
-function client.receiveuntil(self, ...)
-    self.consumed = true
-    return methods.receiveuntil(self, ...)
 end
 
 -- What was written before goes out first.
@@ -61,7 +62,8 @@ end
 function client.peek(...)
     local self, size = ...
     size = a_count(2, a_kind(2, "number", size))
-    if ngx.get_phase() ~= "preread" then raise("API disabled in the current context") end
+    local phase = ngx.get_phase()
+    if phase ~= "preread" then raise(("API disabled in the context of %s_by_lua*"):format(phase)) end
     if self.consumed then raise("attempt to peek on a consumed socket") end
     if size == 0 then return "" end
     local data, why = wait(native.session_peek(self.socket, size))
@@ -70,11 +72,22 @@ function client.peek(...)
     return data
 end
 
-function client.shutdown(self, direction)
-    if direction ~= "send" then refuse(2, "unknown direction") end
-    wait(native.flush())
-    if native.session_shut_down(a_kind(1, "table", self).socket) then return 1 end
+-- Ends the direction from here.
+function methods.shutdown(...)
+    local n, self, direction = select("#", ...), ...
+    counted(n, 2, 2, "expecting 2 arguments (including the object) but seen %d")
+    if not native.socket_is_open(a_kind(1, "table", self).socket) then return nil, "closed" end
+    direction = a_string(2, direction)
+    if direction == "" then return nil, "pattern is empty" end
+    if direction ~= "send" then refuse(2, "bad shutdown argument: " .. direction) end
+    if native.session_shut_down(self.socket) then return 1 end
     return nil, "already shutdown"
+end
+
+-- What was written before goes out first.
+function client.shutdown(...)
+    wait(native.flush())
+    return methods.shutdown(...)
 end
 
 -- A client of datagrams: what can be received is one of them.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 
+use weir_engine::Unbound;
 use weir_log::Cause;
 
 /// How TLS begins what it says of a certificate that is not trusted, and of one for another server.
@@ -81,6 +82,10 @@ impl SocketError {
 
 impl From<io::Error> for SocketError {
     fn from(error: io::Error) -> SocketError {
+        let unbound = error.get_ref().and_then(|inner| inner.downcast_ref::<Unbound>());
+        if let Some(Unbound { errno, .. }) = unbound {
+            return SocketError::Kernel(errno.raw_os_error());
+        }
         match (error.kind(), error.raw_os_error()) {
             (ErrorKind::TimedOut, _) => SocketError::Timeout,
             (_, Some(code)) => SocketError::Kernel(code),
