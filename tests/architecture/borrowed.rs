@@ -22,6 +22,7 @@ const MAY: &[(&str, &[&str], &str)] = &[
     ("http/src/config/mod.rs", &["modules"], CONSTANT),
     ("http/src/config/module.rs", &["directives", "list", "phases"], CONSTANT),
     ("http/src/config/module.rs", &["client_hello", "certificate"], CONSTANT),
+    ("http/src/config/module.rs", &["session_fetch", "session_store"], CONSTANT),
     (
         "http/src/config/module.rs",
         &["post_read", "server_rewrite", "rewrite", "rewritten"],

@@ -481,3 +481,101 @@ fn requests_see_what_their_handshake_has_left() {
     let out = run("curl", ["-sk", "--http2", "--resolve", &name, &url, &url]);
     assert_eq!(String::from_utf8_lossy(&out.stdout), "<any 1 1><any 1 2>");
 }
+
+#[test]
+fn scripts_keep_sessions_of_clients_that_resume_by_their_ids() {
+    let scripts = r#"lua_shared_dict sessions 1m;
+        ssl_session_fetch_by_lua_block {
+            local session = require "ngx.ssl.session"
+            ngx.sleep(0.001)
+            local id = session.get_session_id()
+            local known = ngx.shared.sessions:get(id)
+            ngx.log(ngx.WARN, ngx.get_phase(), " finds ", #id, " ", known ~= nil, " ", select(2, session.get_serialized_session()))
+            if known then assert(session.set_serialized_session(known)) end
+        }
+        ssl_session_store_by_lua_block {
+            local session = require "ngx.ssl.session"
+            local id, kept = session.get_session_id(), session.get_serialized_session()
+            ngx.timer.at(0, function()
+                ngx.shared.sessions:set(id, kept)
+                ngx.log(ngx.WARN, "kept ", #id, " ", select(2, session.get_session_id()))
+            end)
+            ngx.log(ngx.WARN, ngx.get_phase(), " stores")
+            ngx.sleep(1)
+        }
+        ssl_session_tickets off;"#;
+    let server = start(
+        scripts,
+        "ssl_certificate_by_lua_block { ngx.log(ngx.WARN, 'a choice') show(read('chain.pem'), read('leaf.key')) }",
+    );
+    let asked = |name: &str, args: &[&str]| said(&server, name, args);
+    let first = asked("www.example.org", &["-tls1_2", "-sess_out", "session"]);
+    assert!(first.contains("New, TLSv1.2"), "{first}");
+    server.wait_log("ssl_session_store stores, context: ssl_session_store_by_lua*, client: ", 1);
+    server.wait_log("API disabled in the context of ssl_session_store_by_lua*", 1);
+    server.wait_log("kept 64 bad lua context", 1);
+    assert_eq!((server.logged("finds"), server.logged("a choice")), (0, 1));
+    for count in 1..=2 {
+        let again = asked("www.example.org", &["-tls1_2", "-sess_in", "session"]);
+        assert!(again.contains("Reused, TLSv1.2") && again.contains(" r >"), "{again}");
+        server.wait_log("ssl_session_fetch finds 64 true bad session in lua context", count);
+    }
+    assert_eq!((server.logged("stores,"), server.logged("a choice")), (1, 1));
+    // A session is good for its name only.
+    let other = asked("other", &["-tls1_2", "-sess_in", "session"]);
+    assert!(other.contains("New, TLSv1.2"), "{other}");
+    server.wait_log("stores,", 2);
+    // With TLS 1.3 no session has an id.
+    assert!(asked("www.example.org", &["-tls1_3"]).contains("New, TLSv1.3"));
+    server.wait_log("a choice", 3);
+    assert_eq!((server.logged("finds"), server.logged("stores,")), (3, 2));
+}
+
+#[test]
+fn a_script_that_finds_no_session_leaves_the_client_a_new_one() {
+    let scripts = |tickets: &str, end: &str| {
+        format!(
+            r#"ssl_session_tickets {tickets};
+            ssl_session_fetch_by_lua_block {{
+                ngx.log(ngx.WARN, "looked for")
+                require("ngx.ssl.session").set_serialized_session("none that is one")
+                {end}
+            }}
+            ssl_session_store_by_lua_block {{ ngx.log(ngx.WARN, "stored") error("wrong") }}"#
+        )
+    };
+    for end in ["", "error('raised')", "ngx.exit(ngx.ERROR)"] {
+        let server = start(&scripts("off", end), "");
+        let asked = |args: &[&str]| said(&server, "www.example.org", args);
+        assert!(asked(&["-tls1_2", "-sess_out", "session"]).contains("New, TLSv1.2"));
+        server.wait_log("stored", 1);
+        let again = asked(&["-tls1_2", "-sess_in", "session"]);
+        assert!(again.contains("New, TLSv1.2") && again.contains(" . >"), "{end}: {again}");
+        server.wait_log("looked for", 1);
+        server.wait_log("failed to run session_store_by_lua*: ssl_session_store_by_lua(", 2);
+    }
+    // A client that has a ticket needs no script.
+    let server = start(&scripts("on", ""), "");
+    let asked = |args: &[&str]| said(&server, "www.example.org", args);
+    assert!(asked(&["-tls1_2", "-sess_out", "session"]).contains("New, TLSv1.2"));
+    assert!(asked(&["-tls1_2", "-sess_in", "session"]).contains("Reused, TLSv1.2"));
+    assert!(asked(&["-tls1_2", "-no_ticket", "-sess_out", "session"]).contains("New, TLSv1.2"));
+    server.wait_log("stored", 1);
+    assert_eq!((server.logged("looked for"), server.logged(" stored")), (0, 1));
+}
+
+#[test]
+fn scripts_of_sessions_of_tls_may_stand_in_files() {
+    let dir = certified();
+    dir.write("fetch.lua", "ngx.log(ngx.WARN, 'in a file: looked for')");
+    dir.write("store.lua", "ngx.log(ngx.WARN, 'in a file: stored')");
+    let scripts = "ssl_session_tickets off; ssl_session_cache shared:a:1m;
+        ssl_session_fetch_by_lua_file %%DIR%%/fetch.lua; ssl_session_store_by_lua_file %%DIR%%/store.lua;";
+    let server = Server::start_in(dir, WEIR, &conf(scripts, ""));
+    let asked = |args: &[&str]| said(&server, "www.example.org", args);
+    assert!(asked(&["-tls1_2", "-sess_out", "session"]).contains("New, TLSv1.2"));
+    server.wait_log("in a file: stored", 1);
+    // The cache has it, too.
+    assert!(asked(&["-tls1_2", "-sess_in", "session"]).contains("Reused, TLSv1.2"));
+    server.wait_log("in a file: looked for", 1);
+}

@@ -13,6 +13,7 @@
 mod chosen;
 mod client;
 mod connection;
+mod handed;
 mod hello;
 mod inquiry;
 mod key;
@@ -40,6 +41,7 @@ pub mod x509;
 pub use chosen::{Chain, IdentitySet, KeyCache, PrivateKey, key_to_der, with_identities};
 pub use client::{ClientSessions, ClientSettings, TlsClient};
 pub use connection::{ConnectionProgress, TlsConnection};
+pub use handed::HandedSessions;
 pub use hello::{ACME, Begin, HandshakeError, HandshakeFailure, Hello, begin, refuse_plain};
 pub use inquiry::{Believe, Inquiry, is_response, issuer, responder};
 pub use key::{KeyError, passwords};

@@ -359,7 +359,7 @@ impl ServerSettings {
     }
 
     /// What a session is good for: the same certificates, and the same demands on the client.
-    fn session_context(&self) -> Vec<u8> {
+    pub(crate) fn session_context(&self) -> Vec<u8> {
         let mut hash = digest::Context::new(&digest::SHA256);
         hash.update(&self.context);
         for identity in &self.identities {

@@ -46,6 +46,10 @@ pub struct Entry<T: 'static> {
 pub struct Phases {
     /// A client's first message of TLS is there; asked of the default server of the address.
     pub client_hello: &'static [Entry<HandshakeHandler>],
+    /// A client may resume a session of TLS 1.2 by its id.
+    pub session_fetch: &'static [Entry<HandshakeHandler>],
+    /// A session of TLS 1.2 has begun that can be resumed by its id.
+    pub session_store: &'static [Entry<HandshakeHandler>],
     /// A certificate would be shown.
     pub certificate: &'static [Entry<HandshakeHandler>],
     /// A request's head was read: `realip` changes the client's address.
@@ -109,6 +113,8 @@ impl Modules {
         let phases = self.phases;
         Plan {
             client_hello: needed(phases.client_hello, conf),
+            session_fetch: needed(phases.session_fetch, conf),
+            session_store: needed(phases.session_store, conf),
             certificate: needed(phases.certificate, conf),
             post_read: needed(phases.post_read, conf),
             server_rewrite: needed(phases.server_rewrite, conf),

@@ -17,7 +17,9 @@ use weir_ssl::ocsp::WaitingConnection;
 use weir_ssl::server::{
     AcceptError as Refused, Decided, FileNames, ServerContext, Shown, choose, proof,
 };
-use weir_tls::{Advanced, Begin, Halfway, HandshakeError, Hello, ProxyHeaderError, ServerConfig};
+use weir_tls::{
+    Advanced, Begin, Halfway, HandedSessions, HandshakeError, Hello, ProxyHeaderError, ServerConfig,
+};
 
 use super::CLOSED;
 use super::presence::Presence;
@@ -267,7 +269,7 @@ async fn with_scripts(
     match outcome {
         Err(failure) => Err((Some(conn), failure.into())),
         Ok(Scripted::Resumed(halfway, context)) => {
-            let begun = Begun { halfway, context, until };
+            let begun = Begun { halfway, context, until, handed: None };
             answer(conn, presence, event_loop, begun, false).await
         }
         Ok(Scripted::Decided(with)) => agree(conn, presence, event_loop, *with, until).await,
@@ -285,12 +287,13 @@ async fn agree(
     let Some((conn, names)) = names(conn, &context, event_loop) else {
         return Err((None, Refused::NoCertificate.into()));
     };
+    let handed = decided.sessions.clone();
     let demanding = decided.demand.as_ref().map(|demand| context.demanding(demand));
     let (socket, certificates) = (conn.wire().socket(), &event_loop.certificates);
     match context.halfway(hello, socket, names, certificates, decided).await {
         Err(failure) => Err((Some(conn), failure.into())),
         Ok(halfway) => {
-            let begun = Begun { halfway, context: demanding.unwrap_or(context), until };
+            let begun = Begun { halfway, context: demanding.unwrap_or(context), until, handed };
             answer(conn, presence, event_loop, begun, false).await
         }
     }
@@ -301,6 +304,8 @@ pub struct Begun {
     halfway: Halfway,
     context: Arc<ServerContext>,
     until: Instant,
+    /// Sessions that scripts keep.
+    handed: Option<Arc<HandedSessions>>,
 }
 
 /// Answers the client as often as it says something, to the end. `spoke`: it has said something that was not received yet.
@@ -311,7 +316,7 @@ async fn answer(
     begun: Begun,
     mut spoke: bool,
 ) -> HandshakeResult {
-    let Begun { mut halfway, mut context, until } = begun;
+    let Begun { mut halfway, mut context, until, mut handed } = begun;
     loop {
         if spoke && let Err(error) = halfway.receive(conn.wire().socket(), until).await {
             return Err((Some(conn), error.into()));
@@ -321,16 +326,23 @@ async fn answer(
             Ok(Advanced::Done(secured)) => {
                 let mut conn = conn.secured(secured);
                 judge(&mut conn, &context, event_loop).await;
+                if let Some(sessions) = handed {
+                    let Some(back) = scripted::store(conn, event_loop, sessions).await else {
+                        return Err((None, HandshakeError::Closed.into()));
+                    };
+                    conn = back;
+                }
                 return Ok(Some((conn, presence, Vec::new())));
             }
             Ok(Advanced::Waits(halfway)) => halfway,
         };
         spoke = true;
         if event_loop.handle.has_steal_group() && !conn.stays() {
-            let begun = Begun { halfway, context, until };
+            let begun = Begun { halfway, context, until, handed };
             let waited = offer(&mut conn, presence, event_loop, begun).await;
             let Some((back, begun)) = waited else { return Ok(None) };
-            (presence, halfway, context) = (back, begun.halfway, begun.context);
+            (presence, halfway, context, handed) =
+                (back, begun.halfway, begun.context, begun.handed);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use weir_engine::{Either, either};
 use weir_ssl::server::{AcceptError, Decided, ServerContext, choose};
-use weir_tls::{Halfway, HandshakeError, Hello};
+use weir_tls::{Halfway, HandedSessions, HandshakeError, Hello};
 
 use crate::carrier::Conn;
 use crate::event_loop::LoopState;
@@ -19,6 +19,24 @@ pub enum Scripted {
     Resumed(Halfway, Arc<ServerContext>),
     /// The handshake goes on.
     Decided(Box<(Hello, Arc<ServerContext>, Decided)>),
+}
+
+/// The handshake is over: scripts keep the session that has begun. Nothing comes of a connection that is held elsewhere.
+pub async fn store(
+    conn: Conn,
+    event_loop: &Rc<LoopState>,
+    sessions: Arc<HandedSessions>,
+) -> Option<Conn> {
+    if sessions.begun().is_none() {
+        return Some(conn);
+    }
+    let server = match &conn.tls {
+        Some(secure) => event_loop.site.server(secure.server),
+        None => event_loop.site.default_server(&conn),
+    };
+    let conn = Rc::new(conn);
+    HandshakePhases::session_store(conn.clone(), event_loop.clone(), server, sessions).await;
+    Rc::try_unwrap(conn).ok()
 }
 
 /// Runs the scripts of a handshake, until then at the latest. `default` is the default server of the address, `own` the one
@@ -55,6 +73,10 @@ async fn decide(
     let (context, hello) = choose(ssl, default_ssl, hello, socket)?;
     let is_own = ssl.is_some_and(|ssl| Arc::ptr_eq(ssl, &context));
     let server = if is_own { own } else { default };
+    if let Err(failure) = phases.session_fetch(server, &context).await {
+        failure.say(hello, socket);
+        return Err(failure);
+    }
     if phases.chooses(server) {
         if let Some(decided) = phases.decided()
             && let Some(halfway) = context.resume(&hello, decided, socket).await

@@ -199,6 +199,8 @@ fn always(_: &LocationConf) -> bool {
 #[expect(clippy::disallowed_methods, reason = "this is their order")]
 static PHASES: Phases = Phases {
     client_hello: &[plain("lua", lua::wants_client_hello, lua::client_hello)],
+    session_fetch: &[plain("lua", lua::wants_session_fetch, lua::session_fetch)],
+    session_store: &[plain("lua", lua::wants_session_store, lua::session_store)],
     certificate: &[plain("lua", lua::wants_certificate, lua::certificate)],
     post_read: &[
         either("acme", acme::wanted, acme::handler),

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_ssl::server::{AcceptError, Decided, Handshake, ServerContext};
-use weir_tls::{Hello, Versions};
+use weir_tls::{HandedSessions, Hello, Versions};
 
 use crate::carrier::Conn;
 use crate::event_loop::LoopState;
@@ -18,7 +18,8 @@ pub struct HandshakePhases(Box<Request>);
 /// Whether a server has anything to decide in a handshake.
 pub fn is_wanted(site: &'static Site, server: &Server) -> bool {
     let plan = &site.location(server.location).plan;
-    !plan.client_hello.is_empty() || !plan.certificate.is_empty()
+    let sessions = !plan.session_fetch.is_empty() || !plan.session_store.is_empty();
+    !plan.client_hello.is_empty() || !plan.certificate.is_empty() || sessions
 }
 
 impl HandshakePhases {
@@ -33,6 +34,21 @@ impl HandshakePhases {
         let handshake = Handshake { hello: hello.raw(), is_watched, ..Handshake::default() };
         r.contexts.handshake = Some(Box::new(handshake));
         HandshakePhases(r)
+    }
+
+    /// The handshake of a connection with such sessions is over: what it has begun is stored.
+    pub async fn session_store(
+        conn: Rc<Conn>,
+        event_loop: Rc<LoopState>,
+        server: &'static Server,
+        sessions: Arc<HandedSessions>,
+    ) {
+        let mut r = Box::new(Request::new(conn, event_loop, Scratch::default()));
+        let decided = Decided { sessions: Some(sessions), ..Decided::default() };
+        r.contexts.handshake = Some(Box::new(Handshake { decided, ..Handshake::default() }));
+        let handlers = &r.site.location(server.location).plan.session_store;
+        // It is too late for an error.
+        let _ = HandshakePhases(r).decide(server, server.conf.ssl.as_ref(), handlers).await;
     }
 
     /// The client's first message is there; the server is the default one of the address.
@@ -66,6 +82,31 @@ impl HandshakePhases {
     ) -> Result<(), AcceptError> {
         let handlers = &self.0.site.location(server.location).plan.certificate;
         self.decide(server, Some(context), handlers).await
+    }
+
+    /// The client may resume a session by its id, or begins one. Then the module knows where sessions are.
+    ///
+    /// # Errors
+    ///
+    /// The handshake ends.
+    pub async fn session_fetch(
+        &mut self,
+        server: &'static Server,
+        context: &Arc<ServerContext>,
+    ) -> Result<(), AcceptError> {
+        let plan = &self.0.site.location(server.location).plan;
+        if plan.session_fetch.is_empty() && plan.session_store.is_empty() {
+            return Ok(());
+        }
+        let handshake = self.handshake();
+        if !context.keeps_by_id(&handshake.hello, &handshake.decided) {
+            return Ok(());
+        }
+        handshake.decided.sessions = Some(Arc::default());
+        match handshake.hello.session.is_empty() {
+            true => Ok(()),
+            false => self.decide(server, Some(context), &plan.session_fetch).await,
+        }
     }
 
     /// What is decided so far.

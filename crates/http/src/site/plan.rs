@@ -10,6 +10,10 @@ use crate::request::step::{
 pub struct Plan {
     /// See [`crate::config::module::Phases::client_hello`]; asked of the server's own settings.
     pub client_hello: Box<[Named<HandshakeHandler>]>,
+    /// See [`crate::config::module::Phases::session_fetch`]; asked of the server's own settings.
+    pub session_fetch: Box<[Named<HandshakeHandler>]>,
+    /// See [`crate::config::module::Phases::session_store`]; asked of the server's own settings.
+    pub session_store: Box<[Named<HandshakeHandler>]>,
     /// See [`crate::config::module::Phases::certificate`]; asked of the server's own settings.
     pub certificate: Box<[Named<HandshakeHandler>]>,
     /// See [`crate::config::module::Phases::post_read`]; asked of the server's own settings.

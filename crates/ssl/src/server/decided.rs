@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use weir_engine::Stream;
 use weir_tls::{
-    Authorities, Halfway, Hello, Identity, IdentitySet, ServerConfig, ServerSettings, Versions,
+    Authorities, Halfway, HandedSessions, Hello, Identity, IdentitySet, RawHello, ServerConfig,
+    ServerSettings, Versions,
 };
 
 use super::Verify;
@@ -22,6 +23,8 @@ pub struct Decided {
     pub versions: Option<Versions>,
     /// The client is asked for a certificate.
     pub demand: Option<Demand>,
+    /// Sessions of TLS 1.2 that scripts keep.
+    pub sessions: Option<Arc<HandedSessions>>,
 }
 
 /// What a client's certificate is to lead to.
@@ -85,6 +88,17 @@ impl ServerContext {
         self.open.is_some()
     }
 
+    /// Whether a session of this client would be kept by its id, in the way of TLS 1.2.
+    pub fn keeps_by_id(&self, hello: &RawHello, decided: &Decided) -> bool {
+        const TLS13: u16 = 0x0304;
+        const SESSION_TICKET: u16 = 35;
+        let Some(open) = &self.open else { return false };
+        let is_newer = decided.versions.unwrap_or(open.versions).tls13
+            && hello.versions().is_some_and(|all| all.contains(&TLS13));
+        let has_ticket = open.tickets.is_some() && hello.extension(SESSION_TICKET).is_some();
+        !is_newer && !has_ticket
+    }
+
     /// Answers a client that resumes a session, for which scripts choose no certificate.
     pub async fn resume(
         &self,
@@ -97,6 +111,7 @@ impl ServerContext {
         let Certificates::Fixed(config) = &self.certificates else { return None };
         let versions = versions.unwrap_or(open.versions);
         let config = with_versions(open, Some(config.clone()), versions).ok()?;
+        let config = handing(open, config, decided);
         socket.handle().heavy().await;
         hello.resume(&config, shown)
     }
@@ -124,6 +139,7 @@ impl ServerContext {
             Some(demand) => built(&demanding(open, versions, demand), fixed.as_deref()),
             None => with_versions(open, fixed, versions),
         }?;
+        let config = handing(open, config, &decided);
         self.certified(config, decided)
     }
 
@@ -184,6 +200,18 @@ fn with_versions(
     match own {
         Some(config) if versions == open.versions => Ok(config),
         own => built(&ServerSettings { versions, ..open.clone() }, own.as_deref()),
+    }
+}
+
+/// The configuration with the sessions that scripts keep. None of them depends on what a script has demanded of a client.
+fn handing(
+    open: &ServerSettings,
+    config: Arc<ServerConfig>,
+    decided: &Decided,
+) -> Arc<ServerConfig> {
+    match &decided.sessions {
+        Some(sessions) if decided.demand.is_none() => open.handing(&config, sessions),
+        _ => config,
     }
 }
 

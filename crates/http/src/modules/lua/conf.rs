@@ -17,6 +17,8 @@ pub struct Conf {
     pub(super) body_filter: Option<Script>,
     pub(super) log: Option<Script>,
     pub(super) client_hello: Option<Script>,
+    pub(super) session_fetch: Option<Script>,
+    pub(super) session_store: Option<Script>,
     pub(super) certificate: Option<Script>,
     /// `preread_by_lua` of a server of `stream`.
     pub(super) preread: Option<Script>,
@@ -56,6 +58,8 @@ impl Default for Conf {
             body_filter: None,
             log: None,
             client_hello: None,
+            session_fetch: None,
+            session_store: None,
             certificate: None,
             preread: None,
             session: None,

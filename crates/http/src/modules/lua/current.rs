@@ -106,6 +106,10 @@ pub enum Phase {
     WorkerThread,
     /// `ssl_client_hello_by_lua`
     ClientHello,
+    /// `ssl_session_fetch_by_lua`
+    SessionFetch,
+    /// `ssl_session_store_by_lua`
+    SessionStore,
     /// `ssl_certificate_by_lua`
     Certificate,
     /// `preread_by_lua` of a session
@@ -136,6 +140,8 @@ impl Phase {
             Phase::Timer => "timer",
             Phase::WorkerThread => "worker_thread",
             Phase::ClientHello => "ssl_client_hello",
+            Phase::SessionFetch => "ssl_session_fetch",
+            Phase::SessionStore => "ssl_session_store",
             Phase::Certificate => "ssl_cert",
             Phase::Preread => "preread",
             Phase::Session => "content",
@@ -162,6 +168,8 @@ impl Phase {
             Phase::Timer => "ngx.timer",
             Phase::WorkerThread => "ngx.run_worker_thread",
             Phase::ClientHello => "ssl_client_hello_by_lua*",
+            Phase::SessionFetch => "ssl_session_fetch_by_lua*",
+            Phase::SessionStore => "ssl_session_store_by_lua*",
             Phase::Certificate => "ssl_certificate_by_lua*",
             Phase::Preread => "preread_by_lua*",
             Phase::Session => "content_by_lua*",
@@ -179,6 +187,8 @@ impl Phase {
             Phase::Timer => ", context: ngx.timer",
             Phase::WorkerThread => ", context: ngx.run_worker_thread",
             Phase::ClientHello => ", context: ssl_client_hello_by_lua*",
+            Phase::SessionFetch => ", context: ssl_session_fetch_by_lua*",
+            Phase::SessionStore => ", context: ssl_session_store_by_lua*",
             Phase::Certificate => ", context: ssl_certificate_by_lua*",
             _ => "",
         }
@@ -186,12 +196,14 @@ impl Phase {
 
     /// Whether a script may wait here for something.
     pub fn may_wait(self) -> bool {
-        self.may_answer() || self.is_handshake() || self.is_session() || self == Phase::Timer
+        let waits = self.is_handshake() && self != Phase::SessionStore;
+        self.may_answer() || waits || self.is_session() || self == Phase::Timer
     }
 
     /// Whether it is one of a handshake: no request has come.
     pub fn is_handshake(self) -> bool {
-        matches!(self, Phase::ClientHello | Phase::Certificate)
+        use Phase::{Certificate, ClientHello, SessionFetch, SessionStore};
+        matches!(self, ClientHello | SessionFetch | SessionStore | Certificate)
     }
 
     /// Whether a session runs it, and its script may wait and write to the client.
@@ -201,7 +213,8 @@ impl Phase {
 
     /// Whether a script may end the request here.
     pub fn may_exit(self) -> bool {
-        self.may_wait() || matches!(self, Phase::Balancer | Phase::HeaderFilter)
+        self.may_wait()
+            || matches!(self, Phase::Balancer | Phase::HeaderFilter | Phase::SessionStore)
     }
 
     /// Whether a script may write to the client here.

@@ -63,6 +63,26 @@ const SETTINGS: &[Directive] = &[
         set: Set::Simple(client_hello),
     },
     Directive {
+        name: "ssl_session_fetch_by_lua_block",
+        help: "A Lua script that finds the session that a client of TLS 1.2 would resume by its id.",
+        set: Set::Simple(session_fetch),
+    },
+    Directive {
+        name: "ssl_session_fetch_by_lua_file",
+        help: "A Lua script that finds the session that a client of TLS 1.2 would resume by its id.",
+        set: Set::Simple(session_fetch),
+    },
+    Directive {
+        name: "ssl_session_store_by_lua_block",
+        help: "A Lua script that keeps sessions that clients of TLS 1.2 can resume by their ids.",
+        set: Set::Simple(session_store),
+    },
+    Directive {
+        name: "ssl_session_store_by_lua_file",
+        help: "A Lua script that keeps sessions that clients of TLS 1.2 can resume by their ids.",
+        set: Set::Simple(session_store),
+    },
+    Directive {
         name: "ssl_certificate_by_lua_block",
         help: "A Lua script that chooses a certificate for a client of TLS, and may refuse it.",
         set: Set::Simple(certificate),
@@ -390,6 +410,8 @@ const FAMILIES: &[&str] = &[
     "body_filter_by_lua",
     "log_by_lua",
     "ssl_client_hello_by_lua",
+    "ssl_session_fetch_by_lua",
+    "ssl_session_store_by_lua",
     "ssl_certificate_by_lua",
 ];
 
@@ -399,6 +421,14 @@ fn client_hello(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 fn certificate(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     in_handshake(s, d, |conf| &mut conf.certificate)
+}
+
+fn session_fetch(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    in_handshake(s, d, |conf| &mut conf.session_fetch)
+}
+
+fn session_store(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    in_handshake(s, d, |conf| &mut conf.session_store)
 }
 
 /// No request gives variables their values.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 
-use mlua::Value;
+use mlua::{MultiValue, Value};
 use weir_engine::Boxed;
 use weir_log::Level;
 use weir_ssl::server::AcceptError;
@@ -17,7 +17,7 @@ use super::current::{Phase, Subject};
 use super::phases::ERROR;
 use super::run::{self, ScriptOutcome, Start};
 use super::script::Script;
-use super::vm::{Vm, vm_of};
+use super::vm::{ScriptError, Vm, vm_of};
 use super::wish::Exit;
 use crate::request::Request;
 
@@ -33,6 +33,48 @@ pub fn certificate(r: &mut Request) -> Boxed<'_, Result<(), AcceptError>> {
     let script = CONF.of(r.conf()).certificate.as_ref();
     let failed = AcceptError::Script("cert cb error");
     Boxed::new(move || perform(r, Phase::Certificate, script, failed))
+}
+
+/// `ssl_session_fetch_by_lua`. Where it fails, the client gets a new session.
+pub fn session_fetch(r: &mut Request) -> Boxed<'_, Result<(), AcceptError>> {
+    let script = CONF.of(r.conf()).session_fetch.as_ref();
+    let failed = AcceptError::Script("callback failed");
+    Boxed::new(move || async move {
+        match perform(r, Phase::SessionFetch, script, failed).await {
+            Err(AcceptError::Script(_)) => Ok(()),
+            done => done,
+        }
+    })
+}
+
+/// `ssl_session_store_by_lua`
+pub fn session_store(r: &mut Request) -> Boxed<'_, Result<(), AcceptError>> {
+    Boxed::new(move || async move {
+        store(r);
+        Ok(())
+    })
+}
+
+fn store(r: &mut Request) {
+    let phase = Phase::SessionStore;
+    let script = CONF.of(r.conf()).session_store.as_ref();
+    let (Some(script), Some(vm)) = (script, vm_of(&r.event_loop).cloned()) else { return };
+    if let Some(handshake) = &mut r.contexts.handshake {
+        handshake.place = phase.in_log();
+    }
+    let failed = |r: &Request, error: ScriptError| {
+        // As OpenResty says it.
+        let (name, place) = ("session_store_by_lua*", phase.in_log());
+        log(r, Level::Error, format_args!("failed to run {name}: {error}{place}"));
+    };
+    let code = match vm.code(r, script) {
+        Ok(code) => code,
+        Err(error) => return failed(r, error),
+    };
+    let done = run::at_once(&vm, Subject::Request(r), phase, &code, MultiValue::new());
+    if let Err(error) = done {
+        failed(r, error);
+    }
 }
 
 async fn perform(

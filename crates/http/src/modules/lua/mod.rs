@@ -43,7 +43,7 @@ mod worker_thread;
 pub use answer::Context;
 pub use conf::CONF;
 pub use filters::{header_filter, log, value};
-pub use handshake::{certificate, client_hello};
+pub use handshake::{certificate, client_hello, session_fetch, session_store};
 pub use phases::{access, precontent, rewrite, server_rewrite};
 pub use script::{OfSessions, SCRIPTS, SESSIONS, Script, Scripts, read};
 pub use session::{SessionRunner, is_used as is_used_by_sessions};
@@ -98,6 +98,16 @@ pub fn wants_precontent(conf: &LocationConf) -> bool {
 /// Whether a server has a script for first messages of clients.
 pub fn wants_client_hello(conf: &LocationConf) -> bool {
     CONF.of(conf).client_hello.is_some()
+}
+
+/// Whether a server has a script that finds sessions of TLS.
+pub fn wants_session_fetch(conf: &LocationConf) -> bool {
+    CONF.of(conf).session_fetch.is_some()
+}
+
+/// Whether a server has a script that keeps sessions of TLS.
+pub fn wants_session_store(conf: &LocationConf) -> bool {
+    CONF.of(conf).session_store.is_some()
 }
 
 /// Whether a server has a script that chooses certificates.

@@ -83,7 +83,9 @@ fn finish(scope: &mut Scope<'_, '_>) -> Result<(), Error> {
 fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<ServerContext>>, Error> {
     let core = &s.location.core;
     let look_up = LookUp { resolver: core.resolver.clone(), timeout: core.resolver_timeout };
-    let scripted = s.setup.has_hello_script || lua::wants_certificate(&s.location);
+    let conf = &s.location;
+    let keeps = lua::wants_session_fetch(conf) || lua::wants_session_store(conf);
+    let scripted = s.setup.has_hello_script || lua::wants_certificate(conf) || keeps;
     let spoken = Spoken { tcp: protocols(s), quic: over_quic(s), scripted };
     server::build(CONF.of(&s.location), &mut s.setup.tls(), look_up, spoken, b"")
 }

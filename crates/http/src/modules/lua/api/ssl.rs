@@ -37,7 +37,56 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     parsing(natives)?;
     choosing(natives)?;
     connection(natives)?;
+    sessions(natives)?;
     client_hello(natives)
+}
+
+/// The module `ngx.ssl.session`.
+fn sessions(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_refusing("ssl_session_id", |_, ()| {
+        in_session(|phase, handshake| match phase {
+            Phase::SessionFetch => Some(BString::from(hex(&handshake.hello.session))),
+            _ => begun(handshake).map(|(id, _)| BString::from(hex(&id))),
+        })
+    })?;
+    natives.add_refusing("ssl_session_get", |_, ()| {
+        in_session(|phase, handshake| match phase {
+            Phase::SessionStore => begun(handshake).map(|(_, session)| BString::from(session)),
+            _ => None,
+        })
+    })?;
+    natives.add_refusing("ssl_session_set", |_, session: BString| {
+        in_session(|phase, handshake| {
+            let sessions = handshake.decided.sessions.as_ref();
+            let sessions = sessions.filter(|_| phase == Phase::SessionFetch)?;
+            sessions.give(session.to_vec());
+            Some(true)
+        })
+    })
+}
+
+/// Looks at the session in a phase that is about it; where there is nothing, says so.
+fn in_session<T>(
+    look: impl FnOnce(Phase, &mut Handshake) -> Option<T>,
+) -> Result<Answer<T>, NgxError> {
+    let phase = phase();
+    if !matches!(phase, Phase::SessionFetch | Phase::SessionStore) {
+        return Ok((None, Some("bad lua context".to_owned())));
+    }
+    let (found, why) = handshake(|handshake| look(phase, handshake))?;
+    let none = || "bad session in lua context".to_owned();
+    Ok(match found.flatten() {
+        Some(found) => (Some(found), None),
+        None => (None, Some(why.unwrap_or_else(none))),
+    })
+}
+
+fn begun(handshake: &Handshake) -> Option<(Vec<u8>, Vec<u8>)> {
+    handshake.decided.sessions.as_ref().and_then(|sessions| sessions.begun())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Functions that read certificates and keys, in any phase.

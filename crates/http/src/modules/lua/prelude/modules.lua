@@ -337,7 +337,7 @@ ndk = {
 
 -- Those that are not there are missing in their own words, rather than found somewhere and broken.
 for _, name in ipairs {
-    "ngx.ssl.session", "ngx.ssl.proxysslverify",
+    "ngx.ssl.proxysslcert", "ngx.ssl.proxysslverify",
 } do
     preload[name] = function() error("module '" .. name .. "' is not provided", 3) end
 end

@@ -128,3 +128,18 @@ function hello.set_protocols(versions)
     check(native.hello_set_versions(wanted["TLSv1.2"] or false, wanted["TLSv1.3"] or false))
     return true
 end
+
+-- The module `ngx.ssl.session`.
+
+if not native.of_sessions then
+    package.preload["ngx.ssl.session"] = function()
+        return {
+            version = ssl.version,
+            get_session_id = function() return answered(check(native.ssl_session_id())) end,
+            get_serialized_session = function() return answered(check(native.ssl_session_get())) end,
+            set_serialized_session = function(session)
+                return done(check(native.ssl_session_set(a_string(1, session))))
+            end,
+        }
+    end
+end
