@@ -397,3 +397,28 @@ fn a_script_learns_how_the_program_was_configured() {
     assert_eq!(server.get("/").body(), words);
     assert!(words.contains(" --with-http_v2_module"), "{words}");
 }
+
+#[test]
+fn the_first_script_sees_what_the_server_was_started_with() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = Dir::new();
+    dir.write("modules/known.lua", "return 'found'");
+    let path = dir.path().display();
+    let start = dir.write(
+        "start",
+        format!(
+            "#!/bin/sh\nSEEN=outside OTHER=too LUA_PATH='{path}/modules/?.lua;;' LUA_CPATH=/of/c exec {WEIR} \"$@\"\n"
+        ),
+    );
+    std::fs::set_permissions(&start, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let conf = "env SEEN=inside; events { } http {
+        lua_package_path '/own/?.lua;;';
+        init_by_lua_block { getenv = os.getenv first = os.getenv('SEEN') .. ' ' .. os.getenv('OTHER') .. ' ' .. require('known') }
+        server { listen 127.0.0.1:%%PORT%%; location / { content_by_lua_block {
+            ngx.say(first, ' ', os.getenv('SEEN'), ' ', os.getenv('OTHER'), ' ', os.getenv('LUA_PATH'), ' ', os.getenv ~= getenv)
+            ngx.say(package.path:match('^/own/%?.lua;.+/modules/%?.lua;%./%?.lua;') ~= nil, ' ', package.cpath)
+        } } }
+    }";
+    let server = Server::start_in(dir, start.to_str().unwrap(), conf);
+    assert_eq!(server.get("/").body(), "inside too found inside nil nil true\ntrue /of/c\n");
+}

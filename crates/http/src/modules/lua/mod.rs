@@ -21,6 +21,7 @@ mod conf;
 mod current;
 mod dict;
 mod directives;
+mod environment;
 mod filters;
 mod handshake;
 mod limit;

@@ -1,9 +1,11 @@
 //! Where `require` looks: `package.path` and `package.cpath` of a machine.
 
 use std::env::consts::ARCH;
+use std::env::var_os;
 
 use mlua::{Lua, Table};
 
+use super::environment;
 use super::script::Scripts;
 
 /// The last of LuaJIT's own directories for modules in Lua, and those of distributions that follow it: packages such as
@@ -20,14 +22,18 @@ const C: &str = "/usr/local/lib/lua/5.1/?.so";
 pub fn furnish(lua: &Lua, scripts: &Scripts, prefix: &[u8]) -> mlua::Result<()> {
     let package: Table = lua.globals().get("package")?;
     let c = distributions_c();
-    for (key, said, own, more) in [
-        ("path", &scripts.package_path, LUA.0, LUA.1),
-        ("cpath", &scripts.package_cpath, C, c.as_str()),
+    for (key, said, variable, own, more) in [
+        ("path", &scripts.package_path, "LUA_PATH", LUA.0, LUA.1),
+        ("cpath", &scripts.package_cpath, "LUA_CPATH", C, c.as_str()),
     ] {
         let default = package.get::<mlua::String>(key)?;
         // `LUA_PATH` in the environment may have taken LuaJIT's own directories out.
         let default =
             replaced(&default.as_bytes(), own.as_bytes(), format!("{own};{more}").as_bytes());
+        let default = match environment::first(variable.as_bytes()) {
+            Some(path) if var_os(variable).is_none() => with_defaults(path, &default),
+            _ => default,
+        };
         let path = match said {
             Some(path) => with_defaults(&with_prefix(path, prefix), &default),
             None => default,

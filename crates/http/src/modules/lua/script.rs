@@ -7,6 +7,7 @@ use std::{fmt, io};
 use weir_conf::{Directive, DirectiveBody, Error, Word};
 use weir_zone::ZoneRef;
 
+use super::environment;
 use crate::config::Setup;
 use crate::config::scope::Scope;
 use crate::site::Site;
@@ -134,6 +135,7 @@ impl MainDraft for Scripts {
     type MainConf = Scripts;
 
     fn finish(self, _: &mut BlockEnd<'_>) -> Result<Scripts, Error> {
+        environment::remember();
         Ok(self)
     }
 }

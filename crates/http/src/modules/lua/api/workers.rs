@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use super::natives::Natives;
 use crate::event_loop::LoopState;
 use crate::modules::lua::current::{self, Phase};
+use crate::modules::lua::environment;
 use crate::site::Site;
 use weir_values::Identity;
 
@@ -27,6 +28,10 @@ pub fn install(
         .constant("parent_pid", rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()))?;
     let prefix = natives.lua.create_string(prefix)?;
     natives.constant("prefix", prefix)?;
+    natives.add("first_env", |lua, name: mlua::String| {
+        let value = environment::first(&name.as_bytes());
+        value.and_then(|value| lua.create_string(value).ok())
+    })?;
     natives.constant("configured", site.configured.as_str())?;
     // A process that only tries the first script out goes on.
     natives.add("quit", |_, ()| {

@@ -34,3 +34,16 @@ ngx.config = {
     prefix = function() return native.prefix end,
     nginx_configure = function() return native.configured end,
 }
+
+-- The first script sees what the server was started with, as the master does in nginx.
+local getenv = os.getenv
+
+function os.getenv(name)
+    local value = getenv(name)
+    if ngx.get_phase() ~= "init" then
+        os.getenv = getenv
+    elseif value == nil then
+        return native.first_env(name)
+    end
+    return value
+end
