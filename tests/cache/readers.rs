@@ -3,13 +3,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_testkit::fastcgi::{END, STDOUT, record};
-use weir_testkit::{Client, Dir, PATIENCE, Server, listen};
+use weir_testkit::{Client, Dir, PATIENCE, Server, listen, until};
 
 use super::{Mounted, WEIR, body};
 
@@ -244,4 +245,19 @@ fn an_answer_ends_when_the_cache_has_it() {
         assert_eq!(state(), "HIT", "{n} {kind}");
         let _ = done.send(());
     }
+}
+
+/// Answers grow among the temporary files of proxying, which weir does not empty otherwise.
+#[test]
+fn a_start_removes_what_killed_processes_have_left_of_answers() {
+    let dir = Dir::new();
+    let mut process = Command::new("true").spawn().unwrap();
+    process.wait().unwrap();
+    let left = format!("proxy_temp/{:032x}.{}.0000000000", 7, process.id());
+    let others = "proxy_temp/0000000007";
+    dir.write(&left, "half of an answer");
+    dir.write(others, "a body");
+    let server = super::start_in(dir, 1, "", "", "return 200;");
+    assert!(until(&server.dir().file("proxy_temp"), || !server.dir().file(&left).exists()));
+    assert!(server.dir().file(others).exists());
 }

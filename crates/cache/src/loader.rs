@@ -1,23 +1,33 @@
 //! Reads which files exist, once after the start.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use weir_engine::{FilePool, Handle, Rank};
 
 use crate::Cache;
-use crate::store::{CacheFile, walk};
+use crate::key::CacheKey;
+use crate::store::walk;
 
 /// Files that no process is growing any more: their process is gone, or they are this old.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// Goes through the directory, with pauses, on a thread of its own: it may take long, and those for file operations
-/// are few.
-pub async fn run(cache: Arc<Cache>, handle: Handle) -> std::io::Result<()> {
+/// are few. What killed processes have left in the cache's directory and in those of `temporary` files is removed.
+pub async fn run(
+    cache: Arc<Cache>,
+    temporary: Vec<PathBuf>,
+    handle: Handle,
+) -> std::io::Result<()> {
     let now = cache.index.msec(handle.now());
     let this = cache.clone();
     let thread = FilePool::named("loader", 1, 1);
-    handle.files().run_in(&thread, Rank::Read, move || load(&this, now)).await??;
+    let read = handle.files().run_in(&thread, Rank::Read, move || {
+        temporary.iter().for_each(|directory| sweep(directory));
+        load(&this, now)
+    });
+    read.await??;
     cache.index.set_warm();
     Ok(())
 }
@@ -29,7 +39,7 @@ fn load(cache: &Cache, now: u64) -> std::io::Result<()> {
     walk(directory, &mut |named| {
         match named.key {
             Some(key) => cache.index.known(&key, named.size, now),
-            None => remove_abandoned(&named),
+            None => remove_abandoned(&named.path, named.modified),
         }
         files += 1;
         let long = clock().saturating_duration_since(since) >= pace.threshold;
@@ -42,15 +52,27 @@ fn load(cache: &Cache, now: u64) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Looks for such files among the temporary ones of other uses.
+fn sweep(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    let growing = |name: &str| name.split('.').next().and_then(CacheKey::from_hex).is_some();
+    for entry in entries.flatten() {
+        if entry.file_name().to_str().is_some_and(growing) {
+            let modified = entry.metadata().and_then(|meta| meta.modified());
+            remove_abandoned(&entry.path(), modified.ok());
+        }
+    }
+}
+
 /// Removes a file that was growing when its process died.
-fn remove_abandoned(named: &CacheFile) {
-    let name = named.path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+fn remove_abandoned(path: &Path, modified: Option<SystemTime>) {
+    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let process = name.split('.').nth(1).and_then(|pid| pid.parse::<i32>().ok());
     let pid = process.and_then(rustix::process::Pid::from_raw);
     let alive = pid.is_none_or(|pid| rustix::process::test_kill_process(pid).is_ok());
-    let age = named.modified.and_then(|at| SystemTime::now().duration_since(at).ok());
+    let age = modified.and_then(|at| SystemTime::now().duration_since(at).ok());
     if pid.is_some() && (!alive || age.is_some_and(|age| age > ABANDONED)) {
-        let _ = std::fs::remove_file(&named.path);
+        let _ = std::fs::remove_file(path);
     }
 }
 

@@ -27,9 +27,13 @@ pub fn start(event_loop: &Rc<LoopState>) {
         }
         let (handle, loaded) = (event_loop.handle.clone(), cache.clone());
         let log = event_loop.site.main.core.error_log.clone();
+        let temporary = match cache.settings.use_temp_path {
+            true => event_loop.site.temp_paths().iter().map(|p| p.directory.clone()).collect(),
+            false => Vec::new(),
+        };
         event_loop.handle.spawn(async move {
             // nginx's waits for a minute, since it disturbs requests. This one does not.
-            if let Err(error) = loader::run(loaded.clone(), handle).await {
+            if let Err(error) = loader::run(loaded.clone(), temporary, handle).await {
                 let path = loaded.settings.place.directory.display();
                 let cause = Cause(&error);
                 log.write(Level::Crit, None, format_args!("opendir() \"{path}\" failed {cause}"));
