@@ -1,5 +1,6 @@
 //! The runtime API: what an operator changes while the server runs.
 
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -343,6 +344,45 @@ fn pages_of_other_sites_reach_nothing() {
     let socket = server.dir().file("socket");
     let socket = socket.to_str().unwrap();
     assert_eq!(curl(&["--unix-socket", socket, "http://evil.example/api"]).0, 200);
+}
+
+/// All users of the machine may connect to a unix socket.
+#[test]
+fn an_api_of_a_unix_socket_obeys_no_other_user() {
+    const OTHER: u32 = 2;
+    let passed = free_port();
+    let conf = format!(
+        "events {{ }}
+         stream {{ server {{ listen 127.0.0.1:{passed}; pass unix:%%DIR%%/socket; }} }}
+         http {{ server {{ listen unix:%%DIR%%/socket; location /api {{ weir_api; }}
+             location /all {{ weir_api; allow unix:; deny all; }}
+             location /token {{ weir_api token=data:0123456789abcdef; }} }} }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    let socket = server.dir().file("socket");
+    let ask = |user: Option<u32>, path: &str, header: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", header, "--unix-socket"]);
+        curl.arg(&socket).arg(format!("http://weir{path}")).current_dir("/");
+        user.map(|user| curl.uid(user).gid(user));
+        String::from_utf8(curl.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(ask(None, "/api", "A: b"), "200");
+    let mut client = Client::connect(passed);
+    for (host, why) in [("localhost", "it did not come over a unix socket"), ("evil", "the host")] {
+        let request = format!("GET /api HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let refused = client.send(&request).response();
+        assert!(refused.status == 403 && refused.body().contains(why), "{}", refused.body());
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("only root can ask as another user");
+        return;
+    }
+    assert_eq!(ask(Some(OTHER), "/api", "A: b"), "403");
+    server.wait_log("weir_api refused a request: the user 2 is neither root nor", 1);
+    assert_eq!(ask(Some(OTHER), "/all", "A: b"), "200");
+    assert_eq!(ask(Some(OTHER), "/token", "Authorization: Bearer 0123456789abcdef"), "200");
+    assert_eq!(ask(Some(OTHER), "/token", "A: b"), "401");
 }
 
 #[test]

@@ -23,6 +23,25 @@ pub fn set_transparent(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<()> 
     }
 }
 
+/// The user of the process that connected a unix socket; one that this user namespace does not know is 65534. `u32::MAX` for
+/// other sockets. SO_PEERCRED in unix(7). rustix has it as well, but takes the number of the process for one that is never 0: it is, where the process is in
+/// a PID namespace beside this one.
+pub fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, the size of `found`, any bytes of which are a value of it.
+    let r = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &mut len,
+        )
+    };
+    if r == 0 { Ok(found.uid) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Sends new connections of an SO_REUSEPORT group to its first `n` sockets, in the order in which
 /// they began to listen. Needs no privilege. SO_ATTACH_REUSEPORT_CBPF in socket(7).
 pub fn steer(member: BorrowedFd<'_>, n: u32) -> io::Result<()> {

@@ -13,6 +13,7 @@ use weir_engine::{Handle, Stream};
 use weir_log::{Level, Log};
 use weir_proto::proxy_protocol;
 use weir_ssl::server::Shown;
+use weir_sys::sockopt::peer_user;
 use weir_sys::tcpinfo::{TcpInfo, tcp_info};
 use weir_tls::{Negotiated, Secured, Wire};
 use weir_values::log::Writers;
@@ -330,5 +331,13 @@ impl Conn {
             return &before.local;
         }
         self.local.get_or_init(|| Address::local_of(self.wire.socket()).unwrap_or(Address::Unknown))
+    }
+
+    /// The user of the process at the other end of a unix socket. None of another socket, also where a server of `stream` has
+    /// passed it on to the address of a unix socket.
+    pub fn peer_user(&self) -> Option<u32> {
+        let is_unix = matches!(self.local(), Address::Unix(_));
+        let user = is_unix.then(|| peer_user(self.wire.socket().as_fd()).ok()).flatten();
+        user.filter(|user| *user != u32::MAX)
     }
 }

@@ -8,7 +8,6 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use weir_proto::http1::{HeaderId, Method};
-use weir_values::Address;
 
 use super::Request;
 use crate::names::ServerName;
@@ -16,7 +15,7 @@ use crate::names::ServerName;
 /// Why a request is refused that a page of another site could have sent; none for all others.
 pub fn refuse(r: &Request) -> Option<String> {
     // No page can have a browser connect to a Unix-domain socket.
-    if matches!(r.conn.local(), Address::Unix(_)) {
+    if r.conn.peer_user().is_some() {
         return None;
     }
     if !is_own_name(&r.host, &r.server.names) {

@@ -4,7 +4,10 @@
 //! page of another site could have sent are refused (`request::origin`), and what changes something must say that it
 //! brings JSON.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
+use rustix::process::geteuid;
 use serde_json::{Value, json};
 use weir_conf::{Error, Spot, Word};
 use weir_engine::Boxed;
@@ -49,9 +52,13 @@ pub struct Api {
 
 impl Settings for Conf {}
 
+/// The user that started the server. The master reads a configuration with an API before it forks the first worker.
+static OWNER: OnceLock<u32> = OnceLock::new();
+
 /// Each block that has the handler is judged by the rules that hold in it.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let Some(api) = CONTENT.of(&s.location.core.content) else { return Ok(()) };
+    OWNER.get_or_init(|| geteuid().as_raw());
     s.setup.touch();
     s.setup.takes_commands = true;
     s.setup.takes_changes |= api.config;
@@ -176,7 +183,7 @@ async fn answer(r: &mut Request, api: &Api) -> ApiResult {
         if !is_same(shown.trim_ascii(), token) {
             return Err(ApiError::unknown());
         }
-    } else if let Some(why) = origin::refuse(r) {
+    } else if let Some(why) = origin::refuse(r).or_else(|| stranger(r)) {
         r.log(Level::Error, format_args!("weir_api refused a request: {why}"));
         return Err(ApiError::new(403, why));
     }
@@ -221,6 +228,21 @@ async fn answer(r: &mut Request, api: &Api) -> ApiResult {
         (["caches", rest @ ..], method) => caches::answer(r, rest, method, &body).await,
         (["logs", rest @ ..], method) => logs::answer(r, rest, method, &body),
         _ => Err(ApiError::not_found()),
+    }
+}
+
+/// Why a request is refused where nothing but a unix socket keeps clients out. Such a socket is open to all users of the
+/// machine, and a server of `stream` may pass clients of other sockets on to it.
+fn stranger(r: &Request) -> Option<String> {
+    if is_guarded(r.conf()) {
+        return None;
+    }
+    match r.conn.peer_user() {
+        Some(user) if user == 0 || OWNER.get() == Some(&user) => None,
+        Some(user) => {
+            Some(format!("the user {user} is neither root nor the one that started the server"))
+        }
+        None => Some("it did not come over a unix socket".to_owned()),
     }
 }
 
