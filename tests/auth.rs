@@ -50,6 +50,33 @@ fn the_right_password_is_let_in() {
     assert_eq!(server.get("/x?realm=off").status, 200);
 }
 
+/// Two passwords whose hashes take as long as crypt(3) permits, on a pool of two threads.
+#[test]
+fn slow_passwords_leave_threads_for_files() {
+    let dir = Dir::new();
+    dir.write("users", "ann:$6$rounds=999999$saltsalt$x\n");
+    dir.write("list/x", "");
+    let server = Server::start_in(
+        dir,
+        WEIR,
+        "thread_pool default threads=2; worker_processes 1; events { }
+         http { log_format path $uri; access_log %%DIR%%/paths path;
+             server { listen 127.0.0.1:%%PORT%%; root %%DIR%%;
+                 location /list/ { autoindex on; }
+                 location /slow { auth_basic x; auth_basic_user_file users; } } }",
+    );
+    let slow = format!("GET /slow HTTP/1.1\r\nHost: a\r\nAuthorization: Basic {WRONG}\r\n\r\n");
+    let mut clients = [server.connect(), server.connect()];
+    for client in &mut clients {
+        client.send(&slow);
+    }
+    assert_eq!(server.get("/list/").status, 200);
+    assert!(clients.iter_mut().all(|client| client.response().status == 401));
+    server.wait_file("paths", "/slow", 2);
+    let paths = std::fs::read_to_string(server.dir().file("paths")).unwrap();
+    assert_eq!(paths.lines().next(), Some("/list/"), "{paths}");
+}
+
 #[test]
 fn a_changed_file_counts_at_once() {
     let server = start();
