@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use rustix::fs::{CWD, FileType, Mode};
+
 use super::*;
 
 fn replace(path: &Path, text: &str) {
@@ -95,6 +97,11 @@ fn a_group_keeps_its_servers_where_the_file_is_wrong_or_gone() {
     }
     fs::remove_file(&file).unwrap();
     assert_eq!(answers(&server, "/"), all(&[port]));
+    // A pipe has no writer.
+    let pipe = file.with_extension("new");
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+    fs::rename(&pipe, &file).unwrap();
+    server.wait_log("is no regular file", 2);
     // None at all is what a file may say.
     replace(&file, "# nothing\n");
     assert!(ask_until(|| server.get("/").status == 502), "{}", server.log());

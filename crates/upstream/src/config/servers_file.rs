@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use weir_log::{Cause, Level, Log, log};
 
@@ -54,7 +55,13 @@ impl ServersFile {
     fn read(&self) -> Result<Vec<u8>, String> {
         let about = |e: &io::Error| format!("\"{}\" {}", self.path.display(), Cause(e));
         let mut text = Vec::new();
-        let file = File::open(&self.path).map_err(|e| format!("open() {}", about(&e)))?;
+        // A pipe in place of the file would hold up the servers of all groups.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = rustix::fs::open(&self.path, flags, Mode::empty()).map(File::from);
+        let file = file.map_err(|e| format!("open() {}", about(&e.into())))?;
+        if !file.metadata().is_ok_and(|found| found.is_file()) {
+            return Err(format!("\"{}\" is no regular file", self.path.display()));
+        }
         let read = file.take(LONGEST + 1).read_to_end(&mut text);
         read.map_err(|e| format!("read() {}", about(&e)))?;
         if text.len() as u64 > LONGEST {
