@@ -162,6 +162,29 @@ fn hints_and_variables_of_an_upstream_come_along() {
     assert_eq!(server.dir().read("sent"), "2|\n");
 }
 
+/// Some clients send no body before that.
+#[test]
+fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
+    let server = start(
+        "location / { proxy_pass http://127.0.0.1:%%PORT%%/echo; }
+         location = /echo { return 200 $content_length; } location = /none { return 404; }
+         location = /small { client_max_body_size 1; proxy_pass http://127.0.0.1:%%PORT%%/echo; }",
+    );
+    let mut client = Client::connect(&server);
+    let asks = [("expect", "100-continue"), ("content-length", "3")];
+    let id = client.ask("POST", "/", &asks, false);
+    while client.event() != Event::Stream(id) {}
+    assert_eq!(client.ended[&id].status(), "100");
+    client.data(id, b"yes", true);
+    let answer = client.answer(id);
+    assert_eq!((answer.heads[1][0].1.as_str(), answer.text().as_str()), ("200", "3"));
+    // An answer that needs no body takes its place.
+    for (path, status) in [("/none", "404"), ("/small", "413")] {
+        let id = client.ask("POST", path, &asks, false);
+        assert_eq!(client.answer(id).status(), status);
+    }
+}
+
 #[test]
 fn a_body_that_misses_its_buffer_goes_into_a_file() {
     let server = Server::start(

@@ -168,7 +168,8 @@ impl Body {
     /// `drained`: nothing is left to come; `bare`: the frame of the head was the end.
     pub fn comes_by_stream(&mut self, drained: bool, bare: bool) {
         let done = drained && matches!(self.length, None | Some(0));
-        (self.decoder, self.done, self.expects_continue) = (None, done, false);
+        (self.decoder, self.done) = (None, done);
+        self.expects_continue &= !drained && !bare;
         self.ends_apart = !bare;
     }
 

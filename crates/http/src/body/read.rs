@@ -258,11 +258,11 @@ impl Request {
         }
     }
 
-    /// Tells a client that asked (`Expect: 100-continue`) to send its body. A client that does not take that within
-    /// `send_timeout` gets nothing else either.
+    /// Tells a client that asked (`Expect: 100-continue`) to send its body, over HTTP/2 and HTTP/3 as well: some wait for that until
+    /// they give up. A client that does not take it within `send_timeout` gets nothing else either.
     pub async fn send_continue(&mut self) -> Result<(), RequestBodyError> {
         let asked = std::mem::take(&mut self.body.expects_continue);
-        if !asked || self.version != Version::Http11 || self.response.sent {
+        if !asked || self.version < Version::Http11 || self.response.sent {
             return Ok(());
         }
         let Err(error) = self.send_interim(Interim::Continue, std::iter::empty()).await.1 else {
