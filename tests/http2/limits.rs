@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack;
 use weir_testkit::{Deaf, Dir, Server};
@@ -234,6 +235,31 @@ fn a_reload_says_goodbye_and_answers_what_was_asked() {
     new.closed();
     assert_eq!(busy.answer(slow).text(), "twenty bytes of text");
     busy.closed();
+}
+
+/// GOAWAY would refuse them, and gRPC in Go cannot send a large message again.
+#[test]
+fn requests_that_came_before_the_end_of_the_worker_are_answered() {
+    let server = start(
+        "lingering_timeout 10ms; location / { return 200 answer; }
+         location = /up { proxy_pass http://127.0.0.1:1; }",
+    );
+    let worker = server.workers()[0];
+    server.signal_worker(worker, Signal::STOP);
+    let mut client = Client::connect(&server);
+    let mut written = Vec::new();
+    let upload = client.request("POST", "/up", &[], false, &mut written);
+    for _ in 0..3 {
+        let len = frame::MAX_PAYLOAD;
+        FrameHead { len, kind: FrameType::Data, flags: 0, stream: upload }.write(&mut written);
+        written.resize(written.len() + len, b'x');
+    }
+    let asked = client.request("GET", "/", &[], true, &mut written);
+    client.write(|out| out.append(&mut written));
+    server.signal(Signal::QUIT);
+    server.wait_log("SIGQUIT", 1);
+    server.signal_worker(worker, Signal::CONT);
+    assert_eq!(client.answer(asked).text(), "answer");
 }
 
 /// Some take the server's end of a connection for that of answers that they have received and not yet passed on.

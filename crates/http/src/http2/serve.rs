@@ -9,7 +9,7 @@ use std::rc::{Rc, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Either, Wake, either, yield_now};
+use weir_engine::{Either, Wake, either, is_spent, yield_now};
 use weir_http2::{Broken, Frames, PeerState, Pipe, ReaderHistory};
 use weir_log::Level;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
@@ -23,6 +23,9 @@ use crate::carrier::{Conn, LEFT, TIMED_OUT};
 use crate::connection::presence::Presence;
 use crate::connection::{GRACE, PAUSING};
 use crate::event_loop::LoopState;
+
+/// So much of what came before the worker's end is read before the client is told of it. More is an upload that goes on.
+const CATCH_UP: usize = 1024 * 1024;
 
 /// What the first bytes of a connection say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,9 +167,9 @@ impl Task {
     /// Understands what was read, sends what waits, and waits for more. False at the end.
     async fn turn(&mut self, since: &mut Since) -> Result<bool, End> {
         self.understand()?;
-        self.retire();
+        let caught_up = self.retire(since)?;
         self.flush(since)?;
-        if self.frames.is_behind() {
+        if self.frames.is_behind() || !caught_up {
             yield_now().await;
             return Ok(true);
         }
@@ -356,14 +359,30 @@ impl Task {
         }
     }
 
-    /// The worker ends: the client is told to go elsewhere.
-    fn retire(&self) {
+    /// The worker ends: the client is told to go elsewhere. False if some of what came before that is to be read first: GOAWAY would
+    /// refuse its requests, and clients cannot send each of them again (gRPC in Go: a message above 256 KiB).
+    fn retire(&mut self, since: &mut Since) -> Result<bool, End> {
         let event_loop = self.link.event_loop();
         // A client that has asked for nothing yet may be about to, and would have to come again.
         let is_new = event_loop.has_successor() && !self.frames.end.has_seen_requests();
-        if event_loop.retiring() && !is_new && !self.link.is_leaving() {
-            self.frames.end.say_goodbye(ErrorCode::NoError);
+        if !event_loop.retiring() || is_new || self.link.is_leaving() {
+            return Ok(true);
         }
+        if self.frames.is_behind() {
+            return Ok(false);
+        }
+        if since.caught_up < CATCH_UP {
+            let before = self.pipe.unread().len();
+            self.receive()?;
+            let came = self.pipe.unread().len() - before;
+            since.caught_up += came;
+            // A task that has done enough for its turn reads nothing.
+            if came > 0 || is_spent() {
+                return Ok(false);
+            }
+        }
+        self.frames.end.say_goodbye(ErrorCode::NoError);
+        Ok(true)
     }
 
     /// Tells the client, as far as there is one, and waits for the streams.
@@ -445,6 +464,8 @@ struct Since {
     heard: Option<Instant>,
     /// Until when it may close it.
     parting: Option<Instant>,
+    /// So many bytes were read before it was told of the end.
+    caught_up: usize,
 }
 
 impl Since {
