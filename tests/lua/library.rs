@@ -36,6 +36,19 @@ fn the_machine_is_all_of_luajit() {
     assert_eq!(said(script), "3 2 jit function\n2truetrue0\ntrue0falsehttp\n");
 }
 
+/// OpenResty builds its LuaJIT like this, and libraries rely on it.
+#[test]
+fn the_machine_has_what_luajit_takes_from_lua_5_2() {
+    let script = r#"
+        local counted = setmetatable({}, { __len = function() return 7 end,
+            __pairs = function() return function(_, last) if not last then return "only", 1 end end end })
+        ngx.print(#counted)
+        for name, value in pairs(counted) do ngx.print(" ", name, " ", value) end
+        ngx.say(" ", table.pack(1, nil, 3).n, " ", table.unpack({ 4, 5 }), " ", ("x"):rep(3, "-"), " ", rawlen({ 1 }))
+        ngx.say(type(coroutine.running()), " ", select(2, coroutine.running()), " ", unpack({ 6 }), " ", math.log(8, 2))"#;
+    assert_eq!(said(script), "7 only 1 3 4 x-x-x 1\nthread false 6 3\n");
+}
+
 /// As `resty.string`, `resty.random` and `resty.sha256` call them. A machine without OpenSSL is only asked for nginx's.
 #[test]
 fn libraries_find_functions_of_nginx_and_openssl_in_ffi() {
