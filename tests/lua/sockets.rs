@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use weir_testkit::listen;
+use weir_testkit::{Server, certified, listen};
 
-use super::server;
+use super::{WEIR, server};
 
 #[test]
 fn a_script_still_sends_when_the_other_side_has_said_all() {
@@ -225,4 +225,59 @@ fn a_pool_has_the_size_that_its_first_connection_says() {
            }} }}"#
     ));
     assert_eq!(server.get("/t").body(), "1 0\n1 0\n1 1\n");
+}
+
+#[test]
+fn certificates_of_scripts_are_objects_of_openssl() {
+    let show = r#"
+        local ffi, ssl = require "ffi", require "ngx.ssl"
+        ffi.cdef [[
+            int OPENSSL_sk_num(const void *); void *X509_chain_up_ref(void *); int EVP_PKEY_get_bits(const void *);
+            struct evp_pkey_st;
+        ]]
+        local function read(name)
+            local file = assert(io.open(ngx.config.prefix() .. name))
+            local text = file:read("*a")
+            file:close()
+            return text
+        end
+        local chain = assert(ssl.parse_pem_cert(read("chain.pem")))
+        local key = assert(ssl.parse_pem_priv_key(read("leaf.key")))
+    "#;
+    let conf = format!(
+        r#"events {{ }} http {{
+            server {{
+                listen 127.0.0.1:%%PORT1%% ssl;
+                ssl_certificate self.pem; ssl_certificate_key self.key;
+                ssl_verify_client on; ssl_client_certificate root.pem;
+                ssl_certificate_by_lua_block {{ {show}
+                    assert(ssl.clear_certs())
+                    -- A stack that is not of ngx.ssl.
+                    assert(ssl.set_cert(ffi.C.X509_chain_up_ref(chain)))
+                    assert(ssl.set_priv_key(ffi.cast("struct evp_pkey_st *", key)))
+                }}
+                return 200 "$ssl_client_verify";
+            }}
+            server {{ listen 127.0.0.1:%%PORT%%; location / {{ content_by_lua_block {{ {show}
+                ngx.say(type(chain), " ", ffi.C.OPENSSL_sk_num(chain), " ", type(key), " ", ffi.C.EVP_PKEY_get_bits(key) > 0)
+                ngx.say(rawequal(chain, ssl.parse_pem_cert(read("chain.pem"))), " ", rawequal(chain, ssl.parse_der_cert(ssl.cert_pem_to_der(read("chain.pem")))))
+                ngx.say(select(2, ssl.parse_pem_cert("none")))
+                local sock = ngx.socket.tcp()
+                assert(sock:connect("127.0.0.1", %%PORT1%%))
+                ngx.say(select(2, sock:setclientcert(chain, "x")))
+                assert(sock:setclientcert(ssl.parse_pem_cert(read("client.pem")), ssl.parse_pem_priv_key(read("client.key"))))
+                assert(sock:sslhandshake(nil, "www.example.org", false))
+                sock:send("GET / HTTP/1.0\r\n\r\n")
+                ngx.say(sock:receive("*a"):match("\r\n\r\n(.*)"))
+            }} }} }}
+        }}"#
+    );
+    let server = Server::start_in(certified(), WEIR, &conf);
+    let said = server.get("/").body();
+    if said.is_empty() && server.log().contains("undefined symbol") {
+        return;
+    }
+    let expected = "cdata 2 cdata true\ntrue false\nPEM_read_bio_X509_AUX() failed\n\
+                    bad pkey arg: cdata expected, got string\nSUCCESS\n";
+    assert_eq!(said, expected);
 }

@@ -4,6 +4,7 @@
 pub const PRELUDE: &[(&str, &str)] = &[
     ("=errors", include_str!("prelude/errors.lua")),
     ("=ffi", include_str!("prelude/ffi.lua")),
+    ("=openssl", include_str!("prelude/openssl.lua")),
     ("=tables", include_str!("prelude/tables.lua")),
     ("=ngx", include_str!("prelude/ngx.lua")),
     ("=ngx.worker", include_str!("prelude/worker.lua")),

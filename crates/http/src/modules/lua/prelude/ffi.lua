@@ -15,6 +15,7 @@ function package.preload.ffi()
         if ok then
             -- The library stays as long as this variable.
             openssl = library
+            native.has_openssl = true
             break
         end
     end

@@ -125,9 +125,10 @@ function methods:setclientcert(cert, key)
     if not cert or not key then
         return nil, "client certificate must be supplied with corresponding private key"
     end
-    if type(cert) ~= "userdata" then return nil, "bad cert arg: cdata expected, got " .. type(cert) end
-    if type(key) ~= "userdata" then return nil, "bad pkey arg: cdata expected, got " .. type(key) end
-    local why = native.socket_shows(self.socket, cert, key)
+    local chain, own_key = native.certificate_handle(cert), native.key_handle(key)
+    if not chain then return nil, "bad cert arg: cdata expected, got " .. type(cert) end
+    if not own_key then return nil, "bad pkey arg: cdata expected, got " .. type(key) end
+    local why = native.socket_shows(self.socket, chain, own_key)
     if why then return nil, why end
     return true
 end

@@ -13,8 +13,35 @@ local ssl = {
 package.preload["ngx.ssl"] = function() return ssl end
 
 local function a_cert(i, cert)
-    if type(cert) ~= "userdata" then native.refuse(i, "certificate expected, got " .. type(cert)) end
-    return cert
+    return native.certificate_handle(cert) or native.refuse(i, "certificate expected, got " .. type(cert))
+end
+
+local function a_key(i, key)
+    return native.key_handle(key) or native.refuse(i, "private key expected, got " .. type(key))
+end
+
+-- Objects by their texts: a handshake need not make them anew.
+local KEPT = 256
+local objects, count = {}, 0
+
+local function parsed(kind, text, is_pem, parse, to_der, to_object)
+    local name = kind .. text
+    if objects[name] then return objects[name] end
+    local handle, why = check(parse(text, is_pem))
+    if why then return nil, why end
+    if not native.has_openssl then return handle end
+    local object = to_object(handle, is_pem and to_der(text) or text)
+    if count >= KEPT then objects, count = {}, 0 end
+    objects[name], count = object, count + 1
+    return object
+end
+
+local function parsed_cert(kind, text, is_pem)
+    return parsed(kind, text, is_pem, native.ssl_parse_cert, native.ssl_cert_to_der, native.certificate_object)
+end
+
+local function parsed_key(kind, text, is_pem)
+    return parsed(kind, text, is_pem, native.ssl_parse_key, native.ssl_key_to_der, native.key_object)
 end
 
 function ssl.cert_pem_to_der(pem) return answered(native.ssl_cert_to_der(a_string(1, pem))) end
@@ -23,19 +50,21 @@ function ssl.priv_key_pem_to_der(pem, passphrase)
     return answered(native.ssl_key_to_der(a_string(1, pem), passphrase and a_string(2, passphrase)))
 end
 
-function ssl.parse_pem_cert(pem) return answered(check(native.ssl_parse_cert(a_string(1, pem), true))) end
-function ssl.parse_der_cert(der) return answered(check(native.ssl_parse_cert(a_string(1, der), false))) end
-function ssl.parse_pem_priv_key(pem) return answered(check(native.ssl_parse_key(a_string(1, pem), true))) end
-function ssl.parse_der_priv_key(der) return answered(check(native.ssl_parse_key(a_string(1, der), false))) end
+function ssl.parse_pem_cert(pem) return parsed_cert("cert pem ", a_string(1, pem), true) end
+function ssl.parse_der_cert(der) return parsed_cert("cert der ", a_string(1, der), false) end
+function ssl.parse_pem_priv_key(pem) return parsed_key("key pem ", a_string(1, pem), true) end
+function ssl.parse_der_priv_key(der) return parsed_key("key der ", a_string(1, der), false) end
 
 function ssl.clear_certs() return done(check(native.ssl_clear_certs())) end
 function ssl.set_cert(cert) return done(check(native.ssl_set_cert(a_cert(1, cert)))) end
-function ssl.set_priv_key(key) return done(check(native.ssl_set_key(a_cert(1, key)))) end
+function ssl.set_priv_key(key) return done(check(native.ssl_set_key(a_key(1, key)))) end
 function ssl.set_der_cert(der) return done(check(native.ssl_set_der_cert(a_string(1, der)))) end
 function ssl.set_der_priv_key(der) return done(check(native.ssl_set_der_key(a_string(1, der)))) end
 
 function ssl.verify_client(client_certs, depth, trusted_certs)
     depth = depth and a_number(2, depth)
+    client_certs = client_certs and a_cert(1, client_certs)
+    trusted_certs = trusted_certs and a_cert(3, trusted_certs)
     return done(check(native.ssl_verify_client(client_certs, depth, trusted_certs)))
 end
 
