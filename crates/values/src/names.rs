@@ -90,7 +90,7 @@ pub fn server_names<S: Subject>(
 }
 
 /// Values by names with wildcards: the exact name wins, then the longest `*.` wildcard, then the longest `.*`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct WildcardNames<T> {
     exact: HashMap<Box<[u8]>, T>,
     heads: HashMap<Box<[u8]>, T>,

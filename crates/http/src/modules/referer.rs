@@ -28,8 +28,8 @@ pub struct Conf {
 #[derive(Debug, Clone, Default)]
 struct ValidReferers {
     /// Hosts, each with what its paths must begin with.
-    hosts: Vec<(ServerName, Vec<u8>)>,
     names: Arc<WildcardNames<Vec<u8>>>,
+    has_names: bool,
     /// The server's names that are patterns.
     server_names: Vec<Regex>,
     /// Patterns for what follows the scheme.
@@ -51,10 +51,10 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         for name in names {
             match name {
                 ServerName::Regex(regex) => table.server_names.push(regex),
-                name => table.hosts.push((name, Vec::new())),
+                // One of them may stand in the line, too.
+                name => _ = table.add(&name, Vec::new()),
             }
         }
-        table.arrange();
     }
     let conf = CONF.of(&s.location);
     if (conf.none || conf.blocked) && conf.table.is_empty() {
@@ -130,7 +130,7 @@ fn behind_scheme(referer: &[u8]) -> Option<&[u8]> {
 
 impl ValidReferers {
     fn is_empty(&self) -> bool {
-        self.hosts.is_empty() && self.regexes.is_empty() && self.server_names.is_empty()
+        !self.has_names && self.regexes.is_empty() && self.server_names.is_empty()
     }
 
     fn allows(&self, rest: &[u8]) -> bool {
@@ -148,17 +148,10 @@ impl ValidReferers {
             || self.regexes.iter().any(|regex| regex.is_match(rest))
     }
 
-    /// Puts the hosts where they are found; gives back the index of one that is there twice.
-    fn arrange(&mut self) -> Option<usize> {
-        let mut names = WildcardNames::default();
-        let mut twice = None;
-        for (at, (name, path)) in self.hosts.iter().enumerate() {
-            if !names.add(name, path.clone()) {
-                twice = Some(at);
-            }
-        }
-        self.names = Arc::new(names);
-        twice
+    /// Adds a host with what its paths must begin with. False if it is there already.
+    fn add(&mut self, name: &ServerName, path: Vec<u8>) -> bool {
+        self.has_names = true;
+        Arc::make_mut(&mut self.names).add(name, path)
     }
 }
 
@@ -166,7 +159,7 @@ impl ValidReferers {
 fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let mut conf = match s.first(d) {
         true => Conf::default(),
-        false => CONF.of(&s.location).clone(),
+        false => std::mem::take(CONF.change(&mut s.location)),
     };
     let table = Arc::make_mut(&mut conf.table);
     for word in &d.args {
@@ -186,8 +179,7 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
                 let name = ServerName::parse(host)
                     .filter(|name| !matches!(name, ServerName::Bad(_)))
                     .ok_or_else(|| fault("invalid hostname or wildcard"))?;
-                table.hosts.push((name, path.to_vec()));
-                if table.arrange().is_some() {
+                if !table.add(&name, path.to_vec()) {
                     let host = String::from_utf8_lossy(host);
                     return Err(d.error_at(word, format!("conflicting parameter \"{host}\"")));
                 }
@@ -206,7 +198,7 @@ mod tests {
     fn allows(parameters: &str, rest: &str) -> bool {
         let text = format!("server {{ server_name own.org; valid_referers {parameters}; }}");
         let site = site(&text).unwrap();
-        let conf = site.locations().iter().find(|l| !CONF.of(&l.conf).table.hosts.is_empty());
+        let conf = site.locations().iter().find(|l| CONF.of(&l.conf).table.has_names);
         CONF.of(&conf.unwrap().conf).table.allows(rest.as_bytes())
     }
 
@@ -238,5 +230,18 @@ mod tests {
         ] {
             assert_eq!(complaint(text), expected, "{text}");
         }
+    }
+
+    /// Twenty times as many take about twenty times as long, not four hundred times.
+    #[test]
+    fn many_hosts_are_read_in_time() {
+        let time = |many: u32| {
+            let hosts: String = (0..many).map(|n| format!(" host{n}.test")).collect();
+            let begin = std::time::Instant::now();
+            assert!(allows(&hosts, "host7.test/"));
+            begin.elapsed()
+        };
+        let (few, many) = (time(400), time(8_000));
+        assert!(many < few * 100, "{few:?}, {many:?}");
     }
 }
