@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::SignatureScheme;
 use rustls::sign::SigningKey;
 
@@ -337,4 +338,36 @@ fn a_certificate_is_out_of_date_before_and_behind_its_time_and_shortly_before_it
     assert_eq!(at(first - 1).unwrap(), "is not valid before Jan  1 00:00:00 2020 GMT");
     assert_eq!((at(first), at(last - 3600)), (None, None));
     assert_eq!((at(last - 3599), at(last), at(last + 1)), (ends.clone(), ends, ended));
+}
+
+/// A client may send certificates of one name, each with another key. Trying them all would hold the loop up.
+#[test]
+fn of_many_authorities_of_one_name_only_a_few_are_tried() {
+    let authority = |name: &str| {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+    };
+    let key = || KeyPair::generate().unwrap();
+    let (root_key, leaf_key) = (key(), key());
+    let anchor = authority("root").self_signed(&root_key).unwrap().der().to_vec();
+    let root = Issuer::new(authority("root"), &root_key);
+    let keys: Vec<KeyPair> = (0..9).map(|_| key()).collect();
+    let certificates = keys.iter().map(|key| authority("one").signed_by(key, &root).unwrap());
+    let all: Vec<_> = certificates.map(|certificate| certificate.der().clone()).collect();
+    // The leaf is signed by the one behind so many others.
+    let fault = |others: usize| {
+        let issuer = Issuer::new(authority("one"), &keys[others]);
+        let mut leaf = CertificateParams::default();
+        leaf.distinguished_name.push(DnType::CommonName, "leaf");
+        let leaf = leaf.signed_by(&leaf_key, &issuer).unwrap().der().clone();
+        let chain = [&[leaf][..], &all[..=others]].concat();
+        let anchors = vec![anchor.clone()];
+        let authorities = crate::Authorities { anchors, lists: Vec::new(), depth: 5 };
+        authorities.check(&chain, Purpose::Client).err()
+    };
+    assert_eq!(fault(0), None);
+    assert_eq!(fault(7), None);
+    assert_eq!(fault(8), Some(VerifyError::SIGNATURE));
 }
