@@ -33,4 +33,6 @@ pub use kind::CertificateKind;
 pub use verify::{Purpose, TrustStore, VerifyError};
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;
