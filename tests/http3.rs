@@ -477,3 +477,31 @@ fn what_quic_lacks_is_warned_of() {
         assert_eq!(tested.status.success(), text.contains("[warn]"), "{text}");
     }
 }
+
+/// Some clients send no body before that.
+#[test]
+fn a_client_that_waits_to_be_asked_for_its_body_is_asked_over_quic() {
+    let http = "server { listen 127.0.0.1:%%PORT1%%; return 200 $content_length; }";
+    let server = start(http, "location / { proxy_pass http://127.0.0.1:%%PORT1%%; }");
+    hq::run_client(async {
+        let endpoint = hq::client(&server, "h3");
+        let (connection, _settings) = broken::connect(&endpoint, &server).await;
+        let (mut send, mut receive) = connection.open_bi().await.unwrap();
+        let head = broken::headers(&[
+            (":method", "POST"),
+            (":scheme", "https"),
+            (":path", "/"),
+            (":authority", broken::HOST),
+            ("expect", "100-continue"),
+            ("content-length", "3"),
+        ]);
+        send.write_all(&head).await.unwrap();
+        let mut interim = [0; 64];
+        let read = receive.read(&mut interim).await.unwrap().unwrap();
+        // RFC 9204, appendix A: `:status: 100` is the entry 63 of the static table.
+        assert!(interim[..read].ends_with(&[0xff, 0]), "{:?}", &interim[..read]);
+        send.write_all(&broken::frame(0, b"yes")).await.unwrap();
+        send.finish().unwrap();
+        assert!(receive.read_to_end(1 << 16).await.unwrap().ends_with(b"3"));
+    });
+}
