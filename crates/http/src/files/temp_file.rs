@@ -79,7 +79,10 @@ impl TempPath {
                     }
                     return Ok((file, path));
                 }
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                // Another process has files here, or has left thousands: names go on elsewhere.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                    NEXT.fetch_add(far(), Ordering::Relaxed);
+                }
                 Err(error) => return Err(Failed { path, error }),
             }
         }
@@ -137,6 +140,15 @@ fn open(path: &Path) -> io::Result<File> {
     file_operation("open", path, || options.open(path))
 }
 
+/// How many names are skipped behind one that is taken.
+fn far() -> u64 {
+    let mut bytes = [0; 4];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(_) => u32::from_ne_bytes(bytes).into(),
+        Err(_) => 123_457,
+    }
+}
+
 /// Makes a level's directory, and those above it, for this user alone.
 fn make(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
@@ -152,5 +164,17 @@ mod tests {
         assert_eq!(path.path_of("0000000012"), Path::new("/t/2/01/0000000012"));
         let flat = TempPath { directory: "/t".into(), levels: Vec::new() };
         assert_eq!(flat.path_of("0000000012"), Path::new("/t/0000000012"));
+    }
+
+    /// Files of `client_body_in_file_only on` stay, and each new process begins with the first name.
+    #[test]
+    fn names_are_found_beside_thousands_of_files_that_stay() {
+        let name = format!("weir-temporary-{}", std::process::id());
+        let path = TempPath { directory: std::env::temp_dir().join(name), levels: Vec::new() };
+        make(&path.directory).unwrap();
+        (0..5000).for_each(|n| drop(open(&path.path_of(&format!("{n:0DIGITS$}"))).unwrap()));
+        let created = path.create_waiting(Keep::Forever);
+        std::fs::remove_dir_all(&path.directory).unwrap();
+        created.unwrap();
     }
 }
