@@ -190,11 +190,6 @@ pub struct Upstreams<T> {
 }
 
 impl<T: GroupExtras> GroupDraft<T> {
-    pub(super) fn same_port(&self, port: Option<u16>, default_port: u16) -> bool {
-        let mine = self.port.unwrap_or(self.default_port);
-        mine == port.unwrap_or(default_port)
-    }
-
     /// The group, when all of the configuration was read.
     pub(super) fn finish(
         self,
