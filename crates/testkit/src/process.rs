@@ -4,9 +4,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::wait::{PATIENCE, ask_until, timespec};
 
@@ -195,4 +197,15 @@ fn parent_of(pid: i32) -> Option<i32> {
 pub fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Output {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output();
     output.unwrap_or_else(|e| panic!("cannot run {program}: {e}"))
+}
+
+/// Processor time that work takes on this thread: other programs of the machine do not lengthen it.
+pub fn spent(work: impl FnOnce()) -> Duration {
+    let now = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+    };
+    let begin = now();
+    work();
+    now().saturating_sub(begin)
 }

@@ -320,13 +320,10 @@ mod tests {
         let d = Directive::new("proxy_pass", ["one"]);
         let time = |many: u16| {
             let mut drafts = Drafts::<()>::default();
-            let begin = std::time::Instant::now();
-            for port in 1..=many {
-                let url =
-                    Url { host: "one".into(), port: Some(port), address: None, uri: Vec::new() };
-                drafts.refer(&d, d.arg(0).unwrap(), url, 80).unwrap();
-            }
-            begin.elapsed()
+            let url =
+                |port| Url { host: "one".into(), port: Some(port), address: None, uri: Vec::new() };
+            let refer = |port| _ = drafts.refer(&d, d.arg(0).unwrap(), url(port), 80).unwrap();
+            weir_testkit::spent(|| (1..=many).for_each(refer))
         };
         let (few, many) = (time(1_000), time(20_000));
         assert!(many < few * 100, "{few:?}, {many:?}");
