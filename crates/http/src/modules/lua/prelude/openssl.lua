@@ -1,5 +1,5 @@
--- Certificates and keys as objects of OpenSSL, which libraries expect: a stack of X509, and an EVP_PKEY. They are made where a
--- script has loaded `ffi`, and with it OpenSSL. Others get weir's own.
+-- Certificates and keys as objects of OpenSSL, which libraries expect: a stack of X509, and an EVP_PKEY. A machine
+-- without OpenSSL has weir's own instead.
 
 local native = ...
 local type, pcall, setmetatable, concat = type, pcall, setmetatable, table.concat

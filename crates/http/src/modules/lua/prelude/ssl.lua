@@ -3,7 +3,7 @@
 local native = ...
 local check, raise, a_string, a_number = native.check, native.raise, native.a_string, native.a_number
 local answered, done = native.answered, native.done
-local type, pairs, ipairs, byte = type, pairs, ipairs, string.byte
+local type, pairs, ipairs, byte, require = type, pairs, ipairs, string.byte, require
 
 local ssl = {
     version = "0.1.31",
@@ -25,14 +25,17 @@ local KEPT = 256
 local objects, count = {}, 0
 
 local function parsed(kind, text, is_pem, parse, to_der, to_object)
-    local name = kind .. text
-    if objects[name] then return objects[name] end
+    local known = objects[kind] and objects[kind][text]
+    if known then return known end
     local handle, why = check(parse(text, is_pem))
     if why then return nil, why end
+    -- It loads OpenSSL.
+    require "ffi"
     if not native.has_openssl then return handle end
     local object = to_object(handle, is_pem and to_der(text) or text)
     if count >= KEPT then objects, count = {}, 0 end
-    objects[name], count = object, count + 1
+    objects[kind] = objects[kind] or {}
+    objects[kind][text], count = object, count + 1
     return object
 end
 
@@ -50,10 +53,10 @@ function ssl.priv_key_pem_to_der(pem, passphrase)
     return answered(native.ssl_key_to_der(a_string(1, pem), passphrase and a_string(2, passphrase)))
 end
 
-function ssl.parse_pem_cert(pem) return parsed_cert("cert pem ", a_string(1, pem), true) end
-function ssl.parse_der_cert(der) return parsed_cert("cert der ", a_string(1, der), false) end
-function ssl.parse_pem_priv_key(pem) return parsed_key("key pem ", a_string(1, pem), true) end
-function ssl.parse_der_priv_key(der) return parsed_key("key der ", a_string(1, der), false) end
+function ssl.parse_pem_cert(pem) return parsed_cert("cert pem", a_string(1, pem), true) end
+function ssl.parse_der_cert(der) return parsed_cert("cert der", a_string(1, der), false) end
+function ssl.parse_pem_priv_key(pem) return parsed_key("key pem", a_string(1, pem), true) end
+function ssl.parse_der_priv_key(der) return parsed_key("key der", a_string(1, der), false) end
 
 function ssl.clear_certs() return done(check(native.ssl_clear_certs())) end
 function ssl.set_cert(cert) return done(check(native.ssl_set_cert(a_cert(1, cert)))) end
