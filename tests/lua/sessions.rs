@@ -88,6 +88,7 @@ fn a_script_speaks_with_the_client_of_its_session() {
                    ngx.print(client:receiveuntil("!")(), " ")
                    client:settimeout(20)
                    ngx.print(select(2, client:receive(100)), " ")
+                   client:settimeout(60000)
                    client:shutdown("send")
                    ngx.log(ngx.WARN, "still came ", client:receive("*a"))
                }
