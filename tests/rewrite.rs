@@ -336,3 +336,17 @@ fn several_ifs_share_the_handler_and_its_settings_as_in_nginx() {
         }
     }
 }
+
+#[test]
+fn variables_that_nginx_does_not_have_may_be_set() {
+    let server = server(
+        "location / {
+             set $upstream_cache_key ''; set $upstream_cache_reason r; set $event_loop_blocked b;
+             if ($arg_x) { set $loop x; set $upstream_cache_key k; }
+             return 200 \"$upstream_cache_key $upstream_cache_reason $event_loop_blocked $loop\";
+         }
+         location /own { return 200 $upstream_cache_key$loop; }",
+    );
+    assert_eq!(server.get("/?x=1").body(), "k r b x");
+    assert_eq!(server.get("/own").body(), "0");
+}

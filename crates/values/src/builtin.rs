@@ -47,6 +47,8 @@ pub fn define<S: Subject>(variables: &mut Variables<S>) {
         variables.define(name, read);
     }
     let host = hostname();
+    // nginx does not have it, so a configuration may have its own.
+    variables.define_changeable("loop", false, |r, out| number(out, u64::from(r.identity().index)));
     variables.define("hostname", move |_, out| {
         out.extend_from_slice(&host);
         true
@@ -77,7 +79,7 @@ fn proxy<S: Subject>(r: &S, read: impl FnOnce(&ProxyHeader) -> bool) -> bool {
     r.proxy().is_some_and(read)
 }
 
-fn table<S: Subject>() -> [(&'static str, ReadVariable<S>); 16] {
+fn table<S: Subject>() -> [(&'static str, ReadVariable<S>); 15] {
     [
         ("remote_addr", |r, out| {
             r.peer().write_host(out);
@@ -95,7 +97,6 @@ fn table<S: Subject>() -> [(&'static str, ReadVariable<S>); 16] {
         ("server_port", |r, out| port(out, r.local().port())),
         ("connection", |r, out| number(out, r.number())),
         ("pid", |r, out| number(out, u64::from(r.identity().pid))),
-        ("loop", |r, out| number(out, u64::from(r.identity().index))),
         ("nginx_version", |_, out| text(out, crate::NGINX_VERSION.as_bytes())),
         ("proxy_protocol_addr", |r, out| proxy(r, |header| text(out, &header.source))),
         ("proxy_protocol_port", |r, out| proxy(r, |h| port(out, Some(h.source_port)))),

@@ -20,7 +20,7 @@ pub const MODULE: Module =
     Module { name: "http_event_loop", directives: DIRECTIVES, init, ..Module::NEW };
 
 fn init(setup: &mut Setup<'_>) {
-    setup.variables.define("event_loop_blocked", |r, out| {
+    setup.variables.define_changeable("event_loop_blocked", false, |r, out| {
         let micros = r.blocked.as_micros();
         let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
         out.extend_from_slice(text.as_bytes());

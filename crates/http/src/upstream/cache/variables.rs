@@ -19,16 +19,21 @@ pub fn define(setup: &mut Setup<'_>) {
         }
         None => false,
     });
-    variables.define("upstream_cache_reason", |r, out| match &r.contexts.upstream.cache {
-        Some(shown) => write!(out, "{}", shown.reason.get()).is_ok(),
-        None => false,
-    });
-    variables.define("upstream_cache_key", |r, out| match &r.contexts.upstream.cache {
-        Some(state) => {
-            out.extend_from_slice(&state.text);
-            true
+    // nginx does not have the next two, so a configuration may have its own. APISIX sets the second.
+    variables.define_changeable("upstream_cache_reason", false, |r, out| {
+        match &r.contexts.upstream.cache {
+            Some(shown) => write!(out, "{}", shown.reason.get()).is_ok(),
+            None => false,
         }
-        None => false,
+    });
+    variables.define_changeable("upstream_cache_key", false, |r, out| {
+        match &r.contexts.upstream.cache {
+            Some(state) => {
+                out.extend_from_slice(&state.text);
+                true
+            }
+            None => false,
+        }
     });
     variables.define("upstream_cache_last_modified", |r, out| {
         let Some(time) = old(r).and_then(|old| old.last_modified) else { return false };
