@@ -11,8 +11,8 @@ const HOST: u8 = 0x82;
 const DIRECTORY: u8 = 0xa4;
 const IP: u8 = 0x87;
 
-/// Comparisons of one certificate's names with one authority's constraints, at most.
-const MOST: usize = 1 << 20;
+/// Comparisons of names with constraints in one chain, at most. They take some milliseconds.
+pub const MOST: usize = 1 << 20;
 
 /// What an authority says of names below it.
 #[derive(Debug, Clone, Copy)]
@@ -36,21 +36,26 @@ impl<'a> NameConstraints<'a> {
     }
 
     /// Whether a certificate below has no other names than it may have. `is_leaf`: its common name stands for a host where
-    /// no other name does.
+    /// no other name does. `left`: how many comparisons its chain may take from here on.
     ///
     /// # Errors
     ///
     /// A name is outside, or cannot be compared.
-    pub fn check(&self, certificate: &Certificate<'_>, is_leaf: bool) -> Result<(), VerifyError> {
+    pub fn check(
+        &self,
+        certificate: &Certificate<'_>,
+        is_leaf: bool,
+        left: &mut usize,
+    ) -> Result<(), VerifyError> {
         let others = certificate.extensions.alt_names.unwrap_or(DerReader::new(&[]));
         let hosts = match is_leaf && certificate.dns_names().next().is_none() {
             true => common_names(certificate.subject),
             false => Vec::new(),
         };
         let subtrees = self.permitted.count() + self.excluded.count();
-        if (others.count() + hosts.len() + 2).saturating_mul(subtrees) > MOST {
-            return Err(VerifyError::NAME_CONSTRAINTS);
-        }
+        let names = others.count() + hosts.len() + 2;
+        let rest = left.checked_sub(names.saturating_mul(subtrees));
+        *left = rest.ok_or(VerifyError::NAME_CONSTRAINTS)?;
         if !certificate.subject.is_empty() {
             self.judge(DIRECTORY, certificate.subject)?;
         }
@@ -298,6 +303,30 @@ mod tests {
         assert!(!reads(&good, &[0x80, 1, 1]) && !reads(&good, &[0x81, 1, 9]));
         assert!(!reads(&der::write(0x89, &[b"a"]), &[]));
         assert!(!reads(&name(&[0x31, 5, 0]), &[]) && !reads(&good, &[0x1f]) && !reads(&[], &[]));
+    }
+
+    /// Each authority alone would take fewer than the most.
+    #[test]
+    fn a_chain_takes_only_so_many_comparisons() {
+        let fault = |constraints: usize| {
+            let excluded = vec![GeneralSubtree::DnsName("b.test".to_owned()); constraints];
+            let [root_key, upper_key, lower_key, own] =
+                [(); 4].map(|()| KeyPair::generate().unwrap());
+            let root = authority("root", &[], &[]);
+            let anchors = vec![root.self_signed(&root_key).unwrap().der().to_vec()];
+            let [upper, lower] = ["upper", "lower"].map(|name| authority(name, &[], &excluded));
+            let sent_upper = upper.signed_by(&upper_key, &Issuer::new(root, &root_key)).unwrap();
+            let upper = Issuer::new(upper, &upper_key);
+            let sent_lower = lower.signed_by(&lower_key, &upper).unwrap();
+            let mut leaf = named("");
+            leaf.subject_alt_names = vec![SanType::DnsName("a.test".try_into().unwrap()); 1000];
+            let leaf = leaf.signed_by(&own, &Issuer::new(lower, &lower_key)).unwrap();
+            let authorities = Authorities { anchors, lists: Vec::new(), depth: 5 };
+            let chain = [leaf, sent_lower, sent_upper].map(|sent| sent.der().clone());
+            authorities.check(&chain, Purpose::Client).err().map(|fault| fault.code)
+        };
+        assert_eq!(fault(400), None);
+        assert_eq!(fault(700), Some(51));
     }
 
     #[test]

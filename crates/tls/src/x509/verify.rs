@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use super::cert::{Authority, Certificate, netscape, usage};
+use super::constraints;
 use super::crl::{KnownList, RevocationList};
 use super::name::same as same_name;
 use super::signature;
@@ -318,6 +319,7 @@ fn check_signatures_and_times(built: &Built<'_, '_>, now: i64, faults: &mut Faul
 
 /// No certificate has a name that an authority above it does not permit, from the root down.
 fn check_names(path: &Path<'_, '_>, faults: &mut Faults) {
+    let mut left = constraints::MOST;
     for (at, certificate) in path.iter().enumerate().rev() {
         // An authority may have a certificate of its own name besides.
         if at > 0 && certificate.self_issued() {
@@ -325,7 +327,8 @@ fn check_names(path: &Path<'_, '_>, faults: &mut Faults) {
         }
         let above = path.iter().skip(at + 1).rev();
         for constraints in above.filter_map(|c| c.extensions.name_constraints) {
-            constraints.check(certificate, at == 0).err().into_iter().for_each(|f| faults.add(f));
+            let checked = constraints.check(certificate, at == 0, &mut left);
+            checked.err().into_iter().for_each(|fault| faults.add(fault));
         }
     }
 }
