@@ -19,7 +19,8 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::net::{SendFlags, SocketType, sockopt};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
 use weir_testkit::{
-    Client, Dice, Dir, PATIENCE, Process, Server, ask_until, free_port, number, run, seed, until,
+    Client, Dice, Dir, PATIENCE, Process, Server, ask_until, free_port, number, run, seed,
+    under_strace, until,
 };
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -268,16 +269,7 @@ fn a_transparent_bind_takes_addresses_of_others() {
 
 /// weir under strace, which changes what the kernel does as `inject` says; nothing where that cannot be.
 fn strace(dir: &Dir, call: &str, inject: &str) -> Option<Command> {
-    let start = format!(
-        "#!/bin/sh\nexec strace -D -f -q -o /dev/null -e trace={call} -e inject={call}:{inject} {WEIR} \"$@\"\n"
-    );
-    let script = dir.write("weir", start);
-    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
-    if !run(script.to_str().unwrap(), ["-v"]).status.success() {
-        println!("not run: strace is missing, or may not trace");
-        return None;
-    }
-    let mut command = Command::new(&script);
+    let mut command = Command::new(under_strace(dir, WEIR, call, inject)?);
     command.arg("-p").arg(dir.path()).arg("-e").arg(dir.file("error.log")).stderr(Stdio::null());
     Some(command)
 }

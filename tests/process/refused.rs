@@ -6,31 +6,16 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use weir_testkit::{Client, Dir, Process, Server, free_port, run, until};
+use weir_testkit::{Client, Dir, Process, Server, free_port, under_strace, until};
 
 use super::WEIR;
-
-/// A weir whose calls of this name fail with this error; none where strace is missing.
-fn refused(dir: &Dir, call: &str, error: &str) -> Option<String> {
-    let start = format!(
-        "#!/bin/sh\nexec strace -D -f -q -o /dev/null -e trace={call} -e inject={call}:error={error} {WEIR} \"$@\"\n"
-    );
-    let script = dir.write("weir", start);
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    let path = script.to_str().unwrap().to_owned();
-    if run(&path, ["-v"]).status.success() {
-        return Some(path);
-    }
-    println!("not run: strace is missing, or may not trace");
-    None
-}
 
 /// Old container runtimes answer so to each call that they do not know.
 #[test]
 fn a_sandbox_that_forbids_new_calls_is_served_in() {
     for call in ["openat2", "memfd_create"] {
         let dir = Dir::new();
-        let Some(weir) = refused(&dir, call, "EPERM") else { return };
+        let Some(weir) = under_strace(&dir, WEIR, call, "error=EPERM") else { return };
         dir.write("page", "text");
         let conf = "events { } http { access_log %%DIR%%/access.log;
             server { listen 127.0.0.1:%%PORT%%; root %%DIR%%; } }";
@@ -46,7 +31,7 @@ fn root_that_stays_root_needs_no_right_to_change_groups() {
         return;
     }
     let dir = Dir::new();
-    let Some(weir) = refused(&dir, "setgroups", "EPERM") else { return };
+    let Some(weir) = under_strace(&dir, WEIR, "setgroups", "error=EPERM") else { return };
     let conf =
         "user root; events { } http { server { listen 127.0.0.1:%%PORT%%; return 200 ok; } }";
     let server = Server::start_in(dir, &weir, conf);
@@ -84,7 +69,7 @@ fn a_limit_on_the_size_of_files_costs_one_request() {
 #[test]
 fn a_master_that_cannot_start_leaves_no_pid_file() {
     let dir = Dir::new();
-    let Some(weir) = refused(&dir, "signalfd4", "EMFILE") else { return };
+    let Some(weir) = under_strace(&dir, WEIR, "signalfd4", "error=EMFILE") else { return };
     let pid = dir.file("nginx.pid");
     let conf = format!(
         "pid {}; daemon off; events {{ }} http {{ server {{ listen 127.0.0.1:{}; }} }}",

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::Dir;
 use crate::wait::{PATIENCE, ask_until, timespec};
 
 /// A started program; ended when it is dropped.
@@ -197,6 +199,21 @@ fn parent_of(pid: i32) -> Option<i32> {
 pub fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Output {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output();
     output.unwrap_or_else(|e| panic!("cannot run {program}: {e}"))
+}
+
+/// A program's path under strace, which has calls of this name end as `inject` says, such as `error=EPERM`; none where that cannot be.
+pub fn under_strace(dir: &Dir, program: &str, call: &str, inject: &str) -> Option<String> {
+    let start = format!(
+        "#!/bin/sh\nexec strace -D -f -q -o /dev/null -e trace={call} -e inject={call}:{inject} {program} \"$@\"\n"
+    );
+    let script = dir.write("weir", start);
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("its own file");
+    let path = script.to_str().expect("a path of text").to_owned();
+    if run(&path, ["-v"]).status.success() {
+        return Some(path);
+    }
+    println!("not run: strace is missing, or may not trace");
+    None
 }
 
 /// Processor time that work takes on this thread: other programs of the machine do not lengthen it.
