@@ -139,15 +139,11 @@ mod tests {
             }
         });
         let lock = AtomicU64::new(owner::this());
-        let spent = || {
-            let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-            Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-        };
         std::thread::scope(|s| {
             let waiter = s.spawn(|| {
-                let (began, before) = (std::time::Instant::now(), spent());
-                assert_eq!(acquire(&lock), Acquired::Free);
-                (spent() - before, began.elapsed())
+                let began = std::time::Instant::now();
+                let computed = weir_testkit::spent(|| assert_eq!(acquire(&lock), Acquired::Free));
+                (computed, began.elapsed())
             });
             // Bounded, so that a missing report fails here.
             for _ in 0..200 * TELL {

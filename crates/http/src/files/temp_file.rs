@@ -169,12 +169,9 @@ mod tests {
     /// Files of `client_body_in_file_only on` stay, and each new process begins with the first name.
     #[test]
     fn names_are_found_beside_thousands_of_files_that_stay() {
-        let name = format!("weir-temporary-{}", std::process::id());
-        let path = TempPath { directory: std::env::temp_dir().join(name), levels: Vec::new() };
-        make(&path.directory).unwrap();
+        let dir = weir_testkit::Dir::new();
+        let path = TempPath { directory: dir.path().to_owned(), levels: Vec::new() };
         (0..5000).for_each(|n| drop(open(&path.path_of(&format!("{n:0DIGITS$}"))).unwrap()));
-        let created = path.create_waiting(Keep::Forever);
-        std::fs::remove_dir_all(&path.directory).unwrap();
-        created.unwrap();
+        path.create_waiting(Keep::Forever).unwrap();
     }
 }
