@@ -74,11 +74,11 @@ fn write(lua: &Lua, level: Level, values: &MultiValue) {
     if !is_logged(level) {
         return;
     }
+    let place = place(lua);
     let mut line = match current::side() {
-        Side::Requests => String::new(),
-        Side::Sessions => "stream ".to_owned(),
+        Side::Requests => place,
+        Side::Sessions => format!("stream {place}"),
     };
-    line.push_str(&place(lua));
     for value in values {
         match value {
             Value::String(text) => line.push_str(&weir_log::Bytes(&text.as_bytes()).to_string()),

@@ -9,6 +9,7 @@ use weir_tls::{Authorities, Chain, IdentitySet, PrivateKey, Versions, is_grease,
 
 use super::natives::{Natives, failed};
 use crate::address::Address;
+use crate::escape::hex_text;
 use crate::event_loop::LoopState;
 use crate::modules::lua::current::{self, NgxError, Phase, Scripted, phase, with_any};
 use crate::modules::lua::vm::vm_of;
@@ -45,8 +46,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 fn sessions(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("ssl_session_id", |_, ()| {
         in_session(|phase, handshake| match phase {
-            Phase::SessionFetch => Some(BString::from(hex(&handshake.hello.session))),
-            _ => begun(handshake).map(|(id, _)| BString::from(hex(&id))),
+            Phase::SessionFetch => Some(BString::from(hex_text(&handshake.hello.session))),
+            _ => begun(handshake).map(|(id, _)| BString::from(hex_text(&id))),
         })
     })?;
     natives.add_refusing("ssl_session_get", |_, ()| {
@@ -83,10 +84,6 @@ fn in_session<T>(
 
 fn begun(handshake: &Handshake) -> Option<(Vec<u8>, Vec<u8>)> {
     handshake.decided.sessions.as_ref().and_then(|sessions| sessions.begun())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Functions that read certificates and keys, in any phase.
