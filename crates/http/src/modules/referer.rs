@@ -28,7 +28,8 @@ pub struct Conf {
 #[derive(Debug, Clone, Default)]
 struct ValidReferers {
     /// Hosts, each with what its paths must begin with.
-    names: Arc<WildcardNames<Vec<u8>>>,
+    names: WildcardNames<Vec<u8>>,
+    /// Also where one of them is no host's name, and so not kept.
     has_names: bool,
     /// The server's names that are patterns.
     server_names: Vec<Regex>,
@@ -151,7 +152,7 @@ impl ValidReferers {
     /// Adds a host with what its paths must begin with. False if it is there already.
     fn add(&mut self, name: &ServerName, path: Vec<u8>) -> bool {
         self.has_names = true;
-        Arc::make_mut(&mut self.names).add(name, path)
+        self.names.add(name, path)
     }
 }
 
