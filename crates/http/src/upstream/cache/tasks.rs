@@ -1,5 +1,6 @@
 //! What keeps caches in order, on one loop of the first worker. nginx has processes for it.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use weir_cache::{loader, manager};
@@ -10,6 +11,9 @@ use crate::upstream::counts::COUNTS;
 
 /// Starts to look after the site's caches.
 pub fn start(event_loop: &Rc<LoopState>) {
+    let directories = event_loop.site.temp_paths().iter().map(|path| path.directory.clone());
+    // They are the same for all caches: the first that uses them looks through them.
+    let mut temporary: Vec<PathBuf> = directories.collect();
     for cache in &event_loop.site.caches {
         let (handle, managed) = (event_loop.handle.clone(), cache.clone());
         let cell = COUNTS.of(event_loop).cache(event_loop.site, cache);
@@ -28,7 +32,7 @@ pub fn start(event_loop: &Rc<LoopState>) {
         let (handle, loaded) = (event_loop.handle.clone(), cache.clone());
         let log = event_loop.site.main.core.error_log.clone();
         let temporary = match cache.settings.use_temp_path {
-            true => event_loop.site.temp_paths().iter().map(|p| p.directory.clone()).collect(),
+            true => std::mem::take(&mut temporary),
             false => Vec::new(),
         };
         event_loop.handle.spawn(async move {
