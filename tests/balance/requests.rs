@@ -399,3 +399,23 @@ fn loops_in_processes_of_their_own_take_over_nothing() {
     let answers: Vec<String> = clients[1..].iter_mut().map(|c| c.response().body()).collect();
     assert_eq!(answers, homes[1..]);
 }
+
+/// What came in time is answered, though its connection's time ran out before the loop has heard of it: it hears of one
+/// connection in a turn here.
+#[test]
+fn a_request_in_the_socket_of_a_stalled_loop_is_in_time() {
+    let conf =
+        conf("epoll_events 1;").replace(&format!("worker_threads {LOOPS}"), "worker_threads 1");
+    let soon = "http { client_header_timeout 1s; keepalive_timeout 1s;";
+    let server = Server::start(WEIR, &conf.replace("http {", soon));
+    wait_asleep(&server, 1);
+    let (mut new, mut kept, mut holder) = (server.connect(), server.connect(), server.connect());
+    assert_eq!(kept.get("/").body(), FIRST);
+    holder.send(request("/hold"));
+    wait_blocked(&server);
+    new.deliver(request("/echo?n=new"));
+    kept.deliver(request("/echo?n=kept"));
+    assert_eq!(holder.response().body(), FIRST);
+    assert_eq!(new.response().body(), "new");
+    assert_eq!(kept.response().body(), "kept");
+}

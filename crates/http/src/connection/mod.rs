@@ -80,6 +80,7 @@ impl LoopState {
 }
 
 /// Takes a new connection: it is served at once if its first bytes are there, and rests until they are otherwise.
+#[inline]
 fn accepted(event_loop: &Rc<LoopState>, stream: Stream, peer: Address, listen: usize) {
     let now = event_loop.handle.now();
     let number = event_loop.next_connection();
@@ -192,7 +193,7 @@ impl Idle for Parked {
         presence.wake(&event_loop);
         let conn = conn.on(stream);
         let first = conn.requests.get() == 0;
-        if why != Wake::Ready {
+        if !has_come(&conn, why) {
             if first && why == Wake::Deadline {
                 waited_for(&conn, &event_loop, TIMED_OUT);
             }
@@ -321,8 +322,16 @@ async fn run(
                     presence
                 }
                 Paused::Over(presence, why, waited) => {
-                    give_back(r);
-                    return park(conn, presence, &event_loop, core, why, waited);
+                    let until = rests_until(&event_loop, core, why, waited);
+                    if until > event_loop.handle.now() {
+                        give_back(r);
+                        return park(conn, presence, &event_loop, core, until);
+                    }
+                    if !has_come(&conn, why) {
+                        give_back(r);
+                        return conn.wire().close_notify();
+                    }
+                    presence
                 }
                 Paused::Taken => return give_back(r),
             };
@@ -417,28 +426,34 @@ async fn offer(
     Some((presence, why))
 }
 
-/// A pause was long, or ended otherwise: the connection becomes a small value, or closes.
-fn park(
-    conn: Rc<Conn>,
-    presence: Presence,
-    event_loop: &LoopState,
-    core: &Conf,
-    why: Wake,
-    waited: Duration,
-) {
+/// Until when a connection whose pause ended without a request may rest; it may not if that has passed.
+fn rests_until(event_loop: &LoopState, core: &Conf, why: Wake, waited: Duration) -> Instant {
     let now = event_loop.handle.now();
     let stays = now + core.keepalive_min_timeout;
-    let until = match why {
+    match why {
         // A client with an answer of before the end had its chance to ask once more.
         Wake::Deadline if event_loop.retiring() && !event_loop.has_successor() => stays,
         Wake::Deadline => now + core.keepalive_timeout.saturating_sub(waited),
         Wake::Shutdown => stays,
         Wake::Ready | Wake::Evicted => now,
-    };
-    if until <= now {
-        conn.wire().close_notify();
-        return;
     }
+}
+
+/// Whether a connection that was woken has a request, or its beginning. Where the loop was held up, the request may lie
+/// in the socket while timers run out, and the loop has not heard of it yet. Costs a system call if the wake-up had
+/// another reason.
+fn has_come(conn: &Conn, why: Wake) -> bool {
+    match why {
+        Wake::Ready => true,
+        Wake::Deadline | Wake::Shutdown => conn.wire().socket().holds_bytes(),
+        // Another connection needs its place.
+        Wake::Evicted => false,
+    }
+}
+
+/// The connection becomes a small value that rests until then.
+fn park(conn: Rc<Conn>, presence: Presence, event_loop: &LoopState, core: &Conf, until: Instant) {
+    let stays = event_loop.handle.now() + core.keepalive_min_timeout;
     // Something of the last request may still hold the connection; it closes when that ends.
     let Ok(conn) = Rc::try_unwrap(conn) else { return };
     let (stream, conn) = conn.part();
