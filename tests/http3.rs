@@ -317,10 +317,11 @@ fn reloads_leave_no_descriptors_behind() {
         server.reload();
         old.into_iter().for_each(|worker| server.wait_gone(worker));
     };
+    // One that was needed for the start may still be open.
     let before = open();
     for n in 1..=4 {
         reload();
-        assert!(ask_until(|| open() == before), "{} of {before} after {n} reloads", open());
+        assert!(ask_until(|| open() <= before), "{} of {before} after {n} reloads", open());
     }
 }
 

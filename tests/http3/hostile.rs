@@ -1,14 +1,21 @@
 //! Datagrams that no honest client sends.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use weir_testkit::{Dir, PATIENCE, Server, ask_until, certified, memory_of, run};
 
 use super::{WEIR, ask, begin, bytes, conf, hq, long, start};
 
 /// How long nothing more may come before no more is expected. Too short a time finds less; it fails nothing.
 const SILENCE: Duration = Duration::from_millis(300);
+
+/// A request for `/` in one frame of fields.
+const HEAD: &[u8] = b"\x01\x10\x00\x00\xd1\xc1\xd7\x50\x09localhost";
 
 fn socket(server: &Server) -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -215,6 +222,77 @@ fn a_forged_address_gets_at_most_three_times_what_came() {
     assert!((1..=3 * first.len()).contains(&answered), "{answered} bytes for {}", first.len());
 }
 
+/// Carries a client's datagrams to the server and back, until it forges the sender of each.
+struct Forger {
+    address: SocketAddr,
+    forges: AtomicBool,
+    /// Bytes of the client.
+    sent: AtomicUsize,
+    forged: Mutex<Vec<UdpSocket>>,
+}
+
+/// It ends with the test. A word comes for each forged datagram.
+fn forger(server: u16) -> (Arc<Forger>, UnboundedReceiver<()>) {
+    let [front, back] = [(); 2].map(|()| Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap()));
+    back.connect(("127.0.0.1", server)).unwrap();
+    let forger = Arc::new(Forger {
+        address: front.local_addr().unwrap(),
+        forges: AtomicBool::new(false),
+        sent: AtomicUsize::new(0),
+        forged: Mutex::default(),
+    });
+    let (word, words) = unbounded_channel();
+    let (this, to, from) = (forger.clone(), back.clone(), front.clone());
+    std::thread::spawn(move || {
+        let mut buf = [0; 65_536];
+        while let Ok((n, client)) = from.recv_from(&mut buf) {
+            this.sent.fetch_add(n, Relaxed);
+            if !this.forges.load(Relaxed) {
+                from.connect(client).unwrap();
+                to.send(&buf[..n]).unwrap();
+                continue;
+            }
+            let forged = UdpSocket::bind("127.0.0.1:0").unwrap();
+            forged.set_nonblocking(true).unwrap();
+            forged.send_to(&buf[..n], ("127.0.0.1", server)).unwrap();
+            this.forged.lock().unwrap().push(forged);
+            let _ = word.send(());
+        }
+    });
+    std::thread::spawn(move || {
+        let mut buf = [0; 65_536];
+        while let Ok(n) = back.recv(&mut buf) {
+            let _ = front.send(&buf[..n]);
+        }
+    });
+    (forger, words)
+}
+
+/// The server asks each new address with a datagram of 1,200 bytes whether the client is there.
+#[test]
+fn a_client_that_moves_with_each_packet_has_no_more_sent_than_three_times_its_own() {
+    let server = start("", "return 200 fine;");
+    let (forger, mut words) = forger(server.port());
+    hq::run_client(async {
+        let endpoint = hq::client(&server, "h3");
+        let connect = |to| endpoint.connect(to, "www.example.org").unwrap();
+        let honest = connect(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+        let connection = connect(forger.address).await.unwrap();
+        let mut stream = connection.open_uni().await.unwrap();
+        forger.forges.store(true, Relaxed);
+        for _ in 0..100 {
+            // A stream of a kind that means nothing.
+            stream.write_all(b"!").await.unwrap();
+            words.recv().await.unwrap();
+            // The loop has answered that once it has answered this.
+            hq::request(&honest, HEAD).await.read_to_end(1 << 16).await.unwrap();
+        }
+    });
+    let (sent, forged) = (forger.sent.load(Relaxed), forger.forged.lock().unwrap());
+    let got: usize = forged.iter().map(answers).sum();
+    assert!((1200..=3 * sent).contains(&got), "{got} bytes for {sent}");
+}
+
 /// A stream that has begun waits for the rest of its head for `client_header_timeout`, its connection does not stay for it.
 #[test]
 fn connections_that_end_in_a_head_leave_nothing_in_memory() {
@@ -231,7 +309,7 @@ fn connections_that_end_in_a_head_leave_nothing_in_memory() {
                 send.write_all(b"\x01\x44\x00\x00").await.unwrap();
                 // The server has read it once it has answered what came behind it.
                 let (mut send, mut receive) = connection.open_bi().await.unwrap();
-                send.write_all(b"\x01\x10\x00\x00\xd1\xc1\xd7\x50\x09localhost").await.unwrap();
+                send.write_all(HEAD).await.unwrap();
                 send.finish().unwrap();
                 receive.read_to_end(1 << 16).await.unwrap();
                 connection.close(0x0100u32.into(), b"");

@@ -82,6 +82,8 @@ pub struct Connection {
     latest: Cell<SocketAddr>,
     /// What may be sent to an address that may be forged; none where the client has shown that it is its own.
     budget: Cell<Option<Budget>>,
+    /// What has come from anywhere, and what went to addresses where the client was not known to be.
+    lent: Cell<Budget>,
     /// Bytes that the client may send unread.
     window: Cell<u64>,
     /// Bytes that may be taken to be sent, and were not acknowledged.
@@ -97,11 +99,18 @@ pub struct Connection {
     probes: Cell<u8>,
 }
 
-/// Bytes that came from an address, and that went there. RFC 9000 section 8.1.
+/// Bytes that came, and that went to where they came from. RFC 9000 section 8.1.
 #[derive(Debug, Clone, Copy)]
 struct Budget {
     received: u64,
     sent: u64,
+}
+
+impl Budget {
+    /// So many bytes may still be sent.
+    fn left(self) -> u64 {
+        (self.received * AMPLIFICATION).saturating_sub(self.sent)
+    }
 }
 
 /// So many times as much as came may be sent.
@@ -145,6 +154,7 @@ impl Connection {
             secure,
             unshown: Cell::new(forged.is_some()),
             budget: Cell::new(forged.map(|len| Budget { received: len as u64, sent: 0 })),
+            lent: Cell::new(Budget { received: 0, sent: 0 }),
             window: Cell::new(window),
             send_window: Cell::new(0),
             written: Cell::new(0),
@@ -236,6 +246,7 @@ impl Connection {
     /// A packet of this sender is for the connection.
     pub(crate) fn receives(&self, sender: SocketAddr, len: usize) {
         self.secure.paths.listen(sender == self.latest.get());
+        self.lent.update(|lent| Budget { received: lent.received + len as u64, ..lent });
         if let Some(budget) = self.budget.get().filter(|_| sender == self.latest.get()) {
             let received = budget.received + len as u64;
             self.budget.set(Some(Budget { received, ..budget }));
@@ -244,18 +255,31 @@ impl Connection {
 
     /// Packets were written for this destination. How many of these bytes may be sent: quinn goes up to a packet beyond what it may.
     pub(crate) fn sends(&self, transmit: &Transmit) -> usize {
-        let there = transmit.destination == self.latest.get();
+        let (to, size) = (transmit.destination, transmit.size);
+        let there = to == self.latest.get();
         self.secure.paths.went(there);
-        let Some(budget) = self.budget.get().filter(|_| there) else { return transmit.size };
+        if !there {
+            // An answer to a client that looks whether another path carries its packets, unless the client was there.
+            let may = to == self.address.get() || size as u64 <= self.lent.get().left();
+            return if may { self.lends(to, size) } else { 0 };
+        }
+        let Some(budget) = self.budget.get() else { return size };
         if self.secure.paths.is_shown() && !self.secure.paths.is_on() {
             self.budget.set(None);
-            return transmit.size;
+            return size;
         }
-        let left = (budget.received * AMPLIFICATION).saturating_sub(budget.sent);
-        let left = usize::try_from(left).unwrap_or(usize::MAX);
-        let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
-        let size = if transmit.size <= left { transmit.size } else { left / segment * segment };
+        let left = usize::try_from(budget.left()).unwrap_or(usize::MAX);
+        let segment = transmit.segment_size.unwrap_or(size).max(1);
+        let size = if size <= left { size } else { left / segment * segment };
         self.budget.set(Some(Budget { sent: budget.sent + size as u64, ..budget }));
+        self.lends(to, size)
+    }
+
+    /// So many bytes go there: those to an address that is not known to be the client's count.
+    fn lends(&self, to: SocketAddr, size: usize) -> usize {
+        if to != self.address.get() {
+            self.lent.update(|lent| Budget { sent: lent.sent + size as u64, ..lent });
+        }
         size
     }
 
@@ -268,9 +292,10 @@ impl Connection {
                 self.budget.set(None);
             } else {
                 paths.begin();
-                // What asks the client for its address is one datagram, padded, or full where data goes with it. It must be sent
-                // however little has come from there: a client that only receives has no other reason to send.
-                let one = u64::from(self.inner.borrow().current_mtu());
+                // What asks the client for its address is one datagram, padded, or full where data goes with it. It is sent
+                // however little has come from there, since a client that only receives has no other reason to send, but not
+                // to more and more addresses: all of them together get three times what the client sends.
+                let one = u64::from(self.inner.borrow().current_mtu()).min(self.lent.get().left());
                 let received = (len as u64).max(one.div_ceil(AMPLIFICATION));
                 self.budget.set(Some(Budget { received, sent: 0 }));
             }
