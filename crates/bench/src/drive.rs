@@ -14,7 +14,7 @@ use weir_engine::{Driver, Handle, ListenerKey, Loop, Options, Turn};
 
 use crate::machine::{CpuUse, Meter};
 use crate::pace::{Alarm, Schedule};
-use crate::site::ThreadPlan;
+use crate::site::{News, ThreadPlan};
 use crate::{LoadPlan, Protocol, Sample, Tally, client, http3, streams};
 
 /// How often the watcher hears of progress.
@@ -92,12 +92,6 @@ impl RunOutcome {
 
 fn per(count: u64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
-}
-
-/// What threads tell the one that watches.
-pub(crate) enum News {
-    Samples(Vec<Sample>),
-    Done(io::Result<Box<(Tally, CpuUse)>>),
 }
 
 /// Does what the plan says. Returns when the last request is over.

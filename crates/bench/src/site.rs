@@ -1,6 +1,7 @@
 //! What the connections of one thread share.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -10,7 +11,7 @@ use weir_engine::{ConnectOptions, Handle};
 use weir_tls::{Secured, Wire};
 
 use crate::answer::Memo;
-use crate::drive::News;
+use crate::machine::CpuUse;
 use crate::pace::{Alarm, Schedule, Start};
 use crate::peer::{TargetServer, handshake_failure};
 use crate::tally::note;
@@ -21,6 +22,12 @@ const BLOCK: usize = 4096;
 /// How long a client keeps still that could not connect: a server that is away must not make
 /// this one spin.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// What threads tell the one that watches.
+pub(crate) enum News {
+    Samples(Vec<Sample>),
+    Done(io::Result<Box<(Tally, CpuUse)>>),
+}
 
 /// A thread's plan and what it has seen.
 pub(crate) struct ThreadPlan {
