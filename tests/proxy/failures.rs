@@ -1,8 +1,9 @@
 //! Servers, clients and name servers that fail in the middle of a request.
 
+use std::net::Ipv4Addr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use weir_testkit::free_port;
+use weir_testkit::{NameRecord, NameReply, free_port};
 
 use super::start;
 use super::talk::{echo, upstream};
@@ -213,6 +214,23 @@ fn a_name_server_that_cannot_be_asked_is_told_of() {
     let text = "recv() failed (111: Connection refused) while resolving, resolver: 127.0.0.1:";
     server.wait_log(&format!("{text}{dead}\n"), 1);
     server.wait_log("up.test could not be resolved (110: Operation timed out)", 1);
+}
+
+/// Each question begins with another one of the servers. What waits for the one that is gone ends without an answer here.
+#[test]
+fn a_name_server_that_is_gone_leaves_its_questions_to_another() {
+    let address = || NameReply::Records(60, vec![NameRecord::Address(Ipv4Addr::LOCALHOST)]);
+    let names = weir_testkit::name_server(move |_| address());
+    let (gone, up) = (free_port(), echo());
+    let server = start(
+        &format!("resolver 127.0.0.1:{gone} 127.0.0.1:{names}; resolver_timeout 4s;"),
+        &format!("location / {{ proxy_pass http://$arg_h:{up}; }}"),
+    );
+    for name in ["a.test", "b.test"] {
+        assert_eq!(server.get(&format!("/?h={name}")).status, 200, "{name}");
+    }
+    let text = "failed (111: Connection refused) while resolving, resolver: 127.0.0.1:";
+    server.wait_log(&format!("{text}{gone}\n"), 1);
 }
 
 #[test]

@@ -28,7 +28,7 @@ const ALIASES: usize = 50;
 const CONNECTIONS: u32 = 8;
 /// Before the only server is asked again, when it refused.
 const AGAIN: Duration = Duration::from_millis(500);
-/// Before the next server is asked, when one refused.
+/// Before the servers are asked again, when the last of them refused.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long an answer holds at least, so that a TTL of 0 does not ask for each request of a burst twice.
 const LEAST: Duration = Duration::from_secs(1);
@@ -103,9 +103,7 @@ async fn service(resolver: &Resolver, handle: &Handle, name: &str) -> Result<Mes
         match server_says(resolver, handle, server, &query, until).await {
             Ok(message) if message.code != 0 => return Err(answered(message.code)),
             Ok(message) => return Ok(message),
-            Err(error) => {
-                next_server(handle, server, &error, resolver.conf.servers.len(), until).await;
-            }
+            Err(error) => next_server(handle, server, &error, &turns, until).await,
         }
     }
 }
@@ -137,7 +135,7 @@ async fn next_server(
     handle: &Handle,
     server: SocketAddr,
     QueryFailure(what, error): &QueryFailure,
-    servers: usize,
+    turns: &Turns<'_>,
     until: Instant,
 ) {
     if error.raw_os_error().is_some() {
@@ -151,11 +149,13 @@ async fn next_server(
         }
         _ => count(LookupEvent::Failed),
     }
-    match servers {
+    match turns.servers.len() {
         // A server that does not understand the question will not soon.
         0 | 1 if error.kind() == io::ErrorKind::InvalidData => handle.sleep_until(until).await,
         // A server that refuses at once must not be asked in a tight circle.
         0 | 1 => handle.sleep_until(until.min(handle.now() + AGAIN)).await,
+        // Each server is asked once before the first pause.
+        servers if !turns.asked.is_multiple_of(servers) => {}
         _ => handle.sleep(PAUSE).await,
     }
 }
@@ -164,13 +164,15 @@ async fn next_server(
 pub(super) struct Turns<'r> {
     servers: &'r [Address],
     next: usize,
+    /// How many servers the question went to.
+    asked: usize,
 }
 
 impl Resolver {
     pub(super) fn turns(&self) -> Turns<'_> {
         let first = self.next.get();
         self.next.set(first.wrapping_add(1));
-        Turns { servers: &self.conf.servers, next: first }
+        Turns { servers: &self.conf.servers, next: first, asked: 0 }
     }
 }
 
@@ -179,6 +181,7 @@ impl Turns<'_> {
     pub(super) fn server(&mut self) -> Result<SocketAddr, Unresolved> {
         let turn = self.next;
         self.next = turn.wrapping_add(1);
+        self.asked = self.asked.wrapping_add(1);
         match self.servers.get(turn % self.servers.len().max(1)) {
             Some(Address::Inet(server)) => Ok(*server),
             _ => Err(Unresolved::TimedOut),
@@ -269,7 +272,7 @@ async fn servers(
                 }
                 return Ok(told);
             }
-            Err(error) => next_server(handle, server, &error, conf.servers.len(), until).await,
+            Err(error) => next_server(handle, server, &error, &turns, until).await,
         }
     }
 }

@@ -160,9 +160,14 @@ impl SharedSocket {
         self.waiting.borrow_mut().insert(id, waiting);
         self.taken.set(self.taken.get().saturating_add(1));
         let asked = SentQuery { socket: self.clone(), id };
-        match self.socket.try_send_to(&query.numbered(id), None)? {
-            Some(_) => Ok(asked),
-            None => Err(io::ErrorKind::WouldBlock.into()),
+        match self.socket.try_send_to(&query.numbered(id), None) {
+            Ok(Some(_)) => Ok(asked),
+            Ok(None) => Err(io::ErrorKind::WouldBlock.into()),
+            // The kernel reports a refusal once: here, though an earlier question was refused.
+            Err(error) => {
+                self.fail(&error);
+                Err(error)
+            }
         }
     }
 
