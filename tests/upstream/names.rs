@@ -97,9 +97,11 @@ fn a_service_has_the_servers_that_its_records_name() {
         "worker_processes 1;",
         &format!(
             "resolver 127.0.0.1:{names} ipv6=off;
-             upstream u {{ zone u 64k; server up.test service=web resolve; }}"
+             upstream u {{ zone u 64k; server up.test service=web resolve; }}
+             upstream gone {{ zone gone 64k; server gone.test service=web resolve; }}"
         ),
     );
+    server.wait_log("service web of gone.test could not be resolved (3: Host not found)", 1);
     let origin = || server.get("/").header("X-Origin").unwrap_or("-").to_owned();
     assert!(weir_testkit::ask_until(|| origin() == "a"), "{}", server.log());
     assert!((0..4).all(|_| origin() == "a"));

@@ -51,6 +51,14 @@ impl NamedServer {
         NamedServer { host, port, service: None, server, options, late: true }
     }
 
+    /// What messages say of it.
+    fn title(&self) -> String {
+        match &self.service {
+            Some(service) => format!("service {service} of {}", self.host),
+            None => self.host.clone(),
+        }
+    }
+
     /// What tells it from the other names of its group, in whatever configuration; its port may be another one there.
     fn key(&self) -> String {
         format!("{} {}", self.host, self.service.as_deref().unwrap_or_default())
@@ -165,9 +173,8 @@ async fn look(worker: Rc<Looker>, dynamic: Arc<Dynamic>, known: ResolvedPeers, i
                 until.saturating_duration_since(now)
             }
             Err(why) => {
-                let log = &worker.log;
-                let host = &named.host;
-                log.write(Level::Error, None, format_args!("{host} could not be resolved ({why})"));
+                let text = format_args!("{} could not be resolved ({why})", named.title());
+                worker.log.write(Level::Error, None, text);
                 if why == Unresolved::NO_SUCH_NAME && publish(dynamic, &known, i, Vec::new()) {
                     remember(dynamic, &known, i, now);
                 }
