@@ -293,38 +293,70 @@ const FOREIGN: &[(CipherSuite, &str)] = &[
 struct Curve {
     id: NamedGroup,
     names: &'static [&'static str],
-    group: Option<&'static dyn SupportedKxGroup>,
+    group: &'static dyn SupportedKxGroup,
 }
 
 const CURVES: &[Curve] = &[
-    Curve { id: NamedGroup::X25519, names: &["X25519", "x25519"], group: Some(kx_group::X25519) },
+    Curve { id: NamedGroup::X25519, names: &["X25519", "x25519"], group: kx_group::X25519 },
     Curve {
         id: NamedGroup::secp256r1,
         names: &["prime256v1", "P-256", "secp256r1"],
-        group: Some(kx_group::SECP256R1),
+        group: kx_group::SECP256R1,
     },
-    Curve {
-        id: NamedGroup::secp384r1,
-        names: &["secp384r1", "P-384"],
-        group: Some(kx_group::SECP384R1),
-    },
+    Curve { id: NamedGroup::secp384r1, names: &["secp384r1", "P-384"], group: kx_group::SECP384R1 },
     Curve {
         id: NamedGroup::X25519MLKEM768,
         names: &["X25519MLKEM768"],
-        group: Some(kx_group::X25519MLKEM768),
+        group: kx_group::X25519MLKEM768,
     },
     Curve {
         id: NamedGroup::secp256r1MLKEM768,
         names: &["SecP256r1MLKEM768"],
-        group: Some(kx_group::SECP256R1MLKEM768),
+        group: kx_group::SECP256R1MLKEM768,
     },
-    Curve { id: NamedGroup::secp521r1, names: &["secp521r1", "P-521"], group: None },
-    Curve { id: NamedGroup::X448, names: &["X448", "x448"], group: None },
-    Curve { id: NamedGroup::FFDHE2048, names: &["ffdhe2048"], group: None },
-    Curve { id: NamedGroup::FFDHE3072, names: &["ffdhe3072"], group: None },
-    Curve { id: NamedGroup::FFDHE4096, names: &["ffdhe4096"], group: None },
-    Curve { id: NamedGroup::FFDHE6144, names: &["ffdhe6144"], group: None },
-    Curve { id: NamedGroup::FFDHE8192, names: &["ffdhe8192"], group: None },
+];
+
+/// Curves that OpenSSL has and rustls has not: their numbers and names, as above.
+const FOREIGN_CURVES: &[(u16, &[&str])] = &[
+    (1, &["sect163k1", "K-163"]),
+    (2, &["sect163r1"]),
+    (3, &["sect163r2", "B-163"]),
+    (4, &["sect193r1"]),
+    (5, &["sect193r2"]),
+    (6, &["sect233k1", "K-233"]),
+    (7, &["sect233r1", "B-233"]),
+    (8, &["sect239k1"]),
+    (9, &["sect283k1", "K-283"]),
+    (10, &["sect283r1", "B-283"]),
+    (11, &["sect409k1", "K-409"]),
+    (12, &["sect409r1", "B-409"]),
+    (13, &["sect571k1", "K-571"]),
+    (14, &["sect571r1", "B-571"]),
+    (15, &["secp160k1"]),
+    (16, &["secp160r1"]),
+    (17, &["secp160r2"]),
+    (18, &["secp192k1"]),
+    (19, &["prime192v1", "secp192r1", "P-192"]),
+    (20, &["secp224k1"]),
+    (21, &["secp224r1", "P-224"]),
+    (22, &["secp256k1"]),
+    (25, &["secp521r1", "P-521"]),
+    (26, &["brainpoolP256r1"]),
+    (27, &["brainpoolP384r1"]),
+    (28, &["brainpoolP512r1"]),
+    (30, &["X448", "x448"]),
+    (31, &["brainpoolP256r1tls13"]),
+    (32, &["brainpoolP384r1tls13"]),
+    (33, &["brainpoolP512r1tls13"]),
+    (256, &["ffdhe2048"]),
+    (257, &["ffdhe3072"]),
+    (258, &["ffdhe4096"]),
+    (259, &["ffdhe6144"]),
+    (260, &["ffdhe8192"]),
+    (512, &["MLKEM512"]),
+    (513, &["MLKEM768"]),
+    (514, &["MLKEM1024"]),
+    (4589, &["SecP384r1MLKEM1024"]),
 ];
 
 /// Curves of a configuration, the preferred first. `None`: those of the provider.
@@ -349,10 +381,12 @@ impl Curves {
         }
         let (mut groups, mut missing) = (Vec::new(), Vec::new());
         for name in text.split(':') {
-            let curve = CURVES.iter().find(|c| c.names.contains(&name));
-            match curve.ok_or(BadCurve::Unknown(name))?.group {
-                Some(group) => groups.push(group),
-                None => missing.push(name),
+            match CURVES.iter().find(|c| c.names.contains(&name)) {
+                Some(curve) => groups.push(curve.group),
+                None if FOREIGN_CURVES.iter().any(|(_, names)| names.contains(&name)) => {
+                    missing.push(name);
+                }
+                None => return Err(BadCurve::Unknown(name)),
             }
         }
         match missing.last() {
@@ -368,7 +402,9 @@ impl Curves {
 
 /// `$ssl_curve`: a curve by its number, in OpenSSL's words.
 pub fn curve(id: u16) -> String {
-    let name = CURVES.iter().find(|c| u16::from(c.id) == id).and_then(|c| c.names.first());
+    let own = CURVES.iter().map(|c| (u16::from(c.id), c.names));
+    let known = own.chain(FOREIGN_CURVES.iter().copied()).find(|(number, _)| *number == id);
+    let name = known.and_then(|(_, names)| names.first());
     name.map_or_else(|| format!("0x{id:04x}"), |name| (*name).to_owned())
 }
 
@@ -407,9 +443,15 @@ mod tests {
     fn curves_that_are_missing_are_told_from_unknown_ones() {
         let (curves, missing) = Curves::parse("secp521r1:prime256v1").unwrap();
         assert_eq!((curves.groups().len(), missing), (1, vec!["secp521r1"]));
+        let (curves, missing) = Curves::parse("X25519:X448:secp384r1:secp256k1:P-224").unwrap();
+        assert_eq!((curves.groups().len(), missing), (2, vec!["X448", "secp256k1", "P-224"]));
         assert_eq!(Curves::parse("X448").unwrap_err(), BadCurve::Missing("X448"));
         assert_eq!(Curves::parse("x:X25519").unwrap_err(), BadCurve::Unknown("x"));
-        assert_eq!(curve(23), "prime256v1");
+        let shown = [23, 19, 22, 25, 28, 256].map(curve);
+        assert_eq!(
+            shown,
+            ["prime256v1", "prime192v1", "secp256k1", "secp521r1", "brainpoolP512r1", "ffdhe2048"]
+        );
         assert_eq!(curve(0xabcd), "0xabcd");
     }
 }
