@@ -108,22 +108,29 @@ pub fn receive(socket: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<Received
 
 /// What a received message's control part says.
 fn destination(message: &libc::msghdr) -> Option<IpAddr> {
-    // SAFETY: the message is as recvmsg left it: its control part is null or a row of whole control messages of
-    // `msg_controllen` bytes, which CMSG_FIRSTHDR and CMSG_NXTHDR stay within.
+    // SAFETY: the message is as recvmsg left it: its control part is null or a row of control messages of `msg_controllen`
+    // bytes, which CMSG_FIRSTHDR and CMSG_NXTHDR stay within. Their headers are whole, the data of the last one may not be.
     let mut at = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !at.is_null() {
         // SAFETY: the header is whole, as said above.
         let header = unsafe { std::ptr::read_unaligned(at) };
-        // SAFETY: the data follow the header; what type they have the kernel says by level and type, and both are
-        // plain old data.
+        let holds = |size: usize| {
+            // SAFETY: arithmetic on a size.
+            let len = unsafe { libc::CMSG_LEN(size as u32) };
+            header.cmsg_len as usize >= len as usize
+        };
+        // SAFETY: the data follow the header. Their type is what level and kind say, plain old data, and their length was
+        // compared with it: the kernel cuts the last message off where the room ends.
         unsafe {
             match (header.cmsg_level, header.cmsg_type) {
-                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) if holds(size_of::<libc::in_pktinfo>()) => {
                     let info: libc::in_pktinfo =
                         std::ptr::read_unaligned(libc::CMSG_DATA(at).cast());
                     return Some(Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes()).into());
                 }
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO)
+                    if holds(size_of::<libc::in6_pktinfo>()) =>
+                {
                     let info: libc::in6_pktinfo =
                         std::ptr::read_unaligned(libc::CMSG_DATA(at).cast());
                     return Some(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
@@ -235,6 +242,21 @@ mod tests {
         if UdpSocket::bind("[::1]:0").is_ok() {
             both_ways("[::]:0", "[::1]:0", true);
         }
+    }
+
+    #[test]
+    fn a_message_that_is_cut_off_is_not_read() {
+        let Ok(server) = UdpSocket::bind("[::1]:0") else { return };
+        tell_destination(server.as_fd(), true).unwrap();
+        let destination = || {
+            server.send_to(b"x", server.local_addr().unwrap()).unwrap();
+            receive(server.as_fd(), &mut Vec::with_capacity(8)).unwrap().to
+        };
+        // The time takes so much of the room that the end of the destination does not fit.
+        set(server.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1).unwrap();
+        assert_eq!(destination(), None);
+        tell_no_times(server.as_fd()).unwrap();
+        assert_eq!(destination(), Some(Ipv6Addr::LOCALHOST.into()));
     }
 
     #[test]
