@@ -106,12 +106,9 @@ impl Sites {
         self.http.as_ref().map_or(&[], |site| weir_http::issuers(site))
     }
 
-    /// For loops to serve. What sessions borrow stays for the rest of the process' life: new workers take another `stream` block.
+    /// For loops to serve.
     pub fn lend(&self) -> Served {
-        Served {
-            http: self.http.clone().map(Lent::new),
-            stream: self.stream.clone().map(|site| &**Box::leak(Box::new(site))),
-        }
+        Served { http: self.http.clone().map(Lent::new), stream: self.stream.clone() }
     }
 }
 
@@ -119,7 +116,7 @@ impl Sites {
 #[derive(Clone, Default)]
 pub struct Served {
     http: Option<Lent<weir_http::Site>>,
-    stream: Option<&'static weir_stream::Site>,
+    stream: Option<Arc<weir_stream::Site>>,
 }
 
 impl Served {
@@ -159,8 +156,10 @@ impl Service {
         }
         let cells = Rc::new(Cells::new(registry, metrics.index()));
         let metrics = Rc::new(metrics);
+        // What sessions borrow stays for the rest of the process' life: new workers take another `stream` block.
+        let stream_site = served.stream.clone().map(|site| &**Box::leak(Box::new(site)));
         let usual = served.http().map(|site| site.usual());
-        if let Some(usual) = usual.or_else(|| served.stream.map(|site| site.usual())) {
+        if let Some(usual) = usual.or_else(|| stream_site.map(|site| site.usual())) {
             handle.keep_time(Keeper::new(metrics.clone(), usual));
         }
         let of_http = served.http().map_or(0, |site| site.listens().len());
@@ -173,7 +172,7 @@ impl Service {
                 cells.clone(),
             )
         });
-        let stream = served.stream.map(|site| {
+        let stream = stream_site.map(|site| {
             weir_stream::LoopState::new(handle.clone(), site, identity, metrics.clone(), cells)
         });
         if let (Some(http), Some(stream)) = (&http, &stream)
@@ -181,7 +180,7 @@ impl Service {
         {
             let _ = stream.scripts.set(scripts);
         }
-        if let (Some(http), Some(site)) = (&http, served.stream) {
+        if let (Some(http), Some(site)) = (&http, stream_site) {
             let _ = http.status_zones.set(&site.status_zones);
             let _ = http.stream_groups.set(site.groups());
         }
@@ -436,5 +435,34 @@ impl Service {
             !listen.udp && here.is_wildcard() && here.port() == to.port()
         };
         all.clone().position(exact).or_else(|| all.position(wild))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_log::{Level, OpenLogs};
+
+    use super::*;
+    use crate::cli::CommandLine;
+    use crate::config::Machine;
+    use crate::cycle::Origin;
+    use crate::embedded::InMemory;
+    use crate::paths::Paths;
+
+    /// A change of `http` lends what a worker serves once more each time.
+    #[test]
+    fn what_is_lent_and_not_served_keeps_no_site() {
+        let paths = Paths::new(&CommandLine::default(), |_| false);
+        let (in_memory, machine) = (InMemory::built_in(), Machine::here());
+        let logs = Arc::new(OpenLogs::new());
+        let origin = Origin { paths, in_memory, globals: None, logs, machine };
+        let text = "events { } stream { server { listen 127.0.0.1:1; return x; } }";
+        let tree = weir_conf::read_text_with(Path::new("nginx.conf"), text.as_bytes(), None);
+        let sites =
+            origin.compile(tree, None, None, &origin.first_log(Level::Emerg)).unwrap().sites;
+        let stream = sites.stream.as_ref().unwrap();
+        let owners = Arc::strong_count(stream);
+        drop(sites.lend());
+        assert_eq!(Arc::strong_count(stream), owners);
     }
 }
