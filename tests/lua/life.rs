@@ -297,3 +297,54 @@ fn a_script_lets_its_worker_end_and_the_master_starts_another() {
     server.wait_log("start worker process ", 2);
     assert_ne!(server.get("/pid").body(), first);
 }
+
+/// Scripts that want a privileged agent, and say in the log what their process is.
+const AGENT: &str = r#"
+    init_by_lua_block { agent = { require("ngx.process").enable_privileged_agent(64) } }
+    init_worker_by_lua_block {
+        local kind = require("ngx.process").type()
+        if kind == "worker" then return end
+        local user = io.popen("id -u"):read()
+        ngx.timer.at(0, function(premature)
+            ngx.log(ngx.WARN, "here is ", kind, " ", tostring(ngx.worker.id()), " of ", user, " ", premature)
+        end)
+        ngx.timer.at(1000, function(premature) ngx.log(ngx.WARN, "the agent ends ", premature) end)
+    }
+    exit_worker_by_lua_block { ngx.log(ngx.WARN, "exit of ", require("ngx.process").type()) }
+    server { listen 127.0.0.1:%%PORT%%; location / { content_by_lua_block {
+        ngx.print(tostring(agent[1]), " ", #ngx.worker.pids(), " ", require("ngx.process").type())
+    } } }"#;
+
+#[test]
+fn a_privileged_agent_runs_scripts_beside_the_workers() {
+    let conf = |http: &str| format!("worker_processes 2; events {{}} http {{ {http} }}");
+    let server = Server::start(WEIR, &conf(AGENT));
+    // That of the master: workers of root are another user's.
+    let uid = rustix::process::geteuid().as_raw();
+    let here = format!("here is privileged agent nil of {uid} false, context: ngx.timer");
+    server.wait_log(&here, 1);
+    assert_eq!(server.get("/").body(), "true 2 worker");
+    let start = "start privileged agent process ";
+    let pid_of = |n| {
+        let log = server.log();
+        let line = log.split(start).nth(n).and_then(|rest| rest.lines().next().map(str::to_owned));
+        line.unwrap().parse::<i32>().unwrap()
+    };
+    // One that dies has a successor.
+    let first = rustix::process::Pid::from_raw(pid_of(1)).unwrap();
+    rustix::process::kill_process(first, Signal::KILL).unwrap();
+    server.wait_log(&format!("privileged agent process {} exited on signal 9", pid_of(1)), 1);
+    server.wait_log(&here, 2);
+    // A reload brings another one, and its end is that of a worker.
+    server.reload();
+    server.wait_log(&here, 3);
+    server.wait_log("the agent ends true", 1);
+    server.wait_log("exit of privileged agent", 1);
+    server.wait_log(&format!("privileged agent process {} exited with code 0", pid_of(2)), 1);
+    // Scripts that want none end it.
+    server.configure(&conf("server { listen 127.0.0.1:%%PORT%%; return 200 none; }"));
+    server.reload();
+    server.wait_log(&format!("privileged agent process {} exited with code 0", pid_of(3)), 1);
+    assert_eq!(server.logged(start), 3);
+    assert_eq!(server.get("/").body(), "none");
+}

@@ -376,7 +376,7 @@ impl LoopState {
 
     /// Starts to fetch what is sent along with certificates, on one loop of each worker.
     fn start_stapling(self: &Rc<Self>) {
-        if self.identity.index == 0 {
+        if self.identity.index == 0 && !self.identity.agent {
             let known = Rc::downgrade(self);
             let retiring = move || known.upgrade().is_none_or(|event_loop| event_loop.is_over());
             weir_ssl::ocsp::staple::start(&self.handle, &self.site.staplings, retiring);

@@ -108,7 +108,8 @@ pub fn follow(mut site: Site, question: Question) -> io::Result<(Course, Vec<u8>
     let words = SharedWords::new(Registry::words_for(1))?;
     let registry = Registry::new(Box::leak(Box::new(words)));
     // Not the first loop, which would look after caches, names and servers of the site.
-    let identity = Identity { pid: 1, worker: 0, workers: 1, index: 1, has_master: true };
+    let (has_master, agent) = (true, false);
+    let identity = Identity { pid: 1, worker: 0, workers: 1, index: 1, has_master, agent };
     let tally = registry.tally(0).map(Rc::new).ok_or(io::ErrorKind::OutOfMemory)?;
     let cells = Rc::new(Cells::new(registry, 0));
     let site = Lent::new(Arc::new(site));

@@ -90,6 +90,11 @@ pub fn session_scripts(event_loop: &LoopState) -> Option<Rc<dyn SessionScripts>>
     modules::lua::SessionRunner::of(event_loop).map(|runner| Rc::new(runner) as _)
 }
 
+/// How many connections the privileged agent may have, if a script of this process has asked for one.
+pub fn wanted_agent() -> Option<usize> {
+    modules::lua::wanted_agent()
+}
+
 /// The names of all variables that are there without a directive.
 pub fn variables() -> Vec<String> {
     config::variables(&modules::MODULES)

@@ -173,9 +173,9 @@ fn serve(
     let (left, post) = left.unwrap_or_default();
     let plan = origin.read(&first)?;
     let first = origin.starting_log(&plan).unwrap_or(first);
-    let cycle = plan.open(&left, &Zones::default(), &post, Purpose::Serve, &first)?;
+    let mut cycle = plan.open(&left, &Zones::default(), &post, Purpose::Serve, &first)?;
     drop((left, post));
-    trial::run(&cycle, &first)?;
+    trial::run(&mut cycle, &first)?;
     describe(&cycle, &cycle.log);
     // A process that reads the greeting or the pid file may send a signal at once: the signal waits
     // until it is asked for.

@@ -125,6 +125,8 @@ pub struct Cycle {
     pub post: Arc<Post>,
     /// The directives that it was made of.
     pub text: Edition,
+    /// How many connections the privileged agent may have, if a script wants one.
+    pub agent: Option<usize>,
 }
 
 impl Origin {
@@ -313,6 +315,21 @@ impl Cycle {
 }
 
 impl Cycle {
+    /// The same for the privileged agent, which may have so many connections: one loop that listens on nothing, as the user
+    /// that the master is.
+    pub fn for_agent(&self, connections: usize) -> std::io::Result<Cycle> {
+        let mut cycle = self.clone();
+        cycle.sockets = Sockets::default();
+        cycle.load = Arc::new(CycleShared::new(1, SocketLayout::SocketEach, &cycle.sockets)?);
+        cycle.post = Arc::default();
+        cycle.sites.stream = None;
+        cycle.config.threads = 1;
+        cycle.config.user = None;
+        cycle.config.affinity = None;
+        cycle.config.events.connections = connections.max(1);
+        Ok(cycle)
+    }
+
     /// The same for new workers.
     pub fn renewed(&self) -> std::io::Result<Cycle> {
         let of_http = self.sites.http.as_ref().map_or(&[][..], |site| site.listens());
@@ -404,6 +421,7 @@ impl Plan {
             load: Arc::new(cycle_shared),
             post: Arc::new(post),
             text: self.text,
+            agent: None,
         })
     }
 }

@@ -232,6 +232,7 @@ impl Generations {
             channel: Some(own),
             bell: None,
             title: Arc::default(),
+            is_agent: false,
         };
         let thread = Builder::new().name("weir: loop 0".to_owned());
         let thread = thread.spawn(move || worker::serve(assignment)).ok()?;

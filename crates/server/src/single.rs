@@ -42,6 +42,7 @@ pub fn run(cycle: Cycle, origin: Origin) -> i32 {
         channel,
         bell: None,
         title,
+        is_agent: false,
     });
     if let Some(path) = pid
         && let Err(e) = guarded::remove(&path)

@@ -32,8 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest error that is read.
 const LONGEST: usize = 64 * 1024;
 
-/// What the trial says when all is well; anything else is what went wrong.
-const WELL: &[u8] = b"\0";
+/// What the trial says first when all is well. Behind it is how many connections the privileged agent may have, if the
+/// scripts want one. Anything else is what went wrong.
+const WELL: u8 = 0;
 
 /// Why a configuration's scripts fail the trial.
 enum TrialError {
@@ -61,8 +62,9 @@ impl From<io::Error> for TrialError {
     }
 }
 
-/// Tries the scripts of a configuration with open sockets and zones.
-pub fn run(cycle: &Cycle, log: &Log) -> Result<(), SocketsFailed> {
+/// Tries the scripts of a configuration with open sockets and zones, and notes whether they want a privileged agent.
+pub fn run(cycle: &mut Cycle, log: &Log) -> Result<(), SocketsFailed> {
+    cycle.agent = None;
     if !cycle.sites.has_init_script() {
         return Ok(());
     }
@@ -75,7 +77,11 @@ pub fn run(cycle: &Cycle, log: &Log) -> Result<(), SocketsFailed> {
             }
         });
     let text = match tried {
-        Ok(said) if said == WELL => return Ok(()),
+        Ok(said) if said.first() == Some(&WELL) => {
+            let wanted = said.get(1..).and_then(|text| std::str::from_utf8(text).ok());
+            cycle.agent = wanted.and_then(|text| text.parse().ok()).filter(|_| cycle.config.master);
+            return Ok(());
+        }
         Ok(said) if said.is_empty() => "init_by_lua error: it has ended its process".to_owned(),
         Ok(said) => String::from_utf8_lossy(&said).into_owned(),
         Err(e) => TrialError::from(e).to_string(),
@@ -118,13 +124,16 @@ fn attempt(cycle: &Cycle, own: OwnedFd) -> ! {
     // A panic must not lead back into the master's code.
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scripts(cycle)));
     let text = match tried {
-        Ok(Ok(())) => WELL.to_vec(),
+        Ok(Ok(())) => {
+            let agent = weir_http::wanted_agent().map(|n| n.to_string()).unwrap_or_default();
+            [&[WELL], agent.as_bytes()].concat()
+        }
         Ok(Err(e)) => e.to_string().into_bytes(),
         Err(_) => Vec::new(),
     };
     let _ = std::fs::File::from(own).write_all(&text);
     weir_log::flush();
-    std::process::exit(i32::from(text != WELL));
+    std::process::exit(i32::from(text.first() != Some(&WELL)));
 }
 
 fn scripts(cycle: &Cycle) -> Result<(), TrialError> {
@@ -151,6 +160,7 @@ fn scripts(cycle: &Cycle) -> Result<(), TrialError> {
         workers: config.processes as u32,
         index: 0,
         has_master: config.master,
+        agent: false,
     };
     Service::try_scripts(&own.handle(), cycle.sites.lend(), identity, tally, registry)
         .map_err(TrialError::Script)

@@ -27,6 +27,8 @@ pub struct Identity {
     pub index: u32,
     /// Whether a master process has started it.
     pub has_master: bool,
+    /// The process is the privileged agent of scripts: it serves no clients.
+    pub agent: bool,
 }
 
 /// What variables, templates and tables ask of their subject.

@@ -17,7 +17,7 @@ pub static HELPERS: LoopKey<Helpers> = LoopKey::new(|_| Helpers);
 impl LoopPart for Helpers {
     fn init_process(&self, event_loop: &Rc<LoopState>) {
         let (site, identity) = (event_loop.site, event_loop.identity);
-        if identity.index != 0 {
+        if identity.index != 0 || identity.agent {
             return;
         }
         let known = Rc::downgrade(event_loop);

@@ -143,8 +143,8 @@ impl Master {
             return self.open_anew(plan, "it has many new log files".to_owned());
         };
         match plan.beside(&self.cycle, log).map_err(failed)? {
-            Ok(cycle) => {
-                trial::run(&cycle, log).map_err(failed)?;
+            Ok(mut cycle) => {
+                trial::run(&mut cycle, log).map_err(failed)?;
                 Ok(Way::Running(Box::new(cycle), parcel))
             }
             Err(plan) => {
@@ -157,8 +157,8 @@ impl Master {
         let (old, log) = (&self.cycle, &self.cycle.log);
         let failed = |failed| (ChangeKind::Wrong, Complaint::from(failed));
         let cycle = plan.open(&old.sockets, &old.zones, &old.post, Purpose::Serve, log);
-        let cycle = cycle.map_err(failed)?;
-        trial::run(&cycle, log).map_err(failed)?;
+        let mut cycle = cycle.map_err(failed)?;
+        trial::run(&mut cycle, log).map_err(failed)?;
         Ok(Way::New(Box::new(cycle), why))
     }
 

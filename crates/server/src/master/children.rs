@@ -19,12 +19,20 @@ pub const FATAL: i32 = 2;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// One worker process.
+/// In the place of a worker's number: the privileged agent, a process for scripts that serves no clients.
+pub const AGENT: usize = usize::MAX;
+
+/// What the process in this place is called in the log.
+pub fn name_of(index: usize) -> &'static str {
+    if index == AGENT { "privileged agent process" } else { "worker process" }
+}
+
+/// One worker process, or the privileged agent.
 #[derive(Debug)]
 pub struct Child {
     /// Its process.
     pub pid: Pid,
-    /// Which of the workers it is, from 0.
+    /// Which of the workers it is, from 0; or [`AGENT`].
     pub index: usize,
     /// Its cycle's load table, which also tells the cycles apart.
     pub load: Arc<CycleShared>,
@@ -51,6 +59,16 @@ pub struct Child {
 }
 
 impl Child {
+    /// It is the privileged agent.
+    pub fn is_agent(&self) -> bool {
+        self.index == AGENT
+    }
+
+    /// What it is called in the log.
+    pub fn name(&self) -> &'static str {
+        name_of(self.index)
+    }
+
     /// Tells it; when the line is broken, by the signal of the same meaning.
     pub fn order(&mut self, order: Order, log: &Log) {
         self.exiting |=

@@ -97,6 +97,8 @@ pub struct Assignment {
     pub bell: Option<Bell>,
     /// The name in ps, until the thread that changes it takes it.
     pub title: Arc<Mutex<Option<Title>>>,
+    /// It is the privileged agent, for scripts: it serves no clients.
+    pub is_agent: bool,
 }
 
 /// The master process.
@@ -376,7 +378,8 @@ impl Master {
         while let Some((pid, status)) = children::changed(&self.cycle.log) {
             let at = self.children.iter().position(|child| child.pid == pid);
             if status.stopped() {
-                if let Some(child) = at.and_then(|at| self.children.get(at)) {
+                let stopped = at.and_then(|at| self.children.get(at));
+                if let Some(child) = stopped.filter(|child| !child.is_agent()) {
                     child.pass_recheck();
                 }
                 continue;
@@ -385,7 +388,7 @@ impl Master {
                 self.reap_other(pid, status);
                 continue;
             };
-            let fatal = children::tell_end("worker process", pid, status, &self.cycle.log);
+            let fatal = children::tell_end(child.name(), pid, status, &self.cycle.log);
             self.bury(&child);
             self.change_lacks(child.pid);
             if child.exiting || self.ending.is_some() {
@@ -396,7 +399,10 @@ impl Master {
             if fatal {
                 continue;
             }
-            self.plan(child.index, &child.load, child.ready);
+            match child.is_agent() {
+                true => self.plan_agent(&child),
+                false => self.plan(child.index, &child.load, child.ready),
+            }
         }
         // Only the master has this one; workers have copies of it.
         if let Some(post) = Arc::get_mut(&mut self.cycle.post) {
@@ -421,9 +427,11 @@ impl Master {
             self.registry.bury(*tally, &self.counters);
         }
         self.tallies.give(&child.tallies);
-        let (table, loops) = (child.load.table(), child.tallies.len());
-        (0..loops).for_each(|i| table.clear(child.index * loops + i));
-        child.pass_recheck();
+        if !child.is_agent() {
+            let (table, loops) = (child.load.table(), child.tallies.len());
+            (0..loops).for_each(|i| table.clear(child.index * loops + i));
+            child.pass_recheck();
+        }
     }
 
     /// Looks at the server's health, once a second while something happens.

@@ -46,14 +46,14 @@ impl Master {
     fn next_cycle(&self) -> Result<Cycle, SocketsFailed> {
         let log = &self.cycle.log;
         let plan = self.origin.read(log)?;
-        let cycle = plan.open(
+        let mut cycle = plan.open(
             &self.cycle.sockets,
             &self.cycle.zones,
             &self.cycle.post,
             Purpose::Serve,
             log,
         )?;
-        trial::run(&cycle, log)?;
+        trial::run(&mut cycle, log)?;
         if let (Some(path), true) = (&cycle.config.pid, cycle.config.pid != self.cycle.config.pid) {
             pidfile::write(path).map_err(|e| {
                 log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));
@@ -124,12 +124,12 @@ impl Master {
         self.change_waits_for(told);
     }
 
-    /// The newest generation whose workers all run.
+    /// The newest generation whose workers all run. The privileged agent serves no clients.
     fn newest_running(&self) -> Option<u64> {
-        let begins = |generation| {
-            self.children.iter().any(|child| child.generation == generation && !child.ready)
-        };
-        let all = self.children.iter().map(|child| child.generation);
+        let workers = || self.children.iter().filter(|child| !child.is_agent());
+        let begins =
+            |generation| workers().any(|child| child.generation == generation && !child.ready);
+        let all = workers().map(|child| child.generation);
         all.filter(|generation| !begins(*generation)).max()
     }
 }

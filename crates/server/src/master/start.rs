@@ -7,7 +7,7 @@ use std::time::Instant;
 use weir_log::{Cause, log};
 use weir_sys::process::{Fork, fork};
 
-use super::children::Child;
+use super::children::{AGENT, Child, name_of};
 use super::{Assignment, Master, Role};
 use crate::channel::{self, ChannelEnd};
 use crate::config::MOST_LOOPS;
@@ -23,7 +23,8 @@ impl Master {
         weir_sys::allocator::give_back();
         self.restarts.clear();
         self.cycle.load.steer(&self.cycle.sockets, &self.cycle.log);
-        (0..self.cycle.config.processes).try_for_each(|index| self.start_worker(index, false))
+        (0..self.cycle.config.processes).try_for_each(|index| self.start_worker(index, false))?;
+        self.start_agent()
     }
 
     /// Starts a worker of the current cycle, or of the one that still serves in its place.
@@ -32,9 +33,34 @@ impl Master {
         let (cycle, generation) =
             replaced.map_or((&self.cycle, self.generation), |old| (&old.cycle, old.generation));
         let cycle = cycle.clone();
+        self.start_child(index, cycle, generation)
+    }
+
+    /// Starts the privileged agent, if the scripts of the current cycle want one.
+    fn start_agent(&mut self) -> ControlFlow<Role> {
+        let Some(connections) = self.cycle.agent else { return ControlFlow::Continue(()) };
+        match self.cycle.for_agent(connections) {
+            Ok(cycle) => self.start_child(AGENT, cycle, self.generation),
+            Err(e) => {
+                let cause = Cause(&e);
+                log!(self.cycle.log, Alert, None, "the load table could not be made {cause}");
+                ControlFlow::Continue(())
+            }
+        }
+    }
+
+    /// Plans an agent in the place of one that has died, unless others have taken its place.
+    pub(super) fn plan_agent(&mut self, died: &Child) {
+        if died.generation == self.generation {
+            self.restarts.plan(AGENT, died.ready, Instant::now());
+        }
+    }
+
+    fn start_child(&mut self, index: usize, cycle: Cycle, generation: u64) -> ControlFlow<Role> {
+        let name = name_of(index);
         let Some(tallies) = self.tallies.take(cycle.config.threads) else {
             log!(cycle.log, Alert, None, "no more than {MOST_LOOPS} loops can run at a time");
-            self.plan(index, &cycle.load, false);
+            self.plan_again(index, &cycle);
             return ControlFlow::Continue(());
         };
         let ends = || Ok((channel::pair()?, Bell::new()?));
@@ -46,7 +72,7 @@ impl Master {
             }
             Ok((((channel, _), bell), Fork::Parent(pid))) => {
                 let shown = pid.as_raw_nonzero();
-                log!(cycle.log, Notice, None, "start worker process {shown}");
+                log!(cycle.log, Notice, None, "start {name} {shown}");
                 let (ready, exiting, told) = (false, false, None);
                 let (may_ask, silent) = (cycle.sites.take_commands(), false);
                 let may_change = cycle.sites.take_changes();
@@ -70,16 +96,19 @@ impl Master {
             }
             Err(e) => {
                 let cause = Cause(&e);
-                log!(
-                    cycle.log,
-                    Alert,
-                    None,
-                    "fork() failed while spawning \"worker process\" {cause}"
-                );
+                log!(cycle.log, Alert, None, "fork() failed while spawning \"{name}\" {cause}");
                 self.tallies.give(&tallies);
-                self.plan(index, &cycle.load, false);
+                self.plan_again(index, &cycle);
                 ControlFlow::Continue(())
             }
+        }
+    }
+
+    /// A process could not be started.
+    fn plan_again(&mut self, index: usize, cycle: &Cycle) {
+        match index {
+            AGENT => self.restarts.plan(AGENT, false, Instant::now()),
+            _ => self.plan(index, &cycle.load, false),
         }
     }
 
@@ -94,7 +123,8 @@ impl Master {
         Role::Worker(Box::new(Assignment {
             cycle,
             origin: Arc::clone(&self.origin),
-            index,
+            index: if index == AGENT { 0 } else { index },
+            is_agent: index == AGENT,
             tallies,
             generation,
             registry: self.registry,
@@ -121,7 +151,10 @@ impl Master {
             return ControlFlow::Continue(());
         }
         while let Some(index) = self.restarts.due(now) {
-            self.start_worker(index, false)?;
+            match index {
+                AGENT => self.start_agent()?,
+                _ => self.start_worker(index, false)?,
+            }
         }
         while let Some(index) = self.replaced.as_mut().and_then(|old| old.restarts.due(now)) {
             self.start_worker(index, true)?;

@@ -65,10 +65,16 @@ struct LoopParts {
 
 /// Serves until told to end; returns the exit code.
 pub fn run(assignment: Assignment) -> i32 {
-    if let Ok(mut title) = assignment.title.lock()
-        && let Some(title) = &mut *title
-    {
-        title.set("weir: worker process");
+    if let Ok(mut shown) = assignment.title.lock() {
+        match &mut *shown {
+            // It keeps this one to its end.
+            Some(title) if assignment.is_agent => {
+                title.set("weir: privileged agent process");
+                *shown = None;
+            }
+            Some(title) => title.set("weir: worker process"),
+            None => {}
+        }
     }
     // The master's own values, a replaced configuration among them, are gone: each worker would keep a copy of their memory.
     weir_sys::allocator::give_back();
@@ -146,7 +152,8 @@ impl LoopParts {
             let log = assignment.cycle.log.clone();
             pool.on_overflow(move |text| log.write(Level::Error, None, format_args!("{text}")));
         }
-        if let Some(tally) = assignment.tallies.first()
+        if !assignment.is_agent
+            && let Some(tally) = assignment.tallies.first()
             && let Some(own) = assignment.registry.tally(*tally)
             && let Some(shown) = own.oldest_operation()
         {
@@ -162,6 +169,7 @@ impl LoopParts {
         let asking = Asking::default();
         let waker = health::waker(assignment.registry, assignment.channel.clone());
         let issuers = assignment.cycle.sites.issuers();
+        let issuers = if assignment.is_agent { &[] } else { issuers };
         let acme = Acme::start(issuers, &assignment.cycle.log, &waker);
         let served = Mutex::new(served);
         assignment.cycle.sites = Sites::default();
@@ -320,6 +328,7 @@ impl LoopParts {
             workers: self.config().processes as u32,
             index: place.index as u32,
             has_master: self.config().master,
+            agent: self.assignment.is_agent,
         };
         let (tally, registry) = (self.tally(index)?, self.assignment.registry);
         let served = self.served().clone();
@@ -335,7 +344,10 @@ impl LoopParts {
         });
         let generation = self.assignment.generation;
         let status = StatusInputs::new(cycle, registry, identity, generation);
-        service.shows(status);
+        // No page counts the agent among the loops.
+        if !identity.agent {
+            service.shows(status);
+        }
         let channel = self.assignment.channel.clone();
         let (told, asking) = (channel.clone(), self.asking.clone());
         service.passes_on(
@@ -346,7 +358,7 @@ impl LoopParts {
         turns::serves(&service);
         // A loop that is alone is as even as can be.
         let config = self.config();
-        let evenness = (config.processes * config.threads > 1)
+        let evenness = (config.processes * config.threads > 1 && !identity.agent)
             .then(|| Evenness::new(registry, Arc::clone(self.log()), h.now()));
         let judge = JudgeWaker::new(registry, self.assignment.channel.clone(), h.now());
         Ok(Turns::new(Serving::new(listening, service, evenness, judge), others))

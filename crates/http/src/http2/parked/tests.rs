@@ -67,7 +67,8 @@ fn make() -> (Loop, Rc<LoopState>) {
     let site = weir_sys::lent::Lent::new(std::sync::Arc::new(trial::site(SITE).unwrap()));
     let words = (0..Registry::words_for(1)).map(|_| AtomicU64::new(0));
     let registry = Registry::new(Vec::leak(words.collect()));
-    let identity = Identity { pid: 1, worker: 0, workers: 1, index: 1, has_master: true };
+    let (has_master, agent) = (true, false);
+    let identity = Identity { pid: 1, worker: 0, workers: 1, index: 1, has_master, agent };
     let tally = Rc::new(registry.tally(0).unwrap());
     let cells = Rc::new(Cells::new(registry, 0));
     let event_loop = LoopState::new(own.handle(), site, identity, tally, cells);

@@ -42,6 +42,7 @@ mod wish;
 mod worker_thread;
 
 pub use answer::Context;
+pub use api::wanted_agent;
 pub use conf::CONF;
 pub use filters::{header_filter, log, value};
 pub use handshake::{certificate, client_hello, session_fetch, session_store};

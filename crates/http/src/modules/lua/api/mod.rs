@@ -38,6 +38,7 @@ mod worker_thread;
 mod workers;
 
 pub use socket::{raw_socket_reply, tell_failed};
+pub use workers::wanted_agent;
 
 /// Puts `ngx` into a machine.
 pub fn install(

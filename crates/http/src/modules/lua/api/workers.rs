@@ -1,6 +1,8 @@
 //! `ngx.worker`, `ngx.config`, and what else scripts ask of the server.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 use mlua::Value;
 use rustix::process::Signal;
@@ -12,6 +14,15 @@ use crate::modules::lua::environment;
 use crate::site::Site;
 use weir_values::Identity;
 
+/// How many connections the privileged agent may have that a script wants; [`NO_AGENT`] if none does. Each process has its own.
+static WANTED_AGENT: AtomicU32 = AtomicU32::new(NO_AGENT);
+const NO_AGENT: u32 = u32::MAX;
+
+/// How many connections the privileged agent may have, if a script of this process has asked for one.
+pub fn wanted_agent() -> Option<usize> {
+    Some(WANTED_AGENT.load(Relaxed)).filter(|n| *n != NO_AGENT).map(|n| n as usize)
+}
+
 /// Adds the functions of this part.
 pub fn install(
     natives: &Natives<'_>,
@@ -20,10 +31,13 @@ pub fn install(
 ) -> mlua::Result<()> {
     natives.constant("null", Value::NULL)?;
     natives.constant("worker_pid", identity.pid)?;
-    natives.constant("worker_id", identity.worker)?;
+    natives.constant("worker_id", (!identity.agent).then_some(identity.worker))?;
     natives.constant("worker_count", identity.workers)?;
     natives.constant("worker_loop", identity.index)?;
     natives.constant("has_master", identity.has_master)?;
+    natives.constant("is_agent", identity.agent)?;
+    natives
+        .add("want_agent", |_, connections: f64| WANTED_AGENT.store(connections as u32, Relaxed))?;
     natives
         .constant("parent_pid", rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()))?;
     let prefix = natives.lua.create_string(prefix)?;

@@ -251,7 +251,8 @@ local has_master = native.has_master
 provide("ngx.process", {
     type = function()
         if not has_master then return "single" end
-        return ngx.get_phase() == "init" and "master" or "worker"
+        if ngx.get_phase() == "init" then return "master" end
+        return native.is_agent and "privileged agent" or "worker"
     end,
     get_master_pid = function() return has_master and native.parent_pid or native.worker_pid end,
     enable_privileged_agent = function(connections)
@@ -260,7 +261,8 @@ provide("ngx.process", {
         if type(connections) ~= "number" or connections < 0 then
             return nil, "bad 'connections' argument: number expected and greater than 0"
         end
-        return nil, "not supported"
+        native.want_agent(connections)
+        return true
     end,
     signal_graceful_exit = function() native.quit() end,
 })
