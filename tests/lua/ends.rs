@@ -1,6 +1,6 @@
 //! How a script ends its request in each phase, and what the client gets then.
 
-use super::server;
+use super::{server, server_with};
 
 /// All that a client gets to a request, up to the end of its connection.
 fn all_of(server: &weir_testkit::Server, path: &str) -> String {
@@ -70,6 +70,33 @@ fn a_header_filter_ends_the_request_with_any_status() {
     let forbidden = server.get("/?s=403");
     assert_eq!(forbidden.status, 403);
     assert!(forbidden.body().contains("403 Forbidden"));
+}
+
+#[test]
+fn a_script_that_may_not_wait_goes_on_behind_its_exit() {
+    let server = server_with(
+        "upstream none { balancer_by_lua_block { ngx.exit(403) ngx.log(ngx.WARN, 'balancer goes on') } }",
+        "location = /head {
+             content_by_lua_block { ngx.print('body') }
+             header_filter_by_lua_block { ngx.exit(410) ngx.header.x = 1 ngx.log(ngx.WARN, 'filter goes on') }
+         }
+         location = /last {
+             content_by_lua_block { ngx.print('body') }
+             header_filter_by_lua_block { ngx.exit(410) ngx.exit(0) }
+         }
+         location = /fails {
+             content_by_lua_block { ngx.print('body') }
+             header_filter_by_lua_block { ngx.exit(410) error('behind the exit') }
+         }
+         location = /balancer { proxy_pass http://none; }",
+    );
+    assert_eq!(server.get("/head").status, 410);
+    server.wait_log("filter goes on", 1);
+    assert_eq!(server.get("/last").body(), "body");
+    assert_eq!(all_of(&server, "/fails"), "");
+    server.wait_log("behind the exit", 1);
+    assert_eq!(server.get("/balancer").status, 403);
+    server.wait_log("balancer goes on", 1);
 }
 
 #[test]

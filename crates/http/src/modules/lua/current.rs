@@ -383,6 +383,13 @@ pub fn take_wish() -> Option<Wish> {
     WISH.take()
 }
 
+/// What a panic said, as an error of the script.
+pub fn fault(panic: &(dyn std::any::Any + Send)) -> mlua::Error {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    mlua::Error::runtime(text.unwrap_or("a function of ngx failed"))
+}
+
 /// Why a function of `ngx` failed. The prelude raises it in the script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NgxError {

@@ -250,8 +250,9 @@ fn step(
     work: impl FnOnce() -> mlua::Result<(MultiValue, ThreadStatus)>,
 ) -> CoroutineStep {
     // mlua panics where handles run out, as they may within a step: a call can have thousands of arguments.
-    let caught =
-        || catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(fault(&*panic)));
+    let caught = || {
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(current::fault(&*panic)))
+    };
     let enter =
         || limit::within(&vm.lua, limit, || current::enter(subject, vm.side, phase, caught));
     let done = doing::running(name, enter);
@@ -262,15 +263,14 @@ fn step(
             Some(wish) => CoroutineStep::Wished(wish),
             None => CoroutineStep::Yielded,
         },
-        Ok((values, _)) => CoroutineStep::Ended(values),
+        // `ngx.exit` lets a script go on that may not wait.
+        Ok((values, _)) => {
+            match wish.filter(|wish| !phase.may_wait() && matches!(wish, Wish::Exit(_))) {
+                Some(wish) => CoroutineStep::Wished(wish),
+                None => CoroutineStep::Ended(values),
+            }
+        }
     }
-}
-
-/// What a panic said, as an error of the script.
-fn fault(panic: &(dyn std::any::Any + Send)) -> Error {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    Error::runtime(text.unwrap_or("a function of ngx failed"))
 }
 
 impl ScriptRun<'_> {

@@ -22,7 +22,11 @@ const DONE: i64 = -4;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add_refusing("exit", |_, status: f64| exit(status as i64))?;
+    // True where the script goes on, and the exit holds when it has ended.
+    natives.add_refusing("exit", |_, status: f64| {
+        exit(status as i64)?;
+        Ok(!phase().may_wait())
+    })?;
     natives.add_waiting("exec", |_, (uri, args): (mlua::String, mlua::String)| {
         with_answer(|r| exec(r, &uri.as_bytes(), &args.as_bytes()))?
     })?;

@@ -284,7 +284,9 @@ function ngx.eof(...)
 end
 
 function ngx.exit(status)
-    return wait(native.exit(a_kind(1, "number", status)))
+    local refusal, goes_on = native.exit(a_kind(1, "number", status))
+    if goes_on then return end
+    return wait(refusal)
 end
 
 function ngx.redirect(...)
