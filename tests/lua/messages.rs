@@ -136,3 +136,45 @@ fn a_script_fetches_what_its_loop_has_logged() {
     assert!(lines.last().is_some_and(|line| line.ends_with("x100")), "{newest}");
     assert_eq!(body("/wrong"), "nilbad log level: 9\n");
 }
+
+#[test]
+fn a_status_that_http_does_not_have_is_refused() {
+    let server = server(
+        "location / { content_by_lua_block {
+             ngx.status = 404
+             for _, status in ipairs { -1, 0, 99, 1000, 1e9 } do ngx.status = status end
+             require('ngx.resp').set_status(7, 'Seven')
+             ngx.print(ngx.status)
+         } }
+         location = /filter { header_filter_by_lua_block { ngx.status = 99 } return 201; }
+         location = /most { content_by_lua_block { ngx.status = 999 ngx.print('in') } }
+         location = /same { content_by_lua_block { ngx.status = 304 ngx.print('in') } }",
+    );
+    let answer = server.get("/");
+    assert_eq!((answer.status, answer.body().as_str()), (404, "404"));
+    assert_eq!((server.get("/filter").status, server.get("/most").status), (201, 999));
+    for status in ["-1", "0", "1000", "1000000000", "7"] {
+        server.wait_log(&format!("invalid HTTP status code {status}, client: "), 1);
+    }
+    server.wait_log("invalid HTTP status code 99, client: ", 2);
+    // What has not changed has no type that no script has set.
+    assert_eq!(server.get("/same").header("Content-Type"), None);
+}
+
+#[test]
+fn a_line_of_the_log_names_the_chunk_as_lua_does() {
+    let server = server(
+        r#"location / { content_by_lua_block {
+             loadstring("ngx.log(ngx.WARN, 'of a text')\n")()
+             loadstring("ngx.log(ngx.WARN, 'of a name')", "=named")()
+             loadstring("ngx.log(ngx.WARN, 'of a file')", "@/dir/file.lua")()
+             local ok, why = pcall(ngx.say, 1LL)
+             ngx.log(ngx.WARN, why)
+         } }"#,
+    );
+    server.get("/");
+    server.wait_log(r#"[lua] [string "ngx.log(ngx.WARN, 'of a text')..."]:1: of a text"#, 1);
+    server.wait_log("[lua] named:1: of a name", 1);
+    server.wait_log("[lua] file.lua:1: of a file", 1);
+    server.wait_log("but got cdata)", 1);
+}

@@ -180,7 +180,8 @@ pub fn send_head(r: &mut Request) -> Result<(), &'static str> {
         return Err("the response head was refused");
     }
     set_status(r);
-    if CONF.of(r.conf()).use_default_type && !context(r).typeless {
+    let has_type = r.response.status != 304 && !context(r).typeless;
+    if CONF.of(r.conf()).use_default_type && has_type {
         r.set_content_type();
     }
     match r.send_head() {

@@ -143,7 +143,9 @@ fn place(lua: &Lua) -> String {
             {
                 return None;
             }
-            let name = name.trim_start_matches(['@', '=']);
+            // A chunk that is named by its text has it in brackets.
+            let short = source.short_src.unwrap_or_default();
+            let name = name.strip_prefix(['@', '=']).unwrap_or(&short);
             let name = name.rsplit('/').next().unwrap_or_default();
             let line = caller.current_line().unwrap_or_default();
             Some(match caller.names().name {

@@ -185,7 +185,11 @@ fn write_at(lua: &Lua, value: &Value, depth: Depth, out: &mut Vec<u8>) -> Result
         Value::Nil => out.extend_from_slice(b"nil"),
         Value::LightUserData(pointer) if pointer.0.is_null() => out.extend_from_slice(b"null"),
         value if !write_plain(lua, value, out) => {
-            let kind = value.type_name();
+            let kind = match value {
+                // LuaJIT's alone.
+                Value::Other(_) => "cdata",
+                value => value.type_name(),
+            };
             if depth.tables > 0 {
                 return Err(format!("bad data type {kind} found"));
             }

@@ -84,11 +84,14 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             (0, status) | (status, _) => status,
         })
     })?;
-    natives.add_refusing("set_status", |_, status: f64| with(|r| set_status(r, status)))?;
-    natives.add_refusing("set_status_line", |_, (status, reason): (f64, mlua::String)| {
+    natives.add_refusing("set_status", |_, status: f64| {
         with(|r| {
             set_status(r, status);
-            if !r.response.sent {
+        })
+    })?;
+    natives.add_refusing("set_status_line", |_, (status, reason): (f64, mlua::String)| {
+        with(|r| {
+            if set_status(r, status) {
                 let reason = reason.as_bytes();
                 let safe = reason.iter().map(|b| if b.is_ascii_control() { b' ' } else { *b });
                 let line = format!("{:03} ", r.response.status).into_bytes();
@@ -149,14 +152,20 @@ fn stored(
     })
 }
 
-fn set_status(r: &mut Request, status: f64) {
+/// Says whether the answer has the status now.
+fn set_status(r: &mut Request, status: f64) -> bool {
+    if !(100.0..1000.0).contains(&status) {
+        r.log(Level::Error, format_args!("invalid HTTP status code {status:.0}"));
+        return false;
+    }
     if r.response.sent {
         let text = "attempt to set ngx.status after sending out response headers";
         r.log(Level::Error, format_args!("{text}"));
-        return;
+        return false;
     }
     r.response.status = u16::try_from(status as i64).unwrap_or(500);
     // The server gives no other answer with this status a reason.
     r.response.status_line = (status == 101.0).then(|| SWITCHING.to_vec());
     r.error_status = 0;
+    true
 }
