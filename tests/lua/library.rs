@@ -118,6 +118,19 @@ fn dictionaries_are_shared_by_all_workers_and_outlive_a_reload() {
 }
 
 #[test]
+fn option_d_finds_the_longest_match_and_no_groups() {
+    let script = r#"
+        local m = ngx.re.match("a hello", "(he|hell)", "d")
+        ngx.say(m[0], " ", tostring(m[1]), " ", ngx.re.match("a hello", "(he|hell)")[0])
+        ngx.say(ngx.re.find("a hello", "HE|hell", "doi"))
+        ngx.say(ngx.re.gsub("hello hell", "(?<n>he|hell)", "<$0$1>", "jd"))
+        ngx.say(ngx.re.match("ä", ".", "du")[0], " ", tostring(ngx.re.match("x", "y", "d")))
+        ngx.say(ngx.re.match("a", "(", "d") == nil, " ", select(2, ngx.re.match("aa", "(a)\\1", "d")))"#;
+    let expected = "hell nil he\n36\n<hell>o <hell>2\nä nil\ntrue pcre_exec() failed: -42\n";
+    assert_eq!(said(script), expected);
+}
+
+#[test]
 fn patterns_match_and_replace() {
     let script = r#"
         local m = ngx.re.match("hello, 1234", "([a-z]+), (?<num>[0-9]+)(x)?", "jo")

@@ -8,6 +8,8 @@ pub mod beginning;
 pub mod crypt;
 pub mod datagram;
 pub mod descriptor;
+#[cfg(feature = "lua")]
+pub mod dfa;
 pub mod environment;
 pub mod guarded;
 pub mod lent;

@@ -11,12 +11,43 @@ use super::natives::Natives;
 use crate::modules::lua::current;
 use crate::regex::compile_with;
 use weir_engine::operation;
+use weir_sys::dfa::{Dfa, DfaOptions};
 
 /// Compiled patterns that a loop keeps.
 const KEPT: usize = 1024;
 
 /// Patterns by options, text and limit.
-type Compiled = HashMap<(Vec<u8>, Vec<u8>, Option<u64>), Rc<Regex>>;
+type Compiled = HashMap<(Vec<u8>, Vec<u8>, Option<u64>), Rc<Pattern>>;
+
+/// A compiled pattern.
+struct Pattern {
+    regex: Regex,
+    /// Option `d`: it matches so.
+    dfa: Option<Dfa>,
+}
+
+/// Where the groups of a match are.
+enum Groups {
+    All(CaptureLocations),
+    /// A match of option `d`, which has no other group.
+    Whole(usize, usize),
+}
+
+impl Groups {
+    fn get(&self, n: usize) -> Option<(usize, usize)> {
+        match self {
+            Groups::All(all) => all.get(n),
+            Groups::Whole(from, to) => (n == 0).then_some((*from, *to)),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Groups::All(all) => all.len(),
+            Groups::Whole(..) => 1,
+        }
+    }
+}
 
 thread_local! {
     static COMPILED: RefCell<Compiled> = RefCell::default();
@@ -29,8 +60,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("re_match", |lua, (subject, pattern, options, start): MatchArguments| {
         let subject = subject.as_bytes();
         match search(&subject, &pattern, options.as_ref(), start) {
-            Ok(Some((regex, groups))) => {
-                match table(lua, &subject, &regex, &groups, lists_names(options.as_ref())) {
+            Ok(Some((pattern, groups))) => {
+                match table(lua, &subject, &pattern.regex, &groups, lists_names(options.as_ref())) {
                     Ok(found) => {
                         let (from, to) = groups.get(0).unwrap_or_default();
                         (None, Some(found), Some(from + 1), Some(to))
@@ -77,7 +108,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 type MatchArguments = (mlua::String, mlua::String, Option<mlua::String>, usize);
 
 /// A match: the pattern, and where its groups are.
-type MatchedRegex = Option<(Rc<Regex>, CaptureLocations)>;
+type MatchedRegex = Option<(Rc<Pattern>, Groups)>;
 
 fn search(
     subject: &[u8],
@@ -85,20 +116,25 @@ fn search(
     options: Option<&mlua::String>,
     start: usize,
 ) -> Result<MatchedRegex, String> {
-    let regex = compiled(pattern, options)?;
+    let pattern = compiled(pattern, options)?;
     let start = start.saturating_sub(1);
     if start > subject.len() {
         return Ok(None);
     }
-    let mut groups = regex.capture_locations();
-    match operation("regex", || regex.captures_read_at(&mut groups, subject, start)) {
-        Ok(Some(_)) => Ok(Some((regex, groups))),
+    let failed = |code: i32| format!("pcre_exec() failed: {code}");
+    if let Some(dfa) = &pattern.dfa {
+        let found = operation("regex", || dfa.find(subject, start)).map_err(failed)?;
+        return Ok(found.map(|at| (pattern, Groups::Whole(at.start, at.end))));
+    }
+    let mut groups = pattern.regex.capture_locations();
+    match operation("regex", || pattern.regex.captures_read_at(&mut groups, subject, start)) {
+        Ok(Some(_)) => Ok(Some((pattern, Groups::All(groups)))),
         Ok(None) => Ok(None),
-        Err(error) => Err(format!("pcre_exec() failed: {}", error.code())),
+        Err(error) => Err(failed(error.code())),
     }
 }
 
-fn compiled(pattern: &mlua::String, options: Option<&mlua::String>) -> Result<Rc<Regex>, String> {
+fn compiled(pattern: &mlua::String, options: Option<&mlua::String>) -> Result<Rc<Pattern>, String> {
     let options = options.map(|options| options.as_bytes().to_vec()).unwrap_or_default();
     // Scripts of `http` and of `stream` may have different limits.
     let limit = current::scripts().and_then(|scripts| scripts.match_limit);
@@ -106,18 +142,18 @@ fn compiled(pattern: &mlua::String, options: Option<&mlua::String>) -> Result<Rc
     if let Some(known) = COMPILED.with_borrow(|all| all.get(&key).cloned()) {
         return Ok(known);
     }
-    let regex = Rc::new(compile(&key.1, &key.0, limit)?);
+    let pattern = Rc::new(compile(&key.1, &key.0, limit)?);
     COMPILED.with_borrow_mut(|all| {
         if all.len() >= KEPT {
             all.clear();
         }
-        all.insert(key, regex.clone());
+        all.insert(key, pattern.clone());
     });
-    Ok(regex)
+    Ok(pattern)
 }
 
-/// Options: i, m, s, x, u, U, a, D, J; j, o and d ask for what is done anyway or what is not there.
-fn compile(pattern: &[u8], options: &[u8], limit: Option<u64>) -> Result<Regex, String> {
+/// Options: i, m, s, x, u, U, a, d, D, J; j and o ask for what is done anyway.
+fn compile(pattern: &[u8], options: &[u8], limit: Option<u64>) -> Result<Pattern, String> {
     let has = |option: u8| options.contains(&option);
     if let Some(odd) = options.iter().find(|option| !b"imsxuUajodJD".contains(option)) {
         return Err(format!("unknown flag \"{}\"", char::from(*odd)));
@@ -145,7 +181,16 @@ fn compile(pattern: &[u8], options: &[u8], limit: Option<u64>) -> Result<Regex, 
         builder.utf(is_utf).max_jit_stack_size(STACK.get());
     })
     .map_err(|error| error.to_string())?;
-    Ok(regex)
+    let read = DfaOptions {
+        caseless: has(b'i'),
+        multi_line: has(b'm'),
+        dotall: has(b's'),
+        extended: has(b'x'),
+        utf: is_utf,
+    };
+    let of = |code: i32| format!("pcre_compile() failed: {code}");
+    let dfa = has(b'd').then(|| Dfa::new(regex.as_str(), read)).transpose().map_err(of)?;
+    Ok(Pattern { regex, dfa })
 }
 
 /// A pattern of bytes that are no text, as a text: in it each of them is `\xE9`.
@@ -194,7 +239,7 @@ fn table(
     lua: &Lua,
     subject: &[u8],
     regex: &Regex,
-    groups: &CaptureLocations,
+    groups: &Groups,
     lists: bool,
 ) -> mlua::Result<Table> {
     let table = lua.create_table_with_capacity(groups.len(), 1)?;
