@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use weir_testkit::{Server, certified, listen};
+use weir_testkit::{Server, certified, free_port, listen};
 
 use super::{WEIR, server};
 
@@ -32,6 +32,51 @@ fn a_script_still_sends_when_the_other_side_has_said_all() {
     assert_eq!(server.get("/t").body(), said);
     server.wait_log("attempt to receive data on a closed socket", 1);
     server.wait_log("attempt to send data on a closed socket", 1);
+}
+
+#[test]
+fn a_socket_that_another_thread_uses_stays_open() {
+    let port = listen(|mut stream: TcpStream| {
+        let _ = stream.read_exact(&mut [0]);
+        let _ = stream.write_all(b"answer\n");
+    });
+    let server = server(&format!(
+        r#"location = /t {{ content_by_lua_block {{
+               local sock = ngx.socket.tcp()
+               assert(sock:connect("127.0.0.1", {port}))
+               local reader = ngx.thread.spawn(function() return sock:receive() end)
+               ngx.say(sock:close())
+               ngx.say(sock:setkeepalive())
+               ngx.say(sock:sslhandshake())
+               ngx.say(sock:send("x"))
+               ngx.say(ngx.thread.wait(reader))
+               ngx.say(sock:close())
+           }} }}"#
+    ));
+    let busy = "nilsocket busy reading\n".repeat(3);
+    assert_eq!(server.get("/t").body(), format!("{busy}1\ntrueanswer\n1\n"));
+}
+
+#[test]
+fn a_socket_connects_from_the_address_and_port_that_a_script_says() {
+    let port = listen(|mut stream: TcpStream| {
+        let _ = writeln!(stream, "{}", stream.peer_addr().unwrap());
+    });
+    let own = free_port();
+    let server = server(&format!(
+        r#"location = /t {{ content_by_lua_block {{
+               local sock = ngx.socket.tcp()
+               ngx.say(sock:bind("127.0.0.1", {{}}))
+               ngx.say(sock:bind("127.0.0.1", 65536))
+               ngx.say(sock:bind("127.0.0.2", {own}))
+               assert(sock:connect("127.0.0.1", {port}))
+               ngx.say(sock:receive())
+           }} }}"#
+    ));
+    let said = format!(
+        "nilexpecting port to be a number but got type: table\nnilbad port number: 65536\ntrue\n127.0.0.2:{own}\n"
+    );
+    assert_eq!(server.get("/t").body(), said);
 }
 
 #[test]
@@ -114,8 +159,10 @@ fn the_log_says_which_request_waited_in_vain_for_a_server() {
     ));
     let said = "niltimeouta part\nniltimeout\nnilno such file or directory\n";
     assert_eq!(server.get("/t").body(), said);
-    server.wait_log("lua tcp socket read timed out, client: 127.0.0.1", 1);
-    server.wait_log("lua udp socket read timed out, client: 127.0.0.1", 1);
+    for kind in ["tcp", "udp"] {
+        let server_behind = format!("upstream: 127.0.0.1:{port}(127.0.0.1), client: 127.0.0.1");
+        server.wait_log(&format!("lua {kind} socket read timed out, {server_behind}"), 1);
+    }
     server.wait_log("connect() to unix:/nowhere/at/all failed (2: No such file or directory)", 1);
 }
 

@@ -636,15 +636,15 @@ async fn turn() -> Reply {
 
 /// What a receiving method returns: the bytes and, as the fourth value, whether a mark was reached; or nil, the error, and
 /// what came.
-pub fn received_reply(received: Received, log_errors: bool) -> Reply {
+pub fn received_reply(received: Received, told: Option<Rc<str>>) -> Reply {
     reply(move |lua| match received {
         Ok((bytes, reached)) => {
             let text = Value::String(lua.create_string(bytes)?);
             Ok(MultiValue::from_vec(vec![text, Value::Nil, Value::Nil, Value::Boolean(reached)]))
         }
         Err((failed, part)) => {
-            if log_errors {
-                tell_failed(&failed, "tcp", "read");
+            if let Some(peer) = &told {
+                tell_failed(&failed, "tcp", "read", peer);
             }
             let mut values = failure(lua, &failed.to_string());
             values.push_back(Value::String(lua.create_string(part)?));

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -93,13 +93,17 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             })))
         },
     )?;
-    natives.add("socket_bind", |_, (socket, address): (Tcp, mlua::String)| {
-        ip(&address).map(|ip| socket.0.bind(ip)).is_some()
+    natives.add("socket_bind", |_, (socket, address, port): (Tcp, mlua::String, u16)| {
+        ip(&address).map(|ip| socket.0.bind(SocketAddr::new(ip, port))).is_some()
     })?;
     tls_socket::install(natives)?;
     moving(natives)?;
     natives.add("socket_close", |_, socket: Tcp| {
-        done(if socket.0.close() { Ok(()) } else { Err("closed") })
+        done(match socket.0.refusal() {
+            Some(refusal) => Err(refusal),
+            None if socket.0.close() => Ok(()),
+            None => Err("closed"),
+        })
     })?;
     natives.add("socket_is_open", |_, socket: Tcp| socket.0.is_open())?;
     natives.add("socket_reads", |_, socket: ReceivingHandle| {
@@ -199,9 +203,9 @@ fn tell_unconnected(server: &SocketTarget, failed: &SocketError) {
 }
 
 /// A socket that failed at this is told to the log.
-pub fn tell_failed(failed: &SocketError, kind: &str, doing: &str) {
+pub fn tell_failed(failed: &SocketError, kind: &str, doing: &str, peer: &str) {
     if let Some(line) = failed.in_log(kind, doing) {
-        to_log(Level::Error, &line);
+        to_log(Level::Error, &(line + peer));
     }
 }
 
@@ -228,7 +232,7 @@ fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
                 Ok(()) => Ok(MultiValue::from_vec(vec![Value::Integer(sent)])),
                 Err(failed) => {
                     if log_errors {
-                        tell_failed(&failed, "tcp", "write");
+                        tell_failed(&failed, "tcp", "write", &socket.peer());
                     }
                     Ok(failure(lua, &failed.to_string()))
                 }
@@ -274,7 +278,8 @@ fn receive(socket: &ReceivingHandle, pattern: Pattern) -> Result<Wish, NgxError>
             let (socket, handle) = (socket.0.clone(), handle()?);
             let log_errors = CONF.of(settings()?).socket_log_errors;
             Ok(Wish::Wait(Box::pin(async move {
-                received_reply(socket.receive(&handle, &pattern).await, log_errors)
+                let received = socket.receive(&handle, &pattern).await;
+                received_reply(received, log_errors.then(|| socket.peer()))
             })))
         }
         Either::Right(body) => with(|r| {

@@ -47,7 +47,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
                     Ok(()) => true.into_lua_multi(lua),
                     Err(failed) => {
                         if log_errors {
-                            tell_failed(&failed, "ssl", "handshake");
+                            tell_failed(&failed, "ssl", "handshake", &socket.peer());
                         }
                         Ok(failure(lua, &failed.to_string()))
                     }

@@ -67,7 +67,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
                 }
                 Err(failed) => {
                     if log_errors {
-                        tell_failed(&failed, "udp", "read");
+                        tell_failed(&failed, "udp", "read", &socket.peer());
                     }
                     Ok(failure(lua, &failed.to_string()))
                 }

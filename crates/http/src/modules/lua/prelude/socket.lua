@@ -71,9 +71,13 @@ function methods.connect(...)
 end
 
 function methods.bind(...)
-    local n, self, address = select("#", ...), ...
-    counted(n, 2, 2, "expecting 2 arguments, but got %d")
-    if native.socket_bind(a_kind(1, "table", self).socket, a_string(2, address)) then return true end
+    local n, self, address, port = select("#", ...), ...
+    counted(n, 2, 3, "expecting 2 or 3 arguments, but got %d")
+    a_kind(1, "table", self)
+    local number = n == 2 and 0 or tonumber(port)
+    if not number then return nil, "expecting port to be a number but got type: " .. type(port) end
+    if not (number >= 0 and number <= 65535) then return nil, "bad port number: " .. tostring(port) end
+    if native.socket_bind(self.socket, a_string(2, address), number - number % 1) then return true end
     return nil, "bad address"
 end
 

@@ -141,5 +141,6 @@ fn of_what_came(r: &mut Request, socket: Rc<BodySocket>, pattern: Pattern) -> Ro
 }
 
 fn ended(r: &Request, received: Received) -> RoutineState {
-    RoutineState::Ready(received_reply(received, CONF.of(r.conf()).socket_log_errors))
+    let told = CONF.of(r.conf()).socket_log_errors.then(Rc::default);
+    RoutineState::Ready(received_reply(received, told))
 }

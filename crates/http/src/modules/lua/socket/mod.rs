@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
@@ -60,6 +60,15 @@ impl SocketTarget {
         let port = port.ok_or_else(|| "missing the port number".to_owned())?;
         let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
         Ok(SocketTarget::Host(host.to_owned(), port))
+    }
+
+    /// What follows in a line of the log: `, upstream: example.com:80(192.0.2.1)`.
+    fn in_log(&self, to: &SocketAddrAny) -> Rc<str> {
+        let name = self.name();
+        let name = weir_log::Bytes(&name);
+        let of_ip = SocketAddr::try_from(to.clone()).ok();
+        let ip = of_ip.map(|to| format!("({})", to.ip())).unwrap_or_default();
+        format!(", upstream: {name}{ip}").into()
     }
 
     /// The name of its pool.
@@ -131,10 +140,12 @@ pub struct Socket {
     /// For connecting, sending, receiving.
     timeouts: Cell<[Duration; 3]>,
     pool: RefCell<Vec<u8>>,
+    /// Its server, as lines of the log name it.
+    peer: RefCell<Rc<str>>,
     /// How many connections rest in the pool, where that is known.
     pool_size: RefCell<Option<PoolSize>>,
     /// The address that it connects from.
-    local: Cell<Option<IpAddr>>,
+    local: Cell<Option<SocketAddr>>,
     /// The certificate that a server of TLS is shown instead of the configuration's.
     identity: RefCell<Option<Identity>>,
     /// What its server has given for the resumption of sessions.
@@ -157,6 +168,7 @@ impl Socket {
             timeouts: Cell::new([connect, send, receive]),
             pool: RefCell::default(),
             pool_size: RefCell::default(),
+            peer: RefCell::default(),
             local: Cell::default(),
             identity: RefCell::default(),
             sessions: RefCell::default(),
@@ -202,7 +214,7 @@ impl Socket {
     }
 
     /// The address to connect from.
-    pub fn bind(&self, local: IpAddr) {
+    pub fn bind(&self, local: SocketAddr) {
         self.local.set(Some(local));
     }
 
@@ -255,18 +267,20 @@ impl Socket {
         self.pool_size.replace(size.or_else(|| vm.pools.known_size(&pool.name)));
         let kept = vm.pools.take(&pool.name, event_loop.handle.now());
         *self.pool.borrow_mut() = pool.name;
-        if let Some((wire, reused)) = kept {
+        if let Some((wire, reused, peer)) = kept {
             self.reused.set(reused + 1);
+            self.peer.replace(peer);
             *self.line.borrow_mut() = Some(Connection::own(wire, slot));
             return Ok(());
         }
         self.reused.set(0);
         // Looking a name up has a time of its own: `resolver_timeout`.
         let to = address(event_loop, core, &server).await?;
+        self.peer.replace(server.in_log(&to));
         let connecting = async {
             let bind = match &server {
                 SocketTarget::Unix(_) => None,
-                SocketTarget::Host(..) => self.local.get().map(|ip| SocketAddr::new(ip, 0).into()),
+                SocketTarget::Host(..) => self.local.get().map(Into::into),
             };
             let how = ConnectOptions { bind, ..ConnectOptions::default() };
             let stream = event_loop.handle.connect(&to, &how).await?;
@@ -284,6 +298,9 @@ impl Socket {
         client: &TlsClient,
         sessions: ClientSessions,
     ) -> Result<(), SocketError> {
+        if let Some(refusal) = self.refusal() {
+            return Err(SocketError::Other(refusal.to_owned()));
+        }
         let line = self.line.take().ok_or(SocketError::Closed)?;
         if line.wire.is_tls() {
             *self.line.borrow_mut() = Some(line);
@@ -421,6 +438,17 @@ impl Socket {
         }
     }
 
+    /// Why it cannot be closed or given to another use, if another coroutine is at it.
+    pub fn refusal(&self) -> Option<&'static str> {
+        let receiving = self.receiving.get().then_some("socket busy reading");
+        receiving.or_else(|| self.sending.get().then_some("socket busy writing"))
+    }
+
+    /// What a line of the log says of its server.
+    pub fn peer(&self) -> Rc<str> {
+        self.peer.borrow().clone()
+    }
+
     /// Leaves the connection in its pool.
     pub fn keep(
         &self,
@@ -432,8 +460,8 @@ impl Socket {
         if !self.line.borrow().as_ref().is_some_and(|line| line.is_whole()) {
             return Err("closed");
         }
-        if self.receiving.get() || self.sending.get() {
-            return Err("socket busy");
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
         }
         let is_read = |line: &mut Rc<Connection>| line.unread.borrow().is_empty();
         let Some(line) = self.line.borrow_mut().take_if(is_read) else { return Err(UNREAD) };
@@ -447,7 +475,8 @@ impl Socket {
         let until = (!time.is_zero()).then(|| now + time);
         let name = self.pool.take();
         let size = self.pool_size.take().unwrap_or_else(|| vm.pools.size(&name, most));
-        let idle = Idle { wire, reused: self.reused.get(), until, size };
+        let peer = self.peer.borrow().clone();
+        let idle = Idle { wire, reused: self.reused.get(), peer, until, size };
         vm.pools.put(name, idle, now);
         // The next one that waits finds the connection.
         drop(slot);

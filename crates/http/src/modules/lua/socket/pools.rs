@@ -17,6 +17,8 @@ pub struct Idle {
     pub wire: Wire,
     /// How often it was used.
     pub reused: u64,
+    /// Its server, as lines of the log name it.
+    pub peer: Rc<str>,
     /// When it closes; never where there is none.
     pub until: Option<Instant>,
     /// How many connections rest in its pool.
@@ -88,12 +90,12 @@ pub struct Pools {
 
 impl Pools {
     /// The connection that was left last.
-    pub fn take(&self, name: &[u8], now: Instant) -> Option<(Wire, u64)> {
+    pub fn take(&self, name: &[u8], now: Instant) -> Option<(Wire, u64, Rc<str>)> {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.get_mut(name)?;
         while let Some(idle) = pool.pop() {
             if idle.is_good(now) {
-                return Some((idle.wire, idle.reused));
+                return Some((idle.wire, idle.reused, idle.peer));
             }
         }
         pools.remove(name);

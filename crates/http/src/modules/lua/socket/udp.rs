@@ -20,6 +20,8 @@ pub struct UdpSocket {
     datagram: RefCell<Option<Rc<Datagram>>>,
     /// The address that it sends from.
     local: Cell<Option<IpAddr>>,
+    /// Its peer, as lines of the log name it.
+    peer: RefCell<Rc<str>>,
     /// For receiving.
     timeout: Cell<Duration>,
     /// A coroutine sets the peer, sends or receives.
@@ -32,6 +34,7 @@ impl UdpSocket {
         UdpSocket {
             datagram: RefCell::default(),
             local: Cell::default(),
+            peer: RefCell::default(),
             timeout: Cell::new(timeout),
             busy: Cell::default(),
         }
@@ -57,6 +60,7 @@ impl UdpSocket {
         let _busy = Busy::new(&self.busy, "")?;
         self.datagram.take();
         let to = address(event_loop, core, &server).await?;
+        self.peer.replace(server.in_log(&to));
         let bind = match &server {
             // The kernel gives it a name of its own, to which the server can answer.
             SocketTarget::Unix(_) => Some(SocketAddrAny::from(SocketAddrUnix::new_unnamed())),
@@ -97,6 +101,11 @@ impl UdpSocket {
             }
         };
         within(handle, self.timeout.get(), receiving).await
+    }
+
+    /// What a line of the log says of its peer.
+    pub fn peer(&self) -> Rc<str> {
+        self.peer.borrow().clone()
     }
 
     /// Whether it has a peer.
