@@ -1,13 +1,13 @@
 //! `ngx.re`: regular expressions of PCRE.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
-use mlua::{Lua, Table, Value};
+use mlua::{Either, Lua, Table};
 use pcre2::bytes::{CaptureLocations, Regex};
+use rustc_hash::FxHashMap;
 
-use super::natives::Natives;
+use super::natives::{Natives, borrowed, text};
 use crate::modules::lua::current;
 use crate::regex::compile_with;
 use weir_engine::operation;
@@ -16,14 +16,16 @@ use weir_sys::dfa::{Dfa, DfaOptions};
 /// Compiled patterns that a loop keeps.
 const KEPT: usize = 1024;
 
-/// Patterns by options, text and limit.
-type Compiled = HashMap<(Vec<u8>, Vec<u8>, Option<u64>), Rc<Pattern>>;
+/// Patterns by options, limit and text.
+type Compiled = FxHashMap<Vec<u8>, Rc<Pattern>>;
 
 /// A compiled pattern.
 struct Pattern {
     regex: Regex,
     /// Option `d`: it matches so.
     dfa: Option<Dfa>,
+    /// Room for the groups of the next match.
+    spare: Cell<Option<CaptureLocations>>,
 }
 
 /// Where the groups of a match are.
@@ -51,6 +53,8 @@ impl Groups {
 
 thread_local! {
     static COMPILED: RefCell<Compiled> = RefCell::default();
+    /// The key of the pattern that is looked for.
+    static KEY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// How large the stack of a compiled pattern may grow; PCRE's own where that is not said.
     static STACK: Cell<Option<usize>> = const { Cell::new(None) };
 }
@@ -59,23 +63,36 @@ thread_local! {
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("re_match", |lua, (subject, pattern, options, start): MatchArguments| {
         let subject = subject.as_bytes();
-        match search(&subject, &pattern, options.as_ref(), start) {
-            Ok(Some((pattern, groups))) => {
-                match table(lua, &subject, &pattern.regex, &groups, lists_names(options.as_ref())) {
-                    Ok(found) => {
-                        let (from, to) = groups.get(0).unwrap_or_default();
-                        (None, Some(found), Some(from + 1), Some(to))
-                    }
-                    Err(error) => (Some(error.to_string()), None, None, None),
-                }
-            }
+        let lists = lists_names(options.as_ref());
+        let found = search(&subject, &pattern, options.as_ref(), start, |pattern, groups| {
+            let (from, to) = groups.get(0).unwrap_or_default();
+            let table = table(lua, &subject, &pattern.regex, groups, lists);
+            table.map(|table| (table, from, to)).map_err(|error| error.to_string())
+        });
+        match found.and_then(Option::transpose) {
+            Ok(Some((table, from, to))) => (None, Some(table), Some(from + 1), Some(to)),
             Ok(None) => (None, None, None, None),
             Err(text) => (Some(text), None, None, None),
         }
     })?;
+    natives.add("re_replace", |lua, arguments: ReplaceArguments| {
+        let (subject, pattern, options, to, all) = arguments;
+        let subject = subject.as_bytes();
+        let to = to.as_bytes();
+        let Ok(parts) = template(&to) else { return (None, None, None) };
+        let done = replace(&subject, &pattern, options.as_ref(), &parts, all);
+        let done = done.and_then(|(out, count)| {
+            let out = text(lua, out).map_err(|error| error.to_string())?;
+            Ok((out, count))
+        });
+        match done {
+            Ok((out, count)) => (None, Some(out), Some(count)),
+            Err(why) => (Some(why), None, None),
+        }
+    })?;
     // False where patterns have their stacks already.
     natives.add("re_stack", |_, bytes: usize| {
-        let is_first = COMPILED.with_borrow(HashMap::is_empty);
+        let is_first = COMPILED.with_borrow(FxHashMap::is_empty);
         if is_first {
             STACK.set(Some(bytes));
         }
@@ -91,12 +108,13 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             usize,
             usize,
         )| {
-            match search(&subject.as_bytes(), &pattern, options.as_ref(), start) {
-                Ok(Some((_, groups))) => {
-                    let whole = groups.get(0).map(|(_, to)| to);
-                    let (from, to) = groups.get(nth).map(|(from, to)| (from + 1, to)).unzip();
-                    (None, from, to, whole, groups.len())
-                }
+            let span = |_: &Pattern, groups: &Groups| {
+                let whole = groups.get(0).map(|(_, to)| to);
+                let (from, to) = groups.get(nth).map(|(from, to)| (from + 1, to)).unzip();
+                (None, from, to, whole, groups.len())
+            };
+            match search(&subject.as_bytes(), &pattern, options.as_ref(), start, span) {
+                Ok(Some(span)) => span,
                 Ok(None) => (None, None, None, None, 0),
                 Err(text) => (Some(text), None, None, None, 0),
             }
@@ -107,49 +125,157 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 /// Subject, pattern, options, and where to begin, from 1.
 type MatchArguments = (mlua::String, mlua::String, Option<mlua::String>, usize);
 
-/// A match: the pattern, and where its groups are.
-type MatchedRegex = Option<(Rc<Pattern>, Groups)>;
+/// Subject, pattern, options, what takes the place of matches, and whether it does so for all.
+type ReplaceArguments = (mlua::String, mlua::String, Option<mlua::String>, mlua::String, bool);
 
-fn search(
+/// What `f` makes of the first match from `start` on, counted from 1.
+fn search<T>(
     subject: &[u8],
     pattern: &mlua::String,
     options: Option<&mlua::String>,
     start: usize,
-) -> Result<MatchedRegex, String> {
+    f: impl FnOnce(&Pattern, &Groups) -> T,
+) -> Result<Option<T>, String> {
     let pattern = compiled(pattern, options)?;
-    let start = start.saturating_sub(1);
-    if start > subject.len() {
-        return Ok(None);
-    }
-    let failed = |code: i32| format!("pcre_exec() failed: {code}");
-    if let Some(dfa) = &pattern.dfa {
-        let found = operation("regex", || dfa.find(subject, start)).map_err(failed)?;
-        return Ok(found.map(|at| (pattern, Groups::Whole(at.start, at.end))));
-    }
-    let mut groups = pattern.regex.capture_locations();
-    match operation("regex", || pattern.regex.captures_read_at(&mut groups, subject, start)) {
-        Ok(Some(_)) => Ok(Some((pattern, Groups::All(groups)))),
-        Ok(None) => Ok(None),
-        Err(error) => Err(failed(error.code())),
+    pattern.search(subject, start.saturating_sub(1), f)
+}
+
+impl Pattern {
+    /// What `f` makes of the first match from `start` on.
+    fn search<T>(
+        &self,
+        subject: &[u8],
+        start: usize,
+        f: impl FnOnce(&Pattern, &Groups) -> T,
+    ) -> Result<Option<T>, String> {
+        let failed = |code: i32| format!("pcre_exec() failed: {code}");
+        if start > subject.len() {
+            return Ok(None);
+        }
+        if let Some(dfa) = &self.dfa {
+            let found = operation("regex", || dfa.find(subject, start)).map_err(failed)?;
+            return Ok(found.map(|at| f(self, &Groups::Whole(at.start, at.end))));
+        }
+        let spare = self.spare.take();
+        let mut groups = spare.unwrap_or_else(|| self.regex.capture_locations());
+        let found = operation("regex", || {
+            self.regex.captures_read_at(&mut groups, subject, start).map(|found| found.is_some())
+        });
+        let found = found.map_err(|error| failed(error.code()))?;
+        let groups = Groups::All(groups);
+        let made = found.then(|| f(self, &groups));
+        if let Groups::All(groups) = groups {
+            self.spare.set(Some(groups));
+        }
+        Ok(made)
     }
 }
 
+/// A piece of a replacement.
+enum Part<'t> {
+    Text(&'t [u8]),
+    /// What this group has matched.
+    Group(usize),
+}
+
+/// A replacement with `$1`, `${1}` and `$$`; an error for what the prelude tells the log of.
+fn template(text: &[u8]) -> Result<Vec<Part<'_>>, ()> {
+    let (mut parts, mut rest) = (Vec::new(), text);
+    while let Some(at) = memchr::memchr(b'$', rest) {
+        let (before, behind) = rest.split_at(at);
+        parts.push(Part::Text(before));
+        let name = behind.get(1..).unwrap_or_default();
+        let braced = name.strip_prefix(b"{");
+        let inner = braced.unwrap_or(name);
+        let digits = inner.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (number, left) = inner.split_at(digits);
+        rest = match (name.strip_prefix(b"$"), braced) {
+            (Some(left), _) => {
+                parts.push(Part::Text(b"$"));
+                left
+            }
+            (None, _) if digits == 0 => return Err(()),
+            (None, Some(_)) => left.strip_prefix(b"}").ok_or(())?,
+            (None, None) => left,
+        };
+        if digits > 0 {
+            // One that is too large is a group that there is not.
+            let number = std::str::from_utf8(number).map_err(|_| ())?;
+            parts.push(Part::Group(number.parse().unwrap_or(usize::MAX)));
+        }
+    }
+    parts.push(Part::Text(rest));
+    Ok(parts)
+}
+
+/// The subject with its first match, or with all of them, replaced, and how many there were.
+fn replace(
+    subject: &[u8],
+    pattern: &mlua::String,
+    options: Option<&mlua::String>,
+    parts: &[Part<'_>],
+    all: bool,
+) -> Result<(Vec<u8>, usize), String> {
+    let is_utf =
+        options.is_some_and(|options| options.as_bytes().iter().any(|o| b"uU".contains(o)));
+    let pattern = compiled(pattern, options)?;
+    let (mut out, mut last, mut at, mut count) = (Vec::new(), 0, 0, 0);
+    while at <= subject.len() {
+        let found = pattern.search(subject, at, |_, groups| {
+            let (from, to) = groups.get(0).unwrap_or_default();
+            out.extend_from_slice(subject.get(last..from).unwrap_or_default());
+            for part in parts {
+                let group = |n: usize| groups.get(n).and_then(|(from, to)| subject.get(from..to));
+                out.extend_from_slice(match part {
+                    Part::Text(text) => text,
+                    Part::Group(n) => group(*n).unwrap_or_default(),
+                });
+            }
+            (from, to)
+        });
+        let Some((from, to)) = found? else { break };
+        (last, at, count) = (to, to, count + 1);
+        if to <= from {
+            // Behind an empty match, the next one is a byte or a character later.
+            at += 1;
+            let within = |byte: &u8| (0x80..0xC0).contains(byte);
+            while is_utf && subject.get(at).is_some_and(within) {
+                at += 1;
+            }
+        }
+        if !all {
+            break;
+        }
+    }
+    out.extend_from_slice(subject.get(last..).unwrap_or_default());
+    Ok((out, count))
+}
+
 fn compiled(pattern: &mlua::String, options: Option<&mlua::String>) -> Result<Rc<Pattern>, String> {
-    let options = options.map(|options| options.as_bytes().to_vec()).unwrap_or_default();
     // Scripts of `http` and of `stream` may have different limits.
     let limit = current::scripts().and_then(|scripts| scripts.match_limit);
-    let key = (options, pattern.as_bytes().to_vec(), limit);
-    if let Some(known) = COMPILED.with_borrow(|all| all.get(&key).cloned()) {
-        return Ok(known);
-    }
-    let pattern = Rc::new(compile(&key.1, &key.0, limit)?);
-    COMPILED.with_borrow_mut(|all| {
-        if all.len() >= KEPT {
-            all.clear();
+    let options = options.map(|options| options.as_bytes());
+    let options = options.as_deref().unwrap_or_default();
+    let pattern = pattern.as_bytes();
+    KEY.with_borrow_mut(|key| {
+        key.clear();
+        // No option has a zero.
+        key.extend_from_slice(options);
+        key.push(0);
+        key.extend_from_slice(&limit.unwrap_or(u64::MAX).to_le_bytes());
+        key.extend_from_slice(&pattern);
+        if let Some(known) = COMPILED.with_borrow(|all| all.get(key).cloned()) {
+            return Ok(known);
         }
-        all.insert(key, pattern.clone());
-    });
-    Ok(pattern)
+        let compiled = Rc::new(compile(&pattern, options, limit)?);
+        COMPILED.with_borrow_mut(|all| {
+            if all.len() >= KEPT {
+                all.clear();
+            }
+            all.insert(key.clone(), compiled.clone());
+        });
+        Ok(compiled)
+    })
 }
 
 /// Options: i, m, s, x, u, U, a, d, D, J; j and o ask for what is done anyway.
@@ -190,7 +316,7 @@ fn compile(pattern: &[u8], options: &[u8], limit: Option<u64>) -> Result<Pattern
     };
     let of = |code: i32| format!("pcre_compile() failed: {code}");
     let dfa = has(b'd').then(|| Dfa::new(regex.as_str(), read)).transpose().map_err(of)?;
-    Ok(Pattern { regex, dfa })
+    Ok(Pattern { regex, dfa, spare: Cell::default() })
 }
 
 /// A pattern of bytes that are no text, as a text: in it each of them is `\xE9`.
@@ -245,25 +371,22 @@ fn table(
     let table = lua.create_table_with_capacity(groups.len(), 1)?;
     for n in 0..groups.len() {
         let text = groups.get(n).and_then(|(from, to)| subject.get(from..to));
-        let value = match text {
-            Some(text) => Value::String(lua.create_string(text)?),
-            None => Value::Boolean(false),
-        };
+        let value = || text.map_or(Either::Right(false), |text| Either::Left(borrowed(text)));
         if let Some(Some(name)) = regex.capture_names().get(n) {
             match text {
-                Some(_) if lists => add_to_list(lua, &table, name, &value)?,
+                Some(text) if lists => add_to_list(lua, &table, name, text)?,
                 None if lists => {}
-                _ => table.raw_set(name.as_str(), &value)?,
+                _ => table.raw_set(name.as_str(), value())?,
             }
         }
-        table.raw_set(n, value)?;
+        table.raw_set(n, value())?;
     }
     Ok(table)
 }
 
-fn add_to_list(lua: &Lua, table: &Table, name: &str, value: &Value) -> mlua::Result<()> {
+fn add_to_list(lua: &Lua, table: &Table, name: &str, text: &[u8]) -> mlua::Result<()> {
     match table.raw_get::<Option<Table>>(name)? {
-        Some(list) => list.raw_push(value),
-        None => table.raw_set(name, lua.create_sequence_from([value])?),
+        Some(list) => list.raw_push(borrowed(text)),
+        None => table.raw_set(name, lua.create_sequence_from([borrowed(text)])?),
     }
 }

@@ -2,8 +2,8 @@
 
 local native = ...
 local type, tostring, concat, insert = type, tostring, table.concat, table.insert
-local tonumber, ipairs, pairs, select, setmetatable = tonumber, ipairs, pairs, select, setmetatable
-local re_match, re_span = native.re_match, native.re_span
+local pairs, select, setmetatable = pairs, select, setmetatable
+local re_match, re_span, re_replace = native.re_match, native.re_span, native.re_replace
 local raise, a_kind, a_number = native.raise, native.a_kind, native.a_number
 
 local re = {}
@@ -95,8 +95,14 @@ function re.gmatch(subject, pattern, options)
     return setmetatable({ _subj = subject, _pattern = pattern, _options = options, _pos = 1 }, matches)
 end
 
--- What the log says of a replacement that is wrong at this `$`.
-local function wrong(text, rest)
+-- What the log says of a replacement that is wrong at its first `$` without a number.
+local function wrong(text)
+    local rest = text
+    repeat
+        rest = rest:sub((rest:find("$", 1, true) or #rest) + 1)
+        local right = rest:match("^%d+") or rest:match("^{%d+}") or rest:match("^%$")
+        rest = right and rest:sub(#right + 1) or rest
+    until not right
     local name = rest:match("^{?([%a_][%w_]*)")
     if name then
         return ('attempt to use named capturing variable "%s" (named captures not supported yet)'):format(name)
@@ -104,40 +110,6 @@ local function wrong(text, rest)
     local open = rest:match("^{(%d+)")
     if open then return ('the closing bracket in "%s" variable is missing'):format(open) end
     return ('lua script: invalid capturing variable name found in "%s"'):format(text)
-end
-
--- A replacement with `$1`, `${1}` and `$$` as a function of the groups.
-local function template(text)
-    if not text:find("$", 1, true) then return function() return text end end
-    local parts, pos = {}, 1
-    while true do
-        local at = text:find("$", pos, true)
-        insert(parts, text:sub(pos, (at or 0) - 1))
-        if not at then break end
-        local rest = text:sub(at + 1)
-        local number, length = rest:match("^(%d+)"), nil
-        if number then
-            length = #number
-        elseif rest:match("^{%d+}") then
-            number = rest:match("^{(%d+)}")
-            length = #number + 2
-        elseif rest:sub(1, 1) == "$" then
-            number, length = "$", 1
-        else
-            native.raw_log(ngx.ERR, wrong(text, rest))
-            return nil, "failed to compile the replacement template"
-        end
-        insert(parts, number == "$" and number or tonumber(number))
-        if number == "$" then parts[#parts] = "$" end
-        pos = at + 1 + length
-    end
-    return function(groups)
-        local out = {}
-        for i, part in ipairs(parts) do
-            out[i] = type(part) == "number" and (groups[part] or "") or part
-        end
-        return concat(out)
-    end
 end
 
 local function text_of(...)
@@ -149,9 +121,12 @@ local function replace(subject, pattern, replacement, options, all)
     subject, pattern, options = tostring(subject), a_kind(2, "string", pattern), options_of(4, options)
     local make = replacement
     if type(replacement) ~= "function" then
-        local err
-        make, err = template(tostring(replacement))
-        if not make then return nil, nil, err end
+        local text = tostring(replacement)
+        local err, done, count = re_replace(subject, pattern, options, text, all)
+        if err then return nil, nil, err end
+        if done then return done, count end
+        native.raw_log(ngx.ERR, wrong(text))
+        return nil, nil, "failed to compile the replacement template"
     end
     local out, last, pos, count = {}, 1, 1, 0
     while pos <= #subject + 1 do
