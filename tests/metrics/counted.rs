@@ -102,6 +102,46 @@ fn requests_are_counted_under_names() {
     assert_eq!(found["caches"]["kept"]["requests"]["hit"], 2, "{found}");
 }
 
+/// A request counts under the first name whose condition holds, and under the location's own name where none does.
+#[test]
+fn a_condition_chooses_the_name_that_a_request_counts_under() {
+    let server = Server::start(
+        WEIR,
+        "events { }
+         http {
+             map $arg_to $odd { one 1; two 0; }
+             server {
+                 listen 127.0.0.1:%%PORT%%;
+                 location /a {
+                     status_zone first if=$odd;
+                     status_zone second if=$arg_second;
+                     status_zone plain;
+                     location /a/inherits { return 200 text; }
+                     location /a/own { status_zone own; return 200 text; }
+                     return 200 text;
+                 }
+             }
+             server { listen 127.0.0.1:%%PORT1%%; weir_status json; }
+         }",
+    );
+    let asked =
+        ["?to=one&second=1", "?to=two&second=1", "?to=two", "/inherits?to=one", "/own?to=one"];
+    for rest in asked {
+        assert_eq!(server.get(&format!("/a{rest}")).status, 200, "{rest}");
+    }
+    let page = || {
+        let body = weir_testkit::Client::connect(server.port_at(1)).get("/").body();
+        serde_json::from_str::<Value>(&body).unwrap_or_else(|e| panic!("{e}: {body}"))
+    };
+    let counts = || {
+        let page = page();
+        let of = |name: &str| page["status_zones"][name]["requests"]["2xx"].as_u64();
+        ["first", "second", "plain", "own"].map(of)
+    };
+    let wanted = [2, 1, 1, 1].map(Some);
+    assert!(ask_until(|| counts() == wanted), "{}", page());
+}
+
 /// What is in progress is in progress where it is: at its server, and at the location that it has come to.
 #[test]
 fn requests_in_progress_are_counted_where_they_are() {

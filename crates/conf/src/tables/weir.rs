@@ -50,7 +50,7 @@ modules! {
         "health_check_timeout", STREAM_BOTH, MSEC, ONCE, Warn;
         "match",          STREAM,   lines(1, 1), MANY, Emerg;
         "servers_file",   STREAM_UPSTREAM, ONE,  ONCE, Emerg;
-        "status_zone",    SERVER_LOCATION, ONE,  ONCE, Warn;
+        "status_zone",    SERVER_LOCATION, args(1, 2),  MANY, Warn;
         "weir_status", SERVER_LOCATION, args(0, 1), ONCE, Emerg;
         "weir_dashboard", SERVER_LOCATION, args(0, 1), ONCE, Emerg;
         "weir_api", LOCATION, args(0, 2), ONCE, Emerg;

@@ -28,7 +28,19 @@ pub fn at(r: &mut Request) {
 /// The zones of a request's server and location, each once.
 fn zones(r: &Request) -> [Option<usize>; 2] {
     let zones = &r.conf().core.status_zones;
-    [zones.server, zones.location.filter(|zone| zones.server != Some(*zone))]
+    each_once(zones.server, zones.location)
+}
+
+/// The same of a request that has ended: conditions are judged by then.
+fn zones_at_end(r: &mut Request) -> [Option<usize>; 2] {
+    let zones = &r.conf().core.status_zones;
+    let mut instead = zones.instead.iter();
+    let first = instead.find(|(condition, _)| !matches!(&*condition.eval(r), b"" | b"0"));
+    each_once(zones.server, first.map(|(_, zone)| *zone).or(zones.location))
+}
+
+fn each_once(server: Option<usize>, location: Option<usize>) -> [Option<usize>; 2] {
+    [server, location.filter(|zone| server != Some(*zone))]
 }
 
 /// A request has ended.
@@ -40,10 +52,11 @@ pub fn ended(r: &mut Request) {
     if r.response.status >= 400 {
         count_error(r.response.status, &event_loop.metrics);
     }
-    let zones = zones(r);
+    let zones = zones_at_end(r);
     if zones == [None; 2] {
         return;
     }
+    let event_loop = &r.event_loop;
     let is_endless = r.response.is_endless || r.response.status == SWITCHED;
     let took = event_loop.handle.this_moment().saturating_duration_since(r.started);
     for zone in zones.into_iter().flatten() {

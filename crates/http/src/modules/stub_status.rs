@@ -37,7 +37,8 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "status_zone",
-        help: "The name under which `weir_status` shows a server's requests, or a location's.",
+        help: "The name under which `weir_status` shows a server's requests, or a location's; with `if=`, the name of those for which its value is \
+               neither empty nor `0`.",
         set: Set::Simple(set_zone),
     },
 ];
@@ -224,15 +225,29 @@ fn answer(r: &mut Request, kind: &[u8], text: impl Into<Bytes>) -> Step {
     Step::Respond(text.into())
 }
 
-/// `status_zone NAME`, and in locations `status_zone off`
+/// `status_zone NAME`, and in locations `status_zone off` and `status_zone NAME if=CONDITION`
 fn set_zone(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
-    s.once(d)?;
     let Some(word) = d.arg(0) else { return Ok(()) };
     let name = word.lossy().into_owned();
     if name.is_empty() {
         return Err(d.error_at(word, "invalid zone name \"\""));
     }
     let is_server = s.place.kind.is_server();
+    if !is_server && s.first_of("status_zone of a location") {
+        Scope::change(&mut s.location.core).status_zones.instead.clear();
+    }
+    if let Some(word) = d.arg(1) {
+        let condition = word.bytes.strip_prefix(b"if=");
+        let Some(condition) = condition.filter(|_| !is_server && name != "off") else {
+            let text = format!("invalid parameter \"{}\"", word.lossy());
+            return Err(d.error_at(word, text));
+        };
+        let condition = s.setup.template_of(d, word, condition)?;
+        let number = s.setup.status_zones.of(&name);
+        Scope::change(&mut s.location.core).status_zones.instead.push((condition, number));
+        return Ok(());
+    }
+    s.once(d)?;
     if !is_server && name == "off" {
         Scope::change(&mut s.location.core).status_zones.location = None;
         return Ok(());

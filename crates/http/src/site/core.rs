@@ -288,12 +288,14 @@ impl Default for Http3 {
 }
 
 /// Under which `status_zone`s requests are counted, by their numbers in the site.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct StatusZones {
     /// The server's.
     pub server: Option<usize>,
     /// The location's, or of one around it.
     pub location: Option<usize>,
+    /// `if=`: the first of these whose value is neither empty nor `0` has a request in place of the location's.
+    pub instead: Vec<(Template, usize)>,
 }
 
 /// Where a path's files are.
