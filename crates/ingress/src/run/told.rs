@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
@@ -19,8 +20,9 @@ use crate::report::ObjectId;
 
 /// How often statuses are compared without a word of the API server.
 const LOOK: Duration = Duration::from_secs(10);
-/// Between two writes, so that thousands of them do not take the API server.
-const PACE: Duration = Duration::from_millis(5);
+/// So many are written at once, and then none for a while: thousands of them do not take the API server.
+const AT_ONCE: usize = 8;
+const PACE: Duration = Duration::from_millis(40);
 
 /// What is known about an object that was written.
 struct Written {
@@ -41,7 +43,8 @@ struct Wanted {
 enum Step {
     /// Nothing was to be written.
     Right,
-    Written,
+    /// The API server has made this of it.
+    Written(Value),
     /// The object is another one now: what is to be said about it comes.
     Changed,
 }
@@ -79,40 +82,57 @@ pub async fn write(client: Client, controller: String, services: bool, shared: A
             known = Some(statuses);
         }
         let over = writer.over(&wanted);
+        let mut due: Vec<&Wanted> = Vec::new();
         for one in wanted.iter().chain(&over) {
-            if denials.holds(&one.id, Instant::now()) {
-                continue;
+            match writer.patch(one) {
+                Ok(_) if !denials.holds(&one.id, Instant::now()) => due.push(one),
+                Err(Step::Right) => denials.passed(&one.id),
+                _ => {}
             }
-            match writer.step(one).await {
-                Ok(Step::Changed) => continue,
-                Ok(Step::Right) => {
-                    denials.passed(&one.id);
-                    continue;
-                }
-                Ok(Step::Written) => {
-                    failed = false;
-                    denials.passed(&one.id);
-                    sleep(PACE).await;
-                }
-                Err(Failed::Denied(why)) => {
-                    if denials.denied(&one.id, Instant::now()) {
-                        say("warn", format_args!("status of {}: {why}", one.id));
+        }
+        // A route is told that it is served once its Gateway says so.
+        let (routes, first): (Vec<&Wanted>, Vec<&Wanted>) =
+            due.into_iter().partition(|one| one.id.kind.ends_with("Route"));
+        'due: for some in first.chunks(AT_ONCE).chain(routes.chunks(AT_ONCE)) {
+            let steps = join_all(some.iter().map(|one| writer.step(one))).await;
+            for (one, step) in some.iter().zip(steps) {
+                match step {
+                    Ok(Step::Written(got)) => {
+                        failed = false;
+                        denials.passed(&one.id);
+                        let asked = one.status.clone();
+                        writer.written.insert(one.id.clone(), Written { asked, got });
                     }
-                    sleep(PACE).await;
-                }
-                Err(Failed::Away(why)) => {
-                    if !std::mem::replace(&mut failed, true) {
-                        say("warn", format_args!("status of {}: {why}", one.id));
+                    Ok(Step::Right) => denials.passed(&one.id),
+                    Ok(Step::Changed) => {}
+                    Err(Failed::Denied(why)) => {
+                        if denials.denied(&one.id, Instant::now()) {
+                            say("warn", format_args!("status of {}: {why}", one.id));
+                        }
                     }
-                    break;
+                    Err(Failed::Away(why)) => {
+                        if !std::mem::replace(&mut failed, true) {
+                            say("warn", format_args!("status of {}: {why}", one.id));
+                        }
+                        break 'due;
+                    }
                 }
             }
+            sleep(PACE).await;
             // A newer report has what is true now, and another pod may hold the Lease.
             if reports.has_changed().unwrap_or(false) || leads.has_changed().unwrap_or(false) {
                 break;
             }
         }
     }
+}
+
+/// A status on its way.
+struct Change {
+    resource: ApiResource,
+    /// The version of the object that it is for.
+    version: Option<String>,
+    status: Value,
 }
 
 impl Writer {
@@ -144,31 +164,41 @@ impl Writer {
         .collect()
     }
 
-    /// Writes a status if it differs.
-    async fn step(&mut self, wanted: &Wanted) -> Result<Step, Failed> {
+    /// What is to be written, if anything is.
+    fn patch(&self, wanted: &Wanted) -> Result<Change, Step> {
         let id = &wanted.id;
         let found = lock(&self.shared.cluster.gateway)
             .find(id)
             .map(|(resource, held)| (resource.clone(), held.clone()));
-        let Some((resource, held)) = found else { return Ok(Step::Changed) };
+        let Some((resource, held)) = found else { return Err(Step::Changed) };
         let generation = held.object.as_ref().and_then(|object| object.metadata().generation);
         if generation.is_some() && generation != wanted.generation {
-            return Ok(Step::Changed);
+            return Err(Step::Changed);
         }
         let now = serde_json::to_value(Time(Timestamp::now())).unwrap_or_default();
         let now = now.as_str().unwrap_or_default();
         let made = merge::merge(&held.status, &wanted.status, &self.controller, now);
-        let Some(status) = made else { return Ok(Step::Right) };
+        let Some(status) = made else { return Err(Step::Right) };
         let known = self.written.get(id);
         if known.is_some_and(|known| known.asked == wanted.status && known.got == held.status) {
-            return Ok(Step::Right);
+            return Err(Step::Right);
         }
+        Ok(Change { resource, version: held.version.clone(), status })
+    }
+
+    /// Writes a status if it differs.
+    async fn step(&self, wanted: &Wanted) -> Result<Step, Failed> {
+        let id = &wanted.id;
+        let Change { resource, version, status } = match self.patch(wanted) {
+            Ok(change) => change,
+            Err(step) => return Ok(step),
+        };
         let api: Api<DynamicObject> = match id.namespace.is_empty() {
             true => Api::all_with(self.client.clone(), &resource),
             false => Api::namespaced_with(self.client.clone(), &id.namespace, &resource),
         };
         // The version makes it a conflict where another controller was faster.
-        let patch = json!({ "metadata": { "resourceVersion": held.version }, "status": status });
+        let patch = json!({ "metadata": { "resourceVersion": version }, "status": status });
         let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
         let written = timeout(LONGEST_CALL, api.patch_status(&id.name, &params, &patch)).await;
         let object = match written {
@@ -182,9 +212,8 @@ impl Writer {
         };
         self.shared.counters.statuses.add();
         let got = object.data.get("status").cloned().unwrap_or_default();
-        let version = object.metadata.resource_version;
-        lock(&self.shared.cluster.gateway).written(id, held.version.as_deref(), &got, version);
-        self.written.insert(id.clone(), Written { asked: wanted.status.clone(), got });
-        Ok(Step::Written)
+        let now = object.metadata.resource_version;
+        lock(&self.shared.cluster.gateway).written(id, version.as_deref(), &got, now);
+        Ok(Step::Written(got))
     }
 }
