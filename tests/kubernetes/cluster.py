@@ -17,7 +17,8 @@ import threading
 import time
 import urllib.parse
 
-TOKENS = {"admin": "admin-token", "ingress": "ingress-token", "ingresses-only": "ingresses-only-token", "kinds-only": "kinds-only-token"}
+TOKENS = {"admin": "admin-token", "ingress": "ingress-token", "ingresses-only": "ingresses-only-token", "kinds-only": "kinds-only-token",
+          "no-secrets": "no-secrets-token"}
 # An address of a pod: an EndpointSlice may have none of 127.0.0.0/8. `run` adds it to the loopback device of a network namespace.
 POD = "10.99.0.1"
 NAMESPACE = "weir-system"
@@ -204,7 +205,8 @@ class ApiServer:
         signer = dir / "accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", str(signer), "2048"], check=True, capture_output=True)
         tokens = dir / "tokens.csv"
-        users = {"admin": "admin,1,system:masters", "ingress": "weir-ingress,2", "ingresses-only": "ingresses-only,3", "kinds-only": "kinds-only,4"}
+        users = {"admin": "admin,1,system:masters", "ingress": "weir-ingress,2", "ingresses-only": "ingresses-only,3", "kinds-only": "kinds-only,4",
+                 "no-secrets": "no-secrets,5"}
         tokens.write_text("".join(f"{TOKENS[name]},{user}\n" for name, user in users.items()))
         self.process = Process("apiserver", dir, [
             str(binary), f"--etcd-servers=http://127.0.0.1:{self.etcd_port}", "--bind-address=127.0.0.1", f"--advertise-address={POD}", f"--secure-port={self.port}",

@@ -51,7 +51,9 @@ class World:
         # The rights of before, without Gateway API; and the same with the definitions of its kinds alone.
         kinds = "".join(f"- apiGroups:{rule}" for rule in rules.split("- apiGroups:")[1:] if "gateway" not in rule).replace(", namespaces]", "]")
         fewer = "".join(f"- apiGroups:{rule}" for rule in kinds.split("- apiGroups:")[1:] if "apiextensions" not in rule)
-        for path, kind, name, text in ((group, "ClusterRole", "weir-ingress", rules + service_rules), (lease, "Role", "weir-ingress", lease_rules),
+        secretless = rules.replace("secrets, ", "")
+        assert secretless != rules
+        for path, kind, name, text in ((group, "ClusterRole", "weir-ingress", rules + service_rules), (group, "ClusterRole", "no-secrets", secretless), (lease, "Role", "weir-ingress", lease_rules),
                                        (group, "ClusterRole", "ingresses-only", fewer), (lease, "Role", "ingresses-only", lease_rules),
                                        (group, "ClusterRole", "kinds-only", kinds), (lease, "Role", "kinds-only", lease_rules)):
             head = f"apiVersion: rbac.authorization.k8s.io/v1\nmetadata: {{name: {name}}}\n"
@@ -513,12 +515,26 @@ def each_pod_serves_and_one_writes(w):
     return f"after a kill another leads within {took:.0f} s, after SIGTERM within {back:.0f} s; the end took {ended:.1f} s"
 
 
+def a_right_that_is_missing_is_named(w):
+    pod = w.new_pod("pod-no-secrets", user="no-secrets")
+    try:
+        wait("the right", 20, lambda: 'cannot list resource "secrets"' in pod.probe("/readyz")[1])
+        assert pod.probe("/readyz")[0] == 503
+        wait("a line", 20, lambda: "a right is missing" in pod.controller.text())
+        said = next(line for line in pod.controller.text().splitlines() if "a right is missing" in line)
+        assert 'cannot list resource "secrets"' in said, said
+    finally:
+        pod.end()
+    return said
+
+
 # Gateway API comes before the snippets, some of which are scripts: a change needs new workers while a configuration has one.
 TESTS = [traffic_reaches_a_server_within_a_second, no_request_is_lost_while_pods_and_sites_change,
          no_host_is_unknown_while_others_change_a_hundred_times_a_second, *gateway_cases.TESTS, *acme_cases.TESTS,
          a_secret_becomes_a_certificate_and_follows_its_changes, status_and_events_are_written,
          of_two_ingresses_with_one_path_the_older_one_has_it, a_namespace_reads_no_secret_of_another, passwords_are_asked_for,
-         an_authentication_service_decides, a_canary_has_its_share, snippets_have_what_the_administrator_allows,
+         an_authentication_service_decides, a_canary_has_its_share,
+         a_right_that_is_missing_is_named, snippets_have_what_the_administrator_allows,
          names_outside_of_the_cluster_are_servers_behind, servers_behind_are_spoken_to_in_their_protocol, the_config_map_holds_for_all,
          what_weir_refuses_is_left_out_alone, a_weir_that_starts_anew_gets_its_configuration, each_pod_serves_and_one_writes,
          traffic_goes_on_without_the_api_server, a_watch_whose_history_is_gone_begins_with_a_list,

@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
+use super::cluster::lock;
 use super::shared::Shared;
 use crate::report::{Finding, Severity};
 
@@ -199,11 +200,23 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
     let (status, text) = match request.uri().path() {
         "/healthz" => (StatusCode::OK, "alive\n".to_owned()),
         "/readyz" if ready => (StatusCode::OK, "ready\n".to_owned()),
-        "/readyz" => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
+        "/readyz" => (StatusCode::SERVICE_UNAVAILABLE, obstacles(shared)),
         "/metrics" => (StatusCode::OK, shared.counters.text(*shared.leads.borrow())),
         _ => (StatusCode::NOT_FOUND, "/healthz, /readyz, /metrics\n".to_owned()),
     };
     let mut response = Response::new(Full::from(text));
     *response.status_mut() = status;
     response
+}
+
+/// Why this program is not ready.
+fn obstacles(shared: &Shared) -> String {
+    if shared.ends.load(Ordering::Relaxed) {
+        return "not ready: this program was told to end\n".to_owned();
+    }
+    let known = lock(&shared.obstacles);
+    match known.is_empty() {
+        true => "not ready: weir has no configuration of this cluster yet\n".to_owned(),
+        false => known.iter().map(|(kind, why)| format!("not ready: {kind}: {why}\n")).collect(),
+    }
 }

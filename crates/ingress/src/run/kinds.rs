@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use super::cluster::{Key, Table, Watched, lock};
 use super::shared::{LONGEST_CALL, Shared, say};
-use super::watch::{self, Outage};
+use super::watch::{self, Need, Outage};
 use crate::gateway::kinds::{AnyObject, KINDS, Kind, Objects};
 use crate::gateway::objects::GROUP;
 use crate::report::ObjectId;
@@ -172,7 +172,7 @@ pub async fn follow(client: Client, namespace: Option<String>, shared: Arc<Share
     let mut events = watch::events(api, watch::config(""));
     let mut running =
         Running { client, namespace, shared, tasks: BTreeMap::new(), unsure: BTreeMap::new() };
-    let mut outage = Outage::new("CustomResourceDefinition");
+    let mut outage = Outage::new("CustomResourceDefinition", Need::Useful);
     let (mut listed, mut complete) = (BTreeSet::new(), false);
     loop {
         let event = tokio::select! {
@@ -343,7 +343,7 @@ fn held(kind: &Kind, event: Event<DynamicObject>) -> Event<Held> {
 async fn objects(kind: &'static Kind, api: Api<DynamicObject>, shared: Arc<Shared>) {
     let config: Config = watch::config("");
     let mut events = watch::events(api, config);
-    let mut outage = Outage::new(kind.name);
+    let mut outage = Outage::new(kind.name, Need::Useful);
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {

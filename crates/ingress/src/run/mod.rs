@@ -90,6 +90,7 @@ async fn start(mut options: Options) -> Result<(), String> {
         leads: channel(false).0,
         report: channel(Arc::default()).0,
         ends: AtomicBool::new(false),
+        obstacles: Mutex::default(),
     });
     let mut term = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut quit = signal(SignalKind::quit()).map_err(|error| error.to_string())?;

@@ -1,5 +1,6 @@
 //! What all tasks have: the options, the objects and counters, and the way to the log.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -79,6 +80,8 @@ pub(super) struct Shared {
     /// This pod holds the Lease.
     pub(super) leads: Sender<bool>,
     pub(super) report: Sender<Arc<Report>>,
+    /// Kinds without which nothing is served and that cannot be watched, and why.
+    pub(super) obstacles: Mutex<BTreeMap<String, String>>,
     /// This program was told to end.
     pub(super) ends: AtomicBool,
 }

@@ -31,13 +31,16 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 pub fn all(client: &Client, namespace: Option<&str>, shared: &Arc<Shared>) {
     let secrets = "type!=helm.sh/release.v1";
     let maps = "metadata.name!=kube-root-ca.crt";
-    keep(Api::all(client.clone()), "", shared, |c| &c.classes);
-    keep(scoped(client, namespace), "", shared, |c| &c.ingresses);
-    keep(scoped(client, namespace), "", shared, |c| &c.services);
+    // The rights of one namespace may not reach beyond it.
+    let classes = if namespace.is_some() { Need::Useful } else { Need::Needed };
+    keep(Api::all(client.clone()), "", classes, shared, |c| &c.classes);
+    keep(scoped(client, namespace), "", Need::Needed, shared, |c| &c.ingresses);
+    keep(scoped(client, namespace), "", Need::Needed, shared, |c| &c.services);
     keep_slices(scoped(client, namespace), shared);
-    keep(scoped(client, namespace), secrets, shared, |c| &c.secrets);
-    keep(scoped(client, namespace), maps, shared, |c| &c.config_maps);
-    keep(Api::all(client.clone()), "", shared, |c| &c.namespaces);
+    keep(scoped(client, namespace), secrets, Need::Needed, shared, |c| &c.secrets);
+    keep(scoped(client, namespace), maps, Need::Needed, shared, |c| &c.config_maps);
+    // Without their labels, no namespace is selected; Ingresses do not need them.
+    keep(Api::all(client.clone()), "", Need::Useful, shared, |c| &c.namespaces);
     let namespace = namespace.map(str::to_owned);
     tokio::spawn(super::kinds::follow(client.clone(), namespace, shared.clone()));
 }
@@ -52,15 +55,20 @@ where
     }
 }
 
-fn keep<K>(api: Api<K>, fields: &str, shared: &Arc<Shared>, table: fn(&Cluster) -> &Mutex<Table<K>>)
-where
+fn keep<K>(
+    api: Api<K>,
+    fields: &str,
+    need: Need,
+    shared: &Arc<Shared>,
+    table: fn(&Cluster) -> &Mutex<Table<K>>,
+) where
     K: Watched + Resource<DynamicType = ()> + DeserializeOwned + Debug,
 {
     let shared = shared.clone();
     let config = config(fields);
     tokio::spawn(async move {
         let mut events = events(api, config);
-        let mut outage = Outage::new(&K::kind(&()));
+        let mut outage = Outage::new(&K::kind(&()), need);
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
@@ -71,9 +79,8 @@ where
                     }
                 }
                 Err(error) => {
-                    // Without their labels, no namespace is selected; Ingresses do not need them.
                     if outage.failed(&shared, &error)
-                        && K::kind(&()) == "Namespace"
+                        && need == Need::Useful
                         && lock(table(&shared.cluster)).give_up()
                     {
                         shared.cluster.changed.notify_one();
@@ -89,7 +96,7 @@ fn keep_slices(api: Api<EndpointSlice>, shared: &Arc<Shared>) {
     let shared = shared.clone();
     tokio::spawn(async move {
         let mut events = events(api, config(""));
-        let mut outage = Outage::new("EndpointSlice");
+        let mut outage = Outage::new("EndpointSlice", Need::Needed);
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
@@ -157,16 +164,26 @@ fn waits() -> impl Backoff {
 /// So many refusals in a row are no matter of the API server's start.
 const REFUSALS: u32 = 4;
 
-/// What is said about a watch that fails: one line for an outage, and one for its end.
+/// What comes of a kind that cannot be listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing is served without it.
+    Needed,
+    /// The rest is served without it.
+    Useful,
+}
+
+/// What is said about a watch that fails: one line for an outage, one where rights are missing, and one for its end.
 pub struct Outage {
     kind: String,
+    need: Need,
     failed: bool,
     refusals: u32,
 }
 
 impl Outage {
-    pub fn new(kind: &str) -> Outage {
-        Outage { kind: kind.to_owned(), failed: false, refusals: 0 }
+    pub fn new(kind: &str, need: Need) -> Outage {
+        Outage { kind: kind.to_owned(), need, failed: false, refusals: 0 }
     }
 
     /// An event has come. A list that only begins may still fail.
@@ -176,6 +193,7 @@ impl Outage {
             return;
         }
         self.refusals = 0;
+        lock(&shared.obstacles).remove(&self.kind);
         if std::mem::take(&mut self.failed) {
             say("notice", format_args!("{}: the watch goes on", self.kind));
         }
@@ -189,6 +207,16 @@ impl Outage {
             say("warn", format_args!("{}: {}", self.kind, whole(error)));
         }
         self.refusals = if is(error, 403) { self.refusals.saturating_add(1) } else { 0 };
+        if self.need == Need::Needed {
+            lock(&shared.obstacles).insert(self.kind.clone(), whole(error));
+            // The first failure may have been another one, as of an API server that only starts.
+            if self.refusals == REFUSALS {
+                say(
+                    "error",
+                    format_args!("a right is missing, changes are not seen: {}", whole(error)),
+                );
+            }
+        }
         self.refusals >= REFUSALS
     }
 }
