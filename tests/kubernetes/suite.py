@@ -515,6 +515,36 @@ def each_pod_serves_and_one_writes(w):
     return f"after a kill another leads within {took:.0f} s, after SIGTERM within {back:.0f} s; the end took {ended:.1f} s"
 
 
+def figures_have_the_names_of_ingress_nginx(w):
+    main, canary = Backend("main"), Backend("canary")
+    host = w.site("counted", "main", [main])
+    w.site("counted", "new", [canary], {"canary": "true", "canary-by-header": "X-New"}, host=host)
+    w.soon("the canary", lambda: w.pod.who(host, headers={"X-New": "always"}) == "canary")
+
+    def figures():
+        rows = {}
+        for line in w.pod.probe("/metrics")[1].splitlines():
+            if line.startswith("nginx_ingress_controller_"):
+                name, value = line.rsplit(" ", 1)
+                assert name not in rows, name
+                rows[name] = float(value)
+        return rows
+    labels = 'controller_class="weir.internal/ingress",controller_namespace="weir-system",controller_pod="pod-1"'
+    of = lambda canary: f'{labels},namespace="counted",ingress="main",canary="{canary}"'
+    series = [f'nginx_ingress_controller_requests{{{of(one)},status="2xx"}}' for one in ("", "counted-new-80")]
+    before = figures()
+    for value, count in (("never", 3), ("always", 2)):
+        for _ in range(count):
+            w.pod.ask(host, headers={"X-New": value})
+    wait("the requests", 5, lambda: [figures()[name] - before.get(name, 0) for name in series] == [3, 2])
+    now = figures()
+    assert now[f"nginx_ingress_controller_request_duration_seconds_count{{{of('')}}}"] >= 3, now
+    assert now[f"nginx_ingress_controller_config_last_reload_successful{{{labels}}}"] == 1, now
+    assert now[f"nginx_ingress_controller_success{{{labels}}}"] >= 1 and now[f"nginx_ingress_controller_config_hash{{{labels}}}"] > 0, now
+    assert now[f'nginx_ingress_controller_nginx_process_connections{{{labels},state="active"}}'] >= 1, now
+    return f"{len(now)} series"
+
+
 def a_right_that_is_missing_is_named(w):
     pod = w.new_pod("pod-no-secrets", user="no-secrets")
     try:
@@ -533,7 +563,7 @@ TESTS = [traffic_reaches_a_server_within_a_second, no_request_is_lost_while_pods
          no_host_is_unknown_while_others_change_a_hundred_times_a_second, *gateway_cases.TESTS, *acme_cases.TESTS,
          a_secret_becomes_a_certificate_and_follows_its_changes, status_and_events_are_written,
          of_two_ingresses_with_one_path_the_older_one_has_it, a_namespace_reads_no_secret_of_another, passwords_are_asked_for,
-         an_authentication_service_decides, a_canary_has_its_share,
+         an_authentication_service_decides, a_canary_has_its_share, figures_have_the_names_of_ingress_nginx,
          a_right_that_is_missing_is_named, snippets_have_what_the_administrator_allows,
          names_outside_of_the_cluster_are_servers_behind, servers_behind_are_spoken_to_in_their_protocol, the_config_map_holds_for_all,
          what_weir_refuses_is_left_out_alone, a_weir_that_starts_anew_gets_its_configuration, each_pod_serves_and_one_writes,

@@ -4,14 +4,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::handshake;
 use hyper::header::{CONTENT_TYPE, HOST};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
+
+use super::figures::Figures;
 
 /// weir answers once all workers have taken a configuration, for which it gives them 30 seconds.
 const LONGEST_CHANGE: Duration = Duration::from_secs(90);
@@ -19,8 +21,13 @@ const LONGEST_QUESTION: Duration = Duration::from_secs(5);
 /// Answers that are longer are not weir's.
 const LONGEST_ANSWER: usize = 1 << 20;
 
-/// The server name under which weir says which configuration it serves.
+/// Figures are sent as they are counted: of thousands of Ingresses they are some megabytes.
+const LONGEST_FIGURES: usize = 1 << 30;
+
+/// The server name under which weir says which configuration it serves, and shows its figures.
 pub const SERVED: &str = "served.weir-ingress.internal";
+/// Where that server has them.
+pub const FIGURES: &str = "/figures";
 
 /// What weir says to a configuration.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,14 +86,47 @@ impl Door {
         }
     }
 
-    async fn ask(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), String> {
+    /// What weir counts. `None`: it does not say so now.
+    pub async fn figures(&self) -> Option<Figures> {
+        let request = Request::builder().uri(FIGURES).header(HOST, SERVED).body(Full::default());
+        let request = request.ok()?;
+        timeout(LONGEST_QUESTION, async {
+            let answer = self.send(request).await.ok()?;
+            // weir's first configuration has no such page.
+            if answer.status() != StatusCode::OK {
+                return None;
+            }
+            let mut body = Limited::new(answer.into_body(), LONGEST_FIGURES);
+            let (mut figures, mut line) = (Figures::default(), Vec::new());
+            while let Some(frame) = body.frame().await {
+                let Ok(data) = frame.ok()?.into_data() else { continue };
+                for part in data.split_inclusive(|byte| *byte == b'\n') {
+                    line.extend_from_slice(part);
+                    if let Some(whole) = line.strip_suffix(b"\n") {
+                        figures.take(&String::from_utf8_lossy(whole));
+                        line.clear();
+                    }
+                }
+            }
+            Some(figures)
+        })
+        .await
+        .ok()?
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
         let text = |error: &dyn std::fmt::Display| format!("{}: {error}", self.socket.display());
         let stream = UnixStream::connect(&self.socket).await.map_err(|e| text(&e))?;
         let (mut sender, connection) =
             handshake(TokioIo::new(stream)).await.map_err(|e| text(&e))?;
         // It ends when its sender is dropped, also where the time is over.
         tokio::spawn(connection);
-        let answer = sender.send_request(request).await.map_err(|e| text(&e))?;
+        sender.send_request(request).await.map_err(|e| text(&e))
+    }
+
+    async fn ask(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), String> {
+        let text = |error: &dyn std::fmt::Display| format!("{}: {error}", self.socket.display());
+        let answer = self.send(request).await?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await;
         Ok((status, body.map_err(|e| text(&e))?.to_bytes()))

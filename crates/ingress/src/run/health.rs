@@ -1,10 +1,9 @@
 //! Probes of the kubelet, and counters for Prometheus.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -17,7 +16,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use super::cluster::lock;
-use super::shared::Shared;
+use super::door::Door;
+use super::figures::{self, Page};
+use super::shared::{Options, Shared};
 use crate::report::{Finding, Severity};
 
 /// Connections at the same time, and how long each may last.
@@ -63,6 +64,11 @@ pub struct Counters {
     pub objects: Counter,
     errors: Counter,
     warnings: Counter,
+    /// weir has taken what it was handed last.
+    pub last_is_taken: AtomicBool,
+    /// When it has taken a configuration, in seconds since 1970, and the first digits of its digest.
+    taken_at: AtomicU64,
+    digest: AtomicU64,
 }
 
 impl Counters {
@@ -71,6 +77,50 @@ impl Counters {
         let count = |severity| list.iter().filter(|f| f.severity == severity).count();
         self.errors.set(count(Severity::Error));
         self.warnings.set(count(Severity::Warning));
+    }
+
+    /// weir has taken a configuration.
+    pub fn last_taken(&self, digest: &str) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.taken_at.store(now.as_secs(), Ordering::Relaxed);
+        // A number of Prometheus has 53 bits.
+        let first = digest.get(..13).unwrap_or(digest);
+        self.digest.store(u64::from_str_radix(first, 16).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// The same under the names of ingress-nginx.
+    fn page(&self, page: &mut Page<'_>, lease: &str, leads: bool) {
+        let name = format!("name=\"{lease}\"");
+        let failed = self.refused.get().saturating_add(self.failures.get());
+        for (name, labels, kind, help, value) in [
+            ("success", "", "counter", "Configurations that weir took", self.taken.get()),
+            ("errors", "", "counter", "Configurations that weir did not take", failed),
+            (
+                "config_last_reload_successful",
+                "",
+                "gauge",
+                "weir has taken the last configuration",
+                self.last_is_taken.load(Ordering::Relaxed).into(),
+            ),
+            (
+                "config_last_reload_successful_timestamp_seconds",
+                "",
+                "gauge",
+                "When weir took one, since 1970",
+                self.taken_at.load(Ordering::Relaxed),
+            ),
+            (
+                "config_hash",
+                "",
+                "gauge",
+                "The configuration that weir took",
+                self.digest.load(Ordering::Relaxed),
+            ),
+            ("leader_election_status", &name, "gauge", "This pod holds the Lease", leads.into()),
+        ] {
+            page.head(name, kind, help);
+            page.line(name, labels, value);
+        }
     }
 
     fn text(&self, leads: bool) -> String {
@@ -171,18 +221,34 @@ pub(super) async fn accepted(
     }
 }
 
+/// What pages say beside counters.
+#[derive(Debug)]
+struct Pages {
+    door: Door,
+    /// Labels of the controller.
+    controller: String,
+    lease: String,
+}
+
 /// Answers probes from now on.
-pub async fn listen(address: SocketAddr, shared: Arc<Shared>) -> Result<(), String> {
+pub async fn listen(options: &Options, shared: Arc<Shared>) -> Result<(), String> {
+    let address = options.health;
     let listener =
         TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))?;
+    let class = options.settings.controllers.first().map_or("", String::as_str);
+    let pages = Arc::new(Pages {
+        door: Door { socket: options.door.clone() },
+        controller: figures::controller(class, &options.lease.0, &options.identity),
+        lease: options.lease.1.clone(),
+    });
     let places = Arc::new(Semaphore::new(MOST));
     tokio::spawn(async move {
         while let Some((place, stream)) = accepted(&listener, &places).await {
-            let shared = shared.clone();
+            let (shared, pages) = (shared.clone(), pages.clone());
             tokio::spawn(async move {
                 let answer = service_fn(|request| {
-                    let answer = answer(&shared, &request);
-                    async move { Ok::<_, Infallible>(answer) }
+                    let (shared, pages) = (&shared, &pages);
+                    async move { Ok::<_, Infallible>(answer(shared, pages, &request).await) }
                 });
                 let mut http = http1::Builder::new();
                 http.timer(TokioTimer::new()).header_read_timeout(LONGEST);
@@ -194,14 +260,18 @@ pub async fn listen(address: SocketAddr, shared: Arc<Shared>) -> Result<(), Stri
     Ok(())
 }
 
-fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(
+    shared: &Shared,
+    pages: &Pages,
+    request: &Request<Incoming>,
+) -> Response<Full<Bytes>> {
     let ready =
         shared.counters.ready.load(Ordering::Relaxed) && !shared.ends.load(Ordering::Relaxed);
     let (status, text) = match request.uri().path() {
         "/healthz" => (StatusCode::OK, "alive\n".to_owned()),
         "/readyz" if ready => (StatusCode::OK, "ready\n".to_owned()),
         "/readyz" => (StatusCode::SERVICE_UNAVAILABLE, obstacles(shared)),
-        "/metrics" => (StatusCode::OK, shared.counters.text(*shared.leads.borrow())),
+        "/metrics" => (StatusCode::OK, metrics(shared, pages).await),
         _ => (StatusCode::NOT_FOUND, "/healthz, /readyz, /metrics\n".to_owned()),
     };
     let mut response = Response::new(Full::from(text));
@@ -219,4 +289,15 @@ fn obstacles(shared: &Shared) -> String {
         true => "not ready: weir has no configuration of this cluster yet\n".to_owned(),
         false => known.iter().map(|(kind, why)| format!("not ready: {kind}: {why}\n")).collect(),
     }
+}
+
+/// Counters of this program, and those that ingress-nginx has under its names.
+async fn metrics(shared: &Shared, pages: &Pages) -> String {
+    let figures = pages.door.figures().await;
+    let leads = *shared.leads.borrow();
+    let text = shared.counters.text(leads);
+    let mut page = Page { text, controller: &pages.controller };
+    shared.counters.page(&mut page, &pages.lease, leads);
+    page.text.extend(figures.map(|figures| figures.page(&pages.controller)));
+    page.text
 }

@@ -6,13 +6,14 @@
 //!   weir refuses changes nothing. The object that asked for it is left out (`refusals`), and the rest is served.
 //! - `events`, `status`, `told` and `services` write back into the cluster. Only the pod that holds the `lease` does; each pod serves
 //!   by itself, and goes on with what it has while the API server is gone.
-//! - `health` answers probes and shows counters. `admission` tells authors of Ingresses what is wrong before it is stored.
+//! - `health` answers probes and shows counters, with those of weir under the names of ingress-nginx (`figures`). `admission` tells authors of Ingresses what is wrong before it is stored.
 
 mod admission;
 mod cluster;
 mod denials;
 mod door;
 mod events;
+mod figures;
 mod files;
 mod health;
 mod kinds;
@@ -89,13 +90,13 @@ async fn start(mut options: Options) -> Result<(), String> {
         servers: Mutex::new(servers::ServerFiles::new(&options.settings)),
         leads: channel(false).0,
         report: channel(Arc::default()).0,
-        ends: AtomicBool::new(false),
         obstacles: Mutex::default(),
+        ends: AtomicBool::new(false),
     });
     let mut term = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut quit = signal(SignalKind::quit()).map_err(|error| error.to_string())?;
     let mut int = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
-    health::listen(options.health, shared.clone()).await?;
+    health::listen(&options, shared.clone()).await?;
     if let Some((address, dir)) = options.admission.clone() {
         admission::listen(address, dir, options.clone(), shared.clone()).await?;
     }

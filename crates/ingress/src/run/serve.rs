@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 use super::cluster::lock;
-use super::door::{Door, SERVED, Verdict};
+use super::door::{Door, FIGURES, SERVED, Verdict};
 use super::files::Files;
 use super::refusals::{AGAIN, Refusals};
 use super::shared::{Options, Publish, Report, Shared, say};
@@ -175,6 +175,7 @@ impl Server {
                 Verdict::Lacks(_) if self.handed.is_some() => self.handed = None,
                 Verdict::Taken(by) => {
                     self.shared.counters.taken.add();
+                    self.shared.counters.last_taken(&offer.digest);
                     if std::mem::take(&mut self.complained) {
                         say("notice", format_args!("weir has the configuration, taken by {by}"));
                     }
@@ -237,6 +238,7 @@ impl Server {
 
     fn complain(&mut self, why: &str) {
         self.shared.counters.failures.add();
+        self.shared.counters.last_is_taken.store(false, Ordering::Relaxed);
         if !std::mem::replace(&mut self.complained, true) {
             say("error", why);
         }
@@ -253,6 +255,7 @@ impl Server {
 
     /// The same, `changes` changes after the start: nothing is left to offer.
     fn done(&mut self, snapshot: &Snapshot, mut offer: Offer, changes: u64) {
+        self.shared.counters.last_is_taken.store(true, Ordering::Relaxed);
         self.shared.counters.changes_served.store(changes, Ordering::Relaxed);
         self.shared.counters.ready.store(true, Ordering::Relaxed);
         self.taken(snapshot, &mut offer);
@@ -323,12 +326,16 @@ pub(super) fn settings(options: &Options, snapshot: &Snapshot) -> Settings {
     settings
 }
 
-/// Lets weir say which configuration it serves, by its digest.
+/// Lets weir say which configuration it serves, by its digest, and what it counts.
 fn mark(text: &mut ConfigText, socket: &str) -> String {
     let digest = text.digest();
-    let answer = line("location", ["/"])
-        .with_block(vec![line("access_log", ["off"]), line("return", ["200", &digest])]);
-    text.add_server(vec![line("listen", [socket]), line("server_name", [SERVED]), answer]);
+    let silent = || line("access_log", ["off"]);
+    let figures = line("location", ["=", FIGURES])
+        .with_block(vec![silent(), line("weir_status", ["prometheus"])]);
+    let answer =
+        line("location", ["/"]).with_block(vec![silent(), line("return", ["200", &digest])]);
+    let names = [line("listen", [socket]), line("server_name", [SERVED])];
+    text.add_server(names.into_iter().chain([figures, answer]).collect());
     digest
 }
 

@@ -3,14 +3,22 @@
 use weir_conf::Directive;
 
 use super::hosts::{CanaryRoute, Route};
-use super::lines::line;
+use super::lines::{counted_if, line};
+use super::made::Made;
 use super::work::Work;
 use crate::annotations::{Affinity, Canary, Chosen};
 use crate::report::Severity;
 
 impl Work<'_> {
-    /// What names the group for each request: the main one's name, or a variable.
-    pub(super) fn with_canary(&mut self, route: &Route, main: String, key: &str) -> String {
+    /// What names the group for each request: the main one's name, or a variable. Requests that the canary gets count under
+    /// its own name.
+    pub(super) fn with_canary(
+        &mut self,
+        route: &Route,
+        main: String,
+        key: &str,
+        made: &mut Made,
+    ) -> String {
         let Some(of) = &route.canary else { return main };
         let CanaryRoute { source, service, port } = &**of;
         let Some(canary) = &source.options.canary else { return main };
@@ -41,8 +49,12 @@ impl Work<'_> {
             return main;
         }
         let cookie = affinity.as_ref().and_then(|affinity| affinity.words.get(1));
-        let (variable, list) = variables(canary, &main, &group, key, cookie);
+        let (variable, mut list) = variables(canary, &main, &group, key, cookie);
+        let chosen = format!("$canary_chosen_{key}");
+        let rows = vec![line("default", [""]), line(&group, ["1"])];
+        list.push(line("map", [variable.as_str(), &chosen]).with_block(rows));
         self.share(id, format!("canary {key}"), list);
+        made.inside.push(counted_if(&route.source.id, &format!("{service}:{port}"), &chosen));
         variable
     }
 }

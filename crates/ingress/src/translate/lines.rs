@@ -14,6 +14,12 @@ pub(crate) fn counted(id: &ObjectId) -> Directive {
     line("status_zone", [id.to_string().as_str()])
 }
 
+/// Those for which a variable has a value count as the canary's: `{zone="Ingress shop/web canary new:80"}`.
+pub(super) fn counted_if(id: &ObjectId, servers: &str, variable: &str) -> Directive {
+    let zone = format!("{id} canary {servers}");
+    line("status_zone", [zone.as_str(), &format!("if={variable}")])
+}
+
 /// `if (LEFT OPERATOR RIGHT) { ... }`.
 pub(crate) fn when(left: &str, operator: &str, right: &str, then: Vec<Directive>) -> Directive {
     let (left, right) = (format!("({left}"), format!("{right})"));

@@ -92,7 +92,7 @@ pub(super) fn pass(
         made.inside.push(line("return", ["503"]));
         return;
     };
-    let group = work.with_canary(route, group, key);
+    let group = work.with_canary(route, group, key, made);
     if let Some(target) = o.rewrite.as_ref().filter(|target| **target != route.rule) {
         let pattern = format!("(?i){}", route.rule);
         if crate::annotations::values::pattern(&pattern).is_ok() {

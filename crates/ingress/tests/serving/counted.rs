@@ -50,3 +50,34 @@ fn requests_count_under_the_ingress_and_the_route_that_they_reached() {
     ];
     assert!(ask_until(|| lines.iter().all(|line| counted().contains(line))), "{}", counted());
 }
+
+#[test]
+fn requests_that_a_canary_gets_count_apart() {
+    let manifests = [
+        service("shop", "web", behind("web")),
+        service("shop", "new", behind("new")),
+        ingress("shop", "web", &[], "shop.test", &[("Prefix", "/", "web")]),
+        ingress(
+            "shop",
+            "trial",
+            &[("canary", "true"), ("canary-by-header", "X-New")],
+            "shop.test",
+            &[("Prefix", "/", "new")],
+        ),
+    ];
+    let Some(server) = serve(&manifests.concat()) else { return };
+    for (value, wanted) in [("always", "new"), ("never", "web"), ("always", "new")] {
+        let mut client = weir_testkit::Client::connect(server.port_at(0));
+        client.send(format!(
+            "GET / HTTP/1.1\r\nHost: shop.test\r\nX-New: {value}\r\nConnection: close\r\n\r\n"
+        ));
+        let answer = client.response();
+        assert!(answer.body().contains(wanted), "{value}: {}", answer.body());
+    }
+    let counted = || weir_testkit::Client::connect(server.port_at(2)).get("/").body();
+    let lines = [
+        r#"weir_zone_requests_total{zone="Ingress shop/web",status="2xx"} 1"#,
+        r#"weir_zone_requests_total{zone="Ingress shop/web canary new:80",status="2xx"} 2"#,
+    ];
+    assert!(ask_until(|| lines.iter().all(|line| counted().contains(line))), "{}", counted());
+}
