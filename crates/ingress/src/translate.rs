@@ -111,6 +111,7 @@ pub(crate) fn translate(
     certificates.end();
     let global = work.global();
     base.proxy_protocol = global.proxy_protocol;
+    base.http3 = global.http3;
     base.traces = global.traces;
     base.headers.clone_from(&global.headers);
     base.server.clone_from(&global.server);

@@ -137,7 +137,7 @@ pub(super) fn target(
 pub(super) fn auth_request(
     (auth, target): (&AuthRequest, &str),
     key: &str,
-    tls: bool,
+    of_tls: Vec<Directive>,
     made: &mut Made,
     extra: &mut Vec<(String, String)>,
     sent: Vec<Directive>,
@@ -173,10 +173,7 @@ pub(super) fn auth_request(
     let mut cookie = vec!["Set-Cookie", "$auth_cookie"];
     cookie.extend(auth.always_cookie.then_some("always"));
     made.inside.push(line("add_header", cookie));
-    if tls {
-        made.inside
-            .push(line("add_header", ["Strict-Transport-Security", "$strict_transport", "always"]));
-    }
+    made.inside.extend(of_tls);
     for (n, name) in auth.headers.iter().enumerate() {
         let variable = format!("$auth_header_{n}");
         let answer = format!("$upstream_http_{}", name.to_lowercase().replace('-', "_"));

@@ -131,7 +131,24 @@ fn listens(work: &Work<'_>, tls: bool, default: bool) -> Vec<Directive> {
         words.extend(work.base.proxy_protocol.then_some("proxy_protocol"));
         line("listen", words)
     };
-    addresses.iter().map(one).collect()
+    let mut list: Vec<Directive> = addresses.iter().map(one).collect();
+    if tls && work.base.http3 {
+        let quic = |address: &String| {
+            let words = [address.as_str(), "quic"].into_iter();
+            line("listen", words.chain(default.then_some("default_server")))
+        };
+        list.extend(work.settings.https.iter().map(quic));
+    }
+    list
+}
+
+/// What answers over TLS say of their host.
+pub(super) fn of_tls(work: &Work<'_>) -> Vec<Directive> {
+    let mut list =
+        vec![line("add_header", ["Strict-Transport-Security", "$strict_transport", "always"])];
+    let offer = || line("add_header", ["Alt-Svc", "$alt_svc", "always"]);
+    list.extend(work.base.http3.then(offer));
+    list
 }
 
 /// HTTP/2, over plain HTTP, too: gRPC needs it.
@@ -205,7 +222,7 @@ fn body(work: &mut Work<'_>, host: &Host, tls: bool) -> Vec<Directive> {
         list.extend(made);
     }
     if tls {
-        list.push(line("add_header", ["Strict-Transport-Security", "$strict_transport", "always"]));
+        list.extend(of_tls(work));
     }
     for name in ["ssl_ciphers", "ssl_prefer_server_ciphers"] {
         let mut all = host.sources.iter().flat_map(|source| &source.options.tls);

@@ -108,6 +108,7 @@ const OTHER: &[&str] = &[
     "upstream-keepalive-timeout",
     "use-forwarded-headers",
     "use-http2",
+    "use-http3",
     "use-proxy-protocol",
     "worker-processes",
 ];
@@ -149,6 +150,8 @@ pub(super) struct Global {
     pub(super) hsts: String,
     /// Words for `listen`.
     pub(super) proxy_protocol: bool,
+    /// TLS has HTTP/3 at the same ports.
+    pub(super) http3: bool,
     /// There is a collector of traces.
     pub(super) traces: bool,
     /// Headers for servers behind, beside those of all.
@@ -173,6 +176,7 @@ impl Work<'_> {
         };
         global.hsts = hsts(&data, &flag);
         global.proxy_protocol = flag("use-proxy-protocol", false);
+        self.http3(&flag, &mut global);
         self.clients(&data, &flag, &mut global);
         logs(&data, &flag, &mut global);
         self.sessions(&data, &flag, &mut global.http);
@@ -206,6 +210,25 @@ impl Work<'_> {
             }
         }
         global
+    }
+
+    /// Whether there is HTTP/3, of which answers over TCP tell.
+    fn http3(&mut self, flag: &dyn Fn(&str, bool) -> bool, global: &mut Global) {
+        if !flag("use-http3", false) {
+            return;
+        }
+        let versions = global.http.iter().find(|d| d.name.is("ssl_protocols"));
+        if versions.is_some_and(|d| !d.args.iter().any(|word| word.is("TLSv1.3"))) {
+            let why = "it needs TLSv1.3 in ssl-protocols; there is no HTTP/3";
+            self.about_map("use-http3", Severity::Warning, why);
+            return;
+        }
+        global.http3 = true;
+        // Clients know the port of the Service.
+        let port = self.settings.https_port;
+        let offer = format!("h3=\":{port}\"; ma=86400");
+        let rows = vec![line("on", [offer.as_str()]), line("default", [""])];
+        global.http.push(line("map", ["$https", "$alt_svc"]).with_block(rows));
     }
 
     pub(super) fn about_map(&mut self, key: &str, severity: Severity, why: &str) {

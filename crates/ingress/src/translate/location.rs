@@ -5,6 +5,7 @@ use weir_conf::Directive;
 use super::access::{
     auth_request, basic, cached, cors, custom_headers, limits, resolved, service_headers, target,
 };
+use super::frame;
 use super::hosts::{Host, Route};
 use super::lines::{counted, digest, line, when};
 use super::made::Made;
@@ -102,7 +103,8 @@ pub(super) fn location(
         sent.extend(cached(work, source, auth, &key));
         let (set, target) = target(work, source, auth, &key);
         sent.extend(set);
-        auth_request((auth, &target), &key, tls, &mut made, &mut extra, sent);
+        let of_tls = if tls { frame::of_tls(work) } else { Vec::new() };
+        auth_request((auth, &target), &key, of_tls, &mut made, &mut extra, sent);
     }
     made.inside.extend(o.satisfy.map(|all| line("satisfy", [all])));
     limits(work, source, &mut made.inside);

@@ -19,6 +19,8 @@ use crate::settings::Settings;
 pub(super) struct Base {
     pub(super) settings: Settings,
     pub(super) proxy_protocol: bool,
+    /// TLS has HTTP/3 at the same ports.
+    pub(super) http3: bool,
     /// There is a collector of traces.
     pub(super) traces: bool,
     /// Headers for all servers behind, of the controller's ConfigMap.

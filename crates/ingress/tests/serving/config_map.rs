@@ -2,7 +2,7 @@
 
 use weir_ingress::Settings;
 
-use super::{behind, ingress, serve_with, service};
+use super::{Dir, behind, ingress, serve_in, serve_with, service, weir};
 
 const ALL: [(&str, &str, &str); 1] = [("Prefix", "/", "one")];
 
@@ -136,4 +136,45 @@ fn requests_for_unknown_hosts_are_logged_on_request() {
         let log = server.dir().read("access.log");
         assert_eq!(log.contains("GET /first"), logged, "{log}");
     }
+}
+
+#[test]
+fn http_3_is_served_where_the_map_asks_for_it() {
+    let manifests = [
+        service("a", "one", behind("one")),
+        ingress("a", "site", &[("ssl-redirect", "false")], "localhost", &ALL),
+    ]
+    .concat();
+    let settings = |map: &[(&str, &str)]| Settings {
+        http: vec!["127.0.0.1:%%PORT%%".to_owned()],
+        https: vec!["127.0.0.1:%%PORT1%%".to_owned()],
+        own_certificate: weir_ingress::certificate::make(),
+        without_class: true,
+        ..with(map)
+    };
+    let start = |map: &[(&str, &str)]| serve_in(Dir::new(), &manifests, settings(map), |text| text);
+    let offered = |server: &weir_testkit::Server| {
+        let head = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let words = ["-servername", "localhost", "-quiet", "-ign_eof"];
+        let said = weir_testkit::s_client(server.dir().path(), server.port_at(1), &words, head);
+        said.map(|said| said.contains("Alt-Svc: h3=\":443\"; ma=86400\r"))
+    };
+    let Some((server, made)) = start(&[("use-http3", "true")]) else { return };
+    assert!(made.findings.is_empty(), "{:?}", made.findings);
+    assert_ne!(offered(&server), Some(false));
+    let plain = ask(&server, "").headers;
+    assert!(plain.iter().all(|(name, _)| name != "Alt-Svc"), "over plain HTTP: {plain:?}");
+    let url = format!("https://localhost:{}/", server.port_at(1));
+    let words = ["bench", "--http3", "--insecure", "-n", "3", "-c", "1", "--json", &url];
+    let asked = std::process::Command::new(weir().unwrap()).args(words).output().unwrap();
+    let said = String::from_utf8_lossy(&asked.stdout);
+    let said: serde_json::Value =
+        serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+    assert_eq!(said["statuses"]["200"], 3, "{said}");
+    // Without TLS 1.3 the server would refuse the listener, and with it all hosts.
+    let Some((server, made)) = start(&[("use-http3", "true"), ("ssl-protocols", "TLSv1.2")]) else {
+        return;
+    };
+    assert_eq!(made.findings.iter().map(|f| f.about.as_str()).collect::<Vec<_>>(), ["use-http3"]);
+    assert_ne!(offered(&server), Some(true));
 }
