@@ -105,7 +105,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 {{- $ports := list (printf "TCP %v" (int .Values.ports.http)) (printf "TCP %v" (int .Values.ports.https)) "TCP 80" "TCP 443" "TCP 8081" "TCP 8444" "TCP 10254" -}}
-{{- $names := list "http" "https" "figures" "health" "admission" -}}
+{{- if .Values.http3.enabled -}}
+{{- $ports = append (append $ports "UDP 443") (printf "UDP %v" (int .Values.ports.https)) -}}
+{{- end -}}
+{{- $names := list "http" "https" "http3" "figures" "health" "admission" -}}
 {{- if or (eq (int .Values.ports.http) (int .Values.ports.https)) (has (int .Values.ports.http) (list 8081 8444 10254)) (has (int .Values.ports.https) (list 8081 8444 10254)) -}}
 {{- fail "ports.http and ports.https must differ from each other, and from 8081, 8444 and 10254" -}}
 {{- end -}}
@@ -119,6 +122,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- $ports = append $ports $port -}}
 {{- $names = append $names .name -}}
+{{- end -}}
+{{- range $kind := list "tcp" "udp" -}}
+{{- range $number, $to := index $.Values $kind -}}
+{{- $port := printf "%s %s" (upper $kind) $number -}}
+{{- if or (has $port $ports) (gt (int $number) 65535) -}}
+{{- fail (printf "%s: port %s is taken, or no port" $kind $number) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.hostPorts.enabled (eq (int .Values.hostPorts.http) (int .Values.hostPorts.https)) -}}
+{{- fail "hostPorts.http and hostPorts.https must differ" -}}
 {{- end -}}
 {{- end }}
 
