@@ -34,6 +34,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.acme.enabled -}}
 {{- $text = replace "http {\n" (printf "http {\n%s\n" (include "weir-ingress.issuer" .)) $text -}}
 {{- end -}}
+{{- if .Values.http3.hostKeySecret -}}
+{{- $text = replace "http {\n" "http {\n    quic_host_key /etc/weir/quic/key;\n" $text -}}
+{{- end -}}
 {{- $text -}}
 {{- end -}}
 {{- end }}
@@ -130,6 +133,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- fail (printf "%s: port %s is taken, or no port" $kind $number) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- if and .Values.http3.hostKeySecret .Values.base -}}
+{{- fail "http3.hostKeySecret and base exclude each other: put a quic_host_key into base" -}}
 {{- end -}}
 {{- if and .Values.hostPorts.enabled (eq (int .Values.hostPorts.http) (int .Values.hostPorts.https)) -}}
 {{- fail "hostPorts.http and hostPorts.https must differ" -}}
