@@ -47,7 +47,7 @@ pub(super) fn location(
     let challenge = path.starts_with(CHALLENGE);
     let exempt = work.settings.list("no-tls-redirect-locations").any(|at| path.starts_with(at));
     let plain = challenge || exempt;
-    if o.force_ssl_redirect || o.ssl_redirect && tls && host.secured && !plain {
+    if !plain && (o.force_ssl_redirect || o.ssl_redirect && tls && host.secured) {
         made.inside.push(https(work, o.keep_slash));
     }
     if let Some(name) = o.closed {

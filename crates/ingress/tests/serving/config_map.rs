@@ -178,3 +178,19 @@ fn http_3_is_served_where_the_map_asks_for_it() {
     assert_eq!(made.findings.iter().map(|f| f.about.as_str()).collect::<Vec<_>>(), ["use-http3"]);
     assert_ne!(offered(&server), Some(true));
 }
+
+#[test]
+fn a_certificate_s_proof_is_asked_for_without_tls_whatever_redirects() {
+    let proof = "/.well-known/acme-challenge/x";
+    let paths = [("Prefix", "/", "one"), ("Exact", proof, "one")];
+    let manifests = [
+        service("a", "one", behind("one")),
+        ingress("a", "site", &[("force-ssl-redirect", "true")], "a.test", &paths),
+    ]
+    .concat();
+    let Some((server, _)) = serve_with(&manifests, with(&[])) else { return };
+    for (path, status) in [("/", 308), (proof, 200)] {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
+        assert_eq!(server.connect().send(head).response().status, status, "{path}");
+    }
+}
