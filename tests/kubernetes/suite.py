@@ -67,7 +67,7 @@ class World:
 
     def new_pod(self, name, range=RANGE, **rest):
         base = (CHART / "ingress.conf").read_text()
-        base = f"worker_processes 1;\nworker_threads {LOOPS};\n" + base.replace("access_log /dev/stdout", "access_log off")
+        base = f"worker_processes 1;\nworker_threads {LOOPS};\n" + base.replace("http {", "http {\n    access_log off;", 1)
         # Both programs have the same user, as in a pod.
         if os.getuid() == 0:
             base = "user root;\n" + base
@@ -545,6 +545,23 @@ def figures_have_the_names_of_ingress_nginx(w):
     return f"{len(now)} series"
 
 
+def a_format_of_logs_that_weir_refuses_takes_nothing_away(w):
+    one = Backend("one")
+    host = w.site("formats", "site", [one])
+    w.soon("traffic", lambda: w.pod.who(host) == "one")
+    w.api.put(config_map(NAMESPACE, "weir-ingress", {"log-format-upstream": "$namespace $no_such_variable", "proxy-body-size": "1k"}))
+    try:
+        w.soon("the other key", lambda: w.pod.ask(host, method="POST", body=b"x" * 2000).status == 413)
+        new = w.site("formats", "new", [one])
+        w.soon("a new site", lambda: w.pod.who(new) == "one")
+        said = next(line for line in w.pod.controller.text().splitlines() if "usual format" in line)
+        assert "log-format-upstream" in said and "no_such_variable" in said, said
+    finally:
+        w.api.delete(config_map(NAMESPACE, "weir-ingress", {}))
+    w.soon("no limit", lambda: w.pod.ask(host, method="POST", body=b"x" * 2000).status == 200)
+    return said
+
+
 def a_right_that_is_missing_is_named(w):
     pod = w.new_pod("pod-no-secrets", user="no-secrets")
     try:
@@ -564,7 +581,7 @@ TESTS = [traffic_reaches_a_server_within_a_second, no_request_is_lost_while_pods
          a_secret_becomes_a_certificate_and_follows_its_changes, status_and_events_are_written,
          of_two_ingresses_with_one_path_the_older_one_has_it, a_namespace_reads_no_secret_of_another, passwords_are_asked_for,
          an_authentication_service_decides, a_canary_has_its_share, figures_have_the_names_of_ingress_nginx,
-         a_right_that_is_missing_is_named, snippets_have_what_the_administrator_allows,
+         a_format_of_logs_that_weir_refuses_takes_nothing_away, a_right_that_is_missing_is_named, snippets_have_what_the_administrator_allows,
          names_outside_of_the_cluster_are_servers_behind, servers_behind_are_spoken_to_in_their_protocol, the_config_map_holds_for_all,
          what_weir_refuses_is_left_out_alone, a_weir_that_starts_anew_gets_its_configuration, each_pod_serves_and_one_writes,
          traffic_goes_on_without_the_api_server, a_watch_whose_history_is_gone_begins_with_a_list,

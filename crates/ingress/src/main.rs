@@ -259,6 +259,7 @@ impl Run {
         Options {
             settings: Settings {
                 state: self.state,
+                access_log: "/dev/stdout".to_owned(),
                 acme_issuer: self.acme_issuer.filter(|name| !name.is_empty()),
                 own_certificate: certificate::make(),
                 gateway_ranges: self.gateway_addresses,

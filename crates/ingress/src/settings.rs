@@ -36,6 +36,8 @@ pub struct Settings {
     pub https_port: u16,
     /// The directory of certificates and password files.
     pub state: PathBuf,
+    /// The access log, unless the controller's ConfigMap names another.
+    pub access_log: String,
     /// Certificate and key for hosts that have none: `namespace/name` of a Secret.
     pub default_certificate: Option<(String, String)>,
     /// The `acme_issuer` of the administrator's file that is asked for the certificates of hosts whose Ingresses name no Secret.
@@ -150,6 +152,7 @@ impl Default for Settings {
             https: words(&["443", "[::]:443"]),
             https_port: 443,
             state: PathBuf::from("/var/lib/weir-ingress"),
+            access_log: "logs/access.log".to_owned(),
             default_certificate: None,
             acme_issuer: None,
             default_backend: None,

@@ -32,6 +32,7 @@ mod sources;
 #[cfg(test)]
 mod tests;
 mod text;
+mod told;
 mod tracing;
 mod work;
 mod zones;
@@ -57,6 +58,7 @@ pub(crate) use servers::room;
 pub use servers::{DIRECTORY, ServerGroup, ServerWords};
 pub(crate) use sources::Source;
 pub use text::ConfigText;
+pub(crate) use told::names;
 pub(crate) use work::{Servers, Work};
 pub(crate) use zones::zone;
 
@@ -112,6 +114,7 @@ pub(crate) fn translate(
     let global = work.global();
     base.proxy_protocol = global.proxy_protocol;
     base.http3 = global.http3;
+    base.told.clone_from(&global.told);
     base.traces = global.traces;
     base.headers.clone_from(&global.headers);
     base.server.clone_from(&global.server);

@@ -16,6 +16,7 @@ use super::refusals::{AGAIN, Refusals};
 use super::shared::{Options, Publish, Report, Shared, say};
 use super::status;
 use crate::gateway::{Statuses, addresses};
+use crate::report::{Finding, ObjectId, Severity};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::translate::{ConfigText, Memory, ServerGroup, Translation, line};
@@ -29,6 +30,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const LONGEST_COLLECT: Duration = Duration::from_millis(500);
 /// The share of that time in a round: three quarters of a busy processor are for translations, the rest is not.
 const COLLECT_SHARE: u32 = 4;
+
+/// The key of the controller's ConfigMap with the format of the access log.
+const FORMAT: &str = "log-format-upstream";
 
 /// For so long, the object that weir refuses is looked for: a pod is not ready meanwhile, and changes wait.
 const LONGEST_SEARCH: Duration = Duration::from_secs(30);
@@ -59,6 +63,8 @@ struct Server {
     complained: bool,
     /// What the last translation has made.
     memory: Memory,
+    /// A format of logs that weir refuses, and why: the usual one stands in until the ConfigMap has another.
+    refused_format: Option<(String, String)>,
 }
 
 /// How a round has ended.
@@ -84,6 +90,7 @@ pub async fn serve(options: Options, shared: Arc<Shared>) {
         handed: None,
         complained: false,
         memory: Memory::default(),
+        refused_format: None,
     };
     let (mut wait, mut cost) = (FIRST_WAIT, Duration::ZERO);
     server.shared.cluster.changed.notified().await;
@@ -151,6 +158,18 @@ impl Server {
             let kept = snapshot.clone();
             let Some(mut offer) = self.offer(snapshot).await else { return Round::Stuck };
             offer.made.findings.extend(findings);
+            if let (Some((_, why)), Some((namespace, name))) =
+                (&self.refused_format, &self.options.config_map)
+            {
+                let (namespace, name) = (namespace.clone(), name.clone());
+                offer.made.findings.push(Finding {
+                    object: ObjectId { kind: "ConfigMap", namespace, name },
+                    severity: Severity::Error,
+                    reason: "Refused",
+                    about: FORMAT.to_owned(),
+                    message: format!("the usual format stands in: {why}"),
+                });
+            }
             if self.served.as_ref() == Some(&offer.digest) {
                 if self.refusals.go_on() {
                     continue;
@@ -197,6 +216,13 @@ impl Server {
                     self.shared.counters.refused.add();
                     let owner =
                         place.and_then(|(part, line)| offer.made.text.owner_in(&part, line));
+                    if owner.is_none()
+                        && let Some(format) = self.format_at_fault(&kept, &why)
+                    {
+                        say("error", format_args!("{FORMAT}: the usual format stands in: {why}"));
+                        self.refused_format = Some((format, why));
+                        continue;
+                    }
                     let statuses = &offer.made.statuses;
                     // What weir serves came from this program before it was started anew. Without knowing of which objects,
                     // nothing of that is taken away.
@@ -234,6 +260,16 @@ impl Server {
             self.shared.cluster.changed.notify_one();
         }
         Ok(())
+    }
+
+    /// The format of logs in the controller's ConfigMap, if it names the variable that weir does not know.
+    fn format_at_fault(&self, snapshot: &Snapshot, why: &str) -> Option<String> {
+        let (namespace, name) = self.options.config_map.as_ref()?;
+        let format = snapshot.config_map(namespace, name)?.data.as_ref()?.get(FORMAT)?;
+        let (_, rest) = why.split_once("unknown \"")?;
+        let (variable, _) = rest.split_once("\" variable")?;
+        let is_known = self.refused_format.as_ref().is_some_and(|(known, _)| known == format);
+        (!is_known && crate::translate::names(format, variable)).then(|| format.clone())
     }
 
     fn complain(&mut self, why: &str) {
@@ -278,7 +314,11 @@ impl Server {
         for (key, list) in &self.addresses {
             snapshot.gateway.assigned.entry(key.clone()).or_insert_with(|| list.clone());
         }
-        let settings = settings(&self.options, &snapshot);
+        let mut settings = settings(&self.options, &snapshot);
+        self.refused_format.take_if(|(format, _)| settings.defaults.get(FORMAT) != Some(format));
+        if self.refused_format.is_some() {
+            settings.defaults.remove(FORMAT);
+        }
         self.addresses.clone_from(&settings.addresses_of);
         let socket = format!("unix:{}", self.options.door.display());
         let mut memory = std::mem::take(&mut self.memory);

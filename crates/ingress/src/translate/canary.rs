@@ -5,6 +5,7 @@ use weir_conf::Directive;
 use super::hosts::{CanaryRoute, Route};
 use super::lines::{counted_if, line};
 use super::made::Made;
+use super::told::ALTERNATIVE;
 use super::work::Work;
 use crate::annotations::{Affinity, Canary, Chosen};
 use crate::report::Severity;
@@ -51,10 +52,14 @@ impl Work<'_> {
         let cookie = affinity.as_ref().and_then(|affinity| affinity.words.get(1));
         let (variable, mut list) = variables(canary, &main, &group, key, cookie);
         let chosen = format!("$canary_chosen_{key}");
-        let rows = vec![line("default", [""]), line(&group, ["1"])];
+        let name = format!("{}-{service}-{port}", id.namespace);
+        let rows = vec![line("default", [""]), line(&group, [name.as_str()])];
         list.push(line("map", [variable.as_str(), &chosen]).with_block(rows));
         self.share(id, format!("canary {key}"), list);
         made.inside.push(counted_if(&route.source.id, &format!("{service}:{port}"), &chosen));
+        if self.base.told.contains(&ALTERNATIVE) {
+            made.inside.push(line("set", [format!("${ALTERNATIVE}").as_str(), &chosen]));
+        }
         variable
     }
 }

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use weir_conf::Directive;
 
 use super::lines::line;
+use super::told::{OF_LOCATIONS, defaults, names};
 use super::work::Work;
 use crate::annotations::{self, values};
 use crate::report::{ObjectId, Severity};
+use crate::settings::Settings;
 
 /// How a key's value becomes words of a directive.
 #[derive(Clone, Copy)]
@@ -154,6 +156,8 @@ pub(super) struct Global {
     pub(super) http3: bool,
     /// There is a collector of traces.
     pub(super) traces: bool,
+    /// Variables of ingress-nginx that these texts name.
+    pub(super) told: Vec<&'static str>,
     /// Headers for servers behind, beside those of all.
     pub(super) headers: Vec<(String, String)>,
 }
@@ -178,7 +182,7 @@ impl Work<'_> {
         global.proxy_protocol = flag("use-proxy-protocol", false);
         self.http3(&flag, &mut global);
         self.clients(&data, &flag, &mut global);
-        logs(&data, &flag, &mut global);
+        logs(self.settings, &data, &flag, &mut global);
         self.sessions(&data, &flag, &mut global.http);
         self.blocks(&data, &mut global);
         self.traces(&data, &flag, &mut global);
@@ -209,6 +213,14 @@ impl Work<'_> {
                 ),
             }
         }
+        let is_logged = global.http.iter().any(|d| d.name.is("log_format"));
+        let format = if is_logged { FORMAT } else { "" }.to_owned();
+        let headers = global.headers.iter().map(|(_, value)| value);
+        let texts = data.values().chain(headers).chain([&format]);
+        let is_named = |name: &&str| texts.clone().any(|text| names(text, name));
+        global.told = OF_LOCATIONS.into_iter().filter(is_named).collect();
+        let defaults = defaults(texts);
+        global.http.extend(defaults);
         global
     }
 
@@ -404,7 +416,12 @@ fn hsts(data: &BTreeMap<String, String>, flag: &dyn Fn(&str, bool) -> bool) -> S
     text
 }
 
-fn logs(data: &BTreeMap<String, String>, flag: &dyn Fn(&str, bool) -> bool, global: &mut Global) {
+fn logs(
+    settings: &Settings,
+    data: &BTreeMap<String, String>,
+    flag: &dyn Fn(&str, bool) -> bool,
+    global: &mut Global,
+) {
     let off = flag("disable-access-log", false);
     let path = |own: &str| {
         let named = data.get(own).or_else(|| data.get("access-log-path"));
@@ -418,16 +435,13 @@ fn logs(data: &BTreeMap<String, String>, flag: &dyn Fn(&str, bool) -> bool, glob
             (_, true) => "escape=none",
             _ => "escape=default",
         };
-    let format = data.get("log-format-upstream").map(String::as_str);
-    let own = format.is_some() || escape != "escape=default";
+    let format = data.get("log-format-upstream").map_or(FORMAT, String::as_str);
     if off || flag("disable-http-access-log", false) {
         global.http.push(line("access_log", ["off"]));
-    } else if own {
-        global.http.push(line("log_format", ["upstreaminfo", escape, format.unwrap_or(FORMAT)]));
-        let to = path("http-access-log-path").unwrap_or("/dev/stdout");
+    } else {
+        global.http.push(line("log_format", ["upstreaminfo", escape, format]));
+        let to = path("http-access-log-path").unwrap_or(&settings.access_log);
         global.http.push(line("access_log", [to, "upstreaminfo"]));
-    } else if let Some(path) = path("http-access-log-path") {
-        global.http.push(line("access_log", [path]));
     }
     if let Some(path) = path("stream-access-log-path").filter(|_| !off)
         && !flag("disable-stream-access-log", false)
@@ -437,8 +451,8 @@ fn logs(data: &BTreeMap<String, String>, flag: &dyn Fn(&str, bool) -> bool, glob
     }
 }
 
-/// What `combined` writes, for an escape of the administrator's.
-const FORMAT: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
+/// What ingress-nginx writes, which programs that gather logs know: `combined`, then sizes, times and servers behind.
+const FORMAT: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\" $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr $upstream_response_length $upstream_response_time $upstream_status $req_id";
 
 const STREAM_FORMAT: &str =
     "[$remote_addr] [$time_local] $protocol $status $bytes_sent $bytes_received $session_time";

@@ -12,6 +12,7 @@ use super::made::Made;
 use super::pass::{errors, pass};
 use super::snippet::Place;
 use super::sources::Source;
+use super::told::{names, told};
 use super::work::Work;
 use crate::annotations::{Protocol, values};
 use crate::report::Severity;
@@ -41,6 +42,7 @@ pub(super) fn location(
     let o = &source.options;
     let mut made = Made::default();
     made.inside.push(counted(&source.id));
+    made.inside.extend(told(route, path, |name| work.base.told.contains(&name)));
     work.trace(route, &mut made.inside);
     let key = digest(format!("{}\n{}\n{path}", source.id, host.name).as_bytes());
     // An ACME client proves a name over plain HTTP.
@@ -146,8 +148,9 @@ pub(super) fn location(
     }
     let text = o.location_snippet.as_ref();
     let snippet = work.snippet(source, "configuration-snippet", text, Place::Location);
-    if !snippet.is_empty() {
-        made.inside.splice(0..0, told(route, path, text.map_or("", String::as_str)));
+    if let Some(text) = text.filter(|_| !snippet.is_empty()) {
+        let further = |name: &str| names(text, name) && !work.base.told.contains(&name);
+        made.inside.splice(0..0, told(route, path, further));
     }
     if let Some((code, to)) = &o.redirect {
         made.inside.extend(snippet);
@@ -170,23 +173,6 @@ fn https(work: &Work<'_>, keep_slash: bool) -> Directive {
     let host = if forwarded { "$redirect_host" } else { "$host" };
     let to = format!("https://{host}{port}{uri}");
     when("$pass_access_scheme", "=", "http", vec![line("return", ["308", &to])])
-}
-
-/// Variables of ingress-nginx that a snippet names.
-fn told(route: &Route, path: &str, snippet: &str) -> Vec<Directive> {
-    let (service, port) = route.backend.clone().unwrap_or_default();
-    let id = &route.source.id;
-    let all = [
-        ("$namespace", id.namespace.as_str()),
-        ("$ingress_name", &id.name),
-        ("$service_name", &service),
-        ("$service_port", &port),
-        ("$location_path", path),
-    ];
-    // A dollar in a path would begin a variable.
-    let all =
-        all.into_iter().filter(|(name, value)| snippet.contains(name) && !value.contains('$'));
-    all.map(|(name, value)| line("set", [name, value])).collect()
 }
 
 impl Work<'_> {

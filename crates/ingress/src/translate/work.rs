@@ -23,6 +23,8 @@ pub(super) struct Base {
     pub(super) http3: bool,
     /// There is a collector of traces.
     pub(super) traces: bool,
+    /// Variables of ingress-nginx that the controller's ConfigMap names.
+    pub(super) told: Vec<&'static str>,
     /// Headers for all servers behind, of the controller's ConfigMap.
     pub(super) headers: Vec<(String, String)>,
     /// Directives of each server of Ingresses, of the same map.

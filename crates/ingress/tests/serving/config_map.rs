@@ -180,6 +180,41 @@ fn http_3_is_served_where_the_map_asks_for_it() {
 }
 
 #[test]
+fn logs_tell_of_the_ingress_as_those_of_ingress_nginx_do() {
+    let manifests = [
+        service("a", "one", behind("one")),
+        service("a", "new", behind("new")),
+        ingress("a", "site", &[], "a.test", &ALL),
+        ingress(
+            "a",
+            "trial",
+            &[("canary", "true"), ("canary-by-header", "X-New")],
+            "a.test",
+            &[("Prefix", "/", "new")],
+        ),
+    ]
+    .concat();
+    let Some((server, _)) = serve_with(&manifests, with(&[])) else { return };
+    ask(&server, "");
+    ask(&server, "X-New: always\r\n");
+    server
+        .connect()
+        .send("GET /none HTTP/1.1\r\nHost: b.test\r\nConnection: close\r\n\r\n")
+        .response();
+    server.wait_file("logs/access.log", "] 127.0.0.1:", 2);
+    let log = server.dir().read("logs/access.log");
+    assert!(log.contains(" [a-one-80] [] 127.0.0.1:"), "{log}");
+    assert!(log.contains(" [a-one-80] [a-new-80] 127.0.0.1:"), "{log}");
+    // A format of the administrator's, with what ingress-nginx's documentation names in its own.
+    let format = "$namespace|$ingress_name|$service_name|$service_port|$the_real_ip|${location_path}|$proxy_upstream_name|";
+    let map = [("log-format-upstream", format), ("access-log-path", "own.log")];
+    let Some((server, findings)) = serve_with(&manifests, with(&map)) else { return };
+    assert!(findings.is_empty(), "{findings:?}");
+    ask(&server, "");
+    server.wait_file("own.log", "a|site|one|80|127.0.0.1|/|a-one-80|", 1);
+}
+
+#[test]
 fn a_certificate_s_proof_is_asked_for_without_tls_whatever_redirects() {
     let proof = "/.well-known/acme-challenge/x";
     let paths = [("Prefix", "/", "one"), ("Exact", proof, "one")];
