@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_testkit::fastcgi::{END, STDOUT, record};
-use weir_testkit::{Client, Dir, PATIENCE, Server, listen, until};
+use weir_testkit::{Client, Dir, PATIENCE, Server, ask_until, listen, until};
 
-use super::{Mounted, WEIR, body};
+use super::{Mounted, WEIR, body, files};
 
 /// More than the buffers of a connection take of an answer that its client does not read.
 const LENGTH: usize = 16 << 20;
@@ -80,6 +80,43 @@ fn small_disk(port: u16, dir: Dir, cached: &str) -> Option<(Server, Mounted)> {
                  proxy_cache one; proxy_cache_valid 1h; proxy_cache_lock on; {cached} }} }} }}"
     );
     Some((Server::start_in(dir, WEIR, &conf), disk))
+}
+
+/// The clients have left, so the worker has nothing else to do once the answers are there.
+#[test]
+fn answers_are_stored_although_their_worker_ends_with_them() {
+    const ANSWERS: usize = 20;
+    let (go_on, may) = channel::<()>();
+    let (answer, may) = (body(1, FIRST + 1000), Mutex::new(may));
+    let port = listen(move |mut stream: TcpStream| {
+        read_head(&mut stream);
+        let (before, behind) = answer.split_at(FIRST);
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", answer.len());
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(before));
+        let _ = may.lock().unwrap().recv();
+        let _ = stream.write_all(behind);
+    });
+    let conf = format!(
+        "thread_pool default threads=1; events {{ }} http {{
+             proxy_cache_path %%DIR%%/cache keys_zone=one:1m; proxy_temp_path %%DIR%%/temporary;
+             server {{ listen 127.0.0.1:%%PORT%%; location / {{ proxy_pass http://127.0.0.1:{port};
+                 proxy_cache one; proxy_cache_valid 1h; proxy_cache_key $uri; }} }} }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    let old = server.workers();
+    for n in 0..ANSWERS {
+        let mut client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.write_all(format!("GET /{n} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
+        read_head(&mut client);
+    }
+    let of = |directory: &str| files(&server.dir().file(directory)).len();
+    let are_begun = ask_until(|| of("temporary") == ANSWERS);
+    server.reload();
+    drop(go_on);
+    assert!(are_begun, "{}", of("temporary"));
+    old.into_iter().for_each(|worker| server.wait_gone(worker));
+    assert_eq!((of("cache"), of("temporary")), (ANSWERS, 0), "{}", server.log());
 }
 
 /// One client reads nothing of an answer that the disk does not take. Other clients that ask for

@@ -305,6 +305,7 @@ static MAIN_KEYS: MainKeys = &[
 static LOOP_KEYS: LoopKeys = &[
     &crate::upstream::counts::COUNTS,
     &crate::upstream::pools::POOLS,
+    &crate::upstream::cache::STORES,
     &crate::upstream::process::HELPERS,
     &dashboard::PANEL,
     &lua::VM,

@@ -22,6 +22,7 @@ mod rules;
 mod stale;
 mod state;
 pub mod status_field;
+mod stores;
 mod tasks;
 mod unlisted;
 mod variables;
@@ -34,6 +35,7 @@ pub use of_head::{asks_with_head, stands};
 pub use path::set_path;
 pub use relay::{go_on, relay};
 pub use state::{State, UPDATE};
+pub use stores::STORES;
 pub use tasks::start;
 pub use variables::define;
 
@@ -399,8 +401,9 @@ fn store(
         complain: complain(r, state),
     };
     let handle = r.event_loop.handle.clone();
-    let cell = state.shown.cell();
+    let (cell, storing) = (state.shown.cell(), STORES.of(&r.event_loop).one());
     r.event_loop.handle.spawn(async move {
+        let _storing = storing;
         if job.run(handle).await {
             cell.iter().for_each(CacheCell::stored);
         }

@@ -183,7 +183,9 @@ fn renew(r: &mut Request, state: &mut State, stored: Stored) {
     let (handle, doer) = (r.event_loop.handle.clone(), crate::files::doer(r));
     let (log, event_loop) = (r.error_log().clone(), r.event_loop.clone());
     cache.index.arrives(&key, cache.index.msec(handle.now()), PATIENCE);
+    let storing = super::STORES.of(&r.event_loop).one();
     r.event_loop.handle.spawn(async move {
+        let _storing = storing;
         if let Err(error) = weir_cache::writer::renew(&cache, key, stored, &doer, &handle).await {
             event_loop.metrics.add(weir_metrics::Metric::CacheFaults, 1);
             let path = cache.settings.place.path(&key);
