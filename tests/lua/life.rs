@@ -1,5 +1,7 @@
 //! Scripts at the start, at a reload and at the end of a loop: `init_by_lua` that fails, and timers that are not done.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
 
 use rustix::process::Signal;
@@ -347,4 +349,40 @@ fn a_privileged_agent_runs_scripts_beside_the_workers() {
     server.wait_log(&format!("privileged agent process {} exited with code 0", pid_of(3)), 1);
     assert_eq!(server.logged(start), 3);
     assert_eq!(server.get("/").body(), "none");
+}
+
+#[test]
+fn one_worker_accepts_from_a_unix_socket_that_the_others_leave() {
+    let http = r#"init_worker_by_lua_block {
+            local leave = require("resty.events.disable_listening")
+            if ngx.worker.id() ~= 1 then left = leave("unix:%%DIR%%/events.sock") end
+            if ngx.worker.id() == 1 then none, why = leave("unix:/none.sock") end
+        }
+        server { listen unix:%%DIR%%/events.sock; location / { content_by_lua_block {
+            ngx.say(ngx.worker.id(), " ", tostring(left), " ", tostring(none), " ", why)
+        } } }
+        server { listen 127.0.0.1:%%PORT%%; location / { return 200 other; } }"#;
+    let conf = format!("worker_processes 3; events {{}} http {{ {http} }}");
+    let server = Server::start(WEIR, &conf);
+    let path = server.dir().path().join("events.sock");
+    let said = "1 nil nil failed to disable listening: unix:/none.sock\n";
+    let ask = || {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        while !answer.ends_with("\r\n0\r\n\r\n") {
+            let mut piece = [0; 1024];
+            let n = stream.read(&mut piece).unwrap();
+            assert_ne!(n, 0, "{answer}");
+            answer.push_str(&String::from_utf8_lossy(&piece[..n]));
+        }
+        assert!(answer.contains(said), "{answer}");
+        stream
+    };
+    // They stay open: no policy takes the socket from a loop with many connections.
+    let clients: Vec<_> = (0..12).map(|_| ask()).collect();
+    server.reload();
+    drop(clients);
+    ask();
+    assert_eq!(server.get("/").body(), "other");
 }

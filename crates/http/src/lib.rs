@@ -90,6 +90,12 @@ pub fn session_scripts(event_loop: &LoopState) -> Option<Rc<dyn SessionScripts>>
     modules::lua::SessionRunner::of(event_loop).map(|runner| Rc::new(runner) as _)
 }
 
+/// The numbers of the listening sockets from which this loop is not to accept, since a script has said so before the loop
+/// began to listen.
+pub fn declined(event_loop: &LoopState) -> Vec<usize> {
+    modules::lua::declined(event_loop)
+}
+
 /// How many connections the privileged agent may have, if a script of this process has asked for one.
 pub fn wanted_agent() -> Option<usize> {
     modules::lua::wanted_agent()

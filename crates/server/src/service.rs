@@ -294,6 +294,11 @@ impl Service {
         self.http().map_or(0, |http| http.spoke_soon(number))
     }
 
+    /// The numbers of the listening sockets from which the loop is not to accept.
+    pub fn declined(&self) -> Vec<usize> {
+        self.http().map(|http| weir_http::declined(&http)).unwrap_or_default()
+    }
+
     /// Whether the listening socket of this number is of HTTP.
     pub fn is_http(&self, number: usize) -> bool {
         number < self.of_http

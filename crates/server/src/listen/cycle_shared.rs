@@ -28,6 +28,8 @@ pub struct CycleShared {
     notifiers: Vec<Arc<OwnedFd>>,
     /// By address: one more than the number of sockets that the next cycle keeps; 0 while it keeps all.
     left: SharedWords,
+    /// How often loops have left a socket to others; then by address: 1 where they have.
+    declined: SharedWords,
     /// The shared epoll instance, if the policy has one.
     pool: Option<Arc<OwnedFd>>,
     /// A handover socket per loop, if the policy has an acceptor that hands over.
@@ -50,6 +52,7 @@ impl CycleShared {
             base: beginning(),
             notifiers: (0..loops).map(|_| notifier()).collect::<io::Result<_>>()?,
             left: SharedWords::new(sockets.iter().count().max(1))?,
+            declined: SharedWords::new(sockets.iter().count().max(1) + 1)?,
             pool,
             handovers: (0..handovers).map(|_| Handover::new()).collect::<io::Result<_>>()?,
         })
@@ -100,6 +103,24 @@ impl CycleShared {
         if let Some(word) = self.left.get(number) {
             word.store(kept as u64 + 1, SeqCst);
         }
+    }
+
+    /// Notes that a loop leaves this socket to others.
+    pub(super) fn decline(&self, number: usize) {
+        if let (Some(word), Some(count)) = (self.declined.get(number + 1), self.declined.first()) {
+            word.store(1, SeqCst);
+            count.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// How often loops have left a socket to others.
+    pub(super) fn declines(&self) -> u64 {
+        self.declined.first().map_or(0, |count| count.load(SeqCst))
+    }
+
+    /// Whether loops leave this socket to others: no policy is asked about it.
+    pub(super) fn is_declined(&self, number: usize) -> bool {
+        self.declined.get(number + 1).is_some_and(|word| word.load(SeqCst) != 0)
     }
 
     /// Whether the next cycle does without this socket, and whether other sockets of its address go on.

@@ -79,6 +79,8 @@ pub(super) struct Listeners {
     armed: Option<(bool, bool)>,
     /// A registration has changed since [`Listeners::take_change`].
     changed: bool,
+    /// How often loops had left a socket to others when it was last asked.
+    declines: u64,
 }
 
 impl Listeners {
@@ -90,7 +92,12 @@ impl Listeners {
     ) -> Listeners {
         let h = &service.handle;
         let mut list = Vec::new();
+        let declined = service.declined();
+        declined.iter().for_each(|number| cycle.load.decline(*number));
         for (number, socket) in cycle.sockets.iter().enumerate().filter(|(_, s)| !s.listen.udp) {
+            if declined.contains(&number) {
+                continue;
+            }
             let own = socket.is_each_loops_own();
             let copy = if own { place.row } else { 0 };
             if let Some(fd) = socket.copy(copy) {
@@ -129,7 +136,21 @@ impl Listeners {
             .handover(place.row)
             .map(|handover| h.add_listener(Arc::clone(handover.end())));
         let by_others = matches!(shape, SocketLayout::AcceptorEach | SocketLayout::AcceptorOne);
-        Listeners { list, others, mode, by_others, pool, handover, armed: None, changed: false }
+        let (armed, changed, declines) = (None, false, 0);
+        Listeners { list, others, mode, by_others, pool, handover, armed, changed, declines }
+    }
+
+    /// A socket that other loops leave to this one is its own from now on: no policy may leave it to those.
+    pub(super) fn take_left(&mut self, cycle_shared: &CycleShared) {
+        let declines = cycle_shared.declines();
+        if std::mem::replace(&mut self.declines, declines) == declines {
+            return;
+        }
+        let left = |listener: &&mut Listener| cycle_shared.is_declined(listener.number);
+        for listener in self.list.iter_mut().filter(left) {
+            listener.own = true;
+            self.armed = None;
+        }
     }
 
     /// The sockets of another loop's own.
@@ -448,6 +469,7 @@ mod tests {
             handover,
             armed: None,
             changed: false,
+            declines: 0,
         }
     }
 
@@ -472,6 +494,21 @@ mod tests {
         assert!(arms(&mut listeners, Stance::Armed) && h.is_armed(key));
 
         assert!(arms(&mut listeners, Stance::Disarmed) && !h.is_armed(key));
+    }
+
+    #[test]
+    fn a_socket_that_others_leave_is_armed_whatever_the_policy_says() {
+        let own = Loop::new(&Options::default()).unwrap();
+        let (h, log) = (own.handle(), Log::new(Vec::new()));
+        let exclusive = SocketLayout::Shared { exclusive: true };
+        let cycle_shared = CycleShared::new(2, exclusive, &Sockets::default()).unwrap();
+        let key = h.add_listener(listener());
+        let mut listeners = one(key);
+        listeners.take_left(&cycle_shared);
+        assert!(listeners.arm(&h, Stance::Disarmed, true, &log) && !h.is_armed(key));
+        cycle_shared.decline(0);
+        listeners.take_left(&cycle_shared);
+        assert!(listeners.arm(&h, Stance::Disarmed, true, &log) && h.is_armed(key));
     }
 
     /// The kernel woke only this loop for the connection, so its successors may not see it.

@@ -212,6 +212,7 @@ impl ListenerSet for LoopListeners {
     }
 
     fn arm(&mut self, stance: Stance, able: bool) -> bool {
+        self.sockets.take_left(&self.cycle_shared);
         let heard = self.sockets.arm(&self.service.handle, stance, able, &self.log);
         if let Some(armed) = self.sockets.take_change() {
             let since = || self.this_moment().saturating_duration_since(beginning());

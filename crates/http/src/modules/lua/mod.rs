@@ -62,6 +62,12 @@ pub const MODULE: Module = Module {
     ..Module::NEW
 };
 
+/// The numbers of the listening sockets from which this loop is not to accept, since a script has said so.
+pub fn declined(event_loop: &LoopState) -> Vec<usize> {
+    let vm = VM.of(event_loop).requests.get();
+    vm.map(|vm| vm.declined.borrow().clone()).unwrap_or_default()
+}
+
 /// Whether a server has a script before its locations are looked up.
 pub fn wants_server_rewrite(conf: &LocationConf) -> bool {
     CONF.of(conf).server_rewrite.is_some()

@@ -65,6 +65,8 @@ pub struct Vm {
     pub processes: pipe::Running,
     /// Private keys that scripts of handshakes have read.
     pub keys: RefCell<KeyCache>,
+    /// The numbers of listening sockets from which this loop is not to accept.
+    pub declined: RefCell<Vec<usize>>,
 }
 
 /// The VMs of a loop, where the site has scripts.
@@ -115,6 +117,7 @@ impl Vm {
             timers: timers::Timers::new(known),
             processes: pipe::Running::default(),
             keys: RefCell::default(),
+            declined: RefCell::default(),
             lua,
             site,
             side,

@@ -11,8 +11,10 @@ use super::natives::Natives;
 use crate::event_loop::LoopState;
 use crate::modules::lua::current::{self, Phase};
 use crate::modules::lua::environment;
+use crate::modules::lua::vm::vm_of;
 use crate::site::Site;
 use weir_values::Identity;
+use weir_values::listen::Listen;
 
 /// How many connections the privileged agent may have that a script wants; [`NO_AGENT`] if none does. Each process has its own.
 static WANTED_AGENT: AtomicU32 = AtomicU32::new(NO_AGENT);
@@ -63,6 +65,16 @@ pub fn install(
             }
         }
         pids.into_values().map(|(_, pid)| pid).collect::<Vec<_>>()
+    })?;
+    // Only before the loop listens: false afterwards, and where the server has no such socket.
+    natives.add("decline_socket", |_, name: mlua::String| {
+        let event_loop = LoopState::current().filter(|_| current::phase() == Phase::InitWorker);
+        let Some(event_loop) = event_loop else { return false };
+        let is_named = |listen: &Listen| listen.address.to_string().as_bytes() == &*name.as_bytes();
+        let number = event_loop.site.listens().iter().position(is_named);
+        let vm = vm_of(&event_loop);
+        let declined = number.zip(vm).map(|(number, vm)| vm.declined.borrow_mut().push(number));
+        declined.is_some()
     })?;
     natives.add("worker_exiting", |_, ()| LoopState::current().is_some_and(|w| w.retiring()))
 }

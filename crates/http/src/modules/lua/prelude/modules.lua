@@ -267,6 +267,21 @@ provide("ngx.process", {
     signal_graceful_exit = function() native.quit() end,
 })
 
+-- lua-resty-events has a part in C: where one worker alone is to accept from a unix socket, the others leave it.
+
+local declined
+
+preload["resty.events.disable_listening"] = function()
+    return function(name)
+        if declined == nil then
+            local ok = type(name) == "string" and name:sub(1, 5) == "unix:" and native.decline_socket(name)
+            if not ok then return nil, "failed to disable listening: " .. tostring(name) end
+            declined = true
+        end
+        return true
+    end
+end
+
 -- The module of lua-upstream-nginx-module, which OpenResty has built in.
 
 local a_string = native.a_string
