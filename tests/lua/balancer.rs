@@ -204,6 +204,7 @@ fn functions_of_the_balancer_say_where_they_are_of_no_use() {
         both(b.set_current_peer("127.0.0.1:x"))
         both(b.set_current_peer(""))
         raised(b.set_current_peer, "127.0.0.1", 80, 5)
+        raised(b.set_current_peer, "127.0.0.1", 80, {})
         raised(b.set_timeouts, 0)
         raised(b.set_timeouts, nil, -1)
         raised(b.set_timeouts, nil, nil, "1")
@@ -214,7 +215,7 @@ fn functions_of_the_balancer_say_where_they_are_of_no_use() {
         both(b.set_upstream_tls(true))
         both(b.set_upstream_tls(false))
         ngx.ctx.said = table.concat(said, " ")
-        both(b.set_current_peer("127.0.0.1", one))"#;
+        both(b.set_current_peer("127.0.0.1", one, { pool = "a", pool_size = 5 }))"#;
     let server = balanced(
         &upstream("group", script, ""),
         "location /in { proxy_pass http://group; header_filter_by_lua_block { ngx.header.X_Said = ngx.ctx.said } }
@@ -227,12 +228,14 @@ fn functions_of_the_balancer_say_where_they_are_of_no_use() {
     );
     let answer = server.get("/in");
     let said = answer.header("X-Said").unwrap_or_default();
+    assert_eq!(answer.status, 200);
     let all = [
         "nil no current peer set",
         "nil no host allowed",
         "nil invalid port",
         "nil no host",
         "bad argument #3 to 'set_current_peer' (string expected, got number)",
+        "bad argument #3 to 'set_current_peer' (string expected, got table)",
         "bad connect timeout",
         "bad send timeout",
         "bad read timeout",

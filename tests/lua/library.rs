@@ -49,6 +49,19 @@ fn the_machine_has_what_luajit_takes_from_lua_5_2() {
     assert_eq!(said(script), "7 only 1 3 4 x-x-x 1\nthread false 6 3\n");
 }
 
+#[test]
+fn libraries_name_types_of_nginx_and_find_that_their_functions_are_not_there() {
+    let script = r#"
+        local ffi = require "ffi"
+        ffi.cdef [[ int ngx_http_lua_var_ffi_uri(ngx_http_request_t *r, ngx_str_t *uri); ]]
+        local text = ffi.new("ngx_str_t[1]")
+        text[0].data, text[0].len = "abcdef", 3
+        ngx.say(ffi.string(text[0].data, text[0].len), " ", ffi.sizeof("ngx_http_lua_ffi_str_t"))
+        ngx.say(pcall(function() return ffi.C.ngx_http_lua_var_ffi_uri end) == false)
+        ngx.say(ffi.typeof("u_char") == ffi.typeof("unsigned char"))"#;
+    assert_eq!(said(script), "abc 16\ntrue\ntrue\n");
+}
+
 /// As `resty.string`, `resty.random` and `resty.sha256` call them. A machine without OpenSSL is only asked for nginx's.
 #[test]
 fn libraries_find_functions_of_nginx_and_openssl_in_ffi() {

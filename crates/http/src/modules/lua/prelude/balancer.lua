@@ -22,6 +22,8 @@ function balancer.set_current_peer(address, port, host)
     requested()
     address = a_string(1, address)
     port = a_number(2, port or 0)
+    -- The OpenResty of APISIX takes the name and the size of a pool there. Pools are found by the server here.
+    if type(host) == "table" and (host.pool or host.pool_size) then host = nil end
     if host ~= nil and type(host) ~= "string" then
         raise("bad argument #3 to 'set_current_peer' (string expected, got " .. type(host) .. ")")
     end

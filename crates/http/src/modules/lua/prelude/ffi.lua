@@ -7,6 +7,16 @@ local openssl
 
 native.ffi = ffi
 
+-- Libraries name these types, and find out then that a function of C which takes them is not there.
+ffi.cdef [[
+    typedef unsigned char u_char;
+    typedef struct { size_t len; const unsigned char *data; } ngx_str_t;
+    typedef struct ngx_http_request_s ngx_http_request_t;
+    typedef struct { int len; const unsigned char *data; } ngx_http_lua_ffi_str_t;
+    typedef struct ngx_stream_lua_request_s ngx_stream_lua_request_t;
+    typedef struct { int len; const unsigned char *data; } ngx_stream_lua_ffi_str_t;
+]]
+
 package.loaded.ffi = nil
 
 function package.preload.ffi()
