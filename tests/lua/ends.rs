@@ -100,6 +100,27 @@ fn a_script_that_may_not_wait_goes_on_behind_its_exit() {
 }
 
 #[test]
+fn a_flush_says_that_its_time_is_over() {
+    let server = server(
+        "send_timeout 100ms;
+         location / { content_by_lua_block {
+             local sent, why
+             local piece = ('x'):rep(1024 * 1024)
+             repeat
+                 ngx.print(piece)
+                 sent, why = ngx.flush(true)
+             until not sent
+             ngx.log(ngx.WARN, 'flushed: ', why)
+         } }",
+    );
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    // It takes nothing.
+    server.wait_log("flushed: timeout", 1);
+    drop(client);
+}
+
+#[test]
 fn a_phase_that_cannot_end_the_request_says_so() {
     let server = server(
         "location = /set { set_by_lua_block $x { ngx.exit(403) } return 200 in; }

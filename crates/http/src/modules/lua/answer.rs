@@ -1,6 +1,7 @@
 //! What scripts write to the client: gathered, and sent when they wait or end.
 
 use std::cell::Cell;
+use std::io;
 use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
@@ -200,7 +201,7 @@ pub async fn push(r: &mut Request) -> Result<(), ()> {
     if context.whole || context.pending.is_empty() || (context.pending.len() as u64) < least {
         return Ok(());
     }
-    send_pending(r, false).await
+    send_pending(r, false).await.map_err(|_| ())
 }
 
 /// A subrequest fails half-way: its reader gets what was written.
@@ -223,10 +224,8 @@ pub async fn flush(r: &mut Request) -> Result<(), &'static str> {
     if r.response.header_only {
         return Err("header only");
     }
-    if send_pending(r, false).await.is_err() {
-        return Err("client aborted");
-    }
-    r.flush_body().await.map_err(|_| "client aborted")
+    send_pending(r, false).await.map_err(unsent)?;
+    r.flush_body().await.map_err(unsent)
 }
 
 /// `ngx.eof`
@@ -265,15 +264,26 @@ async fn end(r: &mut Request) -> Result<(), Step> {
         return Err(context.refused.take().unwrap_or(Step::Abort));
     }
     self::context(r).eof = true;
-    send_pending(r, true).await.map_err(|()| Step::Abort)
+    send_pending(r, true).await.map_err(|_| Step::Abort)
 }
 
-async fn send_pending(r: &mut Request, last: bool) -> Result<(), ()> {
+async fn send_pending(r: &mut Request, last: bool) -> io::Result<()> {
     let pending = std::mem::take(&mut context(r).pending);
     let mut chain = Chain::new();
     if !pending.is_empty() {
         chain.push(Bytes::from(pending));
     }
     let sent = r.send_body(chain, last).await;
-    sent.map_err(|_| context(r).broken = true)
+    if sent.is_err() {
+        context(r).broken = true;
+    }
+    sent
+}
+
+/// What a script is told that waited until all was sent.
+fn unsent(error: io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::TimedOut => "timeout",
+        _ => "client aborted",
+    }
 }
