@@ -15,6 +15,7 @@ mod global;
 mod heads;
 mod hosts;
 mod index;
+mod keys;
 mod lines;
 mod location;
 mod made;
@@ -97,7 +98,8 @@ pub(crate) fn translate(
     let all = NamedObjects::of(snapshot);
     // No Ingress depends on the addresses of Gateways, which come and go with them.
     let (addresses_of, published) = Default::default();
-    let of_ingresses = Settings { addresses_of, published, ..settings.clone() };
+    let mut of_ingresses = Settings { addresses_of, published, ..settings.clone() };
+    keys::without_ipv6(&mut of_ingresses);
     memory.keep_for(&of_ingresses);
     let mut base = Base { settings: of_ingresses, ..Base::default() };
     let first = base.clone();
@@ -115,12 +117,14 @@ pub(crate) fn translate(
     base.proxy_protocol = global.proxy_protocol;
     base.http3 = global.http3;
     base.told.clone_from(&global.told);
+    base.location.clone_from(&global.location);
     base.traces = global.traces;
     base.headers.clone_from(&global.headers);
     base.server.clone_from(&global.server);
     let (common, _) = work.finish(Servers::default());
 
-    let words = settings.http.iter().chain(&settings.https).filter(|_| own);
+    let words = &base.settings;
+    let words = words.http.iter().chain(&words.https).filter(|_| own);
     let taken: BTreeSet<String> = words.cloned().collect();
     let gateway = snapshot.gateway.clone();
     let known = &mut memory.gateways;

@@ -7,6 +7,7 @@ use weir_conf::Directive;
 
 use super::files::Certificates;
 use super::hosts::{Host, Route};
+use super::keys::redirect_code;
 use super::lines::{line, when};
 use super::rules::{Match, RouteKey, root};
 use super::snippet::Place;
@@ -95,7 +96,8 @@ pub(super) fn of_rest(work: &mut Work<'_>, rest: &Rest) -> Servers {
     list.extend(listens(work, true, true));
     list.push(http2(work));
     list.push(line("server_name", ["_"]));
-    match &rest.default {
+    let rejects = work.settings.flag("ssl-reject-handshake");
+    match rest.default.as_ref().filter(|_| !rejects) {
         Some(certificate) => list.extend(certificate_lines(certificate)),
         None => list.push(line("ssl_reject_handshake", ["on"])),
     }
@@ -208,7 +210,10 @@ fn www(work: &Work<'_>, host: &Host, other: &str, default: Option<&str>) -> Dire
     }
     list.push(http2(work));
     list.push(line("server_name", [other]));
-    list.push(line("return", ["308", &format!("$scheme://{}$request_uri", host.name)]));
+    list.push(line(
+        "return",
+        [redirect_code(work.settings), &format!("$scheme://{}$request_uri", host.name)],
+    ));
     line("server", []).with_block(list)
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_conf::Directive;
 
+use super::keys;
 use super::lines::line;
 use super::told::{OF_LOCATIONS, defaults, names};
 use super::work::Work;
@@ -34,6 +35,7 @@ const SET: &[(&str, &str, Value)] = &[
     ("client-body-timeout", "client_body_timeout", Value::Number("s")),
     ("client-header-buffer-size", "client_header_buffer_size", Value::Size),
     ("client-header-timeout", "client_header_timeout", Value::Number("s")),
+    ("default-type", "default_type", Value::Words("-+./")),
     ("enable-brotli", "brotli", Value::Flag),
     ("grpc-buffer-size-kb", "grpc_buffer_size", Value::Number("k")),
     ("gzip-disable", "gzip_disable", Value::Words("-_.*^$")),
@@ -41,6 +43,7 @@ const SET: &[(&str, &str, Value)] = &[
     ("gzip-min-length", "gzip_min_length", Value::Size),
     ("gzip-types", "gzip_types", Value::Words("-+./*")),
     ("hide-headers", "proxy_hide_header", Value::Words("-_")),
+    ("http2-max-concurrent-streams", "http2_max_concurrent_streams", Value::Number("")),
     ("ignore-invalid-headers", "ignore_invalid_headers", Value::Flag),
     ("enable-underscores-in-headers", "underscores_in_headers", Value::Flag),
     ("keep-alive", "keepalive_timeout", Value::Number("s")),
@@ -49,7 +52,9 @@ const SET: &[(&str, &str, Value)] = &[
     ("limit-conn-status-code", "limit_conn_status", Value::Number("")),
     ("limit-req-status-code", "limit_req_status", Value::Number("")),
     ("server-tokens", "server_tokens", Value::Flag),
+    ("ssl-buffer-size", "ssl_buffer_size", Value::Size),
     ("ssl-ciphers", "ssl_ciphers", Value::Words(":!+-@=_.")),
+    ("ssl-ecdh-curve", "ssl_ecdh_curve", Value::Words(":-_")),
     ("ssl-protocols", "ssl_protocols", Value::Words(".")),
     ("ssl-session-tickets", "ssl_session_tickets", Value::Flag),
     ("ssl-session-timeout", "ssl_session_timeout", Value::Words("")),
@@ -60,27 +65,33 @@ const SET: &[(&str, &str, Value)] = &[
 const OTHER: &[&str] = &[
     "annotation-value-word-blocklist",
     "annotations-risk-level",
+    "access-log-params",
     "access-log-path",
     "add-headers",
+    "allow-backend-server-header",
     "block-cidrs",
     "block-referers",
     "block-user-agents",
     "compute-full-forwarded-for",
     "disable-access-log",
     "disable-http-access-log",
+    "disable-ipv6",
     "disable-ipv6-dns",
     "disable-stream-access-log",
     "enable-access-log-for-default-backend",
     "enable-real-ip",
     "error-log-level",
     "forwarded-for-header",
+    "generate-request-id",
     "hsts",
     "hsts-include-subdomains",
     "hsts-max-age",
     "hsts-preload",
     "global-allowed-response-headers",
     "http-access-log-path",
+    "http-redirect-code",
     "http-snippet",
+    "location-snippet",
     "log-format-escape-json",
     "log-format-escape-none",
     "log-format-upstream",
@@ -95,9 +106,14 @@ const OTHER: &[&str] = &[
     "otel-service-name",
     "otlp-collector-host",
     "otlp-collector-port",
+    "proxy-add-original-uri-header",
     "proxy-real-ip-cidr",
     "proxy-set-headers",
+    "proxy-stream-responses",
+    "proxy-stream-timeout",
     "server-snippet",
+    "skip-access-log-urls",
+    "ssl-reject-handshake",
     "ssl-session-cache",
     "ssl-session-cache-size",
     "ssl-session-ticket-key",
@@ -120,17 +136,31 @@ const NEEDLESS: &[(&str, &str)] = &[
     ("allow-snippet-annotations", "the command line has the list of allowed directives"),
     ("enable-aio-write", "no event loop waits for a file"),
     ("enable-multi-accept", "`accept_balance` says how connections are taken"),
+    (
+        "error-log-path",
+        "errors go to standard error, unless the file that weir starts with says otherwise",
+    ),
+    ("http2-max-field-size", "large-client-header-buffers counts for HTTP/2, too"),
+    ("http2-max-header-size", "large-client-header-buffers counts for HTTP/2, too"),
+    ("http2-max-requests", "keep-alive-requests counts for HTTP/2, too"),
+    ("lua-shared-dicts", "nothing here is kept in dictionaries of Lua"),
     ("map-hash-bucket-size", "tables grow as they must"),
+    ("max-worker-connections", "the file that weir starts with says so"),
     ("max-worker-open-files", "the file that weir starts with says so"),
+    ("nginx-status-ipv4-whitelist", "figures have a port of their own"),
+    ("nginx-status-ipv6-whitelist", "figures have a port of their own"),
     ("otel-max-queuesize", "spans without room are counted and dropped"),
     ("proxy-headers-hash-bucket-size", "tables grow as they must"),
     ("proxy-headers-hash-max-size", "tables grow as they must"),
     ("reuse-port", "workers share the connections of a port"),
+    ("proxy-protocol-header-timeout", "client-header-timeout counts"),
     ("server-name-hash-bucket-size", "tables grow as they must"),
     ("server-name-hash-max-size", "tables grow as they must"),
+    ("ssl-dh-param", "no cipher of weir needs it"),
     ("variables-hash-bucket-size", "tables grow as they must"),
     ("variables-hash-max-size", "tables grow as they must"),
     ("worker-cpu-affinity", "the file that weir starts with says so"),
+    ("worker-shutdown-timeout", "the file that weir starts with says so"),
 ];
 
 /// What the ConfigMap says for all.
@@ -140,6 +170,8 @@ pub(super) struct Global {
     pub(super) main: Vec<Directive>,
     /// Directives of each server of Ingresses.
     pub(super) server: Vec<Directive>,
+    /// Directives of each location of Ingresses.
+    pub(super) location: Vec<Directive>,
     /// Directives of `http` that stand beside all others.
     pub(super) http_snippet: Vec<Directive>,
     /// Directives of `stream`, and servers of the administrator's there.
@@ -183,6 +215,8 @@ impl Work<'_> {
         self.http3(&flag, &mut global);
         self.clients(&data, &flag, &mut global);
         logs(self.settings, &data, &flag, &mut global);
+        self.skipped(&data, &mut global);
+        self.parts_of_requests(&data, &flag, &mut global);
         self.sessions(&data, &flag, &mut global.http);
         self.blocks(&data, &mut global);
         self.traces(&data, &flag, &mut global);
@@ -207,7 +241,7 @@ impl Work<'_> {
             let Some(map) = data.get(key) else { continue };
             let headers = self.global_headers(key, map);
             match name {
-                "" => global.headers = headers,
+                "" => global.headers.extend(headers),
                 name => global.http.extend(
                     headers.iter().map(|(k, v)| line(name, [format!("{k}: {v}").as_str()])),
                 ),
@@ -441,7 +475,9 @@ fn logs(
     } else {
         global.http.push(line("log_format", ["upstreaminfo", escape, format]));
         let to = path("http-access-log-path").unwrap_or(&settings.access_log);
-        global.http.push(line("access_log", [to, "upstreaminfo"]));
+        let mut words = vec![to, "upstreaminfo"];
+        words.extend(data.get("access-log-params").into_iter().flat_map(|p| keys::of_a_log(p)));
+        global.http.push(line("access_log", words));
     }
     if let Some(path) = path("stream-access-log-path").filter(|_| !off)
         && !flag("disable-stream-access-log", false)

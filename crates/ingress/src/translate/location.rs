@@ -7,6 +7,7 @@ use super::access::{
 };
 use super::frame;
 use super::hosts::{Host, Route};
+use super::keys::redirect_code;
 use super::lines::{counted, digest, line, when};
 use super::made::Made;
 use super::pass::{errors, pass};
@@ -152,6 +153,7 @@ pub(super) fn location(
         let further = |name: &str| names(text, name) && !work.base.told.contains(&name);
         made.inside.splice(0..0, told(route, path, further));
     }
+    let snippet = work.base.location.iter().cloned().chain(snippet).collect();
     if let Some((code, to)) = &o.redirect {
         made.inside.extend(snippet);
         made.inside.push(line("return", [code.to_string().as_str(), to]));
@@ -172,7 +174,12 @@ fn https(work: &Work<'_>, keep_slash: bool) -> Directive {
     let forwarded = work.settings.flag("use-forwarded-headers");
     let host = if forwarded { "$redirect_host" } else { "$host" };
     let to = format!("https://{host}{port}{uri}");
-    when("$pass_access_scheme", "=", "http", vec![line("return", ["308", &to])])
+    when(
+        "$pass_access_scheme",
+        "=",
+        "http",
+        vec![line("return", [redirect_code(work.settings), &to])],
+    )
 }
 
 impl Work<'_> {

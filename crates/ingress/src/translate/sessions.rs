@@ -2,6 +2,7 @@
 
 use weir_conf::Directive;
 
+use super::keys::of_sessions;
 use super::lines::line;
 use super::servers::{ServerGroup, room};
 use super::work::{Servers, Work};
@@ -96,7 +97,7 @@ impl Work<'_> {
             list.extend(networks.iter().map(|network| line("set_real_ip_from", [*network])));
         }
         list.extend(s.send.then(|| line("proxy_protocol", ["on"])));
-        list.push(line("proxy_timeout", ["600s"]));
+        list.extend(of_sessions(self.settings, udp));
         list.push(line("proxy_pass", [group.as_str()]));
         Ok(line("server", []).with_block(list))
     }

@@ -29,6 +29,8 @@ pub(super) struct Base {
     pub(super) headers: Vec<(String, String)>,
     /// Directives of each server of Ingresses, of the same map.
     pub(super) server: Vec<Directive>,
+    /// Directives of each location of Ingresses, likewise.
+    pub(super) location: Vec<Directive>,
     /// Objects of Gateway API, for their own part alone.
     pub(super) gateway: Objects,
 }

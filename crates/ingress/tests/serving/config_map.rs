@@ -229,3 +229,41 @@ fn a_certificate_s_proof_is_asked_for_without_tls_whatever_redirects() {
         assert_eq!(server.connect().send(head).response().status, status, "{path}");
     }
 }
+
+#[test]
+fn keys_change_a_part_of_what_is_there() {
+    let secured = [
+        service("a", "one", behind("one")),
+        ingress("a", "site", &[], "a.test", &ALL),
+        ingress("a", "moved", &[("force-ssl-redirect", "true")], "b.test", &ALL),
+    ]
+    .concat();
+    let map = [
+        ("access-log-path", "own.log"),
+        ("access-log-params", "buffer=1k flush=1ms"),
+        ("disable-ipv6", "true"),
+        ("generate-request-id", "false"),
+        ("http-redirect-code", "301"),
+        ("location-snippet", "add_header X-Place $uri;"),
+        ("proxy-add-original-uri-header", "true"),
+        ("skip-access-log-urls", "/healthz,~^/quiet"),
+    ];
+    let Some((server, findings)) = serve_with(&secured, with(&map)) else { return };
+    assert!(findings.is_empty(), "{findings:?}");
+    let get = |host: &str, path: &str| {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        server.connect().send(head).response()
+    };
+    assert_eq!(get("b.test", "/").status, 301);
+    for path in ["/healthz", "/quiet/one", "/healthz2"] {
+        let answer = get("a.test", path);
+        let body = answer.body();
+        assert!(!body.to_lowercase().contains("x-request-id"), "{body}");
+        assert!(body.contains(&format!("X-Original-Uri: {path}\r")), "{body}");
+        let place = answer.headers.iter().find(|(name, _)| name == "X-Place");
+        assert_eq!(place.map(|(_, value)| value.as_str()), Some(path));
+    }
+    server.wait_file("own.log", "GET /healthz2 ", 1);
+    let log = server.dir().read("own.log");
+    assert!(!log.contains("/healthz ") && !log.contains("/quiet"), "{log}");
+}

@@ -101,6 +101,7 @@ fn ports_of_tcp_and_udp_lead_to_services() {
         "listen 9000 proxy_protocol;",
         "proxy_protocol on;",
         "listen 53 udp;",
+        "proxy_responses 1;",
         "proxy_pass a_one_80;",
         "server 127.0.0.1:8080;",
     ] {

@@ -1,0 +1,115 @@
+//! Keys of the controller's ConfigMap that change a part of what is there otherwise.
+
+use std::collections::BTreeMap;
+
+use weir_conf::Directive;
+
+use super::global::Global;
+use super::lines::line;
+use super::work::Work;
+use crate::annotations::values;
+use crate::report::Severity;
+use crate::settings::Settings;
+
+/// Words of `access_log` behind the format; others are left out.
+pub(super) fn of_a_log(text: &str) -> impl Iterator<Item = &str> {
+    let is_good = |word: &&str| match word.split_once('=') {
+        None => *word == "gzip",
+        Some(("buffer" | "flush" | "gzip", value)) => values::of(value, ""),
+        Some(_) => false,
+    };
+    text.split_whitespace().filter(is_good)
+}
+
+/// The status of redirects to https and to another name.
+pub(super) fn redirect_code(settings: &Settings) -> &str {
+    let said = settings.defaults.get("http-redirect-code").map(|code| code.trim());
+    said.filter(|code| ["301", "302", "307", "308"].contains(code)).unwrap_or("308")
+}
+
+/// How long a session of TCP or UDP may be silent, and how many datagrams answer one.
+pub(super) fn of_sessions(settings: &Settings, udp: bool) -> Vec<Directive> {
+    let said = |key: &str, other: &str| -> String {
+        let word = settings.defaults.get(key).map(|word| word.trim());
+        let is_good = |word: &&str| {
+            values::of(word, "") && word.starts_with(|first: char| first.is_ascii_digit())
+        };
+        word.filter(is_good).unwrap_or(other).to_owned()
+    };
+    let mut list = vec![line("proxy_timeout", [said("proxy-stream-timeout", "600s").as_str()])];
+    if udp {
+        // A session ends with its answer: without this, each question to a name server stays for the time-out.
+        list.push(line("proxy_responses", [said("proxy-stream-responses", "1").as_str()]));
+    }
+    list
+}
+
+/// The settings without addresses of IPv6 to listen at, where the ConfigMap says so.
+pub(super) fn without_ipv6(settings: &mut Settings) {
+    if settings.defaults.get("disable-ipv6").is_some_and(|word| word.trim() == "true") {
+        settings.http.retain(|address| !address.starts_with('['));
+        settings.https.retain(|address| !address.starts_with('['));
+    }
+}
+
+impl Work<'_> {
+    /// Requests that are not logged.
+    pub(super) fn skipped(&mut self, data: &BTreeMap<String, String>, global: &mut Global) {
+        let Some(text) = data.get("skip-access-log-urls") else { return };
+        let Some(log) = global.http.iter_mut().find(|d| d.name.is("access_log")) else { return };
+        if log.args.len() < 2 {
+            return;
+        }
+        let mut words: Vec<String> =
+            log.args.iter().map(|word| word.lossy().into_owned()).collect();
+        words.push("if=$loggable".to_owned());
+        *log = line("access_log", words.iter().map(String::as_str));
+        let (mut rows, mut wrong) = (vec![line("default", ["1"])], Vec::new());
+        for place in text.split(',').map(str::trim).filter(|place| !place.is_empty()) {
+            let pattern = place.strip_prefix("~*").or(place.strip_prefix('~'));
+            match pattern.map_or(Ok(()), values::pattern) {
+                Ok(()) => rows.push(line(place, ["0"])),
+                Err(why) => wrong.push(format!("{place}: {why}; it is logged")),
+            }
+        }
+        global.http.push(line("map", ["$request_uri", "$loggable"]).with_block(rows));
+        for why in wrong {
+            self.about_map("skip-access-log-urls", Severity::Warning, &why);
+        }
+    }
+
+    /// What servers behind are sent, and what comes of it.
+    pub(super) fn parts_of_requests(
+        &mut self,
+        data: &BTreeMap<String, String>,
+        flag: &dyn Fn(&str, bool) -> bool,
+        global: &mut Global,
+    ) {
+        if !flag("generate-request-id", true) {
+            let rows = vec![line("default", ["$http_x_request_id"])];
+            global.maps.insert("$req_id", line("map", ["", "$req_id"]).with_block(rows));
+        }
+        if flag("proxy-add-original-uri-header", false) {
+            let header = ("X-Original-Uri".to_owned(), "$request_uri".to_owned());
+            global.headers.push(header);
+        }
+        if flag("allow-backend-server-header", false) {
+            global.http.push(line("proxy_pass_header", ["Server"]));
+        }
+        if let Some(text) = data.get("location-snippet") {
+            global.location = self.fragment("location-snippet", text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_log_are_those_that_it_has() {
+        let words: Vec<_> =
+            of_a_log("buffer=16k  flush=1m gzip gzip=3 if=$x buffer=a;b gzip;").collect();
+        assert_eq!(words, ["buffer=16k", "flush=1m", "gzip", "gzip=3"]);
+    }
+}
