@@ -255,7 +255,8 @@ fn routes(r: &Reader<'_>, o: &mut Options) {
         }
         good
     });
-    let url = |name| r.plain(name, URL_SIGNS);
+    // Versions of ingress-nginx that did not validate annotations took `https://new.test$request_uri`.
+    let url = |name| r.template(name, URL_SIGNS);
     let code = |name, default| r.number(name, 300, 308).unwrap_or(default);
     let (moved, found) = (url("permanent-redirect"), url("temporal-redirect"));
     let (moved_code, found_code) =

@@ -296,11 +296,18 @@ impl Work<'_> {
                 name => vec![line(name, words.iter().map(String::as_str))],
             });
         }
-        if OTHER.contains(&key)
-            || annotations::GLOBAL_KEYS.contains(&key)
-            || annotations::state(key).is_some()
-        {
+        if OTHER.contains(&key) || annotations::GLOBAL_KEYS.contains(&key) {
             return Ok(Vec::new());
+        }
+        match annotations::state(key) {
+            Some(annotations::State::Unbuilt(why)) => {
+                // What is off anyway changes nothing.
+                let off = matches!(value.trim(), "" | "false");
+                let severity = if off { Severity::Note } else { Severity::Warning };
+                return Err((severity, format!("not built into weir-ingress: {why}")));
+            }
+            Some(_) => return Ok(Vec::new()),
+            None => {}
         }
         Err((Severity::Warning, "weir-ingress does not know this key; it has no effect".to_owned()))
     }

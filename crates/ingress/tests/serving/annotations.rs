@@ -249,3 +249,28 @@ fn annotations_beyond_the_risk_that_is_allowed_leave_their_ingress_out() {
         assert_eq!([status("h.test"), status("m.test")], wanted, "{level}");
     }
 }
+
+#[test]
+fn a_redirect_may_name_parts_of_the_request() {
+    let to = |name, url| [(name, url)];
+    let moved = to("permanent-redirect", "https://new.test$request_uri");
+    let found = to("temporal-redirect", "https://$host.new.test/x");
+    let wrong = to("permanent-redirect", "https://new.test$ssl_client_cert");
+    let manifests = [
+        service("a", "one", behind("one")),
+        ingress("a", "moved", &moved, "a.test", &[("Prefix", "/", "one")]),
+        ingress("a", "found", &found, "b.test", &[("Prefix", "/", "one")]),
+        ingress("a", "wrong", &wrong, "c.test", &[("Prefix", "/", "one")]),
+    ]
+    .concat();
+    let Some((server, findings)) = serve_with(&manifests, Settings::default()) else { return };
+    let location = |host: &str| {
+        let head = format!("GET /p?q=1 HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let answer = server.connect().send(head).response();
+        answer.headers.into_iter().find(|(name, _)| name == "Location").map(|(_, to)| to)
+    };
+    assert_eq!(location("a.test").as_deref(), Some("https://new.test/p?q=1"));
+    assert_eq!(location("b.test").as_deref(), Some("https://b.test.new.test/x"));
+    let told: Vec<_> = findings.iter().map(|f| f.object.name.as_str()).collect();
+    assert_eq!(told, ["wrong"], "{findings:?}");
+}

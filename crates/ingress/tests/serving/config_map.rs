@@ -267,3 +267,15 @@ fn keys_change_a_part_of_what_is_there() {
     let log = server.dir().read("own.log");
     assert!(!log.contains("/healthz ") && !log.contains("/quiet"), "{log}");
 }
+
+#[test]
+fn a_default_that_weir_does_not_have_is_told_of() {
+    for (key, value) in
+        [("enable-modsecurity", "true"), ("modsecurity-snippet", "SecRuleEngine On")]
+    {
+        let Some((_, findings)) = serve_with(&site(), with(&[(key, value)])) else { return };
+        let told: Vec<_> =
+            findings.iter().map(|f| (f.object.kind, f.about.as_str(), f.severity)).collect();
+        assert_eq!(told, [("ConfigMap", key, weir_ingress::Severity::Warning)]);
+    }
+}
