@@ -214,8 +214,8 @@ struct Run {
     /// The Service whose addresses the status of Ingresses shows: NAMESPACE/NAME.
     #[arg(long, value_parser = object, conflicts_with = "publish_status_address")]
     publish_service: Option<(String, String)>,
-    /// An address or name that the status of Ingresses shows; may be given several times.
-    #[arg(long)]
+    /// An address or name that the status of Ingresses shows; several are separated by commas, or it is given several times.
+    #[arg(long, value_delimiter = ',')]
     publish_status_address: Vec<String>,
     /// Milliseconds for which changes are collected.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(..=10_000))]
@@ -396,4 +396,17 @@ fn print(input: &Input) -> Result<ExitCode, String> {
 
 fn write(text: &[u8]) -> Result<(), String> {
     std::io::stdout().write_all(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_a_status_are_a_list() {
+        let words = ["weir-ingress", "run", "--publish-status-address", "192.0.2.1,192.0.2.2"];
+        let Command::Run(run) = Cli::try_parse_from(words).unwrap().command else { panic!() };
+        let both = ["192.0.2.1", "192.0.2.2"].map(str::to_owned);
+        assert_eq!(run.options().publish, Publish::Addresses(both.into()));
+    }
 }
