@@ -27,7 +27,9 @@ fn versions_are_for_people_and_for_tools() {
     let text = stderr(&run(WEIR, ["-v"]));
     assert!(text.starts_with("weir version: weir/") && text.contains("\nnginx version: nginx/1."));
     let text = stderr(&run(WEIR, ["-V"]));
-    assert!(text.contains("\nconfigure arguments: "));
+    assert!(text.contains("\nconfigure arguments: --prefix="));
+    let text = stderr(&run(WEIR, ["-p", "/srv/w", "-V"]));
+    assert!(text.contains(" --conf-path=/srv/w/conf/nginx.conf "), "{text}");
     let tools = match cfg!(feature = "manual") {
         true => tools().join(" "),
         false => "none".to_owned(),

@@ -391,7 +391,9 @@ fn scripts_see_the_environment_that_is_said() {
 fn a_script_learns_how_the_program_was_configured() {
     let server =
         server("location / { content_by_lua_block { ngx.print(ngx.config.nginx_configure()) } }");
-    let shown = std::process::Command::new(WEIR).arg("-V").output().unwrap();
+    let prefix = format!("{}/", server.dir().path().display());
+    let args = ["-p", &prefix, "-c", "nginx.conf", "-e", "error.log", "-V"];
+    let shown = std::process::Command::new(WEIR).args(args).output().unwrap();
     let shown = String::from_utf8(shown.stderr).unwrap();
     let words = shown.lines().find_map(|line| line.strip_prefix("configure arguments:")).unwrap();
     assert_eq!(server.get("/").body(), words);

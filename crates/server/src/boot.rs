@@ -96,7 +96,7 @@ fn show(options: &CommandLine, paths: &Paths, tools: &[(&str, &str)]) {
     }
     if options.configure {
         let modules: Vec<_> = crate::modules::names().collect();
-        text += &version::configure(&modules);
+        text += &version::configure(&modules, &paths.configured());
         text += &version::built_tools(tools);
     }
     let _ = std::io::stderr().write_all(text.as_bytes());

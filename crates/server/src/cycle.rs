@@ -206,7 +206,10 @@ impl Origin {
         let block = |name| tree.main.iter().find(|directive| directive.name.is(name));
         let pools: Vec<&str> = config.pools.iter().map(|(name, _)| name.as_str()).collect();
         let inputs = Inputs {
-            configured: &version::arguments(&crate::modules::names().collect::<Vec<_>>()),
+            configured: &version::arguments(
+                &crate::modules::names().collect::<Vec<_>>(),
+                &self.paths.configured(),
+            ),
             prefix: &self.paths.prefix,
             conf_prefix: &self.paths.conf_prefix,
             logs: &self.logs,

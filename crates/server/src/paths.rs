@@ -89,6 +89,23 @@ impl Paths {
     pub fn conf_name(&self) -> String {
         self.conf.as_deref().map_or("built-in configuration".into(), |p| p.display().to_string())
     }
+
+    /// The words of nginx's `configure` for these places, from which tools take them.
+    pub fn configured(&self) -> String {
+        let prefix = self.prefix.display().to_string();
+        let prefix = match prefix.trim_end_matches('/') {
+            "" => "/",
+            shown => shown,
+        };
+        let conf = self.conf.as_deref().unwrap_or(Path::new(CONF)).display();
+        let error_log = self.error_log.as_deref().map_or("stderr".into(), Path::to_string_lossy);
+        let access_log = self.access_log.display();
+        let pid = self.pid.as_deref().unwrap_or(Path::new(PID)).display();
+        format!(
+            " --prefix={prefix} --conf-path={conf} --error-log-path={error_log} \
+             --http-log-path={access_log} --pid-path={pid}"
+        )
+    }
 }
 
 /// A file of the configuration: as it is when absolute, else under the prefix. Unlike
@@ -158,6 +175,17 @@ mod tests {
         let both = Paths::new(&CommandLine::default(), |_| true);
         assert_eq!(both.conf.as_deref(), Some(Path::new(CONF)));
         assert_eq!(both.access_log, Path::new(ACCESS_LOG));
+    }
+
+    #[test]
+    fn tools_find_the_places_of_files() {
+        let debian = " --prefix=/usr/share/nginx --conf-path=/etc/nginx/nginx.conf \
+                      --error-log-path=/var/log/nginx/error.log \
+                      --http-log-path=/var/log/nginx/access.log --pid-path=/run/nginx.pid";
+        assert_eq!(paths(&[], true).configured(), debian);
+        assert!(paths(&["-p", "/srv/w"], true).configured().contains("=/srv/w/logs/nginx.pid"));
+        let none = paths(&[], false).configured();
+        assert!(none.contains(" --conf-path=/etc/nginx/nginx.conf --error-log-path=stderr "));
     }
 
     #[test]

@@ -88,20 +88,20 @@ pub fn version() -> String {
     format!("weir version: weir/{VERSION}\nnginx version: nginx/{NGINX} (weir {VERSION})\n")
 }
 
-/// What stands behind `configure arguments:`: what of nginx is there and what is not.
-pub fn arguments(built: &[&str]) -> String {
+/// What stands behind `configure arguments:`: the places of files, what of nginx is there and what is not.
+pub fn arguments(built: &[&str], places: &str) -> String {
     let has = |word: &&&str| built.contains(&bare(word).as_str());
     let with = OPTIONAL.iter().filter(has).map(|word| format!(" --with-{word}"));
     let without = DEFAULT.iter().filter(|word| !has(word)).map(|word| format!(" --without-{word}"));
     let added = ADDED.iter().filter(|(module, _)| built.contains(module));
     let added = added.map(|(_, sources)| format!(" --add-module={sources}"));
     let words: String = with.chain(without).chain(added).collect();
-    format!(" --with-threads{words}")
+    format!("{places} --with-threads{words}")
 }
 
-/// The lines of `-V` about how the program was built.
-pub fn configure(built: &[&str]) -> String {
-    let arguments = arguments(built);
+/// The lines of `-V` about how the program was built, and for which places.
+pub fn configure(built: &[&str], places: &str) -> String {
+    let arguments = arguments(built, places);
     // The words of nginx with AWS-LC, which says that it is compatible with this version of OpenSSL.
     let tls = match built.contains(&"http_ssl") {
         true => {
@@ -234,22 +234,23 @@ mod tests {
     #[test]
     fn tools_find_an_openssl_version() {
         // certbot reads this word, and keeps session tickets on for versions before 1.0.2l.
-        let text = configure(&["http_ssl"]);
+        let text = configure(&["http_ssl"], "");
         let version =
             text.split_once("\nbuilt with OpenSSL ").and_then(|(_, rest)| rest.split_once(' '));
         assert!(version.is_some_and(|(version, rest)| version == "1.1.1" && rest.starts_with('(')));
-        assert!(!configure(&[]).contains("OpenSSL"));
+        assert!(!configure(&[], "").contains("OpenSSL"));
     }
 
     #[test]
     fn modules_are_named_as_configure_names_them() {
-        let text = configure(&["http_stub_status", "http_proxy", "http_cache"]);
+        let text = configure(&["http_stub_status", "http_proxy", "http_cache"], " --prefix=/x");
+        assert!(text.contains("\nconfigure arguments: --prefix=/x --with-threads "));
         assert!(text.contains(" --with-http_stub_status_module"));
         assert!(text.contains(" --without-http_gzip_module"));
         assert!(!text.contains("http_ssl_module") && !text.contains("lua"));
-        assert!(configure(&["http_lua"]).contains(" --add-module=lua-nginx-module"));
-        assert!(configure(&["stream_lua"]).contains(" --add-module=stream-lua-nginx-module"));
+        assert!(configure(&["http_lua"], "").contains(" --add-module=lua-nginx-module"));
+        assert!(configure(&["stream_lua"], "").contains(" --add-module=stream-lua-nginx-module"));
         assert!(!text.contains("http_proxy_module") && !text.contains("http-cache"));
-        assert!(configure(&[]).contains(" --without-http-cache"));
+        assert!(configure(&[], "").contains(" --without-http-cache"));
     }
 }
