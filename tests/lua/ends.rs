@@ -55,6 +55,26 @@ fn a_body_filter_ends_the_body_where_it_says() {
 }
 
 #[test]
+fn a_body_filter_puts_only_texts_and_numbers_into_the_place_of_a_piece() {
+    let server = server(
+        "location / {
+             return 200 body;
+             header_filter_by_lua_block { ngx.header.content_length = nil }
+             body_filter_by_lua_block {
+                 for _, odd in ipairs { true, ngx.null } do
+                     local _, why = pcall(function() ngx.arg[1] = odd end)
+                     ngx.log(ngx.WARN, why)
+                 end
+                 ngx.arg[1] = { 'a ', { 1 } }
+             }
+         }",
+    );
+    assert_eq!(server.get("/").body(), "a 1");
+    server.wait_log("bad chunk data type: boolean", 1);
+    server.wait_log("bad chunk data type: userdata", 1);
+}
+
+#[test]
 fn a_header_filter_ends_the_request_with_any_status() {
     let server = server(
         "location / {

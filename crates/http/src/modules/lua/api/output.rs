@@ -49,6 +49,10 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let mut bytes = Vec::new();
         match (index, value) {
             (1, Value::Nil) => {}
+            (1, value @ (Value::Boolean(_) | Value::LightUserData(_))) => {
+                let kind = value.type_name().trim_start_matches("light");
+                return Err(format!("bad chunk data type: {kind}").into());
+            }
             (1, value) => super::natives::write(lua, &value, &mut bytes)?,
             (2, value) => {
                 with_piece(|piece| {
