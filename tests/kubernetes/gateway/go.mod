@@ -2,7 +2,7 @@ module weir/gateway
 
 go 1.26.0
 
-require sigs.k8s.io/gateway-api/conformance v1.6.1
+require sigs.k8s.io/gateway-api/conformance v1.6.3
 
 require (
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
@@ -74,4 +74,4 @@ require (
 )
 
 // The suite's own go.mod names a directory beside it.
-replace sigs.k8s.io/gateway-api => sigs.k8s.io/gateway-api v1.6.1
+replace sigs.k8s.io/gateway-api => sigs.k8s.io/gateway-api v1.6.3
