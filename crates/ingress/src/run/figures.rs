@@ -6,6 +6,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+/// What the names of ingress-nginx begin with.
+pub(super) const OF_NGINX: &str = "nginx_ingress_controller_";
+
 /// Of a request's times, those up to these seconds are shown: the buckets of ingress-nginx, at the next bound that weir has.
 const BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
@@ -152,9 +155,8 @@ impl Figures {
         }
     }
 
-    /// The page, with these labels in each line.
-    pub(super) fn page(&self, controller: &str) -> String {
-        let mut page = Page { text: String::new(), controller };
+    /// Writes what is known, by the names of ingress-nginx.
+    pub(super) fn write(&self, page: &mut Page<'_>) {
         let every = || self.reached.iter().map(|(reached, counted)| (labels(reached), counted));
         page.head("requests", "counter", "Requests of clients, by class of their statuses");
         for (of, counted) in every() {
@@ -211,33 +213,31 @@ impl Figures {
         for (host, end) in &self.certificates {
             page.line(name, &format!("host=\"{host}\""), end);
         }
-        page.text
     }
 }
 
 /// A page that is being written.
-pub(super) struct Page<'c> {
+pub(super) struct Page<'p> {
     pub(super) text: String,
+    /// What all names begin with.
+    pub(super) prefix: &'p str,
     /// Labels of each line.
-    pub(super) controller: &'c str,
+    pub(super) labels: &'p str,
 }
 
 // Writing to a String cannot fail.
 impl Page<'_> {
     pub(super) fn head(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = write!(
-            self.text,
-            "# HELP nginx_ingress_controller_{name} {help}.\n# TYPE nginx_ingress_controller_{name} {kind}\n"
-        );
+        let prefix = self.prefix;
+        let _ = write!(self.text, "# HELP {prefix}{name} {help}.\n# TYPE {prefix}{name} {kind}\n");
     }
 
     pub(super) fn line(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
-        let comma = if labels.is_empty() { "" } else { "," };
-        let controller = self.controller;
-        let _ = writeln!(
-            self.text,
-            "nginx_ingress_controller_{name}{{{controller}{comma}{labels}}} {value}"
-        );
+        let (prefix, of_all) = (self.prefix, self.labels);
+        let comma = if of_all.is_empty() || labels.is_empty() { "" } else { "," };
+        let (open, close) =
+            if of_all.is_empty() && labels.is_empty() { ("", "") } else { ("{", "}") };
+        let _ = writeln!(self.text, "{prefix}{name}{open}{of_all}{comma}{labels}{close} {value}");
     }
 }
 
@@ -322,7 +322,10 @@ weir_certificate_not_after_seconds{file=\"/a,name=\\\"x\",name=\"shop.test\"} 19
     fn requests_of_ingresses_have_the_names_of_ingress_nginx() {
         let mut figures = Figures::default();
         PAGE.lines().for_each(|line| figures.take(line));
-        let page = figures.page(&controller("weir.internal/ingress", "weir-system", "pod-1"));
+        let labels = controller("weir.internal/ingress", "weir-system", "pod-1");
+        let mut page = Page { text: String::new(), prefix: OF_NGINX, labels: &labels };
+        figures.write(&mut page);
+        let page = page.text;
         let of = "controller_class=\"weir.internal/ingress\",controller_namespace=\"weir-system\",controller_pod=\"pod-1\"";
         let web = format!("{of},namespace=\"shop\",ingress=\"web\",canary=\"\"");
         let new = format!("{of},namespace=\"shop\",ingress=\"web\",canary=\"shop-new-80\"");

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::cluster::lock;
 use super::door::Door;
-use super::figures::{self, Page};
+use super::figures::{self, OF_NGINX, Page};
 use super::shared::{Options, Shared};
 use crate::report::{Finding, Severity};
 
@@ -89,7 +89,7 @@ impl Counters {
     }
 
     /// The same under the names of ingress-nginx.
-    fn page(&self, page: &mut Page<'_>, lease: &str, leads: bool) {
+    fn write_as_nginx(&self, page: &mut Page<'_>, lease: &str, leads: bool) {
         let name = format!("name=\"{lease}\"");
         let failed = self.refused.get().saturating_add(self.failures.get());
         for (name, labels, kind, help, value) in [
@@ -123,7 +123,7 @@ impl Counters {
         }
     }
 
-    fn text(&self, leads: bool) -> String {
+    fn write(&self, page: &mut Page<'_>, leads: bool) {
         let rows = [
             ("watch_events_total", "counter", "Events of all watches", self.watched.get()),
             (
@@ -197,12 +197,10 @@ impl Counters {
             ),
             ("leader", "gauge", "This pod holds the Lease", leads.into()),
         ];
-        let row = |(name, kind, help, value): (&str, &str, &str, u64)| {
-            format!(
-                "# HELP weir_ingress_{name} {help}.\n# TYPE weir_ingress_{name} {kind}\nweir_ingress_{name} {value}\n"
-            )
-        };
-        rows.into_iter().map(row).collect()
+        for (name, kind, help, value) in rows {
+            page.head(name, kind, help);
+            page.line(name, "", value);
+        }
     }
 }
 
@@ -295,9 +293,10 @@ fn obstacles(shared: &Shared) -> String {
 async fn metrics(shared: &Shared, pages: &Pages) -> String {
     let figures = pages.door.figures().await;
     let leads = *shared.leads.borrow();
-    let text = shared.counters.text(leads);
-    let mut page = Page { text, controller: &pages.controller };
-    shared.counters.page(&mut page, &pages.lease, leads);
-    page.text.extend(figures.map(|figures| figures.page(&pages.controller)));
+    let mut page = Page { text: String::new(), prefix: "weir_ingress_", labels: "" };
+    shared.counters.write(&mut page, leads);
+    let mut page = Page { prefix: OF_NGINX, labels: &pages.controller, ..page };
+    shared.counters.write_as_nginx(&mut page, &pages.lease, leads);
+    figures.iter().for_each(|figures| figures.write(&mut page));
     page.text
 }
