@@ -157,10 +157,7 @@ fn serve_in(
 }
 
 fn ask(server: &Server, host: &str, path: &str) -> (String, String) {
-    let answer = server
-        .connect()
-        .send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
-        .response();
+    let answer = gateway::ask(server, &format!("GET {path}"), host, "");
     (answer.status.to_string(), answer.body())
 }
 

@@ -8,8 +8,7 @@ use super::{behind, ingress, serve, serve_with, service};
 const ALL: [(&str, &str, &str); 1] = [("Prefix", "/", "one")];
 
 fn ask(server: &weir_testkit::Server, host: &str, path: &str, head: &str) -> Response {
-    let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{head}Connection: close\r\n\r\n");
-    server.connect().send(head).response()
+    super::gateway::ask(server, &format!("GET {path}"), host, head)
 }
 
 fn map(name: &str, data: &str) -> String {
@@ -264,11 +263,8 @@ fn a_redirect_may_name_parts_of_the_request() {
     ]
     .concat();
     let Some((server, findings)) = serve_with(&manifests, Settings::default()) else { return };
-    let location = |host: &str| {
-        let head = format!("GET /p?q=1 HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        let answer = server.connect().send(head).response();
-        answer.headers.into_iter().find(|(name, _)| name == "Location").map(|(_, to)| to)
-    };
+    let location =
+        |host: &str| ask(&server, host, "/p?q=1", "").header("Location").map(str::to_owned);
     assert_eq!(location("a.test").as_deref(), Some("https://new.test/p?q=1"));
     assert_eq!(location("b.test").as_deref(), Some("https://b.test.new.test/x"));
     let told: Vec<_> = findings.iter().map(|f| f.object.name.as_str()).collect();

@@ -2,7 +2,7 @@
 
 use weir_ingress::Settings;
 
-use super::{Dir, behind, ingress, serve_in, serve_with, service, weir};
+use super::{Dir, behind, gateway, ingress, serve_in, serve_with, service, weir};
 
 const ALL: [(&str, &str, &str); 1] = [("Prefix", "/", "one")];
 
@@ -18,8 +18,7 @@ fn site() -> String {
 }
 
 fn ask(server: &weir_testkit::Server, head: &str) -> weir_testkit::Response {
-    let head = format!("GET / HTTP/1.1\r\nHost: a.test\r\n{head}Connection: close\r\n\r\n");
-    server.connect().send(head).response()
+    gateway::ask(server, "GET /", "a.test", head)
 }
 
 #[test]
@@ -129,8 +128,7 @@ fn requests_for_unknown_hosts_are_logged_on_request() {
             [("access-log-path", "access.log"), ("enable-access-log-for-default-backend", says)];
         let Some((server, _)) = serve_with(&site(), with(&map)) else { return };
         for (host, path) in [("unknown.test", "/first"), ("a.test", "/second")] {
-            let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-            server.connect().send(head).response();
+            gateway::ask(&server, &format!("GET {path}"), host, "");
         }
         server.wait_file("access.log", "GET /second", 1);
         let log = server.dir().read("access.log");
@@ -197,10 +195,7 @@ fn logs_tell_of_the_ingress_as_those_of_ingress_nginx_do() {
     let Some((server, _)) = serve_with(&manifests, with(&[])) else { return };
     ask(&server, "");
     ask(&server, "X-New: always\r\n");
-    server
-        .connect()
-        .send("GET /none HTTP/1.1\r\nHost: b.test\r\nConnection: close\r\n\r\n")
-        .response();
+    gateway::ask(&server, "GET /none", "b.test", "");
     server.wait_file("logs/access.log", "] 127.0.0.1:", 2);
     let log = server.dir().read("logs/access.log");
     assert!(log.contains(" [a-one-80] [] 127.0.0.1:"), "{log}");
@@ -225,8 +220,8 @@ fn a_certificate_s_proof_is_asked_for_without_tls_whatever_redirects() {
     .concat();
     let Some((server, _)) = serve_with(&manifests, with(&[])) else { return };
     for (path, status) in [("/", 308), (proof, 200)] {
-        let head = format!("GET {path} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
-        assert_eq!(server.connect().send(head).response().status, status, "{path}");
+        let answer = gateway::ask(&server, &format!("GET {path}"), "a.test", "");
+        assert_eq!(answer.status, status, "{path}");
     }
 }
 
@@ -250,18 +245,13 @@ fn keys_change_a_part_of_what_is_there() {
     ];
     let Some((server, findings)) = serve_with(&secured, with(&map)) else { return };
     assert!(findings.is_empty(), "{findings:?}");
-    let get = |host: &str, path: &str| {
-        let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        server.connect().send(head).response()
-    };
-    assert_eq!(get("b.test", "/").status, 301);
+    assert_eq!(gateway::ask(&server, "GET /", "b.test", "").status, 301);
     for path in ["/healthz", "/quiet/one", "/healthz2"] {
-        let answer = get("a.test", path);
+        let answer = gateway::ask(&server, &format!("GET {path}"), "a.test", "");
         let body = answer.body();
         assert!(!body.to_lowercase().contains("x-request-id"), "{body}");
         assert!(body.contains(&format!("X-Original-Uri: {path}\r")), "{body}");
-        let place = answer.headers.iter().find(|(name, _)| name == "X-Place");
-        assert_eq!(place.map(|(_, value)| value.as_str()), Some(path));
+        assert_eq!(answer.header("X-Place"), Some(path));
     }
     server.wait_file("own.log", "GET /healthz2 ", 1);
     let log = server.dir().read("own.log");

@@ -3,7 +3,7 @@
 use serde_json::json;
 use weir_testkit::{Dir, Server, ask_until};
 
-use super::gateway::{plain, route, to};
+use super::gateway::{self, plain, route, to};
 use super::{ask, behind, both, gateways_at_second, ingress, serve_in, service};
 
 /// Serves manifests, Ingresses at the first port and Gateways at the second; figures are at the third.
@@ -67,11 +67,7 @@ fn requests_that_a_canary_gets_count_apart() {
     ];
     let Some(server) = serve(&manifests.concat()) else { return };
     for (value, wanted) in [("always", "new"), ("never", "web"), ("always", "new")] {
-        let mut client = weir_testkit::Client::connect(server.port_at(0));
-        client.send(format!(
-            "GET / HTTP/1.1\r\nHost: shop.test\r\nX-New: {value}\r\nConnection: close\r\n\r\n"
-        ));
-        let answer = client.response();
+        let answer = gateway::ask(&server, "GET /", "shop.test", &format!("X-New: {value}\r\n"));
         assert!(answer.body().contains(wanted), "{value}: {}", answer.body());
     }
     let counted = || weir_testkit::Client::connect(server.port_at(2)).get("/").body();
