@@ -24,6 +24,8 @@ struct Pattern {
     regex: Regex,
     /// Option `d`: it matches so.
     dfa: Option<Dfa>,
+    /// Option `u`: pattern and subject are UTF-8.
+    is_utf: bool,
     /// Room for the groups of the next match.
     spare: Cell<Option<CaptureLocations>>,
 }
@@ -61,33 +63,41 @@ thread_local! {
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    // Beside the match, where the next one is looked for.
     natives.add("re_match", |lua, (subject, pattern, options, start): MatchArguments| {
         let subject = subject.as_bytes();
         let lists = lists_names(options.as_ref());
         let found = search(&subject, &pattern, options.as_ref(), start, |pattern, groups| {
             let (from, to) = groups.get(0).unwrap_or_default();
             let table = table(lua, &subject, &pattern.regex, groups, lists);
-            table.map(|table| (table, from, to)).map_err(|error| error.to_string())
+            let next = pattern.next(&subject, from, to);
+            table.map(|table| (table, from, to, next)).map_err(|error| error.to_string())
         });
         match found.and_then(Option::transpose) {
-            Ok(Some((table, from, to))) => (None, Some(table), Some(from + 1), Some(to)),
-            Ok(None) => (None, None, None, None),
-            Err(text) => (Some(text), None, None, None),
+            Ok(Some((table, from, to, next))) => {
+                (None, Some(table), Some(from + 1), Some(to), Some(next + 1))
+            }
+            Ok(None) => (None, None, None, None, None),
+            Err(text) => (Some(text), None, None, None, None),
         }
     })?;
+    // Last, behind which byte of the replacement a name is wrong.
     natives.add("re_replace", |lua, arguments: ReplaceArguments| {
         let (subject, pattern, options, to, all) = arguments;
         let subject = subject.as_bytes();
         let to = to.as_bytes();
-        let Ok(parts) = template(&to) else { return (None, None, None) };
+        let parts = match template(&to) {
+            Ok(parts) => parts,
+            Err(at) => return (None, None, None, Some(at)),
+        };
         let done = replace(&subject, &pattern, options.as_ref(), &parts, all);
         let done = done.and_then(|(out, count)| {
             let out = text(lua, out).map_err(|error| error.to_string())?;
             Ok((out, count))
         });
         match done {
-            Ok((out, count)) => (None, Some(out), Some(count)),
-            Err(why) => (Some(why), None, None),
+            Ok((out, count)) => (None, Some(out), Some(count), None),
+            Err(why) => (Some(why), None, None, None),
         }
     })?;
     // False where patterns have their stacks already.
@@ -169,6 +179,19 @@ impl Pattern {
         }
         Ok(made)
     }
+
+    /// Where the next match is looked for: behind this one, and behind an empty one a byte or a character later.
+    fn next(&self, subject: &[u8], from: usize, to: usize) -> usize {
+        if to > from {
+            return to;
+        }
+        let within = |byte: &u8| (0x80..0xC0).contains(byte);
+        let mut next = to + 1;
+        while self.is_utf && subject.get(next).is_some_and(within) {
+            next += 1;
+        }
+        next
+    }
 }
 
 /// A piece of a replacement.
@@ -178,13 +201,14 @@ enum Part<'t> {
     Group(usize),
 }
 
-/// A replacement with `$1`, `${1}` and `$$`; an error for what the prelude tells the log of.
-fn template(text: &[u8]) -> Result<Vec<Part<'_>>, ()> {
+/// A replacement with `$1`, `${1}` and `$$`; the error is behind which byte a name is wrong.
+fn template(text: &[u8]) -> Result<Vec<Part<'_>>, usize> {
     let (mut parts, mut rest) = (Vec::new(), text);
     while let Some(at) = memchr::memchr(b'$', rest) {
         let (before, behind) = rest.split_at(at);
         parts.push(Part::Text(before));
         let name = behind.get(1..).unwrap_or_default();
+        let wrong = text.len() - name.len();
         let braced = name.strip_prefix(b"{");
         let inner = braced.unwrap_or(name);
         let digits = inner.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -194,13 +218,13 @@ fn template(text: &[u8]) -> Result<Vec<Part<'_>>, ()> {
                 parts.push(Part::Text(b"$"));
                 left
             }
-            (None, _) if digits == 0 => return Err(()),
-            (None, Some(_)) => left.strip_prefix(b"}").ok_or(())?,
+            (None, _) if digits == 0 => return Err(wrong),
+            (None, Some(_)) => left.strip_prefix(b"}").ok_or(wrong)?,
             (None, None) => left,
         };
         if digits > 0 {
             // One that is too large is a group that there is not.
-            let number = std::str::from_utf8(number).map_err(|_| ())?;
+            let number = std::str::from_utf8(number).map_err(|_| wrong)?;
             parts.push(Part::Group(number.parse().unwrap_or(usize::MAX)));
         }
     }
@@ -216,8 +240,6 @@ fn replace(
     parts: &[Part<'_>],
     all: bool,
 ) -> Result<(Vec<u8>, usize), String> {
-    let is_utf =
-        options.is_some_and(|options| options.as_bytes().iter().any(|o| b"uU".contains(o)));
     let pattern = compiled(pattern, options)?;
     let (mut out, mut last, mut at, mut count) = (Vec::new(), 0, 0, 0);
     while at <= subject.len() {
@@ -234,15 +256,7 @@ fn replace(
             (from, to)
         });
         let Some((from, to)) = found? else { break };
-        (last, at, count) = (to, to, count + 1);
-        if to <= from {
-            // Behind an empty match, the next one is a byte or a character later.
-            at += 1;
-            let within = |byte: &u8| (0x80..0xC0).contains(byte);
-            while is_utf && subject.get(at).is_some_and(within) {
-                at += 1;
-            }
-        }
+        (last, at, count) = (to, pattern.next(subject, from, to), count + 1);
         if !all {
             break;
         }
@@ -316,7 +330,7 @@ fn compile(pattern: &[u8], options: &[u8], limit: Option<u64>) -> Result<Pattern
     };
     let of = |code: i32| format!("pcre_compile() failed: {code}");
     let dfa = has(b'd').then(|| Dfa::new(regex.as_str(), read)).transpose().map_err(of)?;
-    Ok(Pattern { regex, dfa, spare: Cell::default() })
+    Ok(Pattern { regex, dfa, is_utf, spare: Cell::default() })
 }
 
 /// A pattern of bytes that are no text, as a text: in it each of them is `\xE9`.

@@ -58,31 +58,17 @@ function re.find(subject, pattern, options, ctx, nth)
     return from, to
 end
 
--- Where to search next: behind the match, and behind one more byte, or character, if the match was empty.
-local function after(subject, from, to, options)
-    if to >= from then return to + 1 end
-    local pos = to + 2
-    if options and options:find("[uU]") then
-        local byte = subject:byte(pos)
-        while byte and byte >= 0x80 and byte < 0xC0 do
-            pos = pos + 1
-            byte = subject:byte(pos)
-        end
-    end
-    return pos
-end
-
 local matches = {
     __call = function(self)
         local pos, subject = self._pos, self._subj
         if not pos or pos > #subject + 1 then return nil end
-        local failed, found, from, to = re_match(subject, self._pattern, self._options, pos)
+        local failed, found, _, _, behind = re_match(subject, self._pattern, self._options, pos)
         if failed or not found then
             self._pos = nil
             if failed then return nil, failed end
             return nil
         end
-        self._pos = after(subject, from, to, self._options)
+        self._pos = behind
         return found
     end
 }
@@ -95,14 +81,8 @@ function re.gmatch(subject, pattern, options)
     return setmetatable({ _subj = subject, _pattern = pattern, _options = options, _pos = 1 }, matches)
 end
 
--- What the log says of a replacement that is wrong at its first `$` without a number.
-local function wrong(text)
-    local rest = text
-    repeat
-        rest = rest:sub((rest:find("$", 1, true) or #rest) + 1)
-        local right = rest:match("^%d+") or rest:match("^{%d+}") or rest:match("^%$")
-        rest = right and rest:sub(#right + 1) or rest
-    until not right
+-- What the log says of a replacement that is wrong behind this `$`.
+local function wrong(text, rest)
     local name = rest:match("^{?([%a_][%w_]*)")
     if name then
         return ('attempt to use named capturing variable "%s" (named captures not supported yet)'):format(name)
@@ -122,21 +102,21 @@ local function replace(subject, pattern, replacement, options, all)
     local make = replacement
     if type(replacement) ~= "function" then
         local text = tostring(replacement)
-        local err, done, count = re_replace(subject, pattern, options, text, all)
+        local err, done, count, at = re_replace(subject, pattern, options, text, all)
         if err then return nil, nil, err end
         if done then return done, count end
-        native.raw_log(ngx.ERR, wrong(text))
+        native.raw_log(ngx.ERR, wrong(text, text:sub(at + 1)))
         return nil, nil, "failed to compile the replacement template"
     end
     local out, last, pos, count = {}, 1, 1, 0
     while pos <= #subject + 1 do
-        local err, found, from, to = re_match(subject, pattern, options, pos)
+        local err, found, from, to, behind = re_match(subject, pattern, options, pos)
         if err then return nil, nil, err end
         if not found then break end
         insert(out, subject:sub(last, from - 1))
         insert(out, text_of(make(found)))
         count = count + 1
-        last, pos = to + 1, after(subject, from, to, options)
+        last, pos = to + 1, behind
         if not all then break end
     end
     if count == 0 then return subject, 0 end
