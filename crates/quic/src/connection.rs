@@ -255,13 +255,21 @@ impl Connection {
 
     /// Packets were written for this destination. How many of these bytes may be sent: quinn goes up to a packet beyond what it may.
     pub(crate) fn sends(&self, transmit: &Transmit) -> usize {
+        let to = transmit.destination;
+        self.secure.paths.went(to == self.latest.get());
+        let size = self.may_send(transmit);
+        if to != self.address.get() {
+            self.lent.update(|lent| Budget { sent: lent.sent + size as u64, ..lent });
+        }
+        size
+    }
+
+    fn may_send(&self, transmit: &Transmit) -> usize {
         let (to, size) = (transmit.destination, transmit.size);
-        let there = to == self.latest.get();
-        self.secure.paths.went(there);
-        if !there {
+        if to != self.latest.get() {
             // An answer to a client that looks whether another path carries its packets, unless the client was there.
             let may = to == self.address.get() || size as u64 <= self.lent.get().left();
-            return if may { self.lends(to, size) } else { 0 };
+            return if may { size } else { 0 };
         }
         let Some(budget) = self.budget.get() else { return size };
         if self.secure.paths.is_shown() && !self.secure.paths.is_on() {
@@ -272,14 +280,6 @@ impl Connection {
         let segment = transmit.segment_size.unwrap_or(size).max(1);
         let size = if size <= left { size } else { left / segment * segment };
         self.budget.set(Some(Budget { sent: budget.sent + size as u64, ..budget }));
-        self.lends(to, size)
-    }
-
-    /// So many bytes go there: those to an address that is not known to be the client's count.
-    fn lends(&self, to: SocketAddr, size: usize) -> usize {
-        if to != self.address.get() {
-            self.lent.update(|lent| Budget { sent: lent.sent + size as u64, ..lent });
-        }
         size
     }
 
