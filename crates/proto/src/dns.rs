@@ -1,7 +1,8 @@
-//! DNS messages (RFC 1035, RFC 3596, RFC 2782): queries for addresses and services, and their
+//! DNS messages (RFC 1035, RFC 3596, RFC 2782): queries for addresses, their names and services, and the
 //! answers.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,8 @@ mod tests;
 pub enum QueryType {
     /// IPv4 addresses.
     A = 1,
+    /// The name of an address.
+    Ptr = 12,
     /// IPv6 addresses.
     Aaaa = 28,
     /// The servers of a service.
@@ -63,6 +66,8 @@ pub enum Data {
     Aaaa(Ipv6Addr),
     /// The name is another name for this one.
     Cname(String),
+    /// The name of the address.
+    Ptr(String),
     /// A server of a service.
     Srv {
         /// Lower ones come first.
@@ -87,6 +92,25 @@ const RECURSION_DESIRED: u16 = 0x0100;
 /// Longest name, with its dots: four labels of 63, which is two bytes more than RFC 1035 allows, and what
 /// nginx lets pass.
 const NAME_MAX: usize = 255;
+
+/// The name under which the name of an address is asked for (RFC 1035, section 3.5; RFC 3596, section 2.5).
+pub fn reverse(ip: IpAddr) -> String {
+    let mut name = String::new();
+    // Writing to a string does not fail.
+    match ip {
+        IpAddr::V4(ip) => {
+            let [a, b, c, d] = ip.octets();
+            let _ = write!(name, "{d}.{c}.{b}.{a}.in-addr.arpa");
+        }
+        IpAddr::V6(ip) => {
+            for byte in ip.octets().iter().rev() {
+                let _ = write!(name, "{:x}.{:x}.", byte & 0xf, byte >> 4);
+            }
+            name.push_str("ip6.arpa");
+        }
+    }
+    name
+}
 
 /// Appends a query to `out`.
 pub fn query(id: u16, name: &str, kind: QueryType, out: &mut Vec<u8>) -> Result<(), BadName> {
@@ -173,6 +197,7 @@ impl MessageReader<'_> {
             1 => Data::A(self.array::<4>(len)?.into()),
             28 => Data::Aaaa(self.array::<16>(len)?.into()),
             CNAME => Data::Cname(self.name()?),
+            12 => Data::Ptr(self.name()?),
             33 => Data::Srv {
                 priority: self.word()?,
                 weight: self.word()?,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, either};
 use weir_log::Cause;
-use weir_proto::dns::{Data, Message, QueryType, ResourceRecord};
+use weir_proto::dns::{self, Data, Message, QueryType, ResourceRecord};
 
 use super::socket::{Query, UDP_ANSWER};
 use super::{
@@ -67,18 +67,44 @@ pub async fn services(
     handle: &Handle,
     name: &str,
 ) -> Result<Services, Unresolved> {
-    let mut names = vec![name.to_owned()];
+    let (message, until) = records(resolver, handle, name.to_owned(), QueryType::Srv).await?;
+    listed(&message, until)
+}
+
+/// Asks for the name of an address, until one of the name servers answers.
+pub async fn pointer(
+    resolver: &Resolver,
+    handle: &Handle,
+    ip: IpAddr,
+) -> Result<String, Unresolved> {
+    let (message, _) = records(resolver, handle, dns::reverse(ip), QueryType::Ptr).await?;
+    let mut names = message.records.into_iter().filter_map(|record| match record.data {
+        Data::Ptr(name) => Some(name),
+        _ => None,
+    });
+    names.next().ok_or(Unresolved::NO_SUCH_NAME)
+}
+
+/// The answer with records of this type, behind aliases, and how long it holds.
+async fn records(
+    resolver: &Resolver,
+    handle: &Handle,
+    name: String,
+    kind: QueryType,
+) -> Result<(Message, Instant), Unresolved> {
+    let mut names = vec![name];
     let mut ttl = u32::MAX;
     while let Some(name) = names.last().filter(|_| names.len() <= ALIASES) {
-        let message = service(resolver, handle, name).await?;
+        let message = one_message(resolver, handle, name, kind).await?;
         let mut told = ServerAnswer::default();
         told.take(&message);
         ttl = ttl.min(told.ttl.unwrap_or(u32::MAX));
-        match told.alias.filter(|alias| !names.contains(alias)) {
-            Some(alias) if !message.records.iter().any(is_service) => names.push(alias),
-            _ => {
+        let found = message.records.iter().any(|record| is_of(kind, record));
+        match told.alias.filter(|alias| !found && !names.contains(alias)) {
+            Some(alias) => names.push(alias),
+            None => {
                 let valid = resolver.conf.valid.unwrap_or(Duration::from_secs(ttl.into()));
-                return listed(&message, handle.now() + valid.max(LEAST));
+                return Ok((message, handle.now() + valid.max(LEAST)));
             }
         }
     }
@@ -90,12 +116,21 @@ fn query(name: &str, kind: QueryType) -> Result<Rc<Query>, Unresolved> {
     Query::new(name, kind).map(Rc::new).map_err(|_| Unresolved::NO_SUCH_NAME)
 }
 
-fn is_service(record: &ResourceRecord) -> bool {
-    matches!(record.data, Data::Srv { .. })
+fn is_of(kind: QueryType, record: &ResourceRecord) -> bool {
+    match record.data {
+        Data::Srv { .. } => kind == QueryType::Srv,
+        Data::Ptr(_) => kind == QueryType::Ptr,
+        _ => false,
+    }
 }
 
-async fn service(resolver: &Resolver, handle: &Handle, name: &str) -> Result<Message, Unresolved> {
-    let query = query(name, QueryType::Srv)?;
+async fn one_message(
+    resolver: &Resolver,
+    handle: &Handle,
+    name: &str,
+    kind: QueryType,
+) -> Result<Message, Unresolved> {
+    let query = query(name, kind)?;
     let mut turns = resolver.turns();
     loop {
         let server = turns.server()?;
@@ -201,7 +236,7 @@ impl ServerAnswer {
                     alias = Some(target);
                 }
                 // As with nginx, the shortest time counts, whatever the order.
-                Data::Cname(_) | Data::Srv { .. } => {}
+                Data::Cname(_) | Data::Srv { .. } | Data::Ptr(_) => {}
                 _ => continue,
             }
             self.ttl = Some(self.ttl.map_or(record.ttl, |ttl| ttl.min(record.ttl)));

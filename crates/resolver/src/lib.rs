@@ -291,6 +291,19 @@ impl Resolver {
         }
     }
 
+    /// The name of an address. Only the caller waits for it, so nothing is kept.
+    pub async fn pointer(
+        &self,
+        handle: &Handle,
+        ip: IpAddr,
+        timeout: Duration,
+    ) -> Result<String, Unresolved> {
+        match either(ask::pointer(self, handle, ip), up(handle, timeout)).await {
+            Either::Left(outcome) => outcome,
+            Either::Right(()) => Err(timed_out()),
+        }
+    }
+
     /// Connections spread over the addresses of a name.
     fn rotated(&self, mut found: Resolved) -> Resolved {
         let n = self.rotation.get();

@@ -19,6 +19,8 @@ pub enum NameReply {
 pub enum NameRecord {
     /// An address.
     Address(Ipv4Addr),
+    /// The name of the address that was asked for.
+    Name(&'static str),
     /// A server of a service.
     Service {
         /// The lowest is asked first.
@@ -34,6 +36,8 @@ pub enum NameRecord {
 
 /// The kind of question that asks for addresses.
 const ADDRESS: u16 = 1;
+/// For the name of an address.
+const NAME: u16 = 12;
 /// For services.
 const SERVICE: u16 = 33;
 
@@ -81,19 +85,26 @@ fn question(message: &[u8]) -> Option<(String, usize)> {
     }
 }
 
+fn labels(name: &str) -> Vec<u8> {
+    let mut labels = Vec::new();
+    for label in name.split('.') {
+        labels.push(label.len() as u8);
+        labels.extend_from_slice(label.as_bytes());
+    }
+    labels.push(0);
+    labels
+}
+
 fn append(answer: &mut Vec<u8>, asked: u16, seconds: u32, record: &NameRecord) {
     let (kind, data) = match record {
         NameRecord::Address(ip) => (ADDRESS, ip.octets().to_vec()),
+        NameRecord::Name(name) => (NAME, labels(name)),
         NameRecord::Service { priority, weight, port, target } => {
             let mut data = Vec::new();
             for number in [priority, weight, port] {
                 data.extend_from_slice(&number.to_be_bytes());
             }
-            for label in target.split('.') {
-                data.push(label.len() as u8);
-                data.extend_from_slice(label.as_bytes());
-            }
-            data.push(0);
+            data.extend(labels(target));
             (SERVICE, data)
         }
     };

@@ -99,3 +99,11 @@ proptest! {
         let _ = parse(&message);
     }
 }
+
+#[test]
+fn the_name_of_an_address_is_asked_for_backwards() {
+    assert_eq!(reverse("192.0.2.10".parse().unwrap()), "10.2.0.192.in-addr.arpa");
+    let name = reverse("2001:db8::1".parse().unwrap());
+    assert!(name.starts_with("1.0.0.0.") && name.ends_with(".8.b.d.0.1.0.0.2.ip6.arpa"), "{name}");
+    assert_eq!(name.split('.').count(), 34);
+}
