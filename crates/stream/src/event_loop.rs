@@ -5,12 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_engine::Handle;
-use weir_metrics::{Metric, Tally};
+use weir_metrics::Tally;
 use weir_resolver::Resolvers;
 use weir_ssl::scripted::SessionScripts;
 use weir_ssl::{Handed, Loaded};
 use weir_upstream::counts::Counts;
 use weir_values::log::Writers;
+use weir_values::presence::OpenSessions;
 use weir_values::{Address, Identity, Offset, Retire};
 
 use crate::datagrams::Sessions;
@@ -43,8 +44,7 @@ pub struct LoopState {
     pub(crate) datagrams: Sessions,
     /// What it counts of servers behind.
     pub(crate) counts: Counts,
-    pub(crate) sessions: Cell<usize>,
-    pub(crate) inflight: Cell<usize>,
+    pub(crate) open: Rc<OpenSessions>,
     pub(crate) retiring: Cell<Option<Retire>>,
 }
 
@@ -77,42 +77,11 @@ impl LoopState {
 
     /// Open client connections.
     pub fn connections(&self) -> usize {
-        self.sessions.get()
+        self.open.connections()
     }
 
     /// Sessions that have not come to where they lead.
     pub fn inflight(&self) -> usize {
-        self.inflight.get()
-    }
-}
-
-/// One session as its loop counts it. What is counted is undone when the value is dropped.
-pub struct Presence {
-    event_loop: Rc<LoopState>,
-    busy: Cell<bool>,
-}
-
-impl Presence {
-    /// A session that was accepted, and is on its way.
-    pub fn begin(event_loop: &Rc<LoopState>) -> Presence {
-        event_loop.metrics.add(Metric::Active, 1);
-        event_loop.sessions.set(event_loop.sessions.get() + 1);
-        event_loop.inflight.set(event_loop.inflight.get() + 1);
-        Presence { event_loop: event_loop.clone(), busy: Cell::new(true) }
-    }
-
-    /// It has come to where it leads: from now on it costs what its bytes cost.
-    pub fn quiet(&self) {
-        if self.busy.replace(false) {
-            self.event_loop.inflight.set(self.event_loop.inflight.get().saturating_sub(1));
-        }
-    }
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        self.quiet();
-        self.event_loop.metrics.sub(Metric::Active, 1);
-        self.event_loop.sessions.set(self.event_loop.sessions.get().saturating_sub(1));
+        self.open.inflight()
     }
 }

@@ -17,12 +17,12 @@ use weir_upstream::config::{GroupId, HashKey, Host, Url};
 use weir_upstream::fault::{self, Blame};
 use weir_upstream::tunnel::{self, Broke, TunnelEnd, Ways};
 use weir_upstream::{Choice, Ended, Group, Peer, PeerTimes, Picked};
+use weir_values::presence::Presence;
 use weir_values::{Address, Subject, Template};
 
 use crate::chooser::{Chooser, Unchosen};
 use crate::counts::CountedSession;
 use crate::datagrams;
-use crate::event_loop::Presence;
 use crate::session::{Attempt, Client, Session, unless_over};
 use crate::settings::Proxy;
 use crate::status::{Outcome, SessionError};

@@ -15,10 +15,11 @@ use weir_tls::{ProxyHeaderError, Wire};
 use weir_upstream::fault;
 use weir_values::doing;
 use weir_values::listen::{Deferred, Protocols};
+use weir_values::presence::Presence;
 use weir_values::{Address, Subject, Template, forwarded};
 
 use crate::datagrams::FlowGuard;
-use crate::event_loop::{LoopState, Presence};
+use crate::event_loop::LoopState;
 use crate::session::{Client, Session, complain};
 use crate::settings::{PhaseScripts, SessionContent, listener};
 use crate::status::{self, Outcome, SessionError};
@@ -51,7 +52,7 @@ impl LoopState {
 
 /// Serves a connection from its first byte to its log line.
 pub async fn serve(event_loop: Rc<LoopState>, stream: Stream, peer: Address, listen: usize) {
-    let presence = Presence::begin(&event_loop);
+    let presence = event_loop.open.begin();
     let local = || Address::local_of(&stream).and_then(|local| local.ip());
     let endpoint = event_loop.site.bound(listen).at(local);
     let server = event_loop.site.server(endpoint.hosts.default);
@@ -66,7 +67,7 @@ pub async fn serve(event_loop: Rc<LoopState>, stream: Stream, peer: Address, lis
 
 /// Serves a connection that another listener has handed over.
 pub async fn serve_on(event_loop: Rc<LoopState>, handed: Handed, listen: usize) {
-    let presence = Presence::begin(&event_loop);
+    let presence = event_loop.open.begin();
     let Handed { wire, shown, peer, local, proxy, bytes, times } = handed;
     let endpoint = event_loop.site.bound(listen).at(|| local.ip());
     let server = event_loop.site.server(endpoint.hosts.default);
@@ -99,7 +100,7 @@ async fn begin(s: Session, presence: Presence, protocols: &Protocols) {
 /// Serves a session of datagrams, of which this was the first.
 pub async fn datagrams(place: FlowGuard, first: Vec<u8>, peer: Address) {
     let event_loop = place.event_loop.clone();
-    let presence = Presence::begin(&event_loop);
+    let presence = event_loop.open.begin();
     let (server, listen) = (place.flow.server, place.flow.listen());
     let client = Client::Sending(Rc::new(place));
     let mut begun = BegunSession::new(Session::new(event_loop, server, client, peer, listen));

@@ -13,6 +13,7 @@ use weir_upstream::config::dynamic::{self, Looker};
 use weir_upstream::counts::Counts;
 use weir_upstream::health::{self, Watcher};
 use weir_values::log::Writers;
+use weir_values::presence::OpenSessions;
 use weir_values::{Identity, Offset};
 
 use crate::datagrams::Sessions;
@@ -29,6 +30,7 @@ impl LoopState {
         cells: Rc<Cells>,
     ) -> Rc<LoopState> {
         let event_loop = Rc::new(LoopState {
+            open: OpenSessions::new(&metrics),
             handle,
             site,
             identity,
@@ -42,8 +44,6 @@ impl LoopState {
             upstream_certificates: Loaded::default(),
             datagrams: Sessions::default(),
             counts: Counts::new(cells, SubjectKind::StreamPeer),
-            sessions: Cell::new(0),
-            inflight: Cell::new(0),
             retiring: Cell::new(None),
         });
         if identity.index == 0 {

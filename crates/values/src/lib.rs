@@ -25,6 +25,7 @@ pub mod listen;
 pub mod log;
 pub mod map;
 pub mod names;
+pub mod presence;
 mod reading;
 pub mod regex;
 pub mod split_clients;
