@@ -20,6 +20,7 @@ pub mod http1;
 pub mod http2;
 pub mod http3;
 mod kept;
+pub mod mail;
 pub mod memcached;
 pub mod mp4;
 pub mod otlp;

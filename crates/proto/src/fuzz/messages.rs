@@ -4,6 +4,7 @@
 use crate::client_hello;
 use crate::dns::{self, Data, QueryType};
 use crate::fastcgi::{RecordError, RecordPart, Records};
+use crate::mail::{self, ImapProgress, LineProgress};
 use crate::memcached;
 use crate::mp4::{self, FileLayout, TimeSpan};
 use crate::otlp;
@@ -40,6 +41,41 @@ fn dns_query() {
         let answer = dns::parse(&message).expect("a question is a whole message");
         let asked = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         assert_eq!((answer.id, answer.name, answer.kind), (7, asked, QueryType::Srv as u16));
+    });
+}
+
+#[test]
+fn mail_command() {
+    bolero::check!().for_each(|input: &[u8]| {
+        let decided = |end: usize| match mail::imap(&input[..end], 2) {
+            ImapProgress::More => None,
+            other => Some(other),
+        };
+        let whole = decided(input.len());
+        // What is decided stays so, whatever follows.
+        if let Some(first) = (0..input.len()).find_map(decided) {
+            assert_eq!(whole.as_ref(), Some(&first));
+        }
+        if let Some(ImapProgress::Command { len, .. } | ImapProgress::Invalid { len, .. }) = whole {
+            assert_eq!(input[len - 1], b'\n');
+        }
+        let lengths = [
+            match mail::pop3(input) {
+                LineProgress::Command { len, .. } | LineProgress::Invalid { len } => Some(len),
+                LineProgress::More => None,
+            },
+            match mail::smtp(input) {
+                LineProgress::Command { len, .. } | LineProgress::Invalid { len } => Some(len),
+                LineProgress::More => None,
+            },
+            match mail::answer(input) {
+                LineProgress::Command { len, .. } | LineProgress::Invalid { len } => Some(len),
+                LineProgress::More => None,
+            },
+        ];
+        // All end with the first line.
+        let line = input.iter().position(|b| *b == b'\n').map(|at| at + 1);
+        assert_eq!(lengths, [line; 3]);
     });
 }
 
