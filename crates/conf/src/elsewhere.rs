@@ -87,10 +87,8 @@ const MODULES: &[(&str, &str)] = &[
 ];
 
 /// What may be done instead, by the beginning of a module's name: of modules that nginx has and weir lacks.
-const INSTEAD: &[(&str, &str)] = &[
-    ("ngx_mail_", "weir has no proxy for mail: keep nginx for the \"mail\" block, beside weir"),
-    ("ngx_http_perl_", "weir's scripts are in Lua: see docs/lua.md"),
-];
+const INSTEAD: &[(&str, &str)] =
+    &[("ngx_http_perl_", "weir's scripts are in Lua: see docs/lua.md")];
 
 /// What may be done instead of using a module that weir lacks.
 pub(crate) fn instead(module: &str) -> Option<&'static str> {

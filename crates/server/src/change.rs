@@ -252,8 +252,8 @@ pub fn compile(
     drop(logs);
     let Plan { sites, zones: declared, text, .. } = plan;
     let opened = declared.open(zones).ok().filter(|opened| opened.are_of(zones))?;
-    let stream = before.stream.clone();
-    Some((Sites { http: sites.http, stream }, opened, Edition { number, ..text }))
+    let (stream, mail) = (before.stream.clone(), before.mail.clone());
+    Some((Sites { http: sites.http, stream, mail }, opened, Edition { number, ..text }))
 }
 
 /// What came with the configuration in use, or with one that is wanted.

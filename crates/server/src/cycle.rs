@@ -240,6 +240,11 @@ impl Origin {
             warnings.iter().for_each(warn);
             sites.stream = Some(Arc::new(site));
         }
+        if let Some(block) = block("mail") {
+            let (site, warnings) = weir_mail::configure(block, inputs).map_err(refuse)?;
+            warnings.iter().for_each(warn);
+            sites.mail = Some(Arc::new(site));
+        }
         let (connections, listens) = (config.events.connections, sites.listens().len());
         if connections <= listens {
             let text = "worker_connections are not enough";
@@ -326,6 +331,7 @@ impl Cycle {
         cycle.load = Arc::new(CycleShared::new(1, SocketLayout::SocketEach, &cycle.sockets)?);
         cycle.post = Arc::default();
         cycle.sites.stream = None;
+        cycle.sites.mail = None;
         cycle.config.threads = 1;
         cycle.config.user = None;
         cycle.config.affinity = None;
@@ -357,7 +363,8 @@ impl Plan {
             return Ok(Err(Box::new(self)));
         }
         self.create_directories(log)?;
-        let sites = Sites { http: self.sites.http, stream: old.sites.stream.clone() };
+        let (stream, mail) = (old.sites.stream.clone(), old.sites.mail.clone());
+        let sites = Sites { http: self.sites.http, stream, mail };
         Ok(Ok(Cycle { sites, zones, log: self.log, text: self.text, ..old.clone() }))
     }
 
@@ -459,7 +466,6 @@ fn open_failed(path: &Path, e: &std::io::Error) -> String {
 
 /// Whether weir gives a meaning to the directive in that context.
 pub fn built(known: &KnownDirective, context: Contexts) -> bool {
-    // Directives of `mail` have names of `http`, and are not read.
     const OF_HTTP: Contexts = Contexts::HTTP
         .or(Contexts::SERVER)
         .or(Contexts::LOCATION)
@@ -470,16 +476,23 @@ pub fn built(known: &KnownDirective, context: Contexts) -> bool {
     config::built(known, context)
         || (OF_HTTP.meets(context) && weir_http::built(known.name))
         || (OF_STREAM.meets(context) && weir_stream::directive(known.name).is_some())
+        || (OF_MAIL.meets(context) && weir_mail::directive(known.name).is_some())
 }
 
 /// Where directives of `stream` stand.
 const OF_STREAM: Contexts =
     Contexts::STREAM.or(Contexts::STREAM_SERVER).or(Contexts::STREAM_UPSTREAM);
 
+/// Where directives of `mail` stand.
+const OF_MAIL: Contexts = Contexts::MAIL.or(Contexts::MAIL_SERVER);
+
 /// The sentence about a directive that weir has built, for docs/directives.md.
 pub fn help(known: &KnownDirective) -> Option<&'static str> {
     if known.contexts.each().all(|at| OF_STREAM.meets(at)) {
         return weir_stream::directive(known.name).map(|d| d.help);
+    }
+    if known.contexts.each().all(|at| OF_MAIL.meets(at)) {
+        return weir_mail::directive(known.name).map(|d| d.help);
     }
     let of_http = || weir_http::modules::directive(known.name).map(|d| d.help);
     config::help(known).or_else(of_http)

@@ -10,7 +10,8 @@ const NAMED: usize = 4;
 
 /// nginx's names of the modules that weir has.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    weir_http::modules::names().chain(weir_stream::MODULES.iter().copied())
+    let of_sessions = weir_stream::MODULES.iter().chain(weir_mail::MODULES).copied();
+    weir_http::modules::names().chain(of_sessions)
 }
 
 /// Whether what is in `ngx_http_x_module.so`, named without its ending, is part of weir.
@@ -38,7 +39,7 @@ mod tests {
         for name in ["ngx_http_lua_module", "ngx_http_brotli_filter_module", "ndk_http_module"] {
             assert!(is_there(name), "{name}");
         }
-        for name in ["ngx_http_xslt_filter_module", "ngx_mail_module", "x", ""] {
+        for name in ["ngx_http_xslt_filter_module", "ngx_http_perl_module", "x", ""] {
             assert!(!is_there(name), "{name}");
         }
     }
@@ -49,7 +50,7 @@ mod tests {
             directives("ngx_http_perl_module"),
             "perl, perl_modules, perl_require, perl_set"
         );
-        assert!(directives("ngx_mail_core_module").ends_with(", ..."));
+        assert!(directives("ngx_http_xslt_filter_module").ends_with(", ..."));
         assert_eq!(directives("x"), "");
     }
 }

@@ -1,4 +1,4 @@
-//! The served sites: one of HTTP, one of sessions, or both. A listening socket belongs to one of
+//! The served sites: one of HTTP, one of sessions, one of mail. A listening socket belongs to one of
 //! them; no other code here needs to know which.
 
 use std::cell::{OnceCell, RefCell};
@@ -33,13 +33,17 @@ pub struct Sites {
     pub http: Option<Arc<weir_http::Site>>,
     /// The `stream` block.
     pub stream: Option<Arc<weir_stream::Site>>,
+    /// The `mail` block.
+    pub mail: Option<Arc<weir_mail::Site>>,
 }
 
 impl Sites {
-    /// The sockets to open: first those of HTTP.
+    /// The sockets to open: first those of HTTP, then those of sessions.
     pub fn listens(&self) -> Vec<Listen> {
         let http = self.http.iter().flat_map(|site| site.listens());
-        http.chain(self.stream.iter().flat_map(|site| site.listens())).cloned().collect()
+        let sessions = self.stream.iter().flat_map(|site| site.listens());
+        let mail = self.mail.iter().flat_map(|site| site.listens());
+        http.chain(sessions).chain(mail).cloned().collect()
     }
 
     /// Their groups of servers, and under what these are counted.
@@ -58,7 +62,8 @@ impl Sites {
     /// The certificates that peers are shown.
     pub fn certificates(&self) -> impl Iterator<Item = &CertificateFacts> {
         let http = self.http.iter().flat_map(|site| &site.certificates);
-        http.chain(self.stream.iter().flat_map(|site| &site.certificates))
+        let sessions = self.stream.iter().flat_map(|site| &site.certificates);
+        http.chain(sessions).chain(self.mail.iter().flat_map(|site| &site.certificates))
     }
 
     /// The certificates that authorities are asked for, and how each stands.
@@ -74,6 +79,7 @@ impl Sites {
     pub fn logs_to_stderr(&self) -> bool {
         self.http.iter().any(|site| site.logs_to_stderr())
             || self.stream.iter().any(|site| site.logs_to_stderr())
+            || self.mail.iter().any(|site| site.logs_to_stderr())
     }
 
     /// Whether workers may ask the master for something.
@@ -108,7 +114,8 @@ impl Sites {
 
     /// For loops to serve.
     pub fn lend(&self) -> Served {
-        Served { http: self.http.clone().map(Lent::new), stream: self.stream.clone() }
+        let http = self.http.clone().map(Lent::new);
+        Served { http, stream: self.stream.clone(), mail: self.mail.clone() }
     }
 }
 
@@ -117,6 +124,7 @@ impl Sites {
 pub struct Served {
     http: Option<Lent<weir_http::Site>>,
     stream: Option<Arc<weir_stream::Site>>,
+    mail: Option<Arc<weir_mail::Site>>,
 }
 
 impl Served {
@@ -136,8 +144,11 @@ pub struct Service {
     status: OnceCell<Rc<StatusInputs>>,
     passes_on: OnceCell<(weir_http::Tell, weir_http::AskChange)>,
     stream: Option<Rc<weir_stream::LoopState>>,
+    mail: Option<Rc<weir_mail::LoopState>>,
     /// How many of the sockets are of HTTP.
     of_http: usize,
+    /// How many are of HTTP and of sessions.
+    before_mail: usize,
     /// What it has of HTTP's sockets of QUIC.
     quic: OnceCell<Rc<QuicHosts>>,
 }
@@ -151,18 +162,21 @@ impl Service {
         metrics: Tally,
         registry: Registry,
     ) -> Option<Rc<Service>> {
-        if served.http.is_none() && served.stream.is_none() {
+        if served.http.is_none() && served.stream.is_none() && served.mail.is_none() {
             return None;
         }
         let cells = Rc::new(Cells::new(registry, metrics.index()));
         let metrics = Rc::new(metrics);
-        // What sessions borrow stays for the rest of the process' life: new workers take another `stream` block.
+        // What sessions borrow stays for the rest of the process' life: new workers take other blocks than `http`.
         let stream_site = served.stream.clone().map(|site| &**Box::leak(Box::new(site)));
+        let mail_site = served.mail.clone().map(|site| &**Box::leak(Box::new(site)));
         let usual = served.http().map(|site| site.usual());
-        if let Some(usual) = usual.or_else(|| stream_site.map(|site| site.usual())) {
+        let usual = usual.or_else(|| stream_site.map(|site| site.usual()));
+        if let Some(usual) = usual.or_else(|| mail_site.map(|site| site.usual())) {
             handle.keep_time(Keeper::new(metrics.clone(), usual));
         }
         let of_http = served.http().map_or(0, |site| site.listens().len());
+        let before_mail = of_http + stream_site.map_or(0, |site| site.listens().len());
         let http = served.http.map(|site| {
             weir_http::LoopState::new(
                 handle.clone(),
@@ -175,6 +189,8 @@ impl Service {
         let stream = stream_site.map(|site| {
             weir_stream::LoopState::new(handle.clone(), site, identity, metrics.clone(), cells)
         });
+        let mail = mail_site
+            .map(|site| weir_mail::LoopState::new(handle.clone(), site, identity, metrics.clone()));
         if let (Some(http), Some(stream)) = (&http, &stream)
             && let Some(scripts) = weir_http::session_scripts(http)
         {
@@ -191,7 +207,9 @@ impl Service {
             status: OnceCell::new(),
             passes_on: OnceCell::new(),
             stream,
+            mail,
             of_http,
+            before_mail,
             quic: OnceCell::new(),
         });
         if let Some(stream) = &service.stream {
@@ -284,8 +302,14 @@ impl Service {
     pub fn accepted(&self, fd: OwnedFd, peer: Address, number: usize) {
         match (self.http(), &self.stream) {
             (Some(http), _) if number < self.of_http => http.accepted(fd, peer, number),
-            (_, Some(stream)) => stream.accepted(fd, peer, number - self.of_http),
-            _ => {}
+            (_, Some(stream)) if number < self.before_mail => {
+                stream.accepted(fd, peer, number - self.of_http);
+            }
+            _ => {
+                if let Some(mail) = &self.mail {
+                    mail.accepted(fd, peer, number - self.before_mail);
+                }
+            }
         }
     }
 
@@ -308,8 +332,14 @@ impl Service {
     fn take_over(&self, handed: Handed, number: usize) {
         match (self.http(), &self.stream) {
             (Some(http), _) if number < self.of_http => http.take_over(handed, number),
-            (_, Some(stream)) => stream.take_over(handed, number - self.of_http),
-            _ => {}
+            (_, Some(stream)) if number < self.before_mail => {
+                stream.take_over(handed, number - self.of_http);
+            }
+            _ => {
+                if let Some(mail) = &self.mail {
+                    mail.take_over(handed, number - self.before_mail);
+                }
+            }
         }
     }
 
@@ -365,7 +395,8 @@ impl Service {
     /// Open client connections.
     pub fn connections(&self) -> usize {
         let http = self.http().map_or(0, |http| http.connections());
-        http + self.stream.as_ref().map_or(0, |stream| stream.connections())
+        let sessions = self.stream.as_ref().map_or(0, |stream| stream.connections());
+        http + sessions + self.mail.as_ref().map_or(0, |mail| mail.connections())
     }
 
     /// There is nothing else to do any more: whether what is told afterwards was sent.
@@ -376,13 +407,15 @@ impl Service {
     /// What is in progress.
     pub fn inflight(&self) -> usize {
         let http = self.http().map_or(0, |http| http.inflight());
-        http + self.stream.as_ref().map_or(0, |stream| stream.inflight())
+        let sessions = self.stream.as_ref().map_or(0, |stream| stream.inflight());
+        http + sessions + self.mail.as_ref().map_or(0, |mail| mail.inflight())
     }
 
     /// Begins the end.
     pub fn retire(&self, how: Retire) {
         self.http().iter().for_each(|http| http.retire(how));
         self.stream.iter().for_each(|stream| stream.retire(how));
+        self.mail.iter().for_each(|mail| mail.retire(how));
     }
 
     /// The loop ends now. True if clients are told, which takes a moment.
@@ -433,7 +466,8 @@ impl Service {
         let http = self.http();
         let of_http = http.iter().flat_map(|http| http.site.listens());
         let of_stream = self.stream.iter().flat_map(|stream| stream.site.listens());
-        let mut all = of_http.chain(of_stream);
+        let of_mail = self.mail.iter().flat_map(|mail| mail.site.listens());
+        let mut all = of_http.chain(of_stream).chain(of_mail);
         let exact = |listen: &Listen| !listen.udp && listen.address == *to;
         let wild = |listen: &Listen| {
             let here = &listen.address;

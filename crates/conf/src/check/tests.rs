@@ -113,12 +113,11 @@ fn what_is_not_built() {
 
 #[test]
 fn there_is_advice_on_what_will_not_be_built_soon() {
-    let built = |k: &KnownDirective, _: Contexts| !matches!(k.name, "mail" | "perl" | "gzip");
+    let built = |k: &KnownDirective, _: Contexts| !matches!(k.name, "perl" | "gzip");
     let hint = |text: &str| {
         let error = check(&tree(&format!("events {{ }} {text}")), &built).unwrap_err();
         error.hint.unwrap_or_default()
     };
-    assert!(hint("mail { }").starts_with("weir has no proxy for mail"));
     let both = hint("http { server { location / { perl a; gzip on; } } }");
     assert_eq!(both, "weir's scripts are in Lua: see docs/lua.md; not built yet either: gzip");
 }

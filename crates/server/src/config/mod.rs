@@ -34,7 +34,7 @@ fn put<T>(value: Result<T, Error>, place: &mut Option<T>) -> Result<(), Error> {
 }
 
 /// Blocks in `main` that other rooms read.
-const BLOCKS: [&str; 3] = ["events", "http", "stream"];
+const BLOCKS: [&str; 4] = ["events", "http", "stream", "mail"];
 
 /// Whether this room gives a meaning to the directive in that context.
 pub fn built(known: &KnownDirective, context: Contexts) -> bool {

@@ -1,0 +1,91 @@
+//! Clients of IMAP. nginx: ngx_mail_imap_handler.c.
+
+use weir_proto::mail::{self, ImapCommand, ImapProgress, ImapVerb};
+
+use crate::auth::{self, may_begin_tls, needs_tls};
+use crate::dialog::Step;
+use crate::session::{LoginMethod, Session};
+use crate::settings::{ProtocolConf, StartTls};
+use crate::site::Texts;
+
+/// What `CAPABILITY` answers.
+pub fn texts(conf: &ProtocolConf) -> Texts {
+    let methods = conf.methods;
+    let named = [
+        (methods.plain, " AUTH=PLAIN"),
+        (methods.login, " AUTH=LOGIN"),
+        (methods.cram_md5, " AUTH=CRAM-MD5"),
+        (methods.external, " AUTH=EXTERNAL"),
+    ];
+    let methods: String =
+        named.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name).collect();
+    let line = |more: &[&str]| {
+        let mut text = b"* CAPABILITY".to_vec();
+        for word in &conf.capabilities {
+            text.push(b' ');
+            text.extend_from_slice(word);
+        }
+        text.extend_from_slice(more.concat().as_bytes());
+        text.extend_from_slice(b"\r\n");
+        text
+    };
+    Texts {
+        capabilities: line(&[&methods]),
+        with_starttls: line(&[&methods, " STARTTLS"]),
+        starttls_only: line(&[" STARTTLS LOGINDISABLED"]),
+    }
+}
+
+/// The next command, if it is whole.
+pub fn command(s: &mut Session) -> Option<Step> {
+    match mail::imap(&s.unread, s.granted) {
+        ImapProgress::More => None,
+        ImapProgress::Literal => {
+            s.granted += 1;
+            Some(Step::Say(b"+ OK\r\n".to_vec()))
+        }
+        ImapProgress::Invalid { tag, len, literal_follows } => {
+            s.unread.drain(..len);
+            (s.tag, s.granted) = (tag, 0);
+            Some(Step::Garbage { ends: literal_follows })
+        }
+        ImapProgress::Command { command, len } => {
+            s.unread.drain(..len);
+            s.granted = 0;
+            Some(step(s, command))
+        }
+    }
+}
+
+fn step(s: &mut Session, command: ImapCommand) -> Step {
+    let ImapCommand { tag, verb, mut args } = command;
+    s.tag = tag;
+    match verb {
+        ImapVerb::Noop => Step::Say(done(s, b"")),
+        ImapVerb::Logout => Step::Bye(done(s, b"* BYE\r\n")),
+        ImapVerb::Capability => Step::Say(done(s, capabilities(s))),
+        ImapVerb::StartTls if may_begin_tls(s) => Step::StartTls(done(s, b"")),
+        ImapVerb::Login if !needs_tls(s) && args.len() == 2 && !args[0].is_empty() => {
+            let password = args.pop();
+            s.login = args.remove(0);
+            auth::logs_in(s, LoginMethod::Plain, password)
+        }
+        ImapVerb::Authenticate if !needs_tls(s) => auth::begin(s, &args, s.conf().imap.methods),
+        _ => Step::Invalid,
+    }
+}
+
+/// Lines without a tag, and that the command is done.
+fn done(s: &Session, before: &[u8]) -> Vec<u8> {
+    [before, &s.tag, b"OK completed\r\n"].concat()
+}
+
+fn capabilities(s: &Session) -> &'static [u8] {
+    let texts = &s.server.texts;
+    match s.conf().starttls {
+        _ if s.is_secured() => &texts.capabilities,
+        StartTls::Off => &texts.capabilities,
+        StartTls::On => &texts.with_starttls,
+        StartTls::Only => &texts.starttls_only,
+    }
+}
