@@ -173,12 +173,7 @@ static TABLE: &[MailDirective] = &[
         "Addresses of proxies that are trusted to name the client.",
         |s, d| {
             let first = s.first(d);
-            let networks = access::believed(d, &mut s.setup.warnings)?;
-            if first {
-                s.conf.believed.clear();
-            }
-            s.conf.believed.extend(networks);
-            Ok(())
+            access::believe(&mut s.conf.believed, d, first, &mut s.setup.warnings)
         },
     ),
     line("imap_client_buffer", "The longest command of IMAP.", |s, d| {

@@ -64,7 +64,9 @@ async fn session(
 ) -> Result<(), SessionEnd> {
     if protocols.proxy_protocol {
         balancer(s).await?;
-        believe(s);
+        let header = s.proxy.as_ref();
+        let introduced = |header| forwarded::introduced(&s.connected, header, &s.conf().believed);
+        s.real = header.and_then(|header| introduced(header));
     }
     if protocols.ssl {
         s.doing = "SSL handshaking";
@@ -132,20 +134,6 @@ async fn balancer(s: &mut Session) -> Result<(), SessionEnd> {
 fn no_header(s: &Session, error: &HeaderError) -> SessionEnd {
     s.log(Level::Error, format_args!("{error}"));
     SessionEnd::Closed
-}
-
-/// The client behind a balancer that is believed. nginx: ngx_mail_realip_module.
-fn believe(s: &mut Session) {
-    let believed = &s.conf().believed;
-    let Some(header) = s.proxy.as_ref().filter(|_| !believed.is_empty()) else { return };
-    let found = forwarded::client(&s.connected, &[&header.source], believed, false);
-    s.real = found.map(|found| match found {
-        Address::Inet(mut inet) => {
-            inet.set_port(header.source_port);
-            Address::Inet(inet)
-        }
-        other => other,
-    });
 }
 
 /// What stands in the way of a server that is asked or passed on to, as the log is told.

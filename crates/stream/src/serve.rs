@@ -301,19 +301,9 @@ async fn preread_script(s: &mut Session) -> Option<Outcome> {
 
 /// The client behind a balancer that is believed. nginx: ngx_stream_realip_module.
 fn real(s: &mut Session) {
-    let believed = &s.conf().believed;
-    if believed.is_empty() {
-        return;
-    }
-    let Some(header) = &s.proxy else { return };
-    let found = forwarded::client(&s.connected, &[&header.source], believed, false);
-    s.real = found.map(|found| match found {
-        Address::Inet(mut inet) => {
-            inet.set_port(header.source_port);
-            Address::Inet(inet)
-        }
-        other => other,
-    });
+    let header = s.proxy.as_ref();
+    let introduced = |header| forwarded::introduced(&s.connected, header, &s.conf().believed);
+    s.real = header.and_then(|header| introduced(header));
 }
 
 /// `return`

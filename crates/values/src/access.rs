@@ -80,8 +80,22 @@ pub fn network(d: &Directive, warnings: &mut Vec<Error>) -> Option<Cidr> {
     Some(cidr)
 }
 
-/// `set_real_ip_from ADDRESS|NETWORK|NAME|unix:`
-pub fn believed(d: &Directive, warnings: &mut Vec<Error>) -> Result<Vec<Cidr>, Error> {
+/// `set_real_ip_from ADDRESS|NETWORK|NAME|unix:`; the first of a block replaces what was inherited.
+pub fn believe(
+    believed: &mut Vec<Cidr>,
+    d: &Directive,
+    first: bool,
+    warnings: &mut Vec<Error>,
+) -> Result<(), Error> {
+    let networks = networks(d, warnings)?;
+    if first {
+        believed.clear();
+    }
+    believed.extend(networks);
+    Ok(())
+}
+
+fn networks(d: &Directive, warnings: &mut Vec<Error>) -> Result<Vec<Cidr>, Error> {
     let Some(word) = d.arg(0) else { return Ok(Vec::new()) };
     if let Some(cidr) = network(d, warnings) {
         return Ok(vec![cidr]);

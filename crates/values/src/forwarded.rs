@@ -3,8 +3,22 @@
 
 use std::net::SocketAddr;
 
+use weir_proto::proxy_protocol::ProxyHeader;
+
 use crate::address::Address;
 use crate::cidr::{self, Cidr};
+
+/// The client that a balancer's header names, with its port, if the balancer is one of the proxies.
+pub fn introduced(peer: &Address, header: &ProxyHeader, proxies: &[Cidr]) -> Option<Address> {
+    let found = client(peer, &[&header.source], proxies, false)?;
+    Some(match found {
+        Address::Inet(mut inet) => {
+            inet.set_port(header.source_port);
+            Address::Inet(inet)
+        }
+        other => other,
+    })
+}
 
 /// The client behind `peer`, if `peer` is one of the proxies and the header names a client. `lines` are the
 /// header's values in the order sent; with `recursive`, proxies in the list are passed over.

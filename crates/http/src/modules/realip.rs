@@ -121,13 +121,8 @@ fn find(r: &Request, conf: &Conf) -> Option<Address> {
 
 fn from(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
-    let networks = weir_values::access::believed(d, &mut s.setup.warnings)?;
-    let conf = CONF.change(&mut s.location);
-    if first {
-        conf.from.clear();
-    }
-    conf.from.extend(networks);
-    Ok(())
+    let from = &mut CONF.change(&mut s.location).from;
+    weir_values::access::believe(from, d, first, &mut s.setup.warnings)
 }
 
 fn source(d: &Line) -> Result<AddressSource, Error> {
