@@ -3,10 +3,10 @@
 
 use weir_log::Level;
 use weir_proto::base64::{self, Alphabet};
-use weir_proto::mail::{self, LineProgress};
+use weir_proto::mail;
 use weir_values::Subject;
 
-use crate::dialog::Step;
+use crate::dialog::{self, Step};
 use crate::session::{Challenge, LoginMethod, Session};
 use crate::settings::{Methods, StartTls};
 
@@ -53,16 +53,9 @@ pub fn begin(s: &mut Session, args: &[Vec<u8>], methods: Methods) -> Step {
 
 /// What the client answers to a challenge, once its line is whole.
 pub fn answered(s: &mut Session, challenge: Challenge) -> Option<Step> {
-    let word = match mail::answer(&s.unread) {
-        LineProgress::More => return None,
-        LineProgress::Invalid { len } => {
-            s.unread.drain(..len);
-            return Some(Step::Garbage { ends: false });
-        }
-        LineProgress::Command { mut command, len } => {
-            s.unread.drain(..len);
-            command.args.pop().unwrap_or_default()
-        }
+    let word = match dialog::line(s, mail::answer)? {
+        Err(garbage) => return Some(garbage),
+        Ok(mut command) => command.args.pop().unwrap_or_default(),
     };
     Some(match challenge {
         Challenge::Username => username(s, &word),

@@ -1,7 +1,7 @@
 //! What a client and weir say to each other until the client has said who it is.
 
 use weir_log::Level;
-use weir_proto::mail;
+use weir_proto::mail::{self, LineCommand, LineProgress};
 use weir_values::Subject;
 
 use crate::protocol::Protocol;
@@ -93,6 +93,20 @@ fn next(s: &mut Session) -> Option<Step> {
         Protocol::Imap => imap::command(s),
         Protocol::Smtp => smtp::command(s),
     }
+}
+
+/// The next line of POP3 or SMTP as a command, if it is whole.
+pub fn line<V>(
+    s: &mut Session,
+    read: fn(&[u8]) -> LineProgress<V>,
+) -> Option<Result<LineCommand<V>, Step>> {
+    let (result, len) = match read(&s.unread) {
+        LineProgress::More => return None,
+        LineProgress::Invalid { len } => (Err(Step::Garbage { ends: false }), len),
+        LineProgress::Command { command, len } => (Ok(command), len),
+    };
+    s.unread.drain(..len);
+    Some(result)
 }
 
 /// All begins anew for a client whose line makes no sense here.

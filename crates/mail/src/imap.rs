@@ -5,20 +5,12 @@ use weir_proto::mail::{self, ImapCommand, ImapProgress, ImapVerb};
 use crate::auth::{self, may_begin_tls, needs_tls};
 use crate::dialog::Step;
 use crate::session::{LoginMethod, Session};
-use crate::settings::{ProtocolConf, StartTls};
+use crate::settings::ProtocolConf;
 use crate::site::Texts;
 
 /// What `CAPABILITY` answers.
 pub fn texts(conf: &ProtocolConf) -> Texts {
-    let methods = conf.methods;
-    let named = [
-        (methods.plain, " AUTH=PLAIN"),
-        (methods.login, " AUTH=LOGIN"),
-        (methods.cram_md5, " AUTH=CRAM-MD5"),
-        (methods.external, " AUTH=EXTERNAL"),
-    ];
-    let methods: String =
-        named.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name).collect();
+    let methods: String = conf.methods.names().map(|name| format!(" AUTH={name}")).collect();
     let line = |more: &[&str]| {
         let mut text = b"* CAPABILITY".to_vec();
         for word in &conf.capabilities {
@@ -63,7 +55,7 @@ fn step(s: &mut Session, command: ImapCommand) -> Step {
     match verb {
         ImapVerb::Noop => Step::Say(done(s, b"")),
         ImapVerb::Logout => Step::Bye(done(s, b"* BYE\r\n")),
-        ImapVerb::Capability => Step::Say(done(s, capabilities(s))),
+        ImapVerb::Capability => Step::Say(done(s, s.server.capabilities(s.is_secured()))),
         ImapVerb::StartTls if may_begin_tls(s) => Step::StartTls(done(s, b"")),
         ImapVerb::Login if !needs_tls(s) && args.len() == 2 && !args[0].is_empty() => {
             let password = args.pop();
@@ -78,14 +70,4 @@ fn step(s: &mut Session, command: ImapCommand) -> Step {
 /// Lines without a tag, and that the command is done.
 fn done(s: &Session, before: &[u8]) -> Vec<u8> {
     [before, &s.tag, b"OK completed\r\n"].concat()
-}
-
-fn capabilities(s: &Session) -> &'static [u8] {
-    let texts = &s.server.texts;
-    match s.conf().starttls {
-        _ if s.is_secured() => &texts.capabilities,
-        StartTls::Off => &texts.capabilities,
-        StartTls::On => &texts.with_starttls,
-        StartTls::Only => &texts.starttls_only,
-    }
 }

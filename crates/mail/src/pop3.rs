@@ -1,24 +1,18 @@
 //! Clients of POP3. nginx: ngx_mail_pop3_handler.c.
 
-use weir_proto::mail::{self, LineCommand, LineProgress, Pop3Verb};
+use weir_proto::mail::{self, LineCommand, Pop3Verb};
 
 use crate::auth::{self, may_begin_tls, needs_tls};
-use crate::dialog::Step;
+use crate::dialog::{self, Step};
 use crate::session::{LoginMethod, Session, SessionEnd};
-use crate::settings::{Methods, ProtocolConf, StartTls};
+use crate::settings::{Methods, ProtocolConf};
 use crate::site::Texts;
 
 const OK: &[u8] = b"+OK\r\n";
 
-/// The names of the methods, as they are told.
-fn names(methods: Methods) -> Vec<&'static str> {
-    let named = [
-        (methods.plain, "PLAIN"),
-        (methods.plain, "LOGIN"),
-        (methods.cram_md5, "CRAM-MD5"),
-        (methods.external, "EXTERNAL"),
-    ];
-    named.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name).collect()
+/// The names of the methods. LOGIN is there where PLAIN is.
+fn names(methods: Methods) -> impl Iterator<Item = &'static str> {
+    Methods { login: methods.plain, ..methods }.names()
 }
 
 /// What `CAPA` answers.
@@ -34,9 +28,8 @@ pub fn texts(conf: &ProtocolConf) -> Texts {
         text.extend_from_slice(b".\r\n");
         text
     };
-    let methods: Vec<String> =
-        names(conf.methods).into_iter().map(|name| format!(" {name}")).collect();
-    let sasl = format!("SASL{}", methods.concat());
+    let methods: String = names(conf.methods).map(|name| format!(" {name}")).collect();
+    let sasl = format!("SASL{methods}");
     let stls = "STLS".to_owned();
     Texts {
         capabilities: list(true, std::slice::from_ref(&sasl)),
@@ -59,18 +52,8 @@ pub async fn greet(s: &mut Session) -> Result<(), SessionEnd> {
 
 /// The next command, if it is whole.
 pub fn command(s: &mut Session) -> Option<Step> {
-    let command = match mail::pop3(&s.unread) {
-        LineProgress::More => return None,
-        LineProgress::Invalid { len } => {
-            s.unread.drain(..len);
-            return Some(Step::Garbage { ends: false });
-        }
-        LineProgress::Command { command, len } => {
-            s.unread.drain(..len);
-            command
-        }
-    };
-    Some(step(s, command))
+    let command = dialog::line(s, mail::pop3)?;
+    Some(command.map_or_else(|garbage| garbage, |command| step(s, command)))
 }
 
 fn step(s: &mut Session, command: LineCommand<Pop3Verb>) -> Step {
@@ -78,7 +61,8 @@ fn step(s: &mut Session, command: LineCommand<Pop3Verb>) -> Step {
     match verb {
         Pop3Verb::Quit => Step::Bye(OK.to_vec()),
         Pop3Verb::Noop => Step::Say(OK.to_vec()),
-        Pop3Verb::Capa => Step::Say(capabilities(s)),
+        // Behind a name TLS cannot begin.
+        Pop3Verb::Capa => Step::Say(s.server.capabilities(s.named || s.is_secured()).to_vec()),
         Pop3Verb::Pass if s.named && args.len() == 1 => {
             auth::logs_in(s, LoginMethod::Plain, args.pop())
         }
@@ -94,22 +78,12 @@ fn step(s: &mut Session, command: LineCommand<Pop3Verb>) -> Step {
             auth::logs_in(s, LoginMethod::Apop, digest)
         }
         Pop3Verb::Auth if !needs_tls(s) && args.is_empty() => {
-            let lines = names(s.conf().pop3.methods).into_iter().map(|name| format!("{name}\r\n"));
+            let lines = names(s.conf().pop3.methods).map(|name| format!("{name}\r\n"));
             let lines: String = lines.collect();
             Step::Say(format!("+OK methods supported:\r\n{lines}.\r\n").into_bytes())
         }
         Pop3Verb::Auth if !needs_tls(s) => auth::begin(s, &args, s.conf().pop3.methods),
         Pop3Verb::Stls if may_begin_tls(s) => Step::StartTls(OK.to_vec()),
         _ => Step::Invalid,
-    }
-}
-
-fn capabilities(s: &Session) -> Vec<u8> {
-    let texts = &s.server.texts;
-    match s.conf().starttls {
-        _ if s.named || s.is_secured() => texts.capabilities.clone(),
-        StartTls::Off => texts.capabilities.clone(),
-        StartTls::On => texts.with_starttls.clone(),
-        StartTls::Only => texts.starttls_only.clone(),
     }
 }

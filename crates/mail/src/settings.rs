@@ -122,6 +122,19 @@ pub struct Methods {
     pub none: bool,
 }
 
+impl Methods {
+    /// Those that clients are told of, by SASL's names.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let named = [
+            (self.plain, "PLAIN"),
+            (self.login, "LOGIN"),
+            (self.cram_md5, "CRAM-MD5"),
+            (self.external, "EXTERNAL"),
+        ];
+        named.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name)
+    }
+}
+
 /// `starttls`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StartTls {

@@ -16,7 +16,7 @@ use weir_values::{Address, Variables};
 
 use crate::protocol::Protocol;
 use crate::session::Session;
-use crate::settings::MailConf;
+use crate::settings::{MailConf, StartTls};
 
 /// The servers that clients are looked up at.
 pub type Groups = Upstreams<()>;
@@ -43,6 +43,18 @@ pub struct Texts {
     pub with_starttls: Vec<u8>,
     /// The same, to a client that must begin TLS.
     pub starttls_only: Vec<u8>,
+}
+
+impl Server {
+    /// What it can do, for a client that speaks TLS already or not.
+    pub fn capabilities(&self, is_secured: bool) -> &[u8] {
+        match self.conf.starttls {
+            _ if is_secured => &self.texts.capabilities,
+            StartTls::Off => &self.texts.capabilities,
+            StartTls::On => &self.texts.with_starttls,
+            StartTls::Only => &self.texts.starttls_only,
+        }
+    }
 }
 
 impl Blamed for Server {

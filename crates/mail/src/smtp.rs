@@ -1,15 +1,17 @@
 //! Clients of SMTP. nginx: ngx_mail_smtp_handler.c.
 
+use std::time::Duration;
+
 use weir_engine::{Either, either};
 use weir_log::Level;
-use weir_proto::mail::{self, LineCommand, LineProgress, SmtpVerb};
+use weir_proto::mail::{self, LineCommand, SmtpVerb};
 use weir_resolver::Unresolved;
 use weir_values::Subject;
 
 use crate::auth::{self, may_begin_tls, needs_tls};
-use crate::dialog::Step;
-use crate::session::{LoginMethod, Session, SessionEnd};
-use crate::settings::{ProtocolConf, StartTls};
+use crate::dialog::{self, Step};
+use crate::session::{LoginMethod, Session, SessionEnd, SmtpHello};
+use crate::settings::ProtocolConf;
 use crate::site::Texts;
 
 const OK: &[u8] = b"250 2.0.0 OK\r\n";
@@ -27,15 +29,7 @@ const TEMPORARILY_UNAVAILABLE: &[u8] = b"[TEMPUNAVAIL]";
 
 /// What `EHLO` answers.
 pub fn texts(conf: &ProtocolConf, server_name: &[u8]) -> Texts {
-    let methods = conf.methods;
-    let named = [
-        (methods.plain, " PLAIN"),
-        (methods.login, " LOGIN"),
-        (methods.cram_md5, " CRAM-MD5"),
-        (methods.external, " EXTERNAL"),
-    ];
-    let names: String =
-        named.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name).collect();
+    let names: String = conf.methods.names().map(|name| format!(" {name}")).collect();
     let auth = (!names.is_empty()).then(|| format!("AUTH{names}").into_bytes());
     let own = || std::iter::once(server_name.to_vec()).chain(conf.capabilities.iter().cloned());
     let lines = |lines: Vec<Vec<u8>>| {
@@ -69,7 +63,7 @@ pub async fn greet(s: &mut Session) -> Result<(), SessionEnd> {
 }
 
 /// A client that speaks before it is greeted is no proper client.
-async fn wait(s: &mut Session, delay: std::time::Duration) -> Result<(), SessionEnd> {
+async fn wait(s: &mut Session, delay: Duration) -> Result<(), SessionEnd> {
     let handle = s.event_loop.handle.clone();
     let speaks = {
         let wire = s.wire()?;
@@ -130,18 +124,8 @@ async fn name(s: &mut Session) -> Vec<u8> {
 
 /// The next command, if it is whole.
 pub fn command(s: &mut Session) -> Option<Step> {
-    let command = match mail::smtp(&s.unread) {
-        LineProgress::More => return None,
-        LineProgress::Invalid { len } => {
-            s.unread.drain(..len);
-            return Some(Step::Garbage { ends: false });
-        }
-        LineProgress::Command { command, len } => {
-            s.unread.drain(..len);
-            command
-        }
-    };
-    Some(step(s, command))
+    let command = dialog::line(s, mail::smtp)?;
+    Some(command.map_or_else(|garbage| garbage, |command| step(s, command)))
 }
 
 fn step(s: &mut Session, command: LineCommand<SmtpVerb>) -> Step {
@@ -149,17 +133,14 @@ fn step(s: &mut Session, command: LineCommand<SmtpVerb>) -> Step {
     match verb {
         SmtpVerb::Helo | SmtpVerb::Ehlo if args.len() != 1 => Step::Say(BAD_ARGUMENT.to_vec()),
         SmtpVerb::Helo => {
-            s.hello = crate::session::SmtpHello {
-                helo: args.remove(0),
-                esmtp: s.hello.esmtp,
-                ..Default::default()
-            };
+            s.hello =
+                SmtpHello { helo: args.remove(0), esmtp: s.hello.esmtp, ..Default::default() };
             Step::Say([b"250 ", s.conf().server_name.as_slice(), b"\r\n"].concat())
         }
         SmtpVerb::Ehlo => {
             let helo = args.remove(0);
-            s.hello = crate::session::SmtpHello { helo, esmtp: true, ..Default::default() };
-            Step::Say(capabilities(s).to_vec())
+            s.hello = SmtpHello { helo, esmtp: true, ..Default::default() };
+            Step::Say(s.server.capabilities(s.is_secured()).to_vec())
         }
         SmtpVerb::Auth if needs_tls(s) => Step::Invalid,
         SmtpVerb::Auth if args.is_empty() => Step::Say(BAD_ARGUMENT.to_vec()),
@@ -191,15 +172,5 @@ fn step(s: &mut Session, command: LineCommand<SmtpVerb>) -> Step {
         }
         SmtpVerb::StartTls if may_begin_tls(s) => Step::StartTls(START_TLS.to_vec()),
         SmtpVerb::StartTls | SmtpVerb::Other => Step::Invalid,
-    }
-}
-
-fn capabilities(s: &Session) -> &'static [u8] {
-    let texts = &s.server.texts;
-    match s.conf().starttls {
-        _ if s.is_secured() => &texts.capabilities,
-        StartTls::Off => &texts.capabilities,
-        StartTls::On => &texts.with_starttls,
-        StartTls::Only => &texts.starttls_only,
     }
 }
