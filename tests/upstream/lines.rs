@@ -134,6 +134,24 @@ fn the_lines_of_a_server_keep_their_order() {
 }
 
 #[test]
+fn names_of_a_server_s_lines_keep_their_case() {
+    const LINES: &str = "etag: \"e\"\r\nlocation: http://h/\r\ncontent-encoding: x\r\n\
+                         DATE: d\r\nlast-modified: now\r\nsERVER: o\r\n";
+    let port = origin::serve(|_| Some(LINES.to_owned()));
+    let server = start(
+        "",
+        &format!(
+            "proxy_pass_header Server; proxy_pass_header Date;
+             location / {{ proxy_pass http://127.0.0.1:{port}; }}"
+        ),
+    );
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let head = client.rest();
+    assert!(head.contains(LINES), "{head}");
+}
+
+#[test]
 fn an_empty_coding_is_none() {
     let port = origin::serve(|_| Some("Content-Encoding:\r\nX-A: 1\r\n".to_owned()));
     let server = start(

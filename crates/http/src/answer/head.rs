@@ -1,7 +1,7 @@
 //! An answer's head as bytes. Which fields it has, and in which order, is the same for each version of HTTP;
 //! how a field is written is not.
 
-use crate::answer::headers::Place;
+use crate::answer::headers::{Line, Place};
 use crate::answer::output::write_number;
 use crate::answer::response::reason;
 use crate::escape::{OwnTexts, within_line};
@@ -37,10 +37,10 @@ impl Request {
         let response = &self.response;
         let is_placed = |place| response.headers.has(place);
         if !is_placed(Place::Server) {
-            self.write_server(out);
+            self.write_server(b"Server", out);
         }
         if !is_placed(Place::Date) {
-            self.write_date(out);
+            self.write_date(b"Date", out);
         }
         if !response.content_type.is_empty() {
             out.field(b"Content-Type", |out| response.write_content_type(out));
@@ -80,42 +80,42 @@ impl Request {
         }
         for line in response.headers.with_places() {
             match line {
-                Ok((name, value)) => out.field(name, |out| out.extend_from_slice(value)),
-                Err(place) => self.write_placed(place, out),
+                Line::Whole(name, value) => {
+                    out.field(name, |out| out.extend_from_slice(value));
+                }
+                Line::Placed(place, name) => self.write_placed(place, name, out),
             }
         }
     }
 
-    fn write_server<F: Fields>(&self, out: &mut F) {
+    fn write_server<F: Fields>(&self, name: &[u8], out: &mut F) {
         match self.response.server.as_deref() {
-            None => out.own(b"Server", |out| {
+            None => out.own(name, |out| {
                 out.extend_from_slice(self.conf().core.server_tokens.signature());
             }),
             Some(b"") => {}
-            Some(server) => out.field(b"Server", |out| out.extend_from_slice(server)),
+            Some(server) => out.field(name, |out| out.extend_from_slice(server)),
         }
     }
 
-    fn write_date<F: Fields>(&self, out: &mut F) {
+    fn write_date<F: Fields>(&self, name: &[u8], out: &mut F) {
         match self.response.date.as_deref() {
-            None => out.own(b"Date", |out| self.event_loop.write_date(out)),
+            None => out.own(name, |out| self.event_loop.write_date(out)),
             Some(b"") => {}
-            Some(date) => out.field(b"Date", |out| out.extend_from_slice(date)),
+            Some(date) => out.field(name, |out| out.extend_from_slice(date)),
         }
     }
 
-    /// The line that has a place among the lines of a server, if the answer still has it.
-    fn write_placed<F: Fields>(&self, place: Place, out: &mut F) {
+    /// The line that has a place among the lines of a server, by the server's name for it, if the answer still has it.
+    fn write_placed<F: Fields>(&self, place: Place, name: &[u8], out: &mut F) {
         let response = &self.response;
-        let (name, value) = match place {
-            Place::Server => return self.write_server(out),
-            Place::Date => return self.write_date(out),
+        let value = match place {
+            Place::Server => return self.write_server(name, out),
+            Place::Date => return self.write_date(name, out),
             Place::Location if self.own_location().is_some() => return,
-            Place::Location => (b"Location".as_slice(), response.location.as_deref()),
-            Place::ETag => (b"ETag".as_slice(), response.etag.as_deref()),
-            Place::ContentEncoding => {
-                (b"Content-Encoding".as_slice(), response.content_encoding.as_deref())
-            }
+            Place::Location => response.location.as_deref(),
+            Place::ETag => response.etag.as_deref(),
+            Place::ContentEncoding => response.content_encoding.as_deref(),
         };
         if let Some(value) = value {
             out.field(name, |out| out.extend_from_slice(value));

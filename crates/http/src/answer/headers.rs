@@ -30,6 +30,15 @@ pub enum Place {
     ContentEncoding,
 }
 
+/// A line, or the place of one whose value stands in a field of its own.
+#[derive(Debug, Clone, Copy)]
+pub enum Line<'a> {
+    /// Its name and value.
+    Whole(&'a [u8], &'a [u8]),
+    /// Its place and name.
+    Placed(Place, &'a [u8]),
+}
+
 impl Headers {
     /// Adds a line behind the others.
     pub fn add(&mut self, name: &[u8], value: &[u8]) {
@@ -45,11 +54,13 @@ impl Headers {
         self.lines.push(LineSpan { start, name, value, place: None });
     }
 
-    /// The line that has a field of its own stands behind the lines so far, unless it has a place already.
-    pub fn mark(&mut self, place: Place) {
+    /// The line that has a field of its own stands behind the lines so far, by this name, unless it has a place already.
+    pub fn mark(&mut self, place: Place, name: &[u8]) {
         if !self.has(place) {
             self.places |= 1 << place as u8;
-            self.lines.push(LineSpan { start: 0, name: 0, value: 0, place: Some(place) });
+            let (start, length) = (self.text.len() as u32, name.len() as u32);
+            self.text.extend_from_slice(name);
+            self.lines.push(LineSpan { start, name: length, value: 0, place: Some(place) });
         }
     }
 
@@ -86,16 +97,22 @@ impl Headers {
 
     /// All lines in order: name, value.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.with_places().filter_map(Result::ok)
+        self.with_places().filter_map(|line| match line {
+            Line::Whole(name, value) => Some((name, value)),
+            Line::Placed(..) => None,
+        })
     }
 
-    /// The same, with the places of lines that have a field of their own.
-    pub fn with_places(&self) -> impl Iterator<Item = Result<(&[u8], &[u8]), Place>> {
-        self.lines.iter().map(|l| match l.place {
-            Some(place) => Err(place),
-            None => {
-                let at = l.start as usize + l.name as usize;
-                Ok((name_of(&self.text, l), &self.text[at..at + l.value as usize]))
+    /// The same, with the places and names of lines that have a field of their own.
+    pub fn with_places(&self) -> impl Iterator<Item = Line<'_>> {
+        self.lines.iter().map(|l| {
+            let name = name_of(&self.text, l);
+            match l.place {
+                Some(place) => Line::Placed(place, name),
+                None => {
+                    let at = l.start as usize + l.name as usize;
+                    Line::Whole(name, &self.text[at..at + l.value as usize])
+                }
             }
         })
     }

@@ -129,7 +129,7 @@ impl<W: Compress> Encoder for Compressor<W> {
 /// The answer will be coded: what of its head is not true any more is taken away.
 pub fn encode(r: &mut Request, coding: &'static Coding, encoder: impl Encoder + 'static) {
     r.response.content_encoding = Some(coding.name.to_vec());
-    r.response.headers.mark(Place::ContentEncoding);
+    r.response.headers.mark(Place::ContentEncoding, b"Content-Encoding");
     r.response.expect_changes();
     r.response.weaken_etag();
     r.add_body_filter(Box::new(Encoded { coding, encoder, read: 0, written: 0 }));

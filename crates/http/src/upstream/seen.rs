@@ -239,7 +239,7 @@ fn copy<P: Protocol>(
                 _ => (&mut r.response.server, Place::Server),
             };
             *own = Some(value.to_vec());
-            r.response.headers.mark(place);
+            r.response.headers.mark(place, line.name);
             if value.is_empty() {
                 // There that would mean that there is no line.
                 r.response.headers.add(line.name, value);
@@ -247,7 +247,7 @@ fn copy<P: Protocol>(
         }
         HeaderId::ETag => {
             r.response.etag = Some(value.to_vec());
-            r.response.headers.mark(Place::ETag);
+            r.response.headers.mark(Place::ETag, line.name);
         }
         // Several lines are one list.
         HeaderId::ContentEncoding => {
@@ -255,7 +255,7 @@ fn copy<P: Protocol>(
                 Some(list) if !list.is_empty() => list.extend_from_slice(&[b", ", value].concat()),
                 coding => *coding = Some(value.to_vec()),
             }
-            r.response.headers.mark(Place::ContentEncoding);
+            r.response.headers.mark(Place::ContentEncoding, line.name);
         }
         HeaderId::LastModified => r.response.add_last_modified(line.name, line.value),
         HeaderId::AcceptRanges if passing.force_ranges => {}
@@ -267,7 +267,7 @@ fn copy<P: Protocol>(
             None if value.first() == Some(&b'/') => r.response.headers.add(line.name, value),
             new => {
                 r.response.location = Some(new.unwrap_or_else(|| value.to_vec()));
-                r.response.headers.mark(Place::Location);
+                r.response.headers.mark(Place::Location, line.name);
             }
         },
         HeaderId::Refresh => {
