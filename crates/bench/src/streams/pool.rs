@@ -18,9 +18,17 @@ pub(super) struct ConnectionPool<C> {
 
 enum PoolSlot<C> {
     Empty,
-    /// One is being made, and these wait for it.
-    Opening(Vec<Waker>),
+    Opening(Rc<Attempt>),
     Open(C, u64),
+}
+
+/// A connection that is being made.
+#[derive(Default)]
+struct Attempt {
+    /// Streams that wait for it.
+    waiting: RefCell<Vec<Waker>>,
+    /// Why it was not made.
+    failure: Cell<Option<RequestFailure>>,
 }
 
 impl<C: Multiplexed> ConnectionPool<C> {
@@ -30,13 +38,16 @@ impl<C: Multiplexed> ConnectionPool<C> {
         Rc::new(ConnectionPool { slots: RefCell::new(slots), random, next: Cell::new(0) })
     }
 
-    /// A way to send to a peer, and the connection's number. Its time is bounded by the plan's.
+    /// A way to send to a peer, and the connection's number. Its time is bounded by the plan's: what fails for one stream fails
+    /// for all that wait for it.
     pub(super) async fn sender(
         &self,
         site: &Rc<ThreadPlan>,
         peer: usize,
     ) -> Result<(C, u64), RequestFailure> {
-        if let Some(open) = poll_fn(|cx| self.open_or_mine(peer, cx.waker())).await {
+        let mut awaited = None;
+        let found = poll_fn(|cx| self.open_or_mine(peer, &mut awaited, cx.waker())).await?;
+        if let Some(open) = found {
             return Ok(open);
         }
         let made = C::connect(site, peer).await;
@@ -47,25 +58,37 @@ impl<C: Multiplexed> ConnectionPool<C> {
             Ok(sender) => PoolSlot::Open(sender.clone(), number),
             Err(_) => PoolSlot::Empty,
         };
-        if let PoolSlot::Opening(waiting) = std::mem::replace(slot, new) {
-            waiting.into_iter().for_each(Waker::wake);
+        if let PoolSlot::Opening(attempt) = std::mem::replace(slot, new) {
+            attempt.failure.set(made.as_ref().err().copied());
+            attempt.waiting.take().into_iter().for_each(Waker::wake);
         }
         made.map(|sender| (sender, number))
     }
 
-    /// The open connection; or nothing, and it is the caller's to open one.
-    fn open_or_mine(&self, peer: usize, waker: &Waker) -> Poll<Option<(C, u64)>> {
+    /// The open connection; or nothing, and it is the caller's to open one. `awaited`: the attempt that the caller waits for.
+    fn open_or_mine(
+        &self,
+        peer: usize,
+        awaited: &mut Option<Rc<Attempt>>,
+        waker: &Waker,
+    ) -> Poll<Result<Option<(C, u64)>, RequestFailure>> {
+        if let Some(failure) = awaited.as_ref().and_then(|attempt| attempt.failure.get()) {
+            return Poll::Ready(Err(failure));
+        }
         match self.slots.borrow_mut().get_mut(peer) {
-            Some(PoolSlot::Open(sender, number)) => Poll::Ready(Some((sender.clone(), *number))),
-            Some(PoolSlot::Opening(waiting)) => {
-                waiting.push(waker.clone());
+            Some(PoolSlot::Open(sender, number)) => {
+                Poll::Ready(Ok(Some((sender.clone(), *number))))
+            }
+            Some(PoolSlot::Opening(attempt)) => {
+                attempt.waiting.borrow_mut().push(waker.clone());
+                *awaited = Some(Rc::clone(attempt));
                 Poll::Pending
             }
             Some(slot @ PoolSlot::Empty) => {
-                *slot = PoolSlot::Opening(Vec::new());
-                Poll::Ready(None)
+                *slot = PoolSlot::Opening(Rc::default());
+                Poll::Ready(Ok(None))
             }
-            None => Poll::Ready(None),
+            None => Poll::Ready(Ok(None)),
         }
     }
 

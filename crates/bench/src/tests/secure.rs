@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -105,6 +106,18 @@ fn handshakes_fail_in_their_own_ways() {
         ),
         6
     );
+}
+
+#[test]
+fn a_connection_that_cannot_be_made_is_tried_once_for_all_its_streams() {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&seen);
+    let hasty = server(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let run = visit(hasty, NAME, &CertificateTrust::Anyone, Protocol::Http2(3));
+    assert_eq!(failures(&run, RequestFailure::Handshake), 6);
+    assert_eq!(seen.load(Ordering::Relaxed), 2);
 }
 
 #[test]
