@@ -262,17 +262,17 @@ impl Decoder {
         let (name, value) = match input.0.first().copied().unwrap_or_default() {
             0xc0.. => {
                 let (name, _) = fixed(input.number(6)?)?;
-                (name, part(input.string(7, most)?)?.text(value_room)?)
+                (name, part(input.part(7, most)?)?.text(value_room)?)
             }
             // The entry that is named may have to make room for the new one.
             0x80.. => {
                 let (name, _) = newest(input.number(6)?)?;
-                let value = part(input.string(7, most)?)?;
+                let value = part(input.part(7, most)?)?;
                 (copy(name, name_room), value.text(value_room)?)
             }
             0x40.. => {
-                let name = part(input.string(5, most)?)?;
-                let value = part(input.string(7, most)?)?;
+                let name = part(input.part(5, most)?)?;
+                let value = part(input.part(7, most)?)?;
                 (name.text(name_room)?, value.text(value_room)?)
             }
             0x20.. => {

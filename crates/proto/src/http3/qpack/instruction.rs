@@ -88,8 +88,18 @@ impl<'a> Input<'a> {
         Err(QpackFault::LongNumber)
     }
 
-    /// A string whose length begins in the low bits of the next byte; the bit above tells whether it is in the Huffman
-    /// code. Too long is what cannot be part of an entry or field of `most` bytes, in whichever code.
+    /// A part of an entry, as [`Input::string`]. Too long is what cannot be part of one of `most` bytes, in whichever code.
+    pub(super) fn part(
+        &mut self,
+        prefix: u32,
+        most: usize,
+    ) -> Result<Option<CodedString<'a>>, QpackFault> {
+        let huffman = self.0.first().is_some_and(|byte| byte >> prefix & 1 == 1);
+        self.string(prefix, if huffman { huffman::longest_code(most) } else { most })
+    }
+
+    /// A string of at most so many bytes as it is written. Its length begins in the low bits of the next byte; the bit above
+    /// tells whether it is in the Huffman code.
     pub(super) fn string(
         &mut self,
         prefix: u32,
@@ -97,7 +107,6 @@ impl<'a> Input<'a> {
     ) -> Result<Option<CodedString<'a>>, QpackFault> {
         let huffman = self.0.first().is_some_and(|byte| byte >> prefix & 1 == 1);
         let len = self.number(prefix)?;
-        let most = if huffman { huffman::longest_code(most) } else { most };
         let Some(len) = usize::try_from(len).ok().filter(|len| *len <= most) else {
             return Ok(None);
         };

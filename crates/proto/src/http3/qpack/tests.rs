@@ -173,6 +173,7 @@ fn fields_are_bounded() {
     assert_eq!(decode("0000 256161616161 00"), Decoded::TooLarge);
     // four bytes in the Huffman code, which are six of the text
     assert_eq!(decode("0000 2161 84 1c71c71f"), Decoded::Whole);
+    assert_eq!(decode("0000 2161 85 1c71c71c7f"), Decoded::TooLarge);
     assert_eq!(decode("0000 c0 c0"), Decoded::TooLarge);
     // nothing counts but names and values
     assert_eq!(decode("0000 2161 00 2161 00 2161 00 2161 00"), Decoded::Whole);
