@@ -7,7 +7,7 @@ use weir_acme::{CertificateOrder, KeyKind};
 use weir_testkit::{Dir, Server, ask_until, children};
 
 use crate::authority::{Ask, Authority, Reaction};
-use crate::{ALL, USUAL, WEIR, conf, start, wait_secure};
+use crate::{ALL, USUAL, WEIR, conf, held, start, wait_secure};
 
 /// The master's process, as its file says.
 fn master(pid_file: &Path) -> i32 {
@@ -159,6 +159,39 @@ fn garbled_files_are_taken_for_none() {
         scope.spawn(|| course(&other));
         scope.spawn(|| course(&noise));
     });
+}
+
+/// As when a worker ends after it has written the certificate, and before it has removed the order.
+#[test]
+fn an_order_whose_certificate_is_there_is_not_gone_on_with() {
+    let authority = Authority::new();
+    let go = held(&authority, Ask::Certificate);
+    let dir = Dir::new();
+    let conf = format!("user root; {}", conf(&authority.lines(&dir), "example.org", USUAL));
+    let mut server = start(&authority, dir, &conf);
+    assert!(ask_until(|| authority.asked(Ask::Certificate) > 0), "{}", server.log());
+    let dir = Dir::of_before(server.dir().path());
+    let state = dir.file("acme_test");
+    let file = state.join("orders").join(id("example.org"));
+    let mut order: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    go.send(()).unwrap();
+    wait_secure(&authority, &server, "example.org");
+    server.stop();
+    authority.reacts(|_| Reaction::Serve);
+    // The certificate of this order is old by now.
+    let (chain, key) = authority.issue("example.org", -80, 10);
+    order["key"] = key.as_str().into();
+    std::fs::write(&file, order.to_string()).unwrap();
+    let certificate = id("example.org").with_extension("1.pem");
+    let text = format!("Issued by ACME server: {}\n{chain}{key}", authority.uri());
+    std::fs::write(state.join("certificates").join(certificate), text).unwrap();
+    std::fs::remove_file(state.join("attempts").join(id("example.org"))).unwrap();
+    std::fs::write(dir.file("error.log"), "").unwrap();
+    let server = start(&authority, dir, &conf);
+    assert!(ask_until(|| server.logged("acme issuer \"test\": ") > 0));
+    assert_eq!(server.logged("got a certificate"), 1, "{}", server.log());
+    assert_eq!(authority.orders(), 2);
 }
 
 #[test]

@@ -26,7 +26,7 @@ use crate::transport::{Transport, TransportError, finish};
 mod chain;
 mod prove;
 
-use chain::check;
+use chain::{check, is_of};
 use prove::{Answers, is_named, is_problem, said};
 
 /// An attempt takes no longer, beside what it does with DNS.
@@ -189,6 +189,8 @@ impl<'a> Client<'a> {
         let placed = placed.filter(|o| o.uri == self.issuer.uri && o.account == account.id());
         if let Some(placed) = placed
             && let Ok(key) = KeyPair::from_pem(&placed.key)
+            // A worker that ended between two writes has left the order of the certificate that is to be replaced.
+            && !replaces.is_some_and(|der| is_of(der, &key))
         {
             match self.again(|| finish(account.order(placed.url.clone()))) {
                 Ok(mut order) => {
