@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quinn::{ClientConfig, TransportConfig, VarInt};
 
 use super::bench::{URL, assert_answered, bench};
-use super::broken::get;
+use super::broken::{connect, get};
 use super::hq::{client, client_config, request, run_client};
 use super::*;
 
@@ -122,5 +122,34 @@ fn a_request_that_waits_for_its_fields_is_given_up_by_a_reset() {
         let ended = receive.read_to_end(1 << 16).await;
         let by_reset = quinn::ReadToEndError::Read(quinn::ReadError::Reset(CANCELLED));
         assert!(ended == Err(by_reset) || ended.is_ok(), "{ended:?}");
+    });
+}
+
+/// The reset that a client waits for says how much of its limits the answer took.
+#[test]
+fn an_answer_that_is_stopped_is_reset_though_more_of_it_may_be_sent() {
+    let server = start("", "root .;");
+    server.dir().write("long", long(300_000));
+    run_client(async {
+        let mut endpoint = client(&server, "h3");
+        let tls = client_config(&server, "h3");
+        let tls = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+        let mut config = ClientConfig::new(Arc::new(tls));
+        let mut transport = TransportConfig::default();
+        transport.receive_window(VarInt::from_u32(20_000));
+        config.transport_config(Arc::new(transport));
+        endpoint.set_default_client_config(config);
+        let (connection, _control) = connect(&endpoint, &server).await;
+        for answers in 1..4 {
+            let mut answer = request(&connection, &get("/long", &[])).await;
+            while connection.stats().frame_rx.data_blocked < answers {
+                tokio::task::yield_now().await;
+            }
+            // That makes room in the connection's limit, and both are said in one packet.
+            answer.stop(CANCELLED).unwrap();
+            while connection.stats().frame_rx.reset_stream < answers {
+                tokio::task::yield_now().await;
+            }
+        }
     });
 }

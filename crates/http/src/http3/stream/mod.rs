@@ -422,6 +422,9 @@ impl Stream {
                 Err(StreamGone(_)) => {
                     outgoing.clear();
                     drop(outgoing);
+                    // The client may have stopped it, and waits for the answer to that (RFC 9000, section 3.5).
+                    self.link.quic.reset(self.id, ErrorCode::RequestCancelled as u64);
+                    self.finished.set(true);
                     self.fail();
                     return true;
                 }
