@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use quinn::{ClientConfig, TransportConfig, VarInt};
 
@@ -122,6 +123,32 @@ fn a_request_that_waits_for_its_fields_is_given_up_by_a_reset() {
         let ended = receive.read_to_end(1 << 16).await;
         let by_reset = quinn::ReadToEndError::Read(quinn::ReadError::Reset(CANCELLED));
         assert!(ended == Err(by_reset) || ended.is_ok(), "{ended:?}");
+    });
+}
+
+/// `send_timeout` begins anew with each piece that a client takes, however small.
+#[test]
+fn a_client_that_takes_little_at_a_time_gets_all() {
+    let server = start("", "root .; send_timeout 2s;");
+    server.dir().write("long", long(300_000));
+    run_client(async {
+        let mut endpoint = client(&server, "h3");
+        let tls = client_config(&server, "h3");
+        let tls = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+        let mut config = ClientConfig::new(Arc::new(tls));
+        let mut transport = TransportConfig::default();
+        transport.stream_receive_window(VarInt::from_u32(16_000));
+        config.transport_config(Arc::new(transport));
+        endpoint.set_default_client_config(config);
+        let (connection, _control) = connect(&endpoint, &server).await;
+        let mut answer = request(&connection, &get("/long", &[])).await;
+        let mut taken = 0;
+        // In all for longer than the time, and for fewer bytes than the server has made.
+        for _ in 0..8 {
+            taken += answer.read_chunk(3_000, true).await.unwrap().unwrap().bytes.len();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        assert!(taken + answer.read_to_end(1 << 20).await.unwrap().len() > 300_000);
     });
 }
 

@@ -12,7 +12,6 @@ use weir_proto::http1::ComposeError;
 use weir_proto::http3::{ErrorCode, frame};
 
 use super::Link;
-use crate::carrier::RequestStream;
 use crate::event_loop::{LoopState, OnRetire};
 use crate::http3::stream::Stream;
 
@@ -44,7 +43,7 @@ impl Link {
         if !stream.hand_over() {
             return;
         }
-        let taken = poll_fn(|cx| stream.clone().poll_room(cx));
+        let taken = poll_fn(|cx| stream.poll_all_taken(cx));
         either(taken, handle.sleep_until(until)).await;
         yield_now().await;
         let mut before = self.quic.stats();

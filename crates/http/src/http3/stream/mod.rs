@@ -6,11 +6,11 @@ mod hq;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
-use weir_http2::wake;
+use weir_http2::{wait, wake};
 use weir_proto::http1::ComposeError;
 use weir_proto::http3::qpack::QpackError;
 use weir_proto::http3::{ErrorCode, FrameError, RequestFrames, RequestPart, Role};
@@ -60,6 +60,8 @@ pub struct Stream {
     outgoing: RefCell<Vec<Bytes>>,
     /// The bytes of it that the link counts.
     held: Cell<usize>,
+    /// QUIC has taken some since a request last waited for room.
+    moved: Cell<bool>,
     /// All was written that there is.
     closed: Cell<bool>,
     /// QUIC was told that nothing follows.
@@ -97,6 +99,7 @@ impl Stream {
             head: RefCell::default(),
             outgoing: RefCell::default(),
             held: Cell::new(0),
+            moved: Cell::new(false),
             closed: Cell::new(false),
             finished: Cell::new(false),
             gone: Cell::new(false),
@@ -400,7 +403,7 @@ impl Stream {
 
     /// QUIC takes more of what waits.
     pub fn writable(&self) {
-        if self.flush() {
+        if self.flush() || self.moved.get() {
             wake(&self.writer);
         }
     }
@@ -418,7 +421,10 @@ impl Stream {
         while !outgoing.is_empty() && !self.gone.get() {
             match self.link.quic.write(self.id, &mut outgoing) {
                 Ok(0) => return false,
-                Ok(_) => outgoing.retain(|part| !part.is_empty()),
+                Ok(_) => {
+                    self.moved.set(true);
+                    outgoing.retain(|part| !part.is_empty());
+                }
                 Err(StreamGone(_)) => {
                     outgoing.clear();
                     drop(outgoing);
@@ -460,6 +466,15 @@ impl Stream {
     /// What waits has left, and more can: nothing is read of a file before.
     fn may_write(&self) -> bool {
         self.flush() && (self.gone.get() || self.link.quic.takes(self.id))
+    }
+
+    /// Waits until QUIC has all that was written.
+    pub fn poll_all_taken(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.may_write() {
+            return Poll::Ready(());
+        }
+        wait(&self.writer, cx);
+        Poll::Pending
     }
 }
 
