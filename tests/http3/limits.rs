@@ -1,13 +1,15 @@
 //! Limits of a connection: those that a client remembers from its last one, and those that answers fill.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use quinn::{ClientConfig, TransportConfig, VarInt};
 
 use super::bench::{URL, assert_answered, bench};
-use super::broken::{connect, get};
+use super::broken::{connect, frame, get};
 use super::hq::{client, client_config, request, run_client};
 use super::*;
 
@@ -123,6 +125,36 @@ fn a_request_that_waits_for_its_fields_is_given_up_by_a_reset() {
         let ended = receive.read_to_end(1 << 16).await;
         let by_reset = quinn::ReadToEndError::Read(quinn::ReadError::Reset(CANCELLED));
         assert!(ended == Err(by_reset) || ended.is_ok(), "{ended:?}");
+    });
+}
+
+/// A connection is idle from the end of its last request, also one that was long in coming.
+#[test]
+fn a_connection_that_has_asked_is_kept_for_its_time_and_no_longer() {
+    let others = "server { listen 127.0.0.1:%%PORT1%% quic; keepalive_timeout 3; return 200; }
+                  server { listen 127.0.0.1:%%PORT2%%; return 200; }";
+    let server =
+        start(others, "keepalive_timeout 1; location / { proxy_pass http://127.0.0.1:%%PORT2%%; }");
+    run_client(async {
+        let endpoint = client(&server, "h3");
+        let patient = async || {
+            let address = ([127, 0, 0, 1], server.port_at(1)).into();
+            endpoint.connect(address, NAME).unwrap().await.unwrap()
+        };
+        let (hasty, _control) = connect(&endpoint, &server).await;
+        let (mut send, mut answer) = hasty.open_bi().await.unwrap();
+        send.write_all(&get("/", &[("content-length", "1")])).await.unwrap();
+        patient().await.closed().await;
+        send.write_all(&frame(0, b"x")).await.unwrap();
+        send.finish().unwrap();
+        answer.read_to_end(1 << 16).await.unwrap();
+        let patient = patient().await;
+        let mut ends = [&hasty, &patient].map(|connection| Box::pin(connection.closed()));
+        let first = poll_fn(|cx| {
+            let over = ends.iter_mut().position(|end| end.as_mut().poll(cx).is_ready());
+            over.map_or(Poll::Pending, Poll::Ready)
+        });
+        assert_eq!(first.await, 0, "a connection was kept for three times its time");
     });
 }
 

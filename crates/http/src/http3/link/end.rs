@@ -183,23 +183,28 @@ impl Link {
     /// Closes the connection once it has had no request for `keepalive_timeout`. While a request is under way that neither
     /// end has anything to say of, the client is asked whether it is still there.
     pub(super) async fn watch(link: Weak<Link>) {
+        let mut asked = None;
         loop {
             let sleep = {
                 let Some(link) = link.upgrade().filter(|link| !link.over.get()) else { return };
                 link.count_packets();
                 let now = link.event_loop().handle.now();
+                let timeout = link.conf().core.keepalive_timeout.max(SHORTEST_IDLE);
                 let until = if link.streams.borrow().is_empty() {
-                    let timeout = link.conf().core.keepalive_timeout.max(SHORTEST_IDLE);
                     let until = link.idle.get() + timeout;
                     if until <= now {
                         return link.close(ErrorCode::NoError);
                     }
                     until
                 } else {
-                    if link.total.get() == link.heard.replace(link.total.get()) {
-                        link.quic.ping();
+                    if asked.is_none_or(|at| at + ASK_AFTER <= now) {
+                        asked = Some(now);
+                        if link.total.get() == link.heard.replace(link.total.get()) {
+                            link.quic.ping();
+                        }
                     }
-                    now + ASK_AFTER
+                    // Looked at again so soon, it is not idle for longer than that.
+                    now + ASK_AFTER.min(timeout)
                 };
                 link.event_loop().handle.sleep_until(until)
             };
