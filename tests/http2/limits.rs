@@ -85,7 +85,7 @@ fn of_a_head_that_is_wrong_the_log_says_what_is_known() {
     let id = client.get("/../x");
     assert_eq!(client.answer(id).status(), "400");
     let all =
-        "-|/x||HTTP/2.0|400\nGET|/x||HTTP/2.0|400\nGET||-|HTTP/2.0|400\nGET|/../x||HTTP/2.0|400\n";
+        "-|/x||HTTP/2.0|400\nGET|/x||HTTP/2.0|400\nGET|-|-|HTTP/2.0|400\nGET|/../x||HTTP/2.0|400\n";
     server.wait_file("known", all, 1);
 }
 

@@ -178,7 +178,7 @@ enum Leaves {
 
 #[test]
 fn requests_without_a_whole_head_have_a_line() {
-    let http = "log_format heads '$status $request_length $request';
+    let http = "log_format heads '$status $request_length $request $request_uri';
         server {
             listen 127.0.0.1:%%PORT1%% quic reuseport; client_header_timeout 300ms;
             access_log heads.log heads;
@@ -206,7 +206,7 @@ fn requests_without_a_whole_head_have_a_line() {
                 Leaves::Closes => connection.close(0u32.into(), b""),
             }
             let status = if matches!(way, Leaves::Waits) { 408 } else { 400 };
-            let line = format!("{status} {n} -\n");
+            let line = format!("{status} {n} - -\n");
             let logged = || server.dir().read("heads.log").contains(&line);
             while !logged() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -217,7 +217,7 @@ fn requests_without_a_whole_head_have_a_line() {
         let large = frame(1, &[0; 1 << 17]);
         let (mut send, _receive) = connection.open_bi().await.unwrap();
         send.write_all(&large[..5]).await.unwrap();
-        while !server.dir().read("heads.log").contains("400 5 -\n") {
+        while !server.dir().read("heads.log").contains("400 5 - -\n") {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         // Nothing has come of this one.

@@ -22,7 +22,10 @@ pub const TABLE: &[(&str, ReadVariable)] = &[
         let name = r.main_method();
         put_some(out, Some(name).filter(|n| !n.is_empty()))
     }),
-    ("request_uri", |r, out| put(out, r.text(r.head().target))),
+    ("request_uri", |r, out| {
+        // No line has an empty one: a refused one may have none.
+        put_some(out, Some(r.text(r.head().target)).filter(|uri| !uri.is_empty()))
+    }),
     ("server_protocol", |r, out| {
         // No line begins with it: a refused or old one may have none.
         let named = r.carrier.has_frames() || r.head().protocol.start > 0;
