@@ -554,7 +554,7 @@ def a_format_of_logs_that_weir_refuses_takes_nothing_away(w):
         w.soon("the other key", lambda: w.pod.ask(host, method="POST", body=b"x" * 2000).status == 413)
         new = w.site("formats", "new", [one])
         w.soon("a new site", lambda: w.pod.who(new) == "one")
-        said = next(line for line in w.pod.controller.text().splitlines() if "usual format" in line)
+        said = next(line for line in w.pod.controller.text().splitlines() if "log-format-upstream: it is left out" in line)
         assert "log-format-upstream" in said and "no_such_variable" in said, said
     finally:
         w.api.delete(config_map(NAMESPACE, "weir-ingress", {}))

@@ -311,6 +311,7 @@ fn read(input: &Input) -> Result<(Snapshot, Settings, bool), String> {
         settings.state.clone_from(state);
         settings.own_certificate = certificate::make();
     }
+    settings.config_map.clone_from(&input.configmap);
     if let Some((namespace, name)) = &input.configmap {
         settings.defaults = snapshot
             .config_map(namespace, name)

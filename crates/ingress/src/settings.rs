@@ -90,6 +90,8 @@ pub struct Settings {
     pub closed_ports: BTreeSet<u16>,
     /// The certificates of the authorities that the machine trusts.
     pub system_authorities: PathBuf,
+    /// The name of the controller's ConfigMap: namespace and name.
+    pub config_map: Option<(String, String)>,
     /// The ConfigMap of the controller, as ingress-nginx has it: defaults for annotations and a few global settings.
     pub defaults: BTreeMap<String, String>,
 }
@@ -179,6 +181,7 @@ impl Default for Settings {
             gateway_ports: BTreeMap::new(),
             closed_ports: BTreeSet::new(),
             system_authorities: PathBuf::from("/etc/ssl/certs/ca-certificates.crt"),
+            config_map: None,
             defaults: BTreeMap::new(),
         }
     }

@@ -339,6 +339,42 @@ fn of_many_new_ingresses_the_one_that_weir_refuses_without_a_line_is_left_out_al
 }
 
 #[test]
+fn a_key_of_the_map_that_weir_refuses_is_left_out_alone_and_told_of() {
+    let mut objects = sites("b", 2);
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "map", "namespace": "own", "uid": "u" },
+        "data": { "http-snippet": "geo $nosuch { }", "location-snippet": "set $a b;", "no-such-key": "1" } });
+    objects.insert("/api/v1/configmaps".to_owned(), vec![map]);
+    let dir = Dir::new();
+    let more = ["--publish-status-address", "192.0.2.1", "--configmap", "own/map"];
+    let (_process, told) = start(&dir, objects, &more);
+    let mut sites: Vec<String> = (0..2).map(|n| status_of("b", n)).collect();
+    let mut events = BTreeMap::new();
+    let end = Instant::now() + PATIENCE;
+    while !sites.is_empty() || events.len() < 3 {
+        let left = end.saturating_duration_since(Instant::now());
+        let asked = told.recv_timeout(left);
+        let asked = asked.unwrap_or_else(|e| panic!("{sites:?} {events:?}: {e}"));
+        sites.retain(|path| *path != asked.path);
+        if asked.method == "POST" && asked.path.ends_with("/namespaces/own/events") {
+            let event: Value = serde_json::from_str(&asked.body).unwrap();
+            assert_eq!(event["regarding"]["kind"], "ConfigMap");
+            let (reason, note) =
+                (event["reason"].as_str().unwrap(), event["note"].as_str().unwrap());
+            events.insert(note.to_owned(), reason.to_owned());
+        }
+    }
+    // Weir named no line: all snippets are left out.
+    let told: Vec<(&str, &str)> =
+        events.iter().map(|(note, reason)| (note.as_str(), reason.as_str())).collect();
+    let wanted = [
+        ("http-snippet: it is left out: unknown", "Refused"),
+        ("location-snippet: it is left out: unknown", "Refused"),
+        ("no-such-key: weir-ingress does not know this key; it has no effect", "InvalidKey"),
+    ];
+    assert_eq!(told, wanted);
+}
+
+#[test]
 fn a_pod_that_ends_gives_its_lease_up_and_serves_on() {
     let dir = Dir::new();
     let (mut process, told) = start(&dir, BTreeMap::new(), &["--drain", "3600"]);

@@ -203,6 +203,11 @@ impl Cluster {
             let uid = self.ingress(id)?.metadata.uid.clone();
             return Some(("networking.k8s.io/v1".to_owned(), uid));
         }
+        if id.kind == "ConfigMap" {
+            let key = (id.namespace.clone(), id.name.clone());
+            let uid = lock(&self.config_maps).objects.get(&key)?.metadata.uid.clone();
+            return Some(("v1".to_owned(), uid));
+        }
         let kinds = lock(&self.gateway);
         let (resource, held) = kinds.find(id)?;
         let uid = held.object.as_ref().and_then(|object| object.metadata().uid.clone());

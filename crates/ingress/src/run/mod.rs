@@ -3,7 +3,8 @@
 //! - `watch` keeps the objects, and tells when one has changed; `kinds` does so for Gateway API, whose kinds come and go.
 //! - `servers` keeps the files with the addresses of pods, which running workers follow. Most changes of pods end there.
 //! - `serve` waits a moment for more changes, translates what has changed, and hands the text to weir through a `door`. What
-//!   weir refuses changes nothing. The object that asked for it is left out (`refusals`), and the rest is served.
+//!   weir refuses changes nothing. The object that asked for it is left out (`refusals`), or a key of the controller's ConfigMap
+//!   (`map`), and the rest is served.
 //! - `events`, `status`, `told` and `services` write back into the cluster. Only the pod that holds the `lease` does; each pod serves
 //!   by itself, and goes on with what it has while the API server is gone.
 //! - `health` answers probes and shows counters, with those of weir under the names of ingress-nginx (`figures`). `admission` tells authors of Ingresses what is wrong before it is stored.
@@ -18,6 +19,7 @@ mod files;
 mod health;
 mod kinds;
 mod lease;
+mod map;
 mod refusals;
 mod serve;
 mod servers;

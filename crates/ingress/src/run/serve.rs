@@ -12,11 +12,12 @@ use tokio::time::{sleep, timeout};
 use super::cluster::lock;
 use super::door::{Door, FIGURES, SERVED, Verdict};
 use super::files::Files;
+use super::map::RefusedKeys;
 use super::refusals::{AGAIN, Refusals};
 use super::shared::{Options, Publish, Report, Shared, say};
 use super::status;
 use crate::gateway::{Statuses, addresses};
-use crate::report::{Finding, ObjectId, Severity};
+use crate::report::{Finding, Severity};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::translate::{ConfigText, Memory, ServerGroup, Translation, line};
@@ -31,9 +32,6 @@ const LONGEST_COLLECT: Duration = Duration::from_millis(500);
 /// The share of that time in a round: three quarters of a busy processor are for translations, the rest is not.
 const COLLECT_SHARE: u32 = 4;
 
-/// The key of the controller's ConfigMap with the format of the access log.
-const FORMAT: &str = "log-format-upstream";
-
 /// For so long, the object that weir refuses is looked for: a pod is not ready meanwhile, and changes wait.
 const LONGEST_SEARCH: Duration = Duration::from_secs(30);
 
@@ -42,6 +40,8 @@ struct Offer {
     made: Translation,
     /// The name of its text, which the text says itself.
     digest: String,
+    /// The controller's ConfigMap, without what weir refuses of it.
+    map: BTreeMap<String, String>,
 }
 
 struct Server {
@@ -63,8 +63,10 @@ struct Server {
     complained: bool,
     /// What the last translation has made.
     memory: Memory,
-    /// A format of logs that weir refuses, and why: the usual one stands in until the ConfigMap has another.
-    refused_format: Option<(String, String)>,
+    /// What weir refuses of the controller's ConfigMap.
+    keys: RefusedKeys,
+    /// What was said of it in the log.
+    said: BTreeSet<Finding>,
 }
 
 /// How a round has ended.
@@ -90,7 +92,8 @@ pub async fn serve(options: Options, shared: Arc<Shared>) {
         handed: None,
         complained: false,
         memory: Memory::default(),
-        refused_format: None,
+        keys: RefusedKeys::default(),
+        said: BTreeSet::new(),
     };
     let (mut wait, mut cost) = (FIRST_WAIT, Duration::ZERO);
     server.shared.cluster.changed.notified().await;
@@ -125,9 +128,10 @@ impl Server {
             }
             let now = Instant::now();
             self.files.sweep(&self.in_use, now);
-            let due = self.refusals.is_due(now);
+            let due = self.refusals.is_due(now) || self.keys.is_due(now);
             if due || longest.is_some_and(|longest| begin.elapsed() > longest) {
                 self.refusals.forget_old(now);
+                self.keys.forget_old(now);
                 return;
             }
             if let Ok(digest) = self.door.served().await
@@ -158,20 +162,11 @@ impl Server {
             let kept = snapshot.clone();
             let Some(mut offer) = self.offer(snapshot).await else { return Round::Stuck };
             offer.made.findings.extend(findings);
-            if let (Some((_, why)), Some((namespace, name))) =
-                (&self.refused_format, &self.options.config_map)
-            {
-                let (namespace, name) = (namespace.clone(), name.clone());
-                offer.made.findings.push(Finding {
-                    object: ObjectId { kind: "ConfigMap", namespace, name },
-                    severity: Severity::Error,
-                    reason: "Refused",
-                    about: FORMAT.to_owned(),
-                    message: format!("the usual format stands in: {why}"),
-                });
+            if let Some(map) = &self.options.config_map {
+                offer.made.findings.extend(self.keys.findings(map));
             }
             if self.served.as_ref() == Some(&offer.digest) {
-                if self.refusals.go_on() {
+                if self.keys.taken(&offer.map) || self.refusals.go_on() {
                     continue;
                 }
                 self.done(&kept, offer, changes);
@@ -198,7 +193,8 @@ impl Server {
                     if std::mem::take(&mut self.complained) {
                         say("notice", format_args!("weir has the configuration, taken by {by}"));
                     }
-                    if self.refusals.searches() {
+                    let tried = self.keys.taken(&offer.map);
+                    if tried || self.refusals.searches() {
                         self.taken(&kept, &mut offer);
                         self.refusals.go_on();
                         continue;
@@ -216,11 +212,7 @@ impl Server {
                     self.shared.counters.refused.add();
                     let owner =
                         place.and_then(|(part, line)| offer.made.text.owner_in(&part, line));
-                    if owner.is_none()
-                        && let Some(format) = self.format_at_fault(&kept, &why)
-                    {
-                        say("error", format_args!("{FORMAT}: the usual format stands in: {why}"));
-                        self.refused_format = Some((format, why));
+                    if self.keys.blame(&offer.map, owner, &why) {
                         continue;
                     }
                     let statuses = &offer.made.statuses;
@@ -262,16 +254,6 @@ impl Server {
         Ok(())
     }
 
-    /// The format of logs in the controller's ConfigMap, if it names the variable that weir does not know.
-    fn format_at_fault(&self, snapshot: &Snapshot, why: &str) -> Option<String> {
-        let (namespace, name) = self.options.config_map.as_ref()?;
-        let format = snapshot.config_map(namespace, name)?.data.as_ref()?.get(FORMAT)?;
-        let (_, rest) = why.split_once("unknown \"")?;
-        let (variable, _) = rest.split_once("\" variable")?;
-        let is_known = self.refused_format.as_ref().is_some_and(|(known, _)| known == format);
-        (!is_known && crate::translate::names(format, variable)).then(|| format.clone())
-    }
-
     fn complain(&mut self, why: &str) {
         self.shared.counters.failures.add();
         self.shared.counters.last_is_taken.store(false, Ordering::Relaxed);
@@ -301,8 +283,16 @@ impl Server {
         self.tell(&offer.made);
     }
 
-    /// Passes findings on.
-    fn tell(&self, made: &Translation) {
+    /// Passes findings on. What is wrong with the ConfigMap is for the administrator, who reads the log.
+    fn tell(&mut self, made: &Translation) {
+        let of_map = made.findings.iter();
+        let of_map = of_map.filter(|f| f.object.kind == "ConfigMap" && f.severity > Severity::Note);
+        let of_map: BTreeSet<Finding> = of_map.cloned().collect();
+        for Finding { object, severity, about, message, .. } in of_map.difference(&self.said) {
+            let level = if *severity == Severity::Error { "error" } else { "warn" };
+            say(level, format_args!("{object}: {about}: {message}"));
+        }
+        self.said = of_map;
         let (findings, served) = (made.findings.clone(), made.served.clone());
         let report = Report { findings, served, statuses: self.statuses.clone() };
         self.shared.counters.findings(&report.findings);
@@ -315,17 +305,15 @@ impl Server {
             snapshot.gateway.assigned.entry(key.clone()).or_insert_with(|| list.clone());
         }
         let mut settings = settings(&self.options, &snapshot);
-        self.refused_format.take_if(|(format, _)| settings.defaults.get(FORMAT) != Some(format));
-        if self.refused_format.is_some() {
-            settings.defaults.remove(FORMAT);
-        }
+        self.keys.apply(&mut settings.defaults);
+        let map = settings.defaults.clone();
         self.addresses.clone_from(&settings.addresses_of);
         let socket = format!("unix:{}", self.options.door.display());
         let mut memory = std::mem::take(&mut self.memory);
         let made = tokio::task::spawn_blocking(move || {
             let mut made = crate::translate_next(&mut memory, &snapshot, &settings);
             let digest = mark(&mut made.text, &socket);
-            (memory, Offer { made, digest })
+            (memory, Offer { made, digest, map })
         });
         match made.await {
             Ok((memory, offer)) => {
@@ -343,6 +331,7 @@ impl Server {
 /// The settings with the defaults of the controller's ConfigMap.
 pub(super) fn settings(options: &Options, snapshot: &Snapshot) -> Settings {
     let mut settings = options.settings.clone();
+    settings.config_map.clone_from(&options.config_map);
     if let Some((namespace, name)) = &options.config_map {
         let found = snapshot.config_map(namespace, name);
         settings.defaults = found.and_then(|map| map.data.clone()).unwrap_or_default();

@@ -8,6 +8,7 @@ use weir_conf::{Directive, read_fragment};
 
 use super::global::Global;
 use super::lines::{line, when};
+use super::owners::of_key;
 use super::work::Work;
 use crate::annotations::values;
 use crate::report::Severity;
@@ -86,7 +87,11 @@ impl Work<'_> {
     pub(super) fn snippets(&mut self, data: &BTreeMap<String, String>, global: &mut Global) {
         for key in ["main-snippet", "http-snippet", "server-snippet", "stream-snippet"] {
             let Some(text) = data.get(key) else { continue };
-            let made = self.fragment(key, text);
+            let mut made = self.fragment(key, text);
+            // Each server marks its own.
+            if key != "server-snippet" {
+                global.owners.mark(&of_key(key), &mut made);
+            }
             match key {
                 "main-snippet" => global.main.extend(made),
                 "http-snippet" => global.http_snippet.extend(made),

@@ -9,6 +9,7 @@ use super::files::Certificates;
 use super::hosts::{Host, Route};
 use super::keys::redirect_code;
 use super::lines::{line, when};
+use super::owners::of_key;
 use super::rules::{Match, RouteKey, root};
 use super::snippet::Place;
 use super::work::{Servers, Work};
@@ -220,6 +221,7 @@ fn www(work: &Work<'_>, host: &Host, other: &str, default: Option<&str>) -> Dire
 /// The inner part of a server.
 fn body(work: &mut Work<'_>, host: &Host, tls: bool) -> Vec<Directive> {
     let mut list = work.base.server.clone();
+    work.owners.mark(&of_key("server-snippet"), &mut list);
     for source in &host.sources {
         let text = source.options.server_snippet.as_ref();
         let mut made = work.snippet(source, "server-snippet", text, Place::Server);

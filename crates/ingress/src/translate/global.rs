@@ -1,16 +1,17 @@
 //! The controller's ConfigMap: what holds for all hosts. Keys with the name of an annotation are its default instead.
 
 use std::collections::BTreeMap;
+use std::slice;
 
 use weir_conf::Directive;
 
-use super::keys;
 use super::lines::line;
+use super::logs::FORMAT;
+use super::owners::{Owners, of_key};
 use super::told::{OF_LOCATIONS, defaults, names};
 use super::work::Work;
 use crate::annotations::{self, values};
 use crate::report::{ObjectId, Severity};
-use crate::settings::Settings;
 
 /// How a key's value becomes words of a directive.
 #[derive(Clone, Copy)]
@@ -190,6 +191,8 @@ pub(super) struct Global {
     pub(super) traces: bool,
     /// Variables of ingress-nginx that these texts name.
     pub(super) told: Vec<&'static str>,
+    /// The keys that asked for directives outside of servers.
+    pub(super) owners: Owners,
     /// Headers for servers behind, beside those of all.
     pub(super) headers: Vec<(String, String)>,
 }
@@ -201,7 +204,10 @@ impl Work<'_> {
         let mut global = Global::default();
         for (key, value) in &data {
             match self.key(key, value) {
-                Ok(made) => global.http.extend(made),
+                Ok(mut made) => {
+                    global.owners.mark(&of_key(key), &mut made);
+                    global.http.extend(made);
+                }
                 Err((severity, why)) => self.about_map(key, severity, &why),
             }
         }
@@ -214,16 +220,13 @@ impl Work<'_> {
         global.proxy_protocol = flag("use-proxy-protocol", false);
         self.http3(&flag, &mut global);
         self.clients(&data, &flag, &mut global);
-        logs(self.settings, &data, &flag, &mut global);
+        self.logs(&data, &flag, &mut global);
         self.skipped(&data, &mut global);
         self.parts_of_requests(&data, &flag, &mut global);
         self.sessions(&data, &flag, &mut global.http);
         self.blocks(&data, &mut global);
         self.traces(&data, &flag, &mut global);
         self.snippets(&data, &mut global);
-        if let Some(level) = data.get("error-log-level").filter(|l| values::of(l, "")) {
-            global.main.push(line("error_log", ["stderr", level]));
-        }
         if let Some(count) = data.get("worker-processes").filter(|n| values::of(n, "")) {
             global.main.push(line("worker_processes", [count.as_str()]));
         }
@@ -255,7 +258,32 @@ impl Work<'_> {
         global.told = OF_LOCATIONS.into_iter().filter(is_named).collect();
         let defaults = defaults(texts);
         global.http.extend(defaults);
+        self.without_endless_words(&mut global);
         global
+    }
+
+    /// Leaves out directives with a word that no configuration has room for: all others would go with them.
+    fn without_endless_words(&mut self, global: &mut Global) {
+        let Global { main, server, location, http_snippet, stream, http, owners, .. } = global;
+        for (list, key) in [
+            (main, "main-snippet"),
+            (server, "server-snippet"),
+            (location, "location-snippet"),
+            (http_snippet, "http-snippet"),
+            (stream, "stream-snippet"),
+            (http, ""),
+        ] {
+            for left_out in
+                list.extract_if(.., |d| weir_conf::print_at(slice::from_ref(d), 2).is_err())
+            {
+                let key = owners.of(&left_out).map_or(key, |owner| owner.name.as_str());
+                self.about_map(
+                    key,
+                    Severity::Error,
+                    "it has a word that is too long; it is left out",
+                );
+            }
+        }
     }
 
     /// Whether there is HTTP/3, of which answers over TCP tell.
@@ -278,9 +306,15 @@ impl Work<'_> {
     }
 
     pub(super) fn about_map(&mut self, key: &str, severity: Severity, why: &str) {
-        let id =
-            ObjectId { kind: "ConfigMap", namespace: String::new(), name: "controller".to_owned() };
-        let reason = if severity == Severity::Note { "NeedlessKey" } else { "InvalidKey" };
+        let reason = match severity {
+            Severity::Note => "NeedlessKey",
+            // Lines with a caret stay lines.
+            _ if key.ends_with("-snippet") => "InvalidSnippet",
+            _ => "InvalidKey",
+        };
+        let name = self.settings.config_map.clone();
+        let (namespace, name) = name.unwrap_or((String::new(), "controller".to_owned()));
+        let id = ObjectId { kind: "ConfigMap", namespace, name };
         self.say(&id, severity, reason, key, why);
     }
 
@@ -301,10 +335,7 @@ impl Work<'_> {
         }
         match annotations::state(key) {
             Some(annotations::State::Unbuilt(why)) => {
-                // What is off anyway changes nothing.
-                let off = matches!(value.trim(), "" | "false");
-                let severity = if off { Severity::Note } else { Severity::Warning };
-                return Err((severity, format!("not built into weir-ingress: {why}")));
+                return Err(unbuilt(value, why));
             }
             Some(_) => return Ok(Vec::new()),
             None => {}
@@ -406,6 +437,12 @@ impl Work<'_> {
     }
 }
 
+fn unbuilt(value: &str, why: &str) -> (Severity, String) {
+    let off = matches!(value.trim(), "" | "0" | "false");
+    let severity = if off { Severity::Note } else { Severity::Warning };
+    (severity, format!("not built into weir-ingress: {why}"))
+}
+
 fn words(kind: Value, text: &str) -> Result<Vec<String>, String> {
     let number = |text: &str| text.parse::<u64>().ok().filter(|n| *n <= 1 << 40);
     match kind {
@@ -456,49 +493,6 @@ fn hsts(data: &BTreeMap<String, String>, flag: &dyn Fn(&str, bool) -> bool) -> S
     }
     text
 }
-
-fn logs(
-    settings: &Settings,
-    data: &BTreeMap<String, String>,
-    flag: &dyn Fn(&str, bool) -> bool,
-    global: &mut Global,
-) {
-    let off = flag("disable-access-log", false);
-    let path = |own: &str| {
-        let named = data.get(own).or_else(|| data.get("access-log-path"));
-        named
-            .map(|path| path.trim())
-            .filter(|path| !path.is_empty() && !path.contains(char::is_control))
-    };
-    let escape =
-        match (flag("log-format-escape-json", false), flag("log-format-escape-none", false)) {
-            (true, _) => "escape=json",
-            (_, true) => "escape=none",
-            _ => "escape=default",
-        };
-    let format = data.get("log-format-upstream").map_or(FORMAT, String::as_str);
-    if off || flag("disable-http-access-log", false) {
-        global.http.push(line("access_log", ["off"]));
-    } else {
-        global.http.push(line("log_format", ["upstreaminfo", escape, format]));
-        let to = path("http-access-log-path").unwrap_or(&settings.access_log);
-        let mut words = vec![to, "upstreaminfo"];
-        words.extend(data.get("access-log-params").into_iter().flat_map(|p| keys::of_a_log(p)));
-        global.http.push(line("access_log", words));
-    }
-    if let Some(path) = path("stream-access-log-path").filter(|_| !off)
-        && !flag("disable-stream-access-log", false)
-    {
-        global.stream.push(line("log_format", ["log_stream", STREAM_FORMAT]));
-        global.stream.push(line("access_log", [path, "log_stream"]));
-    }
-}
-
-/// What ingress-nginx writes, which programs that gather logs know: `combined`, then sizes, times and servers behind.
-const FORMAT: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\" $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr $upstream_response_length $upstream_response_time $upstream_status $req_id";
-
-const STREAM_FORMAT: &str =
-    "[$remote_addr] [$time_local] $protocol $status $bytes_sent $bytes_received $session_time";
 
 #[cfg(test)]
 mod tests {

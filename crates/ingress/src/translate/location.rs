@@ -10,6 +10,7 @@ use super::hosts::{Host, Route};
 use super::keys::redirect_code;
 use super::lines::{counted, digest, line, when};
 use super::made::Made;
+use super::owners::of_key;
 use super::pass::{errors, pass};
 use super::snippet::Place;
 use super::sources::Source;
@@ -153,7 +154,9 @@ pub(super) fn location(
         let further = |name: &str| names(text, name) && !work.base.told.contains(&name);
         made.inside.splice(0..0, told(route, path, further));
     }
-    let snippet = work.base.location.iter().cloned().chain(snippet).collect();
+    let mut of_all = work.base.location.clone();
+    work.owners.mark(&of_key("location-snippet"), &mut of_all);
+    let snippet = of_all.into_iter().chain(snippet).collect();
     if let Some((code, to)) = &o.redirect {
         made.inside.extend(snippet);
         made.inside.push(line("return", [code.to_string().as_str(), to]));

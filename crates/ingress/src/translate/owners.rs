@@ -10,6 +10,14 @@ use crate::report::ObjectId;
 /// Marks in the places of directives, whose file is no file here.
 const MARK: u32 = 1 << 31;
 
+/// The kind of what a key of the controller's ConfigMap asks for; its name is the key.
+pub(crate) const KEY: &str = "key of the ConfigMap";
+
+/// A key of the controller's ConfigMap as an owner.
+pub(super) fn of_key(key: &str) -> ObjectId {
+    ObjectId { kind: KEY, namespace: String::new(), name: key.to_owned() }
+}
+
 /// The objects that asked for the directives of a part.
 #[derive(Debug, Default)]
 pub(super) struct Owners {

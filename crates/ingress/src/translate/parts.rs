@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::Translation;
 use super::global::Global;
 use super::heads::heads;
-use super::owners::Owners;
 use super::passthrough;
 use super::text::{ConfigText, TextPiece};
 use super::work::{Base, Part};
@@ -45,8 +44,8 @@ impl<'p> Parts<'p> {
         made
     }
 
-    fn text(&self, base: &Base, global: Global) -> ConfigText {
-        let owners = Owners::default();
+    fn text(&self, base: &Base, mut global: Global) -> ConfigText {
+        let owners = std::mem::take(&mut global.owners);
         let sites = || self.rest.into_iter().chain(self.sites.iter().copied());
         let http = sites().chain([self.gateways]).filter_map(|part| part.http.as_ref());
         let sessions = [self.gateways, self.sessions].into_iter().chain(sites());

@@ -291,3 +291,22 @@ fn a_host_is_made_once_and_forgotten_when_it_is_gone() {
     assert_eq!(third.keys().collect::<Vec<_>>(), ["three.test", "two.test"]);
     assert_eq!(ingresses, 2);
 }
+
+#[test]
+fn an_endless_word_of_the_config_map_takes_nothing_from_others() {
+    let long = "x".repeat(100_000);
+    let map = [
+        ("hide-headers", long.clone()),
+        ("http-snippet", format!("add_header A {long};")),
+        ("location-snippet", format!("if ($a) {{ set $b {long}; }}")),
+        ("log-format-upstream", long.clone()),
+    ];
+    let defaults = map.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+    let settings = Settings { defaults, ..Settings::default() };
+    let made = translate(&Snapshot::default(), &settings);
+    let text = String::from_utf8(made.text.print().unwrap()).unwrap();
+    assert!(text.contains("$upstream_status $req_id"), "{text}");
+    let about: Vec<&str> = made.findings.iter().map(|f| f.about.as_str()).collect();
+    let wanted = ["hide-headers", "log-format-upstream", "http-snippet", "location-snippet"];
+    assert_eq!(about, wanted);
+}

@@ -237,6 +237,51 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_the_config_map_lead_to_their_keys() {
+        let mut snapshot = Snapshot::default();
+        let meta = |name: &str| serde_json::json!({ "name": name, "namespace": "a", "labels": { "kubernetes.io/service-name": "app" } });
+        let backend = serde_json::json!({ "service": { "name": "app", "port": { "number": 80 } } });
+        for object in [
+            serde_json::json!({ "kind": "Service", "metadata": meta("app"), "spec": { "ports": [{ "port": 80 }] } }),
+            serde_json::json!({ "kind": "EndpointSlice", "metadata": meta("app-1"), "addressType": "IPv4", "ports": [{ "port": 80 }],
+                "endpoints": [{ "addresses": ["10.1.0.1"] }] }),
+            serde_json::json!({ "kind": "Ingress", "metadata": meta("one"), "spec": { "rules": [{ "host": "a.test",
+                "http": { "paths": [{ "path": "/", "pathType": "Prefix", "backend": backend }] } }] } }),
+        ] {
+            assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
+        }
+        let map = [
+            ("http-snippet", "map $a $in_http { default 1; }"),
+            ("main-snippet", "env IN_MAIN;"),
+            ("server-snippet", "set $in_server 1;"),
+            ("location-snippet", "set $in_location 1;"),
+            ("stream-snippet", "map $a $in_stream { default 1; }"),
+            ("keep-alive", "77"),
+            ("log-format-upstream", "in_format"),
+        ];
+        let defaults = map.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let settings = Settings { without_class: true, defaults, ..Settings::default() };
+        let made = translate(&snapshot, &settings);
+        let text = String::from_utf8(made.text.print().unwrap()).unwrap();
+        for (sign, key) in [
+            ("$in_http", "http-snippet"),
+            ("IN_MAIN", "main-snippet"),
+            ("$in_server", "server-snippet"),
+            ("$in_location", "location-snippet"),
+            ("$in_stream", "stream-snippet"),
+            ("keepalive_timeout 77s", "keep-alive"),
+            ("in_format", "log-format-upstream"),
+        ] {
+            let lines = text.lines().enumerate().filter(|(_, line)| line.contains(sign));
+            let owners: Vec<_> = lines.map(|(n, _)| made.text.owner(n as u32 + 1)).collect();
+            assert!(!owners.is_empty(), "{sign}: {text}");
+            for owner in owners {
+                assert_eq!(owner.map(|id| id.name.as_str()), Some(key), "{sign}");
+            }
+        }
+    }
+
+    #[test]
     fn other_texts_have_other_digests_and_the_same_text_has_the_same() {
         let of = |names: &[&str]| {
             let mut text = translate(&Snapshot::default(), &Settings::default()).text;
