@@ -442,7 +442,13 @@ fn simple(r: &Reader<'_>, o: &mut Options) {
         let known = words.iter().all(|word| NEXT.contains(&word.as_str()));
         known.then_some(words).ok_or_else(|| format!("it must have words of {}", NEXT.join(", ")))
     });
-    o.simple.extend(next.map(|words| ("proxy_next_upstream", words)));
+    let again = r.of_administrator("retry-non-idempotent").is_some_and(|t| t.trim() == "true");
+    o.simple.extend(next.map(|mut words| {
+        if again && !words.iter().any(|word| word == "non_idempotent" || word == "off") {
+            words.push("non_idempotent".to_owned());
+        }
+        ("proxy_next_upstream", words)
+    }));
     let (from, to) =
         (r.plain("proxy-redirect-from", URL_SIGNS), r.plain("proxy-redirect-to", URL_SIGNS));
     let redirect = match (from.as_deref(), to) {

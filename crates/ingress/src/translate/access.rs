@@ -3,6 +3,7 @@
 use weir_conf::Directive;
 
 use super::hosts::Route;
+use super::keys::limited_by;
 use super::lines::{digest, line, when};
 use super::made::Made;
 use super::sources::Source;
@@ -198,14 +199,15 @@ pub(super) fn auth_request(
 pub(super) fn limits(work: &mut Work<'_>, source: &Source, list: &mut Vec<Directive>) {
     let (id, limits) = (&source.id, &source.options.limits);
     let key = digest(id.to_string().as_bytes());
+    let by = limited_by(work.settings).to_owned();
     let variable = match limits.free.is_empty() {
-        true => "$binary_remote_addr".to_owned(),
+        true => by,
         false => {
             let (free, limit) = (format!("$free_{key}"), format!("$limit_{key}"));
             let mut rows = vec![line("default", ["0"])];
             rows.extend(limits.free.iter().map(|network| line(network, ["1"])));
             let geo = line("geo", ["$remote_addr", &free]).with_block(rows);
-            let rows = vec![line("0", ["$binary_remote_addr"]), line("1", [""])];
+            let rows = vec![line("0", [by.as_str()]), line("1", [""])];
             let map = line("map", [free.as_str(), &limit]).with_block(rows);
             work.share(id, format!("limit {key}"), vec![geo, map]);
             limit

@@ -46,6 +46,7 @@ const SET: &[(&str, &str, Value)] = &[
     ("hide-headers", "proxy_hide_header", Value::Words("-_")),
     ("http2-max-concurrent-streams", "http2_max_concurrent_streams", Value::Number("")),
     ("ignore-invalid-headers", "ignore_invalid_headers", Value::Flag),
+    ("enable-ocsp", "ssl_stapling", Value::Flag),
     ("enable-underscores-in-headers", "underscores_in_headers", Value::Flag),
     ("keep-alive", "keepalive_timeout", Value::Number("s")),
     ("keep-alive-requests", "keepalive_requests", Value::Number("")),
@@ -81,6 +82,7 @@ const OTHER: &[&str] = &[
     "disable-stream-access-log",
     "enable-access-log-for-default-backend",
     "enable-real-ip",
+    "enable-syslog",
     "error-log-level",
     "forwarded-for-header",
     "generate-request-id",
@@ -92,9 +94,11 @@ const OTHER: &[&str] = &[
     "http-access-log-path",
     "http-redirect-code",
     "http-snippet",
+    "limit-conn-zone-variable",
     "location-snippet",
     "log-format-escape-json",
     "log-format-escape-none",
+    "log-format-stream",
     "log-format-upstream",
     "main-snippet",
     "no-auth-locations",
@@ -110,8 +114,12 @@ const OTHER: &[&str] = &[
     "proxy-add-original-uri-header",
     "proxy-real-ip-cidr",
     "proxy-set-headers",
+    "proxy-stream-next-upstream",
+    "proxy-stream-next-upstream-timeout",
+    "proxy-stream-next-upstream-tries",
     "proxy-stream-responses",
     "proxy-stream-timeout",
+    "retry-non-idempotent",
     "server-snippet",
     "skip-access-log-urls",
     "ssl-reject-handshake",
@@ -121,6 +129,8 @@ const OTHER: &[&str] = &[
     "stream-access-log-path",
     "strict-validate-path-type",
     "stream-snippet",
+    "syslog-host",
+    "syslog-port",
     "upstream-keepalive-connections",
     "upstream-keepalive-requests",
     "upstream-keepalive-time",
@@ -136,6 +146,7 @@ const OTHER: &[&str] = &[
 const NEEDLESS: &[(&str, &str)] = &[
     ("allow-snippet-annotations", "the command line has the list of allowed directives"),
     ("enable-aio-write", "no event loop waits for a file"),
+    ("enable-serial-reloads", "running workers take changes, there are no reloads"),
     ("enable-multi-accept", "`accept_balance` says how connections are taken"),
     (
         "error-log-path",
@@ -153,6 +164,7 @@ const NEEDLESS: &[(&str, &str)] = &[
     ("otel-max-queuesize", "spans without room are counted and dropped"),
     ("proxy-headers-hash-bucket-size", "tables grow as they must"),
     ("proxy-headers-hash-max-size", "tables grow as they must"),
+    ("proxy-ssl-location-only", "each location has what its Ingress says of TLS to servers behind"),
     ("reuse-port", "workers share the connections of a port"),
     ("proxy-protocol-header-timeout", "client-header-timeout counts"),
     ("server-name-hash-bucket-size", "tables grow as they must"),
@@ -162,6 +174,21 @@ const NEEDLESS: &[(&str, &str)] = &[
     ("variables-hash-max-size", "tables grow as they must"),
     ("worker-cpu-affinity", "the file that weir starts with says so"),
     ("worker-shutdown-timeout", "the file that weir starts with says so"),
+];
+
+/// Keys that weir does not obey, and why. What is off anyway changes nothing.
+const UNBUILT: &[(&str, &str)] = &[
+    (
+        "allow-cross-namespace-resources",
+        "Secrets and ConfigMaps of other namespaces than the Ingress's are never taken",
+    ),
+    ("bind-address", "--http and --https of weir-ingress say where weir listens"),
+    ("debug-connections", "weir has no logs of single connections"),
+    ("enable-owasp-modsecurity-crs", "weir has no web application firewall"),
+    ("geoip2-autoreload-in-minutes", "http-snippet may have `geoip2` with `auto_reload`"),
+    ("opentelemetry-config", "otlp-collector-host and the otel-* keys say it"),
+    ("use-geoip", "weir reads no databases of that format; http-snippet may have `geoip2`"),
+    ("use-geoip2", "weir-ingress fetches no databases; http-snippet may have `geoip2` with a file"),
 ];
 
 /// What the ConfigMap says for all.
@@ -321,6 +348,9 @@ impl Work<'_> {
     fn key(&self, key: &str, value: &str) -> Result<Vec<Directive>, (Severity, String)> {
         if let Some((_, why)) = NEEDLESS.iter().find(|(name, _)| *name == key) {
             return Err((Severity::Note, (*why).to_owned()));
+        }
+        if let Some((_, why)) = UNBUILT.iter().find(|(name, _)| *name == key) {
+            return Err(unbuilt(value, why));
         }
         if let Some((_, name, kind)) = SET.iter().find(|(name, ..)| *name == key) {
             let words = words(*kind, value.trim()).map_err(|why| (Severity::Warning, why))?;

@@ -137,7 +137,11 @@ fn base(
     list.extend(further);
     list.extend(simple.map(|(name, value)| line(name, value.split(' '))));
     list.push(line("proxy_buffers", ["4", "4k"]));
-    list.push(line("proxy_next_upstream", ["error", "timeout"]));
+    let mut again = vec!["error", "timeout"];
+    if settings.flag("retry-non-idempotent") {
+        again.push("non_idempotent");
+    }
+    list.push(line("proxy_next_upstream", again));
     let resolver = settings.resolver_words();
     if !resolver.is_empty() {
         list.push(line("resolver", resolver));

@@ -21,6 +21,15 @@ pub(super) fn of_a_log(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace().filter(is_good)
 }
 
+/// What limits count their clients by.
+pub(super) fn limited_by(settings: &Settings) -> &str {
+    let said = settings.defaults.get("limit-conn-zone-variable").map(|name| name.trim());
+    let is_variable = |name: &&str| {
+        name.strip_prefix('$').is_some_and(|name| !name.is_empty() && values::of(name, "_"))
+    };
+    said.filter(is_variable).unwrap_or("$binary_remote_addr")
+}
+
 /// The status of redirects to https and to another name.
 pub(super) fn redirect_code(settings: &Settings) -> &str {
     let said = settings.defaults.get("http-redirect-code").map(|code| code.trim());
@@ -36,7 +45,16 @@ pub(super) fn of_sessions(settings: &Settings, udp: bool) -> Vec<Directive> {
         };
         word.filter(is_good).unwrap_or(other).to_owned()
     };
-    let mut list = vec![line("proxy_timeout", [said("proxy-stream-timeout", "600s").as_str()])];
+    let of = |key: &str, other: &str, name: &str| line(name, [said(key, other).as_str()]);
+    let mut list = vec![of("proxy-stream-timeout", "600s", "proxy_timeout")];
+    let again = settings.defaults.get("proxy-stream-next-upstream").map(|word| word.trim());
+    match again {
+        Some("false") => list.push(line("proxy_next_upstream", ["off"])),
+        _ => list.extend([
+            of("proxy-stream-next-upstream-timeout", "600s", "proxy_next_upstream_timeout"),
+            of("proxy-stream-next-upstream-tries", "3", "proxy_next_upstream_tries"),
+        ]),
+    }
     if udp {
         // A session ends with its answer: without this, each question to a name server stays for the time-out.
         list.push(line("proxy_responses", [said("proxy-stream-responses", "1").as_str()]));

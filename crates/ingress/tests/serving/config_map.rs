@@ -269,3 +269,125 @@ fn a_default_that_weir_does_not_have_is_told_of() {
         assert_eq!(told, [("ConfigMap", key, weir_ingress::Severity::Warning)]);
     }
 }
+
+#[test]
+fn requests_that_are_not_repeated_by_themselves_are_where_the_map_says_so() {
+    let closes = weir_testkit::listen(drop);
+    let manifests =
+        [site(), service("a", "one", closes).replace("name: one-1", "name: one-2")].concat();
+    for (says, lost) in [("false", true), ("true", false)] {
+        let map = [("retry-non-idempotent", says)];
+        let Some((server, findings)) = serve_with(&manifests, with(&map)) else { return };
+        assert!(findings.is_empty(), "{findings:?}");
+        let post = |_| gateway::ask(&server, "POST /", "a.test", "Content-Length: 0\r\n").status;
+        let statuses: Vec<u16> = (0..4).map(post).collect();
+        assert_eq!(statuses.contains(&502), lost, "{statuses:?}");
+    }
+}
+
+#[test]
+fn limits_count_by_what_the_map_says() {
+    let limited = [
+        service("a", "one", behind("one")),
+        ingress(
+            "a",
+            "site",
+            &[("limit-rpm", "1"), ("limit-burst-multiplier", "1")],
+            "a.test",
+            &ALL,
+        ),
+    ]
+    .concat();
+    let map = [("limit-conn-zone-variable", "$http_x_client")];
+    let Some((server, findings)) = serve_with(&limited, with(&map)) else { return };
+    assert!(findings.is_empty(), "{findings:?}");
+    let asks = |name: &str| ask(&server, &format!("X-Client: {name}\r\n")).status;
+    assert_eq!(["a", "a", "b", "b", "a"].map(asks), [200, 200, 200, 200, 503]);
+}
+
+#[test]
+fn logs_go_to_a_server_where_the_map_says_so() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(weir_testkit::PATIENCE)).unwrap();
+    let port = socket.local_addr().unwrap().port().to_string();
+    let map = [("enable-syslog", "true"), ("syslog-host", "127.0.0.1"), ("syslog-port", &port)];
+    let Some((server, findings)) = serve_with(&site(), with(&map)) else { return };
+    assert!(findings.is_empty(), "{findings:?}");
+    ask(&server, "");
+    loop {
+        let mut line = [0; 4096];
+        let length = socket.recv(&mut line).unwrap();
+        if String::from_utf8_lossy(&line[..length]).contains(" [a-one-80] ") {
+            break;
+        }
+    }
+    let Some((_, findings)) = serve_with(&site(), with(&map[..1])) else { return };
+    let about: Vec<_> = findings.iter().map(|f| (f.about.as_str(), f.severity)).collect();
+    assert_eq!(about, [("syslog-host", weir_ingress::Severity::Error)]);
+}
+
+#[test]
+fn sessions_and_staples_have_their_keys() {
+    let map = [
+        ("enable-ocsp", "true"),
+        ("log-format-stream", "[$remote_addr] own"),
+        ("log-format-escape-json", "true"),
+        ("proxy-stream-next-upstream-timeout", "7s"),
+        ("proxy-stream-next-upstream-tries", "2"),
+        ("stream-access-log-path", "sessions.log"),
+    ];
+    let ports = "---\n{ kind: ConfigMap, metadata: { name: tcp, namespace: a }, data: { '8096': 'a/one:80' } }\n";
+    let manifests = [site(), ports.to_owned()].concat();
+    let settings = |map: &[(&str, &str)]| Settings {
+        sessions: [Some(("a".to_owned(), "tcp".to_owned())), None],
+        ..with(map)
+    };
+    let change = |text: String| {
+        for line in [
+            "ssl_stapling on;",
+            "log_format log_stream escape=json \"[$remote_addr] own\";",
+            "proxy_next_upstream_timeout 7s;",
+            "proxy_next_upstream_tries 2;",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        let text = text.replace("listen 8096;", "listen 127.0.0.1:%%PORT%%;");
+        text.replace("listen \"[::]:8096\";", "")
+    };
+    let own =
+        Settings { http: Vec::new(), https: Vec::new(), without_class: true, ..settings(&map) };
+    let Some((server, made)) = serve_in(Dir::new(), &manifests, own, change) else { return };
+    assert!(made.findings.is_empty(), "{:?}", made.findings);
+    assert!(ask(&server, "").body().starts_with("one\n"));
+    server.wait_file("sessions.log", "[127.0.0.1] own", 1);
+    // It is on without the key, as in ingress-nginx.
+    let text = |map: &[(&str, &str)]| {
+        let mut snapshot = weir_ingress::Snapshot::default();
+        assert_eq!(snapshot.add_text(&manifests), Vec::<String>::new());
+        let made =
+            weir_ingress::translate(&snapshot, &Settings { loopback: true, ..settings(map) });
+        String::from_utf8(made.text.print().unwrap()).unwrap()
+    };
+    assert!(text(&[]).contains("proxy_next_upstream_timeout 600s;"));
+    assert!(text(&[("proxy-stream-next-upstream", "false")]).contains("proxy_next_upstream off;"));
+}
+
+#[test]
+fn what_the_map_asks_for_and_weir_has_not_is_told_of_unless_it_is_off() {
+    let map = [
+        ("allow-cross-namespace-resources", "false"),
+        ("enable-owasp-modsecurity-crs", "true"),
+        ("enable-serial-reloads", "true"),
+        ("use-geoip2", "true"),
+    ];
+    let Some((_, findings)) = serve_with(&site(), with(&map)) else { return };
+    let told: Vec<_> = findings.iter().map(|f| (f.about.as_str(), f.severity)).collect();
+    use weir_ingress::Severity::{Note, Warning};
+    let wanted = [
+        ("allow-cross-namespace-resources", Note),
+        ("enable-serial-reloads", Note),
+        ("enable-owasp-modsecurity-crs", Warning),
+        ("use-geoip2", Warning),
+    ];
+    assert_eq!(told, wanted);
+}
