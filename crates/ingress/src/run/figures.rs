@@ -164,15 +164,16 @@ impl Figures {
                 page.line("requests", &format!("{of},status=\"{status}\""), number);
             }
         }
-        let name = "request_duration_seconds";
-        page.head(name, "histogram", "How long requests took");
-        for (of, counted) in every() {
-            for (end, number) in &counted.buckets {
-                page.line(&format!("{name}_bucket"), &format!("{of},le=\"{end}\""), number);
+        for name in ["request_duration_seconds", "response_duration_seconds"] {
+            page.head(name, "histogram", "How long requests took");
+            for (of, counted) in every() {
+                for (end, number) in &counted.buckets {
+                    page.line(&format!("{name}_bucket"), &format!("{of},le=\"{end}\""), number);
+                }
+                page.line(&format!("{name}_bucket"), &format!("{of},le=\"+Inf\""), &counted.count);
+                page.line(&format!("{name}_sum"), &of, &counted.sum);
+                page.line(&format!("{name}_count"), &of, &counted.count);
             }
-            page.line(&format!("{name}_bucket"), &format!("{of},le=\"+Inf\""), &counted.count);
-            page.line(&format!("{name}_sum"), &of, &counted.sum);
-            page.line(&format!("{name}_count"), &of, &counted.count);
         }
         let name = "ingress_upstream_latency_seconds";
         page.head(name, "summary", "How long requests took");
@@ -337,6 +338,9 @@ weir_certificate_not_after_seconds{file=\"/a,name=\\\"x\",name=\"shop.test\"} 19
             (format!("request_duration_seconds_bucket{{{web},le=\"0.01024\"}}"), "5"),
             (format!("request_duration_seconds_bucket{{{web},le=\"+Inf\"}}"), "13"),
             (format!("request_duration_seconds_count{{{web}}}"), "13"),
+            (format!("response_duration_seconds_bucket{{{web},le=\"0.00512\"}}"), "3"),
+            (format!("response_duration_seconds_sum{{{web}}}"), "1.5"),
+            (format!("response_duration_seconds_count{{{web}}}"), "13"),
             (format!("response_size_sum{{{web}}}"), "900"),
             (format!("nginx_process_connections{{{of},state=\"active\"}}"), "4"),
             (format!("nginx_process_resident_memory_bytes{{{of}}}"), "150"),
@@ -345,7 +349,7 @@ weir_certificate_not_after_seconds{file=\"/a,name=\\\"x\",name=\"shop.test\"} 19
             let line = format!("nginx_ingress_controller_{line} {value}\n");
             assert!(page.contains(&line), "{line} in {page}");
         }
-        assert_eq!(page.matches("request_duration_seconds_bucket{").count(), 4, "{page}");
+        assert_eq!(page.matches("_request_duration_seconds_bucket{").count(), 4, "{page}");
         assert!(!page.contains("other"), "{page}");
         // Each name has one help and one kind.
         let names: Vec<_> = page.lines().filter(|line| line.starts_with("# TYPE")).collect();
