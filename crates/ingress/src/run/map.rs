@@ -27,6 +27,9 @@ pub struct RefusedKeys {
     trial: Option<(Map, String)>,
     /// Without these values weir refused the same.
     cleared: Map,
+    /// Of several keys that were left out together, those that are offered again one by one, and the one that is offered now.
+    doubtful: Vec<String>,
+    again: Option<String>,
 }
 
 impl RefusedKeys {
@@ -35,7 +38,8 @@ impl RefusedKeys {
         self.refused.retain(|key, refused| map.get(key) == Some(&refused.value));
         self.cleared.retain(|key, value| map.get(key) == Some(value));
         let tried = self.trial.iter().flat_map(|(map, _)| map);
-        let refused = self.refused.iter().map(|(key, one)| (key, &one.value));
+        let refused = self.refused.iter().filter(|(key, _)| self.again.as_ref() != Some(*key));
+        let refused = refused.map(|(key, one)| (key, &one.value));
         for (key, value) in refused.chain(tried) {
             match self.good.as_ref().and_then(|good| good.get(key)) {
                 Some(before) if before != value => drop(map.insert(key.clone(), before.clone())),
@@ -47,6 +51,10 @@ impl RefusedKeys {
     /// Weir refuses a configuration with this map: whether one of its keys is left out from now on. `owner` is what the
     /// refused line belongs to.
     pub fn blame(&mut self, map: &Map, owner: Option<&ObjectId>, why: &str) -> bool {
+        if owner.is_none_or(|owner| owner.kind == KEY) && self.again.take().is_some() {
+            self.again = self.doubtful.pop();
+            return true;
+        }
         // A variable that is not known has no line.
         let variable =
             why.split_once("unknown \"").and_then(|(_, rest)| rest.split_once("\" variable"));
@@ -97,13 +105,19 @@ impl RefusedKeys {
         self.good = Some(map.clone());
         if let Some((tried, why)) = self.trial.take() {
             let since = Instant::now();
-            let refused = tried.into_iter();
-            let refused =
-                refused.map(|(key, value)| (key, Refused { value, why: why.clone(), since }));
-            self.refused.extend(refused);
+            self.doubtful = tried.keys().cloned().collect();
+            for (key, value) in tried {
+                self.refused.insert(key, Refused { value, why: why.clone(), since });
+            }
+            if self.doubtful.len() > 1 {
+                self.again = self.doubtful.pop();
+            }
             return true;
         }
-        false
+        let Some(good) = self.again.take() else { return false };
+        self.refused.remove(&good);
+        self.again = self.doubtful.pop();
+        true
     }
 
     /// What is to be said of the map `(namespace, name)`.
@@ -221,5 +235,26 @@ mod tests {
         assert_eq!(keys.findings(&("a".to_owned(), "map".to_owned())).len(), 1);
         keys.forget_old(Instant::now());
         assert_eq!(applied(&mut keys, &next), left);
+    }
+
+    #[test]
+    fn of_several_new_keys_the_one_at_fault_is_left_out_alone() {
+        let mut keys = RefusedKeys::default();
+        assert!(!keys.taken(&Map::new()));
+        let new = [("a", "1"), ("b", "2"), ("c", "3")];
+        let is_taken = |map: &Map| !map.contains_key("b");
+        let mut offers = 0;
+        let left = loop {
+            offers += 1;
+            let map = applied(&mut keys, &new);
+            match is_taken(&map) {
+                true if keys.taken(&map) => {}
+                true => break map,
+                false => assert!(keys.blame(&map, None, "no")),
+            }
+        };
+        assert_eq!((left, offers), (map(&[("a", "1"), ("c", "3")]), 6));
+        let told = keys.findings(&("a".to_owned(), "map".to_owned()));
+        assert_eq!(told.iter().map(|one| one.about.as_str()).collect::<Vec<_>>(), ["b"]);
     }
 }
