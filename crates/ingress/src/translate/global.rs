@@ -5,7 +5,7 @@ use std::slice;
 
 use weir_conf::Directive;
 
-use super::lines::line;
+use super::lines::{digest, line};
 use super::logs::FORMAT;
 use super::owners::{Owners, of_key};
 use super::told::{OF_LOCATIONS, defaults, names};
@@ -152,6 +152,7 @@ const NEEDLESS: &[(&str, &str)] = &[
         "error-log-path",
         "errors go to standard error, unless the file that weir starts with says otherwise",
     ),
+    ("forwarded-for-proxy-protocol-header", "weir-ingress has a name of its own for this header"),
     ("http2-max-field-size", "large-client-header-buffers counts for HTTP/2, too"),
     ("http2-max-header-size", "large-client-header-buffers counts for HTTP/2, too"),
     ("http2-max-requests", "keep-alive-requests counts for HTTP/2, too"),
@@ -392,9 +393,12 @@ impl Work<'_> {
             };
             let header = data.get("forwarded-for-header").map_or("X-Forwarded-For", |h| h.trim());
             let header = if values::is_header(header) { header } else { "X-Forwarded-For" };
-            let header =
-                if forwarded || !global.proxy_protocol { header } else { "proxy_protocol" };
-            global.http.push(line("real_ip_header", [header]));
+            let header = match (forwarded, global.proxy_protocol) {
+                (true, true) => self.behind_proxies(header, &networks, global),
+                (false, true) => "proxy_protocol".to_owned(),
+                _ => header.to_owned(),
+            };
+            global.http.push(line("real_ip_header", [header.as_str()]));
             global.http.push(line("real_ip_recursive", ["on"]));
             global.http.extend(
                 networks.iter().map(|network| line("set_real_ip_from", [network.as_str()])),
@@ -448,6 +452,31 @@ impl Work<'_> {
                 &[("default", "$proxy_add_x_forwarded_for")],
             );
         }
+    }
+
+    /// The header for `real_ip_header` where a balancer says by the PROXY protocol what has connected to it: what that client
+    /// forwards counts if it is a proxy itself, one of `networks`.
+    fn behind_proxies(&self, header: &str, networks: &[String], global: &mut Global) -> String {
+        let mut rows = vec![line("default", ["0"])];
+        rows.extend(networks.iter().map(|network| line(network, ["1"])));
+        let geo = line("geo", ["$proxy_protocol_addr", "$connected_proxy"]).with_block(rows);
+        let forwarded = format!("$http_{}", header.to_ascii_lowercase().replace('-', "_"));
+        let map = |from: &str, to: &str, rows: [(&str, &str); 2]| {
+            let rows = rows.map(|(key, value)| line(key, [value]));
+            line("map", [from, to]).with_block(rows.into())
+        };
+        let own = "$proxy_protocol_addr";
+        let said = map(&forwarded, "$said_by_proxy", [("default", &forwarded), ("", own)]);
+        let rows = [("default", own), ("1", "$said_by_proxy")];
+        let chosen = map("$connected_proxy", "$connected_for", rows);
+        // A client that knew the name could send the header itself.
+        let secret = self.settings.own_certificate.as_deref().unwrap_or_default();
+        let name = format!("X-Connected-For-{}", digest(secret));
+        let set = line("more_set_input_headers", [format!("{name}: $connected_for").as_str()]);
+        global.http.extend([geo, said, chosen, set]);
+        // Nor do servers behind learn it.
+        global.headers.push((name.clone(), String::new()));
+        name
     }
 
     /// Headers of a ConfigMap that the administrator names: namespace and name.

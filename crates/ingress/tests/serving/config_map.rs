@@ -82,6 +82,47 @@ fn what_a_balancer_forwards_is_taken_or_kept_aside() {
 }
 
 #[test]
+fn what_a_client_forwards_counts_behind_the_proxy_protocol_if_it_is_a_proxy_itself() {
+    let inner = [("whitelist-source-range", "10.1.1.1")];
+    let manifests = [
+        service("a", "one", behind("one")),
+        ingress("a", "site", &[], "a.test", &ALL),
+        ingress("a", "inner", &inner, "inner.test", &ALL),
+    ]
+    .concat();
+    let map = [
+        ("use-proxy-protocol", "true"),
+        ("use-forwarded-headers", "true"),
+        ("proxy-real-ip-cidr", "127.0.0.0/8, 203.0.113.0/24"),
+    ];
+    let settings = Settings { own_certificate: weir_ingress::certificate::make(), ..with(&map) };
+    let Some((server, findings)) = serve_with(&manifests, settings) else { return };
+    assert!(findings.is_empty(), "{findings:?}");
+    for (connected, forwarded, client) in [
+        ("192.0.2.9", "10.1.1.1", "192.0.2.9"),
+        ("203.0.113.5", "10.1.1.1", "10.1.1.1"),
+        ("203.0.113.5", "10.1.1.1, 198.51.100.1", "198.51.100.1"),
+        ("203.0.113.5", "", "203.0.113.5"),
+    ] {
+        let asked = |host: &str| {
+            let head = format!(
+                "PROXY TCP4 {connected} 127.0.0.1 56324 80\r\nGET / HTTP/1.1\r\nHost: {host}\r\nX-Forwarded-For: {forwarded}\r\n\
+                 X-Connected-For: 10.1.1.1\r\nConnection: close\r\n\r\n"
+            );
+            server.connect().send(head).response()
+        };
+        let body = asked("a.test").body();
+        assert!(
+            body.contains(&format!("X-Real-IP: {client}\r")),
+            "{connected} {forwarded}: {body}"
+        );
+        assert!(!body.to_lowercase().contains("\nx-connected-for-"), "{body}");
+        let wanted = if client == "10.1.1.1" { 200 } else { 403 };
+        assert_eq!(asked("inner.test").status, wanted, "{connected} {forwarded}");
+    }
+}
+
+#[test]
 fn the_administrators_snippets_need_no_list_of_directives() {
     let map = [
         ("server-snippet", "more_set_headers \"Global: yes\";\nif ($arg_stop) { return 418; }"),
