@@ -89,6 +89,8 @@ pub(super) struct Listener<'a> {
     pub(super) certificates: Vec<String>,
     /// Certificates are asked for, by ACME.
     pub(super) asks: bool,
+    /// Its port has HTTP/3, which its answers tell of.
+    pub(super) http3: bool,
     pub(super) clients: Option<ClientCheck>,
     pub(super) kinds: Vec<&'static str>,
     pub(super) attached: u32,
@@ -316,6 +318,7 @@ fn listener<'a>(
         port: u16::try_from(spec.port).unwrap_or_default(),
         certificates: Vec::new(),
         asks: false,
+        http3: false,
         clients: None,
         kinds: Vec::new(),
         attached: 0,
@@ -501,12 +504,13 @@ pub(super) fn report(
             false => served.addresses.clone(),
         };
         let own = listeners.iter().filter(|one| one.gateway == number && one.programmed);
-        let port = |one: &Listener<'_>| GatewayPort {
-            number: one.port,
-            udp: one.protocol == Some(Protocol::Udp),
-            target: *settings.gateway_ports.get(&one.port).unwrap_or(&one.port),
+        let ports = |one: &Listener<'_>| {
+            let target = *settings.gateway_ports.get(&one.port).unwrap_or(&one.port);
+            let port = |udp| GatewayPort { number: one.port, udp, target };
+            let own = port(one.protocol == Some(Protocol::Udp));
+            [Some(own), one.http3.then(|| port(true))].into_iter().flatten()
         };
-        status.ports = own.map(port).collect();
+        status.ports = own.flat_map(ports).collect();
         note(statuses, &served.id, &served.gateway.metadata);
         statuses.gateways.insert(served.id.clone(), status);
     }

@@ -12,6 +12,7 @@ mod entries;
 mod features;
 mod filters;
 mod grants;
+mod http3;
 pub mod kinds;
 mod listeners;
 pub mod merge;
@@ -64,6 +65,7 @@ pub(crate) fn translate(work: &mut Work<'_>, taken: &BTreeSet<String>) -> Server
         passes.extend(streams::read(work, &mut policies, &own, (number, route)));
     }
     let ports = ports::ports(work, &gateways, &listeners, &routes, &attachments);
+    http3::choose(work, &mut listeners, &ports);
     let plan = servers::Plan { gateways: &gateways, listeners: &listeners, rules: &rules };
     for port in &ports {
         made.http.extend(servers::servers(work, &plan, port, taken));

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use weir_conf::Directive;
 
 use super::entries;
+use super::http3;
 use super::listeners::{Listener, Protocol, Served};
 use super::ports::{Name, Port};
 use super::rules::{Rule, Site};
@@ -39,14 +40,24 @@ pub(super) fn servers(
     let tls = plan.listeners[first.listener].protocol == Some(Protocol::Https);
     let mixed = port.speaks(plan.listeners, &[Protocol::Passthrough, Protocol::Tls]);
     let words = if mixed { vec![inner(work, port, "https")] } else { port.listens() };
+    // A port has it for all of its names: a name that did not would get another one's server.
+    let quic = names.iter().any(|(_, name)| plan.listeners[name.listener].http3);
+    let has_quic = work.settings.flag("use-http3");
     let listen = |default: bool| -> Vec<Directive> {
+        let datagrams = |word: &String| {
+            let mut list = vec![word.as_str(), "quic"];
+            let taken = has_quic && taken.contains(word);
+            list.extend((default && !taken).then_some("default_server"));
+            line("listen", list)
+        };
+        let datagrams = words.iter().filter(|_| quic).map(datagrams);
         let one = |word: &String| {
             let mut list = vec![word.as_str()];
             list.extend(tls.then_some("ssl"));
             list.extend((default && !taken.contains(word)).then_some("default_server"));
             line("listen", list)
         };
-        words.iter().map(one).chain([line("http2", ["on"])]).collect()
+        words.iter().map(one).chain(datagrams).chain([line("http2", ["on"])]).collect()
     };
     let sni = tls.then(|| misdirected(work, plan, port)).flatten();
     let mut list = Vec::new();
@@ -66,6 +77,9 @@ pub(super) fn servers(
         let listener = &plan.listeners[name.listener];
         if tls {
             secure(work, listener, &mut server);
+        }
+        if listener.http3 {
+            server.push(line("more_set_headers", [http3::offer(listener).as_str()]));
         }
         if let Some(variable) = &sni {
             let own = name.listener.to_string();

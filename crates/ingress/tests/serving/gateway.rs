@@ -56,7 +56,7 @@ pub(super) fn serve(manifests: &str) -> Option<(Server, Statuses)> {
     serve_in(dir, manifests)
 }
 
-fn serve_in(dir: Dir, manifests: &str) -> Option<(Server, Statuses)> {
+pub(super) fn serve_in(dir: Dir, manifests: &str) -> Option<(Server, Statuses)> {
     let settings =
         Settings { gateway_addresses: vec!["127.0.0.1".to_owned()], ..Settings::default() };
     let change = |mut text: String| {
@@ -427,7 +427,7 @@ fn pages_of_other_sites_ask_where_cors_allows_it() {
 }
 
 /// A Secret with a certificate of the testkit.
-fn secret(dir: &Dir, namespace: &str, name: &str, chain: &str, key: &str) -> String {
+pub(super) fn secret(dir: &Dir, namespace: &str, name: &str, chain: &str, key: &str) -> String {
     let pem = |name: &str| base64(dir.read(name).as_bytes());
     let object = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": namespace },
         "data": { "tls.crt": pem(chain), "tls.key": pem(key) } });

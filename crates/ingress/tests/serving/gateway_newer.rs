@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use super::gateway::{ask, from, gateway, plain, route, serve, to};
-use super::{behind, service};
+use super::gateway::{ask, from, gateway, plain, route, secret, serve, serve_in, to};
+use super::{behind, service, weir};
 
 /// A route at a listener, with its age in seconds.
 fn at(section: &str, name: &str, age: u32, host: Option<&str>, rules: Value) -> String {
@@ -160,4 +160,56 @@ fn attempts_follow_with_a_pause_and_end_with_the_time_of_the_request() {
     for (path, wanted) in [("/third", 200), ("/late", 504), ("/once", 500)] {
         assert_eq!(ask(&server, &format!("GET {path}"), "a.test", "").status, wanted, "{path}");
     }
+}
+
+#[test]
+fn a_listener_has_http_3_where_its_options_ask_for_it() {
+    let listeners = |more: Value| {
+        let tls = json!({ "certificateRefs": [{ "name": "mine" }], "options": { "weir.internal/http3": "true" } });
+        let mut list = vec![
+            json!({ "name": "http", "port": 8080, "protocol": "HTTP" }),
+            json!({ "name": "asks", "port": 8081, "protocol": "HTTPS", "tls": tls }),
+            json!({ "name": "none", "port": 8081, "protocol": "HTTPS", "hostname": "weir.test",
+                "tls": { "certificateRefs": [{ "name": "mine" }] } }),
+        ];
+        list.extend(more.as_array().into_iter().flatten().cloned());
+        json!(list)
+    };
+    let start = |more: Value| {
+        let dir = weir_testkit::certified();
+        let manifests = [
+            gateway("web", listeners(more)),
+            secret(&dir, "a", "mine", "chain.pem", "leaf.key"),
+            service("a", "one", behind("one")),
+            route("HTTPRoute", "a", "all", &[], json!([{ "backendRefs": to("one") }])),
+        ];
+        serve_in(dir, &manifests.concat())
+    };
+    let offered = |server: &weir_testkit::Server, name: &str| {
+        let head = format!("GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n");
+        let words = ["-servername", name, "-quiet", "-ign_eof"];
+        let said = weir_testkit::s_client(server.dir().path(), server.port_at(1), &words, &head);
+        said.map(|said| {
+            (said.contains("one\n"), said.contains("Alt-Svc: h3=\":8081\"; ma=86400\r"))
+        })
+    };
+    let udp = |statuses: &weir_ingress::gateway::Statuses| -> Vec<u16> {
+        let ports = statuses.gateways.values().flat_map(|status| &status.ports);
+        ports.filter(|port| port.udp).map(|port| port.number).collect()
+    };
+    let Some((server, statuses)) = start(json!([])) else { return };
+    assert_eq!(udp(&statuses), [8081]);
+    assert!(matches!(offered(&server, "localhost"), None | Some((true, true))));
+    assert!(matches!(offered(&server, "weir.test"), None | Some((true, false))));
+    let url = format!("https://localhost:{}/", server.port_at(1));
+    let words = ["bench", "--http3", "--insecure", "-n", "3", "-c", "1", "--json", &url];
+    let asked = std::process::Command::new(weir().unwrap()).args(words).output().unwrap();
+    let said = String::from_utf8_lossy(&asked.stdout);
+    let said: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+    assert_eq!(said["statuses"]["200"], 3, "{said}");
+    // The port of UDP is another's: all but HTTP/3 goes on.
+    let taken = json!([{ "name": "udp", "port": 8081, "protocol": "UDP" }]);
+    let Some((server, statuses)) = start(taken) else { return };
+    assert_eq!(udp(&statuses), [8081]);
+    assert!(matches!(offered(&server, "localhost"), None | Some((true, false))));
 }
