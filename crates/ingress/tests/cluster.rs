@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Instant;
@@ -104,9 +105,21 @@ fn respond(asked: &Asked, objects: &mut BTreeMap<String, Vec<Value>>) -> (u16, V
     (200, object)
 }
 
+/// Connections that wait for changes of what is below a path.
+type Watches = Arc<Mutex<Vec<(String, TcpStream)>>>;
+
+/// Tells of a new object.
+fn add(watches: &Watches, path: &str, object: &Value) {
+    let event = json!({ "type": "ADDED", "object": object });
+    for (_, stream) in watches.lock().unwrap().iter_mut().filter(|(of, _)| of == path) {
+        // A client that has gone hears of it in the next list.
+        let _ = writeln!(stream, "{event}");
+    }
+}
+
 /// An API server with these objects below their paths: its port, and what was written, or watched. It denies writes into the
 /// namespace `a`, and answers patches of the namespace `slow` once there are four.
-fn api(objects: BTreeMap<String, Vec<Value>>) -> (u16, Receiver<Asked>) {
+fn api(objects: BTreeMap<String, Vec<Value>>, watches: Watches) -> (u16, Receiver<Asked>) {
     let (tell, told) = channel::<Asked>();
     let (objects, four) = (Mutex::new(objects), Barrier::new(4));
     let port = listen(move |stream| {
@@ -118,13 +131,15 @@ fn api(objects: BTreeMap<String, Vec<Value>>) -> (u16, Receiver<Asked>) {
                 continue;
             }
             if asked.query.contains("watch=true") {
+                let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n";
+                let _ = stream.write_all(head.as_bytes());
+                let own = stream.try_clone().unwrap();
+                watches.lock().unwrap().push((asked.path.clone(), own));
                 let watched = Asked { method: "WATCH".to_owned(), ..asked };
                 if tell.send(watched).is_err() {
                     return;
                 }
-                let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n";
-                let _ = stream.write_all(head.as_bytes());
-                // Nothing happens until the client has gone.
+                // What happens is written by the test.
                 let _ = reader.read_to_end(&mut Vec::new());
                 return;
             }
@@ -142,13 +157,13 @@ fn api(objects: BTreeMap<String, Vec<Value>>) -> (u16, Receiver<Asked>) {
 }
 
 /// A weir that takes every configuration, but for one with a variable `nosuch`: it does not say where that is.
-fn weir(dir: &Dir) -> String {
+fn weir(dir: &Dir, taken: Sender<String>) -> String {
     let path = dir.file("weir.sock");
     let listener = UnixListener::bind(&path).unwrap();
     let served = Arc::new(Mutex::new(String::new()));
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            let served = served.clone();
+            let (served, taken) = (served.clone(), taken.clone());
             thread::spawn(move || {
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
                 while let Some(asked) = next(&mut reader) {
@@ -168,6 +183,8 @@ fn weir(dir: &Dir) -> String {
                     let name = words.find_map(|rest| rest.split(';').next());
                     *served.lock().unwrap() = name.unwrap_or_default().to_owned();
                     answer(&mut stream, 200, &json!({ "taken_by": "running workers" }));
+                    // Most tests do not look at what was taken.
+                    let _ = taken.send(asked.body);
                 }
             });
         }
@@ -180,7 +197,17 @@ fn start(
     objects: BTreeMap<String, Vec<Value>>,
     more: &[&str],
 ) -> (Process, Receiver<Asked>) {
-    let (port, told) = api(objects);
+    start_with(dir, objects, more, Watches::default(), channel().0)
+}
+
+fn start_with(
+    dir: &Dir,
+    objects: BTreeMap<String, Vec<Value>>,
+    more: &[&str],
+    watches: Watches,
+    taken: Sender<String>,
+) -> (Process, Receiver<Asked>) {
+    let (port, told) = api(objects, watches);
     let cluster = json!({ "apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{ "name": "c", "cluster": { "server": format!("http://127.0.0.1:{port}") } }],
         "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
@@ -190,7 +217,7 @@ fn start(
     let health = format!("127.0.0.1:{}", free_port());
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir-ingress"));
     command.env("KUBECONFIG", kubeconfig).env_remove("POD_NAME").arg("run");
-    command.arg("--base").arg(base).args(["--weir", &weir(dir), "--health", &health]);
+    command.arg("--base").arg(base).args(["--weir", &weir(dir, taken), "--health", &health]);
     command.arg("--state").arg(dir.file("state")).args(["--lease", "own/lease"]).args(more);
     (Process::start(&mut command), told)
 }
@@ -371,6 +398,40 @@ fn a_key_of_the_map_that_weir_refuses_is_left_out_alone_and_told_of() {
         ("no-such-key: weir-ingress does not know this key; it has no effect", "InvalidKey"),
     ];
     assert_eq!(told, wanted);
+}
+
+#[test]
+fn a_service_may_come_after_its_ingress_and_its_pods_after_that() {
+    let dir = Dir::new();
+    let (watches, (tell, taken)) = (Watches::default(), channel());
+    let (_process, told) = start_with(&dir, sites("b", 1), &[], watches.clone(), tell);
+    let (services, slices) = ("/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices");
+    let happens = |mut missing: Vec<(&str, &str)>| {
+        let end = Instant::now() + PATIENCE;
+        while !missing.is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            let asked = told.recv_timeout(left).unwrap_or_else(|e| panic!("{missing:?}: {e}"));
+            let is = |method: &str, what: &str| {
+                asked.method == method && (asked.path == what || asked.body.contains(what))
+            };
+            missing.retain(|(method, what)| !is(method, what));
+        }
+    };
+    happens(vec![("WATCH", services), ("WATCH", slices), ("POST", "NoService")]);
+    let metadata = |name: &str| {
+        json!({ "name": name, "namespace": "b", "resourceVersion": "2",
+            "labels": { "kubernetes.io/service-name": "web" } })
+    };
+    let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata("web"),
+        "spec": { "ports": [{ "port": 80 }] } });
+    add(&watches, services, &service);
+    // Answers are the same as before, 503.
+    happens(vec![("POST", "NoEndpoints")]);
+    let slice = json!({ "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata("web-1"),
+        "addressType": "IPv4", "ports": [{ "port": 8080 }], "endpoints": [{ "addresses": ["10.1.0.1"] }] });
+    add(&watches, slices, &slice);
+    let is_served = || taken.recv_timeout(PATIENCE).unwrap().contains("servers_file");
+    while !is_served() {}
 }
 
 #[test]

@@ -166,6 +166,11 @@ impl Server {
                 offer.made.findings.extend(self.keys.findings(map));
             }
             if self.served.as_ref() == Some(&offer.digest) {
+                // A group without servers is in no configuration. It must be known all the same, so that its first pod is seen.
+                if let Err(error) = self.adopt(&offer.made.groups) {
+                    self.complain(&format!("{}: {error}", self.options.settings.state.display()));
+                    return Round::Again;
+                }
                 if self.keys.taken(&offer.map) || self.refusals.go_on() {
                     continue;
                 }
