@@ -1,8 +1,10 @@
 //! Servers that end streams and connections, or do what the protocol forbids.
 
+use std::sync::mpsc::channel;
+
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack;
-use weir_testkit::free_port;
+use weir_testkit::{PATIENCE, free_port};
 
 use super::peer::{Event, Peer};
 use super::{ask, post, start, start_all};
@@ -362,4 +364,30 @@ fn a_server_that_takes_no_body_has_its_time() {
     let server = start(&peer, "", "proxy_send_timeout 100ms; proxy_next_upstream off;");
     assert_eq!(post(&server, "/", &[b'b'; 100_000]).response().status, 504);
     server.wait_log("upstream timed out (110: Connection timed out)", 1);
+}
+
+#[test]
+fn a_server_whose_frames_would_hold_too_little_is_refused() {
+    const PROTOCOL_ERROR: u32 = 1;
+    let (tell, told) = channel();
+    let peer = Peer::new(move |number, talk| {
+        let size = if number == 1 { 1 } else { 1 << 24 };
+        talk.settings(&[Setting::MaxFrameSize(size)]);
+        loop {
+            match talk.next()? {
+                Event::Goaway(code) => tell.send(code).ok()?,
+                Event::Head(head) => talk.answer(head.id, ""),
+                _ => {}
+            }
+        }
+    });
+    let server = start(&peer, "", "proxy_next_upstream off;");
+    for size in [1, 1 << 24] {
+        assert_eq!(ask(&server, "/").response().status, 502);
+        server.wait_log(
+            &format!("upstream sent settings frame with incorrect max frame size: {size}"),
+            1,
+        );
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(PROTOCOL_ERROR));
+    }
 }

@@ -165,6 +165,10 @@ impl FrameHandler for ServerFrameReader {
         match setting {
             Setting::MaxConcurrentStreams(most) => self.link.set_most(most),
             Setting::HeaderTableSize(size) if size < USUAL_TABLE => self.link.change_table(),
+            Setting::MaxFrameSize(size) if !(16_384..1 << 24).contains(&size) => {
+                let text = "upstream sent settings frame with incorrect max frame size";
+                return Broken::new(ErrorCode::Protocol, format!("{text}: {size}"));
+            }
             _ => {}
         }
         Ok(())
