@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustls::client::Resumption;
 use rustls::compress::{CertDecompressor, DecompressionFailed, ZLIB_DECOMPRESSOR};
 use rustls::{CertificateCompressionAlgorithm, version};
-use weir_testkit::{Server, s_client};
+use weir_testkit::{Server, run, s_client};
 
 use super::clients::programs;
-use super::{NAME, Tls, builder, config, dir, showing, start};
+use super::{NAME, Tls, WEIR, builder, config, dir, showing, start};
 
 #[test]
 fn signatures_have_names() {
@@ -109,6 +109,43 @@ fn what_only_openssl_has_is_refused_or_ignored() {
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.contains("[warn] \"ssl_ech_file\" is not supported on this platform, ignored"));
     assert!(said.contains("successful"), "{said}");
+}
+
+/// As in nginx, a list that has nothing and a file that is missing stop no server that speaks no TLS.
+#[test]
+fn wrong_lists_and_missing_files_count_where_tls_is_spoken() {
+    const PAIR: &str = "ssl_certificate leaf.pem; ssl_certificate_key leaf.key;";
+    for program in programs() {
+        let tested = |http: &str| {
+            let dir = dir();
+            let conf = format!(
+                "error_log stderr; pid pid; events {{ }} http {{ access_log off; {http} }}"
+            );
+            dir.write("conf", conf);
+            let file = dir.file("conf").display().to_string();
+            let prefix = format!("{}/", dir.path().display());
+            let said = run(&program, ["-t", "-e", "stderr", "-p", &prefix, "-c", &file]);
+            (said.status.success(), String::from_utf8_lossy(&said.stderr).into_owned())
+        };
+        let plain = "ssl_ciphers foo; ssl_ecdh_curve foo;
+            server { listen 127.0.0.1:1; ssl_client_certificate missing; ssl_verify_client on;
+                location / { proxy_pass http://127.0.0.1:1; proxy_ssl_ciphers foo; } }";
+        let (starts, said) = tested(plain);
+        assert!(starts, "{program}: {said}");
+        if program == WEIR {
+            assert!(said.contains("[warn]") && said.contains("/missing\""), "{said}");
+        }
+        for wrong in [
+            format!("ssl_ciphers foo; server {{ listen 127.0.0.1:1 ssl; {PAIR} }}"),
+            format!("server {{ listen 127.0.0.1:1 ssl; {PAIR} ssl_ecdh_curve foo; }}"),
+            "server { listen 127.0.0.1:1; proxy_ssl_ciphers foo;
+                location / { proxy_pass https://127.0.0.1:1; } }"
+                .to_owned(),
+        ] {
+            let (starts, said) = tested(&wrong);
+            assert!(!starts && said.contains("(\"foo\") failed"), "{program}: {said}");
+        }
+    }
 }
 
 /// TLS 1.2 leaves curve and hash apart; a key here signs with the hash of its curve only.

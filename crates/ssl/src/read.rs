@@ -70,8 +70,11 @@ pub fn versions(
     Ok(versions)
 }
 
+/// What a list of OpenSSL's names comes to, or what is wrong with it: an error where TLS is spoken.
+pub type Listed<T> = Result<T, Error>;
+
 /// `..._ciphers`
-pub fn ciphers(warnings: &mut Vec<Error>, d: &Line) -> Result<Ciphers, Error> {
+pub fn ciphers(warnings: &mut Vec<Error>, d: &Line) -> Listed<Ciphers> {
     const HAS: &str = "weir has ECDHE with AES-GCM or ChaCha20-Poly1305 only";
     let mut ciphers = Ciphers::default();
     let Some(word) = d.args.first() else { return Ok(ciphers) };

@@ -22,7 +22,7 @@ macro_rules! client_directives {
                 $what,
                 concat!($prefix, "ssl_ciphers"),
                 "Ciphers of TLS 1.2, as OpenSSL's cipher list.",
-                |c, d, r| d.set(&mut c.ciphers, |line| $crate::ciphers(r.warnings, line))
+                |c, d, r| d.set(&mut c.ciphers, |line| Ok($crate::ciphers(r.warnings, line)))
             ),
             $row!(
                 $what,

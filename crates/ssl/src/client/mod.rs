@@ -18,6 +18,7 @@ use crate::commands::{Changed, ConfCommand};
 use crate::files::KeyFiles;
 use crate::kept::{Keep, Loaded};
 use crate::load::LoadError;
+use crate::read::Listed;
 use crate::reader::{DirectiveUse, NamedFile, SslReader};
 use crate::{load, read};
 
@@ -29,7 +30,7 @@ pub struct Settings {
     /// `..._ssl_protocols`
     pub versions: Versions,
     /// `..._ssl_ciphers`
-    pub ciphers: Ciphers,
+    pub ciphers: Listed<Ciphers>,
     /// `..._ssl_name`
     pub name: Option<Template>,
     /// `..._ssl_server_name`
@@ -92,7 +93,7 @@ impl Default for Settings {
         Settings {
             reuse: true,
             versions: Versions::default(),
-            ciphers: Ciphers::default(),
+            ciphers: Ok(Ciphers::default()),
             name: None,
             send_name: false,
             verify: false,
@@ -149,7 +150,7 @@ impl Settings {
         let authorities = self.authorities(reader.files, prefix)?;
         Ok(ClientSettings {
             versions: self.versions,
-            ciphers: self.ciphers.clone(),
+            ciphers: self.ciphers.clone()?,
             curves,
             identity,
             authorities: authorities.map(Arc::new),
@@ -175,7 +176,7 @@ impl Settings {
     fn apply_commands(&mut self) -> Result<Curves, Error> {
         let mut changed = Changed {
             versions: self.versions,
-            ciphers: self.ciphers.clone(),
+            ciphers: self.ciphers.clone()?,
             curves: Curves::default(),
             certificate: self.certificate.take(),
             key: self.key.take(),
@@ -184,7 +185,7 @@ impl Settings {
             prefer_server_ciphers: false,
         };
         changed.apply(self.commands.clone())?;
-        (self.versions, self.ciphers) = (changed.versions, changed.ciphers);
+        (self.versions, self.ciphers) = (changed.versions, Ok(changed.ciphers));
         (self.certificate, self.key) = (changed.certificate, changed.key);
         Ok(changed.curves)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_conf::Error;
+use weir_conf::{Error, Level};
 use weir_tls::{Authorities, Identity, ServerConfig, ServerSettings};
 
 use weir_values::Subject;
@@ -94,7 +94,7 @@ pub fn build<S: Subject>(
     sessions: &[u8],
 ) -> Result<Option<Arc<ServerContext>>, Error> {
     if conf.certificates.is_empty() && !conf.reject_handshake {
-        return bare(conf, reader.files);
+        return Ok(bare(conf, reader));
     }
     let mut conf = conf.clone();
     if let Some(last) =
@@ -118,8 +118,8 @@ pub fn build<S: Subject>(
     let settings = ServerSettings {
         identities,
         versions: conf.versions,
-        ciphers: conf.ciphers.clone(),
-        curves: conf.curves.clone(),
+        ciphers: conf.ciphers.clone()?,
+        curves: conf.curves.clone()?,
         prefer_server_ciphers: conf.prefer_server_ciphers,
         ask_client: (conf.verify != Verify::Off).then_some(clients.told),
         tickets: sessions::tickets(&conf, reader.files)?,
@@ -178,19 +178,21 @@ fn check_dhparam(file: &NamedFile, files: &mut KeyFiles) -> Result<(), Error> {
     })
 }
 
-/// Without anything to show it is another server's handshake, but clients may be judged.
-fn bare(conf: &Conf, files: &mut KeyFiles) -> Result<Option<Arc<ServerContext>>, Error> {
+/// Without anything to show it is another server's handshake, but clients may be judged. Most such servers have no TLS, so a file
+/// that cannot be read does not stop the start; no authority is known then.
+fn bare<S: Subject>(conf: &Conf, reader: &mut SslReader<'_, '_, S>) -> Option<Arc<ServerContext>> {
     let (certificates, verify) = (Certificates::None, conf.verify);
     if verify == Verify::Off {
-        return Ok(None);
+        return None;
     }
     let known = conf.client_certificate.is_some() || conf.trusted_certificate.is_some();
-    let authorities = match known {
-        true => Arc::new(clients(conf, files)?.authorities),
-        false => Arc::default(),
-    };
+    let clients = known.then(|| clients(conf, reader.files)).transpose().unwrap_or_else(|error| {
+        reader.warnings.push(Error { level: Level::Warn, ..error });
+        None
+    });
+    let authorities = clients.map(|clients| Arc::new(clients.authorities)).unwrap_or_default();
     let (quic, ocsp, reject, slow) = (Certificates::None, None, false, false);
-    Ok(Some(Arc::new(ServerContext {
+    Some(Arc::new(ServerContext {
         certificates,
         quic,
         verify,
@@ -199,7 +201,7 @@ fn bare(conf: &Conf, files: &mut KeyFiles) -> Result<Option<Arc<ServerContext>>,
         reject,
         slow,
         open: None,
-    })))
+    }))
 }
 
 fn identities<S: Subject>(

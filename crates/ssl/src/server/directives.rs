@@ -8,7 +8,7 @@ use weir_tls::{BadCurve, Curves};
 use weir_values::Subject;
 
 use super::{Conf, Verify, sessions};
-use crate::read::{self, file, named};
+use crate::read::{self, Listed, file, named};
 use crate::reader::{DirectiveUse, SslDirective, SslReader};
 use crate::{commands, kept, ocsp};
 
@@ -57,12 +57,12 @@ impl<S: Subject> Rows<S> {
             },
         ),
         row("ssl_ciphers", "Ciphers of TLS 1.2, as OpenSSL's cipher list.", |c, d, r| {
-            d.set(&mut c.ciphers, |line| read::ciphers(r.warnings, line))
+            d.set(&mut c.ciphers, |line| Ok(read::ciphers(r.warnings, line)))
         }),
         row(
             "ssl_ecdh_curve",
             "Curves for the exchange of keys, the preferred first.",
-            |c, d, r| curves(c, d, r.warnings),
+            |c, d, r| d.set(&mut c.curves, |line| Ok(curves(r.warnings, line))),
         ),
         row(
             "ssl_prefer_server_ciphers",
@@ -180,10 +180,8 @@ impl<S: Subject> Rows<S> {
     ];
 }
 
-fn curves(conf: &mut Conf, said: DirectiveUse<'_>, warnings: &mut Vec<Error>) -> Result<(), Error> {
-    said.once()?;
-    let d = said.line;
-    let Some(word) = d.args.first() else { return Ok(()) };
+fn curves(warnings: &mut Vec<Error>, d: &Line) -> Listed<Curves> {
+    let Some(word) = d.args.first() else { return Ok(Curves::default()) };
     let text = word.lossy();
     let (curves, missing) = Curves::parse(&text).map_err(|bad| {
         let why = match bad {
@@ -196,6 +194,5 @@ fn curves(conf: &mut Conf, said: DirectiveUse<'_>, warnings: &mut Vec<Error>) ->
         let text = format!("weir does not have the curve \"{}\", ignored", missing.join(":"));
         warnings.push(d.warning(text).mark(word.pos));
     }
-    conf.curves = curves;
-    Ok(())
+    Ok(curves)
 }

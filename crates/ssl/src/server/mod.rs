@@ -10,6 +10,7 @@ use weir_zone::ZoneRef;
 use crate::commands::{Changed, ConfCommand};
 use crate::kept::Keep;
 use crate::ocsp;
+use crate::read::Listed;
 use crate::reader::NamedFile;
 
 mod accept;
@@ -53,8 +54,8 @@ pub struct Conf {
     keys: Vec<NamedFile>,
     passwords: Arc<Vec<Vec<u8>>>,
     versions: Versions,
-    ciphers: Ciphers,
-    curves: Curves,
+    ciphers: Listed<Ciphers>,
+    curves: Listed<Curves>,
     prefer_server_ciphers: bool,
     /// `ssl_buffer_size`, of HTTP.
     pub buffer_size: u64,
@@ -92,8 +93,8 @@ impl Default for Conf {
             keys: Vec::new(),
             passwords: Arc::default(),
             versions: Versions::default(),
-            ciphers: Ciphers::default(),
-            curves: Curves::default(),
+            ciphers: Ok(Ciphers::default()),
+            curves: Ok(Curves::default()),
             prefer_server_ciphers: false,
             buffer_size: 16 * 1024,
             verify: Verify::Off,
@@ -169,8 +170,8 @@ fn apply_commands(conf: &mut Conf) -> Result<(), Error> {
     }
     let mut changed = Changed {
         versions: conf.versions,
-        ciphers: conf.ciphers.clone(),
-        curves: conf.curves.clone(),
+        ciphers: conf.ciphers.clone()?,
+        curves: conf.curves.clone()?,
         certificate: None,
         key: None,
         tickets: conf.tickets,
@@ -178,7 +179,7 @@ fn apply_commands(conf: &mut Conf) -> Result<(), Error> {
     };
     changed.apply(std::mem::take(&mut conf.commands))?;
     let Changed { versions, ciphers, curves, tickets, prefer_server_ciphers, .. } = changed;
-    (conf.versions, conf.ciphers, conf.curves) = (versions, ciphers, curves);
+    (conf.versions, conf.ciphers, conf.curves) = (versions, Ok(ciphers), Ok(curves));
     (conf.tickets, conf.prefer_server_ciphers) = (tickets, prefer_server_ciphers);
     if let Some(certificate) = changed.certificate {
         conf.certificates = vec![certificate];

@@ -67,7 +67,7 @@ impl Tls {
         let said = &self.said;
         let settings = self.made.settings.clone().unwrap_or_else(|| ClientSettings {
             versions: said.versions,
-            ciphers: said.ciphers.clone(),
+            ciphers: said.ciphers.clone().unwrap_or_default(),
             curves: Default::default(),
             identity: None,
             authorities: None,
