@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use weir_testkit::fastcgi::{END, STDOUT, record};
 use weir_testkit::{Client, Dir, PATIENCE, Server, ask_until, listen, until};
 
@@ -82,10 +83,11 @@ fn small_disk(port: u16, dir: Dir, cached: &str) -> Option<(Server, Mounted)> {
     Some((Server::start_in(dir, WEIR, &conf), disk))
 }
 
-/// The clients have left, so the worker has nothing else to do once the answers are there.
-#[test]
-fn answers_are_stored_although_their_worker_ends_with_them() {
-    const ANSWERS: usize = 20;
+/// So many answers are being stored when their worker is told to end.
+const ANSWERS: usize = 20;
+
+/// The server of these answers, and what lets them go on.
+fn storing() -> (Server, Sender<()>) {
     let (go_on, may) = channel::<()>();
     let (answer, may) = (body(1, FIRST + 1000), Mutex::new(may));
     let port = listen(move |mut stream: TcpStream| {
@@ -103,20 +105,38 @@ fn answers_are_stored_although_their_worker_ends_with_them() {
                  proxy_cache one; proxy_cache_valid 1h; proxy_cache_key $uri; }} }} }}"
     );
     let server = Server::start(WEIR, &conf);
-    let old = server.workers();
     for n in 0..ANSWERS {
         let mut client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         client.write_all(format!("GET /{n} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
         read_head(&mut client);
     }
-    let of = |directory: &str| files(&server.dir().file(directory)).len();
-    let are_begun = ask_until(|| of("temporary") == ANSWERS);
+    assert!(ask_until(|| left(&server)[1] == ANSWERS), "{}", server.log());
+    (server, go_on)
+}
+
+/// Files of the cache, and those that are to become one.
+fn left(server: &Server) -> [usize; 2] {
+    ["cache", "temporary"].map(|directory| files(&server.dir().file(directory)).len())
+}
+
+/// The clients have left, so the worker has nothing else to do once the answers are there.
+#[test]
+fn answers_are_stored_although_their_worker_ends_with_them() {
+    let (server, go_on) = storing();
+    let old = server.workers();
     server.reload();
     drop(go_on);
-    assert!(are_begun, "{}", of("temporary"));
     old.into_iter().for_each(|worker| server.wait_gone(worker));
-    assert_eq!((of("cache"), of("temporary")), (ANSWERS, 0), "{}", server.log());
+    assert_eq!(left(&server), [ANSWERS, 0], "{}", server.log());
+}
+
+#[test]
+fn a_worker_that_is_terminated_leaves_no_parts_of_answers() {
+    let (mut server, _go_on) = storing();
+    server.signal(Signal::TERM);
+    assert!(server.wait().success());
+    assert_eq!(left(&server), [0, 0], "{}", server.log());
 }
 
 /// One client reads nothing of an answer that the disk does not take. Other clients that ask for

@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::open_file::{Access, OpenFile};
 use super::rank::{Lines, Rank};
@@ -44,6 +44,7 @@ struct Shared {
     name: String,
     state: Mutex<State>,
     work: Condvar,
+    settled: Condvar,
     threads: usize,
     queue: usize,
     overflow: Overflow,
@@ -98,6 +99,12 @@ struct State {
     closed: bool,
 }
 
+impl State {
+    fn is_settled(&self) -> bool {
+        self.running.is_empty() && self.jobs.len() == 0
+    }
+}
+
 /// A job that a thread has taken.
 struct RunningJob {
     since: u64,
@@ -134,8 +141,10 @@ impl FilePool {
         let jobs = Lines::new(threads);
         let running = VecDeque::new();
         let state = Mutex::new(State { jobs, running, started: 0, idle: 0, closed: false });
-        let (work, overflow, watcher) = (Condvar::new(), Overflow::default(), Watcher::default());
-        let shared = Shared { name, state, work, threads, queue, overflow, watcher, spawn };
+        let (work, settled) = (Condvar::new(), Condvar::new());
+        let (overflow, watcher) = (Overflow::default(), Watcher::default());
+        let shared =
+            Shared { name, state, work, settled, threads, queue, overflow, watcher, spawn };
         FilePool(Arc::new(Owner(Arc::new(shared))))
     }
 
@@ -171,6 +180,20 @@ impl FilePool {
         let state = self.0.0.lock();
         let all = state.running.iter().filter_map(|job| running::read(&job.slot, job.rank));
         all.min_by_key(|operation| operation.since)
+    }
+
+    /// Waits until nothing runs or waits for a thread, but no longer than `until`.
+    pub fn settle(&self, until: Instant) {
+        let mut state = self.0.0.lock();
+        // The simulated world runs its jobs one by one.
+        while seam::worker_stays() && !state.is_settled() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.0.0.settled.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Threads that run.
@@ -264,6 +287,9 @@ impl Shared {
         at.and_then(|at| state.running.remove(at));
         if at == Some(0) {
             self.tell(state, None);
+        }
+        if state.is_settled() {
+            self.settled.notify_all();
         }
     }
 

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -230,6 +231,26 @@ fn a_range_behind_the_end_and_a_pipe_are_harmless() {
     assert_eq!(residence(&pipe, 0, 10), Residence::Unknown);
     let own = pool.hold(File::open("/proc/self/exe").unwrap());
     residence(&own, u64::MAX / 4, u64::MAX);
+}
+
+#[test]
+fn a_pool_is_waited_for_unless_an_operation_is_stuck() {
+    let (pool, done) = (FilePool::new(1, 10), Arc::new(AtomicUsize::new(0)));
+    let (go_on, may) = mpsc::channel::<()>();
+    pool.insist(Rank::Later, move || {
+        let _ = may.recv();
+    });
+    for _ in 0..5 {
+        let done = done.clone();
+        pool.insist(Rank::Later, move || {
+            done.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    pool.settle(Instant::now() + Duration::from_millis(1));
+    assert_eq!(done.load(Ordering::SeqCst), 0);
+    drop(go_on);
+    pool.settle(Instant::now() + Duration::from_secs(20));
+    assert_eq!(done.load(Ordering::SeqCst), 5);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
@@ -112,6 +113,9 @@ pub fn serve(mut assignment: Assignment) -> i32 {
     }
 }
 
+/// For so long the end of a process waits for its file operations.
+const LAST_FILES: Duration = Duration::from_millis(100);
+
 /// Exit code of a worker that cannot go on, or not start for now; another one may.
 const BROKEN: i32 = 1;
 
@@ -202,8 +206,16 @@ impl LoopParts {
             // A thread that panicked has ended the process already.
             let _ = thread.join();
         }
+        self.settle_files();
         weir_log::flush();
         Ok(())
+    }
+
+    /// What is left to the threads for files is done before the process ends, so that no temporary file of a request stays.
+    /// A disk that does not answer is not waited for.
+    fn settle_files(&self) {
+        let until = Instant::now() + LAST_FILES;
+        self.pools.iter().chain([&self.files]).for_each(|pool| pool.settle(until));
     }
 
     /// Starts the further loops, and prepares loop 0 for all that it does.
