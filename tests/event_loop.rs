@@ -315,6 +315,36 @@ fn stuck_disk(loader: &str) {
 }
 
 #[test]
+fn a_worker_that_ends_gives_up_an_answer_that_a_stuck_disk_does_not_take() {
+    let dir = Dir::new();
+    dir.write("site/keep", "");
+    let Some(disk) = SlowDisk::mount(&dir, "create", "600s") else { return };
+    let conf = "user root; worker_processes 1; error_log %%DIR%%/error.log notice; events { }
+                http {
+                    proxy_cache_path %%DIR%%/slow keys_zone=slow:1m use_temp_path=off;
+                    server {
+                        listen 127.0.0.1:%%PORT%%;
+                        location / {
+                            proxy_pass http://127.0.0.1:%%PORT%%/text;
+                            proxy_cache slow; proxy_cache_valid 1h;
+                        }
+                        location /text { return 200 text; }
+                    }
+                }";
+    let server = Server::start_in(dir, WEIR, conf);
+    let worker = server.workers()[0];
+    assert_eq!(server.get("/").body(), "text");
+    server.wait_log("a file operation of process", 1);
+    server.reload();
+    // The kernel keeps the process as long as the disk keeps the thread.
+    let (begin, end) = (format!(" {worker}#"), ": exit");
+    let has_ended =
+        || server.log().lines().any(|line| line.contains(&begin) && line.ends_with(end));
+    assert!(weir_testkit::ask_until(has_ended), "{}", server.log());
+    disk.break_down(&server.dir().file("slow"));
+}
+
+#[test]
 fn a_root_that_changes_on_the_way_is_asked_of_the_disk() {
     let dir = Dir::new();
     dir.write("site/deep/a.txt", "");

@@ -116,6 +116,12 @@ impl Files {
         self.named.iter().chain([&self.pool]).find(|pool| pool.name().as_bytes() == name)
     }
 
+    /// As [`FilePool::oldest_operation`], of all pools.
+    pub fn oldest_operation(&self) -> Option<RunningOperation> {
+        let pools = self.named.iter().chain([&self.pool]);
+        pools.filter_map(FilePool::oldest_operation).min_by_key(|operation| operation.since)
+    }
+
     /// Runs `work`, which reads, on a thread of the pool. An error if the pool is full or `work` panicked.
     pub fn run<T, W>(&self, work: W) -> Offload<T>
     where

@@ -20,6 +20,8 @@ use weir_zone::Zones;
 
 /// What connections say at last has left within so long.
 const LAST_WORD: Duration = Duration::from_millis(20);
+/// A loop that is to end looks again after this time: a disk that does not answer is no event.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// It is said within so many turns.
 const LAST_TURNS: usize = 4;
 
@@ -178,10 +180,11 @@ impl Driver for Turns {
         if self.is_done() {
             h.stop();
         }
+        let again = self.told.map(|_| LOOK_AGAIN);
         let serving = self.serving.as_mut()?;
         let patience = serving.evenness.as_ref().and_then(|evenness| evenness.patience(now));
         let allowed = serving.listening.before_wait(h, now);
-        [allowed, patience].into_iter().flatten().min()
+        [allowed, patience, again].into_iter().flatten().min()
     }
 
     fn after_wait(&mut self, h: &Handle, now: Instant) {

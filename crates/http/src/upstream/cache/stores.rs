@@ -3,8 +3,14 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
+
+use weir_engine::{Rank, coarse_nanos};
 
 use crate::event_loop::{LoopKey, LoopPart, LoopStart, LoopState};
+
+/// A loop that ends waits no longer for a disk.
+const STUCK: Duration = Duration::from_secs(5);
 
 /// How many there are, whatever site the loop serves.
 #[derive(Default)]
@@ -14,9 +20,18 @@ pub struct Stores(Rc<Cell<usize>>);
 pub static STORES: LoopKey<Stores> = LoopKey::new(Stores::new);
 
 impl LoopPart for Stores {
-    fn is_flushed(&self, _: &LoopState) -> bool {
-        self.0.get() == 0
+    fn is_flushed(&self, event_loop: &LoopState) -> bool {
+        self.0.get() == 0 || is_stuck(event_loop)
     }
+}
+
+/// Whether a disk has not answered for so long that the answers may as well be lost.
+fn is_stuck(event_loop: &LoopState) -> bool {
+    let oldest = event_loop.handle.files().oldest_operation();
+    oldest.is_some_and(|oldest| {
+        let lasts = Duration::from_nanos(coarse_nanos().saturating_sub(oldest.since));
+        oldest.rank != Rank::Read && lasts >= STUCK
+    })
 }
 
 impl Stores {
