@@ -1,5 +1,6 @@
 //! Names and passwords.
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use weir_testkit::{Dir, Response, Server};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -21,6 +22,9 @@ fn start() -> Server {
                  auth_basic_user_file users;
                  location /any/ { satisfy any; allow all; alias %%DIR%%/root/; }
                  location /none/ { auth_basic_user_file none; }
+                 location /pipe/ { auth_basic_user_file pipe; }
+                 location /null/ { auth_basic_user_file /dev/null; }
+                 location /zero/ { auth_basic_user_file /dev/zero; }
              }
          }",
     )
@@ -92,4 +96,15 @@ fn other_ways_in_and_missing_files() {
     assert_eq!((r.status, r.header("WWW-Authenticate")), (200, None));
     assert_eq!(ask(&server, "/none/x?realm=home", ANN).status, 403);
     server.wait_log("none\" failed (2: No such file or directory)", 1);
+}
+
+/// A request does not wait for a writer of the pipe, and takes no memory for all that a device may have.
+#[test]
+fn a_pipe_and_a_device_have_no_users() {
+    let server = start();
+    let pipe = server.dir().file("pipe");
+    mknodat(CWD, pipe, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+    for path in ["/pipe/x", "/null/x", "/zero/x"] {
+        assert_eq!(ask(&server, &format!("{path}?realm=home"), ANN).status, 401, "{path}");
+    }
 }

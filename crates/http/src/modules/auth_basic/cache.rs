@@ -3,16 +3,20 @@
 #![expect(clippy::disallowed_methods, reason = "the name is looked at when it is put together")]
 
 use std::collections::HashMap;
-use std::fs::{File, Metadata};
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::OFlags;
+
+use super::users;
+
 /// Files that are kept; a name may come from a client's request.
 const MOST: usize = 16;
-/// Larger files are read each time.
+/// Larger files are read each time, line by line.
 const LARGEST: u64 = 1 << 20;
 /// A file that was changed so lately may change again without another time stamp.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -52,19 +56,29 @@ impl Stamp {
     }
 }
 
-/// The file's content.
-pub fn read(path: &Path) -> io::Result<Arc<[u8]>> {
-    // Opened each time: whether that is allowed may change, too.
-    let mut file = File::open(path)?;
+/// The password that the file keeps for a user.
+pub fn password_of(path: &Path, user: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    // Opened each time: whether that is allowed may change, too. A pipe without a writer is empty.
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
     let stamp = Stamp::of(&file.metadata()?);
+    if stamp.len > LARGEST {
+        return users::search(BufReader::new(file), user);
+    }
+    let content = read(path, file, stamp)?;
+    Ok(users::find(&content, user).map(<[u8]>::to_vec))
+}
+
+/// The content of a file that is not large. A device has no end.
+fn read(path: &Path, file: File, stamp: Stamp) -> io::Result<Arc<[u8]>> {
     let now = SystemTime::now();
     if let Some(content) = known(path, &stamp) {
         return Ok(content);
     }
     let mut content = Vec::new();
-    file.read_to_end(&mut content)?;
+    file.take(LARGEST).read_to_end(&mut content)?;
     let content: Arc<[u8]> = content.into();
-    if stamp.len <= LARGEST && stamp.is_settled(now) {
+    if stamp.is_settled(now) {
         remember(path, CachedUserFile { stamp, content: content.clone() });
     }
     Ok(content)
@@ -94,20 +108,21 @@ mod tests {
     #[test]
     fn an_old_file_is_read_once_and_a_changed_one_again() {
         let path = std::env::temp_dir().join(format!("weir-users-{}", std::process::id()));
-        std::fs::write(&path, "one").unwrap();
-        assert_eq!(&*read(&path).unwrap(), b"one");
+        let password = || password_of(&path, b"ann").unwrap();
+        std::fs::write(&path, "ann:one").unwrap();
+        assert_eq!(password(), Some(b"one".to_vec()));
         let stamp = Stamp::of(&path.metadata().unwrap());
         // Just written: not remembered.
         assert!(known(&path, &stamp).is_none());
         let later = SystemTime::now() + SETTLED * 2;
         assert!(stamp.is_settled(later));
 
-        remember(&path, CachedUserFile { stamp, content: b"remembered"[..].into() });
-        assert_eq!(&*read(&path).unwrap(), b"remembered");
+        remember(&path, CachedUserFile { stamp, content: b"ann:two"[..].into() });
+        assert_eq!(password(), Some(b"two".to_vec()));
         let file = File::options().write(true).open(&path).unwrap();
         file.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH)).unwrap();
-        assert_eq!(&*read(&path).unwrap(), b"one");
+        assert_eq!(password(), Some(b"one".to_vec()));
         std::fs::remove_file(&path).unwrap();
-        assert!(read(&path).is_err());
+        assert!(password_of(&path, b"ann").is_err());
     }
 }

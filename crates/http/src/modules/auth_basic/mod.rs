@@ -138,12 +138,12 @@ async fn judge(
 
 /// Runs on a thread of the pool.
 fn look_up(path: PathBuf, user: &[u8], password: &[u8]) -> PasswordVerdict {
-    let file = match cache::read(&path) {
-        Ok(file) => file,
+    let kept = match cache::password_of(&path, user) {
+        Ok(Some(kept)) => kept,
+        Ok(None) => return PasswordVerdict::NoSuchUser,
         Err(error) => return PasswordVerdict::NoFile(error),
     };
-    let Some(kept) = users::find(&file, user) else { return PasswordVerdict::NoSuchUser };
-    match password::matches(password, kept) {
+    match password::matches(password, &kept) {
         Some(true) => PasswordVerdict::Right,
         Some(false) => PasswordVerdict::Wrong,
         None => PasswordVerdict::UnknownForm,
