@@ -80,7 +80,7 @@ pub use ops::join::Lent;
 pub use ops::ready::{Closed, Readable, Writable};
 pub use ops::recv::Recv;
 pub use ops::rest::{Offered, Pause};
-pub use ops::send::{Patience, Send, is_truncation, truncated};
+pub use ops::send::{Patience, Send, truncated, truncated_file};
 pub use options::Options;
 pub use outside::{Arm, ListenerKey, WatchKey};
 pub use remote::Remote;

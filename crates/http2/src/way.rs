@@ -404,7 +404,7 @@ async fn read_ahead(handle: &Handle, chain: &mut Chain, most: usize) -> io::Resu
         buf.truncate(read?.min(room));
         let read = buf.len() as u64;
         if read == 0 {
-            return Err(weir_engine::truncated());
+            return Err(weir_engine::truncated(&file));
         }
         chain.push_front(Segment::File { file, offset: offset + read, len: len - read });
         chain.push_front(buf);

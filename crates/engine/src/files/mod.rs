@@ -32,6 +32,7 @@ pub use open_file::OpenFile;
 pub use pool::{FilePool, Offload, PoolState, WeakFilePool};
 pub use rank::Rank;
 pub(crate) use residence::{Residence, residence};
+pub(crate) use running::name_of;
 pub use running::{Place, RunningOperation, file_operation};
 
 use crate::budget;

@@ -110,8 +110,12 @@ pub(super) fn read(slot: &Slot, rank: Rank) -> Option<RunningOperation> {
     }
     let path = match noted.path.is_empty() {
         false => PathBuf::from(&noted.path),
-        // The name that the kernel knows, which asks no disk.
-        true => std::fs::read_link(format!("/proc/self/fd/{}", noted.file)).unwrap_or_default(),
+        true => name_of(noted.file),
     };
     Some(RunningOperation { since: noted.since, rank, name: noted.name, path })
+}
+
+/// The name of an open file that the kernel knows, which asks no disk.
+pub(crate) fn name_of(file: RawFd) -> PathBuf {
+    std::fs::read_link(format!("/proc/self/fd/{file}")).unwrap_or_default()
 }

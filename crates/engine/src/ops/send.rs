@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,7 +18,7 @@ use crate::budget;
 use crate::chain::{Chain, FileWay, Segment};
 use crate::clock;
 use crate::file_ways::Way;
-use crate::files::{Offload, Rank, Residence, read_waiting, residence};
+use crate::files::{Offload, Rank, Residence, name_of, read_waiting, residence};
 use crate::operation::operation;
 use crate::ops::must_yield;
 use crate::ready::Ready;
@@ -175,7 +177,9 @@ impl Send<'_> {
                 let (read, mut buf) = ready!(Pin::new(cold).poll(cx))?;
                 self.cold = None;
                 if read? == 0 {
-                    return Poll::Ready(Err(truncated()));
+                    let ended = self.chain.front_file().map(|(file, ..)| truncated(file));
+                    let ended = ended.unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
+                    return Poll::Ready(Err(ended));
                 }
                 buf.truncate(usize::try_from(at_most).unwrap_or(usize::MAX));
                 self.chain.fill_front(buf);
@@ -320,8 +324,10 @@ impl Registered {
             }
             _ => None,
         };
-        if read.is_some_and(<[u8]>::is_empty) {
-            return Err(truncated());
+        if read.is_some_and(<[u8]>::is_empty)
+            && let Some(Segment::File { file, .. }) = chain.segments().nth(count)
+        {
+            return Err(truncated(file));
         }
         let mut total = memory;
         if let (Some(slot), Some(read)) = (pieces.get_mut(count), read) {
@@ -405,7 +411,7 @@ impl Registered {
             seam::at(Call::Send)?;
             let send = || rustix::fs::sendfile(&self.source.fd, file, Some(&mut at), count);
             match operation("sendfile", send) {
-                Ok(0) => return Err(truncated()),
+                Ok(0) => return Err(truncated(file)),
                 Ok(n) => {
                     budget::spend_file(n as u64);
                     return Ok(Some(n as u64));
@@ -419,17 +425,18 @@ impl Registered {
 }
 
 /// What sending fails with where a file ends before the part of it that is to be sent.
-pub fn truncated() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, Truncated)
+pub fn truncated(file: &File) -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, Truncated(name_of(file.as_raw_fd())))
 }
 
-/// Whether an error is [`truncated`].
-pub fn is_truncation(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<Truncated>())
+/// The file of an error that is [`truncated`].
+pub fn truncated_file(error: &io::Error) -> Option<&Path> {
+    let truncated = error.get_ref()?.downcast_ref::<Truncated>()?;
+    Some(&truncated.0)
 }
 
 #[derive(Debug)]
-struct Truncated;
+struct Truncated(PathBuf);
 
 impl std::fmt::Display for Truncated {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

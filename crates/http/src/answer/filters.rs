@@ -356,7 +356,7 @@ impl Request {
                     buf.truncate(read?.min(want as usize));
                     let read = buf.len() as u64;
                     if read == 0 {
-                        let error = weir_engine::truncated();
+                        let error = weir_engine::truncated(&file);
                         self.sending_failed(&error);
                         return Err(error);
                     }

@@ -1,6 +1,7 @@
 //! The answer's way to the client: header filters, the head as bytes, body filters, framing, the socket.
 
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -336,8 +337,9 @@ impl Request {
         if error.kind() == io::ErrorKind::TimedOut {
             self.log(level, format_args!("{TIMED_OUT}{doing}"));
             self.timed_out();
-        } else if weir_engine::is_truncation(error) {
-            let text = format_args!("a file that is being sent was truncated{doing}");
+        } else if let Some(file) = weir_engine::truncated_file(error) {
+            let file = weir_log::Bytes(file.as_os_str().as_bytes());
+            let text = format_args!("a file that is being sent was truncated: \"{file}\"{doing}");
             self.log(weir_log::Level::Alert, text);
         } else if let Some(stream) = self.carrier.stream() {
             // The end of a stream that the client gives up has a line of its own.
