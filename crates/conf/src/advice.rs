@@ -66,7 +66,10 @@ pub fn uses_variable(text: &str, name: &str) -> bool {
     text.match_indices('$').any(|(at, _)| {
         let rest = text.get(at + 1..).unwrap_or_default();
         match rest.strip_prefix('{') {
-            Some(braced) => braced.split('}').next() == Some(name),
+            Some(braced) => {
+                let behind = braced.strip_prefix(name);
+                behind.is_some_and(|behind| behind.is_empty() || behind.starts_with('}'))
+            }
             None => rest.strip_prefix(name).is_some_and(|rest| !rest.starts_with(letter)),
         }
     })
@@ -76,9 +79,9 @@ pub fn uses_variable(text: &str, name: &str) -> bool {
 fn has_bare_braces(line: &str) -> bool {
     let code = line.split(['"', '\'']).next().unwrap_or_default();
     code.match_indices('{').any(|(at, _)| {
-        let Some((inside, _)) = code[at + 1..].split_once('}') else { return false };
-        inside.starts_with(|c: char| c.is_ascii_digit())
-            && inside.chars().all(|c| c.is_ascii_digit() || c == ',')
+        let inside = &code[at + 1..];
+        let behind = inside.trim_start_matches(|c: char| c.is_ascii_digit() || c == ',');
+        inside.starts_with(|c: char| c.is_ascii_digit()) && behind.starts_with('}')
     })
 }
 
@@ -106,9 +109,11 @@ fn begins_with_directive(line: &str, column: u32) -> bool {
 
 /// The last line with anything on it before this one, if a directive may go on behind it.
 fn unfinished(source: &SourceText, number: u32) -> Option<u32> {
-    let said = |number: u32| Some((number, without_comment(line(source, number)?)));
+    let lines: Vec<&[u8]> =
+        source.text.split(|b| *b == b'\n').take(number.saturating_sub(1) as usize).collect();
+    let said = |(number, line)| Some((number, without_comment(std::str::from_utf8(line).ok()?)));
     let (number, text) =
-        (1..number).rev().filter_map(said).find(|(_, text)| !text.trim().is_empty())?;
+        (1..number).zip(lines).rev().filter_map(said).find(|(_, text)| !text.trim().is_empty())?;
     (!text.trim_end().ends_with([';', '{', '}'])).then_some(number)
 }
 
@@ -186,6 +191,20 @@ mod tests {
             assert_eq!(braces(text), "", "{text}");
         }
         assert!(advised("add_header X “a b”;", "invalid parameter", (1, 9), (1, 9)).contains('“'));
+    }
+
+    /// A look ahead from each brace, or at each line from the first one on, would take hours.
+    #[test]
+    fn long_texts_are_read_once() {
+        const MANY: usize = 1 << 20;
+        let braces = format!("listen {}", "{".repeat(MANY));
+        assert_eq!(advised(&braces, "invalid parameter", (1, 9), (1, 9)), "");
+        let variables = format!("return 200 {};", "${".repeat(MANY));
+        assert_eq!(advised(&variables, "unknown \"nosuch\" variable", (1, 1), (1, 1)), "");
+        let number = MANY as u32 + 1;
+        let lines = format!("listen 80{}server_name a;", "\n".repeat(MANY));
+        let found = advised(&lines, "invalid parameter \"server_name\"", (number, 15), (number, 1));
+        assert_eq!(found, "is a \";\" missing at the end of line 1?");
     }
 
     #[test]
