@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use crate::seam;
 
 /// Writes that one change may take.
-const NOTES: usize = 32;
+pub const NOTES: usize = 32;
 /// Words that the journal itself takes: how many notes there are, and two words for each.
 pub const WORDS: usize = 1 + 2 * NOTES;
 

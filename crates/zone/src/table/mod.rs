@@ -17,7 +17,7 @@
 //! leaves an empty one behind.
 
 use std::cell::Cell;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 use crate::journal::{self, Journal};
@@ -163,16 +163,18 @@ impl<'z> Locked<'z> {
     /// A new entry, the newest, for a key that the table does not have; its values are 0. `None` without room:
     /// then it is for the caller to remove something.
     pub fn add(&mut self, key: &[u8]) -> Option<LockedEntry> {
-        self.add_hashed(hash(key), key)
+        self.add_hashed(hash(key), key, &[])
     }
 
     /// A new record, as [`Locked::add`]. A table has either records or other entries.
     pub fn add_record(&mut self, name: &RecordName, contents: &[u8]) -> Option<LockedEntry> {
-        self.add_hashed(hash(name), &[name, contents].concat())
+        self.add_hashed(hash(name), name, contents)
     }
 
-    fn add_hashed(&mut self, hash: u32, key: &[u8]) -> Option<LockedEntry> {
-        let count = self.shape.cells_of(key.len());
+    /// The key is `key` and then `more`; where there is more, `key` has whole words.
+    fn add_hashed(&mut self, hash: u32, key: &[u8], more: &[u8]) -> Option<LockedEntry> {
+        let length = key.len() + more.len();
+        let count = self.shape.cells_of(length);
         let Some(cell) = self.first_free(count) else {
             if self.is_empty() && count <= self.shape.cells as usize {
                 // Cells are lost: no entry has them.
@@ -184,11 +186,14 @@ impl<'z> Locked<'z> {
         // All of this is in cells that are not visible yet, but for the link that makes them a
         // list.
         self.fill(cell, 0, pair(hash, low(self.word(cell, 0))));
-        self.fill(cell, 1, pair(key.len() as u32, low(self.words.get(bucket))));
+        self.fill(cell, 1, pair(length as u32, low(self.words.get(bucket))));
         for i in 0..self.shape.values {
             self.fill(cell, HEAD + i, 0);
         }
-        let last = self.write_key(cell, key)?;
+        let last = self.last_of(cell, count)?;
+        for (at, bytes) in self.key_words(cell).zip(key.chunks(8).chain(more.chunks(8))) {
+            self.words.fill(at, word_of(bytes));
+        }
 
         self.take(cell, last, count);
         self.link_newest(cell);
@@ -196,6 +201,36 @@ impl<'z> Locked<'z> {
         self.words.set(LEN, self.len().saturating_add(1));
         self.words.commit();
         (!self.spoilt.get()).then_some(LockedEntry(cell))
+    }
+
+    /// Gives a record other contents and values, all or none, and it becomes the one that was used last. False where the new
+    /// contents take another number of cells, or more words than one change may have: then the record stays as it is.
+    pub fn rewrite<const N: usize>(
+        &mut self,
+        record: LockedEntry,
+        contents: &[u8],
+        values: [u64; N],
+    ) -> bool {
+        /// The words of the name.
+        const NAME: usize = size_of::<RecordName>() / 8;
+        let word = self.word(record.0, 1);
+        let length = size_of::<RecordName>() + contents.len();
+        let notes = contents.len().div_ceil(8) + N + 1;
+        let cells = self.shape.cells_of(length);
+        if cells != self.shape.cells_of(high(word) as usize) || notes > journal::NOTES {
+            return false;
+        }
+        self.touch(record);
+        if high(word) as usize != length {
+            self.set(record.0, 1, pair(length as u32, low(word)));
+        }
+        for (at, bytes) in self.key_words(record.0).skip(NAME).zip(contents.chunks(8)) {
+            if self.words.get(at) != word_of(bytes) {
+                self.words.set(at, word_of(bytes));
+            }
+        }
+        self.set_values(record, values);
+        !self.spoilt.get()
     }
 
     /// The entry that was used least recently.
@@ -270,7 +305,9 @@ impl<'z> Locked<'z> {
     pub fn set_values<const N: usize>(&mut self, entry: LockedEntry, values: [u64; N]) {
         debug_assert!(N <= self.shape.values);
         for (i, value) in values.into_iter().enumerate() {
-            self.set(entry.0, HEAD + i, value);
+            if self.word(entry.0, HEAD + i) != value {
+                self.set(entry.0, HEAD + i, value);
+            }
         }
         self.words.commit();
     }
@@ -282,28 +319,45 @@ impl<'z> Locked<'z> {
         self.fill(entry.0, HEAD + i, value);
     }
 
+    /// Appends a part of the contents of a record: so many bytes from the first one on, or all that there are.
+    pub fn part(&self, record: LockedEntry, (first, most): (usize, usize), out: &mut Vec<u8>) {
+        self.key_part(record, size_of::<RecordName>() + first, most, out);
+    }
+
     /// The contents of a record.
     pub fn contents(&self, record: LockedEntry) -> Vec<u8> {
         let mut all = Vec::new();
-        self.key(record, &mut all);
-        all.drain(..size_of::<RecordName>().min(all.len()));
+        self.part(record, (0, usize::MAX), &mut all);
         all
     }
 
     /// Appends an entry's key.
     pub fn key(&self, entry: LockedEntry, out: &mut Vec<u8>) {
-        let mut left = high(self.word(entry.0, 1)) as usize;
-        if self.shape.cells_of(left) > self.shape.cells as usize {
+        self.key_part(entry, 0, usize::MAX, out);
+    }
+
+    fn key_part(&self, entry: LockedEntry, first: usize, most: usize, out: &mut Vec<u8>) {
+        let length = high(self.word(entry.0, 1)) as usize;
+        if self.shape.cells_of(length) > self.shape.cells as usize {
             return self.spoil();
         }
-        for at in self.key_words(entry.0) {
-            let bytes = self.words.get(at).to_le_bytes();
-            let n = left.min(8);
-            out.extend_from_slice(&bytes[..n]);
-            left -= n;
+        let (mut skipped, mut left) = (first, length.saturating_sub(first).min(most));
+        out.reserve(left);
+        let mut some = [0; 8 * CELL];
+        for words in self.key_cells(entry.0) {
+            let room = 8 * words.len();
+            if skipped < room && left > 0 {
+                for (at, word) in words.zip(some.chunks_exact_mut(8)) {
+                    word.copy_from_slice(&self.words.get(at).to_le_bytes());
+                }
+                let n = left.min(room - skipped);
+                out.extend_from_slice(some.get(skipped..skipped + n).unwrap_or_default());
+                left -= n;
+            }
             if left == 0 {
                 break;
             }
+            skipped = skipped.saturating_sub(room);
         }
     }
 }
@@ -375,7 +429,8 @@ impl Locked<'_> {
     }
 
     fn bucket(&self, hash: u32) -> usize {
-        BUCKETS + hash as usize % self.shape.buckets
+        // There are fewer than 2^32, and each bit of the hash counts.
+        BUCKETS + ((u64::from(hash) * self.shape.buckets as u64) >> 32) as usize
     }
 
     /// The first of `count` chained cells that are free; they stay so until [`Locked::take`].
@@ -443,29 +498,21 @@ impl Locked<'_> {
 
 /// Keys.
 impl<'z> Locked<'z> {
-    /// Where the words of an entry's key stand.
-    fn key_words(&self, cell: u32) -> impl Iterator<Item = usize> + use<'z> {
+    /// Where the words of an entry's key stand, cell by cell.
+    fn key_cells(&self, cell: u32) -> impl Iterator<Item = Range<usize>> + use<'z> {
         let (words, shape) = (self.words, self.shape);
-        let (mut cell, mut i) = (cell, HEAD + shape.values);
+        let (mut cell, mut first) = (cell, HEAD + shape.values);
         std::iter::from_fn(move || {
-            if i == CELL {
-                cell = low(words.get(shape.cell(cell)));
-                i = 1;
-            }
-            (cell != 0).then(|| {
-                i += 1;
-                shape.cell(cell) + i - 1
-            })
+            let at = (cell != 0).then(|| shape.cell(cell))?;
+            let range = at + first..at + CELL;
+            (cell, first) = (low(words.get(at)), 1);
+            Some(range)
         })
     }
 
-    /// Writes a key into chained cells; the last one that it takes, `None` where they do not suffice.
-    fn write_key(&self, first: u32, key: &[u8]) -> Option<u32> {
-        let last = self.last_of(first, self.shape.cells_of(key.len()))?;
-        for (at, bytes) in self.key_words(first).zip(key.chunks(8)) {
-            self.words.fill(at, word_of(bytes));
-        }
-        Some(last)
+    /// The same word by word.
+    fn key_words(&self, cell: u32) -> impl Iterator<Item = usize> + use<'z> {
+        self.key_cells(cell).flatten()
     }
 
     /// What is compared are whole words, the last one filled up with zeros.
@@ -513,12 +560,23 @@ fn next_in_bucket(table: &Locked<'_>, cell: u32) -> u32 {
     low(table.word(cell, 1))
 }
 
+/// The same in every process: no random keys.
 fn hash(key: &[u8]) -> u32 {
-    // The same in every process: no random keys.
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(key) as u32
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let fold = |hash: u64, word: u64| {
+        let product = u128::from(hash ^ word) * u128::from(FACTOR);
+        (product >> 64) as u64 ^ product as u64
+    };
+    let words = key.chunks(8).map(word_of);
+    let hash = words
+        .fold(FACTOR ^ key.len() as u64, |hash, word| fold(hash, word.rotate_left(32) ^ FACTOR));
+    fold(hash, FACTOR) as u32
 }
 
 fn word_of(bytes: &[u8]) -> u64 {
+    if let Some(whole) = bytes.first_chunk() {
+        return u64::from_le_bytes(*whole);
+    }
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);
     u64::from_le_bytes(word)

@@ -203,6 +203,61 @@ fn records_are_found_by_name_whatever_they_hold() {
 }
 
 #[test]
+fn a_record_is_rewritten_where_it_has_the_cells() {
+    let zone = small(64);
+    let mut t = zone.lock();
+    let record = t.add_record(&[1; 32], b"old").unwrap();
+    let other = t.add_record(&[2; 32], b"other").unwrap();
+    let free = t.free();
+    for (contents, fits) in [(vec![7; 9], true), (vec![8; 1], true), (vec![9; 80], false)] {
+        assert_eq!(t.rewrite(record, &contents, [contents.len() as u64, 5]), fits);
+        if fits {
+            assert_eq!((t.find_record(&[1; 32]), t.free()), (Some(record), free));
+            assert_eq!(t.contents(record), contents);
+            assert_eq!((t.value(record, 0), t.value(record, 1)), (contents.len() as u64, 5));
+            assert_eq!(t.oldest(), Some(other), "it was used last");
+        }
+    }
+    assert_eq!(t.contents(record), [8], "what does not fit changes nothing");
+    assert_eq!(t.contents(other), b"other");
+    // More words than one change may have.
+    let large = t.add_record(&[3; 32], &[3; 400]).unwrap();
+    assert!(!t.rewrite(large, &[4; 400], [0; 2]));
+    assert_eq!(t.contents(large), [3; 400]);
+}
+
+/// All of the new record, or all of the old one.
+#[test]
+fn a_killed_holder_leaves_no_half_rewritten_record() {
+    let (old, new) = ((vec![1; 90], [1, 2]), (vec![2; 85], [3, 4]));
+    let mut seen = (0, 0);
+    for writes in 0.. {
+        let zone = small(64);
+        let record = zone.lock().add_record(&[1; 32], &old.0).unwrap();
+        zone.lock().add_record(&[2; 32], b"other").unwrap();
+        zone.lock().set_values(record, old.1);
+        fault::after(writes);
+        let rewrite = || assert!(zone.lock().rewrite(record, &new.0, new.1));
+        let killed = catch_unwind(AssertUnwindSafe(rewrite)).is_err();
+        fault::off();
+        let t = zone.lock();
+        let found = (t.contents(record), [t.value(record, 0), t.value(record, 1)]);
+        match killed {
+            true if found == old => seen.0 += 1,
+            true => {
+                assert_eq!(found, new, "after {writes} writes");
+                seen.1 += 1;
+            }
+            false => {
+                assert_eq!(found, new);
+                break;
+            }
+        }
+    }
+    assert!(seen.0 > 12, "{seen:?}");
+}
+
+#[test]
 fn memory_is_what_was_asked_for() {
     // nginx: a megabyte holds about 16 thousand states of 64 bytes.
     let zone = Zone::new("one", 1 << 20, purpose()).unwrap();
