@@ -12,6 +12,7 @@ mod kept;
 mod library;
 mod life;
 mod locations;
+mod machine_code;
 mod messages;
 mod pipes;
 mod returns;

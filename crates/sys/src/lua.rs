@@ -6,6 +6,8 @@ use std::slice;
 
 use mlua::{Lua, LuaOptions, StdLib};
 
+pub mod direct;
+
 /// A VM with all that LuaJIT can do: `ffi`, `debug` and C modules among it, with which a script can
 /// read and write any memory of the process.
 ///

@@ -181,7 +181,8 @@ fn json_escaped(byte: u8, out: &mut Vec<u8>) {
 
 /// Bytes as two small digits each.
 pub fn hex_text(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |n: u8| char::from(n + if n < 10 { b'0' } else { b'a' - 10 });
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// A byte as two digits.

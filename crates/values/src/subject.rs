@@ -134,12 +134,18 @@ pub trait Subject: Sized + 'static {
     /// Stores a variable by a name that was not known when the configuration was read (Lua), as `set` would. Without a value
     /// the subject has none of it from now on.
     fn store_named(&mut self, name: &[u8], value: Option<Vec<u8>>) -> Result<(), NotStored> {
+        let id = self.variables().known(&name.to_ascii_lowercase()).ok_or(NotStored::Unknown)?;
+        self.store_at(id.0, value)
+    }
+
+    /// The same by the number that [`Variables::number_of`] gave.
+    fn store_at(&mut self, number: u32, value: Option<Vec<u8>>) -> Result<(), NotStored> {
         let variables = self.variables();
-        let id = variables.known(&name.to_ascii_lowercase()).ok_or(NotStored::Unknown)?;
-        if !variables.get(id).changeable {
+        let id = variables.at(number).ok_or(NotStored::Unknown)?;
+        let variable = variables.get(id);
+        if !variable.changeable {
             return Err(NotStored::Fixed);
         }
-        let variable = variables.get(id);
         match (value, variable.slot) {
             (None, Some(slot)) if variable.put.is_none() => keep(self, slot, CachedValue::Missing),
             (value, _) => self.store_variable(id, value.unwrap_or_default()),

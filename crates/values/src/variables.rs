@@ -13,7 +13,7 @@ use crate::subject::Subject;
 
 /// A variable's place in the site's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct VariableId(u32);
+pub struct VariableId(pub(crate) u32);
 
 /// Appends a variable's value; false where the request has none (nginx's "not found").
 pub type Get<S> = Arc<dyn Fn(&mut S, &mut Vec<u8>) -> bool + Send + Sync>;

@@ -4,8 +4,7 @@
 //! strings and lists, the value. Three words go with it: kind and flags, when it expires, and the value of a
 //! number or boolean.
 
-use md5::{Digest, Md5};
-use sha1::Sha1;
+use sha1::{Digest, Sha1};
 use weir_zone::{Locked, LockedEntry, RecordName};
 
 /// Words of value that an entry has.
@@ -30,6 +29,19 @@ pub enum Value {
     List(Vec<Value>),
 }
 
+/// A value on its way into a dictionary.
+#[derive(Debug, Clone, Copy)]
+pub enum NewValue<'v> {
+    /// A boolean.
+    Boolean(bool),
+    /// A number.
+    Number(f64),
+    /// A string.
+    Text(&'v [u8]),
+    /// A list.
+    List(&'v [Value]),
+}
+
 /// A value of a dictionary with its flags and time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredValue {
@@ -41,6 +53,28 @@ pub struct StoredValue {
     pub stale: bool,
     /// When it expires; 0: never.
     pub expires: u64,
+}
+
+/// What [`Dict::read`] has found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ReadValue {
+    /// Its kind, with what is no text.
+    pub kind: Kind,
+    /// Flags that were stored with it.
+    pub flags: u32,
+}
+
+/// Kinds of values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// A boolean.
+    Boolean(bool),
+    /// A number.
+    Number(f64),
+    /// A string.
+    Text,
+    /// A list.
+    List,
 }
 
 /// How a value is to be stored.
@@ -81,12 +115,32 @@ impl<'z> Dict<'z> {
         self.get(key).filter(|found| !found.stale)
     }
 
+    /// What is still valid at a key; a text is appended to `out`.
+    pub fn read(&mut self, key: &[u8], out: &mut Vec<u8>) -> Option<ReadValue> {
+        let entry = self.find(key)?;
+        self.table.touch(entry);
+        if self.is_stale(entry) {
+            return None;
+        }
+        let (head, word) = (self.table.value(entry, 0), self.table.value(entry, 2));
+        let kind = match head >> 32 {
+            BOOLEAN => Kind::Boolean(word != 0),
+            NUMBER => Kind::Number(f64::from_bits(word)),
+            LIST => Kind::List,
+            _ => {
+                self.table.part(entry, (PREFIX + key.len(), usize::MAX), out);
+                Kind::Text
+            }
+        };
+        Some(ReadValue { kind, flags: head as u32 })
+    }
+
     /// Stores a value for `ttl` milliseconds, 0 is for ever. True if others that were still valid had to
     /// make room, which they only do if `force` says so.
     pub fn store(
         &mut self,
         key: &[u8],
-        (value, flags): (&Value, u32),
+        (value, flags): (NewValue<'_>, u32),
         ttl: u64,
         (how, force): (How, bool),
     ) -> Result<bool, DictError> {
@@ -97,11 +151,15 @@ impl<'z> Dict<'z> {
             How::Replace if !valid => return Err("not found"),
             _ => {}
         }
+        let expires = if ttl == 0 { 0 } else { self.now.saturating_add(ttl) };
+        let (contents, words) = record(key, value, flags, expires)?;
         if let Some(entry) = entry {
+            if self.table.rewrite(entry, &contents, words) {
+                return Ok(false);
+            }
             self.table.remove(entry);
         }
-        let expires = if ttl == 0 { 0 } else { self.now.saturating_add(ttl) };
-        self.write(key, value, flags, expires, force)
+        self.add(&name_of(key), (&contents, words), force)
     }
 
     /// Takes a value out.
@@ -122,7 +180,7 @@ impl<'z> Dict<'z> {
         let Some(entry) = valid else {
             let (first, ttl) = init.ok_or("not found")?;
             let sum = first + by;
-            let forcible = self.store(key, (&Value::Number(sum), 0), ttl, (How::Set, true))?;
+            let forcible = self.store(key, (NewValue::Number(sum), 0), ttl, (How::Set, true))?;
             return Ok((sum, forcible));
         };
         let head = self.table.value(entry, 0);
@@ -158,11 +216,11 @@ impl<'z> Dict<'z> {
         if list.is_empty() {
             return Ok(Some(told));
         }
-        match self.write(key, &Value::List(list), 0, expires, false) {
+        match self.write(key, NewValue::List(&list), expires) {
             Ok(_) => Ok(Some(told)),
             Err(refused) => {
                 // There is room for what was there.
-                let _ = self.write(key, &Value::List(before), 0, expires, false);
+                let _ = self.write(key, NewValue::List(&before), expires);
                 Err(refused)
             }
         }
@@ -236,7 +294,12 @@ impl<'z> Dict<'z> {
 
     fn find(&self, key: &[u8]) -> Option<LockedEntry> {
         let entry = self.table.find_record(&name_of(key))?;
-        (key.len() < EXACT || self.key_and_rest(entry).0 == key).then_some(entry)
+        if key.len() < EXACT {
+            return Some(entry);
+        }
+        let mut own = Vec::new();
+        self.table.part(entry, (PREFIX, key.len()), &mut own);
+        (own == key).then_some(entry)
     }
 
     fn key_and_rest(&self, entry: LockedEntry) -> (Vec<u8>, Vec<u8>) {
@@ -264,40 +327,26 @@ impl<'z> Dict<'z> {
         }
     }
 
+    /// The same for a key that there is not.
+    fn write(&mut self, key: &[u8], value: NewValue<'_>, expires: u64) -> Result<bool, DictError> {
+        let (contents, words) = record(key, value, 0, expires)?;
+        self.add(&name_of(key), (&contents, words), false)
+    }
+
     /// A new entry. Without room the least recently used go: expired ones, others if `force`.
-    fn write(
+    fn add(
         &mut self,
-        key: &[u8],
-        value: &Value,
-        flags: u32,
-        expires: u64,
+        name: &RecordName,
+        (contents, words): (&[u8], [u64; WORDS]),
         force: bool,
     ) -> Result<bool, DictError> {
-        let length = u16::try_from(key.len()).map_err(|_| "key too long")?;
-        let mut contents = Vec::with_capacity(key.len() + 16);
-        contents.extend_from_slice(&length.to_le_bytes());
-        contents.extend_from_slice(key);
-        let (kind, word) = match value {
-            Value::Boolean(value) => (BOOLEAN, u64::from(*value)),
-            Value::Number(value) => (NUMBER, value.to_bits()),
-            Value::Text(text) => {
-                contents.extend_from_slice(text);
-                (TEXT, 0)
-            }
-            Value::List(list) => {
-                list.iter().for_each(|value| write_item(value, &mut contents));
-                (LIST, 0)
-            }
-        };
         if !self.table.could_hold(contents.len()) {
             return Err("no memory");
         }
-        let name = name_of(key);
         let mut forced = false;
         loop {
-            if let Some(entry) = self.table.add_record(&name, &contents) {
-                let head = kind << 32 | u64::from(flags);
-                self.table.set_values(entry, [head, expires, word]);
+            if let Some(entry) = self.table.add_record(name, contents) {
+                self.table.set_values(entry, words);
                 return Ok(forced);
             }
             let Some(oldest) = self.table.oldest() else { return Err("no memory") };
@@ -312,6 +361,31 @@ impl<'z> Dict<'z> {
     }
 }
 
+/// What a record of a value holds, and its words.
+fn record(
+    key: &[u8],
+    value: NewValue<'_>,
+    flags: u32,
+    expires: u64,
+) -> Result<(Vec<u8>, [u64; WORDS]), DictError> {
+    let length = u16::try_from(key.len()).map_err(|_| "key too long")?;
+    let text = if let NewValue::Text(text) = value { text } else { &[] };
+    let mut contents = Vec::with_capacity(PREFIX + key.len() + text.len());
+    contents.extend_from_slice(&length.to_le_bytes());
+    contents.extend_from_slice(key);
+    contents.extend_from_slice(text);
+    let (kind, word) = match value {
+        NewValue::Boolean(value) => (BOOLEAN, u64::from(value)),
+        NewValue::Number(value) => (NUMBER, value.to_bits()),
+        NewValue::Text(_) => (TEXT, 0),
+        NewValue::List(list) => {
+            list.iter().for_each(|value| write_item(value, &mut contents));
+            (LIST, 0)
+        }
+    };
+    Ok((contents, [kind << 32 | u64::from(flags), expires, word]))
+}
+
 const BOOLEAN: u64 = 1;
 const NUMBER: u64 = 2;
 const TEXT: u64 = 3;
@@ -319,6 +393,9 @@ const LIST: u64 = 4;
 
 /// Shorter keys are their own names.
 const EXACT: usize = 32;
+
+/// Before the key, in the contents of a record, stands its length.
+const PREFIX: usize = 2;
 
 /// Whether this can be a key; the error is the text that scripts get.
 pub fn check(key: &[u8]) -> Result<(), DictError> {
@@ -339,7 +416,7 @@ fn name_of(key: &[u8]) -> RecordName {
         }
         _ => {
             name[..20].copy_from_slice(&Sha1::digest(key));
-            name[20..31].copy_from_slice(&Md5::digest(key)[..11]);
+            name[20..28].copy_from_slice(&(key.len() as u64).to_le_bytes());
             name[31] = u8::MAX;
         }
     }

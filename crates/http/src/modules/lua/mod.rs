@@ -3,7 +3,8 @@
 //! A loop has one VM (`vm`), which `start` fills. A phase with a script enters by `phases` (those that may answer) or
 //! `filters` (those that may not wait), or by `balancer`. Both lend the request to the script (`current`) and run it step by step (`run`).
 //! A script that yields says in a `wish` what it waits for; its run does that and resumes it. `api` has the functions of `ngx` in Rust, a file for each
-//! part. `prelude` wraps them in Lua where they raise errors or wait, since only Lua can do that. Values that outlive a
+//! part. `prelude` wraps them in Lua where they raise errors or wait, since only Lua can do that. Those that scripts call most are
+//! called by FFI (`prelude/direct.lua`, `weir_sys::lua::direct`). Values that outlive a
 //! step are kept in `anchors`. `answer` gathers and sends what a script writes. `worker_thread` runs functions beside the
 //! loops, in VMs of their own. `session` reads and runs the scripts of `stream`, in a second VM of each loop. docs/lua.md says what `ngx` offers.
 

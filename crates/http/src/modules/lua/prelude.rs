@@ -4,9 +4,11 @@
 pub const PRELUDE: &[(&str, &str)] = &[
     ("=errors", include_str!("prelude/errors.lua")),
     ("=ffi", include_str!("prelude/ffi.lua")),
+    ("=direct", include_str!("prelude/direct.lua")),
     ("=openssl", include_str!("prelude/openssl.lua")),
     ("=tables", include_str!("prelude/tables.lua")),
     ("=ngx", include_str!("prelude/ngx.lua")),
+    ("=ngx.var", include_str!("prelude/fields.lua")),
     ("=ngx.worker", include_str!("prelude/worker.lua")),
     ("=ngx.req", include_str!("prelude/request.lua")),
     ("=ngx.location", include_str!("prelude/capture.lua")),

@@ -2,7 +2,7 @@
 
 use mlua::{MultiValue, Thread, Value};
 
-use super::natives::{Natives, done, keep};
+use super::natives::{Given, Natives, done, keep};
 use super::timer::seconds_of;
 use super::{encode, log};
 use crate::answer::change::set_location_as_said;
@@ -66,7 +66,10 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             done(Ok(()))
         })
     })?;
-    natives.add("get_phase", |_, ()| phase().name())?;
+    natives.direct("get_phase", |_, answer| {
+        answer.text().extend_from_slice(phase().name().as_bytes());
+        Ok::<_, NgxError>(Given::Text)
+    })?;
     threads(natives)
 }
 

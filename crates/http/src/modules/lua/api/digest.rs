@@ -3,22 +3,22 @@
 use md5::{Digest, Md5};
 use sha1::Sha1;
 
-use super::natives::Natives;
+use super::natives::{Given, Natives};
 use crate::escape::hex_text;
+use crate::modules::lua::current::NgxError;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add("md5", |_, text: mlua::String| hex_text(&Md5::digest(&*text.as_bytes())))?;
-    natives.add("md5_bin", |lua, text: mlua::String| {
-        lua.create_string(Md5::digest(&*text.as_bytes()))
-    })?;
-    natives.add("sha1_bin", |lua, text: mlua::String| {
-        lua.create_string(Sha1::digest(&*text.as_bytes()))
-    })?;
+    natives.direct_text("md5", |text, out| out.extend(hex_text(&Md5::digest(text)).bytes()))?;
+    natives.direct_text("md5_bin", |text, out| out.extend(Md5::digest(text)))?;
+    natives.direct_text("sha1_bin", |text, out| out.extend(Sha1::digest(text)))?;
     natives.add("hmac_sha1", |lua, (key, text): (mlua::String, mlua::String)| {
         lua.create_string(hmac_sha1(&key.as_bytes(), &text.as_bytes()))
     })?;
-    natives.add("crc32", |_, text: mlua::String| crc32(&text.as_bytes()))
+    natives.direct("crc32", |passed, answer| {
+        answer.number = crc32(passed.first).into();
+        Ok::<_, NgxError>(Given::Number)
+    })
 }
 
 /// RFC 2104

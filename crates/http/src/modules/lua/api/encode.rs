@@ -5,30 +5,31 @@ use std::borrow::Cow;
 use mlua::Lua;
 use weir_proto::base64::{self, Alphabet};
 
-use super::natives::{NamedValues, Natives, named};
+use super::natives::{Given, NamedValues, Natives, named};
+use crate::modules::lua::current::NgxError;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add("escape_uri", |lua, (text, kind): (mlua::String, Option<i64>)| {
-        lua.create_string(escape(&text.as_bytes(), kind.unwrap_or(COMPONENT)))
+    natives.direct("escape_uri", |passed, answer| {
+        let [kind, ..] = passed.numbers;
+        escape(passed.first, kind as i64, answer.text());
+        Ok::<_, NgxError>(Given::Text)
     })?;
-    natives.add("unescape_uri", |lua, text: mlua::String| {
-        lua.create_string(unescape(&text.as_bytes()))
-    })?;
-    natives.add("encode_base64", |lua, (text, plain): (mlua::String, Option<bool>)| {
-        let mut out = Vec::new();
-        base64::encode(Alphabet::Plain, &text.as_bytes(), &mut out);
-        if plain == Some(true) {
-            while out.last() == Some(&b'=') {
-                out.pop();
-            }
+    natives.direct_text("unescape_uri", |text, out| out.extend_from_slice(&unescape(text)))?;
+    natives.direct("encode_base64", |passed, answer| {
+        let ([plain, ..], out) = (passed.numbers, answer.text());
+        base64::encode(Alphabet::Plain, passed.first, out);
+        while plain != 0.0 && out.last() == Some(&b'=') {
+            out.pop();
         }
-        lua.create_string(out)
+        Ok::<_, NgxError>(Given::Text)
     })?;
-    natives.add("decode_base64", |lua, text: mlua::String| {
-        let text = text.as_bytes();
-        let decoded = base64::decode(Alphabet::Plain, &text);
-        decoded.and_then(|bytes| lua.create_string(bytes).ok())
+    natives.direct("decode_base64", |passed, answer| {
+        let decoded = base64::decode(Alphabet::Plain, passed.first);
+        Ok::<_, NgxError>(decoded.map_or(Given::Nil, |bytes| {
+            answer.set_text(bytes);
+            Given::Text
+        }))
     })?;
     natives.add("quote_sql", |lua, text: mlua::String| {
         lua.create_string(quote_sql(&text.as_bytes()))
@@ -39,11 +40,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-/// The type of `ngx.escape_uri` where none is given.
-const COMPONENT: i64 = 2;
-
 /// Escapes as `ngx.escape_uri` does for a type: lua-nginx-module has sets of its own, and its types from 5 leave bytes above 0x7e.
-fn escape(text: &[u8], kind: i64) -> Vec<u8> {
+fn escape(text: &[u8], kind: i64, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let escaped: &[u8] = match kind {
         0 => b" #%?",
@@ -53,7 +51,6 @@ fn escape(text: &[u8], kind: i64) -> Vec<u8> {
         5.. => b" %",
         _ => b" \"#$%&+,/:;<=>?@[\\]^`{|}",
     };
-    let mut out = Vec::with_capacity(text.len());
     for byte in text {
         if *byte < b' ' || *byte > b'~' && kind < 5 || escaped.contains(byte) {
             let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
@@ -62,7 +59,6 @@ fn escape(text: &[u8], kind: i64) -> Vec<u8> {
             out.push(*byte);
         }
     }
-    out
 }
 
 /// What is no escape stays as it is.

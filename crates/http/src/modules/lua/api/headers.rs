@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use mlua::{BString, Lua, Table, Value};
+use mlua::{Lua, Table, Value};
 use weir_proto::http1::Version;
 
-use super::natives::{Natives, borrowed, failed, named};
+use super::natives::{Given, Natives, borrowed, failed, named};
 use crate::answer::change::{
     NoLength, WITH_A_FIELD, set_answer, set_location_as_said, set_request,
 };
@@ -16,17 +16,37 @@ use crate::request::Request;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add_refusing("get_header", |lua, name: mlua::String| {
+    // Nothing, a text, or that there are several.
+    natives.direct("get_header", |passed, answer| {
         with(|r| {
-            let name = dashed(r, name.as_bytes().to_vec());
-            answer_header(lua, r, &name)
+            let name = &dashed(r, passed.first);
+            let out = answer.text();
+            if r.response.special_header(&lower(name, b'_'), out) {
+                return Given::Text;
+            }
+            let mut all = lines_of_name(r, name);
+            match (all.next(), all.next()) {
+                (None, _) => Given::Nil,
+                (Some(one), None) => {
+                    out.extend_from_slice(one);
+                    Given::Text
+                }
+                (Some(_), Some(_)) => Given::True,
+            }
+        })
+    })?;
+    natives.add_refusing("get_header_lines", |lua, name: mlua::String| {
+        with(|r| {
+            let name = &name.as_bytes();
+            let name = &dashed(r, name);
+            lua.create_sequence_from(lines_of_name(r, name).map(borrowed))
         })
     })?;
     natives.add_refusing("set_header", |lua, (name, value): (mlua::String, Value)| {
         set(&name.as_bytes(), &mut values(lua, &value)?)
     })?;
-    natives.add("set_header_text", |_, (name, value): (BString, BString)| {
-        set(&name, &mut [value.into()]).err().map(|refusal| refusal.to_string())
+    natives.direct("set_header_text", |passed, _| {
+        set(passed.first, &mut [passed.second.to_vec()]).map(|()| Given::Nil)
     })?;
     natives.add("answer_headers", |lua, (most, raw): (Option<usize>, Option<bool>)| {
         let all = with(|r| answer_headers(r));
@@ -41,24 +61,36 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         flat(all.and_then(|all| all))
     })?;
     natives.add_refusing("set_request_header", |lua, (name, value): (mlua::String, Value)| {
-        let mut values = values(lua, &value)?;
-        if name.as_bytes().eq_ignore_ascii_case(b"host") {
-            // A request has one host. The last one counts.
-            values.drain(..values.len().saturating_sub(1));
-        }
-        with(|r| {
-            // A request without a version has no headers.
-            if r.version > Version::Http09 {
-                set_request(r, &name.as_bytes(), &values);
-            }
-        })
+        set_of_request(&name.as_bytes(), &values(lua, &value)?)
+    })?;
+    natives.direct("set_request_header_text", |passed, _| {
+        set_of_request(passed.first, &[passed.second.to_vec()]).map(|()| Given::Nil)
     })
+}
+
+fn set_of_request(name: &[u8], mut values: &[Vec<u8>]) -> Result<(), NgxError> {
+    if let ([.., last], true) = (values, name.eq_ignore_ascii_case(b"host")) {
+        // A request has one host. The last one counts.
+        values = std::slice::from_ref(last);
+    }
+    with(|r| {
+        // A request without a version has no headers.
+        if r.version > Version::Http09 {
+            set_request(r, name, values);
+        }
+    })
+}
+
+/// The answer's lines of a name that has no field.
+fn lines_of_name<'r>(r: &'r Request, name: &'r [u8]) -> impl Iterator<Item = &'r [u8]> {
+    let all = r.response.headers.iter();
+    all.filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
 /// Sets a line of the answer, while it can be set.
 fn set(name: &[u8], values: &mut [Vec<u8>]) -> Result<(), NgxError> {
     with(|r| {
-        let name = dashed(r, name.to_vec());
+        let name = &*dashed(r, name);
         if !r.response.sent && name.eq_ignore_ascii_case(b"location") {
             // The last URL counts. Paths are lines as they are.
             let are_paths = values.iter().all(|value| value.starts_with(b"/"));
@@ -70,10 +102,9 @@ fn set(name: &[u8], values: &mut [Vec<u8>]) -> Result<(), NgxError> {
             answer::context(r).typeless = values.iter().all(|value| value.is_empty());
         }
         if !r.response.sent {
-            return set_answer(r, &name, values)
-                .map_err(|NoLength| "invalid Content-Length".into());
+            return set_answer(r, name, values).map_err(|NoLength| "invalid Content-Length".into());
         }
-        let name = String::from_utf8_lossy(&name).into_owned();
+        let name = String::from_utf8_lossy(name).into_owned();
         let text = "attempt to set ngx.header.HEADER after sending out response headers";
         r.log(weir_log::Level::Error, format_args!("{text} ({name})"));
         Ok(())
@@ -81,9 +112,10 @@ fn set(name: &[u8], values: &mut [Vec<u8>]) -> Result<(), NgxError> {
 }
 
 /// `ngx.header` allows `_` for `-`, which no name in Lua may hold.
-fn dashed(r: &Request, mut name: Vec<u8>) -> Vec<u8> {
-    if CONF.of(r.conf()).underscores {
-        name.iter_mut().filter(|b| **b == b'_').for_each(|b| *b = b'-');
+fn dashed<'n>(r: &Request, name: &'n [u8]) -> Cow<'n, [u8]> {
+    let mut name = Cow::Borrowed(name);
+    if name.contains(&b'_') && CONF.of(r.conf()).underscores {
+        name.to_mut().iter_mut().filter(|b| **b == b'_').for_each(|b| *b = b'-');
     }
     name
 }
@@ -140,23 +172,6 @@ fn flat(
 fn lower(name: &[u8], dash: u8) -> Vec<u8> {
     let fold = |b: &u8| if *b == b'-' { dash } else { b.to_ascii_lowercase() };
     name.iter().map(fold).collect()
-}
-
-fn answer_header(lua: &Lua, r: &Request, name: &[u8]) -> mlua::Result<Value> {
-    let mut out = Vec::new();
-    if r.response.special_header(&lower(name, b'_'), &mut out) {
-        return lua.create_string(out).map(Value::String);
-    }
-    let all = r.response.headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name));
-    let values: Vec<&[u8]> = all.map(|(_, value)| value).collect();
-    match values.as_slice() {
-        [] => Ok(Value::Nil),
-        [one] => lua.create_string(one).map(Value::String),
-        several => {
-            let several = several.iter().map(|value| borrowed(value));
-            lua.create_sequence_from(several).map(Value::Table)
-        }
-    }
 }
 
 /// All lines of the answer as far as they are known.

@@ -4,7 +4,7 @@ use mlua::{Lua, MultiValue, Value};
 use weir_log::Level;
 
 use super::natives::Natives;
-use crate::modules::lua::current::{self, Phase};
+use crate::modules::lua::current::{self, NgxError, Phase};
 use crate::modules::lua::handshake;
 use crate::modules::lua::script::Side;
 use crate::request::Request;
@@ -31,7 +31,10 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let text = lua.create_string(kept.line).map_or(Value::Nil, Value::String);
         MultiValue::from_vec(vec![level, Value::Number(kept.time), text])
     })?;
-    natives.add("is_logged", |_, n: i64| is_logged(level(n)))?;
+    natives.direct("is_logged", |passed, _| {
+        let [n, ..] = passed.numbers;
+        Ok::<_, NgxError>(is_logged(level(n as i64)).into())
+    })?;
     natives.add("global_written", |lua, (name, trace): (mlua::String, mlua::String)| {
         // The start is the place to make globals.
         if matches!(current::phase(), Phase::Init | Phase::InitWorker) {

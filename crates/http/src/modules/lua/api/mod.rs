@@ -2,6 +2,8 @@
 
 use mlua::Lua;
 
+use weir_sys::lua::direct;
+
 use super::anchors::Anchors;
 use super::prelude::PRELUDE;
 use super::script::Side;
@@ -47,7 +49,13 @@ pub fn install(
     (site, prefix, side): (&Site, &[u8], Side),
     identity: Identity,
 ) -> mlua::Result<()> {
-    let natives = Natives { lua, table: lua.create_table()? };
+    let natives = Natives { lua, table: lua.create_table()?, direct: lua.create_table()? };
+    natives.constant("direct", &natives.direct)?;
+    natives.constant("declarations", direct::DECLARATIONS)?;
+    let (answer, room) = direct::answer();
+    natives.constant("answer", answer)?;
+    natives.constant("room", room)?;
+    natives.add("long_text", |lua, ()| lua.create_string(direct::long_text()))?;
     natives.constant("WAIT", mark())?;
     natives.constant("kept", anchors.table())?;
     natives.constant("FAILED", failed_mark())?;

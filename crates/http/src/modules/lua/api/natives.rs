@@ -1,8 +1,11 @@
 //! How functions in Rust are given to scripts, and values on their way to and from Lua.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 use mlua::{BString, Either, FromLuaMulti, IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Value};
+
+use weir_sys::lua::direct::{self, Answer, Passed};
 
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Anchor;
@@ -14,6 +17,40 @@ use crate::modules::lua::wish::Wish;
 pub struct Natives<'l> {
     pub lua: &'l Lua,
     pub table: Table,
+    /// Those that scripts call by FFI.
+    pub direct: Table,
+}
+
+/// What a function that is called by FFI answers; the prelude knows the numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Given {
+    /// It refuses; the answer's text says why.
+    Refused = direct::PANICKED as isize,
+    /// Nothing.
+    Nil = 0,
+    /// The answer's text.
+    Text = 1,
+    /// The answer's number.
+    Number = 2,
+    /// Yes.
+    True = 3,
+    /// No.
+    False = 4,
+    /// What was asked for is no longer kept.
+    Forgotten = 5,
+}
+
+impl From<bool> for Given {
+    fn from(value: bool) -> Given {
+        if value { Given::True } else { Given::False }
+    }
+}
+
+impl Given {
+    /// The answer's text, if there is one.
+    pub fn text_if(is_one: bool) -> Given {
+        if is_one { Given::Text } else { Given::Nil }
+    }
 }
 
 impl Natives<'_> {
@@ -27,8 +64,8 @@ impl Natives<'_> {
         self.table.raw_set(name, f)
     }
 
-    /// Adds a function that may refuse: its first value is nil, or the error that the prelude raises. Those of one
-    /// value that are called most go through [`one`] instead.
+    /// Adds a function that may refuse: its first value is nil, or the error that the prelude raises. Those that are called
+    /// most go through [`Natives::direct`] instead.
     pub fn add_refusing<A, R>(
         &self,
         name: &str,
@@ -49,6 +86,33 @@ impl Natives<'_> {
         self.table.raw_set(name, f)
     }
 
+    /// Adds a function that scripts call by FFI: see [`direct`]. It has no state, and must not run scripts.
+    pub fn direct<F, E>(&self, name: &str, f: F) -> mlua::Result<()>
+    where
+        F: Fn(&Passed<'_>, &mut Answer) -> Result<Given, E> + Copy + 'static,
+        E: Display,
+    {
+        let pointer = direct::pointer(move |passed, answer| {
+            let given = f(passed, answer).unwrap_or_else(|refusal| {
+                answer.set_text(refusal.to_string().into_bytes());
+                Given::Refused
+            });
+            given as i32
+        });
+        self.direct.raw_set(name, pointer)
+    }
+
+    /// Adds a function that makes a text of a text, called by FFI.
+    pub fn direct_text<F>(&self, name: &str, f: F) -> mlua::Result<()>
+    where
+        F: Fn(&[u8], &mut Vec<u8>) + Copy + 'static,
+    {
+        self.direct(name, move |passed, answer| {
+            f(passed.first, answer.text());
+            Ok::<_, NgxError>(Given::Text)
+        })
+    }
+
     /// Adds a function that waits; the prelude yields after it.
     pub fn add_waiting<A>(
         &self,
@@ -66,25 +130,6 @@ impl Natives<'_> {
     /// Adds a value.
     pub fn constant(&self, name: &str, value: impl IntoLua) -> mlua::Result<()> {
         self.table.raw_set(name, value)
-    }
-}
-
-/// A text for Lua. Text in UTF-8, which is nearly all, goes there as a Rust string, without a reference. Such
-/// references cost most of a short call.
-pub type LuaText = Either<String, mlua::String>;
-
-pub fn text(lua: &Lua, bytes: Vec<u8>) -> mlua::Result<LuaText> {
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(Either::Left(text)),
-        Err(odd) => lua.create_string(odd.as_bytes()).map(Either::Right),
-    }
-}
-
-/// What a function that may refuse answers with one value: without a list of values being made of it.
-pub fn one<R>(answer: Result<R, NgxError>) -> (Option<String>, Option<R>) {
-    match answer {
-        Ok(value) => (None, Some(value)),
-        Err(refusal) => (Some(refusal.to_string()), None),
     }
 }
 

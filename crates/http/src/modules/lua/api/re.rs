@@ -3,21 +3,26 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use mlua::{Either, Lua, Table};
+use mlua::BString;
 use pcre2::bytes::{CaptureLocations, Regex};
 use rustc_hash::FxHashMap;
 
-use super::natives::{Natives, borrowed, text};
+use super::natives::{Given, Natives};
 use crate::modules::lua::current;
 use crate::regex::compile_with;
 use weir_engine::operation;
 use weir_sys::dfa::{Dfa, DfaOptions};
+use weir_sys::lua::direct::ROOM;
 
-/// Compiled patterns that a loop keeps.
-const KEPT: usize = 1024;
+/// Compiled patterns that a thread keeps. A VM keeps the numbers of at most half of them.
+const KEPT: usize = 2048;
 
-/// Patterns by options, limit and text.
-type Compiled = FxHashMap<Vec<u8>, Rc<Pattern>>;
+/// Patterns by their numbers, none of which is used twice.
+#[derive(Default)]
+struct Compiled {
+    patterns: FxHashMap<u32, Rc<Pattern>>,
+    newest: u32,
+}
 
 /// A compiled pattern.
 struct Pattern {
@@ -55,99 +60,90 @@ impl Groups {
 
 thread_local! {
     static COMPILED: RefCell<Compiled> = RefCell::default();
-    /// The key of the pattern that is looked for.
-    static KEY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// How large the stack of a compiled pattern may grow; PCRE's own where that is not said.
     static STACK: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    // Beside the match, where the next one is looked for.
-    natives.add("re_match", |lua, (subject, pattern, options, start): MatchArguments| {
-        let subject = subject.as_bytes();
-        let lists = lists_names(options.as_ref());
-        let found = search(&subject, &pattern, options.as_ref(), start, |pattern, groups| {
-            let (from, to) = groups.get(0).unwrap_or_default();
-            let table = table(lua, &subject, &pattern.regex, groups, lists);
-            let next = pattern.next(&subject, from, to);
-            table.map(|table| (table, from, to, next)).map_err(|error| error.to_string())
-        });
-        match found.and_then(Option::transpose) {
-            Ok(Some((table, from, to, next))) => {
-                (None, Some(table), Some(from + 1), Some(to), Some(next + 1))
-            }
-            Ok(None) => (None, None, None, None, None),
-            Err(text) => (Some(text), None, None, None, None),
-        }
-    })?;
-    // Last, behind which byte of the replacement a name is wrong.
-    natives.add("re_replace", |lua, arguments: ReplaceArguments| {
-        let (subject, pattern, options, to, all) = arguments;
-        let subject = subject.as_bytes();
-        let to = to.as_bytes();
-        let parts = match template(&to) {
-            Ok(parts) => parts,
-            Err(at) => return (None, None, None, Some(at)),
+    // An error, or a pattern's number, how many groups it has with the whole match, and their names if there are any.
+    natives.add("re_compile", |lua, (text, options): (BString, Option<BString>)| {
+        // Scripts of `http` and of `stream` may have different limits.
+        let limit = current::scripts().and_then(|scripts| scripts.match_limit);
+        let options = options.as_ref().map(|options| options.as_slice()).unwrap_or_default();
+        let pattern = match compile(&text, options, limit) {
+            Ok(pattern) => pattern,
+            Err(why) => return (Some(why), None, None, None),
         };
-        let done = replace(&subject, &pattern, options.as_ref(), &parts, all);
-        let done = done.and_then(|(out, count)| {
-            let out = text(lua, out).map_err(|error| error.to_string())?;
-            Ok((out, count))
+        let names = pattern.regex.capture_names();
+        let named = names.iter().enumerate().filter_map(|(n, name)| Some((n, name.as_deref()?)));
+        let named = names.iter().any(Option::is_some).then(|| lua.create_table_from(named));
+        // Option `d` finds no groups.
+        let groups = if pattern.dfa.is_some() { 1 } else { names.len() };
+        (None, Some(keep(pattern)), Some(groups), named.and_then(Result::ok))
+    })?;
+    // Where all groups of the first match behind so many bytes are, and where the next match is looked for.
+    natives.direct("re_search", |passed, answer| {
+        let [number, start, ..] = passed.numbers;
+        let Some(pattern) = kept(number) else { return Ok(Given::Forgotten) };
+        let found = pattern.search(passed.first, start as usize, |pattern, groups| {
+            // Where a script reads them.
+            if groups.len() > ROOM / 8 {
+                return Err("too many groups".to_owned());
+            }
+            for n in 0..groups.len() {
+                for at in groups.get(n).map_or([-1, -1], |(from, to)| [from as i32, to as i32]) {
+                    answer.text().extend_from_slice(&at.to_ne_bytes());
+                }
+            }
+            let (from, to) = groups.get(0).unwrap_or_default();
+            answer.number = pattern.next(passed.first, from, to) as f64;
+            Ok(Given::Number)
         });
-        match done {
-            Ok((out, count)) => (None, Some(out), Some(count), None),
-            Err(why) => (Some(why), None, None, None),
-        }
+        found?.unwrap_or(Ok(Given::Nil))
+    })?;
+    // The subject with its first match, or all of them, replaced, and how many; or behind which byte of the replacement a
+    // name is wrong.
+    natives.direct("re_replace", |passed, answer| {
+        let [number, all, ..] = passed.numbers;
+        let Some(pattern) = kept(number) else { return Ok(Given::Forgotten) };
+        let parts = match template(passed.second) {
+            Ok(parts) => parts,
+            Err(at) => {
+                answer.number = at as f64;
+                return Ok(Given::False);
+            }
+        };
+        let count = replace(&pattern, passed.first, &parts, all != 0.0, answer.text());
+        answer.number = count? as f64;
+        Ok::<_, String>(Given::Text)
     })?;
     // False where patterns have their stacks already.
     natives.add("re_stack", |_, bytes: usize| {
-        let is_first = COMPILED.with_borrow(FxHashMap::is_empty);
+        let is_first = COMPILED.with_borrow(|compiled| compiled.newest == 0);
         if is_first {
             STACK.set(Some(bytes));
         }
         is_first
-    })?;
-    natives.add(
-        "re_span",
-        |_,
-         (subject, pattern, options, start, nth): (
-            mlua::String,
-            mlua::String,
-            Option<mlua::String>,
-            usize,
-            usize,
-        )| {
-            let span = |_: &Pattern, groups: &Groups| {
-                let whole = groups.get(0).map(|(_, to)| to);
-                let (from, to) = groups.get(nth).map(|(from, to)| (from + 1, to)).unzip();
-                (None, from, to, whole, groups.len())
-            };
-            match search(&subject.as_bytes(), &pattern, options.as_ref(), start, span) {
-                Ok(Some(span)) => span,
-                Ok(None) => (None, None, None, None, 0),
-                Err(text) => (Some(text), None, None, None, 0),
-            }
-        },
-    )
+    })
 }
 
-/// Subject, pattern, options, and where to begin, from 1.
-type MatchArguments = (mlua::String, mlua::String, Option<mlua::String>, usize);
+/// Keeps a compiled pattern; its number.
+fn keep(pattern: Pattern) -> u32 {
+    COMPILED.with_borrow_mut(|compiled| {
+        if compiled.patterns.len() >= KEPT {
+            compiled.patterns.clear();
+        }
+        // There is no time for so many that the numbers begin again.
+        compiled.newest = compiled.newest.wrapping_add(1);
+        compiled.patterns.insert(compiled.newest, Rc::new(pattern));
+        compiled.newest
+    })
+}
 
-/// Subject, pattern, options, what takes the place of matches, and whether it does so for all.
-type ReplaceArguments = (mlua::String, mlua::String, Option<mlua::String>, mlua::String, bool);
-
-/// What `f` makes of the first match from `start` on, counted from 1.
-fn search<T>(
-    subject: &[u8],
-    pattern: &mlua::String,
-    options: Option<&mlua::String>,
-    start: usize,
-    f: impl FnOnce(&Pattern, &Groups) -> T,
-) -> Result<Option<T>, String> {
-    let pattern = compiled(pattern, options)?;
-    pattern.search(subject, start.saturating_sub(1), f)
+/// The pattern of a number, if it is still kept.
+fn kept(number: f64) -> Option<Rc<Pattern>> {
+    COMPILED.with_borrow(|compiled| compiled.patterns.get(&(number as u32)).cloned())
 }
 
 impl Pattern {
@@ -232,16 +228,15 @@ fn template(text: &[u8]) -> Result<Vec<Part<'_>>, usize> {
     Ok(parts)
 }
 
-/// The subject with its first match, or with all of them, replaced, and how many there were.
+/// Appends the subject with its first match, or with all of them, replaced; how many there were.
 fn replace(
+    pattern: &Pattern,
     subject: &[u8],
-    pattern: &mlua::String,
-    options: Option<&mlua::String>,
     parts: &[Part<'_>],
     all: bool,
-) -> Result<(Vec<u8>, usize), String> {
-    let pattern = compiled(pattern, options)?;
-    let (mut out, mut last, mut at, mut count) = (Vec::new(), 0, 0, 0);
+    out: &mut Vec<u8>,
+) -> Result<usize, String> {
+    let (mut last, mut at, mut count) = (0, 0, 0);
     while at <= subject.len() {
         let found = pattern.search(subject, at, |_, groups| {
             let (from, to) = groups.get(0).unwrap_or_default();
@@ -262,34 +257,7 @@ fn replace(
         }
     }
     out.extend_from_slice(subject.get(last..).unwrap_or_default());
-    Ok((out, count))
-}
-
-fn compiled(pattern: &mlua::String, options: Option<&mlua::String>) -> Result<Rc<Pattern>, String> {
-    // Scripts of `http` and of `stream` may have different limits.
-    let limit = current::scripts().and_then(|scripts| scripts.match_limit);
-    let options = options.map(|options| options.as_bytes());
-    let options = options.as_deref().unwrap_or_default();
-    let pattern = pattern.as_bytes();
-    KEY.with_borrow_mut(|key| {
-        key.clear();
-        // No option has a zero.
-        key.extend_from_slice(options);
-        key.push(0);
-        key.extend_from_slice(&limit.unwrap_or(u64::MAX).to_le_bytes());
-        key.extend_from_slice(&pattern);
-        if let Some(known) = COMPILED.with_borrow(|all| all.get(key).cloned()) {
-            return Ok(known);
-        }
-        let compiled = Rc::new(compile(&pattern, options, limit)?);
-        COMPILED.with_borrow_mut(|all| {
-            if all.len() >= KEPT {
-                all.clear();
-            }
-            all.insert(key.clone(), compiled.clone());
-        });
-        Ok(compiled)
-    })
+    Ok(count)
 }
 
 /// Options: i, m, s, x, u, U, a, d, D, J; j and o ask for what is done anyway.
@@ -367,40 +335,4 @@ fn with_points(pattern: &[u8]) -> Vec<u8> {
     }
     out.extend_from_slice(rest);
     out
-}
-
-/// Option `D`: several groups may have one name, so each name has a list.
-fn lists_names(options: Option<&mlua::String>) -> bool {
-    options.is_some_and(|options| options.as_bytes().contains(&b'D'))
-}
-
-/// Groups by number and by name; one that took no part is false, and is in no list.
-fn table(
-    lua: &Lua,
-    subject: &[u8],
-    regex: &Regex,
-    groups: &Groups,
-    lists: bool,
-) -> mlua::Result<Table> {
-    let table = lua.create_table_with_capacity(groups.len(), 1)?;
-    for n in 0..groups.len() {
-        let text = groups.get(n).and_then(|(from, to)| subject.get(from..to));
-        let value = || text.map_or(Either::Right(false), |text| Either::Left(borrowed(text)));
-        if let Some(Some(name)) = regex.capture_names().get(n) {
-            match text {
-                Some(text) if lists => add_to_list(lua, &table, name, text)?,
-                None if lists => {}
-                _ => table.raw_set(name.as_str(), value())?,
-            }
-        }
-        table.raw_set(n, value())?;
-    }
-    Ok(table)
-}
-
-fn add_to_list(lua: &Lua, table: &Table, name: &str, text: &[u8]) -> mlua::Result<()> {
-    match table.raw_get::<Option<Table>>(name)? {
-        Some(list) => list.raw_push(borrowed(text)),
-        None => table.raw_set(name, lua.create_sequence_from([borrowed(text)])?),
-    }
 }

@@ -6,7 +6,7 @@ use mlua::{Lua, Value};
 use weir_proto::http1::{Method, Version};
 
 use super::encode;
-use super::natives::{Natives, failed, one, text};
+use super::natives::{Given, Natives};
 use crate::answer::change;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{NgxError, Phase, phase, with, with_request};
@@ -16,8 +16,11 @@ use crate::variables::set_args;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add("method", |lua, ()| {
-        one(with(|r| text(lua, r.method_name().to_vec()).map_err(failed)).flatten())
+    natives.direct("method", |_, answer| {
+        with(|r| {
+            answer.text().extend_from_slice(r.method_name());
+            Given::Text
+        })
     })?;
     natives.add_refusing("set_method", |_, name: mlua::String| {
         let method = Method::from_name(&name.as_bytes());
@@ -26,11 +29,16 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         }
         with(|r| r.method = method)
     })?;
-    natives.add_refusing("http_version", |_, ()| with(|r| version(r)))?;
+    natives.direct("http_version", |_, answer| {
+        with(|r| {
+            answer.number = version(r);
+            Given::Number
+        })
+    })?;
     natives.add_refusing("raw_header", |lua, no_line: Option<bool>| {
         with(|r| lua.create_string(raw_header(r, no_line == Some(true))))
     })?;
-    natives.add_refusing("is_internal", |_, ()| with(|r| r.internal))?;
+    natives.direct("is_internal", |_, _| with(|r| r.internal.into()))?;
     natives.add("uri_args", |lua, most: Option<usize>| {
         match with(|r| encode::decode_args(lua, &r.args, most)) {
             Ok(Ok(((all, list), truncated))) => (None, all, list, truncated),
@@ -110,13 +118,13 @@ fn bodies(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-fn version(r: &Request) -> Value {
+fn version(r: &Request) -> f64 {
     match r.version {
-        Version::Http09 => Value::Number(0.9),
-        Version::Http10 => Value::Number(1.0),
-        Version::Http11 => Value::Number(1.1),
-        Version::Http20 => Value::Number(2.0),
-        Version::Http30 => Value::Number(3.0),
+        Version::Http09 => 0.9,
+        Version::Http10 => 1.0,
+        Version::Http11 => 1.1,
+        Version::Http20 => 2.0,
+        Version::Http30 => 3.0,
     }
 }
 

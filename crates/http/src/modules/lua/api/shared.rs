@@ -1,11 +1,14 @@
 //! `ngx.shared`.
 
 use mlua::{BString, Either, Lua, MultiValue, Value};
+use weir_sys::lua::direct::{Answer, Passed};
 use weir_zone::ZoneRef;
 
-use super::natives::{LuaText, Natives, borrowed, text};
+use super::natives::{Given, Natives, borrowed};
 use crate::modules::lua::current;
-use crate::modules::lua::dict::{self, Dict, DictError, How, Value as Stored};
+use crate::modules::lua::dict::{
+    self, Dict, DictError, How, Kind, NewValue, ReadValue, Value as Stored,
+};
 use crate::modules::lua::wish::failure;
 
 /// A key: a string, or a number as one; anything else is none.
@@ -19,16 +22,20 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         .map(|zone| zone.name().to_owned());
     let names: Vec<String> = names.collect();
     natives.constant("dicts", names)?;
-    natives.add("dict_get", |lua, (at, key): (usize, DictKey)| {
-        let found = with(at, &key, |dict, key| Ok(dict.valid(key)));
-        let given = found.and_then(|found| {
-            found.map(|found| Ok((given(lua, found.value)?, flags(found.flags)))).transpose()
-        });
-        match given {
-            Ok(Some((value, flags))) => (Some(value), flags),
-            Ok(None) => (None, Value::Nil),
-            Err(refused) => (None, failure(lua, refused).pop_back().unwrap_or(Value::Nil)),
-        }
+    // A text or the value itself; flags come with it.
+    natives.direct("dict_get", |passed, answer| {
+        let found = direct(passed, |dict| Ok(dict.read(passed.first, answer.text())))?;
+        let Some(ReadValue { kind, flags }) = found else { return Ok(Given::Nil) };
+        answer.other = f64::from(flags as i32);
+        Ok(match kind {
+            Kind::Text => Given::Text,
+            Kind::Boolean(value) => value.into(),
+            Kind::Number(number) => {
+                answer.number = number;
+                Given::Number
+            }
+            Kind::List => return Err("value is a list"),
+        })
     })?;
     natives.add("dict_get_stale", |lua, (at, key): (usize, DictKey)| {
         answer(lua, with(at, &key, |dict, key| Ok(dict.get(key))), |lua, found| {
@@ -42,50 +49,46 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 }
 
 fn storing(natives: &Natives<'_>) -> mlua::Result<()> {
-    for (name, how, force) in [
-        ("dict_set", How::Set, true),
-        ("dict_safe_set", How::Set, false),
-        ("dict_add", How::Add, true),
-        ("dict_safe_add", How::Add, false),
-        ("dict_replace", How::Replace, true),
-    ] {
-        natives.add(
-            name,
-            move |_,
-                  (at, key, value, ttl, flags): (
-                usize,
-                DictKey,
-                Value,
-                Option<f64>,
-                Option<u32>,
-            )| {
-                let stored = with(at, &key, |dict, key| match stored(&value)? {
-                    None if how == How::Set => {
-                        dict.remove(key);
-                        Ok(false)
-                    }
-                    None => Err("attempt to add or replace nil values"),
-                    Some(value) => {
-                        dict.store(key, (&value, flags.unwrap_or(0)), millis(ttl), (how, force))
-                    }
-                });
-                match stored {
-                    Ok(forcible) => (true, None, forcible),
-                    Err(refused) => (false, Some(refused), false),
-                }
-            },
-        )?;
-    }
-    natives.add(
-        "dict_incr",
-        |_, (at, key, by, init, ttl): (usize, DictKey, f64, Option<f64>, Option<f64>)| {
-            let init = init.map(|init| (init, millis(ttl)));
-            match with(at, &key, |dict, key| dict.increase(key, by, init)) {
-                Ok((sum, forcible)) => (Some(sum), None, Some(forcible)),
-                Err(refused) => (None, Some(refused), None),
+    natives.direct("dict_set", |passed, answer| store(passed, answer, How::Set, true))?;
+    natives.direct("dict_safe_set", |passed, answer| store(passed, answer, How::Set, false))?;
+    natives.direct("dict_add", |passed, answer| store(passed, answer, How::Add, true))?;
+    natives.direct("dict_safe_add", |passed, answer| store(passed, answer, How::Add, false))?;
+    natives.direct("dict_replace", |passed, answer| store(passed, answer, How::Replace, true))?;
+    // By how much, whether there is a beginning, that, and how long it lives.
+    natives.direct("dict_incr", |passed, answer| {
+        let [_, by, has_init, init, ttl] = passed.numbers;
+        let init = (has_init != 0.0).then(|| (init, millis(Some(ttl))));
+        let (sum, forcible) = direct(passed, |dict| dict.increase(passed.first, by, init))?;
+        (answer.number, answer.other) = (sum, f64::from(u8::from(forcible)));
+        Ok::<_, DictError>(Given::Number)
+    })
+}
+
+/// Stores a value: a time to live, flags, which kind of value it is, and the value where it is no text. The answer's number
+/// says whether others had to make room.
+fn store(
+    passed: &Passed<'_>,
+    answer: &mut Answer,
+    how: How,
+    force: bool,
+) -> Result<Given, DictError> {
+    let [_, ttl, flags, kind, number] = passed.numbers;
+    let forcible = direct(passed, |dict| {
+        let value = match kind as i32 {
+            0 if how == How::Set => {
+                dict.remove(passed.first);
+                return Ok(false);
             }
-        },
-    )
+            0 => return Err("attempt to add or replace nil values"),
+            1 => NewValue::Boolean(number != 0.0),
+            2 => NewValue::Number(number),
+            3 => NewValue::Text(passed.second),
+            _ => return Err("bad value type"),
+        };
+        dict.store(passed.first, (value, flags as u32), millis(Some(ttl)), (how, force))
+    })?;
+    answer.number = f64::from(u8::from(forcible));
+    Ok(Given::True)
 }
 
 fn lists(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -164,6 +167,16 @@ fn open<T>(at: usize, f: impl FnOnce(&mut Dict<'_>) -> T) -> Option<T> {
     Some(f(&mut Dict::new(zone.lock(), now)))
 }
 
+/// What `f` does with the dictionary whose number comes first, if the first text can be a key of it.
+fn direct<T>(
+    passed: &Passed<'_>,
+    f: impl FnOnce(&mut Dict<'_>) -> Result<T, DictError>,
+) -> Result<T, DictError> {
+    let [at, ..] = passed.numbers;
+    dict::check(passed.first)?;
+    open(at as usize, f).unwrap_or(Err("no such dictionary"))
+}
+
 fn with<T>(
     at: usize,
     key: &DictKey,
@@ -190,16 +203,6 @@ fn answer<T>(
 
 fn nil() -> MultiValue {
     MultiValue::from_vec(vec![Value::Nil])
-}
-
-/// A stored value as Lua has it.
-fn given(lua: &Lua, value: Stored) -> Result<Either<LuaText, Value>, DictError> {
-    Ok(match value {
-        Stored::Boolean(value) => Either::Right(Value::Boolean(value)),
-        Stored::Number(value) => Either::Right(Value::Number(value)),
-        Stored::Text(bytes) => Either::Left(text(lua, bytes).map_err(|_| "no memory")?),
-        Stored::List(_) => return Err("value is a list"),
-    })
 }
 
 /// A value with what goes with it.

@@ -1,15 +1,15 @@
 //! Time: `ngx.now`, `ngx.time` and the like.
 
 use std::cell::Cell;
+use std::io::Write;
 use std::time::Instant;
 
-use mlua::Value;
 use rustix::time::{ClockId, clock_gettime};
 use weir_proto::date;
 
-use super::natives::Natives;
+use super::natives::{Given, Natives};
 use crate::event_loop::LoopState;
-use crate::modules::lua::current::{self, with};
+use crate::modules::lua::current::{self, NgxError, with};
 
 thread_local! {
     /// The turn that `ngx.update_time` was called in, in milliseconds of the wall clock, and the time then.
@@ -18,8 +18,14 @@ thread_local! {
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add("now", |_, ()| now() as f64 / 1000.0)?;
-    natives.add("time", |_, ()| now() / 1000)?;
+    natives.direct("now", |_, answer| {
+        answer.number = now() as f64 / 1000.0;
+        Ok::<_, NgxError>(Given::Number)
+    })?;
+    natives.direct("time", |_, answer| {
+        answer.number = (now() / 1000) as f64;
+        Ok::<_, NgxError>(Given::Number)
+    })?;
     natives.add("monotonic_msec", |_, ()| {
         let time = clock_gettime(ClockId::Monotonic);
         time.tv_sec * 1000 + time.tv_nsec / 1_000_000
@@ -28,9 +34,9 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let time = clock_gettime(ClockId::Realtime);
         UPDATED.set((turn(), time.tv_sec * 1000 + time.tv_nsec / 1_000_000));
     })?;
-    natives.add("utctime", |_, ()| calendar(now() / 1000, 19))?;
-    natives.add("localtime", |_, ()| calendar(local(), 19))?;
-    natives.add("today", |_, ()| calendar(local(), 10))?;
+    natives.direct("utctime", |_, answer| calendar(now() / 1000, 19, answer.text()))?;
+    natives.direct("localtime", |_, answer| calendar(local(), 19, answer.text()))?;
+    natives.direct("today", |_, answer| calendar(local(), 10, answer.text()))?;
     natives.add("http_time", |lua, time: f64| lua.create_string(date::imf_fixdate(time as i64)))?;
     natives.add("cookie_time", |lua, time: f64| {
         let mut out = Vec::new();
@@ -38,15 +44,14 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         lua.create_string(out)
     })?;
     natives.add("parse_http_time", |_, text: mlua::String| date::parse(&text.as_bytes()))?;
-    natives.add_refusing("start_time", |_, ()| {
-        let before = |started| {
-            let since = current::now().saturating_duration_since(started);
-            Value::Number((turn() as f64) / 1000.0 - (since.as_millis() as f64) / 1000.0)
+    natives.direct("start_time", |_, answer| {
+        let started = match current::with_session(|s| s.started()) {
+            Some(started) => started,
+            None => with(|r| r.started)?,
         };
-        match current::with_session(|s| s.started()) {
-            Some(started) => Ok(before(started)),
-            None => with(|r| before(r.started)),
-        }
+        let since = current::now().saturating_duration_since(started);
+        answer.number = (turn() as f64) / 1000.0 - (since.as_millis() as f64) / 1000.0;
+        Ok::<_, NgxError>(Given::Number)
     })
 }
 
@@ -76,11 +81,11 @@ fn local() -> i64 {
 }
 
 /// `2026-11-20 12:00:00`, or as much of it.
-fn calendar(time: i64, length: usize) -> String {
+fn calendar(time: i64, length: usize, out: &mut Vec<u8>) -> std::io::Result<Given> {
     let c = date::Calendar::at(time);
     let (year, month, day) = (c.year, c.month, c.day);
     let (hour, minute, second) = (c.hour, c.minute, c.second);
-    let mut text = format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}");
-    text.truncate(length);
-    text
+    write!(out, "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")?;
+    out.truncate(length);
+    Ok(Given::Text)
 }

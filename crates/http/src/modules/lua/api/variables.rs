@@ -4,7 +4,7 @@ use mlua::{BString, Lua, Value};
 use weir_log::Level;
 use weir_proto::http1::Version;
 
-use super::natives::{LuaText, Natives, failed, keep, one, text};
+use super::natives::{Given, Natives, keep};
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Anchor;
 use crate::modules::lua::answer;
@@ -21,26 +21,26 @@ const SWITCHING: &[u8] = b"101 Switching Protocols";
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("get_group", |lua, n: i64| with(|r| group(lua, r, n)))?;
-    natives.add("get_var", |lua, name: BString| {
-        let of_session = |s: &mut Scripted| value(lua, |out| s.variable(&name, out));
-        if let Some(value) = current::with_session(of_session) {
-            return one(value);
+    natives.direct("get_var", |passed, answer| {
+        let (name, out) = (passed.first, answer.text());
+        if let Some(found) = current::with_session(|s| s.variable(name, out)) {
+            return Ok(Given::text_if(found));
         }
-        one(with(|r| value(lua, |out| r.variable_named(&name, out))).flatten())
+        with(|r| Given::text_if(r.variable_named(name, out)))
     })?;
-    natives.add("get_var_at", |lua, number: u32| {
-        one(with(|r| value(lua, |out| r.variable_at(number, out))).flatten())
+    natives.direct("get_var_at", |passed, answer| {
+        let [number, ..] = passed.numbers;
+        with(|r| Given::text_if(r.variable_at(number as u32, answer.text())))
     })?;
     natives.add("var_number", |_, name: BString| {
         // Numbers are those of variables of requests.
         let of_requests = LoopState::current().filter(|_| current::side() == Side::Requests);
         of_requests.and_then(|event_loop| event_loop.site.variables.number_of(&name))
     })?;
-    natives.add_refusing("set_var", |lua, (name, value): (mlua::String, Value)| {
-        let value = match &value {
-            Value::Nil => None,
-            value => Some(super::natives::bytes(lua, value).ok_or("bad variable value type")?),
-        };
+    // The name, the value, whether there is one, and the variable's number, or -1.
+    natives.direct("set_var", |passed, _| {
+        let (name, [has_value, number, ..]) = (passed.first, passed.numbers);
+        let value = (has_value != 0.0).then(|| passed.second.to_vec());
         let unknown = |name: &str| {
             format!(
                 "variable \"{name}\" not found for writing; maybe it is a built-in variable that \
@@ -48,25 +48,27 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
                  define it first"
             )
         };
-        let name = name.as_bytes();
-        match current::with_session(|s| stored(s.store(&name, value.clone()), &name, unknown)) {
-            Some(stored) => stored,
-            None => with(|r| store(r, &name, value, unknown))?,
-        }
+        let done = match current::has_session() {
+            true => current::with_session(|s| stored(s.store(name, value), name, unknown)),
+            false if number < 0.0 => Some(with(|r| store(r, name, value, unknown))?),
+            false => Some(with(|r| stored(r.store_at(number as u32, value), name, unknown))?),
+        };
+        done.unwrap_or(Err(NgxError::NoRequest)).map(|()| Given::Nil)
     })?;
     // The number under which it is kept; nil where there is none yet, and false without a request.
-    natives.add("ctx_number", |_, ()| {
+    natives.direct("ctx_number", |_, answer| {
         let of_session = |s: &mut Scripted| session::context(s).ctx.as_ref().map(Anchor::number);
-        if let Some(number) = current::with_session(of_session) {
-            return number.map_or(Value::Nil, |number| Value::Integer(number as i64));
-        }
-        let number =
+        let of_request =
             |r: &mut Request| answer::CONTEXT.of(&r.contexts)?.ctx.as_ref().map(Anchor::number);
-        match with_any(number) {
-            Ok(Some(number)) => Value::Integer(number as i64),
-            Ok(None) => Value::Nil,
-            Err(_) => Value::Boolean(false),
-        }
+        let number = match current::with_session(of_session) {
+            Some(number) => number,
+            None => match with_any(of_request) {
+                Ok(number) => number,
+                Err(_) => return Ok::<_, NgxError>(Given::False),
+            },
+        };
+        answer.number = number.unwrap_or_default() as f64;
+        Ok(number.map_or(Given::Nil, |_| Given::Number))
     })?;
     // The same of the table that the handshake had.
     natives.add("connection_ctx", |_, ()| with(|r| handshake::ctx_of(r)).ok().flatten())?;
@@ -77,16 +79,22 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         }
         with_any(|r| answer::context(r).ctx = value)
     })?;
-    natives.add_refusing("get_status", |_, ()| {
-        with(|r| match (r.error_status, r.response.status) {
-            // As in OpenResty, a request without a version has this before its answer has a status.
-            (0, 0) if r.version <= Version::Http09 => 9,
-            (0, status) | (status, _) => status,
+    natives.direct("get_status", |_, answer| {
+        with(|r| {
+            answer.number = match (r.error_status, r.response.status) {
+                // As in OpenResty, a request without a version has this before its answer has a status.
+                (0, 0) if r.version <= Version::Http09 => 9,
+                (0, status) | (status, _) => status,
+            }
+            .into();
+            Given::Number
         })
     })?;
-    natives.add_refusing("set_status", |_, status: f64| {
+    natives.direct("set_status", |passed, _| {
+        let [status, ..] = passed.numbers;
         with(|r| {
             set_status(r, status);
+            Given::Nil
         })
     })?;
     natives.add_refusing("set_status_line", |_, (status, reason): (f64, mlua::String)| {
@@ -100,8 +108,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         })
     })?;
     natives.add_refusing("answer_always", |_, ()| with(|r| r.response.unconditional = true))?;
-    natives.add_refusing("headers_sent", |_, ()| with(|r| r.response.sent))?;
-    natives.add_refusing("is_subrequest", |_, ()| with(|r| !r.is_main()))?;
+    natives.direct("headers_sent", |_, _| with(|r| r.response.sent.into()))?;
+    natives.direct("is_subrequest", |_, _| with(|r| (!r.is_main()).into()))?;
     natives.add("has_request", |_, ()| current::has_session() || with_any(|_| ()).is_ok())
 }
 
@@ -114,12 +122,6 @@ fn group(lua: &Lua, r: &Request, n: i64) -> Value {
     let n = usize::try_from(n).ok().filter(|n| *n > 0);
     let group = n.and_then(|n| r.captures.get(n));
     group.map_or(Value::Nil, |group| string(lua, group))
-}
-
-/// What `get` appends; nil where it says that there is nothing.
-fn value(lua: &Lua, get: impl FnOnce(&mut Vec<u8>) -> bool) -> Result<Option<LuaText>, NgxError> {
-    let mut out = Vec::new();
-    get(&mut out).then(|| text(lua, out).map_err(failed)).transpose()
 }
 
 /// Stores a variable for a script, or with `None` takes its value away. `unknown` says what is wrong where there is none.

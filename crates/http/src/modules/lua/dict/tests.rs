@@ -13,8 +13,17 @@ fn text(text: &str) -> Value {
     Value::Text(text.as_bytes().to_vec())
 }
 
+fn new(value: &Value) -> NewValue<'_> {
+    match value {
+        Value::Boolean(value) => NewValue::Boolean(*value),
+        Value::Number(number) => NewValue::Number(*number),
+        Value::Text(text) => NewValue::Text(text),
+        Value::List(list) => NewValue::List(list),
+    }
+}
+
 fn set(dict: &mut Dict<'_>, key: &[u8], value: &Value, ttl: u64) -> Result<bool, DictError> {
-    dict.store(key, (value, 0), ttl, (How::Set, true))
+    dict.store(key, (new(value), 0), ttl, (How::Set, true))
 }
 
 #[test]
@@ -29,10 +38,13 @@ fn values_expire() {
     assert!(at(1050).get(b"k").is_some_and(|found| found.stale));
     assert!(!at(1050).expire(b"k", 10));
     assert_eq!(at(1050).keys(0), Vec::<Vec<u8>>::new());
-    assert_eq!(at(1050).store(b"k", (&text("w"), 7), 0, (How::Replace, true)), Err("not found"));
-    assert_eq!(at(1050).store(b"k", (&text("w"), 7), 0, (How::Add, true)), Ok(false));
+    assert_eq!(
+        at(1050).store(b"k", (new(&text("w")), 7), 0, (How::Replace, true)),
+        Err("not found")
+    );
+    assert_eq!(at(1050).store(b"k", (new(&text("w")), 7), 0, (How::Add, true)), Ok(false));
     assert_eq!(at(9999).valid(b"k").map(|found| found.flags), Some(7));
-    assert_eq!(at(9999).store(b"k", (&text("x"), 0), 0, (How::Add, true)), Err("exists"));
+    assert_eq!(at(9999).store(b"k", (new(&text("x")), 0), 0, (How::Add, true)), Err("exists"));
     assert!(at(9999).expire(b"k", 10));
     assert_eq!(at(10_009).clear_stale(0), 1);
 }
@@ -49,7 +61,7 @@ fn the_least_recently_used_make_room() {
         n += 1;
     }
     assert!(dict.valid(&0u32.to_le_bytes()).is_some() && dict.valid(&1u32.to_le_bytes()).is_none());
-    assert_eq!(dict.store(b"safe", (&value, 0), 0, (How::Set, false)), Err("no memory"));
+    assert_eq!(dict.store(b"safe", (new(&value), 0), 0, (How::Set, false)), Err("no memory"));
     let before = dict.keys(0).len();
     assert_eq!(set(&mut dict, b"huge", &Value::Text(vec![0; 9000]), 0), Err("no memory"));
     assert_eq!(dict.keys(0).len(), before, "what can never fit must not cost others their place");

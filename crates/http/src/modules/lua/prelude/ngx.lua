@@ -10,6 +10,8 @@ local yield, resume, create, running = coroutine.yield, coroutine.resume, corout
 local getinfo, traceback, xpcall, unpack = debug.getinfo, debug.traceback, xpcall, unpack
 local getmetatable = getmetatable
 local raise, refuse, counted = native.raise, native.refuse, native.counted
+local answer, given = native.answer, native.given
+local NUMBER, FALSE = native.NUMBER, native.FALSE
 local a_string, a_number, a_kind, a_count = native.a_string, native.a_number, native.a_kind, native.a_count
 
 -- What a coroutine of a script yields to the server, not to the script's own resume.
@@ -112,10 +114,10 @@ ngx = {
 }
 
 -- Functions of Lua, as in lua-resty-core: a coroutine can begin with one.
-for _, name in ipairs { "get_phase", "now", "time", "update_time", "today", "localtime", "utctime" } do
-    local f = native[name]
-    ngx[name] = function() return f() end
+for _, name in ipairs { "get_phase", "now", "time", "today", "localtime", "utctime" } do
+    ngx[name] = native.plain(native[name])
 end
+function ngx.update_time() return native.update_time() end
 
 -- Texts. These take any value, and nothing as an empty text.
 
@@ -124,28 +126,38 @@ local function shown(value)
     return value and tostring(value) or ""
 end
 
+local escape_uri, encode_base64 = native.escape_uri, native.encode_base64
+
+-- What `ngx.escape_uri` escapes where it is not told.
+local COMPONENT = 2
+
+local function escaped(s) return given(escape_uri(s, #s, nil, 0, COMPONENT, 0, 0, 0, 0)) end
+
 function ngx.escape_uri(s, kind)
-    if kind == nil then return native.escape_uri(shown(s)) end
+    s = shown(s)
+    if kind == nil then return escaped(s) end
     if type(kind) ~= "number" then raise('"type" is not a number') end
     if kind < 0 or kind > 6 then raise('"type" ' .. kind .. " out of range") end
-    return native.escape_uri(shown(s), kind - kind % 1)
+    return given(escape_uri(s, #s, nil, 0, kind, 0, 0, 0, 0))
 end
-
-function ngx.unescape_uri(s) return native.unescape_uri(shown(s)) end
 
 function ngx.encode_base64(s, plain)
     if plain ~= nil and type(plain) ~= "boolean" then
         raise("bad no_padding: boolean expected, got " .. type(plain))
     end
-    return native.encode_base64(shown(s), plain)
+    s = shown(s)
+    return given(encode_base64(s, #s, nil, 0, plain and 1 or 0, 0, 0, 0, 0))
 end
 
-for name, f in pairs { md5 = native.md5, md5_bin = native.md5_bin, sha1_bin = native.sha1_bin } do
-    ngx[name] = function(s) return f(shown(s)) end
+for name, f in pairs {
+    unescape_uri = native.unescape_uri, md5 = native.md5, md5_bin = native.md5_bin, sha1_bin = native.sha1_bin,
+    crc32_short = native.crc32, crc32_long = native.crc32,
+} do
+    local of = native.of_text(f)
+    ngx[name] = function(s) return of(shown(s)) end
 end
 
-function ngx.crc32_short(s) return native.crc32(shown(s)) end
-ngx.crc32_long = ngx.crc32_short
+native.decode_base64 = native.of_text(native.decode_base64)
 
 -- These take what they are for, and nothing else.
 
@@ -172,7 +184,8 @@ end
 
 -- The log.
 
-local write_log = native.log
+local write_log, is_logged = native.log, native.of_number(native.is_logged)
+native.is_logged = is_logged
 
 local function loggable(i, value)
     local kind = type(value)
@@ -204,12 +217,12 @@ function ngx.log(...)
     level = a_number(1, level)
     level = level - level % 1
     if not (level >= 0 and level <= 8) then refuse(1, ("bad log level: %d"):format(level)) end
-    if not native.is_logged(level) then return end
+    if not is_logged(level) then return end
     return log_at(level, select(2, ...))
 end
 
 function print(...)
-    if not native.is_logged(ngx.NOTICE) then return end
+    if not is_logged(ngx.NOTICE) then return end
     return log_at(ngx.NOTICE, ...)
 end
 
@@ -328,7 +341,7 @@ local function add_arg(list, name, value)
     if value == true then
         insert(list, name)
     elseif type(value) == "string" or type(value) == "number" then
-        insert(list, name .. "=" .. native.escape_uri(tostring(value)))
+        insert(list, name .. "=" .. escaped(tostring(value)))
     elseif value ~= false then
         raise("attempt to use " .. type(value) .. " as query arg value")
     end
@@ -341,7 +354,7 @@ function ngx.encode_args(...)
         if type(name) ~= "string" then
             raise('attempt to use a non-string key in the "args" option table')
         end
-        name = native.escape_uri(name)
+        name = escaped(name)
         if type(value) == "table" then
             for _, one in pairs(value) do add_arg(list, name, one) end
         else
@@ -383,107 +396,6 @@ function ngx.decode_args(...)
     text = a_string(1, text)
     return named(native.decode_args(text, n == 2 and a_count(2, most) or nil))
 end
-
--- Header lines: names in lower case, and a metatable that finds them in any spelling.
-
--- Scripts ask for the same few names again and again, but nothing keeps them from asking for others.
-local spellings, known_spellings = {}, 0
-
-local function spelling(name)
-    local usual = spellings[name]
-    if usual then return usual end
-    if known_spellings >= 1000 then spellings, known_spellings = {}, 0 end
-    usual = name:lower():gsub("_", "-")
-    spellings[name], known_spellings = usual, known_spellings + 1
-    return usual
-end
-
-native.spelled = {
-    __index = function(t, name)
-        if type(name) ~= "string" then return rawget(t, a_string(1, name)) end
-        return rawget(t, spelling(name))
-    end
-}
-
-function native.headers(meta, ...)
-    local all, truncated = named(...)
-    if meta then setmetatable(all, meta) end
-    if truncated then return all, truncated end
-    return all
-end
-
-ngx.resp = {
-    get_headers = function(most, raw)
-        if most ~= nil then most = a_count(1, most) end
-        return native.headers(not raw and native.spelled, check(native.answer_headers(most, raw and true)))
-    end,
-}
-
--- Values of header lines are texts, whatever they were.
-local function lines(value)
-    if type(value) ~= "table" then return tostring(value) end
-    local all = {}
-    for i, one in ipairs(value) do all[i] = tostring(one) end
-    return all
-end
-native.lines = lines
-
-ngx.header = setmetatable({}, {
-    __index = function(_, name) return check(native.get_header(tostring(name))) end,
-    __newindex = function(_, name, value)
-        if type(value) == "string" and type(name) == "string" then
-            return check(native.set_header_text(name, value))
-        end
-        if value ~= nil then value = lines(value) end
-        return check(native.set_header(tostring(name), value))
-    end,
-})
-
-function ngx.resp.add_header(name, value)
-    if value == nil then raise("invalid header value") end
-    name, value = tostring(name), lines(value)
-    local old = check(native.get_header(name))
-    if old == nil then return check(native.set_header(name, value)) end
-    local all = type(old) == "table" and old or { old }
-    if type(value) == "table" then
-        for _, one in ipairs(value) do insert(all, one) end
-    else
-        insert(all, value)
-    end
-    return check(native.set_header(name, all))
-end
-
--- Variables that the configuration knows have numbers; there are only so many of them.
-local numbers = setmetatable({}, { __index = function(t, name)
-    local number = native.var_number(name)
-    if number then rawset(t, name, number) end
-    return number
-end })
-
-local function get_var(_, name)
-    local kind = type(name)
-    if kind == "string" then
-        local number = numbers[name]
-        if number then return check(native.get_var_at(number)) end
-        return check(native.get_var(name))
-    end
-    if kind == "number" then return check(native.get_group(name)) end
-    raise("bad variable name")
-end
-
-ngx.var = setmetatable({}, {
-    __index = get_var,
-    __newindex = function(_, name, value)
-        if type(name) ~= "string" then raise("bad variable name") end
-        if value ~= nil and type(value) ~= "string" then value = tostring(value) end
-        return check(native.set_var(name, value))
-    end,
-})
-
-ngx.arg = setmetatable({}, {
-    __index = function(_, index) return check(native.get_arg(a_number(2, index))) end,
-    __newindex = function(_, index, value) return check(native.set_arg(a_number(2, index), value)) end,
-})
 
 -- Timers.
 
@@ -587,14 +499,16 @@ local function loose_ctx()
     return ctx
 end
 
+local ctx_number, set_status = native.ctx_number, native.of_number(native.set_status)
+
 local getters = {
-    status = function() return check(native.get_status()) end,
-    headers_sent = function() return check(native.headers_sent()) end,
-    is_subrequest = function() return check(native.is_subrequest()) end,
+    status = native.plain(native.get_status),
+    headers_sent = native.plain(native.headers_sent),
+    is_subrequest = native.plain(native.is_subrequest),
     ctx = function()
-        local number = native.ctx_number()
-        if number then return kept[number] end
-        if number == false then return loose_ctx() end
+        local kind = ctx_number(nil, 0, nil, 0, 0, 0, 0, 0, 0)
+        if kind == NUMBER then return kept[answer.number] end
+        if kind == FALSE then return loose_ctx() end
         local base = kept[native.connection_ctx()]
         local ctx = base and setmetatable({}, { __index = base }) or {}
         check(native.set_ctx(ctx))
@@ -603,13 +517,15 @@ local getters = {
 }
 
 local setters = {
-    status = function(value) return check(native.set_status(a_number(1, value))) end,
+    status = function(value) return set_status(a_number(1, value)) end,
     ctx = function(value)
         if type(value) ~= "table" then raise("ctx should be a table while getting a " .. type(value)) end
         if native.has_request() then return check(native.set_ctx(value)) end
         without_request[coroutine.running() or WAIT] = value
     end,
 }
+
+native.getters = getters
 
 setmetatable(ngx, {
     __index = function(_, name)

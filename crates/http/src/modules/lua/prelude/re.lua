@@ -2,8 +2,11 @@
 
 local native = ...
 local type, tostring, concat, insert = type, tostring, table.concat, table.insert
-local pairs, select, setmetatable = pairs, select, setmetatable
-local re_match, re_span, re_replace = native.re_match, native.re_span, native.re_replace
+local pairs, select, setmetatable, sub, find = pairs, select, setmetatable, string.sub, string.find
+local new_table = require "table.new"
+local re_search, re_replace = native.re_search, native.re_replace
+local answer, numbers, answered_text = native.answer, native.numbers, native.answered_text
+local NIL, FALSE, FORGOTTEN, REFUSED = native.NIL, native.FALSE, native.FORGOTTEN, native.REFUSED
 local raise, a_kind, a_number = native.raise, native.a_kind, native.a_number
 
 local re = {}
@@ -28,13 +31,98 @@ local function start_of(ctx)
     return pos > 1 and pos < 2 ^ 53 and pos - pos % 1 or 1
 end
 
+-- Compiled patterns by options and text, so many at most.
+local MOST = 1024
+local compiled, count = {}, 0
+
+local function compile(pattern, options)
+    local err, number, groups, names = native.re_compile(pattern, options)
+    if err then return nil, err end
+    if count >= MOST then compiled, count = {}, 0 end
+    local known = { number = number, groups = groups, names = names, lists = options and find(options, "D", 1, true) }
+    local of_options = compiled[options or ""]
+    if not of_options then
+        of_options = {}
+        compiled[options or ""] = of_options
+    end
+    if not of_options[pattern] then count = count + 1 end
+    of_options[pattern] = known
+    return known
+end
+
+-- A pattern as it was compiled, or nil and why it cannot be.
+local function pattern_of(pattern, options)
+    local of_options = compiled[options or ""]
+    local known = of_options and of_options[pattern]
+    if known then return known end
+    return compile(pattern, options)
+end
+
+-- The pattern if it matches from this place on, and false if it does not; or nil and an error. Where its groups begin and
+-- end stands in `numbers`.
+local function search(subject, pattern, options, pos)
+    if pos > #subject + 1 then pos = #subject + 2 end
+    local known, err = pattern_of(pattern, options)
+    if not known then return nil, err end
+    local kind = re_search(subject, #subject, nil, 0, known.number, pos - 1, 0, 0, 0)
+    if kind == FORGOTTEN then
+        known, err = compile(pattern, options)
+        if not known then return nil, err end
+        kind = re_search(subject, #subject, nil, 0, known.number, pos - 1, 0, 0, 0)
+    end
+    if kind == NIL then return false end
+    if kind == REFUSED then return nil, answered_text() end
+    return known
+end
+
+-- With option `D` several groups may have one name, so each name has a list. One that took no part is in no list.
+local function add_to_lists(found, names)
+    for n, name in pairs(names) do
+        if found[n] then
+            local list = found[name]
+            if list then insert(list, found[n]) else found[name] = { found[n] } end
+        end
+    end
+end
+
+-- Groups by number and by name; one that took no part is false.
+local function groups_of(subject, known)
+    local found = new_table(known.groups, 1)
+    for n = 0, known.groups - 1 do
+        local from = numbers[2 * n]
+        found[n] = from >= 0 and sub(subject, from + 1, numbers[2 * n + 1])
+    end
+    local names = known.names
+    if names then
+        if known.lists then
+            add_to_lists(found, names)
+        else
+            for n, name in pairs(names) do found[name] = found[n] end
+        end
+    end
+    return found
+end
+
+-- The first match from this place on, where it begins and ends, and where the next one is looked for.
+local function re_match(subject, pattern, options, pos)
+    local known, err = search(subject, pattern, options, pos)
+    if not known then return err end
+    local from, to, behind = numbers[0] + 1, numbers[1], answer.number + 1
+    return nil, groups_of(subject, known), from, to, behind
+end
+native.re_match = re_match
+
 function re.match(subject, pattern, options, ctx, into)
     subject, pattern, options = tostring(subject), a_kind(2, "string", pattern), options_of(3, options)
     if ctx then a_kind(4, "table", ctx) end
     if into then a_kind(5, "table", into) end
-    local err, found, _, to = re_match(subject, pattern, options, start_of(ctx))
-    if err then return nil, err end
-    if not found then return nil end
+    local known, err = search(subject, pattern, options, start_of(ctx))
+    if not known then
+        if err then return nil, err end
+        return nil
+    end
+    local to = numbers[1]
+    local found = groups_of(subject, known)
     if ctx then ctx.pos = to + 1 end
     if into then
         for name, value in pairs(found) do into[name] = value end
@@ -50,12 +138,18 @@ function re.find(subject, pattern, options, ctx, nth)
         nth = a_kind(5, "number", nth)
         nth = nth > 0 and (nth < 2 ^ 31 and nth - nth % 1 or 2 ^ 31) or 0
     end
-    local err, from, to, whole, groups = re_span(subject, pattern, options, start_of(ctx), nth or 0)
-    if err then return nil, nil, err end
-    if not whole then return nil end
-    if ctx then ctx.pos = whole + 1 end
-    if nth and nth >= groups then return nil, nil, "nth out of bound" end
-    return from, to
+    local known, err = search(subject, pattern, options, start_of(ctx))
+    if not known then
+        if err then return nil, nil, err end
+        return nil
+    end
+    local last, group = numbers[1], nth or 0
+    local from, to = -1, nil
+    if group < known.groups then from, to = numbers[2 * group], numbers[2 * group + 1] end
+    if ctx then ctx.pos = last + 1 end
+    if group >= known.groups then return nil, nil, "nth out of bound" end
+    if from < 0 then return nil, nil end
+    return from + 1, to
 end
 
 local matches = {
@@ -76,8 +170,8 @@ local matches = {
 -- The iterator is a table that can be called.
 function re.gmatch(subject, pattern, options)
     subject, pattern, options = tostring(subject), a_kind(2, "string", pattern), options_of(3, options)
-    local err = re_match("", pattern, options, 1)
-    if err then return nil, err end
+    local known, err = pattern_of(pattern, options)
+    if not known then return nil, err end
     return setmetatable({ _subj = subject, _pattern = pattern, _options = options, _pos = 1 }, matches)
 end
 
@@ -101,12 +195,21 @@ local function replace(subject, pattern, replacement, options, all)
     subject, pattern, options = tostring(subject), a_kind(2, "string", pattern), options_of(4, options)
     local make = replacement
     if type(replacement) ~= "function" then
-        local text = tostring(replacement)
-        local err, done, count, at = re_replace(subject, pattern, options, text, all)
-        if err then return nil, nil, err end
-        if done then return done, count end
-        native.raw_log(ngx.ERR, wrong(text, text:sub(at + 1)))
-        return nil, nil, "failed to compile the replacement template"
+        local text, all = tostring(replacement), all and 1 or 0
+        local known, err = pattern_of(pattern, options)
+        if not known then return nil, nil, err end
+        local kind = re_replace(subject, #subject, text, #text, known.number, all, 0, 0, 0)
+        if kind == FORGOTTEN then
+            known, err = compile(pattern, options)
+            if not known then return nil, nil, err end
+            kind = re_replace(subject, #subject, text, #text, known.number, all, 0, 0, 0)
+        end
+        if kind == FALSE then
+            native.raw_log(ngx.ERR, wrong(text, text:sub(answer.number + 1)))
+            return nil, nil, "failed to compile the replacement template"
+        end
+        if kind == REFUSED then return nil, nil, answered_text() end
+        return answered_text(), answer.number
     end
     local out, last, pos, count = {}, 1, 1, 0
     while pos <= #subject + 1 do

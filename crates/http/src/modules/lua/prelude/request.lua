@@ -28,11 +28,9 @@ local function none(...)
     return counted(select("#", ...), 0, 0, "expecting 0 arguments but seen %d")
 end
 
-function req.get_method() return check(native.method()) end
-function req.http_version() return check(native.http_version()) end
+req.get_method, req.http_version = native.plain(native.method), native.plain(native.http_version)
 function req.raw_header(no_line) return check(native.raw_header(no_line and true)) end
-function req.start_time() return check(native.start_time()) end
-function req.is_internal() return check(native.is_internal()) end
+req.start_time, req.is_internal = native.plain(native.start_time), native.plain(native.is_internal)
 function req.read_body(...) none(...) wait(native.read_body()) end
 function req.discard_body(...) none(...) return check(native.discard_body()) end
 function req.get_body_file(...) none(...) return check(native.body_file()) end
@@ -76,8 +74,13 @@ local function header_name(name)
     return tostring(name)
 end
 
+local set_header_text, done_directly = native.set_request_header_text, native.done_directly
+
 function req.set_header(name, value)
     name = header_name(name)
+    if type(value) == "string" then
+        return done_directly(set_header_text(name, #name, value, #value, 0, 0, 0, 0, 0))
+    end
     if value ~= nil then value = lines(value) end
     return check(native.set_request_header(name, value))
 end

@@ -18,8 +18,8 @@ for _, name in ipairs {
 end
 
 -- `ngx.status` is that of the session, and 0 until its end. There is no head that was sent.
-function native.get_status() return nil, tonumber(ngx.var.status) end
-function native.headers_sent() end
+function native.getters.status() return tonumber(ngx.var.status) end
+function native.getters.headers_sent() end
 
 -- Servers of an `upstream`.
 

@@ -5,6 +5,8 @@ local setmetatable, type, select, ipairs, tonumber, tostring =
     setmetatable, type, select, ipairs, tonumber, tostring
 local raise, counted = native.raise, native.counted
 local a_string, a_number, a_kind = native.a_string, native.a_number, native.a_kind
+local answer, given, answered_text = native.answer, native.given, native.answered_text
+local NIL, TRUE, REFUSED = native.NIL, native.TRUE, native.REFUSED
 
 local dicts = native.dicts
 
@@ -53,20 +55,31 @@ local of_the_dictionary = {
     ["attempt to add or replace nil values"] = true,
 }
 
-local function stored(done, err, forcible)
-    if done or of_the_dictionary[err] then return done, err, forcible end
-    return nil, err
-end
+-- Values on their way, by type: what they are to `native`. Numbers and booleans go there as numbers.
+local kinds = { ["nil"] = 0, boolean = 1, number = 2, string = 3 }
 
 for _, name in ipairs { "set", "safe_set", "add", "safe_add", "replace" } do
-    local f = native["dict_" .. name]
+    local store = native["dict_" .. name]
     methods[name] = function(self, key, value, ttl, flags)
         local at = number_of(self)
         if ttl then
             if a_kind(4, "number", ttl) < 0 then raise('bad "exptime" argument') end
             ttl = seconds(ttl)
         end
-        return stored(f(at, key_of(key), value, ttl or 0, flags_of(flags, key, value)))
+        flags = flags_of(flags, key, value)
+        key = key_of(key)
+        if key == nil then return nil, "nil key" end
+        local kind, done = type(value), nil
+        if kind == "string" then
+            done = store(key, #key, value, #value, at, ttl or 0, flags, 3, 0)
+        else
+            local number = kind == "number" and value or value == true and 1 or 0
+            done = store(key, #key, nil, 0, at, ttl or 0, flags, kinds[kind] or 4, number)
+        end
+        if done == TRUE then return true, nil, answer.number ~= 0 end
+        local err = answered_text()
+        if of_the_dictionary[err] then return false, err, false end
+        return nil, err
     end
 end
 
@@ -76,9 +89,15 @@ function methods:delete(key) return set(self, key, nil) end
 local dict_get, dict_incr = native.dict_get, native.dict_incr
 
 function methods:get(key)
-    local value, flags = dict_get(number_of(self), key_of(key))
-    if flags == nil then return value end
-    return value, flags
+    local at = number_of(self)
+    key = key_of(key)
+    if key == nil then return nil, "nil key" end
+    local kind = dict_get(key, #key, nil, 0, at, 0, 0, 0, 0)
+    if kind == NIL then return nil end
+    if kind == REFUSED then return nil, answered_text() end
+    local flags = answer.other
+    if flags == 0 then return given(kind) end
+    return given(kind), flags
 end
 
 function methods:get_stale(key) return native.dict_get_stale(number_of(self), key_of(key)) end
@@ -113,10 +132,11 @@ function methods:incr(key, by, init, ttl)
         if not init then raise('must provide "init" when providing "init_ttl"') end
         ttl = seconds(ttl)
     end
-    local sum, err, forcible = dict_incr(at, key, by, init or nil, ttl)
-    if not sum then return nil, err end
-    if not init then return sum end
-    return sum, nil, forcible
+    if dict_incr(key, #key, nil, 0, at, by, init and 1 or 0, init or 0, ttl or 0) == REFUSED then
+        return nil, answered_text()
+    end
+    if not init then return answer.number end
+    return answer.number, nil, answer.other ~= 0
 end
 
 -- The functions below count their arguments.

@@ -363,7 +363,7 @@ end
 function ngx.req.socket(...)
     local n, raw = select("#", ...), ...
     counted(n, 0, 1, "expecting 0 or 1 argument, but got %d")
-    if native.has_request() and check(native.is_subrequest()) then raise("attempt to read the request body in a subrequest") end
+    if native.has_request() and ngx.is_subrequest then raise("attempt to read the request body in a subrequest") end
     if raw then
         local socket, why = wait(native.raw_socket())
         if not socket then return nil, why end
