@@ -80,6 +80,14 @@ fn a_header_filter_ends_the_request_with_any_status() {
         "location / {
              content_by_lua_block { ngx.print('body') }
              header_filter_by_lua_block { return ngx.exit(tonumber(ngx.var.arg_s)) }
+         }
+         location = /behind {
+             content_by_lua_block { ngx.header['Set-Cookie'] = { 'a=1', 'b=2' } ngx.print('secret') }
+         }
+         location = /denied {
+             proxy_pass http://127.0.0.1:%%PORT%%/behind;
+             add_header x-seen $status always;
+             header_filter_by_lua_block { if ngx.status == 200 then return ngx.exit(403) end }
          }",
     );
     for (status, body) in [(200, ""), (201, ""), (204, ""), (299, ""), (0, "body")] {
@@ -90,6 +98,10 @@ fn a_header_filter_ends_the_request_with_any_status() {
     let forbidden = server.get("/?s=403");
     assert_eq!(forbidden.status, 403);
     assert!(forbidden.body().contains("403 Forbidden"));
+    // Nothing is left of the answer whose place the page takes.
+    let denied = server.get("/denied");
+    assert_eq!((denied.status, denied.header("set-cookie")), (403, None));
+    assert_eq!(denied.header("x-seen"), Some("403"));
 }
 
 #[test]

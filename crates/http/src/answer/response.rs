@@ -94,6 +94,14 @@ impl Response {
         self.headers.remove(b"Accept-Ranges");
     }
 
+    /// All headers: a filter has put another answer in the place of this one. nginx: ngx_http_clean_header().
+    pub fn forget_headers(&mut self) {
+        self.forget_body();
+        (self.headers, self.trailers) = (Headers::default(), Headers::default());
+        (self.location, self.server, self.date) = (None, None, None);
+        self.expects_trailers = false;
+    }
+
     /// The body will be changed: its length is not known, and its ranges cannot be had.
     pub fn expect_changes(&mut self) {
         self.content_length = None;

@@ -68,6 +68,7 @@ fn head(r: &mut Request, script: &'static Script) -> Option<Step> {
                 return None;
             }
             context.forget_output();
+            r.response.forget_headers();
             Some(Step::Status(status as u16))
         }
         Ok(Err(Exit::Status(..0))) | Err(()) => Some(Step::Abort),
