@@ -265,7 +265,8 @@ fn headers_of_the_answer_are_seen_and_changed() {
            location = /several { content_by_lua_block {
                ngx.header.location = { "http://a.a/", "http://b.b/" }
                ngx.req.set_header("Host", { "a", "b" })
-               ngx.print(ngx.header.location, " ", ngx.var.host)
+               ngx.header.expires = { "1", "2" }
+               ngx.print(ngx.header.location, " ", ngx.var.host, " ", ngx.header.expires)
            } }
            location = /101 { content_by_lua_block { ngx.status = 101 ngx.print(1) } }
            location = /f { return 200 "text"; header_filter_by_lua_block {
@@ -285,7 +286,7 @@ fn headers_of_the_answer_are_seen_and_changed() {
     assert_eq!(server.get("/typed").header("Content-Type"), Some("a/b"));
     let several = server.get("/several");
     assert_eq!(several.header("Location"), Some("http://b.b/"));
-    assert_eq!(several.body(), "http://b.b/ b");
+    assert_eq!(several.body(), "http://b.b/ b 2");
     let switched =
         server.connect().send("GET /101 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").rest();
     assert!(switched.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{switched}");

@@ -67,6 +67,13 @@ pub fn set_answer(r: &mut Request, name: &[u8], values: &mut [Vec<u8>]) -> Resul
         }
         // How the end of the body is told, only the body's writer can say.
         b"transfer-encoding" | b"" => {}
+        // These stand once.
+        b"content-range" | b"expires" | b"refresh" => {
+            response.headers.remove(name);
+            if let Some(value) = last {
+                response.headers.add(name, &value);
+            }
+        }
         _ => {
             response.headers.remove(name);
             for value in values.iter().filter(|value| !value.is_empty()) {
