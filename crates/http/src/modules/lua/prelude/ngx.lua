@@ -468,6 +468,14 @@ ngx.thread = {
                 raise("only the parent coroutine can wait on the thread")
             end
         end
+        -- As in OpenResty one that is gone is passed over, unless it is the last.
+        local n = select("#", ...)
+        for i = 1, n do
+            local thread = (select(i, ...))
+            local is_gone = light[thread] == false or killed[thread]
+            if is_gone and i == n then return nil, "already waited or killed" end
+            if not is_gone and status(thread) == "dead" then break end
+        end
         return joined({ ... }, wait(native.join(...)))
     end,
     kill = function(thread)

@@ -196,7 +196,7 @@ function methods.receiveuntil(...)
         if most == 0 then most = nil end
         if most and over then
             over = false
-            return nil
+            return nil, nil, nil
         end
         local socket = readable(self)
         if not socket then return nil, "closed" end
