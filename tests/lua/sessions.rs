@@ -55,6 +55,7 @@ fn scripts_of_sessions_run_in_their_phases() {
                    ngx.say(ngx.var.protocol, " ", ngx.var.remote_addr, " ", ngx.var.mine, " ", ngx.var.nothing)
                    ngx.sleep(0.001)
                    ngx.say(ngx.location, ngx.header, ngx.req.get_headers)
+                   ngx.say(ngx.status, ngx.headers_sent, ngx.is_subrequest, ngx.var[1])
                    ngx.eof()
                    ngx.print(ngx.say("too late"))
                    ngx.log(ngx.ERR, "to be kept")
@@ -64,8 +65,7 @@ fn scripts_of_sessions_run_in_their_phases() {
                log_by_lua_block { ngx.log(ngx.WARN, "over ", ngx.get_phase(), " ", ngx.ctx.way, " ", ngx.var.status) }
            }"#,
     );
-    let said =
-        "init init_worker, preread content, stream\n1 nil\nTCP 127.0.0.1 set nil\nnilnilnil\n";
+    let said = "init init_worker, preread content, stream\n1 nil\nTCP 127.0.0.1 set nil\nnilnilnil\n0nilnilnil\n";
     assert_eq!(heard(&server, 0, ""), said);
     server.wait_log("lua sleep timer expired, client: ", 1);
     server.wait_log("kept: to be kept", 1);
@@ -120,6 +120,8 @@ fn a_script_looks_at_the_first_bytes_and_chooses_where_the_session_leads() {
                    if kind == "rr" then
                        client:receive(2)
                        ngx.log(ngx.WARN, select(2, pcall(client.peek, client, 1)))
+                       ngx.log(ngx.WARN, select(2, pcall(client.peek, client, -1)))
+                       ngx.log(ngx.WARN, select(2, pcall(client.peek, client)))
                    end
                    ngx.var.to = kind == "b:" and "127.0.0.1:%%PORT2%%" or "127.0.0.1:%%PORT1%%"
                }
@@ -133,7 +135,10 @@ fn a_script_looks_at_the_first_bytes_and_chooses_where_the_session_leads() {
     assert_eq!(heard(&server, 0, "b: whole"), "b b: whole\n");
     // What a script has received is gone.
     assert_eq!(heard(&server, 0, "rrest"), "a est\n");
-    server.wait_log("attempt to peek on a consumed socket", 1);
+    server
+        .wait_log("attempt to peek on a consumed socket while prereading client data, client: ", 1);
+    server.wait_log("bytes can not be negative", 1);
+    server.wait_log("expecting 2 arguments (including the object), but got 1", 1);
     server.wait_log("status 200", 3);
     assert_eq!(heard(&server, 0, "no"), "");
     server.wait_log("status 403", 1);

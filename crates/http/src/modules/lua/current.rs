@@ -180,6 +180,7 @@ impl Phase {
     /// What lines of a script say of the phase behind their text.
     pub fn in_log(self) -> &'static str {
         match self {
+            Phase::Preread => " while prereading client data",
             Phase::InitWorker => ", context: init_worker_by_lua*",
             Phase::ExitWorker => ", context: exit_worker_by_lua*",
             Phase::Balancer => " while connecting to upstream",

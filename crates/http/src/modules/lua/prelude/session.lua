@@ -20,6 +20,10 @@ end
 -- `ngx.status` is that of the session, and 0 until its end. There is no head that was sent.
 function native.getters.status() return tonumber(ngx.var.status) end
 function native.getters.headers_sent() end
+function native.getters.is_subrequest() end
+
+-- Nothing in `stream` has groups of a pattern.
+function native.get_group() end
 
 -- Servers of an `upstream`.
 
@@ -60,8 +64,11 @@ function client.send(...)
 end
 
 function client.peek(...)
-    local self, size = ...
-    size = a_count(2, a_kind(2, "number", size))
+    local n, self, size = select("#", ...), ...
+    counted(n, 2, 2, "expecting 2 arguments (including the object), but got %d")
+    if type(size) ~= "number" then raise("argument must be a number") end
+    if size < 0 then refuse(2, "bytes can not be negative") end
+    size = a_count(2, size)
     local phase = ngx.get_phase()
     if phase ~= "preread" then raise(("API disabled in the context of %s_by_lua*"):format(phase)) end
     if self.consumed then raise("attempt to peek on a consumed socket") end
