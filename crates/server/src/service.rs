@@ -393,8 +393,9 @@ impl Service {
     }
 
     /// Open client connections.
+    #[inline]
     pub fn connections(&self) -> usize {
-        let http = self.http().map_or(0, |http| http.connections());
+        let http = self.http.borrow().as_ref().map_or(0, |http| http.connections());
         let sessions = self.stream.as_ref().map_or(0, |stream| stream.connections());
         http + sessions + self.mail.as_ref().map_or(0, |mail| mail.connections())
     }
@@ -405,8 +406,9 @@ impl Service {
     }
 
     /// What is in progress.
+    #[inline]
     pub fn inflight(&self) -> usize {
-        let http = self.http().map_or(0, |http| http.inflight());
+        let http = self.http.borrow().as_ref().map_or(0, |http| http.inflight());
         let sessions = self.stream.as_ref().map_or(0, |stream| stream.inflight());
         http + sessions + self.mail.as_ref().map_or(0, |mail| mail.inflight())
     }
