@@ -113,6 +113,7 @@ fn taken_over(event_loop: &Rc<LoopState>, handed: Handed, listen: usize) {
 }
 
 /// Serves a new connection if its first bytes are there already; others come back.
+#[inline]
 fn serve_at_once(
     event_loop: &Rc<LoopState>,
     new: Parked,
