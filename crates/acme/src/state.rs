@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use rcgen::{KeyPair, PublicKeyData};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use x509_parser::pem::Pem;
@@ -314,26 +315,36 @@ impl StoredCertificate {
     }
 }
 
-/// A certificate's file; none if it is not whole.
+/// A certificate's file; none if it is not whole, or has the key of another one.
 fn read_certificate(path: &Path) -> Option<StoredCertificate> {
     let text = fs::read(path).ok()?;
     if !text.ends_with(b"PRIVATE KEY-----\n") {
         return None;
     }
-    let (mut first, mut has_key) = (None, false);
+    let (mut first, mut key) = (None, None);
     for section in Pem::iter_from_buffer(&text) {
         let section = section.ok()?;
         match section.label.as_str() {
             "CERTIFICATE" if first.is_none() => first = Some(section.contents),
-            label if label.ends_with("PRIVATE KEY") => has_key = true,
+            label if label.ends_with("PRIVATE KEY") => key = Some(section.contents),
             _ => {}
         }
     }
-    let der = first.filter(|_| has_key)?;
+    let (der, key) = (first?, key?);
+    // A form of keys that is not known here is for the handshake to judge.
+    if KeyPair::try_from(key).is_ok_and(|key| !is_of(&der, &key)) {
+        return None;
+    }
     let validity = validity(&der)?;
     let line = text.split(|b| *b == b'\n').next().and_then(|line| std::str::from_utf8(line).ok());
     let uri = line.and_then(|line| line.strip_prefix(FROM)).map(str::to_owned);
     Some(StoredCertificate { path: path.to_owned(), validity, uri, der })
+}
+
+/// Whether this key is that of a certificate in DER.
+pub fn is_of(der: &[u8], key: &KeyPair) -> bool {
+    let parsed = x509_parser::parse_x509_certificate(der);
+    parsed.is_ok_and(|(_, found)| found.public_key().raw == key.subject_public_key_info())
 }
 
 /// From when until when a certificate is valid.
@@ -413,6 +424,10 @@ mod tests {
             fs::write(&torn, &whole[..length]).unwrap();
             assert_eq!(newest("a").unwrap().path, found.path, "{length} bytes");
         }
+        // So is one with the key of another certificate.
+        let (chain, _) = issued(40);
+        fs::write(&torn, format!("{chain}{}", issued(40).1)).unwrap();
+        assert_eq!(newest("a").unwrap().path, found.path);
         // What was read once is not read again.
         let known = StoredCertificate { der: Vec::new(), ..found };
         assert_eq!(state.files().newest("a", Some(&known)), Some(known));

@@ -59,9 +59,3 @@ pub(super) fn check(chain: &str, key: &KeyPair) -> Result<(), &'static str> {
     }
     validity(&first.contents).map(|_| ()).ok_or("the server sent a certificate without a time")
 }
-
-/// Whether this key is that of a certificate in DER.
-pub(super) fn is_of(der: &[u8], key: &KeyPair) -> bool {
-    let parsed = x509_parser::parse_x509_certificate(der);
-    parsed.is_ok_and(|(_, found)| found.public_key().raw == key.subject_public_key_info())
-}

@@ -19,14 +19,14 @@ use weir_log::Log;
 use crate::policy::{Interval, poll_after};
 use crate::settings::{AccountKey, CertificateOrder, Issuer, KeyKind, short_hash};
 use crate::signer::Signer;
-use crate::state::{PlacedOrder, StateDirectory};
+use crate::state::{PlacedOrder, StateDirectory, is_of};
 use crate::stop::Stop;
 use crate::transport::{Transport, TransportError, finish};
 
 mod chain;
 mod prove;
 
-use chain::{check, is_of};
+use chain::check;
 use prove::{Answers, is_named, is_problem, said};
 
 /// An attempt takes no longer, beside what it does with DNS.

@@ -158,9 +158,14 @@ fn said(output: &mpsc::Receiver<Vec<u8>>) -> String {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+    use std::sync::{Mutex, PoisonError};
     use weir_testkit::Dir;
 
+    /// A new process has each file of this one open for a moment, and no program runs that is open to be written.
+    static ALONE: Mutex<()> = Mutex::new(());
+
     fn hook(dir: &Dir, script: &str, deadline: Duration) -> Hook {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let program = dir.write("hook", format!("#!/bin/sh\n{script}\n"));
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
         Hook { program, arguments: vec!["a b".to_owned(), "$(id)".to_owned()], deadline }
@@ -168,6 +173,7 @@ mod tests {
 
     fn run(hook: &Hook) -> Result<(), DnsFailure> {
         let record = TxtRecord { name: "_acme-challenge.a.org".to_owned(), value: "-x".to_owned() };
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         hook.run(Change::Publish, &record, &Arc::new(Stop::default()))
     }
 
