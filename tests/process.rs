@@ -81,7 +81,7 @@ fn a_module_to_load_is_built_in_or_warned_of() {
     let dir = Dir::new();
     dir.write(
         "nginx.conf",
-        "load_module modules/ngx_http_lua_module.so;\nload_module x/ngx_mail_module.so;\nevents { }",
+        "load_module modules/ngx_http_lua_module.so;\nload_module x/ngx_http_perl_module.so;\nevents { }",
     );
     let prefix = dir.path().display().to_string();
     let said = weir_testkit::run(
@@ -89,7 +89,7 @@ fn a_module_to_load_is_built_in_or_warned_of() {
         ["-t", "-e", "stderr", "-p", &prefix, "-c", "nginx.conf"],
     );
     let text = String::from_utf8_lossy(&said.stderr).into_owned();
-    let warning = "\"ngx_mail_module\" is not part of weir, its directives are refused: mail in ";
+    let warning = "\"ngx_http_perl_module\" is not part of weir, its directives are refused: perl, perl_modules, perl_require, perl_set in ";
     assert!(said.status.success() && text.contains(warning), "{text}");
     assert_eq!(text.matches("[warn]").count(), 1, "{text}");
 }
