@@ -77,9 +77,6 @@ pub async fn log_in(s: &mut Session) -> Result<(), SessionEnd> {
                 s.say(text).await?;
             }
         }
-        if s.challenge.is_none() {
-            s.tag.clear();
-        }
     }
 }
 
@@ -121,7 +118,7 @@ fn invalid(s: &mut Session) -> Vec<u8> {
 async fn begin_tls(s: &mut Session) -> Result<(), SessionEnd> {
     s.unread.clear();
     s.hello = Default::default();
-    (s.challenge, s.named, s.starttls) = (None, false, true);
+    s.starttls = true;
     s.doing = "in starttls state";
     Box::pin(tls::begin(s)).await?;
     s.doing = "in auth state";

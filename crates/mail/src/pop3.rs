@@ -64,6 +64,7 @@ fn step(s: &mut Session, command: LineCommand<Pop3Verb>) -> Step {
         // Behind a name TLS cannot begin.
         Pop3Verb::Capa => Step::Say(s.server.capabilities(s.named || s.is_secured()).to_vec()),
         Pop3Verb::Pass if s.named && args.len() == 1 => {
+            s.named = false;
             auth::logs_in(s, LoginMethod::Plain, args.pop())
         }
         // Behind a name only a password makes sense.

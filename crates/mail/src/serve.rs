@@ -15,7 +15,7 @@ use weir_values::{Address, Subject, doing, forwarded};
 use crate::auth_http::{self, Verdict};
 use crate::event_loop::LoopState;
 use crate::protocol::Protocol;
-use crate::session::{Challenge, LoginMethod, Session, SessionEnd};
+use crate::session::{Session, SessionEnd};
 use crate::{dialog, pop3, smtp, tls, upstream};
 
 /// Serves a connection from its first byte to its end.
@@ -93,20 +93,11 @@ async fn session(
             Verdict::Refused { text, pause: None } => return Err(SessionEnd::Told(text)),
             Verdict::Refused { text, pause: Some(pause) } => {
                 s.event_loop.handle.sleep(pause).await;
-                again(s);
                 s.say(text).await?;
                 s.until = s.event_loop.handle.now() + s.conf().timeout;
             }
         }
     }
-}
-
-/// The client may try again.
-fn again(s: &mut Session) {
-    s.method = LoginMethod::Plain;
-    s.challenge = None::<Challenge>;
-    s.named = false;
-    s.tag.clear();
 }
 
 /// Reads what a balancer puts before the client's own bytes.

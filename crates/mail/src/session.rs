@@ -32,10 +32,9 @@ pub enum SessionEnd {
 }
 
 /// How a client says who it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoginMethod {
     /// By its password.
-    #[default]
     Plain,
     /// By a digest of the password (RFC 1939).
     Apop,
