@@ -145,7 +145,7 @@ fn external(s: &mut Session, word: &[u8]) -> Step {
     logs_in(s, LoginMethod::External, None)
 }
 
-/// The client has said who it is.
+/// The client has given its credentials.
 pub fn logs_in(s: &mut Session, method: LoginMethod, password: Option<Vec<u8>>) -> Step {
     (s.method, s.password, s.challenge) = (method, password, None);
     Step::LogIn

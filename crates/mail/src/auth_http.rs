@@ -1,4 +1,4 @@
-//! Asks a server of HTTP who the client is and where it leads. nginx: ngx_mail_auth_http_module.
+//! Asks a server of HTTP whether the client may log in, and where it leads. nginx: ngx_mail_auth_http_module.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a client and weir say to each other until the client has said who it is.
+//! What a client and weir say to each other until the client has given its credentials.
 
 use weir_log::Level;
 use weir_proto::mail::{self, LineCommand, LineProgress};
@@ -16,7 +16,7 @@ pub enum Step {
     StartTls(Vec<u8>),
     /// The last answer.
     Bye(Vec<u8>),
-    /// The client has said who it is.
+    /// The client has given its credentials.
     LogIn,
     /// This is no time for the command, or it lacks something.
     Invalid,
@@ -24,7 +24,7 @@ pub enum Step {
     Garbage { ends: bool },
 }
 
-/// Goes on until the client has said who it is.
+/// Goes on until the client has given its credentials.
 pub async fn log_in(s: &mut Session) -> Result<(), SessionEnd> {
     let most = match s.protocol() {
         Protocol::Pop3 => s.conf().pop3.buffer,

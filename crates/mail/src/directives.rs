@@ -84,7 +84,7 @@ static TABLE: &[MailDirective] = &[
         "timeout",
         timeout,
         Line::duration,
-        "How long a client may take until it has said who it is, and a server until it has logged it in."
+        "How long a client may take until it has given its credentials, and a server until it has logged it in."
     ),
     line("server_name", "The server's name in greetings; the machine's otherwise.", |s, d| {
         s.once(d)?;

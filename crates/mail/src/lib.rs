@@ -3,7 +3,7 @@
 //!
 //! The entry points are [`configure`], which turns the `mail` block of a configuration into a [`Site`], and
 //! [`LoopState::accepted`], which gives an accepted socket to the site. `serve` is one session's way: `dialog` until the client has
-//! said who it is, `auth_http` for what the server of HTTP says of it, `upstream` for the rest.
+//! given its credentials, `auth_http` for what the server of HTTP says of them, `upstream` for the rest.
 //!
 //! - In: the `mail` block, accepted sockets.
 //! - Out: sessions with servers.

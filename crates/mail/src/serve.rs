@@ -1,4 +1,4 @@
-//! One session's way: its client, who that is, where it leads. nginx: ngx_mail_handler.c.
+//! One session's way: the greeting, the log-in, the server that it leads to. nginx: ngx_mail_handler.c.
 
 use std::rc::Rc;
 

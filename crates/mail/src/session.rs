@@ -31,7 +31,7 @@ pub enum SessionEnd {
     Told(Vec<u8>),
 }
 
-/// How a client says who it is.
+/// How a client logs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoginMethod {
     /// By its password.
@@ -112,7 +112,7 @@ pub struct Session {
     pub doing: &'static str,
     /// Bytes of the client that no command has taken.
     pub unread: Vec<u8>,
-    /// By then the client is to have said who it is.
+    /// By then the client is to have given its credentials.
     pub until: Instant,
     /// The client has begun TLS by a command.
     pub starttls: bool,
@@ -120,9 +120,9 @@ pub struct Session {
     pub errors: u64,
     /// What is waited for after a challenge.
     pub challenge: Option<Challenge>,
-    /// How it says who it is.
+    /// How it logs in.
     pub method: LoginMethod,
-    /// Who it is.
+    /// The name of its user.
     pub login: Vec<u8>,
     /// Its password, or a digest of it.
     pub password: Option<Vec<u8>>,

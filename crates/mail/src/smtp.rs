@@ -22,7 +22,7 @@ const AUTH_REQUIRED: &[u8] = b"530 5.7.1 Authentication required\r\n";
 const BAD_SEQUENCE: &[u8] = b"503 5.5.1 Bad sequence of commands\r\n";
 const BAD_PIPELINING: &[u8] = b"503 5.5.0 Improper use of SMTP command pipelining\r\n";
 
-/// The client's name, where name servers know none (RFC 2822's XCLIENT, as Postfix has it).
+/// The client's name, where name servers know none (Postfix, XCLIENT_README).
 const UNAVAILABLE: &[u8] = b"[UNAVAILABLE]";
 /// The same, where it is not known whether they do.
 const TEMPORARILY_UNAVAILABLE: &[u8] = b"[TEMPUNAVAIL]";
