@@ -1,5 +1,5 @@
-//! Mail: clients log in by a server of HTTP, which says where each one leads. The clients are Python's and curl's, and bare sockets
-//! where what matters is when a byte is sent.
+//! Mail: clients log in by a server of HTTP, which says where each one leads. The clients here are bare sockets: what matters is
+//! when a byte is sent.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,9 +7,14 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 
-use weir_testkit::{
-    Dir, NameRecord, NameReply, PATIENCE, Server, certified, examples, listen, name_server,
-};
+use weir_testkit::{Dir, PATIENCE, Server, certified, examples, listen};
+
+#[path = "mail/clients.rs"]
+mod clients;
+#[path = "mail/limits.rs"]
+mod limits;
+#[path = "mail/smtp.rs"]
+mod smtp;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -144,20 +149,6 @@ impl Caller {
     }
 }
 
-/// What the client of Python prints.
-fn python(s: &Server, mode: &str, port: u16) -> String {
-    let client = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/mail/client.py");
-    let root = s.dir().path().join("root.pem");
-    let out = Command::new("timeout")
-        .args(["60", "python3", client, mode, &port.to_string()])
-        .arg(root)
-        .output()
-        .expect("python3");
-    let said = String::from_utf8_lossy(&out.stdout).into_owned();
-    assert!(out.status.success(), "{said}{}{}", String::from_utf8_lossy(&out.stderr), s.log());
-    said
-}
-
 #[test]
 fn a_client_of_imap_is_logged_in_behind() {
     let server = imap_behind();
@@ -184,125 +175,6 @@ fn a_client_of_imap_is_logged_in_behind() {
     s.wait_file("asked", "/auth plain [u%0D%0Ar] [pa%20ss] imap 1 127.0.0.1 - - -\n", 1);
     drop(caller);
     s.wait_log("proxied session done, client: 127.0.0.1", 1);
-}
-
-/// Python's client of IMAP makes its tags itself.
-fn imap_with_any_tag() -> u16 {
-    listen(|stream| {
-        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
-        let mut stream = stream;
-        let mut say = |text: String| stream.write_all(text.as_bytes()).unwrap();
-        say("* OK behind\r\n".to_owned());
-        let login = lines.next().unwrap();
-        let tag = login.split(' ').next().unwrap().to_owned();
-        say("+ go\r\n".to_owned());
-        let name = lines.next().unwrap();
-        say("+ go\r\n".to_owned());
-        let password = lines.next().unwrap();
-        say(format!("{tag} OK {name}{password}\r\n"));
-        for line in lines {
-            let tag = line.split(' ').next().unwrap();
-            say(format!("* 7 EXISTS\r\n{tag} OK done\r\n"));
-        }
-    })
-}
-
-#[test]
-fn python_reads_mail_by_imap_over_starttls() {
-    let s = mail(
-        "",
-        &leads(imap_with_any_tag(), ""),
-        "server { listen 127.0.0.1:%%PORT1%%; protocol imap; starttls only; }",
-    );
-    let said = python(&s, "imap", s.port_at(1));
-    assert!(said.contains("user {6}pa\"ss\\") && said.contains("'OK', [b'7']"), "{said}");
-    s.wait_file("asked", " plain [user] [pa\\x22ss\\x5C] imap 1 127.0.0.1 - on -\n", 1);
-}
-
-#[test]
-fn python_reads_mail_by_pop3_with_a_digest() {
-    let server = pop3_behind();
-    let s = mail(
-        "",
-        &leads(server.port, "add_header Auth-Pass secret;"),
-        "server { listen 127.0.0.1:%%PORT1%%; protocol pop3; pop3_auth apop; server_name mail.example; }",
-    );
-    let said = python(&s, "pop3", s.port_at(1));
-    assert!(
-        said.contains("(3, 300)") && said.contains("'TOP'") && !said.contains("PLAIN"),
-        "{said}"
-    );
-    assert_eq!([server.hears(), server.hears()], ["USER user", "PASS secret"]);
-    s.wait_file("asked", " apop [user] [", 1);
-}
-
-#[test]
-fn python_sends_mail_over_starttls() {
-    let server = smtp_behind();
-    let s = mail(
-        "",
-        &leads(server.port, ""),
-        "server { listen 127.0.0.1:%%PORT1%%; protocol smtp; starttls only; server_name mail.example;
-                  smtp_capabilities PIPELINING \"SIZE 1000\"; }",
-    );
-    assert_eq!(python(&s, "smtp", s.port_at(1)), "{}\n");
-    let heard: Vec<String> = (0..6).map(|_| server.hears()).collect();
-    assert_eq!(heard[0], "EHLO mail.example");
-    assert_eq!(heard[1], "XCLIENT ADDR=127.0.0.1 LOGIN=us+3Der NAME=[UNAVAILABLE]");
-    assert_eq!(heard[2], "EHLO client.example");
-    assert!(heard[3].starts_with("mail FROM:<a@example.org>"), "{heard:?}");
-    assert_eq!(&heard[4..], ["rcpt TO:<b@example.org>", "data"].map(String::from));
-    s.wait_file("asked", " plain [us=er] [secret] smtp 1 127.0.0.1 [UNAVAILABLE] on -\n", 1);
-}
-
-/// As many programs do that send mail through a relay of their network.
-#[test]
-fn clients_of_smtp_need_not_log_in_where_they_may() {
-    let server = smtp_behind();
-    let s = mail(
-        "",
-        &leads(server.port, ""),
-        "server { listen 127.0.0.1:%%PORT1%%; protocol smtp; smtp_auth none; xclient off; server_name m; }
-         server { listen 127.0.0.1:%%PORT2%%; protocol smtp; }",
-    );
-    let mut caller = Caller::new(s.port_at(1));
-    assert_eq!(caller.hears(), "220 m ESMTP ready");
-    assert_eq!(caller.asks("HELO me"), "250 m");
-    assert_eq!(caller.asks("RCPT TO:<x>"), "503 5.5.1 Bad sequence of commands");
-    // All at once: what follows the recipient is for the server behind.
-    caller.says("MAIL FROM:<a>\r\nRCPT TO:<nobody>\r\nRCPT TO:<b>\r\n");
-    assert_eq!(caller.hears(), "250 2.0.0 OK");
-    assert_eq!(caller.hears(), "550 no such user");
-    assert_eq!(caller.hears(), "250 ok");
-    let heard: Vec<String> = (0..4).map(|_| server.hears()).collect();
-    assert_eq!(heard, ["HELO m", "MAIL FROM:<a>", "RCPT TO:<nobody>", "RCPT TO:<b>"]);
-    let mut caller = Caller::new(s.port_at(2));
-    caller.hears();
-    assert_eq!(caller.asks("MAIL FROM:<a>"), "530 5.7.1 Authentication required");
-}
-
-#[test]
-fn curl_logs_in_by_each_method() {
-    let server = pop3_behind();
-    let s = mail(
-        "",
-        &leads(server.port, "add_header Auth-User user; add_header Auth-Pass secret;"),
-        "server { listen 127.0.0.1:%%PORT1%%; protocol pop3; pop3_auth plain cram-md5 external; }",
-    );
-    for method in ["PLAIN", "LOGIN", "CRAM-MD5", "EXTERNAL"] {
-        let url = format!("pop3://127.0.0.1:{}/1", s.port_at(1));
-        let login = format!("AUTH={method}");
-        // A certificate needs no password.
-        let user = if method == "EXTERNAL" { "user:" } else { "user:secret" };
-        let args = ["-s", "-m", "20", "-u", user, "--login-options", &login, "-X", "STAT"];
-        let out = Command::new("curl").args(args).args(["-l", &url]).output().expect("curl");
-        assert!(out.status.success(), "{method}: {out:?} {}", s.log());
-        let heard: Vec<String> = (0..4).map(|_| server.hears()).collect();
-        assert_eq!(heard, ["USER user", "PASS secret", "STAT 1", "QUIT"], "{method}");
-    }
-    for method in ["plain", "cram-md5", "external"] {
-        s.wait_file("asked", &format!(" {method} [user] ["), 1);
-    }
 }
 
 /// Commands behind STARTTLS, in the same packet, are not of the client that TLS vouches for (CVE-2011-0411).
@@ -489,119 +361,6 @@ fn settings_of_the_way_to_servers_count() {
     weir_testkit::s_client(s.dir().path(), s.port_at(4), &shown, "a LOGIN u p\r\n")
         .expect("openssl");
     s.wait_file("told", "[a b] [-----BEGIN%20CERTIFICATE-----%0A", 1);
-}
-
-#[test]
-fn too_many_and_too_long_lines_are_the_end() {
-    let s = mail(
-        "",
-        "",
-        "imap_client_buffer 64; max_errors 3;
-         server { listen 127.0.0.1:%%PORT1%%; protocol imap; }",
-    );
-    let mut caller = Caller::new(s.port_at(1));
-    caller.hears();
-    assert_eq!(caller.asks("a FETCH 1"), "a BAD invalid command");
-    assert_eq!(caller.asks("*"), "* BAD invalid command");
-    // It knows the command, which lacks something: that is no error to count.
-    assert_eq!(caller.asks("b LOGIN x"), "b BAD invalid command");
-    assert_eq!(caller.asks("c X"), "c BAD invalid command");
-    assert_eq!(caller.hears_all(), "");
-    let mut caller = Caller::new(s.port_at(1));
-    caller.hears();
-    caller.says(&format!("a LOGIN {}", "x".repeat(100)));
-    assert!(caller.hears_all().starts_with("a BAD invalid command"));
-    // A literal that is sent unasked has no known end, once its command is none.
-    let mut caller = Caller::new(s.port_at(1));
-    caller.hears();
-    caller.says("a X {3+}\r\nb LOGIN c d\r\n");
-    assert!(caller.hears_all().starts_with("a BAD invalid command"));
-    s.wait_log("client sent too long command \"a LOGIN xxx", 1);
-    s.wait_log("client sent too many invalid commands", 1);
-}
-
-#[test]
-fn a_client_that_does_not_log_in_has_its_time() {
-    let s = mail("", "", "timeout 200ms; server { listen 127.0.0.1:%%PORT1%%; protocol imap; }");
-    let mut caller = Caller::new(s.port_at(1));
-    caller.hears();
-    assert_eq!(caller.hears_all(), "");
-    s.wait_log("client timed out (110: Connection timed out) while in auth state", 1);
-}
-
-#[test]
-fn a_client_of_smtp_has_its_name_if_it_leads_back() {
-    let server = smtp_behind();
-    let names = name_server(|name| match name {
-        "1.0.0.127.in-addr.arpa" => NameReply::Records(9, vec![NameRecord::Name("client.example")]),
-        "2.0.0.127.in-addr.arpa" => NameReply::Records(9, vec![NameRecord::Name("other.example")]),
-        "client.example" => NameReply::Records(9, vec![NameRecord::Address([127, 0, 0, 1].into())]),
-        "other.example" => NameReply::Records(9, vec![NameRecord::Address([192, 0, 2, 1].into())]),
-        _ => NameReply::NoSuchName,
-    });
-    let s = mail(
-        "",
-        &leads(server.port, ""),
-        &format!(
-            "resolver 127.0.0.1:{names} ipv6=off;
-             server {{ listen 127.0.0.1:%%PORT1%% proxy_protocol; set_real_ip_from 127.0.0.1; protocol smtp; smtp_auth none; }}"
-        ),
-    );
-    for (address, name) in [
-        ("127.0.0.1", "client.example"),
-        ("127.0.0.2", "[UNAVAILABLE]"),
-        ("127.0.0.3", "[UNAVAILABLE]"),
-    ] {
-        let mut caller = Caller::new(s.port_at(1));
-        caller.says(&format!("PROXY TCP4 {address} 127.0.0.1 4711 25\r\n"));
-        assert!(caller.hears().starts_with("220 "));
-        caller.asks("MAIL FROM:<a>");
-        assert_eq!(caller.asks("RCPT TO:<b>"), "250 ok");
-        assert!(server.hears().starts_with("EHLO "));
-        assert_eq!(server.hears(), format!("XCLIENT ADDR={address} NAME={name}"));
-        assert_eq!([server.hears(), server.hears()], ["MAIL FROM:<a>", "RCPT TO:<b>"]);
-        s.wait_file("asked", &format!(" smtp 1 {address} {name} "), 1);
-    }
-    s.wait_log("127.0.0.3 could not be resolved (3: Host not found)", 1);
-}
-
-#[test]
-fn a_client_of_smtp_waits_for_the_greeting() {
-    let s = mail(
-        "",
-        "",
-        "server { listen 127.0.0.1:%%PORT1%%; protocol smtp; smtp_greeting_delay 300ms; }
-         server { listen 127.0.0.1:%%PORT2%%; protocol smtp; smtp_greeting_delay 1h; }",
-    );
-    assert!(Caller::new(s.port_at(1)).hears().starts_with("220 "));
-    let mut caller = Caller::new(s.port_at(2));
-    assert_eq!(caller.asks("EHLO me"), "503 5.5.0 Improper use of SMTP command pipelining");
-    s.wait_log("client was rejected before greeting: \"EHLO me__\"", 1);
-}
-
-#[test]
-fn a_client_must_show_its_certificate_where_it_must() {
-    let server = imap_behind();
-    let s = mail(
-        "",
-        &leads(server.port, ""),
-        "ssl_verify_client on; ssl_client_certificate root.pem;
-         server { listen 127.0.0.1:%%PORT1%% ssl; protocol imap; }",
-    );
-    let openssl = |args: &[&str], text: &str| {
-        weir_testkit::s_client(s.dir().path(), s.port_at(1), args, text).expect("openssl")
-    };
-    let said = openssl(&["-quiet", "-ign_eof"], "");
-    assert!(said.contains("* BYE No required SSL certificate"), "{said}");
-    s.wait_log("client sent no required SSL certificate while SSL handshaking", 1);
-    let shown =
-        ["-quiet", "-ign_eof", "-cert", "client.pem", "-key", "client.key", "-alpn", "imap"];
-    let said = openssl(&shown, "a LOGIN user pass\r\nb LOGOUT\r\n");
-    assert!(said.contains("a OK logged in"), "{said}{}", s.log());
-    s.wait_file("asked", " [user] [pass] imap 1 127.0.0.1 - on SUCCESS\n", 1);
-    // ALPN that names another protocol ends the handshake (CVE-2021-3618).
-    let said = openssl(&["-alpn", "http/1.1"], "");
-    assert!(said.contains("no application protocol"), "{said}");
 }
 
 #[test]
