@@ -222,14 +222,14 @@ fn fixdate_parts(r: &mut DateReader<'_>) -> Option<DateParts> {
         _ => return None,
     };
     let month = r.month()?;
-    r.expect(separator)?;
+    r.require(separator)?;
     let year = if rfc850 {
         let year = r.digits(2)?;
         year + if year < 70 { 2000 } else { 1900 }
     } else {
         r.digits(4)?
     };
-    r.expect(b' ')?;
+    r.require(b' ')?;
     Some((day, month, year, r.clock()?))
 }
 
@@ -247,9 +247,9 @@ fn asctime_parts(r: &mut DateReader<'_>) -> Option<DateParts> {
     if r.rest.len() < 14 {
         return None;
     }
-    r.expect(b' ')?;
+    r.require(b' ')?;
     let clock = r.clock()?;
-    r.expect(b' ')?;
+    r.require(b' ')?;
     Some((day, month, r.digits(4)?, clock))
 }
 
@@ -289,7 +289,7 @@ impl DateReader<'_> {
         Some(first)
     }
 
-    fn expect(&mut self, wanted: u8) -> Option<()> {
+    fn require(&mut self, wanted: u8) -> Option<()> {
         (self.byte()? == wanted).then_some(())
     }
 
@@ -304,9 +304,9 @@ impl DateReader<'_> {
     /// `08:49:37`, in seconds.
     fn clock(&mut self) -> Option<i64> {
         let hour = self.digits(2)?;
-        self.expect(b':')?;
+        self.require(b':')?;
         let minute = self.digits(2)?;
-        self.expect(b':')?;
+        self.require(b':')?;
         let second = self.digits(2)?;
         (hour < 24 && minute < 60 && second < 60).then_some(hour * 3600 + minute * 60 + second)
     }

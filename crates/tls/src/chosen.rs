@@ -35,7 +35,7 @@ impl Chain {
     pub fn from_der(bytes: &[u8]) -> Option<Chain> {
         let (mut all, mut chain) = (DerReader::new(bytes), Vec::new());
         while !all.is_empty() {
-            let one = all.expect(der::SEQUENCE)?.whole;
+            let one = all.require(der::SEQUENCE)?.whole;
             chain.push(CertificateDer::from(Certificate::parse(one)?.der.to_vec()));
         }
         (!chain.is_empty()).then_some(Chain(chain))
@@ -193,7 +193,7 @@ fn belongs(key: &PrivateKey, chain: &Chain) -> bool {
 /// The kind of a certificate's key.
 fn kind_of(leaf: &[u8]) -> Option<SignatureAlgorithm> {
     let leaf = Certificate::parse(leaf)?;
-    match DerReader::new(leaf.key.algorithm).expect(der::OID)?.body {
+    match DerReader::new(leaf.key.algorithm).require(der::OID)?.body {
         [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1 | 10] => Some(SignatureAlgorithm::RSA),
         [0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1] => Some(SignatureAlgorithm::ECDSA),
         [0x2b, 0x65, 0x70] => Some(SignatureAlgorithm::ED25519),

@@ -113,31 +113,31 @@ impl<'a> Sealed<'a> {
     fn parse(bytes: &'a [u8]) -> Option<Self> {
         const PBES2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 5, 13];
         const PBKDF2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 5, 12];
-        let mut outer = DerReader::new(bytes).expect(der::SEQUENCE)?.inner();
-        let mut scheme = outer.expect(der::SEQUENCE)?.inner();
-        let body = outer.expect(der::OCTET_STRING)?.body;
-        if scheme.expect(der::OID)?.body != PBES2 {
+        let mut outer = DerReader::new(bytes).require(der::SEQUENCE)?.inner();
+        let mut scheme = outer.require(der::SEQUENCE)?.inner();
+        let body = outer.require(der::OCTET_STRING)?.body;
+        if scheme.require(der::OID)?.body != PBES2 {
             return None;
         }
-        let mut parts = scheme.expect(der::SEQUENCE)?.inner();
-        let mut derive = parts.expect(der::SEQUENCE)?.inner();
-        if derive.expect(der::OID)?.body != PBKDF2 {
+        let mut parts = scheme.require(der::SEQUENCE)?.inner();
+        let mut derive = parts.require(der::SEQUENCE)?.inner();
+        if derive.require(der::OID)?.body != PBKDF2 {
             return None;
         }
-        let mut derive = derive.expect(der::SEQUENCE)?.inner();
-        let salt = derive.expect(der::OCTET_STRING)?.body;
-        let rounds = derive.expect(der::INTEGER)?.body;
+        let mut derive = derive.require(der::SEQUENCE)?.inner();
+        let salt = derive.require(der::OCTET_STRING)?.body;
+        let rounds = derive.require(der::INTEGER)?.body;
         let rounds =
             rounds.iter().try_fold(0u32, |n, b| n.checked_mul(256)?.checked_add((*b).into()));
         let rounds = NonZeroU32::new(rounds.filter(|n| *n <= MOST_ROUNDS)?)?;
         derive.optional(der::INTEGER);
         let hash = match derive.optional(der::SEQUENCE) {
-            Some(prf) => hash(prf.inner().expect(der::OID)?.body)?,
+            Some(prf) => hash(prf.inner().require(der::OID)?.body)?,
             None => pbkdf2::PBKDF2_HMAC_SHA1,
         };
-        let mut seal = parts.expect(der::SEQUENCE)?.inner();
-        let (cipher, key_len) = cipher(seal.expect(der::OID)?.body)?;
-        let iv = seal.expect(der::OCTET_STRING)?.body.try_into().ok()?;
+        let mut seal = parts.require(der::SEQUENCE)?.inner();
+        let (cipher, key_len) = cipher(seal.require(der::OID)?.body)?;
+        let iv = seal.require(der::OCTET_STRING)?.body.try_into().ok()?;
         Some(Sealed { hash, salt, rounds, cipher, key_len, iv, body })
     }
 

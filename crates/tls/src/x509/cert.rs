@@ -126,32 +126,32 @@ pub enum Authority {
 impl<'a> Certificate<'a> {
     /// Reads a certificate.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let whole = DerReader::new(bytes).expect(der::SEQUENCE)?;
+        let whole = DerReader::new(bytes).require(der::SEQUENCE)?;
         let mut outer = whole.inner();
-        let tbs = outer.expect(der::SEQUENCE)?;
-        let algorithm = outer.expect(der::SEQUENCE)?.body;
-        let signature = outer.expect(der::BIT_STRING)?.bits()?;
+        let tbs = outer.require(der::SEQUENCE)?;
+        let algorithm = outer.require(der::SEQUENCE)?.body;
+        let signature = outer.require(der::BIT_STRING)?.bits()?;
         let mut fields = tbs.inner();
         let version = match fields.optional(0xa0) {
             None => 1,
-            Some(v) => v.inner().expect(der::INTEGER)?.body.first()?.checked_add(1)?,
+            Some(v) => v.inner().require(der::INTEGER)?.body.first()?.checked_add(1)?,
         };
-        let serial = fields.expect(der::INTEGER)?.body;
-        if fields.expect(der::SEQUENCE)?.body != algorithm {
+        let serial = fields.require(der::INTEGER)?.body;
+        if fields.require(der::SEQUENCE)?.body != algorithm {
             return None;
         }
-        let issuer = fields.expect(der::SEQUENCE)?.body;
-        let mut validity = fields.expect(der::SEQUENCE)?.inner();
+        let issuer = fields.require(der::SEQUENCE)?.body;
+        let mut validity = fields.require(der::SEQUENCE)?.inner();
         let mut time = || validity.next().filter(|v| matches!(v.tag, 0x17 | 0x18));
         let (not_before, not_after) = (der::exact_time(&time()?), der::exact_time(&time()?));
-        let subject = fields.expect(der::SEQUENCE)?.body;
+        let subject = fields.require(der::SEQUENCE)?.body;
         if !is_whole(issuer) || !is_whole(subject) {
             return None;
         }
-        let key = PublicKey::parse(fields.expect(der::SEQUENCE)?)?;
+        let key = PublicKey::parse(fields.require(der::SEQUENCE)?)?;
         let mut extensions = Extensions::default();
         fields.each(|field| match field.tag {
-            0xa3 => extensions.read(field.inner().expect(der::SEQUENCE)?.inner()),
+            0xa3 => extensions.read(field.inner().require(der::SEQUENCE)?.inner()),
             _ => Some(()),
         })?;
         Some(Certificate {
@@ -267,8 +267,8 @@ impl<'a> Certificate<'a> {
 impl<'a> PublicKey<'a> {
     fn parse(info: DerValue<'a>) -> Option<Self> {
         let mut inner = info.inner();
-        let algorithm = inner.expect(der::SEQUENCE)?.body;
-        Some(PublicKey { algorithm, key: inner.expect(der::BIT_STRING)?.bits()? })
+        let algorithm = inner.require(der::SEQUENCE)?.body;
+        Some(PublicKey { algorithm, key: inner.require(der::BIT_STRING)?.bits()? })
     }
 }
 
@@ -277,9 +277,9 @@ impl<'a> Extensions<'a> {
         let mut seen = Vec::new();
         list.each(|extension| {
             let mut parts = extension.inner();
-            let oid = parts.expect(der::OID)?.body;
+            let oid = parts.require(der::OID)?.body;
             let critical = parts.optional(0x01).is_some_and(|v| v.body != [0]);
-            let value = DerReader::new(parts.expect(der::OCTET_STRING)?.body);
+            let value = DerReader::new(parts.require(der::OCTET_STRING)?.body);
             match self.one(oid, value) {
                 ExtensionState::Yes if seen.contains(&oid) => self.invalid = true,
                 ExtensionState::Yes => seen.push(oid),
@@ -319,7 +319,7 @@ impl<'a> Extensions<'a> {
     /// Extensions that OpenSSL reads, and yet does not let be critical.
     fn uncritical(&mut self, oid: &[u8], mut value: DerReader<'a>) -> ExtensionState {
         match oid {
-            [0x55, 0x1d, 14] => match value.expect(der::OCTET_STRING) {
+            [0x55, 0x1d, 14] => match value.require(der::OCTET_STRING) {
                 Some(id) if self.key_id.is_none() => self.key_id = Some(id.body),
                 _ => self.invalid = true,
             },
@@ -347,12 +347,12 @@ enum ExtensionState {
 }
 
 fn sequence(mut value: DerReader<'_>) -> Option<DerReader<'_>> {
-    Some(value.expect(der::SEQUENCE)?.inner())
+    Some(value.require(der::SEQUENCE)?.inner())
 }
 
 /// The first two bytes of a string of bits; those that are not used are zero.
 fn bits(mut value: DerReader<'_>) -> Option<[u8; 2]> {
-    let (unused, bytes) = value.expect(der::BIT_STRING)?.body.split_first()?;
+    let (unused, bytes) = value.require(der::BIT_STRING)?.body.split_first()?;
     let mask = 0xffu8.checked_shl(u32::from(*unused)).filter(|_| *unused < 8)?;
     let at = |n: usize| match bytes.get(n) {
         Some(byte) if n + 1 == bytes.len() => byte & mask,
@@ -410,7 +410,7 @@ fn issuer_key(value: DerReader<'_>) -> Option<IssuerKey<'_>> {
     // Of the issuer's names, the first one of a directory counts.
     let name = inner.optional(0xa1).and_then(|names| names.inner().find(|name| name.tag == 0xa4));
     let name = match name {
-        Some(name) => Some(name.inner().expect(der::SEQUENCE)?.body),
+        Some(name) => Some(name.inner().require(der::SEQUENCE)?.body),
         None => None,
     };
     let serial = inner.optional(0x82).map(|v| v.body);
@@ -422,7 +422,7 @@ fn responder(value: DerReader<'_>) -> Option<&[u8]> {
     const OCSP: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1];
     sequence(value)?.find_map(|one| {
         let mut one = one.inner();
-        let method = one.expect(der::OID)?.body;
+        let method = one.require(der::OID)?.body;
         one.next().filter(|place| method == OCSP && place.tag == 0x86).map(|place| place.body)
     })
 }

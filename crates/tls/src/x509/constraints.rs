@@ -26,7 +26,7 @@ pub struct NameConstraints<'a> {
 impl<'a> NameConstraints<'a> {
     /// Reads the extension.
     pub fn read(mut value: DerReader<'a>) -> Option<Self> {
-        let mut fields = value.expect(der::SEQUENCE)?.inner();
+        let mut fields = value.require(der::SEQUENCE)?.inner();
         let mut part = |tag| fields.optional(tag).map_or(DerReader::new(&[]), |part| part.inner());
         let (permitted, excluded) = (part(0xa0), part(0xa1));
         let whole = |subtrees: DerReader<'a>| subtrees.each(|one| subtree(one).map(drop));
@@ -102,7 +102,7 @@ fn subtree(one: DerValue<'_>) -> Option<DerValue<'_>> {
 
 /// The parts of a directory's name. One that cannot be read to its end might seem to be outside of what it is in.
 fn directory<'a>(name: &DerValue<'a>) -> Result<&'a [u8], VerifyError> {
-    let parts = name.inner().expect(der::SEQUENCE).map(|parts| parts.body);
+    let parts = name.inner().require(der::SEQUENCE).map(|parts| parts.body);
     parts.filter(|parts| is_whole(parts)).ok_or(VerifyError::NAME_CONSTRAINTS)
 }
 

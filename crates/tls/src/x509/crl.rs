@@ -46,16 +46,16 @@ pub struct RevocationList<'a> {
 impl<'a> RevocationList<'a> {
     /// Reads a list.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let mut outer = DerReader::new(bytes).expect(der::SEQUENCE)?.inner();
-        let tbs = outer.expect(der::SEQUENCE)?;
-        let algorithm = outer.expect(der::SEQUENCE)?.body;
-        let signature = outer.expect(der::BIT_STRING)?.bits()?;
+        let mut outer = DerReader::new(bytes).require(der::SEQUENCE)?.inner();
+        let tbs = outer.require(der::SEQUENCE)?;
+        let algorithm = outer.require(der::SEQUENCE)?.body;
+        let signature = outer.require(der::BIT_STRING)?.bits()?;
         let mut fields = tbs.inner();
         fields.optional(der::INTEGER);
-        if fields.expect(der::SEQUENCE)?.body != algorithm {
+        if fields.require(der::SEQUENCE)?.body != algorithm {
             return None;
         }
-        let issuer = fields.expect(der::SEQUENCE)?.body;
+        let issuer = fields.require(der::SEQUENCE)?.body;
         let this_update = der::time(&fields.next()?)?;
         let (mut next_update, mut revoked, mut unknown_critical) = (None, None, false);
         fields.each(|field| {
@@ -86,7 +86,7 @@ impl<'a> RevocationList<'a> {
         let Some(entries) = self.revoked else { return Some(critical) };
         entries.each(|entry| {
             let mut fields = entry.inner();
-            fields.expect(der::INTEGER)?;
+            fields.require(der::INTEGER)?;
             // One that cannot be read is no reason to refuse the list.
             critical |= has_unknown(fields).unwrap_or(false);
             Some(())
@@ -104,7 +104,7 @@ impl<'a> RevocationList<'a> {
         let Some(mut entries) = self.revoked else { return false };
         entries.by_ref().any(|entry| {
             let mut fields = entry.inner();
-            let serial = fields.expect(der::INTEGER);
+            let serial = fields.require(der::INTEGER);
             serial.is_some_and(|serial| serial.body == certificate.serial)
                 && !is_removed(fields).unwrap_or(false)
         })
@@ -120,7 +120,7 @@ fn is_removed(mut fields: DerReader<'_>) -> Option<bool> {
     fields.next()?;
     let mut removed = false;
     each_extension(fields, |kind, _, mut rest| {
-        removed |= kind == REASON && rest.expect(der::OCTET_STRING)?.body == REMOVED;
+        removed |= kind == REASON && rest.require(der::OCTET_STRING)?.body == REMOVED;
         Some(())
     })?;
     Some(removed)
@@ -153,9 +153,9 @@ fn each_extension<'a>(
     mut tagged: DerReader<'a>,
     mut take: impl FnMut(&'a [u8], bool, DerReader<'a>) -> Option<()>,
 ) -> Option<()> {
-    tagged.expect(der::SEQUENCE)?.inner().each(|extension| {
+    tagged.require(der::SEQUENCE)?.inner().each(|extension| {
         let mut parts = extension.inner();
-        let kind = parts.expect(der::OID)?.body;
+        let kind = parts.require(der::OID)?.body;
         let critical = parts.optional(0x01).is_some_and(|v| v.body != [0]);
         take(kind, critical, parts)
     })

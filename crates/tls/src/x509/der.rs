@@ -72,7 +72,7 @@ impl<'a> DerReader<'a> {
     }
 
     /// The next value, which must have this tag.
-    pub fn expect(&mut self, tag: u8) -> Option<DerValue<'a>> {
+    pub fn require(&mut self, tag: u8) -> Option<DerValue<'a>> {
         self.next().filter(|v| v.tag == tag)
     }
 
@@ -209,7 +209,7 @@ mod tests {
             let long = vec![7; more];
             let written = write(SEQUENCE, &[&body, &long]);
             let mut reader = DerReader::new(&written);
-            prop_assert_eq!(reader.expect(SEQUENCE).unwrap().body, [body, long].concat());
+            prop_assert_eq!(reader.require(SEQUENCE).unwrap().body, [body, long].concat());
             prop_assert!(reader.is_empty());
         }
 

@@ -48,7 +48,7 @@ const CURVES: &[(&[u8], u16)] = &[
 impl CertificateKind {
     /// Of this certificate.
     pub fn of(certificate: &Certificate<'_>) -> CertificateKind {
-        let signed = DerReader::new(certificate.algorithm).expect(der::OID).and_then(|oid| {
+        let signed = DerReader::new(certificate.algorithm).require(der::OID).and_then(|oid| {
             let at = SIGNATURES.iter().position(|(known, _)| *known == oid.body)?;
             u8::try_from(at).ok()
         });
@@ -74,16 +74,17 @@ impl CertificateKind {
 
 fn sized(key: &PublicKey<'_>) -> Option<(KeyKind, u16)> {
     let mut parts = DerReader::new(key.algorithm);
-    let kind = parts.expect(der::OID)?.body;
+    let kind = parts.require(der::OID)?.body;
     if kind == EC {
-        let curve = parts.expect(der::OID)?.body;
+        let curve = parts.require(der::OID)?.body;
         let (_, bits) = CURVES.iter().find(|(known, _)| *known == curve)?;
         return Some((KeyKind::Ec, *bits));
     }
     if kind != RSA && kind != RSA_PSS {
         return None;
     }
-    let modulus = DerReader::new(key.key).expect(der::SEQUENCE)?.inner().expect(der::INTEGER)?.body;
+    let modulus =
+        DerReader::new(key.key).require(der::SEQUENCE)?.inner().require(der::INTEGER)?.body;
     let zeros = modulus.iter().take_while(|byte| **byte == 0).count();
     let (first, rest) = modulus.get(zeros..)?.split_first()?;
     let bits = rest.len() * 8 + (8 - first.leading_zeros() as usize);

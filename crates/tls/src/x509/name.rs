@@ -64,7 +64,7 @@ pub fn common_names(name: &[u8]) -> Vec<Vec<u8>> {
 pub fn is_whole(name: &[u8]) -> bool {
     let read = |attribute: DerValue<'_>| {
         let mut parts = attribute.inner();
-        parts.expect(der::OID)?;
+        parts.require(der::OID)?;
         parts.next()?;
         parts.is_empty().then_some(())
     };
@@ -130,7 +130,7 @@ fn folded(text: &[u8]) -> Vec<u8> {
 }
 
 fn attribute(mut inner: DerReader<'_>) -> Option<(&[u8], u8, &[u8])> {
-    let oid = inner.expect(der::OID)?;
+    let oid = inner.require(der::OID)?;
     let value = inner.next()?;
     Some((oid.body, value.tag, value.body))
 }

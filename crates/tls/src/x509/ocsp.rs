@@ -139,10 +139,10 @@ impl OcspRequest {
         let mut parts = id.inner();
         let mut same = || {
             Some(
-                parts.expect(der::SEQUENCE)?.inner().expect(der::OID)?.body == SHA1
-                    && parts.expect(der::OCTET_STRING)?.body == self.name
-                    && parts.expect(der::OCTET_STRING)?.body == self.key
-                    && parts.expect(der::INTEGER)?.body == self.serial,
+                parts.require(der::SEQUENCE)?.inner().require(der::OID)?.body == SHA1
+                    && parts.require(der::OCTET_STRING)?.body == self.name
+                    && parts.require(der::OCTET_STRING)?.body == self.key
+                    && parts.require(der::INTEGER)?.body == self.serial,
             )
         };
         same().unwrap_or(false)
@@ -177,8 +177,8 @@ impl OcspRequest {
 
 /// Whether these bytes have the form of a response.
 pub fn is_response(bytes: &[u8]) -> bool {
-    let outer = DerReader::new(bytes).expect(der::SEQUENCE);
-    outer.is_some_and(|v| v.whole.len() == bytes.len() && v.inner().expect(ENUMERATED).is_some())
+    let outer = DerReader::new(bytes).require(der::SEQUENCE);
+    outer.is_some_and(|v| v.whole.len() == bytes.len() && v.inner().require(ENUMERATED).is_some())
 }
 
 /// `id-sha1`
@@ -228,9 +228,9 @@ struct OcspResponse<'a> {
 
 impl<'a> OcspResponse<'a> {
     fn parse(bytes: &'a [u8]) -> Result<Self, OcspError> {
-        let outer = DerReader::new(bytes).expect(der::SEQUENCE);
+        let outer = DerReader::new(bytes).require(der::SEQUENCE);
         let mut outer = outer.ok_or(OcspError::NotResponse)?.inner();
-        let status = outer.expect(ENUMERATED).and_then(|v| v.body.first());
+        let status = outer.require(ENUMERATED).and_then(|v| v.body.first());
         let status = *status.ok_or(OcspError::NotResponse)?;
         if status != 0 {
             return Err(OcspError::Status(status));
@@ -241,25 +241,26 @@ impl<'a> OcspResponse<'a> {
 
     fn basic(mut tagged: DerReader<'a>) -> Option<Self> {
         const BASIC: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 1];
-        let mut bytes = tagged.expect(der::SEQUENCE)?.inner();
-        if bytes.expect(der::OID)?.body != BASIC {
+        let mut bytes = tagged.require(der::SEQUENCE)?.inner();
+        if bytes.require(der::OID)?.body != BASIC {
             return None;
         }
-        let basic = DerReader::new(bytes.expect(der::OCTET_STRING)?.body).expect(der::SEQUENCE)?;
+        let basic =
+            DerReader::new(bytes.require(der::OCTET_STRING)?.body).require(der::SEQUENCE)?;
         let mut parts = basic.inner();
-        let data = parts.expect(der::SEQUENCE)?;
-        let algorithm = parts.expect(der::SEQUENCE)?.body;
-        let signature = parts.expect(der::BIT_STRING)?.bits()?;
+        let data = parts.require(der::SEQUENCE)?;
+        let algorithm = parts.require(der::SEQUENCE)?.body;
+        let signature = parts.require(der::BIT_STRING)?.bits()?;
         let mut certificates = Vec::new();
         if let Some(tagged) = parts.optional(0xa0) {
-            let list = tagged.inner().expect(der::SEQUENCE)?.inner();
+            let list = tagged.inner().require(der::SEQUENCE)?.inner();
             certificates = list.map(|v| Certificate::parse(v.whole)).collect::<Option<_>>()?;
         }
         let mut fields = data.inner();
         fields.optional(0xa0);
         let signer = fields.next()?;
         der::time(&fields.next()?)?;
-        let answers = fields.expect(der::SEQUENCE)?.inner();
+        let answers = fields.require(der::SEQUENCE)?.inner();
         Some(OcspResponse {
             signed: data.whole,
             signer,
