@@ -30,6 +30,20 @@ const CALLS: &[(&str, &str)] = &[
     ("", "ngx.req.set_header('a', 'b')"),
 ];
 
+/// A function that runs another one and says how the traces that this makes end.
+const LINKS: &str = "
+    function links(f)
+        local util, seen = require 'jit.util', {}
+        local function on_trace(what, trace, _, _, _, error)
+            if what == 'stop' then seen[util.traceinfo(trace).linktype] = true end
+        end
+        jit.flush()
+        jit.attach(on_trace, 'trace')
+        f()
+        jit.attach(on_trace)
+        return seen
+    end";
+
 #[test]
 fn machine_code_calls_functions_of_ngx() {
     let mut cases = String::new();
@@ -39,20 +53,7 @@ fn machine_code_calls_functions_of_ngx() {
         ));
     }
     let server = server_with(
-        "lua_shared_dict d 1m;
-         init_by_lua_block {
-             function links(f)
-                 local util, seen = require 'jit.util', {}
-                 local function on_trace(what, trace, _, _, _, error)
-                     if what == 'stop' then seen[util.traceinfo(trace).linktype] = true end
-                 end
-                 jit.flush()
-                 jit.attach(on_trace, 'trace')
-                 f()
-                 jit.attach(on_trace)
-                 return seen
-             end
-         }",
+        &format!("lua_shared_dict d 1m; init_by_lua_block {{ {LINKS} }}"),
         &format!(
             "location = /loops {{ set $kept ''; content_by_lua_block {{
                  local function check(name, f)
@@ -65,6 +66,48 @@ fn machine_code_calls_functions_of_ngx() {
         ),
     );
     assert_eq!(server.get("/loops").body(), "a call by the C API\n");
+}
+
+/// LuaJIT compiles no loop that calls a function whose own trace it has given up some ten times. Callers that are not compiled
+/// make it try again and again.
+#[test]
+fn functions_that_code_without_traces_calls_are_still_compiled() {
+    const CALLS: &[(&str, &str)] = &[
+        ("", "local v = ngx.var.http_host"),
+        ("", "local v = ngx.req.get_method()"),
+        ("local d = ngx.shared.d; d:set('key', 'value')", "local v = d:get('key')"),
+        ("local d = ngx.shared.d", "local v = d:get(5)"),
+        ("ngx.header.a = 'b'", "local v = ngx.header.a"),
+        ("local all = ngx.req.get_headers()", "local v = all.hOST"),
+        ("", "local s = ngx.encode_base64('text')"),
+        ("", "local s = ngx.re.gsub('one two', 'o', '0', 'jo')"),
+        ("", "local s = ngx.time()"),
+        ("", "ngx.update_time()"),
+    ];
+    let mut cases = String::new();
+    for (before, call) in CALLS {
+        cases.push_str(&format!(
+            "check([==[{call}]==], function(n) {before}; for i = 1, n do {call} end end,
+                 function(n) {before}; for i = 1, n do {call} end end)\n"
+        ));
+    }
+    let server = server_with(
+        &format!("lua_shared_dict d 1m; init_by_lua_block {{ {LINKS} }}"),
+        &format!(
+            "location = /loops {{ content_by_lua_block {{
+                 local wrong = {{ }}
+                 local function check(name, interpreted, compiled)
+                     jit.off(interpreted)
+                     interpreted(80000)
+                     local seen = links(function() compiled(300) end)
+                     if seen.stitch or not seen.loop then table.insert(wrong, name) end
+                 end
+                 {cases}
+                 ngx.print(table.concat(wrong, ', '))
+             }} }}"
+        ),
+    );
+    assert_eq!(server.get("/loops").body(), "");
 }
 
 #[test]

@@ -30,9 +30,10 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let time = clock_gettime(ClockId::Monotonic);
         time.tv_sec * 1000 + time.tv_nsec / 1_000_000
     })?;
-    natives.add("update_time", |_, ()| {
+    natives.direct("update_time", |_, _| {
         let time = clock_gettime(ClockId::Realtime);
         UPDATED.set((turn(), time.tv_sec * 1000 + time.tv_nsec / 1_000_000));
+        Ok::<_, NgxError>(Given::Nil)
     })?;
     natives.direct("utctime", |_, answer| calendar(now() / 1000, 19, answer.text()))?;
     natives.direct("localtime", |_, answer| calendar(local(), 19, answer.text()))?;

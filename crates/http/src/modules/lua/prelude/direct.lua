@@ -18,12 +18,16 @@ native.FORGOTTEN, native.REFUSED = 5, REFUSED
 
 for name, pointer in pairs(native.direct) do native[name] = ffi.cast("weir_direct_t", pointer) end
 
+-- Code that is not compiled yet calls these functions, too, so that they begin traces of their own. LuaJIT gives such a trace up
+-- at a tail call of a function that is not written in Lua. After ten times it compiles no loop in which the function is called. So
+-- functions of the prelude that scripts call often have parentheses around such a call: it is a plain call then.
+
 -- The text is read before anything else is done: a finalizer of a script may call `ngx`, too.
 local long_text = native.long_text
 local function answered_text()
     local length = answer.length
-    if length < 0 then return long_text() end
-    return ffi_string(room, length)
+    if length < 0 then return (long_text()) end
+    return (ffi_string(room, length))
 end
 native.answered_text = answered_text
 

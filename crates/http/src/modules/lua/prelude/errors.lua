@@ -42,7 +42,7 @@ end
 
 local function a_string(i, value)
     if type(value) == "string" then return value end
-    if type(value) == "number" then return tostring(value) end
+    if type(value) == "number" then return (tostring(value)) end
     return mismatch(i, "string", value)
 end
 
@@ -102,7 +102,7 @@ end
 local never_raises = {}
 for _, name in ipairs {
     "body_data", "body_is_read", "connection_ctx", "eof", "flush", "has_request", "long_text", "print_text",
-    "read_body", "send_headers", "update_time", "var_number",
+    "read_body", "send_headers", "var_number",
 } do never_raises[name] = true end
 
 for name, f in pairs(native) do

@@ -22,8 +22,8 @@ end
 
 native.spelled = {
     __index = function(t, name)
-        if type(name) ~= "string" then return rawget(t, a_string(1, name)) end
-        return rawget(t, spelling(name))
+        if type(name) ~= "string" then return (rawget(t, a_string(1, name))) end
+        return (rawget(t, spelling(name)))
     end
 }
 
@@ -43,7 +43,7 @@ ngx.resp = {
 
 -- Values of header lines are texts, whatever they were.
 local function lines(value)
-    if type(value) ~= "table" then return tostring(value) end
+    if type(value) ~= "table" then return (tostring(value)) end
     local all = {}
     for i, one in ipairs(value) do all[i] = tostring(one) end
     return all

@@ -117,7 +117,8 @@ ngx = {
 for _, name in ipairs { "get_phase", "now", "time", "today", "localtime", "utctime" } do
     ngx[name] = native.plain(native[name])
 end
-function ngx.update_time() return native.update_time() end
+local update_time = native.update_time
+function ngx.update_time() update_time(nil, 0, nil, 0, 0, 0, 0, 0, 0) end
 
 -- Texts. These take any value, and nothing as an empty text.
 
@@ -232,7 +233,7 @@ end
 local function written(part)
     local kind = type(part)
     if kind == "string" or kind == "number" then return part end
-    if kind == "nil" or kind == "boolean" then return tostring(part) end
+    if kind == "nil" or kind == "boolean" then return (tostring(part)) end
 end
 
 -- For a few values no table is made, which would take longer than all the rest.
@@ -261,7 +262,7 @@ local function text_of(...)
         if not part then return nil end
         parts[i] = part
     end
-    return concat(parts)
+    return (concat(parts))
 end
 
 local function printed(refusal, ok, why)
@@ -361,7 +362,7 @@ function ngx.encode_args(...)
             add_arg(list, name, value)
         end
     end
-    return concat(list, "&")
+    return (concat(list, "&"))
 end
 
 -- A list of names and values in turn, as a table in which repeated names have tables of values.

@@ -188,7 +188,7 @@ end
 
 local function text_of(...)
     if select("#", ...) == 0 then raise("bad argument #1 to 'tostring' (value expected)") end
-    return tostring((...))
+    return (tostring((...)))
 end
 
 local function replace(subject, pattern, replacement, options, all)

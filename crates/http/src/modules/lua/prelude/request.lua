@@ -45,7 +45,7 @@ function req.get_body_data(...)
     counted(n, 0, 1, "expecting 0 or 1 arguments but seen %d")
     most = n == 1 and a_count(1, most) or 0
     local data = check(native.body_data())
-    if data and most > 0 then return data:sub(1, most) end
+    if data and most > 0 then return (data:sub(1, most)) end
     return data
 end
 
@@ -71,7 +71,7 @@ end
 
 local function header_name(name)
     if name == nil then raise("bad 'name' argument: string expected, got nil") end
-    return tostring(name)
+    return (tostring(name))
 end
 
 local set_header_text, done_directly = native.set_request_header_text, native.done_directly

@@ -29,7 +29,7 @@ end
 -- A key is a text, or a value that has one.
 local function key_of(key)
     if type(key) == "string" or key == nil then return key end
-    return tostring(key)
+    return (tostring(key))
 end
 
 -- A time in seconds; what is too long to be counted in milliseconds, or no number at all, has no end.
