@@ -6,6 +6,7 @@ mod balancer;
 mod bodies;
 mod coroutines;
 mod ends;
+mod finalizers;
 mod flow;
 mod handshake;
 mod kept;

@@ -388,6 +388,12 @@ impl LoopState {
         CURRENT.try_with(|c| c.borrow().clone()).ok().flatten()
     }
 
+    /// The loop of this thread has ended: what it keeps goes now. Later the thread would lack what scripts' finalizers use.
+    pub fn leave() {
+        let ended = CURRENT.take();
+        drop(ended);
+    }
+
     /// Begins the end of all but parked connections, which `connection` wakes.
     pub(crate) fn begin_retiring(&self, how: Retire) {
         self.common.retiring.set(Some(how));

@@ -457,6 +457,7 @@ fn serve_on(own: &mut Loop, turns: &mut Turns) -> io::Result<()> {
 fn end(own: Loop, turns: Turns) {
     drop(own);
     drop(turns);
+    weir_http::LoopState::leave();
 }
 
 /// Ends the process when a loop's thread ends before its time, by a panic outside of a task or

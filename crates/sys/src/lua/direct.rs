@@ -15,7 +15,7 @@ use mlua::LightUserData;
 
 /// What such a function is for LuaJIT, and what it leaves.
 pub const DECLARATIONS: &str = "
-    typedef struct { double number, other; int32_t length; } weir_answer_t;
+    typedef struct { double number, other; int32_t length, call; } weir_answer_t;
     typedef int (*weir_direct_t)(const char *, uint32_t, const char *, uint32_t,
         double, double, double, double, double);
 ";
@@ -73,6 +73,8 @@ struct Shown {
     other: f64,
     /// Of the text; below 0 where it is longer than [`ROOM`].
     length: i32,
+    /// The number of the call that has left it.
+    call: i32,
 }
 
 /// A script may read it at any time, so it never moves.
@@ -82,7 +84,7 @@ struct Room(UnsafeCell<[u8; ROOM]>);
 thread_local! {
     static ANSWER: Cell<Answer> =
         const { Cell::new(Answer { number: 0.0, other: 0.0, text: Vec::new(), has_text: false }) };
-    static SHOWN: Cell<Shown> = const { Cell::new(Shown { number: 0.0, other: 0.0, length: 0 }) };
+    static SHOWN: Cell<Shown> = const { Cell::new(Shown { number: 0.0, other: 0.0, length: 0, call: 0 }) };
     static TEXT: Room = const { Room(UnsafeCell::new([0; ROOM])) };
 }
 
@@ -97,9 +99,9 @@ pub fn answer() -> (LightUserData, LightUserData) {
 /// The text of the last answer, for those that are longer than [`ROOM`].
 #[must_use]
 pub fn long_text() -> Vec<u8> {
-    let mut answer = ANSWER.take();
+    let mut answer = ANSWER.try_with(Cell::take).unwrap_or_default();
     let text = std::mem::take(&mut answer.text);
-    ANSWER.set(answer);
+    let _ = ANSWER.try_with(|kept| kept.set(answer));
     text
 }
 
@@ -144,7 +146,8 @@ where
     let f = unsafe { NonNull::<F>::dangling().read() };
     // SAFETY: as the caller promises.
     let (first, second) = unsafe { (bytes(first, first_length), bytes(second, second_length)) };
-    let mut answer = ANSWER.take();
+    // A VM that ends with its thread may call it when the answer is gone.
+    let mut answer = ANSWER.try_with(Cell::take).unwrap_or_default();
     answer.has_text = false;
     let passed = Passed { first, second, numbers: [a, b, c, d, e] };
     // No unwinding reaches LuaJIT.
@@ -152,8 +155,9 @@ where
         answer.set_text(text_of(&*panic).as_bytes().to_vec());
         PANICKED
     });
-    SHOWN.set(Shown { number: answer.number, other: answer.other, length: show(&answer) });
-    ANSWER.set(answer);
+    let (length, call) = (show(&answer), SHOWN.get().call.wrapping_add(1));
+    SHOWN.set(Shown { number: answer.number, other: answer.other, length, call });
+    let _ = ANSWER.try_with(|kept| kept.set(answer));
     code
 }
 

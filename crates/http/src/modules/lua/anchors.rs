@@ -4,7 +4,7 @@
 //! when it is full. So no handle outlives a step: what a request, a timer or a suspended script keeps stands in a Lua
 //! table, and an [`Anchor`] is its place there.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use mlua::{FromLua, Function, IntoLua, Lua, MultiValue, Table, Value};
@@ -19,6 +19,8 @@ pub struct Anchors {
     free: RefCell<Vec<usize>>,
     /// How many places were ever in use at once.
     most: Cell<usize>,
+    /// What is called before the machine ends.
+    end: OnceCell<Function>,
 }
 
 /// A value that is kept as long as this.
@@ -39,8 +41,14 @@ impl Anchors {
         let table = lua.create_table()?;
         let call = "local kept = ... return function(number, ...) return kept[number](...) end";
         let call = lua.load(call).set_name("=kept").call(&table)?;
-        let (free, most) = Default::default();
-        Ok(Rc::new(Anchors { lua: lua.clone(), table, call, free, most }))
+        let (free, most, end) = Default::default();
+        Ok(Rc::new(Anchors { lua: lua.clone(), table, call, free, most, end }))
+    }
+
+    /// Calls a function before the machine ends and the finalizers of all that is left run.
+    pub fn before_end(&self, end: Function) {
+        // A machine has `ngx` once.
+        let _ = self.end.set(end);
     }
 
     /// The table, in which numbers of anchors are keys.
@@ -77,6 +85,15 @@ impl Anchors {
             table.raw_set(i + 1, value)?;
         }
         Ok(Packed { values: Some(self.keep(table)?), len })
+    }
+}
+
+impl Drop for Anchors {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.get() {
+            // Nothing is left that could be told of an error.
+            let _ = end.call::<()>(());
+        }
     }
 }
 

@@ -84,6 +84,18 @@ impl LoopVm {
     }
 }
 
+impl Drop for LoopVm {
+    /// Finalizers of what is left run now, and may use dictionaries.
+    fn drop(&mut self) {
+        for vm in [self.requests.take(), self.sessions.take()].into_iter().flatten() {
+            let (site, side) = (vm.site, vm.side);
+            current::beside_loops(site, || {
+                current::enter(Subject::Nothing, side, Phase::ExitWorker, || drop(vm));
+            });
+        }
+    }
+}
+
 /// The loop's VMs.
 pub static VM: LoopKey<LoopVm> =
     LoopKey::new(|_| LoopVm { requests: OnceCell::new(), sessions: OnceCell::new() });

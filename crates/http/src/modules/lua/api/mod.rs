@@ -89,5 +89,6 @@ pub fn install(
     for (name, text) in PRELUDE {
         lua.load(*text).set_name(*name).call::<()>(&natives.table)?;
     }
+    anchors.before_end(natives.table.raw_get("refuse_all")?);
     Ok(())
 }

@@ -92,6 +92,13 @@ local function reworded(raised)
     return refuse(tonumber(i), (words[wanted] or wanted) .. " expected, got " .. got)
 end
 
+-- When the VM ends, finalizers run that may call `ngx`. Functions in Rust cannot take values from Lua then, those that are called
+-- by FFI can.
+local call = pcall
+function native.refuse_all()
+    call = function() return false, "the Lua VM has ended" end
+end
+
 local function returned(ok, ...)
     if ok then return ... end
     return reworded((...))
@@ -102,12 +109,12 @@ end
 local never_raises = {}
 for _, name in ipairs {
     "body_data", "body_is_read", "connection_ctx", "eof", "flush", "has_request", "long_text", "print_text",
-    "read_body", "send_headers", "var_number",
+    "read_body", "refuse_all", "send_headers",
 } do never_raises[name] = true end
 
 for name, f in pairs(native) do
     if type(f) == "function" and not never_raises[name] then
-        native[name] = function(...) return returned(pcall(f, ...)) end
+        native[name] = function(...) return returned(call(f, ...)) end
     end
 end
 

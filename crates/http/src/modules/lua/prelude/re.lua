@@ -103,12 +103,16 @@ local function groups_of(subject, known)
     return found
 end
 
--- The first match from this place on, where it begins and ends, and where the next one is looked for.
+-- The first match from this place on, where it begins and ends, and where the next one is looked for. Without a match nothing,
+-- or why.
 local function re_match(subject, pattern, options, pos)
     local known, err = search(subject, pattern, options, pos)
     if not known then return err end
-    local from, to, behind = numbers[0] + 1, numbers[1], answer.number + 1
-    return nil, groups_of(subject, known), from, to, behind
+    local call, from, to, behind = answer.call, numbers[0] + 1, numbers[1], answer.number + 1
+    local found = groups_of(subject, known)
+    -- Texts and tables take memory, so a finalizer may have run and called `ngx`. Then the groups are not those of this match.
+    if answer.call ~= call then return re_match(subject, pattern, options, pos) end
+    return nil, found, from, to, behind
 end
 native.re_match = re_match
 
@@ -116,13 +120,11 @@ function re.match(subject, pattern, options, ctx, into)
     subject, pattern, options = tostring(subject), a_kind(2, "string", pattern), options_of(3, options)
     if ctx then a_kind(4, "table", ctx) end
     if into then a_kind(5, "table", into) end
-    local known, err = search(subject, pattern, options, start_of(ctx))
-    if not known then
+    local err, found, _, to = re_match(subject, pattern, options, start_of(ctx))
+    if not found then
         if err then return nil, err end
         return nil
     end
-    local to = numbers[1]
-    local found = groups_of(subject, known)
     if ctx then ctx.pos = to + 1 end
     if into then
         for name, value in pairs(found) do into[name] = value end
@@ -209,7 +211,8 @@ local function replace(subject, pattern, replacement, options, all)
             return nil, nil, "failed to compile the replacement template"
         end
         if kind == REFUSED then return nil, nil, answered_text() end
-        return answered_text(), answer.number
+        local count = answer.number
+        return answered_text(), count
     end
     local out, last, pos, count = {}, 1, 1, 0
     while pos <= #subject + 1 do
