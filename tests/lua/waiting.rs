@@ -115,6 +115,38 @@ fn timers_run_without_a_request() {
     assert_eq!(server.logged(":1: exit_worker"), 1);
 }
 
+/// 2,000 ticks of the clock would take longer than the other script sleeps.
+#[test]
+fn to_sleep_for_no_time_waits_for_no_tick_of_the_clock() {
+    let server = server(
+        "location = /sleeps { content_by_lua_block {
+             local last = ngx.thread.spawn(function() ngx.sleep(1.9) return 'last' end)
+             local pauses = ngx.thread.spawn(function() for i = 1, 2000 do ngx.sleep(0) end return 'pauses' end)
+             ngx.print(select(2, ngx.thread.wait(last, pauses)))
+             ngx.exit(200)
+         } }
+         location = /timers { content_by_lua_block {
+             local done = require 'ngx.semaphore'.new()
+             local function step(_, left)
+                 if left == 0 then done:post() else assert(ngx.timer.at(0, step, left - 1)) end
+             end
+             step(false, 2000)
+             ngx.print((done:wait(1.9)))
+         } }
+         location = /others { content_by_lua_block {
+             others = 0
+             local function other() while others >= 0 do others = others + 1 ngx.sleep(0) end end
+             ngx.timer.at(0, other)
+             for i = 1, 100 do ngx.sleep(0) end
+             ngx.print(others > 50)
+             others = -1
+         } }",
+    );
+    assert_eq!(server.get("/sleeps").body(), "pauses");
+    assert_eq!(server.get("/timers").body(), "true");
+    assert_eq!(server.get("/others").body(), "true");
+}
+
 #[test]
 fn lines_of_timers_name_the_client_whose_script_has_set_them() {
     let server = server(

@@ -3,6 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use weir_engine::{Handle, yield_now};
 
 use super::script::Scripts;
 
@@ -10,6 +13,18 @@ use super::script::Scripts;
 const PENDING: u64 = 1024;
 /// `lua_max_running_timers` where nothing is said.
 const RUNNING: u64 = 256;
+
+/// Waits so long from now on. Without a time it waits for no tick of the clock: only the others go first, those that are ready and
+/// those that the next look for events wakes.
+pub fn pause(handle: &Handle, time: Duration) -> impl Future<Output = ()> + use<> {
+    let sleep = (!time.is_zero()).then(|| handle.sleep(time));
+    async move {
+        match sleep {
+            Some(sleep) => sleep.await,
+            None => yield_now().await,
+        }
+    }
+}
 
 /// A loop's timers.
 pub struct Timers {

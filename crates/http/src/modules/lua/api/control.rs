@@ -10,6 +10,7 @@ use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Anchor;
 use crate::modules::lua::conf::{CONF, Conf};
 use crate::modules::lua::current::{self, NgxError, Scripted, phase, with, with_answer, with_any};
+use crate::modules::lua::timers::pause;
 use crate::modules::lua::wish::{Exit, ThreadId, Wish, reply};
 use crate::modules::lua::{answer, session};
 use crate::request::Request;
@@ -36,7 +37,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting("sleep", |_, seconds: f64| {
         let delay = seconds_of(seconds)?;
         let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
-        let sleep = event_loop.handle.sleep(delay);
+        let sleep = pause(&event_loop.handle, delay);
         Ok(Wish::Wait(Box::pin(async move {
             sleep.await;
             reply(|_| {

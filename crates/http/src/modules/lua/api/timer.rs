@@ -13,6 +13,7 @@ use crate::modules::lua::anchors::Packed;
 use crate::modules::lua::conf::CONF;
 use crate::modules::lua::current::{self, NgxError, Phase, Subject, phase, with_any};
 use crate::modules::lua::run::{self, Start};
+use crate::modules::lua::timers::pause;
 use crate::modules::lua::vm::{Vm, vm_of};
 use crate::modules::lua::{limit, session};
 
@@ -79,10 +80,10 @@ fn set(
         loop {
             let timers = &vm.timers;
             let premature = if late {
-                handle.sleep(delay).await;
+                pause(&handle, delay).await;
                 false
             } else {
-                let waited = either(handle.sleep(delay), timers.hurried(number)).await;
+                let waited = either(pause(&handle, delay), timers.hurried(number)).await;
                 timers.waiting.borrow_mut().remove(&number);
                 matches!(waited, Either::Right(())) || timers.premature.get()
             };
