@@ -1,6 +1,7 @@
 //! Configurations that running workers take: `PUT /config` of `weir_api`.
 
 use std::fmt::Write as _;
+use std::sync::mpsc;
 
 use weir_testkit::{Dir, Server, ask_until};
 
@@ -168,6 +169,32 @@ fn the_threads_of_an_issuer_end_with_it() {
     take(&server, &format!("user root; {}", conf(&lines, &site("a.test", "two"))));
     assert_eq!(says(&authority, &server, "a.test"), "two");
     assert!(ask_until(|| threads() == 2), "{} threads", threads());
+}
+
+#[test]
+fn an_authority_that_says_no_time_of_renewal_holds_up_no_order() {
+    let authority = Authority::new();
+    let (go, wait) = mpsc::channel::<()>();
+    authority.reacts(move |asked| {
+        if asked == Ask::Renewal {
+            let _ = wait.recv();
+        }
+        Reaction::Serve
+    });
+    let dir = Dir::new();
+    let lines = authority.lines(&dir);
+    let server = start(&authority, dir, &conf(&lines, &site("a.test", "one")));
+    says(&authority, &server, "a.test");
+    assert!(ask_until(|| authority.asked(Ask::Renewal) == 1), "{}", server.log());
+    // The authority does not answer this, but all else, and another name is wanted.
+    authority.reacts(|_| Reaction::Serve);
+    let both = [site("a.test", "one"), site("b.test", "two")].concat();
+    take(&server, &format!("user root; {}", conf(&lines, &both)));
+    assert_eq!(says(&authority, &server, "b.test"), "two");
+    assert_eq!(authority.asked(Ask::Renewal), 1, "one question at a time");
+    drop(go);
+    // Once it has answered, it is asked about the other certificate.
+    assert!(ask_until(|| authority.asked(Ask::Renewal) == 2), "{}", server.log());
 }
 
 #[test]

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_log::{Cause, Log, log};
 
 use crate::client::{Client, Failure};
-use crate::policy::{Interval, Now, Pace, Pause, due};
+use crate::opinion::{Asked, Question};
+use crate::policy::{Interval, Now, Pace, Pause, due, span};
 use crate::settings::{CertificateOrder, Issuer};
 use crate::standing::Standing;
 use crate::state::{StateDirectory, StoredCertificate};
@@ -23,11 +24,8 @@ use crate::stop::{Stop, Stopped, lock};
 const LOOK: Duration = Duration::from_secs(1);
 /// A directory's time of change may be as coarse as this.
 const COARSE: Duration = Duration::from_secs(2);
-/// The authority is asked for its opinion on the time of renewal after the first minute of a process, and then as it says,
-/// within these bounds.
+/// The authority is asked for its opinion on the time of renewal after the first minute of a process.
 const OPINION_FIRST: Duration = Duration::from_secs(60);
-const OPINION_SHORTEST: Duration = Duration::from_secs(3600);
-const OPINION_LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// The threads of a process.
 #[derive(Clone)]
@@ -152,6 +150,8 @@ struct Keeper {
     seen: Option<SystemTime>,
     certificates: Vec<Kept>,
     pause: Pause,
+    /// The authority is asked when it would renew one of them.
+    question: Option<Asked>,
     lock: Option<File>,
     /// The lock could not be asked for: told once.
     is_locked_out: bool,
@@ -188,6 +188,7 @@ impl Keeper {
             started: Instant::now(),
             seen: None,
             pause: Pause::default(),
+            question: None,
             lock: None,
             is_locked_out: false,
         }
@@ -241,6 +242,7 @@ impl Keeper {
             return Ok(());
         }
         (0..self.certificates.len()).for_each(|at| self.tell(at));
+        self.hear_opinion();
         for at in 0..self.certificates.len() {
             self.care_for(at)?;
             self.tell(at);
@@ -389,7 +391,8 @@ impl Keeper {
             return Ok(());
         }
         if !kept.pace.wait(now, due_at, kept.read_at).is_zero() {
-            return self.ask_opinion(at);
+            self.ask_opinion(at);
+            return Ok(());
         }
         let (name, names) = (&self.issuer.name, kept.order.shown());
         if kept.stored.is_none() {
@@ -510,23 +513,34 @@ impl Keeper {
         })
     }
 
-    /// Asks the authority when it would renew a certificate.
-    fn ask_opinion(&mut self, at: usize) -> Result<(), Stopped> {
+    /// Asks the authority when it would renew a certificate, unless it is being asked already.
+    fn ask_opinion(&mut self, at: usize) {
         let now = self.now();
-        let Some(kept) = self.certificates.get_mut(at) else { return Ok(()) };
-        let Some(stored) = kept.stored.as_ref().filter(|_| kept.opinion <= now.steady) else {
-            return Ok(());
+        let Some(kept) = self.certificates.get(at).filter(|kept| kept.opinion <= now.steady) else {
+            return;
         };
-        let client = Client::new(&self.issuer, &self.state, &self.stop, &self.log);
-        let opinion = client.and_then(|client| client.renewal(&stored.der));
-        let again = match opinion {
-            Ok(Some((window, again))) => {
-                kept.suggested = Some(window);
-                again.clamp(OPINION_SHORTEST, OPINION_LONGEST)
-            }
-            Ok(None) => OPINION_LONGEST,
-            Err(Failure::Stopped) => return Err(Stopped),
-            Err(Failure::Refused { why, .. }) => {
+        if let Some(stored) = kept.stored.as_ref().filter(|_| self.question.is_none()) {
+            let question = Question::new(&kept.order.id, &stored.der);
+            self.question = Some(question.ask(&self.issuer, &self.state, &self.stop));
+        }
+    }
+
+    /// Takes the authority's answer, once there is one.
+    fn hear_opinion(&mut self) {
+        let Some(answer) = self.question.as_ref().and_then(Asked::answer) else { return };
+        self.question = None;
+        let now = self.now();
+        // The certificate may have been replaced, or its name have gone.
+        let Some(kept) = self.certificates.iter_mut().find(|kept| {
+            let stored = kept.stored.as_ref();
+            stored.is_some_and(|stored| answer.question.is_of(&kept.order.id, &stored.der))
+        }) else {
+            return;
+        };
+        kept.opinion = now.steady + answer.again;
+        match answer.opinion {
+            Ok(window) => kept.suggested = window.or(kept.suggested),
+            Err(why) => {
                 let (name, names) = (&self.issuer.name, kept.order.shown());
                 log!(
                     self.log,
@@ -534,11 +548,8 @@ impl Keeper {
                     None,
                     "acme issuer \"{name}\": no opinion on the renewal of \"{names}\": {why}"
                 );
-                OPINION_SHORTEST
             }
-        };
-        kept.opinion = now.steady + again;
-        Ok(())
+        }
     }
 }
 
@@ -573,16 +584,6 @@ fn due_of(stored: &StoredCertificate, suggested: Option<Interval>) -> i64 {
     let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &stored.der);
     dice.iter_mut().zip(hash.as_ref()).for_each(|(to, from)| *to = *from);
     due(stored.validity, suggested, u64::from_ne_bytes(dice))
-}
-
-/// The time from now to then, in the largest unit of which there are two.
-fn span(at: i64, now: Now) -> String {
-    let left = at.saturating_sub(now.wall);
-    let units = [("days", 24 * 3600), ("hours", 3600), ("minutes", 60)];
-    match units.into_iter().find(|(_, unit)| left / unit >= 2) {
-        Some((name, unit)) => format!("{} {name}", left / unit),
-        None => format!("{left} seconds"),
-    }
 }
 
 /// Any number.

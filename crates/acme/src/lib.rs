@@ -21,6 +21,7 @@
 mod client;
 mod dns;
 mod keeper;
+mod opinion;
 mod policy;
 mod settings;
 mod signer;

@@ -302,6 +302,16 @@ pub fn poll_after(polls: u32, asked: Option<Duration>) -> Duration {
     }
 }
 
+/// The time from now to then, in the largest unit of which there are two.
+pub fn span(at: i64, now: Now) -> String {
+    let left = at.saturating_sub(now.wall);
+    let units = [("days", 24 * 3600), ("hours", 3600), ("minutes", 60)];
+    match units.into_iter().find(|(_, unit)| left / unit >= 2) {
+        Some((name, unit)) => format!("{} {name}", left / unit),
+        None => format!("{left} seconds"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

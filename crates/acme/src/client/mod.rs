@@ -16,7 +16,7 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, RsaKeySize};
 use rustls::pki_types::CertificateDer;
 use weir_log::Log;
 
-use crate::policy::{Interval, poll_after};
+use crate::policy::poll_after;
 use crate::settings::{AccountKey, CertificateOrder, Issuer, KeyKind, short_hash};
 use crate::signer::Signer;
 use crate::state::{PlacedOrder, StateDirectory, is_of};
@@ -51,6 +51,21 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The last request over this transport, for `what`, came to this.
+    pub fn of(what: &str, error: &Error, transport: &Transport) -> Failure {
+        if let Error::Other(other) = error
+            && matches!(other.downcast_ref(), Some(TransportError::Stopped))
+        {
+            return Failure::Stopped;
+        }
+        let why = match error {
+            Error::Api(problem) => said(problem),
+            other => other.to_string(),
+        };
+        let asked = transport.refused_for();
+        Failure::Refused { why: format!("{what}: {why}"), asked, of_all: false }
+    }
+
     /// Every other certificate would meet the same.
     fn of_all(self) -> Failure {
         match self {
@@ -127,26 +142,6 @@ impl<'a> Client<'a> {
             self.withdraw(&answers);
         }
         result.and(dropped.map_err(|error| self.no_write(&error)))
-    }
-
-    /// When the authority suggests to renew a certificate, and in how long to ask again. None where it has no opinion.
-    pub fn renewal(&self, der: &[u8]) -> Result<Option<(Interval, Duration)>, Failure> {
-        let Some(credentials) = self.state.account(&account_name(self.issuer)) else {
-            return Ok(None);
-        };
-        let account = finish(self.builder().from_credentials(credentials));
-        let account = account.map_err(|e| self.refused("the account", &e))?;
-        let der = CertificateDer::from_slice(der);
-        let Ok(id) = CertificateIdentifier::try_from(&der) else { return Ok(None) };
-        match finish(account.renewal_info(&id)) {
-            Ok((info, again)) => {
-                let window = info.suggested_window;
-                let (start, end) = (window.start.unix_timestamp(), window.end.unix_timestamp());
-                Ok(Some((Interval { start, end }, again)))
-            }
-            Err(Error::Unsupported(_)) => Ok(None),
-            Err(e) => Err(self.refused("the time of renewal", &e)),
-        }
     }
 
     fn builder(&self) -> AccountBuilder {
@@ -340,17 +335,7 @@ impl<'a> Client<'a> {
     }
 
     fn refused(&self, what: &str, error: &Error) -> Failure {
-        if let Error::Other(other) = error
-            && matches!(other.downcast_ref(), Some(TransportError::Stopped))
-        {
-            return Failure::Stopped;
-        }
-        let why = match error {
-            Error::Api(problem) => said(problem),
-            other => other.to_string(),
-        };
-        let asked = self.transport.refused_for();
-        Failure::Refused { why: format!("{what}: {why}"), asked, of_all: false }
+        Failure::of(what, error, &self.transport)
     }
 
     fn failed(&self, why: String) -> Failure {
@@ -385,7 +370,7 @@ fn generate(kind: KeyKind) -> Result<KeyPair, rcgen::Error> {
 }
 
 /// Accounts differ by the authority and by the key that the configuration names.
-fn account_name(issuer: &Issuer) -> String {
+pub fn account_name(issuer: &Issuer) -> String {
     let key = match &issuer.account_key {
         AccountKey::Generated(KeyKind::P256) => Vec::new(),
         AccountKey::Generated(kind) => format!("{kind:?}").into_bytes(),
