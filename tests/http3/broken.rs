@@ -268,3 +268,32 @@ fn the_length_of_a_request_counts_all_that_came() {
         }
     });
 }
+
+#[test]
+fn a_body_is_complete_with_its_trailers() {
+    let http = "server { listen 127.0.0.1:%%PORT1%%; return 200 $content_length; }";
+    let inside = "location / { proxy_pass http://127.0.0.1:%%PORT1%%; }
+                  location /direct/ { proxy_request_buffering off; proxy_pass http://127.0.0.1:%%PORT1%%; }";
+    let server = start(http, inside);
+    let trailers = [frame(0, b"a body"), headers(&[("a", "b")])].concat();
+    run_client(async {
+        let endpoint = client(&server, "h3");
+        let (connection, _settings) = connect(&endpoint, &server).await;
+        let announced = ("content-length", "6");
+        for (path, more) in [("/", &[][..]), ("/", &[announced]), ("/direct/", &[announced])] {
+            // The end stays away.
+            let (mut send, answer) = connection.open_bi().await.unwrap();
+            send.write_all(&[&get(path, more)[..], &trailers].concat()).await.unwrap();
+            assert!(rest(answer).await.0.ends_with(b"6"), "{path} {more:?}");
+        }
+        let (mut send, answer) = connection.open_bi().await.unwrap();
+        let more = [("content-length", "7")];
+        send.write_all(&[get("/less", &more), trailers.clone()].concat()).await.unwrap();
+        assert!(!rest(answer).await.0.is_empty());
+        // Nothing of a body may come behind them.
+        let (mut send, _answer) = connection.open_bi().await.unwrap();
+        send.write_all(&[get("/", &[]), trailers, frame(0, b"more")].concat()).await.unwrap();
+        connection.closed().await;
+    });
+    server.wait_file("seen.log", " h3 400 /less ", 1);
+}

@@ -24,13 +24,13 @@ impl RequestStream for Stream {
     }
 
     fn arrival(&self) -> Arrival {
-        let ended = self.ended.get();
+        let ended = self.has_whole_body();
         let drained = ended && self.incoming.borrow().is_empty();
         Arrival { ended, drained, gone: self.gone.get() }
     }
 
     fn has_incoming(&self) -> bool {
-        self.ended.get() || !self.incoming.borrow().is_empty()
+        self.has_whole_body() || !self.incoming.borrow().is_empty()
     }
 
     fn invite(&self, window: u64) {

@@ -52,6 +52,8 @@ pub struct Stream {
     announced: Cell<Option<u64>>,
     /// What it has sent is not what it has announced.
     malformed: Cell<bool>,
+    /// The body is complete: trailers have come behind it, or the end.
+    complete: Cell<bool>,
     /// The client has sent all.
     ended: Cell<bool>,
     /// A written head that leaves with the piece of the body that follows.
@@ -95,6 +97,7 @@ impl Stream {
             room: Cell::new(room),
             announced: Cell::new(None),
             malformed: Cell::new(false),
+            complete: Cell::new(false),
             ended: Cell::new(false),
             head: RefCell::default(),
             outgoing: RefCell::default(),
@@ -306,11 +309,22 @@ impl Stream {
             Err(error) => return Err(StreamError::Frame(error)),
         }
         self.ended.set(true);
+        self.body_is_complete();
+        Ok(())
+    }
+
+    /// Nothing of the body is to come.
+    fn has_whole_body(&self) -> bool {
+        self.complete.get() || self.ended.get()
+    }
+
+    /// Trailers may come before the end does, but nothing of the body comes behind them (RFC 9114, section 4.1).
+    fn body_is_complete(&self) {
+        self.complete.set(true);
         if self.announced.get().is_some_and(|left| left > 0) {
             self.malformed.set(true);
         }
         wake(&self.reader);
-        Ok(())
     }
 
     fn understand(self: &Rc<Self>, bytes: Bytes) -> Result<(), StreamError> {
@@ -374,13 +388,16 @@ impl Stream {
 
     fn whole_section(self: &Rc<Self>, section: &[u8]) -> Result<(), StreamError> {
         self.link.counts(0, section.len());
-        let is_read = match self.begun.get() {
+        let is_behind = self.begun.get();
+        let is_read = match is_behind {
             false => self.link.head(self, section)?,
             true => self.link.trailers(self, section)?,
         };
         if !is_read {
             self.section.replace(section.to_vec());
             self.blocked.set(true);
+        } else if is_behind {
+            self.body_is_complete();
         }
         Ok(())
     }
