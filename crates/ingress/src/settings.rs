@@ -84,6 +84,8 @@ pub struct Settings {
     pub addresses_of: BTreeMap<(String, String), Vec<String>>,
     /// Where clients reach Gateways that have no address of their own: addresses or names for their statuses.
     pub published: Vec<String>,
+    /// Whether that is a Service whose balancer has no address yet.
+    pub awaits_address: bool,
     /// The ports that are listened on for those of listeners, where they differ.
     pub gateway_ports: BTreeMap<u16, u16>,
     /// Ports that no listener may have.
@@ -178,6 +180,7 @@ impl Default for Settings {
             gateway_ranges: Vec::new(),
             addresses_of: BTreeMap::new(),
             published: Vec::new(),
+            awaits_address: false,
             gateway_ports: BTreeMap::new(),
             closed_ports: BTreeSet::new(),
             system_authorities: PathBuf::from("/etc/ssl/certs/ca-certificates.crt"),

@@ -99,8 +99,8 @@ pub(crate) fn translate(
 ) -> Translation {
     let all = NamedObjects::of(snapshot);
     // No Ingress depends on the addresses of Gateways, which come and go with them.
-    let (addresses_of, published) = Default::default();
-    let mut of_ingresses = Settings { addresses_of, published, ..settings.clone() };
+    let (addresses_of, published, awaits_address) = Default::default();
+    let mut of_ingresses = Settings { addresses_of, published, awaits_address, ..settings.clone() };
     keys::without_ipv6(&mut of_ingresses);
     memory.keep_for(&of_ingresses);
     let mut base = Base { settings: of_ingresses, ..Base::default() };

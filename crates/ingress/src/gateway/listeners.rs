@@ -503,6 +503,14 @@ pub(super) fn report(
             true => settings.published.clone(),
             false => served.addresses.clone(),
         };
+        if settings.awaits_address && status.addresses.is_empty() {
+            let text = "the Service in front of weir has no address yet";
+            let programmed =
+                status.conditions.iter_mut().find(|c| c.kind == "Programmed" && c.holds);
+            programmed.into_iter().for_each(|condition| {
+                *condition = Condition::no("Programmed", "AddressNotAssigned", text);
+            });
+        }
         let own = listeners.iter().filter(|one| one.gateway == number && one.programmed);
         let ports = |one: &Listener<'_>| {
             let target = *settings.gateway_ports.get(&one.port).unwrap_or(&one.port);

@@ -496,6 +496,22 @@ fn addresses_are_told_and_a_gateway_without_one_is_not_served() {
 }
 
 #[test]
+fn a_gateway_waits_for_the_address_of_the_service_in_front() {
+    let mut snapshot = Snapshot::default();
+    let spec = json!({ "gatewayClassName": "weir", "listeners": [http("l", 80)] });
+    for object in [class(), object("Gateway", "a", "web", 0, spec)] {
+        assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
+    }
+    let settings = Settings { awaits_address: true, ..Settings::default() };
+    let made = translate(&snapshot, &settings);
+    assert_eq!(gateway(&made.statuses, "Accepted"), "Accepted");
+    assert_eq!(gateway(&made.statuses, "Programmed"), "!AddressNotAssigned");
+    // It is served all the same: the balancer may come to it before it has told its address.
+    let text = String::from_utf8(made.text.print().unwrap()).unwrap();
+    assert!(text.contains("default_server"), "{text}");
+}
+
+#[test]
 fn each_line_leads_to_the_route_or_gateway_that_asked_for_it() {
     let route = |name: &str, path: &str, kind: &str| {
         let matches = json!([{ "path": { "type": kind, "value": path }, "method": "PUT" }]);

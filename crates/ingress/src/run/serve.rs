@@ -341,7 +341,7 @@ pub(super) fn settings(options: &Options, snapshot: &Snapshot) -> Settings {
         let found = snapshot.config_map(namespace, name);
         settings.defaults = found.and_then(|map| map.data.clone()).unwrap_or_default();
     }
-    settings.published = status::published(&options.publish, |namespace, name| {
+    let published = status::published(&options.publish, |namespace, name| {
         let mut all = snapshot.services.iter();
         all.find(|service| {
             service.metadata.name.as_deref() == Some(name)
@@ -349,8 +349,10 @@ pub(super) fn settings(options: &Options, snapshot: &Snapshot) -> Settings {
         })
         .cloned()
     });
-    if options.publish == Publish::Nothing {
-        settings.published.extend(options.pod_address.clone());
+    settings.published = published.unwrap_or_default();
+    match options.publish {
+        Publish::Nothing => settings.published.extend(options.pod_address.clone()),
+        _ => settings.awaits_address = settings.published.is_empty(),
     }
     if !settings.gateway_ranges.is_empty() {
         settings.addresses_of = addresses::assign(snapshot, &settings);

@@ -108,35 +108,90 @@ async fn write_one(
     }
 }
 
-/// The addresses; `None`: the Service has none yet, or is not there.
+/// The addresses; `None`: the Service is not there.
 fn wanted(publish: &Publish, shared: &Shared) -> Option<Vec<IngressLoadBalancerIngress>> {
     let at = |text: &String| match text.parse::<std::net::IpAddr>() {
         Ok(ip) => IngressLoadBalancerIngress { ip: Some(ip.to_string()), ..Default::default() },
         Err(_) => IngressLoadBalancerIngress { hostname: Some(text.clone()), ..Default::default() },
     };
     let list = published(publish, |namespace, name| shared.cluster.service(namespace, name));
-    (!list.is_empty()).then(|| list.iter().map(at).collect())
+    list.map(|list| list.iter().map(at).collect())
 }
 
-/// The addresses or names where clients reach this controller; none if the Service has none yet, or is not there.
+/// The addresses or names where clients reach this controller: none until a Service's balancer has one. `None`: the Service is
+/// not there.
 pub(super) fn published(
     publish: &Publish,
     service: impl Fn(&str, &str) -> Option<Arc<Service>>,
-) -> Vec<String> {
+) -> Option<Vec<String>> {
     let (namespace, name) = match publish {
-        Publish::Nothing => return Vec::new(),
-        Publish::Addresses(list) => return list.clone(),
+        Publish::Nothing => return Some(Vec::new()),
+        Publish::Addresses(list) => return Some(list.clone()),
         Publish::Service(namespace, name) => (namespace, name),
     };
-    let Some(service) = service(namespace, name) else { return Vec::new() };
+    service(namespace, name).map(|service| addresses(&service))
+}
+
+/// The addresses or names of a Service. The cluster's own address stands in only where no balancer is asked for: clients outside,
+/// and the names in DNS, must not get it while the balancer is on its way.
+fn addresses(service: &Service) -> Vec<String> {
     let balancer = service.status.as_ref().and_then(|s| s.load_balancer.as_ref());
     let given = balancer.and_then(|b| b.ingress.as_deref()).unwrap_or_default();
     let mut list: Vec<String> =
         given.iter().flat_map(|a| a.ip.clone().or_else(|| a.hostname.clone())).collect();
-    let spec = service.spec.as_ref();
-    list.extend(spec.and_then(|spec| spec.external_ips.clone()).unwrap_or_default());
-    if list.is_empty() {
-        list.extend(spec.and_then(|spec| spec.cluster_ip.clone()));
+    let Some(spec) = &service.spec else { return list };
+    let mut add = |more: &[String]| {
+        let new: Vec<String> = more.iter().filter(|one| !list.contains(one)).cloned().collect();
+        list.extend(new);
+        list.is_empty()
+    };
+    if !add(spec.external_ips.as_deref().unwrap_or_default()) {
+        return list;
     }
+    let own = match spec.type_.as_deref() {
+        Some("LoadBalancer") => None,
+        Some("ExternalName") => spec.external_name.as_ref(),
+        // A Service without an address of its own says None.
+        _ => spec.cluster_ip.as_ref().filter(|ip| *ip != "None"),
+    };
+    list.extend(own.filter(|own| !own.is_empty()).cloned());
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn shown(spec: Value, balancer: Value) -> Vec<String> {
+        let object = json!({ "spec": spec, "status": { "loadBalancer": { "ingress": balancer } } });
+        addresses(&serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn the_address_of_the_cluster_does_not_stand_in_for_a_balancer() {
+        let of = |kind: &str| json!({ "type": kind, "clusterIP": "10.0.0.9" });
+        let none = || json!([]);
+        assert_eq!(shown(of("LoadBalancer"), none()), Vec::<String>::new());
+        let given = json!([{ "ip": "192.0.2.1", "hostname": "x.test" }, { "hostname": "y.test" }]);
+        assert_eq!(shown(of("LoadBalancer"), given), ["192.0.2.1", "y.test"]);
+        assert_eq!(shown(of("ClusterIP"), none()), ["10.0.0.9"]);
+        assert_eq!(shown(of("NodePort"), none()), ["10.0.0.9"]);
+        let both = json!({ "type": "LoadBalancer", "externalIPs": ["192.0.2.7", "192.0.2.1"] });
+        assert_eq!(shown(both, json!([{ "ip": "192.0.2.1" }])), ["192.0.2.1", "192.0.2.7"]);
+        let headless = json!({ "type": "ClusterIP", "clusterIP": "None" });
+        assert_eq!(shown(headless, none()), Vec::<String>::new());
+        let name = json!({ "type": "ExternalName", "externalName": "edge.test" });
+        assert_eq!(shown(name, none()), ["edge.test"]);
+    }
+
+    #[test]
+    fn a_service_that_is_not_there_takes_no_address_away() {
+        let publish = Publish::Service("a".to_owned(), "b".to_owned());
+        assert_eq!(published(&publish, |_, _| None), None);
+        let pending: Service =
+            serde_json::from_value(json!({ "spec": { "type": "LoadBalancer" } })).unwrap();
+        assert_eq!(published(&publish, |_, _| Some(Arc::new(pending.clone()))), Some(Vec::new()));
+    }
 }
