@@ -365,39 +365,98 @@ fn of_many_new_ingresses_the_one_that_weir_refuses_without_a_line_is_left_out_al
     assert_eq!(refused, ["site13"]);
 }
 
+const MAPS: &str = "/api/v1/configmaps";
+
+/// The controller's ConfigMap.
+fn map(data: &Value) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data,
+        "metadata": { "name": "map", "namespace": "own", "uid": "u", "resourceVersion": "2" } })
+}
+
+/// The flags of a pod that follows this ConfigMap.
+const WITH_MAP: [&str; 4] = ["--publish-status-address", "192.0.2.1", "--configmap", "own/map"];
+
+const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/own/events";
+
+/// An Event about the ConfigMap: reason and note.
+fn about_map(asked: &Asked) -> (String, String) {
+    let event: Value = serde_json::from_str(&asked.body).unwrap();
+    assert_eq!(event["regarding"]["kind"], "ConfigMap");
+    let word = |name: &str| event[name].as_str().unwrap().to_owned();
+    (word("reason"), word("note"))
+}
+
+/// The next one.
+fn told_of_map(told: &Receiver<Asked>) -> (String, String) {
+    about_map(&written(told, "POST", EVENTS))
+}
+
+/// Waits until weir takes a configuration with these words.
+fn takes(taken: &Receiver<String>, words: &str) {
+    while !taken.recv_timeout(PATIENCE).unwrap().contains(words) {}
+}
+
 #[test]
 fn a_key_of_the_map_that_weir_refuses_is_left_out_alone_and_told_of() {
     let mut objects = sites("b", 2);
-    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "map", "namespace": "own", "uid": "u" },
-        "data": { "http-snippet": "geo $nosuch { }", "location-snippet": "set $a b;", "no-such-key": "1" } });
-    objects.insert("/api/v1/configmaps".to_owned(), vec![map]);
+    objects.insert(MAPS.to_owned(), vec![map(&json!({ "server-snippet": "set $a b;" }))]);
     let dir = Dir::new();
-    let more = ["--publish-status-address", "192.0.2.1", "--configmap", "own/map"];
-    let (_process, told) = start(&dir, objects, &more);
-    let mut sites: Vec<String> = (0..2).map(|n| status_of("b", n)).collect();
-    let mut events = BTreeMap::new();
-    let end = Instant::now() + PATIENCE;
-    while !sites.is_empty() || events.len() < 2 {
-        let left = end.saturating_duration_since(Instant::now());
-        let asked = told.recv_timeout(left);
-        let asked = asked.unwrap_or_else(|e| panic!("{sites:?} {events:?}: {e}"));
-        sites.retain(|path| *path != asked.path);
-        if asked.method == "POST" && asked.path.ends_with("/namespaces/own/events") {
-            let event: Value = serde_json::from_str(&asked.body).unwrap();
-            assert_eq!(event["regarding"]["kind"], "ConfigMap");
-            let (reason, note) =
-                (event["reason"].as_str().unwrap(), event["note"].as_str().unwrap());
-            events.insert(note.to_owned(), reason.to_owned());
-        }
-    }
-    // Weir named no line: all snippets were left out, and those that it takes came back.
-    let told: Vec<(&str, &str)> =
-        events.iter().map(|(note, reason)| (note.as_str(), reason.as_str())).collect();
+    let (watches, (tell, taken)) = (Watches::default(), channel());
+    let (_process, told) = start_with(&dir, objects, &WITH_MAP, watches.clone(), tell);
+    come(&told, "WATCH", &[MAPS]);
+    takes(&taken, "set $a b");
+    let data = json!({ "http-snippet": "geo $nosuch { }", "server-snippet": "set $a c;", "no-such-key": "1" });
+    add(&watches, MAPS, &map(&data));
+    // Weir names no line: all that is new is left out, and what it takes comes back.
+    let mut events = vec![told_of_map(&told), told_of_map(&told)];
+    events.sort();
     let wanted = [
-        ("http-snippet: it is left out: unknown", "Refused"),
-        ("no-such-key: weir-ingress does not know this key; it has no effect", "InvalidKey"),
+        ("InvalidKey", "no-such-key: weir-ingress does not know this key; it has no effect"),
+        ("Refused", "http-snippet: it is left out: unknown"),
     ];
-    assert_eq!(told, wanted);
+    assert_eq!(events, wanted.map(|(reason, note)| (reason.to_owned(), note.to_owned())));
+    takes(&taken, "set $a c");
+}
+
+#[test]
+fn a_pod_that_starts_waits_until_the_snippets_of_the_map_are_right() {
+    for wrong in ["geo $nosuch { }", "deny 192.0.2.9"] {
+        let mut objects = sites("b", 2);
+        objects.insert(MAPS.to_owned(), vec![map(&json!({ "http-snippet": wrong }))]);
+        let dir = Dir::new();
+        let (watches, (tell, taken)) = (Watches::default(), channel());
+        let (_process, told) = start_with(&dir, objects, &WITH_MAP, watches.clone(), tell);
+        // The first Event may come before the watch that goes on.
+        let (mut event, mut is_watched) = (None, false);
+        while event.is_none() || !is_watched {
+            let asked = told.recv_timeout(PATIENCE).unwrap();
+            is_watched |= asked.method == "WATCH" && asked.path == MAPS;
+            event = event.or_else(|| (asked.path == EVENTS).then(|| about_map(&asked)));
+        }
+        let (reason, note) = event.unwrap();
+        let waits = "http-snippet: it may keep clients out, so this pod waits until it is right: ";
+        assert!(reason == "Refused" && note.starts_with(waits), "{reason}: {note}");
+        assert!(taken.try_recv().is_err(), "nothing is served without the snippet");
+        add(&watches, MAPS, &map(&json!({ "http-snippet": "deny 192.0.2.9;" })));
+        takes(&taken, "deny 192.0.2.9");
+        come(&told, "PATCH", &[&status_of("b", 0), &status_of("b", 1)]);
+    }
+}
+
+#[test]
+fn a_snippet_of_the_map_that_cannot_be_read_stays_as_it_was() {
+    let mut objects = sites("b", 1);
+    objects.insert(MAPS.to_owned(), vec![map(&json!({ "http-snippet": "deny 192.0.2.9;" }))]);
+    let dir = Dir::new();
+    let (watches, (tell, taken)) = (Watches::default(), channel());
+    let (_process, told) = start_with(&dir, objects, &WITH_MAP, watches.clone(), tell);
+    come(&told, "WATCH", &[MAPS]);
+    takes(&taken, "deny 192.0.2.9");
+    add(&watches, MAPS, &map(&json!({ "http-snippet": "deny 192.0.2.9", "gzip-level": "7" })));
+    let (reason, note) = told_of_map(&told);
+    let stays = "http-snippet: the value before stays in service: ";
+    assert!(reason == "Refused" && note.starts_with(stays), "{reason}: {note}");
+    takes(&taken, "gzip_comp_level 7");
 }
 
 #[test]

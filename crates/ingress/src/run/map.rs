@@ -1,4 +1,5 @@
 //! Keys of the controller's ConfigMap that weir refuses: each stays as it was before, or is left out, and all else goes on.
+//! One that may keep clients out is never left out by a pod that starts: the pod serves nothing until the key is right.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,6 +10,11 @@ use crate::translate::{KEY, names};
 
 /// Keys and their values.
 type Map = BTreeMap<String, String>;
+
+/// Whether a key may have rules of access: clients that it keeps out must not be served without it.
+fn guards(key: &str) -> bool {
+    key.ends_with("-snippet") || key.starts_with("block-") || key == "proxy-real-ip-cidr"
+}
 
 #[derive(Debug)]
 struct Refused {
@@ -74,8 +80,8 @@ impl RefusedKeys {
         }
         let is_new = |key: &str, value: &str| match &self.good {
             Some(good) => good.get(key).is_none_or(|before| before != value),
-            // Nothing is known to be good: snippets alone can be wrong for weir.
-            None => key.ends_with("-snippet"),
+            // Nothing is known to be good. Snippets alone can be wrong for weir, and weir must not serve without them.
+            None => false,
         };
         let suspects = map.iter().filter(|(key, value)| {
             is_new(key, value)
@@ -86,6 +92,27 @@ impl RefusedKeys {
         let any = !suspects.is_empty();
         self.trial = any.then(|| (suspects, why.to_owned()));
         any
+    }
+
+    /// The translation of this map has found keys that cannot be read: whether one of those that may keep clients out is refused
+    /// from now on.
+    pub fn judge(&mut self, map: &Map, found: &[Finding]) -> bool {
+        let is_wrong = |f: &&Finding| f.object.kind == "ConfigMap" && f.severity == Severity::Error;
+        let wrong = found.iter().filter(is_wrong).filter(|f| guards(&f.about));
+        wrong.filter(|f| self.refuse(map, &f.about, &f.message)).count() > 0
+    }
+
+    /// Weir refuses a configuration, names no line, and no object is at fault: whether a snippet of a pod that starts may be.
+    pub fn blame_snippets(&mut self, map: &Map, why: &str) -> bool {
+        let keys = map.keys().filter(|key| self.good.is_none() && key.ends_with("-snippet"));
+        let keys: Vec<&String> = keys.collect();
+        keys.into_iter().filter(|key| self.refuse(map, key, why)).count() > 0
+    }
+
+    /// The first refused key without which nothing may be served, and why it is refused.
+    pub fn held(&self) -> Option<(&str, &str)> {
+        let mut held = self.refused.iter().filter(|(key, _)| self.good.is_none() && guards(key));
+        held.next().map(|(key, refused)| (key.as_str(), refused.why.as_str()))
     }
 
     fn refuse(&mut self, map: &Map, key: &str, why: &str) -> bool {
@@ -126,6 +153,9 @@ impl RefusedKeys {
             let before = self.good.as_ref().is_some_and(|good| good.contains_key(key));
             let instead = match before {
                 true => "the value before stays in service",
+                false if self.good.is_none() && guards(key) => {
+                    "it may keep clients out, so this pod waits until it is right"
+                }
                 false => "it is left out",
             };
             Finding {
@@ -184,10 +214,9 @@ mod tests {
         assert!(keys.blame(&map(&first), Some(&owner("http-snippet")), "why"));
         assert_eq!(applied(&mut keys, &first), map(&[("gzip-level", "3")]));
         let told = &keys.findings(&("a".to_owned(), "map".to_owned()))[0];
-        assert_eq!(
-            (told.about.as_str(), told.message.as_str()),
-            ("http-snippet", "it is left out: why")
-        );
+        let waits = "it may keep clients out, so this pod waits until it is right: why";
+        assert_eq!((told.about.as_str(), told.message.as_str()), ("http-snippet", waits));
+        assert_eq!(keys.held(), Some(("http-snippet", "why")));
 
         let good = applied(&mut keys, &[("http-snippet", "good;")]);
         assert_eq!(good, map(&[("http-snippet", "good;")]));
@@ -195,6 +224,7 @@ mod tests {
         let next = [("http-snippet", "worse;")];
         assert!(keys.blame(&map(&next), Some(&owner("http-snippet")), "why"));
         assert_eq!(applied(&mut keys, &next), good);
+        assert_eq!(keys.held(), None);
         // What was good may be refused later.
         assert!(keys.blame(&good, Some(&owner("http-snippet")), "why"));
         assert_eq!(applied(&mut keys, &next), Map::new());
@@ -210,6 +240,28 @@ mod tests {
         assert!(keys.blame(&map(&all), None, "unknown \"nosuch\" variable"));
         assert_eq!(applied(&mut keys, &all), map(&all[1..]));
         assert!(!keys.blame(&map(&all[1..]), None, "unknown \"other\" variable"));
+    }
+
+    #[test]
+    fn keys_that_cannot_be_read_stay_as_they_were_if_they_may_keep_clients_out() {
+        let finding = |key: &str| Finding {
+            object: ObjectId { kind: "ConfigMap", namespace: "a".to_owned(), name: "m".to_owned() },
+            severity: Severity::Error,
+            reason: "InvalidKey",
+            about: key.to_owned(),
+            message: "no".to_owned(),
+        };
+        let mut keys = RefusedKeys::default();
+        let good = map(&[("block-cidrs", "10.0.0.0/8")]);
+        keys.taken(&good);
+        let next = [("block-cidrs", "10.0.0.0/8, x"), ("syslog-host", "-")];
+        let found = [finding("block-cidrs"), finding("syslog-host")];
+        assert!(keys.judge(&map(&next), &found));
+        let left = applied(&mut keys, &next);
+        assert_eq!(left, map(&[("block-cidrs", "10.0.0.0/8"), ("syslog-host", "-")]));
+        assert!(!keys.judge(&left, &found[1..]));
+        let told = keys.findings(&("a".to_owned(), "m".to_owned()));
+        assert_eq!(told[0].message, "the value before stays in service: no");
     }
 
     #[test]

@@ -35,6 +35,9 @@ const COLLECT_SHARE: u32 = 4;
 /// For so long, the object that weir refuses is looked for: a pod is not ready meanwhile, and changes wait.
 const LONGEST_SEARCH: Duration = Duration::from_secs(30);
 
+/// What keeps this program from being ready where a key of the map does.
+const OF_MAP: &str = "ConfigMap of the controller";
+
 /// A configuration on its way.
 struct Offer {
     made: Translation,
@@ -162,9 +165,14 @@ impl Server {
             let kept = snapshot.clone();
             let Some(mut offer) = self.offer(snapshot).await else { return Round::Stuck };
             offer.made.findings.extend(findings);
-            if let Some(map) = &self.options.config_map {
-                offer.made.findings.extend(self.keys.findings(map));
+            if self.keys.judge(&offer.map, &offer.made.findings) {
+                continue;
             }
+            self.findings_of_map(&mut offer);
+            if self.keys.held().is_some() {
+                return self.hold(&offer);
+            }
+            lock(&self.shared.obstacles).remove(OF_MAP);
             if self.served.as_ref() == Some(&offer.digest) {
                 // A group without servers is in no configuration. It must be known all the same, so that its first pod is seen.
                 if let Err(error) = self.adopt(&offer.made.groups) {
@@ -236,16 +244,44 @@ impl Server {
                         false => self.refusals.leave_out(&kept, statuses, owner, &why),
                     };
                     if !left_out {
-                        self.complain(&format!("weir keeps what it serves: {why}"));
                         self.refusals.end_search();
                         // What was left out on suspicion was not the reason.
                         self.refusals.only(&before);
+                        if self.keys.blame_snippets(&offer.map, &why) {
+                            self.findings_of_map(&mut offer);
+                            return self.hold(&offer);
+                        }
+                        self.complain(&format!("weir keeps what it serves: {why}"));
                         self.tell(&offer.made);
                         return Round::Stuck;
                     }
                 }
             }
         }
+    }
+
+    fn findings_of_map(&self, offer: &mut Offer) {
+        if let Some(map) = &self.options.config_map {
+            offer.made.findings.extend(self.keys.findings(map));
+        }
+    }
+
+    /// Changes nothing, since a key of the map that may keep clients out cannot be served.
+    fn hold(&mut self, offer: &Offer) -> Round {
+        let Some((key, why)) = self.keys.held() else { return Round::Stuck };
+        let text = format!("{key} is refused: {why}");
+        lock(&self.shared.obstacles).insert(OF_MAP.to_owned(), text);
+        if self.served.as_ref().is_some_and(|served| !served.is_empty()) {
+            // An earlier process has handed it over. Its pods come and go.
+            if let Err(error) = self.adopt(&offer.made.groups) {
+                self.complain(&format!("{}: {error}", self.options.settings.state.display()));
+                return Round::Again;
+            }
+            self.shared.counters.ready.store(true, Ordering::Relaxed);
+        }
+        self.complain(&format!("nothing changes until the {OF_MAP} is right"));
+        self.tell(&offer.made);
+        Round::Stuck
     }
 
     /// Writes the files of these groups' servers, as far as they are not there.

@@ -22,7 +22,7 @@ impl Work<'_> {
                     global.http.extend(list.iter().map(|network| line("deny", [network.as_str()])));
                 }
                 None => {
-                    let why = "it must be a list of networks; no client is kept out";
+                    let why = "it must be a list of networks";
                     self.about_map("block-cidrs", Severity::Error, why);
                 }
             }
@@ -39,7 +39,7 @@ impl Work<'_> {
                 let wrong = pattern.and_then(|pattern| values::pattern(pattern).err());
                 let long = word.len() > values::LONGEST || word.contains(char::is_control);
                 if let Some(why) = wrong.or(long.then(|| "it cannot be compared".to_owned())) {
-                    let why = format!("\"{word}\": {why}; it keeps nobody out");
+                    let why = format!("\"{word}\": {why}");
                     self.about_map(key, Severity::Error, &why);
                     continue;
                 }
@@ -105,8 +105,7 @@ impl Work<'_> {
     pub(super) fn fragment(&mut self, key: &str, text: &str) -> Vec<Directive> {
         let tree = read_fragment(Path::new(key), text.as_bytes());
         let Some(error) = &tree.broken else { return tree.main };
-        let why = format!("{}; it is left out", tree.sources.explain(error));
-        self.about_map(key, Severity::Error, &why);
+        self.about_map(key, Severity::Error, &tree.sources.explain(error));
         Vec::new()
     }
 }

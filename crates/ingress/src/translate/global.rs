@@ -305,11 +305,7 @@ impl Work<'_> {
                 list.extract_if(.., |d| weir_conf::print_at(slice::from_ref(d), 2).is_err())
             {
                 let key = owners.of(&left_out).map_or(key, |owner| owner.name.as_str());
-                self.about_map(
-                    key,
-                    Severity::Error,
-                    "it has a word that is too long; it is left out",
-                );
+                self.about_map(key, Severity::Error, "it has a word that is too long");
             }
         }
     }
@@ -387,7 +383,7 @@ impl Work<'_> {
             let all = "0.0.0.0/0,::/0".to_owned();
             let text = data.get("proxy-real-ip-cidr").unwrap_or(&all);
             let Some(networks) = values::networks(text) else {
-                let why = "it must be a list of networks; no client address is taken from headers";
+                let why = "it must be a list of networks";
                 self.about_map("proxy-real-ip-cidr", Severity::Error, why);
                 return;
             };
