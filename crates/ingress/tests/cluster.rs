@@ -73,10 +73,16 @@ fn respond(asked: &Asked, objects: &mut BTreeMap<String, Vec<Value>>) -> (u16, V
         if let Some(object) = one {
             return (200, object.clone());
         }
-        if path.contains("/namespaces/") {
+        let of_namespace = path.split_once("/namespaces/").map(|(_, rest)| rest.split('/').count());
+        if of_namespace == Some(3) {
             return (404, failure(404, "NotFound"));
         }
-        let items = objects.get(path).cloned().unwrap_or_default();
+        let wanted = asked
+            .query
+            .split('&')
+            .find_map(|word| word.strip_prefix("fieldSelector=")?.strip_prefix("metadata.name%3D"));
+        let mut items = objects.get(path).cloned().unwrap_or_default();
+        items.retain(|object| wanted.is_none_or(|name| is(object, name)));
         // The first list is so old that no watch goes on from there.
         let version = if objects.insert(format!("{path} listed"), Vec::new()).is_some() {
             "1"
@@ -457,6 +463,31 @@ fn a_snippet_of_the_map_that_cannot_be_read_stays_as_it_was() {
     let stays = "http-snippet: the value before stays in service: ";
     assert!(reason == "Refused" && note.starts_with(stays), "{reason}: {note}");
     takes(&taken, "gzip_comp_level 7");
+}
+
+#[test]
+fn one_namespace_is_watched_and_what_the_command_line_names_elsewhere() {
+    let listed = sites("b", 1);
+    let mut objects: BTreeMap<String, Vec<Value>> = listed
+        .into_iter()
+        .map(|(path, list)| (path.replace("v1/ingresses", "v1/namespaces/b/ingresses"), list))
+        .collect();
+    assert!(objects.keys().any(|path| path.ends_with("/namespaces/b/ingresses")), "{objects:?}");
+    let other = json!({ "metadata": { "name": "other", "namespace": "own" }, "data": {} });
+    let own = map(&json!({ "http-snippet": "deny 192.0.2.9;" }));
+    objects.insert("/api/v1/namespaces/own/configmaps".to_owned(), vec![other, own]);
+    let front = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "front", "namespace": "own" },
+        "spec": { "type": "LoadBalancer" }, "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.7" }] } } });
+    objects.insert("/api/v1/namespaces/own/services".to_owned(), vec![front]);
+    let dir = Dir::new();
+    let (tell, taken) = channel();
+    let more =
+        ["--watch-namespace", "b", "--configmap", "own/map", "--publish-service", "own/front"];
+    let (_process, told) = start_with(&dir, objects, &more, Watches::default(), tell);
+    // The first configuration has it: the map was waited for.
+    assert!(taken.recv_timeout(PATIENCE).unwrap().contains("deny 192.0.2.9"));
+    let status = written(&told, "PATCH", &status_of("b", 0)).body;
+    assert!(status.contains("192.0.2.7"), "{status}");
 }
 
 #[test]

@@ -120,13 +120,15 @@ async fn answer(
     };
     let why = review.pointer("/request/object").cloned().map(serde_json::from_value::<Ingress>);
     let why = match (why, shared.cluster.snapshot()) {
-        (Some(Ok(ingress)), Some(snapshot)) => {
+        (Some(Ok(ingress)), Some(snapshot))
+            if is_watched(&ingress, options.namespace.as_deref()) =>
+        {
             let settings = settings(options, &snapshot);
             tokio::task::spawn_blocking(move || judge(ingress, snapshot, &settings))
                 .await
                 .unwrap_or_default()
         }
-        // Nothing to compare with yet, or no Ingress: the Events will tell.
+        // Nothing to compare with yet, or no Ingress of this controller's: the Events will tell.
         _ => None,
     };
     let mut response = json!({ "uid": uid, "allowed": why.is_none() });
@@ -140,6 +142,11 @@ async fn answer(
     let json = hyper::header::HeaderValue::from_static("application/json");
     response.headers_mut().insert(hyper::header::CONTENT_TYPE, json);
     response
+}
+
+/// Whether an Ingress is in the only namespace that is watched, if there is one: the API server asks about those of all.
+fn is_watched(ingress: &Ingress, only: Option<&str>) -> bool {
+    only.is_none_or(|only| ingress.metadata.namespace.as_deref() == Some(only))
 }
 
 /// What is wrong with an Ingress among the objects that there are.
@@ -181,6 +188,13 @@ mod tests {
             "spec": { "rules": [{ "host": "a.test", "http": { "paths": [{ "path": path, "pathType": "Prefix",
             "backend": { "service": { "name": "missing", "port": { "number": 80 } } } }] } }] } });
         serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn ingresses_of_namespaces_that_are_not_watched_are_not_judged() {
+        let one = ingress("one", json!({}), "/");
+        assert!(is_watched(&one, None) && is_watched(&one, Some("a")));
+        assert!(!is_watched(&one, Some("b")));
     }
 
     #[test]

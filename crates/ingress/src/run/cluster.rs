@@ -38,11 +38,13 @@ pub struct Table<K> {
     /// A list that is not complete yet.
     next: Option<BTreeMap<Key, Arc<K>>>,
     ready: bool,
+    /// Objects with a watch of their own, which no list of the others has; and whether that has told of each.
+    apart: BTreeMap<Key, bool>,
 }
 
 impl<K> Default for Table<K> {
     fn default() -> Table<K> {
-        Table { objects: BTreeMap::new(), next: None, ready: false }
+        Table { objects: BTreeMap::new(), next: None, ready: false, apart: BTreeMap::new() }
     }
 }
 
@@ -66,7 +68,9 @@ impl<K: Watched> Table<K> {
                 false
             }
             Event::InitDone => {
-                let next = self.next.take().unwrap_or_default();
+                let mut next = self.next.take().unwrap_or_default();
+                let apart = self.objects.iter().filter(|(key, _)| self.apart.contains_key(*key));
+                next.extend(apart.map(|(key, object)| (key.clone(), object.clone())));
                 let same = next.len() == self.objects.len()
                     && next
                         .iter()
@@ -78,9 +82,29 @@ impl<K: Watched> Table<K> {
         }
     }
 
+    /// An object has a watch of its own. The objects do not count as listed before it has told of that one.
+    pub fn expect(&mut self, key: Key) {
+        self.apart.insert(key, false);
+    }
+
+    /// Takes what that watch has said; whether a translation would read anything else now.
+    pub fn take_apart(&mut self, key: &Key, object: Option<K>) -> bool {
+        let first = self.give_up_apart(key);
+        let changed = match object {
+            Some(object) => self.take(Event::Apply(object)),
+            None => self.objects.remove(key).is_some(),
+        };
+        changed || first
+    }
+
+    /// Goes on without an object that this program may not read; whether it was waited for.
+    pub fn give_up_apart(&mut self, key: &Key) -> bool {
+        self.apart.get_mut(key).is_some_and(|told| !std::mem::replace(told, true))
+    }
+
     /// Whether the objects were listed once.
     pub fn is_ready(&self) -> bool {
-        self.ready
+        self.ready && self.apart.values().all(|told| *told)
     }
 
     /// Counts as listed. A kind that the API server does not have, or that this program may not read, has no objects.
@@ -181,7 +205,7 @@ impl Cluster {
     pub fn snapshot(&self) -> Option<Snapshot> {
         fn of<K: Watched>(table: &Mutex<Table<K>>) -> Option<Vec<Arc<K>>> {
             let table = lock(table);
-            table.ready.then(|| table.list())
+            table.is_ready().then(|| table.list())
         }
         Some(Snapshot {
             classes: of(&self.classes)?,
@@ -258,6 +282,25 @@ mod tests {
         table.take(Event::Init);
         assert!(table.take(Event::InitDone));
         assert!(table.list().is_empty());
+    }
+
+    #[test]
+    fn an_object_with_a_watch_of_its_own_outlives_the_lists_of_others() {
+        let key = |name: &str| ("a".to_owned(), name.to_owned());
+        let mut table = Table::default();
+        table.expect(key("own"));
+        table.take(Event::Init);
+        assert!(table.take(Event::InitDone));
+        assert!(!table.is_ready(), "its watch has not told yet");
+        assert!(table.take_apart(&key("own"), None) && table.is_ready());
+        assert!(table.take_apart(&key("own"), Some(ingress("own", "a.test"))));
+        assert!(!table.take_apart(&key("own"), Some(ingress("own", "a.test"))));
+        table.take(Event::Init);
+        table.take(Event::InitApply(ingress("one", "a.test")));
+        assert!(table.take(Event::InitDone));
+        assert_eq!(table.list().len(), 2);
+        assert!(table.take_apart(&key("own"), None));
+        assert_eq!(table.list().len(), 1);
     }
 
     #[test]

@@ -102,7 +102,7 @@ async fn start(mut options: Options) -> Result<(), String> {
     if let Some((address, dir)) = options.admission.clone() {
         admission::listen(address, dir, options.clone(), shared.clone()).await?;
     }
-    watch::all(&client, options.namespace.as_deref(), &shared);
+    watch::all(&client, &options, &shared);
     let lease = tokio::spawn(lease::hold(client.clone(), options.clone(), shared.clone()));
     tokio::spawn(events::publish(client.clone(), options.identity.clone(), shared.clone()));
     tokio::spawn(status::write(client.clone(), options.publish.clone(), shared.clone()));

@@ -1,6 +1,7 @@
 //! Watches, one for each kind of objects. A watch that the API server cannot continue, since its history was compacted,
 //! begins with a list; one that fails is tried again.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,8 +17,8 @@ use kube::runtime::watcher::{Config, Error, Event, watcher};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::cluster::{Cluster, Table, Watched, lock};
-use super::shared::{Shared, say};
+use super::cluster::{Cluster, Key, Table, Watched, lock};
+use super::shared::{Options, Publish, Shared, say};
 use super::slices::Touched;
 
 /// Seconds after which a watch is asked for anew; so one that is dead without a word is noticed.
@@ -28,7 +29,10 @@ const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// Starts all watches. Secrets of Helm are large, and none of them is served.
-pub fn all(client: &Client, namespace: Option<&str>, shared: &Arc<Shared>) {
+pub fn all(client: &Client, options: &Options, shared: &Arc<Shared>) {
+    let namespace = options.namespace.as_deref();
+    // Before the first list of others has ended.
+    named(client, options, shared);
     let secrets = "type!=helm.sh/release.v1";
     let maps = "metadata.name!=kube-root-ca.crt";
     // The rights of one namespace may not reach beyond it.
@@ -43,6 +47,80 @@ pub fn all(client: &Client, namespace: Option<&str>, shared: &Arc<Shared>) {
     keep(Api::all(client.clone()), "", Need::Useful, shared, |c| &c.namespaces);
     let namespace = namespace.map(str::to_owned);
     tokio::spawn(super::kinds::follow(client.clone(), namespace, shared.clone()));
+}
+
+/// Watches the objects that the command line names outside of the only namespace that is watched.
+fn named(client: &Client, options: &Options, shared: &Arc<Shared>) {
+    let Some(only) = &options.namespace else { return };
+    let settings = &options.settings;
+    let is_outside = |key: &&Key| key.0 != *only;
+    let maps = [&options.config_map].into_iter().chain(&settings.sessions).flatten();
+    for key in maps.filter(is_outside).collect::<BTreeSet<_>>() {
+        keep_one(client, key, Need::Needed, shared, |c| &c.config_maps);
+    }
+    if let Publish::Service(namespace, name) = &options.publish
+        && namespace != only
+    {
+        let key = (namespace.clone(), name.clone());
+        keep_one(client, &key, Need::Useful, shared, |c| &c.services);
+    }
+    if let Some(key) = settings.default_certificate.as_ref().filter(is_outside) {
+        keep_one(client, key, Need::Useful, shared, |c| &c.secrets);
+    }
+}
+
+/// Watches one object, which needs no right for any other.
+fn keep_one<K>(
+    client: &Client,
+    key: &Key,
+    need: Need,
+    shared: &Arc<Shared>,
+    table: fn(&Cluster) -> &Mutex<Table<K>>,
+) where
+    K: Watched + Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    K: DeserializeOwned + Debug,
+{
+    let (key, shared) = (key.clone(), shared.clone());
+    let api: Api<K> = Api::namespaced(client.clone(), &key.0);
+    lock(table(&shared.cluster)).expect(key.clone());
+    tokio::spawn(async move {
+        let mut events = events(api, config(&format!("metadata.name={}", key.1)));
+        let mut outage = Outage::new(&format!("{} {}/{}", K::kind(&()), key.0, key.1), need);
+        let mut listed = None;
+        while let Some(event) = events.next().await {
+            let object = match event {
+                Ok(event) => {
+                    outage.passed(&shared, matches!(event, Event::Init));
+                    match event {
+                        Event::Init => {
+                            listed = None;
+                            continue;
+                        }
+                        Event::InitApply(object) => {
+                            listed = Some(object);
+                            continue;
+                        }
+                        Event::InitDone => listed.take(),
+                        Event::Apply(object) => Some(object),
+                        Event::Delete(_) => None,
+                    }
+                }
+                Err(error) => {
+                    if outage.failed(&shared, &error)
+                        && need == Need::Useful
+                        && lock(table(&shared.cluster)).give_up_apart(&key)
+                    {
+                        shared.cluster.changed.notify_one();
+                    }
+                    continue;
+                }
+            };
+            if lock(table(&shared.cluster)).take_apart(&key, object) {
+                shared.counters.changes.add();
+                shared.cluster.changed.notify_one();
+            }
+        }
+    });
 }
 
 fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
