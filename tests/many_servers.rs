@@ -12,6 +12,9 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// Groups of three servers each. Those of the first are this server, and a port without a listener.
 const GROUPS: usize = 400;
 
+/// Names of `status_zone`.
+const ZONES: usize = 1001;
+
 fn start() -> Server {
     let mut conf = "worker_processes 1; worker_threads 1; events { } http { ".to_owned();
     for n in 0..GROUPS {
@@ -27,7 +30,11 @@ fn start() -> Server {
             "upstream group-{n} {{ server {servers}; server 10.255.255.1:80 down; }} "
         );
     }
-    conf += "server { listen 127.0.0.1:%%PORT%%;
+    conf += "server { listen 127.0.0.1:%%PORT%%; ";
+    for n in 0..ZONES {
+        let _ = write!(conf, "location = /zone-{n} {{ status_zone zone-{n}; return 200 z; }} ");
+    }
+    conf += "
                  location / { return 200 here; }
                  location = /passed { proxy_pass http://group-0/; }
                  location = /status { weir_status; }
@@ -65,6 +72,19 @@ fn of_more_than_a_thousand_servers_groups_are_shown() {
     assert_eq!(page["upstreams"].as_object().map(serde_json::Map::len), Some(GROUPS));
     let group = &page["upstreams"]["group-0"][0];
     assert_eq!((&group["server"], &group["state"]["failing"]), (&"(all)".into(), &1.into()));
+}
+
+#[test]
+fn of_more_than_a_thousand_zones_those_with_requests_are_shown() {
+    let server = start();
+    assert_eq!(server.get("/zone-7").body(), "z");
+    let zones = |path: &str| {
+        let text = server.get(path).body();
+        let line = |line: &&str| line.starts_with("weir_zone_processing{");
+        text.lines().filter(line).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(zones("/status"), ["weir_zone_processing{zone=\"zone-7\"} 0"]);
+    assert_eq!(zones("/status?idle=1").len(), ZONES);
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub use history::WINDOW;
 pub use json::quoted;
 pub use layout::BOARD;
 pub use loop_tally::{BlockedOperation, Lately, LoopTally, ProcessFigures, window};
-pub use page::{LoopDetail, MetricValue, MetricsPage, PageForm};
+pub use page::{IdleRows, LoopDetail, MetricValue, MetricsPage, PageForm};
 pub use registry::Registry;
 pub use subjects::{AllCounted, Counting};
 pub use table::{

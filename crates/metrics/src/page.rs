@@ -3,6 +3,7 @@
 use crate::Times;
 use crate::json::{Detail, JsonPieces};
 use crate::prometheus::PrometheusPieces;
+use crate::table::MetricKind::{Shown, State};
 use crate::table::{Column, MetricTable};
 
 /// One value.
@@ -33,6 +34,24 @@ pub(crate) struct MetricRow {
 }
 
 impl MetricRow {
+    /// Whether it has counted nothing: numbers are zero, and states are the first of their words.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.columns().all(|(column, value)| match value {
+            MetricValue::Number(n) | MetricValue::Nanos(n) => *n == 0 || column.kind == Shown,
+            MetricValue::Ratio(ratio) => *ratio == 0.0,
+            MetricValue::Times(times) => times.count == 0,
+            MetricValue::Each(each) => {
+                let calm = usize::from(column.kind == State);
+                each.iter().skip(calm).all(|n| *n == 0)
+            }
+            MetricValue::Word(word) => {
+                column.kind == Shown
+                    || column.by.is_none_or(|(_, words)| words.first() == Some(&word.as_str()))
+            }
+            MetricValue::Json(_) => true,
+        })
+    }
+
     /// The columns of which it has a value, in their order.
     pub(crate) fn columns(&self) -> impl Iterator<Item = (&'static Column, &MetricValue)> {
         let value = |column: &'static Column| {
@@ -52,11 +71,20 @@ pub enum LoopDetail {
     Each,
 }
 
+/// Whether Prometheus sees each row of a long table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdleRows {
+    /// Those that have counted anything.
+    LeftOut,
+    /// All.
+    Shown,
+}
+
 /// How a page is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageForm {
     /// As Prometheus reads it.
-    Prometheus(LoopDetail),
+    Prometheus(LoopDetail, IdleRows),
     /// As one JSON object.
     Json,
     /// The same, with the buckets of times.
@@ -109,7 +137,9 @@ impl MetricsPage {
     pub fn pieces(&self, form: PageForm) -> Box<dyn Iterator<Item = String> + '_> {
         let json = |detail| Box::new(JsonPieces::new(self, detail));
         match form {
-            PageForm::Prometheus(detail) => Box::new(PrometheusPieces::new(self, detail)),
+            PageForm::Prometheus(detail, idle) => {
+                Box::new(PrometheusPieces::new(self, detail, idle))
+            }
             PageForm::Json => json(Detail::Percentiles),
             PageForm::JsonWithSteps => json(Detail::Steps),
             PageForm::Panel => json(Detail::Panel),

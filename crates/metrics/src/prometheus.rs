@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::Times;
-use crate::page::{LoopDetail, MetricRow, MetricValue, MetricsPage, PIECE};
+use crate::page::{IdleRows, LoopDetail, MetricRow, MetricValue, MetricsPage, PIECE};
 use crate::table::{Column, MetricKind, MetricTable, OF_LOOPS, TABLES};
 
 /// Of a coarse histogram, one step in so many is shown.
@@ -13,9 +13,13 @@ const COARSE: usize = 2;
 /// So many rows are looked at for one piece, whether they have a value or not.
 const ROWS: usize = 4000;
 
+/// A table with more rows is shown without those that have counted nothing.
+const MANY: usize = 1000;
+
 /// The text, a piece at a time. All lines of one name stand together, so each column goes through all rows of its table.
 pub(crate) struct PrometheusPieces<'p> {
     page: &'p MetricsPage,
+    idle: IdleRows,
     tables: std::vec::IntoIter<&'static MetricTable>,
     /// Rows of the table that is being written, and the columns that are left.
     rows: Vec<&'p MetricRow>,
@@ -34,13 +38,17 @@ struct Family<'p> {
 }
 
 impl<'p> PrometheusPieces<'p> {
-    pub(crate) fn new(page: &'p MetricsPage, detail: LoopDetail) -> PrometheusPieces<'p> {
+    pub(crate) fn new(
+        page: &'p MetricsPage,
+        detail: LoopDetail,
+        idle: IdleRows,
+    ) -> PrometheusPieces<'p> {
         let is_shown = |table: &&MetricTable| {
             detail == LoopDetail::Each || !OF_LOOPS.iter().any(|other| std::ptr::eq(*other, *table))
         };
         let tables: Vec<_> = TABLES.iter().copied().filter(is_shown).collect();
         let (rows, columns) = (Vec::new(), [].iter());
-        PrometheusPieces { page, tables: tables.into_iter(), rows, columns, family: None }
+        PrometheusPieces { page, idle, tables: tables.into_iter(), rows, columns, family: None }
     }
 
     /// The next column of the table, or the first one of the next table.
@@ -53,6 +61,9 @@ impl<'p> PrometheusPieces<'p> {
             }
             let table = self.tables.next()?;
             self.rows = rows(self.page, table);
+            if self.idle == IdleRows::LeftOut && self.rows.len() > MANY {
+                self.rows.retain(|row| !row.is_idle());
+            }
             self.columns = if self.rows.is_empty() { [].iter() } else { table.columns.iter() };
         }
     }

@@ -91,11 +91,33 @@ fn page(all: &Registry) -> MetricsPage {
 fn prometheus_text_names_type_and_help() {
     let all = registry(1);
     all.tally(0).unwrap().add(Metric::Accepted, 4);
-    let text = page(&all).text(PageForm::Prometheus(LoopDetail::Each));
+    let text = page(&all).text(PageForm::Prometheus(LoopDetail::Each, IdleRows::LeftOut));
     assert!(text.contains("# TYPE weir_accepted_connections_total counter\n"));
     assert!(text.contains("\nweir_accepted_connections_total 4\n"));
     assert!(text.contains("# TYPE weir_active_connections gauge\n"));
     assert!(text.lines().all(|l| l.starts_with("# ") || l.starts_with("weir_")));
+}
+
+#[test]
+fn of_a_long_table_prometheus_sees_the_rows_that_have_counted() {
+    let shown = |rows: u64, idle: IdleRows| {
+        let mut page = MetricsPage::new();
+        for n in 0..rows {
+            let number = |used| MetricValue::Number(u64::from(n == used));
+            let requests = MetricValue::Each(vec![0, u64::from(n == 7), 0, 0, 0]);
+            let values = vec![("requests", requests), ("processing", number(9))];
+            page.add(&ZONES, vec![n.to_string()], values);
+            let state = MetricValue::Each(vec![1, u64::from(n == 8), 0, 0, 0]);
+            let values = vec![("state", state), ("weight", MetricValue::Number(1))];
+            page.add(&UPSTREAMS, vec![n.to_string(), "(all)".to_owned()], values);
+        }
+        let text = page.text(PageForm::Prometheus(LoopDetail::Sums, idle));
+        let count = |begin: &str| text.lines().filter(|line| line.starts_with(begin)).count();
+        [count("weir_zone_processing{"), count("weir_upstream_state{") / PEER_STATES.len()]
+    };
+    assert_eq!(shown(1000, IdleRows::LeftOut), [1000; 2]);
+    assert_eq!(shown(1001, IdleRows::LeftOut), [2, 1]);
+    assert_eq!(shown(1001, IdleRows::Shown), [1001; 2]);
 }
 
 #[test]
@@ -107,7 +129,7 @@ fn rows_of_a_table_stand_together_in_any_order_of_additions() {
         page.add(&LOOPS, vec![n.to_string(), "a\"b\\".into()], values);
         page.add(&LISTENERS, vec![format!("[::1]:{n}")], vec![("queue", MetricValue::Number(3))]);
     }
-    let text = page.text(PageForm::Prometheus(LoopDetail::Each));
+    let text = page.text(PageForm::Prometheus(LoopDetail::Each, IdleRows::LeftOut));
     let labels = "loop=\"a\\\"b\\\\\"";
     let lines = format!(
         "{{worker=\"0\",{labels}}} 0\nweir_loop_requests_total{{worker=\"1\",{labels}}} 1\n"
@@ -138,7 +160,7 @@ fn of_rows_with_the_same_labels_prometheus_sees_the_last() {
     for n in 1..=2 {
         page.add(&LISTENERS, vec!["a".into()], vec![("queue", MetricValue::Number(n))]);
     }
-    let text = page.text(PageForm::Prometheus(LoopDetail::Each));
+    let text = page.text(PageForm::Prometheus(LoopDetail::Each, IdleRows::LeftOut));
     assert_eq!(text.matches("weir_listener_queue{").count(), 1, "{text}");
     assert!(text.contains("weir_listener_queue{address=\"a\"} 2\n"), "{text}");
     assert_eq!(page.text(PageForm::Json).matches("\"queue\"").count(), 2);
@@ -154,7 +176,7 @@ fn times_of_tallies_add_up() {
     assert_eq!((times.count, times.sum), (2, 7009));
     assert_eq!(all.times(Histogram::Handler).count, 0);
     assert_eq!(all.sum(Metric::Accepted), 0);
-    let text = page(&all).text(PageForm::Prometheus(LoopDetail::Each));
+    let text = page(&all).text(PageForm::Prometheus(LoopDetail::Each, IdleRows::LeftOut));
     assert!(text.contains("\nweir_event_loop_blocked_seconds_count 2\n"), "{text}");
     assert!(text.contains("weir_event_loop_blocked_seconds_bucket{le=\"+Inf\"} 2\n"));
     assert!(text.contains("\nweir_event_loop_blocked_seconds_sum 0.007009\n"), "{text}");

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use weir_conf::Error;
 use weir_engine::{Boxed, Chain};
 use weir_log::Sink;
-use weir_metrics::{Counting, LoopDetail, Metric, MetricsPage, PageForm};
+use weir_metrics::{Counting, IdleRows, LoopDetail, Metric, MetricsPage, PageForm};
 use weir_proto::http1::Method;
 use weir_proto::uri;
 use weir_values::status;
@@ -32,7 +32,8 @@ const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "weir_status",
         help: "Answers with all counters: `prometheus` (the default; `?loops=1` adds those of each loop) or `json`; of more than 1,000 servers behind it \
-               shows their groups, and each with `?servers=1`; with `log`, it answers with the newest lines of `error_log memory:`.",
+               shows their groups, and each with `?servers=1`; of more than 1,000 groups or zones `prometheus` shows those that have \
+               counted anything, and all with `?idle=1`; with `log`, it answers with the newest lines of `error_log memory:`.",
         set: Set::Simple(set_status),
     },
     Directive {
@@ -99,7 +100,8 @@ fn handler(r: &mut Request) -> Step {
 /// What `weir_status` answers.
 #[derive(Debug, Clone, Copy)]
 pub enum Form {
-    /// All counters, for Prometheus; those of single loops with `?loops=1`, of many servers with `?servers=1`.
+    /// All counters, for Prometheus; those of single loops with `?loops=1`, of many servers with `?servers=1`, and rows of long tables
+    /// that have counted nothing with `?idle=1`.
     Prometheus,
     /// All counters.
     Json,
@@ -115,7 +117,11 @@ impl Form {
         match self {
             Form::Prometheus => {
                 let detail = if asks(b"loops") { LoopDetail::Each } else { LoopDetail::Sums };
-                let form = PageForm::Prometheus(detail);
+                let idle = match each || asks(b"idle") {
+                    true => IdleRows::Shown,
+                    false => IdleRows::LeftOut,
+                };
+                let form = PageForm::Prometheus(detail, idle);
                 answer_page(r, b"text/plain; version=0.0.4", each, form).await
             }
             Form::Json => answer_page(r, b"application/json", each, PageForm::Json).await,
