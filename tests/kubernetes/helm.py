@@ -148,6 +148,24 @@ class World:
         for group in ("gateway.networking.k8s.io/v1", "monitoring.coreos.com/v1"):
             wait(group, 30, lambda group=group: self.api.call("GET", f"/apis/{group}"))
 
+    def upgrade(self, *args):
+        """An upgrade, with what the chart asks for before."""
+        done = self.helm("upgrade", *args, good=False)
+        found = re.search(r"kubectl --namespace (\S+) patch service (\S+) --type json --patch '(.*)'", done.stderr)
+        if found:
+            space, name, patch = found.groups()
+            self.api.call("PATCH", f"/api/v1/namespaces/{space}/services/{name}", patch, "application/json-patch+json")
+        if done.returncode:
+            self.helm("upgrade", *args)
+        return bool(found)
+
+    def ports(self):
+        """The ports of the Service of weir-ingress, and those of its pods."""
+        service = self.api.call("GET", f"/api/v1/namespaces/{SPACE}/services/weir-weir-ingress")
+        pods = self.api.call("GET", f"/apis/apps/v1/namespaces/{SPACE}/deployments/weir-weir-ingress")["spec"]["template"]["spec"]["containers"][0]
+        return ({(port["name"], port["port"], port["protocol"]) for port in service["spec"]["ports"]},
+                {(port["name"], port["containerPort"], port["protocol"]) for port in pods["ports"]})
+
     def values(self, values):
         self.files += 1
         file = self.dir / f"values-{self.files}.json"
@@ -268,7 +286,7 @@ def an_upgrade_that_changes_nothing_writes_nothing(w):
             args = ["weir", CHARTS / chart, "--namespace", SPACE]
             w.helm("install", *args)
             changed = w.values(values)
-            w.helm("upgrade", *args, *changed)
+            w.upgrade(*args, *changed)
             w.welcome()
             before = w.stored()
             assert len(before) >= 3, before
@@ -280,6 +298,26 @@ def an_upgrade_that_changes_nothing_writes_nothing(w):
             w.helm("uninstall", "weir", "--namespace", SPACE)
             assert not w.stored(), (chart, name, w.stored())
     return f"{sum(map(len, CASES.values()))} sets of values in {time.monotonic() - begin:.0f} s"
+
+
+def a_second_protocol_of_a_port_takes_the_first_from_nobody(w):
+    args = ["weir", CHARTS / "weir-ingress", "--namespace", SPACE]
+    changes = [{"http3": {"enabled": True}}, {"tcp": {"5353": "dns/dns:53"}}, {"tcp": {"5353": "dns/dns:53"}, "udp": {"5353": "dns/dns:53"}},
+               {"http3": {"enabled": True}, "tcp": {"5353": "dns/dns:53"}, "udp": {"5353": "dns/dns:53"}, "service": {"labels": {"team": "edge"}}}, {}]
+    w.helm("install", *args)
+    asked = []
+    try:
+        for values in changes:
+            asked.append(w.upgrade(*args, "--reset-values", *w.values(values)))
+            service, pods = w.ports()
+            wanted = {("http", 80, "TCP"), ("https", 443, "TCP")}
+            wanted |= {("http3", 443, "UDP")} if "http3" in values else set()
+            wanted |= {(f"{kind}-{port}", int(port), kind.upper()) for kind in ("tcp", "udp") for port in values.get(kind, {})}
+            assert service == wanted, (values, service)
+            assert {("http", 8080, "TCP"), ("https", 8443, "TCP")} <= pods, (values, pods)
+    finally:
+        w.helm("uninstall", "weir", "--namespace", SPACE)
+    assert asked == [True, False, True, True, False], asked
 
 
 def another_version_of_the_chart_alone_makes_no_new_pods(w):
@@ -346,6 +384,7 @@ def a_pod_of_the_server_chart_runs_as_its_manifest_says(w):
 
 TESTS = [charts_have_no_mistakes_that_helm_knows, values_without_sense_are_refused_with_their_name,
          an_api_server_takes_all_objects_without_unknown_fields, pods_have_no_rights_that_they_do_not_need,
+         a_second_protocol_of_a_port_takes_the_first_from_nobody,
          another_version_of_the_chart_alone_makes_no_new_pods, an_upgrade_that_changes_nothing_writes_nothing,
          a_pod_of_the_ingress_chart_runs_as_its_manifest_says, a_pod_of_the_server_chart_runs_as_its_manifest_says]
 

@@ -148,3 +148,59 @@ readOnlyRootFilesystem: true
 capabilities:
   drop: ["ALL"]
 {{- end }}
+
+{{/*
+Helm upgrades lists of ports by their numbers alone: a second protocol of a port would take the place of the first. So it must be
+there before, where the object is; a new one has both.
+*/}}
+{{- define "weir-ingress.protocols" -}}
+{{- $name := include "weir-ingress.name" . -}}
+{{- $space := .Release.Namespace -}}
+{{- $wanted := list (dict "name" "https" "port" 443 "protocol" "TCP") -}}
+{{- if .Values.http3.enabled -}}
+{{- $wanted = append $wanted (dict "name" "http3" "port" 443 "protocol" "UDP" "targetPort" .Values.ports.https) -}}
+{{- end -}}
+{{- range .Values.gateway.ports -}}
+{{- $wanted = append $wanted (dict "name" .name "port" .port "protocol" (.protocol | default "TCP") "targetPort" .port) -}}
+{{- end -}}
+{{- range $protocol := list "TCP" "UDP" -}}
+{{- range $port, $to := index $.Values (lower $protocol) -}}
+{{- $wanted = append $wanted (dict "name" (printf "%s-%s" (lower $protocol) $port) "port" (int $port) "protocol" $protocol "targetPort" (int $port)) -}}
+{{- end -}}
+{{- end -}}
+{{- $all := dict -}}
+{{- range $wanted -}}
+{{- $key := toString .port -}}
+{{- $_ := set $all $key (append (get $all $key | default list) .) -}}
+{{- end -}}
+{{- with lookup "v1" "Service" $space $name -}}
+{{- $now := dict -}}
+{{- range .spec.ports -}}
+{{- $_ := set $now (printf "%v/%s" .port (.protocol | default "TCP")) true -}}
+{{- end -}}
+{{- $missing := list -}}
+{{- range $all -}}
+{{- if gt (len .) 1 -}}
+{{- range . -}}
+{{- if not (hasKey $now (printf "%v/%s" .port .protocol)) -}}
+{{- $missing = append $missing (dict "op" "add" "path" "/spec/ports/-" "value" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $missing -}}
+{{- fail (printf "helm cannot add a second protocol to a port of a Service that is there. Add it first, then upgrade again:\n\n    kubectl --namespace %s patch service %s --type json --patch '%s'\n" $space $name (toJson $missing)) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.http3.enabled .Values.hostPorts.enabled -}}
+{{- with lookup "apps/v1" .Values.kind $space $name -}}
+{{- $there := false -}}
+{{- range (first .spec.template.spec.containers).ports -}}
+{{- if eq (.name | default "") "http3" -}}{{- $there = true -}}{{- end -}}
+{{- end -}}
+{{- if not $there -}}
+{{- fail (printf "helm cannot add a second protocol to a port of pods that are there. Let it make them anew, then upgrade again; the pods run on:\n\n    kubectl --namespace %s delete %s %s --cascade=orphan\n" $space (lower $.Values.kind) $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
