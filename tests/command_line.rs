@@ -30,6 +30,11 @@ fn versions_are_for_people_and_for_tools() {
     assert!(text.contains("\nconfigure arguments: --prefix="));
     let text = stderr(&run(WEIR, ["-p", "/srv/w", "-V"]));
     assert!(text.contains(" --conf-path=/srv/w/conf/nginx.conf "), "{text}");
+    let geo = " --with-http_geoip_module --add-module=ngx_http_geoip2_module";
+    let others = " --add-module=ngx_cache_purge --add-module=ngx_brotli --add-module=nginx-acme";
+    for word in [geo, others].iter().flat_map(|words| words.split_whitespace()) {
+        assert!(text.contains(&format!(" {word} ")), "{word}: {text}");
+    }
     let tools = match cfg!(feature = "manual") {
         true => tools().join(" "),
         false => "none".to_owned(),

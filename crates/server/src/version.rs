@@ -55,6 +55,7 @@ const OPTIONAL: &[&str] = &[
     "http_realip_module",
     "http_addition_module",
     "http_image_filter_module",
+    "http_geoip_module",
     "http_sub_module",
     "http_dav_module",
     "http_flv_module",
@@ -76,11 +77,20 @@ const OPTIONAL: &[&str] = &[
     "mail_ssl_module",
 ];
 
-/// Well-known modules that nginx does not bring along, by the name of their sources.
+/// Modules that nginx does not bring along, by the name of their sources (docs/modules.md).
 const ADDED: &[(&str, &str)] = &[
     ("http_lua", "lua-nginx-module"),
     ("stream_lua", "stream-lua-nginx-module"),
     ("http_headers_more_filter", "headers-more-nginx-module"),
+    ("http_echo", "echo-nginx-module"),
+    ("http_geoip2", "ngx_http_geoip2_module"),
+    ("http_cache_purge", "ngx_cache_purge"),
+    ("http_fancyindex", "ngx-fancyindex"),
+    ("http_dav_ext", "nginx-dav-ext-module"),
+    ("http_brotli_filter", "ngx_brotli"),
+    ("http_zstd_filter", "zstd-nginx-module"),
+    ("http_acme", "nginx-acme"),
+    ("otel", "nginx-otel"),
 ];
 
 /// The lines of `-v`: weir's own version, and nginx's for tools.

@@ -70,6 +70,9 @@ pub static CONF: Key<Conf> = Key::new();
 /// The modules: one database, two sets of directives.
 pub const MODULE: Module = Module { name: "http_geoip2", directives: DIRECTIVES, ..Module::NEW };
 
+/// nginx has `geoip_country` and its like in a module of their own.
+pub const ALSO: &[&str] = &["http_geoip"];
+
 fn known(s: &mut Scope<'_, '_>, d: &Line, variables: VariablePaths) -> Result<(), Error> {
     let prefix = s.setup.inputs.prefix;
     geoip::known(&mut s.setup.reading(), d, prefix, variables, |r| Some(&CONF.of(r.conf()).proxies))

@@ -332,7 +332,7 @@ pub static MODULES: Modules = Modules {
 /// nginx's names of the modules that weir has.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let names = LIST.iter().map(|m| m.name);
-    names.chain(upstream::ALSO.iter().copied())
+    names.chain(upstream::ALSO.iter().chain(geoip::ALSO).copied())
 }
 
 /// Whether weir has built this directive for this context of the `http` family.
