@@ -560,6 +560,22 @@ mod tests {
         }
     }
 
+    /// By its name, or by its beginning: `hsts*`.
+    #[test]
+    fn the_page_names_each_key() {
+        let page = include_str!("../../../../docs/kubernetes.md");
+        let (_, keys) = page.split_once("\n## The ConfigMap\n").unwrap();
+        let (keys, _) = keys.split_once("\n## ").unwrap();
+        let named: Vec<&str> = keys.split('`').skip(1).step_by(2).collect();
+        let is_named = |key: &str| {
+            let begins = |name: &&str| name.strip_suffix('*').is_some_and(|a| key.starts_with(a));
+            named.contains(&key) || named.iter().any(begins)
+        };
+        for key in SET.iter().map(|(key, ..)| key).chain(OTHER) {
+            assert!(is_named(key), "docs/kubernetes.md does not name {key}");
+        }
+    }
+
     #[test]
     fn values_are_read_as_what_they_are() {
         assert_eq!(words(Value::Flag, "true"), Ok(vec!["on".to_owned()]));

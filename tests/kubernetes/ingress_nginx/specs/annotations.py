@@ -189,7 +189,8 @@ M = "mirror.foo.com"
 area("annotations/mirror")
 spec("to a target", ing(M, mirror_target="http://10.99.11.1/mirror"), do("forget", "echo-two-1"), get(M, has="Hostname: echo-1"), do("count", "echo-two-1", 1),
      conf("mirror_request_body on;"))
-spec("to a target with the URI", ing(M, mirror_target="https://test.env.com/$request_uri"), get(M), conf("proxy_pass https://test.env.com/$request_uri;"))
+spec("to a target with the URI", ing(M, mirror_target="https://test.env.com/$request_uri"), get(M), conf("proxy_pass https://test.env.com/$request_uri;"),
+     known="the name of the host is in a variable, so that its address is followed")
 spec("without the body", ing(M, mirror_target="http://10.99.11.1/mirror", mirror_request_body="off"), do("forget", "echo-two-1"), get(M, method="POST", body="x"),
      do("count", "echo-two-1", 1), conf("mirror_request_body off;"))
 
