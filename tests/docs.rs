@@ -316,6 +316,23 @@ fn names_on_a_requests_way_are_there() {
     assert!(names > 40, "{names}");
 }
 
+#[test]
+fn files_and_folders_that_the_architecture_names_are_there() {
+    let (page, mut names) = (read("ARCHITECTURE.md"), 0);
+    for name in page.split('`').skip(1).step_by(2) {
+        // `crates/x` stands for any of them, `prelude/session.lua` is beside the file that is named before it.
+        let is_name = !name.contains([' ', '<', '*']) && name.contains('/');
+        if !is_name || ["crates/x", "prelude/session.lua", "client/"].contains(&name) {
+            continue;
+        }
+        names += 1;
+        let there = ["", "crates", "crates/http/src"];
+        let there = there.iter().any(|at| root().join(at).join(name).exists());
+        assert!(there, "ARCHITECTURE.md: no {name}");
+    }
+    assert!(names > 40, "{names}");
+}
+
 fn is_room(root: &Path, name: &str) -> bool {
     root.join("crates").join(name).is_dir()
 }
