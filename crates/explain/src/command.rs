@@ -12,7 +12,7 @@ use crate::ask::{AskError, AskedRequest};
 use crate::report::Report;
 
 /// Tells what a configuration does with a request: which server and location serve it, which rewrites it takes, and each setting that
-/// is in force there, with the line that it comes from. Nothing is served, opened or logged
+/// is in force there, with the line that it comes from. Nothing is sent anywhere, written or logged
 #[derive(Debug, Parser)]
 #[command(name = "weir explain", bin_name = "weir explain")]
 pub struct Options {
