@@ -71,7 +71,7 @@ conformance-gateway *ARGS:
 conformance-ingress *ARGS:
     tests/kubernetes/ingress_nginx/run {{ARGS}}
 
-# Make docs/directives.md from the tables.
+# Make docs/directives.md and the lists of docs/metrics.md from the tables.
 docs:
     WEIR_WRITE_DOCS=1 cargo test -p weir-server --test docs
 
