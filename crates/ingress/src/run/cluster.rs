@@ -83,7 +83,7 @@ impl<K: Watched> Table<K> {
     }
 
     /// An object has a watch of its own. The objects do not count as listed before it has told of that one.
-    pub fn expect(&mut self, key: Key) {
+    pub fn watch_apart(&mut self, key: Key) {
         self.apart.insert(key, false);
     }
 
@@ -288,7 +288,7 @@ mod tests {
     fn an_object_with_a_watch_of_its_own_outlives_the_lists_of_others() {
         let key = |name: &str| ("a".to_owned(), name.to_owned());
         let mut table = Table::default();
-        table.expect(key("own"));
+        table.watch_apart(key("own"));
         table.take(Event::Init);
         assert!(table.take(Event::InitDone));
         assert!(!table.is_ready(), "its watch has not told yet");

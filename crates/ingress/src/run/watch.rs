@@ -82,7 +82,7 @@ fn keep_one<K>(
 {
     let (key, shared) = (key.clone(), shared.clone());
     let api: Api<K> = Api::namespaced(client.clone(), &key.0);
-    lock(table(&shared.cluster)).expect(key.clone());
+    lock(table(&shared.cluster)).watch_apart(key.clone());
     tokio::spawn(async move {
         let mut events = events(api, config(&format!("metadata.name={}", key.1)));
         let mut outage = Outage::new(&format!("{} {}/{}", K::kind(&()), key.0, key.1), need);
