@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use quinn::{Connection, ReadError, RecvStream, SendStream};
+use quinn::{Connection, ReadError, RecvStream, SendStream, WriteError};
 use weir_testkit::listen;
 
 use super::hq::{client, request, run_client};
@@ -107,6 +107,38 @@ fn what_came_of_an_answer_that_breaks_off_is_sent() {
         }
     });
     server.wait_file("seen.log", " h3 200 /5 ", 1);
+}
+
+/// Chromium looks at an answer only when it has sent all, and not at all when it was told to stop.
+#[test]
+fn the_rest_of_a_body_that_is_refused_is_thrown_away() {
+    let server = start(
+        "",
+        "location / { client_max_body_size 1k; return 200; }
+         location /down { proxy_pass http://127.0.0.1:1; proxy_request_buffering off; }
+         location /off { client_max_body_size 1k; lingering_close off; return 200; }",
+    );
+    run_client(async {
+        let endpoint = client(&server, "h3");
+        let (connection, _settings) = connect(&endpoint, &server).await;
+        let body = vec![b'x'; 1_000_000];
+        for (path, lingers) in [("/", true), ("/down", true), ("/off", false)] {
+            let (mut send, answer) = connection.open_bi().await.unwrap();
+            send.write_all(&get(path, &[("content-length", "1000000")])).await.unwrap();
+            let (answer, code) = rest(answer).await;
+            assert!(!answer.is_empty() && code.is_none(), "{path}");
+            let sent = async {
+                send.write_all(&frame(0, &body)).await?;
+                send.finish().map_err(|_| WriteError::ClosedStream)?;
+                Ok(send.stopped().await.unwrap())
+            };
+            // H3_NO_ERROR
+            let expected =
+                if lingers { Ok(None) } else { Err(WriteError::Stopped(0x100u32.into())) };
+            assert_eq!(sent.await, expected, "{path}");
+        }
+    });
+    server.wait_file("seen.log", " h3 413 / ", 1);
 }
 
 #[test]

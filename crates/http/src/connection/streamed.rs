@@ -38,6 +38,8 @@ pub struct Served {
     pub malformed: bool,
     /// `lingering_close`
     pub lingers: bool,
+    /// `lingering_time`
+    pub lingering_time: Duration,
     /// `lingering_timeout`
     pub lingering_timeout: Duration,
 }
@@ -94,6 +96,7 @@ pub async fn serve(
     Served {
         malformed: verdict.is_err(),
         lingers: core.lingering_close != Linger::Off,
+        lingering_time: core.lingering_time,
         lingering_timeout: core.lingering_timeout,
     }
 }

@@ -44,6 +44,9 @@ async fn serve(running: Running, fields: Fields) {
     if !stream.is_closed() && !stream.is_gone() && !stream.has_timed_out() {
         stream.link.let_leave(stream).await;
     }
+    if !served.malformed && stream.is_closed() && served.lingers {
+        stream.throw_away(served.lingering_timeout, served.lingering_time).await;
+    }
     end(stream, served.malformed);
 }
 

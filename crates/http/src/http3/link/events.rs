@@ -85,7 +85,10 @@ impl Events for Link {
     }
 
     fn finished(&self, id: StreamId) {
-        self.remove(id);
+        let stream = self.streams.borrow().get(&id).cloned();
+        if let Some(stream) = stream {
+            stream.answer_arrived();
+        }
     }
 
     fn stopped(&self, id: StreamId, _: u64) {

@@ -4,12 +4,14 @@ mod carried;
 mod hq;
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use weir_engine::{Either, either};
 use weir_http2::{wait, wake};
 use weir_proto::http1::ComposeError;
 use weir_proto::http3::qpack::QpackError;
@@ -17,6 +19,7 @@ use weir_proto::http3::{ErrorCode, FrameError, RequestFrames, RequestPart, Role}
 use weir_quic::{ReadOutcome, StreamGone, StreamId};
 
 use super::link::Link;
+use crate::carrier::RequestStream;
 
 /// Read of a stream at once.
 const READ: usize = 64 * 1024;
@@ -68,6 +71,8 @@ pub struct Stream {
     closed: Cell<bool>,
     /// QUIC was told that nothing follows.
     finished: Cell<bool>,
+    /// The client has all of the answer.
+    acknowledged: Cell<bool>,
     /// It was given up by either side, or its connection is gone.
     gone: Cell<bool>,
     timed_out: Cell<bool>,
@@ -105,6 +110,7 @@ impl Stream {
             moved: Cell::new(false),
             closed: Cell::new(false),
             finished: Cell::new(false),
+            acknowledged: Cell::new(false),
             gone: Cell::new(false),
             timed_out: Cell::new(false),
             sent: Cell::new(0),
@@ -140,7 +146,15 @@ impl Stream {
     /// The request has ended. The connection keeps the stream until the client has all of the answer.
     pub fn request_is_over(&self) {
         self.over.set(true);
-        if self.gone.get() {
+        if self.gone.get() || self.acknowledged.get() {
+            self.link.remove(self.id);
+        }
+    }
+
+    /// The client has all of the answer. The request may still throw away what it sends.
+    pub fn answer_arrived(&self) {
+        self.acknowledged.set(true);
+        if self.is_free() {
             self.link.remove(self.id);
         }
     }
@@ -192,6 +206,26 @@ impl Stream {
             }
         }
         self.fail();
+    }
+
+    /// Throws the rest of the body away, until it ends or the client pauses for `silence`; for `most` altogether. Chromium
+    /// shows its page an answer only once it has sent all, and never if it was told to stop.
+    pub async fn throw_away(&self, silence: Duration, most: Duration) {
+        if self.has_whole_body() {
+            return;
+        }
+        let handle = &self.link.event_loop().handle;
+        let rest = async {
+            while !self.has_whole_body() {
+                self.incoming.borrow_mut().clear();
+                self.link.read_on(self.id);
+                let came = poll_fn(|cx| self.poll_incoming(cx));
+                if let Either::Right(()) = either(came, handle.sleep(silence)).await {
+                    return;
+                }
+            }
+        };
+        let _ = either(rest, handle.sleep(most)).await;
     }
 
     /// The answer is complete: what the client still sends is not wanted.
