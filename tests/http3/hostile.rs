@@ -17,7 +17,7 @@ const SILENCE: Duration = Duration::from_millis(300);
 /// A request for `/` in one frame of fields.
 const HEAD: &[u8] = b"\x01\x10\x00\x00\xd1\xc1\xd7\x50\x09localhost";
 
-fn socket(server: &Server) -> UdpSocket {
+pub fn socket(server: &Server) -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(("127.0.0.1", server.port())).unwrap();
     socket.set_read_timeout(Some(SILENCE)).unwrap();

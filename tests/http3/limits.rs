@@ -1,21 +1,25 @@
 //! Limits of a connection: those that a client remembers from its last one, and those that answers fill.
 
 use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use quinn::{ClientConfig, TransportConfig, VarInt};
+use quinn::{ClientConfig, ConnectionError, TransportConfig, VarInt};
+use weir_testkit::listen;
 
 use super::bench::{URL, assert_answered, bench};
 use super::broken::{connect, frame, get};
+use super::hostile::{first_datagram, socket};
 use super::hq::{client, client_config, request, run_client};
 use super::*;
 
 const NAME: &str = "www.example.org";
 /// RFC 9114, section 8.1: H3_REQUEST_CANCELLED.
 const CANCELLED: VarInt = VarInt::from_u32(0x10c);
+/// H3_NO_ERROR.
+const NO_ERROR: VarInt = VarInt::from_u32(0x100);
 
 /// Early data is sent by the limits of the last connection, so a server with lower ones takes none.
 #[test]
@@ -211,4 +215,69 @@ fn an_answer_that_is_stopped_is_reset_though_more_of_it_may_be_sent() {
             }
         }
     });
+}
+
+/// A server of 32 `worker_connections`, of which QUIC has half. Requests for `/wait` get no answer.
+fn small() -> Server {
+    let behind = listen(|mut stream: TcpStream| {
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    let conf = format!(
+        "user root; worker_processes 1; worker_threads 1; events {{ worker_connections 32; }}
+         http {{ ssl_certificate chain.pem; ssl_certificate_key leaf.key;
+             server {{ listen 127.0.0.1:%%PORT%% quic; listen 127.0.0.1:%%PORT%% ssl;
+                 location / {{ return 200 fine; }}
+                 location /wait {{ proxy_pass http://127.0.0.1:{behind}; }} }} }}"
+    );
+    Server::start_in(certified(), WEIR, &conf)
+}
+
+/// A client that has its answer and stays does not keep others out. One that waits for its answer keeps its place.
+#[test]
+fn idle_connections_make_room_for_new_ones() {
+    let server = small();
+    run_client(async {
+        let endpoint = client(&server, "h3");
+        let (mut waiting, mut idle) = (Vec::new(), Vec::new());
+        for _ in 0..4 {
+            let (connection, settings) = connect(&endpoint, &server).await;
+            let answer = request(&connection, &get("/wait", &[])).await;
+            waiting.push((connection, settings, answer));
+        }
+        for n in 0..40 {
+            let (connection, settings) = connect(&endpoint, &server).await;
+            let mut answer = request(&connection, &get("/", &[])).await;
+            assert!(!answer.read_to_end(1000).await.unwrap().is_empty(), "connection {n}");
+            idle.push((connection, settings));
+        }
+        let ConnectionError::ApplicationClosed(close) = idle[0].0.closed().await else {
+            panic!("the longest idle connection does not end in order")
+        };
+        assert_eq!(close.error_code, NO_ERROR);
+        assert!(waiting.iter().all(|(waits, ..)| waits.close_reason().is_none()));
+    });
+    server.wait_log("[warn]", 1);
+    server.wait_log(
+        " connections of QUIC are as many as worker_connections allow, the idle ones make room",
+        1,
+    );
+}
+
+#[test]
+fn connections_in_use_keep_their_places() {
+    let server = small();
+    let Some(first) = first_datagram(&Dir::new()) else { return };
+    run_client(async {
+        let endpoint = client(&server, "h3");
+        let mut waiting = Vec::new();
+        for _ in 0..16 {
+            let (connection, settings) = connect(&endpoint, &server).await;
+            let answer = request(&connection, &get("/wait", &[])).await;
+            waiting.push((connection, settings, answer));
+        }
+        socket(&server).send(&first).unwrap();
+        server.wait_log("16 connections of QUIC are as many as worker_connections allow\n", 1);
+        assert!(waiting.iter().all(|(waits, ..)| waits.close_reason().is_none()));
+    });
+    assert!(server.wait_line("connections of QUIC").contains("[alert]"));
 }

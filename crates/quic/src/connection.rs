@@ -35,6 +35,12 @@ pub trait Events {
     fn finished(&self, _: StreamId) {}
     /// The connection is no more.
     fn lost(&self, _: &ConnectionError) {}
+    /// Since when nothing is under way on the connection; none while something is.
+    fn idle_since(&self) -> Option<Instant> {
+        None
+    }
+    /// The connection is to end, since others need its place.
+    fn make_room(&self) {}
 }
 
 /// What reading a stream comes to.
@@ -65,6 +71,8 @@ pub struct Connection {
     pub(crate) events: RefCell<Option<Rc<dyn Events>>>,
     /// The endpoint has forgotten it.
     pub(crate) over: Cell<bool>,
+    /// It was told to make room.
+    pub(crate) makes_room: Cell<bool>,
     /// It stands among those that the endpoint looks at next.
     pub(crate) marked: Cell<bool>,
     /// A packet has come for it since the protocol above has heard of it.
@@ -147,6 +155,7 @@ impl Connection {
             inner: RefCell::new(inner),
             events: RefCell::default(),
             over: Cell::new(false),
+            makes_room: Cell::new(false),
             marked: Cell::new(false),
             came: Cell::new(false),
             deadline: Cell::new(None),

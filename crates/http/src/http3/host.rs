@@ -1,11 +1,11 @@
 //! What a loop has of each `listen ... quic`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_log::{Cause, Level};
 use weir_metrics::Metric;
@@ -25,6 +25,9 @@ const SILENCE: Duration = Duration::from_secs(30);
 
 /// So many datagrams that begin no connection are taken at once: more may wait.
 const WITHOUT_CONNECTION: usize = 32;
+
+/// The log says once in so long that there are too many connections.
+const SAY_AGAIN: Duration = Duration::from_secs(1);
 
 /// The key of servers without `quic_host_key`: made before workers begin, so that all have it, and kept over reloads.
 static OWN_KEY: OnceLock<HostKey> = OnceLock::new();
@@ -134,6 +137,7 @@ impl Hosts {
             memo: Rc::default(),
             place: self.place,
             others: self.others.clone(),
+            said_full: Cell::new(None),
         };
         endpoint.start(Rc::new(accepts));
         Ok(Host { listen, endpoint })
@@ -200,6 +204,15 @@ struct Acceptor {
     memo: Rc<RefCell<FieldMemo>>,
     place: Place,
     others: Rc<dyn OtherLoops>,
+    /// When the log said that there are too many connections.
+    said_full: Cell<Option<Instant>>,
+}
+
+/// A client got no answer.
+fn count_ignored() {
+    if let Some(event_loop) = LoopState::current() {
+        event_loop.metrics.add(Metric::QuicIgnored, 1);
+    }
 }
 
 impl Accepts for Acceptor {
@@ -207,7 +220,7 @@ impl Accepts for Acceptor {
         let Some(event_loop) = LoopState::current().filter(|event_loop| !event_loop.retiring())
         else {
             // Others serve the address, or nobody will.
-            self.ignored();
+            count_ignored();
             return Admission::Ignore;
         };
         if (self.retry || new.crowded) && !new.validated {
@@ -241,10 +254,23 @@ impl Accepts for Acceptor {
         Admission::Accept(Box::new(move |hello| choose(listen, ip, hello, &found)), begin)
     }
 
-    fn ignored(&self) {
-        if let Some(event_loop) = LoopState::current() {
-            event_loop.metrics.add(Metric::QuicIgnored, 1);
+    fn full(&self, connections: usize, make_room: bool) {
+        if !make_room {
+            count_ignored();
         }
+        let Some(event_loop) = LoopState::current() else { return };
+        let now = event_loop.handle.now();
+        if self.said_full.get().is_some_and(|at| now < at + SAY_AGAIN) {
+            return;
+        }
+        self.said_full.set(Some(now));
+        let text = "connections of QUIC are as many as worker_connections allow";
+        let (level, then) = match make_room {
+            true => (Level::Warn, ", the idle ones make room"),
+            false => (Level::Alert, ""),
+        };
+        let text = format_args!("{connections} {text}{then}");
+        event_loop.site.main.core.error_log.write(level, None, text);
     }
 
     fn refused(&self, peer: SocketAddr, reason: &str) {

@@ -166,6 +166,9 @@ impl Endpoint {
         if connection.is_unshown() {
             self.unshown.update(|n| n.saturating_sub(1));
         }
+        if connection.makes_room.get() {
+            self.making_room.update(|n| n.saturating_sub(1));
+        }
         if let Some(before) = connection.listed.take() {
             self.deadlines.borrow_mut().remove(&(before, connection.handle));
         }

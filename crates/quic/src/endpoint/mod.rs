@@ -2,6 +2,7 @@
 
 mod drive;
 mod receive;
+mod room;
 mod scout;
 mod send;
 mod settings;
@@ -74,8 +75,9 @@ pub enum Admission {
 pub trait Accepts {
     /// A client wants a connection.
     fn admit(&self, new: &NewConnection) -> Admission;
-    /// A client got no answer, since there are as many connections as there may be.
-    fn ignored(&self) {}
+    /// There are as many connections as there may be, and a client got no answer; or nearly as many, and those that were idle for
+    /// longest `make_room`.
+    fn full(&self, _connections: usize, _make_room: bool) {}
     /// The first message of a client at this address cannot be agreed on, for this reason.
     fn refused(&self, _peer: SocketAddr, _reason: &str) {}
     /// A packet belongs to the connection of another loop; nothing is done with it here.
@@ -123,6 +125,10 @@ pub struct Endpoint {
     most: usize,
     /// Connections whose clients have not shown that their address is their own.
     unshown: Cell<usize>,
+    /// Connections that were told to make room, and have not ended.
+    making_room: Cell<usize>,
+    /// When no connection was idle that could have made room.
+    all_busy: Cell<Option<Instant>>,
     window: u64,
     /// Connections that have begun.
     begun: Cell<u64>,
@@ -207,6 +213,8 @@ impl Endpoint {
             accepts: OnceCell::new(),
             most: settings.connections,
             unshown: Cell::new(0),
+            making_room: Cell::new(0),
+            all_busy: Cell::new(None),
             window: settings.window(),
             begun: Cell::new(0),
             behind: Cell::new(false),

@@ -173,7 +173,7 @@ impl Endpoint {
         let admission = match self.connections() < self.most {
             true => accepts.admit(&new),
             false => {
-                accepts.ignored();
+                accepts.full(self.connections(), false);
                 Admission::Ignore
             }
         };
@@ -236,6 +236,7 @@ impl Endpoint {
                 let events = begin(&connection);
                 connection.events.replace(Some(events));
                 self.mark(&connection);
+                self.make_room();
             }
             Err(error) => {
                 if let ConnectionError::TransportError(cause) = &error.cause

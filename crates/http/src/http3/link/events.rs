@@ -1,6 +1,7 @@
 //! What QUIC tells of a connection.
 
 use std::sync::PoisonError;
+use std::time::Instant;
 
 use weir_metrics::{Histogram, Metric};
 use weir_proto::http3::ErrorCode;
@@ -101,6 +102,15 @@ impl Events for Link {
             }
             None => self.quic.reset(id, ErrorCode::RequestCancelled as u64),
         }
+    }
+
+    fn idle_since(&self) -> Option<Instant> {
+        let is_idle = self.shaken.get() && !self.over.get() && self.streams.borrow().is_empty();
+        is_idle.then(|| self.idle.get())
+    }
+
+    fn make_room(&self) {
+        self.close(ErrorCode::NoError);
     }
 
     fn lost(&self, why: &ConnectionError) {
