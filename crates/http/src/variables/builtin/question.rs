@@ -27,9 +27,11 @@ pub const TABLE: &[(&str, ReadVariable)] = &[
         put_some(out, Some(r.text(r.head().target)).filter(|uri| !uri.is_empty()))
     }),
     ("server_protocol", |r, out| {
-        // No line begins with it: a refused or old one may have none.
-        let named = r.carrier.has_frames() || r.head().protocol.start > 0;
-        named && put(out, r.text(r.head().protocol))
+        // No line begins with it: a refused or old one may have none. Nor has HTTP/0.9 over QUIC.
+        let protocol = r.head().protocol;
+        let text = r.text(protocol);
+        let named = protocol.start > 0 || r.carrier.has_frames() && !text.is_empty();
+        named && put(out, text)
     }),
     ("scheme", |r, out| put(out, if r.conn.is_tls() { b"https" } else { b"http" })),
     ("https", |r, out| put(out, if r.conn.is_tls() { b"on" } else { b"" })),
