@@ -1,4 +1,4 @@
-//! Findings in words that all processes share. One process writes them, any reads them.
+//! Findings in shared memory. One process writes them, all processes read them.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering::SeqCst;
@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicU64, fence};
 
 use crate::{Finding, Level};
 
-/// So many findings stand on it; the worst are the first.
+/// The most findings on the board. They are ordered, the worst first.
 const MOST: usize = 16;
-/// Of their words, so many bytes.
+/// The most bytes of a finding's texts.
 const RULE: usize = 40;
 const SUBJECT: usize = 120;
 const TEXT: usize = 320;
 
-/// Words before the findings: how often it was written, odd while it is; when it was written last, in milliseconds since
-/// 1970; the bytes of the findings.
+/// The words before the findings: the number of writes times two, odd during a write; the time of the last write, in
+/// milliseconds since 1970; the length of the findings in bytes.
 const WRITES: usize = 0;
 const AT: usize = 1;
 const LENGTH: usize = 2;
 const BYTES: usize = 3;
 
-/// Stands in place of the time of the last look while the judge sleeps.
+/// The value of the word `AT` while the judge sleeps.
 const ASLEEP: u64 = u64::MAX;
 
-/// A reader tries so often, since the writer may have died between two words.
+/// How often a reader tries: the writer may have died during a write.
 const TRIES: usize = 1000;
 
-/// Writes what is wrong at this time.
+/// Writes the findings of a look at this time, in milliseconds since 1970.
 pub fn post(board: &[AtomicU64], at: u64, findings: &[Finding]) {
     let mut bytes = Vec::new();
     for finding in findings.iter().take(MOST) {
@@ -42,7 +42,7 @@ pub fn post(board: &[AtomicU64], at: u64, findings: &[Finding]) {
     }
     let set =
         |at: usize, value: u64| board.get(at).into_iter().for_each(|w| w.store(value, SeqCst));
-    // The writer before may have died between two words.
+    // The previous writer may have died during a write.
     let begun = get(board, WRITES) | 1;
     set(WRITES, begun);
     fence(SeqCst);
@@ -57,21 +57,22 @@ pub fn post(board: &[AtomicU64], at: u64, findings: &[Finding]) {
     set(WRITES, begun.wrapping_add(1));
 }
 
-/// The judge sleeps until a loop wakes it.
+/// Marks the judge as asleep. A loop wakes it by [`wake_up`].
 pub fn fall_asleep(board: &[AtomicU64]) {
     board.get(AT).into_iter().for_each(|word| word.store(ASLEEP, SeqCst));
-    // A loop begins its turn before it looks here, the judge looks at the turns after this.
+    // A loop begins its turn before it reads this word. The judge reads the turns after it has written it.
     fence(SeqCst);
 }
 
-/// Whether the judge slept. It looks from this time on, in milliseconds since 1970.
+/// Ends the judge's sleep at this time, in milliseconds since 1970. Returns whether it slept.
 pub fn wake_up(board: &[AtomicU64], at: u64) -> bool {
     fence(SeqCst);
     let word = board.get(AT).filter(|word| word.load(SeqCst) == ASLEEP);
     word.is_some_and(|word| word.compare_exchange(ASLEEP, at, SeqCst, SeqCst).is_ok())
 }
 
-/// What stands there, and when it was written; none if nothing ever was. While the judge sleeps that time is the end of time.
+/// The time of the last write and its findings. None if nothing was written yet. While the judge sleeps the time is
+/// [`u64::MAX`].
 pub fn posted(board: &[AtomicU64]) -> Option<(u64, Vec<Finding>)> {
     for _ in 0..TRIES {
         let before = get(board, WRITES);
@@ -94,7 +95,7 @@ pub fn posted(board: &[AtomicU64]) -> Option<(u64, Vec<Finding>)> {
     None
 }
 
-/// How often something was posted.
+/// The number of writes.
 pub(crate) fn looks(board: &[AtomicU64]) -> u64 {
     get(board, WRITES) / 2
 }
@@ -103,7 +104,7 @@ fn get(board: &[AtomicU64], at: usize) -> u64 {
     board.get(at).map_or(0, |word| word.load(SeqCst))
 }
 
-/// The beginning of a text, of whole characters.
+/// The longest beginning of a text with at most `most` bytes and no split character.
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text.get(..end.unwrap_or(0)).unwrap_or_default()

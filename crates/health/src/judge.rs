@@ -1,4 +1,4 @@
-//! Runs the rules, and tells what holds from what has only flickered.
+//! Runs the rules. A condition becomes a finding once it has held for long enough.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use crate::rules::RULES;
 use crate::{Finding, Snapshot};
 
-/// Looks are a second apart and a bit more, but the coarse clock may say a bit less, in milliseconds.
+/// The time between two looks, in milliseconds. The coarse clock may show up to `BIT` less.
 const LOOK: u64 = 1000;
 const BIT: u64 = 100;
-/// Rates are those of three looks.
+/// Rates are measured over three looks.
 const WINDOW: u64 = 3 * LOOK - BIT;
 
 /// Two snapshots, for rates.
@@ -21,19 +21,19 @@ pub(crate) struct Looks<'s> {
 }
 
 impl Looks<'_> {
-    /// What a counter has grown by between the two.
+    /// The growth of a counter between the two snapshots.
     pub(crate) fn grown(&self, of: fn(&Snapshot) -> u64) -> u64 {
         of(self.now).saturating_sub(of(self.before))
     }
 
-    /// The same in a second.
+    /// The growth of a counter per second.
     pub(crate) fn rate(&self, of: fn(&Snapshot) -> u64) -> f64 {
-        let took = self.now.now.saturating_sub(self.before.now).max(1);
-        self.grown(of) as f64 * 1000.0 / took as f64
+        let elapsed = self.now.now.saturating_sub(self.before.now).max(1);
+        self.grown(of) as f64 * 1000.0 / elapsed as f64
     }
 }
 
-/// What was found lately.
+/// The snapshots of the last seconds, and the conditions that held in them.
 #[derive(Debug, Default)]
 pub struct Judge {
     looks: VecDeque<Snapshot>,
@@ -43,41 +43,41 @@ pub struct Judge {
 #[derive(Debug)]
 struct Known {
     finding: Finding,
-    /// When its condition held first and last, by the clock that is never set.
+    /// When its condition held first and last, in milliseconds of the monotonic clock.
     first: u64,
     last: u64,
     appears: u64,
     stays: u64,
 }
 
-/// What a rule says of a subject.
+/// A condition that holds for a subject.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) level: crate::Level,
     pub(crate) subject: String,
     pub(crate) text: String,
-    /// Since when, where the rule knows it.
+    /// Since when it holds, in milliseconds since 1970, if the rule knows.
     pub(crate) since: Option<u64>,
 }
 
 impl Judge {
-    /// Nothing is wrong, nor did it seem so in the last look.
+    /// Whether no condition held in the last look.
     pub fn is_calm(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Nothing has changed since the last look, up to this time by the clock that is never set.
+    /// Takes the last snapshot as that of `now`, in milliseconds of the monotonic clock: nothing has changed since.
     pub fn skip_to(&mut self, now: u64) {
         let last = self.looks.pop_back();
         self.looks.clear();
         self.looks.extend(last.map(|look| Snapshot { now, ..look }));
     }
 
-    /// What is wrong, the worst first.
+    /// Takes a snapshot and returns the findings, the worst first.
     pub fn look(&mut self, snapshot: Snapshot) -> Vec<Finding> {
         let (at, now) = (snapshot.at, snapshot.now);
         self.looks.push_back(snapshot);
-        // The oldest that is kept is as old as the window, if there is one.
+        // The oldest snapshot that is kept is as old as the window, or the first of all.
         while self.looks.get(1).is_some_and(|look| look.now + WINDOW <= now) {
             self.looks.pop_front();
         }

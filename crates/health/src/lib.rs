@@ -1,9 +1,9 @@
 //! What is wrong with a running server, in sentences.
 //!
-//! Once a second the master takes a [`Snapshot`] of the counters. A [`Judge`] runs the rules of
-//! `rules` over it and over one of some seconds before. What they find is written to the board,
-//! words that all processes share, so that every page of every worker shows the same. While nothing
-//! is wrong and no loop works, the judge sleeps; the first loop that works again wakes it.
+//! Once a second the master takes a [`Snapshot`] of the counters. A [`Judge`] compares it with one
+//! of some seconds before, by the rules of `rules`. Findings are written to the board in shared
+//! memory, so that the pages of all workers show the same. While nothing is wrong and no loop works,
+//! the judge sleeps. The first loop that works again wakes it.
 //!
 //! - In: snapshots. Out: findings, the worst first; their rows of a page.
 //! - Callers: `server`, whose master judges and whose loops show it.
@@ -25,7 +25,7 @@ pub use snapshot::{
 
 use std::borrow::Cow;
 
-/// How bad something is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Nothing is wrong.
@@ -38,7 +38,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// In a word.
+    /// Its name on pages.
     pub fn word(self) -> &'static str {
         match self {
             Level::Green => "green",
@@ -61,9 +61,9 @@ impl Level {
 pub struct Finding {
     /// The rule that found it.
     pub rule: Cow<'static, str>,
-    /// How bad it is.
+    /// Its severity.
     pub level: Level,
-    /// What it is about: a server, a loop, a zone. A finding is known by its rule and its subject.
+    /// The server, loop or zone that it is about. Rule and subject together identify a finding.
     pub subject: String,
     /// What is wrong and where.
     pub text: String,

@@ -1,4 +1,4 @@
-//! The findings on pages.
+//! Findings as rows of a status page.
 
 use std::sync::atomic::AtomicU64;
 
@@ -6,10 +6,10 @@ use weir_metrics::{HEALTH, HEALTH_FINDINGS, MetricValue, MetricsPage, quoted};
 
 use crate::{Finding, Level, board};
 
-/// The judge looks once a second unless it sleeps. If its last look is older than this, in milliseconds, nothing is known.
+/// If the last look is older than this, in milliseconds, and the judge does not sleep, the master was stopped or killed.
 const SILENT: u64 = 15_000;
 
-/// Adds what stands on the board to a page, at this time in milliseconds since 1970.
+/// Adds the board's findings to a page. `now` is in milliseconds since 1970.
 pub fn show(words: &[AtomicU64], now: u64, page: &mut MetricsPage) {
     let Some((at, mut findings)) = board::posted(words) else { return };
     if now.saturating_sub(at) > SILENT {
@@ -46,7 +46,7 @@ fn silent(at: u64) -> Finding {
     }
 }
 
-/// The worst two in a sentence.
+/// The texts of the worst two findings.
 fn headline(findings: &[Finding]) -> String {
     match findings {
         [] => "nothing is wrong".to_owned(),
@@ -56,7 +56,7 @@ fn headline(findings: &[Finding]) -> String {
     }
 }
 
-/// What stands behind a process's name in ps(1).
+/// The text behind the master's name in ps(1): empty if nothing is wrong.
 pub fn behind_name(findings: &[Finding]) -> String {
     match findings.iter().map(|finding| finding.level).max() {
         None | Some(Level::Green) => String::new(),

@@ -1,4 +1,4 @@
-//! The rules: each a function over two snapshots. docs/health.md has a row for each.
+//! The rules. Each is a function over two snapshots and has a row in docs/health.md.
 
 use crate::Level::{self, Red, Yellow};
 use crate::judge::{Held, Looks};
@@ -11,10 +11,10 @@ use crate::snapshot::{
 pub(crate) struct Rule {
     /// Its name in pages and metrics.
     pub(crate) name: &'static str,
-    /// Its condition is a finding after so many more looks: 0 if it cannot flicker.
+    /// Its condition becomes a finding after so many further looks: 0 if it cannot flicker.
     pub(crate) appears: u64,
-    /// For so many looks it stays a finding without its condition: 0 if it cannot flicker, or is judged by rates, which
-    /// are of some seconds.
+    /// How many looks a finding outlives its condition: 0 if the condition cannot flicker, or is a rate over some
+    /// seconds.
     pub(crate) stays: u64,
     /// What it finds.
     pub(crate) find: fn(Looks<'_>) -> Vec<Held>,
@@ -44,7 +44,7 @@ pub(crate) const RULES: &[Rule] = &[
     Rule { name: "old_worker", appears: 2, stays: 1, find: old_worker },
 ];
 
-/// A server that was reached and failed once may have had a bad request: so many failures in a row count.
+/// Failures in a row from which on a reachable server counts as broken. A single one may be a bad request's.
 const FAILURES: u64 = 3;
 
 fn is_broken(server: &ServerBehind) -> Option<&FailingServer> {
@@ -93,16 +93,16 @@ fn server_failing(looks: Looks<'_>) -> Vec<Held> {
     held.collect()
 }
 
-/// So many errors within the window are no accident.
+/// The least errors within the window that count.
 const ERRORS: u64 = 5;
-/// From this share of errors on clients notice.
+/// The shares of failed requests from which on the finding is yellow and red.
 const SOME_ERRORS: f64 = 0.05;
 const MANY_ERRORS: f64 = 0.25;
 
 /// Many requests end in 5xx.
 fn server_errors(looks: Looks<'_>) -> Vec<Held> {
     let (errors, requests) = (looks.grown(|s| s.errors), looks.grown(|s| s.requests));
-    // A request counts when it begins, its error when it ends.
+    // A request is counted at its beginning, its error at its end.
     let requests = requests.max(errors);
     let share = errors as f64 / requests.max(1) as f64;
     if errors < ERRORS || share < SOME_ERRORS {
@@ -115,10 +115,10 @@ fn server_errors(looks: Looks<'_>) -> Vec<Held> {
     vec![Held { level, subject: "requests".to_owned(), text, since: None }]
 }
 
-/// A turn that lasts longer, in milliseconds, holds up all requests of its loop.
+/// The longest turn of a loop that is not a finding, in milliseconds.
 const LONG_TURN: u64 = 1000;
 
-/// A loop does not come back from a handler.
+/// A handler has blocked its loop for long.
 fn stuck_loop(looks: Looks<'_>) -> Vec<Held> {
     let stuck = looks.now.loops.iter().filter(|one| one.awake_for > LONG_TURN);
     let held = stuck.map(|one| {
@@ -126,7 +126,7 @@ fn stuck_loop(looks: Looks<'_>) -> Vec<Held> {
             false => format!("loop {} of worker {}", one.index, one.worker),
             true => format!("loop {} of old worker process {}", one.index, one.pid),
         };
-        // Without the time, which would be another text at each look.
+        // Without the duration, which would change the text at each look.
         let at = one.stalled.as_ref().map_or(String::new(), |at| format!(": {at}"));
         let text =
             format!("{subject} (process {}) is stuck in one turn, its requests wait{at}", one.pid);
@@ -135,18 +135,18 @@ fn stuck_loop(looks: Looks<'_>) -> Vec<Held> {
     held.collect()
 }
 
-/// For so long after its end a worker is worth a word: another has taken its place.
-const MOURNED: u64 = 3500;
-/// So many within the time in which they are kept are a row.
+/// How long the end of a worker is a finding, in milliseconds, once it was replaced.
+const DEATH_SHOWN: u64 = 3500;
+/// The least ends of workers within the remembered time that make the finding red.
 const ROW: usize = 3;
 
-/// Workers end that were not told to.
+/// Workers ended without being told to.
 fn worker_killed(looks: Looks<'_>) -> Vec<Held> {
     let now = looks.now;
     let Some(last) = now.deaths.last() else { return Vec::new() };
     let n = now.deaths.len();
     let is_row = n >= ROW;
-    if !is_row && now.now.saturating_sub(*last) > MOURNED {
+    if !is_row && now.now.saturating_sub(*last) > DEATH_SHOWN {
         return Vec::new();
     }
     let (level, text) = match is_row {
@@ -169,7 +169,7 @@ fn worker_missing(looks: Looks<'_>) -> Vec<Held> {
     vec![Held { level: Red, subject: "workers".to_owned(), text, since: None }]
 }
 
-/// What is served is not what the file says.
+/// The last reload failed: the configuration in use is not that of the file.
 fn reload_failed(looks: Looks<'_>) -> Vec<Held> {
     let failed = looks.now.failed_reload.map(|at| Held {
         level: Yellow,
@@ -218,17 +218,17 @@ fn connections(looks: Looks<'_>) -> Vec<Held> {
     held.collect()
 }
 
-/// It is still as uneven if the busiest loop has worked for this share of the last seconds.
+/// An imbalance goes on if the busiest loop has worked for this share of the last seconds.
 const STILL: f64 = 0.5;
 
-/// In the seconds between two looks a loop was nearly always busy, and others were not.
+/// The least share of the time between two looks that the busiest loop worked.
 const NEARLY_ALWAYS: f64 = 0.8;
-/// The least time, in milliseconds, over which that is judged.
+/// The least time between two looks over which a short imbalance is judged, in milliseconds.
 const LEAST_WORK: u64 = 1900;
-/// From this coefficient of variation on they differ.
+/// The least coefficient of variation of the loops' shares of work.
 const DIFFERENT: f64 = 0.5;
 
-/// One loop has most of the work: for ten seconds, or in these few seconds nearly all.
+/// One loop has most of the work for ten seconds, or nearly all of it for some seconds.
 fn uneven_loops(looks: Looks<'_>) -> Vec<Held> {
     let Some(Uneven { worker, index, most, mean, loops, .. }) =
         lately_uneven(looks).or_else(|| now_uneven(looks))
@@ -245,8 +245,8 @@ fn uneven_loops(looks: Looks<'_>) -> Vec<Held> {
 fn worked(looks: Looks<'_>, pid: u32, index: u32) -> Option<f64> {
     let is = |one: &&LoopState| one.pid == pid && one.index == index;
     let busy = |of: &Snapshot| Some(of.loops.iter().find(is)?.busy);
-    let took = looks.now.now.saturating_sub(looks.before.now);
-    Some(share(busy(looks.now)?.saturating_sub(busy(looks.before)?), took).min(1.0))
+    let elapsed = looks.now.now.saturating_sub(looks.before.now);
+    Some(share(busy(looks.now)?.saturating_sub(busy(looks.before)?), elapsed).min(1.0))
 }
 
 /// The imbalance of ten seconds, if it goes on.
@@ -255,7 +255,7 @@ fn lately_uneven(looks: Looks<'_>) -> Option<Uneven> {
     (worked(looks, uneven.pid, uneven.index)? >= STILL).then(|| uneven.clone())
 }
 
-/// That of the seconds between two looks, with a higher bar. A loop in one turn is named for that.
+/// The imbalance between two looks, by a stricter measure. A loop that is stuck in one turn has a rule of its own.
 fn now_uneven(looks: Looks<'_>) -> Option<Uneven> {
     if looks.now.now.saturating_sub(looks.before.now) < LEAST_WORK {
         return None;
@@ -277,7 +277,7 @@ fn now_uneven(looks: Looks<'_>) -> Option<Uneven> {
     Some(Uneven { worker, index, pid, most, mean, loops: all.len() })
 }
 
-/// So many refused requests within the window are no accident.
+/// The least refused requests within the window that count.
 const REFUSED: u64 = 30;
 
 /// Limits refuse most requests.
@@ -311,7 +311,7 @@ fn log_disk(looks: Looks<'_>) -> Vec<Held> {
     when(looks.grown(|s| s.log_lost) > 0, Yellow, "logs", text)
 }
 
-/// A single call on a file lasts longer only where a disk or its server is in trouble, in milliseconds.
+/// The longest call on a file that is not a finding, in milliseconds.
 const LONG_CALL: u64 = 2000;
 
 /// Threads wait for a disk that does not answer.
@@ -360,8 +360,7 @@ fn memory(looks: Looks<'_>) -> Vec<Held> {
 }
 
 const DAY: u64 = 24 * 60 * 60 * 1000;
-/// For so long before its end, in milliseconds, a certificate is worth a word: authorities that issue them automatically renew
-/// them earlier.
+/// How long before its end a certificate is a finding, in milliseconds. Automatic renewal comes earlier.
 pub const CERTIFICATE_ENDS: u64 = 14 * DAY;
 
 /// A certificate ends soon, or has ended.

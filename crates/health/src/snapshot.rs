@@ -1,11 +1,11 @@
-//! What the rules see.
+//! The state of the server that the rules judge.
 
 /// The server at a moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// In milliseconds since 1970.
     pub at: u64,
-    /// In milliseconds of a clock that is never set.
+    /// In milliseconds of the monotonic clock.
     pub now: u64,
     /// Requests so far.
     pub requests: u64,
@@ -29,7 +29,7 @@ pub struct Snapshot {
     pub connections: u64,
     /// The fullest accept queue of each address.
     pub queues: Vec<AcceptQueue>,
-    /// The worker processes of which the system has told something.
+    /// The worker processes whose figures are known.
     pub processes: Vec<ProcessState>,
     /// The memory of the server's control group, where it has a limit.
     pub memory: Option<MemoryUse>,
@@ -37,21 +37,21 @@ pub struct Snapshot {
     pub certificates: Vec<EndingCertificate>,
     /// Certificates that authorities do not give.
     pub orders: Vec<FailingOrder>,
-    /// The loops have worked unevenly for seconds.
+    /// The busiest loop, if the loops have worked unevenly for seconds.
     pub uneven: Option<Uneven>,
     /// The servers behind.
     pub servers: Vec<ServerBehind>,
     /// The loops that run, those of older configurations as well.
     pub loops: Vec<LoopState>,
-    /// When the last reload failed, unless a later one succeeded; in milliseconds since 1970.
+    /// When the last reload failed, in milliseconds since 1970. None if a later one succeeded.
     pub failed_reload: Option<u64>,
     /// When workers ended that were not told to, the oldest first, by the clock of `now`.
     pub deaths: Vec<u64>,
     /// How the last of them ended.
     pub last_death: String,
-    /// Workers that are not there and are not started again.
+    /// Workers that ended and are not started again.
     pub missing: usize,
-    /// Workers that were told to end and run.
+    /// Workers that were told to end and still run.
     pub old_workers: Vec<OldWorker>,
 }
 
@@ -71,11 +71,11 @@ pub struct ServerBehind {
 /// Why a server behind is thought to be broken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailingServer {
-    /// When it failed first since it served last, in milliseconds since 1970, where that is known.
+    /// When it first failed after its last success, in milliseconds since 1970, if known.
     pub since: Option<u64>,
     /// Attempts that failed since then.
     pub in_a_row: u64,
-    /// There was no connection to it.
+    /// No connection could be made to it.
     pub unreachable: bool,
     /// Why the last attempt failed.
     pub reason: String,
@@ -94,7 +94,7 @@ pub struct LoopState {
     pub is_old: bool,
     /// For how long its present turn has lasted, in milliseconds; 0 while it sleeps.
     pub awake_for: u64,
-    /// What it is at in a turn that has lasted for over a second.
+    /// What its handler does in a turn that has lasted for over a second.
     pub stalled: Option<String>,
     /// For how long it has worked so far, in milliseconds.
     pub busy: u64,
@@ -115,21 +115,21 @@ pub struct BlockedFile {
     pub what: String,
 }
 
-/// What the system says of a worker process.
+/// The figures of a worker process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessState {
     /// Its number.
     pub pid: u32,
     /// Its open files and sockets.
     pub descriptors: u64,
-    /// How many it may have; 0 if there is no limit.
+    /// The most that it may have; 0 if there is no limit.
     pub descriptors_limit: u64,
 }
 
 /// Memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// What is used, without what the kernel can drop at once.
+    /// Memory in use, without pages that the kernel can drop at once.
     pub used: u64,
     /// The most that may be used.
     pub limit: u64,
@@ -142,7 +142,7 @@ pub struct EndingCertificate {
     pub file: String,
     /// The first of its names.
     pub name: String,
-    /// Its last moment, in milliseconds since 1970.
+    /// The end of its validity, in milliseconds since 1970.
     pub not_after: u64,
 }
 
@@ -153,7 +153,7 @@ pub struct FailingOrder {
     pub issuer: String,
     /// The names of the certificate.
     pub names: String,
-    /// The last moment of the certificate that there is, in milliseconds since 1970; 0 if there is none.
+    /// The end of the present certificate's validity, in milliseconds since 1970; 0 if there is none.
     pub not_after: u64,
     /// When the first attempt failed, in milliseconds since 1970.
     pub since: u64,
@@ -163,18 +163,18 @@ pub struct FailingOrder {
     pub reason: String,
 }
 
-/// Connections that wait to be accepted.
+/// An accept queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AcceptQueue {
-    /// Where they have come to.
+    /// The address that it belongs to.
     pub address: String,
-    /// How many wait.
+    /// Connections in the queue.
     pub n: u32,
-    /// How many may.
+    /// The backlog: the most connections in the queue.
     pub most: u32,
 }
 
-/// One loop has had most of the work.
+/// The busiest loop beside the mean of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uneven {
     /// The busiest loop's worker.
