@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::Level;
 
-/// What each line takes beside its bytes.
+/// What a line takes beside its bytes.
 const BESIDE: usize = 16;
 
 thread_local! {
@@ -16,42 +16,42 @@ thread_local! {
 /// A line that was kept.
 #[derive(Debug, PartialEq)]
 pub struct CapturedLine {
-    /// How urgent it is.
+    /// Its level.
     pub level: Level,
-    /// When, in seconds of Unix time.
+    /// Its time, in seconds since 1970.
     pub time: f64,
-    /// All of it but the newline.
+    /// The line without its newline.
     pub line: Vec<u8>,
 }
 
 struct Kept {
     room: usize,
     used: usize,
-    /// The least urgent that is kept.
+    /// The least urgent level that is kept.
     least: Level,
     lines: VecDeque<CapturedLine>,
 }
 
-/// From now on this thread keeps its newest lines, in so many bytes; `None` for none.
+/// From now on this thread keeps its newest lines, in so many bytes. `None` ends that.
 pub fn capture(bytes: Option<usize>) {
     let kept =
         bytes.map(|room| Kept { room, used: 0, least: Level::Debug, lines: VecDeque::new() });
     KEPT.set(kept);
 }
 
-/// Keeps only lines of this level and more urgent ones; false if the thread keeps none.
+/// Keeps only lines of this level and of more urgent ones. Returns false if the thread keeps no lines.
 pub fn capture_level(least: Level) -> bool {
     KEPT.with_borrow_mut(|kept| kept.as_mut().map(|kept| kept.least = least).is_some())
 }
 
-/// Takes the oldest line out, if there is one; `None` if the thread keeps none.
+/// Removes and returns the oldest line, if there is one. `None` if the thread keeps no lines.
 pub fn take_captured() -> Option<Option<CapturedLine>> {
     KEPT.with_borrow_mut(|kept| kept.as_mut().map(Kept::take))
 }
 
 /// Keeps a line, if the thread keeps any.
 pub(crate) fn add(level: Level, line: &[u8]) {
-    // A thread that ends may have none any more.
+    // The thread-local value is gone while its thread ends.
     let _ = KEPT.try_with(|kept| {
         if let Ok(mut kept) = kept.try_borrow_mut()
             && let Some(kept) = kept.as_mut()
@@ -68,7 +68,7 @@ impl Kept {
         Some(oldest)
     }
 
-    /// The oldest make room.
+    /// Adds a line. The oldest lines make room.
     fn add(&mut self, level: Level, line: &[u8]) {
         let size = line.len() + BESIDE;
         if level > self.least || size > self.room {

@@ -1,4 +1,4 @@
-//! The parameters of `error_log`: what was said, and the sink that it means.
+//! The parameters of `error_log`, and the sink that they mean.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use crate::{Cause, Level, MemoryLog, OpenLogs, Sink, Syslog, SyslogError};
 /// Why an `error_log` line is refused; [`std::fmt::Display`] gives nginx's text.
 #[derive(Debug)]
 pub enum Reject {
-    /// A parameter that is none, or has no meaning here.
+    /// The parameter does not exist, or has no meaning here.
     Parameter(String),
-    /// No level.
+    /// There is no such level.
     Level(String),
     /// A second level.
     DuplicateLevel(String),
-    /// No size of a ring in memory.
+    /// The size of the ring in memory is wrong.
     Size(String),
     /// The ring of this size cannot be made.
     Memory(String, io::Error),
@@ -41,7 +41,7 @@ impl std::fmt::Display for Reject {
     }
 }
 
-/// Levels that nginx's debug build knows besides its plain ones; they mean `debug` here.
+/// Further levels of nginx's debug build. Here they mean `debug`.
 const DEBUG_PARTS: [&str; 7] = [
     "debug_core",
     "debug_alloc",
@@ -52,7 +52,7 @@ const DEBUG_PARTS: [&str; 7] = [
     "debug_stream",
 ];
 
-/// The sink and level that `error_log ARGS...` means; relative paths are under `prefix`.
+/// The level and sink of `error_log ARGS...`. Relative paths are below `prefix`.
 pub fn sink(args: &[&str], prefix: &Path, logs: &OpenLogs) -> Result<(Level, Sink), Reject> {
     let (target, words) = args.split_first().unwrap_or((&"stderr", &[]));
     let (forms, levels): (Vec<&str>, Vec<&str>) =
@@ -82,7 +82,7 @@ pub fn sink(args: &[&str], prefix: &Path, logs: &OpenLogs) -> Result<(Level, Sin
     }
 }
 
-/// A ring of this size, with `k` and `m` as everywhere in a configuration.
+/// A ring of this size, which may end in `k` or `m`.
 fn memory(size: &str) -> Result<MemoryLog, Reject> {
     let (digits, unit) = match size.as_bytes().last() {
         Some(b'k' | b'K') => (size.get(..size.len() - 1), 1 << 10),

@@ -17,7 +17,7 @@ use weir_sys::{descriptor, guarded};
 use crate::later::{self, Output, WriteQueue};
 use crate::lost;
 
-/// What a pipe takes at once, without another writer's bytes in between. pipe(7): PIPE_BUF.
+/// The most bytes that a pipe takes atomically. pipe(7): PIPE_BUF.
 const PIPE: usize = 4096;
 
 /// An append-only file that can be reopened while others write to it.
@@ -26,7 +26,7 @@ pub struct LogFile {
     path: PathBuf,
     file: File,
     queue: WriteQueue,
-    /// Second in which the disk was last found full; nothing is written during it.
+    /// The second in which the disk was last full. Nothing is written during it.
     full: AtomicU64,
 }
 
@@ -42,19 +42,19 @@ impl LogFile {
         LogFile { path: path.to_owned(), file, queue, full: AtomicU64::new(0) }
     }
 
-    /// The path that [`LogFile::reopen`] opens anew.
+    /// The path, which [`LogFile::reopen`] opens again.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Appends a line with one `write(2)`, or has it appended where this thread must not wait
-    /// ([`crate::never_wait`]). A failure has no better place to be reported.
+    /// Appends a line with one `write(2)`. If this thread must not wait ([`crate::never_wait`]), another
+    /// one does it. A failure is not reported: there is no better place than this log.
     pub fn write(self: &Arc<Self>, line: &[u8]) {
         later::write(self, line);
     }
 
-    /// Appends whole lines, and says if that failed. Where others write too, no line is torn: a file takes all
-    /// at once, a pipe takes pieces of a size that it keeps together.
+    /// Appends whole lines. Other processes may write to the same file or pipe, and no line is torn: a file takes
+    /// all lines in one call, a pipe in pieces of at most PIPE_BUF.
     pub fn write_lines(&self, bytes: &[u8]) -> io::Result<()> {
         let full = self.full.load(Ordering::Relaxed);
         if full != 0 && full == second() {
@@ -80,8 +80,8 @@ impl LogFile {
         Ok(())
     }
 
-    /// Opens the path anew behind the same descriptor number, so that every holder goes on
-    /// with the new file. `owner` gets the file when it is not theirs yet. Lines that wait go to the old one.
+    /// Opens the path again under the same descriptor number, so that every holder of this log uses the
+    /// new file. The file is given to `owner` if it has another one. Queued lines go to the old file.
     pub fn reopen(&self, owner: Option<(u32, u32)>) -> io::Result<()> {
         self.queue.alone(self, || {
             let fresh = open(&self.path)?;
@@ -92,7 +92,7 @@ impl LogFile {
         })
     }
 
-    /// Drops all lines until the path is opened anew.
+    /// Drops all lines until the path is opened again.
     fn drop_lines(&self) -> io::Result<()> {
         self.queue.alone(self, || {
             let nowhere = File::options().append(true).open("/dev/null")?;
@@ -100,7 +100,7 @@ impl LogFile {
         })
     }
 
-    /// Whether the path still leads to the file that is open here.
+    /// Whether the path still names the open file.
     fn is_current(&self) -> bool {
         let (Ok(here), Ok(there)) = (self.file.metadata(), fs::metadata(&self.path)) else {
             return false;
@@ -129,7 +129,7 @@ impl AsFd for LogFile {
     }
 }
 
-/// How much of `bytes` is whole lines within `most` bytes; a longer line is all of it.
+/// The length of the whole lines that fit into `most` bytes, or of the first line if it is longer.
 fn lines_within(bytes: &[u8], most: usize) -> usize {
     let Some(window) = bytes.get(..most) else { return bytes.len() };
     let end = |part: &[u8]| part.iter().rposition(|b| *b == b'\n').map(|at| at + 1);
@@ -142,9 +142,8 @@ fn open(path: &Path) -> io::Result<File> {
     guarded::open(path, flags, Mode::from_raw_mode(0o644))
 }
 
-/// Makes `file` writable by the workers' user: workers reopen it without root's rights.
-///
-/// As nginx, the group stays.
+/// Makes the workers' user the owner of `file`, since workers reopen it without root's rights.
+/// The group stays, as in nginx.
 fn give(file: &File, uid: u32) -> io::Result<()> {
     let meta = file.metadata()?;
     if !meta.is_file() {
@@ -160,7 +159,7 @@ fn give(file: &File, uid: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// A file without a path, or what swallows lines where a sandbox forbids such files.
+/// An anonymous file. Where a sandbox forbids those, `/dev/null`.
 fn nowhere() -> io::Result<File> {
     match rustix::fs::memfd_create("log", rustix::fs::MemfdFlags::CLOEXEC) {
         Ok(fd) => Ok(fd.into()),
@@ -176,7 +175,7 @@ fn second() -> u64 {
 #[derive(Debug, Default)]
 pub struct OpenLogs {
     files: Mutex<BTreeMap<PathBuf, Weak<LogFile>>>,
-    /// Those that [`OpenLogs::open_waiting`] opens, in the order in which they were asked for.
+    /// The files that [`OpenLogs::open_waiting`] opens, in the order in which they were requested.
     waiting: Mutex<Vec<Weak<LogFile>>>,
 }
 
@@ -186,10 +185,8 @@ impl OpenLogs {
         OpenLogs::default()
     }
 
-    /// The file at `path`, opened if no log holds it yet.
-    ///
-    /// A file that was renamed or removed since is reopened, so a new configuration always
-    /// writes to what its path names.
+    /// The file at `path`. It is opened if no log has it open yet, and reopened if it was renamed or
+    /// removed: a new configuration writes to the file that its path names now.
     pub fn open(&self, path: &Path) -> io::Result<Arc<LogFile>> {
         let mut files = self.lock();
         files.retain(|_, file| file.strong_count() > 0);
@@ -204,8 +201,8 @@ impl OpenLogs {
         Ok(file)
     }
 
-    /// The file at `path`, which [`OpenLogs::open_waiting`] opens: a configuration is judged as a whole before files come
-    /// to be for it.
+    /// The file at `path`, which [`OpenLogs::open_waiting`] opens. A configuration is checked as a whole before files are
+    /// created for it.
     pub fn open_later(&self, path: &Path) -> io::Result<Arc<LogFile>> {
         let mut files = self.lock();
         files.retain(|_, file| file.strong_count() > 0);
@@ -214,7 +211,7 @@ impl OpenLogs {
             Some(file) if file.is_current() => return Ok(file),
             Some(file) => file,
             None => {
-                // Something to be replaced.
+                // A placeholder until then.
                 let file = Arc::new(LogFile::over(nowhere()?, path));
                 files.insert(path.to_owned(), Arc::downgrade(&file));
                 file
@@ -224,11 +221,12 @@ impl OpenLogs {
         Ok(file)
     }
 
-    /// Opens what waits for it, and returns the pipes without a reader: their lines are dropped until they are opened anew.
+    /// Opens the files of [`OpenLogs::open_later`]. Returns the pipes that have no reader: their lines are dropped until they
+    /// are opened again.
     ///
     /// # Errors
     ///
-    /// The first that cannot be opened, with the reason.
+    /// The path of the first file that cannot be opened, and the reason.
     pub fn open_waiting(&self) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
         let waiting = std::mem::take(&mut *self.waiting());
         let mut unread = Vec::new();
@@ -245,7 +243,7 @@ impl OpenLogs {
         Ok(unread)
     }
 
-    /// The file at `path`, which another process has opened for this one.
+    /// Takes a file that another process has opened for this one.
     pub fn adopt(&self, path: &Path, file: File) -> Arc<LogFile> {
         let mut files = self.lock();
         if let Some(known) = files.get(path).and_then(Weak::upgrade) {
@@ -256,7 +254,7 @@ impl OpenLogs {
         file
     }
 
-    /// What waits to be opened stays as it is: another process sees to it.
+    /// Gives up opening the files of [`OpenLogs::open_later`]: another process opens them.
     pub fn leave_waiting(&self) {
         self.waiting().clear();
     }
@@ -276,9 +274,9 @@ impl OpenLogs {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reopens every file, as for USR1; `owner` is the workers' user when the caller is root.
+    /// Reopens every file, as for USR1. `owner` is the workers' user if the caller is root.
     ///
-    /// A file that cannot be reopened stays as it was and is returned with the reason.
+    /// A file that cannot be reopened stays open as it was. It is returned with the reason.
     pub fn reopen_all(&self, owner: Option<(u32, u32)>) -> Vec<(PathBuf, io::Error)> {
         let held: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
         held.into_iter()

@@ -6,17 +6,17 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::Level;
 
-/// So many messages of one kind are written within a second; the others are counted.
+/// The most messages of one kind that are written within a second. The others are counted.
 pub(crate) const MOST: u32 = 100;
 
-/// Kinds share this many places.
+/// The number of counters, which kinds share by their hash.
 const PLACES: usize = 64;
 
-/// Messages of all logs of this process that were left out.
+/// Messages that this process has left out of all its logs.
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
-/// How many messages this process has left out of its error logs since the last call, because too
-/// many of a kind came.
+/// How many messages this process has left out of its error logs since the last call, because there
+/// were too many of a kind.
 #[inline]
 pub fn take_left_out() -> u64 {
     match LEFT_OUT.load(Ordering::Relaxed) {
@@ -28,7 +28,7 @@ pub fn take_left_out() -> u64 {
 /// Counts the messages of one log by their kind.
 ///
 /// Texts of one kind are equal up to their first digit or quote, so that paths, clients and numbers
-/// make no difference. Where two kinds share a place, they share its allowance.
+/// make no difference. Two kinds that share a counter share its limit.
 #[derive(Debug)]
 pub(crate) struct Flood(Mutex<Second>);
 
@@ -43,9 +43,9 @@ struct Second {
 /// What to do with a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FloodDecision {
-    /// It is one too many.
+    /// The message is above the limit.
     pub(crate) leave_out: bool,
-    /// So many were left out in seconds that have ended: to be told before this message.
+    /// How many messages were left out in past seconds. The log reports that before this message.
     pub(crate) report: u64,
 }
 
@@ -54,7 +54,7 @@ impl Flood {
         Flood(Mutex::new(Second { number: 0, places: [0; PLACES], left_out: 0 }))
     }
 
-    /// Judges a message of this second. What the administrator must see or has asked for comes through.
+    /// Judges a message of this second. `emerg`, `alert` and `debug` messages are never left out.
     pub(crate) fn judge(&self, level: Level, text: &[u8], second: i64) -> FloodDecision {
         let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut report = 0;
@@ -77,7 +77,7 @@ impl Flood {
     }
 }
 
-/// A number for what is said, apart from its subject (FNV-1a).
+/// The hash of a message's kind (FNV-1a).
 fn kind(level: Level, text: &[u8]) -> u64 {
     let fixed = text.iter().take_while(|byte| !byte.is_ascii_digit() && **byte != b'"');
     [level as u8].iter().chain(fixed).fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {

@@ -1,44 +1,44 @@
-//! Lines on their way to a file, for threads that must not wait for a disk.
+//! Queues of lines, for threads that must not wait for a disk.
 //!
-//! Such a thread says once which job writes for it ([`never_wait`]). Its lines then go into a queue
-//! for each file, and one job at a time empties a queue, so that their order stays. Threads that
-//! may wait write at once, behind the lines that are already queued.
+//! Such a thread calls [`never_wait`] once. Its lines then go into a queue for each file. One job at
+//! a time empties a queue, on a thread that may wait, so that lines keep their order. Threads that
+//! may wait write at once, behind the queued lines.
 
 use std::cell::RefCell;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// More does not wait for a disk that is stuck: lines are dropped.
+/// The most bytes in a queue. Further lines are dropped: the disk is stuck.
 const MOST: usize = 4 << 20;
 
-/// Takes a job that may wait, or refuses it for now. The path is that of the file.
+/// Runs a job on a thread that may wait, or refuses it for now. The path is the log file's.
 pub type HandOver = Box<dyn Fn(&Path, DeferredWrite) -> io::Result<()>>;
-/// A job that may wait.
+/// A job that empties a queue. It may wait for the disk.
 pub type DeferredWrite = Box<dyn FnOnce() + Send>;
 
 thread_local! {
     static HAND_OVER: RefCell<Option<HandOver>> = const { RefCell::new(None) };
 }
 
-/// Whatever has had a queue.
+/// All outputs that have had a queued line.
 static KNOWN: Mutex<Vec<Weak<dyn Output>>> = Mutex::new(Vec::new());
 
-/// From now on this thread waits for no file that it logs to: `hand_over` takes the jobs that do. `None`: it may
-/// wait again.
+/// From now on this thread does not wait for log files: `hand_over` takes the jobs that write. With `None` it may wait
+/// again.
 pub fn never_wait(hand_over: Option<HandOver>) {
     HAND_OVER.set(hand_over);
 }
 
-/// Writes all lines that are queued, and waits for that: a process is about to end.
+/// Writes all queued lines, before the process ends.
 pub fn flush() {
     let known: Vec<_> = lock(&KNOWN).iter().filter_map(Weak::upgrade).collect();
     known.iter().for_each(|output| output.queue().empty(&**output));
 }
 
-/// Where lines end up.
+/// A file that lines are written to.
 pub(crate) trait Output: Send + Sync + 'static {
-    /// Its name.
+    /// Its path.
     fn path(&self) -> &Path;
     /// Its queue.
     fn queue(&self) -> &WriteQueue;
@@ -46,7 +46,7 @@ pub(crate) trait Output: Send + Sync + 'static {
     fn put(&self, lines: &[u8]);
 }
 
-/// What waits to be written.
+/// The lines that wait to be written.
 #[derive(Debug, Default)]
 pub(crate) struct WriteQueue {
     waiting: Mutex<WaitingText>,
@@ -57,12 +57,12 @@ pub(crate) struct WriteQueue {
 #[derive(Debug, Default)]
 struct WaitingText {
     lines: Vec<u8>,
-    /// A job will come for them.
+    /// A job was handed over that will write them.
     called: bool,
     known: bool,
 }
 
-/// Writes a line, now or later.
+/// Writes a line, or queues it.
 pub(crate) fn write<O: Output>(output: &Arc<O>, line: &[u8]) {
     let later = HAND_OVER.with_borrow(|hand_over| match hand_over {
         Some(hand_over) => {
@@ -96,13 +96,13 @@ fn enqueue<O: Output>(output: &Arc<O>, line: &[u8], hand_over: &HandOver) {
     let this = Arc::clone(output);
     let job = Box::new(move || this.queue().empty(&*this));
     if hand_over(output.path(), job).is_err() {
-        // The next line asks again.
+        // The next line hands a job over again.
         lock(&output.queue().waiting).called = false;
     }
 }
 
 impl WriteQueue {
-    /// Writes all that waits, and runs `then` before any other thread writes.
+    /// Writes all queued lines. Then runs `then` before any other thread writes.
     pub(crate) fn alone<T>(&self, output: &dyn Output, then: impl FnOnce() -> T) -> T {
         let writing = lock(&self.writing);
         loop {

@@ -1,27 +1,27 @@
-//! How urgent a message is, by nginx's names.
+//! The levels of messages, by nginx's names.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// A level of the error log; the most urgent is the least.
+/// A level of the error log. The most urgent is the least value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
     /// The server cannot start or go on.
     Emerg,
-    /// Something that must not happen did.
+    /// Something happened that must not.
     Alert,
     /// A part of the server does not work.
     Crit,
     /// A request failed.
     Error,
-    /// Odd, but served.
+    /// Unusual, but the request is served.
     Warn,
     /// Normal and worth knowing, such as start and stop.
     Notice,
     /// Normal, such as a client that left.
     Info,
-    /// For the search for a fault.
+    /// Details for finding a fault.
     Debug,
 }
 
@@ -38,7 +38,7 @@ const ALL: [(Level, &str); 8] = [
 ];
 
 impl Level {
-    /// The level of that name.
+    /// The level with this name.
     pub fn parse(name: &str) -> Option<Level> {
         ALL.iter().find(|(_, n)| *n == name).map(|(level, _)| *level)
     }
@@ -48,7 +48,7 @@ impl Level {
         ALL.iter().find(|(level, _)| *level == self).map_or("debug", |(_, n)| n)
     }
 
-    /// The level of a severity.
+    /// The level of a severity of syslog.
     pub fn of_severity(severity: u8) -> Option<Level> {
         ALL.get(usize::from(severity)).map(|(level, _)| *level)
     }
@@ -59,15 +59,15 @@ impl Level {
     }
 }
 
-/// What all logs of the process have instead of their own levels; what is no severity is nothing.
+/// The severity of the level that replaces those of all logs. Another number replaces none.
 static FORCED: AtomicU8 = AtomicU8::new(u8::MAX);
 
-/// From now on all logs of the process take messages of this level, whatever was said of each; none: as was said.
+/// From now on all logs of the process have this level in place of the configured ones. `None` restores those.
 pub fn set_level(level: Option<Level>) {
     FORCED.store(level.map_or(u8::MAX, Level::severity), Relaxed);
 }
 
-/// What [`set_level`] was told.
+/// The level that [`set_level`] has set.
 pub fn level() -> Option<Level> {
     Level::of_severity(FORCED.load(Relaxed))
 }

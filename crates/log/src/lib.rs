@@ -1,8 +1,8 @@
 //! Error logs: levels, files that can be reopened, stderr, memory and syslog.
 //!
 //! A [`Log`] is the log of one place of the configuration: all its `error_log` lines. It is shared
-//! as `Arc<Log>`; each line is one `write(2)`. Other threads write the lines of threads that must
-//! not wait for a disk ([`never_wait`]).
+//! as `Arc<Log>`. Each line is one `write(2)`. A thread that must not wait for a disk has its lines
+//! written by other threads ([`never_wait`]).
 //!
 //! - In: messages with a level, and `error_log` lines.
 //! - Out: lines in files, in memory, on stderr or at a syslog server.

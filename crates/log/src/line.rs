@@ -1,4 +1,4 @@
-//! One line of an error log: built on the stack, cut as nginx cuts, written at once.
+//! One line of an error log. It is built on the stack, cut to nginx's maximum, and written by one call.
 
 use std::cell::Cell;
 use std::fmt::{self, Write as _};
@@ -52,12 +52,12 @@ impl LogLine {
         LogLine { bytes: [0; LINE_MAX], len: 0, text: 0, second: 0, level, connection }
     }
 
-    /// What was said, without what stands before each line.
+    /// The message, without time, level and process numbers.
     pub(crate) fn text(&self) -> &[u8] {
         self.without_newline().get(self.text..).unwrap_or_default()
     }
 
-    /// How urgent it is.
+    /// Its level.
     pub(crate) fn level(&self) -> Level {
         self.level
     }
@@ -84,7 +84,7 @@ impl LogLine {
             let _ = write!(out, ",\"connection\":{number}");
         }
         out.push_str(",\"message\":\"");
-        // Control characters are escaped already, but for tabs.
+        // All control characters but tabs are escaped already.
         for ch in String::from_utf8_lossy(self.text()).chars() {
             match ch {
                 '"' | '\\' => out.extend(['\\', ch]),
@@ -96,7 +96,7 @@ impl LogLine {
         out
     }
 
-    /// When, in seconds of Unix time.
+    /// Its time, in seconds since 1970.
     pub(crate) fn second(&self) -> i64 {
         self.second
     }
@@ -130,7 +130,7 @@ impl LogLine {
 
 impl fmt::Write for LogLine {
     fn write_str(&mut self, s: &str) -> fmt::Result {
-        // What clients send stands in lines, too: it must neither begin one nor command a terminal.
+        // Messages contain what clients sent. It must not begin a line, nor control a terminal.
         let mut rest = s;
         while let Some(at) = rest.find(is_control) {
             let (plain, from) = rest.split_at(at);
@@ -147,11 +147,11 @@ impl fmt::Write for LogLine {
     }
 }
 
-/// Bytes of a client or a server: what is no UTF-8 is shown as `\xE9`.
+/// Shows bytes from a client or a server. Bytes that are not UTF-8 are shown as `\xE9`.
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl<'a> Bytes<'a> {
-    /// The name of a file.
+    /// Shows a path.
     pub fn of_path(path: &'a Path) -> Bytes<'a> {
         Bytes(path.as_os_str().as_bytes())
     }
@@ -166,7 +166,7 @@ impl fmt::Display for Bytes<'_> {
     }
 }
 
-/// A tab does no harm.
+/// Whether the character must be escaped. A tab does no harm.
 fn is_control(ch: char) -> bool {
     ch.is_control() && ch != '\t'
 }
@@ -179,7 +179,7 @@ fn escaped(byte: u8) -> [u8; 4] {
 }
 
 thread_local! {
-    /// The last stamp made on this thread: a second has many lines.
+    /// The last time stamp made on this thread. Many lines share a second.
     static LAST: Cell<(i64, [u8; STAMP])> = const { Cell::new((i64::MIN, [0; STAMP])) };
 }
 
@@ -221,7 +221,7 @@ pub(crate) fn stderr(bytes: &[u8]) {
     later::write(&STDERR, bytes);
 }
 
-/// Standard error may be a file, a pipe or a terminal that is never read.
+/// Standard error, which may be a file, a pipe or a terminal that nothing reads.
 #[derive(Default)]
 struct Stderr(WriteQueue);
 

@@ -10,24 +10,24 @@ use crate::LINE_MAX;
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
 
-/// A ring of bytes. Writers take their place with one addition and wait for nothing. A reader may
-/// find a line that is being written in pieces.
+/// A ring of bytes. A writer reserves its place with one atomic addition and never waits. A reader may
+/// see a line that is only partly written.
 ///
-/// A line begins with a new word; what is left of its last word is zero.
+/// A line begins at a word boundary. The rest of its last word is zero.
 #[derive(Debug)]
 pub struct MemoryLog {
-    /// How many words were ever written, then the ring.
+    /// The number of words ever written, then the ring.
     words: SharedWords,
 }
 
 impl MemoryLog {
-    /// A ring for so many bytes; less than one line is `None`.
+    /// A ring of so many bytes. None if that is less than one line.
     pub fn new(bytes: u64) -> Option<io::Result<MemoryLog>> {
         let bytes = usize::try_from(bytes).ok().filter(|n| *n >= LINE_MAX)?;
         Some(SharedWords::new(1 + bytes / WORD).map(|words| MemoryLog { words }))
     }
 
-    /// Adds a line; the oldest ones make room.
+    /// Adds a line. The oldest lines make room.
     pub fn write(&self, line: &[u8]) {
         let Some((written, ring)) = self.words.split_first() else { return };
         let needed = line.len().div_ceil(WORD);
@@ -42,7 +42,7 @@ impl MemoryLog {
         }
     }
 
-    /// The newest lines, the oldest of them first; not many more bytes than `most`.
+    /// The newest lines in about `most` bytes, the oldest of them first.
     pub fn newest(&self, most: usize) -> Vec<u8> {
         let Some((written, ring)) = self.words.split_first() else { return Vec::new() };
         let end = written.load(Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl MemoryLog {
         let bytes = words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
         let mut text: Vec<u8> = bytes.filter(|byte| *byte != 0).collect();
         if start > 0 {
-            // The begin of the oldest line is gone.
+            // The beginning of the oldest line is overwritten.
             let end = text.iter().position(|byte| *byte == b'\n').map_or(text.len(), |at| at + 1);
             text.drain(..end);
         }
@@ -59,7 +59,7 @@ impl MemoryLog {
     }
 }
 
-/// Where in the ring a word stands, by how many were written before it.
+/// The place in the ring of the word with this number.
 fn place(written: u64, ring: &[AtomicU64]) -> usize {
     (written % ring.len().max(1) as u64) as usize
 }

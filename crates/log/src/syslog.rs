@@ -23,7 +23,7 @@ const FACILITIES: [&str; 24] = [
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// Port of a server that names none.
+/// The port of a server that is named without one.
 const PORT: u16 = 514;
 
 /// Longest tag, by RFC 3164.
@@ -46,12 +46,12 @@ pub struct Syslog {
 pub struct SendError {
     /// The call that failed.
     pub call: &'static str,
-    /// What it answered.
+    /// Its error.
     pub error: io::Error,
 }
 
 impl SendError {
-    /// How bad that is: a server that went away is not the fault of this one.
+    /// The level at which the failure is logged. A syslog server that went away is not weir's fault.
     pub fn level(&self) -> Level {
         let gone = [
             Errno::CONNRESET,
@@ -74,19 +74,19 @@ impl SendError {
 pub enum SyslogError {
     /// No `server=`.
     NoServer,
-    /// A parameter of this name stands twice.
+    /// The parameter of this name is given twice.
     Duplicate(&'static str),
-    /// No parameter.
+    /// There is no such parameter.
     Parameter(String),
-    /// No facility.
+    /// There is no such facility.
     Facility(String),
-    /// No severity.
+    /// There is no such severity.
     Severity(String),
     /// The tag is longer than RFC 3164 allows.
     LongTag,
-    /// A byte that a tag may not have.
+    /// The tag contains a byte that is not allowed.
     TagByte,
-    /// What is wrong with this server.
+    /// The server is wrong, for this reason.
     Server(SyslogServerFault, String),
 }
 
@@ -95,11 +95,11 @@ pub enum SyslogError {
 pub enum SyslogServerFault {
     /// `unix:` alone.
     NoPath,
-    /// The path does not fit into an address.
+    /// The path is longer than a socket address allows.
     LongPath,
-    /// An empty text.
+    /// The name is empty.
     NoHost,
-    /// No port from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     Port,
     /// The name has no address.
     NotFound,
@@ -139,7 +139,7 @@ enum SyslogServer {
     Unix(SocketAddrUnix),
 }
 
-/// What was said in the parameters, before defaults.
+/// The parameters as given, before defaults.
 #[derive(Default)]
 struct SyslogParameters {
     server: Option<(String, SyslogServer)>,
@@ -152,8 +152,7 @@ struct SyslogParameters {
 impl Syslog {
     /// Reads what follows `syslog:` in a directive, such as `server=127.0.0.1,tag=x`.
     ///
-    /// Without a tag it is `nginx`, as documented there, so that filters on the receiving side go
-    /// on working.
+    /// The default tag is `nginx`, as in nginx, so that filters on the receiving side go on working.
     pub fn parse(parameters: &str) -> Result<Syslog, SyslogError> {
         let mut said = SyslogParameters::default();
         for parameter in parameters.split(',') {
@@ -183,11 +182,11 @@ impl Syslog {
         self.severity
     }
 
-    /// Sends one message. False: the socket cannot take it at once, and it is dropped.
+    /// Sends one message. Returns false if the socket is full: the message is dropped.
     ///
     /// # Errors
     ///
-    /// The server cannot be reached; the next message connects anew.
+    /// The server cannot be reached. The next message connects again.
     #[allow(clippy::disallowed_methods, reason = "a line; nothing waits for it")]
     pub fn write(&self, severity: Level, text: &[u8]) -> Result<bool, SendError> {
         let mut message = self.head(severity).into_bytes();
@@ -320,7 +319,7 @@ fn address(host: &str, port: u16) -> Option<SocketAddr> {
     }
 }
 
-/// Four decimal numbers. The system's resolver takes numbers with leading zeros as octal, so it must not see them.
+/// Parses four decimal numbers. The system's resolver would take numbers with leading zeros as octal.
 fn ipv4(host: &str) -> Option<Ipv4Addr> {
     let mut octets = [0; 4];
     let mut parts = host.split('.');
