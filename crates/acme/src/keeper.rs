@@ -1,7 +1,7 @@
 //! The threads that keep certificates: one for each issuer in each worker.
 //!
-//! A configuration that a running worker takes may want other certificates ([`Acme::take`]). Those that are there already get
-//! their files before any handshake needs them. An issuer's thread goes on with the new list after what it does just then.
+//! A configuration that a running worker takes over may want other certificates ([`Acme::take`]). Certificates on disk are
+//! found before any handshake needs them. An issuer's thread takes the new list once its current step is done.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,11 +20,11 @@ use crate::standing::Standing;
 use crate::state::{StateDirectory, StoredCertificate};
 use crate::stop::{Stop, Stopped, lock};
 
-/// A thread looks so often for files that another process has written, and for a lock that has become free.
+/// How often a thread looks for files that another process has written, and tries to get the lock.
 const LOOK: Duration = Duration::from_secs(1);
-/// A directory's time of change may be as coarse as this.
+/// The coarsest resolution of a directory's time of change.
 const COARSE: Duration = Duration::from_secs(2);
-/// The authority is asked for its opinion on the time of renewal after the first minute of a process.
+/// How long after the start of a process the authority is first asked for its renewal window.
 const OPINION_FIRST: Duration = Duration::from_secs(60);
 
 /// The threads of a process.
@@ -35,22 +35,22 @@ pub struct Acme {
     threads: Arc<Mutex<Threads>>,
 }
 
-/// Is told when a certificate stands otherwise than before.
+/// Called when the standing of a certificate has changed.
 pub type Listener = Arc<dyn Fn() + Send + Sync>;
 
-/// The threads that run. None is started once the worker retires.
+/// The running threads. No thread is started once the worker retires.
 #[derive(Default)]
 struct Threads {
     is_over: bool,
     list: Vec<Thread>,
 }
 
-/// One thread, as others see it.
+/// The handle of an issuer's thread.
 struct Thread {
     name: String,
     directory: PathBuf,
     stop: Arc<Stop>,
-    /// What it is to keep.
+    /// The certificates that it is to keep.
     wanted: Wanted,
 }
 
@@ -58,7 +58,7 @@ struct Thread {
 type Wanted = Arc<Mutex<Arc<Issuer>>>;
 
 impl Acme {
-    /// Finds the certificates that are there already, and starts a thread for each issuer.
+    /// Finds the certificates on disk, and starts a thread for each issuer.
     pub fn start(issuers: &[Arc<Issuer>], log: &Arc<Log>, listener: &Listener) -> Acme {
         let (log, listener) = (Arc::clone(log), Arc::clone(listener));
         let acme = Acme { log, listener, threads: Arc::default() };
@@ -66,8 +66,8 @@ impl Acme {
         acme
     }
 
-    /// Goes on with these issuers and certificates, and ends the threads of others. Certificates that are there already can be
-    /// used when this returns. May wait for files.
+    /// Takes these issuers and certificates, and ends the threads of other issuers. Certificates on disk can be used when
+    /// this returns. May wait for files.
     pub fn take(&self, issuers: &[Arc<Issuer>]) {
         let wanted = || issuers.iter().filter(|issuer| !issuer.orders.is_empty());
         let is = |thread: &Thread, issuer: &Issuer| {
@@ -113,7 +113,7 @@ impl Acme {
         }
     }
 
-    /// The worker retires: its threads leave the lock to another one at once.
+    /// Ends all threads, since the worker retires. They release the lock at once.
     pub fn stop(&self) {
         let mut threads = lock(&self.threads);
         threads.is_over = true;
@@ -121,7 +121,7 @@ impl Acme {
     }
 }
 
-/// Gives those of an issuer's certificates their files that know of none yet.
+/// Finds the files of an issuer's certificates that have none yet.
 fn find_files(issuer: &Issuer) {
     let new: Vec<_> = issuer.orders.iter().filter(|order| order.file().is_none()).collect();
     if new.is_empty() {
@@ -136,40 +136,40 @@ fn find_files(issuer: &Issuer) {
 }
 
 struct Keeper {
-    /// What it keeps now.
+    /// The certificates that it keeps now.
     issuer: Arc<Issuer>,
-    /// What it is to keep from its next turn on.
+    /// The certificates that it is to keep from its next step on.
     wanted: Wanted,
     state: StateDirectory,
     log: Arc<Log>,
     stop: Arc<Stop>,
     listener: Listener,
-    /// The steady clock begins here.
+    /// The zero of the steady clock.
     started: Instant,
-    /// When the list of certificates last changed that was looked at.
+    /// The directory's time of change when the list of certificates was last read.
     seen: Option<SystemTime>,
     certificates: Vec<Kept>,
     pause: Pause,
-    /// The authority is asked when it would renew one of them.
+    /// The request for a renewal window that is under way.
     question: Option<Asked>,
     lock: Option<File>,
-    /// The lock could not be asked for: told once.
+    /// The lock file could not be opened, which was logged.
     is_locked_out: bool,
 }
 
 /// One of the certificates.
 struct Kept {
     order: Arc<CertificateOrder>,
-    /// When a configuration first asked for it like that, in seconds since 1970: errors from before may be gone.
+    /// When a configuration first asked for this order, in seconds since 1970. It may have put earlier errors right.
     read_at: i64,
     stored: Option<StoredCertificate>,
-    /// How often it is asked for; only in the process with the lock.
+    /// The pace of the attempts, in the process with the lock.
     pace: Pace,
-    /// When the authority would renew it.
+    /// The renewal window that the authority suggests.
     suggested: Option<Interval>,
-    /// When to ask for that again.
+    /// When to ask for the renewal window again.
     opinion: Duration,
-    /// How it stands, as other processes know it.
+    /// The standing that was last posted to the other processes.
     told: Option<Standing>,
 }
 
@@ -194,8 +194,8 @@ impl Keeper {
         }
     }
 
-    /// Goes on with what another configuration wants of the issuer. Attempts go on as they were made, unless the issuer is
-    /// described otherwise.
+    /// Takes the certificates that a new configuration wants. Records of attempts stay valid unless the issuer's block has
+    /// changed.
     fn follow(&mut self) {
         let wanted = Arc::clone(&lock(&self.wanted));
         if Arc::ptr_eq(&wanted, &self.issuer) {
@@ -246,7 +246,7 @@ impl Keeper {
         for at in 0..self.certificates.len() {
             self.care_for(at)?;
             self.tell(at);
-            // Names that have come need not wait for all before them, nor are those asked for that have gone.
+            // A new list is taken between two orders: new names do not wait for old ones, and removed ones are not ordered.
             if !Arc::ptr_eq(&lock(&self.wanted), &self.issuer) {
                 break;
             }
@@ -254,7 +254,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Tells the other processes how a certificate stands, if that is new.
+    /// Posts the standing of a certificate to the other processes, if it has changed.
     fn tell(&mut self, at: usize) {
         let Some(kept) = self.certificates.get_mut(at) else { return };
         let record = kept.pace.record();
@@ -282,7 +282,7 @@ impl Keeper {
         Now { wall, steady: self.started.elapsed() }
     }
 
-    /// Takes new files into use.
+    /// Looks for new files and takes them into use.
     fn look(&mut self) {
         let changed = self.state.changed();
         let is_settled = changed.is_some_and(|at| at.elapsed().is_ok_and(|age| age > COARSE));
@@ -300,7 +300,7 @@ impl Keeper {
         }
     }
 
-    /// Tells which certificate there is, if no process of this server has the lock, but one of another server.
+    /// Posts which certificate there is. Used where a process of another server has the lock.
     fn tell_found(&mut self, at: usize) {
         let Some(kept) = self.certificates.get_mut(at) else { return };
         let not_after = kept.stored.as_ref().map(|stored| stored.validity.end);
@@ -316,7 +316,7 @@ impl Keeper {
         kept.told = Some(standing);
     }
 
-    /// Tells the other processes that no certificate can be asked for.
+    /// Posts to the other processes that no certificate can be ordered, since the directory cannot be used.
     fn tell_no_state(&self, error: &std::io::Error) {
         let Some(standings) = &self.issuer.standings else { return };
         let path = self.state.path().display();
@@ -332,7 +332,7 @@ impl Keeper {
         (self.listener)();
     }
 
-    /// Becomes the one that talks to the authority, if no other process is.
+    /// Takes the lock if it is free. Its holder talks to the authority.
     fn take_lock(&mut self) {
         let prepared = self.state.prepare().and_then(|()| self.state.lock());
         let cleaned = prepared.and_then(|lock| {
@@ -376,12 +376,12 @@ impl Keeper {
         let client = Client::new(&self.issuer, &self.state, &self.stop, &self.log);
         match client.and_then(|client| client.sweep()) {
             Err(Failure::Stopped) => Err(Stopped),
-            // It has its line in the log; the next attempt tries again.
+            // The failure is logged. The next attempt tries again.
             _ => Ok(()),
         }
     }
 
-    /// Asks for a certificate, if it is time.
+    /// Orders a certificate if it is due.
     fn care_for(&mut self, at: usize) -> Result<(), Stopped> {
         let now = self.now();
         let Some(kept) = self.certificates.get_mut(at) else { return Ok(()) };
@@ -406,7 +406,7 @@ impl Keeper {
         }
         kept.pace.begin(now, dice());
         if let Err(why) = self.keep_pace(at) {
-            // A process that ends would make the attempt again and again.
+            // The attempt must be on disk before it begins: a process that ends each time would repeat it without end.
             if let Some(kept) = self.certificates.get_mut(at) {
                 kept.pace.stall(now, &why);
             }
@@ -420,7 +420,7 @@ impl Keeper {
         self.settle(at, result)
     }
 
-    /// Notes what an attempt came to.
+    /// Records the result of an attempt.
     fn settle(&mut self, at: usize, result: Result<(), Failure>) -> Result<(), Stopped> {
         let now = self.now();
         self.seen = None;
@@ -491,12 +491,12 @@ impl Keeper {
                 }
             }
         }
-        // It has its line in the log, and this process knows it.
+        // A failure to write is logged, and this process keeps the record in memory.
         let _ = self.keep_pace(at);
         Ok(())
     }
 
-    /// Writes the attempts down; why that cannot be.
+    /// Writes the record of attempts to disk. The error is the reason that it could not.
     fn keep_pace(&self, at: usize) -> Result<(), String> {
         let Some(kept) = self.certificates.get(at) else { return Ok(()) };
         let written = self.state.keep_attempts(&kept.order.id, kept.pace.record());
@@ -513,7 +513,7 @@ impl Keeper {
         })
     }
 
-    /// Asks the authority when it would renew a certificate, unless it is being asked already.
+    /// Asks the authority for the renewal window of a certificate, unless a request is under way.
     fn ask_opinion(&mut self, at: usize) {
         let now = self.now();
         let Some(kept) = self.certificates.get(at).filter(|kept| kept.opinion <= now.steady) else {
@@ -525,12 +525,12 @@ impl Keeper {
         }
     }
 
-    /// Takes the authority's answer, once there is one.
+    /// Takes the answer of a request for a renewal window, if there is one.
     fn hear_opinion(&mut self) {
         let Some(answer) = self.question.as_ref().and_then(Asked::answer) else { return };
         self.question = None;
         let now = self.now();
-        // The certificate may have been replaced, or its name have gone.
+        // The certificate may have been replaced, or removed from the configuration.
         let Some(kept) = self.certificates.iter_mut().find(|kept| {
             let stored = kept.stored.as_ref();
             stored.is_some_and(|stored| answer.question.is_of(&kept.order.id, &stored.der))
@@ -559,7 +559,7 @@ impl Kept {
         Kept { order, read_at, stored: None, pace, suggested: None, opinion, told: None }
     }
 
-    /// The same certificate as another configuration names it.
+    /// This certificate, with the order of another configuration.
     fn of(self, order: &Arc<CertificateOrder>) -> Kept {
         let path = self.stored.as_ref().map(StoredCertificate::shared_path);
         if order.file() != path {
@@ -568,17 +568,17 @@ impl Kept {
         Kept { order: Arc::clone(order), ..self }
     }
 
-    /// When it is to be renewed; none, if there is none.
+    /// When it is to be renewed. None if there is no certificate.
     fn due_at(&self, uri: &String) -> Option<i64> {
         self.stored.as_ref().map(|stored| {
-            // Of another authority: this one is wanted now.
+            // A certificate of another authority is to be replaced now.
             let is_foreign = stored.uri.as_ref().is_some_and(|from| from != uri);
             if is_foreign { i64::MIN } else { due_of(stored, self.suggested) }
         })
     }
 }
 
-/// When a certificate is to be renewed; the same in each process.
+/// When a certificate is to be renewed. All processes compute the same time.
 fn due_of(stored: &StoredCertificate, suggested: Option<Interval>) -> i64 {
     let mut dice = [0; 8];
     let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &stored.der);
@@ -586,10 +586,10 @@ fn due_of(stored: &StoredCertificate, suggested: Option<Interval>) -> i64 {
     due(stored.validity, suggested, u64::from_ne_bytes(dice))
 }
 
-/// Any number.
+/// A random number.
 fn dice() -> u64 {
     let mut bytes = [0; 8];
-    // Without randomness the waits are the shortest.
+    // If there is no randomness, waits have no jitter.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     u64::from_ne_bytes(bytes)
 }

@@ -1,17 +1,18 @@
-//! Certificates by ACME (RFC 8555): asked for, kept and renewed while the server serves.
+//! Certificates by ACME (RFC 8555): ordered, stored and renewed while the server runs.
 //!
-//! An [`Issuer`] is an authority with the certificates that are wanted of it. [`Acme::start`] gives each issuer a thread in
-//! each worker process. The thread that holds the lock of the issuer's directory talks to the authority, all others only
-//! look for new files there. No event loop waits for any of this.
+//! An [`Issuer`] is a certification authority with the certificates that the configuration wants from it. [`Acme::start`]
+//! starts a thread for each issuer in each worker process. The thread that holds the lock of the issuer's directory talks to
+//! the authority. All others only look for new files there. No event loop waits for any of this.
 //!
-//! - `policy`: when an attempt is made; pure, over two clocks that are passed in
-//! - `state`: the directory; each write is whole or not there
-//! - `transport`: requests to the authority, which a worker that retires leaves at once
-//! - `standing`: how each certificate stands, for pages and for the judge of the server's health
-//! - `signer`: accounts with keys of other kinds than the library's
+//! - `policy`: when an attempt is made; pure functions that get the time from their caller
+//! - `state`: the directory, with atomic writes
+//! - `transport`: requests to the authority, which a retiring worker abandons at once
+//! - `standing`: the state of each certificate, for status pages and the health judge
+//! - `signer`: account keys that the ACME library cannot use
 //! - `dns`: TXT records, by a program or by dynamic updates
-//! - `client`: one attempt, from wherever an earlier one was interrupted
-//! - `keeper`: the thread
+//! - `client`: one attempt, which goes on where an earlier one was interrupted
+//! - `keeper`: the thread of an issuer
+//! - `opinion`: the renewal window that the authority suggests
 //!
 //! - In: settings of `acme_issuer` and `acme_certificate`.
 //! - Out: files with certificates and answers to challenges, and the newest file of each certificate

@@ -1,4 +1,5 @@
-//! When the authority would renew a certificate (RFC 9773). A thread of its own asks, so that no order waits for the answer.
+//! The renewal window that the authority suggests for a certificate (RFC 9773). A thread of its own asks for it, so that no
+//! order waits for the answer.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -15,50 +16,50 @@ use crate::state::StateDirectory;
 use crate::stop::Stop;
 use crate::transport::{Transport, finish};
 
-/// An authority that says when to ask again is obeyed within these bounds.
+/// The bounds of the authority's `Retry-After`.
 const SHORTEST: Duration = Duration::from_secs(3600);
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// The suggested time, and in how long to ask again. None where the authority has no opinion.
+/// The suggested window, and in how long to ask again. None if the authority suggests none.
 type Opinion = Result<Option<(Interval, Duration)>, Failure>;
 
-/// Which certificate the question is about.
+/// Identifies the certificate that is asked about.
 #[derive(Debug, Clone)]
 pub struct Question {
     id: String,
     der: Vec<u8>,
 }
 
-/// A question that is on its way.
+/// A request that is under way.
 #[derive(Debug)]
 pub struct Asked {
     question: Question,
     opinion: Receiver<Opinion>,
 }
 
-/// What came of it.
+/// The result of a request.
 #[derive(Debug)]
 pub struct Answer {
-    /// The question.
+    /// The certificate that was asked about.
     pub question: Question,
-    /// The suggested time, if there is one, or why it is not known.
+    /// The suggested window, if there is one. The error is the reason that it is not known.
     pub opinion: Result<Option<Interval>, String>,
     /// In how long to ask again.
     pub again: Duration,
 }
 
 impl Question {
-    /// About this certificate of the order with this id.
+    /// Identifies this certificate, in DER, of the order with this id.
     pub fn new(id: &str, der: &[u8]) -> Question {
         Question { id: id.to_owned(), der: der.to_vec() }
     }
 
-    /// It is about this certificate.
+    /// Whether it identifies this certificate.
     pub fn is_of(&self, id: &str, der: &[u8]) -> bool {
         self.id == id && self.der == der
     }
 
-    /// Sends it.
+    /// Sends the request on a new thread.
     pub fn ask(self, issuer: &Arc<Issuer>, state: &StateDirectory, stop: &Arc<Stop>) -> Asked {
         let (answers, opinion) = channel();
         let (question, issuer) = (self.clone(), Arc::clone(issuer));
@@ -67,7 +68,7 @@ impl Question {
         // Without a thread the channel is closed at once.
         let _ = asks.spawn(move || {
             let opinion = opinion_on(&question.der, &issuer, &state, stop);
-            // The keeper has ended otherwise.
+            // A send fails only if the keeper has ended.
             let _ = answers.send(opinion);
         });
         Asked { question: self, opinion }
@@ -75,7 +76,7 @@ impl Question {
 }
 
 impl Asked {
-    /// The answer, once there is one. There is none for a worker that retires.
+    /// The result, if there is one yet. A retiring worker gets none.
     pub fn answer(&self) -> Option<Answer> {
         let (opinion, again) = match self.opinion.try_recv() {
             Ok(Ok(Some((window, again)))) => (Ok(Some(window)), again.clamp(SHORTEST, LONGEST)),
@@ -88,7 +89,7 @@ impl Asked {
     }
 }
 
-/// Asks, and waits for the answer. Nothing that is asked here is signed.
+/// Sends the request and waits for the answer. The requests need no signature.
 fn opinion_on(der: &[u8], issuer: &Issuer, state: &StateDirectory, stop: Arc<Stop>) -> Opinion {
     let Some(credentials) = state.account::<AccountCredentials>(&account_name(issuer)) else {
         return Ok(None);

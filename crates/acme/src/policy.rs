@@ -1,32 +1,32 @@
-//! When a certificate is asked for: pure, over two clocks that the caller reads.
+//! When a certificate is ordered. The functions are pure: the caller passes both clocks.
 //!
-//! The wall clock says when a certificate is due. It may jump, so it never decides alone how often an authority is asked:
-//! within a process the steady clock does, and over restarts each attempt is on disk before it begins.
+//! The wall clock says when a certificate is due. It may jump, so it alone never decides how often the authority is asked.
+//! Within a process the steady clock limits that. Over restarts the record on disk does, which is written before each attempt.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The wait after the first failure; each further one is [`FACTOR`] times as long. Four attempts in the first quarter of an
-/// hour are what Let's Encrypt's limit of five failures an hour leaves room for.
+/// The wait after the first failure, in seconds. Each further wait is [`FACTOR`] times as long. That makes four attempts in
+/// the first quarter of an hour: Let's Encrypt allows five failures an hour.
 const FIRST: u64 = 60;
 const FACTOR: u64 = 3;
-/// The longest wait.
+/// The longest wait, in seconds.
 const LONGEST: u64 = 24 * 3600;
-/// A wait that an authority asks for is not longer than this.
+/// The longest `Retry-After` that is obeyed, in seconds.
 const LONGEST_ASKED: u64 = 7 * 24 * 3600;
-/// After a certificate came, the next one is not asked for earlier, whatever the clock says; of one that lives for less than
-/// four times as long, after a quarter of its life.
+/// The least time between a certificate and the next attempt, in seconds, whatever the clock says. For certificates with a
+/// lifetime of less than four times that it is a quarter of the lifetime.
 const AFTER_SUCCESS: u64 = 3600;
-/// An attempt whose process ended is resumed so often before this counts as failures.
+/// How often an interrupted attempt is resumed at once. Further interruptions count as failures.
 const INTERRUPTIONS: u32 = 3;
-/// So many characters of a failure's reason are kept.
+/// The most characters of a failure's reason that are kept.
 const LONGEST_REASON: usize = 1000;
-/// The reason where a new certificate is old already.
+/// The reason of a failure where a new certificate is already due for renewal.
 const CLOCK: &str = "the new certificate is to be renewed already, is the clock right?";
-/// It is looked again after this at the latest, since the wall clock may have jumped.
+/// The longest wait between two looks at the wall clock, which may have jumped.
 const LOOK: Duration = Duration::from_secs(3600);
-/// Certificates that live for longer are renewed after two thirds of their life, others after half of it.
+/// Certificates with a longer lifetime, in seconds, are renewed after two thirds of it, others after half of it.
 const LONG_LIVED: i64 = 10 * 24 * 3600;
 
 /// Two points of the wall clock, in seconds since 1970.
@@ -44,7 +44,7 @@ impl Interval {
         self.end.saturating_sub(self.start).max(0)
     }
 
-    /// The point at this part of it.
+    /// The point at the fraction `dice` of the interval, where `u64::MAX` is its end.
     fn at(self, dice: u64) -> i64 {
         let length = u128::from(self.length().unsigned_abs());
         let offset = (length * u128::from(dice)) >> 64;
@@ -52,8 +52,8 @@ impl Interval {
     }
 }
 
-/// When a certificate is due: at a point of the window that the authority suggests, or else around two thirds of its life.
-/// `dice` chooses the point and should be the same for the same certificate.
+/// When a certificate is to be renewed: at a point of the window that the authority suggests, otherwise around two thirds of
+/// its lifetime. `dice` chooses the point, and should be the same for the same certificate.
 pub fn due(validity: Interval, suggested: Option<Interval>, dice: u64) -> i64 {
     if let Some(window) = suggested.filter(|window| window.end <= validity.end) {
         return window.at(dice);
@@ -70,15 +70,15 @@ pub fn due(validity: Interval, suggested: Option<Interval>, dice: u64) -> i64 {
 pub struct AttemptRecord {
     /// Failures in a row.
     failures: u32,
-    /// Attempts in a row that have not come to an end.
+    /// Attempts in a row that were interrupted.
     interrupted: u32,
     /// When the last attempt began or ended, by the wall clock.
     since: i64,
     /// Seconds from then to the next one.
     wait: u64,
-    /// The authority has asked for the wait.
+    /// The wait is the authority's `Retry-After`.
     asked: bool,
-    /// Attempts in a row that came early, for a new configuration.
+    /// Attempts in a row that were made before the wait was over, because of a new configuration.
     #[serde(default)]
     early: u32,
     /// When the first of the failures was, by the wall clock.
@@ -100,7 +100,7 @@ impl AttemptRecord {
         self.failures
     }
 
-    /// When the first of them was.
+    /// When the first of them was, in seconds since 1970.
     pub fn failing(&self) -> Option<i64> {
         self.failing
     }
@@ -111,7 +111,7 @@ impl AttemptRecord {
     }
 }
 
-/// How often the authority is asked for one certificate.
+/// The pace of the attempts for one certificate.
 #[derive(Debug, Default)]
 pub struct Pace {
     record: AttemptRecord,
@@ -119,17 +119,17 @@ pub struct Pace {
     written: Option<Duration>,
 }
 
-/// What the clocks show.
+/// The time on both clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// Seconds since 1970; may jump.
+    /// Seconds since 1970. May jump.
     pub wall: i64,
-    /// Since some point of this process' life; never jumps.
+    /// The time since a fixed point of this process' life. Never jumps.
     pub steady: Duration,
 }
 
 impl Pace {
-    /// Goes on after what an earlier process has done.
+    /// Goes on after the attempts that an earlier process has recorded.
     pub fn after(record: AttemptRecord) -> Pace {
         Pace { record, written: None }
     }
@@ -139,8 +139,8 @@ impl Pace {
         &self.record
     }
 
-    /// How long to wait before the next attempt; nothing: it is time. `due`: when the certificate is to be renewed; none,
-    /// if there is none. `read_at`: when the configuration was read. Errors from before may be gone with it.
+    /// How long to wait before the next attempt. Zero: it is due. `due` is when the certificate is to be renewed, and none if
+    /// there is no certificate. `read_at` is when the configuration was read, which may have put earlier errors right.
     pub fn wait(&self, now: Now, due: Option<i64>, read_at: i64) -> Duration {
         if let Some(left) = due.map(|due| due.saturating_sub(now.wall)).filter(|left| *left > 0) {
             return Duration::from_secs(left.unsigned_abs()).min(LOOK);
@@ -149,7 +149,7 @@ impl Pace {
         let left = match self.written {
             Some(written) => wait.saturating_sub(now.steady.saturating_sub(written)),
             None => {
-                // A clock that went back makes no wait longer than it was.
+                // If the clock was set back, the wait is not longer than the record says.
                 let gone = now.wall.saturating_sub(self.record.since);
                 wait.saturating_sub(Duration::from_secs(u64::try_from(gone).unwrap_or(0)))
             }
@@ -157,14 +157,14 @@ impl Pace {
         left.min(LOOK)
     }
 
-    /// The next attempt, by a wall clock that does not jump; `due` and `read_at` as above.
+    /// The time of the next attempt if the wall clock does not jump. `due` and `read_at` are those of [`Pace::wait`].
     pub fn next(&self, due: Option<i64>, read_at: i64) -> i64 {
         let wait = i64::try_from(self.whole_wait(read_at)).unwrap_or(i64::MAX);
         self.record.since.saturating_add(wait).max(due.unwrap_or(i64::MIN))
     }
 
     /// Seconds from the last attempt to the next one. A configuration that is newer than the attempt shortens them, unless
-    /// the authority has asked for them. Each time it shortens them by less, so that reloads in a row are no way around.
+    /// they are the authority's `Retry-After`. It shortens them by less each time, so that reloads do not get around them.
     fn whole_wait(&self, read_at: i64) -> u64 {
         let record = &self.record;
         let is_old = self.written.is_none() && read_at > record.since && !record.asked;
@@ -175,7 +175,7 @@ impl Pace {
         }
     }
 
-    /// An attempt begins. The record is written before anything is sent.
+    /// Records the beginning of an attempt. The caller writes the record before it sends anything.
     pub fn begin(&mut self, now: Now, dice: u64) {
         let interrupted = self.record.interrupted.saturating_add(1);
         let gone = now.wall.saturating_sub(self.record.since);
@@ -193,14 +193,14 @@ impl Pace {
         );
     }
 
-    /// The worker retires; another one goes on.
+    /// Records that the worker retires during an attempt. Another worker goes on with it.
     pub fn leave(&mut self, now: Now) {
         let interrupted = self.record.interrupted.saturating_sub(1);
         let record = AttemptRecord { interrupted, since: now.wall, wait: 0, ..self.record.clone() };
         self.note(now, record);
     }
 
-    /// Nothing could be written down, so the authority is not asked. It is tried again soon.
+    /// Records that the record could not be written, so that no attempt was made. The next one is soon.
     pub fn stall(&mut self, now: Now, reason: &str) {
         let record = AttemptRecord {
             interrupted: self.record.interrupted.saturating_sub(1),
@@ -213,7 +213,7 @@ impl Pace {
         self.note(now, record);
     }
 
-    /// The attempt has failed, for this reason. `asked`: for how long the authority wants to be left alone.
+    /// Records the failure of an attempt, with its reason and the authority's `Retry-After`, if any.
     pub fn fail(&mut self, now: Now, (reason, asked): (&str, Option<Duration>), dice: u64) {
         let failures = self.record.failures.saturating_add(1);
         let own = back_off(failures, dice);
@@ -229,11 +229,11 @@ impl Pace {
         self.note(now, record);
     }
 
-    /// A certificate came that lives for `life` and is to be renewed at `due`. False, if that has passed already: the clock
-    /// is wrong, or the authority's; further attempts have to wait for longer and longer.
+    /// Records a certificate with a lifetime of `life`, which is to be renewed at `due`. Returns false if `due` has passed
+    /// already: this clock or the authority's is wrong. That counts as a failure, so that waits grow.
     pub fn succeed(&mut self, now: Now, (due, life): (i64, i64), dice: u64) -> bool {
         let makes_sense = due > now.wall;
-        // Of its life no clock decides.
+        // The lifetime does not depend on any clock.
         let least = (u64::try_from(life).unwrap_or(0) / 4).clamp(FIRST, AFTER_SUCCESS);
         let record = AttemptRecord { since: now.wall, ..AttemptRecord::default() };
         let record = match makes_sense {
@@ -254,36 +254,36 @@ impl Pace {
     }
 }
 
-/// Holds all certificates of an issuer off: what has refused one refuses the others as well.
+/// Delays all certificates of an issuer after a failure that concerns all of them.
 #[derive(Debug, Default)]
 pub struct Pause {
     refusals: u32,
-    /// By the steady clock.
+    /// Until when, by the steady clock.
     until: Duration,
 }
 
 impl Pause {
-    /// Whether no certificate is asked for now.
+    /// Whether no certificate may be ordered now.
     pub fn holds(&self, now: Now) -> bool {
         now.steady < self.until
     }
 
-    /// An attempt was refused for a reason that is not its own. `asked`: for how long the authority wants to be left alone.
+    /// Records a failure that concerns all certificates, with the authority's `Retry-After`, if any.
     pub fn refused(&mut self, now: Now, asked: Option<Duration>) {
         self.refusals = self.refusals.saturating_add(1);
-        // Not longer than the certificate's own wait.
+        // At most the wait of a single certificate.
         let wait = Duration::from_secs(back_off(self.refusals, 0));
-        // A longer wait may be meant for one name only.
+        // A longer `Retry-After` may be meant for one name only.
         self.until = now.steady + asked.map_or(wait, |asked| asked.min(wait));
     }
 
-    /// The authority has done what it was asked.
+    /// Records that the authority has served a request.
     pub fn served(&mut self) {
         *self = Pause::default();
     }
 }
 
-/// Seconds to wait after so many failures, and up to a quarter more.
+/// The wait after so many failures, in seconds, with up to a quarter more as jitter.
 fn back_off(failures: u32, dice: u64) -> u64 {
     let times = FACTOR.saturating_pow(failures.saturating_sub(1));
     let wait = FIRST.saturating_mul(times).min(LONGEST);
@@ -291,7 +291,7 @@ fn back_off(failures: u32, dice: u64) -> u64 {
     wait + u64::try_from(more).unwrap_or(0)
 }
 
-/// The time between the polls of one attempt: doubled each time, unless the authority says when to come again.
+/// The time until the next poll of an order. It doubles each time, unless the authority sends `Retry-After`.
 pub fn poll_after(polls: u32, asked: Option<Duration>) -> Duration {
     const SHORTEST: Duration = Duration::from_millis(250);
     const USUAL: Duration = Duration::from_secs(8);
@@ -302,7 +302,7 @@ pub fn poll_after(polls: u32, asked: Option<Duration>) -> Duration {
     }
 }
 
-/// The time from now to then, in the largest unit of which there are two.
+/// The time until `at` for messages, in the largest unit of which it has at least two.
 pub fn span(at: i64, now: Now) -> String {
     let left = at.saturating_sub(now.wall);
     let units = [("days", 24 * 3600), ("hours", 3600), ("minutes", 60)];

@@ -1,4 +1,4 @@
-//! What is asked of which authority, as a configuration says it.
+//! Issuers and certificates, as the configuration describes them.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -44,22 +44,22 @@ pub struct Issuer {
     pub directory: PathBuf,
     /// The certificates.
     pub orders: Vec<Arc<CertificateOrder>>,
-    /// What its block says. Another issuer of this name with the same is the same one.
+    /// The hash of its block. An issuer of a later configuration with the same name and hash is the same one.
     pub digest: [u8; 32],
-    /// When the configuration was read, in seconds since 1970: errors from before may be gone.
+    /// When the configuration was read, in seconds since 1970. It may have put earlier errors right.
     pub read_at: i64,
-    /// Where it is said how the certificates stand.
+    /// The zone with the standings of its certificates.
     pub standings: Option<Standings>,
 }
 
 impl Issuer {
-    /// How one of its certificates stands, as the process that asks for it has said last.
+    /// The standing of one of its certificates, as the process with the lock last posted it.
     pub(crate) fn standing(&self, order: &CertificateOrder) -> Standing {
         let standings = self.standings.as_ref();
         standings.map(|all| all.of(self.row_name(order))).unwrap_or_default()
     }
 
-    /// The same of each of them.
+    /// The standings of all its certificates.
     pub fn all_standings(&self) -> Vec<Standing> {
         let names: Vec<u128> = self.orders.iter().map(|order| self.row_name(order)).collect();
         match &self.standings {
@@ -98,12 +98,12 @@ impl Challenge {
         }
     }
 
-    /// It proves `*.example.org`, too.
+    /// Whether it can prove wildcard names.
     pub fn takes_wildcards(self) -> bool {
         matches!(self, Challenge::Dns | Challenge::DnsPersist)
     }
 
-    /// It proves addresses, too.
+    /// Whether it can prove IP addresses.
     pub fn takes_addresses(self) -> bool {
         !self.takes_wildcards()
     }
@@ -124,11 +124,11 @@ pub enum AccountKey {
 }
 
 impl AccountKey {
-    /// From the text of its file.
+    /// Reads a key file in PEM.
     ///
     /// # Errors
     ///
-    /// Why it is no key that can be used.
+    /// The reason that the key cannot be used.
     pub fn from_pem(file: String, pem: &[u8]) -> Result<AccountKey, String> {
         let text = std::str::from_utf8(pem).map_err(|e| e.to_string())?;
         let pair = rcgen::KeyPair::from_pem(text).map_err(|e| e.to_string())?;
@@ -151,10 +151,10 @@ impl fmt::Debug for AccountKey {
     }
 }
 
-/// The authority knows its customer by this.
+/// The external account that the ACME account is bound to (RFC 8555, section 7.3.4).
 #[derive(Clone)]
 pub struct ExternalAccount {
-    /// The number of the key.
+    /// The identifier of the key.
     pub kid: String,
     /// The key.
     pub key: Vec<u8>,
@@ -166,21 +166,21 @@ impl fmt::Debug for ExternalAccount {
     }
 }
 
-/// A kind of certificate that an authority offers.
+/// A certificate profile that an authority offers (draft-ietf-acme-profiles).
 #[derive(Debug, Clone)]
 pub struct Profile {
     /// Its name.
     pub name: String,
-    /// No other will do.
+    /// The order fails if the authority does not offer the profile.
     pub required: bool,
 }
 
-/// Which authorities vouch for the ACME server itself.
+/// How the ACME server's own certificate is verified.
 #[derive(Debug, Clone)]
 pub enum Trust {
-    /// These, in DER.
+    /// Against these trust anchors, in DER.
     Anchors(Vec<Vec<u8>>),
-    /// It is not verified.
+    /// Not at all.
     Anyone,
 }
 
@@ -220,22 +220,22 @@ impl KeyKind {
 /// One certificate: names and a kind of key.
 #[derive(Debug)]
 pub struct CertificateOrder {
-    /// What its files are called by: one of the names, and a hash of all that makes it this order.
+    /// The name of its files: one of its identifiers, and a hash of all of them and the kind of key.
     pub id: String,
     /// Host names and addresses, as [`identifier`] gives them.
     pub identifiers: Vec<String>,
     /// Its key.
     pub key: KeyKind,
-    /// Where the newest certificate is.
+    /// The path of the newest certificate.
     file: RwLock<Option<Arc<[u8]>>>,
     takers: Takers,
 }
 
-/// Gives a certificate with its chain and key, in PEM, to a place, and says whether that is still there. It runs on a thread
-/// that may wait. Without a certificate, nothing is given.
+/// Passes a new certificate with its chain and key, in PEM, to a receiver. Returns whether the receiver still exists. Runs on
+/// a thread that may wait. With `None` it only returns that.
 type Taker = Box<dyn Fn(Option<&[u8]>) -> bool + Send + Sync>;
 
-/// What is given each new certificate.
+/// The receivers of new certificates.
 #[derive(Default)]
 struct Takers(RwLock<Vec<Taker>>);
 
@@ -246,7 +246,7 @@ impl fmt::Debug for Takers {
 }
 
 impl CertificateOrder {
-    /// For these names, with a key of this kind.
+    /// An order for these identifiers with this kind of key.
     pub fn new(identifiers: Vec<String>, key: KeyKind) -> CertificateOrder {
         let mut sorted = identifiers.clone();
         sorted.sort();
@@ -265,14 +265,14 @@ impl CertificateOrder {
         }
     }
 
-    /// The file with the newest certificate, its chain and its key, if there is one. Such a file never changes: a new
-    /// certificate has a new name.
+    /// The file with the newest certificate, its chain and its key, if there is one. A file never changes: each new
+    /// certificate has another name.
     pub fn file(&self) -> Option<Arc<[u8]>> {
         self.file.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The certificate, and each one that comes, is given to `to` while that is there: for those that cannot wait for a file.
-    /// May wait for one itself.
+    /// Passes the certificate, and each later one, to `to` while it exists: for readers that cannot wait for a file. This call
+    /// may wait for one.
     pub fn given_to<T: Send + Sync + 'static>(
         &self,
         to: &Arc<T>,
@@ -293,11 +293,11 @@ impl CertificateOrder {
         }));
     }
 
-    /// There is another file now.
+    /// Takes another file into use.
     pub(crate) fn set_file(&self, file: Option<Arc<[u8]>>) {
         let takers = self.takers.0.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(pem) = file.as_deref().filter(|_| !takers.is_empty()).and_then(read) {
-            // Places that are gone are forgotten when another one comes.
+            // Receivers that no longer exist are removed when a new one is added.
             takers.iter().for_each(|taker| {
                 taker(Some(&pem));
             });
@@ -320,7 +320,7 @@ fn read(path: &[u8]) -> Option<Vec<u8>> {
     std::fs::read(OsStr::from_bytes(path)).ok()
 }
 
-/// The beginning of a hash, as text for a file's name.
+/// The first bytes of a hash in hexadecimal, for the name of a file.
 pub(crate) fn short_hash(bytes: &[u8]) -> String {
     let hash = hex(digest::digest(&digest::SHA256, bytes).as_ref());
     hash.get(..16).unwrap_or(&hash).to_owned()
@@ -330,16 +330,16 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Why a text cannot stand in a certificate.
+/// Why a name cannot be in a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadIdentifier {
-    /// This character is in no host name.
+    /// The name contains this character.
     Character(char),
     /// An empty label, such as a dot at the end.
     EmptyLabel,
-    /// `*` stands elsewhere than in `*.example.org`.
+    /// `*` is used otherwise than in `*.example.org`.
     Wildcard,
-    /// Longer than a name or a label may be.
+    /// The name or a label is too long.
     TooLong,
 }
 
@@ -356,12 +356,12 @@ impl fmt::Display for BadIdentifier {
     }
 }
 
-/// A name as it stands in a certificate: in lower case, an address in its usual form. `.example.org` is that name, and with
-/// `www.` before it. `*.example.org` stays as it is.
+/// The identifiers for a name of the configuration: a host name in lower case, or an address in canonical form.
+/// `.example.org` stands for that name and for `www.example.org`. `*.example.org` stays as it is.
 ///
 /// # Errors
 ///
-/// What no certificate can have.
+/// The reason that no certificate can have the name.
 pub fn identifier(text: &str) -> Result<Vec<String>, BadIdentifier> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(vec![address.to_string()]);

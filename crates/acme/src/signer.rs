@@ -1,5 +1,5 @@
-//! Account keys that the ACME library does not have: it signs with ECDSA P-256 and keys of its own making. What it is about
-//! to send is signed again here, with the account's key.
+//! Account keys that the ACME library cannot use: it only signs with ECDSA P-256. The library signs its requests with a
+//! throw-away key, and this module replaces that signature by one of the account's key.
 
 use std::fmt;
 
@@ -17,9 +17,9 @@ use weir_proto::base64::{self, Alphabet};
 /// Signs as one account.
 pub struct Signer {
     key: Key,
-    /// The key as the authority gets it (RFC 7517).
+    /// The public key as a JSON Web Key (RFC 7517).
     public: Value,
-    /// `external_account_key`: it signs the account's key.
+    /// `external_account_key`, which signs the account's key.
     external: Option<hmac::Key>,
     thumbprint: String,
 }
@@ -29,7 +29,7 @@ enum Key {
     Rsa(RsaKeyPair),
 }
 
-/// The curves, with their names for the algorithm and the curve.
+/// The curves, with the names of their JWS algorithm and curve.
 const CURVES: [(&EcdsaSigningAlgorithm, &str, &str); 3] = [
     (&ECDSA_P256_SHA256_FIXED_SIGNING, "ES256", "P-256"),
     (&ECDSA_P384_SHA384_FIXED_SIGNING, "ES384", "P-384"),
@@ -37,22 +37,22 @@ const CURVES: [(&EcdsaSigningAlgorithm, &str, &str); 3] = [
 ];
 
 impl Signer {
-    /// With a key in PKCS#8. None if it is of no kind that ACME servers take.
+    /// A signer with this key in PKCS#8. None if ACME servers take no such keys.
     pub fn new(pkcs8: &[u8], external: Option<&[u8]>) -> Option<Signer> {
         let external = external.map(|key| hmac::Key::new(hmac::HMAC_SHA256, key));
         let (key, public) =
             CURVES.iter().find_map(|curve| ecdsa(pkcs8, *curve)).or_else(|| rsa(pkcs8))?;
-        // A map of `serde_json` is sorted by names, as RFC 7638 wants it.
+        // `serde_json` sorts the members of an object by name, as RFC 7638 requires.
         let thumbprint = encode(digest(&SHA256, public.to_string().as_bytes()).as_ref());
         Some(Signer { key, public, external, thumbprint })
     }
 
-    /// What a challenge's token is answered with.
+    /// The key authorization of a challenge's token (RFC 8555, section 8.1).
     pub fn key_authorization(&self, token: &str) -> String {
         format!("{token}.{}", self.thumbprint)
     }
 
-    /// A request's body, signed with this key. None if it is no signed request.
+    /// Signs a request's body again with this key. None if the body is no signed request.
     pub fn sign_again(&self, body: &[u8]) -> Option<Vec<u8>> {
         let mut sent: Value = serde_json::from_slice(body).ok()?;
         let mut header: Value = serde_json::from_slice(&decode(&sent["protected"])?).ok()?;
@@ -102,7 +102,7 @@ fn ecdsa(
     (algorithm, name, curve): (&'static EcdsaSigningAlgorithm, &'static str, &str),
 ) -> Option<(Key, Value)> {
     let pair = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8).ok()?;
-    // The first byte says that both coordinates follow.
+    // The first byte marks an uncompressed point.
     let point = pair.public_key().as_ref().get(1..)?;
     let (x, y) = point.split_at(point.len() / 2);
     let public = json!({"crv": curve, "kty": "EC", "x": encode(x), "y": encode(y)});
@@ -118,7 +118,7 @@ fn rsa(pkcs8: &[u8]) -> Option<(Key, Value)> {
     Some((Key::Rsa(pair), public))
 }
 
-/// What a signature is over.
+/// The input of a JWS signature (RFC 7515, section 5.1).
 fn signed(object: &Value) -> Option<Vec<u8>> {
     let part = |name: &str| object[name].as_str();
     Some(format!("{}.{}", part("protected")?, part("payload")?).into_bytes())

@@ -1,5 +1,5 @@
-//! How each certificate stands, for all processes: rows of a shared zone. The process with the lock of the directory writes
-//! them, pages of workers and the master's judge read them. No reader waits for a disk.
+//! The standing of each certificate, in rows of a shared zone. The process with the directory's lock writes them. Status
+//! pages of all workers and the health judge of the master read them. No reader waits for a disk.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::digest::{SHA256, digest};
 use weir_zone::{Claimed, Declarations, Row, Rows, Use, ZoneError, ZoneRef};
 
-/// Words of a row: the certificate's end, failures in a row, since when, when the next attempt is, the bytes of the reason,
-/// and the reason.
+/// The words of a row: the end of the certificate's validity, failures in a row, the time of the first of them, the time of
+/// the next attempt, the length of the reason in bytes, and the reason.
 const NOT_AFTER: usize = 0;
 const FAILURES: usize = 1;
 const SINCE: usize = 2;
@@ -17,19 +17,19 @@ const NEXT: usize = 3;
 const LENGTH: usize = 4;
 const TEXT: usize = 5;
 const WORDS: usize = 40;
-/// So much of a reason is kept.
+/// The most bytes of a reason that are kept.
 const LONGEST: usize = (WORDS - TEXT) * 8;
 
-/// How a certificate stands.
+/// The standing of a certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Its last second, since 1970; none, if there is none.
+    /// The end of its validity, in seconds since 1970. None if there is no certificate.
     pub not_after: Option<i64>,
-    /// Attempts that failed since one succeeded.
+    /// Attempts that failed since the last success.
     pub failures: u64,
     /// When the first of them was, in seconds since 1970.
     pub since: Option<i64>,
-    /// When it is asked for next, in seconds since 1970.
+    /// The time of the next attempt, in seconds since 1970.
     pub next: Option<i64>,
     /// Why the last attempt failed, as the authority says it.
     pub reason: String,
@@ -40,7 +40,7 @@ impl Standing {
     pub fn next_shown(&self) -> Option<String> {
         let seconds = u64::try_from(self.next?).ok()?;
         let at = UNIX_EPOCH.checked_add(Duration::from_secs(seconds))?;
-        // The format has four digits for the year.
+        // Times too far away are left out: the format has four digits for the year.
         let latest = SystemTime::now() + Duration::from_secs(3650 * 86400);
         (at < latest).then(|| httpdate::fmt_http_date(at))
     }
@@ -57,14 +57,14 @@ impl fmt::Debug for Standings {
 }
 
 impl Standings {
-    /// What its zone belongs to.
+    /// The owner tag of its zone.
     pub const TAG: &'static str = "acme";
 
-    /// Asks for a zone of this name and size.
+    /// Declares a zone of this name and size.
     ///
     /// # Errors
     ///
-    /// The name is another one's.
+    /// The name belongs to another kind of zone.
     pub fn declare(zones: &Declarations, name: &str, size: u64) -> Result<Standings, ZoneError> {
         let purpose = Use::of(Self::TAG, 0);
         zones.declare(name, size, purpose).map(Standings)
@@ -75,18 +75,18 @@ impl Standings {
         weir_zone::capacity(size, WORDS)
     }
 
-    /// Says how a certificate stands.
+    /// Writes the standing of a certificate.
     pub(crate) fn note(&self, name: u128, standing: &Standing) {
         let of = |rows: &mut Rows<'_>, row| store(rows, row, standing);
         self.with(name, of);
     }
 
-    /// How it stands.
+    /// Reads the standing of a certificate.
     pub(crate) fn of(&self, name: u128) -> Standing {
         self.with(name, load).unwrap_or_default()
     }
 
-    /// How each of these stands. It takes one look at the zone, also for thousands.
+    /// Reads the standings of these certificates. The zone is locked once, also for thousands.
     pub(crate) fn of_all(&self, names: &[u128]) -> Vec<Standing> {
         let Some(zone) = self.0.get() else { return vec![Standing::default(); names.len()] };
         let now = zone.msec(Instant::now());
@@ -94,14 +94,14 @@ impl Standings {
         let known: HashMap<u128, Row> = rows.named().collect();
         let mut of = |name| {
             let row = *known.get(name)?;
-            // Rows that nothing asks for are the first to go.
+            // Rows that are not read make room first.
             rows.touch(row, now);
             Some(load(&mut rows, row))
         };
         names.iter().map(|name| of(name).unwrap_or_default()).collect()
     }
 
-    /// None before the configuration is in use, and where the zone is full.
+    /// Runs `act` on a certificate's row. None if the configuration is not in use yet, or the zone is full.
     fn with<T>(&self, name: u128, act: impl FnOnce(&mut Rows<'_>, Row) -> T) -> Option<T> {
         let zone = self.0.get()?;
         let now = zone.msec(Instant::now());
@@ -111,7 +111,7 @@ impl Standings {
     }
 }
 
-/// What a certificate's row is called by.
+/// The name of a certificate's row.
 pub fn row_name(directory: &[u8], id: &str) -> u128 {
     let hash = digest(&SHA256, &[directory, b"\n", id.as_bytes()].concat());
     let mut name = [0; 16];
@@ -121,7 +121,7 @@ pub fn row_name(directory: &[u8], id: &str) -> u128 {
 
 fn store(rows: &mut Rows<'_>, row: Row, standing: &Standing) {
     let text = cut(&standing.reason, LONGEST).as_bytes();
-    // Times before 1970 are none.
+    // Times before 1970 count as none.
     let time = |at: Option<i64>| at.and_then(|at| u64::try_from(at).ok()).unwrap_or(0);
     rows.set_value(row, NOT_AFTER, time(standing.not_after));
     rows.set_value(row, FAILURES, standing.failures);
@@ -135,7 +135,7 @@ fn store(rows: &mut Rows<'_>, row: Row, standing: &Standing) {
     }
 }
 
-/// Whatever a process that was killed has left there.
+/// Reads a row. Any value is possible, since its writer may have been killed.
 fn load(rows: &mut Rows<'_>, row: Row) -> Standing {
     let get = |at| rows.value(row, at);
     let time = |at: u64| i64::try_from(at).ok().filter(|at| *at > 0);
@@ -151,7 +151,7 @@ fn load(rows: &mut Rows<'_>, row: Row) -> Standing {
     }
 }
 
-/// The beginning of a text, of whole characters.
+/// The longest beginning of a text with at most `most` bytes and no split character.
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text.get(..end.unwrap_or(0)).unwrap_or_default()

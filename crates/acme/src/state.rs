@@ -5,15 +5,15 @@
 //! | `lock` | held by the process that talks to the authority |
 //! | `account-HASH.json` | the account at one authority, with its key |
 //! | `orders/ID.json` | an order that was placed, with the key of its certificate |
-//! | `attempts/ID.json` | when it was tried last, and what has to be waited for |
-//! | `account-HASH.pem` | its key, if it is of another kind than usual |
-//! | `records/HASH.json` | a TXT record that was published, or was to be, and is not removed yet |
-//! | `challenges/TOKEN` | what the authority's question by this token is answered with |
-//! | `challenges/HOST.pem` | the certificate and key that an authority is shown that asks by TLS |
-//! | `certificates/ID.N.pem` | a certificate with its chain and key; the highest number counts |
+//! | `attempts/ID.json` | when the last attempt was, and how long to wait before the next one |
+//! | `account-HASH.pem` | its key, if the ACME library cannot use it |
+//! | `records/HASH.json` | a TXT record that is or may be published, and must be removed |
+//! | `challenges/TOKEN` | the response to the http-01 challenge with this token |
+//! | `challenges/HOST.pem` | the certificate and key for the tls-alpn-01 challenge of this host |
+//! | `certificates/ID.N.pem` | a certificate with its chain and key; the one with the highest number is in use |
 //!
-//! Each file is written beside its place, synchronized and renamed, so it is whole whenever a process or the machine ends.
-//! A file that does not parse all the same is taken for none.
+//! Each file is written under another name, synchronized and renamed. So it is whole whenever a process or the machine ends.
+//! A file that does not parse all the same counts as missing.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -41,13 +41,13 @@ const ORDERS: &str = "orders";
 const ATTEMPTS: &str = "attempts";
 const RECORDS: &str = "records";
 
-/// Files of one certificate that are kept: a handshake may just read the one before.
+/// The number of files of one certificate that are kept. A handshake may be reading the previous one.
 const KEPT: usize = 2;
 
-/// Names of files that are not finished yet begin with this.
+/// The prefix of files that are not finished yet.
 const UNFINISHED: &str = ".new-";
 
-/// The line of a certificate's file that says which authority has issued it.
+/// Begins the line of a certificate's file that names the authority's URL.
 const FROM: &str = "Issued by ACME server: ";
 
 /// The directory of an issuer.
@@ -59,11 +59,11 @@ pub struct StateDirectory {
 /// An order that was placed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PlacedOrder {
-    /// The authority's directory.
+    /// The URL of the authority's directory.
     pub uri: String,
     /// The account that placed it.
     pub account: String,
-    /// Its place there.
+    /// The URL of the order.
     pub url: String,
     /// The key of the certificate, in PEM.
     pub key: String,
@@ -74,16 +74,16 @@ pub struct PlacedOrder {
 pub struct StoredCertificate {
     /// Its file.
     pub path: PathBuf,
-    /// From when until when it is valid.
+    /// The time of its validity.
     pub validity: Interval,
-    /// The authority's directory, if the file says it.
+    /// The URL of the authority's directory, if the file names it.
     pub uri: Option<String>,
     /// The certificate itself, in DER.
     pub der: Vec<u8>,
 }
 
 impl StateDirectory {
-    /// At this path.
+    /// The directory at this path.
     pub fn new(path: &Path) -> StateDirectory {
         StateDirectory { path: path.to_owned() }
     }
@@ -102,7 +102,7 @@ impl StateDirectory {
             .try_for_each(|name| builder.create(self.path.join(name)))
     }
 
-    /// Takes the lock, if no other process has it. It is held as long as the file is open.
+    /// Takes the lock if it is free. It is held as long as the file is open.
     pub fn lock(&self) -> io::Result<Option<File>> {
         let path = self.path.join("lock");
         let mut options = OpenOptions::new();
@@ -114,7 +114,7 @@ impl StateDirectory {
         }
     }
 
-    /// Removes what an ended process has left: unfinished files, and answers that no authority asks for any more.
+    /// Removes files that an ended process has left: unfinished ones, and responses to challenges.
     pub fn clean(&self) -> io::Result<()> {
         let rooms = [CERTIFICATES, CHALLENGES, ORDERS, ATTEMPTS, RECORDS];
         let rooms = rooms.map(|name| self.path.join(name));
@@ -130,44 +130,44 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// The account that was created by this `name`.
+    /// Loads the account with this `name`.
     pub fn account<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         read_json(&self.path.join(format!("account-{name}.json")))
     }
 
-    /// Keeps it.
+    /// Stores an account.
     pub fn keep_account<T: Serialize>(&self, name: &str, account: &T) -> io::Result<()> {
         write_json(&self.path.join(format!("account-{name}.json")), account)
     }
 
-    /// It is of no use any more. Its key is.
+    /// Removes an account, but not its key.
     pub fn drop_account(&self, name: &str) -> io::Result<()> {
         remove(&self.path.join(format!("account-{name}.json")))
     }
 
-    /// The key of an account, in PEM.
+    /// Loads the key of an account, in PEM.
     pub fn account_key(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.path.join(format!("account-{name}.pem"))).ok()
     }
 
-    /// Keeps it.
+    /// Stores the key of an account.
     pub fn keep_account_key(&self, name: &str, pem: &str) -> io::Result<()> {
         write(&self.path.join(format!("account-{name}.pem")), pem.as_bytes())
     }
 
-    /// TXT records that are published, as far as is known.
+    /// The TXT records that may be published.
     pub fn records(&self) -> Vec<TxtRecord> {
         let Ok(entries) = fs::read_dir(self.path.join(RECORDS)) else { return Vec::new() };
         let found = entries.filter_map(|entry| read_json(&entry.ok()?.path()));
         found.collect()
     }
 
-    /// Notes one before it is published.
+    /// Stores a TXT record, before it is published.
     pub fn keep_record(&self, record: &TxtRecord) -> io::Result<()> {
         write_json(&self.record_file(record), record)
     }
 
-    /// It is removed.
+    /// Forgets a TXT record that was removed.
     pub fn drop_record(&self, record: &TxtRecord) -> io::Result<()> {
         remove(&self.record_file(record))
     }
@@ -177,32 +177,32 @@ impl StateDirectory {
         self.path.join(RECORDS).join(format!("{hash}.json"))
     }
 
-    /// The order that was placed for a certificate.
+    /// Loads the order that was placed for a certificate.
     pub fn order(&self, id: &str) -> Option<PlacedOrder> {
         read_json(&self.path.join(ORDERS).join(format!("{id}.json")))
     }
 
-    /// Keeps it.
+    /// Stores an order.
     pub fn keep_order(&self, id: &str, order: &PlacedOrder) -> io::Result<()> {
         write_json(&self.path.join(ORDERS).join(format!("{id}.json")), order)
     }
 
-    /// It has come to an end.
+    /// Removes an order that has come to its end.
     pub fn drop_order(&self, id: &str) -> io::Result<()> {
         remove(&self.path.join(ORDERS).join(format!("{id}.json")))
     }
 
-    /// The attempts so far.
+    /// Loads the record of attempts.
     pub fn attempts(&self, id: &str) -> AttemptRecord {
         read_json(&self.path.join(ATTEMPTS).join(format!("{id}.json"))).unwrap_or_default()
     }
 
-    /// Keeps them.
+    /// Stores the record of attempts.
     pub fn keep_attempts(&self, id: &str, record: &AttemptRecord) -> io::Result<()> {
         write_json(&self.path.join(ATTEMPTS).join(format!("{id}.json")), record)
     }
 
-    /// Answers a challenge from now on.
+    /// Stores the response to an http-01 challenge, which is given from now on.
     pub fn answer(&self, token: &str, authorization: &str) -> io::Result<()> {
         let Some(path) = challenge_file(&self.path, token.as_bytes()) else {
             return Err(io::Error::other("the challenge's token is not base64url"));
@@ -210,7 +210,7 @@ impl StateDirectory {
         write(&path, authorization.as_bytes())
     }
 
-    /// Shows this certificate and key, in PEM, to an authority that asks for the name by TLS.
+    /// Stores the certificate and key, in PEM, for the tls-alpn-01 challenge of a name.
     pub fn answer_over_tls(&self, name: &str, pem: &str) -> io::Result<()> {
         match tls_challenge_file(&self.path, &server_name(name)) {
             Some(path) => write(&path, pem.as_bytes()),
@@ -218,15 +218,15 @@ impl StateDirectory {
         }
     }
 
-    /// Answers no more, by token or by name.
+    /// Removes the responses for a token and a name.
     pub fn forget(&self, token: &str, name: &str) -> io::Result<()> {
         let over_http = challenge_file(&self.path, token.as_bytes());
         let over_tls = tls_challenge_file(&self.path, &server_name(name));
         over_http.iter().chain(&over_tls).try_for_each(|path| remove(path))
     }
 
-    /// When the list of certificates last changed. Another look is due if this is different, or not long ago: clocks of
-    /// file systems are coarse.
+    /// When the list of certificates last changed. The list must be read again if this has changed, or is recent: the clocks
+    /// of file systems are coarse.
     pub fn changed(&self) -> Option<SystemTime> {
         fs::metadata(self.path.join(CERTIFICATES)).and_then(|found| found.modified()).ok()
     }
@@ -247,7 +247,7 @@ impl StateDirectory {
         files
     }
 
-    /// Keeps a certificate: the chain and the key in PEM. It is the newest one from then on.
+    /// Stores a certificate as the newest one: its chain and key, in PEM.
     pub fn keep_certificate(&self, id: &str, uri: &str, chain: &str, key: &str) -> io::Result<()> {
         let mut files = self.files();
         let found = files.0.remove(id).unwrap_or_default();
@@ -260,12 +260,12 @@ impl StateDirectory {
     }
 }
 
-/// The files of all certificates in a directory, by their ids; the newest of each is the last.
+/// The files of all certificates in a directory, by id. The newest of each is the last.
 #[derive(Debug, Default)]
 pub struct CertificateFiles(HashMap<String, Vec<(u64, PathBuf)>>);
 
 impl CertificateFiles {
-    /// The newest whole certificate. A file that `known` was read from is not read again: it never changes.
+    /// The newest valid file of a certificate. The file of `known` is not read again, since files never change.
     pub fn newest(&self, id: &str, known: Option<&StoredCertificate>) -> Option<StoredCertificate> {
         let read = |path: &PathBuf| match known.filter(|known| known.path == *path) {
             Some(known) => Some(known.clone()),
@@ -275,7 +275,7 @@ impl CertificateFiles {
     }
 }
 
-/// The file with the answer to the challenge of this token; none, if there can be no such token.
+/// The file with the response to the http-01 challenge of this token. None if it is no valid token.
 pub fn challenge_file(directory: &Path, token: &[u8]) -> Option<PathBuf> {
     let is_base64url = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     let is_token = (1..=200).contains(&token.len()) && token.iter().all(is_base64url);
@@ -283,8 +283,7 @@ pub fn challenge_file(directory: &Path, token: &[u8]) -> Option<PathBuf> {
     Some(directory.join(CHALLENGES).join(name))
 }
 
-/// The file with the certificate and key for an authority that names this host in its handshake; none, if there can be no
-/// such host.
+/// The file with the certificate and key for the tls-alpn-01 challenge of this host. None if it is no valid host name.
 pub fn tls_challenge_file(directory: &Path, host: &str) -> Option<PathBuf> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let is_host =
@@ -293,7 +292,7 @@ pub fn tls_challenge_file(directory: &Path, host: &str) -> Option<PathBuf> {
     is_host.then(|| directory.join(CHALLENGES).join(format!("{}.pem", host.to_ascii_lowercase())))
 }
 
-/// What an authority names in its handshake: addresses have names in DNS for that (RFC 8738).
+/// The server name in an authority's handshake. For an address it is a name below `arpa` (RFC 8738, section 6).
 fn server_name(name: &str) -> String {
     match name.parse() {
         Ok(IpAddr::V4(ip)) => {
@@ -315,7 +314,7 @@ impl StoredCertificate {
     }
 }
 
-/// A certificate's file; none if it is not whole, or has the key of another one.
+/// Reads a certificate's file. None if it is incomplete, or its key belongs to another certificate.
 fn read_certificate(path: &Path) -> Option<StoredCertificate> {
     let text = fs::read(path).ok()?;
     if !text.ends_with(b"PRIVATE KEY-----\n") {
@@ -331,7 +330,7 @@ fn read_certificate(path: &Path) -> Option<StoredCertificate> {
         }
     }
     let (der, key) = (first?, key?);
-    // A form of keys that is not known here is for the handshake to judge.
+    // A key that cannot be parsed here is left to the handshake.
     if KeyPair::try_from(key).is_ok_and(|key| !is_of(&der, &key)) {
         return None;
     }
@@ -347,7 +346,7 @@ pub fn is_of(der: &[u8], key: &KeyPair) -> bool {
     parsed.is_ok_and(|(_, found)| found.public_key().raw == key.subject_public_key_info())
 }
 
-/// From when until when a certificate is valid.
+/// The time of a certificate's validity.
 pub fn validity(der: &[u8]) -> Option<Interval> {
     let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
     let found = certificate.validity();
@@ -369,7 +368,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a file whole, or not at all. Only its owner may read it.
+/// Writes a file atomically. Only its owner may read it.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::other("no name of a file"));

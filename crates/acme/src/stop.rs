@@ -1,4 +1,4 @@
-//! Ends the threads of a worker that retires, whatever they wait for.
+//! Ends the threads of a retiring worker while they wait.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -16,17 +16,17 @@ pub struct Stop {
 pub struct Stopped;
 
 impl Stop {
-    /// The worker retires. Never waits for long: the lock is held for moments only.
+    /// Wakes all waiting threads, since the worker retires. The lock is only ever held briefly.
     pub fn stop(&self) {
         *self.lock() = true;
         self.changed.notify_all();
     }
 
-    /// Waits for so long.
+    /// Waits for this time.
     ///
     /// # Errors
     ///
-    /// The worker retires: at once.
+    /// The worker retires. It is returned at once.
     pub fn wait(&self, time: Duration) -> Result<(), Stopped> {
         let until = Instant::now() + time;
         let mut stopped = self.lock();
@@ -43,11 +43,11 @@ impl Stop {
         }
     }
 
-    /// Runs a job that blocks on a thread of its own, and waits for its result. Without a thread there is none.
+    /// Runs a blocking job on a thread of its own and waits for its result. There is none if no thread can be started.
     ///
     /// # Errors
     ///
-    /// The worker retires: at once, and the job's result is dropped.
+    /// The worker retires. It is returned at once, and the job's result is dropped.
     pub fn run<T: Send + 'static>(
         self: &Arc<Self>,
         job: impl FnOnce() -> T + Send + 'static,
@@ -86,7 +86,7 @@ enum JobResult<T> {
     Panicked,
 }
 
-/// Tells the waiting thread that the job is over, even if it panicked.
+/// Wakes the waiting thread when the job ends, even by a panic.
 struct Ended<T> {
     result: Arc<Mutex<JobResult<T>>>,
     stop: Arc<Stop>,
@@ -99,13 +99,13 @@ impl<T> Drop for Ended<T> {
             *result = JobResult::Panicked;
         }
         drop(result);
-        // With the lock, so that the waiting thread is not between its look and its wait.
+        // The lock makes sure that the waiting thread is not between its check and its wait.
         let _stopped = self.stop.lock();
         self.stop.changed.notify_all();
     }
 }
 
-/// A lock that a panic elsewhere does not spoil.
+/// Locks a mutex, also after a panic of another holder.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

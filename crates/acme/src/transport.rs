@@ -1,4 +1,4 @@
-//! Requests to an ACME server: blocking ones, on threads that a worker which retires does not wait for.
+//! Blocking requests to an ACME server. They run on threads that a retiring worker does not wait for.
 
 use std::fmt;
 use std::future::Future;
@@ -21,16 +21,16 @@ use crate::settings::Trust;
 use crate::signer::Signer;
 use crate::stop::{Stop, Stopped};
 
-/// A request with its answer takes no longer.
+/// The deadline of a request with its answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// An answer has no more bytes: a chain of certificates has a few thousand.
+/// The largest answer, in bytes. A chain of certificates has a few thousand.
 const LARGEST: u64 = 1 << 20;
-/// Waits before a request is sent again that the server may not have received.
+/// The waits before a request is repeated that the server may not have received.
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
-/// So many POST requests in a row may stay without an answer: each may have placed an order all the same.
+/// The most POST requests in a row without an answer. Each may have placed an order all the same.
 const MOST_LOST: u32 = 3;
 
-/// The way to one server.
+/// A connection to one ACME server.
 #[derive(Debug, Clone)]
 pub struct Transport(Arc<Shared>);
 
@@ -38,21 +38,21 @@ pub struct Transport(Arc<Shared>);
 struct Shared {
     agent: Agent,
     stop: Arc<Stop>,
-    /// Signs what is sent, if the account's key is not the library's.
+    /// Signs requests if the library cannot use the account's key.
     signer: Option<Arc<Signer>>,
     last: Mutex<LastAnswer>,
-    /// POST requests without an answer since one succeeded.
+    /// POST requests without an answer since the last answer.
     lost: AtomicU32,
 }
 
-/// What the last answer said beside its body.
+/// The parts of the last answer that the library does not pass on.
 #[derive(Debug, Clone, Default)]
 struct LastAnswer {
     status: Option<StatusCode>,
     retry_after: Option<Duration>,
     /// `Link: <URL>;rel="alternate"`
     alternates: Vec<String>,
-    /// The body, for what the library does not read of it.
+    /// The body.
     body: Bytes,
 }
 
@@ -61,9 +61,9 @@ struct LastAnswer {
 pub enum TransportError {
     /// The worker retires.
     Stopped,
-    /// This is what the connection came to.
+    /// The connection failed for this reason.
     Failed(String),
-    /// The answer is an error, and not of ACME.
+    /// The answer is an HTTP error without an ACME problem document.
     Status(StatusCode),
 }
 
@@ -86,7 +86,7 @@ impl From<Stopped> for TransportError {
 }
 
 impl Transport {
-    /// To a server that these authorities vouch for.
+    /// A transport that verifies the server's certificate by `trust`.
     pub fn new(trust: &Trust, stop: Arc<Stop>, signer: Option<Arc<Signer>>) -> Transport {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls = TlsConfig::builder()
@@ -109,22 +109,22 @@ impl Transport {
         Transport(Arc::new(Shared { agent: config.new_agent(), stop, signer, last, lost }))
     }
 
-    /// For how long the last answer asks to be left alone.
+    /// The `Retry-After` of the last answer.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.last().retry_after
     }
 
-    /// Where the last answer, a chain of certificates, has others.
+    /// The URLs of the alternates of the last answer, a chain of certificates.
     pub fn alternates(&self) -> Vec<String> {
         self.0.last().alternates
     }
 
-    /// The last answer.
+    /// The body of the last answer.
     pub fn body(&self) -> Bytes {
         self.0.last().body
     }
 
-    /// For how long the last answer asks to be left alone, if that is why a request failed.
+    /// The `Retry-After` of the last answer, if its status explains the failure of a request.
     pub fn refused_for(&self) -> Option<Duration> {
         let last = self.0.last();
         let refused = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
@@ -231,7 +231,7 @@ fn exchange(agent: &Agent, request: Request<Bytes>) -> Result<Response<Bytes>, u
     Ok(Response::from_parts(parts, bytes.into()))
 }
 
-/// The result of a future that never waits, as those over a [`Transport`] do.
+/// The result of a future over a [`Transport`], which blocks and so never returns `Pending`.
 pub fn finish<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,

@@ -8,18 +8,18 @@ use super::{Client, Failure};
 use crate::state::validity;
 use crate::transport::finish;
 
-/// So many other chains are looked at.
+/// The most alternate chains that are downloaded.
 const ALTERNATES: usize = 8;
 
 impl Client<'_> {
-    /// The chain that `preferred_chain` names, if the authority has it; or else the usual one.
+    /// The chain whose topmost issuer is `preferred_chain`, if the authority offers it. Otherwise the default chain.
     pub(super) fn preferred(&self, account: &Account, usual: String) -> Result<String, Failure> {
         let Some(name) = self.issuer.preferred_chain.as_deref() else { return Ok(usual) };
         if topmost(&usual).as_deref() == Some(name) {
             return Ok(usual);
         }
         for url in self.transport.alternates().into_iter().take(ALTERNATES) {
-            // The library has no such request. This one is the same, and its answer is no order.
+            // The library has no request for this URL. A request for an order is the same, though the answer is not an order.
             let asked = self.again(|| match finish(account.order(url.clone())) {
                 Err(e) if super::is_problem(&e, "badNonce") => Err(e),
                 other => Ok(other),
@@ -38,7 +38,7 @@ impl Client<'_> {
     }
 }
 
-/// The common name of the authority that has issued the last certificate of a chain.
+/// The common name of the issuer of a chain's last certificate.
 fn topmost(chain: &str) -> Option<String> {
     let last = Pem::iter_from_buffer(chain.as_bytes()).last()?.ok()?;
     let (_, certificate) = x509_parser::parse_x509_certificate(&last.contents).ok()?;
@@ -46,7 +46,7 @@ fn topmost(chain: &str) -> Option<String> {
     Some(name)
 }
 
-/// Whether a chain can be used with this key.
+/// Checks that a chain's first certificate can be read and has this key.
 pub(super) fn check(chain: &str, key: &KeyPair) -> Result<(), &'static str> {
     let first = Pem::iter_from_buffer(chain.as_bytes()).next().and_then(Result::ok);
     let first = first.filter(|section| section.label == "CERTIFICATE");

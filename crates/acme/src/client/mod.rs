@@ -1,7 +1,7 @@
-//! One attempt to get a certificate, from wherever an earlier one was interrupted.
+//! One attempt to get a certificate. It goes on where an earlier one was interrupted.
 //!
-//! Before each step that the authority remembers, what is needed to go on after it is on disk: the account's key, the
-//! order's place, and the key of the certificate.
+//! Before each step that changes state at the authority, the state that a later attempt needs is written to disk: the
+//! account's key, the order's URL, and the certificate's key.
 
 use std::fmt;
 use std::io;
@@ -29,29 +29,29 @@ mod prove;
 use chain::check;
 use prove::{Answers, is_named, is_problem, said};
 
-/// An attempt takes no longer, beside what it does with DNS.
+/// The deadline of an attempt, without the time for DNS.
 const LONGEST: Duration = Duration::from_secs(300);
-/// A request whose nonce is refused is made again so often.
+/// How often a request is repeated that was refused because of its nonce (RFC 8555, section 6.5).
 const NONCES: u32 = 8;
 
 /// Why there is no certificate.
 #[derive(Debug)]
 pub enum Failure {
-    /// The worker retires; another one goes on.
+    /// The worker retires. Another worker goes on.
     Stopped,
-    /// For this reason. `asked`: for how long the authority wants to be left alone.
+    /// The authority refused, or could not be reached.
     Refused {
         /// The reason.
         why: String,
-        /// How long.
+        /// The `Retry-After` of the authority.
         asked: Option<Duration>,
-        /// It concerns all certificates of the issuer.
+        /// The reason concerns all certificates of the issuer.
         of_all: bool,
     },
 }
 
 impl Failure {
-    /// The last request over this transport, for `what`, came to this.
+    /// The failure of the transport's last request, which was for `what`.
     pub fn of(what: &str, error: &Error, transport: &Transport) -> Failure {
         if let Error::Other(other) = error
             && matches!(other.downcast_ref(), Some(TransportError::Stopped))
@@ -66,7 +66,7 @@ impl Failure {
         Failure::Refused { why: format!("{what}: {why}"), asked, of_all: false }
     }
 
-    /// Every other certificate would meet the same.
+    /// The same failure, for a reason that concerns all certificates of the issuer.
     fn of_all(self) -> Failure {
         match self {
             Failure::Refused { why, asked, .. } => Failure::Refused { why, asked, of_all: true },
@@ -82,28 +82,28 @@ pub struct Client<'a> {
     stop: &'a Arc<Stop>,
     log: &'a Log,
     transport: Transport,
-    /// Of an account whose key is not the library's.
+    /// Signs requests if the library cannot use the account's key.
     signer: Option<Arc<Signer>>,
 }
 
-/// What an attempt does to an order that was placed.
+/// What becomes of an order whose step has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// It is of no use any more.
+    /// It is dropped: it can never be finished.
     Drop,
     /// The next attempt goes on with it.
     Keep,
 }
 
-/// A step that failed, and what becomes of the order.
+/// The result of a step, with what becomes of the order if it fails.
 type StepResult<T> = Result<T, (Failure, Then)>;
 
 impl<'a> Client<'a> {
-    /// For the certificates of this issuer.
+    /// A client for this issuer.
     ///
     /// # Errors
     ///
-    /// There is no key for the account.
+    /// The account's key cannot be read or made.
     pub fn new(
         issuer: &'a Issuer,
         state: &'a StateDirectory,
@@ -115,7 +115,7 @@ impl<'a> Client<'a> {
         Ok(Client { issuer, state, stop, log, transport, signer })
     }
 
-    /// Gets a certificate and keeps it. `replaces`: the one that it takes the place of, in DER.
+    /// Gets a certificate and stores it. `replaces` is the certificate to be renewed, in DER (RFC 9773, section 5).
     pub fn obtain(
         &self,
         wanted: &CertificateOrder,
@@ -148,7 +148,7 @@ impl<'a> Client<'a> {
         Account::builder_with_http(Box::new(self.transport.clone()))
     }
 
-    /// The account, which is created if there is none.
+    /// Loads the account, or creates it at the authority.
     fn account(&self) -> Result<Account, Failure> {
         let name = account_name(self.issuer);
         if let Some(credentials) = self.state.account::<AccountCredentials>(&name) {
@@ -173,7 +173,7 @@ impl<'a> Client<'a> {
         Ok(account)
     }
 
-    /// The order that was placed before, if it is still good for something, or a new one.
+    /// Goes on with the stored order if it can still be finished. Otherwise places a new one.
     fn place(
         &self,
         account: &Account,
@@ -184,7 +184,7 @@ impl<'a> Client<'a> {
         let placed = placed.filter(|o| o.uri == self.issuer.uri && o.account == account.id());
         if let Some(placed) = placed
             && let Ok(key) = KeyPair::from_pem(&placed.key)
-            // A worker that ended between two writes has left the order of the certificate that is to be replaced.
+            // A worker that ended between two writes left the finished order of the certificate that is to be renewed.
             && !replaces.is_some_and(|der| is_of(der, &key))
         {
             match self.again(|| finish(account.order(placed.url.clone()))) {
@@ -239,7 +239,7 @@ impl<'a> Client<'a> {
         let replaced = replaces.map(CertificateDer::from_slice);
         let replaced = replaced.as_ref().and_then(|der| CertificateIdentifier::try_from(der).ok());
         if let Some(replaced) = replaced {
-            // A server that does not take the hint takes the order without it.
+            // A server that refuses an order with `replaces` takes the order without it.
             let hinted =
                 self.again(|| finish(account.new_order(&order().replaces(replaced.clone()))));
             match hinted {
@@ -251,7 +251,7 @@ impl<'a> Client<'a> {
         self.again(|| finish(account.new_order(&order())))
     }
 
-    /// Does what the order's state asks for, until there is a certificate.
+    /// Takes the steps that the order's status asks for, until the certificate is issued.
     fn follow(
         &self,
         (account, order): (&Account, &mut Order),
@@ -317,7 +317,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Makes a request again whose nonce was refused.
+    /// Makes a request, and repeats it if its nonce was refused.
     fn again<T>(&self, mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
         for _ in 0..NONCES {
             match ask() {
@@ -328,7 +328,7 @@ impl<'a> Client<'a> {
         ask()
     }
 
-    /// A step has failed: what the authority says of the order is final, a connection may come back.
+    /// The failure of a step. The order is dropped if the authority refused it for good, and kept otherwise.
     fn step(&self, what: &str, error: &Error) -> (Failure, Then) {
         let is_final = matches!(error, Error::Api(problem) if !is_named(problem, "rateLimited"));
         (self.refused(what, error), if is_final { Then::Drop } else { Then::Keep })
@@ -369,7 +369,7 @@ fn generate(kind: KeyKind) -> Result<KeyPair, rcgen::Error> {
     }
 }
 
-/// Accounts differ by the authority and by the key that the configuration names.
+/// The name under which the account is stored: a hash of the authority's URL and of the configured key.
 pub fn account_name(issuer: &Issuer) -> String {
     let key = match &issuer.account_key {
         AccountKey::Generated(KeyKind::P256) => Vec::new(),
@@ -379,7 +379,7 @@ pub fn account_name(issuer: &Issuer) -> String {
     short_hash(&[issuer.uri.as_bytes(), b"\n", &key].concat())
 }
 
-/// Signs for an account with a key that the library does not make itself.
+/// The signer of an account whose key the library cannot use.
 fn signer(issuer: &Issuer, state: &StateDirectory) -> Result<Option<Signer>, Failure> {
     let refused = |why: String| {
         let why = format!("the account's key: {why}");
@@ -401,7 +401,7 @@ fn signer(issuer: &Issuer, state: &StateDirectory) -> Result<Option<Signer>, Fai
     }
     let made = generate(kind).map_err(|e| refused(e.to_string()))?;
     let written = state.keep_account_key(&name, &made.serialize_pem());
-    // The account of a key that is lost is of no use.
+    // The key is new, so a stored account belongs to another key.
     let written = written.and_then(|()| state.drop_account(&name));
     written.map_err(|e| refused(e.to_string()))?;
     of(&made.serialize_der()).map(Some).ok_or_else(|| refused("it cannot be used".to_owned()))

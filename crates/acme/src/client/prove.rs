@@ -1,4 +1,4 @@
-//! How the names of an order are proved.
+//! Challenges: proving the names of an order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,21 +17,21 @@ use crate::dns::{self, Change, DnsFailure, Persistent, TxtRecord};
 use crate::settings::{Challenge, KeyKind};
 use crate::transport::finish;
 
-/// What an attempt has put in place, and told the authority.
+/// The responses that an attempt has put in place, and the challenges that it has told the authority to validate.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// Tokens with the names that they prove.
+    /// Tokens, each with the name that it proves.
     placed: Vec<(String, String)>,
     records: Vec<TxtRecord>,
-    /// Names whose challenge the authority looks at.
+    /// Names whose challenges the authority was told to validate.
     told: BTreeSet<String>,
-    /// All of it.
+    /// All challenges have their responses.
     pub is_complete: bool,
 }
 
-/// A name that is not proved yet.
+/// A name whose authorization is pending.
 struct Unproved {
-    /// Without `*.`, if it is one.
+    /// The name, without `*.`.
     name: String,
     is_wildcard: bool,
     token: String,
@@ -41,7 +41,7 @@ struct Unproved {
 }
 
 impl Client<'_> {
-    /// Puts the answers in place and tells the authority.
+    /// Puts the responses in place and tells the authority to validate them.
     pub(super) fn prove(
         &self,
         order: &mut Order,
@@ -80,7 +80,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// What was put in place answers nothing that is asked again.
+    /// Removes the responses.
     pub(super) fn withdraw(&self, answers: &Answers) {
         for (token, name) in &answers.placed {
             let _ = self.state.forget(token, name);
@@ -134,10 +134,10 @@ impl Client<'_> {
         }
     }
 
-    /// The names that are to be proved.
+    /// The names whose authorizations are pending.
     fn unproved(&self, order: &mut Order) -> StepResult<Vec<Unproved>> {
         let (mut found, mut missing) = (Vec::new(), None);
-        // An authorization that was read stays read when the walk begins anew.
+        // If the walk is repeated because of a nonce, authorizations that were already read are not read again.
         let mut all_issuers: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let walked = self.again(|| {
             found.clear();
@@ -182,7 +182,7 @@ impl Client<'_> {
         }
     }
 
-    /// What a token is answered with.
+    /// The key authorization of a token (RFC 8555, section 8.1).
     fn answer(&self, token: &str, of_library: &KeyAuthorization) -> String {
         match &self.signer {
             Some(signer) => signer.key_authorization(token),
@@ -190,7 +190,7 @@ impl Client<'_> {
         }
     }
 
-    /// Answers that this server gives itself.
+    /// Puts the responses to http-01 and tls-alpn-01 challenges in place.
     fn place_answers(&self, unproved: &[Unproved], answers: &mut Answers) -> StepResult<()> {
         for Unproved { name, token, answer, .. } in unproved {
             let written = match self.issuer.challenge {
@@ -204,7 +204,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Publishes TXT records, and waits until the name servers show them.
+    /// Publishes the TXT records of dns-01 challenges, and waits until the name servers serve them.
     fn publish(&self, unproved: &[Unproved], answers: &mut Answers) -> StepResult<()> {
         let Some(publisher) = &self.issuer.dns.publisher else {
             let why = "neither \"dns_hook\" nor \"dns_update\" publishes records".to_owned();
@@ -233,7 +233,7 @@ impl Client<'_> {
         dns::until_visible(&self.issuer.dns, self.stop, &awaited).map_err(failed)
     }
 
-    /// Looks for lasting records, so that the authority does not count a failure.
+    /// Checks that the records of `dns-persist-01` exist: the authority would count a failure otherwise.
     fn check_persistent(&self, unproved: &[Unproved], account: &str) -> StepResult<()> {
         if self.issuer.dns.wait.is_none() {
             return Ok(());
@@ -262,10 +262,10 @@ impl Client<'_> {
         }
     }
 
-    /// Why an order is invalid, as far as the authority says.
+    /// The reasons that the authority gives for an invalid order.
     pub(super) fn why(&self, order: &mut Order) -> Failure {
         let mut reasons = Vec::new();
-        // What is read twice because of a nonce is told once.
+        // If the walk is repeated because of a nonce, reasons are not collected twice.
         let looked = self.again(|| {
             finish(async {
                 let mut authorizations = order.authorizations();
@@ -289,7 +289,7 @@ impl Client<'_> {
         {
             return Failure::Stopped;
         }
-        // An order mostly repeats what is wrong with a challenge.
+        // An order's own error mostly repeats that of a challenge.
         if let Some(problem) = order.state().error.as_ref().filter(|_| reasons.is_empty()) {
             reasons.push(said(problem));
         }
@@ -300,7 +300,7 @@ impl Client<'_> {
     }
 }
 
-/// By which names the authority may stand in a lasting record, if a body is the authorization of this name.
+/// The authority's issuer domain names for `dns-persist-01`, if a body is the authorization of this name.
 fn issuer_names(body: &[u8], name: &str) -> Vec<String> {
     let Ok(body) = serde_json::from_slice::<Value>(body) else { return Vec::new() };
     if body["identifier"]["value"] != name {
@@ -312,7 +312,7 @@ fn issuer_names(body: &[u8], name: &str) -> Vec<String> {
     names.flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect()
 }
 
-/// The certificate with its key that proves a name over TLS.
+/// The certificate and key of a tls-alpn-01 challenge, in PEM (RFC 8737, section 3).
 fn proof(name: &str, digest: &[u8]) -> io::Result<String> {
     let made = CertificateParams::new(vec![name.to_owned()]).and_then(|mut params| {
         params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
@@ -322,7 +322,7 @@ fn proof(name: &str, digest: &[u8]) -> io::Result<String> {
     made.map_err(io::Error::other)
 }
 
-/// What a problem says, in one line.
+/// A problem document as one line (RFC 7807).
 pub(super) fn said(problem: &instant_acme::Problem) -> String {
     let kind = problem.r#type.as_deref().unwrap_or("a problem without a type");
     let kind = kind.rsplit(':').next().unwrap_or(kind);
@@ -334,7 +334,7 @@ pub(super) fn said(problem: &instant_acme::Problem) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }
 
-/// An error that the library's caller cannot tell from others.
+/// Whether an error is the ACME problem of this name, such as `badNonce`.
 pub(super) fn is_problem(error: &Error, name: &str) -> bool {
     matches!(error, Error::Api(problem) if is_named(problem, name))
 }

@@ -1,7 +1,7 @@
 //! A program of the operator that publishes and removes records.
 //!
-//! It runs without a shell, as the user of the workers and with their environment, in a process group of its own. At its
-//! deadline the whole group is killed.
+//! It runs without a shell, with the user and environment of the workers, in a process group of its own. At its deadline
+//! the whole group is killed.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -17,13 +17,13 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::{Change, DnsFailure, TxtRecord};
 use crate::stop::Stop;
 
-/// The program is looked after so often.
+/// How often the program's end is looked for.
 const LOOK: Duration = Duration::from_millis(20);
-/// After its end, processes that it left may write for so long.
+/// How long output of processes that outlive the program is read.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-/// So many bytes of its output are kept, the last ones.
+/// The most bytes of its output that are kept: the last ones.
 const OUTPUT: usize = 1000;
-/// Where programs are, if the environment does not say it: the master removes `PATH` unless `env PATH;` keeps it.
+/// `PATH` for the program if the environment has none: the master removes it unless `env PATH;` keeps it.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// `dns_hook PROGRAM [ARGUMENT ...]`
@@ -31,7 +31,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 pub struct Hook {
     /// The program.
     pub program: PathBuf,
-    /// Its first arguments; those for the record follow.
+    /// Its first arguments. Those for the record follow them.
     pub arguments: Vec<String>,
     /// `dns_hook_timeout`: it is killed after this.
     pub deadline: Duration,
@@ -88,7 +88,7 @@ impl Hook {
         }
     }
 
-    /// Starts it: the child, and where its output comes from at the end.
+    /// Starts the program. Returns the child, and a channel that yields its output at the end.
     fn start(
         &self,
         change: Change,
@@ -107,7 +107,7 @@ impl Hook {
         }
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
         let child = command.process_group(0).spawn()?;
-        // The writing ends of this process close here.
+        // Closes this process' writing ends of the pipe.
         drop(command);
         let (send, output) = mpsc::channel();
         thread::Builder::new().name("weir: acme hook".to_owned()).spawn(move || {
@@ -116,7 +116,7 @@ impl Hook {
                 kept.extend_from_slice(buffer.get(..n).unwrap_or_default());
                 let more = kept.len().saturating_sub(OUTPUT);
                 kept.drain(..more);
-                // Without an end of the output, what came so far counts.
+                // The pipe may stay open for long: sends the output so far with each read.
                 let _ = send.send(kept.clone());
             }
         })?;
@@ -124,7 +124,7 @@ impl Hook {
     }
 }
 
-/// Ends what is left of the program.
+/// Kills the program's process group and waits for the program.
 fn end(child: &mut Child) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, Signal::KILL);
@@ -141,7 +141,7 @@ fn how(status: ExitStatus) -> String {
     }
 }
 
-/// The last words of a program, in one line.
+/// The end of the program's output, as one line.
 fn said(output: &mpsc::Receiver<Vec<u8>>) -> String {
     let until = Instant::now() + LAST_WORDS;
     let mut last = Vec::new();

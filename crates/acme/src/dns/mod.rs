@@ -2,10 +2,10 @@
 //!
 //! - `hook`: by a program of the operator
 //! - `update`: by dynamic updates (RFC 2136), signed with TSIG
-//! - `query`: questions to name servers
-//! - `wait`: which name servers answer for a name, and whether they show a record already
+//! - `query`: queries to name servers
+//! - `wait`: finds the name servers of a zone, and waits until they serve a record
 //!
-//! All of it blocks, on the threads of the keeper.
+//! All functions block. They run on the keeper's threads.
 
 mod hook;
 mod query;
@@ -28,13 +28,13 @@ pub use wait::{Persistent, is_published, targets, until_visible};
 /// How names are proved by DNS.
 #[derive(Debug, Clone)]
 pub struct Dns {
-    /// `dns_hook`, `dns_update`: how a record is published; none for `dns-persist-01`.
+    /// `dns_hook`, `dns_update`: how records are published. None for `dns-persist-01`.
     pub publisher: Option<Publisher>,
-    /// `dns_wait`: how long to wait for the record at most; none: not at all.
+    /// `dns_wait`: how long to wait at most until the record is served. None: no wait.
     pub wait: Option<Duration>,
-    /// `dns_wait`: the servers that are to show it; those of the zone if there are none.
+    /// `dns_wait`: the servers that must serve it. If empty, those of the zone.
     pub servers: Vec<SocketAddr>,
-    /// `dns_resolver`: which servers find others; the machine's if there are none.
+    /// `dns_resolver`: the resolvers. If empty, the machine's.
     pub resolvers: Vec<SocketAddr>,
 }
 
@@ -54,7 +54,7 @@ pub enum Publisher {
     Update(UpdateServer),
 }
 
-/// A TXT record. Others may stand under the same name.
+/// A TXT record. The same name may have others.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TxtRecord {
     /// Its name, without a dot at the end.
@@ -63,7 +63,7 @@ pub struct TxtRecord {
     pub value: String,
 }
 
-/// What is done with a record.
+/// A change of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// It is added.
@@ -72,12 +72,12 @@ pub enum Change {
     Remove,
 }
 
-/// Why DNS could not be asked or changed.
+/// Why a query or change failed.
 #[derive(Debug)]
 pub enum DnsFailure {
     /// The worker retires.
     Stopped,
-    /// For this reason.
+    /// The reason.
     Failed(String),
 }
 
@@ -120,7 +120,7 @@ impl Publisher {
         }
     }
 
-    /// Records are changed under the name that an alias leads to. A hook gets the name that the authority asks for.
+    /// Whether records are changed at the target of a CNAME. A hook gets the name that the authority asks for.
     pub fn follows_aliases(&self) -> bool {
         matches!(self, Publisher::Update(_))
     }

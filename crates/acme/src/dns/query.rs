@@ -1,4 +1,4 @@
-//! Questions to name servers.
+//! Queries to name servers.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use hickory_proto::op::{Message, MessageType, Query, ResponseCode};
 use hickory_proto::rr::{Name, RData, RecordType};
 
-/// A server is waited for so long, twice.
+/// How long an answer over UDP is waited for. Each server is asked twice.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A connection with its answer takes no longer.
+/// The deadline of a query over TCP.
 const OVER_TCP: Duration = Duration::from_secs(10);
-/// So many servers of `resolv.conf` are asked, as the C library does.
+/// The most servers of `resolv.conf` that are used, as in the C library.
 const RESOLVERS: usize = 3;
 
 /// The machine's servers, as `/etc/resolv.conf` names them.
@@ -25,14 +25,14 @@ fn resolvers(text: &str) -> Vec<SocketAddr> {
         let mut words = line.split_whitespace();
         let first = words.next().filter(|word| *word == "nameserver")?;
         let _ = first;
-        // A scope, as in fe80::1%eth0, is not followed.
+        // Addresses with a scope, as in fe80::1%eth0, are left out.
         words.next()?.parse::<IpAddr>().ok()
     };
     let found = text.lines().filter_map(address).take(RESOLVERS);
     found.map(|ip| SocketAddr::new(ip, 53)).collect()
 }
 
-/// A name that may stand in a question.
+/// Parses a name for a query.
 pub fn name(text: &str) -> Result<Name, String> {
     let mut name = Name::from_ascii(text).map_err(|e| format!("\"{text}\" is no name: {e}"))?;
     name.set_fqdn(true);
@@ -65,7 +65,7 @@ pub fn ask(
     Err(last)
 }
 
-/// Asks these servers, one after another, until one has an opinion.
+/// Asks these servers one after another, until one answers without an error of its own.
 pub fn ask_any(servers: &[SocketAddr], name: &Name, kind: RecordType) -> Result<Message, String> {
     let mut last = "no name server is known: \"dns_resolver\" names one".to_owned();
     for server in servers {
@@ -83,7 +83,7 @@ pub fn ask_any(servers: &[SocketAddr], name: &Name, kind: RecordType) -> Result<
     Err(last)
 }
 
-/// The texts of a name in an answer.
+/// The values of the TXT records in an answer.
 pub fn texts(answer: &Message) -> Vec<String> {
     let texts = answer.answers.iter().filter_map(|record| match &record.data {
         RData::TXT(txt) => Some(String::from_utf8_lossy(&txt.txt_data.concat()).into_owned()),
@@ -112,14 +112,14 @@ fn over_udp(server: SocketAddr, bytes: &[u8], question: &Message) -> io::Result<
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
             other => other?,
         };
-        // Another datagram is of a question before, or forged.
+        // Other datagrams answer an earlier query, or are forged.
         if let Some(answer) = buffer.get(..n).and_then(|bytes| fits(bytes, question)) {
             return Ok(answer);
         }
     }
 }
 
-/// An answer to this question.
+/// Parses a datagram that answers this query.
 fn fits(bytes: &[u8], question: &Message) -> Option<Message> {
     let answer = Message::from_vec(bytes).ok()?;
     let is_answer = answer.metadata.message_type == MessageType::Response;
@@ -127,7 +127,7 @@ fn fits(bytes: &[u8], question: &Message) -> Option<Message> {
     (is_answer && same).then_some(answer)
 }
 
-/// Sends a message over a connection of its own, and takes one back.
+/// Sends a message over a new connection and receives the answer.
 pub fn over_tcp(server: SocketAddr, message: &[u8]) -> io::Result<Vec<u8>> {
     let until = Instant::now() + OVER_TCP;
     let left = || {

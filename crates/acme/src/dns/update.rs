@@ -14,9 +14,9 @@ use weir_proto::base64::{self, Alphabet};
 use super::query::{ask, name, over_tcp};
 use super::{Change, TxtRecord};
 
-/// Records live for so long in caches, in seconds.
+/// The time to live of published records, in seconds.
 const TTL: u32 = 60;
-/// Clocks may differ by so much, in seconds.
+/// How much the server's clock may differ, in seconds (RFC 8945, section 5.2.3).
 const FUDGE: u16 = 300;
 
 /// `dns_update SERVER[:PORT] [key=FILE] [zone=NAME]`
@@ -24,7 +24,7 @@ const FUDGE: u16 = 300;
 pub struct UpdateServer {
     /// The primary server, with a port.
     pub server: String,
-    /// Its zone; asked for if it is missing.
+    /// Its zone. If it is not given, the server is asked.
     pub zone: Option<String>,
     /// Signs the updates.
     pub key: Option<TsigKey>,
@@ -82,7 +82,7 @@ fn words(text: &str) -> Vec<String> {
             match c {
                 '"' => quoted = !quoted,
                 _ if quoted => word.push(c),
-                // Two slashes may stand in base64.
+                // Base64 may contain two slashes, so a comment begins only where a word does.
                 _ if is_comment && word.is_empty() => break,
                 '{' | '}' | ';' | ' ' | '\t' => words.push(std::mem::take(&mut word)),
                 _ => word.push(c),
@@ -149,7 +149,7 @@ impl UpdateServer {
     }
 }
 
-/// The zone of a name, as its server says.
+/// Asks a server for the zone of a name.
 fn zone_at(server: SocketAddr, owner: &Name) -> Result<Name, String> {
     let mut name = owner.clone();
     while !name.is_root() {
@@ -163,7 +163,7 @@ fn zone_at(server: SocketAddr, owner: &Name) -> Result<Name, String> {
     Err("it has no zone of this name, \"zone=\" names one".to_owned())
 }
 
-/// The message: the zone, and the record that is added or removed.
+/// The update message for a record that is added or removed.
 fn update(change: Change, owner: Name, zone: Name, value: &str) -> Message {
     let mut message =
         Message::new(Message::query().metadata.id, MessageType::Query, OpCode::Update);

@@ -1,4 +1,4 @@
-//! Which name servers answer for a name, and whether they show a record.
+//! Finds the authoritative name servers of a name, and whether they serve a record.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use super::{Dns, DnsFailure, TxtRecord};
 use crate::policy::poll_after;
 use crate::stop::Stop;
 
-/// So many names may stand for one another in a row.
+/// The longest chain of CNAMEs.
 const ALIASES: usize = 8;
-/// So many name servers of a zone are asked, and so many addresses of each.
+/// The most name servers of a zone that are asked, and the most addresses of each.
 const SERVERS: usize = 8;
 const ADDRESSES: usize = 4;
 
-/// What a lasting record of `dns-persist-01` has to say.
+/// The content that a record of `dns-persist-01` must have.
 #[derive(Debug, Clone)]
 pub struct Persistent {
     /// The name that is proved, without `*.`.
     pub name: String,
-    /// `*.` stands before it.
+    /// The certificate is for `*.` below the name.
     pub is_wildcard: bool,
-    /// By which the authority may be named there.
+    /// The issuer domain names of the authority.
     pub issuers: Vec<String>,
-    /// The account.
+    /// The URL of the account.
     pub account: String,
 }
 
@@ -42,7 +42,7 @@ impl Persistent {
         }
     }
 
-    /// Whether a text is such a record. `above`: it stands at a name above, and must hold for all names below it.
+    /// Whether a TXT value is such a record. `above`: it belongs to a parent name, so it must cover names below that.
     fn fits(&self, text: &str, above: bool) -> bool {
         let mut parts = text.split(';').map(str::trim);
         let issuer = parts.next().unwrap_or_default();
@@ -72,7 +72,7 @@ impl Dns {
     }
 }
 
-/// Where aliases lead to: the names of the records that have to be changed.
+/// Follows CNAMEs to the name whose record must be changed.
 pub fn targets(dns: &Dns, stop: &Arc<Stop>, asked: &str) -> Result<String, DnsFailure> {
     let (resolvers, asked) = (dns.resolvers(), asked.to_owned());
     if resolvers.is_empty() {
@@ -97,7 +97,7 @@ pub fn targets(dns: &Dns, stop: &Arc<Stop>, asked: &str) -> Result<String, DnsFa
     Ok(found.unwrap_or_else(|| Err("no thread for the name servers".to_owned()))?)
 }
 
-/// Whether a lasting record is there. An error: the name servers do not say it.
+/// Whether the record of `dns-persist-01` is published. An error if the name servers do not answer.
 pub fn is_published(dns: &Dns, stop: &Arc<Stop>, of: &Persistent) -> Result<bool, DnsFailure> {
     let (dns, of) = (dns.clone(), of.clone());
     let found = stop.run(move || {
@@ -121,7 +121,7 @@ pub fn is_published(dns: &Dns, stop: &Arc<Stop>, of: &Persistent) -> Result<bool
     Ok(found.unwrap_or_else(|| Err("no thread for the name servers".to_owned()))?)
 }
 
-/// Waits until the name servers show all records.
+/// Waits until the name servers serve all records.
 pub fn until_visible(dns: &Dns, stop: &Arc<Stop>, records: &[TxtRecord]) -> Result<(), DnsFailure> {
     let Some(wait) = dns.wait else { return Ok(()) };
     let until = Instant::now() + wait;
@@ -148,7 +148,7 @@ pub fn until_visible(dns: &Dns, stop: &Arc<Stop>, records: &[TxtRecord]) -> Resu
     Ok(())
 }
 
-/// Whether all servers that answer show a record; an error: which does not.
+/// Checks that all servers that answer serve a record. The error names one that does not.
 fn look(dns: &Dns, record: &TxtRecord) -> Result<(), String> {
     let name = name(&record.name)?;
     let resolvers = dns.resolvers();
@@ -180,7 +180,7 @@ fn look(dns: &Dns, record: &TxtRecord) -> Result<(), String> {
     }
 }
 
-/// The servers of the zone that a name is in; none if the resolvers do not say which.
+/// The name servers of a name's zone. Empty if the resolvers do not know them.
 fn authorities(resolvers: &[SocketAddr], of: &Name) -> Result<Vec<SocketAddr>, String> {
     let mut at = of.clone();
     let zone = loop {
