@@ -1,4 +1,4 @@
-//! What the requests of a connection share, and what is left of it between them.
+//! The connection's state: shared by its requests, and kept between them.
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;
@@ -23,38 +23,38 @@ use crate::names::ServerId;
 use crate::site::SiteNumber;
 use weir_ssl::Handed;
 
-/// What the log says of a client that took too long.
+/// The log message for a client that exceeded a timeout.
 pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
-/// What the log says of a client that left.
+/// The log message for a client that closed its connection early.
 pub const LEFT: &str = "client prematurely closed connection";
-/// At the most this much is thrown away of what a client still sends when its answer is done.
+/// The most bytes that one read discards while a connection lingers.
 const LINGER_READ: usize = 4096;
 
-/// What is known of a connection to a port that wants TLS.
+/// The state of a connection on a port with TLS.
 #[derive(Debug)]
 pub struct Secure {
-    /// The server that answers: the one that the client named, or the default.
+    /// The server that the client named in its handshake, or the default one.
     pub server: ServerId,
-    /// Which site that is a server of.
+    /// The site that the server belongs to.
     pub site: SiteNumber,
     /// `$ssl_server_name`, where the client named a server of this site.
     pub chosen: bool,
-    /// The client speaks no TLS.
+    /// The client does not speak TLS.
     pub plain: bool,
-    /// What the handshake has shown.
+    /// The facts of the handshake.
     pub shown: Shown,
-    /// What a module keeps of the connection in its loop.
+    /// State of a module for the connection, bound to its loop.
     kept: KeptHere,
 }
 
 impl Secure {
-    /// A connection to the default server of its address. No name has chosen another one yet.
+    /// The state before the client has named a server: `server` is the default one of the address.
     pub fn new(server: ServerId, site: SiteNumber, shown: Shown) -> Secure {
         Secure { server, site, chosen: false, plain: false, shown, kept: KeptHere::default() }
     }
 }
 
-/// What a module keeps of a connection in its loop until this is dropped. Such a connection stays with the loop.
+/// State of a module for a connection, which is dropped with it. The connection cannot move to another loop.
 #[derive(Default)]
 struct KeptHere(OnceLock<Box<dyn Send + Sync>>);
 
@@ -64,16 +64,16 @@ impl fmt::Debug for KeptHere {
     }
 }
 
-/// What is known of a connection, apart from its transport.
+/// Facts of a connection, apart from its transport.
 #[derive(Clone)]
 pub struct Facts {
-    /// What is known of its TLS; there too where a client speaks none on a port that wants it.
+    /// The state of TLS. It exists on each port with TLS, even if the client speaks none.
     pub tls: Option<Arc<Secure>>,
-    /// It was another listener's, which handed it over.
+    /// The listener that handed the connection over, if one did.
     pub before: Option<Arc<Before>>,
-    /// The address at the other end.
+    /// The client's address.
     pub peer: Address,
-    /// Which listening socket it came from.
+    /// The number of the listening socket that it came from.
     pub listen: usize,
     /// `$connection`
     pub number: u64,
@@ -83,19 +83,19 @@ pub struct Facts {
     pub started: Instant,
     /// `tcp_nodelay` was asked for.
     nodelay: Cell<bool>,
-    /// What a balancer in front said of the client.
+    /// The header of the PROXY protocol.
     pub proxy: OnceCell<Arc<proxy_protocol::ProxyHeader>>,
-    /// Where its lines of access logs go, if another loop had its first requests.
+    /// The writers of its access log lines, if another loop served its first requests.
     lines: Option<Writers>,
 }
 
 impl Facts {
-    /// Something of it lies in its loop: no other loop may have it.
+    /// Whether a module has state for it in this loop, so that it cannot move to another one.
     pub fn stays(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.kept.0.get().is_some())
     }
 
-    /// From now on it stays with its loop, and drops this at its end. False without TLS.
+    /// Adds state of a module, which binds the connection to its loop. Returns false without TLS.
     pub fn keep(&self, make: impl FnOnce() -> Box<dyn Send + Sync>) -> bool {
         let Some(tls) = &self.tls else { return false };
         tls.kept.0.get_or_init(make);
@@ -103,10 +103,10 @@ impl Facts {
     }
 }
 
-/// What the requests of a connection share: its facts, which anything may read, and its transport, which belongs to
-/// carriers and tunnels ([`Conn::wire`]).
+/// A connection, shared by its requests: its facts, which all code may read, and its transport, which only carriers and
+/// tunnels use ([`Conn::wire`]).
 pub struct Conn {
-    /// A connection of QUIC has one that nothing can be said on: its streams have another way.
+    /// The transport. That of a QUIC connection is a closed socket: its streams send by another way.
     wire: Wire,
     quic: Option<Rc<weir_quic::Connection>>,
     facts: Facts,
@@ -129,15 +129,15 @@ impl DerefMut for Conn {
     }
 }
 
-/// What is known of a connection from the listener that handed it over.
+/// Facts of a connection that another listener has handed over.
 pub struct Before {
-    /// What a handshake there has shown.
+    /// The facts of a handshake with that listener.
     pub shown: Option<Box<Shown>>,
     /// The address that it was handed to.
     local: Address,
 }
 
-/// A connection between two requests, apart from its socket: small, and free to move to another thread.
+/// A connection between two requests, without its socket. It is small and may move to another thread.
 pub struct Resting {
     secured: Option<Secured>,
     facts: Facts,
@@ -161,7 +161,7 @@ impl Resting {
         Resting { secured: None, facts }
     }
 
-    /// One that another listener has handed over: its socket, and what was read of it.
+    /// Takes a connection that another listener has handed over. Returns its socket and the bytes that were read from it.
     pub fn handed(
         handed: Handed,
         listen: usize,
@@ -178,7 +178,7 @@ impl Resting {
         (stream, resting, bytes)
     }
 
-    /// It comes from a loop whose lines of access logs go there: its own go on behind what they are.
+    /// Notes the writers of the loop that it comes from. Its later access log lines are written behind those.
     pub fn comes_from(&mut self, lines: Writers) {
         let has_some = |own: &Writers| own.is_beside(&lines);
         if self.facts.requests.get() > 0 && !self.facts.lines.as_ref().is_some_and(has_some) {
@@ -186,19 +186,19 @@ impl Resting {
         }
     }
 
-    /// Whether no other loop may have it.
+    /// Whether it cannot move to another loop.
     pub fn stays(&self) -> bool {
         self.facts.stays()
     }
 
-    /// Puts the connection on its socket, without a deadline.
+    /// Joins the connection with its socket, which has no deadline.
     pub fn on(self, stream: Stream) -> Conn {
         let wire = Wire::join(stream, self.secured);
         wire.set_deadline(None);
         Conn { wire, quic: None, facts: self.facts, local: OnceCell::new() }
     }
 
-    /// Makes it a connection of QUIC, from this address of this host. `closed` is a socket that nothing can be said on.
+    /// Makes it a connection of QUIC at this local address. `closed` stands for its socket: nothing can be sent on it.
     pub fn over_quic(
         self,
         closed: Stream,
@@ -208,14 +208,14 @@ impl Resting {
         Conn { quic: Some(quic), ..self.before_quic(closed, local) }
     }
 
-    /// The same before there is a connection of QUIC.
+    /// The same before the QUIC connection exists.
     pub fn before_quic(self, closed: Stream, local: Address) -> Conn {
         Conn { local: OnceCell::from(local), ..self.on(closed) }
     }
 }
 
 impl Conn {
-    /// Where its lines of access logs go, if another loop had its first requests.
+    /// The writers of its access log lines, if another loop served its first requests.
     pub fn lines(&self) -> Option<&Writers> {
         self.lines.as_ref()
     }
@@ -226,13 +226,13 @@ impl Conn {
         &self.wire
     }
 
-    /// Its bytes are secured by TLS.
+    /// Whether TLS is in use.
     #[inline]
     pub fn is_tls(&self) -> bool {
         self.quic.is_some() || self.wire.is_tls()
     }
 
-    /// Looks at the state of its TLS, if it has any.
+    /// Calls `look` with the state of TLS, if it is in use.
     #[inline]
     pub fn with_tls<T>(&self, look: impl FnOnce(&Negotiated<'_>) -> T) -> Option<T> {
         match &self.quic {
@@ -241,24 +241,24 @@ impl Conn {
         }
     }
 
-    /// The connection of QUIC that it is.
+    /// The QUIC connection, if it is one.
     pub fn quic(&self) -> Option<&Rc<weir_quic::Connection>> {
         self.quic.as_ref()
     }
 
-    /// What the kernel knows of the connection's TCP.
+    /// The kernel's TCP_INFO.
     pub fn tcp_info(&self) -> io::Result<TcpInfo> {
         tcp_info(self.wire.socket().as_fd())
     }
 
-    /// Takes socket and connection apart, to be parked.
+    /// Separates the socket from the connection, to be parked.
     pub fn part(self) -> (Stream, Resting) {
         let (stream, secured) = self.wire.part();
         (stream, Resting { secured, facts: self.facts })
     }
 
-    /// What the connection is for another loop, if it may move and nothing is pending in its TLS, which is lent: until it comes back
-    /// ([`Conn::take_back`]) nothing can be sent or received here.
+    /// The connection as another loop may take it. None if it cannot move, or TLS has pending data. The TLS state is lent with
+    /// it: nothing can be sent or received here until [`Conn::take_back`].
     pub fn lend(&self) -> Option<Resting> {
         if self.stays() {
             return None;
@@ -266,7 +266,7 @@ impl Conn {
         Some(Resting { secured: self.wire.lend()?, facts: self.facts.clone() })
     }
 
-    /// No other loop has taken it.
+    /// Takes the TLS state back, if no other loop has taken the connection.
     pub fn take_back(&self, lent: Resting) {
         self.wire.take_back(lent.secured);
     }
@@ -277,7 +277,7 @@ impl Conn {
         Conn { wire: Wire::join(stream, Some(secured)), ..self }
     }
 
-    /// Writes to a server's log, with what nginx adds while there is no request: client and address.
+    /// Writes to a server's log. Adds the client and the listening address, as nginx does if there is no request.
     pub fn log(&self, log: &Log, level: Level, text: fmt::Arguments<'_>) {
         if log.enabled(level) {
             let (client, local) = (self.peer.host(), self.local());
@@ -286,25 +286,24 @@ impl Conn {
         }
     }
 
-    /// The client took too long. A reset (`reset_timedout_connection`) saves what the kernel would keep for it.
+    /// Ends the connection of a client that exceeded a timeout. A reset (`reset_timedout_connection`) frees the kernel's memory
+    /// at once.
     pub fn timed_out(&self, reset: bool) {
         if reset {
             let _ = self.wire.socket().reset_on_close();
         }
     }
 
-    /// From now on small pieces leave at once, if `tcp_nodelay` wants it: another answer may follow before the last was
-    /// acknowledged.
+    /// Sets TCP_NODELAY if `tcp_nodelay` wants it, since another answer may follow before the last one is acknowledged.
     pub fn set_nodelay(&self, wanted: bool) {
         if wanted && !self.nodelay.replace(true) {
-            // Unix sockets have no such thing, and no delay.
+            // Fails for Unix sockets, which have no delay.
             let _ = self.wire.socket().nodelay(true);
         }
     }
 
-    /// Says that nothing more will come, and throws away what the client still sends: for `time` at most, and while no
-    /// pause is longer than `timeout`. A socket that is closed with unread bytes in it is reset, and what is on its way
-    /// to the client may be lost with it.
+    /// Shuts down the sending side, and discards what the client still sends: for `time` at most, and until it pauses for
+    /// `timeout`. The kernel resets a socket that is closed with unread bytes, and the client may lose the answer by that.
     #[expect(clippy::disallowed_methods, reason = "what is thrown away is bounded")]
     pub async fn linger(&self, handle: &Handle, time: Duration, timeout: Duration) {
         if self.wire.shutdown_write().is_err() {
@@ -313,7 +312,7 @@ impl Conn {
         let end = handle.now() + time;
         loop {
             self.wire.set_deadline(Some(end.min(handle.now() + timeout)));
-            // Many connections may wait here at the end of a worker: none of them holds room meanwhile.
+            // Waits without a buffer: many connections may linger at the end of a worker.
             if self.wire.readable().await.is_err() {
                 return;
             }
@@ -333,8 +332,8 @@ impl Conn {
         self.local.get_or_init(|| Address::local_of(self.wire.socket()).unwrap_or(Address::Unknown))
     }
 
-    /// The user of the process at the other end of a unix socket. None of another socket, also where a server of `stream` has
-    /// passed it on to the address of a unix socket.
+    /// The user of the process at the other end of a Unix socket. None for other sockets, also if a server of `stream` has
+    /// handed one over to the address of a Unix socket.
     pub fn peer_user(&self) -> Option<u32> {
         let is_unix = matches!(self.local(), Address::Unix(_));
         let user = is_unix.then(|| peer_user(self.wire.socket().as_fd()).ok()).flatten();

@@ -1,4 +1,4 @@
-//! A request that is a stream of its connection: its answer becomes frames of it.
+//! Requests over a stream of HTTP/2 or HTTP/3. Answers are sent as frames.
 
 #![expect(clippy::disallowed_methods, reason = "this is the room")]
 
@@ -18,7 +18,7 @@ use crate::answer::rate;
 use crate::escape::OwnTexts;
 use crate::request::Request;
 
-/// Room for the value of a field while it is written.
+/// The initial capacity for the value of a field.
 const VALUE: usize = 512;
 
 pub async fn receive(r: &mut Request, stream: &Rc<dyn RequestStream>) -> io::Result<usize> {
@@ -26,7 +26,7 @@ pub async fn receive(r: &mut Request, stream: &Rc<dyn RequestStream>) -> io::Res
     stream.receive(&mut r.buf)
 }
 
-/// Waits until there is something to receive, or until the client has taken too long.
+/// Waits until something can be received, or `client_body_timeout` is over.
 pub async fn readable(r: &Request, stream: &Rc<dyn RequestStream>) {
     if stream.has_incoming() || stream.has_timed_out() {
         return;
@@ -39,8 +39,8 @@ pub async fn readable(r: &Request, stream: &Rc<dyn RequestStream>) {
     }
 }
 
-/// What an upstream or a configuration may say of its own connection, and no answer over a stream may: RFC 9113,
-/// section 8.2.2.
+/// Connection-specific fields, which a stream must not carry (RFC 9113, section 8.2.2). Servers behind and configurations may
+/// add them.
 const OF_A_CONNECTION: [&[u8]; 5] =
     [b"Connection", b"Upgrade", b"Keep-Alive", b"Proxy-Connection", b"Transfer-Encoding"];
 
@@ -70,7 +70,7 @@ impl Fields for Block<'_> {
     }
 }
 
-/// A head, as frames that do not end the stream.
+/// Writes the head as a field section that does not end the stream.
 pub fn write_head(r: &Request, stream: &dyn RequestStream, out: &mut Vec<u8>) {
     let own_texts = r.site.variables.own_texts();
     let mut value = r.event_loop.handle.take_buf(VALUE);
@@ -131,13 +131,13 @@ pub async fn send_unsent(
     Ok(())
 }
 
-/// Whether the body ends the stream, or trailers behind it, where it is the `ending` of the answer.
+/// Whether the body ends the stream, and whether trailers behind it do. `ending`: this is the end of the answer.
 fn ends(r: &Request, ending: bool) -> (bool, bool) {
     let trailers = ending && !r.response.trailers.is_empty();
     (ending && !trailers, trailers)
 }
 
-/// A head is a frame of its own, so it need not wait for its body: as with nginx.
+/// Sends the head before its body comes, as nginx does: it is a frame of its own.
 pub fn send_head_ahead(r: &mut Request, stream: &dyn RequestStream) -> io::Result<()> {
     let mut head = r.output.take_head();
     if head.is_empty() {
@@ -162,8 +162,8 @@ pub async fn send_body(
     sent.inspect_err(|error| r.sending_failed(error))
 }
 
-/// Sends a body, in frames of at most `chunk` bytes; `last` ends it. Waits while the client, or the
-/// connection, takes no more. The answer is the number of bytes sent, framing and all, and how it ended.
+/// Sends a piece of the body in frames of at most `chunk` bytes. `last` ends the body. Waits while flow control blocks
+/// the stream or the connection. Returns the number of bytes sent, frame headers included, and the result.
 async fn send(
     stream: &Rc<dyn RequestStream>,
     handle: &Handle,
@@ -204,7 +204,7 @@ pub fn send_held(r: &mut Request, stream: Rc<dyn RequestStream>) -> Option<Sendi
     }))
 }
 
-/// Sends an interim answer. Returns the number of its bytes, and how it ended.
+/// Sends an interim answer. Returns the number of its bytes and the result.
 pub fn send_interim<'a>(
     stream: &dyn RequestStream,
     what: Interim,

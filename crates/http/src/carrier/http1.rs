@@ -51,7 +51,7 @@ pub async fn receive(r: &mut Request, end: Option<Instant>) -> io::Result<usize>
     received
 }
 
-/// Waits until there is something to receive, or until the client has taken too long.
+/// Waits until something can be received, or `client_body_timeout` is over.
 pub async fn readable(r: &Request) {
     if r.body.is_late() {
         return;
@@ -66,12 +66,12 @@ pub async fn readable(r: &Request) {
 }
 
 pub async fn left(r: &Request) {
-    // A deadline of an earlier send would end this wait.
+    // The deadline of an earlier send would end this wait too soon.
     r.conn.wire().set_deadline(None);
     let _ = r.conn.wire().socket().closed().await;
 }
 
-/// Lines, each begun by the end of the line before.
+/// Writes lines. Each begins with the line end of the line before it.
 struct Lines<'a> {
     out: &'a mut Vec<u8>,
     own_texts: &'static OwnTexts,
@@ -94,7 +94,7 @@ impl Fields for Lines<'_> {
     }
 }
 
-/// A head. A request without a version gets an answer without a head.
+/// Writes the head. A request without a version (HTTP/0.9) gets none.
 pub fn write_head(r: &Request, out: &mut Vec<u8>) {
     if r.version <= Version::Http09 {
         return;
@@ -132,13 +132,13 @@ pub fn send_waiting(r: &mut Request) -> io::Result<Option<Unsent>> {
     let core = &r.conf().core;
     set_file_sending(&mut chain, core);
     if !ending {
-        // The next piece must not wait until the client has acknowledged this one.
+        // With Nagle's algorithm the next piece would wait until this one is acknowledged.
         r.conn.set_nodelay(core.tcp_nodelay);
     }
     if rate::rate(r).is_none() {
         // The usual case is one buffer and one send, without a look at the clock.
         let sent = r.conn.wire().try_send(&mut chain);
-        // Of what broke off counts what has gone.
+        // If the send failed, only the bytes that were sent count.
         r.output.sent += total.saturating_sub(chain.len());
         sent?;
     }

@@ -1,7 +1,7 @@
-//! How a request comes and how its answer goes: over HTTP/1 itself, or by a stream of its connection.
+//! How a request is received and its answer is sent: on an HTTP/1 connection, or on a stream of HTTP/2 or HTTP/3.
 //!
-//! Everything above asks what a [`Carrier`] can do, never which version it is. Another version of HTTP with streams is one
-//! more [`RequestStream`]: `framed` serves them all.
+//! All code above asks what a [`Carrier`] can do, and never which version it is. A further version of HTTP with streams only
+//! needs a [`RequestStream`]: `framed` serves all of them.
 
 mod conn;
 mod framed;
@@ -23,10 +23,10 @@ pub use stream::{
     TakeField, Unsent,
 };
 
-/// What comes.
+/// Receiving.
 impl Request {
-    /// Receives a piece of the body behind what is in the buffer; 0 where there is no more. `end` bounds a body that is
-    /// thrown away. Meanwhile the head stays in the buffer: the log needs it if the request ends here.
+    /// Receives a piece of the body, behind the contents of the buffer. Returns 0 at the end. `end` is the deadline of a body
+    /// that is discarded. The head stays in the buffer meanwhile, since the log needs it if the request ends here.
     pub async fn receive_body(&mut self, end: Option<Instant>) -> io::Result<usize> {
         match self.carrier.stream().cloned() {
             None => http1::receive(self, end).await,
@@ -42,7 +42,7 @@ impl Request {
         }
     }
 
-    /// The client took too long to send more of the body: the next read says so.
+    /// Marks the body as timed out. The next read returns that error.
     pub fn body_timed_out(&self) {
         match self.carrier.stream() {
             None => self.body.time_out(),
@@ -50,15 +50,15 @@ impl Request {
         }
     }
 
-    /// The client took too long, or gets no answer (444). The end of the request resets a stream.
+    /// Marks the client as timed out, or as one that gets no answer (444). A stream is reset at the end of the request.
     pub fn timed_out(&self) {
         if self.carrier.stream().is_none() {
             self.conn.timed_out(self.conf().core.reset_timedout_connection);
         }
     }
 
-    /// Waits until the client leaves: closes its connection, or gives the stream up. A client that never hears of
-    /// the request does not leave it.
+    /// Waits until the client closes its connection or resets the stream. Never returns for a request whose answer no client
+    /// gets.
     pub async fn client_left(&self) {
         if self.is_unheard() {
             return std::future::pending().await;
@@ -70,14 +70,14 @@ impl Request {
     }
 }
 
-/// A client that is held back.
+/// Delays.
 impl Request {
-    /// Lets a time pass. False if the client left before: see [`Request::client_stays_until`].
+    /// Waits for a time. Returns false if the client left before: see [`Request::client_stays_until`].
     pub async fn client_stays_for(&self, time: Duration, doing: &str) -> bool {
         self.client_stays_until(self.event_loop.handle.sleep(time), doing).await
     }
 
-    /// Waits for something. False if the client left before: the log was told. `doing` ends its line.
+    /// Waits for `what`. Returns false if the client left before, which is logged. `doing` is the end of the log line.
     pub async fn client_stays_until(&self, what: impl Future<Output = ()>, doing: &str) -> bool {
         let stays = matches!(either(what, self.client_left()).await, Either::Left(()));
         if !stays {
@@ -87,7 +87,7 @@ impl Request {
     }
 }
 
-/// What goes.
+/// Sending.
 impl Request {
     /// Appends the head of the answer.
     pub fn write_head(&self, out: &mut Vec<u8>) {
@@ -97,8 +97,7 @@ impl Request {
         }
     }
 
-    /// Sends of what waits of the answer what goes out at once: mostly that is all. Else [`Request::send_unsent`] sends the
-    /// rest.
+    /// Sends as much of the pending answer as goes out at once, which mostly is all. [`Request::send_unsent`] sends the rest.
     pub fn send_waiting(&mut self) -> io::Result<Option<Unsent>> {
         match self.carrier.stream() {
             None => http1::send_waiting(self),
@@ -109,7 +108,7 @@ impl Request {
         }
     }
 
-    /// Sends what did not go out at once. Waits while the client is slow.
+    /// Sends the rest of a pending answer. Waits while the client is slow.
     pub async fn send_unsent(&mut self, unsent: Unsent) -> io::Result<()> {
         match self.carrier.stream() {
             None => http1::send_unsent(self, unsent).await,
@@ -120,7 +119,7 @@ impl Request {
         }
     }
 
-    /// Sends a head before its body comes, where the head need not wait for company.
+    /// Sends the head before its body comes. Over HTTP/1 the head waits for the first piece of the body.
     pub fn send_head_ahead(&mut self) -> io::Result<()> {
         match self.carrier.stream() {
             Some(stream) if self.is_main() => {
@@ -131,7 +130,7 @@ impl Request {
         }
     }
 
-    /// Takes what waits of an answer that is not at its end. Polling the answer sends it, without the request.
+    /// Takes the pending part of an answer that is not at its end. The returned future sends it without borrowing the request.
     pub fn send_held(&mut self) -> Option<Sending> {
         match self.carrier.stream() {
             None => http1::send_held(self),
@@ -142,7 +141,7 @@ impl Request {
         }
     }
 
-    /// Sends a part of what waits, at once: for `limit_rate`.
+    /// Sends a part of the pending answer at once, for `limit_rate`.
     pub async fn send_part(&mut self, part: &mut Chain) -> io::Result<()> {
         match self.carrier.stream() {
             None => http1::send_part(self, part).await,
@@ -153,7 +152,7 @@ impl Request {
         }
     }
 
-    /// Sends an interim answer. Returns the number of its bytes, and how it ended.
+    /// Sends an interim answer. Returns the number of its bytes and the result.
     pub async fn send_interim<'a>(
         &self,
         what: Interim,
@@ -165,7 +164,7 @@ impl Request {
         }
     }
 
-    /// From now on the client has to read within `send_timeout`. Over a stream each send has its own deadline.
+    /// Starts `send_timeout` for the client. Over a stream each send has its own deadline.
     pub fn expect_reading(&self) {
         if self.carrier.stream().is_none() {
             http1::expect_reading(self);

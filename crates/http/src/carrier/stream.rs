@@ -1,6 +1,6 @@
-//! A request as a stream of its connection, as HTTP/2 has it: what a version of HTTP gives to the requests that it carries.
+//! The interface of a stream: what HTTP/2 and HTTP/3 offer to the requests that they carry.
 //!
-//! HTTP/1 has no streams: its requests have the connection to themselves, one after another.
+//! HTTP/1 has no streams. Its requests use the connection one after another.
 
 use std::io;
 use std::pin::Pin;
@@ -13,24 +13,24 @@ use weir_http2::Pause;
 /// The answer to `Expect: 100-continue`, in front of another answer.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// A part of an answer on its way: the bytes that it took, and how it ended.
+/// Sends a part of an answer. Returns the number of bytes sent and the result.
 pub type Sending = Pin<Box<dyn Future<Output = (u64, io::Result<()>)>>>;
 
-/// What waited of an answer and did not go out at once.
+/// The pending part of an answer that could not be sent at once.
 pub struct Unsent {
     pub(super) chain: Chain,
     /// It is the end of the answer.
     pub(super) ending: bool,
 }
 
-/// What a request came by. HTTP/1 until something else is said.
+/// How a request came. The default is HTTP/1.
 #[derive(Clone, Default)]
 pub struct Carrier(Option<Rc<dyn RequestStream>>);
 
-/// What a version of HTTP is called.
+/// A version of HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// HTTP/1.1 and what is older.
+    /// HTTP/1.1 and older versions.
     Http1,
     /// HTTP/2.
     Http2,
@@ -38,75 +38,75 @@ pub enum Protocol {
     Http3,
 }
 
-/// An answer before the answer.
+/// An interim answer (1xx).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interim {
-    /// 100: the client sends its body now.
+    /// 100: the client may send its body.
     Continue,
-    /// 103: what the answer's head will probably say.
+    /// 103: fields that the answer's head will probably have.
     EarlyHints,
-    /// Another one that a server has sent.
+    /// Another interim answer from a server behind.
     Other(u16),
 }
 
-/// How far a body has come, where the carrier tells where it ends.
+/// How much of a body has arrived, where frames show its end.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival {
     /// The client has sent all of it.
     pub ended: bool,
-    /// All of it was read, or it was given up.
+    /// All of it was read, or the request has abandoned it.
     pub drained: bool,
-    /// The client has given up the request.
+    /// The client has reset the stream, or the connection is gone.
     pub gone: bool,
 }
 
-/// A section of an answer that is made of fields.
+/// A field section of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
-    /// An answer before the answer.
+    /// An interim answer (1xx).
     Interim(Interim),
     /// The head, with its status.
     Head(u16),
-    /// What follows the body.
+    /// Trailers.
     Trailers,
 }
 
-/// What follows a written head.
+/// What follows a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Following {
     /// Nothing: the answer ends with it.
     Nothing,
-    /// A body, or its first piece, of so many bytes: [`RequestStream::send_body`] is called next. The head may wait for it.
+    /// A body, or its first piece, of so many bytes. [`RequestStream::send_body`] is called next, and the head may wait for it.
     Body(u64),
-    /// Something, later: the head leaves now.
+    /// Something later. The head is sent now.
     Later,
 }
 
-/// Takes fields one after another: name and value.
+/// Takes the fields one by one, each by name and value.
 pub type TakeField<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
 
-/// A stream of a connection, which carries one request and its answer. Nothing here waits: what may have to wait is a `poll_`
-/// function, so that no send needs an allocation.
+/// A stream of a connection, which carries one request and its answer. No method waits. Those whose caller may have to wait
+/// are `poll_` functions, so that no send needs an allocation.
 pub trait RequestStream {
     /// The version of HTTP.
     fn protocol(&self) -> Protocol;
 
-    /// How far the body has come.
+    /// How much of the body has arrived.
     fn arrival(&self) -> Arrival;
 
-    /// Something is there to be received, or nothing more will come.
+    /// Whether something can be received, or the end has come.
     fn has_incoming(&self) -> bool;
 
-    /// All that came was read: the client may send on, `window` bytes at least.
+    /// Opens the stream's flow-control window to at least `window` bytes, since all that came was read.
     fn invite(&self, window: u64);
 
-    /// Waits for something to be received.
+    /// Waits until something can be received.
     fn poll_incoming(&self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// Receives what is there; 0 at the end.
+    /// Receives what has arrived. Returns 0 at the end.
     fn receive(&self, buf: &mut Vec<u8>) -> io::Result<usize>;
 
-    /// Waits until the client gives the stream up, or the connection ends.
+    /// Waits until the client resets the stream, or the connection ends.
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// What the log is told of a client that has given the stream up.
@@ -132,26 +132,26 @@ pub trait RequestStream {
     /// Sends written trailers.
     fn send_trailers(&self, written: &[u8]) -> io::Result<()>;
 
-    /// Bodies are sent in frames of at most so many bytes; none: of `http2_chunk_size`.
+    /// The most bytes of a body's frame. None: `http2_chunk_size`.
     fn chunk(&self) -> Option<usize> {
         None
     }
 
-    /// Sends of a body what the client takes now, in frames of at most `chunk` bytes; `last` ends it.
+    /// Sends as much of a body as flow control allows now, in frames of at most `chunk` bytes. `last` ends the body.
     fn send_body(&self, chain: &mut Chain, last: bool, chunk: usize) -> io::Result<Pause>;
 
-    /// Waits until more of a body can be sent, or none at all.
+    /// Waits until more of a body can be sent, or the stream is gone.
     fn poll_room(self: Rc<Self>, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// Bytes of the request that were understood, heads of frames and all. None where fields and bodies count alone.
+    /// The bytes of the request that were parsed, frame headers included. None if only fields and body count.
     fn received(&self) -> Option<u64> {
         None
     }
 
-    /// Bytes of bodies sent, heads of frames and all.
+    /// The bytes of the body that were sent, frame headers included.
     fn sent(&self) -> u64;
 
-    /// Bytes sent that are neither of the answer's head nor of its body: heads of frames, and trailers.
+    /// The bytes sent that belong neither to the answer's head nor to its body: frame headers and trailers.
     fn framing(&self) -> u64;
 }
 
@@ -167,7 +167,7 @@ impl Interim {
 }
 
 impl Carrier {
-    /// A stream of its connection.
+    /// A carrier over this stream.
     pub fn of(stream: Rc<dyn RequestStream>) -> Carrier {
         Carrier(Some(stream))
     }
@@ -178,54 +178,53 @@ impl Carrier {
         self.0.as_ref()
     }
 
-    /// For variables that name the version. Decisions ask for what they depend on.
+    /// The version, for variables. Decisions ask the other methods, and not this one.
     pub fn protocol(&self) -> Protocol {
         self.stream().map_or(Protocol::Http1, |stream| stream.protocol())
     }
 
-    /// Frames tell where a body ends, in both directions: it needs no chunks, trailers may follow it, and the connection goes
-    /// on behind it.
+    /// Whether frames show the end of a body, in both directions. Then it needs no chunked encoding, trailers may follow it, and
+    /// the connection is usable afterwards.
     #[inline]
     pub fn has_frames(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The connection can go on with another protocol (101).
+    /// Whether the connection can switch to another protocol (101).
     pub fn can_upgrade(&self) -> bool {
         !self.has_frames()
     }
 
-    /// Files are read before they are sent, rather than sent by the kernel or by the carrier: a stream reads them itself,
-    /// as far as there is a window.
+    /// Whether files must be read into memory before they are sent. Without TLS the kernel sends them, and a stream reads them
+    /// itself as far as flow control allows.
     pub fn needs_files_in_memory(&self, is_tls: bool) -> bool {
         !self.has_frames() && is_tls
     }
 
-    /// How far the body has come. None where the body's own bytes tell.
+    /// How much of the body has arrived. None if the body's own bytes show its end.
     #[inline]
     pub fn arrival(&self) -> Option<Arrival> {
         self.stream().map(|stream| stream.arrival())
     }
 
-    /// Bytes of the request that were understood, if more than fields and body count.
+    /// The bytes of the request that were parsed, if more than fields and body count.
     pub fn received(&self) -> Option<u64> {
         self.stream().and_then(|stream| stream.received())
     }
 
-    /// Bytes sent that belong neither to the answer's head nor to its body, in an answer without
-    /// chunks.
+    /// The bytes sent that belong neither to the answer's head nor to its body, in an answer without chunked encoding.
     pub fn framing(&self) -> u64 {
         self.stream().map_or(0, |stream| stream.framing())
     }
 
-    /// The client gets no answer, by the configuration's wish (444). Over HTTP/1 the connection closes without a word.
+    /// The client gets no answer (444). Over HTTP/1 the connection just closes.
     pub fn shut_out(&self) {
         if let Some(stream) = self.stream() {
             stream.shut_out();
         }
     }
 
-    /// What the log calls a field that was left out, and what it shows of it.
+    /// The log's word for a field that was dropped, and the part of it that the log shows.
     pub fn dropped_field<'a>(&self, line: &'a [u8]) -> (&'static str, &'a [u8]) {
         match self.stream() {
             None => ("header line", line),

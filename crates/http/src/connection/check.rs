@@ -1,4 +1,4 @@
-//! What a client is told over HTTP of its handshake.
+//! Refuses requests because of the TLS handshake of their connection.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use weir_ssl::server::{ClientRefusal, ServerContext, Verify};
 use crate::carrier::Secure;
 use crate::request::Request;
 
-/// Why a request is refused that came after this handshake.
+/// Why a request is refused because of its handshake.
 pub enum HandshakeRefusal {
     /// There was no handshake where one is needed.
     Plain,
     /// The client needs a good certificate.
     Certificate(ClientRefusal),
-    /// An earlier configuration judged its certificate, and this one judges otherwise.
+    /// An earlier configuration verified its certificate, and the present one comes to another result.
     Outdated,
 }
 
@@ -43,12 +43,12 @@ impl fmt::Display for HandshakeRefusal {
     }
 }
 
-/// Refuses a request for its handshake, before anything else is looked at. The log is told.
+/// Checks the handshake before anything else of a request. A refusal is logged.
 pub fn check(r: &mut Request) -> Option<HandshakeRefusal> {
     let refusal = refusal(r)?;
     r.log(Level::Info, format_args!("{refusal} while reading client request headers"));
     if matches!(refusal, HandshakeRefusal::Outdated) {
-        // A new connection has a new verdict.
+        // On a new connection the certificate is verified again.
         r.keepalive = false;
     }
     Some(refusal)
@@ -67,7 +67,7 @@ fn refusal(r: &Request) -> Option<HandshakeRefusal> {
     context.refusal(tls.shown.fault, shown == Some(true)).map(HandshakeRefusal::Certificate)
 }
 
-/// The connection outlives the configuration that judged the client's certificate, and this one comes to another verdict.
+/// Whether an earlier configuration verified the client's certificate, and the present one would come to another result.
 fn is_outdated(r: &Request, tls: &Secure, context: &ServerContext) -> bool {
     let judge = tls.shown.context.as_deref().filter(|_| tls.site != r.site.number);
     let stands = |judge: &ServerContext| {

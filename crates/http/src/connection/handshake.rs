@@ -31,11 +31,11 @@ use crate::regex::GaveUp;
 use crate::request::{Request, Scratch};
 use crate::site::Server;
 
-/// A connection after its handshake; with it come first bytes of a client that speaks no TLS.
+/// A connection after its handshake, with the first bytes of a client that does not speak TLS.
 pub type Done = (Conn, Presence, Vec<u8>);
 
-/// Goes through the handshake on a new connection, of which these bytes were read. Nothing comes of one that goes away, is refused,
-/// or goes on with another loop.
+/// Makes the handshake on a new connection, from which these bytes were read. Returns none if the client leaves or is refused,
+/// or another loop takes the connection.
 pub async fn handshake(
     conn: Conn,
     presence: Presence,
@@ -52,7 +52,7 @@ pub async fn handshake(
     ended(outcome, event_loop, default)
 }
 
-/// Goes on with a handshake that another loop has begun.
+/// Continues a handshake that another loop has begun.
 pub async fn go_on(
     conn: Conn,
     presence: Presence,
@@ -92,8 +92,8 @@ fn ended(
     }
 }
 
-/// The handshake was another listener's. It is as if the client had named no server in it: the default server answers,
-/// and judges what the client has shown.
+/// Takes over a connection whose handshake was made by another listener. The client counts as one that named no server: the
+/// default server answers, and verifies the client's certificate.
 pub fn take_over(conn: &mut Conn, event_loop: &LoopState) {
     let shown = conn.before.as_mut().and_then(Arc::get_mut).and_then(|before| before.shown.take());
     let (server, site) = (event_loop.site.default_id(conn), event_loop.site.number);
@@ -107,10 +107,10 @@ enum Failure {
     ProxyProtocol(proxy_protocol::HeaderError),
 }
 
-/// What is left of a connection after a failed handshake.
+/// The failure of a handshake, with the connection if it still exists.
 type FailedHandshake = (Option<Conn>, Failure);
 
-/// What comes of a handshake; nothing, if another loop has taken it.
+/// The result of a handshake. None if another loop has taken it.
 type HandshakeResult = Result<Option<Done>, FailedHandshake>;
 
 impl<F: Into<Refused>> From<F> for Failure {
@@ -122,7 +122,7 @@ impl<F: Into<Refused>> From<F> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // nginx looks at the first byte before it begins a handshake.
+            // nginx waits for the first byte before it begins a handshake.
             Failure::Secure(Refused::Handshake(HandshakeError::Silent)) => {
                 write!(f, "{CLOSED} while SSL handshaking")
             }
@@ -141,7 +141,7 @@ fn say(conn: &Conn, event_loop: &LoopState, server: &'static Server, failure: &F
     conn.log(log, level, format_args!("{failure}"));
 }
 
-/// Takes the header that a balancer puts before the handshake; what follows it was read, too.
+/// Reads the PROXY protocol's header before the handshake. Bytes behind it may have been read, too.
 async fn proxy_header(
     conn: &Conn,
     event_loop: &LoopState,
@@ -195,14 +195,14 @@ async fn begin(
     }
 }
 
-/// What an ACME server is shown that asks for the name in its handshake.
+/// The configuration with the certificate for a tls-alpn-01 challenge, if the client asks for one.
 async fn proof_for(hello: &Hello, event_loop: &LoopState) -> Option<Arc<ServerConfig>> {
     let (name, directories) = (hello.server_name.as_deref()?, &event_loop.site.tls_challenges);
     let paths = directories.iter().filter_map(|directory| tls_challenge_file(directory, name));
     proof(paths.collect(), &event_loop.handle).await
 }
 
-/// Shows it. The connection is for nothing else.
+/// Makes the handshake for a tls-alpn-01 challenge. The connection serves no requests.
 async fn prove(
     conn: Conn,
     hello: Hello,
@@ -276,7 +276,7 @@ async fn with_scripts(
     }
 }
 
-/// Goes on with what is known of the server's side.
+/// Continues the handshake once the server's settings are known.
 async fn agree(
     conn: Conn,
     presence: Presence,
@@ -304,11 +304,11 @@ pub struct Begun {
     halfway: Halfway,
     context: Arc<ServerContext>,
     until: Instant,
-    /// Sessions that scripts keep.
+    /// Sessions that scripts store.
     handed: Option<Arc<HandedSessions>>,
 }
 
-/// Answers the client as often as it says something, to the end. `spoke`: it has said something that was not received yet.
+/// Continues the handshake to its end. `spoke`: the client has sent data that was not received yet.
 async fn answer(
     mut conn: Conn,
     mut presence: Presence,
@@ -347,10 +347,10 @@ async fn answer(
     }
 }
 
-/// A handshake that waits for its client, for the loop that takes it.
+/// A handshake that waits for its client, as another loop may take it.
 struct Waits {
     conn: Resting,
-    /// Its only holder may add to it.
+    /// There is no other reference, so that the handshake may add to it.
     tls: Option<Arc<Secure>>,
     presence: Presence,
     begun: Begun,
@@ -367,9 +367,8 @@ impl Idle for Waits {
     }
 }
 
-/// Waits until the client says something, or has been silent for too long. Meanwhile another loop
-/// may take the connection: then none. A connection that should make room for others may go on all
-/// the same.
+/// Waits until the client sends data or the timeout is over. Returns none if another loop takes the connection
+/// meanwhile. A handshake under way need not make room for other connections.
 async fn offer(
     conn: &mut Conn,
     presence: Presence,
@@ -378,7 +377,7 @@ async fn offer(
 ) -> Option<(Presence, Begun)> {
     let grace = begun.until.saturating_duration_since(event_loop.handle.now());
     let tls = conn.tls.take();
-    // There is no TLS yet in which anything could be pending.
+    // TLS has not begun, so it has no pending data.
     let waits = Waits { conn: conn.lend()?, tls, presence, begun };
     let (_, idle) = conn.wire().socket().rest_stealable(grace, Box::new(waits)).await?;
     let Waits { conn: lent, tls, presence, begun } = *(idle as Box<dyn Any>).downcast().ok()?;
@@ -387,8 +386,8 @@ async fn offer(
     Some((presence, begun))
 }
 
-/// The names of certificates with variables in them: a request that has not come is asked for
-/// those.
+/// The certificates' file names with their variables evaluated. A request that stands for the handshake provides the
+/// values.
 fn names(
     conn: Conn,
     context: &ServerContext,
@@ -405,8 +404,8 @@ fn names(
     Some((Rc::try_unwrap(conn).ok()?, names))
 }
 
-/// What the client's certificate is worth, if it was asked for one and has shown it. Responders may take as long as a
-/// client for its first request.
+/// Verifies the client's certificate, if it was asked for one and has sent it. OCSP responders may take as long as a client
+/// may take for its first request.
 async fn judge(conn: &mut Conn, context: &Arc<ServerContext>, event_loop: &LoopState) {
     let server = event_loop.site.default_server(conn);
     let waiting = WaitingConnection {
@@ -416,7 +415,7 @@ async fn judge(conn: &mut Conn, context: &Arc<ServerContext>, event_loop: &LoopS
         until: event_loop.handle.now() + server.conf.client_header_timeout,
     };
     let fault = context.judge(conn.wire(), waiting).await;
-    // No other task has it before the first request.
+    // Before the first request there is no other reference.
     if let Some(secure) = conn.tls.as_mut().and_then(Arc::get_mut) {
         (secure.shown.context, secure.shown.fault) = (Some(Arc::clone(context)), fault);
     }

@@ -1,4 +1,4 @@
-//! Reads the head of a request, and what may stand before the first one.
+//! Reads the head of a request, and what may precede the first one: a PROXY protocol header, or HTTP/2's preface.
 
 use std::io;
 use std::time::Instant;
@@ -15,20 +15,21 @@ use crate::http2::{self, Greeting};
 use crate::request::Request;
 use crate::request::meaning::{self, Unselected};
 
-/// Room for a head at first: most fit, and what follows a head of a pipelining client fits too.
+/// The initial size of the buffer. Most heads fit, with what a pipelining client sends behind them.
 pub const FIRST_READ: usize = 4096;
 
-/// What reading a head came to.
+/// The result of reading a head.
 pub enum Head {
-    /// All of it is there.
+    /// The head is complete.
     Read,
-    /// It is wrong: this status is the answer.
+    /// The head is malformed. The answer has this status.
     Refused(u16),
-    /// No answer: the client is gone, or too slow, or the server that would answer is unknown.
+    /// There is no answer: the client is gone or too slow, or no server could be selected. The log line has this status. 0: no
+    /// request had begun, and there is no line.
     Over(u16),
-    /// It is none of HTTP/1: the client greets in HTTP/2.
+    /// The client has sent HTTP/2's preface.
     Http2,
-    /// It begins, and another site serves the requests that begin now.
+    /// The head has begun, and a newer configuration serves the requests that begin now.
     Replaced,
 }
 
@@ -74,7 +75,7 @@ pub async fn read(r: &mut Request) -> Head {
                     return Head::Read;
                 }
                 Ok(HeadProgress::More) if r.parser.blank() => {
-                    // There is no limit to blank lines before a request, so nothing is kept of them.
+                    // The number of blank lines before a request is not limited, so they are not kept.
                     begun = true;
                     r.buf.clear();
                     r.parser.renew();
@@ -86,7 +87,7 @@ pub async fn read(r: &mut Request) -> Head {
         begun |= !r.buf.is_empty();
         match read_more(r, &conn, &mut deadline).await {
             Ok(0) => return cut(r, io::ErrorKind::UnexpectedEof.into(), begun),
-            // Without TLS, a connection rests until its first bytes are there.
+            // Only with TLS: without it a connection is parked until its first bytes are there.
             Ok(_) if !begun && conn.is_tls() && r.event_loop.is_replaced() => {
                 return Head::Replaced;
             }
@@ -96,7 +97,7 @@ pub async fn read(r: &mut Request) -> Head {
     }
 }
 
-/// Nothing more comes, and what came is no whole head.
+/// The connection has ended within a head.
 fn cut(r: &mut Request, error: io::Error, begun: bool) -> Head {
     if !begun {
         return silent(r, &error);
@@ -122,12 +123,12 @@ fn cut(r: &mut Request, error: io::Error, begun: bool) -> Head {
     }
 }
 
-/// What the log says of a client after its connection broke.
+/// The log message for a connection that failed.
 pub fn lost(error: &io::Error) -> String {
     failed("recv()", error)
 }
 
-/// Nothing has come at all: there is no request.
+/// The connection has ended before any byte of a request.
 fn silent(r: &mut Request, error: &io::Error) -> Head {
     let (conn, timed_out) = (&r.conn, error.kind() == io::ErrorKind::TimedOut);
     if conn.requests.get() == 0 {
@@ -152,7 +153,7 @@ fn silent(r: &mut Request, error: &io::Error) -> Head {
     Head::Over(0)
 }
 
-/// Where no server can be told, there is no answer. The connection closes.
+/// No server could be selected. The connection is closed without an answer.
 fn unselected(r: &mut Request, why: Unselected) -> Head {
     meaning::take_line(r);
     match why {
@@ -165,12 +166,12 @@ fn unselected(r: &mut Request, why: Unselected) -> Head {
     }
 }
 
-/// Whether HTTP/2 is spoken on this port without TLS.
+/// Whether this port speaks HTTP/2 without TLS.
 fn speaks_http2(r: &Request) -> bool {
     r.conn.tls.is_none() && (r.conf().core.http2.enabled || r.site.protocols(&r.conn).http2)
 }
 
-/// Whether the first bytes are the greeting of HTTP/2. An error where they end within it.
+/// Whether the first bytes are HTTP/2's preface. An error if the connection ends within it.
 async fn greets_in_http2(
     r: &mut Request,
     conn: &Conn,
@@ -188,7 +189,7 @@ async fn greets_in_http2(
     }
 }
 
-/// Takes the header that a balancer puts before the first request. False if the connection is of no use.
+/// Reads the PROXY protocol's header before the first request. Returns false if the connection must be closed.
 async fn read_proxy_header(r: &mut Request, conn: &Conn, deadline: &mut Option<Instant>) -> bool {
     // The head that follows has the same deadline.
     let until = *deadline.insert(r.event_loop.handle.now() + r.server.conf.client_header_timeout);
@@ -202,7 +203,7 @@ async fn read_proxy_header(r: &mut Request, conn: &Conn, deadline: &mut Option<I
     match read {
         Ok(header) => {
             if let Some(header) = header {
-                // Only this sets it, and only once.
+                // It is set nowhere else, and only once.
                 let _ = conn.proxy.set(header.into());
             }
             true
@@ -235,17 +236,16 @@ fn refused(r: &mut Request, error: &HeadError) -> Head {
     meaning::tell_dropped(r);
     r.log(Level::Info, format_args!("{} while {doing}", error.reason(&r.buf)));
     r.request_length = r.parser.lines_len() as u64;
-    // HEAD has no page for an answer, whatever is wrong with its target.
+    // An answer to HEAD has no body, even if the target is malformed.
     r.method = r.parser.head().method;
     if error.line_parsed() {
         meaning::take_line(r);
         meaning::take_host(r);
     } else if r.conn.requests.get() == 0 && speaks_http2(r) && is_foreign(&r.buf) {
-        // A client that means HTTP/2 and greets wrongly would take an answer for frames: RFC 9113
-        // section 3.4.
+        // A client of HTTP/2 with a wrong preface would read an answer as frames: RFC 9113, section 3.4.
         return Head::Over(error.status());
     }
-    // What follows the fault cannot be told from a body: it is not read as another request.
+    // Bytes behind the fault may be a body. They are not read as another request.
     r.body.refused(r.buf.len(), error.lingers());
     if r.parser.lines_len() < r.buf.len() {
         r.body.refused_amid();
@@ -253,7 +253,7 @@ fn refused(r: &mut Request, error: &HeadError) -> Head {
     Head::Refused(error.status())
 }
 
-/// Whether the first line is whole, and names no version of HTTP.
+/// Whether the first line is complete and names no version of HTTP.
 fn is_foreign(buf: &[u8]) -> bool {
     let line = memchr::memchr(b'\n', buf).and_then(|end| buf.get(..end));
     line.is_some_and(|line| memchr::memmem::find(line, b"HTTP/").is_none())
@@ -266,7 +266,7 @@ fn reading_line(r: &Request) -> &'static str {
     }
 }
 
-/// What nginx's log says of where in the head a client failed.
+/// The words of nginx's log for the part of the head that was being read.
 fn reading(r: &Request) -> &'static str {
     if r.parser.line_parsed() { "reading client request headers" } else { reading_line(r) }
 }

@@ -1,5 +1,5 @@
-//! A client's connection over HTTP/1: reads heads, serves requests one after another, and parks the socket
-//! between them as a small value without buffers.
+//! HTTP/1 connections. A task reads heads and serves requests one after another. Between requests the socket is parked
+//! as a small value without buffers.
 
 #![expect(clippy::disallowed_methods, reason = "this is the room")]
 
@@ -40,17 +40,17 @@ use crate::request::begun::Begun;
 use crate::request::{Request, Scratch};
 use crate::site::core::Conf;
 
-/// What the log says of a client that has left before it asked.
+/// The log message for a client that closed its connection before it sent a request.
 const CLOSED: &str = "client closed connection";
-/// A client whose first bytes come in this time after its connection was accepted speaks at once: it needs no answer first.
+/// A client whose first bytes arrive within this time after the accept counts as one that sends its request at once.
 const SOON: Duration = Duration::from_millis(16);
 
 /// A connection between two requests.
 struct Parked {
     conn: Resting,
     presence: Presence,
-    /// Until then it stays, even if the worker ends: `keepalive_min_timeout`, or as long as its first request may
-    /// come, since a client that was let in has been promised an answer.
+    /// Until when it stays open although the worker retires: for `keepalive_min_timeout`, or for the time in which a first
+    /// request may arrive. An accepted client is promised an answer.
     stays: Instant,
 }
 
@@ -69,7 +69,7 @@ impl LoopState {
         taken_over(self, handed, listen);
     }
 
-    /// Begins the end: no new requests on connections that rest.
+    /// Retires the loop: parked connections get no further requests.
     pub fn retire(&self, how: Retire) {
         self.begin_retiring(how);
         match how {
@@ -79,7 +79,7 @@ impl LoopState {
     }
 }
 
-/// Takes a new connection: it is served at once if its first bytes are there, and rests until they are otherwise.
+/// Takes a new connection. It is served at once if its first bytes are there, and parked until then otherwise.
 #[inline]
 fn accepted(event_loop: &Rc<LoopState>, stream: Stream, peer: Address, listen: usize) {
     let now = event_loop.handle.now();
@@ -92,7 +92,7 @@ fn accepted(event_loop: &Rc<LoopState>, stream: Stream, peer: Address, listen: u
     rest(event_loop, stream, parked, until);
 }
 
-/// Takes over a connection from another listener, which may have read of it and spoken TLS.
+/// Takes over a connection from another listener, which may have read from it and may have begun TLS.
 fn taken_over(event_loop: &Rc<LoopState>, handed: Handed, listen: usize) {
     let (now, number) = (event_loop.handle.now(), event_loop.next_connection());
     let (stream, conn, bytes) = Resting::handed(handed, listen, number, now);
@@ -112,7 +112,7 @@ fn taken_over(event_loop: &Rc<LoopState>, handed: Handed, listen: usize) {
     }
 }
 
-/// Serves a new connection if its first bytes are there already; others come back.
+/// Serves a new connection if its first bytes are there. Returns it otherwise.
 #[inline]
 fn serve_at_once(
     event_loop: &Rc<LoopState>,
@@ -166,7 +166,7 @@ fn serve_at_once(
     }
 }
 
-/// A box for a connection that pauses, which outlives the pause and serves the next one.
+/// A box for a pausing connection. It is kept for the next pause.
 #[derive(Default)]
 struct Place(Option<Parked>);
 
@@ -213,7 +213,7 @@ impl Idle for Parked {
     }
 }
 
-/// What the log says of a client that has sent nothing yet.
+/// Logs what happened to a client that has sent nothing yet.
 fn waited_for(conn: &Conn, event_loop: &LoopState, what: &str) {
     let server = event_loop.site.default_server(conn);
     let protocols = event_loop.site.protocols(conn);
@@ -226,25 +226,25 @@ fn waited_for(conn: &Conn, event_loop: &LoopState, what: &str) {
     conn.log(log, Level::Info, format_args!("{what} while {doing}"));
 }
 
-/// What comes after an answer.
+/// How a connection goes on after an answer.
 enum After {
-    /// The next request. Its first bytes may be there already.
+    /// With the next request, whose first bytes may be there already.
     Next,
-    /// HTTP/2.
+    /// With HTTP/2.
     Http2,
-    /// The same request, of which bytes have come, by the newest site.
+    /// With the same request, which has begun to arrive, by the newest configuration.
     Again,
-    /// The end.
+    /// It closes.
     Close,
 }
 
-/// Goes through the handshake first.
+/// Makes the handshake, then serves requests.
 async fn secure(conn: Conn, presence: Presence, event_loop: Rc<LoopState>, bytes: Vec<u8>) {
     let done = handshake::handshake(conn, presence, &event_loop, bytes).await;
     after_handshake(done, event_loop).await;
 }
 
-/// Goes on with a handshake that another loop has begun.
+/// Continues a handshake that another loop has begun, then serves requests.
 pub async fn shaken(
     conn: Conn,
     presence: Presence,
@@ -271,7 +271,7 @@ async fn after_handshake(done: Option<handshake::Done>, event_loop: Rc<LoopState
     }
 }
 
-/// Serves requests; `scratch` holds what was read of the first.
+/// Serves requests. `scratch` holds the bytes that were read of the first.
 async fn run(
     conn: Rc<Conn>,
     mut presence: Presence,
@@ -282,7 +282,7 @@ async fn run(
     let mut place = None;
     let mut r = Box::new(Request::new(conn.clone(), event_loop.clone(), scratch));
     loop {
-        // Of a client that sends many at once, each may find all that it needs at once.
+        // A pipelining client's requests might all be served without a wait, and other connections starve.
         breathe().await;
         if event_loop.is_replaced() {
             event_loop = event_loop.newest();
@@ -316,7 +316,7 @@ async fn run(
             presence = match pause(&conn, presence, &event_loop, core, &mut place).await {
                 Paused::Ready(presence) => {
                     if event_loop.handle.is_crowded() {
-                        // Both are needed once the kernel has given the bytes.
+                        // Both are needed as soon as the kernel has copied the bytes.
                         prefetch(&*r, size_of::<Request>());
                         prefetch(&*conn, size_of::<Conn>());
                     }
@@ -342,17 +342,17 @@ async fn run(
     }
 }
 
-/// A client that was answered before its handshake was complete has the rest of it to send: closing before that
-/// could cost it the answer.
+/// Completes the handshake of a client that was answered before (early data). If the connection closed before, the client
+/// could lose the answer.
 async fn complete(conn: &Conn, r: &Request) {
     let timeout = r.server.conf.client_header_timeout;
     conn.wire().set_deadline(Some(r.event_loop.handle.now() + timeout));
-    // A client that does not go on is noticed by the next read.
+    // If it fails, the next read notices.
     let _ = conn.wire().completed().await;
     conn.wire().set_deadline(None);
 }
 
-/// The room of a connection's last request is for other connections.
+/// Gives the buffers of a connection's last request to other connections.
 fn give_back(r: Box<Request>) {
     let event_loop = r.event_loop.clone();
     event_loop.give_scratch(r.into_scratch());
@@ -362,14 +362,14 @@ fn give_back(r: Box<Request>) {
 enum Paused {
     /// The next request is there.
     Ready(Presence),
-    /// It is not, for this reason; so long was the pause.
+    /// The wait ended for this reason after this time, without a request.
     Over(Presence, Wake, Duration),
-    /// Another loop has taken the connection. What is left of it here is to be dropped.
+    /// Another loop has taken the connection. The rest of it here must be dropped.
     Taken,
 }
 
-/// Waits for the next request of a client that has just been answered: mostly it comes at once. Meanwhile other loops
-/// may take the connection; `place` is kept for what it is for them.
+/// Waits for the next request of a client that was just answered. Mostly it arrives soon. Other loops may take the
+/// connection meanwhile. `place` is the box in which it is offered to them.
 async fn pause(
     conn: &Rc<Conn>,
     presence: Presence,
@@ -385,7 +385,7 @@ async fn pause(
     };
     presence.wait(event_loop);
     let grace = core.keepalive_timeout.min(GRACE);
-    // Something of a request that goes on may still hold the connection.
+    // A part of a request that goes on after its answer may still hold the connection.
     let movable = event_loop.handle.has_steal_group() && Rc::strong_count(conn) == HOLDERS;
     let rested = match movable.then(|| conn.lend()).flatten() {
         None => Some((presence, conn.wire().rest(grace).await)),
@@ -407,10 +407,10 @@ async fn pause(
     }
 }
 
-/// The task that serves a connection holds it, and so does its request.
+/// References to an idle connection: that of its task, and that of its request.
 const HOLDERS: usize = 2;
 
-/// A pause in which other loops may take the connection. None if one has.
+/// Pauses, and lets other loops take the connection meanwhile. Returns none if one has.
 async fn offer(
     conn: &Conn,
     parked: Parked,
@@ -427,12 +427,12 @@ async fn offer(
     Some((presence, why))
 }
 
-/// Until when a connection whose pause ended without a request may rest; it may not if that has passed.
+/// Until when a connection whose pause ended without a request may be parked. If that has passed, it closes.
 fn rests_until(event_loop: &LoopState, core: &Conf, why: Wake, waited: Duration) -> Instant {
     let now = event_loop.handle.now();
     let stays = now + core.keepalive_min_timeout;
     match why {
-        // A client with an answer of before the end had its chance to ask once more.
+        // A client that was answered before the loop retired had the time for another request.
         Wake::Deadline if event_loop.retiring() && !event_loop.has_successor() => stays,
         Wake::Deadline => now + core.keepalive_timeout.saturating_sub(waited),
         Wake::Shutdown => stays,
@@ -440,29 +440,28 @@ fn rests_until(event_loop: &LoopState, core: &Conf, why: Wake, waited: Duration)
     }
 }
 
-/// Whether a connection that was woken has a request, or its beginning. Where the loop was held up, the request may lie
-/// in the socket while timers run out, and the loop has not heard of it yet. Costs a system call if the wake-up had
-/// another reason.
+/// Whether a woken connection has bytes of a request. If the loop was blocked, a request may wait in the socket while the
+/// timer has expired, and the loop has not seen its event yet. Unless the socket became readable this makes a system call.
 fn has_come(conn: &Conn, why: Wake) -> bool {
     match why {
         Wake::Ready => true,
         Wake::Deadline | Wake::Shutdown => conn.wire().socket().holds_bytes(),
-        // Another connection needs its place.
+        // Another connection needs its slot.
         Wake::Evicted => false,
     }
 }
 
-/// The connection becomes a small value that rests until then.
+/// Parks the connection as a small value until the deadline.
 fn park(conn: Rc<Conn>, presence: Presence, event_loop: &LoopState, core: &Conf, until: Instant) {
     let stays = event_loop.handle.now() + core.keepalive_min_timeout;
-    // Something of the last request may still hold the connection; it closes when that ends.
+    // A part of the last request may still hold the connection. It closes when that part ends.
     let Ok(conn) = Rc::try_unwrap(conn) else { return };
     let (stream, conn) = conn.part();
     presence.wait(event_loop);
     rest(event_loop, stream, Parked { conn, presence, stays }, until);
 }
 
-/// One request from its head's first byte to its log line.
+/// Serves one request, from the first byte of its head to its log line.
 async fn request(r: &mut Request) -> After {
     let event_loop = r.event_loop.clone();
     let metrics = &event_loop.metrics;
@@ -475,7 +474,7 @@ async fn request(r: &mut Request) -> After {
         Head::Http2 => return After::Http2,
         Head::Replaced => return After::Again,
         Head::Over(status) => {
-            // It had begun to ask.
+            // A request had begun.
             metrics.add(Metric::Requests, 1);
             r.count();
             r.response.status = status;
@@ -508,11 +507,11 @@ async fn request(r: &mut Request) -> After {
             in_order
         }
     };
-    // A client that was promised another request gets it, even if the worker retires meanwhile.
+    // A client that was told `keep-alive` may send another request, even if the worker retires meanwhile.
     if in_order && r.keepalive && r.discard_body().await {
         return After::Next;
     }
-    // The request is in the log before the client sees the connection end.
+    // The log line is written before the client sees the end of the connection.
     event_loop.logged(r.conn.lines()).await;
     if in_order {
         linger(r).await;
@@ -520,11 +519,11 @@ async fn request(r: &mut Request) -> After {
     After::Close
 }
 
-/// Lets a client that still sends hear the answer before the connection closes.
+/// Lingers, so that a client that still sends can read the answer before the connection closes.
 async fn linger(r: &mut Request) {
     let core = &r.conf().core;
-    // Of a request that was none, more may have come than was read: to close would be a reset, which reaches the
-    // client before it has read what was wrong.
+    // More of a malformed request may have arrived than was read. Closing the socket would reset the connection, before the
+    // client has read the answer.
     let sent_more = |r: &Request| {
         core.lingering_close != Linger::Off && r.body.is_broken() && !r.conn.wire().is_silent()
     };

@@ -6,13 +6,12 @@ use weir_engine::{Idle, Stream};
 
 use crate::event_loop::LoopState;
 
-/// A connection that is silent for longer than this gives up its task.
+/// How long an idle connection keeps its task.
 pub const GRACE: Duration = Duration::from_secs(1);
-/// So many connections of a loop may keep their tasks meanwhile; a rush of more must not hold the memory of
-/// as many tasks.
+/// The most idle connections of a loop that keep their tasks, which bounds the memory of tasks.
 pub const PAUSING: usize = 1024;
 
-/// Parks a connection, which waits, until something comes of it, or until `deadline`.
+/// Parks a waiting connection until it is readable, or until `deadline`.
 pub fn rest(
     event_loop: &LoopState,
     stream: Stream,

@@ -1,7 +1,7 @@
-//! A client's connection as its loop counts it, from accept to close.
+//! Counts the connections of a loop, from accept to close.
 //!
-//! What is counted is undone when the value is dropped, so that a task that panics or is dropped leaves no load
-//! behind: the accept policy would shun the loop for ever, and a worker that is to finish would never end.
+//! Dropping the value undoes what it counts. A task that panics or is dropped would leave load behind otherwise: the accept
+//! policy would avoid the loop for ever, and a retiring worker would never end.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -12,20 +12,20 @@ use weir_metrics::Metric;
 use crate::carrier::Resting;
 use crate::event_loop::{Gone, LoopState};
 
-/// One open connection of this thread's worker. It goes with the connection: from the task to the parked value and
-/// back, and to another loop that takes the connection over.
+/// An open connection in the loop's counters. It moves with the connection: from the task to the parked value and back, and
+/// to another loop.
 pub struct Presence {
     counted: Cell<As>,
     /// The loop that counts it.
     home: Arc<Gone>,
 }
 
-/// A tunnel of another loop that goes on in this one. Its connection stays counted where its request is; this loop counts it as
-/// well, since it has the sockets, and is not to end before them.
+/// A tunnel of another loop's request that runs in this loop. The other loop still counts its connection. This loop counts it
+/// as well, since it has the sockets and must not end before them.
 pub struct Guest;
 
 impl Guest {
-    /// One has come to this thread's loop.
+    /// Counts a tunnel that has moved to this thread's loop.
     pub fn arrive() -> Box<dyn Any> {
         match LoopState::current() {
             Some(event_loop) => {
@@ -46,16 +46,16 @@ impl Drop for Guest {
     }
 }
 
-/// What a connection counts as, besides as open.
+/// The state that a connection is counted in, besides as open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum As {
-    /// In process: it has a request, or its first is not answered yet.
+    /// In progress: it has a request, or its first one is not answered yet.
     Busy,
-    /// Nothing: what it does is counted by its streams, or it is between two requests.
+    /// None: its streams are counted, or it is between two requests.
     Quiet,
-    /// One that waits for its next request.
+    /// It waits for its next request.
     Waiting,
-    /// In process, and waiting for its first bytes.
+    /// In progress, and waiting for its first bytes.
     Expected,
 }
 
@@ -70,7 +70,7 @@ impl As {
 }
 
 impl Presence {
-    /// A connection that was accepted, and is busy until its first request is answered.
+    /// Counts an accepted connection, as busy until its first request is answered.
     pub fn begin(event_loop: &LoopState) -> Presence {
         event_loop.open();
         let home = Arc::clone(&event_loop.common.gone);
@@ -79,14 +79,14 @@ impl Presence {
         presence
     }
 
-    /// Its connection goes on in this loop, which may be another one than before.
+    /// Counts the connection in this loop, which may be another one than before.
     pub fn arrive(&mut self, conn: &mut Resting, event_loop: &LoopState) {
         if let Some(before) = self.come_home(event_loop) {
             conn.comes_from(before.lines());
         }
     }
 
-    /// This loop counts it from now on; the one that did before, if that is another.
+    /// Moves the count to this loop. Returns the previous loop, if it is another one.
     fn come_home(&mut self, event_loop: &LoopState) -> Option<Arc<Gone>> {
         if Arc::ptr_eq(&self.home, &event_loop.common.gone) {
             return None;
@@ -98,23 +98,23 @@ impl Presence {
         Some(before)
     }
 
-    /// It has something to do.
+    /// Counts it as busy.
     pub fn busy(&self, event_loop: &LoopState) {
         self.turn(As::Busy, event_loop);
     }
 
-    /// It has nothing to do.
+    /// Counts it as quiet.
     pub fn quiet(&self, event_loop: &LoopState) {
         self.turn(As::Quiet, event_loop);
     }
 
-    /// It waits for its client, busy as before or not.
+    /// Counts it as waiting for its client, whether it is busy or quiet.
     pub fn wait(&self, event_loop: &LoopState) {
         let waiting = if self.counted.get().is_busy() { As::Expected } else { As::Waiting };
         self.turn(waiting, event_loop);
     }
 
-    /// Its client has said something, or is not waited for any more.
+    /// Ends the waiting state.
     pub fn wake(&self, event_loop: &LoopState) {
         let awake = if self.counted.get().is_busy() { As::Busy } else { As::Quiet };
         self.turn(awake, event_loop);
@@ -137,7 +137,7 @@ impl Presence {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        // At the end of its thread it is not counted any more.
+        // At the end of the thread there are no counters any more.
         if let Some(event_loop) = LoopState::current() {
             self.come_home(&event_loop);
             self.turn(As::Quiet, &event_loop);

@@ -1,4 +1,4 @@
-//! Handshakes that scripts take part in.
+//! Handshakes with scripts (`ssl_client_hello_by_lua` and others).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::event_loop::LoopState;
 use crate::phases::handshake::HandshakePhases;
 use crate::site::Server;
 
-/// What comes of the scripts.
+/// The result of the scripts.
 pub enum Scripted {
     /// The client resumes a session: no script chooses its certificate.
     Resumed(Halfway, Arc<ServerContext>),
@@ -21,7 +21,7 @@ pub enum Scripted {
     Decided(Box<(Hello, Arc<ServerContext>, Decided)>),
 }
 
-/// The handshake is over: scripts keep the session that has begun. Nothing comes of a connection that is held elsewhere.
+/// Lets scripts store the TLS session after the handshake. Returns none if the connection is held elsewhere.
 pub async fn store(
     conn: Conn,
     event_loop: &Rc<LoopState>,
@@ -39,8 +39,8 @@ pub async fn store(
     Rc::try_unwrap(conn).ok()
 }
 
-/// Runs the scripts of a handshake, until then at the latest. `default` is the default server of the address, `own` the one
-/// that the client names.
+/// Runs the scripts of a handshake, with a deadline. `default` is the default server of the address, `own` the one that the
+/// client names.
 pub async fn run(
     conn: &Rc<Conn>,
     event_loop: &Rc<LoopState>,

@@ -1,4 +1,4 @@
-//! A request that came by a stream, from its head to its log line, whatever version of HTTP the stream is of.
+//! Serves requests over streams, from the head to the log line. HTTP/2 and HTTP/3 share this code.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -18,21 +18,21 @@ use crate::request::begun::Begun;
 use crate::request::meaning::{self, Unselected};
 use crate::request::{Request, Scratch};
 
-/// A head that was read.
+/// A head that was decoded.
 pub struct Fields {
-    /// The room that it stands in.
+    /// The buffers that it is in.
     pub scratch: Scratch,
-    /// What is to be said of it.
+    /// Whether it is well-formed.
     pub verdict: Result<(), ComposeError>,
-    /// Bytes that it took.
+    /// Its length in bytes.
     pub len: u64,
-    /// Its frame is the last of the request.
+    /// The request ends with it.
     pub ended: bool,
-    /// When it began, if that may have been before its end came.
+    /// When its first bytes arrived, if that may have been earlier than its end.
     pub begun: Option<Instant>,
 }
 
-/// What is to be known of a request that was served.
+/// Facts of a served request, for its stream.
 pub struct Served {
     /// Its head was malformed.
     pub malformed: bool,
@@ -101,7 +101,7 @@ pub async fn serve(
     }
 }
 
-/// Logs a request whose head cannot be read to its end, with this status and as far as it is known. It gets no answer.
+/// Logs a request whose head was cut off, with this status and the fields that are known. It gets no answer.
 pub fn log_unread(
     conn: Rc<Conn>,
     event_loop: Rc<LoopState>,
@@ -115,7 +115,7 @@ pub fn log_unread(
     r.count();
     event_loop.metrics.add(Metric::Requests, 1);
     r.carrier = Carrier::of(stream);
-    // Without a server of its own it is the default server's.
+    // If no server can be selected, the default server's log has the line.
     let _ = meaning::select_server(&mut r);
     meaning::accept(&mut r);
     r.request_length = fields.len;
@@ -125,9 +125,9 @@ pub fn log_unread(
     event_loop.give_scratch(r.into_scratch());
 }
 
-/// Why a head is refused. The log was told.
+/// Why a head is refused, which was logged.
 enum HeadRefusal<'f> {
-    /// It has no server. Without one that could refuse it, there is no answer.
+    /// No server could be selected. There is no answer, since no server could give it.
     Unselected(Unselected),
     /// It is malformed.
     Malformed(&'f ComposeError),
@@ -135,7 +135,7 @@ enum HeadRefusal<'f> {
     Disabled,
 }
 
-/// Takes over what the head says.
+/// Takes the head's fields over into the request.
 fn accept<'f>(
     r: &mut Request,
     fault: Option<&'f ComposeError>,
@@ -146,7 +146,7 @@ fn accept<'f>(
     let selected = meaning::select_server(r);
     meaning::accept(r);
     r.request_length = len;
-    // All of a short body may have come with the head.
+    // A short body may have arrived with the head.
     let drained = r.carrier.arrival().is_none_or(|arrival| arrival.drained);
     r.body.starts_at(r.buf.len());
     r.body.comes_by_stream(drained, ended);

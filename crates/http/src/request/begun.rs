@@ -1,4 +1,4 @@
-//! The end of a request: its log phase.
+//! The log phase, which each request ends with.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,7 +6,7 @@ use super::Request;
 use crate::counts;
 use crate::doing;
 
-/// A request that has begun. Its end is the log phase, whatever ends it: an answer, a loop that stops, a panic.
+/// A request that has begun. Dropping it runs the log phase, whether an answer, the end of the loop or a panic ends it.
 pub struct Begun<'r>(pub &'r mut Request);
 
 impl Drop for Begun<'_> {
@@ -14,7 +14,7 @@ impl Drop for Begun<'_> {
         if !std::thread::panicking() {
             return log(self.0);
         }
-        // What the panic left may panic once more: then the line is lost, and not the process.
+        // After a panic the request may panic once more. Then only the log line is lost.
         let _ = catch_unwind(AssertUnwindSafe(|| log(self.0)));
     }
 }

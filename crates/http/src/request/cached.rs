@@ -1,4 +1,4 @@
-//! What is to be seen of a request's part in a cache.
+//! The facts of a request's cache lookup, for variables, logs and counters.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,27 +9,27 @@ use weir_cache::{Cache, CacheEntry};
 use super::cache_reason::Reason;
 use crate::counts::cells::CacheCell;
 
-/// What a request had from the cache.
+/// The result of a lookup: `$upstream_cache_status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// Nothing.
+    /// No answer is stored.
     Miss,
-    /// It was not to be asked.
+    /// The lookup was bypassed.
     Bypass,
-    /// Something too old, which is updated.
+    /// The stored answer is stale. A server is asked.
     Expired,
-    /// Something too old, since there is nothing better.
+    /// A stale answer is sent, since no server gives a better one.
     Stale,
-    /// Something too old, while another request updates it.
+    /// A stale answer is sent, while another request updates it.
     Updating,
-    /// Something too old that is as good as new.
+    /// A server has said that the stale answer is still valid.
     Revalidated,
-    /// An answer.
+    /// A fresh answer is sent.
     Hit,
 }
 
 impl Status {
-    /// As `$upstream_cache_status` shows it.
+    /// The value of `$upstream_cache_status`.
     pub fn name(self) -> &'static str {
         match self {
             Status::Miss => "MISS",
@@ -43,27 +43,27 @@ impl Status {
     }
 }
 
-/// What is to be seen of what a request has to do with a cache, as long as the request is there.
+/// A request's facts about its cache.
 #[derive(Debug)]
 pub struct Shown {
-    /// What it had from the cache.
+    /// The result of the lookup.
     pub status: Cell<Status>,
-    /// Why.
+    /// The reason of the result.
     pub reason: Cell<Reason>,
     /// The server's answer may be kept.
     pub cacheable: Cell<bool>,
     /// The main key's text.
     pub text: Vec<u8>,
-    /// What the server is asked about, whether it still stands.
+    /// The stored entry that the server is asked to revalidate.
     pub old: RefCell<Option<Arc<CacheEntry>>>,
     /// It has waited for an answer that was fetched for another request.
     pub waited: Cell<bool>,
-    /// Where it is counted in the end: nowhere, if it is no request of a client.
+    /// The counters for it. None unless it is a client's own request.
     counted: Option<(CacheCell, Arc<Cache>)>,
 }
 
 impl Shown {
-    /// Of a request that begins to have to do with a cache.
+    /// The facts of a request before its lookup.
     pub fn new(
         text: Vec<u8>,
         status: Status,
@@ -74,14 +74,14 @@ impl Shown {
         Rc::new(Shown { status, reason, cacheable, text, old, waited, counted })
     }
 
-    /// Notes something of the reason.
+    /// Changes the reason.
     pub fn because(&self, note: impl FnOnce(&mut Reason)) {
         let mut reason = self.reason.get();
         note(&mut reason);
         self.reason.set(reason);
     }
 
-    /// Where its cache is counted.
+    /// The counters of its cache.
     pub fn cell(&self) -> Option<CacheCell> {
         self.counted.as_ref().map(|(cell, _)| *cell)
     }

@@ -1,4 +1,4 @@
-//! What is remembered of one request, from one phase to another: by the core in fields, by modules in slots.
+//! State of a request that lives from one phase to another. The core has fields for it, modules have slots.
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -10,58 +10,58 @@ use weir_ssl::server::Handshake;
 use crate::address::Address;
 use crate::request::passed::UpstreamContext;
 
-/// What is remembered of a request. Modules add to it; an ordinary request has nothing in it.
+/// The contexts of a request. Modules add to them. An ordinary request has none.
 #[derive(Default)]
 pub struct Contexts {
-    /// No request has come: this one stands for a connection in its handshake.
+    /// Set if this is no client's request, but stands for a connection during its handshake.
     pub handshake: Option<Box<Handshake>>,
-    /// The client's address where another one than the connection's counts.
+    /// The client's address, if realip has replaced that of the connection.
     pub realip: Option<Box<Address>>,
-    /// `$realpath_root`, where a thread had to find it.
+    /// `$realpath_root`, if a thread of the file pool resolved it.
     pub realpath: Option<Box<KnownRoot>>,
-    /// Values are computed before anything has asked for them: the error log is told nothing.
+    /// Values are computed ahead of their use, so errors are not logged.
     pub is_silent: bool,
     /// Bytes into a compressor, and out of it.
     pub gzip_ratio: Option<(u64, u64)>,
-    /// What is known of the servers that the request was passed to.
+    /// The facts about servers that the request was passed to.
     pub upstream: UpstreamContext,
     slots: Vec<Slot>,
 }
 
-/// What a root was found to be without symbolic links.
+/// A root without symbolic links.
 #[derive(Debug)]
 pub struct KnownRoot {
     /// As it is configured.
     pub root: PathBuf,
-    /// Without links, or why that is not known.
+    /// The root without links, or the error of resolving it.
     pub real: Result<PathBuf, Errno>,
 }
 
-/// What one module remembers.
+/// The context of a module.
 struct Slot {
     key: &'static dyn Declared,
     value: Box<dyn Any>,
 }
 
-/// How a value is copied, if it is.
+/// Copies a context for a subrequest, if the module wants that.
 type Copied = fn(&dyn Declared, &dyn Any) -> Option<Box<dyn Any>>;
 
-/// What a subrequest takes along.
+/// Contexts that are copied to a subrequest.
 pub struct Along(Vec<Slot>);
 
 impl Contexts {
-    /// What a subrequest begins with: it is the same client's, and modules say what else it takes along.
+    /// The contexts of a new subrequest: the client's address, and copies that modules make.
     pub fn for_subrequest(&self) -> Self {
         let slots = self.copied(|key, value| key.for_subrequest(value));
         Contexts { realip: self.realip.clone(), slots, ..Contexts::default() }
     }
 
-    /// What modules have a subrequest take along that updates the cache in the background.
+    /// Copies that modules make for a subrequest that updates the cache in the background.
     pub fn for_update(&self) -> Along {
         Along(self.copied(|key, value| key.for_update(value)))
     }
 
-    /// Takes this along.
+    /// Adds copied contexts.
     pub fn add(&mut self, along: Along) {
         self.slots.extend(along.0);
     }
@@ -74,8 +74,8 @@ impl Contexts {
         self.slots.iter().filter_map(copied).collect()
     }
 
-    /// Makes ready for the connection's next request: only memory stays, and `give_back` gets a head that a server
-    /// sent. Each part is set in its place, since a new value would be copied for each request.
+    /// Clears all contexts for the connection's next request. Only allocated memory stays. `give_back` gets the buffer of a
+    /// server's head. Each field is cleared in place, since assigning a new value would copy it.
     pub fn renew(&mut self, give_back: impl FnOnce(Vec<u8>)) {
         let Contexts { handshake, realip, realpath, is_silent: _, gzip_ratio, upstream, slots } =
             self;
@@ -85,32 +85,31 @@ impl Contexts {
         slots.clear();
     }
 
-    /// The request goes another way from within: what belonged to the old one is forgotten. The client and the
-    /// attempts at other servers stay, and modules say what else does.
+    /// Clears contexts at an internal redirect. The client's address and the facts about servers stay, and contexts that modules
+    /// declare to survive.
     pub fn redirected(&mut self) {
         (self.realpath, self.gzip_ratio) = (None, None);
         self.slots.retain(|slot| slot.key.survives_redirect());
     }
 }
 
-/// The way to what a module remembers: declared once by the module, as a static.
+/// The key of a module's context, which the module declares as a static.
 pub struct ContextKey<T: 'static> {
-    /// What a subrequest takes along, if it does.
+    /// Copies the context for a subrequest, if set.
     pub for_subrequest: Option<fn(&T) -> T>,
-    /// What a subrequest takes along that updates the cache in the background, if it does.
+    /// Copies the context for a subrequest that updates the cache in the background, if set.
     pub for_update: Option<fn(&T) -> T>,
-    /// It holds on another way from within, too.
+    /// The context survives an internal redirect.
     pub survives_redirect: bool,
 }
 
 impl<T: 'static> ContextKey<T> {
-    /// Of a module with a memory that ends with the request's way, and that a subrequest knows
-    /// nothing of.
+    /// A key of a context that ends with an internal redirect, and that subrequests do not get.
     pub const fn passing() -> ContextKey<T> {
         ContextKey { for_subrequest: None, for_update: None, survives_redirect: false }
     }
 
-    /// What is remembered, if anything is.
+    /// The context, if it was set.
     pub fn of<'a>(&'static self, contexts: &'a Contexts) -> Option<&'a T> {
         let slot = contexts.slots.iter().find(|slot| std::ptr::addr_eq(slot.key, self))?;
         slot.value.downcast_ref()
@@ -122,7 +121,7 @@ impl<T: 'static> ContextKey<T> {
         slot.value.downcast_mut()
     }
 
-    /// Remembers this, in place of what was remembered before.
+    /// Sets the context.
     pub fn set(&'static self, contexts: &mut Contexts, value: T) {
         match self.change(contexts) {
             Some(old) => *old = value,
@@ -130,13 +129,13 @@ impl<T: 'static> ContextKey<T> {
         }
     }
 
-    /// Forgets, and says what was remembered.
+    /// Removes and returns the context.
     pub fn take(&'static self, contexts: &mut Contexts) -> Option<T> {
         let at = contexts.slots.iter().position(|slot| std::ptr::addr_eq(slot.key, self))?;
         contexts.slots.swap_remove(at).value.downcast().ok().map(|value| *value)
     }
 
-    /// What is remembered; this, if nothing was.
+    /// The context. It is set first if there is none.
     pub fn or_insert_with<'a>(
         &'static self,
         contexts: &'a mut Contexts,
@@ -154,7 +153,7 @@ impl<T: 'static> ContextKey<T> {
     }
 }
 
-/// A key, whatever the type behind it is.
+/// A key without its type.
 trait Declared: Sync {
     fn for_subrequest(&self, value: &dyn Any) -> Option<Box<dyn Any>>;
     fn for_update(&self, value: &dyn Any) -> Option<Box<dyn Any>>;

@@ -1,4 +1,4 @@
-//! What a request knows of being a subrequest, and what a client's request and its subrequests share.
+//! Subrequests: their own facts, and what they share with the client's request.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,29 +10,29 @@ use weir_log::Log;
 use crate::request::contexts::Contexts;
 use crate::request::pipe::{Pipe, Subrequest};
 
-/// How deep subrequests may make subrequests.
+/// The deepest nesting of subrequests.
 pub const DEPTH: u8 = 51;
 
-/// What makes a request a subrequest.
+/// The facts of a subrequest.
 pub struct Sub {
     pub sink: Sink,
-    /// How many more may stand inside it.
+    /// How many more levels may be nested in it.
     pub depth: u8,
-    /// What takes the place of an empty body or of an error.
+    /// The body in place of an empty one or of an error.
     pub stub: Option<Stub>,
-    /// It stands in the location of the request that it is made for, behind all phases but the last.
+    /// It begins in its parent's location, and skips all phases before the content phase.
     pub clone: bool,
-    /// It is the client's own request, which goes on after its answer.
+    /// It is the client's own request, which continues after its answer.
     pub own: bool,
-    /// The client may leave: it was never to hear of it.
+    /// The client never gets its answer, so that it goes on if the client leaves.
     pub unheard: bool,
-    /// An end with a status has neither a page nor an error page of the configuration: the caller looks at the status.
+    /// An error has neither a page nor an `error_page`: the caller reads the status.
     pub pageless: bool,
     /// The method of the client's own request.
     pub method: Vec<u8>,
-    /// The charset of the client's answer, which its body may become a part of.
+    /// The charset of the client's answer, if its body becomes a part of that.
     pub charset: Vec<u8>,
-    /// The error log of the client's own request; `None` where this is that request.
+    /// The error log of the client's own request. None if this is that request.
     pub error_log: Option<Arc<Log>>,
     pub _counted: Counted,
 }
@@ -41,15 +41,15 @@ pub struct Sub {
 pub enum Sink {
     /// Into the body of the request that it is made for.
     Parent(Rc<Pipe>),
-    /// Into memory, this much at the most.
+    /// Into memory, up to a limit.
     Memory { body: Vec<u8>, limit: u64 },
-    /// Into memory, this much at the most, for the caller.
+    /// Into memory, up to a limit, for the caller.
     Value { body: Vec<u8>, limit: u64, whole: bool },
-    /// It is thrown away.
+    /// It is discarded.
     Nowhere,
 }
 
-/// A body for a subrequest that has none.
+/// The body of a subrequest whose own is empty.
 pub struct Stub {
     /// The bytes.
     pub body: Vec<Bytes>,
@@ -62,17 +62,17 @@ pub struct Stub {
 pub struct Family {
     /// Subrequests that have not ended.
     pub live: Cell<u32>,
-    /// Subrequests without a reader, from all of the family: the client's request ends after them.
+    /// Subrequests whose answers are not read. The client's request ends after them.
     pub background: RefCell<Vec<Subrequest>>,
-    /// What modules keep for all of them.
+    /// Contexts that all of them share.
     pub contexts: RefCell<Contexts>,
 }
 
-/// One of the subrequests that count.
+/// Counts a live subrequest until it is dropped.
 pub struct Counted(Rc<Family>);
 
 impl Counted {
-    /// Counts one more.
+    /// Counts a subrequest.
     pub fn new(family: Rc<Family>) -> Counted {
         family.live.set(family.live.get() + 1);
         Counted(family)
@@ -86,7 +86,7 @@ impl Drop for Counted {
 }
 
 impl Sub {
-    /// Of a request that goes on after its answer: what it says goes nowhere.
+    /// The facts of a request that continues after its answer. Its further output is discarded.
     pub fn unheard(family: Rc<Family>, method: Vec<u8>) -> Sub {
         Sub {
             sink: Sink::Nowhere,

@@ -1,4 +1,4 @@
-//! What a head means, once it is read: server, path, framing of the body, keep-alive.
+//! Interprets a complete head: server, path, framing of the body, keep-alive.
 
 use weir_log::Level;
 use weir_proto::http1::{BodyDecoder, ConnectionHeader, HeaderId, Method, Version};
@@ -6,12 +6,13 @@ use weir_ssl::server::{ServerContext, Verify};
 
 use crate::request::Request;
 
-/// Why no server was selected. The log was told.
+/// Why no server was selected, which was logged.
 #[derive(Debug)]
 pub enum Unselected {
-    /// The pattern of a name exceeded a limit.
+    /// A regular expression of a server name exceeded a limit.
     Undecided,
-    /// The server wants to know its clients, and this one was known to another server: that one stays selected.
+    /// The server verifies client certificates, and another server verified this client's in the handshake. That one stays
+    /// selected.
     Misdirected,
 }
 
@@ -50,9 +51,8 @@ pub fn take_host(r: &mut Request) {
     }
 }
 
-/// The client named another host in the handshake, and was asked for its certificate there. A
-/// client that named none, or none of ours, was asked by the default server: what it showed there
-/// counts for a server that would have judged it alike.
+/// Whether the client named another server in its handshake, which asked for its certificate. If it named none of ours, the
+/// default server asked. Its verification counts for servers that would have verified alike.
 fn is_misdirected(r: &Request, host: &[u8], context: &ServerContext) -> bool {
     let Some(tls) = r.conn.tls.as_deref() else { return false };
     let shown = &tls.shown;
@@ -63,7 +63,7 @@ fn is_misdirected(r: &Request, host: &[u8], context: &ServerContext) -> bool {
         && shown.context.as_ref().is_some_and(|judge| !judge.judges_like(context))
 }
 
-/// Takes over what the parser found in a complete head.
+/// Takes a complete head over into the request.
 pub fn accept(r: &mut Request) {
     take_line(r);
     let head = r.parser.head();
@@ -79,7 +79,7 @@ pub fn accept(r: &mut Request) {
         .header(HeaderId::Expect)
         .is_some_and(|h| h.value.of(&r.buf).eq_ignore_ascii_case(b"100-continue"));
     r.keepalive = match head.connection {
-        // What follows may be meant for a tunnel's other end.
+        // Further bytes may be meant for the other end of a tunnel.
         _ if r.method == Method::Connect => false,
         ConnectionHeader::Close => false,
         ConnectionHeader::KeepAlive => true,
@@ -87,7 +87,7 @@ pub fn accept(r: &mut Request) {
     };
 }
 
-/// Tells the log of fields that were left out because of odd names.
+/// Logs fields that were dropped because of invalid names.
 pub fn tell_dropped(r: &Request) {
     for line in &r.parser.head().dropped {
         let text = line.of(&r.buf);
@@ -98,7 +98,7 @@ pub fn tell_dropped(r: &Request) {
     }
 }
 
-/// Takes over the request line, of a refused head too: for the log, and for choosing an error page.
+/// Takes the request line over, also that of a refused head: the log and the choice of an error page need it.
 pub fn take_line(r: &mut Request) {
     let head = r.parser.head();
     r.method = head.method;
