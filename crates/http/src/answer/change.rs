@@ -1,4 +1,4 @@
-//! Headers that a configuration or a script changes by their names, whatever set them.
+//! Changes headers by name, for configurations and scripts, whichever code set them.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::escape::{is_name, within_name};
 use crate::request::Request;
 use weir_values::Subject;
 
-/// Lines of an answer with a field of their own in [`Response`](crate::answer::response::Response).
+/// Headers of an answer that have a field of their own in [`Response`](crate::answer::response::Response).
 pub const WITH_A_FIELD: &[&str] = &[
     "Content-Type",
     "Content-Length",
@@ -26,7 +26,7 @@ pub const WITH_A_FIELD: &[&str] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoLength;
 
-/// A name as a script or the configuration says it, so that it stays a name.
+/// A name from a script or the configuration, with the bytes replaced that would end it.
 fn checked(name: &[u8]) -> Cow<'_, [u8]> {
     if is_name(name) {
         return Cow::Borrowed(name);
@@ -36,8 +36,8 @@ fn checked(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(name)
 }
 
-/// Replaces all lines of this name in the answer; without a value there are none then. Scripts may read a line back, so
-/// its values are brought within the line at once.
+/// Replaces all lines of this name in the answer. No values: removes them. Scripts may read a line back, so bytes that would
+/// end the line are replaced in the values at once.
 pub fn set_answer(r: &mut Request, name: &[u8], values: &mut [Vec<u8>]) -> Result<(), NoLength> {
     let name = &*checked(name);
     values.iter_mut().for_each(|value| r.within_line(value, 0));
@@ -55,7 +55,7 @@ pub fn set_answer(r: &mut Request, name: &[u8], values: &mut [Vec<u8>]) -> Resul
             response.location = last;
         }
         b"etag" => response.etag = last,
-        // An empty one shows none, not even weir's own.
+        // With an empty value the answer has no such line, not even weir's own.
         b"server" => response.server = Some(last.unwrap_or_default()),
         b"date" => response.date = Some(last.unwrap_or_default()),
         b"content-encoding" => response.content_encoding = last,
@@ -65,9 +65,9 @@ pub fn set_answer(r: &mut Request, name: &[u8], values: &mut [Vec<u8>]) -> Resul
                 r.keepalive = false;
             }
         }
-        // How the end of the body is told, only the body's writer can say.
+        // Only the body's writer decides on the framing.
         b"transfer-encoding" | b"" => {}
-        // These stand once.
+        // There is at most one line of these.
         b"content-range" | b"expires" | b"refresh" => {
             response.headers.remove(name);
             if let Some(value) = last {
@@ -84,9 +84,9 @@ pub fn set_answer(r: &mut Request, name: &[u8], values: &mut [Vec<u8>]) -> Resul
     Ok(())
 }
 
-/// Replaces all `Location` lines of the answer by those of a script. A path stays a path: a script that runs behind a TLS
-/// terminator must not send the client to this server's own port. nginx: the lua module leaves such a line out of
-/// `headers_out.location`, the only one that becomes a URL.
+/// Replaces all `Location` lines of the answer by those of a script. A path stays a path: behind a TLS terminator a URL would
+/// lead the client to this server's own port. nginx: the lua module leaves such a line out of `headers_out.location`, which
+/// becomes a URL.
 pub fn set_location_as_said(r: &mut Request, values: &mut [Vec<u8>]) {
     const NAME: &[u8] = b"Location";
     values.iter_mut().for_each(|value| r.within_line(value, 0));
@@ -105,8 +105,8 @@ pub fn set_location_as_said(r: &mut Request, values: &mut [Vec<u8>]) {
     }
 }
 
-/// Replaces all lines of this name in the request, as if the client had sent them so. Nothing else adds lines to a
-/// request, and what is passed on is not looked at again.
+/// Replaces all lines of this name in the request, as if the client had sent them. No other code adds lines to a request, and
+/// lines that are passed on are not checked again.
 #[expect(clippy::disallowed_methods, reason = "what it adds is within its line")]
 pub fn set_request(r: &mut Request, name: &[u8], values: &[Vec<u8>]) {
     let name = &*checked(name);
@@ -126,7 +126,7 @@ pub fn set_request(r: &mut Request, name: &[u8], values: &[Vec<u8>]) {
         let mut line = [name, value].concat();
         r.within_line(&mut line, name.len());
         let whole = at + line.len();
-        // Behind the head, and before what was read of the body.
+        // The lines go behind the head, before the part of the body that was read.
         if at > r.buf.len() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Cuts the ranges that were asked for out of a body. Which they are, and what the head says, is the range filter's part.
+//! Cuts the requested ranges out of a body. The range filter decides on the ranges and the head.
 
 use std::io;
 
@@ -6,18 +6,18 @@ use weir_engine::{Chain, Segment};
 use weir_proto::range::ByteRange;
 use weir_values::builtin::write_number;
 
-/// Cuts the ranges that were asked for out of a body on its way out.
+/// Cuts the requested ranges out of a body while it is sent.
 #[derive(Debug)]
 pub struct Cutter {
     ranges: Vec<ByteRange>,
-    /// What stands between the parts of a multipart answer; none for a single range.
+    /// The separators of a multipart answer. None for a single range.
     multipart: Option<Multipart>,
-    /// How much of the body went by.
+    /// The offset in the body that was reached.
     offset: u64,
     done: bool,
 }
 
-/// What stands between the parts of a multipart answer.
+/// The separators of a multipart answer.
 #[derive(Debug)]
 pub struct Multipart {
     /// Separates the parts.
@@ -28,7 +28,7 @@ pub struct Multipart {
     pub length: u64,
 }
 
-/// `bytes 0-9/100`, or `bytes */100` where no range fits.
+/// `bytes 0-9/100`, or `bytes */100` if no range can be satisfied.
 pub fn content_range(range: Option<ByteRange>, length: u64) -> Vec<u8> {
     let mut out = b"bytes ".to_vec();
     match range {
@@ -77,7 +77,7 @@ impl Cutter {
         Cutter { ranges, multipart, offset, done: false }
     }
 
-    /// Takes the next piece of the body and gives back what of it is to be sent.
+    /// Takes the next piece of the body. Returns the parts of it that are sent.
     pub fn cut(&mut self, input: Chain) -> io::Result<Chain> {
         if self.done {
             return Ok(Chain::new());
@@ -101,8 +101,8 @@ impl Cutter {
         out
     }
 
-    /// Ranges may overlap and go back, so the whole body must be in this one piece; it is, for files and
-    /// what is in memory.
+    /// Cuts several ranges. They may overlap and need not be in order, so the whole body must be in this one piece. That is so
+    /// for files and bodies in memory.
     fn cut_parts(&mut self, input: Chain) -> io::Result<Chain> {
         let mut out = Chain::new();
         let Some(multipart) = &self.multipart else { return Ok(out) };

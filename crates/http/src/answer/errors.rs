@@ -1,4 +1,4 @@
-//! `error_page`: which page of the configuration stands for a status.
+//! `error_page`: finds the page of the configuration for a status.
 
 use weir_proto::http1::Method;
 
@@ -6,7 +6,7 @@ use crate::phases::Step;
 use crate::request::Request;
 use crate::site::core::Tell;
 
-/// Where the configuration sends a request that failed with this status, if it says so.
+/// The step of `error_page` for a request that failed with this status, if there is one.
 pub fn error_page(r: &mut Request, status: u16) -> Option<Step> {
     let pages = &r.conf().core.error_pages;
     let found = pages.iter().find(|p| p.status == status)?;
@@ -16,7 +16,7 @@ pub fn error_page(r: &mut Request, status: u16) -> Option<Step> {
         Tell::Page => r.error_status = 0,
     }
     if !matches!(found.tell, Tell::Page | Tell::This(200)) {
-        // The client's body is not what the page is about.
+        // The page does not need the client's body.
         r.body.expects_continue = false;
     }
     let target = found.page.eval(r).into_owned();
@@ -36,12 +36,12 @@ pub fn error_page(r: &mut Request, status: u16) -> Option<Step> {
     })
 }
 
-/// Whether the location names a page for this status.
+/// Whether the location has an `error_page` for this status.
 pub fn has_error_page(r: &Request, status: u16) -> bool {
     r.conf().core.error_pages.iter().any(|p| p.status == status)
 }
 
-/// A page elsewhere: the client is sent there.
+/// Redirects the client to a page at another URL.
 fn elsewhere(r: &mut Request, tell: Tell, target: Vec<u8>) -> Step {
     let code = match tell {
         Tell::This(code @ (301 | 302 | 303 | 307 | 308)) => code,

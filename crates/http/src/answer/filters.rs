@@ -1,8 +1,8 @@
-//! The body's way through its filters, and the place where subrequests' bodies join it.
+//! Runs a body through its filters, and inserts the bodies of subrequests.
 //! nginx: ngx_http_copy_filter_module, ngx_http_postpone_filter_module.
 //!
-//! Filters stand in the order in which the header filters added them. Those before [`postpone`] see the
-//! body of their own request; those behind it see the whole answer, subrequests' bodies and all.
+//! Filters are in the order in which the header filters added them. Filters before [`postpone`] see the body of their own
+//! request. Those behind it see the whole answer, including the bodies of subrequests.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,31 +20,31 @@ use crate::request::Request;
 use crate::request::pipe::Subrequest;
 pub use crate::request::pipe::Then;
 
-/// The most that filters see at once, so that none of them holds the loop for long.
+/// The largest piece that filters get at once, so that none blocks the loop for long.
 const PIECE: u64 = 32 * 1024;
-/// So many bytes that a filter looks at cost a point.
+/// The number of bytes for a filter that cost one point of the task's budget.
 const FILTERED: u64 = 16;
 
-/// What a filter is blamed as when it holds the loop up.
+/// The phase that is logged if a filter blocks the loop.
 const PHASE: &str = "the body filters";
 
-/// A body filter's answer.
+/// The result of a body filter.
 pub enum Filtered<'a> {
     /// At once.
     Now(io::Result<Chain>),
-    /// After waiting: for a subrequest, a pool.
+    /// Later: the filter waits for a subrequest or a pool.
     Later(Boxed<'a, io::Result<Chain>>),
 }
 
-/// Changes a body on its way out. A header filter puts it there with [`Request::add_body_filter`].
+/// Changes a body while it is sent. Header filters add it with [`Request::add_body_filter`].
 pub trait BodyFilter {
     /// nginx's name of the filter's module, without `ngx_http_` and `_module`.
     fn module(&self) -> &'static str;
 
-    /// Takes the next piece; `last` marks the body's end.
+    /// Takes the next piece. `last` marks the end of the body.
     fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a>;
 
-    /// Whether it looks at the bytes: then files are read, and pieces are small.
+    /// Whether it reads the bytes. Then files are read into memory, and pieces are small.
     fn needs_memory(&self) -> bool {
         true
     }
@@ -53,19 +53,19 @@ pub trait BodyFilter {
 /// The filters of one answer.
 #[derive(Default)]
 pub struct Filters {
-    /// One that is at work is out of the list.
+    /// The running filter is taken out of the list.
     list: Vec<Option<Box<dyn BodyFilter>>>,
-    /// Whether each looks at the bytes.
+    /// Whether each filter reads the bytes.
     memory: Vec<bool>,
-    /// How many stand before the place where subrequests join.
+    /// The number of filters before the place where subrequests' bodies are inserted.
     own: usize,
-    /// The one that is at work.
+    /// The running filter.
     running: usize,
-    /// What follows the piece that it is at.
+    /// What follows the piece that it processes.
     then: Then,
-    /// They were told that more comes at once.
+    /// The filters were told that more follows at once.
     promised: bool,
-    /// What must leave before the piece that filters are at.
+    /// Parts that must be sent before the piece that filters process.
     queue: VecDeque<Part>,
 }
 
@@ -82,12 +82,12 @@ impl Renew for Filters {
 }
 
 impl Filters {
-    /// For a filter: what follows the piece that it was given.
+    /// For a filter: what follows the piece that it processes.
     pub fn then(&self) -> Then {
         self.then
     }
 
-    /// For a filter: the body ends with this piece, whether another one follows in the answer or not.
+    /// For a filter: whether the body ends with this piece. Another body may follow in the answer.
     pub fn ends_body(&self) -> bool {
         self.then >= Then::Part
     }
@@ -97,30 +97,30 @@ impl Filters {
     }
 }
 
-/// Header filter: body filters that are added from here on see subrequests' bodies, too.
+/// A header filter. Body filters that are added behind it also see the bodies of subrequests.
 pub fn postpone(r: &mut Request) -> Result<(), Step> {
     r.output.filters.own = r.output.filters.list.len();
     Ok(())
 }
 
-/// How far a piece of a body came without being waited for.
+/// How far a piece of a body got without waiting.
 enum Begun {
     Sent,
-    /// The client takes it slowly.
+    /// The socket or stream is full. This is the rest.
     Unsent(Unsent),
-    /// Filters are to see it first.
+    /// Filters must process it first.
     Filtered(Chain),
 }
 
 impl Request {
-    /// Puts a filter behind those that are there.
+    /// Adds a filter behind the others.
     pub fn add_body_filter(&mut self, filter: Box<dyn BodyFilter>) {
         let filters = &mut self.output.filters;
         filters.memory.push(filter.needs_memory());
         filters.list.push(Some(filter));
     }
 
-    /// Sends a piece of the body through the filters; `last` marks its end. Waits while the client is slow.
+    /// Sends a piece of the body through the filters. `last` marks its end. Waits while the client is slow.
     pub fn send_body(&mut self, chain: Chain, last: bool) -> impl Future<Output = io::Result<()>> {
         self.send_body_then(chain, if last { Then::End } else { Then::Pause })
     }
@@ -131,8 +131,8 @@ impl Request {
         self.send_body_then(chain, Then::More)
     }
 
-    /// The next piece comes at an unknown time. With `flush`, what has passed the filters does not wait for it; what
-    /// filters keep back does.
+    /// Tells that the next piece comes at an unknown time. With `flush`, bytes behind the filters are sent now. Bytes that
+    /// filters keep stay there.
     pub async fn pause_body(&mut self, flush: bool) -> io::Result<()> {
         self.send_head_ahead()?;
         if std::mem::take(&mut self.output.filters.promised) && !self.response.header_only {
@@ -144,8 +144,8 @@ impl Request {
         }
     }
 
-    /// Sends what waits: before a pause if any of the body does, for a flush the head alone as well. A subrequest has the
-    /// request that it is a part of do so.
+    /// Sends pending output. Before a pause it does so if there is any of the body, for a flush also if there is only the head. A
+    /// subrequest makes its parent do so.
     pub async fn send_on(&mut self, then: Then) -> io::Result<()> {
         match then {
             _ if !self.is_main() => self.urge_parent(then),
@@ -155,9 +155,9 @@ impl Request {
         Ok(())
     }
 
-    /// As [`Request::send_body`], with a word about what follows.
+    /// As [`Request::send_body`], and tells what follows.
     async fn send_body_then(&mut self, chain: Chain, then: Then) -> io::Result<()> {
-        // Most bodies go out at once. The room to wait is held only while there is a wait.
+        // Most bodies go out at once. The state for a wait is allocated only if there is one.
         match self.send_body_now(chain, then)? {
             Begun::Sent => Ok(()),
             Begun::Unsent(unsent) => {
@@ -180,7 +180,7 @@ impl Request {
         Ok(Begun::Filtered(chain))
     }
 
-    /// Sends all that was given to [`Request::send_body`], as far as it can be known.
+    /// Sends all output that filters do not keep.
     pub async fn flush_body(&mut self) -> io::Result<()> {
         if !self.output.filters.list.is_empty() && !self.response.header_only {
             Box::pin(self.send_filtered(Chain::new(), Then::Flush)).await?;
@@ -207,12 +207,12 @@ impl Request {
         }
     }
 
-    /// From within a filter: sends a piece through the filters behind it, before what it answers.
+    /// For a filter: sends a piece through the filters behind it, before its result.
     pub async fn send_ahead(&mut self, chain: Chain) -> io::Result<()> {
         self.send_ahead_then(chain, Then::More).await
     }
 
-    /// The same for the last piece of a body that another one follows.
+    /// The same for the last piece of a body, if another body follows.
     pub async fn send_last_ahead(&mut self, chain: Chain) -> io::Result<()> {
         self.send_ahead_then(chain, Then::Part).await
     }
@@ -227,12 +227,12 @@ impl Request {
         Ok(())
     }
 
-    /// From within a filter: the subrequest's body comes next, before what the filter answers.
+    /// For a filter: inserts the body of a subrequest before its result.
     pub fn send_subrequest(&mut self, sub: Subrequest) {
         self.output.filters.queue.push_back(Part::Of(sub));
     }
 
-    /// Sends what stands before the piece that filters are at; waits for the subrequests in it.
+    /// Sends the parts before the piece that filters process, and waits for subrequests among them.
     pub async fn send_queued(&mut self) -> io::Result<()> {
         while let Some(part) = self.output.filters.queue.pop_front() {
             match part {
@@ -253,7 +253,7 @@ impl Request {
         Ok(())
     }
 
-    /// The next piece of a subrequest's body. If the subrequest broke off, this request does.
+    /// The next piece of a subrequest's body. If the subrequest broke off, this request does so, too.
     async fn next_of(&mut self, sub: &Subrequest) -> io::Result<Option<(Chain, Then)>> {
         let next = sub.next().await;
         if next.is_err() {
@@ -262,8 +262,8 @@ impl Request {
         next
     }
 
-    /// From within a filter that is about to wait: of an unbuffered answer, what stands before the first subrequest in the
-    /// queue does not wait with it.
+    /// For a filter that is about to wait: sends the parts of an unbuffered answer that are before the first queued
+    /// subrequest.
     pub async fn send_unbuffered(&mut self) -> io::Result<()> {
         if !self.output.unbuffered {
             return Ok(());
@@ -281,13 +281,13 @@ impl Request {
         if self.output.unbuffered { self.flush_delivered().await } else { Ok(()) }
     }
 
-    /// Sends all that stood before the piece that filters are at.
+    /// Sends all parts before the piece that filters process.
     pub async fn flush_delivered(&mut self) -> io::Result<()> {
         Box::pin(self.deliver(Chain::new(), Then::Flush)).await?;
         self.send_on(Then::Flush).await
     }
 
-    /// Hands a piece on: to the client, or to the request that this one is a part of.
+    /// Passes a piece on to the client, or to the parent request.
     async fn deliver(&mut self, mut chain: Chain, then: Then) -> io::Result<()> {
         if !self.is_main() {
             return self.give_to_parent(chain).await;
@@ -305,7 +305,7 @@ impl Request {
         }
     }
 
-    /// TLS: files are read. Streams of HTTP/2 read them as far as there is a window.
+    /// Whether files must be read here: for TLS over HTTP/1. Streams read files themselves.
     fn must_read(&self, chain: &Chain) -> bool {
         self.carrier.needs_files_in_memory(self.conn.is_tls())
             && chain.segments().any(|s| s.memory().is_none())
@@ -341,7 +341,7 @@ impl Request {
         Ok(chain)
     }
 
-    /// Takes a piece of the chain into memory; others get their turn before the next one.
+    /// Reads a piece of the chain into memory. Other tasks may run before the next piece.
     async fn next_piece(&mut self, chain: &mut Chain) -> io::Result<Chain> {
         let mut piece = Chain::new();
         while piece.len() < PIECE
@@ -388,7 +388,7 @@ fn take(chain: &mut Chain) -> Chain {
     std::mem::take(chain)
 }
 
-/// The memory of a segment to share; a file's is empty.
+/// The bytes of a segment in memory, shared. Empty for a file.
 pub fn into_bytes(segment: Segment) -> Bytes {
     match segment {
         Segment::Bytes(bytes) => bytes,

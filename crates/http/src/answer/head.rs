@@ -1,5 +1,5 @@
-//! An answer's head as bytes. Which fields it has, and in which order, is the same for each version of HTTP;
-//! how a field is written is not.
+//! Writes the head of an answer. The fields and their order are the same for each version of HTTP. The encoding of a field
+//! is not.
 
 use crate::answer::headers::{Line, Place};
 use crate::answer::output::write_number;
@@ -9,17 +9,16 @@ use crate::request::Request;
 
 /// Writes fields one after another.
 pub trait Fields {
-    /// The head may speak of its connection.
+    /// Whether the head has connection-specific fields.
     const OF_CONNECTION: bool;
 
-    /// A field; `write` appends its value.
+    /// Writes a field. `write` appends its value.
     fn own(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>));
 
     /// See [`within_line`].
     fn own_texts(&self) -> &'static OwnTexts;
 
-    /// A field with a value that is not of the server's own making: it stays within its line,
-    /// whatever it is.
+    /// Writes a field with a foreign value. Bytes that would end the line are replaced.
     #[inline]
     fn field(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
         let texts = self.own_texts();
@@ -52,7 +51,7 @@ impl Request {
             let date = weir_proto::date::imf_fixdate(time);
             out.own(b"Last-Modified", |out| out.extend_from_slice(&date));
         }
-        // A path that becomes a URL of this server is written early, any other value among the rest: so nginx.
+        // As in nginx, a path that becomes a URL of this server is written early, and any other value among the rest.
         let own = self.own_location();
         if let Some(location) = own {
             out.field(b"Location", |out| self.write_location(location, out));
@@ -66,7 +65,7 @@ impl Request {
         if response.varies_by_encoding && self.conf().core.gzip_vary {
             out.own(b"Vary", |out| out.extend_from_slice(b"Accept-Encoding"));
         }
-        // An own `Location` stands above.
+        // If there is an own `Location`, it is written above.
         let other = response.location.as_deref().filter(|_| own.is_none());
         if let Some(location) = other.filter(|_| !is_placed(Place::Location)) {
             out.field(b"Location", |out| out.extend_from_slice(location));
@@ -106,7 +105,7 @@ impl Request {
         }
     }
 
-    /// The line that has a place among the lines of a server, by the server's name for it, if the answer still has it.
+    /// Writes the line with this place among a server's lines, by the server's spelling of its name, if the answer still has it.
     fn write_placed<F: Fields>(&self, place: Place, name: &[u8], out: &mut F) {
         let response = &self.response;
         let value = match place {
@@ -138,19 +137,19 @@ impl Request {
         }
     }
 
-    /// The path of a `Location` that becomes a URL of this server.
+    /// The path of a `Location`, if it becomes a URL of this server.
     fn own_location(&self) -> Option<&[u8]> {
         let location = self.response.location.as_deref();
         location.filter(|l| l.starts_with(b"/") && self.conf().core.absolute_redirect)
     }
 
-    /// The URL that was sent for the path of a `Location`, if one was.
+    /// Appends the URL that was sent for a path in `Location`. Returns false if there was none.
     pub fn sent_location(&self, out: &mut Vec<u8>) -> bool {
         let path = self.own_location().filter(|_| self.response.head_bytes > 0);
         path.inspect(|path| self.write_location(path, out)).is_some()
     }
 
-    /// `absolute_redirect`: a path becomes a URL of this server.
+    /// Writes a path as a URL of this server (`absolute_redirect`).
     fn write_location(&self, location: &[u8], out: &mut Vec<u8>) {
         let core = &self.conf().core;
         let secure = self.conn.is_tls();
@@ -173,7 +172,7 @@ impl Request {
     }
 }
 
-/// The status with its words, as it stands in the first line of a head.
+/// Writes the status and its reason phrase, as in the status line.
 pub fn write_status(status: u16, out: &mut Vec<u8>) {
     if status < 100 {
         out.extend_from_slice(if status < 10 { b"00" } else { b"0" });

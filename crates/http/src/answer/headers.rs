@@ -1,4 +1,4 @@
-//! A list of header lines in one piece of memory.
+//! A list of header lines in one allocation.
 
 use weir_proto::{Renew, as_new};
 use weir_values::escape::within_name;
@@ -8,7 +8,7 @@ use weir_values::escape::within_name;
 pub struct Headers {
     text: Vec<u8>,
     lines: Vec<LineSpan>,
-    /// A bit for each [`Place`] among the lines.
+    /// A bit for each [`Place`] that is among the lines.
     places: u8,
 }
 
@@ -20,7 +20,7 @@ struct LineSpan {
     place: Option<Place>,
 }
 
-/// The place of a line whose value stands in a field of its own in the answer.
+/// Marks the place of a line whose value is in a field of [`Response`](crate::answer::response::Response).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Server,
@@ -30,7 +30,7 @@ pub enum Place {
     ContentEncoding,
 }
 
-/// A line, or the place of one whose value stands in a field of its own.
+/// A line, or the place of a line whose value is in a field of the answer.
 #[derive(Debug, Clone, Copy)]
 pub enum Line<'a> {
     /// Its name and value.
@@ -44,7 +44,8 @@ impl Headers {
     pub fn add(&mut self, name: &[u8], value: &[u8]) {
         let start = self.text.len();
         self.text.extend_from_slice(name);
-        // Servers may use names that are no tokens; none ends the name, or the line. Values are looked at as they are written.
+        // Servers may use names that are no tokens. Bytes that would end the name or the line are replaced. Values are checked
+        // when they are written.
         if name.iter().fold(false, |any, byte| any | ends_name(*byte)) {
             within_name(&mut self.text, start);
         }
@@ -54,7 +55,7 @@ impl Headers {
         self.lines.push(LineSpan { start, name, value, place: None });
     }
 
-    /// The line that has a field of its own stands behind the lines so far, by this name, unless it has a place already.
+    /// Marks the place behind the lines so far for a line with a field of its own, spelled like this, unless it has a place.
     pub fn mark(&mut self, place: Place, name: &[u8]) {
         if !self.has(place) {
             self.places |= 1 << place as u8;
@@ -64,12 +65,12 @@ impl Headers {
         }
     }
 
-    /// The line of this field has a place among the lines.
+    /// Whether this place is among the lines.
     pub fn has(&self, place: Place) -> bool {
         self.places & (1 << place as u8) != 0
     }
 
-    /// Replaces all lines of this name by one; an empty value only removes.
+    /// Replaces all lines of this name by one. An empty value only removes them.
     pub fn set(&mut self, name: &[u8], value: &[u8]) {
         self.remove(name);
         if !value.is_empty() {
@@ -84,7 +85,7 @@ impl Headers {
         self.lines.retain(|l| l.place.is_some() || is_kept(l));
     }
 
-    /// Keeps the lines whose names are such.
+    /// Keeps the lines whose names `is_kept` accepts.
     pub fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
         let text = &self.text;
         self.lines.retain(|l| l.place.is_some() || is_kept(name_of(text, l)));
@@ -103,7 +104,7 @@ impl Headers {
         })
     }
 
-    /// The same, with the places and names of lines that have a field of their own.
+    /// All lines and places, in order.
     pub fn with_places(&self) -> impl Iterator<Item = Line<'_>> {
         self.lines.iter().map(|l| {
             let name = name_of(&self.text, l);
@@ -122,7 +123,7 @@ impl Headers {
         self.iter().count()
     }
 
-    /// True where there is no line.
+    /// Whether there is no line.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }

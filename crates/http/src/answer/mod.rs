@@ -1,5 +1,5 @@
-//! The answer, from what a handler fills in to the bytes that leave: [`response`] is what will be answered, header
-//! filters and [`change`] change it, [`head`] writes it, bodies go through [`filters`] and codings, and [`output`] sends.
+//! The answer. Handlers fill in [`response`], header filters and [`change`] change it, [`head`] writes the head, bodies pass
+//! [`filters`] and codings, and [`output`] sends the bytes.
 
 pub mod change;
 mod content_type;

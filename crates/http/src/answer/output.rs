@@ -1,4 +1,4 @@
-//! The answer's way to the client: header filters, the head as bytes, body filters, framing, the socket.
+//! Sends an answer: header filters, the head, body filters, framing, the socket.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -18,49 +18,49 @@ use crate::phases::Step;
 use crate::request::Request;
 pub use weir_values::builtin::write_number;
 
-/// Memory bodies up to this size travel in one buffer with the head: one send, no list of pieces.
+/// Bodies in memory up to this size are copied behind the head, so that one buffer is sent.
 const INLINE: usize = 8 * 1024;
 
-/// The framing of a chunk and of the last one has room in it.
+/// An upper bound of the framing of a chunk and of the last chunk.
 const FRAME: u64 = 32;
 
-/// Room for a head; with a body behind it, half of this is enough for most.
+/// The capacity for a head. Half of it suffices for most.
 const HEAD: usize = 1024;
 
-/// What is held instead of being sent; filters may make much of little.
+/// The most bytes that are held instead of being sent. Filters may enlarge a body.
 const HELD: u64 = 1024 * 1024;
 
-/// What the way of an answer behind its handler is called.
+/// The name of the phase behind the content handler.
 pub const SENDING: &str = "sending";
 
-/// What waits to be sent.
+/// The pending output, and the state of sending.
 #[derive(Default)]
 pub struct Output {
-    /// The head, and small bodies with it.
+    /// The head, and a small body behind it.
     head: Vec<u8>,
-    /// Behind it.
+    /// The segments behind that.
     chain: Chain,
-    /// What the body passes before it is framed.
+    /// The body filters.
     pub filters: Filters,
-    /// Ranges that were asked for.
+    /// Cuts the requested ranges out of the body.
     pub cutter: Option<Cutter>,
-    /// What waits is sent by [`Request::send_held`], unless it is too much.
+    /// Output is held for [`Request::send_held`], up to a limit.
     pub held: bool,
-    /// Nothing waits while a subrequest is waited for.
+    /// Output is sent before a subrequest is waited for.
     pub unbuffered: bool,
-    /// Takes the place of `postpone_output` where buffers of the answer's server are smaller.
+    /// Replaces `postpone_output` if the buffers for the answer's server are smaller.
     pub postpone: Option<u64>,
-    /// Bytes sent, head and all: `$bytes_sent`.
+    /// Bytes sent, including the head: `$bytes_sent`.
     pub sent: u64,
     /// The last byte was sent: `$request_completion`.
     pub complete: bool,
-    /// What waits is the end of the answer.
+    /// The pending output is the end of the answer.
     ending: bool,
-    /// Some of the body waits, not the head alone.
+    /// The pending output contains some of the body.
     body_waits: bool,
-    /// Bytes that a body of known length still lacks.
+    /// The bytes that are still missing of a body of known length.
     left: Option<u64>,
-    /// Why nothing more can be sent: a client that was waited for once is not waited for again.
+    /// The error after which nothing more is sent. A client that timed out once is not waited for again.
     failed: Option<io::ErrorKind>,
 }
 
@@ -74,7 +74,7 @@ impl Renew for Output {
 }
 
 impl Output {
-    /// Only these ranges of the body are to be sent.
+    /// Sends only these ranges of the body.
     pub fn cut(&mut self, cutter: Cutter) {
         self.cutter = Some(cutter);
     }
@@ -104,7 +104,7 @@ impl Request {
         }
     }
 
-    /// Runs the header filters and writes the head into the output. It leaves with the first of the body.
+    /// Runs the header filters and writes the head into the output. It is sent with the first piece of the body.
     pub fn send_head(&mut self) -> Result<(), Step> {
         if self.error_status > 0 {
             self.response.status = self.error_status;
@@ -113,14 +113,14 @@ impl Request {
         self.invite();
         self.filter_head()?;
         if !self.is_main() {
-            // Its body becomes a part of another answer, which has a head of its own.
+            // A subrequest's body becomes a part of another answer, which has its own head.
             self.response.sent = true;
             return Ok(());
         }
         self.frame();
         let mut head = std::mem::take(&mut self.output.head);
         if head.capacity() == 0 {
-            // What will travel with the head is to find its room there: a buffer that grows costs twice.
+            // Reserves space for a small body, since growing the buffer would copy it.
             let body = self.output.left.filter(|n| *n <= INLINE as u64).unwrap_or(0) as usize;
             head = self.event_loop.handle.take_buf(HEAD.max(HEAD / 2 + body));
         }
@@ -147,8 +147,8 @@ impl Request {
         Ok(())
     }
 
-    /// A client that waits for `100 Continue` gets it before an answer that leaves its body unread; error
-    /// pages have withdrawn the invitation.
+    /// Sends `100 Continue` to a client that waits for it, before an answer that leaves its body unread. Error pages have
+    /// cancelled that.
     pub fn invite(&mut self) {
         let asked = std::mem::take(&mut self.body.expects_continue);
         if asked && self.version == Version::Http11 && self.is_main() {
@@ -156,7 +156,7 @@ impl Request {
         }
     }
 
-    /// Decides how the body's end is told: by length, in chunks, or by closing.
+    /// Decides on the framing of the body: by length, in chunks, or by closing the connection.
     fn frame(&mut self) {
         if self.event_loop.retiring() {
             self.keepalive = false;
@@ -169,7 +169,7 @@ impl Request {
         }
         if response.status == 204 {
             response.last_modified = None;
-            // nginx leaves what a server has sent with words for the status, but not over HTTP/2.
+            // nginx leaves the length of an answer whose status line a server has sent, but not over HTTP/2.
             if response.status_line.is_none() || has_frames {
                 response.content_length = None;
                 response.content_type.clear();
@@ -179,7 +179,7 @@ impl Request {
             response.last_modified = None;
         }
         let unknown = response.content_length.is_none() || response.expects_trailers;
-        // Nothing but a tunnel follows. Frames tell themselves where a body ends.
+        // Behind these statuses there is only a tunnel. Frames show the end of a body.
         let last_status = if self.method == Method::Connect { 299 } else { 199 };
         let framed = has_frames || response.status <= last_status;
         if unknown && !framed && !bodiless && self.method != Method::Head {
@@ -206,7 +206,7 @@ impl Request {
         self.send_body(chain, last).await
     }
 
-    /// Frames a piece that has passed all filters, and sends it if it is time. Waits while the client is slow.
+    /// Frames a piece behind all filters, and sends it if enough is pending. Waits while the client is slow.
     pub async fn finish(&mut self, chain: Chain, last: bool) -> io::Result<()> {
         match self.finish_now(chain, last)? {
             None => Ok(()),
@@ -214,7 +214,7 @@ impl Request {
         }
     }
 
-    /// The same, as far as it goes out at once: what does not is for [`Request::finish_unsent`].
+    /// The same without waiting. Returns the rest for [`Request::finish_unsent`].
     pub fn finish_now(&mut self, chain: Chain, last: bool) -> io::Result<Option<Unsent>> {
         let takes_trailers =
             self.response.chunked || self.carrier.has_frames() && !self.response.header_only;
@@ -248,12 +248,12 @@ impl Request {
     fn finished(&mut self, last: bool) {
         self.output.complete = last;
         if last && self.output.left.is_some_and(|left| left > 0) {
-            // Fewer bytes than were announced: only closing tells the client.
+            // The body is shorter than its announced length. Only closing the connection shows that.
             self.keepalive = false;
         }
     }
 
-    /// Frames a piece and puts it behind what waits.
+    /// Frames a piece and appends it to the pending output.
     fn enqueue(&mut self, chain: Chain, last: bool) {
         let output = &mut self.output;
         let len = chain.len();
@@ -289,28 +289,28 @@ impl Request {
         }
     }
 
-    /// Sends what waits, if any of the body does: a head alone leaves with the first of its body, unless it is long.
+    /// Sends the pending output if it contains some of the body. A head alone waits for the first piece, unless it is long.
     pub async fn flush_begun(&mut self) -> io::Result<()> {
         if self.output.body_waits { self.flush().await } else { self.flush_head().await }
     }
 
-    /// Sends a head alone that is as long as `postpone_output`.
+    /// Sends a head alone if it is at least as long as `postpone_output`.
     pub async fn flush_head(&mut self) -> io::Result<()> {
         let head = self.output.head.len() as u64;
         let is_long = !self.output.body_waits && head >= self.conf().core.postpone_output;
         if head > 0 && is_long { self.flush().await } else { Ok(()) }
     }
 
-    /// Sends all that waits.
+    /// Sends all pending output.
     pub async fn flush(&mut self) -> io::Result<()> {
         match self.flush_now()? {
             None => Ok(()),
-            // The room to wait is held only while there is a wait.
+            // The state for a wait is allocated only if there is one.
             Some(unsent) => Boxed::new(|| self.flush_unsent(unsent)).await,
         }
     }
 
-    /// Sends of all that waits what goes out at once.
+    /// Sends as much of the pending output as goes out at once.
     fn flush_now(&mut self) -> io::Result<Option<Unsent>> {
         if self.output.held && self.output.chain.len() < HELD {
             return Ok(None);
@@ -331,7 +331,7 @@ impl Request {
         sent.inspect_err(|error| self.output.failed = Some(error.kind()))
     }
 
-    /// Sending has failed. The log is told; a client that took too long to read may be reset.
+    /// Logs a failed send. A client that timed out may be reset (`reset_timedout_connection`).
     pub fn sending_failed(&self, error: &io::Error) {
         let (level, doing) = (weir_log::Level::Info, self.sending());
         if error.kind() == io::ErrorKind::TimedOut {
@@ -342,7 +342,7 @@ impl Request {
             let text = format_args!("a file that is being sent was truncated: \"{file}\"{doing}");
             self.log(weir_log::Level::Alert, text);
         } else if let Some(stream) = self.carrier.stream() {
-            // The end of a stream that the client gives up has a line of its own.
+            // A stream that the client has reset has a log line of its own.
             let left = error.kind() == io::ErrorKind::ConnectionAborted && self.output.sent > 0;
             if left && stream.farewell().is_none() {
                 self.log(level, format_args!("{LEFT}{doing}"));
@@ -352,7 +352,7 @@ impl Request {
         }
     }
 
-    /// What goes on while something is found out, in the log's words.
+    /// The log's words for what the request does at the moment.
     pub fn doing(&self) -> &'static str {
         match self.response.sent {
             _ if self.is_logged => " while logging request",
@@ -361,7 +361,7 @@ impl Request {
         }
     }
 
-    /// What goes on while the client is sent its answer, in the log's words.
+    /// The log's words for sending the answer.
     pub fn sending(&self) -> &'static str {
         match self.contexts.upstream.attempts.is_empty() {
             true => " while sending response to client",
@@ -371,19 +371,18 @@ impl Request {
 }
 
 impl Output {
-    /// The head and what stands behind it, and whether that is the end.
+    /// Takes the pending head and segments, and whether they are the end of the answer.
     pub fn take(&mut self) -> (Vec<u8>, Chain, bool) {
         self.body_waits = false;
         (std::mem::take(&mut self.head), std::mem::take(&mut self.chain), self.ending)
     }
 
-    /// The head alone, if it waits.
+    /// Takes the pending head alone.
     pub fn take_head(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.head)
     }
 
-    /// Room for so much more behind the head, out of the loop's buffers: what grows by itself is allocated anew for each
-    /// answer.
+    /// Reserves space behind the head, from the loop's spare buffers. A buffer that grows would be allocated for each answer.
     #[inline]
     fn make_room(&mut self, more: u64, handle: &Handle) {
         let needed = self.head.len() as u64 + more;
@@ -411,7 +410,7 @@ impl Output {
         self.chain.append(&mut chain);
     }
 
-    /// What is written goes behind all that waits.
+    /// Appends framing to the pending output.
     fn put_framing(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.chain.is_empty() {
             return write(&mut self.head);

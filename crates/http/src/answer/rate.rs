@@ -1,4 +1,4 @@
-//! `limit_rate`: how fast an answer may leave.
+//! `limit_rate`: limits the rate at which an answer is sent.
 
 use std::io;
 use std::time::Duration;
@@ -14,13 +14,13 @@ pub struct Limit {
     after: u64,
 }
 
-/// The request's limit, if it has one.
+/// The rate limit of the request, if it has one.
 pub fn rate(r: &mut Request) -> Option<Limit> {
     let core = &r.conf().core;
     let rate = match (r.limit_rate, &core.limit_rate) {
         (Some(rate), _) => Some(rate),
         (None, None) => None,
-        // Asked once: `$limit_rate` says it from then on.
+        // Evaluated once, and kept in `$limit_rate`.
         (None, Some(template)) => {
             r.limit_rate = Some(template.size(r));
             r.limit_rate
@@ -31,7 +31,7 @@ pub fn rate(r: &mut Request) -> Option<Limit> {
     Some(Limit { rate, after: after.unwrap_or(0) })
 }
 
-/// Sends no faster than the limit: what the rate allows by now, then waits for more.
+/// Sends the chain within the limit: sends what the rate allows by now, and waits until it allows more.
 pub async fn send_limited(r: &mut Request, chain: &mut Chain, limit: Limit) -> io::Result<()> {
     let handle = r.event_loop.handle.clone();
     let mut sent = r.output.sent;

@@ -1,4 +1,4 @@
-//! What will be answered: filled in by a handler, changed by header filters, written once.
+//! The head of an answer. A handler fills it in, header filters change it, and it is written once.
 
 use weir_proto::{Renew, as_new};
 
@@ -9,53 +9,53 @@ use crate::answer::headers::Headers;
 pub struct Response {
     /// Status code; 0 until there is an answer.
     pub status: u16,
-    /// The status line behind the version, where it is not the usual one for the code (an upstream's).
+    /// The status line behind the version, if a server behind has sent it.
     pub status_line: Option<Vec<u8>>,
     /// All headers but those below.
     pub headers: Headers,
-    /// `Content-Length`; `None` where the length is not known beforehand.
+    /// `Content-Length`. None if the length is not known beforehand.
     pub content_length: Option<u64>,
-    /// Where in the whole the body begins, if it is a slice of it.
+    /// The offset of the body in the whole, if it is a slice.
     pub content_offset: u64,
-    /// The body is a slice of a whole; ranges of the whole may be cut out of a subrequest's, too.
+    /// The body is a slice of a whole. Ranges may also be cut out of a subrequest's body then.
     pub is_slice: bool,
     /// `Content-Type`, without charset.
     pub content_type: Vec<u8>,
     /// The charset that is added to the type.
     pub charset: Vec<u8>,
-    /// Both as a server wrote them, in words of its own: stands as long as they do.
+    /// The value of `Content-Type` as a server wrote it. Valid until type or charset change.
     type_as_said: Vec<u8>,
-    /// The charset that an upstream wants the body to be recoded to (`X-Accel-Charset`).
+    /// The charset from `X-Accel-Charset`, which the body is recoded to.
     pub override_charset: Option<Vec<u8>>,
     /// `Last-Modified`, seconds since 1970.
     pub last_modified: Option<i64>,
-    /// Its line stands among `headers`, as a server or the configuration wrote it, whatever time that is.
+    /// Its line is among `headers`, as a server or the configuration wrote it.
     pub has_last_modified_line: bool,
     /// `ETag`, with its quotes.
     pub etag: Option<Vec<u8>>,
-    /// `Location`; a value that begins with a slash becomes a URL (`absolute_redirect`). A path that is to stay one is
-    /// among `headers`.
+    /// `Location`. A value that begins with a slash becomes a URL (`absolute_redirect`). A path that must not is among
+    /// `headers`.
     pub location: Option<Vec<u8>>,
-    /// An upstream's or handler's own `Server`; `None` shows weir's, and an empty one shows none.
+    /// `Server` of a server behind or a handler. None: weir's own. Empty: no line.
     pub server: Option<Vec<u8>>,
-    /// An upstream's own `Date`; an empty one shows none.
+    /// `Date` of a server behind. Empty: no line.
     pub date: Option<Vec<u8>>,
-    /// `Content-Encoding` as far as filters must know it.
+    /// `Content-Encoding`, for filters.
     pub content_encoding: Option<Vec<u8>>,
-    /// Another client might get it in another coding: `gzip_vary` tells caches so.
+    /// Other clients may get another coding, which `gzip_vary` tells caches.
     pub varies_by_encoding: bool,
-    /// Ranges of this answer may be asked for.
+    /// The answer accepts range requests.
     pub allow_ranges: bool,
-    /// Only one range of it.
+    /// It accepts only a single range.
     pub single_range: bool,
-    /// It goes on for as long as the client wants. So the time that it took says nothing about latency.
+    /// It ends only when the client leaves, so its duration does not count as latency.
     pub is_endless: bool,
-    /// The head was handed to the connection.
+    /// The head was written into the output.
     pub sent: bool,
-    /// The client's conditions are the server's matter that answered.
+    /// The server behind has evaluated the client's conditions (`If-*`).
     pub unconditional: bool,
-    /// Conditions are read as RFC 9110 says, section 13: where the client names a tag, dates do not count, and an answer is
-    /// modified if it is newer than the client's date. Slices are joined as its section 15.3.7.3 says.
+    /// Conditions are evaluated by RFC 9110, section 13: with an entity tag, dates do not count, and an answer is modified if it
+    /// is newer than the client's date. Slices are joined by its section 15.3.7.3.
     pub by_standard: bool,
     /// No body follows: HEAD, 204, 304.
     pub header_only: bool,
@@ -63,7 +63,7 @@ pub struct Response {
     pub chunked: bool,
     /// Bytes of the head as written.
     pub head_bytes: u64,
-    /// Trailers will follow: the body is sent in chunks if the client takes them.
+    /// Trailers will follow, so the body is sent in chunks if the client accepts them.
     pub expects_trailers: bool,
     /// Trailers behind a chunked body.
     pub trailers: Headers,
@@ -82,7 +82,7 @@ impl Renew for Response {
 }
 
 impl Response {
-    /// Headers that describe a body which will not be sent after all (an error page takes its place).
+    /// Removes the headers of a body that will not be sent, since an error page replaces it.
     pub fn forget_body(&mut self) {
         self.content_length = None;
         self.clear_last_modified();
@@ -94,7 +94,7 @@ impl Response {
         self.headers.remove(b"Accept-Ranges");
     }
 
-    /// All headers: a filter has put another answer in the place of this one. nginx: ngx_http_clean_header().
+    /// Removes all headers, since a filter has replaced the answer. nginx: ngx_http_clean_header().
     pub fn forget_headers(&mut self) {
         self.forget_body();
         (self.headers, self.trailers) = (Headers::default(), Headers::default());
@@ -102,19 +102,19 @@ impl Response {
         self.expects_trailers = false;
     }
 
-    /// The body will be changed: its length is not known, and its ranges cannot be had.
+    /// Prepares for a filter that changes the body: removes the length, and refuses ranges.
     pub fn expect_changes(&mut self) {
         self.content_length = None;
         self.allow_ranges = false;
         self.headers.remove(b"Accept-Ranges");
     }
 
-    /// The body has a coding, such as gzip. A line without a value names none.
+    /// Whether the body has a content coding, such as gzip. An empty value names none.
     pub fn is_coded(&self) -> bool {
         self.content_encoding.as_ref().is_some_and(|coding| !coding.is_empty())
     }
 
-    /// The body means the same as before, but its bytes are others: RFC 9110 section 8.8.3.
+    /// Makes the entity tag weak, since the bytes of the body change but not its meaning (RFC 9110, section 8.8.3).
     pub fn weaken_etag(&mut self) {
         if let Some(etag) = self.etag.take() {
             self.etag = match etag.first() {
@@ -125,7 +125,7 @@ impl Response {
         }
     }
 
-    /// A line that stays as it was written, and the time that it says, if any; without a value there is neither.
+    /// Sets `Last-Modified` to a line that is sent as written, and to its time, if any. An empty value removes both.
     pub fn set_last_modified(&mut self, value: &[u8]) {
         self.clear_last_modified();
         if !value.is_empty() {
@@ -133,14 +133,14 @@ impl Response {
         }
     }
 
-    /// The same of a server's line, behind the lines that stand there.
+    /// The same for a server's line, which is added behind the present lines.
     pub fn add_last_modified(&mut self, name: &[u8], value: &[u8]) {
         self.last_modified = weir_proto::date::parse(value);
         self.has_last_modified_line = true;
         self.headers.add(name, value);
     }
 
-    /// It is not known when this was modified.
+    /// Removes `Last-Modified`.
     pub fn clear_last_modified(&mut self) {
         self.last_modified = None;
         if std::mem::take(&mut self.has_last_modified_line) {
@@ -148,7 +148,7 @@ impl Response {
         }
     }
 
-    /// `$sent_http_*` for the headers that have a field of their own; false if `name` is another one.
+    /// Appends `$sent_http_*` of a header that has a field of its own. Returns false for other names.
     pub fn special_header(&self, name: &[u8], out: &mut Vec<u8>) -> bool {
         match name {
             b"content_type" if !self.content_type.is_empty() => {
@@ -169,8 +169,7 @@ impl Response {
         }
     }
 
-    /// Takes type and charset from a value of `Content-Type`, in place of those from before. The value stays as it is
-    /// written until one of them changes.
+    /// Sets type and charset from a value of `Content-Type`. The value is sent as written until one of them changes.
     pub fn say_type(&mut self, value: &[u8]) {
         let (kind, charset) = type_and_charset(value);
         self.content_type.clear();
@@ -183,21 +182,20 @@ impl Response {
         }
     }
 
-    /// The type is this one, whatever was said before. As in nginx the charset stays: it may be that of the server which
-    /// passed the request on with `X-Accel-Redirect`.
+    /// Sets the type. As in nginx the charset stays: it may be that of a server whose `X-Accel-Redirect` led here.
     pub fn set_type(&mut self, kind: &[u8]) {
         self.content_type.clear();
         self.content_type.extend_from_slice(kind);
         self.type_as_said.clear();
     }
 
-    /// The charset is this one, whatever was said before.
+    /// Sets the charset.
     pub fn set_charset(&mut self, charset: Vec<u8>) {
         self.charset = charset;
         self.type_as_said.clear();
     }
 
-    /// The type with its charset.
+    /// Appends the type with its charset.
     pub fn write_content_type(&self, out: &mut Vec<u8>) {
         if !self.type_as_said.is_empty()
             && type_and_charset(&self.type_as_said) == (&self.content_type, &self.charset)
@@ -213,8 +211,8 @@ impl Response {
     }
 }
 
-/// What stands before the first parameter `charset`, and its value, up to the end (nginx's reading of the line); all of it
-/// where there is none.
+/// Splits a value at its first parameter `charset`: the part before it, and its value up to the end, as nginx reads the line.
+/// The whole value if there is no such parameter.
 fn type_and_charset(value: &[u8]) -> (&[u8], &[u8]) {
     let Some((kind, charset)) = charset_parameter(value) else { return (value, b"") };
     let charset = charset.strip_prefix(b"\"").unwrap_or(charset);
@@ -224,7 +222,7 @@ fn type_and_charset(value: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// What stands before the first parameter `charset`, and what follows its sign of equality.
+/// The part before the first parameter `charset`, and the part behind its `=`.
 fn charset_parameter(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let name = b"charset=";
     let mut parameters = value.iter().enumerate().filter(|(_, b)| **b == b';');

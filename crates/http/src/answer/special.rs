@@ -9,7 +9,7 @@ use crate::phases::Step;
 use crate::request::Request;
 use crate::request::user_agent::Browser;
 
-/// What a status leads to: an error page of the configuration, a page of weir's own, or no answer at all.
+/// Ends a request with a status: with an error page of the configuration, weir's own page, or no answer at all.
 pub fn finalize(r: &mut Request, status: u16) -> Step {
     if matches!(status, 408 | 444 | 499) || r.response.sent || r.body.is_left() {
         if !r.response.sent {
@@ -40,11 +40,11 @@ pub fn finalize(r: &mut Request, status: u16) -> Step {
     own_page(r, status)
 }
 
-/// The answer is a head, and its reader does not get a whole body.
+/// Sends the head alone, for a reader that looks at the status and not at the body.
 fn head_alone(r: &mut Request, status: u16) -> Step {
     r.response.forget_body();
     r.response.status = status;
-    // Header filters run. What they make of it, the reader sees.
+    // Header filters run. The reader sees their result.
     let _ = r.send_head();
     Step::Abort
 }
@@ -52,7 +52,7 @@ fn head_alone(r: &mut Request, status: u16) -> Step {
 /// weir's own page for a status, or an empty answer for one that has no page.
 pub fn own_page(r: &mut Request, status: u16) -> Step {
     let core = &r.conf().core;
-    // What is left of the body is read after the answer, and without another invitation.
+    // The rest of the body is read after the answer, without `100 Continue`.
     r.body.expects_continue = false;
     if core.msie_refresh
         && matches!(status, 301 | 302)
@@ -88,7 +88,7 @@ fn respond_html(r: &mut Request, body: Vec<u8>) -> Step {
     Step::Respond(Bytes::from(body))
 }
 
-/// Old MSIE kept the address of a page that it was redirected from; a page with a refresh helps.
+/// Sends a page with a refresh in place of a redirect: old versions of MSIE kept the address of the redirected page.
 fn refresh(r: &mut Request, location: &[u8]) -> Step {
     r.response.forget_body();
     (r.error_status, r.response.status) = (200, 200);
@@ -98,7 +98,7 @@ fn refresh(r: &mut Request, location: &[u8]) -> Step {
     respond_html(r, body)
 }
 
-/// What weir's own page for a status says.
+/// The parts of weir's own page for a status.
 struct Page {
     title: &'static str,
     heading: &'static str,
@@ -179,7 +179,7 @@ impl Page {
         out.extend_from_slice(signature);
         out.extend_from_slice(b"</center>\r\n</body>\r\n</html>\r\n");
         if padded {
-            // Browsers show pages of their own instead of error pages shorter than 512 bytes.
+            // Some browsers replace error pages that are shorter than 512 bytes.
             for _ in 0..6 {
                 out.extend_from_slice(PADDING);
             }

@@ -1,6 +1,6 @@
-//! Carries a request through the phases of `modules/mod.rs`, through internal redirects and error pages.
+//! Runs a request through the phases of `modules/mod.rs`, including internal redirects and error pages.
 //!
-//! The way itself ([`walk`]) is no future: most handlers answer at once. Here is what is waited for.
+//! The phases themselves ([`walk`]) are not a future, since most handlers answer at once. This module has the waits.
 
 pub mod handshake;
 mod walk;
@@ -16,8 +16,7 @@ use crate::request::Request;
 pub use crate::request::step::{Answer, From, Handler, Later, Step};
 use walk::{Going, Walk};
 
-/// Serves a request after its head was read, up to the last byte of its answer. True if it ended in
-/// order.
+/// Serves a request whose head was read, up to the last byte of its answer. Returns whether it ended in order.
 pub async fn serve(r: &mut Request) -> bool {
     counts::at(r);
     let early = match r.server.conf.early_read.is_empty() {
@@ -34,23 +33,23 @@ pub async fn serve(r: &mut Request) -> bool {
     in_order
 }
 
-/// Serves a request that was made for another one: access rules were that one's matter.
+/// Serves a subrequest, without the access phase: its parent has passed that.
 pub async fn serve_subrequest(r: &mut Request) -> bool {
     let walk = Walk::enter(r, From::Server);
     finish(r, walk, None).await
 }
 
-/// Follows a step of a request after its answer was sent.
+/// Continues a request with a step after its answer was sent.
 pub async fn go_on(r: &mut Request, step: Step) -> bool {
     finish(r, Walk::over(), Some(Going::Ends(step))).await
 }
 
-/// Serves a request that asks the same handler once more, for another part of its answer.
+/// Serves a subrequest that runs its parent's content handler again, for another part of the answer.
 pub async fn serve_clone(r: &mut Request) -> bool {
     finish(r, Walk::to_content(r), None).await
 }
 
-/// Ends a request with a refused head: straight to the page for the status.
+/// Ends a request whose head was refused, with the page for the status.
 pub async fn refuse(r: &mut Request, status: u16) -> bool {
     finish(r, Walk::over(), Some(Going::Ends(Step::Status(status)))).await
 }
@@ -66,7 +65,7 @@ async fn read_early(r: &mut Request) -> Option<Step> {
     r.read_body().await.err().map(Into::into)
 }
 
-/// Goes through the phases, from `next` if that is known, to the end of the answer.
+/// Runs the phases up to the end of the answer. Begins with `next` if that is known.
 async fn finish(r: &mut Request, mut walk: Walk, mut next: Option<Going>) -> bool {
     loop {
         let going = match next.take() {

@@ -1,5 +1,5 @@
-//! The way of a request through the phases of its location, from handler to handler. Nothing here waits: where something is
-//! to be waited for, the way stops, and goes on with what came of it.
+//! Runs a request through the phases of its location, handler by handler. This code never waits. If a handler must wait, the
+//! walk returns to its caller, and continues with the handler's result.
 
 use std::slice::Iter;
 
@@ -21,19 +21,19 @@ enum Phase {
     ServerRewrite,
     /// The rewrite phase of a location.
     Rewrite,
-    /// Its end, which may be that of an `if` that the request has entered.
+    /// The end of the rewrite phase, which may be that of an `if` that the request has entered.
     Rewritten,
     Preaccess,
     Access,
     Precontent,
     /// The handler that the location names for its content.
     Chosen,
-    /// What answers where no handler is named, or where the named one has declined.
+    /// The default content handlers, if the location names none or the named one has declined.
     Content,
 }
 
 impl Phase {
-    /// What its handlers are blamed as.
+    /// Its name in the log, if one of its handlers blocks the loop.
     fn name(self) -> &'static str {
         match self {
             Phase::PostRead => "the post_read phase",
@@ -47,28 +47,28 @@ impl Phase {
     }
 }
 
-/// How far a request has come.
+/// The position of a request in the phases.
 pub struct Walk {
     phase: Phase,
-    /// The handlers of the phase that were not asked yet.
+    /// The handlers of the phase that did not run yet.
     handlers: Iter<'static, Named<Handler>>,
-    /// What comes first in this phase: `$realpath_root` is made known.
+    /// `$realpath_root` must be resolved before this phase's handlers run.
     prepares: bool,
 }
 
-/// Why the way stops.
+/// Why the walk returns to its caller.
 pub enum Going {
-    /// The request has an end, or enters another location.
+    /// The request ends, or enters another location.
     Ends(Step),
-    /// This is to be asked, and may take time. [`Walk::took`] is told what it answers.
+    /// This handler may wait. Its result goes to [`Walk::took`].
     Asks { phase: &'static str, module: &'static str, what: Asked },
-    /// `$realpath_root` is to be made known before the handlers of the phase run.
+    /// `$realpath_root` must be resolved first.
     Prepares,
-    /// `auth_delay`: a client that guesses passwords has to wait for this status.
+    /// This status is delayed by `auth_delay`, for clients that guess passwords.
     Delays(u16),
 }
 
-/// What may take time to answer.
+/// A handler that may wait.
 pub enum Asked {
     Handler(for<'a> fn(&'a mut Request) -> Answer<'a>),
     Content(&'static Content),
@@ -84,16 +84,16 @@ impl Asked {
 }
 
 impl Walk {
-    /// All phases.
+    /// A walk through all phases.
     pub fn from_the_first(r: &Request) -> Walk {
         Walk::new(r, Phase::PostRead, &r.location.plan.post_read)
     }
 
-    /// From where a redirect enters.
+    /// A walk from the phase at which a redirect enters.
     pub fn enter(r: &mut Request, from: From) -> Walk {
         match from {
             From::Server => {
-                // As in nginx, what the server says of the connection holds, whatever the next location says.
+                // As in nginx, the server's settings for the connection stay in force in the next location.
                 enter::settings_changed(r);
                 Walk::new(r, Phase::ServerRewrite, &r.location.plan.server_rewrite)
             }
@@ -106,12 +106,12 @@ impl Walk {
         }
     }
 
-    /// The content of the location that the request is in.
+    /// A walk that begins with the content phase.
     pub fn to_content(r: &Request) -> Walk {
         Walk::new(r, Phase::Chosen, &[])
     }
 
-    /// No handler is asked.
+    /// A walk without any handler.
     pub fn over() -> Walk {
         Walk { phase: Phase::Content, handlers: [].iter(), prepares: false }
     }
@@ -127,7 +127,7 @@ impl Walk {
         self.prepares = r.site.asks_realpath && (!handlers.is_empty() || phase == Phase::Chosen);
     }
 
-    /// Asks one handler after the other, up to the first that may take time, or the end.
+    /// Runs one handler after another, up to the first that may wait, or to the end.
     pub fn go(&mut self, r: &mut Request) -> Going {
         loop {
             if std::mem::take(&mut self.prepares) {
@@ -153,7 +153,7 @@ impl Walk {
         }
     }
 
-    /// Takes a handler's answer; `None` where the way goes on.
+    /// Takes the result of a handler. Returns none if the walk goes on.
     pub fn took(&mut self, r: &mut Request, step: Step) -> Option<Going> {
         let is_content = matches!(self.phase, Phase::Chosen | Phase::Content);
         match step {
@@ -168,12 +168,12 @@ impl Walk {
         }
     }
 
-    /// `satisfy all` needs every handler's consent, `satisfy any` one handler's.
+    /// Takes the result of an access handler. `satisfy all` needs the consent of all handlers, `satisfy any` that of one.
     fn took_consent(&mut self, r: &mut Request, step: Step) -> Option<Going> {
         let any = r.conf().core.satisfy_any;
         match step {
             Step::Done if any => {
-                // What other handlers would have asked the client for is of no matter now.
+                // Another handler's challenge does not matter any more.
                 r.response.headers.remove(b"WWW-Authenticate");
                 r.response.headers.remove(b"Proxy-Authenticate");
                 (self.handlers, r.denied) = ([].iter(), None);
@@ -181,7 +181,7 @@ impl Walk {
             }
             Step::Done => None,
             Step::Status(status @ (401 | 403 | 407)) if any => {
-                // 401 tells the client what it may try, so it wins over 403.
+                // 401 and 407 tell the client what to try, so they win over 403.
                 if !matches!(r.denied, Some(401 | 407)) {
                     r.denied = Some(status);
                 }
@@ -198,7 +198,7 @@ impl Walk {
         match self.phase {
             Phase::PostRead => self.begin(r, Phase::ServerRewrite, &plan.server_rewrite),
             Phase::ServerRewrite => return self.find(r),
-            // The plan is that of an `if` that the handlers may have entered.
+            // The handlers may have entered an `if`, which has its own plan.
             Phase::Rewrite => self.begin(r, Phase::Rewritten, &plan.rewritten),
             Phase::Rewritten if r.path_changed => {
                 let shown = weir_log::Bytes(&r.path).to_string();
@@ -234,7 +234,7 @@ impl Walk {
         None
     }
 
-    /// Goes on in the location that the path leads to.
+    /// Finds the location for the path and enters it.
     fn find(&mut self, r: &mut Request) -> Option<Going> {
         let end = find_location(r).map(Going::Ends);
         if end.is_none() {
@@ -243,7 +243,7 @@ impl Walk {
         end
     }
 
-    /// A location was found.
+    /// Begins the rewrite phase of a location.
     fn rewrite(&mut self, r: &mut Request) {
         r.path_changed = false;
         self.begin(r, Phase::Rewrite, &r.location.plan.rewrite);
@@ -280,7 +280,7 @@ fn unauthorized(r: &Request, status: u16) -> Going {
     }
 }
 
-/// The handler that the location names, if it does.
+/// Runs the content handler that the location names, if it names one.
 fn chosen(r: &mut Request) -> Option<Going> {
     let Ok(content) = Content::after_ifs(r.chosen_content, r.conf().core.content.as_ref()) else {
         r.log(
@@ -294,7 +294,7 @@ fn chosen(r: &mut Request) -> Option<Going> {
     Some(Going::Asks { phase, module, what: Asked::Content(content) })
 }
 
-/// No handler has answered.
+/// The result if no content handler has answered.
 fn no_content(r: &mut Request) -> Step {
     if r.path.ends_with(b"/") {
         let path = r.conf().core.map_path(r);

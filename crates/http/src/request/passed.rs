@@ -1,4 +1,4 @@
-//! What is remembered of a request that is passed on to other servers, for variables and log lines.
+//! The facts of a request that is passed to servers behind, for variables and log lines.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ pub enum Who {
 }
 
 impl Who {
-    /// As log lines and `$upstream_addr` show it.
+    /// Its name in log lines and `$upstream_addr`.
     pub fn name(&self) -> &str {
         match self {
             Who::Peer(peer) => &peer.name,
@@ -35,18 +35,17 @@ impl Who {
 /// One attempt to get an answer.
 #[derive(Debug, Clone)]
 pub struct Attempt {
-    /// The server that was asked; `None` stands between the attempts of two locations that a
-    /// request went through.
+    /// The server that was asked. None separates the attempts of two locations.
     pub who: Option<Who>,
     /// When it began.
     pub started: Instant,
-    /// The answer's status, or what the failure amounts to.
+    /// The status of the answer or of the failure.
     pub status: u16,
-    /// How long until there was a connection.
+    /// The time until the connection was established.
     pub connect: Option<Duration>,
-    /// How long until the head of the answer.
+    /// The time until the head of the answer was read.
     pub header: Option<Duration>,
-    /// How long in all.
+    /// The time of the whole attempt.
     pub response: Option<Duration>,
     /// Bytes sent.
     pub sent: u64,
@@ -59,7 +58,7 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// An attempt that begins now.
+    /// An attempt that began at this time.
     pub fn new(who: Option<Who>, started: Instant) -> Attempt {
         Attempt {
             who,
@@ -75,13 +74,13 @@ impl Attempt {
         }
     }
 
-    /// It is over, unless it was before.
+    /// Ends the attempt, unless it has ended.
     pub fn ends(&mut self, now: Instant) {
         self.response.get_or_insert(now.saturating_duration_since(self.started));
     }
 }
 
-/// Times that a script has chosen for the request; the others are those of the configuration.
+/// Timeouts that a script has set. The others are those of the configuration.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ChosenTimes {
     /// How long a connection may take.
@@ -92,7 +91,7 @@ pub struct ChosenTimes {
     pub read: Option<Duration>,
 }
 
-/// What a request remembers of being passed on.
+/// The facts of a request that was passed on.
 #[derive(Debug, Default)]
 pub struct UpstreamContext {
     /// The attempts, in order.
@@ -103,25 +102,25 @@ pub struct UpstreamContext {
     pub headers: Vec<HeaderLine>,
     /// Trailers of the answer.
     pub trailers: Headers,
-    /// What log lines say of the upstream.
+    /// The server of the present attempt, for log lines.
     pub current: Option<Current>,
-    /// How long servers may take.
+    /// Timeouts that a script has set.
     pub times: ChosenTimes,
-    /// When the head of an answer must have come, if that is bounded.
+    /// The deadline for the head of an answer (`proxy_answer_timeout`).
     pub answer_until: Option<Instant>,
-    /// What is to be seen of what the request has to do with a cache.
+    /// The facts about its cache.
     pub cache: Option<Rc<Shown>>,
-    /// HEAD goes out as GET, since the answer is to be kept.
+    /// HEAD is sent as GET, since the answer is to be stored.
     pub ask_with_get: bool,
     /// The answer comes from a cache.
     pub cached: bool,
     /// `$proxy_host` and kin.
     pub vars: Option<std::borrow::Cow<'static, Vars>>,
-    /// What the last request to a server says of its body.
+    /// The framing of the body in the last request to a server.
     pub length: Length,
 }
 
-/// How the length of the body of a request to a server is told.
+/// The framing of the body of a request to a server.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
     /// There is no body.
@@ -134,7 +133,7 @@ pub enum Length {
 }
 
 impl Length {
-    /// How many bytes, as far as that is known.
+    /// The number of bytes, if it is known.
     pub fn known(self) -> Option<u64> {
         match self {
             Length::Known(n) => Some(n),
@@ -143,7 +142,7 @@ impl Length {
     }
 }
 
-/// What a URL says of the request.
+/// The parts of the URL that a request is passed to.
 #[derive(Debug, Clone, Default)]
 pub struct Vars {
     /// `http://`, `grpcs://` ...
@@ -166,7 +165,7 @@ pub struct Current {
 }
 
 impl UpstreamContext {
-    /// Makes ready for the connection's next request. The memory of attempts stays, `give_back` gets the head's.
+    /// Clears the facts for the connection's next request. Memory of attempts stays. `give_back` gets that of the head.
     pub fn renew(&mut self, give_back: impl FnOnce(Vec<u8>)) {
         let UpstreamContext {
             attempts,
@@ -193,12 +192,12 @@ impl UpstreamContext {
         *length = Length::None;
     }
 
-    /// Whether the head of an answer is too late at this time.
+    /// Whether the deadline for the head of an answer has passed.
     pub fn is_late(&self, now: Instant) -> bool {
         self.answer_until.is_some_and(|until| until <= now)
     }
 
-    /// The attempt under way.
+    /// The present attempt.
     pub fn attempt(&mut self) -> Option<&mut Attempt> {
         self.attempts.last_mut()
     }

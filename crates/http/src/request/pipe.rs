@@ -1,4 +1,4 @@
-//! A subrequest's body on its way to the request that it is made for.
+//! Pipes that carry the body of a subrequest to its parent.
 
 use std::cell::RefCell;
 use std::io;
@@ -7,36 +7,36 @@ use std::task::{Poll, Waker};
 
 use weir_engine::{Chain, Segment};
 
-/// A subrequest's memory that waits for its reader, at the most.
+/// The most bytes of memory in a pipe.
 pub const PIPE: u64 = 64 * 1024;
 
-/// What follows a piece of a body.
+/// What follows a piece of a body, as far as the sender knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Then {
-    /// More, at once.
+    /// More follows at once.
     #[default]
     More,
-    /// More, at an unknown time.
+    /// More follows at an unknown time.
     Pause,
-    /// More, and nothing is to be kept back until then.
+    /// More follows, and filters must not keep anything back until then.
     Flush,
-    /// Another body in the same answer: what filters keep of this one goes before it.
+    /// Another body of the same answer. Filters send what they keep before it.
     Part,
-    /// Nothing: it was the last.
+    /// Nothing. The piece is the last.
     End,
 }
 
-/// A subrequest that runs; dropped, it is given up.
+/// A running subrequest. Dropping it cancels it.
 pub struct Subrequest(Rc<Pipe>);
 
-/// Bytes on their way from a subrequest to its reader.
+/// The bytes between a subrequest and its reader.
 #[derive(Default)]
 pub struct Pipe(RefCell<Flow>);
 
 #[derive(Default)]
 struct Flow {
     chain: Chain,
-    /// What follows it: whether the reader sends on what it has.
+    /// What follows the bytes, which tells the reader whether to flush.
     then: Then,
     end: Option<End>,
     /// The reader has gone.
@@ -48,7 +48,7 @@ struct Flow {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     InOrder,
-    /// Its connection broke, or it panicked: so ends the request that it is made for. With the status that it had, if any.
+    /// It broke off or panicked, so its parent breaks off, too. With its status, if it had one.
     Broken(u16),
 }
 
@@ -64,7 +64,7 @@ impl Subrequest {
         flow.has_piece() || flow.end.is_some()
     }
 
-    /// The status that it broke off with; 0 if it did not.
+    /// The status with which it broke off. 0 if it did not.
     pub fn broken_status(&self) -> u16 {
         match self.0.0.borrow().end {
             Some(End::Broken(status)) => status,
@@ -72,7 +72,7 @@ impl Subrequest {
         }
     }
 
-    /// The next piece of its body, and what follows it; `None` at its end. A piece may be empty.
+    /// The next piece of its body, and what follows that. None at the end. A piece may be empty.
     pub async fn next(&self) -> io::Result<Option<(Chain, Then)>> {
         std::future::poll_fn(|cx| {
             let mut flow = self.0.0.borrow_mut();
@@ -109,7 +109,7 @@ impl Drop for Subrequest {
 }
 
 impl Pipe {
-    /// Waits while the reader is behind.
+    /// Writes bytes. Waits while the pipe is full.
     pub async fn write(&self, mut chain: Chain) -> io::Result<()> {
         std::future::poll_fn(|cx| {
             let mut flow = self.0.borrow_mut();
@@ -127,7 +127,7 @@ impl Pipe {
         .await
     }
 
-    /// Has the reader send on what was written, as [`Then::Pause`] or [`Then::Flush`] tells.
+    /// Makes the reader send what was written, by the rule of [`Then::Pause`] or [`Then::Flush`].
     pub fn urge(&self, then: Then) {
         let mut flow = self.0.borrow_mut();
         flow.then = flow.then.max(then);
