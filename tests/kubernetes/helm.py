@@ -60,6 +60,8 @@ CASES = {
         "ends at once": {"drainSeconds": 0, "terminationGracePeriodSeconds": 30},
         "pods near by": {"nearPods": True},
         "certificates": {"acme": ACME},
+        "one namespace": {"scope": {"enabled": True}, "tcp": {"5432": f"{SPACE}/postgres:5432"}},
+        "another namespace": {"scope": {"enabled": True, "namespace": "site"}},
         "arguments": {"extraArgs": ["--allow-snippet-directive=add_header", "--resolver=10.0.0.10 valid=5s"]},
         "all at once": {**SCALED, **MONITOR, **ADMISSION, "acme": {**ACME, "contact": "admin@example.org", "lines": "profile shortlived;\nchallenge http-01;\n"}, "nearPods": True, "gateway": {"class": "weir", "services": {"enabled": True}}},
     },
@@ -109,6 +111,10 @@ MISTAKES = {
         ({"hostPorts": {"enabled": True, "https": 80}}, "hostPorts"),
         ({"service": {"loadBalancerSourceRanges": ["192.0.2.7"]}}, "loadBalancerSourceRanges"),
         ({"drainSeconds": 400}, "drainSeconds is more"),
+        ({"scope": {"namespace": "shop"}}, "scope.namespace needs scope.enabled"),
+        ({"scope": {"enabled": True}, "gateway": {"class": "weir"}}, "scope.enabled and gateway exclude each other"),
+        ({"scope": {"enabled": True}, **ADMISSION}, "scope.enabled and admission.enabled exclude each other"),
+        ({"scope": {"enabled": True, "namespace": "shop"}, "tcp": {"5432": "default/postgres:5432"}}, "outside of the namespace"),
         ({"extraArgs": "--resolver=1.1.1.1"}, "extraArgs"),
         ({"config": {"headers": {"a": "b"}}}, "headers"),
     ],
@@ -139,6 +145,7 @@ class World:
         self.env = {**os.environ, "KUBECONFIG": str(config), "HELM_CACHE_HOME": str(dir / "cache"), "HELM_CONFIG_HOME": str(dir / "config"),
                     "HELM_DATA_HOME": str(dir / "data")}
         wait("namespaces", 30, lambda: self.api.put(namespace(SPACE)))
+        self.api.put(namespace("site"))
         # Pods here must keep to the strictest of the standards for pods.
         strict = {"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/enforce-version": "latest"}
         self.api.put({**namespace("restricted"), "metadata": {"name": "restricted", "labels": strict}})
@@ -186,7 +193,8 @@ class World:
             if not kind:
                 continue
             whole = kind[1] in ("ClusterRole", "ClusterRoleBinding", "IngressClass", "GatewayClass", "ValidatingWebhookConfiguration")
-            meta = {} if whole else {"namespace": SPACE}
+            space = re.search(r"^metadata:\n(?:  .*\n)*?  namespace: (\S+)$", part, re.M)
+            meta = {} if whole else {"namespace": space[1] if space else SPACE}
             path = self.api.path({"apiVersion": version[1], "kind": kind[1], "metadata": meta})
             objects.append(self.api.call("POST", f"{path}?dryRun=All&fieldValidation=Strict", part, "application/yaml"))
         return objects
@@ -358,6 +366,46 @@ def a_pod_of_the_ingress_chart_runs_as_its_manifest_says(w):
     return said
 
 
+def a_pod_for_one_namespace_has_no_rights_elsewhere(w):
+    """The release is in one namespace, and another one is watched: both have Roles, and the cluster has nothing."""
+    w.helm("install", "weir", CHARTS / "weir-ingress", "--namespace", SPACE,
+           *w.values({"scope": {"enabled": True, "namespace": "site"}, "config": {"server-snippet": "location = /said { return 204; }", "no-such-key": "x"},
+                      "service": {"type": "ClusterIP", "externalIPs": ["192.0.2.8"]}}))
+    pods = None
+    try:
+        whole = {kind for kind, _ in w.stored()} & {"ClusterRole", "ClusterRoleBinding", "IngressClass", "GatewayClass"}
+        assert not whole, whole
+        pods = Containers(w.api, w.dir, w.binaries, SPACE, "weir-weir-ingress")
+        pods.start()
+        wait("ready", 60, lambda: pods.get(10254, "/readyz")[0] == 200)
+        one = Backend("one")
+        for space in ("site", "strange"):
+            w.api.put(namespace(space))
+            w.api.put(service(space, "alone"))
+            for slice in endpoints(space, "alone", [one]):
+                w.api.put(slice)
+            w.api.put(ingress(space, "alone", f"{space}.test", [("/", "Prefix", "alone"), ("/lost", "Prefix", "lost")]))
+        wait("traffic", 20, lambda: pods.get(8080, "/", "site.test")[0] == 200)
+        assert pods.get(8080, "/said", "site.test")[0] == 204
+        shown = lambda: w.api.get(ingress("site", "alone", "", []))["status"]["loadBalancer"].get("ingress")
+        wait("a status", 20, lambda: shown() == [{"ip": "192.0.2.8"}])
+        reasons = lambda space, name: {reason for reason, _ in w.api.events(space, name)}
+        wait("an Event", 20, lambda: "NoService" in reasons("site", "alone"))
+        wait("an Event about the map", 20, lambda: reasons(SPACE, "weir-weir-ingress"))
+        assert pods.get(8080, "/", "strange.test")[0] == 404
+        text = pods.processes["controller"].text()
+        assert "forbidden" not in text and "right" not in text, text
+        failures = re.search(r"^weir_ingress_watch_failures_total (\d+)$", pods.get(10254, "/metrics")[1].decode(), re.M)
+        assert failures[1] == "0", failures
+        pods.end()
+    finally:
+        if pods:
+            pods.kill()
+        w.helm("uninstall", "weir", "--namespace", SPACE)
+        for space in ("site", "strange"):
+            w.api.delete(ingress(space, "alone", "", []))
+
+
 def a_pod_of_the_server_chart_runs_as_its_manifest_says(w):
     site = lambda word: {"sites": {"default.conf": f"server {{ listen 8080; location / {{ return 200 {word}; }} location /up {{ proxy_pass http://{POD}:%d; }} }}"}}
     one = Backend("one")
@@ -386,7 +434,7 @@ TESTS = [charts_have_no_mistakes_that_helm_knows, values_without_sense_are_refus
          an_api_server_takes_all_objects_without_unknown_fields, pods_have_no_rights_that_they_do_not_need,
          a_second_protocol_of_a_port_takes_the_first_from_nobody,
          another_version_of_the_chart_alone_makes_no_new_pods, an_upgrade_that_changes_nothing_writes_nothing,
-         a_pod_of_the_ingress_chart_runs_as_its_manifest_says, a_pod_of_the_server_chart_runs_as_its_manifest_says]
+         a_pod_of_the_ingress_chart_runs_as_its_manifest_says, a_pod_for_one_namespace_has_no_rights_elsewhere, a_pod_of_the_server_chart_runs_as_its_manifest_says]
 
 
 def main():

@@ -47,9 +47,10 @@ class World:
             self.api.put(namespace(space))
         group = "/apis/rbac.authorization.k8s.io/v1"
         lease = f"{group}/namespaces/{NAMESPACE}"
-        rules, lease_rules, service_rules = ((CHART / file).read_text() for file in ("rules.yaml", "lease-rules.yaml", "gateway-services-rules.yaml"))
+        read = lambda file: (CHART / file).read_text()
+        rules, lease_rules, service_rules = read("rules.yaml") + read("cluster-rules.yaml"), read("lease-rules.yaml"), read("gateway-services-rules.yaml")
         # The rights of before, without Gateway API; and the same with the definitions of its kinds alone.
-        kinds = "".join(f"- apiGroups:{rule}" for rule in rules.split("- apiGroups:")[1:] if "gateway" not in rule).replace(", namespaces]", "]")
+        kinds = "".join(f"- apiGroups:{rule}" for rule in rules.split("- apiGroups:")[1:] if "gateway" not in rule and "namespaces" not in rule)
         fewer = "".join(f"- apiGroups:{rule}" for rule in kinds.split("- apiGroups:")[1:] if "apiextensions" not in rule)
         secretless = rules.replace("secrets, ", "")
         assert secretless != rules

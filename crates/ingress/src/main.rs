@@ -202,6 +202,9 @@ struct Run {
     /// Watches this namespace alone.
     #[arg(long)]
     watch_namespace: Option<String>,
+    /// Asks for nothing that has no namespace, and needs no right for it: IngressClasses, Namespaces, Gateway API.
+    #[arg(long, requires = "watch_namespace", conflicts_with_all = ["watch_namespace_selector", "gateway_services"])]
+    disable_cluster_scope_resources: bool,
     /// The ConfigMap with defaults for all Ingresses: NAMESPACE/NAME.
     #[arg(long, value_parser = object)]
     configmap: Option<(String, String)>,
@@ -270,6 +273,7 @@ impl Run {
             health: self.health,
             admission: self.admission.zip(self.admission_certificate),
             namespace: self.watch_namespace,
+            cluster_scope: !self.disable_cluster_scope_resources,
             config_map: self.configmap,
             lease: self.lease,
             identity: std::env::var("POD_NAME").unwrap_or(self.identity),

@@ -330,6 +330,16 @@ fn sites(namespace: &str, many: u32) -> BTreeMap<String, Vec<Value>> {
     ])
 }
 
+/// The same where the API server is asked for one namespace.
+fn sites_of_the_only_namespace(namespace: &str, many: u32) -> BTreeMap<String, Vec<Value>> {
+    let own = format!("v1/namespaces/{namespace}/ingresses");
+    let list = sites(namespace, many).into_iter();
+    let objects: BTreeMap<_, _> =
+        list.map(|(path, list)| (path.replace("v1/ingresses", &own), list)).collect();
+    assert!(objects.keys().any(|path| path.ends_with(&own)), "{objects:?}");
+    objects
+}
+
 fn status_of(namespace: &str, n: u32) -> String {
     format!("/apis/networking.k8s.io/v1/namespaces/{namespace}/ingresses/site{n}/status")
 }
@@ -467,12 +477,7 @@ fn a_snippet_of_the_map_that_cannot_be_read_stays_as_it_was() {
 
 #[test]
 fn one_namespace_is_watched_and_what_the_command_line_names_elsewhere() {
-    let listed = sites("b", 1);
-    let mut objects: BTreeMap<String, Vec<Value>> = listed
-        .into_iter()
-        .map(|(path, list)| (path.replace("v1/ingresses", "v1/namespaces/b/ingresses"), list))
-        .collect();
-    assert!(objects.keys().any(|path| path.ends_with("/namespaces/b/ingresses")), "{objects:?}");
+    let mut objects = sites_of_the_only_namespace("b", 1);
     let other = json!({ "metadata": { "name": "other", "namespace": "own" }, "data": {} });
     let own = map(&json!({ "http-snippet": "deny 192.0.2.9;" }));
     objects.insert("/api/v1/namespaces/own/configmaps".to_owned(), vec![other, own]);
@@ -488,6 +493,27 @@ fn one_namespace_is_watched_and_what_the_command_line_names_elsewhere() {
     assert!(taken.recv_timeout(PATIENCE).unwrap().contains("deny 192.0.2.9"));
     let status = written(&told, "PATCH", &status_of("b", 0)).body;
     assert!(status.contains("192.0.2.7"), "{status}");
+}
+
+#[test]
+fn nothing_is_asked_of_the_cluster_where_one_namespace_is_all() {
+    let dir = Dir::new();
+    let (tell, taken) = channel();
+    let alone = ["--watch-namespace", "b", "--disable-cluster-scope-resources"];
+    // No class is known: a name is enough.
+    let class = ["--ingress-class", "weir", "--ingress-class-by-name"];
+    let more = [&alone[..], &class, &["--publish-status-address", "192.0.2.7"]].concat();
+    let objects = sites_of_the_only_namespace("b", 1);
+    let (_process, told) = start_with(&dir, objects, &more, Watches::default(), tell);
+    assert!(taken.recv_timeout(PATIENCE).unwrap().contains("0.test"));
+    // All lists come before the first configuration, and a watch follows each.
+    loop {
+        let asked = told.recv_timeout(PATIENCE).unwrap();
+        assert!(asked.path.contains("/namespaces/"), "{asked:?}");
+        if asked.method == "PATCH" {
+            break;
+        }
+    }
 }
 
 #[test]

@@ -221,6 +221,13 @@ impl Cluster {
         })
     }
 
+    /// Goes on without the objects that have no namespace.
+    pub fn give_up_cluster_scope(&self) {
+        lock(&self.classes).give_up();
+        lock(&self.namespaces).give_up();
+        lock(&self.gateway).give_up();
+    }
+
     /// What an Event says beside the name of an object: its version of the API and its uid.
     pub fn reference(&self, id: &ObjectId) -> Option<(String, Option<String>)> {
         if id.kind == "Ingress" {

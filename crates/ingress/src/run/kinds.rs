@@ -120,6 +120,11 @@ impl Kinds {
         Some(objects)
     }
 
+    /// Goes on without any kind.
+    pub fn give_up(&mut self) {
+        self.known = true;
+    }
+
     /// An object by its id, and how it is asked for.
     pub fn find(&self, id: &ObjectId) -> Option<(&ApiResource, &Arc<Held>)> {
         let entry = self.entries.get(id.kind)?;

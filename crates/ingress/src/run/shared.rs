@@ -33,6 +33,8 @@ pub struct Options {
     pub admission: Option<(SocketAddr, PathBuf)>,
     /// The only namespace that is watched.
     pub namespace: Option<String>,
+    /// Whether objects without a namespace are watched, and those of Gateway API, whose kinds are such objects.
+    pub cluster_scope: bool,
     /// The ConfigMap of the controller: namespace, name.
     pub config_map: Option<(String, String)>,
     /// The Lease: namespace, name.

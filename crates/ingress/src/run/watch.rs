@@ -35,14 +35,22 @@ pub fn all(client: &Client, options: &Options, shared: &Arc<Shared>) {
     named(client, options, shared);
     let secrets = "type!=helm.sh/release.v1";
     let maps = "metadata.name!=kube-root-ca.crt";
-    // The rights of one namespace may not reach beyond it.
-    let classes = if namespace.is_some() { Need::Useful } else { Need::Needed };
-    keep(Api::all(client.clone()), "", classes, shared, |c| &c.classes);
     keep(scoped(client, namespace), "", Need::Needed, shared, |c| &c.ingresses);
     keep(scoped(client, namespace), "", Need::Needed, shared, |c| &c.services);
     keep_slices(scoped(client, namespace), shared);
     keep(scoped(client, namespace), secrets, Need::Needed, shared, |c| &c.secrets);
     keep(scoped(client, namespace), maps, Need::Needed, shared, |c| &c.config_maps);
+    match options.cluster_scope {
+        true => of_cluster(client, namespace, shared),
+        false => shared.cluster.give_up_cluster_scope(),
+    }
+}
+
+/// Watches what has no namespace, and the objects of Gateway API, whose definitions have none.
+fn of_cluster(client: &Client, namespace: Option<&str>, shared: &Arc<Shared>) {
+    // The rights of one namespace may not reach beyond it.
+    let classes = if namespace.is_some() { Need::Useful } else { Need::Needed };
+    keep(Api::all(client.clone()), "", classes, shared, |c| &c.classes);
     // Without their labels, no namespace is selected; Ingresses do not need them.
     keep(Api::all(client.clone()), "", Need::Useful, shared, |c| &c.namespaces);
     let namespace = namespace.map(str::to_owned);

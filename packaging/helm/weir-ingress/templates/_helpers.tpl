@@ -18,6 +18,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{/* The namespace that is watched with scope.enabled. */}}
+{{- define "weir-ingress.watched" -}}
+{{- .Values.scope.namespace | default .Release.Namespace -}}
+{{- end }}
+
 {{- define "weir-ingress.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
@@ -99,6 +104,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- fail "admission.enabled needs admission.caBundle, or an annotation that puts it in" -}}
 {{- end -}}
 {{- end -}}
+{{- if .Values.scope.enabled -}}
+{{- range $name, $is := dict "gateway" (or .Values.gateway.class .Values.gateway.ports .Values.gateway.services.enabled .Values.gateway.addresses) "admission.enabled" .Values.admission.enabled -}}
+{{- if $is -}}
+{{- fail (printf "scope.enabled and %s exclude each other: that needs objects and rights of the whole cluster" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- else if .Values.scope.namespace -}}
+{{- fail "scope.namespace needs scope.enabled" -}}
+{{- end -}}
 {{- if .Values.acme.enabled -}}
 {{- if not .Values.acme.claim -}}
 {{- fail "acme.enabled needs acme.claim: without a volume each new pod would ask for all certificates again" -}}
@@ -131,6 +145,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $port := printf "%s %s" (upper $kind) $number -}}
 {{- if or (has $port $ports) (gt (int $number) 65535) -}}
 {{- fail (printf "%s: port %s is taken, or no port" $kind $number) -}}
+{{- end -}}
+{{- if and $.Values.scope.enabled (ne (first (splitList "/" $to)) (include "weir-ingress.watched" $)) -}}
+{{- fail (printf "%s: %s is outside of the namespace that scope watches" $kind $to) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
