@@ -69,7 +69,10 @@ struct Common {
     /// The port that is listened on for a port of listeners, where it is another: LISTENER=PORT; may be given several times.
     #[arg(long, value_parser = ports)]
     gateway_port: Vec<(u16, u16)>,
-    /// The port that redirects to https name.
+    /// The port that clients know for plain HTTP, whichever is listened on.
+    #[arg(long, default_value_t = 80)]
+    http_port: u16,
+    /// The same for TLS: redirects to https name it.
     #[arg(long, default_value_t = 443)]
     https_port: u16,
     /// Takes servers behind at loopback addresses, too.
@@ -131,6 +134,7 @@ impl Common {
         let mut settings = Settings {
             http: self.http.clone(),
             https: self.https.clone(),
+            http_port: self.http_port,
             https_port: self.https_port,
             loopback: self.allow_loopback,
             zone: self.zone.clone().filter(|zone| !zone.is_empty()),

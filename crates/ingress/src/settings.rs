@@ -32,7 +32,9 @@ pub struct Settings {
     pub http: Vec<String>,
     /// Where TLS is listened for.
     pub https: Vec<String>,
-    /// The port that redirects to https name, if it is not 443.
+    /// The port that clients know for plain HTTP, whichever is listened on.
+    pub http_port: u16,
+    /// The same for TLS: redirects to https name it, if it is not 443.
     pub https_port: u16,
     /// The directory of certificates and password files.
     pub state: PathBuf,
@@ -127,6 +129,20 @@ impl Settings {
         }
     }
 
+    /// The ports that clients know for those that are listened on. A socket of this machine has none, and TLS alone comes that way.
+    pub(crate) fn public_ports(&self) -> BTreeMap<String, u16> {
+        let gateways = self.gateway_ports.iter().map(|(known, own)| (own.to_string(), *known));
+        let of = |words: &[String], known: u16| -> Vec<(String, u16)> {
+            let ports = words.iter().filter_map(|word| word.rsplit(':').next());
+            ports.map(|port| (port.to_owned(), known)).collect()
+        };
+        let mut ports: BTreeMap<String, u16> = gateways.collect();
+        ports.extend(of(&self.http, self.http_port));
+        ports.extend(of(&self.https, self.https_port));
+        ports.extend(self.passthrough.then(|| (String::new(), self.https_port)));
+        ports
+    }
+
     /// Which pods groups have.
     pub(crate) fn pods(&self) -> PodChoice<'_> {
         PodChoice { loopback: self.loopback, zone: self.zone.as_deref() }
@@ -154,6 +170,7 @@ impl Default for Settings {
             any_class: false,
             http: words(&["80", "[::]:80"]),
             https: words(&["443", "[::]:443"]),
+            http_port: 80,
             https_port: 443,
             state: PathBuf::from("/var/lib/weir-ingress"),
             access_log: "logs/access.log".to_owned(),

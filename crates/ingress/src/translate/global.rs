@@ -434,7 +434,7 @@ impl Work<'_> {
             map(
                 "$proxy_protocol_server_port",
                 "$pass_own_port",
-                &[("default", "$proxy_protocol_server_port"), ("", "$server_port")],
+                &[("default", "$proxy_protocol_server_port"), ("", "$public_port")],
             );
             if !forwarded {
                 let scheme = [("default", "$scheme"), ("443", "https")];

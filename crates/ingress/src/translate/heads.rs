@@ -85,8 +85,13 @@ fn base(
         let rows = rows.iter().map(|(key, value)| line(key, [*value])).collect();
         maps.remove(to).unwrap_or_else(|| line("map", [from, to]).with_block(rows))
     };
-    let port = settings.https_port.to_string();
+    // Clients know the ports of the Service, not those that are listened on.
+    let public = settings.public_ports().into_iter();
+    let mut public: Vec<Directive> =
+        public.map(|(own, known)| line(&own, [known.to_string().as_str()])).collect();
+    public.insert(0, line("default", ["$server_port"]));
     let mut list = vec![
+        line("map", ["$server_port", "$public_port"]).with_block(public),
         map("$http_upgrade", "$connection_upgrade", &[("default", "upgrade"), ("", "")]),
         map(
             "$http_x_request_id",
@@ -101,8 +106,7 @@ fn base(
             &[("~^(.*)/$", "$1"), ("default", "$request_uri")],
         ),
         map("$https", "$strict_transport", &[("on", hsts), ("default", "")]),
-        // Clients know the port of the Service, not the one that is listened for.
-        map("$https", "$pass_own_port", &[("on", &port), ("default", "$server_port")]),
+        map("$scheme", "$pass_own_port", &[("default", "$public_port")]),
         map("$scheme", "$pass_server_port", &[("default", "$pass_own_port")]),
         map("$scheme", "$full_x_forwarded_for", &[("default", "$remote_addr")]),
     ];

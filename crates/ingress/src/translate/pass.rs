@@ -199,7 +199,7 @@ fn fastcgi(work: &mut Work<'_>, source: &Source) -> Vec<Directive> {
         ("REMOTE_ADDR", "$remote_addr"),
         ("REMOTE_PORT", "$remote_port"),
         ("SERVER_ADDR", "$server_addr"),
-        ("SERVER_PORT", "$server_port"),
+        ("SERVER_PORT", "$public_port"),
         ("SERVER_NAME", "$server_name"),
         ("REDIRECT_STATUS", "200"),
     ];

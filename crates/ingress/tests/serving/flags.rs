@@ -1,10 +1,11 @@
 //! What the administrator sets on the command line.
 
+use serde_json::json;
 use weir_ingress::{Settings, Snapshot, certificate, translate};
-use weir_testkit::{Dir, Server};
+use weir_testkit::{Client, Dir, Server};
 
-use super::gateway::{secured, weir_behind};
-use super::{behind, ingress, service, weir};
+use super::gateway::{self, secured, weir_behind};
+use super::{behind, ingress, serve_in, service, weir};
 
 const ALL: [(&str, &str, &str); 1] = [("Prefix", "/", "one")];
 
@@ -244,6 +245,48 @@ fn tls_of_a_host_ends_behind_weir_where_that_is_allowed() {
     assert_eq!(none.len(), 4, "{none:?}");
     let text = String::from_utf8(made.text.print().unwrap()).unwrap();
     assert!(!text.lines().any(|line| line == "stream {"));
+}
+
+#[test]
+fn servers_behind_get_the_ports_that_clients_know() {
+    let rules = json!([{ "backendRefs": gateway::to("one") }]);
+    let manifests = [
+        service("a", "one", behind("one")),
+        ingress("a", "site", &[("ssl-redirect", "false")], "a.test", &ALL),
+        gateway::plain(),
+        gateway::route("HTTPRoute", "a", "gate", &["gate.test"], rules),
+    ]
+    .concat();
+    let own = |text: String| text.replace("127.0.0.1:8080", "127.0.0.1:%%PORT2%%");
+    let got = |text: &str| {
+        let found = text.lines().find_map(|line| line.strip_prefix("X-Forwarded-Port: "));
+        found.map(|port| port.trim().to_owned())
+    };
+    for passthrough in [false, true] {
+        let dir = Dir::new();
+        let settings = Settings {
+            http: vec!["127.0.0.1:%%PORT%%".to_owned()],
+            https: vec!["127.0.0.1:%%PORT1%%".to_owned()],
+            https_port: 4443,
+            gateway_addresses: vec!["127.0.0.1".to_owned()],
+            own_certificate: certificate::make(),
+            passthrough,
+            ..every()
+        };
+        let Some((server, _)) = serve_in(dir, &manifests, settings, own) else { return };
+        let asked = |port, host: &str| {
+            let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+            got(&Client::connect(server.port_at(port)).send(head).response().body())
+        };
+        assert_eq!(asked(0, "a.test").as_deref(), Some("80"));
+        // A listener has the port that it says.
+        assert_eq!(asked(2, "gate.test"), Some(server.port_at(2).to_string()));
+        let head = "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
+        let words = ["-servername", "a.test", "-quiet", "-ign_eof"];
+        let said = weir_testkit::s_client(server.dir().path(), server.port_at(1), &words, head);
+        let Some(said) = said else { return };
+        assert_eq!(got(&said).as_deref(), Some("4443"), "{passthrough}");
+    }
 }
 
 #[test]
