@@ -168,6 +168,29 @@ fn from(server: &Server, host: &str, path: &str) -> String {
 }
 
 #[test]
+fn balancers_get_an_answer_at_any_name_of_no_ingress() {
+    let one = service("a", "one", behind("one"));
+    let site = ingress("a", "site", &[], "a.test", &[("Prefix", "/", "one")]);
+    let all = |path| ingress("a", "all", &[], "", &[("Prefix", path, "one")]);
+    let pattern = ingress("a", "all", &[("use-regex", "true")], "", &[("Prefix", "/", "one")]);
+    for (rest, answers) in [
+        (String::new(), ["200", "404", "404"]),
+        (all("/"), ["200", "one", "one"]),
+        (pattern, ["200", "one", "one"]),
+        (all("/healthz"), ["one", "one", "404"]),
+    ] {
+        let Some((server, _)) = serve(&[one.clone(), site.clone(), rest].concat()) else { return };
+        let paths = ["/healthz", "/healthz/x", "/"];
+        let got = paths.map(|path| match ask(&server, "192.0.2.1", path) {
+            (status, body) if body.is_empty() || status != "200" => status,
+            (_, body) => body.lines().next().unwrap_or_default().to_owned(),
+        });
+        assert_eq!(got, answers);
+        assert_eq!(from(&server, "a.test", "/healthz"), "one");
+    }
+}
+
+#[test]
 fn hosts_and_paths_choose_the_service() {
     let (one, two) = (behind("one"), behind("two"));
     let manifests = [

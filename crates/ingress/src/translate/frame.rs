@@ -102,6 +102,7 @@ pub(super) fn of_rest(work: &mut Work<'_>, rest: &Rest) -> Servers {
         Some(certificate) => list.extend(certificate_lines(certificate)),
         None => list.push(line("ssl_reject_handshake", ["on"])),
     }
+    list.extend(health(rest.host.as_deref()));
     let mut streams = Vec::new();
     match &rest.host {
         Some(host) => {
@@ -118,6 +119,14 @@ pub(super) fn of_rest(work: &mut Work<'_>, rest: &Rest) -> Servers {
         }
     }
     Servers { http: vec![line("server", []).with_block(list)], streams, ..Servers::default() }
+}
+
+/// What balancers ask by a name that no Ingress has. An Ingress for all hosts may have the path itself.
+fn health(host: Option<&Host>) -> Option<Directive> {
+    const PATH: &str = "/healthz";
+    let taken = host.is_some_and(|host| host.routes.keys().any(|(path, _)| **path == *PATH));
+    let inside = vec![line("access_log", ["off"]), line("return", ["200"])];
+    (!taken).then(|| line("location", ["=", PATH]).with_block(inside))
 }
 
 fn listens(work: &Work<'_>, tls: bool, default: bool) -> Vec<Directive> {
