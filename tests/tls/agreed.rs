@@ -199,5 +199,13 @@ fn the_order_of_ciphers_chooses_among_certificates() {
                 assert!(said.contains(&expected), "{program} {args:?}: {said}");
             }
         }
+        // A client of TLS 1.2 refuses a certificate with a key on a curve that it does not have.
+        for port in [0, 1] {
+            let args = ["-tls1_2", "-cipher", &ecdsa_first, "-groups", "P-384"];
+            let port = server.port_at(port);
+            let Some(said) = s_client(server.dir().path(), port, &args, "Q\n") else { return };
+            let expected = format!("Cipher is {rsa}");
+            assert!(said.contains(&expected), "{program} {args:?}: {said}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use rustls::server::{
 };
 use rustls::sign::CertifiedKey;
 use rustls::{
-    DistinguishedName, NoKeyLog, ServerConfig, SignatureAlgorithm, SignatureScheme,
+    DistinguishedName, NamedGroup, NoKeyLog, ServerConfig, SignatureAlgorithm, SignatureScheme,
     SupportedCipherSuite,
 };
 
@@ -171,6 +171,17 @@ impl Identity {
 
     pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
         self.staple.as_ref().map_or_else(|| self.key.clone(), |staple| staple.certified())
+    }
+
+    /// The curve of a key for ECDSA: each has a signature scheme of its own.
+    fn curve(&self) -> Option<NamedGroup> {
+        let curves = [
+            (SignatureScheme::ECDSA_NISTP256_SHA256, NamedGroup::secp256r1),
+            (SignatureScheme::ECDSA_NISTP384_SHA384, NamedGroup::secp384r1),
+            (SignatureScheme::ECDSA_NISTP521_SHA512, NamedGroup::secp521r1),
+        ];
+        let own = curves.into_iter().find(|(scheme, _)| self.suits(std::slice::from_ref(scheme)));
+        own.map(|(_, curve)| curve)
     }
 
     /// Whether one of the schemes that a peer knows goes with this key.
@@ -424,7 +435,9 @@ impl Resolver {
         let signed_by = |suite: &SupportedCipherSuite| {
             let SupportedCipherSuite::Tls12(suite) = suite else { return None };
             let suits = |identity: &&Identity| {
-                identity.suits(suite.sign) && identity.suits(hello.signature_schemes())
+                identity.suits(suite.sign)
+                    && identity.suits(hello.signature_schemes())
+                    && has_curve_of(hello, identity)
             };
             self.identities.iter().find(suits)
         };
@@ -452,6 +465,15 @@ impl ResolvesServerCert for Resolver {
             _ => self.by_cipher(&hello).or_else(|| self.by_scheme(&hello)),
         };
         best.or(self.identities.first()).map(|identity| shown(identity, &hello))
+    }
+}
+
+/// Whether a client of TLS 1.2 knows the curve of a certificate's key. Its list of curves holds for certificates, too: RFC 8422,
+/// section 5.1.1. A client without a list takes any.
+fn has_curve_of(hello: &ClientHello<'_>, identity: &Identity) -> bool {
+    match (identity.curve(), hello.named_groups()) {
+        (Some(curve), Some(offered)) => offered.contains(&curve),
+        _ => true,
     }
 }
 
