@@ -529,6 +529,30 @@ fn a_name_chooses_among_the_servers_of_an_address() {
     assert_eq!(heard(s.port_at(1), b"hi"), b"first");
 }
 
+/// `preread_buffer_size` holds for bytes that came with a balancer's header, too.
+#[test]
+fn no_more_is_looked_at_than_the_buffer_holds() {
+    let hello = hello(b"a.example");
+    let s = stream(&format!(
+        "server {{ listen 127.0.0.1:%%PORT1%%; listen 127.0.0.1:%%PORT2%% proxy_protocol;
+             ssl_preread on; preread_buffer_size {}; return ok; }}
+         server {{ listen 127.0.0.1:%%PORT3%% proxy_protocol;
+             ssl_preread on; preread_buffer_size {}; return ok; }}",
+        hello.len() - 1,
+        hello.len()
+    ));
+    let behind = [&b"PROXY TCP4 192.0.2.7 192.0.2.8 1 2\r\n"[..], &hello, b"more"].concat();
+    for (n, port, sent) in [(1, 1, &hello), (2, 2, &behind)] {
+        let (mut client, mut all) = (connect(s.port_at(port)), Vec::new());
+        client.write_all(sent).unwrap();
+        // The connection may be reset: not all was read.
+        let _ = client.read_to_end(&mut all);
+        assert_eq!(all, b"");
+        s.wait_log("preread buffer full while prereading client data", n);
+    }
+    assert_eq!(heard(s.port_at(3), &behind), b"ok");
+}
+
 /// No pattern is asked about what can be no host, and a port is no part of the name.
 #[test]
 fn what_can_be_no_host_chooses_no_server() {

@@ -17,9 +17,11 @@ pub async fn look(s: &mut Session) -> Outcome {
     let Some(client) = s.wire() else { return Ok(()) };
     client.set_deadline(Some(s.event_loop.handle.now() + conf.preread_timeout));
     loop {
-        if !s.unread.is_empty() {
+        // Bytes that came with a balancer's header, or with a connection that was handed over, may be more.
+        let seen = &s.unread[..s.unread.len().min(conf.preread_buffer)];
+        if !seen.is_empty() {
             s.looked = true;
-            match parse(&s.unread) {
+            match parse(seen) {
                 HelloProgress::More => {}
                 HelloProgress::Hello(hello) => {
                     s.hello = Some(hello);
