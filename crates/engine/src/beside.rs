@@ -1,7 +1,8 @@
-//! A thread beside a loop, which waits for it where a loop may not.
+//! Helper threads of a loop, which may block where the loop may not.
 //!
-//! Outside of the simulated world, such a thread is one like any other, and of this there is but a name for each thing. There it has its
-//! turns as loops have them: before it would wait it says for what, and others go on until that is so.
+//! Outside of the simulated world such a thread is an ordinary thread, and these functions are thin
+//! wrappers. In the simulated world, the thread takes turns with the loops. Before it would block
+//! it says what it waits for, and others run until that is so.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -12,40 +13,43 @@ use rustix::net::SocketFlags;
 use crate::clock;
 use crate::seam::{self, Call};
 
-/// The identity of a thread beside the calling loop.
+/// The identity of a helper thread of the calling loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside(usize);
 
 impl Beside {
-    /// The loop of this thread is about to have one.
+    /// Reserves an identity for a thread that this loop is about to start.
     #[must_use]
     pub fn this_loop() -> Beside {
         Beside(seam::beside())
     }
 
-    /// This thread is the one.
+    /// Called first by the helper thread itself.
     pub fn begin(self) {
         seam::begin_beside(self.0);
     }
 }
 
-/// The thread beside this loop looks again. Called after whatever else wakes it.
+/// Makes this loop's helper thread check again what it waits for. Called after whatever else wakes
+/// it.
 pub fn call() {
     seam::call_beside();
 }
 
-/// What the caller is about to wait for, for so long.
+/// In the simulated world: waits until `is` holds, or until `time` has passed. The caller then
+/// blocks by itself.
 pub fn wait(time: Option<Duration>, is: impl FnMut() -> bool) {
     seam::wait(time, is);
 }
 
-/// As [`wait`], for less than a second: until `end` is readable, which is when `is_over`.
+/// As [`wait`], for less than a second. Ends early when `end` is readable, which it is when
+/// `is_over` holds.
 pub fn pause(time: Duration, end: BorrowedFd<'_>, is_over: impl FnMut() -> bool) {
     seam::pause(time, end, is_over);
 }
 
-/// As [`wait`], in the wait lists of these sockets. The epoll instance has them all, and a descriptor that is readable when
-/// `is_over`. What is found is added to `events`.
+/// Waits in the wait lists of these sockets and adds the events to `events`. All sockets are in the
+/// epoll instance, with a descriptor that is readable when `is_over` holds.
 ///
 /// # Errors
 ///
@@ -72,7 +76,7 @@ pub fn accept(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     Ok(accepted)
 }
 
-/// The time now.
+/// The time at this moment.
 #[must_use]
 pub fn now() -> Instant {
     clock::read()

@@ -1,12 +1,12 @@
-//! Futures in boxes of their own.
+//! Boxed futures that are made in their box.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A future in a box, made where it stays. `Box::pin` makes it on the stack and copies it, all of its kilobytes, although nearly
-/// nothing of a future that has not begun is written.
+/// A boxed future that is made in its box. `Box::pin` makes the future on the stack and copies it.
+/// The copy covers kilobytes, although little of a future that has not begun is initialized.
 #[must_use = "futures do nothing unless polled"]
 pub struct Boxed<'a, T>(Pin<Box<dyn Work<T> + 'a>>);
 
@@ -14,7 +14,7 @@ trait Work<T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T>;
 }
 
-/// `Option`, since its box is there before the future is.
+/// `Option`, since the box exists before the future.
 impl<F: Future> Work<F::Output> for Option<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         self.as_pin_mut().map_or(Poll::Pending, |future| future.poll(cx))
@@ -22,7 +22,7 @@ impl<F: Future> Work<F::Output> for Option<F> {
 }
 
 impl<'a, T: 'a> Boxed<'a, T> {
-    /// The future that `make` makes.
+    /// Boxes the future that `make` makes.
     pub fn new<F: Future<Output = T> + 'a>(make: impl FnOnce() -> F) -> Boxed<'a, T> {
         let mut empty = Box::into_pin(Box::<Option<F>>::default());
         empty.set(Some(make()));

@@ -1,11 +1,12 @@
-//! The loop's buffers: taken for a read, given back after it, kept by size.
+//! The loop's buffers, kept by size between reads.
 
-/// Smallest and largest size kept: 2^9 to 2^18 bytes. Others are allocated and freed as usual.
+/// The smallest and largest size that is kept: 2^9 to 2^18 bytes. Other buffers are allocated and
+/// freed as usual.
 const SMALLEST: u32 = 9;
 const LARGEST: u32 = 18;
 const CLASSES: usize = (LARGEST - SMALLEST + 1) as usize;
-/// Memory kept per size. What a burst needed beyond it goes back to the allocator.
-const KEPT: usize = 1 << 20;
+/// Bytes kept per size. The allocator gets back what a burst needed beyond that.
+const KEPT_BYTES: usize = 1 << 20;
 
 pub(crate) struct Buffers {
     classes: [Vec<Vec<u8>>; CLASSES],
@@ -26,21 +27,21 @@ impl Buffers {
         kept.unwrap_or_else(|| Vec::with_capacity(1 << class))
     }
 
-    /// Keeps `buffer` for the next task that needs its size.
+    /// Keeps `buffer` for the next [`Buffers::take`] of its size.
     pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         let Some(class) = buffer.capacity().checked_ilog2() else { return };
         if !(SMALLEST..=LARGEST).contains(&class) {
             return;
         }
         if let Some(kept) = self.classes.get_mut((class - SMALLEST) as usize)
-            && kept.len() < KEPT >> class
+            && kept.len() < KEPT_BYTES >> class
         {
             buffer.clear();
             kept.push(buffer);
         }
     }
 
-    /// Frees what is kept.
+    /// Frees all buffers that are kept.
     pub(crate) fn clear(&mut self) {
         self.classes = Default::default();
     }
@@ -85,6 +86,6 @@ mod tests {
             buffers.give(Vec::with_capacity(1 << 16));
         }
         let kept: usize = buffers.classes.iter().flatten().map(Vec::capacity).sum();
-        assert!(kept <= KEPT, "{kept}");
+        assert!(kept <= KEPT_BYTES, "{kept}");
     }
 }

@@ -7,32 +7,33 @@ use std::sync::Arc;
 
 use crate::{Handle, Stream};
 
-/// What a connection is while it is parked. `Send`, since another loop of the process may take it
-/// ([`crate::Options::steal_group`]) and resume it there.
+/// A parked connection's state. `Send`, since another loop of the process may steal the connection
+/// and resume it there ([`crate::Options::steal_group`]).
 pub trait Idle: Any + Send {
-    /// The connection comes back to life. Dropping the stream closes it; its deadline is unset.
+    /// Resumes the connection. Dropping the stream closes it; its deadline is unset.
     fn resume(self: Box<Self>, h: &Handle, stream: Stream, why: Wake);
 
-    /// No other loop may take it: something of it lies in this one.
+    /// True if the state depends on this loop, so that no other loop may take the connection.
     fn stays(&self) -> bool {
         false
     }
 }
 
-/// Two connections of which each takes what the other one sends, while nothing is on its way. `Send` as [`Idle`] is.
+/// Two connections that relay to each other, such as a tunnel, while nothing is in flight. `Send`
+/// as [`Idle`] is.
 pub trait Joined: Any + Send {
-    /// This loop has taken both, in the order in which they were offered.
+    /// This loop has stolen both. The streams are in the order in which they were offered.
     fn go_on(self: Box<Self>, h: &Handle, streams: [Stream; 2]);
 }
 
 /// Why a parked connection is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// There is something to read, possibly the end of the stream.
+    /// There is something to read, possibly the end of the stream or an error.
     Ready,
     /// The deadline has passed.
     Deadline,
-    /// Its place is needed for another connection.
+    /// The loop needs the connection's slot for another one.
     Evicted,
     /// The loop is shutting down.
     Shutdown,
@@ -41,15 +42,15 @@ pub enum Wake {
 /// A closure that another thread sends to the loop.
 pub(crate) type Post = Box<dyn FnOnce(&Handle) + Send>;
 
-/// What a watch calls.
+/// The callback of a watch.
 pub(crate) type WatchCall = Box<dyn FnMut(&Handle)>;
 
-/// A foreign descriptor of a loop.
+/// A foreign descriptor that a loop watches.
 pub(crate) struct Watch {
     pub(crate) fd: Arc<OwnedFd>,
-    /// Out while it runs.
+    /// Absent while it runs.
     pub(crate) call: Option<WatchCall>,
 }
 
-/// Ends idle connections.
+/// Closes idle connections, so that there are free slots again.
 pub(crate) type MakeRoom = Rc<dyn Fn(&Handle)>;

@@ -1,4 +1,4 @@
-//! What is to be sent: memory and file ranges in order.
+//! Data to be sent: memory and file ranges in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Segment {
         self.len() == 0
     }
 
-    /// The memory of it; `None` for a file.
+    /// Its bytes, if it is memory.
     pub fn memory(&self) -> Option<&[u8]> {
         match self {
             Segment::Bytes(bytes) => Some(bytes),
@@ -55,7 +55,7 @@ impl Segment {
         }
     }
 
-    /// The memory of it, without a copy; `None` for a file.
+    /// Its bytes without a copy, if it is memory.
     pub fn into_bytes(self) -> Option<Bytes> {
         match self {
             Segment::Bytes(bytes) => Some(bytes),
@@ -67,8 +67,8 @@ impl Segment {
         }
     }
 
-    /// Takes the first `n` bytes, which are not all of it. A buffer that is cut becomes shared memory,
-    /// so that nothing is copied.
+    /// Splits off the first `n` bytes, fewer than it has. A buffer that is split becomes shared
+    /// memory, so that nothing is copied.
     fn split_to(&mut self, n: u64) -> Segment {
         let at = n as usize;
         match self {
@@ -123,10 +123,11 @@ impl From<Vec<u8>> for Segment {
 /// How files of a [`Chain`] are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FileWay {
-    /// By `sendfile`, which passes their pages on, or by a copy: by what costs the loop less, as it has measured.
+    /// By `sendfile`, which passes page references on, or by a copy: whichever costs the loop less,
+    /// as measured.
     #[default]
     Cheapest,
-    /// They are read to memory of the loop's and sent from there, with the memory before them.
+    /// Read into the loop's memory and sent from there, together with the memory before it.
     Copy,
 }
 
@@ -136,7 +137,7 @@ pub enum FileWay {
 pub struct Chain {
     first: Option<Segment>,
     rest: VecDeque<Segment>,
-    /// 0: the engine's default.
+    /// 0 for the engine's default.
     file_chunk: u64,
     file_way: FileWay,
 }
@@ -147,7 +148,7 @@ impl Chain {
         Self::default()
     }
 
-    /// Makes it as new, where it stands.
+    /// Resets the chain to [`Chain::new`], in place.
     #[inline]
     pub fn renew(&mut self) {
         let Chain { first, rest, file_chunk, file_way } = self;
@@ -182,7 +183,7 @@ impl Chain {
     #[inline]
     pub fn len(&self) -> u64 {
         let Some(first) = &self.first else { return 0 };
-        // Asked of every answer a few times, most of which are one segment.
+        // Called a few times for every answer. Most answers are one segment.
         let rest = if self.rest.is_empty() { 0 } else { self.rest.iter().map(Segment::len).sum() };
         first.len() + rest
     }
@@ -197,7 +198,7 @@ impl Chain {
         self.first.as_ref()
     }
 
-    /// The first segment's file, offset and length, if it is one.
+    /// The file, offset and length of the first segment, if it is a file.
     pub(crate) fn front_file(&self) -> Option<(&Arc<OpenFile>, u64, u64)> {
         match self.front()? {
             Segment::File { file, offset, len } => Some((file, *offset, *len)),
@@ -205,7 +206,7 @@ impl Chain {
         }
     }
 
-    /// Puts `bytes`, which were read from the head of the first segment, in its place.
+    /// Replaces the beginning of the first segment by `bytes`, which were read from there.
     pub(crate) fn fill_front(&mut self, mut bytes: Vec<u8>) {
         let Some(mut first) = self.pop() else { return };
         bytes.truncate(usize::try_from(first.len()).unwrap_or(usize::MAX));
@@ -214,19 +215,19 @@ impl Chain {
         self.push_front(bytes);
     }
 
-    /// It is one piece of memory.
+    /// Whether the chain is one piece of memory.
     #[inline]
     pub(crate) fn is_one_buffer(&self) -> bool {
         self.only().is_some_and(|only| only.memory().is_some())
     }
 
-    /// The first segment, if there is no other.
+    /// The segment of a chain with one segment.
     #[inline]
     pub(crate) fn only(&self) -> Option<&Segment> {
         if self.rest.is_empty() { self.first.as_ref() } else { None }
     }
 
-    /// A file is sent first, or right behind the first memory.
+    /// Whether the first or second segment is a file.
     pub(crate) fn has_file_early(&self) -> bool {
         self.segments().take(2).any(|next| next.memory().is_none())
     }
@@ -252,13 +253,13 @@ impl Chain {
         }
     }
 
-    /// Drops everything, keeps the memory of the chain itself.
+    /// Drops all segments, keeps the allocation of the list.
     pub fn clear(&mut self) {
         self.first = None;
         self.rest.clear();
     }
 
-    /// At most this many bytes of files in one go before others get their turn; nginx:
+    /// Sets how many bytes of files a send transfers before it yields to other tasks; nginx:
     /// `sendfile_max_chunk`. 0 is the engine's default of 2 MiB.
     pub fn set_file_chunk(&mut self, bytes: u64) {
         self.file_chunk = bytes;
@@ -268,7 +269,7 @@ impl Chain {
         if self.file_chunk == 0 { 2 << 20 } else { self.file_chunk }
     }
 
-    /// How its files are sent.
+    /// Sets how files are sent.
     pub fn set_file_way(&mut self, way: FileWay) {
         self.file_way = way;
     }
@@ -277,7 +278,7 @@ impl Chain {
         self.file_way
     }
 
-    /// Takes out the first `n` bytes, or all if there are not so many.
+    /// Splits off the first `n` bytes, or all if there are fewer.
     pub fn split_to(&mut self, mut n: u64) -> Chain {
         let (file_chunk, file_way) = (self.file_chunk, self.file_way);
         let mut head = Chain { file_chunk, file_way, ..Chain::default() };
@@ -300,7 +301,7 @@ impl Chain {
         self.consume(n, drop);
     }
 
-    /// As [`Chain::advance`]; buffers that are used up go to `spent`.
+    /// As [`Chain::advance`]. Passes buffers that are used up to `spent`.
     pub fn consume(&mut self, mut n: u64, mut spent: impl FnMut(Vec<u8>)) {
         while let Some(first) = &mut self.first {
             let len = first.len();

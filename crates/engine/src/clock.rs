@@ -1,4 +1,4 @@
-//! The loop's clock: read once a turn, handed out from memory.
+//! The loop's clock. It is read once a turn; all code of the turn uses that time.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -24,16 +24,17 @@ pub(crate) struct Clock {
     now: Cell<Instant>,
     nanos: Cell<u64>,
     tick: Cell<u64>,
-    /// The time of day as it was read last, in nanoseconds since 1970.
+    /// The time of day at the last reading, in nanoseconds since 1970.
     wall: Cell<u64>,
-    /// When that was, by [`nanos`].
+    /// When the time of day was read, by [`nanos`].
     wall_at: Cell<u64>,
-    /// In nanoseconds; 0 if none is set.
+    /// nginx: `timer_resolution`, in nanoseconds; 0 if it is not set.
     resolution: u64,
 }
 
-/// After so many nanoseconds the time of day is read anew; until then the other clock tells how far it has come.
-const WALL_HOLDS: u64 = 10_000_000;
+/// How old a reading of the time of day may be, in nanoseconds. Between readings, the monotonic
+/// clock is added to it.
+const WALL_MAX_AGE: u64 = 10_000_000;
 
 impl Clock {
     pub(crate) fn new(resolution: Option<Duration>) -> Self {
@@ -50,7 +51,7 @@ impl Clock {
         }
     }
 
-    /// Reads the time; the time of day only now and then.
+    /// Reads the monotonic clock, and the time of day if the last reading is too old.
     pub(crate) fn refresh(&self) {
         let nanos = nanos();
         self.nanos.set(nanos);
@@ -58,7 +59,7 @@ impl Clock {
         self.now.set(now);
         TURN.set(Some(now));
         self.tick.set(nanos.saturating_sub(self.epoch_nanos) / 1_000_000);
-        let holds = if self.resolution == 0 { WALL_HOLDS } else { self.resolution };
+        let holds = if self.resolution == 0 { WALL_MAX_AGE } else { self.resolution };
         if nanos.saturating_sub(self.wall_at.get()) >= holds {
             self.wall_at.set(nanos);
             self.wall.set(seam::wall_nanos());
@@ -76,7 +77,8 @@ impl Clock {
         self.now.get()
     }
 
-    /// The turn's time, or the kernel's coarse clock's where the turn has gone on for so long that it is later.
+    /// The turn's time, or the coarse clock's if that is later because the turn has lasted for
+    /// long.
     pub(crate) fn moment(&self) -> Instant {
         self.now().max(self.instant(coarse_nanos()))
     }
@@ -87,7 +89,7 @@ impl Clock {
         self.tick.get()
     }
 
-    /// The turn's time of day, or with `timer_resolution` that of the last reading.
+    /// The turn's time of day. With `timer_resolution`, the last reading.
     pub(crate) fn wall(&self) -> Wall {
         let since = match self.resolution {
             0 => self.nanos.get().saturating_sub(self.wall_at.get()),
@@ -126,25 +128,26 @@ thread_local! {
     static TURN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// The running turn of this thread's loop, by its time: what was found out in a turn holds to its end. `None` on other
-/// threads.
+/// The time of the turn that this thread's loop runs. It identifies the turn: facts that were found
+/// in a turn hold until its end. `None` on other threads.
 pub(crate) fn turn() -> Option<Instant> {
-    // At a thread's end nothing holds any more.
+    // Thread-local values may be gone when the thread ends.
     TURN.try_with(Cell::get).unwrap_or(None)
 }
 
-/// The time now, for the few callers for which the turn's is too old.
+/// The time at this moment, for the few callers that cannot use the turn's time.
 pub(crate) fn read() -> Instant {
     seam::instant()
 }
 
-/// The same clock's time in nanoseconds, of which differences cost less than those of two `Instant`s: 584 years long.
+/// The time by the same clock in nanoseconds, whose differences cost less than those of two
+/// `Instant`s. It overflows after 584 years.
 #[inline]
 pub(crate) fn nanos() -> u64 {
     seam::nanos()
 }
 
-/// The time of day, for what keeps times beyond the process.
+/// The time of day, for timestamps that outlive the process.
 pub fn system_time() -> SystemTime {
     UNIX_EPOCH + Duration::from_nanos(seam::wall_nanos())
 }
@@ -188,7 +191,7 @@ mod tests {
         let millis = |wall: Wall| wall.secs as u64 * 1000 + u64::from(wall.msec);
         let mut seen = 0;
         // Over two readings, and what is between.
-        while nanos() - began < 3 * WALL_HOLDS {
+        while nanos() - began < 3 * WALL_MAX_AGE {
             let before = seam::wall_nanos() / 1_000_000;
             clock.refresh();
             let (now, after) = (millis(clock.wall()), seam::wall_nanos() / 1_000_000);

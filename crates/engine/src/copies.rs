@@ -1,25 +1,26 @@
-//! Copies of large pieces, where `memcpy` is slow.
+//! Copies of large pieces at full speed where `memcpy` is slow.
 //!
-//! glibc before 2.39 copies some kilobytes and more by `rep movsb`. AMD's Zen processors then take up to twenty times as long
-//! where the destination is a few bytes behind the source, as seen by the low twelve bits of both addresses. Buffers begin at
-//! multiples of a page, and the head of a frame or of a record is just as short. glibc's bug 30994.
+//! glibc before 2.39 copies some kilobytes and more by `rep movsb`. AMD's Zen processors then take
+//! up to twenty times as long if the destination is a few bytes behind the source, in the low
+//! twelve bits of the addresses. That is common: buffers begin at page boundaries, and the head of
+//! a frame or record is a few bytes long. glibc's bug 30994.
 
 use crate::seam;
 
-/// Shorter copies are made by other instructions.
+/// glibc uses other instructions for copies below this size.
 const PIECE: usize = 2048;
-/// What the low bits of addresses count.
+/// Only the addresses' offsets in a page matter.
 const PAGE: usize = 4096;
-/// The distance that is slow: a line of the cache.
+/// Distances below this are slow: a cache line.
 pub const LINE: usize = 64;
 
-/// Appends `bytes` as `extend_from_slice` does, and at the same speed wherever the two are.
+/// Appends `bytes` as `extend_from_slice` does, but in pieces that are never slow.
 pub fn append(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bytes.len());
     bytes.chunks(PIECE).for_each(|piece| out.extend_from_slice(piece));
 }
 
-/// True if it takes long to copy all of `bytes` to a place that is `head` bytes behind the beginning of a page.
+/// Whether copying all of `bytes` at once to `head` bytes behind a page boundary would be slow.
 pub fn is_slow(bytes: &[u8], head: usize) -> bool {
     let behind = (head % PAGE + PAGE - bytes.as_ptr().addr() % PAGE) % PAGE;
     bytes.len() > PIECE && seam::is_behind(|| (1..LINE).contains(&behind))

@@ -1,11 +1,11 @@
-//! How events, timers and mail reach their waiters.
+//! Dispatches events, timers and mail to waiting tasks.
 
 use rustix::net::RecvFlags;
 use weir_sys::prefetch::prefetch;
 
 use crate::inner::Inner;
 use crate::ready::Ready;
-use crate::remote::News;
+use crate::remote::StealNotice;
 use crate::slots::Key;
 use crate::source::{Rest, Source};
 use crate::token::Token;
@@ -13,13 +13,13 @@ use crate::waiter::TimerTarget;
 use crate::{Handle, Wake};
 
 impl Inner {
-    /// Brings an event to its waiters; an event for a socket that is gone is dropped.
+    /// Wakes the tasks that wait for an event. An event for a socket that is gone is dropped.
     #[inline]
     pub(crate) fn deliver(&self, h: &Handle, token: Token, ready: Ready) {
         let source = self.sources.borrow().get(token.key()).cloned();
         let Some(source) = source else { return };
         if self.tasks.is_crowded() {
-            // Its task uses all of it soon.
+            // The task that is woken uses all of the source soon.
             prefetch(&*source, size_of::<Source>());
         }
         source.mark(ready);
@@ -43,7 +43,7 @@ impl Inner {
         }
     }
 
-    /// A foreign descriptor is readable.
+    /// Calls the callback of a watch whose descriptor is readable.
     pub(crate) fn call_watch(&self, h: &Handle, key: Key) {
         let call = self.watches.borrow_mut().get_mut(key).and_then(|watch| watch.call.take());
         let Some(mut call) = call else { return };
@@ -56,7 +56,7 @@ impl Inner {
         drop(call);
     }
 
-    /// A timer has come.
+    /// Handles a timer that has expired.
     pub(crate) fn expire(&self, h: &Handle, target: TimerTarget) {
         let token = match target {
             TimerTarget::Waiter(waiter) => return self.waiters.wake_one(waiter, &self.tasks),
@@ -64,7 +64,7 @@ impl Inner {
         };
         let source = self.sources.borrow().get(token.key()).cloned();
         let Some(source) = source else { return };
-        if !source.deadline_came(h) {
+        if !source.deadline_passed(h) {
             return;
         }
         if source.parked.get() {
@@ -76,7 +76,7 @@ impl Inner {
         }
     }
 
-    /// Resumes what was parked although it was readable.
+    /// Resumes connections that were readable when they were parked.
     pub(crate) fn resume_readable(&self, h: &Handle) {
         let tokens = std::mem::take(&mut *self.resumable.borrow_mut());
         for token in tokens {
@@ -90,7 +90,7 @@ impl Inner {
         }
     }
 
-    /// Work and wake-ups from other threads, and from wakers.
+    /// Handles work and wake-ups from other threads, and from wakers.
     pub(crate) fn read_mail(&self, h: &Handle) {
         if !self.mailbox.has_mail() {
             return;
@@ -100,8 +100,8 @@ impl Inner {
         for task in mail.woken.drain(..) {
             self.tasks.wake(task);
         }
-        for news in mail.news.drain(..) {
-            self.hear(h, news);
+        for notice in mail.notices.drain(..) {
+            self.handle_notice(h, notice);
         }
         for post in mail.posts.drain(..) {
             self.guard(|| post(h));
@@ -109,24 +109,25 @@ impl Inner {
         self.read.set(mail);
     }
 
-    /// What another loop found ready for this one.
-    fn hear(&self, h: &Handle, news: News) {
-        let (News::Ready(token, _) | News::Stolen(token)) = news;
+    /// Handles what another loop found in this loop's ready list.
+    fn handle_notice(&self, h: &Handle, notice: StealNotice) {
+        let (StealNotice::Ready(token, _) | StealNotice::Stolen(token)) = notice;
         let Some(source) = self.sources.borrow().get(token.key()).cloned() else { return };
         let rests = source.parked.get() || source.rest.get() == Rest::Yes;
-        match news {
-            News::Stolen(_) if rests => h.resume(source, Wake::Ready),
-            News::Stolen(_) => self.waiters.wake(&source.reader, &self.tasks),
-            // What was read meanwhile would be taken for the next request.
-            News::Ready(_, ready) if rests && source.is_silent(ready) => {
+        match notice {
+            StealNotice::Stolen(_) if rests => h.resume(source, Wake::Ready),
+            StealNotice::Stolen(_) => self.waiters.wake(&source.reader, &self.tasks),
+            // Another read may have emptied the socket since. The event must not count as the next
+            // request.
+            StealNotice::Ready(_, ready) if rests && source.is_silent(ready) => {
                 self.deliver(h, token, ready.without(Ready::READ));
             }
-            News::Ready(_, ready) => self.deliver(h, token, ready),
+            StealNotice::Ready(_, ready) => self.deliver(h, token, ready),
         }
     }
 }
 
-/// `select` reports the end of a stream as readable only: asks the socket.
+/// `select` reports the end of a stream as readable only, so this peeks at the socket.
 #[allow(clippy::disallowed_methods, reason = "one byte, and only a look at it")]
 fn look_for_end(source: &Source) {
     let mut byte = [0u8; 1];

@@ -1,4 +1,5 @@
-//! What the loop asks of its owner: when to accept, and what becomes of new connections.
+//! The interface between a loop and its owner, which decides when to accept and serves new
+//! connections.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +7,8 @@ use crate::{Handle, ListenerKey};
 
 /// The owner of a loop. Called on the loop's thread, never while a task runs.
 pub trait Driver {
-    /// About to wait: arms and disarms listeners; answers the longest sleep it allows.
+    /// The loop is about to wait. Arms and disarms listeners; returns the longest sleep that it
+    /// allows.
     fn before_wait(&mut self, h: &Handle, now: Instant) -> Option<Duration>;
 
     /// The loop is awake; `now` is the turn's time.
@@ -14,21 +16,21 @@ pub trait Driver {
         let _ = (h, now);
     }
 
-    /// `listener` has a connection to accept, or had one: see [`Handle::accept`]. A panic here
-    /// costs the connection only: see [`Handle::on_panic`].
+    /// `listener` may have a connection to accept: see [`Handle::accept`]. A panic here costs that
+    /// connection alone: see [`Handle::on_panic`].
     fn acceptable(&mut self, h: &Handle, listener: ListenerKey);
 
-    /// The loop has nothing to do: may it take over a connection of another one?
+    /// Whether a loop without work may steal a connection from another one.
     fn has_room(&mut self) -> bool {
         true
     }
 
-    /// The turn's accepts are done, its other work is to come.
+    /// The turn's accept events are handled; its other work follows.
     fn after_accepts(&mut self, h: &Handle, now: Instant) {
         let _ = (h, now);
     }
 
-    /// The turn's work is done.
+    /// All work of the turn is done.
     fn end_of_turn(&mut self, h: &Handle, turn: &Turn) {
         let _ = (h, turn);
     }

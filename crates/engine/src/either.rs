@@ -1,4 +1,4 @@
-//! Waiting for two things at once inside one task.
+//! Waits for the first of two futures inside one task.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,14 +15,15 @@ pub enum Either<A, B> {
     Right(B),
 }
 
-/// Waits for whichever of `a` and `b` is ready first; `a` is asked first. The other one is
-/// dropped: with a [`crate::Recv`] on that side, what it had in its buffer is gone.
+/// Waits for the first of `a` and `b`; `a` is polled first. The other future is dropped. If it is a
+/// [`crate::Recv`], its buffer is lost.
 pub fn either<A: Future, B: Future>(a: A, b: B) -> First<A, B> {
     First { a, b }
 }
 
 pin_project! {
-    /// See [`either`]. An `async fn` would have room for each of them twice: as an argument and pinned.
+    /// See [`either`]. An `async fn` would reserve space for each future twice: as an argument and
+    /// pinned.
     #[must_use = "futures do nothing unless they are awaited"]
     pub struct First<A, B> {
         #[pin]

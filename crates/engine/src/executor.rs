@@ -13,17 +13,18 @@ use weir_sys::prefetch::prefetch;
 
 use crate::budget;
 
-/// What a task pays for being run, whatever it does.
-const POLL: u32 = 4;
-/// Rounds over the run queue in one turn: tasks that wake each other cannot keep the loop from
-/// its wait.
+/// Points that each poll costs, whatever it does.
+const POLL_POINTS: u32 = 4;
+/// Rounds over the run queue in one turn. Tasks that wake each other thus cannot keep the loop from
+/// waiting.
 const ROUNDS: usize = 4;
 /// Boxes kept per type of future.
-const KEPT: usize = 256;
-/// So many tasks do not fit the processor's caches together: what one needs is fetched before it runs.
-const CROWD: usize = 256;
-/// So much of a task is fetched.
-const FETCHED: usize = 1024;
+const KEPT_BOXES: usize = 256;
+/// With this many tasks, they do not all fit into the processor's caches. A task's memory is then
+/// prefetched before it runs.
+const CROWDED_TASKS: usize = 256;
+/// Bytes of a task that are prefetched.
+const PREFETCH_BYTES: usize = 1024;
 const NO_TASK: u32 = u32::MAX;
 
 pub(crate) struct Executor {
@@ -31,9 +32,10 @@ pub(crate) struct Executor {
     boxes: RefCell<Boxes>,
     mailbox: Arc<dyn WakeTask>,
     current: Cell<u32>,
-    /// Identifies the running task's waker, so that a poll with another one is noticed.
+    /// The data pointer of the running task's waker. A poll with another waker, such as a
+    /// combinator's, is noticed by it.
     current_waker: Cell<*const ()>,
-    /// Which turn of the loop it is.
+    /// Counts the turns of the loop.
     turn: Cell<u32>,
     live: Cell<usize>,
     started: Cell<u64>,
@@ -44,26 +46,26 @@ struct Tasks {
     slots: Vec<Slot>,
     free: Vec<u32>,
     run: VecDeque<u32>,
-    /// Woken, too, but they have used up their budgets.
+    /// Tasks that have been woken but have used up their budgets.
     spent: VecDeque<u32>,
-    /// Started, and not to run before the tasks that this turn's events wake.
+    /// Tasks that have started but must not run before the tasks that this turn's events wake.
     behind: Vec<u32>,
 }
 
 struct Slot {
     job: Option<BoxedJob>,
-    /// Lives as long as the slot and serves each task that uses it; out while the task runs.
+    /// Made once for a slot and used by each of its tasks. Absent while the task runs.
     waker: Option<Waker>,
     queued: bool,
-    /// What is left of its budget, in this turn.
+    /// The points left to the task, in turn number `turn`.
     left: u32,
     turn: u32,
 }
 
-/// A future in its box. `Option` so that the box outlives the future and serves the next one.
+/// A future in its box. `Option`, so that the box outlives the future and serves the next one.
 trait Job {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()>;
-    /// Drops the future, keeps the box.
+    /// Drops the future and keeps its box.
     fn finish(self: Pin<Box<Self>>, boxes: &RefCell<Boxes>);
 }
 
@@ -80,8 +82,8 @@ impl<F: Future<Output = ()> + 'static> Job for Option<F> {
 
 type BoxedJob = Pin<Box<dyn Job>>;
 
-/// Empty boxes by the type of future they fit. A server has few types of tasks, so a list: those that are asked for most often come
-/// to stand first.
+/// Empty boxes by the type of future that they fit. A server has few types of tasks, so a list is
+/// enough. A type that is looked up moves one place forward.
 struct Boxes(Vec<(TypeId, Box<dyn Any>)>);
 
 type Spare<F> = Vec<Pin<Box<Option<F>>>>;
@@ -102,7 +104,7 @@ impl Boxes {
 
     fn give<F: 'static>(&mut self, empty: Pin<Box<Option<F>>>) {
         if let Some(spare) = self.spare::<F>()
-            && spare.len() < KEPT
+            && spare.len() < KEPT_BOXES
         {
             spare.push(empty);
         }
@@ -111,7 +113,7 @@ impl Boxes {
 
 /// Wakes tasks from any thread: the loop's mailbox.
 pub(crate) trait WakeTask: Send + Sync {
-    /// The task in this slot is to run.
+    /// Makes the task in this slot runnable.
     fn wake_task(&self, task: u32);
 }
 
@@ -153,13 +155,14 @@ impl Executor {
         }
     }
 
-    /// The future is made in its box: one that is made before has to be moved there, and it may be large.
+    /// Starts a task. `make` makes the future in its box, so that a large future is not copied.
     pub(crate) fn spawn<F: Future<Output = ()> + 'static>(&self, make: impl FnOnce() -> F) {
         let task = self.start(make);
         self.tasks.borrow_mut().wake(task);
     }
 
-    /// As [`Executor::spawn`], but the task is runnable at the next [`Executor::run`] and behind what is then.
+    /// As [`Executor::spawn`], but the task becomes runnable at the next [`Executor::run`], behind
+    /// all tasks that are runnable then.
     pub(crate) fn spawn_behind<F: Future<Output = ()> + 'static>(&self, make: impl FnOnce() -> F) {
         let task = self.start(make);
         self.tasks.borrow_mut().behind.push(task);
@@ -203,10 +206,11 @@ impl Executor {
         self.live.get()
     }
 
-    /// There are so many tasks that what belongs to one is mostly not in the processor's caches.
+    /// Whether there are so many tasks that most of a task's memory is not in the processor's
+    /// caches.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
-        self.live.get() >= CROWD
+        self.live.get() >= CROWDED_TASKS
     }
 
     /// Tasks started and ended since the loop was made.
@@ -219,17 +223,17 @@ impl Executor {
         !(tasks.run.is_empty() && tasks.spent.is_empty() && tasks.behind.is_empty())
     }
 
-    /// Each task has its budget anew.
+    /// Gives each task a new budget.
     pub(crate) fn begin_turn(&self) {
         self.turn.set(self.turn.get().wrapping_add(1));
     }
 
-    /// Some have used up their budgets and would go on.
+    /// Whether a runnable task has used up its budget.
     pub(crate) fn any_spent(&self) -> bool {
         !self.tasks.borrow().spent.is_empty()
     }
 
-    /// Gives a new budget to the first task that has used up its own. False if none has.
+    /// Gives a new budget to the first task that has used up its own. False if there is none.
     pub(crate) fn resume_spent(&self) -> bool {
         let mut tasks = self.tasks.borrow_mut();
         let Some(task) = tasks.spent.pop_front() else { return false };
@@ -240,9 +244,9 @@ impl Executor {
         true
     }
 
-    /// Runs what is runnable, and what that makes runnable, a bounded number of rounds.
-    /// `between` brings in wake-ups from outside; `ran` hears that a task has run, `panicked` of
-    /// tasks that panicked.
+    /// Runs runnable tasks, and those that they wake, for a bounded number of rounds. `between`
+    /// fetches wake-ups from other threads before each round. `ran` is called after each task, and
+    /// `panicked` with each panic.
     pub(crate) fn run(
         &self,
         between: impl Fn(),
@@ -286,10 +290,10 @@ impl Executor {
         self.current.set(NO_TASK);
         self.current_waker.set(std::ptr::null());
         if let Ok(Poll::Pending) = polled {
-            self.tasks.borrow_mut().put_back(task, job, waker, left.saturating_sub(POLL));
+            self.tasks.borrow_mut().put_back(task, job, waker, left.saturating_sub(POLL_POINTS));
             return Ok(());
         }
-        // The future's values are dropped before its slot can be used again.
+        // Drops the future's values before its slot can be used again.
         let dropped = catch_unwind(AssertUnwindSafe(|| job.finish(&self.boxes)));
         self.live.set(self.live.get() - 1);
         self.ended.set(self.ended.get() + 1);
@@ -302,7 +306,7 @@ impl Executor {
         self.boxes.borrow_mut().0.clear();
     }
 
-    /// Drops every task, for the end of the loop.
+    /// Drops every task. Called when the loop ends.
     pub(crate) fn clear(&self) {
         let jobs: Vec<_> = {
             let mut tasks = self.tasks.borrow_mut();
@@ -312,7 +316,7 @@ impl Executor {
             tasks.slots.iter_mut().filter_map(|slot| slot.job.take()).collect()
         };
         self.live.set(self.live.get() - jobs.len());
-        // Their wakers stay behind; a waker that is still held wakes an empty slot.
+        // A waker of a dropped task may still be held elsewhere. It wakes an empty slot.
         drop(jobs);
         self.free_spare();
     }
@@ -335,8 +339,8 @@ impl Tasks {
         self.behind.clear();
     }
 
-    /// The next task to run, and its budget; none when the one that was woken has ended since, or has
-    /// done enough for this turn.
+    /// The next task to run, with its budget. None if the task has ended since it was woken, or has
+    /// used up its budget for this turn.
     fn take_next(&mut self, turn: u32) -> Option<(u32, BoxedJob, Waker, u32)> {
         let task = self.run.pop_front()?;
         let slot = self.slots.get_mut(task as usize)?;
@@ -353,11 +357,11 @@ impl Tasks {
         Some((task, job, waker, slot.left))
     }
 
-    /// The next task's memory comes into the processor's caches while this one runs.
+    /// Prefetches the next task's memory while this one runs.
     fn fetch_next(&self) {
         let next = self.run.front().and_then(|task| self.slots.get(*task as usize));
         if let Some(job) = next.and_then(|slot| slot.job.as_deref()) {
-            prefetch(job, FETCHED);
+            prefetch(job, PREFETCH_BYTES);
         }
     }
 

@@ -1,18 +1,19 @@
-//! Which way of sending files costs a loop less: see [`crate::FileWay::Cheapest`].
+//! Measures which way of sending files costs a loop less: see [`crate::FileWay::Cheapest`].
 //!
-//! A copy costs by the byte, `sendfile` by the page. What else a send costs depends on where the client is: on loopback the
-//! kernel delivers within the call, and may wake the client; a network card reads the pages itself. So both ways are measured
-//! while they are used, and the cheaper one is taken.
+//! A copy costs by the byte, `sendfile` by the page. What else a send costs depends on the client.
+//! On loopback, the kernel delivers within the call and may wake the client. A network card reads
+//! the pages itself. So both ways are measured while they are used, and the cheaper one is chosen.
 
 use std::cell::Cell;
 
-/// Of so many sends, some go the dearer way, to see whether it still is. They do in a row: what a send costs depends on those
-/// before it, such as on whether the clients sleep.
+/// Of this many sends, [`LOOK`] in a row go the more expensive way, to see whether it still is.
+/// They go in a row, since the cost of a send depends on earlier ones, such as on whether clients
+/// sleep.
 const PERIOD: u32 = 128 * LOOK;
 const LOOK: u32 = 64;
-/// Shorter sends say little about the cost of a byte.
+/// Shorter sends say little about the cost per byte.
 const TELLING: u64 = 16 << 10;
-/// What costs are told for.
+/// Costs are per this many bytes.
 const UNIT: u64 = 64 << 10;
 
 /// How a piece of a file is sent.
@@ -22,22 +23,23 @@ pub(crate) enum Way {
     Copy,
 }
 
-/// The costs of the two ways.
+/// The measured costs of both ways.
 #[derive(Debug, Default)]
 pub(crate) struct FileWays {
     sendfile: Cost,
     copy: Cost,
     sends: Cell<u32>,
-    /// A copy was the cheaper way before the look.
+    /// Whether a copy was cheaper before the present series of trial sends.
     copies: Cell<bool>,
 }
 
-/// Nanoseconds for [`UNIT`]; 0 if nothing is known.
+/// The mean nanoseconds per [`UNIT`]; 0 if nothing was measured.
 #[derive(Debug, Default)]
 struct Cost(Cell<u64>);
 
 impl Cost {
-    /// Other programs that have the processor during a send add to its time, so a lower cost counts for more than a higher one.
+    /// Averages a measurement in. A lower cost has more weight than a higher one, since other
+    /// programs that use the processor during a send add to its time.
     fn learn(&self, cost: u64) {
         self.0.set(match self.0.get() {
             0 => cost,
@@ -48,7 +50,7 @@ impl Cost {
 }
 
 impl FileWays {
-    /// The way of the next send.
+    /// Chooses the way of the next send.
     pub(crate) fn choose(&self) -> Way {
         let sends = self.sends.get().wrapping_add(1);
         self.sends.set(sends);
@@ -60,7 +62,7 @@ impl FileWays {
         if self.copies.get() == looks { Way::Sendfile } else { Way::Copy }
     }
 
-    /// A send of so many bytes of a file took so long.
+    /// Records that a send of so many bytes of a file took so long.
     pub(crate) fn learn(&self, way: Way, nanos: u64, bytes: u64) {
         let cost = if way == Way::Copy { &self.copy } else { &self.sendfile };
         if bytes >= TELLING {
@@ -75,7 +77,7 @@ mod tests {
 
     const BYTES: u64 = 100 << 10;
 
-    /// How many of so many sends go by copy, where the ways cost this.
+    /// How many of `sends` sends go by copy, if the ways have these costs.
     fn copies(ways: &FileWays, sends: u32, sendfile: u64, copy: u64) -> u32 {
         let mut copies = 0;
         for _ in 0..sends {
@@ -90,7 +92,7 @@ mod tests {
     fn the_cheaper_way_is_taken_and_the_other_one_now_and_then() {
         let ways = FileWays::default();
         assert!(copies(&ways, 4 * PERIOD, 10_000, 20_000) <= 4 * LOOK);
-        // The clients are now where a copy is cheaper: one look tells.
+        // The costs change so that a copy is cheaper. One series of trial sends finds that.
         copies(&ways, PERIOD, 30_000, 20_000);
         assert_eq!(copies(&ways, 4 * PERIOD, 30_000, 20_000), 4 * (PERIOD - LOOK));
     }
@@ -101,7 +103,7 @@ mod tests {
         copies(&ways, PERIOD, 10_000, 12_000);
         ways.learn(Way::Sendfile, 5_000_000, BYTES);
         assert!(copies(&ways, PERIOD, 10_000, 12_000) <= LOOK);
-        // Nor does one that was the first of its way.
+        // Nor does an expensive first measurement of a way.
         let ways = FileWays::default();
         ways.learn(Way::Copy, 12_000, BYTES);
         ways.learn(Way::Sendfile, 5_000_000, BYTES);

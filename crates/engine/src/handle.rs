@@ -1,4 +1,4 @@
-//! The loop as its tasks and its driver see it.
+//! A handle of a loop, for its tasks and its driver.
 
 use std::future::Future;
 use std::io;
@@ -23,24 +23,25 @@ pub struct Handle(pub(crate) Rc<Inner>);
 
 /// Time.
 impl Handle {
-    /// The turn's time: read once after each wait.
+    /// The time of the turn, read once after each wait.
     #[inline]
     pub fn now(&self) -> Instant {
         self.0.clock.now()
     }
 
-    /// The turn's time, unless the turn has been going on for so long that the kernel's coarse clock knows better: for
-    /// times that are shown.
+    /// The turn's time, or the coarse clock's if that is later. For times that users see, such as
+    /// those in logs.
     pub fn now_or_later(&self) -> Instant {
         self.0.clock.moment()
     }
 
-    /// When the last handler ended, which is later than [`Handle::now`]: for callers between handlers.
+    /// When the last handler ended, which is later than [`Handle::now`]. For callers between
+    /// handlers.
     pub fn lately(&self) -> Instant {
         self.0.clock.instant(self.0.laps.latest())
     }
 
-    /// The time at this moment, which is later than [`Handle::now`]; for the few callers for which that is too old.
+    /// The time at this moment. For the few callers that cannot use the turn's time.
     pub fn this_moment(&self) -> Instant {
         crate::clock::read()
     }
@@ -50,21 +51,21 @@ impl Handle {
         self.0.clock.wall()
     }
 
-    /// Fills a buffer with bytes that cannot be foreseen.
+    /// Fills a buffer with random bytes.
     ///
     /// # Errors
     ///
-    /// The system has no randomness.
+    /// The system has no source of randomness.
     pub fn fill_random(&self, bytes: &mut [u8]) -> std::io::Result<()> {
         crate::seam::fill_random(bytes)
     }
 
-    /// How long the event that the running handler handles has waited for it since the wait's return.
+    /// How long the event of the running handler waited after the wait returned.
     pub fn blocked(&self) -> Duration {
         self.0.laps.blocked()
     }
 
-    /// `keeper` hears how long each handler waited and took.
+    /// Calls `keeper` with the time that each handler waited and took.
     pub fn keep_time(&self, keeper: Rc<dyn Timekeeper>) {
         self.0.laps.set_keeper(Some(keeper));
     }
@@ -72,55 +73,58 @@ impl Handle {
 
 /// Tasks.
 impl Handle {
-    /// Starts a task. A panic in it ends it alone: see [`Handle::on_panic`].
+    /// Starts a task. A panic in it ends that task alone: see [`Handle::on_panic`].
     pub fn spawn(&self, f: impl Future<Output = ()> + 'static) {
         self.0.tasks.spawn(|| f);
     }
 
-    /// As [`Handle::spawn`], for a future that is large: it is made where it stays.
+    /// As [`Handle::spawn`], for a large future. It is made in its box and never moved.
     pub fn spawn_large<F: Future<Output = ()> + 'static>(&self, make: impl FnOnce() -> F) {
         self.0.tasks.spawn(make);
     }
 
-    /// As [`Handle::spawn_large`], but all that this turn's events wake comes first. For accepted connections: accept events
-    /// are handled before others, and earlier connections may be among those.
+    /// As [`Handle::spawn_large`], but the task runs after all tasks that this turn's events wake.
+    /// For accepted connections: accept events are handled first, but events of older connections
+    /// may have waited longer.
     pub fn spawn_behind<F: Future<Output = ()> + 'static>(&self, make: impl FnOnce() -> F) {
         self.0.tasks.spawn_behind(make);
     }
 
-    /// Tasks that have started and not ended.
+    /// The number of tasks that have not ended.
     pub fn tasks(&self) -> usize {
         self.0.tasks.live()
     }
 
-    /// A sender of work for this loop, for any thread.
+    /// A sender of work to this loop, for any thread.
     pub fn remote(&self) -> Remote {
         Remote(Arc::clone(&self.0.mailbox))
     }
 
-    /// Whether other loops of the process may take over connections of this one ([`crate::Options::steal_group`]).
+    /// Whether other loops of the process may steal connections of this one
+    /// ([`crate::Options::steal_group`]).
     pub fn has_steal_group(&self) -> bool {
         self.0.steal_group.is_some()
     }
 
-    /// A turn of this loop has lasted for long lately, and other loops may take connections that rest: an idle one had better rest
-    /// at once.
+    /// Whether a turn of this loop lasted long lately, and other loops may steal connections. An
+    /// idle connection should then become stealable at once.
     pub fn has_stalled_lately(&self) -> bool {
         self.0.steal_group.as_ref().is_some_and(GroupMember::has_stalled_lately)
     }
 
-    /// As [`Handle::has_stalled_lately`], and something is to be handled in this turn before what it accepts.
+    /// Whether [`Handle::has_stalled_lately`] holds and events of older connections wait in this
+    /// turn. A connection that is accepted now may wait behind them for long.
     pub fn others_come_first(&self) -> bool {
         self.0.steal_group.as_ref().is_some_and(GroupMember::others_come_first)
     }
 
-    /// The loop has so many tasks that what belongs to one of them is mostly not in the processor's caches: what a task needs soon
-    /// is worth a prefetch.
+    /// Whether there are so many tasks that most of a task's memory is not in the processor's
+    /// caches. Data that a task needs soon is then worth a prefetch.
     pub fn is_crowded(&self) -> bool {
         self.0.tasks.is_crowded()
     }
 
-    /// What this loop has done for others of its steal group.
+    /// What this loop has done for the other loops of its steal group.
     pub fn steal_counts(&self) -> StealCounts {
         self.0.steal_group.as_ref().map(GroupMember::steal_counts).unwrap_or_default()
     }
@@ -130,17 +134,17 @@ impl Handle {
         self.0.stopping.set(true);
     }
 
-    /// Runs what must not end the loop: a panic in it is caught, counted and told.
+    /// Runs `run` so that a panic in it does not end the loop. The panic is counted and reported.
     pub fn guard(&self, run: impl FnOnce()) {
         self.0.guard(run);
     }
 
-    /// Panics caught so far, in tasks and in callbacks.
+    /// The number of panics that were caught, in tasks and callbacks.
     pub fn panics(&self) -> u64 {
         self.0.panics.get()
     }
 
-    /// `hook` hears the text of each panic that is caught.
+    /// Calls `hook` with the message of each panic that is caught.
     pub fn on_panic(&self, hook: impl Fn(&str) + 'static) {
         *self.0.panic_hook.borrow_mut() = Some(Rc::new(hook));
     }
@@ -158,12 +162,13 @@ impl Handle {
         &self.0.files
     }
 
-    /// Gives a buffer to the loop, for the next task that needs it.
+    /// Gives a buffer back to the loop for reuse.
     pub fn give_buf(&self, buf: Vec<u8>) {
         self.0.buffers.borrow_mut().give(buf);
     }
 
-    /// Frees what the loop keeps for tasks and connections to come: after a rush of them.
+    /// Frees memory that the loop keeps for future tasks and connections. Called after a burst of
+    /// them.
     pub fn free_spare(&self) {
         let inner = &self.0;
         inner.tasks.free_spare();
@@ -179,12 +184,12 @@ impl Handle {
 
 /// Listening sockets.
 impl Handle {
-    /// Makes a non-blocking listening socket known to the loop, disarmed.
+    /// Adds a non-blocking listening socket to the loop, disarmed.
     pub fn add_listener(&self, fd: Arc<OwnedFd>) -> ListenerKey {
         ListenerKey(self.0.listeners.borrow_mut().insert(Listener { fd, armed: None }))
     }
 
-    /// Makes the loop wait for connections of `l`; nothing changes if it does already.
+    /// Registers the loop for connections of `l`. Does nothing if it is registered in this mode.
     pub fn arm(&self, l: ListenerKey, mode: Arm) -> io::Result<()> {
         let mut listeners = self.0.listeners.borrow_mut();
         let Some(listener) = listeners.get_mut(l.0) else { return Ok(()) };
@@ -202,7 +207,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Ends the wait for connections of `l`.
+    /// Ends the registration for connections of `l`.
     pub fn disarm(&self, l: ListenerKey) {
         if let Some(listener) = self.0.listeners.borrow_mut().get_mut(l.0)
             && listener.armed.take().is_some()
@@ -212,13 +217,13 @@ impl Handle {
         }
     }
 
-    /// Is the loop waiting for connections of `l`?
+    /// Whether the loop is registered for connections of `l`.
     pub fn is_armed(&self, l: ListenerKey) -> bool {
         self.0.listeners.borrow().get(l.0).is_some_and(|listener| listener.armed.is_some())
     }
 
-    /// Removes and adds an armed listener, which puts this loop at the end of the kernel's list
-    /// of its waiters.
+    /// Removes and adds an armed listener, which puts this loop at the end of the kernel's wait
+    /// list.
     pub fn rearm(&self, l: ListenerKey) -> io::Result<()> {
         let armed = self.0.listeners.borrow().get(l.0).and_then(|listener| listener.armed);
         let Some(mode) = armed else { return Ok(()) };
@@ -226,7 +231,8 @@ impl Handle {
         self.arm(l, mode)
     }
 
-    /// Whether the kernel keeps new connections of `l` until their first bytes are there, for a second at most.
+    /// Sets `TCP_DEFER_ACCEPT`: whether the kernel holds a new connection of `l` back until its
+    /// first bytes arrive, for a second at most.
     pub fn defer(&self, l: ListenerKey, on: bool) -> io::Result<()> {
         match self.0.listeners.borrow().get(l.0) {
             Some(listener) => set_defer_accept(listener.fd.as_fd(), i32::from(on)),
@@ -234,7 +240,7 @@ impl Handle {
         }
     }
 
-    /// Forgets a listening socket; it closes with its last holder.
+    /// Removes a listening socket, which closes with its last reference.
     pub fn remove_listener(&self, l: ListenerKey) {
         self.disarm(l);
         let listener = self.0.listeners.borrow_mut().remove(l.0);
@@ -261,7 +267,7 @@ impl Handle {
         Ok(WatchKey(key))
     }
 
-    /// Ends a watch; a call may end its own.
+    /// Ends a watch. A callback may end its own.
     pub fn remove_watch(&self, watch: WatchKey) {
         let removed = self.0.watches.borrow_mut().remove(watch.0);
         if let Some(removed) = &removed {

@@ -1,9 +1,10 @@
-//! Work that takes long for a loop, such as the private key's part of a handshake, one piece at a time.
+//! Work that takes long for a loop, such as the private key operation of a TLS handshake, one piece
+//! at a time.
 //!
-//! What became ready is otherwise served in the order in which the kernel reported it. A rush of
-//! clients with keys to agree on would then make all others wait until the last of them is served.
-//! A task that awaits [`Handle::heavy`] first lets the rest of the turn go ahead, and between two
-//! such pieces the loop looks for what has become ready meanwhile.
+//! Events are otherwise handled in the order in which the kernel reports them. A burst of
+//! handshakes would then delay all other clients until the last handshake is done. A task that
+//! awaits [`Handle::heavy`] first lets the rest of the turn run. The loop polls for new events
+//! between two pieces.
 
 mod queue;
 
@@ -16,7 +17,7 @@ use crate::inner::Inner;
 pub(crate) use queue::HeavyQueue;
 
 impl Inner {
-    /// Wakes the first task that waits for heavy work. False if none does.
+    /// Wakes the first task that waits to do heavy work. False if there is none.
     pub(crate) fn call_heavy(&self) -> bool {
         let Some(waiter) = self.heavy.call_first() else { return false };
         self.waiters.wake_one(waiter, &self.tasks);
@@ -32,9 +33,9 @@ pub struct Heavy {
 }
 
 impl Handle {
-    /// Ready when it is this task's turn to do something that takes long: after all else that is
-    /// ready now. A turn of the loop has at least one such piece of work, and more only while they
-    /// take less time than the rest of the turn.
+    /// Ready when this task may do a piece of work that takes long: after everything that is ready
+    /// now. A turn runs at least one such piece if one waits, and more as long as they take less
+    /// time than the rest of the turn.
     pub fn heavy(&self) -> Heavy {
         Heavy { h: self.clone(), number: None }
     }

@@ -1,4 +1,4 @@
-//! What a loop's handles share.
+//! The state of a loop, which its handles share.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -27,7 +27,7 @@ use crate::waiter::{TimerTarget, Waiters};
 use crate::warm::WarmPart;
 use crate::{Files, Handle};
 
-/// Hears of panics; the text is the panic's message.
+/// Called with the message of each panic that is caught.
 pub(crate) type PanicHook = Rc<dyn Fn(&str)>;
 
 /// See [`Handle::limit_sockets`].
@@ -45,14 +45,14 @@ impl Default for SocketLimit {
 pub(crate) struct Inner {
     pub(crate) clock: Clock,
     pub(crate) backend: RefCell<Box<dyn Backend>>,
-    /// The backend reports the end of a stream only as readable.
+    /// The backend does not report that a peer has closed its side while data wait.
     pub(crate) misses_ends: bool,
     pub(crate) tasks: Executor,
     pub(crate) waiters: Waiters,
     pub(crate) wheel: RefCell<Wheel<TimerTarget>>,
     pub(crate) sources: RefCell<Slots<Rc<Source>>>,
     pub(crate) parked: Cell<Parked>,
-    /// Sources that were parked while they were known readable.
+    /// Sources that were parked while they were readable.
     pub(crate) resumable: RefCell<Vec<Token>>,
     pub(crate) listeners: RefCell<Slots<Listener>>,
     pub(crate) watches: RefCell<Slots<Watch>>,
@@ -61,7 +61,7 @@ pub(crate) struct Inner {
     pub(crate) file_ways: FileWays,
     pub(crate) warm: Cell<WarmPart>,
     pub(crate) mailbox: Arc<Mailbox>,
-    /// Emptied lists of mail, kept for their memory.
+    /// Empty lists of mail, kept for their allocations.
     pub(crate) read: Cell<Mail>,
     pub(crate) accepts: Cell<u64>,
     pub(crate) panics: Cell<u64>,
@@ -70,7 +70,7 @@ pub(crate) struct Inner {
     pub(crate) laps: Laps,
     pub(crate) heavy: HeavyQueue,
     pub(crate) limit: RefCell<SocketLimit>,
-    /// Among the loops that relieve each other; none if there are no others.
+    /// This loop's membership in its steal group. None without a group.
     pub(crate) steal_group: Option<GroupMember>,
 }
 
@@ -111,7 +111,7 @@ impl Inner {
         }
     }
 
-    /// Brings a socket into the loop. The backend does not report it yet.
+    /// Adds a socket to the loop. The backend does not report it yet.
     pub(crate) fn enter(
         &self,
         h: &Handle,
@@ -128,7 +128,7 @@ impl Inner {
         Ok(Registered { h: h.clone(), source })
     }
 
-    /// Brings a socket into the loop; the backend reports it from now on.
+    /// Adds a socket to the loop and to its backend.
     pub(crate) fn register(
         &self,
         h: &Handle,
@@ -140,7 +140,7 @@ impl Inner {
         Ok(registered)
     }
 
-    /// Runs foreign code; a panic in it is counted and reported, and goes no further.
+    /// Runs foreign code. A panic in it is caught, counted and reported.
     pub(crate) fn guard(&self, run: impl FnOnce()) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
             self.panicked(panic);
@@ -161,7 +161,8 @@ impl Inner {
         }
     }
 
-    /// Ends every task and connection, for the end of the loop: they hold its handles.
+    /// Drops all tasks and connections when the loop ends. They hold handles of the loop, which
+    /// would otherwise never be freed.
     pub(crate) fn clear(&self, h: &Handle) {
         self.mailbox.close();
         while self.tasks.live() > 0 || self.parked.get().count > 0 {

@@ -1,8 +1,8 @@
-//! How long events wait for their handlers, and how long the handlers take.
+//! Measures how long events wait for their handlers, and how long handlers take.
 //!
-//! While a loop runs a handler, everything else that became ready waits. A turn is a row of laps, one for each
-//! handler: what came before a lap is the time for which its event was blocked. A lap costs one look at the
-//! clock, at its end.
+//! While a loop runs one handler, all other events of the turn wait. Each handler of a turn is a
+//! lap, which begins at the end of the one before. An event was blocked from the wait's return
+//! until its lap begins. A lap costs one clock read, at its end.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,21 +10,23 @@ use std::time::Duration;
 
 use crate::{clock, runqueue};
 
-/// Hears how long things took; must not touch the loop.
+/// Receives the times that a loop measures. Must not use the loop.
 pub trait Timekeeper {
-    /// A handler has run: its event waited for `blocked` since the wait's return, and it took `took`.
+    /// A handler has run. Its event waited for `blocked` after the wait returned; the handler
+    /// itself took `took`.
     fn handled(&self, blocked: Duration, took: Duration);
-    /// A wait has returned, at this time in nanoseconds by the monotonic clock; so many have passed since the last handler's
-    /// end.
+    /// A wait has returned. `at` is the time by the monotonic clock, `slept` the time since the
+    /// last handler ended; both in nanoseconds.
     fn woke(&self, at: u64, slept: u64);
-    /// A turn is over: it took this long from the wait's return to its last handler's end, nothing if there was none.
+    /// A turn has ended. `took` is the time from the wait's return to the end of the last handler;
+    /// 0 if there was none.
     fn turned(&self, took: Duration);
 }
 
-/// The laps of a loop.
+/// The laps of a loop's turns.
 pub(crate) struct Laps {
     keeper: RefCell<Option<Rc<dyn Timekeeper>>>,
-    /// By [`clock::nanos`], both.
+    /// When the wait returned and when the last lap ended, both by [`clock::nanos`].
     woke: Cell<u64>,
     last: Cell<u64>,
 }
@@ -39,7 +41,7 @@ impl Laps {
         drop(old);
     }
 
-    /// The wait has returned, at this time by [`clock::nanos`].
+    /// The wait has returned at `woke`, by [`clock::nanos`].
     pub(crate) fn begin(&self, woke: u64) {
         let last = self.last.replace(woke);
         self.woke.set(woke);
@@ -49,7 +51,7 @@ impl Laps {
         }
     }
 
-    /// A handler has run.
+    /// A handler has ended.
     pub(crate) fn lap(&self) {
         let keeper = self.keeper.borrow();
         let Some(keeper) = &*keeper else { return };
@@ -60,14 +62,15 @@ impl Laps {
         runqueue::look(end);
     }
 
-    /// When the last handler ended, by [`clock::nanos`]: what comes behind it in a turn takes no time that counts.
+    /// When the last handler ended, by [`clock::nanos`]. Work of the turn after that takes no time
+    /// that matters.
     pub(crate) fn latest(&self) -> u64 {
         let last = self.last.get();
-        // Before the first turn, and without a time keeper, it is not known.
+        // Unknown before the first turn and without a time keeper.
         if last == 0 || self.keeper.borrow().is_none() { clock::nanos() } else { last }
     }
 
-    /// The turn is over.
+    /// The turn has ended.
     pub(crate) fn end(&self) {
         let took = self.blocked();
         if let Some(keeper) = &*self.keeper.borrow() {
@@ -75,7 +78,7 @@ impl Laps {
         }
     }
 
-    /// How long the event of the running handler waited.
+    /// How long the event of the running handler waited after the wait returned.
     pub(crate) fn blocked(&self) -> Duration {
         Duration::from_nanos(self.last.get().saturating_sub(self.woke.get()))
     }

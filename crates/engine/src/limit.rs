@@ -1,4 +1,4 @@
-//! How many sockets a loop may have.
+//! Limits the number of sockets of a loop; nginx: `worker_connections`.
 
 use std::fmt;
 use std::io;
@@ -7,13 +7,14 @@ use std::rc::Rc;
 use crate::Handle;
 use crate::inner::SocketLimit;
 
-/// Idle connections are ended when no more than this part of the sockets is left. nginx: ngx_drain_connections.
-const SCARCE: usize = 16;
+/// Idle connections are closed when at most one in this many of the sockets is free. nginx:
+/// ngx_drain_connections.
+const SCARCE_PART: usize = 16;
 
-/// A connection did not come about since the loop has as many sockets as it may: what the error holds then.
+/// The error of a connection that was not opened because the loop has as many sockets as it may.
 #[derive(Clone, Copy, Debug)]
 pub struct NoSlot {
-    /// `worker_connections`
+    /// nginx: `worker_connections`
     pub most: usize,
 }
 
@@ -26,23 +27,25 @@ impl fmt::Display for NoSlot {
 impl std::error::Error for NoSlot {}
 
 impl Handle {
-    /// The sockets in the loop, those of clients and those of servers.
+    /// The number of sockets in the loop, of clients and of servers.
     pub fn sockets(&self) -> usize {
         self.0.sources.borrow().len()
     }
 
-    /// The loop may have so many sockets. Where they become scarce, connecting has `make_room` end idle connections first,
-    /// and then fails with [`NoSlot`]. Code that accepts asks [`Handle::sockets`].
+    /// Limits the loop to `most` sockets. When few are free, connecting first calls `make_room`,
+    /// which closes idle connections, and then fails with [`NoSlot`] if there are too few. Code
+    /// that accepts checks [`Handle::sockets`] itself.
     pub fn limit_sockets(&self, most: usize, make_room: Rc<dyn Fn(&Handle)>) {
         *self.0.limit.borrow_mut() = SocketLimit { most, make_room: Some(make_room) };
     }
 
-    /// There may be one socket more. One is left for an accept: the connection may lead to this loop itself, which would
-    /// wait for its own answer otherwise, without room to accept the connection.
+    /// Checks that the loop may open one more socket. One slot stays free for an accept: a
+    /// connection may lead to this loop itself, which could not accept it otherwise and would wait
+    /// for its own answer.
     pub(crate) fn take_slot(&self) -> io::Result<()> {
         let most = self.0.limit.borrow().most;
         let left = || most.saturating_sub(self.sockets());
-        if left() <= (most / SCARCE).max(1) {
+        if left() <= (most / SCARCE_PART).max(1) {
             let make_room = self.0.limit.borrow().make_room.clone();
             make_room.inspect(|make_room| make_room(self));
         }

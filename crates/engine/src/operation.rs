@@ -1,8 +1,9 @@
-//! What an operation that may take long is called, for messages about stalled loops.
+//! Names operations that may take long, for messages about stalled loops.
 //!
-//! Work on a loop that may wait or compute for long runs under a name ([`operation`]). The
-//! name of what took longest is asked for at the lap ([`longest_operation`]). Time is told by the kernel's coarse
-//! clock, which costs a few nanoseconds and goes on once in 1 to 10 ms: enough for what is worth a warning.
+//! Work on a loop that may block or compute for long runs under a name ([`operation`]). After a
+//! handler, the name of its longest operation can be read ([`longest_operation`]). Times are
+//! measured by the kernel's coarse clock. It costs a few nanoseconds and advances once in 1 to 10
+//! ms, which is enough for what is worth a warning.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -10,31 +11,32 @@ use std::time::Duration;
 use crate::clock::coarse_nanos;
 use crate::seam;
 
-/// The coarse clock may go on as seldom as this (`CONFIG_HZ=100`), so that less cannot be told by it.
+/// The longest interval at which the coarse clock advances (`CONFIG_HZ=100`). Shorter times cannot
+/// be measured with it.
 pub const COARSE_TICK: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy)]
 struct Longest {
     name: &'static str,
-    /// In nanoseconds.
+    /// The time it took, in nanoseconds.
     took: u64,
 }
 
 const NONE: Longest = Longest { name: "", took: 0 };
 
 thread_local! {
-    /// What was begun last.
+    /// The operation that began last.
     static LAST: Cell<&'static str> = const { Cell::new("") };
-    /// What has taken longest since the last question.
+    /// The longest operation since the last call of [`longest_operation`].
     static LONGEST: Cell<Longest> = const { Cell::new(NONE) };
 }
 
-/// Blocks the loop for so long, as a system call does, or computes.
+/// Blocks the loop for `time`, as a system call does, or computes all the while.
 pub fn block(time: Duration, computes: bool) {
     seam::block(time, computes);
 }
 
-/// Does `work` under a name, such as that of a system call.
+/// Runs `work` under a name, such as that of a system call.
 #[inline]
 pub fn operation<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
     LAST.set(name);
@@ -44,7 +46,8 @@ pub fn operation<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
     out
 }
 
-/// Of one within another, the inner one ends first, and is the better name.
+/// Of two nested operations, the inner one ends first and has the more precise name. An outer one
+/// replaces it only if it took longer.
 #[inline]
 fn ended(name: &'static str, took: u64) {
     if took > LONGEST.get().took {
@@ -52,8 +55,9 @@ fn ended(name: &'static str, took: u64) {
     }
 }
 
-/// The operation that a handler which took `whole` spent its time on, and forgets all. For a time that the coarse
-/// clock can tell, it is one that took half of it; for a shorter one, the last.
+/// The operation that explains why a handler took `whole`; forgets all operations. If the coarse
+/// clock can measure `whole`, this is the longest operation, provided that it took at least half of
+/// that time. Otherwise it is the last operation.
 pub fn longest_operation(whole: Duration) -> Option<&'static str> {
     let (last, longest) = (LAST.replace(""), LONGEST.replace(NONE));
     let name = match Duration::from_nanos(longest.took) {

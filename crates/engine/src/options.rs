@@ -1,4 +1,4 @@
-//! How a loop is made.
+//! The options of a loop.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,23 +7,24 @@ use std::time::Duration;
 use crate::steal::StealGroup;
 use crate::{BackendKind, FilePool};
 
-/// How a loop is made.
+/// The options of a loop.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How it waits; nginx: `use`.
+    /// How the loop waits; nginx: `use`.
     pub backend: BackendKind,
-    /// How often the time of day is read at most; nginx: `timer_resolution`.
+    /// The shortest interval at which the time of day is read; nginx: `timer_resolution`.
     pub timer_resolution: Option<Duration>,
-    /// Events taken from the kernel at once; nginx: `epoll_events`.
+    /// The most events that one wait takes; nginx: `epoll_events`.
     pub events: usize,
-    /// Threads for file operations; give all loops of a process a clone of one pool.
+    /// The default pool for file operations. Give all loops of a process clones of one pool.
     pub files: FilePool,
-    /// Further pools, found by their names.
+    /// Further pools, by name.
     pub pools: Vec<FilePool>,
-    /// The loops of this process that relieve each other; give each of them a clone. Only loops that wait in epoll do.
+    /// The group of loops of this process that steal requests from each other. Give each loop a
+    /// clone. Only loops with the epoll backend take part.
     pub steal_group: Option<StealGroup>,
-    /// What wakes it: an event descriptor that does not block. Any other holder, in another process for instance, wakes the
-    /// loop by writing to it. None: one of its own.
+    /// The notifier: a non-blocking eventfd. A write to it wakes the loop, from any process. None:
+    /// the loop makes its own.
     pub notifier: Option<Arc<OwnedFd>>,
 }
 

@@ -1,25 +1,25 @@
-//! Where work comes in from outside: listening sockets and foreign descriptors.
+//! Listening sockets and foreign descriptors, through which a loop gets work from outside.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::slots::Key;
 
-/// How a listening socket takes part in the wait.
+/// How a loop is registered for a listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arm {
-    /// One of the loops that wait for this socket is woken: `EPOLLEXCLUSIVE`. Backends that lack
-    /// it wake all.
+    /// The kernel wakes one of the loops that are registered: `EPOLLEXCLUSIVE`. Backends without it
+    /// wake all.
     Exclusive,
-    /// Every loop that waits for this socket is woken.
+    /// The kernel wakes every loop that is registered.
     Shared,
 }
 
-/// A listening socket of a loop.
+/// A listening socket in a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerKey(pub(crate) Key);
 
-/// A foreign descriptor of a loop.
+/// A foreign descriptor in a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WatchKey(pub(crate) Key);
 

@@ -1,4 +1,4 @@
-//! Parked connections: between requests, a connection is a small value and no task.
+//! Parked connections. Between requests, a connection is a small value without a task.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -8,8 +8,9 @@ use crate::source::{NIL, Registered, Rest, Source};
 use crate::{Handle, Idle, Stream, Wake};
 
 impl Handle {
-    /// Gives the connection to the loop until something comes, or until `deadline`. It is resumed in the next
-    /// turn if the loop cannot wait for it.
+    /// Parks a connection: the loop owns it, without a task, until it is readable or `deadline`
+    /// passes. A connection that is readable already, or that the backend refuses, is resumed
+    /// before the loop waits again.
     pub fn park(&self, stream: Stream, idle: Box<dyn Idle>, deadline: Option<Instant>) {
         stream.0.report_or_break();
         stream.set_deadline(deadline);
@@ -23,17 +24,17 @@ impl Handle {
         if source.is(Ready::READABLE) {
             self.0.resumable.borrow_mut().push(source.token);
         }
-        // A registration that is parked stays in the loop.
+        // A parked source stays in the loop when its `Registered` is dropped.
         drop(stream);
     }
 
-    /// How many connections are parked or rest: see [`Stream::rest`].
+    /// The number of connections that are parked or rest (see [`Stream::rest`]).
     pub fn parked(&self) -> usize {
         self.0.parked.get().count
     }
 
-    /// Resumes the `n` connections that have been parked longest, and ends the rest of those that
-    /// rest; how many there were.
+    /// Resumes the `n` connections that have been parked longest. A connection that rests is woken
+    /// instead. Returns how many there were.
     pub fn unpark_oldest(&self, n: usize, why: Wake) -> usize {
         let mut resumed = 0;
         while resumed < n {
@@ -45,13 +46,14 @@ impl Handle {
         resumed
     }
 
-    /// Resumes all that are parked now; how many there were.
+    /// Resumes all connections that are parked or rest now. Returns how many there were.
     pub fn unpark_all(&self, why: Wake) -> usize {
         self.unpark_oldest(self.parked(), why)
     }
 
-    /// Resumes those that are parked now and that `which` chooses, none of those that rest; how many there were.
-    pub fn unpark_those(&self, why: Wake, which: impl Fn(&dyn Idle) -> bool) -> usize {
+    /// Resumes the parked connections that `which` selects, but none that rests. Returns how many
+    /// there were.
+    pub fn unpark_where(&self, why: Wake, which: impl Fn(&dyn Idle) -> bool) -> usize {
         let (mut chosen, mut resumed) = (Vec::new(), 0);
         let mut next = self.0.parked.get().oldest;
         while let Some(source) = self.0.sources.borrow().at(next) {
@@ -80,13 +82,14 @@ impl Handle {
         let idle = self.take_idle(&source);
         source.deadline.set(crate::clock::NEVER);
         let stream = Stream(Registered { h: self.clone(), source });
-        // If there is none, another loop has taken the connection.
+        // None if another loop has stolen the connection. The stream is dropped then.
         if let Some(idle) = idle {
             self.0.guard(|| idle.resume(self, stream, why));
         }
     }
 
-    /// What a parked connection is, out of where it lies; none if another loop has taken it.
+    /// Takes the state of a parked connection, from its source or out of the stealable connections.
+    /// None if another loop has stolen it.
     pub(crate) fn take_idle(&self, source: &Source) -> Option<Box<dyn Idle>> {
         source.idle.take().or_else(|| self.withdraw(source))
     }
@@ -106,7 +109,7 @@ impl Handle {
         }
     }
 
-    /// Takes a source out of the list without resuming it.
+    /// Removes a source from the list without resuming it.
     pub(crate) fn forget_parked(&self, source: &Source) {
         self.unlink(source);
         source.parked.set(false);

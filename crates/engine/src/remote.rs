@@ -1,4 +1,4 @@
-//! Work and wake-ups for a loop from other threads.
+//! Sends work and wake-ups to a loop from other threads.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
@@ -13,15 +13,15 @@ use crate::executor::WakeTask;
 use crate::ready::Ready;
 use crate::token::Token;
 
-/// Why others call the loop.
+/// The reason of a wake-up: there is mail.
 const MAIL: u64 = 1;
 
-/// What another loop of the group found in this one's list of what is ready.
+/// A message of another loop of the group, which fetched an event of this loop.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum News {
-    /// It was for this loop alone, and is not reported again.
+pub(crate) enum StealNotice {
+    /// An event for this loop. The kernel does not report the edge again.
     Ready(Token, Ready),
-    /// A connection was at a boundary, and is the other loop's now.
+    /// The other loop has stolen this connection at a request boundary.
     Stolen(Token),
 }
 
@@ -30,68 +30,67 @@ pub(crate) enum News {
 pub struct Remote(pub(crate) Arc<Mailbox>);
 
 impl Remote {
-    /// Runs `work` on the loop, soon. Work posted by one thread runs in its order. After the
-    /// loop's end it is dropped.
+    /// Runs `work` on the loop, soon. Work posted by one thread runs in the order in which it was
+    /// posted. If the loop has ended, `work` is dropped.
     pub fn post(&self, work: Box<dyn FnOnce(&Handle) + Send>) {
         self.0.put(|mail| mail.posts.push(work));
     }
 }
 
 #[derive(Default)]
-struct Letters {
-    /// The loop is gone and reads no more.
+struct MailState {
+    /// The loop has ended and reads no more mail.
     closed: bool,
     mail: Mail,
 }
 
-/// What has come.
+/// Unread mail.
 #[derive(Default)]
 pub(crate) struct Mail {
     pub(crate) posts: Vec<Post>,
     pub(crate) woken: Vec<u32>,
-    pub(crate) news: Vec<News>,
+    pub(crate) notices: Vec<StealNotice>,
 }
 
-/// The loop's mailbox. The event descriptor is written only when the loop may sleep: see
-/// [`Slumber`].
+/// The loop's mailbox. Senders write to the notifier only if the loop may sleep: see [`Slumber`].
 pub(crate) struct Mailbox {
-    letters: Mutex<Letters>,
+    state: Mutex<MailState>,
     slumber: Slumber<AtomicU64>,
     notifier: Arc<OwnedFd>,
 }
 
 impl Mailbox {
-    /// With this notifier, which others may ring as well, or one of its own.
+    /// A mailbox with this notifier, which other processes may write to as well, or with its own.
     pub(crate) fn new(notifier: Option<&Arc<OwnedFd>>) -> std::io::Result<Self> {
         let notifier = match notifier {
             Some(notifier) => Arc::clone(notifier),
             None => Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
         };
-        Ok(Mailbox { letters: Mutex::default(), slumber: Slumber::default(), notifier })
+        Ok(Mailbox { state: Mutex::default(), slumber: Slumber::default(), notifier })
     }
 
     pub(crate) fn notifier(&self) -> &Arc<OwnedFd> {
         &self.notifier
     }
 
-    pub(crate) fn tell(&self, news: News) {
-        self.put(|mail| mail.news.push(news));
+    pub(crate) fn notify(&self, notice: StealNotice) {
+        self.put(|mail| mail.notices.push(notice));
     }
 
     fn put(&self, write: impl FnOnce(&mut Mail)) {
-        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        if letters.closed {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.closed {
             return;
         }
-        write(&mut letters.mail);
-        drop(letters);
+        write(&mut state.mail);
+        drop(state);
         if self.slumber.call(MAIL) {
-            // It fails only when the counter is full, and then the loop is woken all the same.
+            // A write fails only if the counter is full. The loop is woken then, too.
             let _ = rustix::io::write(&self.notifier, &1u64.to_ne_bytes());
         }
     }
 
-    /// The loop is about to sleep; false when it must not.
+    /// The loop is about to sleep. False if it must not, since there is mail.
     pub(crate) fn may_sleep(&self) -> bool {
         self.slumber.sleep()
     }
@@ -110,20 +109,20 @@ impl Mailbox {
         self.slumber.has(MAIL)
     }
 
-    /// The loop ends: what has come and what comes yet is dropped.
+    /// The loop ends. Unread and future mail is dropped.
     pub(crate) fn close(&self) {
-        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        letters.closed = true;
-        let unread = std::mem::take(&mut letters.mail);
-        drop(letters);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.closed = true;
+        let unread = std::mem::take(&mut state.mail);
+        drop(state);
         drop(unread);
     }
 
-    /// Everything that has come; the emptied lists go back to the senders.
+    /// Swaps all unread mail with `mail`, whose lists are empty and keep their allocations.
     pub(crate) fn collect(&self, mail: &mut Mail) {
         self.slumber.take(MAIL);
-        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::swap(&mut letters.mail, mail);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut state.mail, mail);
     }
 }
 

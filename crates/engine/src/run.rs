@@ -1,4 +1,4 @@
-//! The loop itself: one turn after the other.
+//! The loop: runs one turn after the other.
 
 use std::io;
 use std::rc::Rc;
@@ -20,13 +20,13 @@ pub struct Loop {
     handle: Handle,
     events: Events,
     due: Vec<TimerTarget>,
-    /// A connection of another loop, which begins with the turn.
-    taken: Option<Stolen>,
-    /// So many events, that one included, came to the last turn.
+    /// A stolen connection, to be resumed in this turn.
+    stolen: Option<Stolen>,
+    /// The number of events of the last turn, including a stolen connection.
     handled: usize,
 }
 
-/// Totals at the start of a turn, to tell what the turn did.
+/// Totals at the start of a turn. Compared with those at its end, they say what the turn did.
 #[derive(Clone, Copy)]
 struct Before {
     accepts: u64,
@@ -35,7 +35,7 @@ struct Before {
 }
 
 impl Loop {
-    /// A loop with nothing in it.
+    /// A loop without tasks and sockets.
     pub fn new(options: &Options) -> io::Result<Self> {
         let mailbox = Arc::new(Mailbox::new(options.notifier.as_ref())?);
         let mut backend = kind::make(options.backend, options.events)?;
@@ -53,7 +53,7 @@ impl Loop {
         inner.misses_ends = options.backend == BackendKind::Select;
         let handle = Handle(Rc::new(inner));
         let events = Events::default();
-        Ok(Loop { handle, events, due: Vec::new(), taken: None, handled: 0 })
+        Ok(Loop { handle, events, due: Vec::new(), stolen: None, handled: 0 })
     }
 
     /// A handle of this loop.
@@ -80,9 +80,9 @@ impl Loop {
         h.0.laps.begin(h.0.clock.now_nanos());
         h.0.tasks.begin_turn();
         let events = self.events.len();
-        self.handled = events + usize::from(self.taken.is_some());
+        self.handled = events + usize::from(self.stolen.is_some());
         if let Some(member) = &h.0.steal_group {
-            member.found(self.events.streams.len());
+            member.note_ready(self.events.streams.len());
         }
         driver.after_wait(&h, woke);
         self.accept_events(&h, driver);
@@ -91,12 +91,12 @@ impl Loop {
         for (token, ready) in self.events.streams.drain(..) {
             h.0.deliver(&h, token, ready);
         }
-        if let Some(taken) = self.taken.take() {
-            h.0.guard(|| welcome(&h, taken));
+        if let Some(stolen) = self.stolen.take() {
+            h.0.guard(|| resume_stolen(&h, stolen));
         }
         run_tasks(&h);
         self.expire_timers(&h);
-        last_of_all(&h, woke);
+        run_last(&h, woke);
         h.0.laps.end();
         let after = self::before(&h.0);
         let turn = Turn {
@@ -116,26 +116,26 @@ impl Loop {
         let now = inner.laps.latest();
         let timeout = sleep_time(&inner, allowed, now);
         if let Some(member) = &inner.steal_group {
-            inner.backend.borrow_mut().limit(member.turned(self.handled, now));
+            inner.backend.borrow_mut().limit(member.event_limit(self.handled, now));
             let looks = timeout != Some(Duration::ZERO) && member.any_is_late(now);
-            if looks && driver.has_room() && self.relieve(&inner, member, now)? {
+            if looks && driver.has_room() && self.poll_or_steal(&inner, member, now)? {
                 return Ok(());
             }
         }
         self.sleep(&inner, timeout)
     }
 
-    /// Instead of sleeping: takes what has come for this loop or, if nothing has, for one that is stalled. False if
-    /// there was nothing either.
-    fn relieve(&mut self, inner: &Inner, member: &GroupMember, now: u64) -> io::Result<bool> {
+    /// Polls once more instead of sleeping. If this loop has no events, steals a connection from a
+    /// stalled loop. False if neither found anything.
+    fn poll_or_steal(&mut self, inner: &Inner, member: &GroupMember, now: u64) -> io::Result<bool> {
         inner.backend.borrow_mut().wait(Some(Duration::ZERO), &mut self.events)?;
         if self.events.len() == 0 {
-            self.taken = member.take(now);
+            self.stolen = member.steal(now);
         }
-        let found = self.events.len() > 0 || self.taken.is_some();
+        let found = self.events.len() > 0 || self.stolen.is_some();
         if found {
             inner.clock.refresh();
-            member.begins(inner.clock.now_nanos());
+            member.publish_turn(inner.clock.now_nanos());
         }
         Ok(found)
     }
@@ -146,7 +146,7 @@ impl Loop {
             timeout = Some(Duration::ZERO);
         }
         if let Some(member) = inner.steal_group.as_ref().filter(|_| sleeps) {
-            member.waits();
+            member.clear_turn();
         }
         seam::holds(|| (inner.tasks.live(), inner.sources.borrow().len()));
         let waited = inner.backend.borrow_mut().wait(timeout, &mut self.events);
@@ -155,13 +155,13 @@ impl Loop {
         }
         inner.clock.refresh();
         if let Some(member) = &inner.steal_group {
-            member.begins(inner.clock.now_nanos());
+            member.publish_turn(inner.clock.now_nanos());
         }
         waited
     }
 
-    /// Accept events first: a loop that is awake and has not accepted holds a wake-up that
-    /// another one could have used.
+    /// Handles accept events first. A loop that is awake and has not accepted holds a wake-up that
+    /// another loop could have used.
     fn accept_events(&mut self, h: &Handle, driver: &mut dyn Driver) {
         for token in &self.events.watched {
             if token.kind() == TokenKind::Listener {
@@ -171,7 +171,7 @@ impl Loop {
         }
     }
 
-    /// Foreign descriptors.
+    /// Calls the watches of foreign descriptors that are readable.
     fn call_watches(&mut self, h: &Handle) {
         for token in &self.events.watched {
             match token.kind() {
@@ -206,14 +206,16 @@ impl Drop for Loop {
     }
 }
 
-/// Whether Unix-domain sockets may listen at one address together, as sockets of TCP may. The kernel does not let them; in
-/// the simulated world they stand for sockets of TCP.
+/// Whether several Unix-domain sockets may listen at one address, as TCP sockets may with
+/// SO_REUSEPORT. The kernel forbids it. In the simulated world, which has Unix-domain sockets in
+/// place of TCP's, it is possible.
 #[must_use]
 pub fn unix_sockets_share_addresses() -> bool {
     seam::unix_sockets_share_addresses()
 }
 
-/// This thread will be that loop's, of all that there ever were in the server. Only the simulated world listens.
+/// Tells the simulated world that this thread becomes loop `number`, counted over the whole life of
+/// the server. Without a simulated world it does nothing.
 pub fn born(number: usize) {
     seam::born(number);
 }
@@ -223,9 +225,10 @@ fn before(inner: &Inner) -> Before {
     Before { accepts: inner.accepts.get(), started, ended }
 }
 
-/// What another loop had goes on here; it closes if the loop can take no socket more.
-fn welcome(h: &Handle, taken: Stolen) {
-    match taken {
+/// Resumes a stolen connection on this loop. The connection is closed if the loop cannot take the
+/// socket.
+fn resume_stolen(h: &Handle, stolen: Stolen) {
+    match stolen {
         Stolen::Idle(fd, idle) => {
             if let Ok(stream) = h.stream(fd) {
                 idle.resume(h, stream, Wake::Ready);
@@ -246,7 +249,7 @@ fn run_tasks(h: &Handle) {
             || inner.mailbox.has_mail()
             || !inner.resumable.borrow().is_empty())
     {
-        member.works();
+        member.set_timer();
     }
     inner.tasks.run(
         || {
@@ -258,9 +261,10 @@ fn run_tasks(h: &Handle) {
     );
 }
 
-/// Heavy work goes last, and so do tasks that have used up their budgets, a piece at a time: what that holds up is
-/// no more than the rest of the turn held it up, or one piece.
-fn last_of_all(h: &Handle, woke: Instant) {
+/// Runs heavy work and tasks that have used up their budgets, one piece at a time. It stops when
+/// they have taken as long as the rest of the turn. So they at most double a turn, or prolong it by
+/// one piece.
+fn run_last(h: &Handle, woke: Instant) {
     if h.0.heavy.is_empty() && !h.0.tasks.any_spent() {
         return;
     }
@@ -274,7 +278,8 @@ fn last_of_all(h: &Handle, woke: Instant) {
     }
 }
 
-/// How long the wait may last. `now` is later than the turn's time, which would make a timer late by as much as the turn took.
+/// How long the wait may last. Measured from `now`, since the turn's time is older and timers would
+/// fire late.
 fn sleep_time(inner: &Inner, allowed: Option<Duration>, now: u64) -> Option<Duration> {
     let work =
         inner.tasks.runnable() || !inner.resumable.borrow().is_empty() || !inner.heavy.is_empty();

@@ -1,8 +1,9 @@
-//! How long this thread could have run and waited for a processor, for messages about stalled loops: a handler that
-//! was preempted did not.
+//! How long this thread was runnable and waited for a processor. Messages about stalled loops need
+//! it, to tell a handler that was preempted from one that took long.
 //!
-//! The kernel counts it for each thread (proc(5), `schedstat`). It is read every few milliseconds at most, at the end of
-//! a handler or a wait, so that there is something to compare with when a handler has taken long.
+//! The kernel counts this time for each thread (proc(5), `schedstat`). It is read every few
+//! milliseconds at most, at the end of a handler or a wait, to be compared with after a handler
+//! that took long.
 
 use std::cell::{Cell, OnceCell};
 use std::os::fd::OwnedFd;
@@ -12,25 +13,26 @@ use rustix::fs::{Mode, OFlags, open};
 
 use crate::seam;
 
-/// How old what is compared with may be, in nanoseconds: as much as may be taken for the handler's own.
-const OFTEN: u64 = 5_000_000;
+/// How old the reading to compare with may be, in nanoseconds. The time of a handler may be wrong
+/// by that much.
+const MAX_AGE: u64 = 5_000_000;
 
 thread_local! {
     static FILE: OnceCell<Option<OwnedFd>> = const { OnceCell::new() };
-    /// When it was looked at last, by [`crate::clock::nanos`], and what was there, in nanoseconds.
+    /// When the count was read last, by [`crate::clock::nanos`], and its value in nanoseconds.
     static SEEN: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Looks at it, if that is long ago; `now` by [`crate::clock::nanos`].
+/// Reads the count if the last reading is too old. `now` is by [`crate::clock::nanos`].
 #[inline]
 pub(crate) fn look(now: u64) {
-    if now.saturating_sub(SEEN.get().0) >= OFTEN {
+    if now.saturating_sub(SEEN.get().0) >= MAX_AGE {
         SEEN.set((now, read().unwrap_or(0)));
     }
 }
 
-/// How long this thread has waited for a processor since it was looked at last, which is at most a few milliseconds
-/// before the running handler began. None where the kernel does not tell.
+/// How long this thread has waited for a processor since the last reading, which is a few
+/// milliseconds older than the running handler at most. None if the kernel does not tell.
 pub fn waited_for_processor() -> Option<Duration> {
     let waited = read()?.saturating_sub(SEEN.get().1);
     Some(Duration::from_nanos(waited))
@@ -43,7 +45,7 @@ fn read() -> Option<u64> {
 fn read_schedstat() -> Option<u64> {
     let path = "/proc/thread-self/schedstat";
     let opened = || open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-    // At a thread's end the time is not needed any more.
+    // Thread-local values may be gone when the thread ends.
     let read = FILE.try_with(|file| {
         let mut buf = [0; 64];
         let len = rustix::io::pread(file.get_or_init(opened).as_ref()?, &mut buf, 0).ok()?;

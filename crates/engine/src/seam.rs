@@ -1,33 +1,34 @@
-//! Where the engine meets the kernel, so that a simulated world can stand in its place.
+//! All calls of the engine to the kernel, so that a simulated world can replace it.
 //!
-//! With the feature `sim`, which only tests ask for, a process may install a [`sim::SimulatedWorld`] before it makes its first
-//! loop. From then on all time is the world's, a loop that would sleep hands over to it, operations on files happen
-//! when it says, and it may let system calls fail. Without the feature nothing of this is compiled.
+//! With the feature `sim`, which is for tests, a process may install a [`sim::SimulatedWorld`]
+//! before it makes its first loop. From then on the world provides the time, decides when loops and
+//! file operations run, and lets system calls fail. Without the feature these functions are thin
+//! wrappers of system calls.
 
 #[cfg_attr(feature = "sim", allow(dead_code, reason = "the world stands for some of it"))]
 mod kernel;
 #[cfg(feature = "sim")]
 pub mod sim;
 
-/// Work for another thread, or for another moment.
+/// Work to be run on another thread or later.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// What is about to be asked of the kernel.
+/// A kind of system call, which the simulated world may let fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// A connection from a listening socket.
+    /// Accepting from a listening socket.
     Accept,
-    /// A new socket for a connection to a server.
+    /// Making a socket and connecting it.
     Connect,
-    /// A stream or a listening socket for the backend.
+    /// Adding a socket or listener to the backend.
     Watch,
-    /// Bytes from a socket.
+    /// Receiving from a socket.
     Recv,
-    /// Bytes to a socket.
+    /// Sending on a socket.
     Send,
-    /// Bytes of a file, or a look at a path, that must not wait for a disk.
+    /// Reading a file or resolving a path from memory, which must not wait for a disk.
     FromMemory,
-    /// A thread of the file pool.
+    /// Giving a job to the file pool.
     Offload,
 }
 

@@ -1,4 +1,4 @@
-//! A future that is ready when its time has come.
+//! A future that is ready at a given time.
 
 use std::future::Future;
 use std::pin::Pin;

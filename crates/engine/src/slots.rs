@@ -1,19 +1,19 @@
 //! A table of reused slots with a generation in each key, so that a stale key finds nothing.
 
-/// Names one value of a [`Slots`] table; it never names the value that takes the slot later.
+/// Names a value of a [`Slots`] table. It never names a later value in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) index: u32,
     pub(crate) generation: u32,
 }
 
-/// Generations wrap here: a key must fit in an event's 64 bits together with the kind of source.
+/// Generations wrap here. A key and the kind of event share the 64 bits of an event's user data.
 pub(crate) const GENERATIONS: u32 = 1 << 30;
 
 pub(crate) struct Slots<T> {
     entries: Vec<Entry<T>>,
     free: Vec<u32>,
-    /// The generation of a new slot: above those of all slots that were there before it.
+    /// The generation of new slots. It exceeds those of all slots that [`Slots::shrink`] removed.
     first: u32,
 }
 
@@ -27,12 +27,12 @@ impl<T> Slots<T> {
         Slots { entries: Vec::new(), free: Vec::new(), first: 0 }
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// The key that the next [`Slots::insert`] will give.
+    /// The key of the next value to be inserted.
     fn vacant(&mut self) -> Key {
         let index = self.free.last().copied().unwrap_or_else(|| {
             let index = self.entries.len() as u32;
@@ -44,7 +44,7 @@ impl<T> Slots<T> {
         Key { index, generation }
     }
 
-    /// Stores what `make` builds; it is told its own key.
+    /// Inserts the value that `make` builds from its key.
     pub(crate) fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Key {
         let key = self.vacant();
         self.free.pop();
@@ -69,7 +69,7 @@ impl<T> Slots<T> {
         if entry.generation == key.generation { entry.value.as_mut() } else { None }
     }
 
-    /// The value in slot `index`, whatever its generation.
+    /// The value in slot `index`, of any generation.
     pub(crate) fn at(&self, index: u32) -> Option<&T> {
         self.entries.get(index as usize)?.value.as_ref()
     }
@@ -85,7 +85,8 @@ impl<T> Slots<T> {
         Some(value)
     }
 
-    /// Gives back the memory of free slots at the end of the table, if they are half of it. Keys stay valid.
+    /// Frees the memory of unused slots at the end of the table, if they are at least half of it.
+    /// Keys stay valid.
     pub(crate) fn shrink(&mut self) {
         let used = self.entries.iter().rposition(|e| e.value.is_some()).map_or(0, |last| last + 1);
         if used > self.entries.len() / 2 {
@@ -98,7 +99,7 @@ impl<T> Slots<T> {
         self.free.shrink_to_fit();
     }
 
-    /// Takes everything out, for the end of the loop.
+    /// Removes and returns all values. Called when the loop ends.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         let mut all = Vec::new();
         for (index, entry) in self.entries.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! The loop's side of a socket: its descriptor, what is known ready, which tasks wait for it.
+//! A socket in its loop: the descriptor, its known readiness, and the tasks that wait for it.
 
 use std::cell::Cell;
 use std::io;
@@ -15,13 +15,13 @@ use crate::token::Token;
 use crate::waiter::{TimerTarget, Waiter};
 use crate::{Handle, Idle, Wake};
 
-/// Whether a task rests on a stream: see [`crate::Stream::rest`].
+/// Whether a task rests on the stream: see [`crate::Stream::rest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     No,
-    /// Listed among the parked sources.
+    /// It rests. The source is in the list of parked sources.
     Yes,
-    /// Stolen from the list, for this reason.
+    /// It was removed from the list for this reason and is about to continue.
     Over(Wake),
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum Rest {
 pub(crate) enum Fd {
     /// This loop's alone.
     Own(OwnedFd),
-    /// Another loop of the process may take the socket over: see [`crate::Stream::shared`].
+    /// Other loops of the process may take the socket over: see [`crate::Stream::shared`].
     Shared(Arc<OwnedFd>),
 }
 
@@ -50,7 +50,7 @@ impl From<OwnedFd> for Fd {
 }
 
 impl Fd {
-    /// The socket lives on when this one is dropped.
+    /// Whether the socket has other owners and stays open when this one is dropped.
     fn has_others(&self) -> bool {
         matches!(self, Fd::Shared(fd) if Arc::strong_count(fd) > 1)
     }
@@ -65,29 +65,29 @@ impl Fd {
 
 pub(crate) struct Source {
     pub(crate) fd: Fd,
-    /// A world in the kernel's place knows of it so long.
+    /// Registers the socket with the simulated world, if there is one.
     _known: seam::Known,
     pub(crate) token: Token,
     pub(crate) ready: Cell<Ready>,
     pub(crate) parked: Cell<bool>,
-    /// The task that has the stream rests, as in the list of parked sources.
+    /// Whether the task that owns the stream rests.
     pub(crate) rest: Cell<Rest>,
-    /// The backend reports it: see [`Registered::report`].
+    /// Whether the backend reports the socket: see [`Registered::report`].
     pub(crate) reported: Cell<bool>,
-    /// The backend reports room to write, too.
+    /// Whether the backend reports room to write, too.
     pub(crate) reports_room: Cell<bool>,
     pub(crate) reader: Cell<Waiter>,
     pub(crate) writer: Cell<Waiter>,
-    /// Waits for the peer to go away, whether or not it sent more before.
+    /// Waits until the peer has closed its side, even if bytes are unread.
     pub(crate) closer: Cell<Waiter>,
-    /// When pending operations give up, in ticks.
+    /// When pending operations fail, in ticks.
     pub(crate) deadline: Cell<u64>,
-    /// The tick of the one timer in the wheel; later deadlines do not move it.
+    /// The tick of the source's one timer. A deadline that moves later leaves it alone.
     scheduled: Cell<u64>,
     timer: Cell<Option<TimerId>>,
-    /// What it is while it is parked, unless that is offered to other loops.
+    /// The state of a parked connection, if it is not stealable.
     pub(crate) idle: Cell<Option<Box<dyn Idle>>>,
-    /// It was offered to other loops, and may be now.
+    /// The state was made stealable at some time, and may be now.
     pub(crate) offered: Cell<bool>,
     /// Neighbours in the list of parked sources, by slot.
     pub(crate) prev: Cell<u32>,
@@ -105,9 +105,9 @@ impl Source {
             rest: Cell::new(Rest::No),
             reported: Cell::new(false),
             reports_room: Cell::new(!ready.any(Ready::WRITE)),
-            reader: Cell::new(Waiter::NOBODY),
-            writer: Cell::new(Waiter::NOBODY),
-            closer: Cell::new(Waiter::NOBODY),
+            reader: Cell::new(Waiter::NONE),
+            writer: Cell::new(Waiter::NONE),
+            closer: Cell::new(Waiter::NONE),
             deadline: Cell::new(NEVER),
             scheduled: Cell::new(NEVER),
             timer: Cell::new(None),
@@ -133,7 +133,8 @@ impl Source {
         self.ready.set(self.ready.get().without(ready));
     }
 
-    /// For level-triggered backends: does a task wait for an event that is not known yet?
+    /// For level-triggered backends: whether a task waits to read and the source is not known to be
+    /// readable.
     pub(crate) fn wants_read(&self) -> bool {
         let waits = self.parked.get() || self.reader.get().is_set() || self.closer.get().is_set();
         waits && !self.is(Ready::READ)
@@ -145,7 +146,7 @@ impl Source {
     }
 }
 
-/// The parked sources, oldest first, linked through themselves.
+/// The list of parked sources, oldest first. The links are in the sources.
 #[derive(Clone, Copy)]
 pub(crate) struct Parked {
     pub(crate) oldest: u32,
@@ -162,14 +163,15 @@ impl Parked {
     }
 }
 
-/// A source in its loop; dropped, it leaves the loop and closes, unless it is parked.
+/// A source in its loop. When this is dropped, the source leaves the loop and closes, unless it is
+/// parked.
 pub(crate) struct Registered {
     pub(crate) h: Handle,
     pub(crate) source: Rc<Source>,
 }
 
 impl Registered {
-    /// Lets go of the descriptor without closing it.
+    /// Removes the socket from the loop without closing it.
     pub(crate) fn into_fd(self) -> Option<OwnedFd> {
         let source = Rc::clone(&self.source);
         self.h.0.backend.borrow_mut().detach(&source);
@@ -177,8 +179,8 @@ impl Registered {
         Rc::into_inner(source).and_then(|source| source.fd.into_inner())
     }
 
-    /// From now on the backend reports the socket, if it did not before. What was only supposed of it is forgotten;
-    /// the backend's first report tells what is there already.
+    /// Adds the socket to the backend if it is not there yet. Until then, it is only assumed to be
+    /// readable. That assumption is dropped; the backend's first report says what is true.
     #[inline]
     pub(crate) fn report(&self) -> io::Result<()> {
         if self.source.reported.replace(true) {
@@ -191,8 +193,8 @@ impl Registered {
         added
     }
 
-    /// As [`Registered::report`], without a result: a socket that the backend refuses counts as broken, which the next receive
-    /// reports.
+    /// As [`Registered::report`]. If the backend refuses the socket, it counts as failed, and the
+    /// next receive returns an error.
     #[inline]
     pub(crate) fn report_or_break(&self) {
         if self.report().is_err() {
@@ -200,7 +202,7 @@ impl Registered {
         }
     }
 
-    /// Stealable the connection to other loops; its value comes back if there are none.
+    /// Makes the connection stealable. Returns its state if no other loop could steal it.
     pub(crate) fn offer(&self, idle: Box<dyn Idle>) -> Option<Box<dyn Idle>> {
         let source = &self.source;
         let (Some(member), Fd::Shared(fd)) = (&self.h.0.steal_group, &source.fd) else {
@@ -243,8 +245,9 @@ impl Source {
         self.timer.set(Some(wheel.insert(tick, TimerTarget::Source(self.token))));
     }
 
-    /// The timer fired: has the deadline come? It may have moved on since the timer was set.
-    pub(crate) fn deadline_came(&self, h: &Handle) -> bool {
+    /// The timer has fired. Returns whether the deadline has passed. It may have moved later since
+    /// the timer was set.
+    pub(crate) fn deadline_passed(&self, h: &Handle) -> bool {
         self.timer.set(None);
         self.scheduled.set(NEVER);
         let deadline = self.deadline.get();
@@ -259,7 +262,8 @@ impl Source {
 }
 
 impl Handle {
-    /// Takes back what was offered; none if it was not, or if another loop has taken it.
+    /// Takes the state of a stealable connection back. None if it was not made stealable or another
+    /// loop has stolen it.
     pub(crate) fn withdraw(&self, source: &Source) -> Option<Box<dyn Idle>> {
         let member = self.0.steal_group.as_ref().filter(|_| source.offered.get())?;
         member.stealable().withdraw(source.token)
@@ -277,7 +281,7 @@ impl Drop for Registered {
             inner.wheel.borrow_mut().cancel(timer);
         }
         for place in [&source.reader, &source.writer, &source.closer] {
-            inner.waiters.forget(place.replace(Waiter::NOBODY));
+            inner.waiters.forget(place.replace(Waiter::NONE));
         }
         if source.offered.get()
             && let Some(member) = &inner.steal_group
@@ -301,8 +305,8 @@ mod tests {
 
     #[test]
     fn a_parked_connection_is_small() {
-        // The source with its reference counts, its slot, its timer: what a connection costs
-        // between requests, without its owner's `Idle` value and the kernel's socket.
+        // The cost of a connection between requests: source, reference counts, slot and timer. Its
+        // `Idle` value and the kernel's socket come on top.
         let source = size_of::<Source>() + 2 * size_of::<usize>();
         let slot = size_of::<(u32, Option<Rc<Source>>)>();
         let timer = 40;

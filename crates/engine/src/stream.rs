@@ -11,16 +11,17 @@ use crate::Handle;
 use crate::ready::Ready;
 use crate::source::{Fd, Registered};
 
-/// A connected, non-blocking stream socket of a loop; dropped, it leaves the loop and closes.
+/// A connected, non-blocking stream socket in a loop. When dropped, it leaves the loop and closes.
 ///
-/// One task may receive and another may send; of two that receive, only the last is woken.
+/// One task may receive while another one sends. If two tasks wait to receive, only the last one is
+/// woken.
 pub struct Stream(pub(crate) Registered);
 
 impl Handle {
-    /// Brings a connected, non-blocking socket into the loop. The kernel is asked to report it once
-    /// a task waits for it; a connection that is served and closed before that costs nothing of it.
+    /// Adds a connected, non-blocking socket to the loop. It joins the backend once a task waits
+    /// for it. So a connection that is served and closed before saves these system calls.
     pub fn stream(&self, fd: OwnedFd) -> io::Result<Stream> {
-        // Another loop of the group may take it over.
+        // Another loop of the group may steal it.
         let fd = match self.0.steal_group {
             Some(_) => Fd::Shared(Arc::new(fd)),
             None => Fd::Own(fd),
@@ -28,21 +29,22 @@ impl Handle {
         Ok(Stream(self.0.enter(self, fd, Ready::READ.and(Ready::WRITE))?))
     }
 
-    /// The same for a socket that stands in place of one in many connections, and on which nothing is waited for.
+    /// As [`Handle::stream`], for a socket that stands in for those of many connections. Nothing
+    /// may wait for it.
     pub fn stream_in_place(&self, fd: Arc<OwnedFd>) -> io::Result<Stream> {
         Ok(Stream(self.0.enter(self, Fd::Shared(fd), Ready::READ.and(Ready::WRITE))?))
     }
 
-    /// The same for a socket that may still be in another loop of the process, which must forget it: see
-    /// [`Stream::shared`].
+    /// As [`Handle::stream`], for a socket that may still be registered in another loop of the
+    /// process, which has to drop it: see [`Stream::shared`].
     pub fn stream_shared(&self, fd: Arc<OwnedFd>) -> io::Result<Stream> {
         Ok(Stream(self.0.register(self, Fd::Shared(fd), Ready::WRITE)?))
     }
 }
 
 impl Stream {
-    /// Every operation that waits on this stream fails with [`io::ErrorKind::TimedOut`] when
-    /// `at` has passed. Moving the deadline later, or away, costs a store.
+    /// Makes every operation that waits on this stream fail with [`io::ErrorKind::TimedOut`] once
+    /// `at` has passed. To move the deadline later, or remove it, is only a store.
     pub fn set_deadline(&self, at: Option<Instant>) {
         self.0.set_deadline(at);
     }
@@ -52,14 +54,14 @@ impl Stream {
         self.0.set_timeout(after);
     }
 
-    /// The loop that the stream is in.
+    /// The loop of this stream.
     pub fn handle(&self) -> &Handle {
         &self.0.h
     }
 
-    /// The descriptor, where the stream was made to be shared ([`crate::ConnectOptions::shared`]): another loop
-    /// may take the socket over at once, and this one drops its stream when it hears of it. Until then both are
-    /// told what comes, and only the new one may read it.
+    /// The descriptor, if the stream was made to be shared ([`crate::ConnectOptions::shared`]).
+    /// Another loop may take the socket over at once; this loop drops its stream when it learns of
+    /// that. Until then both loops receive events, but only the new owner may read.
     pub fn shared(&self) -> Option<Arc<OwnedFd>> {
         match &self.0.source.fd {
             Fd::Own(_) => None,
@@ -67,12 +69,12 @@ impl Stream {
         }
     }
 
-    /// Takes the socket out of the loop, for another loop: see [`Handle::stream`].
+    /// Removes the socket from this loop, for another one: see [`Handle::stream`].
     pub fn into_fd(self) -> io::Result<OwnedFd> {
         self.0.into_fd().ok_or_else(|| io::ErrorKind::ResourceBusy.into())
     }
 
-    /// Tells the peer that nothing more will come.
+    /// Closes the sending side; shutdown(2).
     pub fn shutdown_write(&self) -> io::Result<()> {
         Ok(rustix::net::shutdown(self, Shutdown::Write)?)
     }
@@ -82,27 +84,27 @@ impl Stream {
         Ok(rustix::net::getsockname(self)?)
     }
 
-    /// The peer's address; none for an unnamed Unix-domain socket.
+    /// The peer's address. None for an unnamed Unix-domain socket.
     pub fn peer_addr(&self) -> io::Result<Option<SocketAddrAny>> {
         Ok(rustix::net::getpeername(self)?)
     }
 
-    /// `TCP_NODELAY`; an error on a Unix-domain socket.
+    /// Sets `TCP_NODELAY`. Fails on a Unix-domain socket.
     pub fn nodelay(&self, on: bool) -> io::Result<()> {
         Ok(sockopt::set_tcp_nodelay(self, on)?)
     }
 
-    /// `TCP_CORK`; an error on a Unix-domain socket.
+    /// Sets `TCP_CORK`. Fails on a Unix-domain socket.
     pub fn cork(&self, on: bool) -> io::Result<()> {
         Ok(sockopt::set_tcp_cork(self, on)?)
     }
 
-    /// The error that waits at the socket, if any; it is taken.
+    /// Takes the socket's pending error (`SO_ERROR`).
     pub fn so_error(&self) -> io::Result<()> {
         Ok(sockopt::socket_error(self)??)
     }
 
-    /// Closing discards what is not sent and resets the connection; nginx:
+    /// Makes close(2) discard unsent bytes and reset the connection; nginx:
     /// `reset_timedout_connection`.
     pub fn reset_on_close(&self) -> io::Result<()> {
         Ok(sockopt::set_socket_linger(self, Some(Duration::ZERO))?)

@@ -1,18 +1,20 @@
-//! A hierarchical timer wheel: insert and cancel in constant time, one millisecond grain.
+//! A hierarchical timer wheel with a resolution of one millisecond. Insert and cancel take constant
+//! time.
 //!
-//! Six levels of 64 slots. Level 0 holds the timers of the current 64 ms block, one slot per
-//! millisecond; each level above holds 64 blocks of the level below. A timer sits at the level of
-//! the highest 6-bit group in which its time differs from now, and moves down when its block
-//! begins. What lies beyond the top level (two years) waits in its farthest slot.
+//! There are six levels of 64 slots. Level 0 holds the timers of the current block of 64 ms, one
+//! slot for each millisecond. A slot of a higher level covers 64 slots of the level below. A timer
+//! is at the level of the highest 6-bit group in which its tick differs from the present one, and
+//! moves down when its block begins. A timer beyond the top level (two years) waits in the farthest
+//! slot.
 
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 6;
 const NIL: u32 = u32::MAX;
-/// The `place` of an entry that is not in any slot.
+/// The `place` of an unused entry.
 const UNUSED: u16 = u16::MAX;
 
-/// Names one pending timer; after it fired or was cancelled it names nothing.
+/// Names a pending timer. Once the timer has fired or was cancelled, it names nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimerId {
     index: u32,
@@ -26,7 +28,7 @@ pub(crate) struct Wheel<T> {
     entries: Vec<Entry<T>>,
     free: u32,
     len: usize,
-    /// The generation of a new entry: above those of all entries that were there before it.
+    /// The generation of new entries. It exceeds those of all entries that `shrink` removed.
     first: u32,
 }
 
@@ -52,7 +54,7 @@ impl<T: Copy> Wheel<T> {
         }
     }
 
-    /// Timers pending.
+    /// The number of pending timers.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -66,7 +68,7 @@ impl<T: Copy> Wheel<T> {
         TimerId { index, generation }
     }
 
-    /// Ends a pending timer and gives its payload back; nothing if it fired already.
+    /// Cancels a pending timer and returns its payload. None if it has fired.
     pub(crate) fn cancel(&mut self, id: TimerId) -> Option<T> {
         self.pending(id)?;
         self.unlink(id.index);
@@ -74,20 +76,20 @@ impl<T: Copy> Wheel<T> {
         self.entries.get(id.index as usize).map(|e| e.payload)
     }
 
-    /// What the pending timer `id` will hand out when it fires.
+    /// The payload of a pending timer.
     pub(crate) fn payload_mut(&mut self, id: TimerId) -> Option<&mut T> {
         self.pending(id)?;
         self.entries.get_mut(id.index as usize).map(|e| &mut e.payload)
     }
 
-    /// No timer fires before this tick; none pending: `None`. It may be earlier than the first
-    /// timer, when that one first has to move down a level.
+    /// A tick before which no timer fires; none without timers. It may be earlier than the first
+    /// timer, which then first moves down a level.
     pub(crate) fn next(&self) -> Option<u64> {
         self.next_slot().map(|(_, at)| at)
     }
 
-    /// Moves the wheel to `now` and appends the payload of each timer that has come, in the
-    /// order of their ticks. Those of one tick come in the order in which they were set.
+    /// Advances the wheel to `now` and appends the payloads of expired timers in the order of their
+    /// ticks. Timers of one tick expire in the order in which they were set.
     pub(crate) fn advance(&mut self, now: u64, fired: &mut Vec<T>) {
         while let Some((place, at)) = self.next_slot() {
             if at > now {
@@ -111,7 +113,7 @@ impl<T: Copy> Wheel<T> {
         self.tick = self.tick.max(now);
     }
 
-    /// Gives back the memory of unused entries at the end, if they are half of all.
+    /// Frees the memory of unused entries at the end, if they are at least half of all.
     pub(crate) fn shrink(&mut self) {
         let used = self.entries.iter().rposition(|e| e.place != UNUSED).map_or(0, |last| last + 1);
         if used > self.entries.len() / 2 {
@@ -159,7 +161,7 @@ impl<T: Copy> Wheel<T> {
         self.len -= 1;
     }
 
-    /// The end of a slot's list, which begins with the newest entry.
+    /// The last entry of a slot's list, which is its oldest.
     fn oldest(&self, newest: u32) -> u32 {
         let mut index = newest;
         while index != NIL && self.entries[index as usize].next != NIL {
@@ -198,7 +200,7 @@ impl<T: Copy> Wheel<T> {
         }
     }
 
-    /// The slot for a timer at `at`, counted over all levels.
+    /// The slot of a timer at `at`, counted over all levels.
     fn place(&self, at: u64) -> usize {
         let at = at.max(self.tick);
         let differs = (at ^ self.tick) | (SLOTS as u64 - 1);
@@ -211,8 +213,8 @@ impl<T: Copy> Wheel<T> {
         top * SLOTS + (there.min(here + SLOTS as u64 - 1) as usize) % SLOTS
     }
 
-    /// The next slot with timers and the tick at which it begins. The lowest level that holds
-    /// any is the first to come: what is above differs from now in a higher group.
+    /// The next slot with timers, and the tick at which it begins. It is on the lowest level that
+    /// has timers: timers of higher levels differ from the present tick in a higher group.
     fn next_slot(&self) -> Option<(usize, u64)> {
         let level = self.occupied.iter().position(|&bits| bits != 0)?;
         let shift = BITS * level as u32;

@@ -1,8 +1,8 @@
-//! Events' user data: what an event is for.
+//! The user data of events, which says what an event is for.
 
 use crate::slots::Key;
 
-/// What kind of thing an event is for.
+/// The kind of thing that an event is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenKind {
     Stream = 0,
@@ -11,7 +11,7 @@ pub(crate) enum TokenKind {
     Own = 3,
 }
 
-/// An event's 64 bits of user data: kind, generation, slot.
+/// The 64 bits of user data of an event: kind, generation, slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token(pub(crate) u64);
 

@@ -1,4 +1,4 @@
-//! What an event wakes: a task of this loop, or a waker that some other executor made.
+//! The tasks and foreign wakers that events wake.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
@@ -6,29 +6,29 @@ use std::task::{Context, Waker};
 use crate::executor::Executor;
 use crate::token::Token;
 
-/// A task's number, or a foreign waker's (top bit), or none. Four bytes instead of a `Waker`:
-/// registering interest is a store, without reference counts.
+/// A task's number, or with the top bit a foreign waker's, or none. It takes four bytes, where a
+/// `Waker` takes 16 and a reference count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter(u32);
 
 impl Waiter {
-    pub(crate) const NOBODY: Waiter = Waiter(u32::MAX);
+    pub(crate) const NONE: Waiter = Waiter(u32::MAX);
     const FOREIGN: u32 = 1 << 31;
 
     pub(crate) fn is_set(self) -> bool {
-        self != Self::NOBODY
+        self != Self::NONE
     }
 }
 
-/// What a timer wakes.
+/// What an expired timer wakes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TimerTarget {
     Source(Token),
     Waiter(Waiter),
 }
 
-/// Wakers that are not those of the running task: combinators that poll their children with a
-/// waker of their own get one entry here per registration.
+/// Wakers other than the running task's own. Combinators that poll their children with their own
+/// wakers get an entry for each registration.
 #[derive(Default)]
 struct Foreign {
     wakers: Vec<Option<Waker>>,
@@ -44,7 +44,7 @@ impl Waiters {
         Waiters { foreign: RefCell::default() }
     }
 
-    /// Makes `place` wake the task that is polled with `cx`.
+    /// Makes the event of `place` wake the task that is polled with `cx`.
     #[inline]
     pub(crate) fn register(&self, place: &Cell<Waiter>, cx: &Context<'_>, tasks: &Executor) {
         let old = place.replace(match tasks.current(cx.waker()) {
@@ -54,15 +54,15 @@ impl Waiters {
         self.forget(old);
     }
 
-    /// The task that is polled with `cx`, for a place that is not a `Cell`.
+    /// As [`Waiters::register`], for a place that is not a `Cell`.
     pub(crate) fn of(&self, cx: &Context<'_>, tasks: &Executor) -> Waiter {
         tasks.current(cx.waker()).map_or_else(|| self.keep(cx.waker().clone()), Waiter)
     }
 
-    /// Wakes the waiter at `place`, once.
+    /// Wakes the waiter at `place` and removes it.
     #[inline]
     pub(crate) fn wake(&self, place: &Cell<Waiter>, tasks: &Executor) {
-        let waiter = place.replace(Waiter::NOBODY);
+        let waiter = place.replace(Waiter::NONE);
         if waiter.is_set() {
             self.wake_one(waiter, tasks);
         }
@@ -76,7 +76,7 @@ impl Waiters {
         }
     }
 
-    /// Drops a registration that will not be used.
+    /// Drops a registration without waking it.
     #[inline]
     pub(crate) fn forget(&self, waiter: Waiter) {
         if waiter.is_set() && waiter.0 & Waiter::FOREIGN != 0 {

@@ -1,4 +1,4 @@
-//! What a loop has read last of a file that is in memory, to send it by a copy.
+//! The cached part of a file that a loop has read last, to send it by a copy.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -9,23 +9,26 @@ use weir_sys::pagecache::Framing;
 use crate::clock;
 use crate::files::{Files, OpenFile, read_waiting};
 
-/// Read at once. It fits the processor's caches, where the kernel copies it from again.
+/// The most bytes that are read at once. They fit into the processor's caches, from which the
+/// kernel then copies them.
 const MOST: u64 = 128 << 10;
 
-/// One buffer of a loop's, for all that it sends so. Requests of one turn for the same part of a file read it once.
+/// The loop's one buffer for sends by copy. Requests of one turn for the same part of a file share
+/// one read.
 #[derive(Debug, Default)]
 pub(crate) struct WarmPart {
     buf: Vec<u8>,
     file: Weak<OpenFile>,
     offset: u64,
-    /// So many bytes were asked for.
+    /// The number of bytes that the caller asked for.
     asked: usize,
     turn: Option<Instant>,
 }
 
 impl WarmPart {
-    /// The beginning of a range of a file, as far as it is in memory; `None` if nothing of it is. Empty if the file ends before
-    /// the range, where the calling thread waits for it.
+    /// Reads the beginning of a range of a file, as far as it is cached. `None` if none of it is.
+    /// For a file whose reads block the calling thread, the result is empty if the file ends before
+    /// the range.
     pub(crate) fn read(
         &mut self,
         files: &Files,
@@ -49,7 +52,7 @@ impl WarmPart {
             self.buf.truncate(asked);
             return Ok(Some(&self.buf));
         }
-        // One frame without a head: at most so many bytes.
+        // One frame without a head, of at most this many bytes.
         let framing = Framing { head: 0, body: asked };
         if files.read_framed_now(file, &mut self.buf, offset, asked, framing).is_none() {
             return Ok(None);

@@ -1,5 +1,6 @@
-//! `epoll(7)`. Sockets are registered once, edge-triggered, and a second time when their send
-//! buffer is full for the first time; listening sockets and foreign descriptors level-triggered.
+//! `epoll(7)`. A socket is registered once, edge-triggered, for incoming events only. It is
+//! modified to report room to write as well once its send buffer has been full. Listening sockets
+//! and foreign descriptors are level-triggered.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,16 +18,17 @@ use crate::ready::Ready;
 use crate::source::Source;
 use crate::token::Token;
 
-/// `epoll_wait`'s timeout is an `int` of milliseconds; longer sleeps come in parts.
+/// `epoll_wait` takes its timeout as an `int` of milliseconds. A longer sleep returns early and
+/// begins anew.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// What each socket is registered for.
+/// The events that every socket is registered for.
 const INCOMING: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
 pub(crate) struct Epoll {
     fd: Arc<OwnedFd>,
     reported: Vec<Event>,
-    /// So many at once, at most.
+    /// The most events that one wait takes.
     limit: usize,
 }
 
@@ -37,7 +39,7 @@ impl Epoll {
         Ok(Epoll { fd, reported, limit: usize::MAX })
     }
 
-    /// As [`Backend::watch`], for a descriptor that closes only after this instance.
+    /// As [`Backend::watch`], for a descriptor that stays open as long as this instance.
     pub(super) fn watch_fd(&self, fd: BorrowedFd<'_>, token: Token, arm: Arm) -> io::Result<()> {
         let flags = match arm {
             Arm::Shared => EventFlags::IN,
@@ -54,13 +56,14 @@ impl Backend for Epoll {
         Ok(epoll::add(&self.fd, &source.fd, data, INCOMING | room)?)
     }
 
-    /// The kernel looks at the socket anew, so that room which came meanwhile is reported.
+    /// EPOLL_CTL_MOD makes the kernel check the socket again. So room that appeared before this
+    /// call is reported, too.
     fn report_room(&mut self, source: &Source) -> io::Result<()> {
         let data = EventData::new_u64(source.token.0);
         Ok(epoll::modify(&self.fd, &source.fd, data, INCOMING | EventFlags::OUT)?)
     }
 
-    /// The kernel forgets a descriptor that closes.
+    /// The kernel removes a descriptor from the instance when it closes.
     fn remove(&mut self, _: &Source) {}
 
     fn detach(&mut self, source: &Source) {
@@ -85,7 +88,8 @@ impl Backend for Epoll {
         let most = spare.len().min(self.limit);
         let reported = match epoll::wait(&self.fd, &mut spare[..most], timeout.as_ref()) {
             Ok((reported, _)) => reported,
-            // A process that was stopped and goes on: whatever came meanwhile goes before the deadlines that have passed.
+            // The process was stopped and continued. Events that arrived meanwhile are handled
+            // before deadlines that have passed.
             Err(Errno::INTR) => return self.wait(Some(Duration::ZERO), events),
             Err(e) => return Err(e.into()),
         };

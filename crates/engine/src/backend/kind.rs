@@ -21,7 +21,7 @@ pub enum BackendKind {
 }
 
 impl BackendKind {
-    /// An error where the kernel has no such backend, or forbids it.
+    /// An error if the kernel lacks this backend or forbids it.
     pub fn check(self) -> io::Result<()> {
         make(self, 1).map(drop)
     }

@@ -22,50 +22,55 @@ use crate::ready::Ready;
 use crate::source::Source;
 use crate::token::{Token, TokenKind};
 
-/// Waits for sockets. One that reports readiness, as these do, leaves the operations to the
-/// caller; a source's flags remember what was reported.
+/// Waits for events on sockets. Readiness backends, such as those here, leave receiving and sending
+/// to the caller. A source's [`Ready`] flags remember what was reported.
 pub(crate) trait Backend {
-    /// A socket of a stream or datagram comes; reported until [`Backend::remove`]. Room to write
-    /// is reported at once if it is not known to be there.
+    /// Adds the socket of a stream or of datagrams, which is reported until [`Backend::remove`]. If
+    /// the source has no [`Ready::WRITE`], room to write is reported from the start.
     fn add(&mut self, source: &Rc<Source>) -> io::Result<()>;
 
-    /// A task waits to write to a socket, for the first time since it came with
-    /// [`Ready::WRITE`]. Most sockets are never full, so their room need not be reported.
+    /// Reports room to write, too. Called when a task waits to write for the first time, if the
+    /// source was added with [`Ready::WRITE`]. Most sockets are never full, so their room need not
+    /// be reported.
     fn report_room(&mut self, source: &Source) -> io::Result<()>;
 
-    /// A socket is about to close.
+    /// Removes a socket that is about to close.
     fn remove(&mut self, source: &Source);
 
-    /// A socket leaves this loop and lives on.
+    /// Removes a socket that stays open, for another loop or owner.
     fn detach(&mut self, source: &Source);
 
-    /// A listening socket or a foreign descriptor: reported as long as it is readable.
+    /// Adds a listening socket or a foreign descriptor, which is reported as long as it is readable
+    /// (level-triggered).
     fn watch(&mut self, fd: &Arc<OwnedFd>, token: Token, arm: Arm) -> io::Result<()>;
 
-    /// Ends [`Backend::watch`].
+    /// Removes what [`Backend::watch`] added.
     fn unwatch(&mut self, fd: &OwnedFd, token: Token);
 
     /// Waits until something is ready, at most `timeout`; a signal ends the wait early.
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Events) -> io::Result<()>;
 
-    /// The following waits report no more events than this at once, where that leaves the others in the kernel's list.
+    /// Later waits report at most this many events. Backends ignore it if the events that they do
+    /// not report would not stay in the kernel's ready list.
     fn limit(&mut self, events: usize) {
         let _ = events;
     }
 
-    /// The epoll instance that sockets are in, where others of the process may look into its list.
+    /// The loop's epoll instance, if other loops of the process may fetch events from it.
     fn instance(&self) -> Option<Arc<OwnedFd>> {
         None
     }
 
-    /// Readable when [`Backend::wait`] would report something; none if there is no such descriptor.
+    /// A descriptor that is readable when [`Backend::wait`] would report something. None if there
+    /// is no such descriptor.
     #[cfg(feature = "sim")]
     fn news(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
 
-/// What one wait reported; accept events and foreign descriptors apart, since they come first.
+/// The events of one wait. Those of listening sockets and foreign descriptors are kept apart, since
+/// they are handled first.
 #[derive(Default)]
 pub(crate) struct Events {
     pub(crate) watched: Vec<Token>,

@@ -1,4 +1,4 @@
-//! `poll(2)`: every descriptor is handed over at each wait, for the events that tasks wait for.
+//! `poll(2)`. Each wait passes the descriptors that tasks wait for.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -31,7 +31,8 @@ impl PollCall {
             ];
             let asked = asked.into_iter().filter(|(is, _)| *is);
             let interest = asked.fold(Polled::NONE, |sum, (_, one)| sum.and(one));
-            // Not even to be told of hang-ups and errors, which come unasked.
+            // Left out otherwise: poll reports hang-ups and errors of each descriptor in its set,
+            // unasked.
             if interest != Polled::NONE {
                 self.set.push(wanted.fd.as_raw_fd(), interest);
                 self.tokens.push(wanted.token);

@@ -1,5 +1,5 @@
-//! `select(2)`: as poll, for descriptors below 1024. It cannot report that the peer closed its
-//! side while data wait; the loop looks itself (see `Inner::deliver`).
+//! `select(2)`, for descriptors below 1024. Unlike poll, it does not report that the peer has
+//! closed its side while data wait. The loop looks for that itself (see `Inner::deliver`).
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -1,4 +1,4 @@
-//! The simulated world in a backend's place.
+//! The backend of a loop in the simulated world.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use crate::seam::sim::{Rest, SimulatedWorld, nanos, world};
 use crate::source::Source;
 use crate::token::{Token, TokenKind};
 
-/// `real` itself, or behind the simulated world if there is one.
+/// Wraps `real` if there is a simulated world.
 pub(super) fn stand_in(real: Box<dyn Backend>) -> Box<dyn Backend> {
     match world() {
         Some(world) => {
@@ -24,20 +24,21 @@ pub(super) fn stand_in(real: Box<dyn Backend>) -> Box<dyn Backend> {
     }
 }
 
-/// A backend that is asked what has come, and never sleeps: the world does that. What it reports comes in another
-/// order, and some of it later. The kernel is not asked about listening sockets: it wakes loops by which of them sleep, and here none does.
+/// A backend that never sleeps in the kernel: the world decides when the loop goes on. It reports
+/// the kernel's events in random order, and some of them late. The world reports listening sockets.
+/// The kernel would choose a loop among those that sleep, and here none does.
 struct Simulated {
     world: &'static dyn SimulatedWorld,
     real: Box<dyn Backend>,
-    /// News that are kept back, and until when.
+    /// Events that are held back, each with the time at which it is reported.
     held: Vec<(u64, Token, Ready)>,
-    /// Listening sockets with this loop in their list, and the lists.
+    /// The armed listening sockets, each with its place in the world's wait list.
     listeners: Vec<(Token, usize)>,
     found: Events,
 }
 
 impl Simulated {
-    /// What the kernel has to report, and what was kept back long enough.
+    /// Adds the kernel's events, and held events that are due.
     fn look(&mut self, events: &mut Events) -> io::Result<()> {
         self.found.clear();
         self.real.wait(Some(Duration::ZERO), &mut self.found)?;

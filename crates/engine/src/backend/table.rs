@@ -1,4 +1,4 @@
-//! Backends that hand all descriptors to the kernel at each wait.
+//! Backends that pass all their descriptors to the kernel at each wait.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,15 +12,15 @@ use crate::ready::Ready;
 use crate::source::Source;
 use crate::token::Token;
 
-/// The system call of such a backend.
+/// The system call of a [`TableBackend`].
 pub(crate) trait TableCall: Default {
-    /// An error for a descriptor that the call cannot take.
+    /// An error if the call cannot take this descriptor.
     fn fits(fd: BorrowedFd<'_>) -> io::Result<()> {
         let _ = fd;
         Ok(())
     }
 
-    /// Waits for what is wanted in `table`.
+    /// Waits for the events that `table` wants.
     fn wait(
         &mut self,
         table: &Table,
@@ -29,7 +29,7 @@ pub(crate) trait TableCall: Default {
     ) -> io::Result<()>;
 }
 
-/// A backend of a table and a system call.
+/// A backend that consists of a table and a system call.
 #[derive(Default)]
 pub(crate) struct TableBackend<C> {
     table: Table,
@@ -43,7 +43,7 @@ impl<C: TableCall> Backend for TableBackend<C> {
         Ok(())
     }
 
-    /// The waiting tasks are looked up at each wait.
+    /// Nothing to do: each wait looks up the tasks that wait.
     fn report_room(&mut self, _: &Source) -> io::Result<()> {
         Ok(())
     }
@@ -71,26 +71,26 @@ impl<C: TableCall> Backend for TableBackend<C> {
     }
 }
 
-/// The sockets and descriptors of a backend.
+/// The sockets and watched descriptors of a backend.
 #[derive(Default)]
 pub(crate) struct Table {
     pub(crate) sources: Vec<Option<Rc<Source>>>,
     pub(crate) watched: Vec<(Token, Arc<OwnedFd>)>,
 }
 
-/// What a wait is to watch one descriptor for.
+/// The events that a wait watches one descriptor for.
 pub(crate) struct Wanted<'a> {
     pub(crate) token: Token,
     pub(crate) fd: BorrowedFd<'a>,
     pub(crate) read: bool,
     pub(crate) write: bool,
-    /// Whether the peer closes its side; not once that is known, since it would be reported at every
-    /// wait.
+    /// Whether to report that the peer closes its side. False once that is known, since each wait
+    /// would report it again.
     pub(crate) close: bool,
 }
 
 impl Table {
-    /// Everything in it: foreign descriptors are to be read, sockets as tasks wait for them.
+    /// All descriptors. Watched ones are to be read, sockets as tasks wait for them.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
         let watched = self.watched.iter().map(|(token, fd)| {
             let (token, fd) = (*token, fd.as_fd());

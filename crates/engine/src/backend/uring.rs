@@ -1,10 +1,11 @@
-//! `io_uring(7)`: the kernel tells of each change of a socket by itself, in memory that the loop
-//! reads, after one request at the socket's beginning.
+//! `io_uring(7)`. One multishot poll request for each socket makes the kernel post each change of
+//! its readiness into memory that the loop reads.
 //!
-//! Listening sockets and foreign descriptors are in an epoll instance, and so is the ring; the loop
-//! sleeps in `epoll_wait`. Only there a connection wakes one of those that sleep and passes over those
-//! that are busy: a ring that waits for a listening socket takes the wake-up however busy its
-//! loop is (io_uring/poll.c), and an epoll instance that a ring waits for wakes all.
+//! Listening sockets, foreign descriptors and the ring itself are in an epoll instance, and the
+//! loop sleeps in `epoll_wait`. With EPOLLEXCLUSIVE a connection wakes one sleeping loop and passes
+//! over busy ones. A ring with a request for a listening socket would take the wake-up although its
+//! loop is busy (io_uring/poll.c). Rings with a request for a shared epoll instance would all be
+//! woken.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,24 +25,25 @@ use crate::slots::Key;
 use crate::source::Source;
 use crate::token::{Token, TokenKind};
 
-/// A request's number is its source's token, and this bit if it asks for room.
+/// The user data of a request is its source's token, with this bit set if the request is for room
+/// to write.
 const ROOM: u64 = 1 << 63;
 
 const INCOMING: Ready = Ready::READ.and(Ready::RDHUP);
 
-/// The end of a request that was cancelled.
-const FORGOTTEN: i32 = -Errno::CANCELED.raw_os_error();
+/// The result of a request that was cancelled.
+const CANCELED: i32 = -Errno::CANCELED.raw_os_error();
 
-/// When the kernel cannot take requests, it is asked again after this.
+/// How long to wait before the requests are submitted again, if the kernel could not take them.
 const RETRY: Duration = Duration::from_millis(1);
 
 pub(crate) struct Uring {
     ring: Ring,
     listening: Epoll,
     table: Table,
-    /// Completions taken at once.
+    /// The most completions that one wait takes.
     most: usize,
-    /// Requests that ended by themselves.
+    /// The user data of requests that ended without being cancelled.
     ended: Vec<u64>,
 }
 
@@ -49,18 +51,18 @@ impl Uring {
     pub(crate) fn new(events: usize) -> io::Result<Self> {
         let completions = u32::try_from(events.saturating_mul(4)).unwrap_or(u32::MAX);
         let (ring, listening) = (Ring::new(completions)?, Epoll::new(events)?);
-        // It stands for sockets that are not named: see `wait`.
+        // The token names no source, so its events are dropped: see `wait`.
         let all = Token::new(TokenKind::Stream, Key { index: u32::MAX, generation: 0 });
         listening.watch_fd(ring.as_fd(), all, Arm::Shared)?;
         let (table, ended) = (Table::default(), Vec::new());
         Ok(Uring { ring, listening, table, most: events.max(1), ended })
     }
 
-    fn ask(&mut self, source: &Source, what: Ready, bit: u64) {
+    fn request(&mut self, source: &Source, what: Ready, bit: u64) {
         self.ring.watch(source.fd.as_fd(), what.bits().into(), source.token.0 | bit);
     }
 
-    fn forget(&mut self, source: &Source) {
+    fn cancel(&mut self, source: &Source) {
         self.table.remove(source);
         self.ring.forget(source.token.0);
         if source.reports_room.get() {
@@ -68,15 +70,16 @@ impl Uring {
         }
     }
 
-    /// What ended although its source is there, for want of room among the completions, goes on.
-    fn ask_again(&mut self) {
+    /// Submits requests again that have ended although their source is still here. The kernel ends
+    /// a multishot request if the completion queue is full.
+    fn request_again(&mut self) {
         while let Some(number) = self.ended.pop() {
             let index = Token(number & !ROOM).key().index as usize;
             let Some(Some(source)) = self.table.sources.get(index) else { continue };
             let source = Rc::clone(source);
             if source.token.0 == number & !ROOM {
                 let what = if number & ROOM == 0 { INCOMING } else { Ready::WRITE };
-                self.ask(&source, what, number & ROOM);
+                self.request(&source, what, number & ROOM);
             }
         }
     }
@@ -91,37 +94,38 @@ impl Uring {
                         self.ended.push(completion.number);
                     }
                 }
-                Err(_) if completion.result == FORGOTTEN => {}
-                // Nothing more will be heard of this socket.
+                Err(_) if completion.result == CANCELED => {}
+                // The request has failed, and nothing more will be reported. The next operation
+                // finds out about the socket itself.
                 Err(_) => events.push(token, Ready::READABLE.and(Ready::WRITABLE)),
             }
         }
-        self.ask_again();
+        self.request_again();
     }
 }
 
 impl Backend for Uring {
     fn add(&mut self, source: &Rc<Source>) -> io::Result<()> {
         self.table.add(source);
-        self.ask(source, INCOMING, 0);
+        self.request(source, INCOMING, 0);
         if source.reports_room.get() {
-            self.ask(source, Ready::WRITE, ROOM);
+            self.request(source, Ready::WRITE, ROOM);
         }
         Ok(())
     }
 
     fn report_room(&mut self, source: &Source) -> io::Result<()> {
-        self.ask(source, Ready::WRITE, ROOM);
+        self.request(source, Ready::WRITE, ROOM);
         Ok(())
     }
 
-    /// The ring holds the socket: it closes when the loop waits next.
+    /// The ring holds a reference to the socket, which closes when the loop waits next.
     fn remove(&mut self, source: &Source) {
-        self.forget(source);
+        self.cancel(source);
     }
 
     fn detach(&mut self, source: &Source) {
-        self.forget(source);
+        self.cancel(source);
     }
 
     fn watch(&mut self, fd: &Arc<OwnedFd>, token: Token, arm: Arm) -> io::Result<()> {
@@ -140,7 +144,7 @@ impl Backend for Uring {
             (false, false) => Some(timeout.map_or(RETRY, |t| t.min(RETRY))),
         };
         self.listening.wait(timeout, events)?;
-        // That the ring has something is no event of its own.
+        // An event of the ring itself only says that there are completions.
         events.streams.clear();
         self.collect(events);
         Ok(())
@@ -154,10 +158,10 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
-    /// More than there is room for.
+    /// More completions than the ring has entries for.
     const MANY: usize = 5000;
 
-    /// The kernel ends a request if its completions find no room.
+    /// The kernel ends a multishot request if the completion queue is full.
     #[test]
     fn news_that_were_not_taken_do_not_end_the_news() {
         let Ok(mut uring) = Uring::new(1) else { return };
@@ -184,7 +188,7 @@ mod tests {
         assert_eq!(told(Duration::from_secs(20)), 1);
     }
 
-    /// As epoll has it: a task that reads or writes on it gets the error at once.
+    /// As with epoll: an operation on the socket fails at once with the error.
     #[test]
     fn a_reset_connection_is_ready_for_everything() {
         let Ok(mut uring) = Uring::new(1) else { return };

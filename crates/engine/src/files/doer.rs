@@ -1,32 +1,33 @@
-//! Which threads do operations that may wait for the disk.
+//! Which thread performs file operations that may block.
 
 use super::FilePool;
 
-/// The threads that do an operation on files, and wait where they must.
+/// Which thread performs operations on files and blocks where it must.
 #[derive(Clone, Debug)]
 pub enum Doer {
     /// A thread of this pool, if the kernel cannot answer from memory.
     Pool(FilePool),
-    /// A thread of this pool for operations up to this one; the loop for the others, without asking the kernel
-    /// first. It is there to be compared with.
+    /// For operations up to this kind, a thread of this pool; for others the loop, without trying
+    /// memory first. Exists to be compared with the others.
     Partly(FilePool, Touches),
-    /// The loop itself, without asking the kernel first: as a server does that has no threads for files.
+    /// The loop itself, without trying memory first. So does a server without file threads.
     Loop,
 }
 
-/// What an operation touches, from what servers mostly give to threads to what they mostly do not.
+/// What an operation touches. Ordered from what servers usually leave to threads to what they
+/// usually do themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Touches {
     /// The content of an open file.
     Content,
-    /// The way to a file: opening, asking what a name is.
+    /// A name: opening a file, stat(2).
     Name,
-    /// Directories, as when files are created, renamed and removed.
+    /// Directories: creating, renaming and removing files.
     Directory,
 }
 
 impl Doer {
-    /// The pool with the threads for such an operation; `None`: the loop does it.
+    /// The pool whose thread performs such an operation. `None` if the loop does.
     pub fn pool(&self, touches: Touches) -> Option<&FilePool> {
         match self {
             Doer::Pool(pool) => Some(pool),

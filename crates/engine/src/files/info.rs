@@ -11,7 +11,7 @@ pub enum FileKind {
     File,
     /// A directory.
     Directory,
-    /// A symbolic link, where it was not followed.
+    /// A symbolic link that was not followed.
     Symlink,
     /// A device, a FIFO or a socket.
     Other,
@@ -20,26 +20,26 @@ pub enum FileKind {
 /// What is known about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileInfo {
-    /// What it is.
+    /// The kind of thing.
     pub kind: FileKind,
-    /// Bytes.
+    /// The size in bytes.
     pub len: u64,
-    /// Last change of the content: seconds since 1970 (UTC).
+    /// The last change of the content, in seconds since 1970 (UTC).
     pub modified: i64,
     /// Nanoseconds within that second.
     pub modified_nsec: u32,
-    /// Number within its file system.
+    /// The inode number.
     pub inode: u64,
-    /// Its file system.
+    /// The device number of the file system.
     pub device: u64,
-    /// The owner's user.
+    /// The owner's user id.
     pub uid: u32,
     /// Permission bits.
     pub permissions: u32,
 }
 
 impl FileInfo {
-    /// Asks about an open file. On a remote file system the answer may take its time.
+    /// Reads the metadata of an open file. On a remote file system this may block.
     pub fn of(file: impl std::os::fd::AsFd) -> io::Result<Self> {
         Ok(rustix::fs::fstat(file)?.into())
     }

@@ -1,9 +1,9 @@
-//! Which paths the kernel can answer from memory when it says so.
+//! Which paths can be opened without asking a server.
 //!
-//! `RESOLVE_CACHED` promises that the *path* is walked in memory; opening a file of FUSE or NFS
-//! asks a server all the same. While only local file systems are mounted, every path is fine.
-//! Otherwise the path is walked first with `O_PATH`, which asks no server, and the device that it
-//! ends on is looked up in the table of mounts.
+//! With `RESOLVE_CACHED` the kernel walks the *path* in memory. Opening a file of FUSE or NFS asks
+//! a server all the same. While only local file systems are mounted, no path needs a check.
+//! Otherwise the path is first opened with `O_PATH`, which asks no server. The device of the result
+//! is then looked up in the table of mounts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -18,10 +18,10 @@ use weir_sys::poll::{PollSet, Polled};
 
 use crate::clock::coarse_nanos;
 
-/// How often the kernel is asked whether the mounts have changed, in nanoseconds.
-const CHECK: u64 = 100_000_000;
+/// How often the table of mounts is checked for changes, in nanoseconds.
+const CHECK_INTERVAL: u64 = 100_000_000;
 
-/// File systems that answer without a server.
+/// File systems that need no server.
 const LOCAL: &[&str] = &[
     "bcachefs",
     "btrfs",
@@ -69,7 +69,7 @@ const LOCAL: &[&str] = &[
 
 pub(crate) struct Locality {
     mounts: RefCell<Option<Mounts>>,
-    /// By the coarse clock, in nanoseconds, which is good enough and costs least.
+    /// When the mounts were last checked, by the coarse clock in nanoseconds.
     checked: Cell<Option<u64>>,
 }
 
@@ -85,7 +85,7 @@ impl Locality {
         Locality { mounts: RefCell::new(Mounts::read().ok()), checked: Cell::new(None) }
     }
 
-    /// May `path` be opened on the loop, provided that the kernel walks it in memory?
+    /// Whether a loop may open `path`, if the kernel can walk it in memory.
     pub(crate) fn answers_from_memory(&self, path: &Path, resolve: ResolveFlags) -> bool {
         self.refresh();
         let mounts = self.mounts.borrow();
@@ -95,7 +95,7 @@ impl Locality {
 
     fn refresh(&self) {
         let now = coarse_nanos();
-        if self.checked.get().is_some_and(|at| now.saturating_sub(at) < CHECK) {
+        if self.checked.get().is_some_and(|at| now.saturating_sub(at) < CHECK_INTERVAL) {
             return;
         }
         self.checked.set(Some(now));
@@ -113,12 +113,13 @@ impl Mounts {
         file.read_to_string(&mut text)?;
         file.rewind()?;
         let devices: HashMap<_, _> = text.lines().filter_map(mount).collect();
-        // A line that could not be read may be anything.
+        // A line that could not be parsed may be any file system.
         let all_local = text.lines().all(|l| mount(l).is_some_and(|(_, local)| local));
         Ok(Mounts { file, all_local, devices })
     }
 
-    /// The kernel marks the table with a priority event when it changes.
+    /// Whether the table has changed since it was read. The kernel then reports a priority event
+    /// (proc(5)).
     fn changed(&self) -> bool {
         let mut set = PollSet::default();
         set.push(self.file.as_raw_fd(), Polled::PRIORITY);
@@ -130,7 +131,7 @@ impl Mounts {
     }
 }
 
-/// A line of mountinfo (proc(5)): the device, and whether its file system is local.
+/// Parses a line of mountinfo (proc(5)): the device, and whether its file system is local.
 fn mount(line: &str) -> Option<((u32, u32), bool)> {
     let (left, right) = line.split_once(" - ")?;
     let (major, minor) = left.split(' ').nth(2)?.split_once(':')?;
@@ -138,12 +139,12 @@ fn mount(line: &str) -> Option<((u32, u32), bool)> {
     Some(((major.parse().ok()?, minor.parse().ok()?), LOCAL.contains(&kind)))
 }
 
-/// The device that `path` ends on, from memory alone.
+/// The device of the file that `path` names, if the kernel can tell from memory.
 fn device(path: &Path, resolve: ResolveFlags) -> Option<(u32, u32)> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = resolve | ResolveFlags::CACHED;
     let fd = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve).ok()?;
-    // What the kernel knows without asking a server is enough: a device does not change.
+    // Cached metadata is enough, since the device of a file does not change.
     let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(&fd, "", how, StatxFlags::empty()).ok()?;
     Some((stat.stx_dev_major, stat.stx_dev_minor))

@@ -1,8 +1,8 @@
 //! File operations that never block the loop.
 //!
-//! An operation is first asked of the kernel in a form that refuses to wait: `openat2` with
-//! `RESOLVE_CACHED`, `preadv2` with `RWF_NOWAIT`. What is in memory is answered on the loop; when
-//! the answer is "not now", and for everything that writes, a thread of the [`FilePool`] does it.
+//! An operation is first tried in a form that refuses to wait: `openat2` with `RESOLVE_CACHED`,
+//! `preadv2` with `RWF_NOWAIT`. If the kernel would have to wait, a thread of the [`FilePool`]
+//! performs it. Threads perform all operations that write.
 
 mod doer;
 mod info;
@@ -47,14 +47,14 @@ pub struct Files {
     named: Vec<FilePool>,
     locality: Locality,
     offloaded: Cell<u64>,
-    /// What threads read files into that they open: memory of the loop's, since what each of many threads
-    /// allocates is new to the kernel again and again.
+    /// Buffers for threads that open a file and read it. They belong to the loop, since each thread
+    /// of a large pool would otherwise keep allocating pages that are new to the kernel.
     scratches: RefCell<Vec<Vec<u8>>>,
 }
 
-/// The size of a scratch buffer: longer files are not read whole.
+/// The size of a scratch buffer. Longer files do not use one.
 const SCRATCH: usize = 128 << 10;
-/// So many are kept.
+/// The most scratch buffers that are kept.
 const SCRATCHES: usize = 8;
 
 /// How to open a file.
@@ -64,18 +64,18 @@ pub struct OpenHow {
     pub flags: OFlags,
     /// Permissions of a file that is created, before the umask.
     pub mode: Mode,
-    /// Restrictions on the way to the file.
+    /// How the path is resolved; openat2(2).
     pub resolve: ResolveFlags,
 }
 
 impl OpenHow {
-    /// For reading; opening a FIFO does not wait for its other end.
+    /// For reading. Opening a FIFO does not wait for a writer.
     pub fn read() -> Self {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         OpenHow { flags, mode: Mode::empty(), resolve: ResolveFlags::empty() }
     }
 
-    /// For reading and writing; it must not exist.
+    /// For reading and writing a new file. Fails if the file exists.
     pub fn create_new(mode: u32) -> Self {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         OpenHow { flags, mode: Mode::from_raw_mode(mode), resolve: ResolveFlags::empty() }
@@ -85,7 +85,7 @@ impl OpenHow {
         self.flags | OFlags::CLOEXEC
     }
 
-    /// It may create a file, or cut one.
+    /// Whether it may create or truncate a file.
     fn writes(&self) -> bool {
         self.flags.contains(OFlags::TMPFILE)
             || self.flags.intersects(OFlags::CREATE | OFlags::TRUNC)
@@ -102,28 +102,29 @@ impl Files {
         Files { pool, named, locality: Locality::new(), offloaded: Cell::new(0), scratches }
     }
 
-    /// The pool that is used where no other is named.
+    /// The pool for operations that name no other.
     pub fn default_pool(&self) -> &FilePool {
         &self.pool
     }
 
-    /// The waiter where nothing else is said: the default pool.
+    /// The default choice of thread: the default pool.
     pub fn doer(&self) -> Doer {
         Doer::Pool(self.pool.clone())
     }
 
-    /// The pool of this name.
+    /// The pool with this name.
     pub fn pool(&self, name: &[u8]) -> Option<&FilePool> {
         self.named.iter().chain([&self.pool]).find(|pool| pool.name().as_bytes() == name)
     }
 
-    /// As [`FilePool::oldest_operation`], of all pools.
+    /// As [`FilePool::oldest_operation`], over all pools.
     pub fn oldest_operation(&self) -> Option<RunningOperation> {
         let pools = self.named.iter().chain([&self.pool]);
         pools.filter_map(FilePool::oldest_operation).min_by_key(|operation| operation.since)
     }
 
-    /// Runs `work`, which reads, on a thread of the pool. An error if the pool is full or `work` panicked.
+    /// Runs `work`, which reads, on a thread of the default pool. Fails if the queue is full or
+    /// `work` panicked.
     pub fn run<T, W>(&self, work: W) -> Offload<T>
     where
         T: Send + 'static,
@@ -160,10 +161,11 @@ impl Files {
         pool.run(rank, work)
     }
 
-    /// Runs `work` where it may wait: on a thread of a pool, or here, as an operation of this name.
+    /// Runs `work` on a thread of the pool that `doer` names, or on the loop as an [`operation`]
+    /// called `name`.
     pub async fn run_by<T, W>(
         &self,
-        who: &Doer,
+        doer: &Doer,
         rank: Rank,
         name: &'static str,
         work: W,
@@ -172,48 +174,49 @@ impl Files {
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
-        match who.pool(Touches::Directory) {
+        match doer.pool(Touches::Directory) {
             Some(pool) => self.run_in(pool, rank, work).await,
             None => Ok(operation(name, work)),
         }
     }
 
-    /// As [`Files::run`], where no answer is wanted. An error if the pool is full: then nothing is done.
+    /// As [`Files::run`], without a result. Fails if the queue is full; `work` is then dropped.
     pub fn hand_over(&self, rank: Rank, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         self.offloaded.set(self.offloaded.get() + 1);
         self.pool.hand_over(rank, work)
     }
 
-    /// A file that is memory and nothing else: no loop waits for it, and what is sent of it is not copied.
+    /// A file in memory (memfd_create(2)). Reading it never blocks, and `sendfile` sends it without
+    /// a copy.
     pub fn memory_file(&self, bytes: &[u8]) -> io::Result<Arc<OpenFile>> {
         let file = File::from(rustix::fs::memfd_create("weir", MemfdFlags::CLOEXEC)?);
         file.write_all_at(bytes, 0)?;
         Ok(Arc::new(OpenFile::new(file, self.pool.clone(), Access::Here)))
     }
 
-    /// As [`FilePool::hold`], by the default pool.
+    /// As [`FilePool::hold`], with the default pool.
     pub fn hold(&self, file: File) -> Arc<OpenFile> {
         self.pool.hold(file)
     }
 
-    /// Operations given to the pool so far.
+    /// Operations given to file pools so far.
     pub fn offloaded(&self) -> u64 {
         self.offloaded.get()
     }
 
-    /// Opens a file and asks what it is.
+    /// Opens a file and reads its metadata.
     pub async fn open(&self, path: &Path, how: &OpenHow) -> io::Result<(Arc<OpenFile>, FileInfo)> {
         self.open_by(self.doer(), path, how).await
     }
 
-    /// As [`Files::open`]; the waiter for the file here also waits for reads of it.
+    /// As [`Files::open`], performed by `doer`, which later also reads the file.
     pub async fn open_by(
         &self,
-        who: Doer,
+        doer: Doer,
         path: &Path,
         how: &OpenHow,
     ) -> io::Result<(Arc<OpenFile>, FileInfo)> {
-        let pool = match who {
+        let pool = match doer {
             Doer::Pool(pool) | Doer::Partly(pool, Touches::Name | Touches::Directory) => pool,
             Doer::Partly(pool, Touches::Content) => {
                 let (fd, info) = open_waiting(path, how)?;
@@ -234,16 +237,16 @@ impl Files {
         Ok((Arc::new(OpenFile::new(fd.into(), pool, Access::Pool)), info))
     }
 
-    /// As [`Files::open_by`], and reads what the file begins with, as many bytes as `want` says. Where a thread has to
-    /// wait for the one, it does the other too.
+    /// As [`Files::open_by`], and reads the beginning of the file. `want` says how many bytes. If a
+    /// thread has to open the file, it reads in the same job.
     pub async fn open_and_read(
         &self,
-        who: Doer,
+        doer: Doer,
         path: &Path,
         how: &OpenHow,
         want: fn(&FileInfo) -> usize,
     ) -> io::Result<(Arc<OpenFile>, FileInfo, Vec<u8>)> {
-        let now = who.pool(Touches::Name).map(|pool| (pool.clone(), self.open_now(path, how)));
+        let now = doer.pool(Touches::Name).map(|pool| (pool.clone(), self.open_now(path, how)));
         let (file, info) = match now {
             Some((pool, None)) => {
                 let (path, how) = (path.to_owned(), *how);
@@ -267,15 +270,15 @@ impl Files {
                 return Ok((Arc::new(OpenFile::new(file, pool, Access::Pool)), info, buf));
             }
             Some((pool, Some(opened))) => from_memory(opened?, how, pool),
-            None => self.open_by(who, path, how).await?,
+            None => self.open_by(doer, path, how).await?,
         };
         let (read, buf) = self.read_at(&file, Vec::with_capacity(want(&info)), 0).await;
         read.map(|_| (file, info, buf))
     }
 
-    /// As [`Files::open`], from memory alone: `None` if that cannot be known without waiting.
+    /// As [`Files::open`], from memory alone. `None` if the kernel would have to wait.
     pub fn open_now(&self, path: &Path, how: &OpenHow) -> Option<io::Result<(OwnedFd, FileInfo)>> {
-        // The kernel answers "not now" to whatever would create or truncate.
+        // The kernel refuses to create or truncate with `RESOLVE_CACHED`.
         if how.writes() {
             return None;
         }
@@ -293,20 +296,21 @@ impl Files {
         }
     }
 
-    /// A directory, good for its path alone, if the kernel walks there in memory; that asks no server either.
+    /// Opens a directory with `O_PATH`, if the kernel can walk there in memory. This asks no
+    /// server.
     pub fn directory_now(&self, path: &Path) -> Option<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::openat2(CWD, path, flags, Mode::empty(), seam::cached_flags()).ok()
     }
 
-    /// Asks about what `path` names; a symbolic link is followed.
+    /// Reads the metadata of the file that `path` names. A symbolic link is followed.
     pub async fn stat(&self, path: &Path) -> io::Result<FileInfo> {
         self.stat_by(self.doer(), path).await
     }
 
-    /// As [`Files::stat`], through the pool of `who` if it must wait.
-    pub async fn stat_by(&self, who: Doer, path: &Path) -> io::Result<FileInfo> {
-        let Some(pool) = who.pool(Touches::Name) else {
+    /// As [`Files::stat`], performed by `doer`.
+    pub async fn stat_by(&self, doer: Doer, path: &Path) -> io::Result<FileInfo> {
+        let Some(pool) = doer.pool(Touches::Name) else {
             return Ok(operation("stat", || rustix::fs::stat(path))?.into());
         };
         let how = OpenHow { flags: OFlags::PATH, ..OpenHow::read() };
@@ -318,8 +322,8 @@ impl Files {
         self.run_in(pool, Rank::Read, ask).await?
     }
 
-    /// Reads into the spare capacity of `buf`, once: the number of bytes appended, 0 at the end
-    /// of the file. The buffer comes back with the answer.
+    /// Reads once into the spare capacity of `buf`. Returns the number of bytes appended, 0 at the
+    /// end of the file, and the buffer.
     pub async fn read_at(
         &self,
         file: &Arc<OpenFile>,
@@ -348,8 +352,9 @@ impl Files {
         read.unwrap_or_else(|e| (Err(e), Vec::new()))
     }
 
-    /// Appends what is in memory of at most `most` bytes of a file, and room for the head of each frame. The number of bytes
-    /// without heads; `None` if [`Files::read_at`] has to be asked, which waits for a disk, or says why not.
+    /// Appends up to `most` bytes of the file that are in memory, with space for the head of each
+    /// frame. Returns the number of bytes without heads. `None` if the caller must use
+    /// [`Files::read_at`], which may wait and reports errors.
     pub fn read_framed_now(
         &self,
         file: &OpenFile,
@@ -370,7 +375,7 @@ impl Files {
         Some(read)
     }
 
-    /// Writes all of `buf`; the buffer comes back with the answer.
+    /// Writes all of `buf`. Returns the buffer with the result.
     pub async fn write_at(
         &self,
         file: &Arc<OpenFile>,
@@ -384,7 +389,7 @@ impl Files {
         written.unwrap_or_else(|e| (Err(e), Vec::new()))
     }
 
-    /// Appends all of `buf` at the file's position; the buffer comes back with the answer.
+    /// Writes all of `buf` at the file's position. Returns the buffer with the result.
     pub async fn append(&self, file: &Arc<OpenFile>, buf: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
         let file = Arc::clone(file);
         let write = move || (file_operation("write", &*file, || (&**file).write_all(&buf)), buf);
@@ -392,7 +397,7 @@ impl Files {
         written.unwrap_or_else(|e| (Err(e), Vec::new()))
     }
 
-    /// Renames; the target is replaced.
+    /// Renames a file. An existing target is replaced.
     pub async fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (from, to) = (from.to_owned(), to.to_owned());
         self.write(move || file_operation("rename", &*to, || std::fs::rename(from, &to))).await?
@@ -404,8 +409,8 @@ impl Files {
         self.write(move || file_operation("unlink", &*path, || std::fs::remove_file(&path))).await?
     }
 
-    /// Creates a file with a name that is not taken: `prefix` and ten digits. Its path comes
-    /// with it; a caller that keeps it renames it.
+    /// Creates a file with a free name: `prefix` and ten digits. Returns its path, too. The caller
+    /// renames or removes it.
     pub async fn create_temp(
         &self,
         prefix: &Path,
@@ -417,7 +422,7 @@ impl Files {
     }
 }
 
-/// A file that was opened from memory.
+/// Wraps a file that was opened without waiting.
 fn from_memory(
     (fd, info): (OwnedFd, FileInfo),
     how: &OpenHow,
@@ -428,9 +433,10 @@ fn from_memory(
     (Arc::new(OpenFile::new(fd.into(), pool, access)), info)
 }
 
-/// The answer of a kernel that would have to wait, or that does not know the question.
+/// Whether the kernel would have had to wait, or lacks the system call.
 fn must_wait(e: Errno) -> bool {
-    // PERM: a sandbox that does not know openat2, as old ones of containers. A file that it is true of is refused again.
+    // PERM: the sandbox of an old container runtime forbids openat2. If the file itself is
+    // forbidden, the next attempt fails the same way.
     matches!(e, Errno::AGAIN | Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::INTR)
 }
 

@@ -1,4 +1,4 @@
-//! An open file, and where it is closed.
+//! An open file, and the thread that closes it.
 
 use std::fs::File;
 use std::ops::{Deref, Range};
@@ -9,66 +9,69 @@ use std::time::Instant;
 use super::{FileInfo, FilePool};
 use crate::clock;
 
-/// A file that many may read or send, and that no loop waits for when it is closed.
+/// An open file that many requests may read or send, and that no loop blocks to close.
 ///
-/// Closing is more than forgetting a number: NFS and FUSE tell a server, and with the last reference to a file that
-/// was removed its blocks are freed. A thread of the pool does either.
+/// Closing may block: NFS and FUSE ask a server, and closing a removed file frees its blocks. A
+/// thread of the pool does it in these cases.
 ///
-/// What a turn of a loop finds out about a file holds to the turn's end, and is not asked for again.
+/// Facts that a loop finds out about the file hold until the end of its turn. It does not ask the
+/// kernel again.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// There until it is dropped.
+    /// Present until the file is dropped.
     file: Option<File>,
-    /// The pool with the threads that read it when it is not in memory.
+    /// The pool that reads the file if it is not in memory.
     pool: FilePool,
     access: Access,
     found: Mutex<Found>,
 }
 
-/// What was found out, and in which turn.
+/// Facts about the file, each with the turn in which it was found.
 #[derive(Debug, Default)]
 struct Found {
-    /// It had a name, and was what it was when it was opened.
+    /// The turn in which the file still had a name and was unchanged.
     stands: Option<Instant>,
-    /// These bytes were in memory.
+    /// The bytes that were in memory, and in which turn.
     resident: Option<(Instant, Range<u64>)>,
 }
 
-/// Which thread waits for a file.
+/// Which thread blocks to read or close a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// One of the pool. It was opened for reading, from memory, so that closing it needs none unless it was removed.
+    /// A thread of the pool. The file is local and was opened for reading, so closing it blocks
+    /// only if it was removed.
     Memory,
-    /// One of the pool.
+    /// A thread of the pool.
     Pool,
-    /// The calling thread: the file is memory, or its users want to wait.
+    /// The calling thread. The file is in memory, or its user wants to block.
     Here,
 }
 
 impl OpenFile {
     pub(super) fn new(file: File, pool: FilePool, access: Access) -> OpenFile {
-        // Of what was opened by its name the kernel was asked a moment ago.
+        // The file has just been opened by its name.
         let stands = if access == Access::Memory { clock::turn() } else { None };
         let found = Mutex::new(Found { stands, resident: None });
         OpenFile { file: Some(file), pool, access, found }
     }
 
-    /// The pool with the threads that read it when it is not in memory.
+    /// The pool that reads the file if it is not in memory.
     pub fn pool(&self) -> &FilePool {
         &self.pool
     }
 
-    /// The calling thread also waits.
+    /// Whether the calling thread blocks to read it.
     pub(crate) fn waits_here(&self) -> bool {
         self.access == Access::Here
     }
 
-    /// It is a local file, opened for reading: to ask what it is needs no disk.
+    /// Whether the file is local and opened for reading, so that reading its metadata does not
+    /// block.
     pub fn is_local(&self) -> bool {
         self.access == Access::Memory
     }
 
-    /// Whether it still has a name, and is what it was when it was opened.
+    /// Whether the file still has a name and is unchanged since it was opened.
     pub fn stands(&self, opened: &FileInfo) -> bool {
         if self.stood() {
             return true;
@@ -81,13 +84,13 @@ impl OpenFile {
         stands
     }
 
-    /// Whether that was found out in this turn.
+    /// Whether that was found in this turn.
     fn stood(&self) -> bool {
         let turn = clock::turn();
         turn.is_some() && self.found().stands == turn
     }
 
-    /// Whether these bytes were found in memory in this turn; if not, `look` says whether they are.
+    /// Whether these bytes were found in memory in this turn. Otherwise `look` finds out.
     pub(super) fn is_resident(&self, bytes: Range<u64>, look: impl FnOnce() -> bool) -> bool {
         let turn = clock::turn();
         if let Some((when, known)) = &self.found().resident
@@ -108,7 +111,7 @@ impl OpenFile {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it may be closed here.
+    /// Whether this thread may close it.
     fn closes_here(&self, file: &File) -> bool {
         let has_name =
             || self.stood() || rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink > 0);

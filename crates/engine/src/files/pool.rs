@@ -1,4 +1,4 @@
-//! A bounded pool of threads for work that blocks, started when it is first needed.
+//! A bounded pool of threads for work that blocks. Threads start when they are first needed.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -15,27 +15,27 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use super::open_file::{Access, OpenFile};
-use super::rank::{Lines, Rank};
+use super::rank::{Queues, Rank};
 use super::running::{self, Place, RunningOperation, Slot};
 use crate::clock;
 use crate::seam::{self, Call, Job};
 
-/// Threads for file operations; clones share them, so that the loops of a process may.
+/// Threads for file operations. Clones share the threads, such as all loops of a process.
 #[derive(Clone, Debug)]
 pub struct FilePool(Arc<Owner>);
 
-/// A pool for those that must not keep it.
+/// A reference to a pool that does not keep its threads alive.
 #[derive(Clone, Debug)]
 pub struct WeakFilePool(Weak<Owner>);
 
 impl WeakFilePool {
-    /// The pool, unless its threads were told to end.
+    /// The pool, unless its last owner was dropped.
     pub fn upgrade(&self) -> Option<FilePool> {
         self.0.upgrade().map(FilePool)
     }
 }
 
-/// Tells the threads to end when the last clone of the pool is gone.
+/// Ends the threads when the last clone of the pool is dropped.
 #[derive(Debug)]
 struct Owner(Arc<Shared>);
 
@@ -55,11 +55,11 @@ struct Shared {
 /// Starts a thread.
 pub(super) type Spawn = fn(Builder, Job) -> io::Result<()>;
 
-/// Called when the queue is full.
+/// The callback for a full queue.
 #[derive(Default)]
-struct Overflow(OnceLock<Hearer>);
+struct Overflow(OnceLock<OverflowHook>);
 
-type Hearer = Box<dyn Fn(&str) + Send + Sync>;
+type OverflowHook = Box<dyn Fn(&str) + Send + Sync>;
 
 impl std::fmt::Debug for Overflow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -67,14 +67,14 @@ impl std::fmt::Debug for Overflow {
     }
 }
 
-/// What a pool tells its watcher.
+/// The state of a pool, as its watcher sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolState {
-    /// How many operations wait for a thread.
+    /// Operations that wait for a thread.
     pub waiting: usize,
-    /// How long the one has waited that a thread takes now.
+    /// How long the operation that a thread has just taken had waited.
     pub waited: Option<Duration>,
-    /// When the oldest of those that run was taken, by [`crate::coarse_nanos`].
+    /// When the oldest running operation was taken, by [`crate::coarse_nanos`].
     pub oldest: Option<u64>,
 }
 
@@ -90,9 +90,9 @@ impl std::fmt::Debug for Watcher {
 }
 
 struct State {
-    /// Each with the time from which on it waits, by [`clock::nanos`].
-    jobs: Lines<(u64, Job)>,
-    /// Those that run, the oldest in front.
+    /// Each job with the time at which it was queued, by [`clock::nanos`].
+    jobs: Queues<(u64, Job)>,
+    /// Running jobs, the oldest first.
     running: VecDeque<RunningJob>,
     started: usize,
     idle: usize,
@@ -105,7 +105,7 @@ impl State {
     }
 }
 
-/// A job that a thread has taken.
+/// A job that a thread is running.
 struct RunningJob {
     since: u64,
     rank: Rank,
@@ -119,26 +119,26 @@ impl std::fmt::Debug for State {
 }
 
 impl Default for FilePool {
-    /// nginx's default pool: 32 threads, 65536 waiting operations.
+    /// nginx's default pool: 32 threads, a queue of 65536.
     fn default() -> Self {
         FilePool::new(32, 65536)
     }
 }
 
 impl FilePool {
-    /// At most `threads` threads, and `queue` operations of each rank waiting for one of them.
+    /// A pool of at most `threads` threads. `queue` operations of each rank may wait for one.
     pub fn new(threads: usize, queue: usize) -> Self {
         FilePool::named("default", threads, queue)
     }
 
-    /// As [`FilePool::new`], with a name by which it is found and complained about.
+    /// As [`FilePool::new`], with a name that configurations and messages use.
     pub fn named(name: &str, threads: usize, queue: usize) -> Self {
         FilePool::spawned(name, threads, queue, seam::start_worker)
     }
 
     pub(super) fn spawned(name: &str, threads: usize, queue: usize, spawn: Spawn) -> Self {
         let (name, threads) = (name.to_owned(), threads.max(1));
-        let jobs = Lines::new(threads);
+        let jobs = Queues::new(threads);
         let running = VecDeque::new();
         let state = Mutex::new(State { jobs, running, started: 0, idle: 0, closed: false });
         let (work, settled) = (Condvar::new(), Condvar::new());
@@ -148,19 +148,19 @@ impl FilePool {
         FilePool(Arc::new(Owner(Arc::new(shared))))
     }
 
-    /// `hear` is told when the queue is full, on the thread with the refused work. The first one
-    /// stays.
+    /// Calls `hear` with a message when the queue is full, on the thread whose work was refused.
+    /// Only the first call has an effect.
     pub fn on_overflow(&self, hear: impl Fn(&str) + Send + Sync + 'static) {
         let _ = self.0.0.overflow.0.set(Box::new(hear));
     }
 
-    /// `watch` is told how the pool is whenever that changes, by one thread at a time. It must not touch the pool. The
-    /// first one stays.
+    /// Calls `watch` whenever the pool's state changes, from one thread at a time. `watch` must not
+    /// use the pool. Only the first call has an effect.
     pub fn watch(&self, watch: impl Fn(PoolState) + Send + Sync + 'static) {
         let _ = self.0.0.watcher.0.set(Box::new(watch));
     }
 
-    /// As a clone, but the pool may end.
+    /// A reference that does not keep the pool's threads alive.
     pub fn downgrade(&self) -> WeakFilePool {
         WeakFilePool(Arc::downgrade(&self.0))
     }
@@ -175,17 +175,17 @@ impl FilePool {
         self.0.0.lock().jobs.len()
     }
 
-    /// Of the operations that wait for a disk, the one that has lasted longest.
+    /// The running file operation that began first.
     pub fn oldest_operation(&self) -> Option<RunningOperation> {
         let state = self.0.0.lock();
         let all = state.running.iter().filter_map(|job| running::read(&job.slot, job.rank));
         all.min_by_key(|operation| operation.since)
     }
 
-    /// Waits until nothing runs or waits for a thread, but no longer than `until`.
+    /// Waits until the queue is empty and no job runs, or until `until`.
     pub fn settle(&self, until: Instant) {
         let mut state = self.0.0.lock();
-        // The simulated world runs its jobs one by one.
+        // In the simulated world, jobs have no threads to wait for.
         while seam::worker_stays() && !state.is_settled() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -196,31 +196,33 @@ impl FilePool {
         }
     }
 
-    /// Threads that run.
+    /// The number of threads that have been started.
     pub fn started(&self) -> usize {
         self.0.0.lock().started
     }
 
-    /// Runs `work` without a wait for its answer. An error if the pool is full.
+    /// Runs `work` without a result. Fails if the queue is full.
     pub fn hand_over(&self, rank: Rank, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         self.0.0.push(rank, Box::new(work), self.0.0.queue).map_err(|(error, _)| error)
     }
 
-    /// Holds a file that was opened elsewhere, so that a thread of this pool closes it.
+    /// Wraps a file that was opened elsewhere, so that a thread of this pool closes it.
     pub fn hold(&self, file: File) -> Arc<OpenFile> {
         Arc::new(OpenFile::new(file, self.clone(), Access::Pool))
     }
 
-    /// Closes a file, however much there is to do. No more can wait than files are open.
+    /// Queues the close of a file even if the queue is full. No more closes can wait than files are
+    /// open.
     pub(crate) fn close(&self, file: File) {
-        // Without any thread it is closed here, since it must be.
+        // If no thread can be started, the job is dropped here, which closes the file.
         let _ = self.0.0.push(Rank::Write, Box::new(move || close(file)), usize::MAX);
     }
 
-    /// As [`FilePool::hand_over`], however much there is to do: for work that is never tried again, such as removing a
-    /// file that has no other name. Only the maker of such files calls it, so no more can wait than was made.
+    /// As [`FilePool::hand_over`], even if the queue is full. For work that is never tried again,
+    /// such as removing a temporary file. Its callers made what they remove, so the queue stays
+    /// bounded.
     pub fn insist(&self, rank: Rank, work: impl FnOnce() + Send + 'static) {
-        // Without any thread it is done here, since it must be.
+        // If no thread can be started, this thread does the work.
         if let Err((_, work)) = self.0.0.push(rank, Box::new(work), usize::MAX) {
             work();
         }
@@ -268,36 +270,36 @@ impl Shared {
             return Err((error, job));
         }
         state.jobs.push(rank, (clock::nanos(), job));
-        self.tell(&state, None);
-        self.call(state);
+        self.notify_watcher(&state, None);
+        self.wake_thread(state);
         Ok(())
     }
 
-    fn tell(&self, state: &State, waited: Option<Duration>) {
+    fn notify_watcher(&self, state: &State, waited: Option<Duration>) {
         if let Some(watch) = self.watcher.0.get() {
             let oldest = state.running.front().map(|job| job.since);
             watch(PoolState { waiting: state.jobs.len(), waited, oldest });
         }
     }
 
-    /// The thread of this slot has done its job.
+    /// The thread with this slot has finished its job.
     fn ended(&self, state: &mut State, rank: Rank, slot: &Slot) {
         state.jobs.ended(rank);
         let at = state.running.iter().position(|job| Arc::ptr_eq(&job.slot, slot));
         at.and_then(|at| state.running.remove(at));
         if at == Some(0) {
-            self.tell(state, None);
+            self.notify_watcher(state, None);
         }
         if state.is_settled() {
             self.settled.notify_all();
         }
     }
 
-    /// Sees to it that a thread takes what may be taken. One that cannot be started is missed, and tried again with the
-    /// next job: those that run do its work.
-    fn call(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+    /// Starts or wakes a thread if a job can be taken. If no thread can be started, the running
+    /// threads take the job later, and the next job tries again.
+    fn wake_thread(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let takable = state.jobs.takable();
-        // Threads that were started or woken for earlier jobs count as idle until they run.
+        // A thread that was started or woken counts as idle until it takes a job.
         if takable > state.idle && state.started < self.threads {
             let _ = self.start(&mut state);
         }
@@ -326,15 +328,15 @@ impl Shared {
                 let (since, waited) =
                     (clock::coarse_nanos(), clock::nanos().saturating_sub(pushed));
                 state.running.push_back(RunningJob { since, rank, slot: Arc::clone(&slot) });
-                self.tell(&state, Some(Duration::from_nanos(waited)));
-                self.call(state);
-                // A panic in it must not end the thread.
+                self.notify_watcher(&state, Some(Duration::from_nanos(waited)));
+                self.wake_thread(state);
+                // A panic in a job must not end the thread.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 running::empty(&slot);
                 state = self.lock();
                 self.ended(&mut state, rank, &slot);
             } else if state.closed {
-                // Those that run do what must wait for them.
+                // Jobs that cannot be taken yet are left to the threads that run.
                 return;
             } else if seam::worker_stays() {
                 state.idle += 1;
@@ -343,7 +345,7 @@ impl Shared {
             }
             if !seam::worker_stays() {
                 state.started -= 1;
-                return self.call(state);
+                return self.wake_thread(state);
             }
         }
     }
@@ -354,13 +356,13 @@ fn close(file: File) {
 }
 
 thread_local! {
-    /// This thread is one of a pool.
+    /// Whether this thread belongs to a pool.
     static MAY_WAIT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread may wait for a disk.
+/// Whether this thread may block for a disk.
 pub(super) fn may_wait_here() -> bool {
-    // At a thread's end there is no time to note and no loop to stall.
+    // Thread-local values may be gone when the thread ends. No loop runs here then.
     MAY_WAIT.try_with(Cell::get).unwrap_or(true)
 }
 
@@ -376,7 +378,7 @@ struct Answer<T> {
     waker: Option<Waker>,
 }
 
-/// The worker's side of an answer; dropped without one, it answers that there is none.
+/// The thread's side of a result. Dropped without one, it reports an error.
 struct Promise<T> {
     answer: Arc<Mutex<Answer<T>>>,
     kept: bool,
@@ -407,8 +409,8 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-/// Work on another thread: ready with its answer. Dropped, the work goes on and its answer is
-/// discarded.
+/// Work on another thread; ready with its result. If this is dropped, the work continues and its
+/// result is discarded.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Offload<T> {
     answer: Arc<Mutex<Answer<T>>>,

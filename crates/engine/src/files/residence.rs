@@ -1,4 +1,4 @@
-//! Is a range of a file in memory, so that sending it does not wait for a disk?
+//! Whether a range of a file is in memory, so that sending it does not wait for a disk.
 
 use std::io::IoSliceMut;
 
@@ -8,16 +8,16 @@ use weir_sys::pagecache::cached_pages;
 use super::OpenFile;
 use crate::seam;
 
-/// What sending a range of a file would do.
+/// Whether sending a range of a file would wait for a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Residence {
-    /// It is all in memory.
+    /// No: all of the range is in memory.
     Cached,
-    /// Some of it would be read from a disk, or the file system does not tell.
+    /// Perhaps: some of it is not in memory, or the file system does not tell.
     Unknown,
 }
 
-/// Looks at `len` bytes of `file` from `offset` on.
+/// Checks `len` bytes of `file` from `offset` on.
 pub(crate) fn residence(file: &OpenFile, offset: u64, len: u64) -> Residence {
     let end = offset.saturating_add(len.max(1));
     let look = || seam::is_resident(|| is_cached(file, offset, end));
@@ -29,13 +29,14 @@ fn is_cached(file: &OpenFile, offset: u64, end: u64) -> bool {
     let page = rustix::param::page_size() as u64;
     let last = end - 1;
     let pages = last / page - offset / page + 1;
-    // Pages count from when they are asked of the disk; the last one has its bytes when those before it have theirs.
-    // And not every file system answers at all.
+    // cachestat(2) counts pages that are still being read. Pages are read in order, so the last
+    // page is complete only if the others are. Some file systems support neither call.
     present(file, last)
         && (pages == 1
             || match cached_pages(file, offset, end - offset) {
                 Ok(cached) => cached >= pages,
-                // An older kernel, or a file that this process may not ask about: both ends stand for the rest.
+                // cachestat(2) is missing or forbidden. Check the first page, too, and assume the
+                // same of those between.
                 Err(_) => present(file, offset),
             })
 }
@@ -43,6 +44,6 @@ fn is_cached(file: &OpenFile, offset: u64, end: u64) -> bool {
 fn present(file: &OpenFile, offset: u64) -> bool {
     let mut byte = [0u8; 1];
     let mut pieces = [IoSliceMut::new(&mut byte)];
-    // Behind the end of a file that became shorter there is nothing to wait for either.
+    // Past the end of a file that was truncated, there is nothing to wait for.
     rustix::io::preadv2(file, &mut pieces, offset, ReadWriteFlags::NOWAIT).is_ok()
 }

@@ -1,7 +1,7 @@
-//! The operations that threads of a pool have begun, for messages about a disk that blocks.
+//! The file operations that threads of a pool are running, for messages about a slow disk.
 //!
-//! Each thread has a slot. [`file_operation`] fills it before a call that may wait for a disk, and empties it
-//! afterwards. Nothing reads the slots until an operation lasts long.
+//! Each thread has a slot. [`file_operation`] fills it before a call that may block, and clears it
+//! afterwards. Other threads read the slots only when an operation takes long.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::rank::Rank;
 use crate::clock::coarse_nanos;
 
-/// What an operation works on.
+/// The file that an operation works on.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
     /// A name.
@@ -33,39 +33,39 @@ impl<'a, F: AsFd> From<&'a F> for Place<'a> {
     }
 }
 
-/// An operation that a thread has begun and not ended.
+/// A file operation that a thread is running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningOperation {
-    /// Since when, by [`crate::coarse_nanos`].
+    /// When it began, by [`crate::coarse_nanos`].
     pub since: u64,
-    /// What the operation is for.
+    /// The purpose of the operation.
     pub rank: Rank,
-    /// Its name, such as that of a system call.
+    /// The operation, such as the name of a system call.
     pub name: &'static str,
     /// The file.
     pub path: PathBuf,
 }
 
-/// What the thread is at, which other threads may read.
+/// The operation that a thread is running. Other threads may read it.
 pub(super) type Slot = Arc<Mutex<Noted>>;
 
-/// What stands in a slot.
+/// The content of a [`Slot`].
 #[derive(Debug, Default)]
 pub(super) struct Noted {
-    /// 0 for nothing.
+    /// 0 if the thread is running no operation.
     since: u64,
     name: &'static str,
-    /// Empty for an open file. It is kept, since its memory is used again.
+    /// Empty for an open file. Cleared instead of replaced, to reuse its memory.
     path: OsString,
     file: i32,
 }
 
 thread_local! {
-    /// Of a thread of a pool.
+    /// The slot of a pool's thread. None on other threads.
     static SLOT: RefCell<Option<Slot>> = const { RefCell::new(None) };
 }
 
-/// Makes the slot of this thread, which is one of a pool.
+/// Makes the slot of this thread, which belongs to a pool.
 pub(super) fn make_slot() -> Slot {
     let slot = Slot::default();
     SLOT.set(Some(Arc::clone(&slot)));
@@ -76,7 +76,8 @@ fn lock(slot: &Slot) -> MutexGuard<'_, Noted> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does `work`, which may wait for a disk, under a name. Threads that are none of a pool only do it.
+/// Runs `work`, which may block, and notes it in the thread's slot. On threads outside of pools it
+/// only runs `work`.
 pub fn file_operation<'a, T>(
     name: &'static str,
     place: impl Into<Place<'a>>,
@@ -97,12 +98,12 @@ pub fn file_operation<'a, T>(
     out
 }
 
-/// The thread is at nothing, should a panic have left something there.
+/// Clears a slot, in case a panic left an operation in it.
 pub(super) fn empty(slot: &Slot) {
     lock(slot).since = 0;
 }
 
-/// What stands in a slot, for an operation of this rank.
+/// The operation in a slot, whose job has this rank.
 pub(super) fn read(slot: &Slot, rank: Rank) -> Option<RunningOperation> {
     let noted = lock(slot);
     if noted.since == 0 {
@@ -115,7 +116,7 @@ pub(super) fn read(slot: &Slot, rank: Rank) -> Option<RunningOperation> {
     Some(RunningOperation { since: noted.since, rank, name: noted.name, path })
 }
 
-/// The name of an open file that the kernel knows, which asks no disk.
+/// The path of an open file as the kernel remembers it. This reads no disk.
 pub(crate) fn name_of(file: RawFd) -> PathBuf {
     std::fs::read_link(format!("/proc/self/fd/{file}")).unwrap_or_default()
 }

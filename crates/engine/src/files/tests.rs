@@ -1,4 +1,4 @@
-//! The file operations on a real loop and a real directory.
+//! File operations on a real loop and a real directory.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -88,7 +88,7 @@ fn what_is_in_memory_is_answered_on_the_loop() {
         std::fs::write(&path, [1; 5000]).unwrap();
         let files = h.files();
         files.open(&path, &OpenHow::read()).await.unwrap();
-        // Warm by now, if the machine has local file systems and a kernel of this decade.
+        // Cached by now, if all file systems are local and the kernel has openat2.
         if files.open_now(&path, &OpenHow::read()).is_none() {
             return;
         }
@@ -259,7 +259,7 @@ fn files_that_may_wait_are_closed_elsewhere() {
         let files = h.files();
         let path = dir.join("a");
         let started = || files.default_pool().started();
-        // A file that is written has something to be flushed.
+        // A file that was written may have to be flushed when it closes.
         drop(files.hold(File::create(&path).unwrap()));
         assert_eq!(started(), 1);
         assert_eq!(files.run(|| ()).await.unwrap(), ());
@@ -269,10 +269,10 @@ fn files_that_may_wait_are_closed_elsewhere() {
         drop(open().await.unwrap());
         let (file, _) = open().await.unwrap();
         std::fs::remove_file(&path).unwrap();
-        // In the turn in which it was opened, it counts as what it was then.
+        // In the turn in which it was opened, the file counts as unchanged.
         h.sleep(Duration::from_millis(1)).await;
         drop(file);
-        // It is gone with its last user, and so are its blocks.
+        // The last reference goes, and so do the blocks of the file.
         assert_eq!(elsewhere.started(), 1);
     });
 }
@@ -336,7 +336,7 @@ fn a_file_is_opened_and_read_in_one_visit() {
             let (_, info, buf) = files.open_and_read(who, &path, &how, want).await.unwrap();
             assert_eq!((info.len, buf.as_slice()), (5, &b"hell"[..]));
         }
-        // What creates is never done on the loop, and so needs a thread: once.
+        // The loop never creates files itself, so one thread was needed.
         let how = OpenHow { flags: OFlags::RDWR | OFlags::CREATE, ..OpenHow::create_new(0o600) };
         let before = files.offloaded();
         let (_, _, buf) = files.open_and_read(files.doer(), &path, &how, want).await.unwrap();
@@ -347,7 +347,7 @@ fn a_file_is_opened_and_read_in_one_visit() {
     });
 }
 
-/// Opening a FIFO that no process reads waits for a reader.
+/// Opening a FIFO for writing blocks until it has a reader.
 #[test]
 fn an_operation_that_lasts_is_named() {
     let pool = FilePool::new(4, 100);
@@ -373,7 +373,7 @@ fn an_operation_that_lasts_is_named() {
     };
     assert_eq!((named.rank, named.name, &named.path), (Rank::Write, "open", &path));
     assert!(named.since >= before);
-    // Others come and go meanwhile.
+    // Other operations begin and end meanwhile.
     let (done, is_done) = mpsc::channel();
     pool.hand_over(Rank::Read, move || done.send(()).unwrap()).unwrap();
     is_done.recv().unwrap();
@@ -384,7 +384,7 @@ fn an_operation_that_lasts_is_named() {
     assert_eq!(pool.oldest_operation(), None);
     drop(reader);
 
-    // Of an open file the kernel knows the name.
+    // The kernel knows the path of an open file.
     let (read, mut write) = std::io::pipe().unwrap();
     let file = File::from(OwnedFd::from(read));
     let shown = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();

@@ -1,17 +1,17 @@
-//! The tasks that wait for heavy work, in their order.
+//! The queue of tasks that wait to do heavy work.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use crate::waiter::Waiter;
 
-/// Tasks by number: the order in which they came.
+/// Tasks get numbers in the order in which they arrive.
 #[derive(Default)]
 pub(crate) struct HeavyQueue {
     waiting: RefCell<VecDeque<(u64, Waiter)>>,
-    /// The number of the next task that comes.
+    /// The number of the next task.
     next: Cell<u64>,
-    /// Numbers below this have had their turn.
+    /// Tasks with numbers below this have had their turn.
     called: Cell<u64>,
 }
 
@@ -21,15 +21,15 @@ impl HeavyQueue {
         self.waiting.borrow().is_empty()
     }
 
-    /// A task comes, and gets a number.
+    /// Adds a task and returns its number.
     pub(super) fn enter(&self) -> u64 {
         let number = self.next.get();
         self.next.set(number + 1);
-        self.waiting.borrow_mut().push_back((number, Waiter::NOBODY));
+        self.waiting.borrow_mut().push_back((number, Waiter::NONE));
         number
     }
 
-    /// The first task has its turn.
+    /// Removes the first task, which has its turn, and returns its waiter.
     pub(super) fn call_first(&self) -> Option<Waiter> {
         let (number, waiter) = self.waiting.borrow_mut().pop_front()?;
         self.called.set(number + 1);
@@ -41,7 +41,7 @@ impl HeavyQueue {
         number < self.called.get()
     }
 
-    /// A task waits with this waiter from now on. Returns the one before.
+    /// Replaces the waiter of a task. Returns the previous one.
     pub(super) fn set_waiter(&self, number: u64, waiter: Waiter) -> Waiter {
         let mut waiting = self.waiting.borrow_mut();
         match waiting.iter_mut().rev().find(|(n, _)| *n == number) {
@@ -50,7 +50,7 @@ impl HeavyQueue {
         }
     }
 
-    /// A task that waits leaves. Returns its waiter.
+    /// Removes a task that no longer waits. Returns its waiter.
     pub(super) fn leave(&self, number: u64) -> Option<Waiter> {
         if self.was_called(number) {
             return None;

@@ -10,8 +10,8 @@ use crate::seam::{self, Call};
 use crate::{Handle, ListenerKey};
 
 impl Handle {
-    /// Accepts one connection, non-blocking and closed on exec, with the peer's address. `None`
-    /// if none is waiting, which is common: another loop may have been faster.
+    /// Accepts a connection with its peer's address. The socket is non-blocking and close-on-exec.
+    /// `None` if no connection waits, which is common: another loop may have been faster.
     pub fn accept(&self, listener: ListenerKey) -> io::Result<Option<(OwnedFd, SocketAddrAny)>> {
         let fd = self.0.listeners.borrow().get(listener.0).map(|l| l.fd.clone());
         let Some(fd) = fd else { return Ok(None) };
@@ -21,7 +21,7 @@ impl Handle {
                 Ok((socket, peer)) => {
                     seam::accepted(&fd, &socket);
                     self.0.accepts.set(self.0.accepts.get() + 1);
-                    // The clients of a Unix-domain socket have no address, as a rule.
+                    // Clients of Unix-domain sockets usually have no address.
                     let peer = peer.unwrap_or_else(|| SocketAddrUnix::new_unnamed().into());
                     return Ok(Some((socket, peer)));
                 }

@@ -22,7 +22,7 @@ use crate::{Handle, Stream};
 pub struct ConnectOptions {
     /// The local address; nginx: `proxy_bind`.
     pub bind: Option<SocketAddrAny>,
-    /// When to give up; it stays the stream's deadline.
+    /// When the attempt fails. It stays the stream's deadline.
     pub deadline: Option<Instant>,
     /// Allows a local address that is not this host's; nginx: `proxy_bind ... transparent`.
     pub transparent: bool,
@@ -32,16 +32,16 @@ pub struct ConnectOptions {
     pub sndbuf: Option<usize>,
     /// Keep-alive probes; nginx: `proxy_socket_keepalive`.
     pub keepalive: bool,
-    /// Another loop of the process may take the socket over: see [`Stream::shared`].
+    /// Whether other loops of the process may take over the socket: see [`Stream::shared`].
     pub shared: bool,
 }
 
-/// The local address cannot be had, which says nothing of the peer: what the error of a connection holds then.
+/// The error of a connection whose local address cannot be bound. It says nothing about the peer.
 #[derive(Debug)]
 pub struct Unbound {
     /// The address.
     pub local: String,
-    /// Why.
+    /// The reason.
     pub errno: Errno,
 }
 
@@ -66,7 +66,8 @@ impl fmt::Display for Unbound {
 impl std::error::Error for Unbound {}
 
 impl Handle {
-    /// Connects to a TCP or Unix-domain address. Fails with [`crate::NoSlot`] where the loop may have no socket more.
+    /// Connects to a TCP or Unix-domain address. Fails with [`crate::NoSlot`] if the loop may have
+    /// no more sockets.
     pub async fn connect(&self, to: &SocketAddrAny, how: &ConnectOptions) -> io::Result<Stream> {
         let (stream, connected) = self.start_connect(to, how)?;
         stream.set_deadline(how.deadline);
@@ -77,7 +78,7 @@ impl Handle {
         Ok(stream)
     }
 
-    /// A stream and whether it is connected already.
+    /// Returns the stream, and whether it is already connected.
     fn start_connect(
         &self,
         to: &SocketAddrAny,
@@ -97,7 +98,7 @@ impl Handle {
     }
 }
 
-/// A socket that is to be connected, with what is asked of it before.
+/// Makes an unconnected socket with the options of `how`.
 pub(super) fn socket(
     to: &SocketAddrAny,
     kind: SocketType,

@@ -1,4 +1,4 @@
-//! Datagram sockets: the resolver's, the log's, and those of sessions.
+//! Datagram sockets: those of the resolver, of logs and of UDP sessions.
 
 use std::io;
 use std::net::IpAddr;
@@ -22,28 +22,31 @@ use crate::{ConnectOptions, Handle};
 /// A datagram socket in a loop; closes on drop.
 pub struct Datagram(Registered);
 
-/// Answers from a socket that many receive from: it belongs to no loop and is never waited for.
+/// Sends from a socket that several loops receive from. It belongs to no loop and is never waited
+/// for.
 #[derive(Clone, Debug)]
 pub struct Answering(Arc<OwnedFd>);
 
 impl Handle {
-    /// Brings a non-blocking datagram socket into the loop.
+    /// Adds a non-blocking datagram socket to the loop.
     pub fn datagram(&self, fd: OwnedFd) -> io::Result<Datagram> {
         Ok(Datagram(self.0.register(self, fd, Ready::WRITE)?))
     }
 
-    /// The same for a socket that others hold as well, such as one that datagrams of many clients come to.
+    /// As [`Handle::datagram`], for a socket with other owners, such as one that receives the
+    /// datagrams of many clients.
     pub fn datagram_shared(&self, fd: Arc<OwnedFd>) -> io::Result<Datagram> {
         Ok(Datagram(self.0.register(self, Fd::Shared(fd), Ready::WRITE)?))
     }
 
-    /// The same for a socket that is only sent from: others receive. The backend does not report it until it is full.
+    /// As [`Handle::datagram`], for a socket that this loop only sends from. The backend does not
+    /// report it until its send buffer is full.
     pub fn datagram_sender(&self, fd: Arc<OwnedFd>) -> io::Result<Datagram> {
         Ok(Datagram(self.0.enter(self, Fd::Shared(fd), Ready::WRITE)?))
     }
 
-    /// Calls `receive` with a socket that many loops receive from and that this loop watches as a listener, without
-    /// waiting: `None` if nothing is there.
+    /// Calls `receive` with a socket that many loops receive from and that this loop watches as a
+    /// listener. Never waits: `None` if no datagram is there.
     pub fn receive_shared<T>(
         &self,
         fd: BorrowedFd<'_>,
@@ -57,7 +60,7 @@ impl Handle {
         }
     }
 
-    /// A socket that speaks to this address alone. It is registered with the backend once a task waits for it.
+    /// A socket that is connected to one address. The backend reports it once a task waits for it.
     pub fn connect_datagrams(
         &self,
         to: &SocketAddrAny,
@@ -76,8 +79,8 @@ impl Answering {
         Answering(fd)
     }
 
-    /// Sends one datagram from an address of this host, or from the one that the kernel chooses; false if there is
-    /// no room for it.
+    /// Sends one datagram from `from`, an address of this host, or from an address that the kernel
+    /// chooses. False if the send buffer is full.
     pub fn try_send(
         &self,
         bytes: &[u8],
@@ -97,7 +100,7 @@ impl Answering {
 }
 
 impl Datagram {
-    /// Ready when there may be something to receive, or at the deadline, with an error.
+    /// Ready when there may be something to receive. Fails when the deadline passes.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.0.source.is(Ready::READABLE) {
             return if must_yield(cx) { Poll::Pending } else { Poll::Ready(Ok(())) };
@@ -105,8 +108,8 @@ impl Datagram {
         self.0.wait_read(cx)
     }
 
-    /// Receives one datagram into the spare capacity of `buf` (what does not fit is lost), without waiting: `None`
-    /// if nothing is there. A task that waits afterwards is woken.
+    /// Receives one datagram into the spare capacity of `buf`; bytes that do not fit are lost.
+    /// Never waits: `None` if no datagram is there. A task may wait afterwards.
     pub fn try_recv_from(&self, buf: &mut Vec<u8>) -> io::Result<Option<Received>> {
         if !self.0.source.is(Ready::READABLE) {
             return Ok(None);
@@ -123,7 +126,7 @@ impl Datagram {
         }
     }
 
-    /// The same of a socket that is connected: the datagram's length.
+    /// As [`Datagram::try_recv_from`], for a connected socket. Returns the datagram's length.
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         if !self.0.source.is(Ready::READABLE) {
             return Ok(None);
@@ -139,7 +142,8 @@ impl Datagram {
         }
     }
 
-    /// Nothing was there, or an error of an earlier datagram ("connection refused"), which is reported once.
+    /// Handles a failed receive. An error of an earlier datagram, such as "connection refused", is
+    /// reported once.
     fn nothing<T>(&self, e: io::Error) -> io::Result<Option<T>> {
         match e.kind() {
             io::ErrorKind::WouldBlock => {
@@ -154,7 +158,8 @@ impl Datagram {
         }
     }
 
-    /// Calls `receive` with the socket if something may be there, without waiting: `None` if nothing is.
+    /// Calls `receive` with the socket if it may be readable. Never waits: `None` if nothing is
+    /// there.
     pub fn try_receive<T>(
         &self,
         receive: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
@@ -169,7 +174,7 @@ impl Datagram {
         }
     }
 
-    /// Calls `send` with the socket, without waiting: `None` if there is no room.
+    /// Calls `send` with the socket. Never waits: `None` if the send buffer is full.
     pub fn try_send_by<T>(
         &self,
         send: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
@@ -188,7 +193,7 @@ impl Datagram {
         }
     }
 
-    /// Ready when there may be room to send, or at the deadline, with an error.
+    /// Ready when there may be room to send. Fails when the deadline passes.
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.0.source.is(Ready::WRITE) {
             return Poll::Ready(Ok(()));
@@ -196,7 +201,7 @@ impl Datagram {
         self.0.wait_write(cx)
     }
 
-    /// Ready at the deadline.
+    /// Ready when the deadline has passed.
     pub fn poll_deadline(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.0.expired() {
             return Poll::Ready(());
@@ -215,8 +220,8 @@ impl Datagram {
         Ok(rustix::net::getsockname(self)?)
     }
 
-    /// Receives one datagram into the spare capacity of `buf` (what does not fit is lost): its
-    /// length and the sender, if it has an address.
+    /// Receives one datagram into the spare capacity of `buf`; bytes that do not fit are lost.
+    /// Returns its length, and the sender if it has an address.
     pub async fn recv_from(
         &self,
         mut buf: Vec<u8>,
@@ -225,7 +230,7 @@ impl Datagram {
         (answer, buf)
     }
 
-    /// Sends one datagram, to `to` or to the address that the socket is connected to.
+    /// Sends one datagram to `to`, or to the address that the socket is connected to.
     pub async fn send_to(&self, bytes: &[u8], to: Option<&SocketAddrAny>) -> io::Result<usize> {
         std::future::poll_fn(|cx| {
             if must_yield(cx) {
@@ -240,7 +245,7 @@ impl Datagram {
         .await
     }
 
-    /// As [`Datagram::send_to`], without waiting: `None` if there is no room.
+    /// As [`Datagram::send_to`]. Never waits: `None` if the send buffer is full.
     pub fn try_send_to(
         &self,
         bytes: &[u8],
@@ -289,7 +294,7 @@ impl Datagram {
                 self.0.exhausted(Ready::READABLE);
                 self.0.wait_read(cx)
             }
-            // An error of an earlier datagram ("connection refused") is reported once.
+            // An error of an earlier datagram, such as "connection refused", is reported once.
             Err(e) => {
                 self.0.exhausted(Ready::ERR);
                 Poll::Ready(Err(e.into()))

@@ -1,4 +1,4 @@
-//! Two connections that go to another loop together, and come back.
+//! Two connections that another loop steals together, and how they come back.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,8 +11,9 @@ use crate::source::Fd;
 use crate::{Joined, Stream};
 
 impl Stream {
-    /// Other loops of the group ([`crate::Options::steal_group`]) may take this connection and another one, both of which are waited for:
-    /// together they are `joined`. It comes back at once if no loop can.
+    /// Makes this connection and `other` stealable together, as `joined`
+    /// ([`crate::Options::steal_group`]). A task must wait for both. Returns `joined` if no other
+    /// loop could steal them.
     pub fn offer_with<'a>(
         &'a self,
         other: &Stream,
@@ -24,7 +25,7 @@ impl Stream {
         else {
             return Err(joined);
         };
-        // One that came out of another loop's pool may be in that loop still.
+        // The second socket may come from another loop's pool, and may still be registered there.
         if !second.offered.get() && Arc::strong_count(with) > 1 {
             return Err(joined);
         }
@@ -34,7 +35,7 @@ impl Stream {
         Ok(Lent(self))
     }
 
-    /// The socket that another loop had taken is back.
+    /// Puts back a socket that another loop had stolen.
     pub fn come_back(&self, fd: OwnedFd) -> io::Result<()> {
         let source = &self.0.source;
         replace(source.fd.as_fd(), fd)?;
@@ -45,13 +46,13 @@ impl Stream {
     }
 }
 
-/// What was offered, until it is withdrawn: to drop it does that, too.
+/// Two streams that are stealable until this is withdrawn or dropped.
 #[must_use = "it is withdrawn when it is dropped"]
 pub struct Lent<'a>(&'a Stream);
 
 impl Lent<'_> {
-    /// Takes it back. None if another loop has taken it: the streams are of no use then until they
-    /// [come back](Stream::come_back).
+    /// Ends the offer. None if another loop has stolen the connections. The streams are then
+    /// unusable until they [come back](Stream::come_back).
     pub fn withdraw(self) -> Option<Box<dyn Joined>> {
         self.take()
     }

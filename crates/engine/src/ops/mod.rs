@@ -19,7 +19,7 @@ use crate::ready::Ready;
 use crate::source::Registered;
 
 impl Registered {
-    /// Leaves the operation pending until the socket is readable; an error when its deadline has
+    /// Registers the task to be woken when the socket is readable. Fails if the deadline has
     /// passed.
     #[inline]
     pub(crate) fn wait_read<T>(&self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -31,7 +31,7 @@ impl Registered {
         Poll::Pending
     }
 
-    /// As [`Registered::wait_read`], for writing.
+    /// As [`Registered::wait_read`], until the socket is writable.
     #[inline]
     pub(crate) fn wait_write<T>(&self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if self.expired() {
@@ -45,14 +45,15 @@ impl Registered {
         Poll::Pending
     }
 
-    /// An operation found the socket exhausted.
+    /// Notes that the socket is not readable or writable any more.
     #[inline]
     pub(crate) fn exhausted(&self, ready: Ready) {
         self.source.clear(ready);
     }
 }
 
-/// True when the running task has done enough for this turn: it goes on when others had theirs.
+/// Whether the running task has used up its budget for this turn. If so, the task is woken for a
+/// later turn.
 #[inline]
 pub(crate) fn must_yield(cx: &mut Context<'_>) -> bool {
     let spent = budget::is_spent();

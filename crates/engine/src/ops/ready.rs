@@ -22,29 +22,30 @@ pub struct Writable<'a>(&'a Stream);
 pub struct Closed<'a>(&'a Stream);
 
 impl Stream {
-    /// Waits until there may be something to receive, the end included, or until the deadline.
+    /// Waits until there may be something to receive, possibly the end of the stream. Fails when
+    /// the deadline passes.
     pub fn readable(&self) -> Readable<'_> {
         Readable(self)
     }
 
-    /// Waits until something may be sent, or until the deadline.
+    /// Waits until there may be room to send. Fails when the deadline passes.
     pub fn writable(&self) -> Writable<'_> {
         Writable(self)
     }
 
-    /// Waits until the peer has closed its side or the connection broke, even if bytes that it
-    /// sent before are not received yet. It ends early, with an error, at the deadline.
+    /// Waits until the peer has closed its side or the connection has failed, even if bytes that
+    /// arrived before are still unread. Fails when the deadline passes.
     pub fn closed(&self) -> Closed<'_> {
         Closed(self)
     }
 
-    /// True if it is known that the peer has closed its side or that the connection broke; of a stream
-    /// that no task has waited for yet, it is not.
+    /// Whether the loop knows that the peer has closed its side or that the connection has failed.
+    /// It does not know before a task has waited for the stream.
     pub fn peek_closed(&self) -> bool {
         self.0.source.is(Ready::GONE)
     }
 
-    /// True if bytes wait to be received. It costs a system call.
+    /// Whether bytes wait to be received; the end of the stream is none. Costs a system call.
     pub fn has_bytes(&self) -> bool {
         self.0.source.peek().is_ok_and(|there| there > 0)
     }
@@ -57,7 +58,7 @@ impl Future for Readable<'_> {
         let registered = &self.0.0;
         registered.report()?;
         if registered.source.is(Ready::READABLE) {
-            // A task that waits so receives without waiting. So the budget is checked here.
+            // The task will receive without waiting, so its budget is checked here.
             return if must_yield(cx) { Poll::Pending } else { Poll::Ready(Ok(())) };
         }
         registered.wait_read(cx)

@@ -24,15 +24,16 @@ pub struct Recv<'a> {
 }
 
 impl Stream {
-    /// Receives into the spare capacity of `buf`, once: the number of bytes appended, 0 at the
-    /// end of the stream. The buffer comes back with the answer; a future that is dropped keeps
-    /// it. A buffer without spare capacity is an error ([`io::ErrorKind::InvalidInput`]).
+    /// Receives once into the spare capacity of `buf`. Returns the number of bytes appended, 0 at
+    /// the end of the stream, and the buffer. If the future is dropped, the loop keeps the buffer.
+    /// Fails with [`io::ErrorKind::InvalidInput`] if the buffer has no spare capacity.
     pub fn recv(&self, buf: Vec<u8>) -> Recv<'_> {
         Recv { stream: self, buf: Some(buf) }
     }
 
-    /// As [`Stream::recv`], without waiting: `None` if nothing is there, or if the task has done enough for this
-    /// turn ([`crate::is_spent`]). A task that waits afterwards ([`Stream::readable`]) is woken either way.
+    /// As [`Stream::recv`], without waiting. `None` if nothing is there, or if the task has used up
+    /// its budget ([`crate::is_spent`]). A task that then waits ([`Stream::readable`]) is woken in
+    /// both cases.
     #[inline]
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         self.0.try_recv(buf)
@@ -40,13 +41,8 @@ impl Stream {
 }
 
 impl Stream {
-    /// Bytes lie there to be received: the end is none, nor is a connection that broke. Costs a system call.
-    pub fn holds_bytes(&self) -> bool {
-        self.0.source.peek().is_ok_and(|there| there > 0)
-    }
-
-    /// As [`Stream::readable`], for tasks that do something else until then: what was reported may have been
-    /// received already, so the socket is looked at.
+    /// As [`Stream::readable`], for tasks that do other work until then. The reported bytes may
+    /// have been received meanwhile, so the socket is checked before this is ready.
     pub async fn arrived(&self) -> io::Result<()> {
         loop {
             self.readable().await?;
@@ -58,7 +54,7 @@ impl Stream {
 }
 
 impl Source {
-    /// Looks at the next byte and leaves it there: 1, or 0 at the end.
+    /// Peeks at the next byte. Returns 1 if there is one, 0 at the end of the stream.
     pub(crate) fn peek(&self) -> Result<usize, Errno> {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         rustix::net::recv(&self.fd, &mut [0u8; 1][..], flags).map(|(_, there)| there)
@@ -68,7 +64,7 @@ impl Source {
         self.peek() == Err(Errno::AGAIN)
     }
 
-    /// Whether what was reported of it some time ago is nothing to read any more.
+    /// Whether an event that was reported earlier is outdated: the socket has nothing to read.
     pub(crate) fn is_silent(&self, ready: Ready) -> bool {
         !ready.any(Ready::GONE) && self.is_empty()
     }
@@ -99,14 +95,15 @@ impl Registered {
             match rustix::net::recv(&self.source.fd, spare_capacity(buf), RecvFlags::empty()) {
                 Ok((n, _)) => {
                     budget::spend_call(n);
-                    // Less than asked: the socket is empty, and an event will tell when it is not.
-                    // Unless that event has been: the end of the stream is reported once.
+                    // Fewer bytes than asked for: the socket is empty, and the backend reports an
+                    // edge when more arrives. The end of the stream is reported once. So after it,
+                    // the socket stays readable.
                     if n < room && !self.source.is(Ready::GONE) {
                         self.exhausted(Ready::READ);
                     }
                     return Ok(Some(n));
                 }
-                // No event would come: the backend has refused the socket, see `report_or_break`.
+                // The backend refused the socket (see `report_or_break`), so no event would come.
                 Err(Errno::AGAIN) if self.source.is(Ready::ERR) => {
                     return Err(io::ErrorKind::ConnectionAborted.into());
                 }

@@ -1,4 +1,4 @@
-//! Resting between requests without leaving the task.
+//! Waiting between requests without ending the task.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,12 +19,12 @@ pub struct Pause<'a> {
 }
 
 impl Stream {
-    /// Waits for the next request as a parked connection does ([`crate::Handle::park`]), counted
-    /// and evicted like one, but without giving up the task: for the pauses of a busy
-    /// connection, where ending a task and starting another one costs more than keeping it.
+    /// Waits for the next request as a parked connection does ([`crate::Handle::park`]), but keeps
+    /// the task. The loop counts and evicts the connection as if it were parked. A busy client asks
+    /// again soon, and keeping the task costs less than ending and starting one.
     ///
-    /// [`Wake::Deadline`] says that `grace` has passed: now park it. The stream's deadline is
-    /// unset afterwards.
+    /// Returns [`Wake::Deadline`] after `grace`; the caller then parks the connection. The stream's
+    /// deadline is unset afterwards.
     pub fn rest(&self, grace: Duration) -> Pause<'_> {
         Pause { stream: self, grace }
     }
@@ -43,7 +43,7 @@ impl Future for Pause<'_> {
         }
         registered.report_or_break();
         if source.is(Ready::READABLE) {
-            // A task without budget would receive nothing and rest again.
+            // A task without budget could receive nothing and would rest again.
             if must_yield(cx) {
                 return Poll::Pending;
             }
@@ -73,14 +73,14 @@ impl Drop for Pause<'_> {
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Offered<'a> {
     pause: Pause<'a>,
-    /// Here while it is not offered.
+    /// Present while it is not offered.
     idle: Option<Box<dyn Idle>>,
 }
 
 impl Stream {
-    /// As [`Stream::rest`]; meanwhile other loops of the group ([`crate::Options::steal_group`]) may take the connection, which is
-    /// `idle` for them. It comes back with the answer. `None` if another loop has taken it: the stream is of no use
-    /// then, and is to be dropped.
+    /// As [`Stream::rest`], but other loops of the group ([`crate::Options::steal_group`]) may
+    /// steal the connection with its state `idle`. Returns `idle`, or `None` if another loop has
+    /// stolen the connection. The stream is then unusable and must be dropped.
     pub fn rest_stealable(&self, grace: Duration, idle: Box<dyn Idle>) -> Offered<'_> {
         Offered { pause: self.rest(grace), idle: Some(idle) }
     }
@@ -100,7 +100,7 @@ impl Future for Offered<'_> {
         match Pin::new(&mut self.pause).poll(cx) {
             Poll::Ready(why) => Poll::Ready(self.withdraw().map(|idle| (why, idle))),
             Poll::Pending => {
-                // From now on the loop that takes it out owns it.
+                // From now on, a loop that takes the value out owns the connection.
                 self.idle = self.idle.take().and_then(|idle| self.pause.stream.0.offer(idle));
                 Poll::Pending
             }

@@ -25,21 +25,22 @@ use crate::ready::Ready;
 use crate::seam::{self, Call};
 use crate::source::Registered;
 
-/// Pieces of memory handed to the kernel at once.
+/// The most pieces of memory in one system call.
 const PIECES: usize = 16;
 
-/// Read at once from a file that is not in memory.
+/// Bytes that the file pool reads at once from a file that is not in memory.
 const COLD_READ: usize = 128 << 10;
 
-/// How long a send waits for a peer that takes nothing. Every send names it, since a peer that never reads would hold
-/// its task for ever otherwise.
+/// How long a send waits for a peer that takes no bytes. Every send names a limit, since a peer
+/// that never reads would otherwise hold its task forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// So long without a byte taken. The whole may take longer, and reading files costs nothing of it.
+    /// The longest time without progress. The whole send may take longer, and reading files does
+    /// not count.
     Idle(Duration),
-    /// Everything is sent by then.
+    /// The time by which everything must be sent.
     Until(Instant),
-    /// The caller bounds the wait itself: it has set the stream's deadline, or it drops the send when its time is over.
+    /// No limit here: the caller has set the stream's deadline or drops the send by itself.
     Watched,
 }
 
@@ -48,33 +49,34 @@ pub enum Patience {
 pub struct Send<'a> {
     stream: &'a Stream,
     chain: &'a mut Chain,
-    /// It may end before the chain does.
+    /// The send is over once some bytes were sent.
     some: bool,
-    /// So many bytes of the first segment's file are in memory.
+    /// The first segment is a file, and this many bytes of it are in memory.
     warm: u64,
     cold: Option<Offload<(io::Result<usize>, Vec<u8>)>>,
     patience: Patience,
-    /// The peer has taken something, or had nothing to take, since it was last waited for.
+    /// The peer has taken bytes since the stream's deadline was set, or none were waiting for it.
     moved: bool,
 }
 
 impl Stream {
-    /// Sends all of `chain`. When it fails, or is dropped before it is ready, the chain holds
-    /// what was not sent. A file that is not in memory is read by the file pool, so that no disk
-    /// holds up the loop. It fails with [`io::ErrorKind::TimedOut`] when the peer takes nothing for too long; the
-    /// stream's deadline is set for that.
+    /// Sends all of `chain`. If it fails or is dropped, the chain keeps the bytes that were not
+    /// sent. The file pool reads files that are not in memory, so that no disk stalls the loop.
+    /// Fails with [`io::ErrorKind::TimedOut`] when `patience` is over, for which it sets the
+    /// stream's deadline.
     pub fn send<'a>(&'a self, chain: &'a mut Chain, patience: Patience) -> Send<'a> {
         Send { stream: self, chain, some: false, warm: 0, cold: None, patience, moved: true }
     }
 
-    /// As [`Stream::send`], but ready as soon as some of `chain` was sent: for tasks that do something else between two
-    /// pieces, such as to set a deadline for each. It is what to wait with after [`Stream::try_send`]: room alone
-    /// is not enough where a file has to be read first.
+    /// As [`Stream::send`], but ready once some bytes of `chain` were sent. For tasks that do other
+    /// work between pieces, such as setting a deadline for each. Use it to wait after
+    /// [`Stream::try_send`]: that the socket is writable is not enough if a file has to be read
+    /// first.
     pub fn send_some<'a>(&'a self, chain: &'a mut Chain, patience: Patience) -> Send<'a> {
         Send { some: true, ..self.send(chain, patience) }
     }
 
-    /// From now on the stream waits no longer than that.
+    /// Sets the stream's deadline for `patience`.
     pub fn begin_patience(&self, patience: Patience) {
         match patience {
             Patience::Idle(time) => self.set_timeout(Some(time)),
@@ -83,16 +85,16 @@ impl Stream {
         }
     }
 
-    /// As [`Stream::try_send`], of bytes that are at hand: how many were sent.
+    /// As [`Stream::try_send`], for bytes in memory. Returns how many were sent.
     #[inline]
     pub fn try_send_bytes(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.send_bytes(bytes)
     }
 
-    /// Sends what can be sent without waiting and drops it from `chain`: the number of bytes, or
-    /// `None` if there was no room for any. It stops when the task has done enough for this turn, though not before it has
-    /// tried once, so that a last word gets out; and before a file that is not in memory, which
-    /// [`Stream::send`] and [`Stream::send_some`] read.
+    /// Sends what can be sent without waiting and removes it from `chain`. Returns the number of
+    /// bytes, or `None` if the send buffer was full. Stops when the task has used up its budget,
+    /// but tries once in any case, so that a final message gets out. Also stops before a file that
+    /// is not in memory; [`Stream::send`] and [`Stream::send_some`] read those.
     pub fn try_send(&self, chain: &mut Chain) -> io::Result<Option<u64>> {
         if chain.is_one_buffer() {
             return self.0.send_buffer(chain);
@@ -121,7 +123,8 @@ impl Stream {
 }
 
 impl Send<'_> {
-    /// There is no room: the peer's time begins, unless it has begun before.
+    /// Waits for room in the send buffer. The time limit starts anew if the peer has taken bytes
+    /// since.
     fn wait_for_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if std::mem::take(&mut self.moved) {
             self.stream.begin_patience(self.patience);
@@ -135,7 +138,7 @@ impl Future for Send<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        // What was in memory in another turn may have left it while this one's client was slow.
+        // A file's pages may have left memory since the last turn.
         this.warm = 0;
         let mut files = this.chain.file_chunk();
         while !this.chain.is_empty() {
@@ -169,8 +172,8 @@ impl Future for Send<'_> {
 }
 
 impl Send<'_> {
-    /// Ready when the head of the chain is in memory: memory, or `warm` bytes of a file. What is
-    /// not becomes memory, read by the file pool.
+    /// Ready when the head of the chain is in memory. Has the file pool read it otherwise. For a
+    /// file, `warm` is then the number of bytes in memory.
     fn poll_warm(&mut self, cx: &mut Context<'_>, at_most: u64, way: Way) -> Poll<io::Result<()>> {
         loop {
             if let Some(cold) = &mut self.cold {
@@ -186,7 +189,7 @@ impl Send<'_> {
                 self.moved = true;
                 return Poll::Ready(Ok(()));
             }
-            // What is copied is found to be in memory as it is read.
+            // A copy finds out as it reads whether the file is in memory.
             if self.warm > 0 || way == Way::Copy {
                 return Poll::Ready(Ok(()));
             }
@@ -202,7 +205,7 @@ impl Send<'_> {
         }
     }
 
-    /// Has the file pool read from the file at the head of the chain.
+    /// Makes the file pool read from the file at the head of the chain.
     fn read_cold(&mut self) {
         let Some((file, offset, _)) = self.chain.front_file() else { return };
         let file = Arc::clone(file);
@@ -213,20 +216,20 @@ impl Send<'_> {
     }
 }
 
-/// What came of one try to send.
+/// The result of one attempt to send.
 enum Once {
     Sent {
         all: u64,
         of_file: u64,
     },
-    /// There is no room.
+    /// The send buffer is full.
     Full,
-    /// Nothing of the file is in memory.
+    /// Nothing of the file at the head is in memory.
     Cold,
 }
 
 impl Registered {
-    /// With one call; 0 if there is no room.
+    /// Sends with one system call. Returns 0 if the send buffer is full.
     fn send_bytes(&self, bytes: &[u8]) -> io::Result<usize> {
         if !self.source.is(Ready::WRITABLE) || bytes.is_empty() {
             return Ok(0);
@@ -239,7 +242,8 @@ impl Registered {
         Ok(sent.unwrap_or(0))
     }
 
-    /// The kernel has no room. No event would come if the backend has refused the socket: see `try_recv`.
+    /// Notes that the send buffer is full. Fails if the backend refused the socket, since no event
+    /// would come: see `try_recv`.
     fn is_full(&self) -> io::Result<()> {
         if self.source.is(Ready::ERR) {
             return Err(io::ErrorKind::ConnectionAborted.into());
@@ -248,13 +252,13 @@ impl Registered {
         Ok(())
     }
 
-    /// One send's worth. From a file, at most `from_file`.
+    /// Sends with one system call; at most `from_file` bytes of a file.
     fn send_once(&self, chain: &mut Chain, from_file: u64, way: Way) -> io::Result<Once> {
-        // The call reports a broken connection: its event said only that there is room.
+        // A failed connection is tried, too, since only the system call returns its error.
         if !self.source.is(Ready::WRITABLE) {
             return Ok(Once::Full);
         }
-        // What is copied leaves with the memory before it.
+        // A copy sends the memory before the file in the same call.
         if chain.is_one_buffer() || (way == Way::Sendfile && chain.front_file().is_none()) {
             let sent = self.send_memory(chain)?;
             return self.sent(chain, sent, 0);
@@ -271,7 +275,7 @@ impl Registered {
         Ok(once)
     }
 
-    /// The way of the next send.
+    /// Chooses the way of the next send.
     #[inline]
     fn next_way(&self, chain: &Chain) -> Way {
         match chain.file_way() {
@@ -281,7 +285,7 @@ impl Registered {
         }
     }
 
-    /// All that a chain of one buffer holds, or what there is room for.
+    /// Sends a chain of one buffer, as far as there is room.
     #[inline]
     fn send_buffer(&self, chain: &mut Chain) -> io::Result<Option<u64>> {
         if !self.source.is(Ready::WRITABLE) {
@@ -291,7 +295,7 @@ impl Registered {
         self.drop_sent(chain, sent)
     }
 
-    /// So much was sent, or there was no room.
+    /// Removes sent bytes from the chain, or notes that the send buffer is full.
     #[inline]
     fn drop_sent(&self, chain: &mut Chain, sent: Option<u64>) -> io::Result<Option<u64>> {
         match sent {
@@ -301,14 +305,15 @@ impl Registered {
         Ok(sent)
     }
 
-    /// As [`Registered::drop_sent`], with how much of it was a file's.
+    /// As [`Registered::drop_sent`]. `of_file` of the bytes are a file's.
     fn sent(&self, chain: &mut Chain, all: Option<u64>, of_file: u64) -> io::Result<Once> {
         let all = self.drop_sent(chain, all)?;
         Ok(all.map_or(Once::Full, |all| Once::Sent { all, of_file }))
     }
 
-    /// The memory at the head of the chain and what is in memory of the file behind it, with one call. What the client does not
-    /// take is read again: so none of many slow clients holds a buffer.
+    /// Sends the memory at the head of the chain and the cached bytes of the file behind it with
+    /// one call. Bytes that the client does not take are read again later. So a slow client holds
+    /// no buffer.
     fn send_copy(&self, chain: &mut Chain, from_file: u64) -> io::Result<Once> {
         let mut pieces = [IoSlice::new(&[]); PIECES];
         let (mut count, mut memory) = (0, 0);
@@ -344,7 +349,7 @@ impl Registered {
         self.sent(chain, sent, sent.unwrap_or(0).saturating_sub(memory as u64))
     }
 
-    /// The memory at the head of the chain, with one call.
+    /// Sends the memory at the head of the chain with one call.
     fn send_memory(&self, chain: &Chain) -> io::Result<Option<u64>> {
         if let Some(memory) = chain.only().and_then(Segment::memory) {
             let sent = self.send_pieces(&[IoSlice::new(memory)], SendFlags::empty())?;
@@ -361,13 +366,13 @@ impl Registered {
             total += memory.len();
             count += 1;
         }
-        // Head and file go out in one packet when a file follows.
+        // MSG_MORE: the head and the file behind it leave in one packet.
         let more = if file_follows { SendFlags::MORE } else { SendFlags::empty() };
         let sent = self.send_pieces(pieces.get(..count).unwrap_or_default(), more)?;
         Ok(self.note_full(sent, total))
     }
 
-    /// The kernel takes less memory than offered only when its buffer is full.
+    /// Notes a full send buffer. The kernel sends less memory than offered only then.
     fn note_full(&self, sent: Option<usize>, offered: usize) -> Option<u64> {
         if sent.is_some_and(|n| n < offered) {
             self.exhausted(Ready::WRITE);
@@ -395,7 +400,7 @@ impl Registered {
         }
     }
 
-    /// The file at the head of the chain.
+    /// Sends from the file at the head of the chain.
     fn send_file(&self, chain: &mut Chain, at_most: u64) -> io::Result<Once> {
         let sent = match chain.front_file() {
             Some((file, offset, len)) => self.send_pages(file, offset, len.min(at_most))?,
@@ -424,12 +429,12 @@ impl Registered {
     }
 }
 
-/// What sending fails with where a file ends before the part of it that is to be sent.
+/// The error of sending a file that ends before the range to be sent.
 pub fn truncated(file: &File) -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, Truncated(name_of(file.as_raw_fd())))
 }
 
-/// The file of an error that is [`truncated`].
+/// The path of the file, if the error is [`truncated`].
 pub fn truncated_file(error: &io::Error) -> Option<&Path> {
     let truncated = error.get_ref()?.downcast_ref::<Truncated>()?;
     Some(&truncated.0)

@@ -1,4 +1,4 @@
-//! The kernel as it is.
+//! The engine's calls, without a simulated world.
 
 use std::fs::File;
 use std::io;
@@ -19,31 +19,31 @@ use weir_sys::pagecache::Framing;
 
 use super::{Call, Job};
 
-/// The time by the monotonic clock.
+/// The time of the monotonic clock.
 #[inline]
 pub(crate) fn instant() -> Instant {
     Instant::now()
 }
 
-/// The same in nanoseconds since the system started.
+/// The monotonic clock's time in nanoseconds.
 #[inline]
 pub(crate) fn nanos() -> u64 {
     in_nanos(clock_gettime(ClockId::Monotonic))
 }
 
-/// As [`nanos`], by the clock that the kernel moves on at its ticks.
+/// As [`nanos`], by the coarse clock, which advances with the kernel's timer ticks.
 #[inline]
 pub(crate) fn coarse_nanos() -> u64 {
     in_nanos(clock_gettime(ClockId::MonotonicCoarse))
 }
 
-/// The nanoseconds since 1970; earlier times are 0.
+/// Nanoseconds since 1970; 0 for earlier times.
 pub(crate) fn wall_nanos() -> u64 {
     let t = clock_gettime(ClockId::Realtime);
     if t.tv_sec < 0 { 0 } else { in_nanos(t) }
 }
 
-/// Bytes that cannot be foreseen.
+/// Fills a buffer with random bytes.
 pub(crate) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     use rustix::rand::{GetRandomFlags, getrandom};
     let mut filled = 0;
@@ -58,7 +58,7 @@ fn in_nanos(time: Timespec) -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// Blocks this thread for so long, or computes.
+/// Blocks this thread for `time`, or computes all the while.
 #[allow(clippy::disallowed_methods, reason = "a handler that blocks is what was asked for")]
 pub(crate) fn block(time: Duration, computes: bool) {
     if !computes {
@@ -75,25 +75,25 @@ pub(crate) fn start_worker(thread: Builder, work: Job) -> io::Result<()> {
     thread.spawn(work).map(drop)
 }
 
-/// Whether a thread of the file pool takes another job after the first.
+/// Whether a thread of the file pool stays for further jobs.
 #[inline(always)]
 pub(crate) fn worker_stays() -> bool {
     true
 }
 
-/// How `openat2` is told to answer from memory or not at all.
+/// The flag that makes `openat2` answer from memory or fail.
 #[inline(always)]
 pub(crate) fn cached_flags() -> ResolveFlags {
     ResolveFlags::CACHED
 }
 
-/// Reads what is in memory of a file into the spare capacity of `buf`.
+/// Reads cached bytes of a file into the spare capacity of `buf`.
 #[inline]
 pub(crate) fn read_now(file: &File, buf: &mut Vec<u8>, offset: u64) -> io::Result<usize> {
     weir_sys::pagecache::read_nowait(file, buf, offset)
 }
 
-/// The same, cut into frames.
+/// As [`read_now`], with space for the head of each frame.
 #[inline]
 pub(crate) fn read_framed_now(
     file: &File,
@@ -105,31 +105,31 @@ pub(crate) fn read_framed_now(
     weir_sys::pagecache::read_framed_nowait(file, buf, offset, most, framing)
 }
 
-/// Whether a place in memory is a little behind another, which `look` compares.
+/// The result of `look`: whether an address is a little behind another one modulo the page size.
 #[inline(always)]
 pub(crate) fn is_behind(look: impl FnOnce() -> bool) -> bool {
     look()
 }
 
-/// Whether bytes of a file are in memory, which `look` asks of the kernel.
+/// The result of `look`: whether bytes of a file are in memory.
 #[inline(always)]
 pub(crate) fn is_resident(look: impl FnOnce() -> bool) -> bool {
     look()
 }
 
-/// What `read` finds in the kernel's counts of this thread.
+/// The result of `read`, a count that the kernel keeps of this thread.
 #[inline(always)]
 pub(crate) fn thread_count(read: impl FnOnce() -> Option<u64>) -> Option<u64> {
     read()
 }
 
-/// A timer for [`set_timer`], readable once it has fired.
+/// A timer for [`set_timer`]. It is readable once it has fired.
 pub(crate) fn timer() -> io::Result<OwnedFd> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     Ok(timerfd_create(TimerfdClockId::Monotonic, flags)?)
 }
 
-/// The timer fires once, after so many nanoseconds below a second.
+/// Makes the timer fire once, after `nanos`, which is less than a second.
 pub(crate) fn set_timer(timer: &Arc<OwnedFd>, nanos: u64) -> io::Result<()> {
     let in_time = Timespec { tv_sec: 0, tv_nsec: nanos as i64 };
     let once = Itimerspec { it_value: in_time, it_interval: Timespec::default() };
@@ -137,13 +137,14 @@ pub(crate) fn set_timer(timer: &Arc<OwnedFd>, nanos: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Sleeps for less than a second, or until `end` is readable, which is when `is_over`.
+/// Sleeps for less than a second, or until `end` is readable, which it is when `is_over` holds.
 pub(crate) fn pause(time: Duration, end: BorrowedFd<'_>, _: impl FnMut() -> bool) {
     let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
     let _ = poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&time));
 }
 
-/// Waits in an epoll instance that has these listening sockets, and a descriptor that is readable when `is_over`.
+/// Waits in an epoll instance that has these listening sockets. It also has a descriptor that is
+/// readable when `is_over` holds.
 pub(crate) fn wait_at<'a>(
     instance: &OwnedFd,
     _: impl Iterator<Item = BorrowedFd<'a>>,
@@ -153,7 +154,7 @@ pub(crate) fn wait_at<'a>(
     epoll::wait(instance, rustix::buffer::spare_capacity(events), None)
 }
 
-/// Whether Unix-domain sockets may listen at one address together.
+/// Whether several Unix-domain sockets may listen at one address.
 #[inline(always)]
 pub(crate) fn unix_sockets_share_addresses() -> bool {
     false
@@ -208,7 +209,7 @@ pub(crate) fn wait(_: Option<Duration>, _: impl FnMut() -> bool) {}
 #[inline(always)]
 pub(crate) fn holds(_: impl FnOnce() -> (usize, usize)) {}
 
-/// A socket. No list is kept of them.
+/// Registers an open socket with the simulated world. Nothing without it.
 pub(crate) struct Known;
 
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! A world in the kernel's place: see [`SimulatedWorld`].
+//! The interface of a simulated world that replaces the kernel: see [`SimulatedWorld`].
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,79 +14,81 @@ use super::Call;
 pub use super::Job;
 use crate::Arm;
 
-/// For how long a loop has nothing to do.
+/// How long a loop rests.
 pub struct Rest<'a> {
-    /// It looks for events by itself then.
+    /// When the loop looks for events in any case.
     pub until: Option<u64>,
-    /// It has looked for events since it last rested, and found none.
+    /// The loop has looked for events since it last rested, and found none.
     pub looked: bool,
-    /// Readable when there are events to be found; none if that cannot be told.
+    /// A descriptor that is readable when there are events. None if the backend has none.
     pub news: Option<BorrowedFd<'a>>,
 }
 
-/// What the loops of a process live in. Of all its threads that are loops one runs at a time, the one that the world
-/// lets return from [`SimulatedWorld::begin`], [`SimulatedWorld::rest`], [`SimulatedWorld::block`] or [`SimulatedWorld::call`]; so the order in which things
-/// happen is the world's choice.
+/// The simulated world in which all loops of a process run. Loop threads run one at a time. The
+/// world chooses the one that returns from [`SimulatedWorld::begin`], [`SimulatedWorld::rest`],
+/// [`SimulatedWorld::block`] or [`SimulatedWorld::call`]. So it decides the order of events.
 pub trait SimulatedWorld: Send + Sync {
     /// The time since the world began, in nanoseconds.
     fn nanos(&self) -> u64;
     /// The seconds since 1970 at which the world began.
     fn secs(&self) -> i64;
-    /// This thread is to be that loop's, counted from the server's first.
+    /// This thread becomes loop `number`, counted from the server's first loop.
     fn born(&self, number: usize);
-    /// Which one it is.
+    /// The number of this thread's loop.
     fn me(&self) -> usize;
-    /// Whether that loop's thread has a processor or waits for one.
+    /// Whether the thread of loop `number` runs or waits for a processor.
     fn is_runnable(&self, number: usize) -> bool;
-    /// For how many nanoseconds that loop's thread has had a processor.
+    /// The CPU time of the thread of loop `number`, in nanoseconds.
     fn has_used(&self, number: usize) -> u64;
-    /// After so many nanoseconds this is done, whatever loops do.
+    /// Runs `job` after this many nanoseconds, whatever loops do.
     fn after(&self, nanos: u64, job: Job);
-    /// A thread beside the loop of this one is about to begin: a number for it.
+    /// Reserves a number for a helper thread of this thread's loop.
     fn beside(&self) -> usize;
-    /// This thread is the one that was given that number.
+    /// This thread is the helper thread with that number.
     fn begin_beside(&self, number: usize);
-    /// The thread beside this loop looks again.
+    /// Makes this loop's helper thread check again what it waits for.
     fn call_beside(&self);
-    /// This thread has nothing to do until then, or until it is called, or until the thread that it waits for is gone.
+    /// This thread waits until `until`, until it is called, or until the thread that it depends on
+    /// has ended.
     fn wait(&self, until: Option<u64>);
-    /// A loop is about to begin its first turn.
+    /// A loop is about to run its first turn.
     fn begin(&self);
-    /// A loop has done what there was, or has found nothing to do. It looks for events when the world says so; looking too
-    /// often does no harm.
+    /// A loop has no work left, or has found no events. It looks for events again when this
+    /// returns. It may return early.
     fn rest(&self, rest: Rest<'_>);
-    /// A handler holds its loop up, computing or not.
+    /// A handler blocks its loop, or computes.
     fn block(&self, time: Duration, computes: bool);
-    /// A loop is about to rest with so many tasks and sockets.
+    /// A loop is about to rest with this many tasks and sockets.
     fn holds(&self, tasks: usize, sockets: usize);
-    /// This thread is gone, and all that it held.
+    /// This thread has ended, with all that it held.
     fn end(&self);
-    /// A system call is about to be made: it takes its time, and may fail.
+    /// A system call is about to be made. It takes time and may fail.
     fn call(&self, call: Call) -> Result<(), Errno>;
-    /// A job of the file pool is to be done at a time that the world chooses.
+    /// Runs a job of the file pool at a time of the world's choice.
     fn later(&self, job: Job);
-    /// A number below `n`, which is not 0.
+    /// A random number below `n`, which is not 0.
     fn below(&self, n: usize) -> usize;
-    /// Any number; which one depends on this thread, and on how often it has asked.
+    /// A random number, which depends only on this thread and on how often it has called this.
     fn any(&self) -> u64;
-    /// The size of the send buffer of a new connection of the server, in bytes.
+    /// The send buffer of a new connection of the server, in bytes.
     fn send_buffer(&self) -> usize;
-    /// For how many nanoseconds the news of a socket are kept from its loop.
+    /// How long an event is held back from its loop, in nanoseconds.
     fn hold_back(&self) -> Option<u64>;
-    /// This thread enters a listening socket's list of waiters: which one that is, if it is the world's at all.
+    /// Adds this thread to the wait list of a listening socket. Returns the list's number, or none
+    /// if the kernel has to report the socket.
     fn enlist(&self, socket: BorrowedFd<'_>, arm: Arm) -> Option<usize>;
-    /// This thread leaves it.
+    /// Removes this thread from the wait list.
     fn leave(&self, list: usize);
     /// Whether this thread's wait reports the listening socket.
     fn reports(&self, list: usize) -> bool;
-    /// This thread took the connection that waited longest.
+    /// This thread has accepted the connection that had waited longest.
     fn accepted(&self, socket: BorrowedFd<'_>);
 }
 
 static WORLD: OnceLock<Box<dyn SimulatedWorld>> = OnceLock::new();
 
 thread_local! {
-    /// The first that a thread has is the last to go.
+    /// Initialized first in each thread, so it is dropped last.
     static LAST: Last = const { Last };
 }
 
@@ -100,10 +102,10 @@ impl Drop for Last {
     }
 }
 
-/// Puts `world` in the kernel's place, for the rest of the process. The first one stays.
+/// Installs `world` for the rest of the process. Only the first call has an effect.
 pub fn install(world: Box<dyn SimulatedWorld>) {
     let _ = WORLD.set(world);
-    // Its time counts from here.
+    // The world's time begins here.
     weir_sys::beginning::beginning();
 }
 
@@ -111,17 +113,17 @@ pub(crate) fn world() -> Option<&'static dyn SimulatedWorld> {
     WORLD.get().map(|world| &**world)
 }
 
-/// Which loop has which socket.
+/// The sockets of all loops.
 static SOCKETS: Mutex<Sockets> = Mutex::new(Sockets { by_fd: BTreeMap::new(), opened: 0 });
 
 struct Sockets {
-    /// A socket's loop, and how many sockets were opened before it.
+    /// Each socket's loop, and how many sockets had been opened before it.
     by_fd: BTreeMap<RawFd, (usize, u64)>,
     opened: u64,
 }
 
-/// The sockets of these loops, in the order in which they were opened. Their numbers depend on what
-/// else the process opens at the time, so these would not give the same course twice.
+/// The sockets of these loops in the order in which they were opened. Descriptor numbers would not
+/// repeat from run to run, since they depend on what else the process opens.
 pub fn sockets_of(loops: &Range<usize>) -> Vec<RawFd> {
     let sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
     let theirs = sockets.by_fd.iter().filter(|(_, (owner, _))| loops.contains(owner));
@@ -130,7 +132,7 @@ pub fn sockets_of(loops: &Range<usize>) -> Vec<RawFd> {
     theirs.into_iter().map(|(_, fd)| fd).collect()
 }
 
-/// What the engine asks of the world, if there is one.
+/// The engine's calls, each of which asks the world first if there is one.
 pub(crate) mod seam {
     use std::fs::File;
     use std::io;
@@ -186,7 +188,7 @@ pub(crate) mod seam {
     pub(crate) fn accepted(from: impl AsFd, socket: impl AsFd) {
         if let Some(world) = world() {
             world.accepted(from.as_fd());
-            // Until it is some loop's, it is this one's.
+            // The socket counts as this loop's until a loop takes it.
             std::mem::forget(opened(socket.as_fd()));
         }
         connected(socket);
@@ -199,7 +201,7 @@ pub(crate) mod seam {
         }
     }
 
-    /// A worker is a job of the world's, which chooses when it runs.
+    /// Jobs run when the world chooses, without threads of their own.
     pub(crate) fn start_worker(thread: Builder, work: Job) -> io::Result<()> {
         match world() {
             Some(world) => world.later(work),
@@ -208,12 +210,12 @@ pub(crate) mod seam {
         Ok(())
     }
 
-    /// The world orders jobs one by one.
+    /// The world runs jobs one by one.
     pub(crate) fn worker_stays() -> bool {
         world().is_none()
     }
 
-    /// Calls are made to wait by [`at`], not by the kernel.
+    /// [`at`] decides whether an operation has to wait, not the kernel.
     pub(crate) fn cached_flags() -> ResolveFlags {
         world().map_or_else(kernel::cached_flags, |_| ResolveFlags::empty())
     }
@@ -245,7 +247,7 @@ pub(crate) mod seam {
         Ok(read.len())
     }
 
-    /// Addresses differ from process to process, a course does not.
+    /// Addresses differ from run to run, but a run must be repeatable.
     pub(crate) fn is_behind(look: impl FnOnce() -> bool) -> bool {
         world().map_or_else(look, |world| world.below(4) == 0)
     }
@@ -352,7 +354,7 @@ pub(crate) mod seam {
         epoll::wait(instance, spare_capacity(events), Some(&Timespec::default()))
     }
 
-    /// A socket is in the list of the loops' sockets.
+    /// The entry of a socket in the list of the loops' sockets.
     pub(crate) struct Known(RawFd, usize);
 
     pub(crate) fn opened(socket: BorrowedFd<'_>) -> Known {
@@ -369,7 +371,7 @@ pub(crate) mod seam {
     impl Drop for Known {
         fn drop(&mut self) {
             let mut sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
-            // Another loop may have taken it over.
+            // Another loop may have taken the socket over.
             if sockets.by_fd.get(&self.0).is_some_and(|(owner, _)| *owner == self.1) {
                 sockets.by_fd.remove(&self.0);
             }

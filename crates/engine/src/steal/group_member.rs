@@ -16,20 +16,21 @@ use super::{
 };
 use crate::clock;
 use crate::ready::Ready;
-use crate::remote::{Mailbox, News};
+use crate::remote::{Mailbox, StealNotice};
 use crate::token::{Token, TokenKind};
 
-/// A loop reads the others' words at most this often. Each read fetches a cache line from another processor.
-const LOOK_AGAIN: Duration = Duration::from_micros(250);
+/// How often a loop reads the other loops' words at most. Each read fetches a cache line from
+/// another processor.
+const LOOK_INTERVAL: Duration = Duration::from_micros(250);
 /// A loop that was stalled keeps its connections easy to steal for this long.
-const LATELY: Duration = Duration::from_secs(10);
-/// A look fetches at most this many events from one loop.
-const LOOKS: usize = 8;
+const RECENT_STALL: Duration = Duration::from_secs(10);
+/// The most events that one look fetches from a stalled loop.
+const MAX_FETCHED: usize = 8;
 /// The weight of the last turn in the mean time of an event is one in this many.
-const PART: u64 = 8;
+const MEAN_WEIGHT: u64 = 8;
 /// A turn's time for an event counts as twice the mean plus this at most. A turn in which the loop lost its processor
 /// says little about its events.
-const JUMP: Duration = Duration::from_micros(10);
+const MAX_JUMP: Duration = Duration::from_micros(10);
 
 pub(crate) struct GroupMember {
     shared: Arc<Shared>,
@@ -82,15 +83,15 @@ impl GroupMember {
 
     /// A turn with so many events has ended. Returns how many events the next one may fetch. Events that a loop has
     /// fetched cannot be stolen, so it fetches no more than it handles before it counts as stalled.
-    pub(crate) fn turned(&self, events: usize, now: u64) -> usize {
+    pub(crate) fn event_limit(&self, events: usize, now: u64) -> usize {
         if let Ok(events @ 1..) = u64::try_from(events) {
             let whole = now.saturating_sub(self.began.get());
             if whole > nanos(StealGroup::STALLED) {
                 self.stalled.set(Some(now));
             }
             let (took, mean) = (whole / events, self.mean.get());
-            let took = took.min(2 * mean + nanos(JUMP));
-            self.mean.set((mean * (PART - 1) + took) / PART);
+            let took = took.min(2 * mean + nanos(MAX_JUMP));
+            self.mean.set((mean * (MEAN_WEIGHT - 1) + took) / MEAN_WEIGHT);
         }
         let most = nanos(StealGroup::STALLED) / self.mean.get().max(1);
         usize::try_from(most).unwrap_or(usize::MAX).max(StealGroup::MIN_EVENTS)
@@ -99,11 +100,11 @@ impl GroupMember {
     /// Whether a turn of this loop was long lately, so that another stall is likely.
     pub(crate) fn has_stalled_lately(&self) -> bool {
         let since = |at| self.began.get().saturating_sub(at);
-        self.stalled.get().is_some_and(|at| since(at) < nanos(LATELY))
+        self.stalled.get().is_some_and(|at| since(at) < nanos(RECENT_STALL))
     }
 
-    /// Notes the number of connections with an event in this turn.
-    pub(crate) fn found(&self, ready: usize) {
+    /// Records the number of connections with an event in this turn.
+    pub(crate) fn note_ready(&self, ready: usize) {
         self.ready.set(ready);
     }
 
@@ -113,12 +114,12 @@ impl GroupMember {
     }
 
     /// The loop is about to wait.
-    pub(crate) fn waits(&self) {
+    pub(crate) fn clear_turn(&self) {
         self.own().turn.0.store(0, SeqCst);
     }
 
     /// A turn begins.
-    pub(crate) fn begins(&self, now: u64) {
+    pub(crate) fn publish_turn(&self, now: u64) {
         self.began.set(now);
         self.own().turn.0.store(now.max(1), SeqCst);
     }
@@ -126,7 +127,7 @@ impl GroupMember {
     /// The turn is about to run tasks, so the timer is set. A loop that wakes up without tasks, such as for its policy,
     /// does not set it. Otherwise the timer and the policies would keep each other awake.
     #[inline]
-    pub(crate) fn works(&self) {
+    pub(crate) fn set_timer(&self) {
         if self.shared.members.len() > 1 {
             self.shared.timer.set();
         }
@@ -135,10 +136,10 @@ impl GroupMember {
     /// The timer has fired. A loop that wakes up publishes its turn before it reads whether the timer is set. This one
     /// clears the timer before it reads the others' turns. So the timer is set again unless all others sleep.
     pub(crate) fn timer_fired(&self) {
-        if self.shared.timer.came() {
+        if self.shared.timer.read_fired() {
             self.read.set(0);
             let now = self.began.get();
-            self.shared.timer.seen(self.others().any(|other| other.is_stalled(now).is_some()));
+            self.shared.timer.adapt(self.others().any(|other| other.is_stalled(now).is_some()));
             if self.others().any(|other| other.turn.0.load(SeqCst) != 0) {
                 self.shared.timer.set();
             }
@@ -152,7 +153,7 @@ impl GroupMember {
 
     /// Whether it is time to look at the others, and one of them may be stalled.
     pub(crate) fn any_is_late(&self, now: u64) -> bool {
-        if now.saturating_sub(self.read.get()) < nanos(LOOK_AGAIN) {
+        if now.saturating_sub(self.read.get()) < nanos(LOOK_INTERVAL) {
             return false;
         }
         self.read.set(now);
@@ -160,11 +161,11 @@ impl GroupMember {
     }
 
     /// Steals a connection from a stalled loop.
-    pub(crate) fn take(&self, now: u64) -> Option<Stolen> {
+    pub(crate) fn steal(&self, now: u64) -> Option<Stolen> {
         let mut held = self.others().filter_map(|other| other.is_stalled(now)).peekable();
         held.peek()?;
-        self.shared.timer.seen(true);
-        let taken = held.find_map(|(other, address)| self.take_from(other, address));
+        self.shared.timer.adapt(true);
+        let taken = held.find_map(|(other, address)| self.steal_from(other, address));
         let mut steals = self.steals.get();
         match &taken {
             Some(_) => {
@@ -178,22 +179,22 @@ impl GroupMember {
         taken
     }
 
-    fn take_from(&self, other: &SharedMember, address: &MemberAddress) -> Option<Stolen> {
-        for _ in 0..LOOKS {
+    fn steal_from(&self, other: &SharedMember, address: &MemberAddress) -> Option<Stolen> {
+        for _ in 0..MAX_FETCHED {
             let (token, ready) = look(&address.instance)?;
             if token.kind() != TokenKind::Stream {
                 // It is level-triggered: the kernel moves it to the end of the ready list and reports it again.
                 continue;
             }
             let taken = match ready.any(Ready::READABLE) {
-                true => other.stealable.take(token, &address.instance, &self.shared.dummy),
+                true => other.stealable.steal(token, &address.instance, &self.shared.dummy),
                 false => None,
             };
             if let Some((of, taken)) = taken {
-                address.mailbox.tell(News::Stolen(of));
+                address.mailbox.notify(StealNotice::Stolen(of));
                 return Some(taken);
             }
-            address.mailbox.tell(News::Ready(token, ready));
+            address.mailbox.notify(StealNotice::Ready(token, ready));
             let steals = self.steals.get();
             self.steals.set(StealCounts { passed_on: steals.passed_on + 1, ..steals });
         }
@@ -202,7 +203,7 @@ impl GroupMember {
 
     /// The loop ends, and no other loop looks at it any more.
     pub(crate) fn leave(&self) {
-        self.waits();
+        self.clear_turn();
         self.stealable().clear();
     }
 }

@@ -1,8 +1,8 @@
-//! The laws of a steal group, whatever its loops and clients do.
+//! The laws of a steal group, for any loops and clients.
 //!
-//! Each request is answered once and in its order, by the loop that has the connection then. A loop that is not stalled
-//! keeps its connections. No connection of a stalled loop waits beside a sleeping loop for longer than the timer's
-//! interval.
+//! Each request is answered once and in order, by the loop that owns the connection then. A loop
+//! that is not stalled keeps its connections. No connection of a stalled loop waits beside a
+//! sleeping loop for longer than the timer's interval.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -27,11 +27,11 @@ use crate::{Chain, Handle, Idle, Patience, Remote, Stream, Wake};
 
 const LOOPS: usize = 3;
 const CONNECTIONS: usize = 9;
-/// A request is a byte: its number and, in this bit, whether its handler holds its loop up.
+/// A request is one byte: its number, and this bit if its handler blocks the loop.
 const HOLDS: u8 = 0x80;
-/// For so long.
+/// How long a handler blocks the loop.
 const HELD: Duration = Duration::from_micros(900);
-/// How long a connection keeps its task: some of the pauses between requests are longer.
+/// How long a connection keeps its task. Some pauses between requests are longer.
 const GRACE: Duration = Duration::from_millis(2);
 
 /// Which thread served which request of which connection.
@@ -99,10 +99,11 @@ fn start(
     (address, remote, thread)
 }
 
-/// What a client does: so many requests at once, some of which hold their loop up, and whether it pauses then.
+/// A client's bursts: for each request whether it blocks its loop, and whether the client pauses
+/// after the burst.
 type Bursts = Vec<(Vec<bool>, bool)>;
 
-/// The requests of all its bursts, in their order.
+/// The bytes of each burst's requests.
 fn requests(bursts: &Bursts) -> Vec<Vec<u8>> {
     let mut numbers = (0..HOLDS).cycle();
     let request = |holds: &bool| numbers.next().unwrap_or(0) | if *holds { HOLDS } else { 0 };
@@ -110,7 +111,8 @@ fn requests(bursts: &Bursts) -> Vec<Vec<u8>> {
     bursts.iter().map(|(burst, _)| burst.iter().map(&mut request).collect()).collect()
 }
 
-/// Each client asks, and is answered by the same bytes. What was served then, and how many connections were taken.
+/// Each client sends its requests and is answered with the same bytes. Returns which thread served
+/// each, and how many connections were stolen.
 fn play(clients: &[Bursts]) -> (Vec<(usize, u8, ThreadId)>, u64) {
     let group = StealGroup::new(LOOPS).unwrap();
     let served = Served::default();
@@ -119,7 +121,7 @@ fn play(clients: &[Bursts]) -> (Vec<(usize, u8, ThreadId)>, u64) {
     let loops: Vec<_> = (0..LOOPS).map(start).collect();
     thread::scope(|scope| {
         for (number, bursts) in clients.iter().enumerate() {
-            // One after another, since the loop numbers them as they come.
+            // One after another, since the loop numbers connections in the order of accepting.
             let mut socket = TcpStream::connect(loops[number / each].0).unwrap();
             socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             scope.spawn(move || {
@@ -144,7 +146,7 @@ fn play(clients: &[Bursts]) -> (Vec<(usize, u8, ThreadId)>, u64) {
     (served, taken)
 }
 
-/// How often a connection was served by another loop than before.
+/// How often a request was served by another loop than its connection's previous one.
 fn moves(served: &[(usize, u8, ThreadId)]) -> usize {
     let of = |connection| served.iter().filter(move |one| one.0 == connection).map(|one| one.2);
     let moves = |connection| of(connection).zip(of(connection).skip(1)).filter(|(a, b)| a != b);
@@ -172,11 +174,11 @@ proptest! {
         }
         // A stolen connection is served by the loop that stole it. Its end may be stolen, too.
         prop_assert!(moves(&served) as u64 <= taken);
-        // For a request it moves once at most.
+        // A connection moves at most once for a burst.
         prop_assert!(taken as usize <= clients.iter().map(|bursts| bursts.len() + 1).sum());
     }
 
-    /// However few processors there are.
+    /// This holds on any number of processors.
     #[test]
     fn a_loop_that_is_not_stalled_keeps_its_connections(clients in clients(0.0)) {
         let (served, _) = play(&clients);
@@ -192,7 +194,7 @@ impl Idle for Waiting {
     fn resume(self: Box<Self>, _: &Handle, _: Stream, _: Wake) {}
 }
 
-/// A group with a first loop that is blocked by its own thread, while the others sleep.
+/// A group whose first loop is blocked, while the others sleep.
 struct Beside {
     group: StealGroup,
     instance: Arc<OwnedFd>,
@@ -222,7 +224,7 @@ impl Beside {
         let held = received.recv().unwrap();
         let sleepers: Vec<GroupMember> =
             (1..LOOPS).map(|_| join(&group, self::instance())).collect();
-        sleepers.iter().for_each(GroupMember::waits);
+        sleepers.iter().for_each(GroupMember::clear_turn);
         let is_blocked =
             || group.0.members[0].address.get().is_some_and(|address| address.thread.is_stalled(1));
         while !is_blocked() {
@@ -231,7 +233,7 @@ impl Beside {
         Beside { group, instance, held, sleepers, _release: release }
     }
 
-    /// Connections of the first loop that wait at a boundary, and of which something has come.
+    /// Connections of the first loop that are stealable and have an event.
     fn ready(&self, n: u32, generation: u32) -> Vec<(Arc<OwnedFd>, UnixStream)> {
         let one = |index| {
             let (server, mut client) = UnixStream::pair().unwrap();
@@ -252,13 +254,13 @@ impl Beside {
         let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
         let mut fds = [PollFd::new(member.timer(), PollFlags::IN)];
         assert_eq!(poll(&mut fds, Some(&patience)).unwrap(), 1, "the timer is not set");
-        member.begins(clock::nanos());
+        member.publish_turn(clock::nanos());
         member.timer_fired();
         let mut taken = 0;
-        while member.any_is_late(clock::nanos()) && member.take(clock::nanos()).is_some() {
+        while member.any_is_late(clock::nanos()) && member.steal(clock::nanos()).is_some() {
             taken += 1;
         }
-        member.waits();
+        member.clear_turn();
         taken
     }
 }
@@ -276,21 +278,21 @@ proptest! {
         let timer = &beside.group.0.timer;
         for (round, (usual, waiting, sleeper)) in (0..).zip(rounds) {
             for _ in 0..usual {
-                beside.held.begins(clock::nanos());
-                beside.held.works();
-                beside.held.waits();
+                beside.held.publish_turn(clock::nanos());
+                beside.held.set_timer();
+                beside.held.clear_turn();
                 prop_assert_eq!(beside.look(sleeper), 0, "no loop is stalled");
                 prop_assert!(!timer.set.load(SeqCst), "all sleep");
                 prop_assert!(timer.after.load(Relaxed) <= nanos(StealGroup::RARE_CHECK));
             }
             let _connections = beside.ready(waiting, round);
-            beside.held.begins(clock::nanos());
-            beside.held.works();
+            beside.held.publish_turn(clock::nanos());
+            beside.held.set_timer();
             prop_assert_eq!(beside.look(sleeper), waiting as usize);
             prop_assert!(timer.set.load(SeqCst), "the next one is due as long as it is held up,");
             prop_assert_eq!(timer.after.load(Relaxed), nanos(StealGroup::CHECK), "and soon");
             prop_assert_eq!(beside.look(LOOPS - 2 - sleeper), 0, "all are taken");
-            beside.held.waits();
+            beside.held.clear_turn();
             beside.look(sleeper);
         }
     }

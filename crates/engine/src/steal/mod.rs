@@ -147,7 +147,7 @@ impl StallTimer {
     }
 
     /// A check has shown whether a loop is stalled. Sets the interval to the next one.
-    fn seen(&self, stalled: bool) {
+    fn adapt(&self, stalled: bool) {
         let before = self.after.load(Relaxed);
         let after = if stalled {
             nanos(StealGroup::CHECK)
@@ -160,7 +160,7 @@ impl StallTimer {
     }
 
     /// The timer has fired. False if another loop has read it first.
-    fn came(&self) -> bool {
+    fn read_fired(&self) -> bool {
         let mut count = [0u8; 8];
         let first = rustix::io::read(&self.timer, &mut count).is_ok();
         if first {

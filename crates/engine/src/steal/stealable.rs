@@ -26,7 +26,7 @@ enum Value {
     /// The first of two connections, with the token of the second.
     Joined(Box<dyn Joined>, Token),
     /// The second of two connections, with the token of the first.
-    With(Token),
+    JoinedTo(Token),
 }
 
 /// What was stolen: sockets and their value.
@@ -48,15 +48,15 @@ impl Stealable {
 
     /// Makes a connection at a request boundary stealable. Its loop still gets its events.
     pub(crate) fn put(&self, token: Token, fd: &Arc<OwnedFd>, idle: Box<dyn Idle>) {
-        lay(&mut self.lock(), token, fd, Value::Idle(idle));
+        put_value(&mut self.lock(), token, fd, Value::Idle(idle));
     }
 
     /// Makes two connections stealable that have nothing in flight between them. Messages name the first.
     pub(crate) fn put_joined(&self, of: [(Token, &Arc<OwnedFd>); 2], joined: Box<dyn Joined>) {
         let [(first, fd), (second, other)] = of;
         let mut stealable = self.lock();
-        lay(&mut stealable, first, fd, Value::Joined(joined, second));
-        lay(&mut stealable, second, other, Value::With(first));
+        put_value(&mut stealable, first, fd, Value::Joined(joined, second));
+        put_value(&mut stealable, second, other, Value::JoinedTo(first));
     }
 
     /// The owner takes its connection back. None if another loop has stolen it.
@@ -111,7 +111,7 @@ impl Stealable {
 
     /// Steals the connection with this token out of `instance`; returns the token by which its owner knows it. None if it
     /// is not at a boundary, or if descriptors have run out. The old descriptor numbers then belong to a dummy.
-    pub(crate) fn take(
+    pub(crate) fn steal(
         &self,
         token: Token,
         instance: &OwnedFd,
@@ -119,13 +119,13 @@ impl Stealable {
     ) -> Option<(Token, Stolen)> {
         let mut stealable = self.lock();
         let first = match entry(&mut stealable, token)?.value {
-            Some(Value::With(first)) => first,
+            Some(Value::JoinedTo(first)) => first,
             _ => token,
         };
         let second = match entry(&mut stealable, first)?.value.as_ref()? {
             Value::Idle(_) => None,
             Value::Joined(_, second) => Some(*second),
-            Value::With(_) => return None,
+            Value::JoinedTo(_) => return None,
         };
         let mut moving = Vec::with_capacity(2);
         for token in [Some(first), second].into_iter().flatten() {
@@ -138,7 +138,7 @@ impl Stealable {
         let taken = match offer.value? {
             Value::Idle(idle) => Stolen::Idle(fd, idle),
             Value::Joined(joined, _) => Stolen::Joined([fd, moved.next()?], joined),
-            Value::With(_) => return None,
+            Value::JoinedTo(_) => return None,
         };
         drop(stealable);
         drop(emptied);
@@ -150,7 +150,7 @@ fn entry(stealable: &mut [Entry], token: Token) -> Option<&mut Entry> {
     stealable.get_mut(token.key().index as usize).filter(|offer| offer.is_of(token))
 }
 
-fn lay(stealable: &mut Vec<Entry>, token: Token, fd: &Arc<OwnedFd>, value: Value) {
+fn put_value(stealable: &mut Vec<Entry>, token: Token, fd: &Arc<OwnedFd>, value: Value) {
     let index = token.key().index as usize;
     if index >= stealable.len() {
         stealable.resize_with(index + 1, Entry::default);

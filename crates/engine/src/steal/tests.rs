@@ -1,4 +1,4 @@
-//! Two loops of a group, one of which is held up.
+//! Two loops of a group, one of which is blocked.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ use crate::tests::site::Site;
 use crate::token::{Token, TokenKind};
 use crate::{Chain, Either, Handle, Idle, Joined, Patience, Remote, Stream, Wake, either};
 
-/// A connection that answers each request with a byte, and notes the thread.
+/// A connection that answers each request with a byte, and records the thread.
 struct Answering(Arc<Mutex<Vec<ThreadId>>>);
 
 impl Idle for Answering {
@@ -42,7 +42,7 @@ async fn answer(stream: &Stream, by: &Mutex<Vec<ThreadId>>) -> bool {
     stream.send(&mut chain, Patience::Watched).await.is_ok()
 }
 
-/// A group of two; the second runs by itself until the value is dropped.
+/// A group of two loops. The second runs by itself until the value is dropped.
 struct Pair {
     site: Site,
     other: Option<(Remote, thread::JoinHandle<StealCounts>)>,
@@ -64,7 +64,7 @@ impl Pair {
         Pair { site, other: Some((remote, thread)), other_id }
     }
 
-    /// Ends the other loop: what it did for this one.
+    /// Ends the other loop. Returns what it has done for this one.
     fn steal_counts(&mut self) -> StealCounts {
         let (remote, thread) = self.other.take().unwrap();
         remote.post(Box::new(Handle::stop));
@@ -72,7 +72,7 @@ impl Pair {
     }
 }
 
-/// Plays the client beside a loop that is held up from its first word until this returns.
+/// Runs the client beside a loop that is blocked from the client's first byte until this returns.
 fn beside_a_held_loop<T: Send + 'static>(
     site: &Site,
     play: impl FnOnce(TcpStream) -> T + Send + 'static,
@@ -111,7 +111,7 @@ fn a_parked_connection_of_a_held_loop_is_taken() {
         async move {
             h.park(stream, Box::new(Answering(list)), None);
             parked.send(()).unwrap();
-            // Until the client has its answers.
+            // Blocks until the client has its answers.
             let _ = held.lock().unwrap().recv();
         }
     });
@@ -256,16 +256,16 @@ fn the_number_that_is_left_does_not_hold_the_socket() {
     let dummy = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
     let stealable = Stealable::default();
 
-    assert!(stealable.take(token, &instance, &dummy).is_none(), "it is not stealable");
+    assert!(stealable.steal(token, &instance, &dummy).is_none(), "it is not stealable");
     stealable.put(token, &fd, Box::new(Answering(Arc::default())));
     let stale = Token::new(TokenKind::Stream, Key { index: number, generation: 6 });
-    assert!(stealable.take(stale, &instance, &dummy).is_none());
+    assert!(stealable.steal(stale, &instance, &dummy).is_none());
     assert!(stealable.withdraw(token).is_some() && stealable.withdraw(token).is_none());
-    assert!(stealable.take(token, &instance, &dummy).is_none(), "the owner goes on with it");
+    assert!(stealable.steal(token, &instance, &dummy).is_none(), "the owner goes on with it");
     stealable.put(token, &fd, Box::new(Answering(Arc::default())));
 
     let before = fd.as_raw_fd();
-    let (_, taken) = stealable.take(token, &instance, &dummy).unwrap();
+    let (_, taken) = stealable.steal(token, &instance, &dummy).unwrap();
     assert!(stealable.withdraw(token).is_none());
     assert_eq!((fd.as_raw_fd(), Arc::strong_count(&fd)), (before, 1));
     client.write_all(b"a").unwrap();
@@ -279,7 +279,7 @@ fn the_number_that_is_left_does_not_hold_the_socket() {
     );
 }
 
-/// A tunnel that no loop goes on with.
+/// A tunnel that no loop resumes.
 struct Together;
 
 impl Joined for Together {
@@ -307,12 +307,12 @@ fn two_connections_go_together_whichever_of_them_is_ready() {
         offer();
         assert!(stealable.withdraw_joined(tokens[0]).is_some());
         assert!(stealable.withdraw_joined(tokens[0]).is_none());
-        assert!(stealable.take(ready, &instance, &dummy).is_none(), "the owner goes on with both");
+        assert!(stealable.steal(ready, &instance, &dummy).is_none(), "the owner goes on with both");
         offer();
         stealable.forget(tokens[1]);
-        assert!(stealable.take(ready, &instance, &dummy).is_none(), "one has left");
+        assert!(stealable.steal(ready, &instance, &dummy).is_none(), "one has left");
         offer();
-        let taken = stealable.take(ready, &instance, &dummy);
+        let taken = stealable.steal(ready, &instance, &dummy);
         let Some((of, Stolen::Joined(taken, _))) = taken else { panic!("they were not stolen") };
         assert_eq!(of, tokens[0]);
         assert!(stealable.withdraw_joined(tokens[0]).is_none());
@@ -345,41 +345,41 @@ fn the_timer_is_set_while_a_loop_works() {
         let mut fds = [rustix::event::PollFd::new(member.timer(), rustix::event::PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut fds, None).unwrap(), 1);
     };
-    member.begins(1);
+    member.publish_turn(1);
     assert!(!is_set(), "it has nothing to do");
     for (works, busy) in [(true, false), (false, true), (true, true), (false, false)] {
-        member.works();
+        member.set_timer();
         assert!(is_set());
         comes();
-        member.waits();
+        member.clear_turn();
         if busy {
-            other.begins(1)
+            other.publish_turn(1)
         } else {
-            other.waits()
+            other.clear_turn()
         }
-        member.begins(2);
+        member.publish_turn(2);
         member.timer_fired();
         assert_eq!(is_set(), busy, "the other is busy: {busy}");
         if works {
-            member.works();
+            member.set_timer();
         }
         assert_eq!(is_set(), works || busy);
         if is_set() {
             comes();
-            assert!(group.0.timer.came());
+            assert!(group.0.timer.read_fired());
         }
     }
 }
 
-/// A sleeper that is woken for nothing takes a processor from loops that work.
+/// A sleeper that is woken in vain takes a processor from loops that work.
 #[test]
 fn the_timer_fires_rarely_while_no_loop_is_stalled() {
     let timer = StallTimer::new().unwrap();
     let after = || timer.after.load(Relaxed);
     assert_eq!(after(), nanos(StealGroup::CHECK));
-    (0..20).for_each(|_| timer.seen(false));
+    (0..20).for_each(|_| timer.adapt(false));
     assert_eq!(after(), nanos(StealGroup::RARE_CHECK));
-    timer.seen(true);
+    timer.adapt(true);
     assert_eq!(after(), nanos(StealGroup::CHECK));
 }
 
@@ -394,8 +394,8 @@ fn a_loop_fetches_fewer_events_the_longer_they_take() {
     let turns = |events: usize, each: u64| {
         let mut most = 0;
         for _ in 0..100 {
-            member.begins(1_000_000);
-            most = member.turned(events, 1_000_000 + each * events as u64);
+            member.publish_turn(1_000_000);
+            most = member.event_limit(events, 1_000_000 + each * events as u64);
         }
         most
     };

@@ -1,4 +1,4 @@
-//! What the laws are tried on: a loop with a listener that makes a task of each connection.
+//! The fixture of the laws: a loop with a listener that starts a task for each connection.
 
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use crate::{
     Arm, BackendKind, Driver, Handle, ListenerKey, Loop, Options, StealGroup, Stream, Turn,
 };
 
-/// A test that hangs fails instead.
+/// The limit after which a test fails instead of hanging.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Site {
@@ -25,7 +25,7 @@ impl Site {
         Site::made(&Options { backend, ..Options::default() })
     }
 
-    /// one of the loops of a steal group.
+    /// A loop of a steal group.
     pub(crate) fn with_group(group: StealGroup) -> Site {
         Site::made(&Options { steal_group: Some(group), ..Options::default() })
     }
@@ -48,7 +48,7 @@ impl Site {
         client
     }
 
-    /// Runs the loop until it is stopped; each connection becomes a task of `serve`.
+    /// Runs the loop until it is stopped. Each connection becomes a task of `serve`.
     pub(crate) fn serve<F, S>(&mut self, serve: S)
     where
         F: Future<Output = ()> + 'static,
@@ -58,7 +58,7 @@ impl Site {
         self.drive(&mut Each { serve, turn, began: Instant::now() });
     }
 
-    /// As [`Site::serve`], with a look at each turn.
+    /// As [`Site::serve`], with a callback in each turn.
     pub(crate) fn serve_turns<F, S>(&mut self, serve: S, turn: impl Fn(&Turn))
     where
         F: Future<Output = ()> + 'static,
@@ -106,7 +106,7 @@ where
     }
 }
 
-/// A shared list of what happened.
+/// A shared list of events.
 pub(crate) type Record<T> = Rc<std::cell::RefCell<Vec<T>>>;
 
 pub(crate) fn record<T>() -> Record<T> {

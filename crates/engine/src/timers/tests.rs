@@ -1,4 +1,4 @@
-//! The wheel against a sorted list, and its corners.
+//! The timer wheel compared with a sorted list, and corner cases.
 
 use super::*;
 use proptest::prelude::*;

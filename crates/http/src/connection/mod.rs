@@ -74,7 +74,7 @@ impl LoopState {
         self.begin_retiring(how);
         match how {
             Retire::Quit | Retire::Yield => self.handle.unpark_all(Wake::Shutdown),
-            Retire::Reload => self.handle.unpark_those(Wake::Shutdown, http2::is_parked),
+            Retire::Reload => self.handle.unpark_where(Wake::Shutdown, http2::is_parked),
         };
     }
 }
@@ -445,7 +445,7 @@ fn rests_until(event_loop: &LoopState, core: &Conf, why: Wake, waited: Duration)
 fn has_come(conn: &Conn, why: Wake) -> bool {
     match why {
         Wake::Ready => true,
-        Wake::Deadline | Wake::Shutdown => conn.wire().socket().holds_bytes(),
+        Wake::Deadline | Wake::Shutdown => conn.wire().socket().has_bytes(),
         // Another connection needs its slot.
         Wake::Evicted => false,
     }

@@ -188,7 +188,7 @@ fn has_answered(connection: &Connection, error: &io::Error) -> bool {
         Some(Errno::CONNRESET) => true,
         _ => return false,
     };
-    let answered = connection.stream.has_unread() || connection.stream.socket().holds_bytes();
+    let answered = connection.stream.has_unread() || connection.stream.socket().has_bytes();
     connection.is_broken.set(answered && reset);
     answered
 }

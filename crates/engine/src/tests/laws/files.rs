@@ -48,7 +48,7 @@ pub(crate) fn a_cold_file_is_read_elsewhere_and_arrives(kind: BackendKind) {
         let mut file = tempfile();
         let bytes: Vec<u8> = (0..1_000_000u32).map(|n| (n / 1000) as u8).collect();
         file.write_all(&bytes).unwrap();
-        // What is on the disk can leave the memory; and about a file of /proc nothing is known.
+        // Cached pages may be evicted, and for a file of /proc the kernel does not tell.
         file.sync_all().unwrap();
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         let proc = std::fs::File::open("/proc/version").unwrap();

@@ -24,7 +24,7 @@ async fn receive(stream: &Stream) -> io::Result<Vec<u8>> {
     n.map(|_| buf)
 }
 
-/// A thread that plays the client, and then stops the loop.
+/// Runs the client on a thread of its own. The loop stops when the client is done.
 fn client(site: &Site, play: impl FnOnce(TcpStream) + Send + 'static) -> thread::JoinHandle<()> {
     let (socket, remote) = (site.client(), site.h.remote());
     thread::spawn(move || {
@@ -34,7 +34,7 @@ fn client(site: &Site, play: impl FnOnce(TcpStream) + Send + 'static) -> thread:
     })
 }
 
-/// Stops the loop even if the client's play panics.
+/// Stops the loop even if the client panics.
 struct StopAtEnd(crate::Remote);
 
 impl Drop for StopAtEnd {

@@ -1,4 +1,4 @@
-//! Connections that wait without a task, or move.
+//! Connections that wait without a task, or move to another loop.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -81,7 +81,7 @@ pub(crate) fn what_was_parked_readable_resumes(kind: BackendKind) {
         assert_eq!(back, *b"b");
     });
     site.serve(move |h, stream| async move {
-        // Takes one of two bytes: the other one makes no event any more.
+        // Takes one of two bytes. The other one causes no further event.
         let (n, buf) = stream.recv(Vec::with_capacity(1)).await;
         assert_eq!((n.unwrap(), &buf[..1]), (1, &b"a"[..]));
         h.park(stream, Box::new(Echo(Arc::default(), 0)), None);
@@ -132,7 +132,7 @@ pub(crate) fn some_of_the_parked_are_chosen(kind: BackendKind) {
                     let idle: &dyn Any = idle;
                     idle.downcast_ref::<Echo>().is_some_and(|resting| resting.1 % 2 == 0)
                 };
-                assert_eq!(h.unpark_those(Wake::Shutdown, even), 2);
+                assert_eq!(h.unpark_where(Wake::Shutdown, even), 2);
                 assert_eq!(h.parked(), 2);
                 assert_eq!(h.unpark_all(Wake::Evicted), 2);
                 h.stop();
@@ -144,7 +144,8 @@ pub(crate) fn some_of_the_parked_are_chosen(kind: BackendKind) {
     assert_eq!(woken[..3], expected);
 }
 
-/// What is there ends a rest at once, but not for a task that may do nothing more in this turn.
+/// Bytes that have arrived end a rest at once, unless the task has used up its budget for this
+/// turn.
 pub(crate) fn a_rest_without_a_budget_has_another_turn_first(kind: BackendKind) {
     let mut site = Site::new(kind);
     let mut socket = site.client();

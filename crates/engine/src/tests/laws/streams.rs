@@ -1,4 +1,4 @@
-//! Bytes that come and go, deadlines, and peers that leave.
+//! Receiving and sending, deadlines, and peers that close.
 
 use std::cell::Cell;
 use std::io::{Read, Write};
@@ -53,8 +53,8 @@ pub(crate) fn what_is_there_needs_no_event(kind: BackendKind) {
     assert_eq!(back, b"there");
 }
 
-/// A backend may refuse a socket, for want of memory: no event would come, and a task that waits for it
-/// would be told at once, on and on.
+/// A backend may refuse a socket for lack of memory. No event would come then, and a task that
+/// waits must not be woken in an endless loop.
 pub(crate) fn a_refused_socket_reports_an_error(kind: BackendKind) {
     let mut site = Site::new(kind);
     let _socket = site.client();
@@ -62,7 +62,7 @@ pub(crate) fn a_refused_socket_reports_an_error(kind: BackendKind) {
         stream.0.source.mark(Ready::ERR);
         let (received, _) = stream.recv(h.take_buf(100)).await;
         assert_eq!(received.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
-        // The peer does not read: there is room for so much.
+        // The peer does not read, so sends fill the buffers.
         let mut sent = Ok(());
         while sent.is_ok() {
             sent = send(&stream, vec![0; 1 << 20]).await;
@@ -72,7 +72,7 @@ pub(crate) fn a_refused_socket_reports_an_error(kind: BackendKind) {
     });
 }
 
-/// A receive of exactly what is there does not report that it was all.
+/// A receive of all bytes that are there does not show that the socket is empty.
 pub(crate) fn what_was_received_does_not_arrive_again(kind: BackendKind) {
     let mut site = Site::new(kind);
     let play = client(&site, |mut socket| {
@@ -157,7 +157,7 @@ pub(crate) fn half_close_is_the_end_of_the_stream_not_of_the_connection(kind: Ba
             }
         }
         assert_eq!(question, b"question");
-        // The end is reported again, and again.
+        // Each further receive reports the end again.
         assert_eq!(receive(&stream).await.unwrap(), b"");
         send(&stream, &b"answer"[..]).await.unwrap();
         stream.shutdown_write().unwrap();
@@ -173,7 +173,7 @@ pub(crate) fn a_departed_peer_is_noticed(kind: BackendKind) {
     site.serve(move |h, stream| {
         let peer = first.take();
         async move {
-            // Upstream work is going on, in vain; the client leaves meanwhile.
+            // A task does other work while the client leaves.
             let leave = async {
                 h.sleep(Duration::from_millis(1)).await;
                 drop(peer);
@@ -197,9 +197,9 @@ pub(crate) fn a_deadline_ends_a_wait(kind: BackendKind) {
         let error = receive(&stream).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(stream.closed().await.is_err());
-        // What does not have to wait still works.
+        // Operations that need not wait still succeed.
         send(&stream, &b"late"[..]).await.unwrap();
-        // A new deadline counts anew.
+        // A new deadline allows waiting again.
         let began = h.now();
         stream.set_timeout(Some(Duration::from_millis(3)));
         assert_eq!(receive(&stream).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -244,7 +244,7 @@ pub(crate) fn connecting_and_being_refused(kind: BackendKind) {
         send(&stream, &b"ping"[..]).await.unwrap();
         assert_eq!(receive(&stream).await.unwrap(), b"ping");
         assert_eq!(stream.peer_addr().unwrap(), Some(address.into()));
-        // A port without a listener: bound and closed.
+        // A port without a listener: bound, then closed.
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let refused = h.connect(&nobody.into(), &ConnectOptions::default()).await;
         assert_eq!(refused.err().unwrap().kind(), io::ErrorKind::ConnectionRefused);

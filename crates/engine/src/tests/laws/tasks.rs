@@ -1,4 +1,4 @@
-//! Tasks: their wakers, their sleeps, and what a panic costs.
+//! Tasks: wakers, sleeps, and panics.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -50,8 +50,8 @@ pub(crate) fn a_foreign_waker_wakes_its_task(kind: BackendKind) {
     site.run();
 }
 
-/// Polls its child with a waker of its own and only when that one was woken, as combinators of
-/// many futures do.
+/// Polls its child with a waker of its own, and only when that was woken, as combinators of many
+/// futures do.
 struct OwnWaker<F> {
     child: Pin<Box<F>>,
     flag: Arc<Flag>,
@@ -186,7 +186,8 @@ pub(crate) fn a_task_that_wakes_itself_starves_no_other(kind: BackendKind) {
     play.join().unwrap();
 }
 
-/// A task with much to do at once does a part of it, and tasks that are ready by then come first.
+/// A task with much work does a part of it in a turn. Tasks that become ready meanwhile run before
+/// the next part.
 pub(crate) fn a_task_without_budget_lets_others_go_first(kind: BackendKind) {
     const BYTES: usize = 32 << 10;
     const MOST: usize = 256;
@@ -228,13 +229,13 @@ pub(crate) fn a_task_without_budget_lets_others_go_first(kind: BackendKind) {
     assert!(seen.get() < BYTES, "the other one came last");
 }
 
-/// A last word gets out, however little is left, but not what would take more calls.
+/// A task without budget may still make one send, but not several.
 pub(crate) fn a_task_without_budget_sends_once(kind: BackendKind) {
     let mut site = Site::new(kind);
     let _client = site.client();
     site.serve(|h, stream| async move {
         let mut chain = Chain::new();
-        // More pieces than the kernel takes at once.
+        // More pieces than one system call takes.
         for _ in 0..5000 {
             chain.push(b"x".to_vec());
         }

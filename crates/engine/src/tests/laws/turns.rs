@@ -1,4 +1,4 @@
-//! What a turn does, in which order, and what wakes it.
+//! The order of a turn's work, and what wakes a loop.
 
 use std::cell::Cell;
 use std::io::{Read, Write};
@@ -29,8 +29,8 @@ pub(crate) fn a_stale_event_is_dropped(kind: BackendKind) {
             idle.set(both);
             return std::future::ready(());
         }
-        // Both become readable in one turn; the first closes the other one, and a new
-        // socket takes its descriptor and its slot.
+        // Both become readable in one turn. The first task closes the other socket, and a new
+        // socket gets its descriptor and its slot.
         (&a).write_all(b"a").unwrap();
         (&b).write_all(b"b").unwrap();
         for stream in both {
@@ -48,7 +48,7 @@ pub(crate) fn a_stale_event_is_dropped(kind: BackendKind) {
     assert_eq!(*order.borrow(), ["quiet"]);
 }
 
-/// Evicts the other parked connection and puts a fresh connection in the place.
+/// Evicts the other parked connection and registers a new connection in its slot.
 struct CloseOthers;
 
 impl Idle for CloseOthers {
@@ -81,8 +81,8 @@ pub(crate) fn accepts_then_connections_then_timers(kind: BackendKind) {
             list.borrow_mut().push("accept");
             return std::future::ready(());
         }
-        // Makes all three happen in one turn: while this task keeps the loop, a client connects,
-        // a byte comes, and a timer expires.
+        // Makes all three happen in one turn: while this task blocks the loop, a client connects, a
+        // byte arrives, and a timer expires.
         let (timer, bytes, ending) = (list.clone(), list.clone(), h.clone());
         let sleep = h.sleep(Duration::from_millis(2));
         h.spawn(async move {
@@ -139,7 +139,8 @@ pub(crate) fn a_remote_post_wakes_the_loop(kind: BackendKind) {
     assert_eq!(seen.try_iter().collect::<Vec<_>>(), (0..1000).collect::<Vec<_>>());
 }
 
-/// As another process does that has the same descriptor: once rung, the loop turns, and goes on to hear of posts.
+/// Another process may hold the notifier's descriptor. A write to it makes the loop run a turn, and
+/// later posts still arrive.
 pub(crate) fn any_holder_of_the_notifier_wakes_the_loop(kind: BackendKind) {
     let notifier = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
     let options =
@@ -199,7 +200,7 @@ pub(crate) fn a_watch_is_called_while_readable(kind: BackendKind) {
     let own = key.clone();
     let watch = site.h.add_watch(reader, move |h| {
         seen.set(seen.get() + 1);
-        // Reads only half of it: the rest is reported again.
+        // Reads only half of the bytes. The rest is reported again.
         let mut byte = [0u8; 1];
         rustix::io::read(&pipe, &mut byte).unwrap();
         if byte == *b"2" {
@@ -244,7 +245,7 @@ pub(crate) fn the_loop_s_end_closes_everything(kind: BackendKind) {
     assert_eq!(Rc::strong_count(&h.0), 1, "a cycle keeps the loop alive");
 }
 
-/// What becomes ready during heavy work comes before the next piece of it.
+/// Events that arrive during heavy work are handled before the next piece of it.
 pub(crate) fn between_heavy_work_others_are_served(kind: BackendKind) {
     let mut site = Site::new(kind);
     let (client, order) = (site.client(), record::<&str>());
@@ -257,7 +258,7 @@ pub(crate) fn between_heavy_work_others_are_served(kind: BackendKind) {
                 h.heavy().await;
                 list.borrow_mut().push(name);
                 client.write_all(b"x").unwrap();
-                // It takes as long as the rest of the turn took.
+                // It takes as long as the rest of the turn.
                 let began = std::time::Instant::now();
                 while began.elapsed() < began - h.now() {}
             });
@@ -275,7 +276,7 @@ pub(crate) fn between_heavy_work_others_are_served(kind: BackendKind) {
     assert_eq!(*order.borrow(), ["first", "x", "second", "x", "third", "x"]);
 }
 
-/// A task that gives up waiting for heavy work is forgotten.
+/// A task that stops waiting for heavy work leaves the queue.
 pub(crate) fn heavy_work_that_is_given_up_is_forgotten(kind: BackendKind) {
     let mut site = Site::new(kind);
     let h = site.h.clone();
