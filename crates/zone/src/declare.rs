@@ -1,4 +1,4 @@
-//! The zones that a configuration wants, and how they pass to the next one. nginx:
+//! The zones that a configuration declares, and how they pass to the next configuration. nginx:
 //! ngx_shared_memory_add().
 
 use std::cell::{Cell, RefCell};
@@ -8,27 +8,27 @@ use std::sync::{Arc, OnceLock};
 
 use crate::Zone;
 
-/// What a zone is for. Two that differ in it do not share memory.
+/// The purpose of a zone. Zones of different purposes do not share memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Use {
-    /// The module that it belongs to, as messages name it: `limit_req`.
+    /// The module that it belongs to, as in messages: `limit_req`.
     pub tag: &'static str,
-    /// Words of value for each key; up to 5.
+    /// Words of value for each key, at most 5.
     pub values: usize,
-    /// What its keys are made of, as written; empty where the configuration does not say.
+    /// The expression of its keys, as configured. Empty if the configuration has none.
     pub key: String,
-    /// Of a cache, whose key is its path: the levels of its directories.
+    /// For a cache, whose key is its path: the levels of its directories.
     pub levels: Option<Vec<usize>>,
 }
 
 impl Use {
-    /// Of this module, with so many words of value; it depends on nothing else.
+    /// A zone of this module with this many words of value, and nothing else that matters.
     pub const fn of(tag: &'static str, values: usize) -> Use {
         Use { tag, values, key: String::new(), levels: None }
     }
 }
 
-/// A zone that is open once the configuration is in use.
+/// A declared zone. It is open once the configuration is in use.
 #[derive(Debug, Clone)]
 pub struct ZoneRef(Arc<DeclaredZone>);
 
@@ -40,62 +40,62 @@ struct DeclaredZone {
     zone: OnceLock<Arc<Zone>>,
 }
 
-/// The zones that are open.
+/// The open zones.
 #[derive(Debug, Clone, Default)]
 pub struct Zones(Vec<Arc<Zone>>);
 
-/// The zones that a configuration names.
+/// The zones that a configuration declares.
 #[derive(Debug, Default)]
 pub struct Declarations {
     list: RefCell<Vec<ZoneRef>>,
     lines: Cell<usize>,
 }
 
-/// Why there is no such zone; shown in nginx's words.
+/// Why a zone cannot be had. It is shown in nginx's words.
 #[derive(Debug)]
 pub enum ZoneError {
     /// It is declared with another size.
     OtherSize {
         /// Its name.
         name: String,
-        /// The size that is asked for.
+        /// The requested size.
         size: u64,
-        /// The size that it has.
+        /// The declared size.
         declared: u64,
     },
     /// The zone of this name belongs to another module.
     OtherUse(String),
     /// No zone of this name is declared.
     Undeclared(String),
-    /// The configuration before used it with another key.
+    /// The previous configuration used it with another key.
     OtherKey {
         /// The module that it belongs to.
         tag: &'static str,
         /// Its name.
         name: String,
-        /// The key that it is to have.
+        /// The requested key.
         key: String,
-        /// The key that it had.
+        /// The previous key.
         previous: String,
     },
-    /// The configuration before used it for a cache in another directory.
+    /// The previous configuration used it for a cache in another directory.
     OtherPath {
         /// Its name.
         name: String,
-        /// The path that the cache is to have.
+        /// The requested path of the cache.
         path: String,
-        /// The path that it had.
+        /// The previous path.
         previous: String,
     },
-    /// The configuration before used it for a cache with other levels of directories.
+    /// The previous configuration used it for a cache with other levels of directories.
     OtherLevels(String),
-    /// There is no memory for it.
+    /// No memory could be mapped.
     Memory {
         /// Its name.
         name: String,
         /// Its size.
         size: u64,
-        /// What mmap(2) answers.
+        /// The error of mmap(2).
         error: io::Error,
     },
 }
@@ -133,45 +133,45 @@ impl fmt::Display for ZoneError {
 impl std::error::Error for ZoneError {}
 
 impl ZoneRef {
-    /// The zone; none before the configuration is in use.
+    /// The zone. None before the configuration is in use.
     pub fn get(&self) -> Option<&Zone> {
         self.0.zone.get().map(|zone| &**zone)
     }
 
-    /// What it is for.
+    /// The purpose of the zone.
     pub fn purpose(&self) -> &Use {
         &self.0.purpose
     }
 
-    /// Its size in bytes, as the configuration gives it.
+    /// The size in bytes, as configured.
     pub fn size(&self) -> u64 {
         self.0.size
     }
 
-    /// Its name.
+    /// The zone's name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 }
 
 impl Zones {
-    /// All of them.
+    /// All open zones.
     pub fn iter(&self) -> impl Iterator<Item = &Zone> {
         self.0.iter().map(|zone| &**zone)
     }
 
-    /// Whether each of them is one of `others`.
+    /// Whether all zones are also in `others`.
     pub fn are_of(&self, others: &Zones) -> bool {
         self.0.iter().all(|zone| others.0.iter().any(|other| Arc::ptr_eq(zone, other)))
     }
 }
 
 impl Declarations {
-    /// Declares a zone. Several may declare the same one, if they agree.
+    /// Declares a zone. The same zone may be declared several times with the same size and module.
     ///
     /// # Errors
     ///
-    /// [`ZoneError::OtherSize`] and [`ZoneError::OtherUse`], where they do not.
+    /// [`ZoneError::OtherSize`] or [`ZoneError::OtherUse`], if they differ.
     pub fn declare(&self, name: &str, size: u64, purpose: Use) -> Result<ZoneRef, ZoneError> {
         self.lines.set(self.lines.get() + 1);
         let mut list = self.list.borrow_mut();
@@ -189,16 +189,17 @@ impl Declarations {
         Ok(known.clone())
     }
 
-    /// How often a zone was declared so far.
+    /// How many declarations there were so far, repeated ones included.
     pub fn lines(&self) -> usize {
         self.lines.get()
     }
 
-    /// The zone of this name, for code that only uses it.
+    /// Finds a zone by name, for code that uses but does not declare it.
     ///
     /// # Errors
     ///
-    /// [`ZoneError::Undeclared`] where there is none, [`ZoneError::OtherUse`] where it is another module's.
+    /// [`ZoneError::Undeclared`] if there is no such zone, [`ZoneError::OtherUse`] if it belongs to
+    /// another module.
     pub fn find(&self, name: &str, tag: &str) -> Result<ZoneRef, ZoneError> {
         let list = self.list.borrow();
         let known = list.iter().find(|z| z.0.name == name);
@@ -206,23 +207,23 @@ impl Declarations {
         differs(known, tag).map(|()| known.clone())
     }
 
-    /// Whether no other module has declared a zone of this name so far.
+    /// Checks that no other module has declared a zone of this name so far.
     ///
     /// # Errors
     ///
-    /// [`ZoneError::OtherUse`] where one has.
+    /// [`ZoneError::OtherUse`] if one has.
     pub fn is_free_for(&self, name: &str, tag: &str) -> Result<(), ZoneError> {
         let list = self.list.borrow();
         list.iter().find(|z| z.0.name == name).map_or(Ok(()), |known| differs(known, tag))
     }
 
-    /// Opens all of them, before workers are forked: the memory of `old` ones where they are the same in name,
-    /// size and use, and new memory for the others.
+    /// Opens all zones, before workers are forked. A zone takes over the memory of one of `old`
+    /// with the same name, size and purpose. Other zones get new memory.
     ///
     /// # Errors
     ///
-    /// [`ZoneError::OtherKey`], [`ZoneError::OtherPath`] and [`ZoneError::OtherLevels`] where a zone is to be used with
-    /// other keys or files, and [`ZoneError::Memory`].
+    /// [`ZoneError::OtherKey`], [`ZoneError::OtherPath`] or [`ZoneError::OtherLevels`] if a zone is
+    /// to have other keys or files, or [`ZoneError::Memory`].
     pub fn open(&self, old: &Zones) -> Result<Zones, ZoneError> {
         let list = self.list.borrow();
         let open: Result<Vec<_>, _> = list.iter().map(|z| z.0.open(old)).collect();
@@ -247,7 +248,7 @@ impl DeclaredZone {
         Ok(self.zone.get_or_init(|| zone).clone())
     }
 
-    /// What the memory holds is of use to this configuration.
+    /// Checks that the content of the old memory is usable for this configuration.
     fn agrees_with(&self, old: &Use) -> Result<(), ZoneError> {
         let Use { tag, key, levels, .. } = &self.purpose;
         let (name, key, previous) = (self.name.clone(), key.clone(), old.key.clone());

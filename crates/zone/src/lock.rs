@@ -1,9 +1,8 @@
 //! A lock in shared memory that outlives its holders.
 //!
-//! Critical sections are a few dozen memory accesses, so a waiter spins, then lets others run. A
-//! waiter that waits long checks whether the holder still lives, and takes the lock from a dead
-//! one. The lock of a living holder that does not go on (a stopped process) cannot be taken: the
-//! waiter sleeps, and reports that.
+//! Critical sections are a few dozen memory accesses, so a waiter first spins, then yields the
+//! processor. After a while it checks whether the holder is alive, and takes the lock from a dead
+//! one. If a living holder makes no progress (a stopped process), the waiter sleeps and reports it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,46 +13,47 @@ use rustix::time::Timespec;
 
 use crate::{owner, seam};
 
-/// Looks at the word before the processor is given to others.
+/// Reads of the word before the waiter yields the processor.
 const SPINS: u32 = 128;
-/// Times that the processor is given away before the holder's life is asked for.
+/// Yields before the waiter checks whether the holder is alive.
 const YIELDS: u32 = 64;
-/// The first pause of a waiter while the holder lives; doubled each time, up to the most.
+/// The first pause of a waiter while the holder lives. It doubles each time, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// Pauses before the wait is reported, once for each wait: about a second.
-const TELL: u32 = 200;
-/// Pauses after which no running process still holds a lock: about ten seconds. A process that stood still for longer
-/// without a signal (its memory was swapped out) loses the lock. What it had begun is undone, and it does not release the
-/// lock of the next holder. Words that it writes late may not fit together: then the zone is emptied.
-const FORGED: u32 = if cfg!(test) { 3 * TELL } else { 10 * TELL };
+const REPORT_AFTER: u32 = 200;
+/// Pauses after which the lock is taken even from a running process: about ten seconds. A process
+/// that stood still for that long without a stop signal (its memory was swapped out) loses the
+/// lock. Its unfinished change is undone, and it does not release the next holder's lock. If it
+/// writes late and the words then contradict each other, the zone is emptied.
+const FORCE_AFTER: u32 = if cfg!(test) { 3 * REPORT_AFTER } else { 10 * REPORT_AFTER };
 
-/// Hears of a process that holds a lock and does not go on.
+/// Called with the process id of a lock holder that makes no progress.
 type StallListener = Box<dyn Fn(u32) + Send + Sync>;
 
 static LISTENER: OnceLock<StallListener> = OnceLock::new();
 
-/// `listener` hears the process id of a process that holds a zone for long. Of several listeners
-/// the first counts.
+/// Registers the callback for a process that holds a zone for long; it gets the process id. Only
+/// the first call has an effect.
 pub fn on_stall(listener: impl Fn(u32) + Send + Sync + 'static) {
     // The first listener stays.
     let _ = LISTENER.set(Box::new(listener));
 }
 
-/// How the lock was come by.
+/// The state of the lock before it was acquired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acquired {
     /// It was free.
     Free,
-    /// From a holder that ended without giving it back, or never was one: what it was at is half done.
+    /// The holder died, or was no process at all. Its change may be half done.
     FromDead,
 }
 
-/// Takes the lock for this thread.
+/// Acquires the lock for this thread.
 pub fn acquire(word: &AtomicU64) -> Acquired {
     let me = owner::this();
     let (mut pauses, mut pause, mut held_by) = (0u32, FIRST_PAUSE, 0);
-    // A model's processes take turns.
+    // Simulated processes take turns.
     let yields = if seam::this().is_some() { 1 } else { YIELDS };
     loop {
         for _ in 0..yields {
@@ -67,14 +67,15 @@ pub fn acquire(word: &AtomicU64) -> Acquired {
         }
         let holder = word.load(Ordering::Relaxed);
         (pauses, held_by) = if holder == held_by { (pauses, holder) } else { (0, holder) };
-        let is_over = || !owner::is_alive(holder) || pauses >= FORGED && !owner::is_stopped(holder);
+        let is_over =
+            || !owner::is_alive(holder) || pauses >= FORCE_AFTER && !owner::is_stopped(holder);
         if holder != 0 && is_over() && take(word, holder, me) {
             return Acquired::FromDead;
         }
         sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
         pauses = pauses.saturating_add(1);
-        if pauses == TELL
+        if pauses == REPORT_AFTER
             && let Some(listener) = LISTENER.get()
         {
             listener(owner::pid(holder));
@@ -87,11 +88,11 @@ fn sleep(pause: Duration) {
         return;
     }
     let time = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
-    // A pause that a signal cuts short is a short one.
+    // A signal may shorten the pause.
     let _ = nanosleep(&time);
 }
 
-/// Gives the lock back, unless another process has taken it meanwhile.
+/// Releases the lock, unless another process has taken it meanwhile.
 pub fn release(word: &AtomicU64) {
     if word.load(Ordering::Relaxed) == owner::this() && seam::step() {
         word.store(0, Ordering::Release);
@@ -117,7 +118,7 @@ mod tests {
                     for _ in 0..2000 {
                         assert_eq!(acquire(&lock), Acquired::Free);
                         assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
-                        // Not atomic on purpose: only the lock keeps the sum right.
+                        // Not atomic on purpose. The sum is right only if the lock works.
                         total.store(total.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                         inside.fetch_sub(1, Ordering::Relaxed);
                         release(&lock);
@@ -128,14 +129,14 @@ mod tests {
         assert_eq!(total.load(Ordering::Relaxed), 8000);
     }
 
-    /// A holder that lives and does not go on is waited for without a processor.
+    /// A waiter sleeps while the holder is stopped.
     #[test]
     fn a_process_that_waits_for_a_stopped_holder_sleeps_and_logs_it() {
-        static TOLD: AtomicU64 = AtomicU64::new(0);
-        // The model's processes wait for each other meanwhile.
+        static REPORTED: AtomicU64 = AtomicU64::new(0);
+        // Simulated processes of other tests may be reported meanwhile.
         on_stall(|pid| {
             if pid == std::process::id() {
-                TOLD.store(u64::from(pid), Ordering::SeqCst);
+                REPORTED.store(u64::from(pid), Ordering::SeqCst);
             }
         });
         let lock = AtomicU64::new(owner::this());
@@ -145,9 +146,9 @@ mod tests {
                 let computed = weir_testkit::spent(|| assert_eq!(acquire(&lock), Acquired::Free));
                 (computed, began.elapsed())
             });
-            // Bounded, so that a missing report fails here.
-            for _ in 0..200 * TELL {
-                if TOLD.load(Ordering::SeqCst) != 0 {
+            // Bounded, so that a missing report fails the test.
+            for _ in 0..200 * REPORT_AFTER {
+                if REPORTED.load(Ordering::SeqCst) != 0 {
                     break;
                 }
                 sleep(LONGEST_PAUSE);
@@ -156,7 +157,7 @@ mod tests {
             let (computed, waited) = waiter.join().unwrap();
             assert!(computed * 2 < waited, "{computed:?} of {waited:?}");
         });
-        assert_eq!(TOLD.load(Ordering::SeqCst), u64::from(std::process::id()));
+        assert_eq!(REPORTED.load(Ordering::SeqCst), u64::from(std::process::id()));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Several processes on one table and on the same rows: any of them may be stopped or killed before
-//! any step of shared memory, and others go on there. What the next one finds is whole: of the
-//! change that was under way all or nothing, each living process's holdings, and no other process
-//! inside.
+//! Several processes use one table and the same rows. Any of them may be stopped or killed before
+//! any step of shared memory, and others continue. The next process always finds a consistent
+//! state: unfinished changes are complete or undone, living processes keep what they hold, and no
+//! other process is inside the lock.
 //!
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 
@@ -17,22 +17,22 @@ use weir_testkit::{Dice, number, seed};
 use crate::rows::{Claimed, Row, Rows};
 use crate::table::{Locked, Shape};
 
-/// What one does in its life.
-const DEEDS: usize = 30;
+/// The operations in a process's life.
+const OPERATIONS: usize = 30;
 
 type Entries = Vec<(Vec<u8>, [u64; 2])>;
 
-/// What all processes have done, by process.
+/// The expected content, after the operations of all processes.
 #[derive(Default)]
 struct Truth {
     entries: Entries,
-    /// What they are once a change that is under way is made.
-    soon: Option<Entries>,
-    /// The process in the table, and the one at the rows.
+    /// The entries after the change that is in progress.
+    unfinished: Option<Entries>,
+    /// The process that uses the table, and the one that uses the rows.
     inside: [Option<u64>; 2],
     /// How often each process holds each name.
     held: BTreeMap<(u64, u128), u64>,
-    /// A change of that which is under way.
+    /// A change of `held` that is in progress.
     changes: Option<((u64, u128), u64)>,
 }
 
@@ -67,7 +67,7 @@ impl ZoneCase {
         self.truth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This process is inside now, and no other living one.
+    /// Records that this process is inside the lock. No other living process may be.
     fn enter(&self, which: usize, owner: u64) {
         let before = self.truth().inside[which].replace(owner);
         assert!(before.is_none_or(|other| !self.world.lives(other)), "two are inside");
@@ -77,8 +77,9 @@ impl ZoneCase {
         self.truth().inside[which] = None;
     }
 
-    /// What the table says is what was done, with or without what a dead one was about to do.
-    fn look_at_table(&self, table: &Locked<'_>) -> Entries {
+    /// Compares the table with the expected entries, with or without the unfinished change of a
+    /// dead process.
+    fn check_table(&self, table: &Locked<'_>) -> Entries {
         let mut seen = Entries::new();
         for entry in table.entries() {
             let mut key = Vec::new();
@@ -90,7 +91,7 @@ impl ZoneCase {
         let taken = seen.iter().map(|(key, _)| table.cells_of(key.len())).sum::<usize>() as u64;
         assert_eq!(table.free() / 64 + taken, table.cells(), "cells are lost");
         let mut truth = self.truth();
-        let soon = truth.soon.take();
+        let soon = truth.unfinished.take();
         assert!(seen == truth.entries || soon.is_some_and(|soon| soon == seen), "half a change");
         truth.entries = seen.clone();
         seen
@@ -99,13 +100,13 @@ impl ZoneCase {
     fn use_table(&self, owner: u64, dice: &mut Dice) {
         let mut table = Locked::new(&self.table, &self.shape, "table");
         self.enter(0, owner);
-        let mut soon = self.look_at_table(&table);
+        let mut soon = self.check_table(&table);
         let name = dice.below(6);
         let key = [b'a' + name as u8].repeat(if name.is_multiple_of(2) { 3 } else { 90 });
         let place = soon.iter().position(|(other, _)| *other == key);
         let entry = table.find(&key);
         assert_eq!(place.is_some(), entry.is_some());
-        let plan = |soon: &Entries| self.truth().soon = Some(soon.clone());
+        let plan = |soon: &Entries| self.truth().unfinished = Some(soon.clone());
         match (entry.zip(place), dice.below(3)) {
             (None, _) => {
                 soon.push((key.clone(), [0; 2]));
@@ -133,13 +134,13 @@ impl ZoneCase {
             }
         }
         let mut truth = self.truth();
-        (truth.entries, truth.soon) = (soon, None);
+        (truth.entries, truth.unfinished) = (soon, None);
         drop(truth);
         self.leave(0);
     }
 
-    /// What the rows say each living process holds is what it holds, and all together hold the sum.
-    fn look_at_rows(&self, rows: &Rows<'_>) {
+    /// Compares the rows with what each living process holds, and each row's sum with its shares.
+    fn check_rows(&self, rows: &Rows<'_>) {
         let mut truth = self.truth();
         let soon = truth.changes.take();
         for row in rows.all() {
@@ -154,7 +155,7 @@ impl ZoneCase {
             }
             assert_eq!(rows.held(row), sum, "all hold another number than each");
         }
-        // A process that was about to change something else of its own is dead.
+        // Only a dead process can have left a change in progress.
         assert!(soon.is_none_or(|((owner, _), _)| !self.world.lives(owner)));
     }
 
@@ -164,7 +165,7 @@ impl ZoneCase {
         if first {
             rows.enter();
         }
-        self.look_at_rows(&rows);
+        self.check_rows(&rows);
         let change = |name: u128, by: i64| {
             let mut truth = self.truth();
             let of = (owner, name);
@@ -204,10 +205,10 @@ impl ZoneCase {
         self.leave(1);
     }
 
-    /// What a process does, from its beginning to its end.
+    /// Runs the life of a process.
     fn live(&self, Me { place, owner, .. }: Me, mut dice: Dice) {
         let (mut mine, mut first) = (Vec::new(), true);
-        for _ in 0..DEEDS {
+        for _ in 0..OPERATIONS {
             if dice.one_in(2) {
                 self.use_table(owner, &mut dice);
             } else {
@@ -219,19 +220,20 @@ impl ZoneCase {
         }
     }
 
-    /// All live and die; then one comes that finds everything whole, and nothing held.
+    /// Runs all processes until they have ended. A last process then finds everything consistent
+    /// and nothing held.
     fn run(&self, seed: u64) -> Option<Box<dyn Any + Send>> {
         let wrong = self.world.run(seed, |me, dice| self.live(me, dice));
-        wrong.or_else(|| self.world.look(|me| self.look_at_the_end(me.owner)))
+        wrong.or_else(|| self.world.look(|me| self.check_at_end(me.owner)))
     }
 
-    fn look_at_the_end(&self, owner: u64) {
+    fn check_at_end(&self, owner: u64) {
         let mut rows = Rows::new(&self.rows, VALUES, "rows");
         self.enter(1, owner);
         rows.enter();
         assert!(rows.all().all(|row| rows.held(row) == 0), "the dead hold something");
-        self.look_at_rows(&rows);
-        self.look_at_table(&Locked::new(&self.table, &self.shape, "table"));
+        self.check_rows(&rows);
+        self.check_table(&Locked::new(&self.table, &self.shape, "table"));
     }
 }
 

@@ -1,18 +1,17 @@
-//! Rows of words: a zone's other shape, for records that are few, wide, and always at hand.
+//! Rows of words: the form of a zone for a few wide records that are always at hand.
 //!
-//! A row is found by a name of 128 bits, then stays where it is, so that its user may remember its
-//! place. When all are taken, the next name gets a row that no process holds, the one that was used
-//! least recently. A user that remembers a place asks whether the row is still its own
-//! ([`Rows::is`]).
+//! A row is found by a name of 128 bits and then stays in place, so that its user may remember the
+//! place. When all rows are taken, a new name gets the least recently used row that no process
+//! holds. A user that remembers a place checks whether the row still has its name ([`Rows::is`]).
 //!
-//! A row's values are independent words: a writer that is killed leaves some new and some old, and
-//! its reader must bear that. What it *held* of a row is another matter: each process has its own
-//! count, and the counts of ended processes are taken back. No journal is needed: what all hold is
-//! the sum of what each holds, so a process that takes the lock from a dead one adds up anew. A row
-//! has no name while it passes from one name to the next.
+//! A row's values are independent words. A writer that is killed leaves some new and some old
+//! values, which readers must tolerate. What a process *holds* of a row is counted for each
+//! process, and the counts of ended processes are released. This needs no journal: the total is the
+//! sum of the counts, so a process that takes the lock from a dead one computes it again. A row has
+//! no name while it passes from one name to the next.
 //!
-//! Each word may have any value, as in a table. A number of rows that exceeds the zone spoils them
-//! all.
+//! As in a table, each word may have any value. If the number of rows exceeds the zone, all rows
+//! are emptied.
 //!
 //! ```text
 //! lock | rows in use | owners...    rows: name (2) | last use | held by all | held by each owner... | values...
@@ -24,7 +23,8 @@ use std::sync::atomic::{AtomicU64, compiler_fence};
 use crate::lock::{self, Acquired};
 use crate::{owner, seam, spoilt};
 
-/// Processes with a count of their own. The rest share the last count, which is never taken back.
+/// The number of processes with their own counts. All others share the last count, which is never
+/// released.
 const OWNERS: usize = 64;
 const LOCK: usize = 0;
 const USED: usize = 1;
@@ -37,14 +37,14 @@ const HELD: usize = 3;
 const SHARE: usize = 4;
 const VALUES: usize = SHARE + OWNERS;
 
-/// A zone's rows, held by this thread until dropped.
+/// The rows of a zone, locked until this is dropped.
 #[derive(Debug)]
 pub struct Rows<'z> {
     words: &'z [AtomicU64],
     values: usize,
     /// The zone's name.
     name: &'z str,
-    /// Words were found that cannot be together.
+    /// Contradictory words were found.
     spoilt: bool,
 }
 
@@ -52,12 +52,12 @@ pub struct Rows<'z> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row(usize);
 
-/// How a row was come by.
+/// The origin of a claimed row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claimed {
-    /// Another process, or another configuration, has used it under this name.
+    /// Another process or configuration has used the row under this name.
     Known(Row),
-    /// It is new: all its values are 0.
+    /// The row is new: all its values are 0.
     New(Row),
 }
 
@@ -67,17 +67,17 @@ impl Drop for Rows<'_> {
             lock::release(lock);
         }
         if self.spoilt {
-            spoilt::tell(self.name);
+            spoilt::report(self.name);
         }
     }
 }
 
-/// Whether a thread holds the rows of these words.
+/// Whether a thread holds the lock of these words.
 pub(crate) fn is_held(words: &[AtomicU64]) -> bool {
     words.get(LOCK).is_some_and(|lock| lock.load(Relaxed) != 0)
 }
 
-/// How many rows fit in a zone of this many bytes.
+/// The number of rows in a zone of this many bytes.
 pub fn capacity(bytes: u64, values: usize) -> usize {
     let words = usize::try_from(bytes / 8).unwrap_or(usize::MAX);
     words.saturating_sub(FIRST) / (VALUES + values)
@@ -97,21 +97,21 @@ impl<'z> Rows<'z> {
         rows
     }
 
-    /// Makes whole what one that was killed may have left between two words.
+    /// Computes all totals again, after a killed process may have left wrong ones.
     fn add_up(&mut self) {
         for i in 0..self.used() {
             self.add_up_row(self.row(i));
         }
     }
 
-    /// What all hold of a row is the sum of what each holds.
+    /// Sets the total of a row to the sum of the processes' counts.
     fn add_up_row(&mut self, row: Row) {
         let shares = (0..OWNERS).map(|owner| self.get(row.0 + SHARE + owner));
         let held = shares.fold(0, u64::saturating_add);
         self.set(row.0 + HELD, held);
     }
 
-    /// Makes them unused rows. If the process is killed in between, it is done again.
+    /// Makes all rows unused. If the process is killed meanwhile, the next one repeats it.
     #[cold]
     fn empty(&mut self) {
         self.spoilt = true;
@@ -125,12 +125,13 @@ impl<'z> Rows<'z> {
         self.words.len().saturating_sub(FIRST) / self.width()
     }
 
-    /// Rows in use: another process may write any number while this one holds them.
+    /// The number of rows in use. Another process may write any number while this one holds the
+    /// lock, so it is bounded.
     fn used(&self) -> usize {
         self.capacity().min(self.get(USED) as usize)
     }
 
-    /// The row of a name; `now` only orders the last uses. `None`: all rows are in use.
+    /// Finds or makes the row of a name. `now` only orders the uses. `None` if all rows are held.
     pub fn claim(&mut self, name: u128, now: u64) -> Option<Claimed> {
         let used = self.used();
         let known = (0..used).map(|i| self.row(i)).find(|row| self.is(*row, name));
@@ -145,7 +146,7 @@ impl<'z> Rows<'z> {
             }
             false => self.idlest(used)?,
         };
-        // Killed in between, it leaves a row without a name, or with half of one, which is never
+        // If the process is killed in between, the row has no name or half of one, and is never
         // found.
         for at in row.0..row.0 + self.width() {
             self.set(at, 0);
@@ -156,7 +157,7 @@ impl<'z> Rows<'z> {
         Some(Claimed::New(row))
     }
 
-    /// All rows in use, with their names. One that a process was killed in may have half of a name.
+    /// All rows in use, with their names. A row whose process was killed may have half of a name.
     pub fn named(&self) -> impl Iterator<Item = (u128, Row)> + '_ {
         (0..self.used()).map(|i| {
             let row = self.row(i);
@@ -165,17 +166,17 @@ impl<'z> Rows<'z> {
         })
     }
 
-    /// Whether a row still bears this name.
+    /// Whether a row still has this name.
     pub fn is(&self, row: Row, name: u128) -> bool {
         self.get(row.0 + NAME) == name as u64 && self.get(row.0 + NAME + 1) == (name >> 64) as u64
     }
 
-    /// The row was used.
+    /// Records a use of the row.
     pub fn touch(&mut self, row: Row, now: u64) {
         self.set(row.0 + LAST_USE, now);
     }
 
-    /// A value.
+    /// Reads a value.
     pub fn value(&self, row: Row, i: usize) -> u64 {
         debug_assert!(i < self.values);
         self.get(row.0 + VALUES + i)
@@ -185,13 +186,13 @@ impl<'z> Rows<'z> {
     pub fn set_value(&mut self, row: Row, i: usize, value: u64) {
         debug_assert!(i < self.values);
         let at = row.0 + VALUES + i;
-        // A line of the cache that stays as it is stays with all processors.
+        // An unchanged cache line stays in the caches of all processors.
         if self.get(at) != value {
             self.set(at, value);
         }
     }
 
-    /// How much of a row all processes hold.
+    /// The sum of what all processes hold of a row.
     pub fn held(&self, row: Row) -> u64 {
         self.get(row.0 + HELD)
     }
@@ -203,7 +204,7 @@ impl<'z> Rows<'z> {
         self.set(row.0 + HELD, self.held(row).saturating_add(1));
     }
 
-    /// This process gives one back.
+    /// This process releases one of a row.
     pub fn release(&mut self, row: Row) {
         let share = row.0 + SHARE + self.owner();
         if self.get(share) > 0 {
@@ -212,12 +213,13 @@ impl<'z> Rows<'z> {
         }
     }
 
-    /// This process begins to use the rows: takes back what the dead have held, and what no process can hold.
+    /// This process begins to use the rows. Releases counts of dead processes, and counts without
+    /// an owner.
     pub(crate) fn enter(&mut self) {
         self.owner();
         for i in 0..self.used() {
             let row = self.row(i);
-            // The last count has no owner.
+            // The last count belongs to no process.
             for at in 0..OWNERS - 1 {
                 if self.get(OWNER + at) == 0 && self.get(row.0 + SHARE + at) != 0 {
                     self.set(row.0 + SHARE + at, 0);
@@ -227,7 +229,7 @@ impl<'z> Rows<'z> {
         }
     }
 
-    /// This process's place among the owners. A newcomer takes back what the dead have held.
+    /// The index of this process among the owners. A new process releases the counts of dead ones.
     fn owner(&mut self) -> usize {
         let this = owner::this();
         if let Some(at) = (0..OWNERS).find(|at| self.get(OWNER + at) == this) {
@@ -279,13 +281,13 @@ impl<'z> Rows<'z> {
             #[cfg(test)]
             crate::journal::fault::point();
             word.store(value, Relaxed);
-            // As in the journal: only the compiler must keep the order.
+            // As in the journal, only the compiler must keep the order.
             compiler_fence(SeqCst);
         }
     }
 }
 
-/// What the model of several processes looks at.
+/// For the model of several processes.
 #[cfg(test)]
 impl Rows<'_> {
     pub(crate) fn all(&self) -> impl Iterator<Item = Row> {
@@ -297,7 +299,7 @@ impl Rows<'_> {
     }
 }
 
-/// The words of so many rows.
+/// The words of a zone with this many rows.
 #[cfg(test)]
 pub(crate) fn words_for(rows: usize, values: usize) -> usize {
     FIRST + rows * (VALUES + values)
@@ -311,7 +313,7 @@ mod tests {
         (0..n).map(|_| AtomicU64::new(0)).collect()
     }
 
-    /// Room for three rows of two values.
+    /// Words for three rows of two values.
     fn three() -> Vec<AtomicU64> {
         let words = words(FIRST + 3 * (VALUES + 2) + 5);
         assert_eq!(capacity(words.len() as u64 * 8, 2), 3);
@@ -359,8 +361,8 @@ mod tests {
         assert_eq!(rows.claim(5, 11), Some(Claimed::New(b)));
     }
 
-    /// Kills a holder at each of its writes in turn; a later process finds sums that are right and no row that is half
-    /// another's.
+    /// Kills a holder at each of its writes in turn. A later process finds correct sums, and no row
+    /// with parts of two names.
     #[test]
     fn a_holder_may_be_killed_anywhere() {
         let dead = u64::from(u32::MAX >> 1) << 32 | 7;

@@ -13,31 +13,32 @@ mod real {
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::Relaxed;
 
-    /// A word is about to change: false if the process that wants that is dead.
+    /// Called before a word changes. False if the process that would change it is dead.
     #[inline(always)]
     pub(crate) fn step() -> bool {
         true
     }
 
-    /// Whether this process has not used this yet. Each process remembers which one used it last.
+    /// Whether this process has not used the zone before. Each process remembers which process used
+    /// it last.
     #[inline(always)]
     pub(crate) fn enters(entered: &AtomicU64, this: u64) -> bool {
         entered.swap(this, Relaxed) != this
     }
 
-    /// This process, if it is a model's.
+    /// This process, if it is simulated.
     #[inline(always)]
     pub(crate) fn this() -> Option<u64> {
         None
     }
 
-    /// Whether a process of the model lives.
+    /// Whether a simulated process lives. None outside of a simulation.
     #[inline(always)]
     pub(crate) fn is_alive(_: u64) -> Option<bool> {
         None
     }
 
-    /// Others of the model go on; false if there is none.
+    /// Lets other simulated processes run. False outside of a simulation.
     #[inline(always)]
     pub(crate) fn rest() -> bool {
         false

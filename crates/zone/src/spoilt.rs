@@ -4,19 +4,20 @@
 
 use std::sync::OnceLock;
 
-/// Hears the name of a zone that was emptied.
+/// Called with the name of a zone that was emptied.
 type EmptiedListener = Box<dyn Fn(&str) + Send + Sync>;
 
 static LISTENER: OnceLock<EmptiedListener> = OnceLock::new();
 
-/// `listener` hears the name of each zone that this process had to empty; of several, the first one said is heard.
+/// Registers the callback for zones that this process had to empty. Only the first call has an
+/// effect.
 pub fn on_spoilt(listener: impl Fn(&str) + Send + Sync + 'static) {
     // The first one stays.
     let _ = LISTENER.set(Box::new(listener));
 }
 
-/// A zone was emptied.
-pub(crate) fn tell(zone: &str) {
+/// Reports a zone that was emptied.
+pub(crate) fn report(zone: &str) {
     if let Some(listener) = LISTENER.get() {
         listener(zone);
     }
@@ -43,7 +44,8 @@ mod tests {
         Zone::new("trial", words * 8, purpose).unwrap()
     }
 
-    /// Writes to one word: often a small number or two, which may be links, or what another word has.
+    /// Writes to one word: often one or two small numbers, which may be links, or the value of
+    /// another word.
     fn spoil(zone: &Zone, dice: &mut Dice) {
         let words = &*zone.words;
         let small = |dice: &mut Dice| dice.below(40) as u64;
@@ -55,7 +57,7 @@ mod tests {
             4 => small(dice) << 32 | small(dice),
             _ => words[dice.below(words.len())].load(Relaxed),
         };
-        // Heads and buckets stand in the front; the lock has a test of its own.
+        // Heads and buckets are at the front. The lock has its own test.
         let most = if dice.one_in(2) { words.len().min(90) } else { words.len() };
         words[1 + dice.below(most - 1)].store(value, Relaxed);
     }
@@ -65,7 +67,8 @@ mod tests {
         [b'a' + name as u8].repeat([3, 90, 300][name % 3])
     }
 
-    /// Uses a table, as a module would: with every operation, and loops that end when the table has no more.
+    /// Uses a table as a module would: with every operation, and with loops that end when the table
+    /// has no more entries.
     fn use_table(zone: &Zone, dice: &mut Dice, may_spoil: bool) {
         let mut table = zone.lock();
         for _ in 0..dice.below(6) {
@@ -116,7 +119,8 @@ mod tests {
         for _ in 0..40 {
             use_table(&zone, &mut dice, true);
         }
-        // What was spoilt may be found only now; soon all words fit together, whatever is done.
+        // Contradictions may be found only now. After a number of uses, the words must be
+        // consistent.
         for _ in 0..200 {
             use_table(&zone, &mut dice, false);
         }
@@ -174,7 +178,7 @@ mod tests {
         draw(rows_case);
     }
 
-    /// A lock that says that a living process has it, which does not.
+    /// The lock word names a living process that does not hold the lock.
     #[test]
     fn a_forged_lock_is_taken_after_a_while() {
         let zone = zone(300);

@@ -1,20 +1,23 @@
-//! A table of keys and values in a fixed number of words, with its entries in the order of their last use.
+//! A table of keys and values in a fixed number of words. Its entries are in the order of their
+//! last use.
 //!
-//! Memory is cut into cells of 64 bytes. An entry takes one, and more where its key is long; cells of one
-//! entry are chained as free ones are, so that taking them from the free list needs two writes, however long
-//! the key. Cells that were never used stay untouched, and the kernel gives no memory for them.
+//! Memory is divided into cells of 64 bytes. An entry takes one cell, or more if its key is long.
+//! The cells of an entry are linked in the same way as free cells. So taking them from the free
+//! list needs two writes, however long the key is. Cells that were never used are never touched, so
+//! the kernel provides no memory for them.
 //!
 //! ```text
 //! first cell:  hash | next cell    key length | next in bucket    newer | older    values...    key...
 //! more cells:     0 | next cell    key...
 //! ```
 //!
-//! A record is an entry that is found by the first bytes of its key; what follows them is its contents.
+//! A record is an entry that is found by the first bytes of its key. The rest of the key is its
+//! contents.
 //!
-//! Each word may have any value: a process that an attacker has taken over may write any. A walk
-//! takes at most as many steps as the table has cells, and no link leads out of the table. A guard
-//! that finds contradictory words shows a table without entries and without room from then on, and
-//! leaves an empty one behind.
+//! Each word may have any value, since a compromised process may write any. A walk takes at most as
+//! many steps as the table has cells, and no link leads out of the table. A guard that finds
+//! contradictory words shows a table without entries and without free space from then on, and
+//! empties the table when it is dropped.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -24,24 +27,24 @@ use crate::journal::{self, Journal};
 use crate::lock::{self, Acquired};
 use crate::spoilt;
 
-/// Words of a cell.
+/// Words in a cell.
 const CELL: usize = 8;
-/// Words before the values of an entry.
+/// Words of an entry before its values.
 const HEAD: usize = 3;
 
 const LOCK: usize = 0;
 const JOURNAL: usize = 1;
-/// First free cell, and how many there are.
+/// The first free cell, and the number of free cells.
 const FREE: usize = JOURNAL + journal::WORDS;
-/// Cells that were used at least once.
+/// The number of cells that were ever used.
 const USED: usize = FREE + 1;
-/// Newest entry | oldest entry.
+/// The newest and the oldest entry.
 const ENDS: usize = USED + 1;
-/// Number of entries.
+/// The number of entries.
 const LEN: usize = ENDS + 1;
 const BUCKETS: usize = LEN + 1;
 
-/// How a zone's words are divided.
+/// The division of a zone's words.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     buckets: usize,
@@ -50,42 +53,43 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The division of this many words, `values` for each entry; `None` where there is room for none.
+    /// Divides this many words, with `values` for each entry. `None` if they are too few.
     pub fn new(words: usize, values: usize) -> Option<Shape> {
         if values + HEAD > CELL {
             return None;
         }
-        // A bucket for two cells.
+        // One bucket for two cells.
         let pairs = words.checked_sub(BUCKETS)? / (2 * CELL + 1);
         let pairs = pairs.min(u32::MAX as usize / 4);
         (pairs > 0).then_some(Shape { buckets: pairs, cells: 2 * pairs as u32, values })
     }
 
-    /// Where a cell begins; cells are counted from 1.
+    /// The first word of a cell; cells are numbered from 1.
     fn cell(&self, cell: u32) -> usize {
         BUCKETS + self.buckets + (cell as usize).wrapping_sub(1).wrapping_mul(CELL)
     }
 
-    /// Bytes of a key that fit in an entry's first cell.
+    /// The bytes of a key that fit in the first cell.
     fn inline(&self) -> usize {
         8 * (CELL - HEAD - self.values)
     }
 
-    /// Cells that an entry takes.
+    /// The cells of an entry with a key of this length.
     fn cells_of(&self, key: usize) -> usize {
         1 + key.saturating_sub(self.inline()).div_ceil(8 * (CELL - 1))
     }
 }
 
-/// What a record is found by: a hash, so that it is as good as unique and all are of one length, in whole words.
+/// The name of a record: a hash. So names are practically unique and take a fixed number of whole
+/// words.
 pub type RecordName = [u8; 32];
 
-/// An entry of a locked table. Outside of the lock it means something only while something else (a
-/// count in its value) keeps it from being removed.
+/// An entry of a locked table. It stays valid without the lock only while something, such as a
+/// count in its value, prevents its removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockedEntry(u32);
 
-/// A table, held by this thread until dropped.
+/// A table, locked until this is dropped.
 #[derive(Debug)]
 pub struct Locked<'z> {
     lock: &'z AtomicU64,
@@ -93,9 +97,9 @@ pub struct Locked<'z> {
     shape: &'z Shape,
     /// The zone's name.
     name: &'z str,
-    /// Words were found that cannot be together.
+    /// Contradictory words were found.
     spoilt: Cell<bool>,
-    /// Entries that this guard has removed: no more than there can be.
+    /// The entries that this guard has removed. They cannot exceed the cells.
     removed: u32,
 }
 
@@ -104,12 +108,12 @@ impl Drop for Locked<'_> {
         if self.spoilt.get() {
             self.empty();
         } else {
-            // Whole changes leave nothing to undo; a panic may have interrupted one.
+            // Complete changes leave nothing to undo, but a panic may have interrupted one.
             self.words.undo();
         }
         lock::release(self.lock);
         if self.spoilt.get() {
-            spoilt::tell(self.name);
+            spoilt::report(self.name);
         }
     }
 }
@@ -123,29 +127,30 @@ impl<'z> Locked<'z> {
         }
         let spoilt = Cell::new(false);
         let table = Locked { lock, words: journal, shape, name, spoilt, removed: 0 };
-        // A living holder leaves whole changes; one that was killed while it emptied the table leaves no number.
+        // A living holder leaves complete changes. A holder that was killed while it emptied the
+        // table leaves an impossible number of entries.
         if journal.is_open() || table.len() > u64::from(shape.cells) {
             table.spoil();
         }
         table
     }
 
-    /// Number of entries.
+    /// The number of entries.
     pub fn len(&self) -> u64 {
         self.words.get(LEN)
     }
 
-    /// True without entries.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The entry of a key.
+    /// Finds the entry of a key.
     pub fn find(&self, key: &[u8]) -> Option<LockedEntry> {
         self.search(key, |len| len == key.len())
     }
 
-    /// The record of a name.
+    /// Finds the record of a name.
     pub fn find_record(&self, name: &RecordName) -> Option<LockedEntry> {
         self.search(name, |len| len >= name.len())
     }
@@ -160,31 +165,30 @@ impl<'z> Locked<'z> {
         })
     }
 
-    /// A new entry, the newest, for a key that the table does not have; its values are 0. `None` without room:
-    /// then it is for the caller to remove something.
+    /// Adds the newest entry, for a key that the table does not have. Its values are 0. `None` if
+    /// there is no free space; the caller then removes something.
     pub fn add(&mut self, key: &[u8]) -> Option<LockedEntry> {
         self.add_hashed(hash(key), key, &[])
     }
 
-    /// A new record, as [`Locked::add`]. A table has either records or other entries.
+    /// Adds a record, as [`Locked::add`]. A table has either records or plain entries.
     pub fn add_record(&mut self, name: &RecordName, contents: &[u8]) -> Option<LockedEntry> {
         self.add_hashed(hash(name), name, contents)
     }
 
-    /// The key is `key` and then `more`; where there is more, `key` has whole words.
+    /// The key is `key` followed by `more`. If there is `more`, `key` consists of whole words.
     fn add_hashed(&mut self, hash: u32, key: &[u8], more: &[u8]) -> Option<LockedEntry> {
         let length = key.len() + more.len();
         let count = self.shape.cells_of(length);
         let Some(cell) = self.first_free(count) else {
             if self.is_empty() && count <= self.shape.cells as usize {
-                // Cells are lost: no entry has them.
+                // Cells are lost: they are neither free nor part of an entry.
                 self.spoil();
             }
             return None;
         };
         let bucket = self.bucket(hash);
-        // All of this is in cells that are not visible yet, but for the link that makes them a
-        // list.
+        // These cells are not visible to others yet, except for the links of the free list.
         self.fill(cell, 0, pair(hash, low(self.word(cell, 0))));
         self.fill(cell, 1, pair(length as u32, low(self.words.get(bucket))));
         for i in 0..self.shape.values {
@@ -203,8 +207,9 @@ impl<'z> Locked<'z> {
         (!self.spoilt.get()).then_some(LockedEntry(cell))
     }
 
-    /// Gives a record other contents and values, all or none, and it becomes the one that was used last. False where the new
-    /// contents take another number of cells, or more words than one change may have: then the record stays as it is.
+    /// Replaces the contents and values of a record, all or none, and makes it the newest. False if
+    /// the new contents need another number of cells or more words than one change may have. The
+    /// record then stays as it is.
     pub fn rewrite<const N: usize>(
         &mut self,
         record: LockedEntry,
@@ -233,7 +238,7 @@ impl<'z> Locked<'z> {
         !self.spoilt.get()
     }
 
-    /// The entry that was used least recently.
+    /// The least recently used entry.
     pub fn oldest(&self) -> Option<LockedEntry> {
         let oldest = self.link(low(self.words.get(ENDS)));
         if (oldest == 0) != self.is_empty() {
@@ -242,24 +247,24 @@ impl<'z> Locked<'z> {
         (oldest != 0 && !self.spoilt.get()).then_some(LockedEntry(oldest))
     }
 
-    /// All entries, the one that was used least recently first.
+    /// All entries, the least recently used first.
     pub fn entries(&self) -> impl Iterator<Item = LockedEntry> {
         let newer = |table: &Self, cell| high(table.word(cell, 2));
         self.entries_from(low(self.words.get(ENDS)), newer)
     }
 
-    /// Whether a record with so many bytes fits when all others are gone.
+    /// Whether a record with this many bytes of contents fits into the empty table.
     pub fn could_hold(&self, contents: usize) -> bool {
         self.shape.cells_of(size_of::<RecordName>() + contents) <= self.shape.cells as usize
     }
 
-    /// Bytes of memory that no entry takes.
+    /// Bytes of memory that no entry uses.
     pub fn free(&self) -> u64 {
         let unused = u64::from(self.shape.cells).saturating_sub(self.words.get(USED));
         (unused + u64::from(high(self.words.get(FREE)))) * (CELL as u64 * 8)
     }
 
-    /// The entry becomes the one that was used last.
+    /// Makes an entry the newest.
     pub fn touch(&mut self, entry: LockedEntry) {
         if high(self.words.get(ENDS)) != entry.0 {
             self.unlink(entry.0);
@@ -268,7 +273,7 @@ impl<'z> Locked<'z> {
         }
     }
 
-    /// Takes the entry out of the table.
+    /// Removes an entry.
     pub fn remove(&mut self, entry: LockedEntry) {
         let cell = entry.0;
         self.removed = self.removed.saturating_add(1);
@@ -295,13 +300,13 @@ impl<'z> Locked<'z> {
         self.words.commit();
     }
 
-    /// A value of an entry.
+    /// Reads a value of an entry.
     pub fn value(&self, entry: LockedEntry, i: usize) -> u64 {
         debug_assert!(i < self.shape.values);
         self.word(entry.0, HEAD + i)
     }
 
-    /// Changes an entry's values, all or none: the first gets the first, and so on.
+    /// Changes the first values of an entry, all or none.
     pub fn set_values<const N: usize>(&mut self, entry: LockedEntry, values: [u64; N]) {
         debug_assert!(N <= self.shape.values);
         for (i, value) in values.into_iter().enumerate() {
@@ -315,11 +320,11 @@ impl<'z> Locked<'z> {
     /// Changes one value of an entry.
     pub fn set_value(&mut self, entry: LockedEntry, i: usize, value: u64) {
         debug_assert!(i < self.shape.values);
-        // A change of one word needs no journal: it is made, or it is not.
+        // A change of one word is atomic and needs no journal.
         self.fill(entry.0, HEAD + i, value);
     }
 
-    /// Appends a part of the contents of a record: so many bytes from the first one on, or all that there are.
+    /// Appends a part of a record's contents: up to `most` bytes from `first` on.
     pub fn part(&self, record: LockedEntry, (first, most): (usize, usize), out: &mut Vec<u8>) {
         self.key_part(record, size_of::<RecordName>() + first, most, out);
     }
@@ -331,7 +336,7 @@ impl<'z> Locked<'z> {
         all
     }
 
-    /// Appends an entry's key.
+    /// Appends the key of an entry.
     pub fn key(&self, entry: LockedEntry, out: &mut Vec<u8>) {
         self.key_part(entry, 0, usize::MAX, out);
     }
@@ -362,15 +367,15 @@ impl<'z> Locked<'z> {
     }
 }
 
-/// What words that cannot be together lead to.
+/// The handling of contradictory words.
 impl Locked<'_> {
-    /// The table is empty and has no room, until it is made anew.
+    /// Makes the table appear empty and full until it is emptied.
     #[cold]
     fn spoil(&self) {
         self.spoilt.set(true);
     }
 
-    /// A link as a word has it: 0 leads nowhere, and so does one out of the table.
+    /// A link in a word. 0 leads nowhere; so does a link out of the table.
     fn link(&self, to: u32) -> u32 {
         if to > self.shape.cells {
             self.spoil();
@@ -378,7 +383,7 @@ impl Locked<'_> {
         if self.spoilt.get() { 0 } else { to }
     }
 
-    /// The entries that links lead to, of which there are no more than the table has.
+    /// The entries of a linked list, at most as many as the table has.
     fn entries_from(
         &self,
         first: u32,
@@ -387,7 +392,7 @@ impl Locked<'_> {
         let (mut at, mut left) = (self.link(first), self.len());
         std::iter::from_fn(move || {
             if at == 0 || left == 0 {
-                // More than there are, or a ring.
+                // The list is too long or circular.
                 if at != 0 {
                     self.spoil();
                 }
@@ -400,7 +405,7 @@ impl Locked<'_> {
         })
     }
 
-    /// Makes it an empty table. Killed in between, it is done again.
+    /// Makes an empty table. If the process is killed meanwhile, the next one repeats it.
     #[cold]
     fn empty(&self) {
         self.words.commit();
@@ -429,11 +434,11 @@ impl Locked<'_> {
     }
 
     fn bucket(&self, hash: u32) -> usize {
-        // There are fewer than 2^32, and each bit of the hash counts.
+        // There are fewer than 2^32 buckets, and each bit of the hash counts.
         BUCKETS + ((u64::from(hash) * self.shape.buckets as u64) >> 32) as usize
     }
 
-    /// The first of `count` chained cells that are free; they stay so until [`Locked::take`].
+    /// The first of `count` linked free cells. They stay free until [`Locked::take`].
     fn first_free(&self, count: usize) -> Option<u32> {
         let used = self.link(u32::try_from(self.words.get(USED)).unwrap_or(u32::MAX));
         if high(self.words.get(FREE)) > used {
@@ -441,7 +446,7 @@ impl Locked<'_> {
         }
         let unused = self.shape.cells - used;
         if (high(self.words.get(FREE)) as usize) < count && unused > 0 {
-            // Cells that were never used join the free ones: as many as are asked for, or all.
+            // Adds cells that were never used to the free list, as many as are needed or all.
             let more = unused.min(u32::try_from(count).ok()?);
             let free = self.words.get(FREE);
             for cell in used + 1..used + more {
@@ -460,7 +465,7 @@ impl Locked<'_> {
         (first != 0 && high(free) as usize >= count).then_some(first)
     }
 
-    /// Takes the chain from `first` to `last`, with which the free list begins, out of it.
+    /// Removes the cells from `first` to `last`, which are the head of the free list.
     fn take(&self, first: u32, last: u32, count: usize) {
         let free = self.words.get(FREE);
         let (hash, rest) = (high(self.word(last, 0)), low(self.word(last, 0)));
@@ -482,7 +487,7 @@ impl Locked<'_> {
         self.words.set(FREE, pair(high(free).saturating_add(count as u32), first));
     }
 
-    /// The last of so many chained cells; `None` where there are fewer.
+    /// The last of `count` linked cells. `None` if there are fewer.
     fn last_of(&self, first: u32, count: usize) -> Option<u32> {
         if count > self.shape.cells as usize {
             self.spoil();
@@ -498,7 +503,7 @@ impl Locked<'_> {
 
 /// Keys.
 impl<'z> Locked<'z> {
-    /// Where the words of an entry's key stand, cell by cell.
+    /// The words of an entry's key, as a range for each cell.
     fn key_cells(&self, cell: u32) -> impl Iterator<Item = Range<usize>> + use<'z> {
         let (words, shape) = (self.words, self.shape);
         let (mut cell, mut first) = (cell, HEAD + shape.values);
@@ -510,12 +515,12 @@ impl<'z> Locked<'z> {
         })
     }
 
-    /// The same word by word.
+    /// The words of an entry's key, one by one.
     fn key_words(&self, cell: u32) -> impl Iterator<Item = usize> + use<'z> {
         self.key_cells(cell).flatten()
     }
 
-    /// What is compared are whole words, the last one filled up with zeros.
+    /// Compares whole words. The last one is padded with zeros.
     fn begins_with(&self, cell: u32, key: &[u8]) -> bool {
         let mut words = self.key_words(cell).map(|at| self.words.get(at));
         key.chunks(8).all(|bytes| words.next() == Some(word_of(bytes)))
@@ -527,7 +532,7 @@ impl Locked<'_> {
     fn unlink(&self, cell: u32) {
         let (newer, older) = self.links(self.word(cell, 2));
         let (newest, oldest) = self.links(self.words.get(ENDS));
-        // Both neighbours know of it, or the ends do.
+        // Both neighbours must link to this cell, or the ends must.
         let from_newer = if newer == 0 { newest } else { low(self.word(newer, 2)) };
         let from_older = if older == 0 { oldest } else { high(self.word(older, 2)) };
         if (from_newer, from_older) != (cell, cell) {
@@ -560,7 +565,7 @@ fn next_in_bucket(table: &Locked<'_>, cell: u32) -> u32 {
     low(table.word(cell, 1))
 }
 
-/// The same in every process: no random keys.
+/// The same in every process, so it has no random seed.
 fn hash(key: &[u8]) -> u32 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let fold = |hash: u64, word: u64| {
@@ -598,7 +603,7 @@ fn both(word: u64) -> (u32, u32) {
     (high(word), low(word))
 }
 
-/// What the model of several processes looks at.
+/// For the model of several processes.
 #[cfg(test)]
 impl Locked<'_> {
     pub(crate) fn cells_of(&self, key: usize) -> usize {
