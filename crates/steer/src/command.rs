@@ -14,10 +14,10 @@ use crate::group::SteeredGroup;
 use crate::watch::{Summary, WorkerWatch};
 use weir_inspect::servers::{Listening, Sought, find, hidden};
 
-/// The interval of the table, and of the search for processes that came or went.
+/// The interval at which a table is printed and the processes are searched again.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The nice value while it steers: a look takes only some microseconds.
+/// The nice value while steering. A sample takes only some microseconds.
 const PRIORITY: i32 = -15;
 
 /// Gives new connections of another server's SO_REUSEPORT group (nginx: `listen ... reuseport`) to the workers that have
@@ -48,7 +48,7 @@ pub struct Options {
 /// Why `weir balance` ends.
 #[derive(Debug)]
 enum SteerError {
-    /// Nothing listens that can be seen: this process, on this port.
+    /// No listening socket was found for this process or port.
     NothingFound { pid: Option<i32>, port: Option<u16> },
     /// No address has several queues.
     NoGroup,
@@ -56,9 +56,9 @@ enum SteerError {
     Gone,
     /// Signals cannot be blocked or awaited.
     Signals(io::Error),
-    /// What it prints is not taken.
+    /// The output could not be written.
     Unprinted(Unprinted),
-    /// The kernel does not give the sockets, or does not let them be steered.
+    /// The kernel does not allow access to the sockets, or to steer them.
     Refused(io::Error),
 }
 
@@ -103,7 +103,7 @@ impl fmt::Display for SteerError {
     }
 }
 
-/// `weir balance`: the exit status.
+/// Runs `weir balance` and returns its exit status.
 pub fn balance(options: Options) -> i32 {
     match run(&options) {
         Ok(()) | Err(SteerError::Unprinted(Unprinted::NoReader)) => 0,
@@ -121,7 +121,7 @@ fn run(options: &Options) -> Result<(), SteerError> {
         return Err(SteerError::NothingFound { pid: options.pid, port: options.port });
     }
     for listening in &found {
-        print(told(listening) + "\n")?;
+        print(describe(listening) + "\n")?;
     }
     let mut groups = groups(&found)?;
     if groups.is_empty() {
@@ -139,7 +139,7 @@ fn run(options: &Options) -> Result<(), SteerError> {
         return Ok(());
     }
     // A busy machine must not stall the program that watches slow workers. Without the privilege it
-    // goes on as it is.
+    // keeps its priority.
     let _ = rustix::process::setpriority_process(None, PRIORITY);
     let end = if options.secs.is_none() { "; Ctrl-C ends it" } else { "" };
     print(format!("\nsteering{end}\n"))?;
@@ -149,12 +149,12 @@ fn run(options: &Options) -> Result<(), SteerError> {
     print(format!("\nall is as it was before\n{}\n", compared(&before, &after)))
 }
 
-/// Prints for a reader that is there.
+/// Prints, unless the reader has gone.
 fn print(text: String) -> Result<(), SteerError> {
     weir_print::print_to_reader(text).map_err(SteerError::Unprinted)
 }
 
-/// Looks repeatedly, and steers.
+/// Samples the workers repeatedly, and steers.
 struct Rounds {
     signals: SignalSet,
     every: Duration,
@@ -162,7 +162,7 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// Runs until the time is over, or until a signal comes: then returns true.
+    /// Runs until the time is over, or until a signal arrives. Returns true for a signal.
     fn go(
         &mut self,
         groups: &mut Vec<SteeredGroup>,
@@ -170,12 +170,12 @@ impl Rounds {
         steer: bool,
     ) -> Result<(Vec<Summary>, bool), SteerError> {
         let began = Instant::now();
-        let mut whole: Vec<WorkerWatch> = groups.iter().map(|group| group.fresh()).collect();
+        let mut whole: Vec<WorkerWatch> = groups.iter().map(|group| group.new_watch()).collect();
         let mut shown = began;
         loop {
             let now = Instant::now();
             for (group, whole) in groups.iter_mut().zip(&mut whole) {
-                group.turn(now, whole);
+                group.sample(now, whole);
             }
             let over = secs.is_some_and(|secs| now >= began + Duration::from_secs(secs));
             if over || now >= shown + SECOND {
@@ -191,7 +191,7 @@ impl Rounds {
         }
     }
 
-    /// Takes over a new set of workers, after a reload for instance.
+    /// Replaces the groups when the workers have changed, such as after a reload.
     fn renew(
         &self,
         groups: &mut Vec<SteeredGroup>,
@@ -210,7 +210,7 @@ impl Rounds {
         // The old steering must release a socket before a new one takes it.
         groups.clear();
         *groups = self::groups(&found)?;
-        *whole = groups.iter().map(SteeredGroup::fresh).collect();
+        *whole = groups.iter().map(SteeredGroup::new_watch).collect();
         if steer {
             groups.iter_mut().try_for_each(SteeredGroup::steer).map_err(SteerError::Refused)?;
         }
@@ -227,8 +227,8 @@ fn groups(found: &[Listening]) -> Result<Vec<SteeredGroup>, SteerError> {
     several.map(|listening| SteeredGroup::of(listening).map_err(SteerError::Refused)).collect()
 }
 
-/// What was found at an address, and what can be done there.
-fn told(listening: &Listening) -> String {
+/// Describes the sockets at an address, and whether they can be steered.
+fn describe(listening: &Listening) -> String {
     let mut out = format!("{}: ", listening.address);
     let workers: usize = listening.sockets.iter().map(|socket| socket.workers.len()).sum();
     let name = listening.sockets.iter().flat_map(|s| &s.workers).next().map_or("?", |w| &w.name);
@@ -242,7 +242,7 @@ fn told(listening: &Listening) -> String {
                 "one queue, which {workers} processes of {name} share. Whoever is free takes the next connection from it, so \
                  nobody waits behind a slow worker; but the kernel wakes the same ones first, so they have most of the \
                  kept connections. There is nothing to steer: {}",
-                instead(name)
+                advice(name)
             );
         }
         n => {
@@ -252,8 +252,8 @@ fn told(listening: &Listening) -> String {
     out
 }
 
-/// The advice for a server with one queue.
-fn instead(name: &str) -> &'static str {
+/// Advice for a server with one queue.
+fn advice(name: &str) -> &'static str {
     match name {
         "nginx" => {
             "put `reuseport` on its listen line and reload, and call this again; or let weir serve the same nginx.conf: its \

@@ -1,4 +1,4 @@
-//! A group of sockets at one address, while it is watched and steered.
+//! A SO_REUSEPORT group of sockets at one address, which is watched and steered.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,12 +14,12 @@ use crate::shares::{Judge, WorkerSample, places};
 use crate::watch::WorkerWatch;
 use weir_inspect::servers::Listening;
 
-/// If this program stops looking, the kernel's hash takes over after so long.
-const HOLDS: Duration = Duration::from_secs(1);
-const A_MOMENT: Duration = Duration::from_millis(10);
+/// How long the kernel follows a table that is not renewed. Then its hash decides again.
+const EXPIRY: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_millis(10);
 const BUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
 
-/// A group is steered as long as this value lives.
+/// A group of sockets, which is steered while this value lives.
 pub(crate) struct SteeredGroup {
     address: std::net::SocketAddr,
     members: Vec<Member>,
@@ -31,7 +31,7 @@ pub(crate) struct SteeredGroup {
 }
 
 impl SteeredGroup {
-    /// Takes the sockets of an address with several queues.
+    /// Makes a group of the sockets at an address with several queues.
     pub(crate) fn of(listening: &Listening) -> io::Result<SteeredGroup> {
         let members: Vec<Member> =
             listening.sockets.iter().map(Member::of).collect::<io::Result<_>>()?;
@@ -51,7 +51,7 @@ impl SteeredGroup {
         })
     }
 
-    /// Whether the group is still what was found.
+    /// Whether the group still has the sockets and workers of `listening`.
     pub(crate) fn is(&self, listening: &Listening) -> bool {
         let found = listening.sockets.iter().map(|socket| {
             (socket.inode, socket.workers.iter().map(|worker| worker.pid).collect::<Vec<_>>())
@@ -60,10 +60,10 @@ impl SteeredGroup {
             && found.eq(self.members.iter().map(|member| (member.inode, member.pids.clone())))
     }
 
-    /// From now on the kernel follows the shares of each look.
+    /// Makes the kernel follow the shares from now on.
     pub(crate) fn steer(&mut self) -> io::Result<()> {
         let Some(first) = self.members.first() else { return Ok(()) };
-        // One at a time: the program that steers these sockets has this name.
+        // The name of this socket allows only one program to steer the group at a time.
         let name = SocketAddr::from_abstract_name(format!("weir-balance-{}", first.inode))?;
         let only = UnixListener::bind_addr(&name)?;
         let sockets: Vec<_> = self.members.iter().map(|member| member.socket.as_fd()).collect();
@@ -73,23 +73,23 @@ impl SteeredGroup {
         Ok(())
     }
 
-    /// A new watch, without figures.
-    pub(crate) fn fresh(&self) -> WorkerWatch {
+    /// An empty watch for the group's members.
+    pub(crate) fn new_watch(&self) -> WorkerWatch {
         WorkerWatch::new(self.members.len())
     }
 
-    /// Looks at all workers, and says which gets what.
-    pub(crate) fn turn(&mut self, now: Instant, whole: &mut WorkerWatch) {
+    /// Samples all workers and updates their shares.
+    pub(crate) fn sample(&mut self, now: Instant, whole: &mut WorkerWatch) {
         let given = |at| self.steering.as_ref().map_or(0, |(steering, _)| steering.given(at));
         let members = self.members.iter_mut().enumerate();
         let seen: Vec<WorkerSample> =
-            members.map(|(at, member)| member.look(now, given(at))).collect();
+            members.map(|(at, member)| member.sample(now, given(at))).collect();
         let seconds = now.duration_since(self.last).as_secs_f64();
         self.last = now;
         let given = match &self.steering {
             Some((steering, _)) => {
                 let shares = self.judge.shares(&seen, seconds);
-                steering.hold(places(&shares, PLACES).into_iter(), HOLDS);
+                steering.hold(places(&shares, PLACES).into_iter(), EXPIRY);
                 shares
             }
             None => vec![1.0 / seen.len() as f64; seen.len()],
@@ -98,27 +98,27 @@ impl SteeredGroup {
         whole.add(&seen, &given);
     }
 
-    /// The figures since the last table.
+    /// Formats the figures since the last table.
     pub(crate) fn table(&mut self) -> String {
-        let fresh = self.fresh();
-        let watch = std::mem::replace(&mut self.watch, fresh);
+        let new = self.new_watch();
+        let watch = std::mem::replace(&mut self.watch, new);
         format!("{}\n{}", self.address, watch.table(&self.names))
     }
 }
 
-/// Loads the program for these sockets. If an earlier one was killed, its program is removed first;
-/// the kernel releases the sockets some time later.
+/// Loads the eBPF program for these sockets. If an earlier one was left by a killed process, it is
+/// removed first. The kernel then releases the sockets some time later.
 fn load(sockets: &[BorrowedFd<'_>]) -> io::Result<Steering> {
-    let end = Instant::now() + HOLDS;
+    let end = Instant::now() + EXPIRY;
     loop {
         match Steering::new(sockets) {
             Err(e) if e.raw_os_error() == Some(BUSY) && Instant::now() < end => {
                 sockets.first().map_or(Ok(()), |first| unsteer(*first)).or_else(|e| {
-                    // No program is attached any more, and the kernel has not released the rest
+                    // No program is attached any more, but the kernel has not released the rest
                     // yet.
                     if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
                 })?;
-                sleep(A_MOMENT);
+                sleep(RETRY);
             }
             other => return other,
         }
@@ -135,7 +135,7 @@ impl Drop for SteeredGroup {
         if self.steering.is_some()
             && let Some(member) = self.members.first()
         {
-            // Otherwise the table expires by itself.
+            // If this fails, the table expires by itself.
             let _ = unsteer(member.socket.as_fd());
         }
     }

@@ -1,14 +1,14 @@
-//! `weir balance`: gives the new connections of another server's SO_REUSEPORT group to the workers
-//! that have time for them.
+//! `weir balance`: makes the kernel assign the new connections of another server's SO_REUSEPORT
+//! group to workers that have time for them.
 //!
-//! The kernel spreads them by a hash. So a worker that is slow, or stopped, gets as many as the
-//! others, and the connections in its queue wait. Here `weir_inspect::servers` finds the group and
-//! the process of each of its sockets, a `group`. `load` looks at them many times a second,
-//! `shares` decides how much each one gets, and `weir_sys::steering` tells the kernel. The server
-//! itself is neither changed nor asked.
+//! By default the kernel assigns connections by a hash. So a slow or stopped worker gets as many as
+//! the others, and connections wait in its queue. `weir_inspect::servers` finds the group and the
+//! process of each of its sockets, which are a `group`. `load` samples them many times a second,
+//! `shares` computes each worker's share, and `weir_sys::steering` passes the shares to the kernel.
+//! The server itself is neither changed nor asked.
 //!
 //! - In: a port or a process id.
-//! - Out: a table in the kernel while it runs, and figures each second. At its end the kernel's hash is back.
+//! - Out: a table in the kernel while it runs, and figures each second. At its end the kernel uses its hash again.
 //! - Callers: the binary `weir`.
 
 mod command;

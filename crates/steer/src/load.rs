@@ -1,4 +1,4 @@
-//! The load of a worker: the length of its socket's queue, and its processor time. proc(5), tcp(7).
+//! The load of a worker: the length of its accept queue and its CPU time. proc(5), tcp(7).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use weir_sys::tcpinfo::accept_queue;
 use crate::shares::WorkerSample;
 use weir_inspect::servers::{ListeningSocket, ran};
 
-/// The window over which processor time is measured, about.
+/// About how long a measurement of CPU time lasts.
 const WINDOW: Duration = Duration::from_millis(200);
 
 /// One socket of a group, and the process that serves it.
@@ -17,7 +17,7 @@ pub(crate) struct Member {
     pub socket: OwnedFd,
     pub inode: u64,
     pub pids: Vec<i32>,
-    /// When its processor time was last read, and the result.
+    /// When the CPU time was last read, and the result.
     asked: Option<(Instant, Duration)>,
     busy: f64,
 }
@@ -29,8 +29,8 @@ impl Member {
         Ok(Member { socket: socket.borrow()?, inode: socket.inode, pids, asked: None, busy: 0.0 })
     }
 
-    /// Takes a sample. `given` is the number of connections that it was given.
-    pub(crate) fn look(&mut self, now: Instant, given: u64) -> WorkerSample {
+    /// Takes a sample. `given` is the number of connections that the worker has been assigned.
+    pub(crate) fn sample(&mut self, now: Instant, given: u64) -> WorkerSample {
         let waiting = accept_queue(self.socket.as_fd()).map_or(0, |(waiting, _)| waiting);
         let due = self.asked.is_none_or(|(then, _)| now.duration_since(then) >= WINDOW);
         if due {

@@ -1,31 +1,31 @@
-//! Which worker gets which share of the new connections. Pure.
+//! Computes each worker's share of the new connections. Pure.
 //!
-//! A worker with connections that wait gets nothing more if it has taken none since the last look.
-//! When it goes on, it is trusted again little by little, in less than a second. The others get
-//! shares by what is left of their processors, and less the more connections already wait.
+//! A worker with waiting connections gets nothing if it has accepted none since the last sample.
+//! When it accepts again, its share grows back in less than a second. The other workers' shares
+//! follow their idle CPU time, and shrink with the number of connections that already wait.
 
 /// A sample of a worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct WorkerSample {
     /// Connections that wait to be accepted.
     pub waiting: u32,
-    /// Connections that it was given so far.
+    /// Connections that it has been assigned so far.
     pub given: u64,
-    /// Its recent use of a processor: 0 to 1.
+    /// Its recent CPU use, from 0 to 1.
     pub busy: f64,
 }
 
-/// A worker that is busy all the time gets this part of an idle one's share.
-const LEAST: f64 = 0.1;
-/// A worker that was stuck a moment ago is trusted so far.
-const DISTRUST: f64 = 1.0 / 256.0;
-/// Seconds after which a worker that was stuck is trusted twice as far.
-const DOUBLES: f64 = 0.1;
+/// The share of a worker that is busy all the time, relative to an idle one.
+const MIN_SHARE: f64 = 0.1;
+/// The trust in a worker that has just been stuck, relative to the others.
+const FIRST_TRUST: f64 = 1.0 / 256.0;
+/// The seconds in which the trust in a worker that was stuck doubles.
+const TRUST_DOUBLES: f64 = 0.1;
 
-/// A time that counts as nothing, in seconds.
-const A_MOMENT: f64 = 0.001;
+/// Added to the time for which a worker is stuck, so that it is never zero. In seconds.
+const MIN_STUCK: f64 = 0.001;
 
-/// Says at each look which worker gets what.
+/// Computes the shares at each sample.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     before: Vec<WorkerSample>,
@@ -35,30 +35,31 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// The share of each worker; they add up to 1. `seconds`: the time since the last look.
+    /// The share of each worker; all add up to 1. `seconds` is the time since the last sample.
     pub(crate) fn shares(&mut self, now: &[WorkerSample], seconds: f64) -> Vec<f64> {
         self.trust.resize(now.len(), 1.0);
         self.stuck.resize(now.len(), 0.0);
-        let wants =
-            |seen: &WorkerSample| (1.0 - seen.busy).clamp(LEAST, 1.0) / f64::from(1 + seen.waiting);
+        let wants = |seen: &WorkerSample| {
+            (1.0 - seen.busy).clamp(MIN_SHARE, 1.0) / f64::from(1 + seen.waiting)
+        };
         let mut shares = Vec::with_capacity(now.len());
         let states = self.trust.iter_mut().zip(&mut self.stuck);
         for (at, (seen, (trust, stuck))) in now.iter().zip(states).enumerate() {
             if self.before.get(at).is_some_and(|before| is_stuck(before, seen)) {
-                *trust = (*trust / 2.0).max(DISTRUST);
+                *trust = (*trust / 2.0).max(FIRST_TRUST);
                 *stuck += seconds;
                 shares.push(0.0);
             } else {
                 *stuck = 0.0;
-                *trust = (*trust * (seconds / DOUBLES).exp2()).min(1.0);
+                *trust = (*trust * (seconds / TRUST_DOUBLES).exp2()).min(1.0);
                 shares.push(wants(seen) * *trust);
             }
         }
         if shares.iter().all(|share| *share == 0.0) {
-            // All are stuck, and one must have them: rather one that is stuck for a moment than one
-            // that has stopped.
+            // All workers are stuck, but one of them has to get the connections. A worker that has
+            // been stuck for a moment is better than one that has stopped.
             let by_time =
-                |(seen, stuck): (&WorkerSample, &f64)| wants(seen) / (stuck + A_MOMENT).powi(2);
+                |(seen, stuck): (&WorkerSample, &f64)| wants(seen) / (stuck + MIN_STUCK).powi(2);
             shares = now.iter().zip(&self.stuck).map(by_time).collect();
         }
         self.before = now.to_vec();
@@ -67,14 +68,14 @@ impl Judge {
     }
 }
 
-/// Connections have waited all the time, and none was taken.
+/// Whether connections have waited all the time, and the worker has accepted none.
 fn is_stuck(before: &WorkerSample, now: &WorkerSample) -> bool {
-    let came = now.given.saturating_sub(before.given);
+    let arrived = now.given.saturating_sub(before.given);
     let waits = |seen: &WorkerSample| u64::from(seen.waiting);
-    before.waiting > 0 && now.waiting > 0 && waits(now) >= waits(before) + came
+    before.waiting > 0 && now.waiting > 0 && waits(now) >= waits(before) + arrived
 }
 
-/// Distributes `places` places by the shares. A share of less than half a place may get none.
+/// Divides `places` places by the shares. A share of less than half a place may get none.
 pub(crate) fn places(shares: &[f64], places: usize) -> Vec<u32> {
     let (mut out, mut upto) = (Vec::with_capacity(places), 0.0);
     for (worker, share) in (0u32..).zip(shares) {
@@ -108,9 +109,9 @@ mod tests {
         let fine = seen(0, 10, 0.1);
         for (later, stuck) in [
             (seen(3, 10, 0.1), true),
-            // Two more came, and all wait.
+            // Two more connections arrived, and all wait.
             (seen(5, 12, 0.1), true),
-            // Two came, and two went.
+            // Two connections arrived, and the worker accepted two.
             (seen(3, 12, 0.1), false),
             (seen(2, 10, 0.1), false),
         ] {

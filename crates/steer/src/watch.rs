@@ -1,10 +1,10 @@
-//! Figures over a while, to be shown.
+//! Figures of a period, for the output.
 
 use std::fmt::Write;
 
 use crate::shares::WorkerSample;
 
-/// The sums of all looks at each worker.
+/// The sums of all samples of each worker.
 #[derive(Debug, Clone)]
 pub(crate) struct WorkerWatch {
     rows: Vec<WorkerTotals>,
@@ -19,10 +19,10 @@ struct WorkerTotals {
     share: f64,
 }
 
-/// One line about all workers.
+/// A summary of all workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Summary {
-    /// The mean of all queues at all looks.
+    /// The mean length of all queues over all samples.
     pub waiting: f64,
     /// The longest queue that was seen.
     pub most: u32,
@@ -35,7 +35,7 @@ impl WorkerWatch {
         WorkerWatch { rows: vec![WorkerTotals::default(); workers] }
     }
 
-    /// Adds a look: the samples, and the shares that were given.
+    /// Adds samples, and the shares that were in force.
     pub(crate) fn add(&mut self, seen: &[WorkerSample], shares: &[f64]) {
         for ((row, seen), share) in self.rows.iter_mut().zip(seen).zip(shares) {
             row.looks += 1;
@@ -46,7 +46,7 @@ impl WorkerWatch {
         }
     }
 
-    /// A table with a row for each worker, under these names.
+    /// Formats a table with a row for each worker, under these names.
     pub(crate) fn table(&self, names: &[String]) -> String {
         let mut out = format!(
             "{:>20} {:>6} {:>8} {:>8} {:>6}\n",
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn means_and_the_most_are_told() {
+    fn the_table_has_means_and_maxima() {
         let mut watch = WorkerWatch::new(2);
         let seen = |waiting, busy| WorkerSample { waiting, given: 0, busy };
         watch.add(&[seen(0, 1.0), seen(4, 0.0)], &[1.0, 0.0]);
