@@ -1,9 +1,10 @@
-//! The allocator: mimalloc, asked for aligned memory only where it would not be aligned anyway.
+//! The allocator: mimalloc, with requests for aligned memory only where its plain blocks are not
+//! aligned enough.
 //!
-//! The `mimalloc` crate asks for each block's alignment. mimalloc's third version treats such a
-//! request for more than a kilobyte, except for a power of two, as one of special alignment. It
-//! then allocates more than is asked for and marks the page, which costs several times as much to
-//! allocate and to free. Its plain blocks are aligned as C's are.
+//! The `mimalloc` crate passes on the alignment of each block. If such a request exceeds a kilobyte
+//! and is no power of two, mimalloc's third version treats it as one of special alignment. It then
+//! allocates more than was requested and marks the page, which makes allocating and freeing several
+//! times as expensive. Its plain blocks are aligned as C's are.
 
 use std::alloc::{GlobalAlloc, Layout};
 
@@ -13,11 +14,13 @@ use libmimalloc_sys::{
 };
 
 unsafe extern "C" {
-    /// mimalloc's; its crate declares it only together with much that is not needed here.
+    /// mimalloc's function. Its own crate declares it only together with much that is not needed
+    /// here.
     fn mi_collect(force: bool);
 }
 
-/// Gives the system what this thread has freed and keeps for itself, and what C has freed: keys of TLS are in its memory.
+/// Returns freed memory to the system: what this thread keeps of mimalloc's, and what the C library
+/// keeps, such as that of TLS keys.
 pub fn give_back() {
     // SAFETY: it may be called at any time, and touches no block that is in use.
     unsafe { mi_collect(true) }
@@ -32,27 +35,28 @@ pub fn give_back() {
 #[derive(Debug)]
 pub struct Mimalloc;
 
-/// Before the first block: mimalloc asks for huge pages. Two megabytes are zeroed while a loop
-/// stands still, and a small server never uses most of them. Forked processes inherit the setting.
+/// Runs before the first allocation, since mimalloc asks for huge pages. Zeroing two megabytes
+/// stops a loop for long, and a small server never uses most of them. Forked processes inherit the
+/// setting.
 #[used]
 // SAFETY: what stands in .init_array is a function of C that glibc calls once, before main; it allocates nothing.
 #[unsafe(link_section = ".init_array")]
 static FIRST: extern "C" fn() = use_small_pages;
 
 extern "C" fn use_small_pages() {
-    // A kernel without huge pages refuses.
+    // A kernel without huge pages refuses this.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-/// For programs that start others, which would have the same.
+/// For programs that start others, which would inherit the setting.
 pub fn allow_huge_pages() {
     let _ = rustix::thread::disable_transparent_huge_pages(false);
 }
 
-/// Of smaller blocks only words are aligned.
+/// The alignment of plain blocks of at least this size. Smaller blocks are aligned to words.
 const ALIGNED: usize = 16;
 
-/// Whether plain blocks of this size are aligned so.
+/// Whether a plain block of this size is aligned enough.
 #[inline]
 const fn is_plain(size: usize, align: usize) -> bool {
     align <= size_of::<usize>() || align <= ALIGNED && size >= ALIGNED

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 static BEGINNING: OnceLock<Instant> = OnceLock::new();
 
-/// The moment at which this was first asked for, here or before the process was forked: one origin for all times that
-/// processes share as numbers.
+/// The instant of the first call in this process, or in a parent before it forked. It is the common
+/// origin of all times that processes share as numbers.
 pub fn beginning() -> Instant {
     *BEGINNING.get_or_init(Instant::now)
 }

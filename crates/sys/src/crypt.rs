@@ -2,10 +2,11 @@
 
 use std::ffi::{CStr, CString, c_char};
 
-/// Size of libcrypt's `struct crypt_data`: fixed by its ABI, of glibc as of libxcrypt, whichever is larger.
+/// The size of libcrypt's `struct crypt_data`, which its ABI fixes: the larger one of glibc's and
+/// libxcrypt's.
 const DATA: usize = 128 * 1024 + 272;
 
-/// Working memory of `crypt_r`; what is in it is libcrypt's own affair.
+/// The working memory of `crypt_r`, whose content is internal to libcrypt.
 #[repr(C, align(16))]
 struct Data([u8; DATA]);
 
@@ -14,14 +15,14 @@ unsafe extern "C" {
     fn crypt_r(key: *const c_char, setting: *const c_char, data: *mut Data) -> *mut c_char;
 }
 
-/// The hash of `key` by the method, cost and salt that `setting` begins with; an existing hash may stand for
-/// them. It may take long: that is what such methods are for.
+/// The hash of `key` by the method, cost and salt at the beginning of `setting`, which may be an
+/// existing hash. It may take long, as such methods are meant to.
 ///
-/// For a setting that names no method libcrypt gives nothing, or a text that is never equal to the setting.
-/// `None` for that, and for text with NUL in it.
+/// `None` if the setting names no method or a text has a NUL. For an unknown method, libcrypt may
+/// also return a text that never equals the setting.
 pub fn crypt(key: &[u8], setting: &[u8]) -> Option<Vec<u8>> {
     let (key, setting) = (CString::new(key).ok()?, CString::new(setting).ok()?);
-    // On the heap: threads have small stacks. Zeroed, as the first call wants it.
+    // On the heap, since threads have small stacks. Zeroed, as the first call requires.
     let mut memory = vec![0u8; size_of::<Data>() + align_of::<Data>()];
     let skip = memory.as_ptr().align_offset(align_of::<Data>());
     let data: *mut Data = memory.get_mut(skip..)?.as_mut_ptr().cast();

@@ -1,5 +1,5 @@
-//! Datagrams with the address of this host that they came to, and answers from that address: a socket that is bound to
-//! a wildcard has many. ip(7) and ipv6(7): IP_PKTINFO, IPV6_PKTINFO.
+//! Datagrams with their destination address, and answers from that address. A socket that is bound
+//! to a wildcard address has many. ip(7) and ipv6(7): IP_PKTINFO, IPV6_PKTINFO.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,25 +8,25 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::net::SocketAddrAny;
 
-/// What came with a datagram.
+/// A received datagram, without its bytes.
 #[derive(Debug)]
 pub struct Received {
-    /// Its length, as far as there was room for it.
+    /// The length, limited by the buffer.
     pub len: usize,
-    /// The sender's address; none for a Unix-domain socket without a name.
+    /// The sender's address. None for an unnamed Unix-domain socket.
     pub from: Option<SocketAddrAny>,
-    /// The address that it was sent to, where the socket tells: see [`tell_destination`].
+    /// The destination address, if the socket reports it: see [`tell_destination`].
     pub to: Option<IpAddr>,
 }
 
-/// Room for the one control message that either family has, aligned as its header is.
+/// A buffer for the one control message that either family has, aligned as its header.
 #[repr(C)]
 union Control {
     _header: libc::cmsghdr,
     _room: [u8; 64],
 }
 
-/// What this kernel calls the ends of what it is asked to send or to receive.
+/// A message for sendmsg(2) or recvmsg(2) with these parts.
 fn message(
     name: *mut libc::sockaddr_storage,
     name_len: usize,
@@ -45,7 +45,7 @@ fn message(
     message
 }
 
-/// Asks for [`Received::to`] with each datagram.
+/// Makes the socket report [`Received::to`] with each datagram.
 pub fn tell_destination(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
     let (level, option) = match ipv6 {
         true => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
@@ -54,7 +54,7 @@ pub fn tell_destination(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
     set(socket, level, option, 1)
 }
 
-/// Asks for no time of arrival with datagrams. Control messages share a room, which times may take from others.
+/// Makes the socket report no timestamps. They would take space in the buffer for control messages.
 pub fn tell_no_times(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 0)
 }
@@ -78,7 +78,7 @@ fn set(
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Receives one datagram, which is there, into the spare capacity of `buf`.
+/// Receives one datagram without waiting, into the spare capacity of `buf`.
 pub fn receive(socket: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<Received> {
     let room = buf.spare_capacity_mut();
     let mut name = MaybeUninit::<libc::sockaddr_storage>::zeroed();
@@ -106,7 +106,7 @@ pub fn receive(socket: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<Received
     Ok(Received { len, from, to: destination(&message) })
 }
 
-/// What a received message's control part says.
+/// The destination in the control messages of a received message.
 fn destination(message: &libc::msghdr) -> Option<IpAddr> {
     // SAFETY: the message is as recvmsg left it: its control part is null or a row of control messages of `msg_controllen`
     // bytes, which CMSG_FIRSTHDR and CMSG_NXTHDR stay within. Their headers are whole, the data of the last one may not be.
@@ -142,7 +142,7 @@ fn destination(message: &libc::msghdr) -> Option<IpAddr> {
     None
 }
 
-/// Sends one datagram from an address of this host, or from the one that the kernel chooses.
+/// Sends one datagram from `from`, an address of this host, or from one that the kernel chooses.
 pub fn send(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -227,7 +227,8 @@ mod tests {
         assert_eq!((got.len, &buf[..]), (3, &b"ask"[..]), "as much as there is room for");
         assert_eq!(got.to, Some(client.local_addr().unwrap().ip()));
         let from = got.from.unwrap();
-        // The client is connected to the address that it asked: an answer from another is not for it.
+        // The client's socket is connected, so it only receives answers from the address that it
+        // asked.
         send(server.as_fd(), b"answered", &from, got.to).unwrap();
         let mut answer = [0; 64];
         let n = client.recv(&mut answer).unwrap();
@@ -252,7 +253,7 @@ mod tests {
             server.send_to(b"x", server.local_addr().unwrap()).unwrap();
             receive(server.as_fd(), &mut Vec::with_capacity(8)).unwrap().to
         };
-        // The time takes so much of the room that the end of the destination does not fit.
+        // The timestamp takes so much space that the destination is cut off.
         set(server.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1).unwrap();
         assert_eq!(destination(), None);
         tell_no_times(server.as_fd()).unwrap();

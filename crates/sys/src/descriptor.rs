@@ -1,5 +1,5 @@
-//! Descriptor numbers: exchanges the file behind a number that is in use, and owns those that
-//! another program left open for this one. dup3(2), execve(2).
+//! Descriptor numbers: replaces the file behind a number that is in use, and takes over descriptors
+//! that another program left open for this one. dup3(2), execve(2).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::net::{SocketType, sockopt};
 
-/// Takes over the sockets that the program before this one left open at `execve`, those that listen and those of
-/// datagrams, each with close-on-exec; numbers of anything else are passed by.
+/// Takes over sockets that the previous program left open at `execve`: listening sockets and
+/// datagram sockets. Sets close-on-exec on each. Other numbers are ignored.
 ///
-/// To be called once; later calls find nothing. Sockets that this program has made are told apart
-/// by their close-on-exec.
+/// This works once; later calls return nothing. Sockets that this program made are recognized by
+/// close-on-exec.
 pub fn inherited_listeners(numbers: &BTreeSet<i32>) -> Vec<OwnedFd> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::SeqCst) {
@@ -22,7 +22,7 @@ pub fn inherited_listeners(numbers: &BTreeSet<i32>) -> Vec<OwnedFd> {
     numbers.iter().filter(|n| **n > 2).filter_map(|n| adopt(*n).ok()).collect()
 }
 
-/// Owns a listening socket by its number.
+/// Takes over a listening or datagram socket by its number.
 fn adopt(number: i32) -> io::Result<OwnedFd> {
     // SAFETY: the number is borrowed for two questions to the kernel, which refuses one that is
     // not open.
@@ -41,8 +41,8 @@ fn adopt(number: i32) -> io::Result<OwnedFd> {
 
 /// Puts `with`'s open file behind `target`'s number and closes `with`.
 ///
-/// The exchange is atomic: a concurrent `write` on `target` goes to the old file or to the new one.
-/// The number stays the same, so its holders need not be told. `target` gets close-on-exec.
+/// This is atomic: a concurrent `write` on `target` goes to the old file or to the new one. The
+/// number stays the same, so its holders need not know. `target` gets close-on-exec.
 pub fn replace(target: BorrowedFd<'_>, with: OwnedFd) -> io::Result<()> {
     loop {
         // SAFETY: both numbers are open for the whole call, since `target` borrows an owner and

@@ -1,5 +1,6 @@
-//! PCRE2's other way to match, which the crate `pcre2` lacks: it follows all alternatives side by side, so it finds the
-//! longest match, and knows no groups. pcre2matching(3).
+//! PCRE2's alternative matching algorithm, which the crate `pcre2` lacks. It follows all
+//! alternatives in parallel. So it finds the longest match but supports no groups.
+//! pcre2matching(3).
 
 use std::ops::Range;
 use std::ptr::{self, NonNull};
@@ -11,19 +12,19 @@ use pcre2_sys::{
     pcre2_match_data_free_8,
 };
 
-/// Numbers of working memory. A match that needs more fails.
+/// The size of the workspace, in numbers. A match that needs more fails.
 const WORKSPACE: usize = 1000;
 
-/// How a pattern is read.
+/// Options of a pattern.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DfaOptions {
-    /// Upper and lower case are alike.
+    /// Ignore case.
     pub caseless: bool,
     /// `^` and `$` match at each line.
     pub multi_line: bool,
-    /// `.` matches the ends of lines.
+    /// `.` matches line ends.
     pub dotall: bool,
-    /// Blanks and comments in the pattern do not count.
+    /// Ignore white space and comments in the pattern.
     pub extended: bool,
     /// Pattern and subject are UTF-8.
     pub utf: bool,
@@ -45,7 +46,7 @@ impl DfaOptions {
 pub struct Dfa(NonNull<pcre2_code_8>);
 
 impl Dfa {
-    /// Compiles a pattern; the error is PCRE2's number.
+    /// Compiles a pattern. The error is PCRE2's code.
     pub fn new(pattern: &str, options: DfaOptions) -> Result<Dfa, i32> {
         let (mut error, mut at) = (0, 0);
         // SAFETY: the pattern has the length that is said, and the two places for errors outlive the call.
@@ -62,7 +63,7 @@ impl Dfa {
         NonNull::new(code).map(Dfa).ok_or(error)
     }
 
-    /// Where the longest match from `start` on is; the error is PCRE2's number.
+    /// Finds the longest match from `start` on. The error is PCRE2's code.
     pub fn find(&self, subject: &[u8], start: usize) -> Result<Option<Range<usize>>, i32> {
         let data = MatchData::new().ok_or(pcre2_sys::PCRE2_ERROR_NOMEMORY)?;
         let mut workspace = [0; WORKSPACE];
@@ -84,7 +85,7 @@ impl Dfa {
         match found {
             PCRE2_ERROR_NOMATCH => Ok(None),
             error if error < 0 => Err(error),
-            // Zero: shorter matches had no room, which are not asked for.
+            // Zero: there is no space for the shorter matches, which are not needed.
             _ => Ok(Some(data.first())),
         }
     }
@@ -97,7 +98,7 @@ impl Drop for Dfa {
     }
 }
 
-/// Room for one match.
+/// Match data for one match.
 struct MatchData(NonNull<pcre2_match_data_8>);
 
 impl MatchData {
@@ -140,7 +141,7 @@ mod tests {
     #[test]
     fn what_cannot_be_done_is_an_error() {
         assert!(Dfa::new("(", DfaOptions::default()).is_err());
-        // Groups are unknown, so nothing refers to them.
+        // Groups are unsupported, so back references fail.
         let refers = Dfa::new("(a)\\1", DfaOptions::default()).unwrap();
         assert!(refers.find(b"aa", 0).is_err());
         let dfa = Dfa::new("a", DfaOptions::default()).unwrap();

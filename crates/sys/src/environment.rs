@@ -1,11 +1,11 @@
-//! The environment of a process that has one thread. environ(7).
+//! The environment of a single-threaded process. environ(7).
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 
 use crate::process::has_one_thread;
 
-/// Makes these variables, in this order, the whole environment.
+/// Replaces the whole environment by these variables, in this order.
 ///
 /// # Errors
 ///

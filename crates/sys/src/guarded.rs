@@ -1,13 +1,12 @@
-//! Paths at which root makes and opens files although other users may change the directories.
-//! path_resolution(7), symlink(7).
+//! File operations of root in directories that other users may change. path_resolution(7),
+//! symlink(7).
 //!
-//! A user who can write to a directory can put a link into it. If root follows the link, root
-//! opens, makes or gives away a file elsewhere. The rule here: root follows a link, and takes what
-//! is no plain file, only where no other user can have put it. Links to the standard output and
-//! error of the process are followed in any case, unless these are plain files, which would be
-//! given away. Each directory on the way is opened before the next name is looked up in it, so
-//! nothing changes between a look and its use. For a process that is not root there is nothing to
-//! guard.
+//! A user who may write to a directory can put a link into it. If root follows the link, root
+//! opens, makes or gives away a file elsewhere. So root follows a link, or uses something other
+//! than a plain file, only if no other user can have put it there. Links to the standard output and
+//! error of the process are followed in any case, unless these are plain files that would be given
+//! away. Each directory of a path is opened before the next name is looked up in it, so nothing
+//! changes between a check and its use. A process that is not root needs no such checks.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
@@ -24,27 +23,28 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Links on a path before it counts as endless. The kernel's own limit.
+/// The number of links after which a path counts as circular. The kernel's own limit.
 const MOST_LINKS: u32 = 40;
 
-/// Links with these texts lead to what the process was started with.
+/// Links with these targets lead to the files that the process was started with.
 const STANDARD: [&[u8]; 4] =
     [b"/dev/stdout", b"/dev/stderr", b"/proc/self/fd/1", b"/proc/self/fd/2"];
 
-/// Bits of a directory's mode: others may write to it; only owners remove its entries.
+/// Bits of a directory's mode. With the sticky bit, only owners remove entries.
 const GROUP_WRITES: u32 = 0o020;
 const ALL_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
-/// All that an owner may do with a directory.
+/// All rights of the owner of a directory.
 const OWNER: u32 = 0o700;
 
-/// Opens a file, made with `mode` if `flags` has CREATE. Never waits for the other end of a pipe: one of root's without a
-/// reader is ENXIO.
+/// Opens a file; `mode` applies if `flags` has CREATE. Never waits for the other end of a FIFO: for
+/// a FIFO of root without a reader, the result is ENXIO.
 ///
 /// # Errors
 ///
-/// What open(2) answers; `PermissionDenied` with a text where another user may have put what stands there.
+/// The error of open(2), or `PermissionDenied` with a text if another user may have put the file
+/// there.
 pub fn open(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
     if path.as_os_str().as_bytes().ends_with(b"/") {
         return Err(Errno::ISDIR.into());
@@ -79,19 +79,19 @@ pub fn open(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
     })
 }
 
-/// Makes a directory with this mode, whatever the umask, or takes the one that is there. Gives it
-/// to `owner`, with all rights to it.
+/// Makes a directory with this mode, regardless of the umask, or uses an existing one. Gives it to
+/// `owner`, with all rights.
 ///
 /// # Errors
 ///
-/// The call that failed, with what it answered.
+/// The name of the failed call, with its error.
 pub fn directory(
     path: &Path,
     mode: u32,
     owner: Option<u32>,
 ) -> Result<(), (&'static str, io::Error)> {
     let mut call = "mkdir()";
-    // The working directory and the root are there.
+    // The working directory and the root exist.
     if names(path.as_os_str().as_bytes()).is_empty() {
         return Ok(());
     }
@@ -108,7 +108,7 @@ pub fn directory(
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = openat(dir, name, flags | way.follow, Mode::empty())?;
         if made {
-            // A user who may change the directory above can have put another one there meanwhile.
+            // A user who may change the parent directory may have replaced the new one meanwhile.
             if !is_empty(&fd)? {
                 return Err(refused("a directory"));
             }
@@ -133,32 +133,34 @@ pub fn directory(
     .map_err(|e| (call, e))
 }
 
-/// Removes a name, wherever the file behind it goes.
+/// Removes a name. A link is removed itself.
 pub fn remove(path: &Path) -> io::Result<()> {
     resolve(path, |dir, name, _| Ok(unlinkat(dir, name, AtFlags::empty())?))
 }
 
-/// Gives what stands at `path` another name in the same directory.
+/// Renames the entry at `path` within its directory.
 pub fn rename(path: &Path, to: &OsStr) -> io::Result<()> {
     resolve(path, |dir, name, _| Ok(renameat(dir, name, dir, to)?))
 }
 
-/// Sees whether `path` leads to a directory without a link of another user on the way.
+/// Checks that `path` leads to a directory without a link of another user on the way.
 pub fn check(path: &Path) -> io::Result<()> {
     resolve(path, |_, _, _| Ok(()))
 }
 
-/// Has the file of a unix socket be made without any rights, by which [`open_socket`] knows it.
+/// Gives the file of a Unix-domain socket no permissions when bind(2) makes it. [`open_socket`]
+/// recognizes it by that.
 pub fn mark_socket(socket: &OwnedFd) {
-    // A kernel that cannot do that makes one that is known by its directory alone.
+    // If the kernel does not support it, the socket is only recognized by its directory.
     let _ = fchmod(socket, Mode::empty());
 }
 
-/// Sets the mode of the unix socket that was marked and bound to `path`.
+/// Sets the mode of the Unix-domain socket that was marked and bound to `path`.
 ///
 /// # Errors
 ///
-/// What the system calls answer; `PermissionDenied` with a text where another user may have put another socket there.
+/// The errors of the system calls, or `PermissionDenied` with a text if another user may have put
+/// another socket there.
 pub fn open_socket(path: &Path, mode: Mode) -> io::Result<()> {
     resolve(path, |dir, name, _| {
         let fd = openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode)?;
@@ -171,22 +173,22 @@ pub fn open_socket(path: &Path, mode: Mode) -> io::Result<()> {
         if !(is_marked && is_own || is_from_root(&found, dir)?) {
             return Err(refused("a socket"));
         }
-        // A descriptor of a path alone has no fchmod(2).
+        // An O_PATH descriptor has no fchmod(2).
         let by_number = format!("/proc/self/fd/{}", fd.as_raw_fd());
         Ok(rustix::fs::chmod(by_number, mode)?)
     })
 }
 
-/// How the last name of a path was come to.
+/// How the walk reached the last name of a path.
 #[derive(Clone, Copy)]
 struct PathChecks {
-    /// To open with: whether a link is followed.
+    /// Flags for opening it: whether a link is followed.
     follow: OFlags,
-    /// Over a link of another user, to the standard output or error.
+    /// By way of another user's link to the standard output or error.
     planted: bool,
 }
 
-/// Walks to the last directory of `path`, and has `last` do its work there with the last name.
+/// Walks to the last directory of `path` and calls `last` with it and the last name.
 fn resolve<T>(
     path: &Path,
     mut last: impl FnMut(&OwnedFd, &OsStr, PathChecks) -> io::Result<T>,
@@ -212,7 +214,7 @@ fn resolve<T>(
         let (text, planted) = link(&at, &name, error)?;
         way.planted |= planted;
         let Some(text) = text else {
-            // What a link of procfs leads to has no name to walk to.
+            // The target of a procfs link has no path to walk.
             match rest.is_empty() {
                 true => return last(&at, &name, PathChecks { follow: OFlags::empty(), ..way }),
                 false => at = into(&at, &name, OFlags::empty())?,
@@ -231,8 +233,9 @@ fn resolve<T>(
     Err(Errno::ISDIR.into())
 }
 
-/// The text of the link that made a step fail with `error`, if root may follow it, and whether another user can have put
-/// it there; no text for a link of procfs, which the kernel follows.
+/// The target of the link that made a step fail with `error`, and whether another user may have put
+/// the link there. Fails if root must not follow it. The target is None for a procfs link, which
+/// the kernel itself follows.
 fn link(at: &OwnedFd, name: &OsStr, error: io::Error) -> io::Result<(Option<Vec<u8>>, bool)> {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     if !matches!(code, Some(Errno::LOOP | Errno::NOTDIR)) {
@@ -253,8 +256,8 @@ fn link(at: &OwnedFd, name: &OsStr, error: io::Error) -> io::Result<(Option<Vec<
     Ok(((!is_proc).then_some(text), planted))
 }
 
-/// Whether no user but root can have put `entry` into the directory. A process that is not root has no more rights than
-/// its user, so it need not ask.
+/// Whether no user other than root can have put `entry` into the directory. True for a process that
+/// is not root, since it has no more rights than its user.
 fn is_from_root(entry: &Stat, dir: &OwnedFd) -> io::Result<bool> {
     if !geteuid().is_root() {
         return Ok(true);
@@ -263,7 +266,7 @@ fn is_from_root(entry: &Stat, dir: &OwnedFd) -> io::Result<bool> {
     let mode = dir.st_mode;
     let kind = FileType::from_raw_mode(entry.st_mode);
     let is_closed = mode & (GROUP_WRITES | ALL_WRITE) == 0;
-    // Other users may add names of their own here, and hard links to what is root's.
+    // In a sticky directory, other users may add names, and hard links to root's files.
     let is_kept = mode & (ALL_WRITE | STICKY) != ALL_WRITE
         && (kind == FileType::Directory || entry.st_nlink == 1);
     let is_own = entry.st_uid == 0 && (is_closed || is_kept);
@@ -291,7 +294,7 @@ fn into(at: &OwnedFd, name: &OsStr, follow: OFlags) -> io::Result<OwnedFd> {
     Ok(openat(at, name, flags | follow, Mode::empty())?)
 }
 
-/// The names of a path, the first one at the end.
+/// The names of a path in reverse order.
 fn names(path: &[u8]) -> Vec<OsString> {
     let words = path.split(|byte| *byte == b'/').filter(|word| !word.is_empty() && *word != b".");
     words.rev().map(|word| OsString::from_vec(word.to_vec())).collect()
@@ -306,7 +309,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory of this test's own, removed in the end.
+    /// A directory of one test, removed at its end.
     struct GuardedDir(PathBuf);
 
     impl GuardedDir {
@@ -367,7 +370,7 @@ mod tests {
         assert!(!fcntl_getfl(append(&path).unwrap()).unwrap().contains(OFlags::NONBLOCK));
     }
 
-    /// Which owners and modes of a directory keep others from putting a link there.
+    /// The owners and modes of a directory in which others may have put a link.
     #[test]
     fn what_others_may_have_put_is_refused() {
         if !geteuid().is_root() {
@@ -404,10 +407,11 @@ mod tests {
         let about = |path: &Path| fs::metadata(path).map(|m| (m.uid(), m.mode() & 0o7777)).unwrap();
         directory(&place.at("new"), 0o700, Some(1)).unwrap();
         assert_eq!(about(&place.at("new")), (1, 0o700));
-        // In a directory of root's, what is there changes hands.
+        // In a directory of root, the existing directory is given away.
         directory(&place.at("new"), 0o700, Some(2)).unwrap();
         assert_eq!(about(&place.at("new")), (2, 0o700));
-        // In another's directory new ones are made, and those of the right owner are taken.
+        // In another user's directory, directories are made, and existing ones of the right owner
+        // are used.
         directory(&place.at("new/inside"), 0o700, Some(2)).unwrap();
         directory(&place.at("new/inside"), 0o700, Some(2)).unwrap();
         fs::create_dir(place.at("new/root-s")).unwrap();

@@ -1,21 +1,24 @@
-//! Values that are borrowed for as long as a program likes, and freed all the same.
+//! Values that are borrowed for an unlimited time and still freed.
 //!
-//! A server's configuration is borrowed by each request, in many places and across awaits, and must not cost a count for each
-//! of them. So it is borrowed as `&'static`. It is freed when its last [`Lent`] is dropped.
+//! Each request borrows the server's configuration, in many places and across awaits, and must not
+//! count a reference for each of them. So it is borrowed as `&'static`. It is freed when the last
+//! [`Lent`] is dropped.
 //!
-//! The compiler does not check that no reference is used after that. This module is the only place where that promise is made, and
-//! these are the rules for code that calls [`Lent::get`]:
+//! The compiler does not check that no reference is used after that. Only this module makes that
+//! promise. Code that calls [`Lent::get`] must follow these rules:
 //!
-//! 1. What is reached from the reference is used only while the same task, or the value that has it, also holds the `Lent` or
-//!    what owns it.
-//! 2. The last `Lent` of a thread is given to [`retire`](Graveyard::retire) and dropped by [`Graveyard::empty`] between two turns of the
-//!    thread's loop. So code that runs without waiting may use a reference to its end, whatever it drops meanwhile.
-//! 3. What another thread, a `static` or a thread-local keeps longer than a turn holds an `Arc` of its own.
+//! 1. A task or value uses the reference, and everything reached through it, only while it also
+//!    holds the `Lent` or its owner.
+//! 2. The last `Lent` of a thread goes to [`retire`](Graveyard::retire), and [`Graveyard::empty`]
+//!    drops it between two turns of the thread's loop. So code that does not wait may use a
+//!    reference until it returns, whatever it drops.
+//! 3. What another thread, a `static` or a thread-local keeps longer than a turn holds its own
+//!    `Arc`.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// One of the owners of a value that is borrowed as `&'static`.
+/// An owner of a value that is borrowed as `&'static`.
 #[derive(Debug)]
 pub struct Lent<T: 'static>(Arc<T>);
 
@@ -26,12 +29,13 @@ impl<T> Clone for Lent<T> {
 }
 
 impl<T: Send + Sync> Lent<T> {
-    /// An owner of the value, beside others.
+    /// Another owner of the value.
     pub fn new(value: Arc<T>) -> Lent<T> {
         Lent(value)
     }
 
-    /// The value. See the rules of the [module](self): the reference is good as long as an owner is there.
+    /// Borrows the value. By the rules of the [module](self), the reference is valid while an owner
+    /// exists.
     pub fn get(&self) -> &'static T {
         // SAFETY: the value stays where it is until the last owner is dropped. That no reference is used afterwards is the callers'
         // part, by the rules of the module: each task, value and request with such a reference holds an owner, and the last
@@ -45,22 +49,23 @@ impl<T: Send + Sync> Lent<T> {
     }
 }
 
-/// Owners that a thread does not need any more, until the end of its turn.
+/// Owners that a thread no longer needs. They are kept until the end of its turn.
 #[derive(Debug)]
 pub struct Graveyard<T: 'static>(RefCell<Vec<Lent<T>>>);
 
 impl<T> Graveyard<T> {
-    /// An empty one.
+    /// An empty graveyard.
     pub const fn new() -> Graveyard<T> {
         Graveyard(RefCell::new(Vec::new()))
     }
 
-    /// Takes an owner, which lives until the end of the turn.
+    /// Keeps an owner until the end of the turn.
     pub fn retire(&self, owner: Lent<T>) {
         self.0.borrow_mut().push(owner);
     }
 
-    /// What was taken; to be called between two turns, and dropped wherever it costs no request time.
+    /// Returns the owners. Called between two turns. The caller drops them where that delays no
+    /// request.
     pub fn empty(&self) -> Vec<Lent<T>> {
         if self.0.borrow().is_empty() {
             return Vec::new();
@@ -69,7 +74,8 @@ impl<T> Graveyard<T> {
     }
 }
 
-/// A thread that ends frees nothing: its loop ends with its process, and what runs after it may still borrow.
+/// A thread that ends frees nothing. Its loop ends with the process, and later destructors may
+/// still borrow.
 impl<T> Drop for Graveyard<T> {
     fn drop(&mut self) {
         std::mem::forget(self.0.take());

@@ -1,6 +1,6 @@
-//! Local wall-clock time, by the C library's zone rules. localtime_r(3).
+//! Local time, by the time zone of the C library. localtime_r(3).
 
-/// A point of time in the process's time zone (`TZ`, else /etc/localtime).
+/// A local time in the process's time zone (`TZ`, or else /etc/localtime).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Local {
     /// Year, such as 2026.
@@ -21,9 +21,9 @@ pub struct Local {
     pub offset: i32,
 }
 
-/// Local time of `unix` seconds since 1970-01-01 00:00 UTC.
+/// The local time of `unix`, in seconds since 1970 (UTC).
 ///
-/// A time that the C library cannot represent is the start of 1970 in UTC.
+/// For a time that the C library cannot represent, this is the start of 1970 in UTC.
 pub fn local(unix: i64) -> Local {
     // SAFETY: `tm` is plain old data for which all zeroes are a valid value.
     let mut tm: libc::tm = unsafe { std::mem::zeroed() };

@@ -1,5 +1,5 @@
-//! LuaJIT for the scripts of a configuration: a VM with all libraries, and the functions in C that these scripts expect of
-//! the program.
+//! LuaJIT for the scripts of a configuration: a VM with all libraries, and C functions that scripts
+//! expect in the program.
 
 use std::hint::black_box;
 use std::slice;
@@ -8,15 +8,16 @@ use mlua::{Lua, LuaOptions, StdLib};
 
 pub mod direct;
 
-/// A VM with all that LuaJIT can do: `ffi`, `debug` and C modules among it, with which a script can
-/// read and write any memory of the process.
+/// A VM with all libraries of LuaJIT. With `ffi`, `debug` and C modules, a script can read and
+/// write any memory of the process.
 ///
-/// The caller promises that the VM runs scripts of the configuration only. Their author is the administrator, as with
-/// OpenResty, and is trusted like the author of a module for `load_module`. Nothing that a client, an upstream or
-/// another user sends may be compiled in it. `clippy.toml` bans this function, so each caller gives its reason.
+/// The caller promises that the VM runs only scripts of the configuration. Their author is the
+/// administrator, as with OpenResty, and is trusted like the author of a module for `load_module`.
+/// The VM must never compile anything that a client, an upstream or another user sends.
+/// `clippy.toml` bans this function, so each caller states its reason.
 #[must_use]
 pub fn vm_without_restrictions() -> Lua {
-    // The linker keeps what is used.
+    // Keeps the linker from removing the functions.
     black_box((ngx_hex_dump as *const (), ngx_atoi as *const ()));
     // SAFETY: mlua's own code stays sound as long as scripts do not write to memory that is not theirs. Only `ffi`, `debug`
     // and C modules can do that. The caller promises that all scripts are the administrator's, and the administrator

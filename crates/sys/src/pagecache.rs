@@ -1,17 +1,17 @@
-//! The part of a file that is in memory: reads that refuse to wait, and `cachestat(2)`.
+//! Cached parts of files: reads that refuse to wait, and `cachestat(2)`.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// `cachestat`'s number is the same on every architecture; Linux 6.5 and later.
+/// The system call number of `cachestat`, the same on all architectures. Linux 6.5 and later.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Reads into the spare capacity of `buf` what the page cache has at `offset`, without waiting
-/// for a disk (`preadv2` with `RWF_NOWAIT`): the number of bytes appended.
+/// Reads cached bytes at `offset` into the spare capacity of `buf`, without waiting for a disk
+/// (`preadv2` with `RWF_NOWAIT`). Returns the number of bytes appended.
 ///
-/// [`io::ErrorKind::WouldBlock`] if nothing of it is in memory, [`io::ErrorKind::Unsupported`] if
-/// the file system cannot promise not to wait.
+/// Fails with [`io::ErrorKind::WouldBlock`] if the first of these bytes is not cached, and with
+/// [`io::ErrorKind::Unsupported`] if the file system cannot promise not to wait.
 pub fn read_nowait(file: impl AsFd, buf: &mut Vec<u8>, offset: u64) -> io::Result<usize> {
     let spare = buf.spare_capacity_mut();
     let piece = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: spare.len() };
@@ -25,27 +25,28 @@ pub fn read_nowait(file: impl AsFd, buf: &mut Vec<u8>, offset: u64) -> io::Resul
     Ok(n)
 }
 
-/// How bytes are cut into frames.
+/// How bytes are divided into frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Framing {
-    /// Bytes of a frame's head.
+    /// The size of a frame's head.
     pub head: usize,
-    /// Bytes of each frame behind its head; the last one may have fewer. At least 1.
+    /// The bytes of a frame without its head, at least 1. The last frame may have fewer.
     pub body: usize,
 }
 
 impl Framing {
-    /// How many frames so many bytes are.
+    /// The number of frames for this many bytes.
     pub fn frames(self, bytes: usize) -> usize {
         bytes.div_ceil(self.body.max(1))
     }
 }
 
-/// As many pieces are read in a call.
+/// The most pieces that one call reads.
 const PIECES: usize = 16;
 
-/// As [`read_nowait`], at most `most` bytes and cut into frames: zeros stand in place of each head. At most 16 frames, as far
-/// as the spare capacity of `buf` goes. The number of bytes appended, without heads.
+/// As [`read_nowait`], but at most `most` bytes, divided into frames with zeros in place of the
+/// heads. Reads at most 16 frames, as far as the spare capacity of `buf` suffices. Returns the
+/// number of bytes appended, without heads.
 pub fn read_framed_nowait(
     file: impl AsFd,
     buf: &mut Vec<u8>,
@@ -80,8 +81,8 @@ pub fn read_framed_nowait(
     Ok(n)
 }
 
-/// How many pages of this range of `file` are in memory. An error where the kernel is older or
-/// where this process may not ask.
+/// The number of cached pages in a range of `file`. Fails if the kernel is older, or if this
+/// process may not ask.
 pub fn cached_pages(file: impl AsFd, offset: u64, len: u64) -> io::Result<u64> {
     let range = [offset, len];
     // Cached, dirty, under write-back, evicted, recently evicted.
@@ -151,23 +152,23 @@ mod tests {
             Ok((n, buf)) => assert_eq!((n, buf), (9_000, expected(0, 9_000, 9, 4_000))),
             Err(e) => return assert_eq!(e.kind(), io::ErrorKind::Unsupported),
         }
-        // No more than is asked for.
+        // No more than requested.
         assert_eq!(
             read(5, 4_001, 20_000, 9, 2_000).unwrap(),
             (4_001, expected(5, 4_001, 9, 2_000))
         );
-        // The end of the file.
+        // Up to the end of the file.
         assert_eq!(
             read(8_000, 4_000, 20_000, 9, 600).unwrap(),
             (1_000, expected(8_000, 1_000, 9, 600))
         );
         assert_eq!(read(9_000, 4_000, 20_000, 9, 600).unwrap(), (0, vec![9]));
-        // The end of the room; a head alone is no frame.
+        // Up to the spare capacity. A head alone is no frame.
         let room = Vec::<u8>::with_capacity(1 + 3 * 109).capacity() - 1;
         let (n, buf) = read(0, 9_000, room, 9, 100).unwrap();
         assert_eq!(buf, expected(0, n, 9, 100));
         assert!(n <= room - 9 * n.div_ceil(100), "{n}");
-        // As many pieces as a call takes.
+        // As many pieces as one call takes.
         assert_eq!(read(0, 9_000, 20_000, 1, 10).unwrap(), (160, expected(0, 160, 1, 10)));
     }
 

@@ -4,12 +4,12 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// What to ask of a descriptor, and what was found.
+/// The events to wait for, or the events that were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Polled(libc::c_short);
 
 impl Polled {
-    /// Nothing.
+    /// No events.
     pub const NONE: Polled = Polled(0);
     /// `POLLIN`
     pub const READ: Polled = Polled(libc::POLLIN);
@@ -17,24 +17,24 @@ impl Polled {
     pub const WRITE: Polled = Polled(libc::POLLOUT);
     /// `POLLRDHUP`: the peer will send no more.
     pub const RDHUP: Polled = Polled(libc::POLLRDHUP);
-    /// `POLLPRI`: what a table of `/proc` reports when it changed.
+    /// `POLLPRI`: reported by some files of `/proc` when they change.
     pub const PRIORITY: Polled = Polled(libc::POLLPRI);
-    /// `POLLHUP`, reported unasked.
+    /// `POLLHUP`, always reported.
     pub const HUP: Polled = Polled(libc::POLLHUP);
-    /// `POLLERR`, reported unasked, also for a descriptor that is not open.
+    /// `POLLERR`, always reported, also for a descriptor that is not open.
     pub const ERR: Polled = Polled(libc::POLLERR);
 
-    /// Both.
+    /// The union of both.
     pub const fn and(self, other: Polled) -> Polled {
         Polled(self.0 | other.0)
     }
 
-    /// The kernel's bits, which epoll shares.
+    /// The kernel's bits, which are the same for epoll.
     pub const fn bits(self) -> u16 {
         self.0 as u16
     }
 
-    /// True if `self` has any of `of`.
+    /// Whether `self` has any of `of`.
     pub const fn any(self, of: Polled) -> bool {
         self.0 & of.0 != 0
     }
@@ -47,18 +47,18 @@ pub struct PollSet {
 }
 
 impl PollSet {
-    /// Empties the list, keeps its memory.
+    /// Empties the list and keeps its allocation.
     pub fn clear(&mut self) {
         self.fds.clear();
     }
 
-    /// Adds a descriptor. One that is not open is reported as [`Polled::ERR`].
+    /// Adds a descriptor. If it is not open, it is reported as [`Polled::ERR`].
     pub fn push(&mut self, fd: RawFd, interest: Polled) {
         self.fds.push(libc::pollfd { fd, events: interest.0, revents: 0 });
     }
 
-    /// Waits at most `timeout` (rounded up to milliseconds); a signal ends the wait early with
-    /// no results.
+    /// Waits at most `timeout`, rounded up to milliseconds. A signal ends the wait early without
+    /// results.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
         let millis = timeout
             .map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
@@ -76,7 +76,7 @@ impl PollSet {
         }
     }
 
-    /// What the last wait found, in the order of [`PollSet::push`].
+    /// The results of the last wait, in the order of [`PollSet::push`].
     pub fn results(&self) -> impl Iterator<Item = Polled> + '_ {
         self.fds.iter().map(|fd| match fd.revents {
             bits if bits & libc::POLLNVAL != 0 => Polled::ERR,

@@ -1,10 +1,10 @@
-//! Memory that is needed soon.
+//! Prefetching of memory that is needed soon.
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Asks the processor to bring a value into its caches, `most` bytes of it; the program goes on meanwhile. It does nothing where
-/// there is no such instruction in stable Rust.
+/// Makes the processor load up to `most` bytes of a value into its caches, without waiting. Does
+/// nothing on architectures for which stable Rust has no such instruction.
 #[inline]
 pub fn prefetch<T: ?Sized>(value: &T, most: usize) {
     let first = std::ptr::from_ref(value).cast::<u8>();

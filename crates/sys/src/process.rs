@@ -1,4 +1,4 @@
-//! Forking, by a process that has one thread, fork(2), and the process's own id.
+//! Forking a single-threaded process, fork(2), and the id of the process.
 
 use std::io;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::Pid;
 
-/// Which of the two processes goes on.
+/// Which of the two processes this is.
 #[derive(Debug)]
 pub enum Fork {
     /// The new process.
@@ -19,8 +19,8 @@ pub enum Fork {
 ///
 /// # Errors
 ///
-/// Refuses when the process has more than one thread, since the copy would hold locks of
-/// threads that it does not have; otherwise what fork(2) answers.
+/// If the process has several threads, since the copy would keep locks of threads that it does not
+/// have. Otherwise the error of fork(2).
 pub fn fork() -> io::Result<Fork> {
     if !has_one_thread()? {
         return Err(io::Error::other("a process with threads cannot fork"));
@@ -35,10 +35,10 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
-/// This process's id as [`id`] last found it; 0 is not known.
+/// The cached result of [`id`]; 0 if it is unknown.
 static ID: AtomicU32 = AtomicU32::new(0);
 
-/// The id of this process, as getpid(2) has it, without a system call each time.
+/// The id of this process, as getpid(2) returns it, but cached.
 #[must_use]
 pub fn id() -> u32 {
     match ID.load(Ordering::Relaxed) {
@@ -52,7 +52,7 @@ fn find_id() -> u32 {
     extern "C" fn forget() {
         ID.store(0, Ordering::Relaxed);
     }
-    // Nothing undoes this, so it is done once; a child inherits it with the memory.
+    // Registered once, since it cannot be undone. Forked processes inherit it.
     static IS_FORGOTTEN: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     // SAFETY: the handler, which runs in each child of a fork before anything else does, stores to an atomic and
     // no more. pthread_atfork(3).
@@ -64,8 +64,8 @@ fn find_id() -> u32 {
     id
 }
 
-/// What a process that is no part of the server begins with: no signal is blocked or ignored, and the kernel kills it when
-/// the thread that has started it ends. pthread_sigmask(3), signal(2), prctl(2).
+/// Prepares a program that is no part of the server: no signal is blocked or ignored in it. The
+/// kernel kills it when the thread that started it ends. pthread_sigmask(3), signal(2), prctl(2).
 pub fn with_clean_signals(command: &mut Command) {
     use std::os::unix::process::CommandExt;
     let begin = || {
@@ -94,7 +94,7 @@ pub(crate) fn has_one_thread() -> io::Result<bool> {
     }
     match io::Error::last_os_error() {
         e if e.raw_os_error() == Some(libc::EINVAL) => Ok(false),
-        // A sandbox that forbids unshare: count the threads.
+        // If a sandbox forbids unshare, count the threads.
         _ => Ok(std::fs::read_dir("/proc/self/task")?.count() == 1),
     }
 }

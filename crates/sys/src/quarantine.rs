@@ -1,18 +1,18 @@
-//! An allocator for tests that shows the use of memory after it was freed.
+//! An allocator for tests that reveals uses of freed memory.
 //!
-//! A freed block is filled with a byte that makes no sense anywhere, and is not given out for a while. Code that still uses it
-//! reads nonsense, and a pointer in it leads nowhere.
+//! A freed block is filled with a pattern and not reused for a while. Code that still uses it reads
+//! the pattern, and a pointer in it is invalid.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// So many freed blocks are kept back.
+/// The number of freed blocks that are kept back.
 const KEPT: usize = 1 << 16;
-/// Larger ones are filled and freed at once.
+/// Larger blocks are filled and freed at once.
 const LARGEST: usize = 1 << 14;
-/// An address of eight such bytes is none.
+/// The pattern. Eight such bytes are no valid address.
 const NONSENSE: u8 = 0xdb;
 
 /// See the [module](self).
@@ -30,13 +30,13 @@ struct Ring {
 unsafe impl Sync for Quarantine {}
 
 impl Quarantine {
-    /// One that keeps nothing yet.
+    /// An allocator that keeps no blocks yet.
     pub const fn new() -> Quarantine {
         let ring = Ring { blocks: [None; KEPT], next: 0 };
         Quarantine { busy: AtomicBool::new(false), ring: UnsafeCell::new(ring) }
     }
 
-    /// Keeps a block back, in place of the one that was kept for longest.
+    /// Keeps a block back. Returns the block that was kept longest.
     fn swap(&self, block: *mut u8, layout: Layout) -> Option<(*mut u8, Layout)> {
         while self.busy.swap(true, Ordering::Acquire) {
             spin_loop();

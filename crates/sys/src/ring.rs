@@ -1,7 +1,7 @@
 //! `io_uring(7)`: requests and completions in memory that is shared with the kernel.
 //!
-//! Only requests that hand the kernel no memory of the process: what completes them later can do
-//! no harm to it, whatever has become of their descriptors.
+//! Only requests without pointers to memory of the process are used. So a late completion can do no
+//! harm, whatever has become of its descriptor.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,66 +10,68 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{IoUring, cqueue, opcode, types};
 
-/// Requests that are handed over with one system call.
+/// The most requests that one system call submits.
 const REQUESTS: u32 = 512;
-/// Room for completions, at least and at most: the kernel's own limit is 2^16.
+/// The least and the most entries for completions. The kernel's own limit is 2^16.
 const COMPLETIONS: std::ops::RangeInclusive<u32> = 2048..=1 << 15;
-/// The number of requests to cancel. Their own completions mean nothing.
+/// The user data of cancel requests, whose own completions are ignored.
 const CANCELS: u64 = u64::MAX;
 
-/// A ring of the thread that made it; the only one that may use it.
+/// A ring, which only the thread that made it may use.
 pub struct Ring {
     ring: IoUring,
-    /// Requests that came when the ring was full and the kernel took none.
+    /// Requests that did not fit, since the ring was full and the kernel took none.
     late: VecDeque<Entry>,
 }
 
-/// What became of a request.
+/// A completion of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The number that the request was given.
+    /// The user data of the request.
     pub number: u64,
-    /// What it reports, or the error's number, negated.
+    /// The result, or a negated error number.
     pub result: i32,
-    /// The request goes on, and more will come of it.
+    /// The request continues and will have further completions (IORING_CQE_F_MORE).
     pub more: bool,
 }
 
 impl Ring {
-    /// A ring with room for about `completions`. An error of the kind `Unsupported` where the kernel has no
-    /// io_uring, or one that is too old: the flags are those of Linux 6.0.
+    /// A ring with about `completions` entries for completions. Fails with `Unsupported` if the
+    /// kernel has no io_uring or is older than Linux 6.0.
     pub fn new(completions: u32) -> io::Result<Ring> {
         let room = completions.clamp(*COMPLETIONS.start(), *COMPLETIONS.end());
         let mut builder = IoUring::builder();
-        // Completions wait until the thread is in the kernel anyway, instead of interrupting it.
+        // The kernel posts completions when the thread enters it anyway, instead of interrupting
+        // it.
         builder.setup_coop_taskrun().setup_single_issuer().setup_submit_all().setup_cqsize(room);
         let ring = builder.build(REQUESTS).map_err(|e| match e.raw_os_error() {
             Some(libc::EINVAL) => too_old(),
             _ => e,
         })?;
-        // Without it the kernel drops completions that find no room.
+        // Without this feature the kernel drops completions when the ring is full.
         if !ring.params().is_feature_nodrop() {
             return Err(too_old());
         }
         Ok(Ring { ring, late: VecDeque::new() })
     }
 
-    /// Asks to be told under `number` of each change that makes `fd` ready for `events` (the bits of
-    /// poll(2); errors and hang-ups always), beginning with what it is ready for now. The kernel holds the open
-    /// file until [`Ring::forget`] has been submitted: closing the descriptor does not close it.
+    /// Requests a completion with user data `number` for each change that makes `fd` ready for
+    /// `events`, beginning with its present state. The events are the bits of poll(2); errors and
+    /// hang-ups are always included. The kernel holds the open file until [`Ring::forget`] was
+    /// submitted, so closing the descriptor does not close it.
     pub fn watch(&mut self, fd: BorrowedFd<'_>, events: u32, number: u64) {
         let poll = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), events).multi(true);
         self.push(poll.build().user_data(number));
     }
 
-    /// Ends what has this number; its last completion still comes.
+    /// Cancels the request with this user data. Its last completion still arrives.
     pub fn forget(&mut self, number: u64) {
         let cancel = opcode::AsyncCancel::new(number).build().user_data(CANCELS);
         self.push(cancel.flags(Flags::SKIP_SUCCESS));
     }
 
-    /// Hands all requests to the kernel; false if it cannot take them yet. No system call if there
-    /// are none.
+    /// Submits all requests to the kernel. False if it cannot take them yet. Makes no system call
+    /// if there are none.
     pub fn submit(&mut self) -> io::Result<bool> {
         loop {
             let mut queue = self.ring.submission();
@@ -95,12 +97,12 @@ impl Ring {
         }
     }
 
-    /// Whether completions are there.
+    /// Whether there are completions.
     pub fn is_ready(&mut self) -> bool {
         !self.ring.completion().is_empty()
     }
 
-    /// Takes the completions that are there, at most `most`.
+    /// Takes up to `most` completions.
     pub fn completions(&mut self, most: usize) -> impl Iterator<Item = Completion> {
         let all = self.ring.completion().take(most).map(|entry| Completion {
             number: entry.user_data(),
@@ -113,7 +115,7 @@ impl Ring {
     fn push(&mut self, entry: Entry) {
         if self.late.is_empty() {
             if self.ring.submission().is_full() {
-                // What it cannot take now, it is offered again.
+                // Requests that are not taken now are submitted again later.
                 let _ = self.submit();
             }
             // SAFETY: the requests of this module hold no pointers, so nothing has to outlive them;
@@ -126,7 +128,7 @@ impl Ring {
     }
 }
 
-/// Readable while completions are there.
+/// Readable while there are completions.
 impl AsFd for Ring {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring owns the descriptor and lives as long as the borrow.

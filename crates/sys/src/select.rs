@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// The descriptors to wait for, and after the wait those that are ready.
+/// The descriptors to wait for; after the wait, those that are ready.
 pub struct SelectSet {
     read: libc::fd_set,
     write: libc::fd_set,
@@ -19,7 +19,7 @@ impl Default for SelectSet {
 }
 
 impl SelectSet {
-    /// An error for a descriptor that `select` cannot watch: 1024 and above.
+    /// Fails for a descriptor that `select` cannot watch: 1024 and above.
     pub fn fits(fd: BorrowedFd<'_>) -> io::Result<()> {
         if slot(fd).is_some() {
             return Ok(());
@@ -33,7 +33,7 @@ impl SelectSet {
         *self = Self::default();
     }
 
-    /// Asks whether `fd` is readable; descriptors that do not fit are left out.
+    /// Waits for `fd` to be readable. Descriptors that do not fit are ignored.
     pub fn want_read(&mut self, fd: BorrowedFd<'_>) {
         if let Some(n) = slot(fd) {
             // SAFETY: `n` is below FD_SETSIZE and the set is live and exclusively borrowed.
@@ -42,7 +42,7 @@ impl SelectSet {
         }
     }
 
-    /// Asks whether `fd` is writable; descriptors that do not fit are left out.
+    /// Waits for `fd` to be writable. Descriptors that do not fit are ignored.
     pub fn want_write(&mut self, fd: BorrowedFd<'_>) {
         if let Some(n) = slot(fd) {
             // SAFETY: as in `want_read`.
@@ -51,9 +51,9 @@ impl SelectSet {
         }
     }
 
-    /// Waits at most `timeout`; the number of ready entries. A signal ends the wait with none.
+    /// Waits at most `timeout`. Returns the number of ready entries; a signal ends the wait with 0.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
-        // Rounded up to milliseconds as the other ways to wait are, and a day at most: some
+        // Rounded up to milliseconds, as in the other backends, and at most a day, since some
         // kernels refuse long timeouts.
         let timeout = timeout.map(|t| t.min(Duration::from_secs(86_400)).as_nanos());
         let mut timeout = timeout.map(|nanos| {
@@ -74,13 +74,13 @@ impl SelectSet {
         if error.kind() == io::ErrorKind::Interrupted { Ok(0) } else { Err(error) }
     }
 
-    /// After a wait: is `fd` readable?
+    /// Whether the last wait found `fd` readable.
     pub fn readable(&self, fd: BorrowedFd<'_>) -> bool {
         // SAFETY: the number is below FD_SETSIZE and the set is live.
         slot(fd).is_some_and(|n| unsafe { libc::FD_ISSET(n, &self.read) })
     }
 
-    /// After a wait: is `fd` writable?
+    /// Whether the last wait found `fd` writable.
     pub fn writable(&self, fd: BorrowedFd<'_>) -> bool {
         // SAFETY: the number is below FD_SETSIZE and the set is live.
         slot(fd).is_some_and(|n| unsafe { libc::FD_ISSET(n, &self.write) })
@@ -124,7 +124,7 @@ mod tests {
     fn a_large_descriptor_is_refused() {
         let (reader, _writer) = io::pipe().unwrap();
         SelectSet::fits(reader.as_fd()).unwrap();
-        // Raises the soft limit so that a descriptor above the set's size can exist.
+        // Raises the soft limit, so that a descriptor above the limit of `select` can exist.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let wide = rustix::process::Rlimit { current: limit.maximum, ..limit };
         if rustix::process::setrlimit(rustix::process::Resource::Nofile, wide).is_err() {

@@ -1,8 +1,7 @@
-//! Words of memory that forked processes share: mmap(2) with MAP_SHARED and MAP_ANONYMOUS.
+//! Memory that forked processes share: mmap(2) with MAP_SHARED and MAP_ANONYMOUS.
 //!
-//! The master maps them before it forks; every worker then sees the same words, and a worker that
-//! dies takes nothing with it. All access is through atomics, so no lock can be left held by
-//! accident.
+//! The master maps it before it forks, so all workers see the same words, and they outlive a
+//! worker. All access is through atomics.
 
 use std::fmt;
 use std::io;
@@ -14,19 +13,18 @@ use std::sync::atomic::AtomicU64;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-/// A mapping of zeroed 64-bit words, shared with every process forked after it was made.
+/// A mapping of zeroed 64-bit words, shared with all processes that are forked later.
 pub struct SharedWords {
     start: NonNull<AtomicU64>,
     len: usize,
 }
 
 impl SharedWords {
-    /// Maps `n` words, all zero. The mapping starts on a page, so any power of two up to the page
-    /// size is kept as alignment.
+    /// Maps `n` words, all zero. The mapping is page-aligned.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for no words or more than fit in memory; otherwise what mmap(2) answers.
+    /// `InvalidInput` for no words or too many, otherwise the error of mmap(2).
     pub fn new(n: usize) -> io::Result<SharedWords> {
         let bytes = bytes_of(n).ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice cannot overlap
@@ -39,7 +37,8 @@ impl SharedWords {
         Ok(SharedWords { start, len: n })
     }
 
-    /// Maps the first `n` words of an array that the kernel's programs see as well ([`crate::steering`]).
+    /// Maps the first `n` words of a BPF array, which eBPF programs see as well
+    /// ([`crate::steering`]).
     pub(crate) fn of(array: BorrowedFd<'_>, n: usize) -> io::Result<SharedWords> {
         let bytes = bytes_of(n).ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: a new mapping at an address of the kernel's choice cannot overlap memory that anything else in this

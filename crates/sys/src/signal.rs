@@ -1,4 +1,4 @@
-//! Signals taken when the process asks for them, never in a handler. sigprocmask(2),
+//! Signals that the process receives by system calls, never in a handler. sigprocmask(2),
 //! sigtimedwait(2), signalfd(2).
 
 use std::io;
@@ -11,17 +11,17 @@ use std::time::Duration;
 #[derive(Clone, Copy)]
 pub struct SignalSet(libc::sigset_t);
 
-/// A signal that arrived.
+/// A signal that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
-    /// Its number.
+    /// The number of the signal.
     pub number: i32,
     /// The process that sent it; 0 is the kernel.
     pub sender: i32,
 }
 
 impl SignalSet {
-    /// The set of these signals; numbers that are no signal are left out.
+    /// The set of these signals. Invalid numbers are ignored.
     pub fn new(numbers: &[i32]) -> SignalSet {
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigemptyset initialises the set it is given.
@@ -36,8 +36,8 @@ impl SignalSet {
         SignalSet(set)
     }
 
-    /// Keeps these signals pending for [`SignalSet::wait`] or [`Descriptor`] instead of acting on
-    /// them. Children and threads made later inherit this.
+    /// Blocks these signals: they stay pending for [`SignalSet::wait`] or [`Descriptor`]. Children
+    /// and threads that start later inherit this.
     pub fn block(&self) -> io::Result<()> {
         self.mask(libc::SIG_BLOCK)
     }
@@ -55,7 +55,7 @@ impl SignalSet {
         }
     }
 
-    /// Waits for one of these blocked signals, for at most `timeout`.
+    /// Waits at most `timeout` for one of these blocked signals.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<Arrived>> {
         let limit = timeout.map(|t| libc::timespec {
             tv_sec: t.as_secs().try_into().unwrap_or(libc::time_t::MAX),
@@ -85,12 +85,12 @@ impl std::fmt::Debug for SignalSet {
     }
 }
 
-/// Gives a signal its default action again, whatever the parent process chose to ignore.
+/// Restores the default action of a signal, even if the parent process ignored it.
 pub fn restore(number: i32) -> io::Result<()> {
     set_action(number, libc::SIG_DFL)
 }
 
-/// Ignores a signal. Programs that are started later ignore it, too, unless they say otherwise.
+/// Ignores a signal. Programs that are started later inherit this.
 pub fn ignore(number: i32) -> io::Result<()> {
     set_action(number, libc::SIG_IGN)
 }
@@ -108,7 +108,7 @@ fn set_action(number: i32, action: libc::sighandler_t) -> io::Result<()> {
 pub struct Descriptor(Arc<OwnedFd>);
 
 impl Descriptor {
-    /// A non-blocking descriptor for a set that is blocked in every thread.
+    /// A non-blocking descriptor for a set of signals, which all threads must block.
     pub fn new(set: &SignalSet) -> io::Result<Descriptor> {
         let flags = libc::SFD_NONBLOCK | libc::SFD_CLOEXEC;
         // SAFETY: the set is initialised; -1 asks for a new descriptor.
@@ -125,7 +125,7 @@ impl Descriptor {
         Arc::clone(&self.0)
     }
 
-    /// The next pending signal, if there is one.
+    /// Takes the next pending signal, if there is one.
     pub fn take(&self) -> io::Result<Option<Arrived>> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
         let size = size_of::<libc::signalfd_siginfo>();
@@ -154,7 +154,7 @@ impl AsFd for Descriptor {
 mod tests {
     use super::*;
 
-    /// One thread, one signal: pending signals of a thread are its own.
+    /// A signal for this thread alone: threads have their own pending signals.
     fn raise(number: i32) {
         // SAFETY: a thread sends itself a signal that it blocks.
         unsafe { libc::raise(number) };

@@ -1,5 +1,5 @@
-//! The accept queues of sockets that belong to other processes, or to other network namespaces, and connections before they
-//! come there: the kernel tells of them by sock_diag(7).
+//! The accept queues of sockets that belong to other processes or network namespaces, and
+//! handshakes in progress, by sock_diag(7).
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,8 +9,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
 };
 
-/// linux/sock_diag.h, linux/netlink.h: SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, NLM_F_REQUEST | NLM_F_DUMP, NLMSG_ERROR,
-/// NLMSG_DONE.
+/// linux/sock_diag.h and linux/netlink.h: SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, NLM_F_REQUEST |
+/// NLM_F_DUMP, NLMSG_ERROR, NLMSG_DONE.
 const BY_FAMILY: u16 = 20;
 const ONE: u16 = 0x1;
 const DUMP: u16 = 0x301;
@@ -22,23 +22,24 @@ const LISTEN: u32 = 10;
 /// linux/unix_diag.h: UDIAG_SHOW_RQLEN, UNIX_DIAG_RQLEN.
 const SHOW_LENGTHS: u32 = 0x10;
 const LENGTHS: u16 = 4;
-/// linux/inet_diag.h: INET_DIAG_SKMEMINFO, and the bit that asks for it; linux/sock_diag.h: where SK_MEMINFO_DROPS stands.
+/// linux/inet_diag.h: INET_DIAG_SKMEMINFO, and the bit that requests it. linux/sock_diag.h: the
+/// place of SK_MEMINFO_DROPS.
 const MEMORY: u16 = 7;
 const TELL_MEMORY: u8 = 1 << (MEMORY - 1);
 const DROPS: usize = 4 * 8;
-/// Bytes of a message's head, of a question behind it, of an answer, and of one of a Unix-domain socket before its
-/// attributes.
+/// The bytes of a message's header, of a request after it, of a response, and of a response about a
+/// Unix-domain socket without its attributes.
 const HEAD: usize = 16;
 const QUESTION: usize = 56;
 const ANSWER: usize = 72;
 const UNIX_ANSWER: usize = 16;
-/// An answer of the kernel has no more bytes.
+/// The most bytes in a response of the kernel.
 const ROOM: usize = 32 << 10;
-/// A port has no more sockets than there are loops; the reader stops after so many answers.
+/// The most responses that are read. A port has no more sockets than there are loops.
 const ANSWERS: usize = 256;
 
-/// For each TCP socket that listens at the address, in the order in which they were made: how many connections wait,
-/// and how many may. None where the kernel does not tell.
+/// The accept queues of all TCP sockets that listen at the address, in the order in which they were
+/// made: the number of waiting connections, and the backlog. None if the kernel does not tell.
 pub fn of(address: SocketAddr) -> Option<Vec<(u32, u32)>> {
     let mut found = Vec::new();
     each(address, LISTEN, 0, &mut |bytes| found.extend(answer(bytes, address)))?;
@@ -46,8 +47,8 @@ pub fn of(address: SocketAddr) -> Option<Vec<(u32, u32)>> {
     Some(found.into_iter().map(|(_, waiting, most)| (waiting, most)).collect())
 }
 
-/// Connections that the kernel has dropped at TCP sockets that listen at the address, mostly since the queue was full. None
-/// where the kernel does not tell.
+/// Connections that the kernel has dropped at TCP sockets that listen at the address, mostly
+/// because the accept queue was full. None if the kernel does not tell.
 pub fn dropped(address: SocketAddr) -> Option<u64> {
     let mut sum = None;
     each(address, LISTEN, TELL_MEMORY, &mut |bytes| {
@@ -60,12 +61,12 @@ pub fn dropped(address: SocketAddr) -> Option<u64> {
     sum
 }
 
-/// Whether a client of the sockets that listen at the address has sent its SYN and is in no accept queue yet: its handshake
-/// has not ended, or the kernel waits for its first bytes (TCP_DEFER_ACCEPT). The kernel looks through all sockets for that, which
-/// may take milliseconds. None where it does not tell.
+/// Whether a client has sent its SYN to the address and is not in the accept queue yet. Its
+/// handshake is unfinished, or the kernel waits for its first bytes (TCP_DEFER_ACCEPT). The kernel
+/// searches all sockets, which may take milliseconds. None if it does not tell.
 pub fn has_handshakes(address: SocketAddr) -> Option<bool> {
     let mut found = false;
-    // A socket of [::] has clients of both families.
+    // A socket of [::] also has clients with IPv4 addresses.
     let all_v4 = SocketAddr::from(([0; 4], address.port()));
     let both = address.is_ipv6() && address.ip().is_unspecified();
     for address in std::iter::once(address).chain(both.then_some(all_v4)) {
@@ -77,7 +78,7 @@ pub fn has_handshakes(address: SocketAddr) -> Option<bool> {
     Some(found)
 }
 
-/// Calls `found` with each answer about TCP sockets of the port in this state.
+/// Calls `found` with each response about TCP sockets of the port in this state.
 fn each(
     address: SocketAddr,
     state: u32,
@@ -95,7 +96,7 @@ fn each(
     Some(())
 }
 
-/// The same for a Unix-domain socket of this process.
+/// The accept queue of a Unix-domain socket of this process.
 pub fn of_unix(listening: BorrowedFd<'_>) -> Option<(u32, u32)> {
     let inode = rustix::fs::fstat(listening).ok()?.st_ino;
     let socket = ask(&question_of_unix(inode as u32))?;
@@ -104,7 +105,7 @@ pub fn of_unix(listening: BorrowedFd<'_>) -> Option<(u32, u32)> {
     take_unix(buf.get(..read)?)
 }
 
-/// A socket on which the kernel answers a question.
+/// A netlink socket to which the request was sent.
 fn ask(question: &[u8]) -> Option<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket =
@@ -137,14 +138,14 @@ fn question(address: SocketAddr, state: u32, extensions: u8) -> Vec<u8> {
 /// linux/unix_diag.h: unix_diag_req behind a nlmsghdr.
 fn question_of_unix(inode: u32) -> Vec<u8> {
     let unix = AddressFamily::UNIX.as_raw() as u32;
-    // Family and protocol stand in the first word; any cookie will do.
+    // The first word has family and protocol. Any cookie will do.
     let words = [unix.to_le(), 1 << LISTEN, inode, SHOW_LENGTHS, u32::MAX, u32::MAX];
     let mut out = head(4 * words.len(), ONE);
     out.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
     out
 }
 
-/// A message's head, before so many bytes.
+/// A message's header for a payload of `len` bytes.
 fn head(len: usize, flags: u16) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEAD + len);
     out.extend(((HEAD + len) as u32).to_ne_bytes());
@@ -159,7 +160,8 @@ fn family(address: SocketAddr) -> u8 {
     family.as_raw() as u8
 }
 
-/// Takes the answers of a datagram; whether there are more. None for an error, or what is no answer.
+/// Handles the responses of a datagram. Returns whether more follow. None for an error or an
+/// invalid message.
 fn take(mut bytes: &[u8], found: &mut dyn FnMut(&[u8])) -> Option<bool> {
     while bytes.len() >= HEAD {
         let len = (word(bytes, 0)? as usize).max(HEAD);
@@ -174,7 +176,8 @@ fn take(mut bytes: &[u8], found: &mut dyn FnMut(&[u8])) -> Option<bool> {
     Some(true)
 }
 
-/// Its inode, which grows from socket to socket, and the two lengths, if it is a socket of this address.
+/// The inode, which grows from socket to socket, and both lengths of the queue, if the socket has
+/// this address.
 fn answer(bytes: &[u8], address: SocketAddr) -> Option<(u32, u32, u32)> {
     if bytes.len() < ANSWER || bytes.first() != Some(&family(address)) {
         return None;
@@ -191,7 +194,7 @@ fn answer(bytes: &[u8], address: SocketAddr) -> Option<(u32, u32, u32)> {
     ))
 }
 
-/// The two lengths of a Unix-domain socket.
+/// Both lengths of a Unix-domain socket's queue.
 fn take_unix(bytes: &[u8]) -> Option<(u32, u32)> {
     let len = (word(bytes, 0)? as usize).min(bytes.len());
     if u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?) != BY_FAMILY {
@@ -201,7 +204,7 @@ fn take_unix(bytes: &[u8]) -> Option<(u32, u32)> {
     Some((word(lengths, 0)?, word(lengths, 4)?))
 }
 
-/// What an attribute of this kind holds. linux/netlink.h: nlattr
+/// The value of the attribute of this kind. linux/netlink.h: nlattr
 fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     while attributes.len() >= 4 {
         let half = |at: usize| attributes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes);
@@ -281,7 +284,7 @@ mod tests {
             let _ = rustix::net::connect(&socket, &at);
             socket
         };
-        // The queue takes one more than it is asked to.
+        // The queue holds one connection more than its backlog.
         let _clients: Vec<_> = (0..5).map(connect).collect();
         assert!(dropped(at) > Some(0), "{:?}", dropped(at));
         assert_eq!(of(at), Some(vec![(2, 1)]));

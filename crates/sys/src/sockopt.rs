@@ -1,21 +1,21 @@
-//! Options of sockets that rustix does not name. tcp(7), ip(7).
+//! Socket options that rustix does not have. tcp(7), ip(7).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Wakes the acceptor only when a new connection has data, waiting `seconds` for it at most;
-/// 0 turns it off. TCP_DEFER_ACCEPT.
+/// Reports a new connection only once it has data, for which the kernel waits at most `seconds`; 0
+/// turns this off. TCP_DEFER_ACCEPT.
 pub fn set_defer_accept(socket: BorrowedFd<'_>, seconds: i32) -> io::Result<()> {
     set_tcp(socket, libc::TCP_DEFER_ACCEPT, seconds)
 }
 
-/// Allows `queue` connections that carried data in their SYN and have not finished the
-/// handshake. TCP_FASTOPEN.
+/// Allows `queue` connections with data in their SYN and an unfinished handshake. TCP_FASTOPEN.
 pub fn set_fast_open(socket: BorrowedFd<'_>, queue: i32) -> io::Result<()> {
     set_tcp(socket, libc::TCP_FASTOPEN, queue)
 }
 
-/// Allows a local address that is not this host's. Needs CAP_NET_RAW or CAP_NET_ADMIN. IP_TRANSPARENT, IPV6_TRANSPARENT.
+/// Allows binding to addresses that are not this host's. Needs CAP_NET_RAW or CAP_NET_ADMIN.
+/// IP_TRANSPARENT, IPV6_TRANSPARENT.
 pub fn set_transparent(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<()> {
     match is_ipv6 {
         true => set(socket, libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT, &1i32),
@@ -23,9 +23,10 @@ pub fn set_transparent(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<()> 
     }
 }
 
-/// The user of the process that connected a unix socket; one that this user namespace does not know is 65534. `u32::MAX` for
-/// other sockets. SO_PEERCRED in unix(7). rustix has it as well, but takes the number of the process for one that is never 0: it is, where the process is in
-/// a PID namespace beside this one.
+/// The user id of the process that connected a Unix-domain socket; 65534 if this user namespace
+/// does not know it. `u32::MAX` for other sockets. SO_PEERCRED in unix(7). rustix's function
+/// expects a process id other than 0. The id is 0 if the process is in a PID namespace that this
+/// one does not see.
 pub fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -42,10 +43,11 @@ pub fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
     if r == 0 { Ok(found.uid) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sends new connections of an SO_REUSEPORT group to its first `n` sockets, in the order in which
-/// they began to listen. Needs no privilege. SO_ATTACH_REUSEPORT_CBPF in socket(7).
+/// Makes the kernel assign new connections of an SO_REUSEPORT group at random to its first `n`
+/// sockets, in the order in which they began to listen. Needs no privilege.
+/// SO_ATTACH_REUSEPORT_CBPF in socket(7).
 pub fn steer(member: BorrowedFd<'_>, n: u32) -> io::Result<()> {
-    // A random number, modulo n: classic BPF, as in Documentation/networking/filter.rst.
+    // A random number modulo n, in classic BPF: Documentation/networking/filter.rst.
     const RANDOM: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_RANDOM) as u32;
     let instruction = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = [
@@ -58,22 +60,24 @@ pub fn steer(member: BorrowedFd<'_>, n: u32) -> io::Result<()> {
     set(member, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
 }
 
-/// How a program of the kernel chooses among the sockets of a port of QUIC.
+/// How a BPF program assigns QUIC datagrams to the sockets of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct IdSteering {
     /// The length of the server's connection ids.
     pub length: u8,
-    /// Of the first four bytes of such an id: xor, times this factor, the upper half, modulo the number of loops.
+    /// The number of the loop is computed from the first four bytes of a connection id: xor with
+    /// this value, times `factor`, the upper half, modulo `loops`.
     pub xor: u32,
-    /// See above.
+    /// See `xor`.
     pub factor: u32,
-    /// See above.
+    /// See `xor`.
     pub loops: u32,
 }
 
-/// Sends datagrams of an SO_REUSEPORT group by the connection id at their beginning (RFC 8999, section 5): to the socket of the
-/// loop that the id names, which is the first of the group and so many more. Datagrams without an id of the server's length, which
-/// begin connections, go to the first socket. Needs no privilege. SO_ATTACH_REUSEPORT_CBPF in socket(7).
+/// Makes the kernel assign datagrams of an SO_REUSEPORT group by the connection id at their beginning
+/// (RFC 8999, section 5). The group's sockets after the first belong to the loops in their order, and
+/// the id names a loop. Datagrams without an id of the server's length, which begin connections, go to
+/// the first socket. Needs no privilege. SO_ATTACH_REUSEPORT_CBPF in socket(7).
 pub fn steer_by_id(member: BorrowedFd<'_>, by: IdSteering) -> io::Result<()> {
     use libc::{
         BPF_ABS, BPF_ADD, BPF_ALU, BPF_B, BPF_IMM, BPF_IND, BPF_JA, BPF_JEQ, BPF_JMP, BPF_JSET,
@@ -83,7 +87,8 @@ pub fn steer_by_id(member: BorrowedFd<'_>, by: IdSteering) -> io::Result<()> {
     let jump =
         |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
     let instruction = |code: u32, k: u32| jump(code, k, 0, 0);
-    // A load beyond the end of a datagram ends the program with 0: the first socket.
+    // A load beyond the end of a datagram ends the program with 0, so the first socket gets the
+    // datagram.
     let mut program = [
         instruction(BPF_LD | BPF_B | BPF_ABS, 0),
         jump(BPF_JMP | BPF_JSET | BPF_K, LONG, 0, 4),
@@ -106,18 +111,18 @@ pub fn steer_by_id(member: BorrowedFd<'_>, by: IdSteering) -> io::Result<()> {
     set(member, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
 }
 
-/// Attaches a program of bpf(2) to an SO_REUSEPORT group, see [`crate::steering`]. SO_ATTACH_REUSEPORT_EBPF in
-/// socket(7).
+/// Attaches an eBPF program to an SO_REUSEPORT group: see [`crate::steering`].
+/// SO_ATTACH_REUSEPORT_EBPF in socket(7).
 pub(crate) fn set_program(member: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     set(member, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_EBPF, &program.as_raw_fd())
 }
 
-/// Undoes [`steer`], and the work of [`crate::steering`].
+/// Detaches the program of [`steer`] or [`crate::steering`].
 pub fn unsteer(member: BorrowedFd<'_>) -> io::Result<()> {
     set(member, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, &0i32)
 }
 
-/// An option whose value is a number, as programs read and set it by its name.
+/// A numeric option, as scripts set and read it by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketNumber {
     /// SO_KEEPALIVE
@@ -149,13 +154,13 @@ impl SocketNumber {
         }
     }
 
-    /// Sets it, to what the kernel makes of the number.
+    /// Sets the option. The kernel may change the value.
     pub fn set(self, socket: BorrowedFd<'_>, value: i32) -> io::Result<()> {
         let (level, option) = self.place();
         set(socket, level, option, &value)
     }
 
-    /// The number that the kernel has.
+    /// The value in the kernel.
     pub fn get(self, socket: BorrowedFd<'_>) -> io::Result<i32> {
         let (level, option) = self.place();
         let mut value = 0i32;
@@ -178,7 +183,7 @@ fn set_tcp(socket: BorrowedFd<'_>, option: i32, value: i32) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, option, &value)
 }
 
-/// `value` is what the option takes, a plain C value.
+/// Sets an option. `value` is a plain C value of the option's type.
 fn set<T>(socket: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<()> {
     // SAFETY: the value, and for a filter program the instructions that it points to, which the
     // caller holds, are read during the call only; the value's size is said.
@@ -226,13 +231,13 @@ mod tests {
         }
         for option in [SocketNumber::SendBuffer, SocketNumber::ReceiveBuffer] {
             option.set(socket.as_fd(), 20_000).unwrap();
-            // The kernel doubles it, for its own records.
+            // The kernel doubles the value, for its own overhead.
             assert_eq!(option.get(socket.as_fd()).unwrap(), 40_000, "{option:?}");
         }
         assert!(SocketNumber::KeepAliveCount.set(socket.as_fd(), -1).is_err());
     }
 
-    /// A socket at this address among others there.
+    /// A socket at this address, which others share.
     fn shared(at: SocketAddrV4) -> UdpSocket {
         let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
         rustix::net::sockopt::set_socket_reuseport(&socket, true).unwrap();
@@ -263,7 +268,7 @@ mod tests {
             let long = [&[0xe0, 0, 0, 0, 1, 8][..], &id, &[1; 20]].concat();
             assert_eq!((comes_to(&short), comes_to(&long)), (1 + row, 1 + row), "{word:x}");
         }
-        // An id of another length, and what is no datagram of QUIC.
+        // An id of another length, and datagrams that are not QUIC.
         assert_eq!(comes_to(&[0xc0, 0, 0, 0, 1, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9]), 0);
         assert_eq!((comes_to(&[0x40, 1, 2]), comes_to(&[0xc0]), comes_to(&[])), (0, 0, 0));
     }

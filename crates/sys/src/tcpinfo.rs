@@ -4,20 +4,20 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The part of the kernel's `tcp_info` that servers show.
+/// The figures of `tcp_info` that servers show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpInfo {
-    /// Smoothed round-trip time, microseconds.
+    /// The smoothed round-trip time in microseconds.
     pub rtt: u32,
-    /// Its variation, microseconds.
+    /// The variation of the round-trip time in microseconds.
     pub rttvar: u32,
-    /// Congestion window, segments.
+    /// The congestion window in segments.
     pub snd_cwnd: u32,
-    /// Room that the receiver announces, bytes.
+    /// The receiver's buffer space in bytes.
     pub rcv_space: u32,
 }
 
-/// Asks about a connected TCP socket.
+/// The figures of a connected TCP socket.
 pub fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
     let info = ask(socket)?;
     Ok(TcpInfo {
@@ -28,9 +28,9 @@ pub fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
     })
 }
 
-/// How many connections wait in a listening socket's queue to be accepted, and how many it takes.
+/// The number of connections in a listening socket's accept queue, and its backlog.
 pub fn accept_queue(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
-    // tcp_get_info in net/ipv4/tcp.c: of a listening socket these two have another meaning.
+    // tcp_get_info in net/ipv4/tcp.c: these fields have another meaning for a listening socket.
     ask(socket).map(|info| (info.tcpi_unacked, info.tcpi_sacked))
 }
 

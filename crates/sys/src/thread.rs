@@ -1,14 +1,14 @@
-//! The processor time of another thread of this process. pthread_getcpuclockid(3).
+//! The CPU time of another thread of this process. pthread_getcpuclockid(3).
 
 use std::io;
 use std::time::Duration;
 
-/// The clock of a thread's processor time, readable by the others of its process.
+/// The CPU time clock of a thread, which all threads of its process can read.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadClock(libc::clockid_t);
 
 impl ThreadClock {
-    /// The calling thread's.
+    /// The clock of the calling thread.
     pub fn own() -> io::Result<ThreadClock> {
         let mut clock = 0;
         // SAFETY: `clock` outlives the call, and the calling thread is alive.
@@ -18,7 +18,7 @@ impl ThreadClock {
         }
     }
 
-    /// What the thread has used since it began; none once it has ended.
+    /// The CPU time that the thread has used. None if it has ended.
     #[must_use]
     pub fn read(self) -> Option<Duration> {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,15 +1,15 @@
-//! The name under which a process shows in ps(1).
+//! The name of a process in ps(1).
 //!
-//! Linux shows the memory in which the arguments were handed over at execve(2). Writing there
-//! changes what is shown; since the arguments are short, the environment behind them is used
-//! too, after it was copied elsewhere. proc(5): /proc/PID/stat, fields arg_start to env_end.
+//! Linux shows the memory in which execve(2) passed the arguments. Writing there changes the name.
+//! The arguments are short, so the environment after them is used as well, once it was copied
+//! elsewhere. proc(5): /proc/PID/stat, fields arg_start to env_end.
 
 use std::ffi::OsString;
 use std::io;
 
 use crate::environment;
 
-/// The memory that ps shows, owned once per process.
+/// The memory that ps shows. A process has one owner of it.
 #[derive(Debug)]
 pub struct Title {
     start: usize,
@@ -17,24 +17,24 @@ pub struct Title {
 }
 
 impl Title {
-    /// Takes over the memory of the arguments and of the environment.
+    /// Takes over the memory of the arguments and the environment.
     ///
-    /// Read the arguments before: `std::env::args` says nonsense afterwards. The environment
-    /// stays as it is, in other memory.
+    /// Read the arguments before, since `std::env::args` is wrong afterwards. The environment keeps
+    /// its values, in other memory.
     ///
     /// # Errors
     ///
-    /// Refuses in a process of several threads, and when the kernel does not tell the place.
+    /// If the process has several threads, or the kernel does not tell the addresses.
     pub fn take() -> io::Result<Title> {
         let stat = std::fs::read_to_string("/proc/self/stat")?;
         let (start, end) = places(&stat).ok_or(io::ErrorKind::Unsupported)?;
-        // Copies every variable: what std removes and sets again is allocated anew.
+        // Copies every variable: std allocates a variable that is removed and set again.
         let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         environment::replace(&variables)?;
         Ok(Title { start, len: end - start })
     }
 
-    /// Shows `text`, cut to the room there is.
+    /// Shows `text`, cut off at the size of the memory.
     pub fn set(&mut self, text: &str) {
         let bytes = text.as_bytes();
         let shown = bytes.len().min(self.len.saturating_sub(1));
@@ -49,9 +49,9 @@ impl Title {
     }
 }
 
-/// Start of the arguments and end of the environment, if they adjoin.
+/// The start of the arguments and the end of the environment, if they are adjacent.
 fn places(stat: &str) -> Option<(usize, usize)> {
-    // The second field is a name in parentheses that may contain anything.
+    // The second field is a name in parentheses that may contain any bytes.
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<usize> = rest.split_whitespace().map(|f| f.parse().unwrap_or(0)).collect();
     // Fields are counted from 1 in proc(5); the first of `rest` is number 3.

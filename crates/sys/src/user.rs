@@ -1,18 +1,18 @@
-//! Users and groups by name, and becoming one. getpwnam_r(3), initgroups(3), setuid(2).
+//! Looks up users and groups by name, and changes to them. getpwnam_r(3), initgroups(3), setuid(2).
 
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Largest buffer that an entry of the user database may need.
+/// The largest buffer for an entry of the user database.
 const ENTRY_MAX: usize = 1 << 20;
 
-/// The id of the user of that name.
+/// The id of the user with this name.
 ///
 /// # Errors
 ///
-/// `NotFound` without a number of the system when there is no such user.
+/// `NotFound`, without an OS error number, if there is no such user.
 pub fn user_id(name: &CStr) -> io::Result<u32> {
     lookup(|buf| {
         let mut entry = MaybeUninit::<libc::passwd>::uninit();
@@ -32,7 +32,7 @@ pub fn user_id(name: &CStr) -> io::Result<u32> {
     })
 }
 
-/// The id of the group of that name; errors as [`user_id`].
+/// The id of the group with this name. Errors as in [`user_id`].
 pub fn group_id(name: &CStr) -> io::Result<u32> {
     lookup(|buf| {
         let mut entry = MaybeUninit::<libc::group>::uninit();
@@ -52,7 +52,7 @@ pub fn group_id(name: &CStr) -> io::Result<u32> {
     })
 }
 
-/// Asks with a growing buffer until the entry fits.
+/// Repeats a lookup with a growing buffer until the entry fits.
 fn lookup(ask: impl Fn(&mut [u8]) -> (i32, Option<u32>)) -> io::Result<u32> {
     let mut buf = vec![0; 1024];
     loop {
@@ -65,19 +65,19 @@ fn lookup(ask: impl Fn(&mut [u8]) -> (i32, Option<u32>)) -> io::Result<u32> {
     }
 }
 
-/// Makes `gid` the group of the process, real, effective and saved when it is root.
+/// Makes `gid` the group of the process. For root: the real, effective and saved group.
 pub fn set_group(gid: u32) -> io::Result<()> {
     // SAFETY: setgid takes a number only.
     check(unsafe { libc::setgid(gid) })
 }
 
-/// Takes the supplementary groups of user `name`, and `gid`.
+/// Sets the supplementary groups of user `name`, and `gid`.
 pub fn set_groups_of(name: &CString, gid: u32) -> io::Result<()> {
     // SAFETY: the name is a valid C string for the call.
     check(unsafe { libc::initgroups(name.as_ptr(), gid) })
 }
 
-/// Makes `uid` the user of the process, for good when it was root.
+/// Makes `uid` the user of the process. For root, this cannot be undone.
 pub fn set_user(uid: u32) -> io::Result<()> {
     // SAFETY: setuid takes a number only.
     check(unsafe { libc::setuid(uid) })

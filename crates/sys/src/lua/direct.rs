@@ -1,8 +1,9 @@
-//! Functions that scripts call by LuaJIT's FFI: its machine code calls them as C would. A function of Lua's own interface
-//! costs ten times as much, since no machine code spans a call of it.
+//! Functions that scripts call by LuaJIT's FFI, directly from its machine code. A function of Lua's
+//! own C interface costs ten times as much, since its calls end a compiled trace.
 //!
-//! A function gets two texts and a few numbers, and leaves an [`Answer`], which the script reads from memory before it calls
-//! another one. It never sees Lua: it cannot raise an error, and nothing jumps over its frame.
+//! A function gets two texts and some numbers, and leaves an [`Answer`]. The script reads it from
+//! memory before it calls another function. A function never uses the Lua state: it cannot raise an
+//! error, and no jump crosses its frame.
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
@@ -13,31 +14,31 @@ use std::slice;
 
 use mlua::LightUserData;
 
-/// What such a function is for LuaJIT, and what it leaves.
+/// The C declarations of these functions and of their answers.
 pub const DECLARATIONS: &str = "
     typedef struct { double number, other; int32_t length, call; } weir_answer_t;
     typedef int (*weir_direct_t)(const char *, uint32_t, const char *, uint32_t,
         double, double, double, double, double);
 ";
 
-/// The longest text that a script reads from memory.
+/// The longest text that a script reads directly from memory.
 pub const ROOM: usize = 16 * 1024;
 
-/// Longer answers give their memory back.
+/// Buffers of longer answers are freed again.
 const KEPT: usize = 1 << 16;
 
-/// What a script passes.
+/// The arguments of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Passed<'a> {
     /// The first text; nil is empty.
     pub first: &'a [u8],
     /// The second text; nil is empty.
     pub second: &'a [u8],
-    /// Numbers.
+    /// The numeric arguments.
     pub numbers: [f64; 5],
 }
 
-/// What a function leaves for the script, beside the number that it returns.
+/// The results of a call, in addition to the number that the function returns.
 #[derive(Debug, Default)]
 pub struct Answer {
     /// A number.
@@ -49,7 +50,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A text, which is empty at first. Where a function leaves none, that of an earlier call stays.
+    /// The buffer for a text, empty at first. If a function does not call this, the text of an
+    /// earlier call remains.
     pub fn text(&mut self) -> &mut Vec<u8> {
         if !self.has_text {
             self.has_text = true;
@@ -59,21 +61,21 @@ impl Answer {
         &mut self.text
     }
 
-    /// Leaves this text.
+    /// Sets the text.
     pub fn set_text(&mut self, text: Vec<u8>) {
         (self.text, self.has_text) = (text, true);
     }
 }
 
-/// The answer, as the script sees it. [`DECLARATIONS`] says the same.
+/// The answer as the script sees it, by [`DECLARATIONS`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Shown {
     number: f64,
     other: f64,
-    /// Of the text; below 0 where it is longer than [`ROOM`].
+    /// The length of the text; negative if it exceeds [`ROOM`].
     length: i32,
-    /// The number of the call that has left it.
+    /// The number of the call with this answer.
     call: i32,
 }
 
@@ -88,15 +90,15 @@ thread_local! {
     static TEXT: Room = const { Room(UnsafeCell::new([0; ROOM])) };
 }
 
-/// Where the answers of this thread are: a `weir_answer_t *`, and a `char *` for texts. The pointers are good as long as
-/// the thread, and a VM cannot be sent to another one.
+/// The addresses of this thread's answers: a `weir_answer_t *`, and a `char *` for texts. The
+/// pointers are valid as long as the thread, and a VM cannot move to another one.
 #[must_use]
 pub fn answer() -> (LightUserData, LightUserData) {
     let shown = SHOWN.with(|shown| LightUserData(shown.as_ptr().cast()));
     (shown, TEXT.with(|room| LightUserData(room.0.get().cast())))
 }
 
-/// The text of the last answer, for those that are longer than [`ROOM`].
+/// The text of the last answer, if it exceeds [`ROOM`].
 #[must_use]
 pub fn long_text() -> Vec<u8> {
     let mut answer = ANSWER.try_with(Cell::take).unwrap_or_default();
@@ -105,10 +107,11 @@ pub fn long_text() -> Vec<u8> {
     text
 }
 
-/// A function as a `weir_direct_t`. It is for code of the program itself in Lua, which passes texts with their lengths.
-/// `f` returns a number; should it panic, the script gets `panicked` and the panic's text.
+/// A function as a `weir_direct_t`, for the program's own Lua code, which passes texts with their
+/// lengths. `f` returns a number. If it panics, the script gets [`PANICKED`] and the panic's
+/// message as the text.
 ///
-/// `f` has no state of its own. It must not run scripts: LuaJIT does not expect to be called here.
+/// `f` has no state. It must not run scripts, since LuaJIT does not expect to be called here.
 pub fn pointer<F>(_: F) -> LightUserData
 where
     F: Fn(&Passed<'_>, &mut Answer) -> i32 + Copy + 'static,
@@ -117,7 +120,7 @@ where
     LightUserData(f as *mut c_void)
 }
 
-/// What a function that panics returns.
+/// The result of a function that panicked.
 pub const PANICKED: i32 = -1;
 
 type Entry = unsafe extern "C" fn(*const u8, u32, *const u8, u32, f64, f64, f64, f64, f64) -> i32;
@@ -146,11 +149,11 @@ where
     let f = unsafe { NonNull::<F>::dangling().read() };
     // SAFETY: as the caller promises.
     let (first, second) = unsafe { (bytes(first, first_length), bytes(second, second_length)) };
-    // A VM that ends with its thread may call it when the answer is gone.
+    // A VM that ends with its thread may call this after the thread-local answer was dropped.
     let mut answer = ANSWER.try_with(Cell::take).unwrap_or_default();
     answer.has_text = false;
     let passed = Passed { first, second, numbers: [a, b, c, d, e] };
-    // No unwinding reaches LuaJIT.
+    // Unwinding must not reach LuaJIT.
     let code = catch_unwind(AssertUnwindSafe(|| f(&passed, &mut answer))).unwrap_or_else(|panic| {
         answer.set_text(text_of(&*panic).as_bytes().to_vec());
         PANICKED
@@ -161,7 +164,7 @@ where
     code
 }
 
-/// Puts an answer's text where scripts read it; its length.
+/// Copies an answer's text to where scripts read it. Returns its length.
 fn show(answer: &Answer) -> i32 {
     let text = &answer.text;
     if text.len() > ROOM {

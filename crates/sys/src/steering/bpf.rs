@@ -1,4 +1,4 @@
-//! bpf(2): maps, and programs as lists of instructions, since nothing but this program's own sources is needed to build it.
+//! bpf(2): maps, and programs as lists of instructions. So no compiler for eBPF is needed.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -17,7 +17,7 @@ pub(super) const SELECT: i32 = 82;
 /// `hash` in `struct sk_reuseport_md`.
 pub(super) const HASH: i16 = 32;
 pub(super) const PASS: i32 = 1;
-/// How often a program is offered to the verifier.
+/// How often a program is passed to the verifier.
 const ATTEMPTS: u32 = 10;
 
 /// `struct bpf_insn`.
@@ -31,7 +31,7 @@ pub(super) struct Instruction {
 }
 
 impl Instruction {
-    /// It, with another offset if it has this one.
+    /// The instruction, with the jump offset `to` if it has `from`.
     pub(super) fn jumps(self, from: i16, to: i16) -> Instruction {
         if self.offset == from { Instruction { offset: to, ..self } } else { self }
     }
@@ -43,28 +43,28 @@ pub(super) const fn op(code: u8, to: u8, from: u8, offset: i16, value: i32) -> I
     Instruction { code, registers, offset, value }
 }
 
-/// A call of a helper.
+/// Calls a helper function.
 pub(super) const fn call(helper: i32) -> Instruction {
     op(0x85, 0, 0, 0, helper)
 }
 
-/// The address of a map takes two.
+/// Loads the address of a map, which takes two instructions.
 pub(super) fn map(to: u8, map: BorrowedFd<'_>) -> [Instruction; 2] {
     [op(0x18, to, 1, 0, map.as_raw_fd()), op(0, 0, 0, 0, 0)]
 }
 
-/// The address of an array's one value, too.
+/// Loads the address of an array's value, which takes two instructions, too.
 pub(super) fn value(to: u8, array: BorrowedFd<'_>) -> [Instruction; 2] {
     [op(0x18, to, 2, 0, array.as_raw_fd()), op(0, 0, 0, 0, 0)]
 }
 
-/// An array of one value, which can be mapped.
+/// An array with one value, which can be mapped.
 pub(super) fn array(bytes: usize) -> io::Result<OwnedFd> {
     let size = u32::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
     create(MAP_TYPE_ARRAY, size, 1, MAP_MMAPABLE)
 }
 
-/// A list of sockets to choose among.
+/// A list of sockets (BPF_MAP_TYPE_REUSEPORT_SOCKARRAY).
 pub(super) fn sockets(most: u32) -> io::Result<OwnedFd> {
     create(MAP_TYPE_REUSEPORT_SOCKARRAY, 8, most, 0)
 }
@@ -125,8 +125,8 @@ pub(super) fn load(name: [u8; 16], program: &[Instruction]) -> io::Result<OwnedF
         flags: 0,
         name,
     };
-    // The verifier gives up with EAGAIN when a signal arrives (bpf_check in kernel/bpf/verifier.c), as SIGCHLD does
-    // during a reload.
+    // The verifier returns EAGAIN when a signal is pending (bpf_check in kernel/bpf/verifier.c),
+    // such as SIGCHLD during a reload.
     for _ in 1..ATTEMPTS {
         match descriptor(PROG_LOAD, &asked) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -143,7 +143,7 @@ fn descriptor<T>(command: i32, asked: &T) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// `asked` is the part of `union bpf_attr` that the command takes.
+/// `asked` is the part of `union bpf_attr` that the command uses.
 fn bpf<T>(command: i32, asked: &T) -> io::Result<i32> {
     let size = size_of::<T>() as u32;
     // SAFETY: the kernel reads `size` bytes of `asked`, and what it points to, during the call only: all of it is

@@ -1,8 +1,8 @@
-//! Programs in the kernel that choose among the sockets of an SO_REUSEPORT group by a table that is written with plain
-//! stores. bpf(2), BPF_PROG_TYPE_SK_REUSEPORT; needs CAP_BPF and CAP_NET_ADMIN.
+//! eBPF programs that choose among the sockets of an SO_REUSEPORT group, by tables that are written
+//! with plain stores. bpf(2), BPF_PROG_TYPE_SK_REUSEPORT. They need CAP_BPF and CAP_NET_ADMIN.
 //!
-//! [`Steering`] follows a table of places that its owner renews: for other servers' sockets.
-//! [`Choice`] follows the rows that the loops of the sockets write about themselves.
+//! [`Steering`] follows a table of places that its owner renews, for sockets of other servers.
+//! [`Choice`] follows the rows that the sockets' loops write.
 
 mod bpf;
 mod places;
@@ -17,27 +17,29 @@ use rustix::time::{ClockId, clock_gettime};
 pub use places::{PLACES, Steering};
 pub use rows::{Choice, Layout, table};
 
-/// The most sockets that a program chooses among.
+/// The most sockets of a program.
 pub const SOCKETS: usize = 256;
 
-/// Listening sockets of one group, by their numbers, for programs to choose among. A socket is in one list at most.
+/// The listening sockets of a group, by number, for programs to choose among. A socket is in at
+/// most one list.
 #[derive(Debug)]
 pub struct SocketArray(OwnedFd);
 
 impl SocketArray {
-    /// Of these sockets; others may be put in their places later.
+    /// A list of these sockets. [`SocketArray::put`] may replace them later.
     ///
     /// # Errors
     ///
-    /// `PermissionDenied` without the privilege; EBUSY for a socket that is in another list; `InvalidInput` for one that
-    /// does not listen with SO_REUSEPORT, and for more than [`SOCKETS`].
+    /// `PermissionDenied` without the privilege. EBUSY if a socket is in another list.
+    /// `InvalidInput` if a socket does not listen with SO_REUSEPORT, or for more than [`SOCKETS`]
+    /// sockets.
     pub fn new(sockets: &[BorrowedFd<'_>]) -> io::Result<SocketArray> {
         let list = SocketArray(bpf::sockets(SOCKETS as u32)?);
         (0u32..).zip(sockets).try_for_each(|(number, socket)| list.put(number, *socket))?;
         Ok(list)
     }
 
-    /// The socket of this number.
+    /// Sets the socket with this number.
     pub fn put(&self, number: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         bpf::put(self.0.as_fd(), number, socket)
     }
@@ -47,7 +49,7 @@ impl SocketArray {
     }
 }
 
-/// The clock that programs read.
+/// The clock that eBPF programs read.
 fn monotonic() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
@@ -59,7 +61,7 @@ mod tests {
 
     use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
 
-    /// Listening sockets of one group.
+    /// `n` listening sockets of one group.
     pub(super) fn group(n: usize) -> Vec<TcpListener> {
         let mut at = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
         let mut all: Vec<TcpListener> = Vec::new();
@@ -76,7 +78,7 @@ mod tests {
         all
     }
 
-    /// How many of forty new connections each has.
+    /// How many of forty new connections each socket gets.
     pub(super) fn spread(group: &[TcpListener]) -> Vec<usize> {
         let at = group[0].local_addr().unwrap();
         let _clients: Vec<_> = (0..40).map(|_| TcpStream::connect(at).unwrap()).collect();

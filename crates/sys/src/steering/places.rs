@@ -1,6 +1,6 @@
-//! The table names a socket for each value of the connection's hash. It holds for a time. If its
-//! owner has stopped or died and does not renew it, the program chooses nothing, and the kernel
-//! goes by its own hash again.
+//! The table has a socket for each value of the connection's hash, and expires. If its owner has
+//! stopped or died and does not renew it, the program chooses nothing, and the kernel uses its own
+//! hash again.
 
 use std::fmt;
 use std::io;
@@ -14,22 +14,22 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use super::bpf::{HASH, Instruction, KTIME_GET_NS, PASS, SELECT, array, call, load, op, value};
 use super::{SOCKETS, SocketArray, monotonic};
 
-/// Places of the table. A socket's share of new connections is its share of places.
+/// The places of the table. A socket's share of new connections is its share of places.
 pub const PLACES: usize = 256;
 
-/// What the program reads, and counts.
+/// The table, which the program reads, and counters, which it writes.
 #[repr(C)]
 struct SteeringMap {
-    /// Nanoseconds of CLOCK_MONOTONIC until which the places hold.
+    /// The time of CLOCK_MONOTONIC in nanoseconds at which the table expires.
     until: AtomicU64,
-    /// Which socket takes connections of a hash: its number in the list that was given.
+    /// The number of the socket for each value of the hash.
     places: [AtomicU32; PLACES],
-    /// How many each socket was given.
+    /// The number of connections that each socket was assigned.
     given: [AtomicU64; SOCKETS],
 }
 
-/// The program, its table and its sockets. Dropped, the table runs out and the program stays attached without effect,
-/// unless it is detached before ([`crate::sockopt::unsteer`]).
+/// The program, its table and its sockets. When this is dropped, the table expires. The program
+/// stays attached without effect until it is detached ([`crate::sockopt::unsteer`]).
 pub struct Steering {
     table: Mapped,
     program: OwnedFd,
@@ -37,13 +37,14 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Loads the program for these listening sockets of one group, of which none may be steered already. It chooses
-    /// nothing before it is attached and has places that hold.
+    /// Loads the program for these listening sockets of one group, none of which may be steered
+    /// already. It chooses nothing until it is attached and its table was filled.
     ///
     /// # Errors
     ///
-    /// `PermissionDenied` without the privilege; EBUSY when another program steers a socket; `InvalidInput` for a
-    /// socket that does not listen with SO_REUSEPORT, and for more than [`SOCKETS`].
+    /// `PermissionDenied` without the privilege. EBUSY if another program steers a socket.
+    /// `InvalidInput` if a socket does not listen with SO_REUSEPORT, or for more than [`SOCKETS`]
+    /// sockets.
     pub fn new(sockets: &[BorrowedFd<'_>]) -> io::Result<Steering> {
         if !(1..=SOCKETS).contains(&sockets.len()) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -55,19 +56,19 @@ impl Steering {
         Ok(Steering { table: Mapped::new(table.as_fd())?, program, sockets })
     }
 
-    /// Attaches it to a member's group, in the place of any program before.
+    /// Attaches the program to a member's group, in place of any other program.
     pub fn attach(&self, member: BorrowedFd<'_>) -> io::Result<()> {
         // SO_ATTACH_REUSEPORT_EBPF in socket(7).
         crate::sockopt::set_program(member, self.program.as_fd())
     }
 
-    /// How many connections a socket was given so far, by the table and not by the kernel's hash.
+    /// How many connections a socket was assigned by the table, not by the kernel's hash.
     pub fn given(&self, socket: usize) -> u64 {
         self.table.table().given.get(socket).map_or(0, |given| given.load(Ordering::Relaxed))
     }
 
-    /// Fills the table, and lets it hold for so long from now. Places beyond [`PLACES`], and sockets that were not
-    /// given to [`Steering::new`], are left out.
+    /// Fills the table, which expires after `time`. Places beyond [`PLACES`] and unknown sockets
+    /// are ignored.
     pub fn hold(&self, places: impl Iterator<Item = u32>, time: Duration) {
         let table = self.table.table();
         let known = places.filter(|socket| *socket < self.sockets);
@@ -85,7 +86,7 @@ impl fmt::Debug for Steering {
     }
 }
 
-/// The table's page, which the kernel's program sees, too.
+/// The table's page, which the eBPF program sees as well.
 struct Mapped(NonNull<SteeringMap>);
 
 impl Mapped {
@@ -118,7 +119,7 @@ unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
 
-/// The program. Whatever it does not choose is left to the kernel's hash.
+/// The program. Without a choice of its own, the kernel uses its hash.
 fn choose(table: BorrowedFd<'_>, list: &SocketArray) -> Vec<Instruction> {
     let places = std::mem::offset_of!(SteeringMap, places) as i16;
     let given = std::mem::offset_of!(SteeringMap, given) as i16;

@@ -1,7 +1,7 @@
-//! The table has a row for each socket, written by the loop that accepts from it. The program takes
-//! a few loops that follow from the connection's hash, of those that accept and have acknowledged
-//! their last wake-up. The least loaded of them gets the connection. If there is none, the kernel
-//! goes by its own hash.
+//! The table has a row for each socket, written by the loop that accepts from it. The program
+//! starts at the row that the connection's hash gives and compares the next few. It considers loops
+//! that accept and have acknowledged their last wake-up, and chooses the least loaded one. If there
+//! is none, the kernel uses its own hash.
 
 use std::fmt;
 use std::io;
@@ -12,43 +12,46 @@ use super::bpf::{HASH, Instruction, KTIME_GET_NS, PASS, SELECT, array, call, loa
 use super::{SocketArray, monotonic};
 use crate::shared::SharedWords;
 
-/// A jump to the end of a part of the program.
+/// Stands for a jump to the end of a part of the program.
 const END: i16 = i16::MIN;
 
-/// So many rows are compared.
+/// The number of rows that are compared.
 const COMPARED: u32 = 8;
 
-/// What the words of the table mean: numbers of words from its beginning or, after `row`, within a row.
+/// The meaning of the table's words. `base` and `rows` are indexes in the table, the others (after
+/// `row`) in a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// The nanoseconds of CLOCK_MONOTONIC from which stamps count, which [`table`] writes.
+    /// The nanoseconds of CLOCK_MONOTONIC from which times in rows count. [`table`] writes it.
     pub base: usize,
-    /// Where the rows begin, and how long each is, a power of two.
+    /// The beginning of the rows.
     pub rows: usize,
-    /// See `rows`.
+    /// The length of a row, a power of two.
     pub row: usize,
-    /// A state and, above its bits, the stamp in microseconds since when it holds.
+    /// A state and, above its bits, the time in microseconds since which it holds.
     pub state: usize,
-    /// How many bits a state has.
+    /// The number of bits of a state.
     pub state_bits: u32,
-    /// The state of a loop that sleeps and takes connections.
+    /// The state of a sleeping loop that takes connections.
     pub asleep: u64,
-    /// The state of one that is at work, which takes them, too, unless that has lasted for so long.
+    /// The state of a loop in a turn, and the longest turn in which it takes connections.
     pub awake: (u64, Duration),
-    /// The stamp when it was woken and has not stirred since, or 0; it takes nothing more when that has lasted.
+    /// The time of a wake-up that the loop has not acknowledged, or 0, and how long it takes
+    /// connections after that.
     pub woken: (usize, Duration),
-    /// Open connections, which weigh first.
+    /// Open connections, which are compared first.
     pub open: usize,
-    /// Requests in process, which weigh next.
+    /// Requests in process, which are compared next.
     pub inflight: usize,
-    /// Connections that it was given, which the program counts. Of equals, the loop with the fewest
-    /// has the next.
+    /// Connections that the loop was assigned; the program counts them. Among equal loops, the one
+    /// with the fewest gets the next.
     pub handed: usize,
-    /// How many of them it has accepted.
+    /// Connections that the loop has taken of those that it was assigned.
     pub taken: usize,
 }
 
-/// So many words that programs see as well, all zero but for the base, which is so long ago.
+/// A table of this many words that programs see as well. All are zero except for the base, which is
+/// `age` ago.
 pub fn table(words: usize, layout: &Layout, age: Duration) -> io::Result<(SharedWords, OwnedFd)> {
     let array = array(words * size_of::<u64>())?;
     let words = SharedWords::of(array.as_fd(), words)?;
@@ -58,11 +61,11 @@ pub fn table(words: usize, layout: &Layout, age: Duration) -> io::Result<(Shared
     Ok((words, array))
 }
 
-/// The program for a table and a list of sockets, the first of which is that of the first row.
+/// The program for a table and a list of sockets. Rows and sockets have the same order.
 pub struct Choice(OwnedFd);
 
 impl Choice {
-    /// For so many rows.
+    /// A program for this many rows.
     pub fn new(
         table: BorrowedFd<'_>,
         layout: &Layout,
@@ -73,7 +76,7 @@ impl Choice {
         load(*b"weir_rows\0\0\0\0\0\0\0", &program).map(Choice)
     }
 
-    /// Attaches it to a member's group, in the place of any program before.
+    /// Attaches the program to a member's group, in place of any other program.
     pub fn attach(&self, member: BorrowedFd<'_>) -> io::Result<()> {
         crate::sockopt::set_program(member, self.0.as_fd())
     }
@@ -85,11 +88,11 @@ impl fmt::Debug for Choice {
     }
 }
 
-/// What the stack holds: the number of the best row, and that of the first one.
+/// The variables on the stack: the number of the best row, and that of the first one.
 const BEST: i16 = -4;
 const FIRST: i16 = -8;
 
-/// None if a number is out of an instruction's reach.
+/// The instructions. None if a number does not fit into an instruction.
 fn choose(
     table: BorrowedFd<'_>,
     layout: &Layout,
@@ -141,7 +144,7 @@ fn choose(
     Some(program)
 }
 
-/// Compares the row that is so much further than the first with the best one so far.
+/// Compares the row that is `further` after the first with the best one so far.
 fn compare(layout: &Layout, shift: i32, n: i32, further: i32) -> Option<Vec<Instruction>> {
     let at = |word: usize| i16::try_from((layout.rows + word) * size_of::<u64>()).ok();
     let micros = |time: Duration| i32::try_from(time.as_micros()).ok();
@@ -197,7 +200,7 @@ const fn low(offset: i16) -> i16 {
     if cfg!(target_endian = "little") { offset } else { offset + 4 }
 }
 
-/// Of these jumps those to [`END`] become ones behind the last of these instructions.
+/// Resolves jumps to [`END`] as jumps behind the last of these instructions.
 fn to_end(part: &[Instruction]) -> impl Iterator<Item = Instruction> {
     let left = (0..part.len() as i16).rev();
     part.iter().zip(left).map(|(one, left)| one.jumps(END, left))
@@ -226,7 +229,7 @@ mod tests {
         handed: 4,
         taken: 5,
     };
-    /// A stamp that is old enough for anything.
+    /// A time that is long ago in any respect.
     const LONG_AGO: u64 = 1;
 
     #[test]
@@ -249,13 +252,13 @@ mod tests {
         let handed = |row: usize| words[LAYOUT.rows + row * LAYOUT.row + 4].load(SeqCst);
         let asleep = |row| set(row, 0, LONG_AGO << 3 | 2);
 
-        // No loop takes anything: by the kernel's hash.
+        // No loop takes connections, so the kernel's hash decides.
         assert!(spread(&group).iter().all(|n| *n < 40));
         (0..4).for_each(asleep);
-        // Each adds to what the next one sees.
+        // Each connection adds to the load that the next one sees.
         assert_eq!(spread(&group), [10; 4]);
         assert_eq!([0, 1, 2, 3].map(handed), [10; 4]);
-        // What was taken is to be found among the open ones.
+        // Connections that were taken count as open ones.
         (0..4).for_each(|row| set(row, 5, 10));
         [(0, 20), (1, 0), (2, 10), (3, 10)].iter().for_each(|(row, open)| set(*row, 2, *open));
         assert_eq!(spread(&group), [0, 20, 10, 10]);
