@@ -11,7 +11,7 @@ use crate::{AfterAccept, Load, LoadTable, LoopPolicy, Probe, Stance};
 /// nginx: accept_mutex_delay.
 const SHORTAGE: Duration = Duration::from_millis(500);
 
-/// A loop's listening sockets and connections, as an [`AcceptDriver`] uses them.
+/// A loop's listening sockets and connections, as its [`AcceptDriver`] uses them.
 pub trait ListenerSet {
     /// A listening socket.
     type Listener: Copy;
@@ -24,15 +24,16 @@ pub trait ListenerSet {
     }
     /// The loop's requests and connections.
     fn load(&self) -> Load;
-    /// Whether the loop may have another connection.
+    /// Whether the loop may have one more connection.
     fn has_room(&self) -> bool;
-    /// Whether the loop has no place for a connection, and no idle connection to close for one.
+    /// Whether the loop has no free slot for a connection and no idle connection that it could
+    /// close for one.
     fn is_full(&mut self) -> bool {
         !self.has_room()
     }
-    /// Closes idle connections to make places.
+    /// Closes idle connections to free slots.
     fn make_room(&mut self) {}
-    /// The sockets from which other loops accept as well.
+    /// The sockets that other loops accept from as well.
     fn shared(&self) -> Vec<Self::Listener>;
     /// Whether other loops accept from this socket as well.
     fn is_shared(&self, listener: Self::Listener) -> bool;
@@ -49,16 +50,16 @@ pub trait ListenerSet {
     fn readd(&mut self, listener: Self::Listener);
     /// Wakes loop `i` through its notifier.
     fn notify(&mut self, i: usize);
-    /// The sockets of loop `i`'s own, where this loop has them open.
+    /// The sockets that belong to loop `i` alone, if this loop has them open.
     fn of(&self, _i: usize) -> Vec<Self::Listener> {
         Vec::new()
     }
 }
 
-/// What came of an accept.
+/// The result of an accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptOutcome {
-    /// A connection was accepted and has begun.
+    /// A connection was accepted, and its handling has begun.
     Accepted,
     /// No connection waits.
     Empty,
@@ -83,7 +84,8 @@ pub struct AcceptDriver {
 }
 
 impl AcceptDriver {
-    /// For a loop with this policy. With `multi_accept` the loop accepts every waiting connection at once.
+    /// A driver for a loop with this policy. With `multi_accept` the loop accepts all waiting
+    /// connections at once.
     #[must_use]
     pub fn new(policy: LoopPolicy, multi_accept: bool) -> AcceptDriver {
         AcceptDriver {
@@ -167,7 +169,7 @@ impl AcceptDriver {
         }
     }
 
-    /// Accepts from one socket; returns how many connections came.
+    /// Accepts from one socket. Returns how many connections were accepted.
     fn accept_from<S: ListenerSet>(
         &mut self,
         set: &mut S,
@@ -184,7 +186,8 @@ impl AcceptDriver {
                 break;
             }
         }
-        // The kernel woke only this loop for a connection that may still wait. Another loop looks for it.
+        // The kernel woke only this loop for a connection that may still wait. The recheck token
+        // makes another loop look for it.
         if set.is_shared(listener) && !self.is_able(set) {
             self.pass_recheck(set, loops, set.now());
         }
@@ -196,7 +199,8 @@ impl AcceptDriver {
         accepted
     }
 
-    /// Accepts everything that waits in a socket that no other loop will accept from. False if something ran out.
+    /// Accepts all connections that wait at a socket that no other loop will accept from. False if
+    /// descriptors or memory ran out.
     pub fn drain<S: ListenerSet>(&mut self, set: &mut S, listener: S::Listener) -> bool {
         loop {
             match self.take_from(set, listener) {
@@ -212,28 +216,29 @@ impl AcceptDriver {
         self.paused.or(full)
     }
 
-    /// Takes the connections that an acceptor handed over to this loop.
+    /// Takes connections that an acceptor handed over to this loop.
     pub fn take_handed(&mut self, set: &mut impl ListenerSet, loops: &LoadTable<'_>) {
         if !set.has_room() {
             set.make_room();
         }
         while self.is_able(set) {
-            let counted = self.policy.counted(loops);
+            let counted = self.policy.handover_counts(loops);
             match set.take_handed() {
                 AcceptOutcome::Accepted => self.policy.taken(loops, set.load()),
-                AcceptOutcome::Empty => return self.policy.nothing_came(loops, counted),
+                AcceptOutcome::Empty => return self.policy.settle_handover(loops, counted),
                 AcceptOutcome::Shortage => self.pause(set),
             }
         }
     }
 
-    /// The loop's acceptor thread has accepted a connection for it. The thread has its own place in the kernel's wait
-    /// list and leaves it by itself, so no socket is added again.
-    pub fn was_given(&mut self, set: &mut impl ListenerSet, loops: &LoadTable<'_>) {
+    /// The loop's acceptor thread has accepted a connection for it. The thread has its own place in
+    /// the wait list and leaves it by itself, so no socket is added again.
+    pub fn acceptor_accepted(&mut self, set: &mut impl ListenerSet, loops: &LoadTable<'_>) {
         let _ = self.policy.accepted(set.now(), loops, set.load(), 1);
     }
 
-    /// The turn's accepts are done and its other work follows. Wakes the loops that must compare anew.
+    /// The turn's accepts are done and its other work follows. Wakes the loops that must compare
+    /// again.
     pub fn after_accepts(&mut self, set: &mut impl ListenerSet, loops: &LoadTable<'_>) {
         while let Some(i) = self.policy.next_to_wake(set.now(), loops) {
             set.notify(i);
@@ -243,7 +248,7 @@ impl AcceptDriver {
         }
     }
 
-    /// Accepts what waits in the queue of loop `i`, which is stalled.
+    /// Accepts connections from the queue of loop `i`, which is stalled.
     fn relieve<S: ListenerSet>(&mut self, set: &mut S, loops: &LoadTable<'_>, i: usize) {
         let given = loops.row(i).handed();
         for listener in set.of(i) {
@@ -258,7 +263,7 @@ impl AcceptDriver {
         }
     }
 
-    /// The loop accepts nothing new from now on. Wakes the loops that relied on it.
+    /// The loop accepts no new connections from now on. Wakes the loops that relied on it.
     pub fn retire(&mut self, set: &mut impl ListenerSet, loops: &LoadTable<'_>) {
         self.policy.retire(set.now(), loops).into_iter().for_each(|i| set.notify(i));
         if self.holds_recheck {
@@ -297,7 +302,8 @@ mod tests {
     use super::*;
     use crate::{AcceptPolicy, LoopSetup};
 
-    /// A shared socket with a queue, for one loop or several. Descriptors may have run out.
+    /// A shared socket with a queue of connections, for one loop or several. Accepting may fail for
+    /// lack of descriptors.
     struct Rush {
         now: Instant,
         queue: usize,
@@ -383,7 +389,7 @@ mod tests {
         assert!(driver.drain(&mut rush, ()) && rush.queue == 0);
     }
 
-    /// Loops of one table and one queue.
+    /// Loops with one load table and one queue.
     struct Loops<'a> {
         table: LoadTable<'a>,
         drivers: Vec<AcceptDriver>,
@@ -400,7 +406,8 @@ mod tests {
             Loops { table, drivers, rush: Rush::new(now, queue) }
         }
 
-        /// A turn of loop `i`, in which the kernel reports the socket; the longest sleep before it.
+        /// Runs a turn of loop `i`, in which the kernel reports the socket. Returns the longest
+        /// sleep that the turn allowed.
         fn turn(&mut self, i: usize) -> Option<Duration> {
             let (driver, rush, table) = (&mut self.drivers[i], &mut self.rush, &self.table);
             rush.now += Duration::from_micros(5);
@@ -435,7 +442,8 @@ mod tests {
                 assert_eq!(loops.rush.queue, (TURNS - turn) * n + 1, "one accept a turn");
             }
             assert_eq!(loops.rush.notified, [], "{n} loops");
-            // First one loop finds the last connection. Then none finds any.
+            // In the first round one loop accepts the last connection. In the second round none
+            // finds any.
             (0..n).chain(0..n).for_each(|i| _ = loops.turn(i));
             assert!((0..n).all(|i| loops.turn(i) != Some(Duration::ZERO)), "{n} loops");
             assert_eq!(loops.rush.notified, []);

@@ -1,4 +1,4 @@
-//! The policies by name, and what each needs of the sockets.
+//! The accept policies by name, and the sockets that each needs.
 
 use std::fmt;
 
@@ -8,64 +8,66 @@ use crate::{
     shared_epoll::SharedEpoll, single::Single,
 };
 
-/// A policy, as `accept_balance` names it.
+/// A policy by its name in `accept_balance`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum AcceptPolicy {
-    /// `single`: one loop takes all.
+    /// `single`: one loop accepts all connections.
     Single,
-    /// `blocking`: a thread per loop blocks in accept(2); the kernel serves them first come, first
-    /// served.
+    /// `blocking`: each loop has a thread that blocks in accept(2). The kernel serves the threads
+    /// first come, first served.
     Blocking,
-    /// `herd`: every sleeping loop wakes for every connection.
+    /// `herd`: each connection wakes all sleeping loops.
     Herd,
     /// `shared_epoll`: one epoll instance for all loops.
     SharedEpoll,
-    /// `exclusive`: EPOLLEXCLUSIVE, registered once.
+    /// `exclusive`: EPOLLEXCLUSIVE, each loop registered once.
     Exclusive,
-    /// `rotate`, `rotate=N`: EPOLLEXCLUSIVE, registered anew every N accepts (16, as in nginx).
+    /// `rotate`, `rotate=N`: EPOLLEXCLUSIVE, each loop registered again after N accepts (16, as in
+    /// nginx).
     Rotate(u32),
     /// `mutex`: nginx's accept_mutex.
     Mutex,
-    /// `reuseport`: a socket per loop, chosen by the kernel's hash.
+    /// `reuseport`: a socket for each loop. The kernel chooses by its hash.
     Reuseport,
-    /// `reuseport_load`: a socket per loop, chosen by the kernel by what the loops carry.
+    /// `reuseport_load`: a socket for each loop. An eBPF program chooses by load.
     ReuseportLoad,
     /// `dispatch`: an acceptor hands each connection to the least loaded loop.
     Dispatch,
-    /// `fair`: of the loops that are not above the mean load, the one that was served longest ago.
+    /// `fair`: among the loops that are not above the mean load, the one that accepted longest ago.
     #[default]
     Fair,
 }
 
-/// What a policy needs of the sockets and of the loops.
+/// The listening sockets that a policy needs, and how loops wait for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketLayout {
-    /// One socket, registered in every armed loop's own backend.
+    /// One socket, registered in the backend of each armed loop.
     Shared {
-        /// With EPOLLEXCLUSIVE: a connection wakes one sleeping loop. Otherwise it wakes them all.
+        /// With EPOLLEXCLUSIVE a connection wakes one sleeping loop, otherwise all.
         exclusive: bool,
     },
-    /// One socket in one epoll instance, which every armed loop watches.
+    /// One socket in one epoll instance, which each armed loop watches.
     SharedEpoll,
-    /// A socket per loop, all of them bound to the same address.
+    /// A socket for each loop, all bound to the same address.
     SocketEach,
-    /// One socket; a thread per loop blocks in accept(2) while its loop sleeps.
+    /// One socket. Each loop has a thread that blocks in accept(2) while the loop sleeps.
     AcceptorEach,
-    /// One socket and one acceptor, which hands over to the loop that the policy places.
+    /// One socket and one acceptor, which hands each connection to the loop that the policy
+    /// chooses.
     AcceptorOne,
 }
 
-/// Why a name is not a policy.
+/// Why a name is no policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnknownPolicy {
-    /// Nothing has this name.
+    /// No policy has this name.
     Name,
-    /// `rotate=` wants a number of accepts from 1.
+    /// `rotate=` needs a number of accepts, 1 or more.
     Rotation,
 }
 
 impl AcceptPolicy {
-    /// Every name that can be chosen, in the order of the documentation.
+    /// All names that can be chosen, in the order of the documentation.
     pub const NAMES: &'static [&'static str] = &[
         "single",
         "blocking",
@@ -84,7 +86,7 @@ impl AcceptPolicy {
     ///
     /// # Errors
     ///
-    /// Says why the text names no policy.
+    /// The text names no policy.
     pub fn parse(text: &str) -> Result<AcceptPolicy, UnknownPolicy> {
         Ok(match text {
             "single" => AcceptPolicy::Single,
@@ -120,7 +122,7 @@ impl AcceptPolicy {
         }
     }
 
-    /// What it needs of the sockets.
+    /// The sockets that the policy needs.
     #[must_use]
     pub fn shape(self) -> SocketLayout {
         match self {
@@ -137,7 +139,7 @@ impl AcceptPolicy {
         }
     }
 
-    /// The policy's value for one loop.
+    /// Makes the policy of one loop.
     #[must_use]
     pub fn policy(self, setup: LoopSetup) -> Box<dyn Policy> {
         match self {

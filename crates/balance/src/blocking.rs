@@ -1,8 +1,8 @@
-//! `blocking`: a thread per loop blocks in accept(2), and does so while its loop sleeps.
+//! `blocking`: each loop has a thread that blocks in accept(2) while the loop sleeps.
 //!
-//! The kernel serves blocked threads first come, first served: even and one queue, at the price of
-//! a thread per loop and a hand-over per connection. A loop that wakes for other work cannot call
-//! its thread back, so one connection may still come its way.
+//! The kernel serves blocked threads first come, first served. So connections spread evenly out of
+//! one queue. The price is a thread for each loop and a handover for each connection. A loop that
+//! wakes up for other work cannot interrupt its thread, so it may still get one more connection.
 
 use std::time::Instant;
 

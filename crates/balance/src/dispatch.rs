@@ -1,15 +1,16 @@
 //! `dispatch`: an acceptor takes every connection and hands it to the least loaded loop.
 //!
-//! Loops do not listen at all. Open connections are compared first and requests in process second,
-//! what was handed over and has not arrived counted with both. A loop that does not acknowledge within
-//! the table's limits gets nothing more; what it was given waits for it.
+//! Loops do not listen themselves. The acceptor compares open connections first and requests in
+//! process second. Connections that were handed over but not taken yet count as both. A loop that
+//! does not acknowledge wake-ups within the table's limits gets no more connections. Those that it
+//! was given wait for it.
 
 use std::time::Instant;
 
 use crate::{LoadTable, LoopActivity, LoopSetup, Policy, Row, Wait};
 
 pub(crate) struct Dispatch {
-    /// The loop that the acceptor belongs to.
+    /// The loop of the acceptor.
     me: usize,
 }
 
@@ -30,10 +31,11 @@ impl Policy for Dispatch {
         let any = || loops.rows().filter(|(_, row)| is_there(*row));
         let lightest = able().min_by_key(weight).or_else(|| any().min_by_key(weight));
         let (i, row) = lightest?;
-        loops.hands(self.me, i);
+        loops.begin_handover(self.me, i);
         if !is_there(row) {
-            // The loop retired meanwhile, and may not have seen that a connection was to come.
-            loops.handed(i, false);
+            // The loop has retired meanwhile, and may not have seen that it was to get a
+            // connection.
+            loops.end_handover(i, false);
             return None;
         }
         row.wake(stamp);
@@ -41,7 +43,8 @@ impl Policy for Dispatch {
     }
 }
 
-/// The order of choice: the least loaded loop, and of equals the one that was given least so far.
+/// The order of choice: the least loaded loop first. Among equals, the one that was given the
+/// fewest connections so far.
 fn weight((_, row): &(usize, Row<'_>)) -> (u64, u64, u64) {
     let (load, pending) = (row.load(), row.pending());
     let awake = u64::from(row.state() == LoopActivity::Awake);

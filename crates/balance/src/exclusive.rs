@@ -1,7 +1,7 @@
 //! `exclusive`: EPOLLEXCLUSIVE, registered once.
 //!
-//! One sleeping loop wakes per connection, the first in the kernel's wait list. The list keeps the
-//! order of registration, so an idle server serves everything from its first loop.
+//! Each connection wakes one sleeping loop: the first in the wait list. The list keeps the order of
+//! registration, so in an idle server one loop accepts everything.
 
 use std::time::Instant;
 

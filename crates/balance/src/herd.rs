@@ -1,8 +1,8 @@
-//! `herd`: plain registration of one socket in every loop's backend.
+//! `herd`: each loop registers the one socket in its own backend, without EPOLLEXCLUSIVE.
 //!
-//! Every sleeping loop wakes for every connection; the first one to run gets it, the others find
-//! nothing. nginx does this with `accept_mutex off` where EPOLLEXCLUSIVE is missing, and with
-//! poll and select always.
+//! Each connection wakes all sleeping loops. The first one to run accepts it, the others find
+//! nothing. nginx works like this with `accept_mutex off` where EPOLLEXCLUSIVE is missing, and
+//! always with poll and select.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! The laws of accept policies, run against each of them in the model of the kernel. Where a policy does not keep a law,
-//! its row of [`PROMISES`](crate::model::PROMISES) says so.
+//! Laws that each accept policy is tested against in the model of the kernel. If a policy does not
+//! keep a law, its row of [`PROMISES`](crate::model::PROMISES) says so.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,11 @@ use crate::model::{Bound, Machine, ModelClient, Promise, Witness, World};
 
 const MS: Duration = Duration::from_millis(1);
 const WORK: Duration = Duration::from_millis(2);
-/// A wake-up, an accept, and what a model's turn takes.
+/// The time of a wake-up, an accept, and a turn in the model.
 const PROMPT: Duration = Duration::from_micros(200);
 
-/// The request comes with the connection or, after `gap`, when the loop has accepted it.
+/// Six clients, one after another. Each sends its request `gap` after connecting; 0 sends it at
+/// once.
 fn six_one_after_another(kind: AcceptPolicy, gap: Duration) -> Vec<u64> {
     let mut world = World::new(kind, 3, Instant::now());
     for i in 1..=6 {
@@ -22,9 +23,9 @@ fn six_one_after_another(kind: AcceptPolicy, gap: Duration) -> Vec<u64> {
     world.run(MS * 1000).accepted.clone()
 }
 
-/// What may happen in a schedule.
+/// An event of a schedule.
 #[derive(Clone, Debug)]
-enum Happening {
+enum ScheduledEvent {
     Client(ModelClient),
     Stop { i: usize, length: Duration },
     Kill { i: usize, respawn: Duration },
@@ -34,24 +35,24 @@ fn micros(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> {
     range.prop_map(Duration::from_micros)
 }
 
-fn client() -> impl Strategy<Value = Happening> {
+fn client() -> impl Strategy<Value = ScheduledEvent> {
     let work = prop_oneof![9 => micros(0..4000), 1 => micros(10_000..40_000)];
     let times = (work, micros(0..3000), micros(0..500));
     (1..12u64, any::<[bool; 2]>(), times).prop_map(
         |(requests, [keep, computes], (work, think, gap))| {
-            Happening::Client(ModelClient { requests, keep, work, computes, think, gap })
+            ScheduledEvent::Client(ModelClient { requests, keep, work, computes, think, gap })
         },
     )
 }
 
-fn trouble(loops: usize) -> impl Strategy<Value = Happening> {
+fn trouble(loops: usize) -> impl Strategy<Value = ScheduledEvent> {
     prop_oneof![
-        (0..loops, micros(1..300_000)).prop_map(|(i, length)| Happening::Stop { i, length }),
-        (0..loops, micros(1..50_000)).prop_map(|(i, respawn)| Happening::Kill { i, respawn }),
+        (0..loops, micros(1..300_000)).prop_map(|(i, length)| ScheduledEvent::Stop { i, length }),
+        (0..loops, micros(1..50_000)).prop_map(|(i, respawn)| ScheduledEvent::Kill { i, respawn }),
     ]
 }
 
-type Schedule = Vec<(Duration, Happening)>;
+type Schedule = Vec<(Duration, ScheduledEvent)>;
 
 fn calm() -> impl Strategy<Value = (usize, Schedule)> {
     (1..6usize, prop::collection::vec((micros(0..100_000), client()), 1..60))
@@ -71,12 +72,12 @@ fn play(kind: AcceptPolicy, loops: usize, schedule: &Schedule) -> World {
 fn play_in(mut world: World, schedule: &Schedule) -> World {
     for (at, happening) in schedule.iter().cloned() {
         match happening {
-            Happening::Client(client) => world.client(at, client),
-            Happening::Stop { i, length } => {
+            ScheduledEvent::Client(client) => world.client(at, client),
+            ScheduledEvent::Stop { i, length } => {
                 world.stop(at, i);
                 world.cont(at + length, i);
             }
-            Happening::Kill { i, respawn } => world.kill(at, i, respawn),
+            ScheduledEvent::Kill { i, respawn } => world.kill(at, i, respawn),
         }
     }
     world.run(Duration::from_secs(20));
@@ -84,8 +85,9 @@ fn play_in(mut world: World, schedule: &Schedule) -> World {
 }
 
 fn requests(schedule: &Schedule) -> u64 {
-    let each =
-        schedule.iter().map(|(_, h)| if let Happening::Client(c) = h { c.requests } else { 0 });
+    let each = schedule
+        .iter()
+        .map(|(_, h)| if let ScheduledEvent::Client(c) = h { c.requests } else { 0 });
     each.sum()
 }
 
@@ -96,7 +98,7 @@ fn within(bound: Bound, seen: Duration) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Every request is answered, once, and nothing is left in a queue.
+/// Each request is answered once, and no connection is left in a queue.
 fn nothing_is_lost(
     promise: &Promise,
     loops: usize,
@@ -115,7 +117,7 @@ fn nothing_is_lost(
     Ok(())
 }
 
-/// Every request is answered, once, however few CPUs there are.
+/// Each request is answered once on two CPUs as well.
 fn nothing_is_lost_on_two_cpus(
     kind: AcceptPolicy,
     loops: usize,
@@ -133,7 +135,7 @@ fn nothing_is_lost_on_two_cpus(
     Ok(())
 }
 
-/// Only the connections of a killed loop are lost. The other loops serve those that wait.
+/// Only the connections of a killed loop are lost. Other loops accept those that wait.
 fn trouble_stays_local(
     promise: &Promise,
     loops: usize,
@@ -141,7 +143,7 @@ fn trouble_stays_local(
 ) -> Result<(), TestCaseError> {
     let mut world = play(promise.policy, loops, schedule);
     let w = world.run(Duration::from_secs(21));
-    let clients = schedule.iter().filter(|(_, h)| matches!(h, Happening::Client(_))).count();
+    let clients = schedule.iter().filter(|(_, h)| matches!(h, ScheduledEvent::Client(_))).count();
     if w.lost == 0 {
         prop_assert_eq!(w.answered.iter().sum::<u64>(), requests(schedule));
     }
@@ -229,8 +231,8 @@ fn load(kind: AcceptPolicy, loops: usize, clients: usize, client: ModelClient) -
     world
 }
 
-/// Four clients on twelve loops. A request follows its connect after a while, so that a loop that
-/// sleeps meanwhile can be given a second connection.
+/// Four clients on twelve loops. A request follows some time after its connect. So a loop that
+/// sleeps in between can accept a second connection.
 fn light(kind: AcceptPolicy) -> World {
     let mut world = World::new(kind, 12, Instant::now());
     for i in 0..4 {
@@ -242,7 +244,7 @@ fn light(kind: AcceptPolicy) -> World {
     world
 }
 
-/// 36 kept connections, which are accepted before their first requests come.
+/// 36 keep-alive connections, which are accepted before their first requests arrive.
 fn kept(kind: AcceptPolicy) -> World {
     let mut world = World::new(kind, 12, Instant::now());
     for i in 0..36 {
@@ -258,7 +260,7 @@ fn seen(mut world: World) -> (f64, f64) {
     (w.quantile(0.99).as_secs_f64() * 1e3, w.variation())
 }
 
-/// The figures of the table that compares the policies; milliseconds and spread.
+/// The figures of the table that compares the policies, in milliseconds and spread.
 #[test]
 fn fair_has_the_tail_of_one_queue_and_is_even() {
     let fair = AcceptPolicy::Fair;
@@ -282,7 +284,7 @@ fn the_others_pay_as_measured() {
     assert_eq!(kept.iter().max(), Some(&36), "{kept:?}");
 }
 
-/// Two loops, of which the first holds some idle connections.
+/// Two loops, the first of which has some idle connections.
 fn uneven(idle: usize) -> World {
     let mut world = World::new(AcceptPolicy::Fair, 2, Instant::now());
     world.stop(Duration::ZERO, 1);
@@ -296,8 +298,8 @@ fn uneven(idle: usize) -> World {
     world
 }
 
-/// The second of two uneven loops is given long work, and then a connection comes: how long does
-/// it take?
+/// The second of two uneven loops gets long work, and then a connection arrives. Returns how long
+/// that connection takes.
 fn beside_a_sleeper_with(idle: usize) -> Duration {
     let mut world = uneven(idle);
     world.client(MS * 301, ModelClient { gap: Duration::ZERO, ..ModelClient::once(MS * 100) });
@@ -307,19 +309,21 @@ fn beside_a_sleeper_with(idle: usize) -> Duration {
     answers[idle]
 }
 
-/// The last listed sleeper that wakes up wakes a loop that has left the list. An equal comes back at once.
+/// The last listed sleeper that wakes up wakes a loop that has left the list. With an equal load
+/// the loop comes back at once.
 #[test]
 fn fair_wakes_a_loop_that_left_when_the_list_empties() {
     assert!(beside_a_sleeper_with(1) < PROMPT);
 }
 
-/// A loop above the mean backs off for a moment only.
+/// A loop above the mean backs off only for a moment.
 #[test]
 fn fair_goes_on_standby_after_backing_off() {
     assert!(beside_a_sleeper_with(3) < MS * 2);
 }
 
-/// A burst comes while the less loaded loop is at work. When that loop is back, it accepts its part of the burst.
+/// A burst arrives while the less loaded loop is busy. When that loop is free again, it accepts its
+/// part of the burst.
 #[test]
 fn fair_leaves_others_their_part_of_a_burst() {
     let mut world = uneven(3);
@@ -332,7 +336,7 @@ fn fair_leaves_others_their_part_of_a_burst() {
     assert!(open.iter().all(|&n| n >= 15), "{open:?}");
 }
 
-/// One of four loops is stopped. The others work on, and no connection is lost.
+/// One of four loops is stopped. The others continue, and no connection is lost.
 #[test]
 fn fair_forgets_a_stopped_loop() {
     let mut world = World::new(AcceptPolicy::Fair, 4, Instant::now());
@@ -348,8 +352,9 @@ fn fair_forgets_a_stopped_loop() {
     assert_eq!(w.answered[1], 0);
 }
 
-/// Two loops have as many connections, and those of one are in process. That loop accepts none of the connections that
-/// come one after another: neither by an old decision, nor because the other loop has just accepted one.
+/// Two loops have equally many connections, but those of one loop are in process. That loop accepts
+/// none of the connections that arrive one after another. Neither an old decision nor an accept of
+/// the other loop makes it.
 #[test]
 fn fair_spares_a_loop_with_handshakes() {
     const EACH: u64 = 6;
@@ -375,7 +380,7 @@ fn fair_spares_a_loop_with_handshakes() {
     assert_eq!(world.run(MS * 600).accepted, [EACH + 40, EACH]);
 }
 
-/// The more loaded loop is idle, but its own work wakes it again and again. It goes on standby all the same.
+/// The more loaded loop is idle, but its own work wakes it repeatedly. It still goes on standby.
 #[test]
 fn fair_goes_on_standby_with_a_little_to_do() {
     let mut world = World::new(AcceptPolicy::Fair, 2, Instant::now());
@@ -397,15 +402,15 @@ fn a_loop_that_is_woken_and_stopped_delays_no_connection() {
     for kind in [AcceptPolicy::Fair, AcceptPolicy::Exclusive, AcceptPolicy::Rotate(1)] {
         for killed in [false, true] {
             let mut world = World::new(kind, 3, Instant::now());
-            let told = world.waiters(0)[0].0;
+            let woken = world.waiters(0)[0].0;
             let at = MS + Duration::from_micros(5);
             world.client(
                 MS,
                 ModelClient { gap: Duration::ZERO, ..ModelClient::once(Duration::ZERO) },
             );
             match killed {
-                true => world.kill(at, told, MS * 10_000),
-                false => world.stop(at, told),
+                true => world.kill(at, woken, MS * 10_000),
+                false => world.stop(at, woken),
             }
             let w = world.run(MS * 100);
             assert_eq!(w.answered.iter().sum::<u64>(), 1, "{kind}, killed: {killed}");
@@ -419,8 +424,8 @@ fn a_loop_that_is_woken_and_stopped_delays_no_connection() {
 fn a_loop_that_is_woken_and_full_passes_the_recheck_token_on() {
     for kind in [AcceptPolicy::Fair, AcceptPolicy::Exclusive, AcceptPolicy::Rotate(1)] {
         let mut world = World::new(kind, 3, Instant::now());
-        let told = world.waiters(0)[0].0;
-        world.room(told, 0);
+        let woken = world.waiters(0)[0].0;
+        world.room(woken, 0);
         for i in 1..4 {
             world.client(
                 MS * i,
@@ -428,12 +433,12 @@ fn a_loop_that_is_woken_and_full_passes_the_recheck_token_on() {
             );
         }
         let w = world.run(MS * 100);
-        assert_eq!((w.answered.iter().sum::<u64>(), w.answered[told]), (3, 0), "{kind}");
+        assert_eq!((w.answered.iter().sum::<u64>(), w.answered[woken]), (3, 0), "{kind}");
         assert!(w.waited_beside_sleeper < PROMPT, "{kind}");
     }
 }
 
-/// When the less loaded loop is back, it accepts again and the loop on standby does not.
+/// When the less loaded loop is free again, it accepts and the loop on standby does not.
 #[test]
 fn fair_leaves_standby_when_a_less_loaded_loop_is_back() {
     let mut world = uneven(3);
@@ -445,7 +450,7 @@ fn fair_leaves_standby_when_a_less_loaded_loop_is_back() {
     assert_eq!(world.run(MS * 500).accepted, [3, 5]);
 }
 
-/// Idle loops with kept connections sleep, loops above the mean as well.
+/// Idle loops with keep-alive connections sleep, even those above the mean.
 #[test]
 fn fair_wakes_no_loop_of_an_idle_server() {
     let mut world = World::new(AcceptPolicy::Fair, 8, Instant::now());

@@ -1,5 +1,5 @@
-//! Accept policies: which loop takes the next connection. One file each, pure, and the laws that
-//! they are held to.
+//! Accept policies, which decide which loop takes the next connection. Each policy is one file and
+//! pure. The crate also has the laws that they are tested against.
 //!
 //! A policy makes no system call and reads no clock. It gets events and answers with decisions, so the server, the
 //! laboratory and the simulator run the same code. The loops know each other's load from the [`LoadTable`], a few words
@@ -47,68 +47,69 @@ pub use loop_policy::{LoopPolicy, LoopSetup};
 pub use reuseport_load::Fit;
 pub use table::{Load, LoadTable, LoopActivity, Row, words};
 
-/// Decides how new connections are spread over the loops. Each loop has its own value.
+/// Decides how new connections spread over the loops. Each loop has its own instance.
 pub trait Policy: Send {
-    /// About to sleep: should this loop be woken for new connections, and when must it look again?
+    /// The loop is about to sleep. Decides whether new connections may wake it, and when it must
+    /// decide again.
     fn before_wait(&mut self, now: Instant, loops: &LoadTable<'_>) -> Wait;
 
-    /// Another loop woke this one to look again; [`after_wait`](Policy::after_wait) follows.
+    /// Another loop woke this one to decide again. [`after_wait`](Policy::after_wait) follows.
     fn on_woken(&mut self) {}
 
-    /// Back from the wait.
+    /// The wait has returned.
     fn after_wait(&mut self, _now: Instant, _loops: &LoadTable<'_>) {}
 
-    /// This loop accepted `n` connections in a row from one socket; its row counts them already.
+    /// The loop has accepted `n` connections in a row from one socket. Its row already counts them.
     fn on_accepted(&mut self, _now: Instant, _loops: &LoadTable<'_>, _n: u32) -> AfterAccept {
         AfterAccept::Keep
     }
 
-    /// Asked in each turn when its accepts are done and before its other work, until it answers
-    /// `None`: a sleeping loop that must look again, now. It is woken and runs its own
-    /// `before_wait`, which compares with what this loop carries since its accepts.
+    /// Returns a sleeping loop that must decide again now. Called after the accepts of each turn,
+    /// until it returns `None`. The loop is woken and calls its own `before_wait`, which sees this
+    /// loop's load after its accepts.
     fn loop_to_wake(&mut self, _now: Instant, _loops: &LoadTable<'_>) -> Option<usize> {
         None
     }
 
-    /// A stalled loop with a queue that this one empties. Asked when no loop is left to wake, until
-    /// it answers `None`.
+    /// Returns a stalled loop whose queue this loop empties. Called after
+    /// [`loop_to_wake`](Policy::loop_to_wake), until it returns `None`.
     fn loop_to_relieve(&mut self) -> Option<usize> {
         None
     }
 
-    /// For an acceptor that hands over: the loop that gets the connection it just accepted.
+    /// For an acceptor: the loop that gets the connection that was just accepted.
     fn place(&mut self, _now: Instant, _loops: &LoadTable<'_>) -> Option<usize> {
         None
     }
 }
 
-/// What a loop does with its listening sockets before it sleeps.
+/// How a loop is registered for its listening sockets while it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stance {
     /// Registered: a new connection may wake this loop.
     Armed,
-    /// Registered, and at the end of the kernel's wait list: sockets from which this loop accepted
+    /// Registered at the end of the kernel's wait list. Sockets that this loop has accepted from
     /// since it added them are removed and added again.
     ArmedLast,
-    /// Not registered: new connections are for others.
+    /// Not registered: other loops accept new connections.
     Disarmed,
 }
 
-/// The answer to [`Policy::before_wait`].
+/// The result of [`Policy::before_wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Registered or not.
+    /// The registration.
     pub stance: Stance,
-    /// The longest sleep after which the policy must be asked again; `None`: as long as it likes.
+    /// The longest sleep, after which the policy decides again. `None`: no limit.
     pub at_most: Option<Duration>,
-    /// An armed loop that sleeps and must look again, now that this one is armed, too.
+    /// An armed, sleeping loop that must decide again, since this one is armed now, too.
     pub wake: Option<usize>,
 }
 
 impl Wait {
-    /// Armed, for as long as nothing happens.
+    /// Armed, without a limit on the sleep.
     pub const ARMED: Wait = Wait { stance: Stance::Armed, at_most: None, wake: None };
-    /// Disarmed, for as long as nothing happens.
+    /// Disarmed, without a limit on the sleep.
     pub const DISARMED: Wait = Wait { stance: Stance::Disarmed, at_most: None, wake: None };
 }
 
@@ -121,11 +122,11 @@ pub enum Probe {
     Try,
 }
 
-/// What follows an accept.
+/// What a loop does with a socket after an accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterAccept {
-    /// The registration stays as it is.
+    /// Leaves the registration as it is.
     Keep,
-    /// Remove and add the socket at once: this loop goes to the end of the kernel's wait list.
+    /// Removes and adds the socket at once. This moves the loop to the end of the wait list.
     Readd,
 }

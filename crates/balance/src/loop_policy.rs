@@ -1,4 +1,4 @@
-//! A loop's row of the load table together with its policy.
+//! A loop's policy, with the loop's row of the load table.
 
 use std::time::{Duration, Instant};
 
@@ -6,16 +6,16 @@ use crate::{
     AcceptPolicy, AfterAccept, Load, LoadTable, LoopActivity, Policy, Probe, Stance, Wait,
 };
 
-/// What a policy knows of its loop from the start.
+/// The facts about its loop that a policy gets at the start.
 #[derive(Clone, Copy, Debug)]
 pub struct LoopSetup {
     /// The loop's row.
     pub me: usize,
-    /// Listening sockets, since arming and disarming costs a call for each.
+    /// The number of listening sockets. Arming and disarming costs a system call for each.
     pub sockets: usize,
-    /// Connections that the loop may have at most (`worker_connections`).
+    /// The most connections of the loop; nginx: `worker_connections`.
     pub connections: u64,
-    /// How long a loop that did not get the accept lock waits (`accept_mutex_delay`).
+    /// How long a loop that did not get the accept lock waits; nginx: `accept_mutex_delay`.
     pub mutex_delay: Duration,
 }
 
@@ -33,7 +33,7 @@ pub struct LoopPolicy {
 }
 
 impl LoopPolicy {
-    /// Clears the row and takes it over.
+    /// Clears the row and takes it over for this loop.
     #[must_use]
     pub fn take(
         kind: AcceptPolicy,
@@ -46,14 +46,14 @@ impl LoopPolicy {
         LoopPolicy { setup, policy: kind.policy(setup), retired: false }
     }
 
-    /// The row's number.
+    /// The number of the loop's row.
     #[must_use]
     pub fn me(&self) -> usize {
         self.setup.me
     }
 
-    /// About to sleep with this load. A loop that is not `able` to take a connection, for want of
-    /// room or of descriptors, is disarmed whatever its policy says.
+    /// The loop is about to sleep with this load. A loop that is not `able` to accept, for lack of
+    /// slots or descriptors, is disarmed whatever its policy says.
     pub fn before_wait(
         &mut self,
         now: Instant,
@@ -89,7 +89,7 @@ impl LoopPolicy {
         wait
     }
 
-    /// Back from the wait.
+    /// The wait has returned.
     pub fn after_wait(&mut self, now: Instant, loops: &LoadTable<'_>) -> Probe {
         let row = loops.row(self.setup.me);
         row.awake();
@@ -106,7 +106,7 @@ impl LoopPolicy {
         probe
     }
 
-    /// `n` connections were accepted in a row from one socket; `load` counts them.
+    /// The loop has accepted `n` connections in a row from one socket; `load` includes them.
     pub fn accepted(
         &mut self,
         now: Instant,
@@ -120,7 +120,7 @@ impl LoopPolicy {
         self.policy.on_accepted(now, loops, n)
     }
 
-    /// A connection that an acceptor handed over has arrived; `load` counts it.
+    /// The loop has taken a connection that an acceptor handed over; `load` includes it.
     pub fn taken(&mut self, loops: &LoadTable<'_>, load: Load) {
         let row = loops.row(self.setup.me);
         row.set_load(load);
@@ -128,29 +128,30 @@ impl LoopPolicy {
         row.count_taken();
     }
 
-    /// How many connections were handed to this loop and taken. None while an acceptor hands one to it. The caller asks
-    /// this before it looks whether a connection has arrived.
-    pub(crate) fn counted(&self, loops: &LoadTable<'_>) -> Option<(u64, u64)> {
+    /// How many connections were handed to this loop, and how many it has taken. None while an
+    /// acceptor is handing one over. Called before the loop looks for such connections.
+    pub(crate) fn handover_counts(&self, loops: &LoadTable<'_>) -> Option<(u64, u64)> {
         let counts = loops.row(self.setup.me).counts();
         (!loops.hands_to(self.setup.me)).then_some(counts)
     }
 
-    /// No connection has arrived. Takes off the count of connections that never arrive because their acceptor died.
-    pub(crate) fn nothing_came(&self, loops: &LoadTable<'_>, counted: Option<(u64, u64)>) {
+    /// No connection was there. Corrects the count of connections that never arrive because their
+    /// acceptor has died.
+    pub(crate) fn settle_handover(&self, loops: &LoadTable<'_>, counted: Option<(u64, u64)>) {
         if let Some(counts) = counted {
             loops.row(self.setup.me).settle(counts);
         }
     }
 
-    /// The loop could not be armed, so the others must not rely on it.
+    /// The loop could not be armed. The other loops must not rely on it.
     pub fn arm_failed(&mut self, now: Instant, loops: &LoadTable<'_>) {
         if !self.retired {
             loops.row(self.setup.me).set_state(LoopActivity::Full, loops.stamp(now));
         }
     }
 
-    /// A connection may wait that this loop cannot accept, and only this loop was woken for it. The result is the loops to
-    /// wake, which look for it.
+    /// A connection may wait that this loop cannot accept, and only this loop was woken for it.
+    /// Returns the loops to wake, which look for it.
     pub fn pass_recheck<'a>(
         &self,
         now: Instant,
@@ -159,36 +160,36 @@ impl LoopPolicy {
         loops.pass_recheck(now, self.setup.me..self.setup.me + 1)
     }
 
-    /// A sleeping loop to wake now, so that it looks again.
+    /// A sleeping loop to wake now, which must decide again.
     pub fn next_to_wake(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
         if self.retired { None } else { self.policy.loop_to_wake(now, loops) }
     }
 
-    /// A loop with a queue that is to be emptied.
+    /// A loop whose queue this loop empties.
     pub fn next_to_relieve(&mut self) -> Option<usize> {
         if self.retired { None } else { self.policy.loop_to_relieve() }
     }
 
-    /// `n` connections were accepted out of another loop's queue; `load` counts them.
+    /// The loop has accepted `n` connections from another loop's queue; `load` includes them.
     pub fn relieved(&mut self, loops: &LoadTable<'_>, load: Load, n: u32) {
         let row = loops.row(self.setup.me);
         row.set_load(load);
         loops.count_accepted(self.setup.me, n);
     }
 
-    /// Whether the loop takes nothing new any more.
+    /// Whether the loop accepts no new connections any more.
     #[must_use]
     pub fn is_retired(&self) -> bool {
         self.retired
     }
 
-    /// Where its policy would hand a connection.
+    /// The loop to which its policy would hand a connection.
     #[cfg(test)]
     pub(crate) fn policy_places(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
         self.policy.place(now, loops)
     }
 
-    /// From now on this loop takes nothing new. To be called while it is awake; returns the loops
+    /// The loop accepts no new connections from now on. Called while it is awake. Returns the loops
     /// to wake, since one of them may have relied on this one.
     pub fn retire(&mut self, now: Instant, loops: &LoadTable<'_>) -> Vec<usize> {
         self.retired = true;

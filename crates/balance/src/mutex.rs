@@ -2,9 +2,9 @@
 //! sleeps.
 //!
 //! A loop that does not get the lock tries again after `accept_mutex_delay`. A loop with less than
-//! an eighth of its connections free does not try for as many turns as it is beyond the eighth
-//! (src/event/ngx_event_accept.c). The holder of the lock that is stopped takes the whole server
-//! with it; one that dies does not, since its row is cleared.
+//! an eighth of its connections free skips as many turns as connections are missing to that eighth
+//! (src/event/ngx_event_accept.c). If the holder is stopped, the server accepts nothing. If it
+//! dies, its row is cleared and the lock with it.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ pub(crate) struct Mutex {
     me: usize,
     connections: u64,
     delay: Duration,
-    /// Turns for which the loop leaves the lock to others.
+    /// The turns for which the loop leaves the lock to others.
     refrain: u64,
 }
 
@@ -35,7 +35,7 @@ impl Policy for Mutex {
         Wait { at_most: Some(self.delay), ..Wait::DISARMED }
     }
 
-    /// The lock is held while its holder sleeps, not while it works.
+    /// A loop holds the lock only while it sleeps.
     fn after_wait(&mut self, _now: Instant, loops: &LoadTable<'_>) {
         loops.unlock(self.me);
     }

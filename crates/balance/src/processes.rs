@@ -1,6 +1,6 @@
-//! Loops of several processes share one table. The model stops or kills any of them before any change of a word; a
-//! successor takes the row over. The laws: with `mutex` one loop listens at a time. When all successors have started and
-//! all loops sleep, at least one loop listens.
+//! Loops of several processes share one table. The test may stop or kill a process before any
+//! change of a word; a successor takes over the row. The laws: with `mutex` one loop listens at a
+//! time. Once all successors have started and all loops sleep, at least one loop listens.
 //!
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 
@@ -20,9 +20,9 @@ use crate::{
     Stance,
 };
 
-/// Turns of a loop's life.
+/// The turns in a loop's life.
 const TURNS: usize = 30;
-/// What a step takes.
+/// The duration of a step.
 const STEP: Duration = Duration::from_micros(100);
 /// Turns of all loops at the end of a run, and after how many of them a loop must listen.
 const ROUNDS: u32 = 60;
@@ -43,7 +43,7 @@ struct BalanceCase {
     words: Vec<AtomicU64>,
     base: Instant,
     kind: AcceptPolicy,
-    /// The owners that listen, for policies that let one loop listen at a time.
+    /// The loops that listen, for policies in which one loop listens at a time.
     listening: Mutex<BTreeSet<u64>>,
 }
 
@@ -74,12 +74,12 @@ impl BalanceCase {
         self.listening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sit(&self, place: usize) -> LoopPolicy {
+    fn new_policy(&self, place: usize) -> LoopPolicy {
         LoopPolicy::take(self.kind, setup(place), self.now(), &self.table())
     }
 
     fn live(&self, Me { place, owner, .. }: Me, mut dice: Dice) {
-        let (mut policy, table) = (self.sit(place), self.table());
+        let (mut policy, table) = (self.new_policy(place), self.table());
         for _ in 0..TURNS {
             let load = Load { inflight: dice.below(3) as u64, open: dice.below(20) as u64 };
             let wait = policy.before_wait(self.now(), &table, load, !dice.one_in(8));
@@ -108,12 +108,13 @@ impl BalanceCase {
         }
     }
 
-    /// Some loops start anew. The rows of the others are cleared, as a master does when workers have died.
+    /// Starts some loops again. The rows of the others are cleared, as a master does for dead
+    /// workers.
     fn look_at_the_end(&self, mut dice: Dice) {
         let table = self.table();
         let living = 1 + dice.below(PLACES);
         (living..PLACES).for_each(|i| table.clear(i));
-        let mut policies: Vec<LoopPolicy> = (0..living).map(|i| self.sit(i)).collect();
+        let mut policies: Vec<LoopPolicy> = (0..living).map(|i| self.new_policy(i)).collect();
         let mut now = self.now();
         for round in 0..ROUNDS {
             let turn = |policy: &mut LoopPolicy| {
@@ -139,11 +140,12 @@ impl BalanceCase {
     }
 }
 
-/// `dispatch`: the first place is an acceptor's, the others are loops', each with a handover socket that outlives it.
+/// `dispatch`: the first place is an acceptor. The others are loops, whose handover sockets outlive
+/// them.
 struct Dispatched {
     case: BalanceCase,
     lines: [Mutex<VecDeque<u64>>; PLACES],
-    /// Loops that have ended by themselves. A connection that is handed to them would be lost.
+    /// Loops that have ended by themselves. A connection that was handed to them would be lost.
     ended: Mutex<BTreeSet<usize>>,
     acceptor: AtomicU64,
 }
@@ -187,7 +189,7 @@ impl Dispatched {
                     assert!(!self.ended().contains(&i), "handed to a loop that has ended");
                     self.line(i).push_back(number as u64);
                 }
-                table.handed(i, handed);
+                table.end_handover(i, handed);
             }
             case.world.give_way(me.place);
         }
@@ -196,14 +198,14 @@ impl Dispatched {
     fn serve(&self, Me { place, .. }: Me, mut dice: Dice) {
         self.ended().remove(&place);
         let (case, table) = (&self.case, self.case.table());
-        let mut driver = AcceptDriver::new(case.sit(place), false);
+        let mut driver = AcceptDriver::new(case.new_policy(place), false);
         let mut listeners = Taker { of: self, place };
         for _ in 0..TURNS {
             let _ = driver.before_wait(&mut listeners, &table);
             case.world.give_way(place);
             driver.after_wait(&mut listeners, &table);
-            // While no acceptor hands over, what is counted has arrived. If an acceptor dies at this very moment, the next
-            // look takes its count off.
+            // While no acceptor hands over, the counts are right. If an acceptor dies at this very
+            // moment, the next look corrects them.
             let is_right = (0..2 * PLACES).any(|_| {
                 driver.take_handed(&mut listeners, &table);
                 let there = self.line(place).len() as u64;
@@ -225,7 +227,7 @@ impl Dispatched {
     }
 }
 
-/// A loop's end of its handover socket.
+/// The receiving end of a loop's handover socket.
 struct Taker<'a> {
     of: &'a Dispatched,
     place: usize,

@@ -1,6 +1,7 @@
-//! Two loops in threads of their own share one table: a loop leaves the list while the last one in it wakes up.
+//! Two loops, on threads of their own, share a table. One loop leaves the list while the last
+//! listed loop wakes up.
 //!
-//! `WEIR_CASES` decisions instead of the usual number.
+//! `WEIR_CASES` sets the number of decisions.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -12,20 +13,20 @@ use crate::{AcceptPolicy, Load, LoadTable, LoopActivity, LoopPolicy, LoopSetup, 
 
 /// How often the loop with a connection falls asleep.
 const DECISIONS: u64 = 100_000;
-/// A loop that backs off sleeps for less than this. A loop that defers to sleepers sleeps for more.
+/// A loop that backs off sleeps for less than this, a loop that defers for more.
 const RELIES: Duration = Duration::from_millis(6);
-/// What a handler takes.
+/// The duration of a handler.
 const HANDLER: Duration = Duration::from_micros(5);
 
 struct Two<'a> {
     table: LoadTable<'a>,
-    /// The loop without a connection has looked which loop to wake, and is in a handler.
+    /// The loop without a connection has decided which loop to wake, and is in a handler.
     handles: AtomicBool,
     over: AtomicBool,
 }
 
 impl<'a> Two<'a> {
-    /// Of so many loops, of which all others are in long turns.
+    /// Two loops in a table of several, all others of which are in long turns.
     fn among(words: &'a [AtomicU64]) -> Two<'a> {
         let table = LoadTable::over(words, Instant::now() - Duration::from_secs(1));
         let later = table.stamp(Instant::now() + Duration::from_secs(100));
@@ -33,15 +34,15 @@ impl<'a> Two<'a> {
         Two { table, handles: AtomicBool::new(false), over: AtomicBool::new(false) }
     }
 
-    fn sit(&self, me: usize) -> LoopPolicy {
+    fn new_policy(&self, me: usize) -> LoopPolicy {
         let mutex_delay = Duration::from_millis(500);
         let setup = LoopSetup { me, sockets: 1, connections: 9, mutex_delay };
         LoopPolicy::take(AcceptPolicy::Fair, setup, Instant::now(), &self.table)
     }
 
-    /// A loop that sleeps in the list for drawn times, accepts, and has handlers.
+    /// A loop that sleeps in the list for random times, accepts, and runs handlers.
     fn accept(&self, mut dice: Dice) {
-        let (mut policy, table) = (self.sit(0), &self.table);
+        let (mut policy, table) = (self.new_policy(0), &self.table);
         while !self.over.load(SeqCst) {
             let _ = policy.before_wait(Instant::now(), table, Load::default(), true);
             (0..dice.below(256)).for_each(|_| std::hint::spin_loop());
@@ -57,10 +58,11 @@ impl<'a> Two<'a> {
         }
     }
 
-    /// A loop with a connection, which leaves the list to the other one; how often it relied on it, and how often nothing
-    /// would have woken it while the other one was in a handler.
+    /// A loop with a connection, which leaves the list to the other loop. Returns how often it
+    /// relied on that loop. Also returns how often nothing would have woken it while the other loop
+    /// was in a handler.
     fn leave(&self, decisions: u64) -> (u64, u64) {
-        let (mut policy, table) = (self.sit(1), &self.table);
+        let (mut policy, table) = (self.new_policy(1), &self.table);
         let (mut relied, mut lost) = (0, 0);
         for _ in 0..decisions {
             let load = Load { inflight: 0, open: 1 };

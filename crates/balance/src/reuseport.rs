@@ -1,7 +1,8 @@
-//! `reuseport`: a socket per loop, chosen by the kernel's hash of the connection's addresses.
+//! `reuseport`: a socket for each loop. The kernel chooses by its hash of the addresses.
 //!
-//! Even in the long run, and without contention; but a queue per loop means that a connection
-//! waits behind its loop's slow work while other loops sleep, and is stuck if its loop is.
+//! Connections spread evenly in the long run, and loops do not contend for a queue. But a
+//! connection waits behind its loop's slow work while other loops sleep, and is stuck if its loop
+//! is.
 
 use std::time::Instant;
 

@@ -1,39 +1,41 @@
-//! `reuseport_load`: a socket per loop. Of a few loops that follow the connection's hash, the kernel chooses the least
-//! loaded.
+//! `reuseport_load`: a socket for each loop. The kernel starts at the loop that the connection's
+//! hash gives, and chooses the least loaded of the next few.
 //!
-//! There is no contention, as with `reuseport`, but the spread is even and no connection waits for a stalled loop. An
-//! eBPF program reads the table's rows and counts in them what it gives (in the model it is [`choose`]). It gives nothing
-//! to a loop that has been in a turn for [`STUCK`], has no room, or does not acknowledge a wake-up.
+//! Loops do not contend for a queue, as with `reuseport`, but connections spread evenly and none
+//! waits for a stalled loop. An eBPF program reads the rows of the table and counts the connections
+//! that it assigns (in the model, [`choose`]). It assigns none to a loop that has been in a turn
+//! for [`STUCK`], has no free slot, or does not acknowledge a wake-up.
 //!
-//! The program cannot wake loops, so loops that are awake look after the others. A loop that sleeps although it was given
-//! a connection is woken. A connection in the queue of a loop that is not fit is accepted by another loop.
+//! The program cannot wake loops, so awake loops look after the others. They wake a sleeping loop
+//! that was assigned a connection. They accept from the queue of a loop that cannot.
 
 use std::time::{Duration, Instant};
 
 use crate::table::SILENT;
 use crate::{AfterAccept, Load, LoadTable, LoopActivity, Policy, Row, Wait};
 
-/// A loop that has been in a turn for this long is given nothing more. The limit is shorter than elsewhere, since a
-/// connection in its queue waits for this loop alone.
+/// A loop that has been in a turn for this long is assigned nothing. The limit is shorter than
+/// elsewhere, since a connection in its queue waits for this loop alone.
 const STUCK: Duration = Duration::from_millis(10);
 /// The interval at which a loop looks after the others while any of them has a connection to accept.
 const LOOK: Duration = Duration::from_millis(10);
 /// How many loops the program compares.
 const COMPARED: usize = 8;
 
-/// Which loops take connections, as the eBPF program reads it in a row ([`words`](crate::words)).
+/// The conditions under which a loop takes connections, for the eBPF program that reads rows
+/// ([`words`](crate::words)).
 pub struct Fit;
 
 impl Fit {
-    /// The state of a loop that sleeps and takes connections.
+    /// The state of a sleeping loop that takes connections.
     pub const ASLEEP: u64 = LoopActivity::Armed as u64;
-    /// The state of one that is in a turn, and the longest turn in which it takes connections.
+    /// The state of a loop in a turn, and the longest turn in which it takes connections.
     pub const AWAKE: (u64, Duration) = (LoopActivity::Awake as u64, STUCK);
-    /// How long it may take a loop to acknowledge a wake-up.
+    /// How long a loop may take to acknowledge a wake-up.
     pub const SILENT: Duration = SILENT;
 }
 
-/// What the kernel's program does, for a connection with this hash.
+/// The choice of the eBPF program for a connection with this hash.
 pub(crate) fn choose(now: Instant, loops: &LoadTable<'_>, hash: usize) -> Option<usize> {
     let (stamp, n) = (loops.stamp(now), loops.len());
     let candidates = (0..n.min(COMPARED)).map(|further| (hash % n + further) % n);
@@ -46,7 +48,7 @@ pub(crate) fn choose(now: Instant, loops: &LoadTable<'_>, hash: usize) -> Option
     Some(i)
 }
 
-/// Whether it takes connections.
+/// Whether the loop takes connections.
 fn is_fit(row: Row<'_>, stamp: u64) -> bool {
     let (state, since) = row.state_since();
     match state {
@@ -60,19 +62,19 @@ fn is_fit(row: Row<'_>, stamp: u64) -> bool {
 
 pub(crate) struct ReuseportLoad {
     me: usize,
-    /// When this loop last looked after the others, and what it saw of each.
+    /// When this loop last looked after the others, and what it saw.
     looked: Option<Instant>,
     seen: Vec<Seen>,
-    /// Some loop has a connection to accept.
+    /// Some loop has a connection to accept, so this loop has to look again.
     goes_on: bool,
-    /// How many connections this loop had been given when the turn began.
+    /// How many connections this loop had been assigned when the turn began.
     given: u64,
     accepted: bool,
     wakes: Vec<usize>,
     relieves: Vec<usize>,
 }
 
-/// The state and the accepts of a loop that had a connection to accept.
+/// The state and the accepts of a loop with a connection to accept.
 type Seen = Option<((LoopActivity, u64), u64)>;
 
 impl ReuseportLoad {
@@ -91,7 +93,7 @@ impl ReuseportLoad {
 
     fn look(&mut self, now: Instant, loops: &LoadTable<'_>) {
         if self.looked.is_some_and(|at| now.saturating_duration_since(at) < LOOK) {
-            // The next look is due later, even if no connection comes here until then.
+            // Another look is due later, even if this loop gets no connection until then.
             self.goes_on = true;
             return;
         }
@@ -119,7 +121,8 @@ impl ReuseportLoad {
 impl Policy for ReuseportLoad {
     fn before_wait(&mut self, _now: Instant, loops: &LoadTable<'_>) -> Wait {
         if !std::mem::take(&mut self.accepted) {
-            // The queue was empty when the turn began. Connections that were given before and never arrived are no load.
+            // The queue was empty when the turn began. Connections that were assigned before and
+            // never arrived are no load.
             loops.row(self.me).take_all(self.given);
         }
         Wait { at_most: self.goes_on.then_some(LOOK), ..Wait::ARMED }
@@ -155,7 +158,8 @@ mod tests {
 
     use super::*;
 
-    /// A connection that comes to a loop which has stopped, just after the others have looked, and nothing after it.
+    /// A connection goes to a stopped loop just after the others have looked, and no other
+    /// connection follows.
     #[test]
     fn a_loop_that_looked_a_moment_ago_looks_once_more() {
         let words: Vec<_> = (0..LoadTable::words(2)).map(|_| AtomicU64::new(0)).collect();

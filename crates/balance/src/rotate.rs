@@ -1,8 +1,8 @@
-//! `rotate`: EPOLLEXCLUSIVE, registered anew after every N-th accept.
+//! `rotate`: EPOLLEXCLUSIVE, registered again after every N-th accept.
 //!
-//! nginx's way since 1.21.6, with N = 16: the first accept, the 17th and so on send the loop to the
-//! end of the kernel's wait list. When seven eighths of its connections are in use, a loop goes to
-//! the end after each (src/event/ngx_event_accept.c, ngx_reorder_accept_events).
+//! nginx does this since 1.21.6 with N = 16: the first accept, the 17th and so on move the loop to
+//! the end of the wait list. While a loop uses more than seven eighths of its connections, each
+//! accept moves it (src/event/ngx_event_accept.c, ngx_reorder_accept_events).
 
 use std::time::Instant;
 
@@ -12,12 +12,12 @@ pub(crate) struct Rotate {
     me: usize,
     connections: u64,
     every: u32,
-    /// Accepts since the loop last went to the end.
+    /// Accepts since the loop last moved to the end.
     since: u32,
 }
 
 impl Rotate {
-    /// The number of accepts after which nginx registers anew.
+    /// The number of accepts after which nginx registers a socket again.
     pub(crate) const NGINX: u32 = 16;
 
     pub(crate) fn new(setup: LoopSetup, every: u32) -> Rotate {

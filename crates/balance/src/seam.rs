@@ -1,6 +1,6 @@
-//! Where the table meets the processes that use it: each access to a word comes by here, so that a model of several
-//! processes may stop or kill one between any two. Outside of tests, of this room and of those above it that ask for
-//! `processes`, nothing of it is compiled.
+//! The accesses to words of the table. A model of several processes may stop or kill a process
+//! before any of them. It is compiled for tests of this crate, and for crates that ask for the
+//! feature `processes`.
 
 #[cfg(not(any(test, feature = "processes")))]
 pub(crate) use real::*;
@@ -10,13 +10,13 @@ pub(crate) use weir_testkit::processes::seam::{free_step as step, look};
 
 #[cfg(not(any(test, feature = "processes")))]
 mod real {
-    /// A word is about to change: false if the process that wants that is dead.
+    /// Called before a word changes. False if the process that would change it is dead.
     #[inline(always)]
     pub(crate) fn step() -> bool {
         true
     }
 
-    /// A word is about to be read.
+    /// Called before a word is read.
     #[inline(always)]
     pub(crate) fn look() {}
 }

@@ -1,7 +1,7 @@
-//! `shared_epoll`: the sockets are in one epoll instance, which every loop watches.
+//! `shared_epoll`: the sockets are in one epoll instance, which each loop watches.
 //!
-//! Since no loop waits on that instance directly, a connection wakes every sleeping loop that
-//! watches it: a nested epoll gives up exclusivity (fs/eventpoll.c).
+//! No loop waits in that instance directly. So a connection wakes all sleeping loops that watch it:
+//! nested epoll instances lose exclusivity (fs/eventpoll.c).
 
 use std::time::Instant;
 

@@ -1,13 +1,13 @@
-//! `single`: one loop takes all, the first one that is there.
+//! `single`: the first living loop accepts all connections.
 //!
-//! The loops after it only serve what else they are given. When the first one's worker dies, the
-//! next one takes over within [`LOOK`].
+//! The other loops do only work that they get by other ways. If the worker of the first loop dies,
+//! the next loop takes over within [`LOOK`].
 
 use std::time::{Duration, Instant};
 
 use crate::{LoadTable, LoopActivity, LoopSetup, Policy, Stance, Wait};
 
-/// How often the others look whether the first one is still there.
+/// How often the other loops check whether the first one is alive.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(crate) struct Single {

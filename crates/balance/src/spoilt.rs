@@ -1,5 +1,6 @@
-//! Words of the load table that no loop has written: an attacker in a worker may write any value to any word. No policy
-//! panics, wakes others without end, or keeps a loop from its sleep, and once the writing ends connections are accepted.
+//! Arbitrary words in the load table: an attacker in a worker may write any value to any word. No
+//! policy panics, wakes others endlessly, or keeps a loop from sleeping. Once the writing ends,
+//! connections are accepted.
 //!
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 
@@ -13,7 +14,7 @@ use crate::{AcceptPolicy, Load, LoadTable, LoopPolicy, LoopSetup, Stance, Wait};
 
 const LOOPS: usize = 3;
 const TURN: Duration = Duration::from_millis(1);
-/// Longer than any loop stays out of the list.
+/// The number of turns after which each loop is back in the list.
 const SOON: u32 = 2000;
 
 struct SpoiltCase {
@@ -21,7 +22,7 @@ struct SpoiltCase {
     base: Instant,
     now: Instant,
     policies: Vec<LoopPolicy>,
-    /// How each loop sleeps.
+    /// The last decision of each loop.
     waits: Vec<Wait>,
     dice: Dice,
 }

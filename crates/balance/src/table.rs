@@ -1,9 +1,9 @@
 //! The load table: a row of words per loop, in shared memory.
 //!
-//! A row is written by its loop, cleared by its successor, and read by all. Readers take
-//! it as it is: a row may be stale, since its loop may be stuck, stopped or dead. Three things
-//! keep a stale row from doing harm: a state carries the time since when it holds, a loop that
-//! does not answer when it is woken stops counting, and the row of a dead worker is cleared.
+//! A row is written by its loop, cleared by its successor, and read by all loops. A row may be
+//! stale, since its loop may be stalled, stopped or dead. Three rules keep a stale row from doing
+//! harm. A state has the time since which it holds. A loop that does not acknowledge a wake-up
+//! counts no more. The row of a dead worker is cleared.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -14,19 +14,21 @@ use weir_slumber::{Slumber, Word};
 
 use crate::seam;
 
-/// Words of the head, and per row: two cache lines of 64 bytes, which processors fetch in pairs. The loop writes
-/// the first line, others the second.
+/// The number of words of the head and of each row. It is two cache lines of 64 bytes, which
+/// processors fetch in pairs. The loop writes the first line, other loops the second.
 pub const ROW: usize = 16;
-/// A comparison reads so many rows. Each is in the cache of the loop that writes it, so reading all would cost more than most
-/// requests where loops are many.
+/// The number of rows that a comparison reads. Each is in the cache of the loop that writes it.
+/// With many loops, reading all rows would cost more than most requests.
 const COMPARED: usize = 16;
-/// Bits for the sleeping loops above the mean, so that loops scan no rows when there are none. Loops
-/// beyond them are never woken by another; they look again by themselves.
+/// The words of the bitmap of sleeping loops above the mean. With it, loops scan no rows when there
+/// are none. Loops beyond its size are never woken by others; they decide again by themselves.
 const BITMAP_WORDS: usize = 8;
 
-/// A loop that has been awake for longer is stuck in a handler, and counts no more.
+/// A loop that has been awake for longer counts as stuck in a handler, and is not expected to
+/// accept.
 const STUCK: Duration = Duration::from_millis(50);
-/// A sleeping loop that has not acknowledged a wake-up for this long is stopped, and counts no more.
+/// A sleeping loop that has not acknowledged a wake-up for this long counts as stopped, and is not
+/// expected to accept.
 pub(crate) const SILENT: Duration = Duration::from_millis(10);
 
 /// The table: a head of `ROW` words, then a row per loop.
@@ -41,33 +43,35 @@ pub struct LoadTable<'a> {
 #[derive(Clone, Copy)]
 pub struct Row<'a>(&'a [AtomicU64; ROW]);
 
-/// What a loop carries.
+/// The load of a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Requests in process, and accepted connections without an answer to their first request yet.
+    /// Requests in process, including accepted connections that wait for the answer to their first
+    /// request.
     pub inflight: u64,
-    /// Open connections, idle ones included.
+    /// Open connections, including idle ones.
     pub open: u64,
 }
 
-/// What a loop is doing, as far as it could say.
+/// What a loop is doing, as it last published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoopActivity {
-    /// No loop has this row, or its worker died.
+    /// The row has no loop, or its worker died.
     Vacant,
-    /// In a turn.
+    /// The loop is in a turn.
     Awake,
-    /// Sleeping; new connections may wake it.
+    /// The loop sleeps, and new connections may wake it.
     Armed,
-    /// Sleeping; new connections are for others.
+    /// The loop sleeps, and other loops accept new connections.
     Disarmed,
-    /// Has no room for another connection.
+    /// The loop has no free slot for a connection.
     Full,
-    /// Finishes what it has and takes nothing new.
+    /// The loop finishes its connections and accepts no more.
     Retired,
 }
 
-/// Where programs of the kernel find what loops say: numbers of words in the table or, but for the first two, in a row.
+/// The places of words that eBPF programs read: indexes in the table for the first two, in a row
+/// for the others.
 pub mod words {
     pub use super::{BASE, HANDED, INFLIGHT, OPEN, ROW, STATE, STATE_BITS, TAKEN, WOKEN};
 }
@@ -75,52 +79,53 @@ pub mod words {
 // Words of the head.
 const LOCK: usize = 0;
 const ABOVE_MEAN: usize = 1;
-const HANDS: usize = 9;
-/// Connections that all loops together have accepted, those that have ended included.
+const HANDOVER: usize = 9;
+/// Connections that all loops together have accepted, including closed ones.
 const ACCEPTS: usize = 10;
-/// Nanoseconds of the kernel's clock at the table's base, for programs, which know no [`Instant`]s.
-/// The maker of the table writes them.
+/// Nanoseconds of the monotonic clock at the table's base, for eBPF programs. The maker of the
+/// table writes them.
 pub const BASE: usize = 15;
 // Words of a row's first line.
-/// A state and, above its bits, the stamp in microseconds since when it holds.
+/// A state and, above its bits, the time in microseconds since which it holds.
 pub const STATE: usize = 0;
 /// Requests in process.
 pub const INFLIGHT: usize = 1;
 /// Open connections.
 pub const OPEN: usize = 2;
 const ACCEPTED: usize = 4;
-/// How many it has taken of the connections that it was given.
+/// Connections that the loop has taken of those that it was assigned.
 pub const TAKEN: usize = 5;
 // Words of its second line.
-/// The stamp of a wake-up that the loop has not acknowledged, or 0.
+/// The time of a wake-up that the loop has not acknowledged, or 0.
 pub const WOKEN: usize = 8;
-/// Connections that it was given.
+/// Connections that the loop was assigned.
 pub const HANDED: usize = 9;
-/// Why the loop is called, and whether it sleeps: see [`Slumber`].
+/// The reasons why the loop was called, and whether it sleeps: see [`Slumber`].
 const CALLS: usize = 10;
 
 // Reasons to call a loop.
-/// To compare anew.
+/// The loop has to compare again.
 const WAKE: u64 = 1;
-/// To try all sockets: the recheck token.
+/// The loop has to try all sockets: the recheck token.
 const RECHECK: u64 = 2;
 
-/// How many bits a state has.
+/// The number of bits of a state.
 pub const STATE_BITS: u32 = 3;
 
 impl<'a> LoadTable<'a> {
-    /// The number of words that a table for so many loops takes.
+    /// The number of words of a table for this many loops.
     #[must_use]
     pub const fn words(loops: usize) -> usize {
         (loops + 1) * ROW
     }
 
-    /// A table over shared words; as many rows as fit. All processes that share the words must pass the same
-    /// `base`, an instant before any that they will name (it is inherited across fork).
+    /// A table over shared words, with as many rows as fit. All processes that share the words must
+    /// pass the same `base` (inherited across fork). It is an instant before all instants that they
+    /// pass later.
     ///
     /// # Panics
     ///
-    /// When there is no room for the head.
+    /// If there are too few words for the head.
     #[must_use]
     pub fn over(words: &'a [AtomicU64], base: Instant) -> LoadTable<'a> {
         let (chunks, _) = words.as_chunks::<ROW>();
@@ -134,7 +139,7 @@ impl<'a> LoadTable<'a> {
         self.rows.len()
     }
 
-    /// Whether there is no row at all.
+    /// Whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
@@ -144,7 +149,7 @@ impl<'a> LoadTable<'a> {
     ///
     /// # Panics
     ///
-    /// When there is no such row.
+    /// If there is no such row.
     #[must_use]
     pub fn row(&self, i: usize) -> Row<'a> {
         Row(&self.rows[i])
@@ -155,8 +160,8 @@ impl<'a> LoadTable<'a> {
         self.rows.iter().map(Row).enumerate()
     }
 
-    /// The rows for one comparison: all, or so many of them that a comparison costs as much among hundreds of loops. The next
-    /// `window` has others.
+    /// The rows of one comparison: all, or at most [`COMPARED`], so that a comparison costs the
+    /// same with hundreds of loops. The next `window` selects others.
     pub(crate) fn compared(
         &self,
         window: usize,
@@ -171,51 +176,56 @@ impl<'a> LoadTable<'a> {
         get_in(&self.head[ACCEPTS], Relaxed)
     }
 
-    /// Loop `i` has accepted `n` connections.
+    /// Counts `n` connections that loop `i` has accepted.
     pub(crate) fn count_accepted(&self, i: usize, n: u32) {
         self.row(i).count_accepted(n);
         change(|| self.head[ACCEPTS].fetch_add(u64::from(n), Relaxed));
     }
 
-    /// Empties a row, and takes back what its loop held: to be called for a worker that died, and
-    /// by a loop that takes the row over.
+    /// Clears a row and releases what its loop held. Called for a worker that died, and by a loop
+    /// that takes the row over.
     pub fn clear(&self, i: usize) {
         for word in &self.rows[i] {
             put(word, 0, SeqCst);
         }
         self.unmark_above_mean(i);
         self.unlock(i);
-        if get(&self.head[HANDS]) >> 32 == i as u64 + 1 {
-            put(&self.head[HANDS], 0, SeqCst);
+        if get(&self.head[HANDOVER]) >> 32 == i as u64 + 1 {
+            put(&self.head[HANDOVER], 0, SeqCst);
         }
     }
 
-    /// The connection that [`Policy::place`](crate::Policy::place) gave to loop `i` was handed over, or could not be.
-    pub fn handed(&self, i: usize, done: bool) {
+    /// The connection that [`Policy::place`](crate::Policy::place) assigned to loop `i` was handed
+    /// over, or could not be if not `done`.
+    pub fn end_handover(&self, i: usize, done: bool) {
         if !done {
             self.row(i).count_taken();
         }
-        put(&self.head[HANDS], 0, SeqCst);
+        put(&self.head[HANDOVER], 0, SeqCst);
     }
 
-    /// Whether an acceptor is about to hand a connection to loop `i`, or died when it was and its row is not cleared yet.
+    /// Whether an acceptor is handing a connection to loop `i`, or died while it did and its row is
+    /// not cleared yet.
     #[must_use]
     pub fn hands_to(&self, i: usize) -> bool {
-        get(&self.head[HANDS]) & u64::from(u32::MAX) == i as u64 + 1
+        get(&self.head[HANDOVER]) & u64::from(u32::MAX) == i as u64 + 1
     }
 
-    /// The acceptor of loop `me` is about to hand a connection to loop `i`. The connection is counted before it is sent.
-    /// An acceptor that dies in between leaves a count too many, which the loop takes off when no acceptor hands over.
-    pub(crate) fn hands(&self, me: usize, i: usize) {
-        put(&self.head[HANDS], (me as u64 + 1) << 32 | (i as u64 + 1), SeqCst);
+    /// The acceptor of loop `me` is about to hand a connection to loop `i`, which is counted before
+    /// it is sent. An acceptor that dies in between leaves a count too many. The loop corrects it
+    /// when no acceptor hands over.
+    pub(crate) fn begin_handover(&self, me: usize, i: usize) {
+        put(&self.head[HANDOVER], (me as u64 + 1) << 32 | (i as u64 + 1), SeqCst);
         self.row(i).count_handed();
     }
 
-    /// The kernel woke only the loops of `from` for a connection that they may not be able to accept.
+    /// The kernel woke only the loops of `from` for a connection that they may not be able to
+    /// accept.
     ///
-    /// Gives the recheck token to a sleeping loop that has none yet; the caller notifies it. That loop tries every shared
-    /// socket, in each turn until all queues are empty. It passes the token on if it cannot accept. If no loop sleeps,
-    /// all others get a token, since any of them may be free first.
+    /// Gives the recheck token to a sleeping loop that has none yet; the caller notifies it. That
+    /// loop tries every shared socket in each turn until all queues are empty. It passes the token
+    /// on if it cannot accept. If no loop sleeps, all others get a token, since any of them may be
+    /// free first.
     pub fn pass_recheck(
         &self,
         now: Instant,
@@ -236,7 +246,8 @@ impl<'a> LoadTable<'a> {
         one.into_iter().chain(all).inspect(move |i| table.row(*i).give_recheck(stamp))
     }
 
-    /// As [`pass_recheck`](LoadTable::pass_recheck), where any single loop may be stopped as well: all loops look.
+    /// As [`pass_recheck`](LoadTable::pass_recheck), but gives the token to all loops, since any
+    /// single loop may be stopped, too.
     pub fn pass_recheck_to_all(
         &self,
         now: Instant,
@@ -246,7 +257,8 @@ impl<'a> LoadTable<'a> {
         self.takers(from).inspect(move |i| table.row(*i).give_recheck(stamp))
     }
 
-    /// These loops may be stopped. They count no more unless they acknowledge. The caller notifies them.
+    /// These loops may be stopped. They no longer count unless they acknowledge a wake-up. The
+    /// caller notifies them.
     pub fn suspect(&self, now: Instant, of: std::ops::Range<usize>) {
         of.filter_map(|i| self.rows.get(i)).for_each(|row| _ = Row(row).wake(self.stamp(now)));
     }
@@ -261,13 +273,13 @@ impl<'a> LoadTable<'a> {
         self.rows().filter(move |(i, row)| !but.contains(i) && takes(*row)).map(|(i, _)| i)
     }
 
-    /// Microseconds since the base, never 0.
+    /// Microseconds since the base, at least 1.
     pub(crate) fn stamp(&self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(self.base);
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Whether this loop can be expected to take a connection some time soon.
+    /// Whether this loop can be expected to accept soon.
     pub(crate) fn counts(&self, row: Row<'_>, stamp: u64) -> bool {
         let (state, since) = row.state_since();
         match state {
@@ -277,14 +289,14 @@ impl<'a> LoadTable<'a> {
         }
     }
 
-    /// Notes that loop `me` sleeps, or is about to, and carries more than the mean.
+    /// Marks loop `me`, which sleeps or is about to, as above the mean.
     pub(crate) fn mark_above_mean(&self, me: usize) {
         if let Some((word, bit)) = self.above_mean_bit(me) {
             change(|| word.fetch_or(bit, SeqCst));
         }
     }
 
-    /// The opposite; costs no write when there is no mark.
+    /// Removes the mark. Writes nothing if there is none.
     pub(crate) fn unmark_above_mean(&self, me: usize) {
         if let Some((word, bit)) = self.above_mean_bit(me)
             && get(word) & bit != 0
@@ -293,12 +305,12 @@ impl<'a> LoadTable<'a> {
         }
     }
 
-    /// Whether loop `i` has said so.
+    /// Whether loop `i` is marked.
     pub(crate) fn is_above_mean(&self, i: usize) -> bool {
         self.above_mean_bit(i).is_some_and(|(word, bit)| get(word) & bit != 0)
     }
 
-    /// The loops that sleep and carry more than the mean.
+    /// The marked loops.
     pub(crate) fn above_mean(&self) -> impl Iterator<Item = usize> + use<'a> {
         let len = self.len();
         let words = self.head.iter().skip(ABOVE_MEAN).take(BITMAP_WORDS).enumerate();
@@ -307,8 +319,8 @@ impl<'a> LoadTable<'a> {
             .filter(move |&i| i < len)
     }
 
-    /// Takes the accept lock for loop `me`; true when it holds the lock now. A lock that no loop of the table can hold is
-    /// free.
+    /// Tries to take the accept lock for loop `me`. True if the loop holds it now. A lock whose
+    /// word names no loop of the table is free.
     pub(crate) fn try_lock(&self, me: usize) -> bool {
         let mine = me as u64 + 1;
         let take = |from| change(|| self.head[LOCK].compare_exchange(from, mine, SeqCst, SeqCst));
@@ -321,7 +333,7 @@ impl<'a> LoadTable<'a> {
         }
     }
 
-    /// Gives the accept lock back, if loop `me` holds it.
+    /// Releases the accept lock, if loop `me` holds it.
     pub(crate) fn unlock(&self, me: usize) {
         let mine = me as u64 + 1;
         if get(&self.head[LOCK]) == mine {
@@ -335,25 +347,25 @@ impl<'a> LoadTable<'a> {
 }
 
 impl Row<'_> {
-    /// What the loop was doing when it last said so.
+    /// What the loop was doing, as it last published.
     #[must_use]
     pub fn state(&self) -> LoopActivity {
         self.state_since().0
     }
 
-    /// What the loop carried when it last said so.
+    /// The loop's load, as it last published.
     #[must_use]
     pub fn load(&self) -> Load {
         Load { inflight: get_in(&self.0[INFLIGHT], Relaxed), open: get_in(&self.0[OPEN], Relaxed) }
     }
 
-    /// Connections that this loop has taken since it started.
+    /// Connections that this loop has accepted since it started.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         get_in(&self.0[ACCEPTED], Relaxed)
     }
 
-    /// Connections that were handed to this loop, and that it has taken or given up.
+    /// Connections that were handed to this loop and that it has taken or given up.
     pub(crate) fn taken(&self) -> u64 {
         get(&self.0[TAKEN])
     }
@@ -362,14 +374,14 @@ impl Row<'_> {
         get(&self.0[HANDED])
     }
 
-    /// Of so much that was handed to it, nothing waits any more.
+    /// None of the first `handed` connections that the loop was assigned waits any more.
     pub(crate) fn take_all(&self, handed: u64) {
         if self.taken() < handed {
             put(&self.0[TAKEN], handed, SeqCst);
         }
     }
 
-    /// Connections that an acceptor handed to this loop and that it has not taken yet.
+    /// Connections that this loop was assigned and has not taken yet.
     #[must_use]
     pub fn pending(&self) -> u64 {
         get(&self.0[HANDED]).saturating_sub(get(&self.0[TAKEN]))
@@ -405,31 +417,32 @@ impl Row<'_> {
         change(|| self.0[HANDED].fetch_add(1, SeqCst));
     }
 
-    /// What was counted as handed over and as taken.
+    /// How many connections were counted as assigned and as taken.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (get(&self.0[HANDED]), get(&self.0[TAKEN]))
     }
 
-    /// All that was handed over by then has been taken, or never came.
+    /// All connections that were assigned by then have been taken, or never arrived.
     pub(crate) fn settle(&self, (handed, taken): (u64, u64)) {
         if handed > taken {
             change(|| self.0[TAKEN].compare_exchange(taken, handed, SeqCst, SeqCst));
         }
     }
 
-    /// What was handed to a loop that died was counted in a row that has been cleared since.
+    /// A connection that was handed to a loop before it died was counted in a row that has been
+    /// cleared since.
     pub(crate) fn count_taken(&self) {
         if self.pending() > 0 {
             change(|| self.0[TAKEN].fetch_add(1, SeqCst));
         }
     }
 
-    /// Wakes the loop, so that it compares anew. True if the caller has to write to its notifier.
+    /// Wakes the loop, so that it compares again. True if the caller has to write to its notifier.
     pub(crate) fn wake(&self, stamp: u64) -> bool {
         self.call(WAKE, stamp)
     }
 
-    /// The loop acknowledges its wake-ups. False if there was none.
+    /// Acknowledges the loop's wake-ups. False if there was none.
     pub(crate) fn acknowledge_wake(&self) -> bool {
         if get(&self.0[WOKEN]) != 0 {
             put(&self.0[WOKEN], 0, SeqCst);
@@ -437,22 +450,23 @@ impl Row<'_> {
         self.calls().take(WAKE)
     }
 
-    /// The caller notifies in any case, since an earlier caller may have been killed before it did.
+    /// The caller notifies the loop in any case, since an earlier caller may have been killed
+    /// before it did.
     fn give_recheck(&self, stamp: u64) {
         self.call(WAKE | RECHECK, stamp);
     }
 
-    /// Takes the recheck token; false if it was not passed to this loop.
+    /// Takes the recheck token. False if this loop has none.
     pub(crate) fn take_recheck(&self) -> bool {
         self.calls().take(RECHECK)
     }
 
-    /// Whether a recheck token waits for this loop.
+    /// Whether this loop has been given a recheck token.
     pub(crate) fn has_recheck(&self) -> bool {
         self.calls().has(RECHECK)
     }
 
-    /// The loop is about to sleep; false if it must not, since it was called.
+    /// Publishes that the loop sleeps. False if it must not sleep, since it was called.
     pub(crate) fn sleep(&self) -> bool {
         let sleeps = self.calls().sleep();
         if !sleeps {
@@ -461,12 +475,12 @@ impl Row<'_> {
         sleeps
     }
 
-    /// The loop is awake.
+    /// Publishes that the loop is awake.
     pub(crate) fn awake(&self) {
         self.calls().wake();
     }
 
-    /// Whether the loop was called and has not answered.
+    /// Whether the loop was called and has not acted yet.
     #[cfg(test)]
     pub(crate) fn is_called(&self) -> bool {
         self.calls().has(WAKE | RECHECK)
@@ -511,7 +525,7 @@ fn get_in(word: &AtomicU64, order: Ordering) -> u64 {
     word.load(order)
 }
 
-/// A word of a row, as the protocol of wake-ups needs it. A dead process changes nothing.
+/// A word of a row, for [`Slumber`]. A dead process changes nothing.
 struct RowWord<'a>(&'a AtomicU64);
 
 impl Word for RowWord<'_> {
@@ -533,7 +547,7 @@ impl Word for RowWord<'_> {
     }
 }
 
-/// The positions of the bits that are set.
+/// Iterates over the positions of set bits.
 struct Bits(u64);
 
 impl Iterator for Bits {
@@ -624,13 +638,13 @@ mod tests {
         assert_eq!(pass(base, 0..1), [2], "one without a recheck token comes first");
         assert!(table.row(2).acknowledge_wake() && table.row(2).take_recheck());
         assert_eq!(pass(base, 1..3), [3]);
-        // No loop sleeps. All awake loops look, since any of them may be free first.
+        // No loop sleeps. All awake loops get the token, since any of them may be free first.
         assert_eq!(pass(base, 1..5), [0, 5]);
         assert!(
             [0, 5].iter().all(|i| table.row(*i).acknowledge_wake() && table.row(*i).take_recheck())
         );
         assert_eq!(pass(base + 2 * STUCK, 1..5), [0, 5], "though they work for long");
-        // A sleeping loop that does not acknowledge may be stopped or late.
+        // A sleeping loop that does not acknowledge may be stopped.
         assert_eq!(pass(base, 0..1), [2]);
         assert_eq!(pass(base + 2 * STUCK, 0..1), [1, 2, 3, 5]);
         assert_eq!(pass(base, 0..6), [], "only full loops are left");

@@ -1,13 +1,14 @@
-//! What `fair` compares a loop's load with.
+//! The mean loads that `fair` compares a loop's load with.
 
 use std::time::Instant;
 
 use crate::{Load, LoadTable, LoopActivity, Row};
 
-/// The mean load of the loops that are compared and count.
+/// The mean load of the loops that are compared, except those that cannot accept soon.
 pub(super) struct Means {
     open: Mean,
-    /// The mean of requests among loops that are not above the mean of connections. None if requests are not weighed.
+    /// The mean of requests, over the loops that are not above the mean of connections. None if
+    /// requests are not compared.
     inflight: Option<Mean>,
     slack: u64,
     window: usize,
@@ -36,12 +37,13 @@ impl Means {
         self.inflight = Some(inflight);
     }
 
-    /// Weighs connections only from now on.
+    /// Compares only connections from now on.
     pub(super) fn forget_requests(&mut self) {
         self.inflight = None;
     }
 
-    /// How far the load is above the mean: in connections or, if these are not above it, in requests.
+    /// How far the load is above the mean: in connections, or in requests if its connections are
+    /// not above the mean.
     pub(super) fn excess(&self, load: Load) -> u64 {
         match self.inflight {
             _ if !self.open.admits(load.open, self.slack) => self.open.excess(load.open),
@@ -50,12 +52,12 @@ impl Means {
         }
     }
 
-    /// Whether the load is above the mean because of its requests alone.
+    /// Whether the load is above the mean only because of its requests.
     pub(super) fn is_of_requests(&self, load: Load) -> bool {
         self.open.admits(load.open, self.slack) && self.excess(load) > 0
     }
 
-    /// A loop that sleeps in the list and is above the mean.
+    /// A loop above the mean that sleeps in the wait list.
     pub(super) fn armed_above_mean(
         &self,
         now: Instant,
@@ -82,13 +84,14 @@ impl Mean {
         self.n += 1;
     }
 
-    /// How far the value is above the mean, 1 at least.
+    /// How far the value is above the mean, but at least 1.
     fn excess(&self, value: u64) -> u64 {
         value.saturating_sub(self.sum / self.n).max(1)
     }
 
-    /// Whether the value is not above the mean. From a mean of 16 on, a sixteenth more is not above it: such a difference
-    /// does not matter and would make loops come and go.
+    /// Whether the value is not above the mean. If the mean is 16 or more, a sixteenth more is
+    /// still not above it. Such a small difference does not matter and would make loops leave and
+    /// join the list often.
     fn admits(&self, value: u64, slack: u64) -> bool {
         let mean = self.sum / self.n;
         value.saturating_mul(self.n) <= self.sum
@@ -96,7 +99,7 @@ impl Mean {
     }
 }
 
-/// The rows of the other loops that are compared and count.
+/// The rows of the other loops that are compared, except those of loops that cannot accept soon.
 fn others<'a>(
     now: Instant,
     loops: &LoadTable<'a>,

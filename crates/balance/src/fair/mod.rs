@@ -35,31 +35,33 @@ use self::means::Means;
 use self::place::{Facts, LoopPlace, Move};
 use crate::{AfterAccept, Load, LoadTable, LoopActivity, LoopSetup, Policy, Row, Stance, Wait};
 
-/// A loop backs off for this long per connection above the mean: the time that an accept and the first look at a request
-/// take the others.
+/// How long a loop backs off for each connection above the mean. In this time another loop can
+/// accept a connection and have a first look at its request.
 const STEP: Duration = Duration::from_micros(150);
-/// A loop backs off for this long at most, since a connection may wait for all of it.
+/// The longest time that a loop backs off, since a connection may wait for all of it.
 const LONGEST: Duration = Duration::from_millis(5);
-/// A loop defers to sleepers for this long. Beside stopped loops a connection may wait for two rounds.
+/// How long a loop defers to sleepers. Beside stopped loops a connection may wait for two such
+/// rounds.
 const ROUND: Duration = Duration::from_millis(20);
-/// A loop with as many connections as before compares at most this often. Rows are in the caches of the loops that write
-/// them, so each comparison costs cache misses.
+/// How long a comparison holds for a loop with as many connections as before. Rows are in the
+/// caches of the loops that write them, so each comparison costs cache misses.
 const FRESH: Duration = Duration::from_millis(1);
 
 pub(crate) struct Fair {
     me: usize,
-    /// How far above the mean a listed loop may be. Leaving the list and coming back costs a call for each socket, so
-    /// loops with many sockets leave later.
+    /// How far above the mean a listed loop may be. Leaving and joining the list costs a system
+    /// call for each socket, so loops with many sockets leave later.
     slack: u64,
     place: LoopPlace,
     compared: Compared,
-    /// A loop that slept in the list when this one last looked. Its own number if there was none.
+    /// A loop that slept in the list at this loop's last look. This loop's own number if there was
+    /// none.
     sleeper: usize,
     /// This loop has accepted since it last decided.
     accepted: bool,
-    /// Another loop has asked it to compare anew.
+    /// Another loop has asked this one to compare again.
     woken: bool,
-    /// Which rows the next comparison reads.
+    /// Selects the rows of the next comparison.
     window: usize,
 }
 
@@ -67,7 +69,7 @@ pub(crate) struct Fair {
 #[derive(Clone, Copy, Debug)]
 struct Compared {
     at: Option<Instant>,
-    /// The loop's load then, without requests if these made no difference.
+    /// The loop's load at that time, without requests if they made no difference.
     load: Load,
 }
 
@@ -85,14 +87,15 @@ impl Fair {
         }
     }
 
-    /// Whether the last comparison still holds for a loop with as many connections as then and `inflight` requests.
+    /// Whether the last comparison still holds for a loop with the same connections and `inflight`
+    /// requests.
     fn is_fresh(&self, now: Instant, inflight: u64) -> bool {
         let Compared { at, load } = self.compared;
         let is_recent = at.is_some_and(|at| now.saturating_duration_since(at) < FRESH);
         is_recent && inflight >= load.inflight
     }
 
-    /// Whether a loop keeps its place while its comparison still holds. Sets the mark that the
+    /// Whether the loop keeps its place because its comparison still holds. Sets the mark that the
     /// place needs before a sleep.
     fn stays(&mut self, now: Instant, loops: &LoadTable<'_>) -> bool {
         if let LoopPlace::Deferring(..) | LoopPlace::Standby(_) = self.place {
@@ -114,10 +117,10 @@ impl Fair {
         self.sleeper != self.me
     }
 
-    /// Moves the loop, which is `excess` above the mean, by the table of moves.
+    /// Moves the loop, whose load is `excess` above the mean, by the table of moves.
     ///
-    /// The loop sets its mark before it looks for sleepers. So when one loop leaves the list while the last listed loop
-    /// wakes up, at least one of them sees the other.
+    /// The loop sets its mark before it looks for sleepers. So if one loop leaves the list while
+    /// the last listed loop wakes up, at least one of them sees the other.
     fn decide(&mut self, now: Instant, loops: &LoadTable<'_>, excess: u64) {
         let above = excess > 0;
         let (mut asleep, mut accepts) = (false, 0);
@@ -182,11 +185,11 @@ impl Policy for Fair {
         self.compared = Compared { at: Some(now), load: Load { inflight, ..own } };
         self.decide(now, loops, excess);
         if excess > 0 || was_listed && !connections_came {
-            // Nothing has changed for the others.
+            // The other loops need not compare again.
             return self.wait(now);
         }
         if !connections_came {
-            // A loop that merely comes back to the list wakes none because of requests.
+            // A loop that only comes back to the list wakes no loop because of requests.
             means.forget_requests();
         }
         let above = means.armed_above_mean(now, loops, self.me);
@@ -211,7 +214,7 @@ impl Policy for Fair {
         let wake = |&i: &usize| loops.row(i).wake(stamp);
         let stood_by = self.accepted && matches!(self.place, LoopPlace::Standby(_));
         if stood_by && let Some(first) = longest_armed(now, loops, me) {
-            // The kernel woke this loop although that one sleeps before it.
+            // The kernel woke this loop although the other one sleeps before it in the list.
             return Some(first).filter(wake);
         }
         let counts = |&i: &usize| i != me && loops.counts(loops.row(i), stamp);
@@ -221,18 +224,19 @@ impl Policy for Fair {
         let mut asleep =
             armed_sleepers(now, loops, me).map(|(i, _)| loops.is_above_mean(i)).peekable();
         if asleep.peek().is_none() {
-            // A marked loop that is not armed has left the list or is about to leave it. It sets its mark before it looks
-            // at the list, and says that it is disarmed only afterwards.
+            // A marked loop that is not armed has left the list or is about to. It sets its mark
+            // before it looks at the list, and publishes that it is disarmed only afterwards.
             let out = marked.filter(|&i| state(i) != LoopActivity::Armed);
             return out.min_by_key(|&i| (loops.row(i).load().open, i)).filter(wake);
         }
-        // Loops that accepted, this one among them, go behind a marked loop in the list. So that one leaves.
+        // Loops that have just accepted, such as this one, go behind a marked loop in the list. So
+        // the marked loop has to leave the list.
         let leaves = self.accepted && asleep.any(|above| !above);
         if leaves { marked.find(|&i| state(i) == LoopActivity::Armed).filter(wake) } else { None }
     }
 }
 
-/// The other loops that sleep in the list, by what they last said.
+/// The other loops that sleep in the list, by the state in their rows.
 fn armed_sleepers<'a>(
     now: Instant,
     loops: &LoadTable<'a>,
@@ -247,7 +251,7 @@ fn is_armed(now: Instant, loops: &LoadTable<'_>, i: usize) -> bool {
     row.state() == LoopActivity::Armed && loops.counts(row, loops.stamp(now))
 }
 
-/// The loop that has slept longest of them, and so is the first in the kernel's list.
+/// The listed loop that has slept longest, which is the first in the kernel's wait list.
 fn longest_armed(now: Instant, loops: &LoadTable<'_>, me: usize) -> Option<usize> {
     armed_sleepers(now, loops, me).min_by_key(|(_, row)| row.state_since().1).map(|(i, _)| i)
 }

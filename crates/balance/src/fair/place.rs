@@ -1,22 +1,23 @@
-//! Where a loop under `fair` stands, and the table of its moves.
+//! The places of a loop under `fair`, and the table of its moves.
 
 use std::time::Instant;
 
-/// A loop's place.
+/// A loop's place with respect to the wait list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoopPlace {
     /// In the wait list.
     Listed,
-    /// Out of the list, since others sleep in it. At this instant the loop decides anew; all loops together had accepted
-    /// this many connections when it left.
+    /// Out of the list, since other loops sleep in it. The loop decides again at this instant. The
+    /// number is how many connections all loops together had accepted when it left.
     Deferring(Instant, u64),
-    /// Out of the list until this instant, so that loops that work can come back first.
+    /// Out of the list until this instant, so that loops that work can come back to it first.
     BackingOff(Instant),
-    /// In the list although the loop is above the mean. All loops together had accepted this many connections by then.
+    /// In the list although the loop is above the mean. The number is how many connections all
+    /// loops together had accepted by then.
     Standby(u64),
 }
 
-/// What a loop does about its place.
+/// A change of a loop's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Move {
     /// Keeps its place.
@@ -31,16 +32,16 @@ pub(super) enum Move {
     StandBy,
 }
 
-/// What a decision depends on, beside the place.
+/// The facts that a decision depends on, besides the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     /// The loop is above the mean.
     pub(super) above: bool,
     /// Another loop sleeps in the list.
     pub(super) asleep: bool,
-    /// The place's instant has come.
+    /// The place's instant has passed.
     pub(super) over: bool,
-    /// Some loop has accepted a connection since the place was taken.
+    /// Some loop has accepted a connection since this loop took its place.
     pub(super) any: bool,
     /// This loop has accepted a connection since it last decided.
     pub(super) own: bool,
@@ -58,12 +59,13 @@ impl LoopPlace {
             (_,                false, _,     _,     _,     _    ) => List,
             (Listed,           true,  true,  _,     _,     _    ) => Defer,
             (Listed,           true,  false, _,     _,     _    ) => BackOff,
-            // The kernel wakes the sleepers first. If none was needed in a whole round, the loop stands behind them.
+            // The kernel wakes the sleepers first. If none had to accept in a whole round, the loop
+            // stands behind them.
             (Deferring(..),    true,  true,  false, _,     _    ) => Stay,
             (Deferring(..),    true,  true,  true,  false, _    ) => StandBy,
             (Deferring(..),    true,  true,  true,  true,  _    ) => Defer,
             (Deferring(..),    true,  false, _,     _,     _    ) => BackOff,
-            // The loops that work have had their time.
+            // The working loops have had their chance to come back.
             (BackingOff(_),    true,  true,  _,     _,     _    ) => Defer,
             (BackingOff(_),    true,  false, false, _,     _    ) => Stay,
             (BackingOff(_),    true,  false, true,  _,     _    ) => StandBy,
@@ -75,7 +77,7 @@ impl LoopPlace {
         }
     }
 
-    /// Whether the place's instant has come. Places without one never end by time.
+    /// Whether the place's instant has passed. False for places without one.
     pub(super) fn is_over(self, now: Instant) -> bool {
         match self {
             LoopPlace::Deferring(until, _) | LoopPlace::BackingOff(until) => now >= until,
@@ -83,7 +85,8 @@ impl LoopPlace {
         }
     }
 
-    /// Whether some loop has accepted since the place was taken, if all have accepted `accepts` by now.
+    /// Whether some loop has accepted since the place was taken. `accepts` is what all loops
+    /// together have accepted by now.
     pub(super) fn saw_accepts(self, accepts: u64) -> bool {
         match self {
             LoopPlace::Deferring(_, before) | LoopPlace::Standby(before) => before != accepts,
@@ -100,7 +103,8 @@ mod tests {
     const YES: Option<bool> = Some(true);
     const NO: Option<bool> = Some(false);
 
-    /// Every combination of facts that fits `row` gives this move. Returns how many there are.
+    /// Checks that each combination of facts that matches `row` gives this move. Returns the number
+    /// of combinations.
     fn holds(place: LoopPlace, row: [Option<bool>; 5], expected: Move) -> u32 {
         let mut fitting = 0;
         for bits in 0..1u32 << 5 {

@@ -1,21 +1,22 @@
-//! Clients of the world: one request after another, each on its own connection or on a kept one.
+//! The clients of the model. They send one request after another, on new connections or on a kept
+//! one.
 
 use std::time::Duration;
 
-/// What a client does.
+/// The behaviour of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelClient {
-    /// Requests, one after the other's answer.
+    /// How many requests it sends, each after the previous answer.
     pub requests: u64,
-    /// All on one connection.
+    /// All requests use one connection.
     pub keep: bool,
-    /// For how long each request blocks its loop.
+    /// How long each request blocks its loop.
     pub work: Duration,
-    /// It does so computing, not sleeping.
+    /// The handler computes instead of sleeping.
     pub computes: bool,
-    /// From an answer to the next request or connect.
+    /// The time from an answer to the next request or connect.
     pub think: Duration,
-    /// From the connect to the request.
+    /// The time from the connect to the request.
     pub gap: Duration,
 }
 
@@ -52,11 +53,11 @@ pub(super) struct Clients(Vec<ModelRequest>);
 struct ModelRequest {
     client: ModelClient,
     place: ClientState,
-    /// The request's bytes are at the server.
+    /// The request has arrived at the server.
     sent: bool,
     /// Requests answered on this connection.
     answered: u64,
-    /// It never connected.
+    /// The client has not connected yet.
     new: bool,
     since: Duration,
 }
@@ -89,7 +90,7 @@ impl Clients {
         running.client.gap
     }
 
-    /// The request arrives; returns the loop that has the connection.
+    /// The request arrives. Returns the loop that has the connection.
     pub(super) fn sent(&mut self, id: usize) -> Option<usize> {
         let running = &mut self.0[id];
         running.sent = true;
@@ -99,13 +100,13 @@ impl Clients {
         }
     }
 
-    /// A loop took the connection; true when its request is there already.
+    /// Loop `i` has accepted the connection. True if its request has already arrived.
     pub(super) fn admitted(&mut self, id: usize, i: usize) -> bool {
         self.0[id].place = ClientState::Loop(i);
         self.0[id].sent
     }
 
-    /// Returns how long it took, and when the client goes on.
+    /// The request is answered. Returns how long it took, and when the client continues.
     pub(super) fn answered(&mut self, id: usize, now: Duration) -> (Duration, Option<Duration>) {
         let running = &mut self.0[id];
         let latency = now - running.since;
@@ -129,12 +130,12 @@ impl Clients {
         self.0[id].client.keep
     }
 
-    /// Whether it never connected.
+    /// Whether the client has not connected yet.
     pub(super) fn is_new(&self, id: usize) -> bool {
         self.0[id].new
     }
 
-    /// Whether its request is not the connection's first one.
+    /// Whether an earlier request was answered on this connection.
     pub(super) fn is_another(&self, id: usize) -> bool {
         self.0[id].answered > 0
     }
@@ -147,7 +148,7 @@ impl Clients {
         self.0[id].client.computes
     }
 
-    /// A number that no other request has, and that does not depend on the loop.
+    /// A number that is different for each request and does not depend on the loop.
     pub(super) fn seed(&self, id: usize) -> u64 {
         id as u64 ^ self.0[id].client.requests << 20
     }

@@ -1,52 +1,55 @@
-//! Which task is on which CPU: the part of kernel/sched/fair.c that orders woken tasks.
+//! The assignment of tasks to CPUs, after the part of kernel/sched/fair.c that orders woken tasks.
 //!
-//! Each CPU has a queue of its own. A woken task takes an idle CPU, the one it had before if it
-//! can; else it queues up where fewest are. The tasks of one queue are owed the same time: those
-//! that had no more than the mean may run, and of these the one with the slice that ends first does
-//! (pick_eevdf). A task stays on the CPU for a slice, or until it had more than the mean and a
-//! woken task goes before it. So a woken worker may be on the CPU at once, before workers that were
-//! woken earlier, or wait behind the client for a whole slice. That decides which loop takes the
-//! connections of a burst. A CPU that has nothing to do takes a waiting task of another one only
-//! after a while (sched_balance_newidle: not for pauses shorter than a move costs).
+//! Each CPU has its own run queue. A woken task takes an idle CPU, its previous one if possible.
+//! Otherwise it joins the shortest queue. Tasks of one queue are entitled to equal time. Among the
+//! tasks that have had no more than the mean, the one with the earliest deadline runs (pick_eevdf).
+//! A task keeps the CPU for a slice, or until it has had more than the mean and a woken task has
+//! precedence.
+//!
+//! So a woken worker may run at once, before workers that were woken earlier, or wait behind the
+//! client for a whole slice. That decides which loop accepts the connections of a burst. An idle
+//! CPU takes a waiting task of another CPU only after a while (sched_balance_newidle skips pauses
+//! that are shorter than a migration costs).
 
 use std::time::Duration;
 
 use super::{ModelEvent, ModelTask};
 
-/// From one task to the next on the same CPU.
+/// The time of a context switch, in nanoseconds.
 const SWITCH: i64 = 2_000;
-/// For how long a task may go on while others wait, on one CPU (`sysctl_sched_base_slice`).
+/// How long a task may run while others wait, with one CPU (`sysctl_sched_base_slice`), in
+/// nanoseconds.
 const SLICE: i64 = 700_000;
-/// How long a CPU is idle before it takes another one's task (`sysctl_sched_migration_cost`).
+/// How long a CPU is idle before it takes another CPU's task (`sysctl_sched_migration_cost`).
 const MOVE: Duration = Duration::from_micros(500);
 
-/// All CPUs, and what each task had of them.
+/// All CPUs, and the time that each task has had.
 pub(super) struct Cpus {
     list: Vec<Cpu>,
     accounts: Vec<Account>,
 }
 
-/// Times are in nanoseconds, since one's lag behind the mean may be less than nothing.
+/// Times are in nanoseconds and signed, since a task's lag behind the mean may be negative.
 #[derive(Default)]
 struct Cpu {
     running: Option<RunningTask>,
     waiting: Vec<CpuSlice>,
-    /// Tells what is on now from what was on.
+    /// Changes with the running task, so that outdated timers are recognized.
     token: u64,
-    /// The mean of what its tasks had, as far as it has come.
+    /// The mean virtual time of its tasks, as last computed. It stays while the CPU has no task.
     mean: i64,
-    /// The one that is on has to make room when it is done with what it does at this moment.
+    /// The running task must yield after the event that happens at this moment.
     resched: bool,
 }
 
 struct RunningTask {
     piece: CpuSlice,
     since: Duration,
-    /// Nothing is being computed: its event happens at this moment.
+    /// The computation is complete. Its event happens at this moment.
     done: bool,
 }
 
-/// Something that a task computes, and what happens then.
+/// A computation of a task, and the event at its end.
 #[derive(Clone, Copy)]
 struct CpuSlice {
     task: ModelTask,
@@ -56,23 +59,23 @@ struct CpuSlice {
 
 #[derive(Clone, Copy, Default)]
 struct Account {
-    /// What it had, by its CPU's reckoning.
+    /// The task's virtual time on its CPU.
     had: i64,
-    /// Where its slice ends.
+    /// The virtual time at which its slice ends.
     deadline: i64,
-    /// What it was owed when it went to sleep.
+    /// How far the task was behind the mean when it went to sleep.
     owed: i64,
     cpu: usize,
 }
 
-/// To be scheduled: when, the CPU, its token.
+/// A timer to be scheduled: the time, the CPU, and the CPU's token.
 pub(super) type Timer = (Duration, usize, u64);
 
-/// What the end of a timer comes to.
-pub(super) enum Ended {
-    /// The task has computed, and this happens.
-    Happens(ModelEvent),
-    /// Others came first, or it goes on.
+/// The result of an expired timer.
+pub(super) enum TimerOutcome {
+    /// The task has finished computing, and this event happens.
+    Event(ModelEvent),
+    /// The timer was outdated, or the task continues. These timers are to be set.
     Timers(Vec<Timer>),
 }
 
@@ -84,7 +87,7 @@ impl Cpus {
     }
 
     fn slice(&self) -> i64 {
-        // get_update_sysctl_factor: more with more CPUs, up to eight of them.
+        // As get_update_sysctl_factor: longer with more CPUs, up to eight.
         SLICE * i64::from(1 + self.list.len().clamp(1, 8).ilog2())
     }
 
@@ -93,8 +96,8 @@ impl Cpus {
         self.list.iter().position(is)
     }
 
-    /// `event` happens when the task has computed for `cost`; one that is on no CPU was woken, and on an idle CPU that takes
-    /// `wake`.
+    /// `event` happens when the task has computed for `cost`. A task that is on no CPU is woken; an
+    /// idle CPU takes `wake` longer.
     pub(super) fn compute(
         &mut self,
         now: Duration,
@@ -121,7 +124,7 @@ impl Cpus {
         vec![self.timer(at, now, 0)]
     }
 
-    /// The task sleeps: its CPU is for others.
+    /// The task sleeps and leaves its CPU to others.
     pub(super) fn leave(&mut self, now: Duration, task: ModelTask) -> Vec<Timer> {
         let Some(at) = self.on(task) else { return Vec::new() };
         self.account(at, now);
@@ -133,13 +136,14 @@ impl Cpus {
         self.start_next(at, now)
     }
 
-    /// The task is no more.
+    /// The task has ended.
     pub(super) fn forget(&mut self, now: Duration, task: ModelTask) -> Vec<Timer> {
         self.list.iter_mut().for_each(|cpu| cpu.waiting.retain(|p| p.task != task));
         self.leave(now, task)
     }
 
-    /// The task was stopped: it sleeps if it was its own event that happened, and else goes on to compute for the next.
+    /// The task was stopped. If the event that happens now is its own, it sleeps. Otherwise it
+    /// continues to compute.
     pub(super) fn put_off(&mut self, now: Duration, task: ModelTask) -> Vec<Timer> {
         let is_done = |r: &RunningTask| r.piece.task == task && r.done;
         match self.list.iter().any(|cpu| cpu.running.as_ref().is_some_and(is_done)) {
@@ -148,27 +152,29 @@ impl Cpus {
         }
     }
 
-    /// A timer's end.
-    pub(super) fn ended(&mut self, now: Duration, at: usize, token: u64) -> Ended {
+    /// A timer has expired.
+    pub(super) fn ended(&mut self, now: Duration, at: usize, token: u64) -> TimerOutcome {
         let Some(cpu) = self.list.get_mut(at).filter(|cpu| cpu.token == token) else {
-            return Ended::Timers(Vec::new());
+            return TimerOutcome::Timers(Vec::new());
         };
-        let Some(running) = &mut cpu.running else { return Ended::Timers(self.pull(at, now)) };
+        let Some(running) = &mut cpu.running else {
+            return TimerOutcome::Timers(self.pull(at, now));
+        };
         if running.piece.left <= nanos(now.saturating_sub(running.since)) {
             let event = running.piece.event;
             running.done = true;
             self.account(at, now);
-            return Ended::Happens(event);
+            return TimerOutcome::Event(event);
         }
-        // Its slice is over.
+        // The task's slice has ended.
         self.account(at, now);
         let Some(task) = self.list[at].running.as_ref().map(|r| r.piece.task) else {
-            return Ended::Timers(Vec::new());
+            return TimerOutcome::Timers(Vec::new());
         };
         let slice = self.slice();
         let account = &mut self.accounts[task.index()];
         account.deadline = account.had + slice;
-        Ended::Timers(match self.pick(at) == Some(task) {
+        TimerOutcome::Timers(match self.pick(at) == Some(task) {
             true => vec![self.timer(at, now, 0)],
             false => self.switch(at, now),
         })
@@ -184,7 +190,7 @@ impl Cpus {
         let (mean, slice) = (self.mean(at), self.slice());
         let account = &mut self.accounts[piece.task.index()];
         let same = account.cpu == at;
-        // A task that had more than its part comes back as it went, until the others have had as
+        // A task that has had more than its share keeps that surplus, until the others have had as
         // much.
         let had = mean - std::mem::take(&mut account.owed);
         account.had = if same { had.max(account.had.min(mean + slice)) } else { had };
@@ -199,12 +205,12 @@ impl Cpus {
         if self.pick(at) == Some(piece.task) {
             return self.preempt(at, now);
         }
-        // From now on a task waits for the end of the slice.
+        // Another task waits now, so the running one gets a timer for the end of its slice.
         let is_computing = self.list[at].running.as_ref().is_some_and(|running| !running.done);
         if is_computing { vec![self.timer(at, now, 0)] } else { Vec::new() }
     }
 
-    /// The running task makes room at once, or when what it does at this moment is done.
+    /// The running task yields at once, or after the event that happens at this moment.
     fn preempt(&mut self, at: usize, now: Duration) -> Vec<Timer> {
         let cpu = &mut self.list[at];
         if cpu.running.as_ref().is_some_and(|running| running.done) {
@@ -252,7 +258,7 @@ impl Cpus {
         self.wake(now, piece, SWITCH)
     }
 
-    /// Until what is on is done, or its slice over.
+    /// Sets a timer for the end of the running computation or slice, whichever is first.
     fn timer(&mut self, at: usize, now: Duration, before: i64) -> Timer {
         let cpu = &mut self.list[at];
         cpu.token += 1;
@@ -268,7 +274,7 @@ impl Cpus {
         (running.since + time(run), at, cpu.token)
     }
 
-    /// Writes down what the one that is on has had.
+    /// Adds the elapsed time to the account of the running task.
     fn account(&mut self, at: usize, now: Duration) {
         let cpu = &mut self.list[at];
         if let Some(running) = &mut cpu.running {
@@ -292,7 +298,7 @@ impl Cpus {
         if n == 0 { self.list[at].mean } else { sum / n }
     }
 
-    /// The task to run next.
+    /// Chooses the task to run next.
     fn pick(&self, at: usize) -> Option<ModelTask> {
         let mean = self.mean(at);
         let account = |task: ModelTask| self.accounts[task.index()];
@@ -319,7 +325,8 @@ mod tests {
 
     const MICRO: Duration = Duration::from_micros(1);
 
-    /// What happens, in order, when these come at their times: loop, start and cost in microseconds.
+    /// Returns which computation ends when, in order. Each piece is a loop, its start and its cost
+    /// in microseconds.
     fn order(cpus: usize, pieces: &[(usize, u32, u32)]) -> Vec<(usize, u128)> {
         let mut all = Cpus::new(cpus, 8);
         let mut timers: Vec<Timer> = Vec::new();
@@ -338,8 +345,8 @@ mod tests {
                 (_, Some(timer)) => {
                     timers.remove(0);
                     match all.ended(timer.0, timer.1, timer.2) {
-                        Ended::Timers(more) => timers.extend(more),
-                        Ended::Happens(_) => {
+                        TimerOutcome::Timers(more) => timers.extend(more),
+                        TimerOutcome::Event(_) => {
                             let is_done = |cpu: &Cpu| cpu.running.as_ref().is_some_and(|r| r.done);
                             let cpu = all.list.iter().find(|cpu| is_done(cpu)).unwrap();
                             let task = cpu.running.as_ref().unwrap().piece.task;
@@ -368,7 +375,8 @@ mod tests {
 
     #[test]
     fn the_task_whose_slice_ends_first_is_next() {
-        // The third comes while the second has its slice, and is before the first one's second.
+        // The third piece arrives during the second task's slice and runs before the first task's
+        // second slice.
         let done = order(1, &[(0, 0, 2000), (1, 1, 1000), (2, 1000, 10)]);
         assert_eq!(done.first().map(|d| d.0), Some(2), "{done:?}");
         assert!(done[0].1 < 1500, "{done:?}");

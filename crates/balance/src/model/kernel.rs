@@ -1,4 +1,4 @@
-//! What the kernel does when a client connects, and what loops ask of it.
+//! The kernel's part when a client connects, and the system calls of loops.
 
 use super::queue::Visit;
 use super::{AcceptPolicy, LoadTable, ModelEvent, Note, SocketLayout, Stance, What, World, mixed};
@@ -22,14 +22,14 @@ impl World {
         self.note_arrival(client, socket, walk);
     }
 
-    /// The acceptor's work. A connection that no loop can take stays in the queue.
+    /// The acceptor hands a connection over. If no loop can take one, it stays in the queue.
     pub(super) fn hand_over(&mut self, client: usize) {
         let (now, table) = (self.base + self.now, LoadTable::over(&self.words, self.base));
         let setup = self.setup(0);
         match self.kind.policy(setup).place(now, &table) {
             Some(i) => {
                 self.loops[i].handed.push_back(client);
-                table.handed(i, true);
+                table.end_handover(i, true);
                 self.wake(i);
             }
             None => {
@@ -38,7 +38,8 @@ impl World {
         }
     }
 
-    /// The thread that blocks longest in accept(2) gets the connection and posts it to its loop.
+    /// The thread that has blocked longest in accept(2) gets the connection and posts it to its
+    /// loop.
     pub(super) fn end_blocked_accept(&mut self, client: usize) {
         let loops = &self.loops;
         let walk = self.sockets[0].arrive(client, self.now, |i| !loops[i].stopped);
@@ -63,7 +64,7 @@ impl World {
         }
     }
 
-    /// Where a connection waits.
+    /// The socket in whose queue the connection waits.
     fn socket(&self, client: usize) -> usize {
         let hash = self.hash(client);
         if self.kind != AcceptPolicy::ReuseportLoad {

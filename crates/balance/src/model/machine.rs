@@ -1,33 +1,33 @@
-//! A machine with few CPUs, which the loops and their clients share.
+//! A machine with few CPUs, which loops and clients share.
 //!
-//! Without one, each loop has a CPU of its own and clients cost nothing, so that the policy alone
-//! decides. With one, two things more do.
+//! Without a machine, each loop has its own CPU and clients cost nothing, so that the policy alone
+//! decides. A machine adds two influences.
 //!
-//! *CPUs*: the loop that is woken first need not run first; see `cpus`. A CPU that is idle is taken
-//! at once, but needs time to wake up itself.
+//! *CPUs*: the loop that is woken first need not run first; see `cpus`. An idle CPU is taken at
+//! once, but needs time to wake up.
 //!
 //! *The client program*: load generators are one thread, which handles its events in order. Clients
-//! that come together all connect before the first of them sends. The loop that takes connections
-//! meanwhile finds no request in them that would keep it from taking the next.
+//! that start together all connect before the first of them sends. A loop that accepts connections
+//! meanwhile finds no request that would keep it from accepting more.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::cpus::{Cpus, Ended, Timer};
+use super::cpus::{Cpus, Timer, TimerOutcome};
 use super::{ModelEvent, World};
 
-/// What a machine has, and what things cost on it.
+/// A machine's CPUs, and the time that things take on it.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// CPUs for loops and clients together.
     pub cpus: usize,
-    /// From a wake-up to the first line on a CPU that was idle; drawn at random.
+    /// The time from a wake-up until an idle CPU runs its first instruction, drawn at random.
     pub wakes: Vec<Duration>,
-    /// To accept a connection and to close it later.
+    /// The time to accept a connection and close it later.
     pub accept: Duration,
-    /// For a client to connect, and to close.
+    /// The time for a client to connect and to close.
     pub connect: Duration,
-    /// For a client to send a request and to read the answer.
+    /// The time for a client to send a request and read its answer.
     pub request: Duration,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum ModelTask {
 }
 
 impl ModelTask {
-    /// Its place among all tasks; the client program has the first.
+    /// Its index among all tasks. The client program is the first.
     pub(super) fn index(self) -> usize {
         match self {
             ModelTask::Clients => 0,
@@ -47,24 +47,24 @@ impl ModelTask {
     }
 }
 
-/// The CPUs of a machine, and its client program.
+/// The CPUs of a machine, and the queue of its client program.
 pub(super) struct Host {
     machine: Machine,
     cpus: Cpus,
     chores: VecDeque<ModelEvent>,
-    /// The client program has begun with a chore.
+    /// The client program is computing for its first chore.
     at_work: bool,
 }
 
 impl World {
-    /// From now on loops and clients share this machine.
+    /// Makes loops and clients share this machine from now on.
     pub fn share(&mut self, machine: Machine) {
         let cpus = Cpus::new(machine.cpus, self.loops.len());
         self.host = Some(Host { machine, cpus, chores: VecDeque::new(), at_work: false });
     }
 
-    /// `event` happens when the task has computed for `cost`. A task that is not on a CPU was
-    /// woken; `late` says that this takes its time on an idle one.
+    /// `event` happens when the task has computed for `cost`. A task that is on no CPU is woken.
+    /// With `late` an idle CPU first takes time to wake up.
     pub(super) fn compute(
         &mut self,
         task: ModelTask,
@@ -83,7 +83,7 @@ impl World {
         self.set(timers);
     }
 
-    /// The task is no more.
+    /// The task has ended.
     pub(super) fn forget(&mut self, task: ModelTask) {
         if let Some(host) = &mut self.host {
             let timers = host.cpus.forget(self.now, task);
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// The task was stopped before what happens to it.
+    /// The task was stopped before its event.
     pub(super) fn put_off(&mut self, task: ModelTask) {
         if let Some(host) = &mut self.host {
             let timers = host.cpus.put_off(self.now, task);
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// The task sleeps: its CPU is for others.
+    /// The task sleeps and leaves its CPU to others.
     pub(super) fn leave(&mut self, task: ModelTask) {
         if let Some(host) = &mut self.host {
             let timers = host.cpus.leave(self.now, task);
@@ -107,11 +107,11 @@ impl World {
         }
     }
 
-    /// Something on a CPU has come to its end; what happens then.
+    /// A timer of a CPU has expired. Returns the event that happens now, if any.
     pub(super) fn on_cpu(&mut self, cpu: usize, token: u64) -> Option<ModelEvent> {
         match self.host.as_mut()?.cpus.ended(self.now, cpu, token) {
-            Ended::Happens(event) => Some(event),
-            Ended::Timers(timers) => {
+            TimerOutcome::Event(event) => Some(event),
+            TimerOutcome::Timers(timers) => {
                 self.set(timers);
                 None
             }
@@ -124,17 +124,17 @@ impl World {
         }
     }
 
-    /// What accepting so many connections costs: half of what they cost in all.
+    /// The cost of accepting `n` connections: half of the whole cost of a connection.
     pub(super) fn cost_of_accepts(&self, n: u64) -> Duration {
         self.cost_of_closing() * u32::try_from(n).unwrap_or(u32::MAX)
     }
 
-    /// The other half.
+    /// The cost of closing a connection: the other half.
     pub(super) fn cost_of_closing(&self) -> Duration {
         self.host.as_ref().map_or(Duration::ZERO, |host| host.machine.accept / 2)
     }
 
-    /// Something for the client program to do, when it comes to it.
+    /// Queues an event for the client program.
     pub(super) fn chore(&mut self, event: ModelEvent) {
         let Some(host) = &mut self.host else { return self.play(event) };
         host.chores.push_back(event);
@@ -143,7 +143,8 @@ impl World {
         }
     }
 
-    /// What a client does next, after a pause: without one, the client program does not sleep.
+    /// Schedules a client's next event after a pause. Without a pause the client program goes on
+    /// without sleeping.
     pub(super) fn go_on_after(&mut self, pause: Duration, event: ModelEvent) {
         match &mut self.host {
             Some(host) if pause.is_zero() => host.chores.push_back(event),
@@ -151,7 +152,7 @@ impl World {
         }
     }
 
-    /// The client program has computed for its first chore: now it is done.
+    /// The client program has computed for its first chore. The chore's event happens now.
     pub(super) fn do_chore(&mut self) {
         let first = self.host.as_mut().and_then(|host| host.chores.pop_front());
         if let Some(event) = first {
@@ -165,7 +166,7 @@ impl World {
         let (connect, request) = (host.machine.connect, host.machine.request);
         let cost = host.chores.front().map(|event| match event {
             ModelEvent::Connect(client) if self.clients.is_new(*client) => connect * 2 / 3,
-            // What came before is read and closed first.
+            // The previous answer is read, and its connection closed, first.
             ModelEvent::Connect(_) => connect + request / 2,
             ModelEvent::Request(client) if self.clients.is_another(*client) => request,
             _ => request / 2,
@@ -186,7 +187,8 @@ impl World {
     }
 }
 
-/// What a system call costs, as a share of its mean: half of it is always the same, the rest as chance has it.
+/// The cost of a system call as a share of its mean: a constant half, and an exponentially
+/// distributed other half.
 fn jitter(random: u64) -> f64 {
     let share = (random >> 11) as f64 / (1u64 << 53) as f64;
     0.5 - 0.5 * (1.0 - share).ln()

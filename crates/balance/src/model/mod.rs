@@ -1,5 +1,5 @@
-//! A small world for policies: loops with blocking handlers, clients, and the kernel's wait queue,
-//! in virtual time.
+//! A simulation for accept policies in virtual time: loops with blocking handlers, clients, and the
+//! kernel's wait queue.
 //!
 //! It runs the same [`AcceptDriver`] as the server. It models what decides which loop gets a connection:
 //! the order of registration, exclusive and plain wake-ups, that only sleepers count, the
@@ -33,9 +33,9 @@ pub use self::queue::{ModelSocket, Visit};
 pub use self::witness::Witness;
 use crate::{AcceptDriver, AcceptPolicy, Load, LoadTable, SocketLayout, Stance};
 
-/// From the wake-up to the first line of a turn.
+/// The time from a wake-up to the first instruction of a turn.
 const WAKE: Duration = Duration::from_micros(20);
-/// What a turn costs beside its handlers.
+/// The time of a turn without its handlers.
 const TURN: Duration = Duration::from_micros(5);
 
 /// The world.
@@ -50,13 +50,13 @@ pub struct World {
     events: BinaryHeap<Reverse<(Duration, u64, ModelEvent)>>,
     serial: u64,
     witness: Witness,
-    /// Handlers take these times, drawn at random; none: what their clients say.
+    /// The times that handlers take, drawn at random. Empty: as their clients say.
     services: Vec<Duration>,
-    /// What they share, if not each loop has a CPU.
+    /// The machine, unless each loop has its own CPU.
     host: Option<Host>,
     seed: u64,
     draws: u64,
-    /// What happened to the listening sockets, if that is to be told.
+    /// What happened to the listening sockets, if it is recorded.
     notes: Option<Vec<Note>>,
 }
 
@@ -64,18 +64,18 @@ pub struct World {
 enum ModelEvent {
     Connect(usize),
     Request(usize),
-    /// The loop's sleep number so-and-so ends.
+    /// The end of a loop's sleep, which has this number.
     Wake(usize, u64),
-    /// A turn of the loop's life number so-and-so.
+    /// A turn of the loop, in the life with this number.
     Turn(usize, u64),
-    /// What a turn accepted is accepted; its handlers follow.
+    /// The turn's connections are accepted; its handlers follow.
     Handle(usize, u64),
-    /// A handler has slept enough.
+    /// The end of a handler's sleep.
     Rouse(usize, u64, usize),
     Answer(usize, u64, usize),
     /// The client program has computed for its next chore.
     Chore,
-    /// A CPU's timer number so-and-so.
+    /// A timer of a CPU, with the CPU's token.
     OnCpu(usize, u64),
     Stop(usize),
     Continue(usize),
@@ -87,7 +87,7 @@ struct ModelLoop {
     driver: Option<AcceptDriver>,
     asleep: bool,
     stopped: bool,
-    /// An event came while the loop was stopped.
+    /// Events that happened while the loop was stopped.
     held: VecDeque<ModelEvent>,
     sleep: u64,
     life: u64,
@@ -98,12 +98,12 @@ struct ModelLoop {
     batch: usize,
     handed: VecDeque<usize>,
     accepted_since_added: bool,
-    /// Connections that it has room for.
+    /// The most connections of the loop.
     room: usize,
 }
 
 impl World {
-    /// `n` idle loops under a policy. `base` is any instant.
+    /// `n` idle loops with this policy. `base` is any instant.
     #[must_use]
     pub fn new(kind: AcceptPolicy, n: usize, base: Instant) -> World {
         let sockets = if kind.shape() == SocketLayout::SocketEach { n } else { 1 };
@@ -136,57 +136,57 @@ impl World {
         self.schedule(at, ModelEvent::Connect(id));
     }
 
-    /// From now on each request blocks its loop for one of these times, drawn at random, whatever
-    /// its client says.
+    /// Makes each request block its loop for one of these times, drawn at random, instead of the
+    /// time that its client says.
     pub fn draw_services(&mut self, times: Vec<Duration>) {
         self.services = times;
     }
 
-    /// Another draw of all that is left to chance: the hash of SO_REUSEPORT first of all.
+    /// Seeds everything that is random, such as the hash of SO_REUSEPORT.
     pub fn seed(&mut self, seed: u64) {
         self.seed = mixed(seed);
     }
 
-    /// From now on what happens to the listening sockets is noted.
+    /// Records what happens to the listening sockets from now on.
     pub fn take_notes(&mut self) {
         self.notes = Some(Vec::new());
     }
 
-    /// What was noted.
+    /// What was recorded.
     #[must_use]
     pub fn notes(&self) -> &[Note] {
         self.notes.as_deref().unwrap_or_default()
     }
 
-    /// The waiters of socket `n`, in the order of the kernel's walk: the loop, and whether
+    /// The waiters of socket `n` in the order of the kernel's walk: the loop, and whether it is
     /// exclusive.
     #[must_use]
     pub fn waiters(&self, n: usize) -> Vec<(usize, bool)> {
         self.sockets.get(n).map(ModelSocket::order).unwrap_or_default()
     }
 
-    /// From now on loop `i` has room for so many connections.
+    /// Limits loop `i` to this many connections from now on.
     pub fn room(&mut self, i: usize, connections: usize) {
         self.loops[i].room = connections;
     }
 
-    /// SIGSTOP for loop `i`.
+    /// Stops loop `i`, as SIGSTOP does.
     pub fn stop(&mut self, at: Duration, i: usize) {
         self.schedule(at, ModelEvent::Stop(i));
     }
 
-    /// SIGCONT for loop `i`.
+    /// Continues loop `i`, as SIGCONT does.
     pub fn cont(&mut self, at: Duration, i: usize) {
         self.schedule(at, ModelEvent::Continue(i));
     }
 
-    /// SIGKILL for loop `i`; a successor starts after `respawn`.
+    /// Kills loop `i`, as SIGKILL does. A successor starts after `respawn`.
     pub fn kill(&mut self, at: Duration, i: usize, respawn: Duration) {
         self.schedule(at, ModelEvent::Kill(i));
         self.schedule(at + respawn, ModelEvent::Start(i));
     }
 
-    /// Lets time pass until `end`; returns what was seen so far.
+    /// Runs until `end`. Returns everything observed so far.
     pub fn run(&mut self, end: Duration) -> &Witness {
         while let Some(&Reverse((at, _, event))) = self.events.peek() {
             if at > end {
@@ -203,7 +203,7 @@ impl World {
         &self.witness
     }
 
-    /// What was seen so far.
+    /// Everything observed so far.
     #[must_use]
     pub fn witness(&self) -> &Witness {
         &self.witness
@@ -227,7 +227,7 @@ impl World {
         self.loops.iter().map(|l| l.sleep).sum()
     }
 
-    /// What the loops tell each other.
+    /// The load table of the loops.
     #[must_use]
     pub fn table(&self) -> LoadTable<'_> {
         LoadTable::over(&self.words, self.base)
@@ -323,7 +323,7 @@ impl World {
 }
 
 impl ModelEvent {
-    /// The loop that it happens in, and which of its lives it is for; none: whichever.
+    /// The loop in which the event happens, and in which of its lives; none: in any life.
     fn of_loop(self) -> Option<(usize, Option<u64>)> {
         match self {
             ModelEvent::Wake(i, _) => Some((i, None)),
@@ -336,7 +336,7 @@ impl ModelEvent {
     }
 }
 
-/// A number that looks random.
+/// A pseudo-random number from `seed` (SplitMix64).
 fn mixed(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -368,7 +368,7 @@ impl ModelLoop {
         self.connections.len() < self.room
     }
 
-    /// Asleep in the kernel's eyes: a stopped process waits for nothing.
+    /// Whether the loop sleeps in the kernel's view. A stopped process does not.
     fn is_sleeping(&self) -> bool {
         self.asleep && !self.stopped && self.driver.is_some()
     }

@@ -1,51 +1,51 @@
-//! What happens to the listening sockets, told step by step.
+//! A record of what happens to the listening sockets.
 
 use std::time::Duration;
 
 use super::Visit;
 
-/// One thing that happened.
+/// One recorded event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Virtual time.
+    /// When it happened, in virtual time.
     pub at: Duration,
-    /// What it was.
+    /// What happened.
     pub what: What,
 }
 
 /// What can happen to a listening socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A connection is established, and the kernel walks along the list of waiters.
+    /// A connection is established, and the kernel walks along the wait list.
     Arrived {
         /// The connection's number.
         connection: usize,
-        /// The list: the loop, and whether exclusive.
+        /// The wait list: each loop, and whether it is exclusive.
         order: Vec<(usize, bool)>,
-        /// The waiters that the kernel met.
+        /// The waiters that the walk reached.
         walk: Vec<Visit>,
     },
-    /// A loop took a connection.
+    /// A loop accepted a connection.
     Accepted {
         /// The loop.
         who: usize,
         /// The connection's number.
         connection: usize,
-        /// How many connections still wait in its socket.
+        /// How many connections still wait at the socket.
         left: usize,
     },
-    /// A loop was told of a connection that another one had taken.
+    /// A loop was woken for a connection that another loop had accepted.
     FoundNone {
         /// The loop.
         who: usize,
     },
-    /// A loop added itself to the list of waiters, at its end, or took itself out.
+    /// A loop joined the wait list at its end, or left it.
     Registered {
         /// The loop.
         who: usize,
-        /// Added.
+        /// It joined.
         armed: bool,
-        /// The list afterwards: the loop, and whether exclusive.
+        /// The wait list afterwards: each loop, and whether it is exclusive.
         order: Vec<(usize, bool)>,
     },
 }

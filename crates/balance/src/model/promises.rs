@@ -1,10 +1,10 @@
-//! What each accept policy promises: one table for the model and for the simulated world.
+//! What each accept policy promises. The model and the simulated world use the same table.
 
 use std::time::Duration;
 
 use crate::AcceptPolicy;
 
-/// How six connections spread that come one after another to three idle loops.
+/// How six connections that arrive one after another spread over three idle loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
     /// One loop takes all.
@@ -20,7 +20,7 @@ pub enum Spread {
 pub enum Bound {
     /// No promise.
     Unbounded,
-    /// A wake-up, an accept, and what a turn does before it.
+    /// The time of a wake-up, an accept, and the work of a turn before it.
     Prompt,
     /// Milliseconds; 0 means never.
     Millis(u64),
@@ -31,13 +31,13 @@ pub enum Bound {
 pub struct Promise {
     /// The policy.
     pub policy: AcceptPolicy,
-    /// Six connections one after another to three idle loops.
+    /// How six connections that arrive one after another spread over three idle loops.
     pub six: Spread,
     /// The longest wait of a connection beside a sleeping loop, whatever happens to other loops.
     pub wait: Bound,
     /// The same while no loop is stopped or killed.
     pub calm_wait: Bound,
-    /// The longest time for which no living loop listens.
+    /// The longest time in which no living loop listens.
     pub unarmed: Bound,
 }
 
@@ -92,9 +92,10 @@ impl Promise {
             AcceptPolicy::ReuseportLoad => return None,
             // A loop that works leaves connections to the others.
             AcceptPolicy::Herd | AcceptPolicy::SharedEpoll => Promise { six: Any, ..self },
-            // A loop that other work wakes has its thread in the list all the same. One connection may wait for it.
+            // A thread stays in the wait list when other work wakes its loop. One connection may
+            // wait for that loop.
             AcceptPolicy::Blocking => Promise { wait: Unbounded, unarmed: Unbounded, ..self },
-            // The world measures each queue beside its own loop.
+            // The simulated world measures each queue beside its own loop.
             AcceptPolicy::Reuseport => Promise { calm_wait: Prompt, unarmed: Unbounded, ..self },
             // The acceptor pauses while no loop can take a connection.
             AcceptPolicy::Dispatch => Promise { six: Any, calm_wait: Millis(6), ..self },
@@ -104,7 +105,7 @@ impl Promise {
 }
 
 impl Spread {
-    /// Whether the accepts of three loops, in ascending order, are such a spread.
+    /// Whether the accepts of three loops, in ascending order, are a spread of this kind.
     #[must_use]
     pub fn fits(self, ascending: &[u64]) -> bool {
         match self {
@@ -116,7 +117,7 @@ impl Spread {
 }
 
 impl Bound {
-    /// The limit, if there is one; `prompt` is what a prompt accept may take.
+    /// The bound as a duration, where `prompt` is the time of a prompt accept. None if unbounded.
     #[must_use]
     pub fn limit(self, prompt: Duration) -> Option<Duration> {
         match self {

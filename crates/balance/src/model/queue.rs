@@ -1,8 +1,9 @@
-//! The kernel's side of a listening socket: the queue of connections and the list of waiters.
+//! The kernel's side of a listening socket: the accept queue and the wait list.
 //!
-//! From kernel/sched/wait.c and fs/eventpoll.c. Plain registrations stand at the head and are all
-//! told. Exclusive ones stand at the tail in the order of registration, and telling stops at the
-//! first that sleeps. A loop that is told finds the socket in its ready list at its next wait.
+//! After kernel/sched/wait.c and fs/eventpoll.c. Plain registrations are at the head of the list
+//! and all woken. Exclusive ones are at the tail in the order of registration, and the walk ends at
+//! the first that sleeps. A busy loop that the walk passes finds the socket in its ready list at
+//! its next wait.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,20 +15,19 @@ pub struct ModelSocket {
     waiters: VecDeque<Registration>,
 }
 
-/// One step of the kernel's walk along the list of waiters.
+/// One step of the kernel's walk along the wait list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
     /// The loop that registered.
     pub who: usize,
-    /// It was made with EPOLLEXCLUSIVE.
+    /// The registration has EPOLLEXCLUSIVE.
     pub exclusive: bool,
-    /// Its owner sleeps in its wait, and is woken. A busy one finds the socket in its ready list
-    /// later.
+    /// The loop sleeps and is woken. A busy loop finds the socket in its ready list later.
     pub asleep: bool,
 }
 
 impl Visit {
-    /// The walk ends here: an exclusive registration took the wake-up.
+    /// Whether the walk ends here, since an exclusive registration took the wake-up.
     #[must_use]
     pub fn is_last(self) -> bool {
         self.exclusive && self.asleep
@@ -37,11 +37,11 @@ impl Visit {
 struct Registration {
     who: usize,
     exclusive: bool,
-    told: bool,
+    is_ready: bool,
 }
 
 impl ModelSocket {
-    /// A connection is established: the walk along the list, to its end or to the first exclusive
+    /// A connection is established. Walks along the list, to its end or to the first exclusive
     /// waiter that sleeps.
     pub fn arrive(
         &mut self,
@@ -52,7 +52,7 @@ impl ModelSocket {
         self.waiting.push_back((connection, now));
         let mut walk = Vec::new();
         for entry in &mut self.waiters {
-            entry.told = true;
+            entry.is_ready = true;
             let (who, exclusive) = (entry.who, entry.exclusive);
             let visit = Visit { who, exclusive, asleep: sleeps(who) };
             walk.push(visit);
@@ -63,27 +63,27 @@ impl ModelSocket {
         walk
     }
 
-    /// The list of waiters, in the order in which it is walked: the loop, and whether exclusive.
+    /// The wait list in the order of the walk: each loop, and whether it is exclusive.
     #[must_use]
     pub fn order(&self) -> Vec<(usize, bool)> {
         self.waiters.iter().map(|w| (w.who, w.exclusive)).collect()
     }
 
-    /// How many connections wait.
+    /// The number of waiting connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// No connection waits.
+    /// Whether no connection waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Registers a loop. A socket that is readable is ready at once.
+    /// Registers a loop. If connections wait, the socket is in its ready list at once.
     pub fn add(&mut self, who: usize, exclusive: bool) {
-        let entry = Registration { who, exclusive, told: !self.waiting.is_empty() };
+        let entry = Registration { who, exclusive, is_ready: !self.waiting.is_empty() };
         if exclusive {
             self.waiters.push_back(entry);
         } else {
@@ -91,7 +91,7 @@ impl ModelSocket {
         }
     }
 
-    /// Takes a loop's registration away.
+    /// Removes a loop's registration.
     pub fn remove(&mut self, who: usize) {
         self.waiters.retain(|w| w.who != who);
     }
@@ -100,30 +100,31 @@ impl ModelSocket {
         self.waiters.iter().any(|w| w.who == who)
     }
 
-    /// Whether this loop's wait reports the socket: it was told, and there still is a connection.
-    /// Level-triggered: what is reported stays in the ready list.
+    /// Whether this loop's wait reports the socket: it is in the ready list, and a connection still
+    /// waits. Level-triggered, so it stays in the ready list while this holds.
     pub fn reports(&mut self, who: usize) -> bool {
         let readable = !self.waiting.is_empty();
         match self.waiters.iter_mut().find(|w| w.who == who) {
             Some(entry) => {
-                entry.told &= readable;
-                entry.told
+                entry.is_ready &= readable;
+                entry.is_ready
             }
             None => false,
         }
     }
 
-    /// Whether this loop was told of a connection, taken or not.
-    pub(super) fn was_told(&self, who: usize) -> bool {
-        self.waiters.iter().any(|w| w.who == who && w.told)
+    /// Whether the socket is in this loop's ready list, even if another loop has accepted the
+    /// connection.
+    pub(super) fn has_ready(&self, who: usize) -> bool {
+        self.waiters.iter().any(|w| w.who == who && w.is_ready)
     }
 
-    /// Takes the connection that waits longest.
+    /// Takes the connection that has waited longest.
     pub fn accept(&mut self) -> Option<usize> {
         self.waiting.pop_front().map(|(connection, _)| connection)
     }
 
-    /// The connection that waits longest, and since when.
+    /// The connection that has waited longest, and since when.
     #[must_use]
     pub fn oldest(&self) -> Option<(usize, Duration)> {
         self.waiting.front().copied()

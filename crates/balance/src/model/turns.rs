@@ -1,4 +1,4 @@
-//! What happens in a loop: it wakes, lets its driver accept, answers, and sleeps.
+//! The turns of a loop: it wakes up, its driver accepts, it answers, and it sleeps.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use crate::{
     AcceptDriver, AcceptOutcome, ListenerSet, Load, LoadTable, LoopPolicy, LoopSetup, Stance,
 };
 
-/// Loop `i` as its driver sees it; a listener is a socket's number.
+/// The [`ListenerSet`] of loop `i`. A listener is a socket's number.
 struct ModelListeners<'a> {
     world: &'a mut World,
     i: usize,
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// Lets the driver of loop `i` do something; none if the loop is dead.
+    /// Calls `act` with the driver of loop `i`. None if the loop is dead.
     fn with_driver<T>(
         &mut self,
         i: usize,
@@ -162,7 +162,7 @@ impl World {
             match shape {
                 SocketLayout::AcceptorEach => {
                     while listeners.take_handed() == AcceptOutcome::Accepted {
-                        driver.was_given(listeners, table);
+                        driver.acceptor_accepted(listeners, table);
                     }
                 }
                 SocketLayout::AcceptorOne => driver.take_handed(listeners, table),
@@ -192,19 +192,19 @@ impl World {
     /// The socket that the wait of loop `i` reports.
     fn look(&mut self, i: usize) -> Option<usize> {
         let socket = if self.sockets.len() > 1 { i } else { 0 };
-        let told = self.sockets[socket].was_told(i);
+        let was_ready = self.sockets[socket].has_ready(i);
         if self.sockets[socket].reports(i) {
             return Some(socket);
         }
-        if told {
+        if was_ready {
             self.witness.empty += 1;
             self.note(|| What::FoundNone { who: i });
         }
         None
     }
 
-    /// The master's part for a loop that was stopped or killed: all loops recheck what it was told
-    /// of.
+    /// The master's part when a loop was stopped or killed: all loops recheck, since the kernel may
+    /// have woken that one.
     pub(super) fn pass_recheck(&mut self, i: usize) {
         let (now, table) = (self.base + self.now, self.table());
         table.suspect(now, i..i + 1);
@@ -225,7 +225,7 @@ impl World {
         self.note(|| What::Accepted { who: i, connection: client, left });
     }
 
-    /// The next handler of this turn, or its end.
+    /// Runs the next handler of this turn, or ends the turn.
     pub(super) fn step(&mut self, i: usize) {
         let lp = &mut self.loops[i];
         let next = lp.batch.checked_sub(1).and_then(|rest| {
@@ -288,17 +288,18 @@ impl World {
         self.leave(ModelTask::Loop(i));
     }
 
-    /// A turn's own cost, where it is not in the cost of what it does.
+    /// The cost of a turn itself. With a machine, most of it is part of the cost of accepts and
+    /// requests.
     fn turn_cost(&self) -> Duration {
         if self.host.is_some() { Duration::from_micros(1) } else { TURN }
     }
 
-    /// What it costs to close a client's connection behind its answer.
+    /// The cost of closing the client's connection after its answer.
     pub(super) fn closing(&self, client: usize) -> Duration {
         if self.clients.is_kept(client) { Duration::ZERO } else { self.cost_of_closing() }
     }
 
-    /// The handler of a request: for how long it blocks its loop, and whether on a CPU.
+    /// Starts the handler of a request, which blocks the loop with or without using a CPU.
     fn work(&mut self, i: usize, life: u64, client: usize) {
         let n = self.services.len().max(1);
         let drawn = mixed(self.seed ^ self.clients.seed(client)) as usize % n;

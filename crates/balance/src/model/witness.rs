@@ -1,28 +1,28 @@
-//! What the world lets be seen of it.
+//! The observations of a simulation.
 
 use std::time::Duration;
 
 /// What was observed from outside.
 #[derive(Debug, Default)]
 pub struct Witness {
-    /// From the connect (or, on a kept connection, the request) to the answer.
+    /// The time from the connect to the answer; on a kept connection, from the request.
     pub latencies: Vec<Duration>,
     /// Answered requests, by loop.
     pub answered: Vec<u64>,
     /// Accepted connections, by loop.
     pub accepted: Vec<u64>,
-    /// Wake-ups that found no connection in the queue they were for.
+    /// Wake-ups that found the queue empty.
     pub empty: u64,
     /// Connections that a killed loop held.
     pub lost: u64,
-    /// The longest time for which one connection waited in a shared queue while one loop, alive
-    /// and not stopped, slept: all its naps together, since one that wakes up for its own work could
-    /// have taken it.
+    /// The longest time for which one connection waited in a shared queue while a living, unstopped
+    /// loop slept. All sleeps of that loop in this time count together, since it could have
+    /// accepted whenever it woke up for its own work.
     pub waited_beside_sleeper: Duration,
-    /// The longest time for which every loop that lives slept, and none was armed.
+    /// The longest time for which every living loop slept and none was armed.
     pub nobody_armed: Duration,
     pub(super) unarmed_since: Option<Duration>,
-    /// The connection that waits longest, and for how long each loop has slept beside it.
+    /// The connection that has waited longest, and how long each loop has slept meanwhile.
     pub(super) beside: Option<((usize, Duration), Vec<Duration>)>,
 }
 

@@ -287,7 +287,7 @@ impl CycleShared {
             Some(handover) => handover.hand(connection.as_fd(), number),
             None => Ok(false),
         };
-        table.handed(i, matches!(handed, Ok(true)));
+        table.end_handover(i, matches!(handed, Ok(true)));
         handed.unwrap_or_else(|e| {
             log!(log, Alert, None, "sendmsg() to a loop failed {}", Cause(&e));
             false

@@ -183,7 +183,7 @@ impl Listening {
     fn take_from_acceptor(&mut self) {
         while let Some(accepted) = self.acceptor.as_ref().and_then(Acceptor::take) {
             self.listeners.admit(accepted);
-            self.driver.was_given(&mut self.listeners, &self.cycle_shared.table());
+            self.driver.acceptor_accepted(&mut self.listeners, &self.cycle_shared.table());
         }
     }
 }
