@@ -1,12 +1,13 @@
-//! What stalled loops lately: the last culprits of each loop, in words that all processes share.
+//! The last handlers and operations that stalled each loop, in words that all processes share.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 use std::time::Duration;
 
-/// So many are known of each loop.
+/// The number of entries for each loop.
 const KEPT: usize = 8;
-/// Words of one: when it was, 0 while it is written; how long it took; how much of that its thread waited for a
-/// processor; whether it was preempted; how long its name is, and the name.
+/// The words of an entry: the time (0 while the entry is written), how long it took, how much of
+/// that its thread waited for a processor, whether it was preempted, the length of its name, and
+/// the name.
 pub(crate) const ENTRY: usize = 32;
 const AT: usize = 0;
 const TOOK: usize = 1;
@@ -14,26 +15,26 @@ const WAITED: usize = 2;
 const PREEMPTED: usize = 3;
 const LENGTH: usize = 4;
 const NAME: usize = 5;
-/// The words of all, behind the number of the next.
+/// The words of all entries, after the number of the next one.
 pub(crate) const WORDS: usize = 8 + KEPT * ENTRY;
 const FIRST: usize = 8;
 
-/// A handler that took long.
+/// A handler that took long, and so stalled its loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Culprit {
-    /// When, by the monotonic clock in nanoseconds.
+    /// When it happened, by the monotonic clock in nanoseconds.
     pub at: u64,
     /// How long it took.
     pub took: Duration,
-    /// For so much of that its thread waited for a processor.
+    /// How long its thread was runnable and waited for a processor in that time.
     pub waited: Duration,
-    /// It would not have taken long otherwise.
+    /// Without that wait it would not have taken long.
     pub preempted: bool,
-    /// What it was at; the end of a long name is lost.
+    /// The operation that took the time. A long name is cut off.
     pub what: String,
 }
 
-/// Notes one; the oldest is forgotten.
+/// Adds an entry in place of the oldest one.
 pub(crate) fn note(words: &[AtomicU64], culprit: &Culprit) {
     let Some((head, entries)) = words.split_at_checked(FIRST) else { return };
     let Some(next) = head.first() else { return };
@@ -43,7 +44,7 @@ pub(crate) fn note(words: &[AtomicU64], culprit: &Culprit) {
     write(entry, culprit);
 }
 
-/// Writes one; an entry has one writer.
+/// Writes an entry. Only one thread writes to it.
 pub(crate) fn write(entry: &[AtomicU64], culprit: &Culprit) {
     let set =
         |at: usize, value: u64| entry.get(at).into_iter().for_each(|w| w.store(value, Relaxed));
@@ -67,18 +68,18 @@ pub(crate) fn write(entry: &[AtomicU64], culprit: &Culprit) {
     }
 }
 
-/// The entry says nothing more.
+/// Clears an entry.
 pub(crate) fn clear(entry: &[AtomicU64]) {
     entry.get(AT).into_iter().for_each(|at| at.store(0, SeqCst));
 }
 
-/// Those that are known, in no order.
+/// All entries, in any order.
 pub(crate) fn all(words: &[AtomicU64]) -> Vec<Culprit> {
     let entries = words.get(FIRST..).unwrap_or_default().chunks_exact(ENTRY);
     entries.filter_map(read).collect()
 }
 
-/// None while it is written, and where there is none.
+/// Reads an entry. None if it is empty or being written.
 pub(crate) fn read(entry: &[AtomicU64]) -> Option<Culprit> {
     let get = |at: usize| entry.get(at).map_or(0, |word| word.load(SeqCst));
     let at = get(AT);

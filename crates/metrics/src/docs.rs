@@ -1,10 +1,10 @@
-//! The lists of docs/metrics.md.
+//! Writes the lists of docs/metrics.md.
 
 use std::fmt::Write;
 
 use crate::table::{MetricKind, MetricTable, OF_LOOPS, TABLES};
 
-/// Every metric with its labels and what it means, as Markdown.
+/// All metrics with their labels and meaning, as Markdown.
 pub fn tables() -> String {
     let mut out = String::new();
     for table in TABLES {

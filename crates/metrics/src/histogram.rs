@@ -1,17 +1,17 @@
-//! Times in buckets: four to each power of two of microseconds, so that a value is known within a
-//! quarter.
+//! Histograms of times with four buckets to each power of two of microseconds. So a value is known
+//! to within a quarter.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Buckets of one histogram.
+/// The number of buckets.
 pub(crate) const BUCKETS: usize = 4 * POWERS;
-/// Words of one histogram: its buckets, their count and their sum in microseconds.
+/// The words of a histogram: its buckets, the number of values, and their sum in microseconds.
 pub(crate) const WORDS: usize = BUCKETS + 2;
 pub(crate) const COUNT: usize = BUCKETS;
 pub(crate) const SUM: usize = BUCKETS + 1;
 
-/// The longest power of two that has buckets of its own: 2^27 microseconds are two minutes.
+/// The powers of two that have buckets. The longest, 2^27 microseconds, is about two minutes.
 const POWERS: usize = 28;
 
 /// The bucket of a time.
@@ -25,7 +25,7 @@ pub(crate) fn bucket(micros: u64) -> usize {
     (4 * (power - 1) + quarter).min(BUCKETS - 1)
 }
 
-/// The first time that is too long for a bucket.
+/// The shortest time above a bucket.
 pub(crate) fn end(bucket: usize) -> u64 {
     let next = bucket as u64 + 1;
     if next < 4 {
@@ -35,11 +35,11 @@ pub(crate) fn end(bucket: usize) -> u64 {
     (4 + quarter) << (power - 2)
 }
 
-/// A histogram's values, of one loop or of several.
+/// The values of a histogram, of one loop or several.
 #[derive(Debug, Clone)]
 pub struct Times {
     pub(crate) buckets: Vec<u64>,
-    /// How many values there are.
+    /// The number of values.
     pub count: u64,
     /// Their sum in microseconds.
     pub sum: u64,
@@ -52,7 +52,7 @@ impl Default for Times {
 }
 
 impl Times {
-    /// Adds what the words of a histogram hold.
+    /// Adds the values in the words of a histogram.
     pub(crate) fn add(&mut self, words: &[AtomicU64]) {
         let at = |i: usize| words.get(i).map_or(0, |word| word.load(Relaxed));
         for (i, bucket) in self.buckets.iter_mut().enumerate() {
@@ -62,7 +62,7 @@ impl Times {
         self.sum = self.sum.wrapping_add(at(SUM));
     }
 
-    /// Adds other times.
+    /// Adds the values of another histogram.
     pub fn merge(&mut self, other: &Times) {
         for (bucket, n) in self.buckets.iter_mut().zip(&other.buckets) {
             *bucket = bucket.saturating_add(*n);
@@ -71,7 +71,8 @@ impl Times {
         self.sum = self.sum.wrapping_add(other.sum);
     }
 
-    /// A time in microseconds that this share of the values does not exceed, to the bucket's end; 0 without values.
+    /// The time in microseconds that this share of the values does not exceed, rounded up to the
+    /// end of its bucket. 0 without values.
     pub fn quantile(&self, share: f64) -> u64 {
         let total = total(&self.buckets);
         let rank = ((total as f64 * share).ceil() as u64).max(1);
@@ -85,7 +86,7 @@ impl Times {
         0
     }
 
-    /// The last time of each bucket that has values, and how many values are no longer.
+    /// For each bucket with values: its longest time, and how many values do not exceed it.
     pub fn ends(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut seen = 0u64;
         let held = self.buckets.iter().enumerate().filter(|(_, n)| **n > 0);
@@ -95,7 +96,8 @@ impl Times {
         })
     }
 
-    /// Values below each power of two of microseconds, for readers that want steps: (end, values so far).
+    /// For each power of two of microseconds: the power, and how many values are below it. For
+    /// formats with cumulative buckets.
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut seen = 0u64;
         self.buckets.chunks(4).enumerate().map(move |(i, four)| {
@@ -105,7 +107,7 @@ impl Times {
     }
 }
 
-/// Other processes may have written any numbers.
+/// Saturates, since other processes may have written any numbers.
 fn total(buckets: &[u64]) -> u64 {
     buckets.iter().fold(0, |sum, n| sum.saturating_add(*n))
 }

@@ -4,19 +4,20 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Seconds over which the loops' work is compared.
+/// Seconds over which loops are compared.
 pub const WINDOW: u64 = 10;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The first turns of so many seconds are known, more than the window has.
+/// The number of seconds that have an entry, more than the window.
 const KEPT: usize = 16;
 
-/// What is noted of each second: its number, and then [`Noted`].
+/// The words of a second's entry: its number and then [`Noted`].
 const ENTRY: usize = 1 + NOTED_VALUES;
 
-/// When the present turn began, 0 in a sleep; since when the loop is armed, 0 if it is not; the last second that is
-/// noted; how many connections it has; then an entry for each second.
+/// When the present turn began (0 while the loop sleeps), since when the loop is armed (0 if it is
+/// not), the last second with an entry, the number of connections, and then an entry for each
+/// second.
 const BEGAN: usize = 0;
 const ARMED: usize = 1;
 const NOTED: usize = 2;
@@ -24,7 +25,8 @@ const OPEN: usize = 3;
 const SECONDS: usize = 8;
 pub(crate) const WORDS: usize = SECONDS + ENTRY * KEPT;
 
-/// Counters of a loop: time at work, requests, accepted connections, bytes sent.
+/// Counters of a loop at the start of a second: busy time, requests, accepted connections, bytes
+/// sent.
 pub(crate) type Noted = [u64; NOTED_VALUES];
 const NOTED_VALUES: usize = 4;
 
@@ -60,7 +62,7 @@ pub(crate) fn end(words: &[AtomicU64]) {
 }
 
 #[inline]
-pub(crate) fn carry(words: &[AtomicU64], open: u64) {
+pub(crate) fn set_open(words: &[AtomicU64], open: u64) {
     set(words, OPEN, open);
 }
 
@@ -73,7 +75,7 @@ pub(crate) fn began(words: &[AtomicU64]) -> u64 {
 }
 
 #[inline]
-pub(crate) fn arm(words: &[AtomicU64], at: Option<u64>) {
+pub(crate) fn set_armed(words: &[AtomicU64], at: Option<u64>) {
     set(words, ARMED, at.unwrap_or(0));
 }
 
@@ -86,18 +88,19 @@ pub(crate) fn armed_since(words: &[AtomicU64]) -> u64 {
     get(words, ARMED)
 }
 
-/// Where the window of `now` begins: with a second.
+/// The second at which the window that ends at `now` begins.
 fn from(now: u64) -> u64 {
     (now / SECOND).saturating_sub(WINDOW)
 }
 
-/// Nanoseconds of the window that ends now: [`WINDOW`] whole seconds, and what has passed of the present one.
+/// The length of the window that ends at `now`, in nanoseconds: [`WINDOW`] whole seconds and the
+/// elapsed part of the present one.
 pub(crate) fn window(now: u64) -> u64 {
     now.saturating_sub(from(now) * SECOND).max(1)
 }
 
-/// How much the counters grew in the window.
-pub(crate) fn grown(words: &[AtomicU64], counted: Noted, now: u64) -> Noted {
+/// How much the counters have grown within the window.
+pub(crate) fn growth(words: &[AtomicU64], counted: Noted, now: u64) -> Noted {
     let entries = (0..KEPT).map(|i| SECONDS + ENTRY * i);
     let known = entries.map(|entry| (get(words, entry), entry));
     let oldest = known.filter(|(second, _)| *second >= from(now) && *second > 0).min();
@@ -105,8 +108,8 @@ pub(crate) fn grown(words: &[AtomicU64], counted: Noted, now: u64) -> Noted {
     std::array::from_fn(|i| counted[i].saturating_sub(get(words, entry + 1 + i)))
 }
 
-/// The share of the window in which the loop was busy, which grew by `worked`. A turn counts when it is over, so what is going
-/// on is added.
+/// The share of the window in which the loop was busy; `worked` is the growth of its busy time.
+/// That counter grows at the end of a turn, so the present turn is added.
 pub(crate) fn busy_lately(words: &[AtomicU64], worked: u64, now: u64) -> f64 {
     let going_on = match began(words) {
         0 => 0,
@@ -132,12 +135,12 @@ mod tests {
             end(&words);
         }
         let now = 150 * SECOND - 1;
-        let grown_by = grown(&words, [busy, 150 * 3, 150, 0], now);
-        // Seconds 139 to 149.
+        let grown_by = growth(&words, [busy, 150 * 3, 150, 0], now);
+        // The window covers seconds 139 to 149.
         assert_eq!(grown_by, [SECOND / 4 * 11, 33, 11, 0]);
         let share = busy_lately(&words, grown_by[0], now);
         assert!((share - 0.25).abs() < 1e-6, "{share}");
-        assert_eq!(grown(&words, [busy; 4], 200 * SECOND), [0; 4]);
+        assert_eq!(growth(&words, [busy; 4], 200 * SECOND), [0; 4]);
         assert_eq!(busy_lately(&words, 0, 200 * SECOND), 0.0);
     }
 
@@ -154,9 +157,9 @@ mod tests {
     fn armed_is_since_a_time() {
         let words = words();
         assert!(!is_armed(&words));
-        arm(&words, Some(9));
+        set_armed(&words, Some(9));
         assert!(is_armed(&words) && armed_since(&words) == 9);
-        arm(&words, None);
+        set_armed(&words, None);
         assert!(!is_armed(&words));
     }
 }

@@ -1,4 +1,4 @@
-//! A page as one JSON object.
+//! Writes a page as one JSON object.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -7,19 +7,20 @@ use crate::Times;
 use crate::page::{MetricRow, MetricValue, MetricsPage, PIECE};
 use crate::table::{Column, JsonShape, MetricTable, TABLES, Unit};
 
-/// How much is written.
+/// How detailed the JSON is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
-    /// Times have their percentiles.
+    /// Histograms have their percentiles.
     Percentiles,
-    /// Times have their buckets as well, for readers that take the difference of two pages.
+    /// Histograms have their buckets, too, for readers that compare two pages.
     Steps,
-    /// As [`Detail::Steps`], without percentiles and [`UNSEEN`].
+    /// As [`Detail::Steps`], but without percentiles and [`NOT_IN_PANEL`].
     Panel,
 }
 
-/// Values that the panel does not show, by their table. They are more than half of a page with many loops.
-const UNSEEN: &[(&str, &[&str])] = &[
+/// Values that the panel does not show, by their tables. They are more than half of a page with
+/// many loops.
+const NOT_IN_PANEL: &[(&str, &[&str])] = &[
     ("histograms", &["event_loop_blocked", "handler", "turn"]),
     (
         "loops",
@@ -37,13 +38,13 @@ const UNSEEN: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The object, a piece at a time.
+/// The JSON object in pieces.
 pub(crate) struct JsonPieces<'p> {
     parts: std::vec::IntoIter<Part<'p>>,
     detail: Detail,
 }
 
-/// What stands behind each other.
+/// A part of the object.
 enum Part<'p> {
     Text(String),
     /// A row's object, without its first labels.
@@ -60,15 +61,15 @@ impl<'p> JsonPieces<'p> {
                 page.rows.iter().filter(|row| std::ptr::eq(row.table, *table)).collect();
             if detail == Detail::Panel && rows.len() > PANEL_ROWS {
                 left_out.push(member(table.name, &(rows.len() - PANEL_ROWS).to_string()));
-                rows = telling(rows);
+                rows = most_important(rows);
             }
-            members.extend(shaped(table, rows));
+            members.extend(in_shape(table, rows));
         }
         if !left_out.is_empty() {
             members
                 .push(vec![Part::Text(member("left_out", &format!("{{{}}}", left_out.join(","))))]);
         }
-        let parts = listed("{", members, "}");
+        let parts = joined("{", members, "}");
         JsonPieces { parts: parts.into_iter(), detail }
     }
 }
@@ -89,11 +90,11 @@ impl Iterator for JsonPieces<'_> {
     }
 }
 
-/// So many rows of a table the panel shows: more, no person reads.
+/// The most rows of a table in the panel. People read no more.
 const PANEL_ROWS: usize = 300;
 
-/// The rows that tell most: what fails, then what has most to do. They stay in their order.
-fn telling(rows: Vec<&MetricRow>) -> Vec<&MetricRow> {
+/// The most important rows: failing ones first, then the busiest. They keep their order.
+fn most_important(rows: Vec<&MetricRow>) -> Vec<&MetricRow> {
     let is_bad = |word: &str| word == "failing" || word == "down";
     let rank = |row: &MetricRow| {
         let of = |name: &str| row.columns().find(|(column, _)| column.name == name);
@@ -120,8 +121,8 @@ fn telling(rows: Vec<&MetricRow>) -> Vec<&MetricRow> {
     kept.into_iter().filter_map(|at| rows.get(at).copied()).collect()
 }
 
-/// Lists between two words, with commas.
-fn listed<'p>(begin: &str, lists: Vec<Vec<Part<'p>>>, end: &str) -> Vec<Part<'p>> {
+/// Joins lists with commas, between two words.
+fn joined<'p>(begin: &str, lists: Vec<Vec<Part<'p>>>, end: &str) -> Vec<Part<'p>> {
     let mut parts = vec![Part::Text(begin.to_owned())];
     for (at, list) in lists.into_iter().enumerate() {
         if at > 0 {
@@ -133,16 +134,16 @@ fn listed<'p>(begin: &str, lists: Vec<Vec<Part<'p>>>, end: &str) -> Vec<Part<'p>
     parts
 }
 
-/// A member whose value are these parts.
-fn named<'p>(name: &str, mut value: Vec<Part<'p>>) -> Vec<Part<'p>> {
+/// A member with these parts as its value.
+fn member_of<'p>(name: &str, mut value: Vec<Part<'p>>) -> Vec<Part<'p>> {
     value.insert(0, Part::Text(member(name, "")));
     value
 }
 
-/// None where an object has nothing in it; lists are there, empty.
-fn shaped<'p>(table: &MetricTable, rows: Vec<&'p MetricRow>) -> Option<Vec<Part<'p>>> {
+/// The rows in the table's JSON shape. None for an object or map without rows; lists may be empty.
+fn in_shape<'p>(table: &MetricTable, rows: Vec<&'p MetricRow>) -> Option<Vec<Part<'p>>> {
     let all = |rows: Vec<&'p MetricRow>, skip| {
-        listed("[", rows.into_iter().map(|row| vec![Part::Row(row, skip)]).collect(), "]")
+        joined("[", rows.into_iter().map(|row| vec![Part::Row(row, skip)]).collect(), "]")
     };
     let label = |row: &'p MetricRow| row.labels.first().map_or("", |label| label.as_str());
     let value = match table.shape {
@@ -150,8 +151,9 @@ fn shaped<'p>(table: &MetricTable, rows: Vec<&'p MetricRow>) -> Option<Vec<Part<
         JsonShape::List => all(rows, 0),
         JsonShape::Absent => return None,
         JsonShape::Named => {
-            let members = rows.into_iter().map(|row| named(label(row), vec![Part::Row(row, 1)]));
-            listed("{", members.collect(), "}")
+            let members =
+                rows.into_iter().map(|row| member_of(label(row), vec![Part::Row(row, 1)]));
+            joined("{", members.collect(), "}")
         }
         JsonShape::NamedLists => {
             let (mut places, mut lists) = (HashMap::new(), Vec::<(&str, Vec<&MetricRow>)>::new());
@@ -162,14 +164,14 @@ fn shaped<'p>(table: &MetricTable, rows: Vec<&'p MetricRow>) -> Option<Vec<Part<
                 });
                 lists.get_mut(at)?.1.push(row);
             }
-            let members = lists.into_iter().map(|(name, rows)| named(name, all(rows, 1)));
-            listed("{", members.collect(), "}")
+            let members = lists.into_iter().map(|(name, rows)| member_of(name, all(rows, 1)));
+            joined("{", members.collect(), "}")
         }
     };
-    Some(named(table.name, value))
+    Some(member_of(table.name, value))
 }
 
-/// Labels that are numbers are numbers.
+/// A row as an object. Labels that are numbers become JSON numbers.
 fn object(row: &MetricRow, skip: usize, detail: Detail) -> String {
     let pairs = row.table.labels.iter().zip(&row.labels).skip(skip);
     let labels = pairs.map(|(name, word)| match word.parse::<u64>() {
@@ -177,7 +179,7 @@ fn object(row: &MetricRow, skip: usize, detail: Detail) -> String {
         Err(_) => member(name, &quoted(word)),
     });
     let unseen =
-        UNSEEN.iter().find(|(table, _)| detail == Detail::Panel && *table == row.table.name);
+        NOT_IN_PANEL.iter().find(|(table, _)| detail == Detail::Panel && *table == row.table.name);
     let is_seen = |name: &str| !unseen.is_some_and(|(_, columns)| columns.contains(&name));
     let values = row
         .columns()
@@ -210,7 +212,8 @@ fn shown(column: &Column, value: &MetricValue, detail: Detail) -> String {
     }
 }
 
-/// `steps`: the end of each bucket that has values, and how many values are no longer.
+/// A histogram as an object. `steps` has the end of each bucket with values, and how many values do
+/// not exceed it.
 fn histogram(times: &Times, detail: Detail) -> String {
     let mut out = format!("{{\"count\":{},\"sum_us\":{}", times.count, times.sum);
     let quantiles = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)];

@@ -1,4 +1,4 @@
-//! Where each value stands among the words that all processes of a server share.
+//! The places of all values in the words that the processes of a server share.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -8,40 +8,42 @@ use crate::{
     HISTOGRAMS, Histogram, METRICS, Metric, TallyOwner, culprits, histogram, history, subjects,
 };
 
-/// Words of one cache line; tallies start on a line so that loops do not share one.
+/// Words of a cache line. Each tally starts on a new line, so that loops do not share lines.
 pub(crate) const LINE: usize = 8;
 
-/// Words before the tallies: how many tallies have been used; how often values were moved between tallies, which is odd while
-/// they are; when the server began; what was judged last; the last configuration.
+/// The words of the head: the number of used tallies, how often values were moved between tallies
+/// (odd during a move), when the server began, the last judgement, and the last configuration.
 pub(crate) const HEAD: usize = LINE;
-/// Words in which what is wrong with the server is written down.
+/// Words for the findings about the server.
 pub const BOARD: usize = 1 << 10;
-/// Behind the head stands what is counted under names, then what is wrong, then the tallies.
+/// After the head come the counters under names, then the findings, then the tallies.
 pub(crate) const BOARD_AT: usize = HEAD + subjects::WORDS;
 pub(crate) const TALLIES: usize = BOARD_AT + BOARD;
 pub(crate) const USED: usize = 0;
 pub(crate) const MOVES: usize = 1;
 /// When the server began, in nanoseconds since 1970.
 pub(crate) const STARTED: usize = 2;
-/// The period in which something was judged last, and in the lowest bit what came of it.
+/// The last period in which something was judged, and in the lowest bit the result.
 pub(crate) const JUDGED: usize = 3;
-/// When a configuration was last taken into use or refused, in milliseconds since 1970, and in the lowest bit whether it is
-/// in use.
+/// When a configuration was last applied or refused, in milliseconds since 1970, and in the lowest
+/// bit whether it was applied.
 pub(crate) const CONFIGURED: usize = 4;
 
-/// Words of one tally: its writer and what the loop is at, what it has been doing lately, what stalled it, what stalls it now,
-/// the oldest file operation of its process and what a disk blocks there, its values, its times.
+/// The words of a tally: its owner, the loop's present activity, its history, its culprits, the
+/// handler that stalls it now, the oldest file operation of its process, the operation that a disk
+/// blocks, the values, and the histograms.
 pub(crate) const WIDTH: usize =
     (TIMES + HISTOGRAMS.len() * histogram::WORDS).next_multiple_of(LINE);
 pub(crate) const OWNER: usize = 0;
-/// Behind the owner, in the same line: what the system says of its process.
+/// Figures of the process, in the same cache line as the owner.
 pub(crate) const PROCESS: usize = OWNER + 5;
-/// The numbers of what the loop is at.
+/// The numbers of the loop's present activity.
 pub(crate) const ACTIVITY: usize = OWNER + LINE;
 pub(crate) const LATELY: usize = ACTIVITY + LINE;
 pub(crate) const CULPRITS: usize = LATELY + history::WORDS;
 pub(crate) const STALLED: usize = CULPRITS + culprits::WORDS;
-/// When the oldest file operation that runs began; in a line of its own, since threads for files write it.
+/// When the oldest running file operation began. It has its own cache line, since file threads
+/// write it.
 pub(crate) const FILES: usize = STALLED + culprits::ENTRY;
 pub(crate) const BLOCKED: usize = FILES + LINE;
 pub(crate) const VALUES: usize = BLOCKED + culprits::ENTRY;
@@ -57,7 +59,7 @@ pub(crate) fn load(tally: &[AtomicU64], metric: Metric) -> u64 {
     tally.get(VALUES + metric as usize).map_or(0, |word| word.load(Relaxed))
 }
 
-/// The counters that the history notes.
+/// The counters of which the history keeps values.
 pub(crate) fn noted(tally: &[AtomicU64]) -> history::Noted {
     [Metric::Busy, Metric::Requests, Metric::Accepted, Metric::Sent]
         .map(|metric| load(tally, metric))

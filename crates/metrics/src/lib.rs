@@ -1,9 +1,11 @@
-//! Counters, gauges and times, each declared once; Prometheus and JSON text derive from the tables.
+//! Counters, gauges and times, each declared once. The text for Prometheus and the JSON are made
+//! from the tables.
 //!
-//! Values live in words that all processes of a server share. Each loop writes one [`Tally`] of its
-//! own, so counting takes no lock and no locked instruction; readers sum over the tallies. What a
-//! loop has counted outlives it: the master adds it to a tally of its own ([`Registry::bury`]).
-//! [`MetricsPage`] is what is shown: rows of the tables in `table`, from the code that knows them.
+//! Values are in words that all processes of a server share. Each loop writes a [`Tally`] of its
+//! own, so counting needs no lock and no atomic read-modify-write; readers sum over the tallies.
+//! The counts of a loop outlive it: the master adds them to its own tally ([`Registry::bury`]). A
+//! [`MetricsPage`] is a snapshot of rows of the tables in `table`, from the code that knows the
+//! values.
 //!
 //! - In: numbers, from the loop that counts them.
 //! - Out: pages in the text format of Prometheus and in JSON.

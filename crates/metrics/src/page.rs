@@ -1,4 +1,4 @@
-//! What a page shows: rows of tables, gathered from the code that knows them.
+//! The content of a page: rows of tables, from the code that knows the values.
 
 use crate::Times;
 use crate::json::{Detail, JsonPieces};
@@ -15,13 +15,13 @@ pub enum MetricValue {
     Nanos(u64),
     /// A share.
     Ratio(f64),
-    /// Times in buckets.
+    /// The values of a histogram.
     Times(Times),
     /// A number for each word of the column's label.
     Each(Vec<u64>),
     /// A word.
     Word(String),
-    /// JSON as it is.
+    /// JSON text, included as it is.
     Json(String),
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct MetricRow {
 }
 
 impl MetricRow {
-    /// Whether it has counted nothing: numbers are zero, and states are the first of their words.
+    /// Whether the row has counted nothing: numbers are zero, and states have their first word.
     pub(crate) fn is_idle(&self) -> bool {
         self.columns().all(|(column, value)| match value {
             MetricValue::Number(n) | MetricValue::Nanos(n) => *n == 0 || column.kind == Shown,
@@ -52,7 +52,7 @@ impl MetricRow {
         })
     }
 
-    /// The columns of which it has a value, in their order.
+    /// The columns for which the row has a value, in order.
     pub(crate) fn columns(&self) -> impl Iterator<Item = (&'static Column, &MetricValue)> {
         let value = |column: &'static Column| {
             let found = self.values.iter().find(|(name, _)| *name == column.name);
@@ -62,41 +62,41 @@ impl MetricRow {
     }
 }
 
-/// Whether Prometheus sees each loop.
+/// How much Prometheus gets to know about each loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoopDetail {
-    /// Sums and extremes of all.
+    /// Only sums and extremes over all loops.
     Sums,
-    /// The same, and rows of each.
+    /// Rows for each loop, too.
     Each,
 }
 
-/// Whether Prometheus sees each row of a long table.
+/// Whether long tables show rows without counts to Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleRows {
-    /// Those that have counted anything.
+    /// Only rows that have counted something.
     LeftOut,
-    /// All.
+    /// All rows.
     Shown,
 }
 
-/// How a page is written.
+/// The format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageForm {
-    /// As Prometheus reads it.
+    /// The text format of Prometheus.
     Prometheus(LoopDetail, IdleRows),
-    /// As one JSON object.
+    /// One JSON object.
     Json,
-    /// The same, with the buckets of times.
+    /// One JSON object with the buckets of histograms.
     JsonWithSteps,
-    /// What an event of the panel is: the same, without what the panel does not show.
+    /// An event of the panel: as [`PageForm::JsonWithSteps`], without what the panel does not show.
     Panel,
 }
 
-/// A piece ends with the row in which it gets longer than this.
+/// A piece ends after the row with which it exceeds this many bytes.
 pub(crate) const PIECE: usize = 32 << 10;
 
-/// All that a page shows.
+/// The content of a page.
 #[derive(Debug, Default)]
 pub struct MetricsPage {
     pub(crate) rows: Vec<MetricRow>,
@@ -104,13 +104,13 @@ pub struct MetricsPage {
 }
 
 impl MetricsPage {
-    /// A page with nothing on it.
+    /// An empty page.
     pub fn new() -> MetricsPage {
         MetricsPage::default()
     }
 
-    /// Adds a row: its labels in the table's order, and values by the names of their columns. What is not known is
-    /// left out.
+    /// Adds a row: its labels in the table's order, and values by the names of their columns.
+    /// Unknown values are left out.
     pub fn add(
         &mut self,
         table: &'static MetricTable,
@@ -123,17 +123,18 @@ impl MetricsPage {
         self.rows.push(MetricRow { table, labels, values });
     }
 
-    /// Adds a member of the JSON object that is no metric.
-    pub fn say(&mut self, name: &'static str, json: String) {
+    /// Adds a member to the JSON object that is no metric.
+    pub fn add_json(&mut self, name: &'static str, json: String) {
         self.more.push((name, json));
     }
 
-    /// The text.
+    /// Writes the page.
     pub fn text(&self, form: PageForm) -> String {
         self.pieces(form).collect()
     }
 
-    /// The text in pieces that take a loop less than a millisecond each. Some may be empty.
+    /// Writes the page in pieces, each of which takes a loop less than a millisecond. Pieces may be
+    /// empty.
     pub fn pieces(&self, form: PageForm) -> Box<dyn Iterator<Item = String> + '_> {
         let json = |detail| Box::new(JsonPieces::new(self, detail));
         match form {

@@ -1,4 +1,4 @@
-//! A page in the text format of Prometheus.
+//! Writes a page in the text format of Prometheus.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -7,33 +7,34 @@ use crate::Times;
 use crate::page::{IdleRows, LoopDetail, MetricRow, MetricValue, MetricsPage, PIECE};
 use crate::table::{Column, MetricKind, MetricTable, OF_LOOPS, TABLES};
 
-/// Of a coarse histogram, one step in so many is shown.
+/// A coarse histogram shows one of this many steps.
 const COARSE: usize = 2;
 
-/// So many rows are looked at for one piece, whether they have a value or not.
+/// The most rows that one piece examines, with or without a value.
 const ROWS: usize = 4000;
 
-/// A table with more rows is shown without those that have counted nothing.
+/// A table with more rows than this may be shown without rows that have counted nothing.
 const MANY: usize = 1000;
 
-/// The text, a piece at a time. All lines of one name stand together, so each column goes through all rows of its table.
+/// The text in pieces. All lines of a metric must be adjacent, so each column goes through all rows
+/// of its table.
 pub(crate) struct PrometheusPieces<'p> {
     page: &'p MetricsPage,
     idle: IdleRows,
     tables: std::vec::IntoIter<&'static MetricTable>,
-    /// Rows of the table that is being written, and the columns that are left.
+    /// The rows of the present table, and its remaining columns.
     rows: Vec<&'p MetricRow>,
     columns: std::slice::Iter<'static, Column>,
     family: Option<Family<'p>>,
 }
 
-/// A column of which lines are written.
+/// A column whose lines are being written.
 struct Family<'p> {
     table: &'static MetricTable,
     column: &'static Column,
     name: String,
     rows: std::vec::IntoIter<&'p MetricRow>,
-    /// Help and type stand there.
+    /// Its HELP and TYPE lines are written.
     is_named: bool,
 }
 
@@ -51,7 +52,7 @@ impl<'p> PrometheusPieces<'p> {
         PrometheusPieces { page, idle, tables: tables.into_iter(), rows, columns, family: None }
     }
 
-    /// The next column of the table, or the first one of the next table.
+    /// The next column of the table, or the first column of the next table.
     fn next_family(&mut self) -> Option<Family<'p>> {
         loop {
             if let Some(column) = self.columns.find(|column| column.kind != MetricKind::Shown) {
@@ -94,7 +95,7 @@ impl Iterator for PrometheusPieces<'_> {
 }
 
 impl Family<'_> {
-    /// A row's lines.
+    /// Writes a row's lines.
     fn write(&mut self, row: &MetricRow, out: &mut String) {
         let Family { column, name, .. } = self;
         let Some((_, value)) = row.values.iter().find(|(name, _)| *name == column.name) else {
@@ -115,8 +116,9 @@ impl Family<'_> {
     }
 }
 
-/// A table's rows. Of two that have the same labels (a loop of an older configuration, which only finishes what it has,
-/// and the one in its place) the later one counts: a name with its labels may stand there once.
+/// The rows of a table. If two rows have the same labels, the later one counts, since Prometheus
+/// allows each metric and labels only once. This happens with a loop of an older configuration,
+/// which finishes its requests, and its successor.
 fn rows<'p>(page: &'p MetricsPage, table: &MetricTable) -> Vec<&'p MetricRow> {
     let mut last = HashMap::new();
     let all: Vec<_> = page.rows.iter().filter(|row| std::ptr::eq(row.table, table)).collect();
@@ -174,7 +176,7 @@ fn labelled(label: &str, word: &str) -> String {
     format!("{label}=\"{word}\"")
 }
 
-/// Nanoseconds as seconds.
+/// Formats nanoseconds as seconds.
 fn seconds(nanos: u64) -> String {
     format!("{}.{:06}", nanos / 1_000_000_000, nanos / 1000 % 1_000_000)
 }

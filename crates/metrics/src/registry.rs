@@ -1,4 +1,4 @@
-//! All tallies of a server, and what they add up to.
+//! All tallies of a server, and their sums.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -14,53 +14,54 @@ use crate::{
     MetricKind, MetricValue, MetricsPage, TOTALS, Tally, Times, Unit, subjects,
 };
 
-/// A reader tries again while values are moved, but not for ever: the process that moves them may
-/// have died.
+/// A reader tries again while values are moved, but only this often, since the process that moves
+/// them may have died.
 pub(crate) const TRIES: usize = 10_000;
 
-/// Every tally of a server's values.
+/// All tallies of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Registry {
     pub(crate) words: &'static [AtomicU64],
 }
 
 impl Registry {
-    /// Words that `tallies` tallies take.
+    /// The number of words for `tallies` tallies.
     pub const fn words_for(tallies: usize) -> usize {
         TALLIES + tallies * WIDTH
     }
 
-    /// A registry over zeroed words, which are cut into as many tallies as fit.
+    /// A registry over zeroed words, divided into as many tallies as fit.
     pub fn new(words: &'static [AtomicU64]) -> Registry {
         Registry { words }
     }
 
-    /// The server begins at this time since 1970.
-    pub fn begins(&self, at: Duration) {
+    /// Records when the server began, as a time since 1970.
+    pub fn set_started(&self, at: Duration) {
         if let Some(word) = self.words.get(STARTED) {
             word.store(at.as_nanos() as u64, SeqCst);
         }
     }
 
-    /// At this time since 1970 a configuration was taken into use, or refused.
-    pub fn configured(&self, at: Duration, taken: bool) {
+    /// Records when a configuration was applied or refused, as a time since 1970.
+    pub fn set_configured(&self, at: Duration, taken: bool) {
         if let Some(word) = self.words.get(CONFIGURED) {
             word.store((at.as_millis() as u64) << 1 | u64::from(taken), SeqCst);
         }
     }
 
-    /// When that was last, and whether the configuration is in use.
+    /// When a configuration was last applied or refused, and whether it was applied.
     pub fn last_configured(&self) -> (Duration, bool) {
         let word = self.words.get(CONFIGURED).map_or(0, |word| word.load(SeqCst));
         (Duration::from_millis(word >> 1), word & 1 == 1)
     }
 
-    /// When it began.
+    /// When the server began.
     pub fn started(&self) -> Duration {
         Duration::from_nanos(self.words.get(STARTED).map_or(0, |word| word.load(SeqCst)))
     }
 
-    /// The first of all loops that comes in a period judges; what came of it, if that is new.
+    /// Calls `judge` in the first loop that calls this in a period. Returns the result if it
+    /// differs from the last one.
     pub fn judge(&self, period: u64, judge: impl FnOnce() -> bool) -> Option<bool> {
         let word = self.words.get(JUDGED)?;
         let before = word.load(SeqCst);
@@ -70,41 +71,41 @@ impl Registry {
         let (was, begun) = (before & 1, period << 1);
         word.compare_exchange(before, begun | was, SeqCst, SeqCst).ok()?;
         let is = judge();
-        // Should the next period have come meanwhile, its own judgement stands.
+        // If another period has begun meanwhile, its own judgement stands.
         let told = word.compare_exchange(begun | was, begun | u64::from(is), SeqCst, SeqCst);
         (told.is_ok() && is != (was == 1)).then_some(is)
     }
 
-    /// What came of it last.
+    /// The last result of [`Registry::judge`].
     pub fn judged(&self) -> bool {
         self.words.get(JUDGED).is_some_and(|word| word.load(SeqCst) & 1 == 1)
     }
 
-    /// The words in which what is wrong with the server stands, in the form of the crate `health`.
+    /// The words of the findings about the server, in the form of the crate `health`.
     pub fn board(&self) -> &'static [AtomicU64] {
         self.words.get(BOARD_AT..TALLIES).unwrap_or_default()
     }
 
-    /// How many tallies there are.
+    /// The number of tallies.
     pub fn tallies(&self) -> usize {
         self.words.len().saturating_sub(TALLIES) / WIDTH
     }
 
-    /// Tally `index` for its one writer, or nothing when there is no such tally.
+    /// Tally `index`, for its one writer. None if there is no such tally.
     pub fn tally(&self, index: usize) -> Option<Tally> {
         let words = self.tally_words(index)?;
         self.words.get(USED)?.fetch_max(index as u64 + 1, SeqCst);
         Some(Tally { words, index, one_writer: PhantomData })
     }
 
-    /// Sum of a value over all tallies.
+    /// The sum of a value over all tallies.
     pub fn sum(&self, metric: Metric) -> u64 {
-        // A connection that moved is subtracted in another tally than it was added in, so single
-        // tallies may be "negative" while the sum is right: hence the wrapping.
+        // Wraps, since single tallies may be "negative" while the sum is right: a connection that
+        // moved is subtracted in another tally than it was added to.
         self.steady(|| self.used().map(|tally| load(tally, metric)).fold(0, u64::wrapping_add))
     }
 
-    /// Times of all tallies.
+    /// The values of a histogram over all tallies.
     pub fn times(&self, histogram: Histogram) -> Times {
         self.steady(|| {
             let mut all = Times::default();
@@ -114,18 +115,19 @@ impl Registry {
         })
     }
 
-    /// The tallies that loops write.
+    /// The tallies that belong to loops.
     pub fn loops(&self) -> Vec<LoopTally> {
         let tallies = self.used().map(|words| LoopTally { words, owner: owner(words) });
         tallies.filter(|tally| tally.owner.pid != 0).collect()
     }
 
-    /// A loop has died. What it had open is forgotten, and what it has counted goes to tally `to`,
-    /// which the caller writes. The loop's tally is then as new.
+    /// A loop has died. Discards its gauges and moves its counts to tally `to`, which the caller
+    /// writes. The loop's tally is then empty.
     pub fn bury(&self, index: usize, to: &Tally) {
         let tally = self.tally_words(index).unwrap_or_default();
         let Some(moves) = self.words.get(MOVES) else { return };
-        // The master alone moves values. A number that it left even may have been spoilt since.
+        // Only the master moves values, so the number is even. `| 1` makes it odd even if another
+        // process has spoilt it.
         let begun = moves.load(SeqCst) | 1;
         moves.store(begun, SeqCst);
         for (at, word) in tally.iter().enumerate() {
@@ -140,14 +142,14 @@ impl Registry {
         moves.store(begun.wrapping_add(1), SeqCst);
     }
 
-    /// What was counted under names.
+    /// The counters under names.
     pub fn counted(&self) -> AllCounted {
         let mut counting = Counting::new(*self);
         while counting.more(usize::MAX) {}
         counting.end()
     }
 
-    /// How often values were moved; odd while that goes on.
+    /// How often values were moved. Odd during a move.
     pub(crate) fn moves(&self) -> u64 {
         self.words.get(MOVES).map_or(0, |word| word.load(SeqCst))
     }
@@ -170,7 +172,7 @@ impl Registry {
         page.add(&HISTOGRAM_SUMS, Vec::new(), HISTOGRAMS.iter().map(times).collect());
     }
 
-    /// What was read while nothing was moved.
+    /// Returns what `read` has read while no values were moved.
     fn steady<T>(&self, read: impl Fn() -> T) -> T {
         for _ in 0..TRIES {
             let before = self.moves();
@@ -186,7 +188,7 @@ impl Registry {
         read()
     }
 
-    /// Tallies that were written once; to look at others would cost memory.
+    /// The tallies that were ever used. Reading others would make the kernel allocate their memory.
     fn used(&self) -> impl Iterator<Item = &'static [AtomicU64]> {
         let used = self.words.get(USED).map_or(0, |word| word.load(SeqCst)) as usize;
         self.words.get(TALLIES..).unwrap_or_default().chunks_exact(WIDTH).take(used)

@@ -1,9 +1,9 @@
-//! Counters under names: zones of servers and locations, servers behind, caches.
+//! Counters under names: zones of servers and locations, upstream servers, caches.
 //!
-//! Each loop has a cell of its own for each name that it counts under, so that it counts with plain
-//! stores. A loop takes cells out of memory that all processes share when it begins, or when it
-//! needs a new name. Readers add up the cells of one name. The number of cells is limited: beyond
-//! it, a loop counts all further names of a kind in one cell.
+//! Each loop has its own cell for each name that it counts under, so it counts with plain stores.
+//! It takes cells out of memory that all processes share, at its start or when it needs a new name.
+//! Readers add up the cells of a name. The number of cells is limited. Beyond it, a loop counts all
+//! further names of a kind in one cell.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,20 +16,20 @@ use crate::layout::{HEAD, LINE};
 use crate::registry::TRIES;
 use crate::{Registry, Times, histogram};
 
-/// What a name is one of.
+/// The kind of thing that a name belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SubjectKind {
     /// `status_zone` of servers and locations.
     Zone,
-    /// Servers that requests are passed to.
+    /// Upstream servers of requests.
     Peer,
-    /// Servers that sessions are passed to.
+    /// Upstream servers of sessions.
     StreamPeer,
     /// Caches.
     Cache,
-    /// Threads for file operations.
+    /// File pools.
     Pool,
-    /// Requests that wait for a free server of a group.
+    /// Requests that wait for a free server of an `upstream`.
     Queue,
 }
 
@@ -42,17 +42,18 @@ const KINDS: [SubjectKind; 6] = [
     SubjectKind::Queue,
 ];
 
-/// What pages call all that a loop found no cell for.
+/// The name that pages show for counts without a cell of their own.
 pub const OTHERS: &str = "(others)";
 
-/// So many names a loop counts apart at a time.
+/// The most names that a loop counts separately at a time.
 pub const MOST_NAMES: usize = 8000;
 
-/// So many cells there are for all loops and names. What was never used takes no memory.
+/// The number of cells for all loops and names. Unused cells take no memory.
 pub const MOST_CELLS: usize = 64 << 10;
 
-/// Words of a cell: the tally that it belongs to, 0 for none; its name; when something succeeded and failed last, why
-/// it failed, how often in a row and since when; its numbers; its times.
+/// The words of a cell: its tally (0 for none), its name, the times of the last success and
+/// failure, the reason of the failure, the failures in a row and since when, the numbers, and the
+/// histogram.
 const OWNER: usize = 0;
 const NAME: usize = 1;
 const SUCCESS: usize = 2;
@@ -64,18 +65,19 @@ const NUMBERS: usize = 7;
 const TIMES: usize = NUMBERS + COUNTS;
 const CELL: usize = (TIMES + histogram::WORDS).next_multiple_of(LINE);
 
-/// Numbers of a cell. Their meaning comes from the code that counts; the last is a gauge.
+/// The numbers of a cell. Their meaning comes from the code that counts; the last one is a gauge.
 pub const COUNTS: usize = 16;
-/// How many there are right now.
+/// The index of the gauge.
 pub const GAUGE: usize = COUNTS - 1;
 
-/// Words before the cells: how many were ever used, and how many of them were given back, as far as is known.
+/// The words before the cells: how many were ever used, and about how many of these were given
+/// back.
 const GIVEN_BACK: usize = 1;
 
-/// Words of all cells, and those before them.
+/// The words of all cells, and those before them.
 pub(crate) const WORDS: usize = LINE + MOST_CELLS * CELL;
 
-/// A loop's numbers under one name.
+/// A loop's counters under one name.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
     words: &'static [AtomicU64],
@@ -88,7 +90,7 @@ impl Cell {
         self.change(NUMBERS + at.min(GAUGE), |value| value.wrapping_add(n));
     }
 
-    /// Takes from the gauge.
+    /// Subtracts from the gauge.
     #[inline]
     pub fn sub(&self, n: u64) {
         self.change(NUMBERS + GAUGE, |value| value.wrapping_sub(n));
@@ -100,7 +102,7 @@ impl Cell {
         self.change(NUMBERS + GAUGE, |_| n);
     }
 
-    /// Adds a time.
+    /// Adds a time to the histogram.
     #[inline]
     pub fn record(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
@@ -109,16 +111,16 @@ impl Cell {
         self.change(TIMES + histogram::SUM, |n| n.wrapping_add(micros));
     }
 
-    /// What is counted has succeeded, at this time in milliseconds since 1970.
+    /// Records a success at this time, in milliseconds since 1970.
     #[inline]
     pub fn succeeded(&self, at: u64) {
-        // The order of two ends within a millisecond stays known.
+        // Keeps the order of two results within a millisecond.
         let after = load(self.words, FAILURE).saturating_add(1);
         self.change(SUCCESS, |_| at.max(after));
         self.change(IN_A_ROW, |_| 0);
     }
 
-    /// It has failed, for a reason that the code that counts can read.
+    /// Records a failure. The code that counts knows the meaning of `reason`.
     pub fn failed(&self, at: u64, reason: u64) {
         let after = load(self.words, SUCCESS).saturating_add(1);
         self.change(REASON, |_| reason);
@@ -129,7 +131,7 @@ impl Cell {
         self.change(IN_A_ROW, |n| n.wrapping_add(1));
     }
 
-    /// Load and store are enough, since only this loop writes here.
+    /// A load and a store are enough, since only this loop writes here.
     #[inline]
     fn change(&self, at: usize, change: impl FnOnce(u64) -> u64) {
         if let Some(word) = self.words.get(at) {
@@ -138,7 +140,7 @@ impl Cell {
     }
 }
 
-/// What all loops have counted under one name.
+/// The counts of all loops under one name.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
     /// The numbers.
@@ -149,26 +151,26 @@ pub struct Counted {
     pub outcomes: Outcomes,
 }
 
-/// When something succeeded and failed last.
+/// The last success and failure of something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcomes {
-    /// In milliseconds since 1970.
+    /// The last success, in milliseconds since 1970.
     pub success: Option<u64>,
-    /// The same, and the reason.
+    /// The last failure, in milliseconds since 1970, and its reason.
     pub failure: Option<(u64, u64)>,
     /// Failures since the last success.
     pub in_a_row: u64,
-    /// When the first of them was.
+    /// The first of these failures.
     pub failing: Option<u64>,
 }
 
 impl Outcomes {
-    /// It has failed since it succeeded last.
+    /// Whether it has failed since its last success.
     pub fn is_failing(&self) -> bool {
         self.failure.is_some_and(|(at, _)| self.success.is_none_or(|success| success < at))
     }
 
-    /// Of one cell.
+    /// The outcomes in a cell.
     fn of(words: &[AtomicU64]) -> Outcomes {
         let [success, failure, reason, in_a_row, failing] =
             [SUCCESS, FAILURE, REASON, IN_A_ROW, FAILING].map(|at| load(words, at));
@@ -180,7 +182,7 @@ impl Outcomes {
         }
     }
 
-    /// Of two loops together. Failures before the other's success do not count.
+    /// Merges the outcomes of two loops. Failures before the other loop's success do not count.
     fn merged(self, other: Outcomes) -> Outcomes {
         let success = self.success.max(other.success);
         let rows = [self, other].map(|one| match (Outcomes { success, ..one }).is_failing() {
@@ -206,7 +208,7 @@ impl Outcomes {
 }
 
 impl Counted {
-    /// Adds what was counted under another name.
+    /// Adds the counts under another name.
     pub fn add(&mut self, other: &Counted) {
         for (sum, n) in self.numbers.iter_mut().zip(&other.numbers) {
             *sum = sum.wrapping_add(*n);
@@ -215,28 +217,29 @@ impl Counted {
         self.outcomes = self.outcomes.merged(other.outcomes);
     }
 
-    /// The gauge. Loops that are between two steps may come to less than nothing together.
+    /// The gauge. It may be below 0 for a moment, while loops are between two updates; this returns
+    /// 0 then.
     pub fn gauge(&self) -> u64 {
         self.numbers[GAUGE].cast_signed().max(0).cast_unsigned()
     }
 }
 
-/// All that was counted, by names.
+/// All counters, by name.
 #[derive(Debug, Default)]
 pub struct AllCounted(HashMap<u64, Counted>);
 
 impl AllCounted {
-    /// What was counted under a name; nothing where it is unknown.
+    /// The counts under a name. Empty if the name is unknown.
     pub fn of(&self, kind: SubjectKind, name: &str) -> Counted {
         self.get(kind, name).cloned().unwrap_or_default()
     }
 
-    /// The same, if the name is known.
+    /// The counts under a name. None if the name is unknown.
     pub fn get(&self, kind: SubjectKind, name: &str) -> Option<&Counted> {
         self.0.get(&hash(kind, name))
     }
 
-    /// What had no cell of its own; none if nothing had to do without.
+    /// The counts without a cell of their own. None if there are none.
     pub fn others(&self, kind: SubjectKind) -> Option<Counted> {
         let others = self.0.get(&others(kind));
         others.filter(|counted| counted.numbers.iter().any(|n| *n > 0)).cloned()
@@ -249,26 +252,26 @@ pub struct Cells {
     registry: Registry,
     tally: usize,
     known: RefCell<HashMap<u64, Option<Cell>>>,
-    /// How many hold a name.
+    /// How many holders each name has.
     held: RefCell<HashMap<u64, usize>>,
 }
 
-/// A name whose cell is wanted until the name is released.
+/// A name that keeps its cell until it is released.
 #[derive(Debug)]
 pub struct HeldName(u64);
 
 impl Cells {
-    /// For the loop of this tally.
+    /// For the loop with this tally.
     pub fn new(registry: Registry, tally: usize) -> Cells {
         Cells { registry, tally, known: RefCell::default(), held: RefCell::default() }
     }
 
-    /// The counters of all loops.
+    /// The registry of all loops' counters.
     pub fn registry(&self) -> Registry {
         self.registry
     }
 
-    /// The cell of a name. To be asked once for each and kept.
+    /// The cell of a name. Callers look it up once and keep it.
     pub fn of(&self, kind: SubjectKind, name: &str) -> Option<Cell> {
         let mut known = self.known.borrow_mut();
         if known.is_empty() {
@@ -290,7 +293,7 @@ impl Cells {
         cell
     }
 
-    /// The cell of a name, which stays the name's until all that hold it release it.
+    /// The cell of a name, which keeps the cell until all its holders release it.
     pub fn hold(&self, kind: SubjectKind, name: &str) -> Option<(Cell, HeldName)> {
         let cell = self.of(kind, name)?;
         let name = hash(kind, name);
@@ -298,7 +301,7 @@ impl Cells {
         Some((cell, HeldName(name)))
     }
 
-    /// One that held a name does so no more.
+    /// Releases a name that was held.
     pub fn release(&self, HeldName(name): HeldName) {
         let mut held = self.held.borrow_mut();
         let Some(count) = held.get_mut(&name) else { return };
@@ -309,7 +312,7 @@ impl Cells {
         }
     }
 
-    /// Gives the cell of a name back. Nothing of this loop counts there any more.
+    /// Gives back the cell of a name. This loop must not count there any more.
     pub fn give_back(&self, kind: SubjectKind, name: &str) {
         self.give_back_hashed(hash(kind, name));
     }
@@ -322,7 +325,7 @@ impl Cells {
     }
 }
 
-/// The next owner begins with nothing.
+/// Empties a cell for its next owner.
 fn clear(words: &[AtomicU64]) {
     for at in NAME..CELL {
         store(words, at, 0);
@@ -330,7 +333,7 @@ fn clear(words: &[AtomicU64]) {
     store(words, OWNER, 0);
 }
 
-/// Takes a cell for a tally: one that was given back, or one that was never used.
+/// Takes a cell for a tally: one that was given back, or an unused one.
 fn take(registry: &Registry, tally: usize, name: u64) -> Option<Cell> {
     let (used, given_back, cells) = parts(registry)?;
     let from = used.load(SeqCst) as usize;
@@ -345,7 +348,7 @@ fn take(registry: &Registry, tally: usize, name: u64) -> Option<Cell> {
             words.get(NAME)?.store(name, SeqCst);
             used.fetch_max(i as u64 + 1, SeqCst);
             if is_again(i) {
-                // It is a hint alone: at worst a look finds nothing.
+                // The number is only a hint. If it is wrong, a search finds nothing.
                 let _ = given_back.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
             }
             return Some(Cell { words });
@@ -354,24 +357,24 @@ fn take(registry: &Registry, tally: usize, name: u64) -> Option<Cell> {
     None
 }
 
-/// Adds cells up, some at a time.
+/// Adds up the cells, some at a time.
 #[derive(Debug)]
 pub struct Counting {
     registry: Registry,
     all: HashMap<u64, Counted>,
     at: usize,
-    /// How often cells had been moved at the first of them.
+    /// How often values had been moved when the first cell was read.
     moves: u64,
     tries: usize,
 }
 
 impl Counting {
-    /// Of all loops.
+    /// Begins with the first cell.
     pub fn new(registry: Registry) -> Counting {
         Counting { registry, all: HashMap::new(), at: 0, moves: 0, tries: 0 }
     }
 
-    /// Adds up so many. False: these were the last.
+    /// Adds up to `n` cells. False after the last one.
     pub fn more(&mut self, n: usize) -> bool {
         if self.at == 0 {
             self.moves = self.registry.moves();
@@ -420,7 +423,7 @@ fn add(all: &mut HashMap<u64, Counted>, words: &[AtomicU64]) {
     counted.outcomes = counted.outcomes.merged(Outcomes::of(words));
 }
 
-/// What the loop of a tally has counted goes to tally `to`.
+/// Moves the counts of a tally to tally `to`.
 pub(crate) fn bury(registry: &Registry, tally: usize, to: usize) {
     let of = |tally: usize| tally as u64 + 1;
     let mut owned: HashMap<u64, &[AtomicU64]> = HashMap::new();
@@ -466,7 +469,7 @@ fn parts(
     Some((words.first()?, words.get(GIVEN_BACK)?, words.get(LINE..)?))
 }
 
-/// Cells that were ever used; to look at others would cost memory.
+/// The cells that were ever used. Reading others would make the kernel allocate their memory.
 fn used(registry: &Registry) -> impl Iterator<Item = &'static [AtomicU64]> {
     let found = parts(registry).map(|(used, _, cells)| {
         let used = used.load(SeqCst) as usize;
@@ -481,7 +484,7 @@ fn hash(kind: SubjectKind, name: &str) -> u64 {
     hasher.finish()
 }
 
-/// No name is like this.
+/// A key that no name has.
 fn others(kind: SubjectKind) -> u64 {
     hash(kind, "\0")
 }

@@ -1,4 +1,4 @@
-//! A loop's values, as the loop writes them.
+//! A loop's values, for the loop that writes them.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -14,19 +14,19 @@ use crate::{Culprit, Histogram, Metric, culprits, histogram, history};
 /// The writer of a tally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TallyOwner {
-    /// Its worker, from 0.
+    /// The worker's number, from 0.
     pub worker: u32,
-    /// Its number within the worker.
+    /// The loop's number within the worker.
     pub index: u32,
-    /// Its process; 0 is none.
+    /// The process id; 0 for none.
     pub pid: u32,
-    /// Its thread.
+    /// The thread id.
     pub tid: u32,
-    /// How many configurations came before its own.
+    /// The number of configurations before its own.
     pub generation: u64,
 }
 
-/// One loop's values. A tally has one writer at a time, hence no `Clone` and no `Sync`.
+/// One loop's values. A tally has one writer at a time, so it is neither `Clone` nor `Sync`.
 #[derive(Debug)]
 pub struct Tally {
     pub(crate) words: &'static [AtomicU64],
@@ -35,13 +35,13 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Its number.
+    /// The tally's number.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// From now on it is this one's.
-    pub fn belongs_to(&self, owner: TallyOwner) {
+    /// Sets the owner of the tally.
+    pub fn set_owner(&self, owner: TallyOwner) {
         let TallyOwner { worker, index, pid, tid, generation } = owner;
         let words = [worker.into(), index.into(), tid.into(), generation, pid.into()];
         for (word, value) in self.words.iter().skip(OWNER).zip(words) {
@@ -55,7 +55,7 @@ impl Tally {
         self.update(metric, |value| value.wrapping_add(n));
     }
 
-    /// Takes from a gauge.
+    /// Subtracts from a gauge.
     #[inline]
     pub fn sub(&self, metric: Metric, n: u64) {
         self.update(metric, |value| value.wrapping_sub(n));
@@ -67,7 +67,7 @@ impl Tally {
         HeldGauge { tally: self, metric }
     }
 
-    /// The value of this tally alone.
+    /// The value in this tally alone.
     pub fn get(&self, metric: Metric) -> u64 {
         load(self.words, metric)
     }
@@ -82,9 +82,10 @@ impl Tally {
         self.update_at(at + histogram::SUM, |n| n.wrapping_add(micros));
     }
 
-    /// The loop begins a turn at this time, in nanoseconds of a clock that all processes share, after so long a sleep.
+    /// A turn begins. `at` is the time in nanoseconds by a clock that all processes share, `slept`
+    /// the length of the sleep before.
     #[inline]
-    pub fn woke(&self, at: u64, slept: u64) {
+    pub fn begin_turn(&self, at: u64, slept: u64) {
         let lately = lately(self.words);
         self.add(Metric::Slept, slept);
         if history::is_armed(lately) {
@@ -93,39 +94,40 @@ impl Tally {
         history::begin(lately, at, || noted(self.words));
     }
 
-    /// The turn is over, and took so many nanoseconds.
+    /// The turn has ended after `took` nanoseconds.
     #[inline]
-    pub fn turned(&self, took: u64) {
+    pub fn end_turn(&self, took: u64) {
         self.add(Metric::Busy, took);
         history::end(lately(self.words));
     }
 
-    /// The loop has so many client connections.
+    /// Sets the number of the loop's client connections.
     #[inline]
-    pub fn carries(&self, open: u64) {
-        history::carry(lately(self.words), open);
+    pub fn set_open(&self, open: u64) {
+        history::set_open(lately(self.words), open);
     }
 
-    /// Notes what stalled the loop.
+    /// Adds a handler that stalled the loop.
     pub fn culprit(&self, culprit: &Culprit) {
         culprits::note(self.words.get(CULPRITS..STALLED).unwrap_or_default(), culprit);
     }
 
-    /// Where the loop notes what it is at.
+    /// The words in which the loop publishes its present activity.
     pub fn activity(&self) -> Option<Activity> {
         let [doing, script] = [0, 1].map(|at| self.words.get(ACTIVITY + at));
         Some(Activity { doing: doing?, script: script? })
     }
 
-    /// Where the threads for files note since when the oldest operation runs.
+    /// The word in which file threads publish when their oldest running operation began.
     pub fn oldest_operation(&self) -> Option<OldestOperation> {
         self.words.get(FILES).map(OldestOperation)
     }
 
-    /// From this time on new connections may wake the loop, as the last of those that they may wake; none: they may not.
+    /// From this time on, new connections may wake the loop, after all loops that were armed
+    /// before. None: they may not.
     #[inline]
-    pub fn arms(&self, at: Option<u64>) {
-        history::arm(lately(self.words), at);
+    pub fn set_armed(&self, at: Option<u64>) {
+        history::set_armed(lately(self.words), at);
     }
 
     #[inline]
@@ -133,7 +135,7 @@ impl Tally {
         self.update_at(VALUES + metric as usize, change);
     }
 
-    /// Load and store are enough, since only this loop writes here.
+    /// A load and a store are enough, since only this loop writes here.
     #[inline]
     pub(crate) fn update_at(&self, at: usize, change: impl FnOnce(u64) -> u64) {
         if let Some(word) = self.words.get(at) {
@@ -142,7 +144,8 @@ impl Tally {
     }
 }
 
-/// One of a gauge, given back when it is dropped: a task that panics or is given up leaves nothing behind.
+/// Holds one of a gauge until it is dropped. So a task that panics or is cancelled is subtracted,
+/// too.
 #[derive(Debug)]
 pub struct HeldGauge<'a> {
     tally: &'a Tally,
@@ -155,19 +158,20 @@ impl Drop for HeldGauge<'_> {
     }
 }
 
-/// Where the threads for files of a process note since when the oldest operation runs.
+/// The word in which file threads of a process publish when their oldest running operation began.
 #[derive(Clone, Copy, Debug)]
 pub struct OldestOperation(&'static AtomicU64);
 
 impl OldestOperation {
-    /// Sets it.
+    /// Sets the time; none if no operation runs.
     #[inline]
     pub fn set(self, since: Option<u64>) {
         self.0.store(since.unwrap_or(0), Relaxed);
     }
 }
 
-/// Where a loop notes what it is at: two numbers, that its process knows names for; 0 is none.
+/// The words in which a loop publishes its present activity: two numbers for which its process has
+/// names. 0 is none.
 #[derive(Clone, Copy, Debug)]
 pub struct Activity {
     doing: &'static AtomicU64,
@@ -175,13 +179,13 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Sets the number of what it does.
+    /// Sets the number of the activity.
     #[inline]
     pub fn doing(self, number: u32) {
         self.doing.store(number.into(), Relaxed);
     }
 
-    /// Sets the number of the script that it runs.
+    /// Sets the number of the script that runs.
     #[inline]
     pub fn script(self, number: u32) {
         self.script.store(number.into(), Relaxed);

@@ -47,12 +47,12 @@ fn a_connection_may_end_in_another_row() {
 fn what_a_dead_loop_counted_stays_and_what_it_had_open_does_not() {
     let all = registry(3);
     let (own, tally) = (all.tally(0).unwrap(), all.tally(2).unwrap());
-    tally.belongs_to(TallyOwner { pid: 7, ..TallyOwner::default() });
+    tally.set_owner(TallyOwner { pid: 7, ..TallyOwner::default() });
     tally.add(Metric::Accepted, 7);
     tally.add(Metric::Active, 2);
     tally.record(Histogram::Turn, Duration::from_millis(3));
-    tally.woke(5_000_000_000, 9);
-    tally.turned(11);
+    tally.begin_turn(5_000_000_000, 9);
+    tally.end_turn(11);
     assert_eq!(all.loops().len(), 1);
     all.bury(2, &own);
     all.bury(9, &own);

@@ -271,7 +271,7 @@ impl Service {
 
     /// The status pages show this, too; the loop's tally is said to be its own.
     pub fn shows(&self, status: StatusInputs) {
-        self.metrics.belongs_to(status.owner);
+        self.metrics.set_owner(status.owner);
         let status = Rc::new(status);
         if let Some(http) = self.http() {
             self.show_on(&http, &status);

@@ -370,14 +370,14 @@ impl Timekeeper for Keeper {
     }
 
     fn woke(&self, at: u64, slept: u64) {
-        self.metrics.woke(at, slept);
+        self.metrics.begin_turn(at, slept);
         if at >= self.next.get() {
             self.sum_up(at);
         }
     }
 
     fn turned(&self, took: Duration) {
-        self.metrics.turned(took.as_nanos() as u64);
+        self.metrics.end_turn(took.as_nanos() as u64);
         if !took.is_zero() {
             self.metrics.add(Metric::Turns, 1);
             self.metrics.record(Histogram::Turn, took);

@@ -1,8 +1,8 @@
-//! What each loop counts and times.
+//! The counters and histograms of each loop.
 
 use super::{Column, MetricKind, Unit};
 
-/// Makes the enum and the table from one list, so that they cannot differ.
+/// Declares the enum and the table from one list, so that they cannot differ.
 macro_rules! declare {
     ($(#[doc = $help:literal] $metric:ident $kind:ident $unit:ident $name:literal;)+) => {
         /// A value that each loop keeps.
@@ -12,7 +12,7 @@ macro_rules! declare {
             $(#[doc = $help] $metric,)+
         }
 
-        /// All values in the order of their places.
+        /// All values, in the order of their places.
         pub const METRICS: &[Metric] = &[$(Metric::$metric,)+];
 
         pub(super) const SUMS: &[Column] = &[
@@ -28,7 +28,7 @@ macro_rules! declare {
 }
 
 impl Metric {
-    /// What is said of it.
+    /// The declaration of its column.
     pub fn column(self) -> &'static Column {
         &SUMS[self as usize]
     }
@@ -43,7 +43,7 @@ macro_rules! declare_times {
             $(#[doc = $help] $histogram,)+
         }
 
-        /// All of them in the order of their places.
+        /// All histograms, in the order of their places.
         pub const HISTOGRAMS: &[Histogram] = &[$(Histogram::$histogram,)+];
 
         pub(super) const TIMES: &[Column] = &[

@@ -1,11 +1,11 @@
-//! What pages show of loops, and of what feeds them.
+//! The tables of loops, listeners and thread pools.
 
 use super::MetricKind::{Coarse, Counter, Gauge, Shown, State};
 use super::Unit::{Bytes, Count, Ratio, Seconds};
 use super::counted::{SUMS, TIMES};
 use super::{JsonShape, MetricTable, by, column};
 
-/// Sums over all loops, those that have ended as well.
+/// Sums over all loops, including ended ones.
 pub static TOTALS: MetricTable = MetricTable {
     name: "totals",
     help: "Sums over all loops of all workers, those that have ended as well",
@@ -15,7 +15,7 @@ pub static TOTALS: MetricTable = MetricTable {
     columns: SUMS,
 };
 
-/// Times of all loops.
+/// The histograms of all loops.
 pub static HISTOGRAM_SUMS: MetricTable = MetricTable {
     name: "histograms",
     help: "Times of all loops",
@@ -71,10 +71,10 @@ pub static BALANCE: MetricTable = MetricTable {
     ],
 };
 
-/// What a loop does.
+/// The states of a loop.
 pub const LOOP_STATES: &[&str] = &["awake", "armed", "disarmed", "finishing"];
 
-/// The loops that run.
+/// Each running loop.
 pub static LOOPS: MetricTable = MetricTable {
     name: "loops",
     help: "Each loop that runs",
@@ -179,7 +179,7 @@ pub static LISTENERS: MetricTable = MetricTable {
     ],
 };
 
-/// Threads for file operations.
+/// The file pools of each worker.
 pub static POOLS: MetricTable = MetricTable {
     name: "pools",
     help: "Each `thread_pool`, of each worker",
@@ -192,7 +192,7 @@ pub static POOLS: MetricTable = MetricTable {
     ],
 };
 
-/// The thread pools of all workers together.
+/// The file pools, summed over all workers.
 pub static POOL_SUMS: MetricTable = MetricTable {
     name: "thread_pools",
     help: "Each `thread_pool`, all workers together",

@@ -1,4 +1,4 @@
-//! The declarations of all values: what each loop writes, and what pages show.
+//! The declarations of all values: those that loops count, and those that pages show.
 
 mod counted;
 mod loops;
@@ -16,85 +16,86 @@ pub use traffic::{
     UPSTREAMS, ZONES,
 };
 
-/// How a value moves.
+/// How a value changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// Only grows while the server runs.
     Counter,
-    /// How much there is right now.
+    /// The present amount.
     Gauge,
-    /// Times in buckets.
+    /// A histogram of times.
     Histogram,
-    /// The same with fewer buckets, where there are many of them.
+    /// A histogram with fewer buckets, for tables with many rows.
     Coarse,
-    /// One of several words: a gauge for each of them, of which one is 1.
+    /// One of several words: a gauge for each word, one of which is 1.
     State,
-    /// For JSON alone: it would be no metric.
+    /// Only for JSON; it is no metric.
     Shown,
 }
 
-/// What is counted, as far as names tell it.
+/// The unit of a value, as its name shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Things that the name says.
+    /// A number of things that the name says.
     Count,
     /// Bytes.
     Bytes,
     /// Seconds, kept in nanoseconds.
     Seconds,
-    /// A share.
+    /// A share from 0 to 1.
     Ratio,
 }
 
-/// A value that a table has of each of its rows.
+/// A value that each row of a table has.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Short name in lower case.
+    /// The short name, in lower case.
     pub name: &'static str,
-    /// How it moves.
+    /// How it changes.
     pub kind: MetricKind,
-    /// In what.
+    /// Its unit.
     pub unit: Unit,
-    /// One sentence for people.
+    /// A sentence of help.
     pub help: &'static str,
-    /// A label of its own, and its words: then there is a value for each of them.
+    /// A label with its words, if there is a value for each word.
     pub by: Option<(&'static str, &'static [&'static str])>,
 }
 
-/// How rows stand in JSON.
+/// How rows are written in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonShape {
-    /// There is one row.
+    /// An object: the table has one row.
     Object,
-    /// One behind the other.
+    /// A list of objects.
     List,
-    /// By their first label.
+    /// A map by the first label.
     Named,
-    /// By their first label, several of each.
+    /// A map of lists by the first label.
     NamedLists,
-    /// They are for Prometheus alone: another table's row has them.
+    /// Not written: the rows are only for Prometheus, and another table has the same values.
     Absent,
 }
 
-/// Values of one kind of thing.
+/// A table of values for one kind of thing.
 #[derive(Debug)]
 pub struct MetricTable {
-    /// Its key in JSON.
+    /// The key in JSON.
     pub name: &'static str,
-    /// What its rows are.
+    /// What the rows are.
     pub help: &'static str,
-    /// What its names begin with for Prometheus; empty for the server's own.
+    /// The prefix of Prometheus names; empty for those of the server itself.
     pub prefix: &'static str,
-    /// What tells its rows apart.
+    /// The labels that distinguish the rows.
     pub labels: &'static [&'static str],
-    /// In JSON.
+    /// How rows are written in JSON.
     pub shape: JsonShape,
-    /// What is known of each row.
+    /// The values of each row.
     pub columns: &'static [Column],
 }
 
 impl MetricTable {
-    /// A column's name for Prometheus: what it is, in which unit, `_total` for counters, as its naming guide asks.
+    /// A column's name for Prometheus, by its naming guide: the thing, the unit, and `_total` for
+    /// counters.
     pub fn metric(&self, column: &Column) -> String {
         let prefix = if self.prefix.is_empty() { "" } else { "_" };
         let unit = match column.unit {
@@ -116,7 +117,8 @@ const fn by(column: Column, label: &'static str, words: &'static [&'static str])
     Column { by: Some((label, words)), ..column }
 }
 
-/// Tables with rows for each loop or worker. Prometheus sees them on demand: they grow with the machine.
+/// The tables with rows for each loop or worker. Prometheus gets them only on demand, since they
+/// grow with the machine.
 pub static OF_LOOPS: &[&MetricTable] = &[&LOOPS, &POOLS];
 
 /// All tables, in the order of the pages.

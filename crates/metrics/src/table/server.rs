@@ -1,10 +1,10 @@
-//! What pages show of the server as a whole.
+//! The tables of the server as a whole.
 
 use super::MetricKind::{Counter, Gauge, Shown};
 use super::Unit::{Bytes, Count, Seconds};
 use super::{JsonShape, MetricTable, column};
 
-/// Which program it is.
+/// The program and its version.
 pub static BUILD: MetricTable = MetricTable {
     name: "build",
     help: "Which program it is",
@@ -19,7 +19,7 @@ pub static BUILD: MetricTable = MetricTable {
     )],
 };
 
-/// Since when it runs.
+/// The server's own times.
 pub static SERVER: MetricTable = MetricTable {
     name: "server",
     help: "Since when it runs",
@@ -69,7 +69,7 @@ pub static SERVER: MetricTable = MetricTable {
     ],
 };
 
-/// The machine, as far as it is short of something.
+/// The limits and resources of the machine.
 pub static MACHINE: MetricTable = MetricTable {
     name: "machine",
     help: "The machine or container, as far as the kernel tells",
@@ -175,10 +175,10 @@ pub static ACME: MetricTable = MetricTable {
     ],
 };
 
-/// How the server is.
+/// The states of health.
 pub const HEALTH_STATES: &[&str] = &["green", "yellow", "red"];
 
-/// What is wrong with the server, in one number.
+/// The health of the server, as one number.
 pub static HEALTH: MetricTable = MetricTable {
     name: "health",
     help: "What is wrong with the server ([health.md](health.md))",
@@ -195,7 +195,7 @@ pub static HEALTH: MetricTable = MetricTable {
     ],
 };
 
-/// Each thing that is wrong.
+/// The findings about the server.
 pub static HEALTH_FINDINGS: MetricTable = MetricTable {
     name: "health_findings",
     help: "Each thing that is wrong, while it is",
@@ -205,7 +205,7 @@ pub static HEALTH_FINDINGS: MetricTable = MetricTable {
     columns: &[column("finding", Gauge, Count, "How bad it is: 1 is yellow, 2 red.")],
 };
 
-/// Shared memory.
+/// The zones of shared memory.
 pub static SHARED: MetricTable = MetricTable {
     name: "zones",
     help: "Each zone of shared memory that holds a table: those of limits, caches and TLS sessions",

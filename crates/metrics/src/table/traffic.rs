@@ -1,13 +1,13 @@
-//! What pages show of requests, of the servers behind, and of caches.
+//! The tables of requests, upstream servers and caches.
 
 use super::MetricKind::{Coarse, Counter, Gauge, Histogram, Shown, State};
 use super::Unit::{Bytes, Count, Seconds};
 use super::{Column, JsonShape, MetricTable, by, column};
 
-/// Classes of statuses.
+/// The classes of response statuses.
 pub const CLASSES: &[&str] = &["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// What is counted by `status_zone`.
+/// The counters of `status_zone`.
 pub static ZONES: MetricTable = MetricTable {
     name: "status_zones",
     help: "Each name that `status_zone` gives to servers and locations",
@@ -39,10 +39,10 @@ pub static ZONES: MetricTable = MetricTable {
     ],
 };
 
-/// How a server behind does.
+/// The states of an upstream server.
 pub const PEER_STATES: &[&str] = &["untried", "up", "failing", "down", "draining"];
 
-/// Whether balancing chooses a server behind.
+/// Whether balancing chooses an upstream server.
 pub const PEER_AVAILABILITY: &[&str] =
     &["up", "down", "unavail", "full", "checking", "unhealthy", "draining"];
 
@@ -82,7 +82,7 @@ const FAILING_SINCE: Column =
 const FAILURES_IN_A_ROW: Column =
     column("failures_in_a_row", Gauge, Count, "Failed attempts since it served last.");
 
-/// Servers that requests are passed to.
+/// The upstream servers of requests.
 pub static UPSTREAMS: MetricTable = MetricTable {
     name: "upstreams",
     help: "Each server of each `upstream`, or of an address that `proxy_pass` and kin name",
@@ -124,7 +124,7 @@ pub static UPSTREAMS: MetricTable = MetricTable {
     ],
 };
 
-/// Requests that wait for a server.
+/// The queues of requests that wait for a server.
 pub static QUEUES: MetricTable = MetricTable {
     name: "queues",
     help: "Each `queue` of an `upstream`, all workers together",
@@ -141,7 +141,7 @@ pub static QUEUES: MetricTable = MetricTable {
     ],
 };
 
-/// Servers that sessions are passed to.
+/// The upstream servers of sessions.
 pub static STREAM_UPSTREAMS: MetricTable = MetricTable {
     name: "stream_upstreams",
     help: "Each server of each `upstream` of `stream`, or of an address that its `proxy_pass` names",
@@ -171,7 +171,7 @@ pub static STREAM_UPSTREAMS: MetricTable = MetricTable {
     ],
 };
 
-/// What requests had from caches.
+/// How caches answered requests; nginx: `$upstream_cache_status`.
 pub const CACHE_STATES: &[&str] =
     &["miss", "bypass", "expired", "stale", "updating", "revalidated", "hit"];
 

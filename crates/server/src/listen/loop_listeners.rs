@@ -216,7 +216,7 @@ impl ListenerSet for LoopListeners {
         let heard = self.sockets.arm(&self.service.handle, stance, able, &self.log);
         if let Some(armed) = self.sockets.take_change() {
             let since = || self.this_moment().saturating_duration_since(beginning());
-            self.service.metrics.arms(armed.then(|| since().as_nanos() as u64));
+            self.service.metrics.set_armed(armed.then(|| since().as_nanos() as u64));
         }
         heard
     }

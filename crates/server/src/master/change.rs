@@ -171,7 +171,7 @@ impl Master {
     ) -> ControlFlow<Role> {
         self.cycle = cycle;
         self.counters.add(Metric::Changed, 1);
-        self.registry.configured(wall(), true);
+        self.registry.set_configured(wall(), true);
         let (may_ask, may_change) =
             (self.cycle.sites.take_commands(), self.cycle.sites.take_changes());
         let mut waiting = Vec::new();

@@ -147,8 +147,8 @@ pub fn registry() -> io::Result<Registry> {
     let words = SharedWords::new(Registry::words_for(OWN_TALLY + 1 + MOST_LOOPS))?;
     // They live as long as the process.
     let registry = Registry::new(Box::leak(Box::new(words)));
-    registry.begins(wall());
-    registry.configured(wall(), true);
+    registry.set_started(wall());
+    registry.set_configured(wall(), true);
     Ok(registry)
 }
 

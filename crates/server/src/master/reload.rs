@@ -37,7 +37,7 @@ impl Master {
             Err(SocketsFailed) => {
                 self.health.reload_failed();
                 self.counters.add(Metric::ReloadFailed, 1);
-                self.registry.configured(wall(), false);
+                self.registry.set_configured(wall(), false);
                 ControlFlow::Continue(())
             }
         }
@@ -85,7 +85,7 @@ impl Master {
             self.replaced = Some(Replaced::new(old, self.generation));
         }
         self.counters.add(Metric::Reloaded, 1);
-        self.registry.configured(wall(), true);
+        self.registry.set_configured(wall(), true);
         self.health.reloaded();
         self.generation += 1;
         self.start_workers()

@@ -17,7 +17,7 @@ pub fn note_processes(registry: &Registry) {
     for tally in loops {
         let pid = tally.owner.pid;
         if std::mem::replace(&mut last, pid) != pid {
-            tally.note_process(figures(Path::new(&format!("/proc/{pid}"))));
+            tally.record_process(figures(Path::new(&format!("/proc/{pid}"))));
         }
     }
 }

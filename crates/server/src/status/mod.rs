@@ -112,7 +112,7 @@ impl StatusInputs {
             listener.show(page);
         }
         weir_health::show(self.registry.board(), health::wall_millis(), page);
-        page.say("culprits", culprits(&loops));
+        page.add_json("culprits", culprits(&loops));
         for name in &self.pools {
             let (mut queues, mut waits) = (0, Times::default());
             let values = |queue, times| {
@@ -169,14 +169,17 @@ impl StatusInputs {
         ];
         page.add(&SERVER, Vec::new(), values);
         let seconds = |time: Duration| format!("{:.3}", time.as_secs_f64());
-        page.say("now", seconds(now));
-        page.say("started", seconds(started));
-        page.say("uptime", seconds(uptime));
+        page.add_json("now", seconds(now));
+        page.add_json("started", seconds(started));
+        page.add_json("uptime", seconds(uptime));
         // What the loops' `lately_` is divided by for a rate.
-        page.say("lately", seconds(uptime.min(weir_metrics::window(coarse_nanos()))));
-        page.say("generation", self.owner.generation.to_string());
+        page.add_json("lately", seconds(uptime.min(weir_metrics::window(coarse_nanos()))));
+        page.add_json("generation", self.owner.generation.to_string());
         let TallyOwner { worker, index, pid, .. } = self.owner;
-        page.say("answered_by", format!(r#"{{"worker":{worker},"loop":{index},"pid":{pid}}}"#));
+        page.add_json(
+            "answered_by",
+            format!(r#"{{"worker":{worker},"loop":{index},"pid":{pid}}}"#),
+        );
     }
 
     fn show_loops(&self, loops: &[LoopTally], page: &mut MetricsPage) {

@@ -203,7 +203,7 @@ impl StallWatch {
             let (since, reads) = (one.since, one.rank == Rank::Read);
             BlockedOperation { since, reads, what: format!("{name} \"{path}\"") }
         });
-        first.blocks(blocked.as_ref());
+        first.publish_blocked(blocked.as_ref());
         let (took, BlockedOperation { since, what, .. }) = (lasts(&long?), blocked?);
         let at = told_at(before, (0, since), took).unwrap_or_else(|| {
             let (own, seconds) = (first.owner.pid, took.as_secs());
@@ -229,7 +229,7 @@ fn told_at(before: &[Told], what: (u32, u64), took: Duration) -> Option<Duration
 fn show(tally: &LoopTally, since: u64, took: Duration) -> String {
     let what = doing::current(tally);
     let waited = Duration::ZERO;
-    tally.stalls(&Culprit { at: since, took, waited, preempted: false, what: what.clone() });
+    tally.publish_stall(&Culprit { at: since, took, waited, preempted: false, what: what.clone() });
     what
 }
 

@@ -232,7 +232,7 @@ impl Driver for Turns {
                 metrics.add(Metric::LookupTimedOut, counts.timed_out);
             }
             serving.relieved(h.steal_counts());
-            serving.service.metrics.carries(serving.service.connections() as u64);
+            serving.service.metrics.set_open(serving.service.connections() as u64);
             serving.evenness.iter_mut().for_each(|evenness| evenness.look(turn.woke));
         }
     }
