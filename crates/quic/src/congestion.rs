@@ -1,7 +1,7 @@
-//! Congestion control that does not hold back the last packet of a connection.
+//! Congestion controllers that let the CONNECTION_CLOSE of a connection pass.
 //!
-//! quinn sends CONNECTION_CLOSE only where the congestion window has room, and after a close it takes no acknowledgement that would make
-//! room. The packet needs none: it asks for no acknowledgement (RFC 9002, section 2).
+//! quinn sends CONNECTION_CLOSE only if the congestion window is not full, and after a close it processes no ACK that would free
+//! the window. But such a packet is not ack-eliciting, so congestion control does not apply to it (RFC 9002, section 2).
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,33 +12,33 @@ use std::time::Instant;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 
-/// The window of a closed connection. quinn paces no window that is as large.
+/// The congestion window of a closed connection. quinn does not pace a window of this size.
 const OPEN: u64 = 1 << 32;
 
-/// Makes controllers as another factory does.
-pub struct Releasable(pub Arc<dyn ControllerFactory + Send + Sync>);
+/// Wraps the controllers of another factory, for [`release`].
+pub struct ReleasableFactory(pub Arc<dyn ControllerFactory + Send + Sync>);
 
-impl ControllerFactory for Releasable {
+impl ControllerFactory for ReleasableFactory {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
         let inner = self.0.clone().build(now, mtu);
-        Box::new(Released { inner, open: Arc::default() })
+        Box::new(ReleasableController { inner, open: Arc::default() })
     }
 }
 
-/// The connection of this controller is closed: its last packet may leave.
+/// Opens the congestion window of a closed connection.
 pub fn release(controller: &dyn Controller) {
-    if let Ok(own) = controller.clone_box().into_any().downcast::<Released>() {
+    if let Ok(own) = controller.clone_box().into_any().downcast::<ReleasableController>() {
         own.open.store(true, Relaxed);
     }
 }
 
-struct Released {
+struct ReleasableController {
     inner: Box<dyn Controller>,
-    /// Shared by all copies.
+    /// [`release`] was called. All clones share the flag.
     open: Arc<AtomicBool>,
 }
 
-impl Controller for Released {
+impl Controller for ReleasableController {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.inner.on_sent(now, bytes, last_packet_number);
     }
@@ -87,7 +87,7 @@ impl Controller for Released {
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Released { inner: self.inner.clone_box(), open: self.open.clone() })
+        Box::new(ReleasableController { inner: self.inner.clone_box(), open: self.open.clone() })
     }
 
     fn initial_window(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! One connection, as the protocol above has it.
+//! A connection, as the application protocol uses it.
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
@@ -17,48 +17,48 @@ use crate::congestion::release;
 use crate::crypto::Secure;
 use crate::endpoint::Endpoint;
 
-/// What the protocol above hears of a connection. All hooks default to nothing; each may use the connection.
+/// Events of a connection, for the application protocol. All hooks default to nothing. Each may call the connection.
 pub trait Events {
-    /// Both ends have agreed on a protocol: it may be said what the server says first.
+    /// TLS has processed the ClientHello: [`Connection::tls`] knows the application protocol.
     fn negotiated(&self) {}
     /// The handshake is complete.
     fn connected(&self) {}
     /// The client has opened streams: see [`Connection::accept`].
     fn opened(&self, _: Dir) {}
-    /// Something came on a stream, or its end.
+    /// A stream has received data, its end or a reset.
     fn readable(&self, _: StreamId) {}
-    /// A stream that was full takes more, or will take nothing any more.
+    /// A stream that could not write may try again. [`Connection::write`] says if it is closed by now.
     fn writable(&self, _: StreamId) {}
-    /// The client wants no more of a stream.
+    /// The client sent STOP_SENDING.
     fn stopped(&self, _: StreamId, _code: u64) {}
-    /// All of a stream was acknowledged.
+    /// The client has acknowledged all data of a stream, and its end.
     fn finished(&self, _: StreamId) {}
-    /// The connection is no more.
+    /// The connection has ended: by a CONNECTION_CLOSE, a reset, a timeout, an error or a panic.
     fn lost(&self, _: &ConnectionError) {}
-    /// Since when nothing is under way on the connection; none while something is.
+    /// Since when the connection is idle. `None` while it is not.
     fn idle_since(&self) -> Option<Instant> {
         None
     }
-    /// The connection is to end, since others need its place.
+    /// The connection is idle and must close: the endpoint needs its place for new ones.
     fn make_room(&self) {}
 }
 
-/// What reading a stream comes to.
+/// The result of [`Connection::read`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// These bytes are the next.
+    /// The next bytes.
     Bytes(Bytes),
-    /// More must come.
+    /// No data yet: [`Events::readable`] follows.
     Wait,
-    /// The client has ended the stream.
+    /// The end of the stream.
     End,
-    /// The client has given it up, with this code.
+    /// The client sent RESET_STREAM with this code.
     Reset(u64),
-    /// There is no such stream any more.
+    /// The stream is closed.
     Gone,
 }
 
-/// A stream takes nothing: the client wants no more of it, with this code, or it is closed.
+/// A stream takes no bytes any more: the client sent STOP_SENDING with this code, or (`None`) the stream is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamGone(pub Option<u64>);
 
@@ -67,84 +67,85 @@ pub struct Connection {
     endpoint: Weak<Endpoint>,
     pub(crate) handle: ConnectionHandle,
     pub(crate) inner: RefCell<quinn_proto::Connection>,
-    /// The protocol above, which has this connection as well: the endpoint takes it out when the connection has ended.
+    /// The application protocol. It also has a reference to this connection: [`Endpoint::forget`] breaks the cycle.
     pub(crate) events: RefCell<Option<Rc<dyn Events>>>,
-    /// The endpoint has forgotten it.
-    pub(crate) over: Cell<bool>,
-    /// It was told to make room.
+    /// The endpoint has removed the connection.
+    pub(crate) forgotten: Cell<bool>,
+    /// [`Events::make_room`] was called.
     pub(crate) makes_room: Cell<bool>,
-    /// It stands among those that the endpoint looks at next.
+    /// The connection is in the endpoint's `marked` queue.
     pub(crate) marked: Cell<bool>,
-    /// A packet has come for it since the protocol above has heard of it.
-    pub(crate) came: Cell<bool>,
-    /// When quinn wants to be asked next.
+    /// A packet was received since the endpoint last dispatched the connection's events.
+    pub(crate) undispatched: Cell<bool>,
+    /// quinn's next timeout.
     pub(crate) deadline: Cell<Option<Instant>>,
-    /// When the endpoint looks at it: not later.
-    pub(crate) listed: Cell<Option<Instant>>,
+    /// The key of the connection in the endpoint's `deadlines`. It is never later than `deadline`.
+    pub(crate) queued_deadline: Cell<Option<Instant>>,
     secure: Arc<Secure>,
-    /// The client has not shown yet that its first address is its own.
-    unshown: Cell<bool>,
-    /// The client's address, of which it has shown that it receives there.
+    /// The client's first address is not validated yet (RFC 9000, section 8.1). The endpoint counts such connections.
+    unvalidated: Cell<bool>,
+    /// The client's first address, or the last one for which path validation succeeded.
     address: Cell<SocketAddr>,
-    /// The address that its packets come from.
+    /// quinn's address of the client. It changes with the first non-probing packet from a new address, before path validation.
     latest: Cell<SocketAddr>,
-    /// What may be sent to an address that may be forged; none where the client has shown that it is its own.
-    budget: Cell<Option<Budget>>,
-    /// What has come from anywhere, and what went to addresses where the client was not known to be.
-    lent: Cell<Budget>,
-    /// Bytes that the client may send unread.
-    window: Cell<u64>,
-    /// Bytes that may be taken to be sent, and were not acknowledged.
+    /// The anti-amplification limit of `latest`; `None` once that address is validated.
+    path_limit: Cell<Option<AmplificationLimit>>,
+    /// The limit of all unvalidated addresses together: bytes received from any address, bytes sent to other ones than `address`.
+    total_limit: Cell<AmplificationLimit>,
+    /// The connection's flow-control window: bytes that the client may send before they are read.
+    receive_window: Cell<u64>,
+    /// quinn's send window: bytes of streams that may be written and not acknowledged. 0 until it is set for the first time.
     send_window: Cell<u64>,
-    /// Bytes that streams have written, and that had left when that was last looked at.
+    /// Stream bytes that quinn has accepted.
     written: Cell<u64>,
-    left: Cell<u64>,
-    /// Streams that wait until enough of what was written has left.
-    held: RefCell<Vec<StreamId>>,
-    /// ACK frames that had come when the handshake was complete; none before.
-    acks_at_first: Cell<Option<u64>>,
-    /// So many of the next packets are probes that carry nothing again.
+    /// How many of them were sent, as of the last call of `estimate_sent`.
+    sent: Cell<u64>,
+    /// Streams that may not write until enough of the written bytes were sent.
+    paused: RefCell<Vec<StreamId>>,
+    /// The number of received ACK frames when the handshake was complete; `None` before.
+    acks_at_handshake: Cell<Option<u64>>,
+    /// How many of the next packets must not retransmit data: see [`Connection::handle_timeout`].
     probes: Cell<u8>,
 }
 
-/// Bytes that came, and that went to where they came from. RFC 9000 section 8.1.
+/// The anti-amplification limit of an unvalidated address: RFC 9000, section 8.1. Both counts are bytes of datagrams.
 #[derive(Debug, Clone, Copy)]
-struct Budget {
+struct AmplificationLimit {
     received: u64,
     sent: u64,
 }
 
-impl Budget {
-    /// So many bytes may still be sent.
-    fn left(self) -> u64 {
+impl AmplificationLimit {
+    /// The number of bytes that may still be sent.
+    fn remaining(self) -> u64 {
         (self.received * AMPLIFICATION).saturating_sub(self.sent)
     }
 }
 
-/// So many times as much as came may be sent.
+/// The ratio of the anti-amplification limit.
 const AMPLIFICATION: u64 = 3;
 
-/// The least that a packet needs beside its frames (RFC 9000 section 17.3.1), and a STREAM frame beside its data (section 19.8).
+/// The least overhead of a 1-RTT packet (RFC 9000, section 17.3.1) and of a STREAM frame (section 19.8).
 const LEAST_PACKET: u64 = 1 + 1 + 16;
 const LEAST_FRAME: u64 = 1 + 1;
-/// Bytes that are written ahead of what leaves.
+/// Streams may write while at most so many stream bytes of the connection are unsent.
 const AHEAD: u64 = 64 << 10;
-/// What a connection takes at most to be sent: 10 Gbit/s at a round-trip time of 12 ms, or 1 Gbit/s at 120 ms.
-const MOST_UNSENT: u64 = 16 << 20;
-/// The priority of a stream that goes before others: theirs is 0.
-const HURRIED: i32 = 1;
-/// Probes after a timeout. RFC 9002 section 6.2.4.
+/// The largest send window: 10 Gbit/s at a round-trip time of 12 ms, or 1 Gbit/s at 120 ms.
+const LARGEST_SEND_WINDOW: u64 = 16 << 20;
+/// quinn's priority of a stream whose data goes first. The default is 0.
+const PRIORITIZED: i32 = 1;
+/// Loss probes after a probe timeout: RFC 9002, section 6.2.4.
 const PROBES: u8 = 2;
 
 impl Connection {
-    /// One whose first datagram, of this length, may have come from a `forged` address.
+    /// `unvalidated_len` is the length of the client's first datagram, or `None` if a token has validated its address.
     pub(crate) fn new(
         endpoint: Weak<Endpoint>,
         handle: ConnectionHandle,
         inner: quinn_proto::Connection,
         secure: Arc<Secure>,
-        window: u64,
-        forged: Option<usize>,
+        receive_window: u64,
+        unvalidated_len: Option<usize>,
     ) -> Connection {
         let address = inner.remote_address();
         Connection {
@@ -154,44 +155,46 @@ impl Connection {
             handle,
             inner: RefCell::new(inner),
             events: RefCell::default(),
-            over: Cell::new(false),
+            forgotten: Cell::new(false),
             makes_room: Cell::new(false),
             marked: Cell::new(false),
-            came: Cell::new(false),
+            undispatched: Cell::new(false),
             deadline: Cell::new(None),
-            listed: Cell::new(None),
+            queued_deadline: Cell::new(None),
             secure,
-            unshown: Cell::new(forged.is_some()),
-            budget: Cell::new(forged.map(|len| Budget { received: len as u64, sent: 0 })),
-            lent: Cell::new(Budget { received: 0, sent: 0 }),
-            window: Cell::new(window),
+            unvalidated: Cell::new(unvalidated_len.is_some()),
+            path_limit: Cell::new(
+                unvalidated_len.map(|len| AmplificationLimit { received: len as u64, sent: 0 }),
+            ),
+            total_limit: Cell::new(AmplificationLimit { received: 0, sent: 0 }),
+            receive_window: Cell::new(receive_window),
             send_window: Cell::new(0),
             written: Cell::new(0),
-            left: Cell::new(0),
-            held: RefCell::default(),
-            acks_at_first: Cell::new(None),
+            sent: Cell::new(0),
+            paused: RefCell::default(),
+            acks_at_handshake: Cell::new(None),
             probes: Cell::new(0),
         }
     }
 
-    /// Tells quinn that a deadline has passed.
+    /// Handles quinn's timeout.
     ///
-    /// Until the client has acknowledged the first packet after the handshake, session tickets are what quinn would
-    /// send again. A client that is silent for so short a time has mostly got them and says so with its next packet.
-    pub(crate) fn expire(&self, now: Instant) {
+    /// If no ACK frame has come since the handshake, quinn's loss probes would retransmit the session tickets. The client mostly
+    /// has them, and acknowledges them with its next packet. So these probes carry MAX_DATA instead.
+    pub(crate) fn handle_timeout(&self, now: Instant) {
         self.inner.borrow_mut().handle_timeout(now);
         let acks = self.inner.borrow().stats().frame_rx.acks;
-        if self.acks_at_first.get() == Some(acks) {
+        if self.acks_at_handshake.get() == Some(acks) {
             self.probes.set(PROBES);
         }
     }
 
-    /// The longest datagrams that the path is known to carry.
-    pub(crate) fn longest(&self) -> usize {
+    /// The largest datagrams that the path is known to carry, in bytes.
+    pub(crate) fn mtu(&self) -> usize {
         usize::from(self.inner.borrow().current_mtu()).max(1)
     }
 
-    /// The next packets for the client.
+    /// Writes the next packets for the client into `out`, up to `most` datagrams.
     pub(crate) fn poll_transmit(
         &self,
         now: Instant,
@@ -200,10 +203,10 @@ impl Connection {
     ) -> Option<Transmit> {
         let mut inner = self.inner.borrow_mut();
         if self.probes.get() > 0 {
-            // A probe takes a frame that waits before it takes one of a packet under way: a window of a byte more is one.
+            // quinn retransmits data in a loss probe only if no other frame is pending. A window of one byte more makes MAX_DATA pending.
             self.probes.update(|probes| probes - 1);
-            self.window.update(|window| window + 1);
-            inner.set_receive_window(varint(self.window.get()));
+            self.receive_window.update(|window| window + 1);
+            inner.set_receive_window(varint(self.receive_window.get()));
         }
         if inner.is_closed() {
             release(inner.congestion_state());
@@ -211,21 +214,22 @@ impl Connection {
         inner.poll_transmit(now, most, out)
     }
 
-    /// Takes more to be sent than the path holds, so that it is never empty, but not much more: what a slow client does not
-    /// take is not made either. What is taken is still warm when it leaves.
-    pub(crate) fn grow_window(&self, least: u64) {
+    /// Sets quinn's send window to twice the congestion window, and to `least` at least. So the path does not run empty, and an
+    /// answer is not made far ahead of a slow client. Written bytes are mostly still in the processor's caches when they are sent.
+    pub(crate) fn adjust_send_window(&self, least: u64) {
         let mut inner = self.inner.borrow_mut();
-        let wanted = inner.congestion_state().window().saturating_mul(2).clamp(least, MOST_UNSENT);
+        let wanted =
+            inner.congestion_state().window().saturating_mul(2).clamp(least, LARGEST_SEND_WINDOW);
         let now = self.send_window.get().max(least);
-        // In steps: each is a word to all streams.
+        // Smaller changes are left out, so that the window does not change with each acknowledgement.
         if wanted > now.saturating_add(now / 4) || wanted < now / 4 {
             self.send_window.set(wanted);
             inner.set_send_window(wanted);
         }
     }
 
-    /// The endpoint's task looks at it next.
-    pub(crate) fn touch(self: &Rc<Self>) {
+    /// Queues the connection for the endpoint's task.
+    pub(crate) fn mark(self: &Rc<Self>) {
         if let Some(endpoint) = self.endpoint.upgrade() {
             endpoint.mark(self);
         }
@@ -235,101 +239,104 @@ impl Connection {
         self.endpoint.upgrade().map_or_else(Instant::now, |endpoint| endpoint.now())
     }
 
-    /// The client's address. When it moves, the old one counts until it has shown that it receives at the new one.
+    /// The client's address. During a migration it is the old one, until the new one is validated.
     pub fn peer(&self) -> SocketAddr {
         self.address.get()
     }
 
-    /// The endpoint counts it among those whose client may have forged its address.
-    pub(crate) fn is_unshown(&self) -> bool {
-        self.unshown.get()
+    /// The endpoint counts the connection as unvalidated.
+    pub(crate) fn is_unvalidated(&self) -> bool {
+        self.unvalidated.get()
     }
 
-    /// The client has shown its address: it is not counted any more.
-    pub(crate) fn has_shown(&self) -> bool {
-        let shown = self.secure.paths.is_shown();
-        self.unshown.set(self.unshown.get() && !shown);
-        shown
+    /// Clears `unvalidated` if a packet of the client has validated its first address. True in that case.
+    pub(crate) fn check_validated(&self) -> bool {
+        let validated = self.secure.paths.is_validated();
+        self.unvalidated.set(self.unvalidated.get() && !validated);
+        validated
     }
 
-    /// A packet of this sender is for the connection.
-    pub(crate) fn receives(&self, sender: SocketAddr, len: usize) {
-        self.secure.paths.listen(sender == self.latest.get());
-        self.lent.update(|lent| Budget { received: lent.received + len as u64, ..lent });
-        if let Some(budget) = self.budget.get().filter(|_| sender == self.latest.get()) {
-            let received = budget.received + len as u64;
-            self.budget.set(Some(Budget { received, ..budget }));
+    /// Counts a received datagram for the anti-amplification limits, before quinn decrypts it.
+    pub(crate) fn count_received(&self, sender: SocketAddr, len: usize) {
+        self.secure.paths.receiving(sender == self.latest.get());
+        self.total_limit
+            .update(|limit| AmplificationLimit { received: limit.received + len as u64, ..limit });
+        if let Some(limit) = self.path_limit.get().filter(|_| sender == self.latest.get()) {
+            let received = limit.received + len as u64;
+            self.path_limit.set(Some(AmplificationLimit { received, ..limit }));
         }
     }
 
-    /// Packets were written for this destination. How many of these bytes may be sent: quinn goes up to a packet beyond what it may.
-    pub(crate) fn sends(&self, transmit: &Transmit) -> usize {
+    /// Counts a transmit for the anti-amplification limits. Returns how many of its bytes may be sent: quinn exceeds the limit
+    /// by up to a packet.
+    pub(crate) fn limit_transmit(&self, transmit: &Transmit) -> usize {
         let to = transmit.destination;
-        self.secure.paths.went(to == self.latest.get());
-        let size = self.may_send(transmit);
+        self.secure.paths.sent(to == self.latest.get());
+        let size = self.sendable(transmit);
         if to != self.address.get() {
-            self.lent.update(|lent| Budget { sent: lent.sent + size as u64, ..lent });
+            self.total_limit
+                .update(|limit| AmplificationLimit { sent: limit.sent + size as u64, ..limit });
         }
         size
     }
 
-    fn may_send(&self, transmit: &Transmit) -> usize {
+    fn sendable(&self, transmit: &Transmit) -> usize {
         let (to, size) = (transmit.destination, transmit.size);
         if to != self.latest.get() {
-            // An answer to a client that looks whether another path carries its packets, unless the client was there.
-            let may = to == self.address.get() || size as u64 <= self.lent.get().left();
+            // A packet for another path: it answers a probe there, or validates the previous path. The validated address has no limit.
+            let may = to == self.address.get() || size as u64 <= self.total_limit.get().remaining();
             return if may { size } else { 0 };
         }
-        let Some(budget) = self.budget.get() else { return size };
-        if self.secure.paths.is_shown() && !self.secure.paths.is_on() {
-            self.budget.set(None);
+        let Some(limit) = self.path_limit.get() else { return size };
+        if self.secure.paths.is_validated() && !self.secure.paths.is_migrating() {
+            self.path_limit.set(None);
             return size;
         }
-        let left = usize::try_from(budget.left()).unwrap_or(usize::MAX);
+        let left = usize::try_from(limit.remaining()).unwrap_or(usize::MAX);
         let segment = transmit.segment_size.unwrap_or(size).max(1);
         let size = if size <= left { size } else { left / segment * segment };
-        self.budget.set(Some(Budget { sent: budget.sent + size as u64, ..budget }));
+        self.path_limit.set(Some(AmplificationLimit { sent: limit.sent + size as u64, ..limit }));
         size
     }
 
-    /// Looks where the client is, after a packet of this length was received.
-    pub(crate) fn look_for_client(&self, len: usize) {
+    /// Follows the client's migrations. Called after quinn has processed a datagram of this length.
+    pub(crate) fn update_path(&self, len: usize) {
         let (now, paths) = (self.inner.borrow().remote_address(), &self.secure.paths);
         if now != self.latest.replace(now) {
             if now == self.address.get() {
                 paths.end();
-                self.budget.set(None);
+                self.path_limit.set(None);
             } else {
                 paths.begin();
-                // What asks the client for its address is one datagram, padded, or full where data goes with it. It is sent
-                // however little has come from there, since a client that only receives has no other reason to send, but not
-                // to more and more addresses: all of them together get three times what the client sends.
-                let one = u64::from(self.inner.borrow().current_mtu()).min(self.lent.get().left());
+                // One full datagram may be sent to a new address, however little came from there: the PATH_CHALLENGE is padded.
+                // A client that only receives would send nothing more. `total_limit` bounds these datagrams over all addresses.
+                let one = u64::from(self.inner.borrow().current_mtu())
+                    .min(self.total_limit.get().remaining());
                 let received = (len as u64).max(one.div_ceil(AMPLIFICATION));
-                self.budget.set(Some(Budget { received, sent: 0 }));
+                self.path_limit.set(Some(AmplificationLimit { received, sent: 0 }));
             }
-        } else if paths.is_answered() {
+        } else if paths.new_address_is_validated() {
             self.address.set(now);
             paths.end();
-            self.budget.set(None);
+            self.path_limit.set(None);
         }
     }
 
-    /// The address of this host that the client speaks to, where the socket tells.
+    /// The address of this host that the client sends to, if the socket reports it.
     pub fn local_ip(&self) -> Option<IpAddr> {
         self.inner.borrow().local_ip()
     }
 
-    /// What both ends have agreed on; none before the client's first message is whole.
+    /// Calls `look` with the negotiated TLS parameters. `None` before the ClientHello is complete.
     pub fn tls<T>(&self, look: impl FnOnce(&Negotiated<'_>) -> T) -> Option<T> {
         self.secure.with(look)
     }
 
-    /// Counts of packets, frames and losses, and the path's times.
+    /// quinn's statistics of the connection.
     pub fn stats(&self) -> ConnectionStats {
         let inner = self.inner.borrow();
         let mut stats = inner.stats();
-        // What a closed connection may send does not count: see `release`.
+        // `release` makes the window of a closed connection huge. This is the controller's own window.
         stats.path.cwnd = inner.congestion_state().metrics().congestion_window;
         stats
     }
@@ -339,7 +346,7 @@ impl Connection {
         self.inner.borrow().is_handshaking()
     }
 
-    /// Closed by either end.
+    /// The connection was closed by either end.
     pub fn is_closed(&self) -> bool {
         self.inner.borrow().is_closed()
     }
@@ -349,12 +356,12 @@ impl Connection {
         self.inner.borrow_mut().streams().accept(dir)
     }
 
-    /// Opens a stream; none if the client permits no more.
+    /// Opens a stream. `None` at the client's limit of streams.
     pub fn open(&self, dir: Dir) -> Option<StreamId> {
         self.inner.borrow_mut().streams().open(dir)
     }
 
-    /// Reads what came next of a stream, `most` bytes at most.
+    /// Reads the next bytes of a stream, `most` at most.
     pub fn read(self: &Rc<Self>, id: StreamId, most: usize) -> ReadOutcome {
         let (outcome, transmit) = {
             let mut inner = self.inner.borrow_mut();
@@ -369,49 +376,49 @@ impl Connection {
             (outcome, chunks.finalize().should_transmit())
         };
         if transmit {
-            self.touch();
+            self.mark();
         }
         outcome
     }
 
-    /// The client has given the stream up; said once.
+    /// The client sent RESET_STREAM. True only once for a stream.
     pub fn was_reset(&self, id: StreamId) -> bool {
         matches!(self.inner.borrow_mut().recv_stream(id).received_reset(), Ok(Some(_)))
     }
 
-    /// Whether a stream may write now, as far as the connection is concerned. If not: see [`Events::writable`].
-    pub fn takes(self: &Rc<Self>, id: StreamId) -> bool {
+    /// Whether few enough stream bytes are unsent for a stream to write. If not, [`Events::writable`] follows.
+    pub fn may_write(self: &Rc<Self>, id: StreamId) -> bool {
         if id.dir() == Dir::Uni || !self.is_ahead(AHEAD) {
             return true;
         }
-        let mut held = self.held.borrow_mut();
-        if !held.contains(&id) {
-            held.push(id);
+        let mut paused = self.paused.borrow_mut();
+        if !paused.contains(&id) {
+            paused.push(id);
         }
-        drop(held);
-        self.touch();
+        drop(paused);
+        self.mark();
         false
     }
 
-    /// Takes of `parts` what the stream takes now; what is left stays in them. The number of bytes; 0: see
-    /// [`Events::writable`].
+    /// Writes from `parts` what the stream takes now, and leaves the rest in them. Returns the number of bytes. After 0,
+    /// [`Events::writable`] follows.
     ///
     /// # Errors
     ///
-    /// The stream takes nothing any more.
+    /// The stream is stopped or closed.
     pub fn write(self: &Rc<Self>, id: StreamId, parts: &mut [Bytes]) -> Result<usize, StreamGone> {
-        if !self.takes(id) {
+        if !self.may_write(id) {
             return Ok(0);
         }
         let written = self.inner.borrow_mut().send_stream(id).write_chunks(parts);
         match written {
             Ok(written) => {
                 self.written.update(|all| all + written.bytes as u64);
-                self.touch();
+                self.mark();
                 Ok(written.bytes)
             }
             Err(WriteError::Blocked) => {
-                self.touch();
+                self.mark();
                 Ok(0)
             }
             Err(WriteError::Stopped(code)) => Err(StreamGone(Some(code.into_inner()))),
@@ -419,96 +426,95 @@ impl Connection {
         }
     }
 
-    /// More than so many bytes were written and have not left. What is made just before it leaves is still in the
-    /// processor's caches.
+    /// More than `most` stream bytes are written and unsent. The limit keeps bytes in the processor's caches until they are sent.
     fn is_ahead(&self, most: u64) -> bool {
-        let ahead = |left: u64| self.written.get().saturating_sub(left) > most;
-        if !ahead(self.left.get()) {
+        let ahead = |sent: u64| self.written.get().saturating_sub(sent) > most;
+        if !ahead(self.sent.get()) {
             return false;
         }
-        let left = self.look_what_left();
-        self.written.set(self.written.get().max(left));
-        ahead(left)
+        let sent = self.estimate_sent();
+        self.written.set(self.written.get().max(sent));
+        ahead(sent)
     }
 
-    /// The most that can have left of what streams have written: a stream is never held back while nothing waits to leave.
-    fn look_what_left(&self) -> u64 {
-        // Packets hold more beside the data than this, and some data again.
+    /// An upper bound of the stream bytes that were sent. With a lower bound, a stream could be paused while nothing is unsent.
+    fn estimate_sent(&self) -> u64 {
+        // The real overhead is larger, and retransmissions count as sent bytes.
         let stats = self.inner.borrow().stats();
-        let beside = stats.udp_tx.datagrams * LEAST_PACKET + stats.frame_tx.stream * LEAST_FRAME;
-        let left = stats.udp_tx.bytes.saturating_sub(beside);
-        self.left.set(left);
-        left
+        let overhead = stats.udp_tx.datagrams * LEAST_PACKET + stats.frame_tx.stream * LEAST_FRAME;
+        let sent = stats.udp_tx.bytes.saturating_sub(overhead);
+        self.sent.set(sent);
+        sent
     }
 
-    /// A stream was given up. What has not left of it never will, and quinn does not tell how much that is: it counts as nothing, and so
-    /// does what other streams have written. quinn has a limit for all of it.
-    fn starts_anew(&self) {
-        self.written.set(self.look_what_left());
+    /// Counts all written bytes as sent, after a stream was reset. quinn discards the unsent bytes of the stream, and does not
+    /// report how many they were. The bytes of other streams are bounded by the send window.
+    fn forget_unsent(&self) {
+        self.written.set(self.estimate_sent());
     }
 
-    /// Lets streams go on that were held back, once little is left of what was written. True if there were any.
-    pub(crate) fn go_on(&self) -> bool {
-        if self.held.borrow().is_empty() || self.is_ahead(AHEAD) {
+    /// Reports the paused streams as writable once at most `AHEAD` stream bytes are unsent. True if there were any.
+    pub(crate) fn resume_paused(&self) -> bool {
+        if self.paused.borrow().is_empty() || self.is_ahead(AHEAD) {
             return false;
         }
-        let held = self.held.take();
+        let paused = self.paused.take();
         let events = self.events.borrow().clone();
         if let Some(events) = events {
-            held.into_iter().for_each(|id| events.writable(id));
+            paused.into_iter().for_each(|id| events.writable(id));
         }
         true
     }
 
-    /// What a stream has written, and will write, leaves before what others have written.
-    pub fn hurry(&self, id: StreamId) {
-        // A stream that is gone has nothing to send.
-        let _ = self.inner.borrow_mut().send_stream(id).set_priority(HURRIED);
+    /// Sends the data of this stream before that of other streams.
+    pub fn prioritize(&self, id: StreamId) {
+        // A closed stream has nothing to send.
+        let _ = self.inner.borrow_mut().send_stream(id).set_priority(PRIORITIZED);
     }
 
-    /// Nothing follows on a stream.
+    /// Ends a stream behind the data that was written.
     pub fn finish(self: &Rc<Self>, id: StreamId) {
         let _ = self.inner.borrow_mut().send_stream(id).finish();
-        self.touch();
+        self.mark();
     }
 
-    /// Gives up what was to be sent on a stream.
+    /// Sends RESET_STREAM. Unsent data of the stream is discarded.
     pub fn reset(self: &Rc<Self>, id: StreamId, code: u64) {
         let _ = self.inner.borrow_mut().send_stream(id).reset(varint(code));
-        self.starts_anew();
-        self.touch();
+        self.forget_unsent();
+        self.mark();
     }
 
-    /// Wants no more of what comes on a stream.
+    /// Sends STOP_SENDING.
     pub fn stop(self: &Rc<Self>, id: StreamId, code: u64) {
         let _ = self.inner.borrow_mut().recv_stream(id).stop(varint(code));
-        self.touch();
+        self.mark();
     }
 
-    /// Asks the client whether it is still there: one that is answers, and the connection is not idle.
+    /// Sends a PING frame. Its acknowledgement keeps the idle timeout from closing the connection.
     pub fn ping(self: &Rc<Self>) {
         self.inner.borrow_mut().ping();
-        self.touch();
+        self.mark();
     }
 
-    /// Closes the connection with a code of the protocol above. The client is told; no event follows.
+    /// Closes the connection with an application error code. No event follows.
     pub fn close(self: &Rc<Self>, code: u64, reason: &'static [u8]) {
         let now = self.now();
         self.inner.borrow_mut().close(now, varint(code), Bytes::from_static(reason));
-        self.touch();
+        self.mark();
     }
 
-    /// Tells the protocol above what has happened; false if nothing has.
-    pub(crate) fn dispatch(&self) -> bool {
-        let mut told = false;
+    /// Passes quinn's events to the application protocol. False if there were none.
+    pub(crate) fn dispatch_events(&self) -> bool {
+        let mut any = false;
         loop {
-            let Some(event) = self.inner.borrow_mut().poll() else { return told };
-            told = true;
+            let Some(event) = self.inner.borrow_mut().poll() else { return any };
+            any = true;
             let Some(events) = self.events.borrow().clone() else { continue };
             match event {
                 Event::HandshakeDataReady => events.negotiated(),
                 Event::Connected => {
-                    self.acks_at_first.set(Some(self.stats().frame_rx.acks));
+                    self.acks_at_handshake.set(Some(self.stats().frame_rx.acks));
                     events.connected();
                 }
                 Event::ConnectionLost { reason } => events.lost(&reason),

@@ -1,5 +1,4 @@
-//! TLS as `quinn-proto` wants it: a session that begins without a configuration, and asks for one once the client has said
-//! whom it wants.
+//! TLS sessions for `quinn-proto`. A session begins without a TLS configuration, and chooses one by the ClientHello.
 
 use std::any::Any;
 use std::fmt;
@@ -20,17 +19,17 @@ use weir_tls::quic::{
 use weir_tls::{Hello, Negotiated};
 
 use crate::keys::{self, Agreed, VersionKey};
-use crate::paths::{PathWatch, Watched};
+use crate::paths::{PathValidation, WatchedKey};
 use crate::version::{Agreement, Version};
 
-/// The configuration for a client.
+/// The TLS configuration for a client.
 pub type ChosenConfig = Result<Arc<weir_tls::ServerConfig>, QuicAlert>;
-/// Chooses it by the client's first message.
+/// Chooses the TLS configuration by the ClientHello.
 pub type Chooser = Box<dyn FnOnce(Hello) -> ChosenConfig + Send>;
-/// Chooses it as well, and may take time for that: it may load certificates.
-pub type Asker = Box<dyn FnOnce(Hello) -> Pin<Box<dyn Future<Output = ChosenConfig>>>>;
+/// Chooses the TLS configuration by the ClientHello. It may wait, for certificates to be loaded.
+pub type AsyncChooser = Box<dyn FnOnce(Hello) -> Pin<Box<dyn Future<Output = ChosenConfig>>>>;
 
-/// What all sessions begin with.
+/// The state that all sessions of an endpoint begin with. It needs no certificate.
 #[derive(Clone)]
 pub struct Initial {
     suite: InitialSuite,
@@ -38,7 +37,7 @@ pub struct Initial {
 }
 
 impl Initial {
-    /// They need no certificate. `limits` are those of connections that begin.
+    /// `limits` are those of new connections.
     pub fn new(limits: InitialLimits) -> Result<Initial, &'static str> {
         let suite = InitialSuite::new().ok_or("TLS_AES_128_GCM_SHA256 is missing")?;
         Ok(Initial { suite, limits })
@@ -55,19 +54,18 @@ impl Initial {
     }
 }
 
-/// The TLS of one connection, which quinn and the connection's owner share.
+/// The TLS state of one connection. quinn's session and the [`Connection`](crate::Connection) share it.
 pub struct Secure {
     state: Mutex<State>,
-    /// Which address is the client's.
-    pub paths: Arc<PathWatch>,
+    pub paths: Arc<PathValidation>,
     version: Agreed,
 }
 
 enum State {
-    /// The client's first message is not whole yet.
+    /// The ClientHello is incomplete.
     Hello {
         reader: HelloReader,
-        /// The version of its packet.
+        /// The version of the client's first packet.
         first: Version,
         parameters: Vec<u8>,
         limits: InitialLimits,
@@ -90,7 +88,7 @@ impl Secure {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at what both ends have agreed on, once there is a handshake.
+    /// Calls `look` with the negotiated TLS parameters. `None` before the ClientHello is complete.
     pub fn with<T>(&self, look: impl FnOnce(&Negotiated<'_>) -> T) -> Option<T> {
         match &*self.state() {
             State::Hello { .. } => None,
@@ -99,7 +97,7 @@ impl Secure {
     }
 }
 
-/// What quinn makes one session of.
+/// A `quinn_proto` configuration for a single session.
 pub struct OneSession {
     initial: Initial,
     chooser: Mutex<Option<Chooser>>,
@@ -107,14 +105,14 @@ pub struct OneSession {
 }
 
 impl OneSession {
-    /// For one connection; the second value is its TLS.
+    /// A configuration for one connection, and the TLS state of that.
     pub fn new(initial: Initial, chooser: Chooser) -> (Arc<OneSession>, Arc<Secure>) {
         let session = OneSession::with(initial, Some(chooser));
         let secure = session.secure.clone();
         (Arc::new(session), secure)
     }
 
-    /// For what comes before there is a connection: it refuses to begin one.
+    /// A configuration for packets before a connection. It has no chooser, so that each handshake fails.
     pub fn none(initial: Initial) -> Arc<OneSession> {
         Arc::new(OneSession::with(initial, None))
     }
@@ -141,7 +139,7 @@ impl ServerConfig for OneSession {
         version: u32,
         parameters: &TransportParameters,
     ) -> Box<dyn Session> {
-        // There are keys of known versions alone.
+        // `initial_keys` has refused unknown versions.
         let first = Version::of(version).unwrap_or(Version::One);
         let mut bytes = Vec::new();
         parameters.write(&mut bytes);
@@ -151,7 +149,7 @@ impl ServerConfig for OneSession {
             suite: self.initial.suite,
             first,
             secure: self.secure.clone(),
-            told: false,
+            reported: false,
         })
     }
 }
@@ -160,8 +158,8 @@ struct OwnSession {
     suite: InitialSuite,
     first: Version,
     secure: Arc<Secure>,
-    /// quinn was told that the handshake has something to show.
-    told: bool,
+    /// quinn was told that handshake data is ready.
+    reported: bool,
 }
 
 fn transport_error(alert: QuicAlert) -> TransportError {
@@ -169,16 +167,16 @@ fn transport_error(alert: QuicAlert) -> TransportError {
 }
 
 impl Secure {
-    /// The version that was agreed on before there were such keys.
+    /// The negotiated version. Handshake, 0-RTT and 1-RTT keys exist only after the negotiation.
     fn version(&self) -> Version {
         self.version.get().copied().unwrap_or(Version::One)
     }
 
-    /// Keys that look at paths, too; for packets of the handshake, and for those that carry requests.
+    /// Wraps Handshake or 1-RTT keys for [`PathValidation`].
     fn watched(&self, keys: PacketKeySet) -> KeyPair<Box<dyn PacketKey>> {
-        let watch = |key, shows| {
+        let watch = |key, validates| {
             let key = VersionKey { key, version: self.version() };
-            Box::new(Watched { key, watch: self.paths.clone(), shows })
+            Box::new(WatchedKey { key, paths: self.paths.clone(), validates })
         };
         KeyPair { local: watch(keys.local, false), remote: watch(keys.remote, true) }
     }
@@ -201,8 +199,9 @@ impl State {
         };
         let agreement = Agreement::new(*version, &first.parameters, first.resumes)?;
         let mut handshake = {
-            let spent = || QuicAlert::new(alert::INTERNAL_ERROR, "a second first message");
-            let config = chooser.take().ok_or_else(spent).and_then(|choose| choose(first.hello));
+            let missing =
+                || QuicAlert::new(alert::INTERNAL_ERROR, "no TLS configuration can be chosen");
+            let config = chooser.take().ok_or_else(missing).and_then(|choose| choose(first.hello));
             let mut parameters = std::mem::take(parameters);
             agreement.write(&mut parameters);
             let version = agreement.version.tls();
@@ -253,7 +252,7 @@ impl Session for OwnSession {
         let mut state = self.secure.state();
         state.read(bytes, &self.secure.version)?;
         let open = matches!(&*state, State::Open { .. });
-        Ok(open && !std::mem::replace(&mut self.told, open))
+        Ok(open && !std::mem::replace(&mut self.reported, open))
     }
 
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
@@ -288,7 +287,7 @@ impl Session for OwnSession {
     }
 
     fn is_valid_retry(&self, _: &ConnectionId, _: &[u8], _: &[u8]) -> bool {
-        // Servers get none.
+        // A server receives no Retry packets.
         false
     }
 

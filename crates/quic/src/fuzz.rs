@@ -4,24 +4,24 @@
 //! CONTRIBUTING.md tells how to let a fuzzer look for longer.
 
 use crate::ids::{IdKey, LENGTH, Place, Steering, chosen_by_client, destination};
-use crate::packet::{Packet, of_clients};
+use crate::packet::{Packet, for_quinn};
 use crate::paths::each_token;
 
-/// What a loop reads of a datagram before any key is known.
+/// The connection IDs that a loop reads before it has a key for the packet.
 #[test]
 fn destinations() {
     let key = IdKey::new(&[7; 16], Steering::new(&[7; 8], 3)).unwrap();
     bolero::check!().for_each(|input: &[u8]| {
         if let Some(id) = chosen_by_client(input) {
             assert_eq!(id.len(), usize::from(input[5]));
-            assert!(key.number(id) < 1 << 40);
+            assert!(key.hash(id) < 1 << 40);
         }
         let Some(id) = destination(input) else { return };
         let long = input[0] & 0x80 > 0;
         let at = if long { 6 } else { 1 };
         assert_eq!(id, &input[at..at + LENGTH]);
         assert!(!long || usize::from(input[5]) == LENGTH);
-        // An id of ours has been made by the key; whatever else there is has no place, but for one in 256.
+        // The check byte lets one foreign ID in 256 pass.
         if let Some(place) = key.read(id) {
             let own = key.write(place);
             assert_eq!(key.read(&own), Some(place));
@@ -29,7 +29,7 @@ fn destinations() {
     });
 }
 
-/// Any place can be read back from any id of it, and no id of another length is one.
+/// Each ID decodes to its place, and an ID of another length does not decode.
 #[test]
 fn places() {
     let key = IdKey::new(&[9; 16], Steering::new(&[9; 8], 3)).unwrap();
@@ -42,7 +42,7 @@ fn places() {
     });
 }
 
-/// A message says what another one says that has been written from it.
+/// A message that is read and written again reads as the same datagram.
 #[test]
 fn messages() {
     bolero::check!().for_each(|input: &[u8]| {
@@ -54,21 +54,21 @@ fn messages() {
     });
 }
 
-/// What is left of a datagram is its beginning, but for types of packets, and it has no packet that only servers send.
+/// A converted datagram is a prefix of the original but for type bits, and no packet in it is a server's.
 #[test]
 fn datagrams() {
     bolero::check!().for_each(|input: &[u8]| {
-        let left = of_clients(input);
+        let left = for_quinn(input);
         assert!(left.len() <= input.len());
         let changed = left.iter().zip(input).filter(|(read, came)| read != came);
         assert!(changed.clone().all(|(read, came)| read & !0x30 == came & !0x30));
         if changed.count() == 0 {
-            assert_eq!(of_clients(&left), left);
+            assert_eq!(for_quinn(&left), left);
         }
     });
 }
 
-/// Each token that is found stands behind its frame's type.
+/// Each path token that is found is in the input.
 #[test]
 fn tokens() {
     bolero::check!().for_each(|input: &[u8]| {

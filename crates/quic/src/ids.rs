@@ -1,11 +1,11 @@
-//! Connection ids that say where a connection lives.
+//! Connection IDs that encode the loop of their connection.
 //!
-//! An id is 17 bytes: 12 random ones, and five that hold the [`Place`] and a check, under a mask that the host key makes of the
-//! random ones (as QUIC protects its packet numbers: RFC 9001, section 5.4). To others an id says nothing, and two ids of a
-//! connection have nothing in common (RFC 9000, section 5.1).
+//! An ID has 17 bytes: 12 random ones, then the [`Place`] and a check byte, encrypted. The mask comes from the host key and the
+//! random bytes, as in header protection (RFC 9001, section 5.4). So an observer cannot correlate IDs of a connection (RFC 9000,
+//! section 5.1).
 //!
-//! The first four bytes say the loop once more, in a way that a program of the kernel can read ([`Steering`]). It is hidden less
-//! well: an observer of many ids could learn which of a server's loops has a connection, and nothing about which connection it is.
+//! The first four bytes also encode the loop, so that an eBPF program can read it ([`Steering`]). This encoding is weaker: an
+//! observer of many IDs could find out which loop has a connection, but not which IDs belong to the same connection.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,74 +18,74 @@ use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 
 use crate::version::{LongKind, Version};
 
-/// The length of an id.
+/// The length of a connection ID.
 pub const LENGTH: usize = 17;
 const RANDOM: usize = 12;
-/// What the last byte of an id is below its mask.
+/// The plaintext of an ID's last byte.
 const CHECK: u8 = 0x5a;
 
-/// A number that no configuration has: the client was to show its address first, and any workers may have the connection then.
+/// The generation in the connection ID of a Retry. No configuration has it: any workers may accept the connection.
 pub const ANY_GENERATION: u16 = u16::MAX;
 
-/// Where a connection lives.
+/// The loop that has a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Place {
-    /// Which configuration's workers: it grows with each reload.
+    /// The number of the workers' configuration. It grows with each reload, and wraps.
     pub generation: u16,
-    /// The loop among all of the server.
+    /// The index of the loop among the loops of the configuration that serve QUIC.
     pub row: u16,
 }
 
 impl Place {
-    /// Whether its configuration came after the one of this number. Numbers begin anew after the last one.
+    /// Whether its configuration is newer than this one. Numbers wrap.
     pub fn is_newer_than(&self, generation: u16) -> bool {
         self.generation.wrapping_sub(generation) as i16 > 0
     }
 }
 
-/// How the kernel finds an id's loop: of the id's first four bytes, xor, times the factor, the upper half, modulo the number of
-/// loops.
+/// The parameters by which the kernel finds the loop of a connection ID: the upper 16 bits of `(first ^ xor) * factor`, modulo
+/// `loops`, where `first` is the ID's first four bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steering {
-    /// The first word.
+    /// The mask of the first four bytes.
     pub xor: u32,
-    /// The second, which is odd, so that there is an inverse.
+    /// An odd factor, so that it has an inverse modulo 2^32.
     pub factor: u32,
-    /// How many loops there are.
+    /// The number of loops.
     pub loops: u16,
 }
 
 impl Steering {
-    /// With secret words.
+    /// Parameters of secret words.
     pub fn new(words: &[u8; 8], loops: u16) -> Steering {
         let [a, b, c, d, e, f, g, h] = *words;
         let (xor, factor) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
         Steering { xor, factor: factor | 1, loops: loops.max(1) }
     }
 
-    /// The loop of an id that begins so, as the kernel's program finds it.
+    /// The loop of an ID with these first four bytes, computed as in the eBPF program.
     pub fn row(&self, first: u32) -> u16 {
         let product = (first ^ self.xor).wrapping_mul(self.factor);
         (product >> 16) as u16 % self.loops
     }
 
-    /// The beginning of an id for this loop, of four random bytes.
+    /// The first four bytes of an ID for this loop, made of random ones.
     fn write(&self, random: u32, row: u16) -> u32 {
         let (upper, loops) = ((random >> 16) as u16, self.loops);
         let wanted = (upper - upper % loops).checked_add(row % loops);
-        // The last multiple may leave too little room behind it.
+        // Above the last multiple of `loops` the sum may overflow 16 bits.
         let wanted = wanted.unwrap_or(row % loops);
         let product = u32::from(wanted) << 16 | random & 0xffff;
         product.wrapping_mul(inverse(self.factor)) ^ self.xor
     }
 }
 
-/// The number that undoes a multiplication by an odd one, modulo 2^32. Each step of Newton's doubles the bits that are right.
+/// The inverse of an odd number modulo 2^32, by Newton's method. Each step doubles the number of correct bits.
 fn inverse(odd: u32) -> u32 {
     (0..5).fold(odd, |x, _| x.wrapping_mul(2u32.wrapping_sub(odd.wrapping_mul(x))))
 }
 
-/// Writes and reads ids.
+/// Encodes and decodes connection IDs.
 #[derive(Clone)]
 pub struct IdKey {
     key: Arc<HeaderProtectionKey>,
@@ -93,20 +93,20 @@ pub struct IdKey {
 }
 
 impl IdKey {
-    /// With a secret of 16 bytes.
+    /// A key of this secret.
     pub fn new(secret: &[u8; 16], steering: Steering) -> Result<IdKey, Unspecified> {
         let key = Arc::new(HeaderProtectionKey::new(&AES_128, secret)?);
         Ok(IdKey { key, steering })
     }
 
-    /// The kernel may choose among loops by ids.
-    pub fn has_others(&self) -> bool {
+    /// The server has more than one loop.
+    pub fn has_other_loops(&self) -> bool {
         self.steering.loops > 1
     }
 
-    /// A number for an id that a client has chosen, which clients cannot foresee. It has 40 bits.
-    pub fn number(&self, id: &[u8]) -> u64 {
-        // What is longer than a sample is folded into it.
+    /// A keyed hash of 40 bits of a connection ID that a client has chosen. Clients cannot predict it.
+    pub fn hash(&self, id: &[u8]) -> u64 {
+        // An ID has up to 20 bytes, the sample 16.
         let mut folded = [0; 16];
         for (at, byte) in id.iter().enumerate() {
             if let Some(to) = folded.get_mut(at % 16) {
@@ -122,15 +122,15 @@ impl IdKey {
         for (to, from) in sample.iter_mut().zip(random.iter().take(RANDOM)) {
             *to = *from;
         }
-        // A sample of this length is always taken.
+        // The key accepts each sample of this length.
         self.key.new_mask(&sample).unwrap_or_default()
     }
 
-    /// A new id for a connection of this place.
+    /// A new ID for a connection of this place.
     pub fn write(&self, place: Place) -> [u8; LENGTH] {
         let mut id = [0; LENGTH];
         let (random, rest) = id.split_at_mut(RANDOM);
-        // Without randomness ids could still be told apart by quinn, which draws again; there is none such on Linux.
+        // This cannot fail on Linux. quinn generates another ID if one is in use.
         let _ = rand::fill(random);
         if let Some(first) = random.first_chunk_mut::<4>() {
             *first = self.steering.write(u32::from_be_bytes(*first), place.row).to_be_bytes();
@@ -143,7 +143,7 @@ impl IdKey {
         id
     }
 
-    /// Where the connection of this id lives; none if the id is not one of ours.
+    /// The place in an ID; `None` if this key has not made the ID. One foreign ID in 256 passes the check by chance.
     pub fn read(&self, id: &[u8]) -> Option<Place> {
         let id: &[u8; LENGTH] = id.try_into().ok()?;
         let (random, rest) = id.split_at(RANDOM);
@@ -158,11 +158,11 @@ impl IdKey {
     }
 }
 
-/// Gives ids to the connections of one place.
+/// quinn's generator of connection IDs for one place.
 pub struct Ids {
     pub key: IdKey,
     pub place: Place,
-    /// The next one is for a Retry. The workers that said it may have left the socket to others when the client comes again.
+    /// The next ID is for a Retry. Its place has no generation: newer workers may receive the client's next packet.
     pub for_retry: Arc<AtomicBool>,
 }
 
@@ -188,7 +188,7 @@ impl ConnectionIdGenerator for Ids {
     }
 }
 
-/// The destination's id in a packet's head (RFC 8999), if it can be one of ours.
+/// The destination connection ID of a packet (RFC 8999), if it has the length of weir's IDs.
 pub fn destination(packet: &[u8]) -> Option<&[u8]> {
     const LONG: u8 = 0x80;
     match packet.first()? {
@@ -198,7 +198,7 @@ pub fn destination(packet: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The id that a client has chosen for its first packets, if this may be one of them.
+/// The destination connection ID of an Initial or 0-RTT packet. A client chooses it for its first packets (RFC 9000, section 7.2).
 pub fn chosen_by_client(packet: &[u8]) -> Option<&[u8]> {
     let kind = Version::of_packet(packet)?.kind(*packet.first()?);
     let (length, rest) = packet.get(5..)?.split_first()?;

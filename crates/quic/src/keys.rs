@@ -1,4 +1,4 @@
-//! Keys of packets, which know how the connection's version writes heads: see [`Version`].
+//! Packet keys that convert headers between the connection's version and version 1: see [`Version`].
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +10,7 @@ use weir_tls::quic::{InitialSuite, Keys as TlsKeys, PacketKey as TlsKey};
 
 use crate::version::Version;
 
-/// A key for packets of a version.
+/// A Handshake, 0-RTT or 1-RTT packet key of a version.
 pub struct VersionKey {
     pub key: Box<dyn TlsKey>,
     pub version: Version,
@@ -18,7 +18,7 @@ pub struct VersionKey {
 
 impl PacketKey for VersionKey {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
-        self.version.write_head(buf);
+        self.version.write_header(buf);
         PacketKey::encrypt(&self.key, packet, buf, header_len);
     }
 
@@ -44,11 +44,11 @@ impl PacketKey for VersionKey {
     }
 }
 
-/// The version that a connection has agreed on, once it has.
+/// The negotiated version of a connection, once it is known.
 pub type Agreed = Arc<OnceLock<Version>>;
 
-/// The keys of a connection's first packets, which anybody can compute (RFC 9001, section 5.2). They come in the version that the
-/// client has begun with or in the one that is agreed on; what goes is in the latter.
+/// The Initial keys of a connection: RFC 9001, section 5.2. Received packets have the client's original version or the negotiated
+/// one; sent packets have the negotiated one (RFC 9369, section 4.1).
 struct InitialKeys {
     suite: InitialSuite,
     id: ConnectionId,
@@ -67,7 +67,7 @@ impl InitialKeys {
         keys.get_or_init(|| self.suite.keys(&self.id, version.tls()))
     }
 
-    fn sends(&self) -> Version {
+    fn send_version(&self) -> Version {
         self.agreed.get().copied().unwrap_or(self.first)
     }
 
@@ -76,13 +76,13 @@ impl InitialKeys {
     }
 }
 
-/// What quinn uses of them.
+/// The Initial keys as quinn's header and packet key, for both directions.
 struct Initial(Arc<InitialKeys>);
 
 impl PacketKey for Initial {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
-        let version = self.0.sends();
-        version.write_head(buf);
+        let version = self.0.send_version();
+        version.write_header(buf);
         PacketKey::encrypt(&self.0.of(version).local.packet, packet, buf, header_len);
     }
 
@@ -123,7 +123,7 @@ impl HeaderKey for Initial {
     }
 }
 
-/// The server's keys for the first packets of a client that has chosen this id.
+/// The server's Initial keys for the connection ID that the client has chosen.
 pub fn initial(suite: InitialSuite, first: Version, id: &ConnectionId, agreed: Agreed) -> Keys {
     let (one, two) = (OnceLock::new(), OnceLock::new());
     let keys = Arc::new(InitialKeys { suite, id: *id, first, agreed, one, two });
@@ -134,8 +134,8 @@ pub fn initial(suite: InitialSuite, first: Version, id: &ConnectionId, agreed: A
     }
 }
 
-/// What shows that a Retry answers the packet with this id: RFC 9001, section 5.8; RFC 9369, section 3.3.3. `packet` has a type of
-/// version 1, as quinn writes it.
+/// The Retry integrity tag (RFC 9001, section 5.8; RFC 9369, section 3.3.3). `id` is the original destination connection ID;
+/// `packet` has the type bits of version 1, as quinn writes it.
 pub fn retry_tag(version: Version, id: &ConnectionId, packet: &[u8]) -> [u8; 16] {
     let (key, nonce): ([u8; 16], [u8; 12]) = match version {
         Version::One => (
@@ -151,12 +151,12 @@ pub fn retry_tag(version: Version, id: &ConnectionId, packet: &[u8]) -> [u8; 16]
     all.extend_from_slice(id);
     let at = all.len();
     all.extend_from_slice(packet);
-    version.write_head(all.get_mut(at..).unwrap_or_default());
+    version.write_header(all.get_mut(at..).unwrap_or_default());
     let tag = UnboundKey::new(&AES_128_GCM, &key).and_then(|key| {
         let (key, nonce) = (LessSafeKey::new(key), Nonce::assume_unique_for_key(nonce));
         key.seal_in_place_separate_tag(nonce, Aad::from(all), &mut [])
     });
-    // A key of this length is always taken; a client drops a Retry with a wrong tag.
+    // A key of this length is always valid. A client would drop a Retry with a wrong tag.
     tag.ok().and_then(|tag| tag.as_ref().first_chunk().copied()).unwrap_or_default()
 }
 
@@ -171,7 +171,7 @@ mod tests {
             .collect()
     }
 
-    /// The id that the examples of RFC 9001, appendix A, and RFC 9369, appendix A, begin with.
+    /// The client's connection ID in the examples of RFC 9001 and RFC 9369, appendix A of each.
     fn id() -> ConnectionId {
         ConnectionId::new(&bytes("8394c8f03e515708"))
     }
@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    /// The server's first packet of the examples.
+    /// The server's Initial packet of the examples.
     #[test]
     fn a_first_packet_has_the_form_of_its_version() {
         let frames = "02000000000600405a020000560303eefce7f7b37ba1d1632e96677825ddf73988cfc79825df566dc5430b9a045a12\
@@ -215,7 +215,7 @@ mod tests {
             ),
         ] {
             let suite = InitialSuite::new().unwrap();
-            // The client has begun with version 1, and this one was agreed on.
+            // The client's first packet had version 1, and this version was negotiated.
             let agreed = Arc::new(OnceLock::from(version));
             let keys = initial(suite, Version::One, &id(), agreed);
             let head = bytes("c1000000010008f067a5502a4262b50040750001");

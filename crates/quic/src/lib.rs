@@ -1,12 +1,12 @@
 //! QUIC to clients (RFC 9000), over `quinn-proto`, which knows neither sockets nor clocks.
 //!
 //! An [`Endpoint`] is a loop's socket for an address, with the connections that began there. One task drives it: it receives
-//! datagrams in batches, gives each to its connection, and sends what connections have to say with as few calls as possible.
-//! Connections are touched by other tasks through [`Connection`], which marks them for the endpoint's task; that sends what
-//! all of them have said in one turn of the loop together.
+//! datagrams in batches, passes each to its connection, and sends the connections' datagrams with as few calls as possible.
+//! Other tasks use a [`Connection`], which then queues itself for the endpoint's task. So the endpoint sends in one turn of the
+//! loop what all tasks have written in it.
 //!
-//! - In: datagrams; what a protocol above writes to streams.
-//! - Out: datagrams; [`Events`] of a connection for the protocol above.
+//! - In: datagrams; stream data from the application protocol.
+//! - Out: datagrams; [`Events`] of a connection for the application protocol.
 //! - Callers: `http`, for HTTP/3.
 
 mod congestion;
@@ -23,7 +23,7 @@ mod paths;
 mod version;
 
 pub use connection::{Connection, Events, ReadOutcome, StreamGone};
-pub use crypto::{Asker, Chooser, ChosenConfig};
+pub use crypto::{AsyncChooser, Chooser, ChosenConfig};
 pub use endpoint::{
     Accepts, Admission, Begin, Congestion, Endpoint, EndpointSettings, HostKey, NewConnection,
 };

@@ -1,4 +1,4 @@
-//! The networks that this machine is attached to, and how long datagrams may be there.
+//! The networks of this machine's interfaces, and the largest datagrams there.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -6,34 +6,35 @@ use std::sync::OnceLock;
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 
-/// What most paths carry at once, with the heads of IP and UDP.
-const OF_ETHERNET: u16 = 1500;
-/// Each path of QUIC carries datagrams of so many bytes. RFC 9000 section 14.
-const LEAST: u16 = 1200;
-/// Datagrams of loopback could have four times as much. Those cost hardly less, and a receiver without room loses more at once.
-const MOST: u16 = 16 << 10;
+/// The MTU of Ethernet, which most paths have.
+const ETHERNET_MTU: u16 = 1500;
+/// The smallest maximum datagram size of a QUIC path: RFC 9000, section 14.
+const SMALLEST_DATAGRAM: u16 = 1200;
+/// The largest datagrams that are tried. The loopback interface carries four times as much, but that is hardly faster, and a
+/// full receive buffer would drop more at once.
+const LARGEST_DATAGRAM: u16 = 16 << 10;
 
-/// What the heads of IP and UDP take.
-const HEADS_V4: u16 = 20 + 8;
-const HEADS_V6: u16 = 40 + 8;
+/// The size of the IP and UDP headers.
+const HEADERS_V4: u16 = 20 + 8;
+const HEADERS_V6: u16 = 40 + 8;
 
 /// A network of an interface.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     /// The interface's address there.
     address: IpAddr,
-    /// The bits that all addresses of the network share.
+    /// The network mask.
     mask: u128,
-    /// What the interface carries at once, with the heads of IP and UDP.
+    /// The interface's MTU, with IP and UDP headers.
     mtu: u16,
 }
 
-/// All of them.
+/// The networks of all interfaces.
 #[derive(Debug, Default)]
 pub(crate) struct Links(Vec<Link>);
 
 impl Links {
-    /// Those that there were when they were asked for first. Without what the system does not tell.
+    /// The networks at the time of the first call. An interface without a readable MTU is left out.
     pub(crate) fn of_this_machine() -> &'static Links {
         static LINKS: OnceLock<Links> = OnceLock::new();
         LINKS.get_or_init(|| {
@@ -41,49 +42,50 @@ impl Links {
         })
     }
 
-    /// All that [`Links::longest_to`] gives.
+    /// All possible results of [`Links::longest_to`].
     pub(crate) fn lengths(&self) -> BTreeSet<u16> {
-        let mtus = || self.0.iter().map(|link| link.mtu).chain([OF_ETHERNET]);
-        [HEADS_V4, HEADS_V6]
+        let mtus = || self.0.iter().map(|link| link.mtu).chain([ETHERNET_MTU]);
+        [HEADERS_V4, HEADERS_V6]
             .into_iter()
-            .flat_map(|heads| mtus().map(move |mtu| room(mtu, heads)))
+            .flat_map(|headers| mtus().map(move |mtu| datagram_size(mtu, headers)))
             .collect()
     }
 
-    /// The longest datagrams that are tried towards this client. What Ethernet carries, unless a network of this machine leads there
-    /// without a router: behind one, each size that fails would cost a round trip or more.
+    /// The upper bound of path MTU discovery towards this client: the MTU of the network that it is on, or Ethernet's behind a router.
+    /// There, each probe that is too large would cost a round trip or more.
     pub(crate) fn longest_to(&self, client: SocketAddr) -> u16 {
         let ip = client.ip().to_canonical();
-        let heads = if ip.is_ipv4() { HEADS_V4 } else { HEADS_V6 };
+        let headers = if ip.is_ipv4() { HEADERS_V4 } else { HEADERS_V6 };
         let there = self.0.iter().filter(|link| link.leads_to(ip)).map(|link| link.mtu).min();
-        room(there.unwrap_or(OF_ETHERNET), heads)
+        datagram_size(there.unwrap_or(ETHERNET_MTU), headers)
     }
 }
 
 impl Link {
-    fn of(said: InterfaceAddress) -> Option<Link> {
+    fn of(interface: InterfaceAddress) -> Option<Link> {
         let ip = |address: Option<nix::sys::socket::SockaddrStorage>| {
             let address = address?;
             let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
             v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
         };
-        let mtu = std::fs::read_to_string(format!("/sys/class/net/{}/mtu", said.interface_name));
+        let mtu =
+            std::fs::read_to_string(format!("/sys/class/net/{}/mtu", interface.interface_name));
         let mtu = mtu.ok()?.trim().parse::<u32>().ok()?;
         Some(Link {
-            address: ip(said.address)?,
-            mask: bits(ip(said.netmask)?),
+            address: ip(interface.address)?,
+            mask: bits(ip(interface.netmask)?),
             mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
         })
     }
 
     fn leads_to(&self, ip: IpAddr) -> bool {
-        let is_of_one_kind = self.address.is_ipv4() == ip.is_ipv4();
-        is_of_one_kind && (bits(self.address) ^ bits(ip)) & self.mask == 0
+        let is_same_family = self.address.is_ipv4() == ip.is_ipv4();
+        is_same_family && (bits(self.address) ^ bits(ip)) & self.mask == 0
     }
 }
 
-fn room(mtu: u16, heads: u16) -> u16 {
-    mtu.saturating_sub(heads).clamp(LEAST, MOST)
+fn datagram_size(mtu: u16, headers: u16) -> u16 {
+    mtu.saturating_sub(headers).clamp(SMALLEST_DATAGRAM, LARGEST_DATAGRAM)
 }
 
 fn bits(ip: IpAddr) -> u128 {

@@ -1,4 +1,4 @@
-//! A datagram as it came, also on its way from the loop that has received it to the loop that has its connection.
+//! Received datagrams: their message form between loops, and their conversion for quinn.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,24 +7,24 @@ use bytes::BytesMut;
 use crate::paths::Frames;
 use crate::version::{LongKind, Version};
 
-/// A datagram, as it came.
+/// A received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Its sender.
     pub from: SocketAddr,
-    /// The address of this host that it was sent to, where the socket tells.
+    /// The address of this host that it was sent to, if the socket reports it.
     pub to: Option<IpAddr>,
-    /// Its bits of explicit congestion notification.
+    /// Its ECN bits.
     pub ecn: u8,
     /// Its bytes.
     pub bytes: &'a [u8],
 }
 
-/// A family, an address, a port.
+/// The length of an address in a message: family, IP address, port.
 const ADDRESS: usize = 1 + 16 + 2;
 
 impl<'a> Packet<'a> {
-    /// The bytes of a message to another loop; `bound` is the address of the socket that the datagram came to.
+    /// Writes a message to another loop. `bound` is the address of the receiving socket.
     pub fn write(&self, bound: SocketAddr, out: &mut Vec<u8>) {
         out.push(self.ecn);
         put(Some(bound.ip()), bound.port(), out);
@@ -33,7 +33,7 @@ impl<'a> Packet<'a> {
         out.extend_from_slice(self.bytes);
     }
 
-    /// What such a message says.
+    /// Reads such a message: the address of the receiving socket, and the datagram.
     pub fn read(message: &'a [u8]) -> Option<(SocketAddr, Packet<'a>)> {
         let (ecn, mut rest) = message.split_first()?;
         let (bound, bound_port) = take(&mut rest)?;
@@ -76,11 +76,11 @@ fn take(rest: &mut &[u8]) -> Option<(Option<IpAddr>, u16)> {
     Some((ip, u16::from_be_bytes(*port.first_chunk::<2>()?)))
 }
 
-/// A datagram as quinn reads it: each packet has a type of version 1 (see [`Version::read_head`]).
+/// Converts a client's datagram for quinn: all packets get type bits of version 1 (see [`Version::read_header`]).
 ///
-/// It ends before a packet that only servers send: version negotiation or Retry. Nothing protects these, so a client's
-/// packet may look like one after an error on its way, or be forged. quinn would end the connection for it. RFC 9000, section 17.2.
-pub fn of_clients(datagram: &[u8]) -> BytesMut {
+/// The datagram is cut off before a Version Negotiation or Retry packet. Only servers send these, and they are not authenticated
+/// by a key of the connection. Such a packet is corrupt or forged, but quinn would close the connection.
+pub fn for_quinn(datagram: &[u8]) -> BytesMut {
     let mut read = BytesMut::from(datagram);
     let mut at = 0;
     while let Some(packet) = read.get_mut(at..) {
@@ -96,7 +96,7 @@ pub fn of_clients(datagram: &[u8]) -> BytesMut {
             read.truncate(at);
             break;
         }
-        version.read_head(packet);
+        version.read_header(packet);
         match length(kind, packet) {
             Some(length) => at += length,
             None => break,
@@ -105,12 +105,12 @@ pub fn of_clients(datagram: &[u8]) -> BytesMut {
     read
 }
 
-/// Version 0 has no packets but this one. RFC 8999, section 6.
+/// A Version Negotiation packet: RFC 8999, section 6.
 fn is_negotiation(packet: &[u8]) -> bool {
     matches!(packet, [first, 0, 0, 0, 0, ..] if first & 0x80 > 0)
 }
 
-/// The length of a datagram's first packet, which has a long head.
+/// The length of a packet with a long header. `None` if it is truncated.
 fn length(kind: LongKind, packet: &[u8]) -> Option<usize> {
     let mut rest = packet.get(5..)?;
     for _ in 0..2 {
@@ -119,9 +119,9 @@ fn length(kind: LongKind, packet: &[u8]) -> Option<usize> {
     }
     let mut rest = Frames(rest);
     if kind == LongKind::Initial {
-        rest.text()?;
+        rest.length_prefixed()?;
     }
-    rest.text()?;
+    rest.length_prefixed()?;
     Some(packet.len() - rest.0.len())
 }
 
@@ -143,12 +143,12 @@ mod tests {
             &[0xf0, 0x1a, 0x2a, 0x3a, 0x4a, 1, 7],
             &initial[..9],
         ] {
-            assert_eq!(of_clients(whole), whole);
+            assert_eq!(for_quinn(whole), whole);
         }
         for last in [&retry[..], &negotiation] {
-            assert!(of_clients(last).is_empty());
+            assert!(for_quinn(last).is_empty());
             for before in [initial.clone(), [&initial[..], &handshake].concat()] {
-                assert_eq!(of_clients(&[&before[..], last].concat()), before);
+                assert_eq!(for_quinn(&[&before[..], last].concat()), before);
             }
         }
     }
@@ -163,9 +163,9 @@ mod tests {
         let sent = [packet(0xd3, initial), packet(0xe0, early), packet(0xff, handshake)].concat();
         let read = [packet(0xc3, initial), packet(0xd0, early), packet(0xef, handshake)].concat();
         let whole = [&sent[..], &short].concat();
-        assert_eq!(of_clients(&whole), [&read[..], &short].concat());
+        assert_eq!(for_quinn(&whole), [&read[..], &short].concat());
         let retry = packet(0xcf, &[5; 20]);
-        assert_eq!(of_clients(&[sent, retry].concat()), read);
+        assert_eq!(for_quinn(&[sent, retry].concat()), read);
     }
 
     #[test]

@@ -1,9 +1,8 @@
-//! Which address of a client is known to be its own.
+//! Address validation of the handshake, and path validation of a migration (RFC 9000, sections 8.1 and 8.2).
 //!
-//! A client may move to another address, and quinn sends to that one from its first packet on. Whoever decides by addresses
-//! must wait until the client has shown that it receives there: it has answered a PATH_CHALLENGE that was sent there with its
-//! PATH_RESPONSE (RFC 9000, section 8.2). quinn does not tell, so the keys of packets look for these frames, while a client is
-//! on its way, and only then.
+//! quinn sends to a client's new address from the first packet that comes from there. Access rules and logs must not use the
+//! address before path validation succeeds: a PATH_RESPONSE from there answers a PATH_CHALLENGE that was sent there. quinn does
+//! not report this. So the packet keys look for both frames in plaintext, but only during a migration.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -17,93 +16,93 @@ use crate::keys::VersionKey;
 
 const PATH_CHALLENGE: u64 = 0x1a;
 const PATH_RESPONSE: u64 = 0x1b;
-/// Challenges that are remembered.
-const MOST: usize = 16;
+/// The number of sent challenges that are kept. The oldest are dropped.
+const MOST_CHALLENGES: usize = 16;
 
-/// The data of a challenge.
+/// The data of a PATH_CHALLENGE or PATH_RESPONSE frame.
 type Token = [u8; 8];
 
-/// Looks for challenges that go out, and for their answers.
+/// The validation state of a client's addresses. The packet keys and the connection share it.
 #[derive(Debug, Default)]
-pub struct PathWatch {
-    /// The client is on its way.
-    on: AtomicBool,
-    /// A packet of the handshake proper came: the client has what was sent to it. RFC 9000 section 8.1.
-    shown: AtomicBool,
+pub struct PathValidation {
+    /// The client sends from a new address that is not validated yet.
+    migrating: AtomicBool,
+    /// A Handshake or 1-RTT packet was received, which validates the client's first address (RFC 9000, section 8.1).
+    validated: AtomicBool,
     tokens: Mutex<Tokens>,
 }
 
 #[derive(Debug, Default)]
 struct Tokens {
-    /// Sent with the packets of one call, whose destination is not known yet.
-    fresh: Vec<Token>,
-    /// Sent to the new address.
+    /// Challenges in encrypted packets whose destination is not known yet.
+    pending: Vec<Token>,
+    /// Challenges that were sent to the new address.
     sent: VecDeque<Token>,
-    /// What comes now comes from the new address.
-    listens: bool,
+    /// The packets that are being decrypted come from the new address.
+    from_new_address: bool,
+    /// A response from the new address matched a challenge in `sent`.
     answered: bool,
 }
 
-impl PathWatch {
+impl PathValidation {
     fn tokens(&self) -> MutexGuard<'_, Tokens> {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The client has begun to use another address.
+    /// A migration begins: the client sends from a new address.
     pub fn begin(&self) {
         *self.tokens() = Tokens::default();
-        self.on.store(true, Relaxed);
+        self.migrating.store(true, Relaxed);
     }
 
-    /// The client has arrived, or gone back.
+    /// The migration ends: the new address is validated, or the client sends from the validated one again.
     pub fn end(&self) {
-        self.on.store(false, Relaxed);
+        self.migrating.store(false, Relaxed);
         *self.tokens() = Tokens::default();
     }
 
-    /// The client's first address is its own.
-    pub fn is_shown(&self) -> bool {
-        self.shown.load(Relaxed)
+    /// A packet of the client has validated its first address. False for an address that only a token has validated.
+    pub fn is_validated(&self) -> bool {
+        self.validated.load(Relaxed)
     }
 
-    /// The client is on its way.
-    pub fn is_on(&self) -> bool {
-        self.on.load(Relaxed)
+    pub fn is_migrating(&self) -> bool {
+        self.migrating.load(Relaxed)
     }
 
-    /// What is received next comes from the new address, or not.
-    pub fn listen(&self, from_there: bool) {
-        if self.is_on() {
-            self.tokens().listens = from_there;
+    /// Says where the packets that are decrypted next come from.
+    pub fn receiving(&self, from_new_address: bool) {
+        if self.is_migrating() {
+            self.tokens().from_new_address = from_new_address;
         }
     }
 
-    /// What was sent since the last time went to the new address, or elsewhere.
-    pub fn went(&self, there: bool) {
-        if self.is_on() {
+    /// Says where the packets went that were encrypted since the last call.
+    pub fn sent(&self, to_new_address: bool) {
+        if self.is_migrating() {
             let mut tokens = self.tokens();
-            let fresh = std::mem::take(&mut tokens.fresh);
-            if there {
-                tokens.sent.extend(fresh);
-                let many = tokens.sent.len().saturating_sub(MOST);
+            let pending = std::mem::take(&mut tokens.pending);
+            if to_new_address {
+                tokens.sent.extend(pending);
+                let many = tokens.sent.len().saturating_sub(MOST_CHALLENGES);
                 tokens.sent.drain(..many);
             }
         }
     }
 
-    /// A challenge was answered from where it was sent to.
-    pub fn is_answered(&self) -> bool {
-        self.is_on() && self.tokens().answered
+    /// The new address is validated.
+    pub fn new_address_is_validated(&self) -> bool {
+        self.is_migrating() && self.tokens().answered
     }
 
-    fn sends(&self, frames: &[u8]) {
+    fn record_challenges(&self, frames: &[u8]) {
         let mut tokens = self.tokens();
-        each_token(frames, PATH_CHALLENGE, |token| tokens.fresh.push(token));
+        each_token(frames, PATH_CHALLENGE, |token| tokens.pending.push(token));
     }
 
-    fn receives(&self, frames: &[u8]) {
+    fn check_responses(&self, frames: &[u8]) {
         let mut tokens = self.tokens();
-        if tokens.listens {
+        if tokens.from_new_address {
             let mut answered = false;
             each_token(frames, PATH_RESPONSE, |token| answered |= tokens.sent.contains(&token));
             tokens.answered |= answered;
@@ -111,19 +110,19 @@ impl PathWatch {
     }
 }
 
-/// A key for packets that go out or come in, with a watch.
-pub struct Watched {
+/// A packet key that reports to a [`PathValidation`].
+pub struct WatchedKey {
     pub key: VersionKey,
-    pub watch: std::sync::Arc<PathWatch>,
-    /// A client that has this key has received what was sent to its address.
-    pub shows: bool,
+    pub paths: std::sync::Arc<PathValidation>,
+    /// A packet that this key decrypts validates the client's first address: RFC 9000, section 8.1.
+    pub validates: bool,
 }
 
-impl PacketKey for Watched {
+impl PacketKey for WatchedKey {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
-        if self.watch.is_on() {
+        if self.paths.is_migrating() {
             let end = buf.len().saturating_sub(self.key.tag_len());
-            self.watch.sends(buf.get(header_len..end).unwrap_or_default());
+            self.paths.record_challenges(buf.get(header_len..end).unwrap_or_default());
         }
         self.key.encrypt(packet, buf, header_len);
     }
@@ -135,11 +134,11 @@ impl PacketKey for Watched {
         payload: &mut BytesMut,
     ) -> Result<(), CryptoError> {
         self.key.decrypt(packet, header, payload)?;
-        if self.shows {
-            self.watch.shown.store(true, Relaxed);
+        if self.validates {
+            self.paths.validated.store(true, Relaxed);
         }
-        if self.watch.is_on() {
-            self.watch.receives(payload);
+        if self.paths.is_migrating() {
+            self.paths.check_responses(payload);
         }
         Ok(())
     }
@@ -157,57 +156,57 @@ impl PacketKey for Watched {
     }
 }
 
-/// The data of all frames of this kind, as far as the frames can be read: RFC 9000, section 19.
+/// Calls `found` with the data of each frame of the `wanted` type (RFC 9000, section 19). Stops at the first unknown or truncated frame.
 pub fn each_token(frames: &[u8], wanted: u64, mut found: impl FnMut(Token)) {
     let mut rest = Frames(frames);
     while rest.next(wanted, &mut found).is_some() {}
 }
 
-/// What is left to read of a packet.
+/// A reader of frames and of their fields. It holds the unread bytes.
 pub struct Frames<'a>(pub &'a [u8]);
 
 impl<'a> Frames<'a> {
-    /// Passes over a frame; none at the end, or where there is something that is not known.
+    /// Reads one frame. `None` at the end, and at an unknown or truncated frame.
     fn next(&mut self, wanted: u64, found: &mut impl FnMut(Token)) -> Option<()> {
-        let kind = self.number()?;
+        let kind = self.varint()?;
         match kind {
             // PADDING, PING, HANDSHAKE_DONE, IMMEDIATE_ACK
             0x00 | 0x01 | 0x1e | 0x1f => {}
-            // ACK, with its ranges and counts of ECN
+            // ACK, with its ranges and ECN counts
             0x02 | 0x03 => {
-                self.numbers(2)?;
-                let ranges = self.number()?;
-                self.number()?;
+                self.varints(2)?;
+                let ranges = self.varint()?;
+                self.varint()?;
                 for _ in 0..ranges {
-                    self.numbers(2)?;
+                    self.varints(2)?;
                 }
-                self.numbers(if kind == 0x03 { 3 } else { 0 })?;
+                self.varints(if kind == 0x03 { 3 } else { 0 })?;
             }
             // RESET_STREAM
-            0x04 => self.numbers(3)?,
+            0x04 => self.varints(3)?,
             // CRYPTO
             0x06 => {
-                self.number()?;
-                self.text()?;
+                self.varint()?;
+                self.length_prefixed()?;
             }
             // NEW_TOKEN
-            0x07 => self.text().map(drop)?,
-            // STREAM: with an offset or without, to the end of the packet or not
+            0x07 => self.length_prefixed().map(drop)?,
+            // STREAM: 0x04 is the OFF bit, 0x02 the LEN bit
             0x08..=0x0f => {
-                self.numbers(if kind & 0x04 > 0 { 2 } else { 1 })?;
+                self.varints(if kind & 0x04 > 0 { 2 } else { 1 })?;
                 if kind & 0x02 > 0 {
-                    self.text()?;
+                    self.length_prefixed()?;
                 } else {
                     self.0 = &[];
                 }
             }
             // STOP_SENDING, MAX_STREAM_DATA, STREAM_DATA_BLOCKED
-            0x05 | 0x11 | 0x15 => self.numbers(2)?,
+            0x05 | 0x11 | 0x15 => self.varints(2)?,
             // MAX_DATA, MAX_STREAMS, DATA_BLOCKED, STREAMS_BLOCKED, RETIRE_CONNECTION_ID
-            0x10 | 0x12..=0x14 | 0x16 | 0x17 | 0x19 => self.numbers(1)?,
+            0x10 | 0x12..=0x14 | 0x16 | 0x17 | 0x19 => self.varints(1)?,
             // NEW_CONNECTION_ID
             0x18 => {
-                self.numbers(2)?;
+                self.varints(2)?;
                 let (length, rest) = self.0.split_first()?;
                 self.0 = rest.get(usize::from(*length) + 16..)?;
             }
@@ -219,14 +218,14 @@ impl<'a> Frames<'a> {
                 }
             }
             // ACK_FREQUENCY
-            0xaf => self.numbers(4)?,
+            0xaf => self.varints(4)?,
             _ => return None,
         }
         Some(())
     }
 
-    /// RFC 9000, section 16.
-    pub fn number(&mut self) -> Option<u64> {
+    /// A variable-length integer: RFC 9000, section 16.
+    pub fn varint(&mut self) -> Option<u64> {
         let first = *self.0.first()?;
         let (bytes, rest) = self.0.split_at_checked(1 << (first >> 6))?;
         self.0 = rest;
@@ -234,16 +233,16 @@ impl<'a> Frames<'a> {
         Some(whole & (u64::MAX >> (66 - 8 * bytes.len() as u32)))
     }
 
-    fn numbers(&mut self, n: usize) -> Option<()> {
-        (0..n).try_for_each(|_| self.number().map(drop))
+    fn varints(&mut self, n: usize) -> Option<()> {
+        (0..n).try_for_each(|_| self.varint().map(drop))
     }
 
-    /// Bytes behind their length.
-    pub fn text(&mut self) -> Option<&'a [u8]> {
-        let length = usize::try_from(self.number()?).ok()?;
-        let (text, rest) = self.0.split_at_checked(length)?;
+    /// A length as a variable-length integer, and as many bytes.
+    pub fn length_prefixed(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.varint()?).ok()?;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
-        Some(text)
+        Some(bytes)
     }
 }
 
@@ -275,20 +274,20 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_from_where_the_challenge_went_counts() {
-        let watch = PathWatch::default();
+    fn only_a_response_from_the_challenged_address_validates_it() {
+        let paths = PathValidation::default();
         let (challenge, answer) = (frames(&[], 0x1a), frames(&[], 0x1b));
-        for (went_there, from_there, counts) in
+        for (to_new, from_new, counts) in
             [(true, true, true), (false, true, false), (true, false, false)]
         {
-            watch.begin();
-            watch.sends(&challenge);
-            watch.went(went_there);
-            watch.listen(from_there);
-            watch.receives(&answer);
-            assert_eq!(watch.is_answered(), counts, "{went_there} {from_there}");
-            watch.end();
-            assert!(!watch.is_on() && !watch.is_answered());
+            paths.begin();
+            paths.record_challenges(&challenge);
+            paths.sent(to_new);
+            paths.receiving(from_new);
+            paths.check_responses(&answer);
+            assert_eq!(paths.new_address_is_validated(), counts, "{to_new} {from_new}");
+            paths.end();
+            assert!(!paths.is_migrating() && !paths.new_address_is_validated());
         }
     }
 }

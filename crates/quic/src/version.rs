@@ -1,12 +1,12 @@
 //! The versions of QUIC: 1 (RFC 9000) and 2 (RFC 9369).
 //!
-//! quinn writes and reads packets of version 1. Version 2 numbers the types of long heads in another way, and its keys have other
-//! labels. So the type of a packet that comes is changed to that of version 1 before quinn reads it ([`Version::read_head`]), and its
-//! key sees it as it came ([`Version::as_sent`]); the key of a packet that goes writes the version and the type
-//! ([`Version::write_head`]). Heads that are short are the same in both.
+//! quinn reads and writes packets of version 1. Version 2 has other type bits in long headers, and other key labels. So weir
+//! converts the type bits of a received packet before quinn reads it ([`Version::read_header`]). The packet key needs the original
+//! header as associated data ([`Version::as_sent`]). When quinn encrypts a packet, the key first writes the version and its type bits
+//! ([`Version::write_header`]). Short headers are the same in both versions.
 //!
-//! A client that begins with one version may prefer the other (RFC 9368, section 2.3): it lists both among its transport parameters,
-//! and the server answers in the one that is chosen. The client's first packets may come in either.
+//! A client of one version may prefer the other (compatible version negotiation: RFC 9368, section 2.3). It lists both in a transport
+//! parameter, and the server answers in the version that it chooses. The client's Initial packets may have either version.
 
 use std::borrow::Cow;
 
@@ -32,19 +32,19 @@ pub enum LongKind {
     Retry,
 }
 
-/// The bit of a long head, and those of its type.
-const LONG: u8 = 0x80;
-const KIND: u8 = 0x30;
-/// The first byte and the version.
-const START: usize = 1 + 4;
-/// The transport parameter that lists versions. RFC 9368, section 3.
+/// The bits of the first byte: long header, and packet type.
+const LONG_HEADER: u8 = 0x80;
+const TYPE_BITS: u8 = 0x30;
+/// The length of the first byte and the version field.
+const PREFIX: usize = 1 + 4;
+/// The transport parameter `version_information`: RFC 9368, section 3.
 const VERSION_INFORMATION: u64 = 0x11;
 
 impl Version {
-    /// All, in the order in which clients are told them.
+    /// All versions, in the order of Version Negotiation packets and of `version_information`.
     pub const ALL: [Version; 2] = [Version::One, Version::Two];
 
-    /// By its number.
+    /// The version with this number.
     pub fn of(number: u32) -> Option<Version> {
         Version::ALL.into_iter().find(|version| version.number() == number)
     }
@@ -57,7 +57,7 @@ impl Version {
         }
     }
 
-    /// As TLS knows it, for keys.
+    /// The version in rustls, for keys.
     pub const fn tls(self) -> TlsVersion {
         match self {
             Version::One => TlsVersion::V1,
@@ -65,10 +65,10 @@ impl Version {
         }
     }
 
-    /// The version of a packet with a long head; none if the head is short, or the version unknown.
+    /// The version of a packet with a long header. `None` for a short header and for an unknown version.
     pub fn of_packet(packet: &[u8]) -> Option<Version> {
-        let [first, number @ ..] = packet.first_chunk::<START>()?;
-        if first & LONG == 0 {
+        let [first, number @ ..] = packet.first_chunk::<PREFIX>()?;
+        if first & LONG_HEADER == 0 {
             return None;
         }
         Version::of(u32::from_be_bytes(*number))
@@ -84,7 +84,7 @@ impl Version {
         }
     }
 
-    /// How far the numbers of types lie behind those of version 1.
+    /// The difference between the type bits of this version and those of version 1, modulo 4.
     const fn shift(self) -> u8 {
         match self {
             Version::One => 0,
@@ -92,57 +92,57 @@ impl Version {
         }
     }
 
-    /// Changes the type of a packet that came, which is of this version, to that of version 1.
-    pub fn read_head(self, packet: &mut [u8]) {
-        turn(packet, 4 - self.shift());
+    /// Converts the type bits of a received packet of this version to version 1. The version field stays.
+    pub fn read_header(self, packet: &mut [u8]) {
+        add_to_type(packet, 4 - self.shift());
     }
 
-    /// Gives a packet that goes, with a type of version 1, the form of this version. A short head stays.
-    pub fn write_head(self, packet: &mut [u8]) {
-        if let Some([first, number @ ..]) = packet.first_chunk_mut::<START>()
-            && *first & LONG > 0
+    /// Converts a packet with type bits of version 1 to this version, before it is encrypted. A short header stays.
+    pub fn write_header(self, packet: &mut [u8]) {
+        if let Some([first, number @ ..]) = packet.first_chunk_mut::<PREFIX>()
+            && *first & LONG_HEADER > 0
         {
             number.copy_from_slice(&self.number().to_be_bytes());
-            turn(packet, self.shift());
+            add_to_type(packet, self.shift());
         }
     }
 
-    /// The head that [`Version::read_head`] has changed, as it was sent.
+    /// The original of a header that [`Version::read_header`] has converted.
     pub fn as_sent(head: &[u8]) -> Cow<'_, [u8]> {
         match Version::of_packet(head).map_or(0, Version::shift) {
             0 => Cow::Borrowed(head),
             shift => {
                 let mut sent = head.to_vec();
-                turn(&mut sent, shift);
+                add_to_type(&mut sent, shift);
                 Cow::Owned(sent)
             }
         }
     }
 }
 
-/// Adds to the number of the type.
-fn turn(packet: &mut [u8], by: u8) {
+/// Adds to the type bits, modulo 4.
+fn add_to_type(packet: &mut [u8], by: u8) {
     if let Some(first) = packet.first_mut() {
-        *first = *first & !KIND | first.wrapping_add(by << 4) & KIND;
+        *first = *first & !TYPE_BITS | first.wrapping_add(by << 4) & TYPE_BITS;
     }
 }
 
-/// What a client's first message comes to.
+/// The result of version negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Agreement {
-    /// The connection's version from now on.
+    /// The negotiated version.
     pub version: Version,
-    /// The client has listed its versions, and is told the server's.
+    /// The client has sent `version_information`, so the server does, too.
     pub lists: bool,
 }
 
 impl Agreement {
-    /// Chooses the first version in the client's list that is known. `first` is that of its first packet; it stays for a client
-    /// that lists none, and for one that resumes a session, which belongs to its version (RFC 9369, section 5).
+    /// Chooses the first known version in the client's list. `first` is the version of its first packet. It stays if the client sends
+    /// no list, and if it resumes a session, since a session belongs to a version (RFC 9369, section 5).
     ///
     /// # Errors
     ///
-    /// The list cannot be read, or says that the client has begun with another version.
+    /// The list is malformed, or its chosen version is not `first`.
     pub fn new(
         first: Version,
         parameters: &[u8],
@@ -168,13 +168,13 @@ impl Agreement {
         Ok(Agreement { version: preferred.unwrap_or(first), lists: true })
     }
 
-    /// Appends what the client is told to the server's transport parameters.
+    /// Appends `version_information` to the server's transport parameters, if the client has sent it.
     pub fn write(&self, parameters: &mut Vec<u8>) {
         if self.lists {
             let versions = std::iter::once(self.version).chain(Version::ALL);
             let list: Vec<u8> =
                 versions.flat_map(|version| version.number().to_be_bytes()).collect();
-            // Both numbers take one byte: RFC 9000, section 16.
+            // Both numbers are below 64: variable-length integers of one byte (RFC 9000, section 16).
             parameters.extend([VERSION_INFORMATION as u8, list.len() as u8]);
             parameters.extend(list);
         }
@@ -185,11 +185,11 @@ fn error(code: TransportErrorCode, reason: &str) -> TransportError {
     TransportError { code, frame: None, reason: reason.to_owned() }
 }
 
-/// The value of a transport parameter. RFC 9000, section 18. What cannot be read is left to quinn, which reads all of them.
+/// The value of a transport parameter: RFC 9000, section 18. `None` also behind a malformed one: quinn reports the error.
 fn parameter(parameters: &[u8], wanted: u64) -> Option<&[u8]> {
     let mut rest = Frames(parameters);
     loop {
-        let (id, value) = (rest.number()?, rest.text()?);
+        let (id, value) = (rest.varint()?, rest.length_prefixed()?);
         if id == wanted {
             return Some(value);
         }

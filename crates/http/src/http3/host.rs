@@ -248,7 +248,7 @@ impl Accepts for Acceptor {
         });
         if site.loads_for_quic {
             let client = Asking { peer: Address::Inet(new.peer), local, listen, closed, found };
-            return Admission::Ask(Box::new(|hello| Box::pin(client.config(hello))), begin);
+            return Admission::AcceptLater(Box::new(|hello| Box::pin(client.config(hello))), begin);
         }
         let ip = local.ip();
         Admission::Accept(Box::new(move |hello| choose(listen, ip, hello, &found)), begin)

@@ -1,4 +1,4 @@
-//! What connections do in a turn: deadlines, events, and what they send.
+//! The steps of connections in a turn of the loop: timeouts, events, transmits.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -10,12 +10,12 @@ use super::Endpoint;
 use super::settings::SEND_WINDOW;
 use crate::connection::Connection;
 
-/// What a look at a connection costs.
+/// Points of the task's budget for each step of a connection.
 const LOOK: u32 = 1;
 
 impl Endpoint {
-    /// Tells connections whose time has come.
-    pub(super) fn expire(&self) {
+    /// Handles the timeouts that are due.
+    pub(super) fn handle_timeouts(&self) {
         let now = self.now();
         loop {
             let first = self.deadlines.borrow().first().copied();
@@ -24,67 +24,67 @@ impl Endpoint {
             let Some(connection) = self.connections.borrow().get(&handle).cloned() else {
                 continue;
             };
-            connection.listed.set(None);
+            connection.queued_deadline.set(None);
             match connection.deadline.get() {
                 Some(at) if at <= now => {
                     connection.deadline.set(None);
                     self.guard(&connection, || {
-                        connection.expire(now);
+                        connection.handle_timeout(now);
                         self.mark(&connection);
                     });
                 }
-                // It was put off since.
-                later => self.list(&connection, later),
+                // The deadline was moved to a later time.
+                later => self.queue_deadline(&connection, later),
             }
         }
     }
 
-    /// Sees to it that the connection's deadline is not missed. One that is put off stands where it was until then: most are put
-    /// off with each packet.
-    fn list(&self, connection: &Connection, deadline: Option<Instant>) {
-        let listed = connection.listed.get();
-        let Some(next) = deadline.filter(|next| listed.is_none_or(|listed| *next < listed)) else {
+    /// Queues the connection's deadline. A deadline that moves to a later time keeps its entry until that fires: most deadlines
+    /// move with each packet.
+    fn queue_deadline(&self, connection: &Connection, deadline: Option<Instant>) {
+        let queued = connection.queued_deadline.get();
+        let Some(next) = deadline.filter(|next| queued.is_none_or(|queued| *next < queued)) else {
             return;
         };
-        connection.listed.set(Some(next));
+        connection.queued_deadline.set(Some(next));
         let mut deadlines = self.deadlines.borrow_mut();
-        if let Some(before) = listed {
+        if let Some(before) = queued {
             deadlines.remove(&(before, connection.handle));
         }
         deadlines.insert((next, connection.handle));
     }
 
-    /// Tells the protocol above of what has come. True if it has heard something: what it answers at once leaves together with
-    /// the acknowledgement of what has come.
-    pub(super) fn hear(&self) -> bool {
-        let mut told = false;
+    /// Dispatches the events of connections that have received packets. True if there were any: then tasks should run before
+    /// the connections are driven, so that their data and the acknowledgements share packets.
+    pub(super) fn dispatch_events(&self) -> bool {
+        let mut any = false;
         while !is_spent() {
-            let Some(connection) = self.marked.borrow().get(self.heard.get()).cloned() else {
-                // What is marked from now on has something to say itself.
-                self.heard.set(usize::MAX);
+            let Some(connection) = self.marked.borrow().get(self.dispatched.get()).cloned() else {
+                // A connection that is marked from now on has data to send.
+                self.dispatched.set(usize::MAX);
                 break;
             };
-            self.heard.update(|heard| heard + 1);
-            if connection.came.replace(false) && !connection.over.get() {
-                told |= self.guard(&connection, || connection.dispatch()).unwrap_or_default();
+            self.dispatched.update(|n| n + 1);
+            if connection.undispatched.replace(false) && !connection.forgotten.get() {
+                any |= self.guard(&connection, || connection.dispatch_events()).unwrap_or_default();
             }
         }
-        told
+        any
     }
 
-    /// Lets connections that were touched say what they have to say. Those that the protocol above has not heard of yet come later.
-    pub(super) fn work(self: &Rc<Self>) {
-        self.behind.set(false);
+    /// Drives marked connections whose events were dispatched, while the budget lasts and the socket is writable.
+    pub(super) fn drive_marked(self: &Rc<Self>) {
+        self.has_backlog.set(false);
         if !self.send_waiting() {
             return;
         }
         while !is_spent()
-            && let Some(heard) = self.heard.get().checked_sub(1)
+            && let Some(left) = self.dispatched.get().checked_sub(1)
         {
             let Some(connection) = self.marked.borrow_mut().pop_front() else { return };
-            self.heard.set(heard);
+            self.dispatched.set(left);
             connection.marked.set(false);
-            if connection.over.get() {
+            if connection.forgotten.get() {
                 continue;
             }
             let sent = self.guard(&connection, || self.drive(&connection));
@@ -93,31 +93,31 @@ impl Endpoint {
                 return;
             }
         }
-        self.behind.set(!self.marked.borrow().is_empty());
+        self.has_backlog.set(!self.marked.borrow().is_empty());
     }
 
-    /// Marks connections again whose streams were to write more first. True if there are any.
-    pub(super) fn resume(&self) -> bool {
-        let later = self.later.take();
-        later.iter().for_each(|connection| self.mark(connection));
-        !later.is_empty()
+    /// Marks the connections whose paused streams were resumed. True if there were any: then tasks should run first.
+    pub(super) fn mark_resumed(&self) -> bool {
+        let resumed = self.resumed.take();
+        resumed.iter().for_each(|connection| self.mark(connection));
+        !resumed.is_empty()
     }
 
-    /// False if the socket is full.
+    /// Dispatches a connection's events, sends its datagrams and queues its deadline. False if the socket's send buffer is full.
     pub(super) fn drive(&self, connection: &Rc<Connection>) -> bool {
-        // The clock stands still in a turn, and a deadline of pacing may be this very moment again and again.
+        // The loop's clock stands still in a turn. A pacing deadline may be due again and again, so each step costs budget.
         spend(LOOK);
         let handle = connection.handle;
-        connection.dispatch();
-        if connection.is_unshown() && connection.has_shown() {
-            self.unshown.update(|n| n.saturating_sub(1));
+        connection.dispatch_events();
+        if connection.is_unvalidated() && connection.check_validated() {
+            self.unvalidated.update(|n| n.saturating_sub(1));
         }
         let mut sent = self.transmit(connection);
-        connection.grow_window(SEND_WINDOW);
-        while sent && connection.go_on() && !is_spent() {
+        connection.adjust_send_window(SEND_WINDOW);
+        while sent && connection.resume_paused() && !is_spent() {
             sent = self.transmit(connection);
         }
-        // What it tells the endpoint may have an answer, and what it has sent may be the last.
+        // quinn's endpoint may answer an event of the connection. The last event says that the connection is drained.
         loop {
             let Some(event) = connection.inner.borrow_mut().poll_endpoint_events() else { break };
             let drained = event.is_drained();
@@ -127,20 +127,20 @@ impl Endpoint {
                 self.mark(connection);
             }
             if drained {
-                connection.dispatch();
+                connection.dispatch_events();
                 self.forget(connection);
                 return sent;
             }
         }
-        connection.dispatch();
+        connection.dispatch_events();
         let next = connection.inner.borrow_mut().poll_timeout();
         connection.deadline.set(next);
-        self.list(connection, next);
+        self.queue_deadline(connection, next);
         sent
     }
 
-    /// Takes a step of a connection. A panic ends the connection, and no other: what quinn or the protocol above has of it may be
-    /// anything then. To its client it is unknown from then on (RFC 9000 section 10.3).
+    /// Takes a step of a connection. A panic removes this connection only, without a CONNECTION_CLOSE: its state may be
+    /// inconsistent. The client's next packet gets a stateless reset (RFC 9000, section 10.3).
     pub(super) fn guard<T>(
         &self,
         connection: &Rc<Connection>,
@@ -161,21 +161,22 @@ impl Endpoint {
         done
     }
 
+    /// Removes a connection from all tables.
     pub(super) fn forget(&self, connection: &Connection) {
-        connection.over.set(true);
-        if connection.is_unshown() {
-            self.unshown.update(|n| n.saturating_sub(1));
+        connection.forgotten.set(true);
+        if connection.is_unvalidated() {
+            self.unvalidated.update(|n| n.saturating_sub(1));
         }
         if connection.makes_room.get() {
             self.making_room.update(|n| n.saturating_sub(1));
         }
-        if let Some(before) = connection.listed.take() {
+        if let Some(before) = connection.queued_deadline.take() {
             self.deadlines.borrow_mut().remove(&(before, connection.handle));
         }
         self.connections.borrow_mut().remove(&connection.handle);
-        // The protocol above has the connection, and the connection has it.
+        // Breaks the reference cycle with the application protocol.
         drop(connection.events.take());
-        if self.over.get() {
+        if self.ending.get() {
             self.wake();
         }
     }

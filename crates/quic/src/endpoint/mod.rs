@@ -1,9 +1,9 @@
-//! A loop's socket for an address, and the task that drives all connections of it.
+//! A loop's UDP socket for an address, and the task that drives its connections.
 
 mod drive;
+mod hello;
 mod receive;
 mod room;
-mod scout;
 mod send;
 mod settings;
 mod socket;
@@ -28,62 +28,62 @@ use quinn_udp::UdpSocketState;
 use rustc_hash::FxHashMap;
 use weir_engine::{Datagram, Handle, is_spent};
 
-use self::receive::ROOM;
-use self::scout::Scout;
+use self::hello::HelloEndpoint;
+use self::receive::RECEIVE_BUFFER;
 pub use self::settings::{Congestion, EndpointSettings, HostKey};
 use self::settings::{Transports, server_config};
 use crate::connection::{Connection, Events};
-use crate::crypto::{Asker, Chooser, Initial};
+use crate::crypto::{AsyncChooser, Chooser, Initial};
 use crate::ids::{IdKey, Ids, Place};
 use crate::packet::Packet;
 use crate::version::Version;
 
-/// What a received datagram costs of the task's budget, and what one costs that is sent.
+/// Points of the task's budget for each received datagram, and for each send call.
 const DATAGRAM: u32 = 4;
 
-/// A connection that a client asks for.
+/// A connection attempt: a client's first Initial packet.
 #[derive(Debug, Clone, Copy)]
 pub struct NewConnection {
-    /// The client's address, which may be forged until `validated`.
+    /// The client's address, which may be unvalidated_len until `validated`.
     pub peer: SocketAddr,
-    /// The address of this host that it was sent to, where the socket tells.
+    /// The address of this host that it was sent to, if the socket reports it.
     pub local: Option<IpAddr>,
-    /// The client has shown that it receives what is sent to this address.
+    /// A token has validated the client's address (RFC 9000, section 8.1).
     pub validated: bool,
-    /// Many others have not shown it: they may be one flood from forged addresses.
+    /// Many connections have an unvalidated address: they may be a flood from unvalidated_len addresses.
     pub crowded: bool,
 }
 
-/// Takes a connection that has begun, and hears of it from then on.
+/// Takes a new connection, and returns the receiver of its events.
 pub type Begin = Box<dyn FnOnce(&Rc<Connection>) -> Rc<dyn Events>>;
 
-/// What is done with it.
+/// What an endpoint does with a connection attempt.
 pub enum Admission {
-    /// It begins; the chooser gets the client's first message.
+    /// Accepts the connection. The chooser gets the ClientHello.
     Accept(Chooser, Begin),
-    /// It begins once the TLS is known for what the client says first, which may take time.
-    Ask(Asker, Begin),
-    /// The client is to come again and show that the address is its own.
+    /// Accepts the connection once the TLS configuration for its ClientHello is known, which may take time.
+    AcceptLater(AsyncChooser, Begin),
+    /// Sends a Retry packet, to validate the client's address (RFC 9000, section 8.1.2).
     Retry,
-    /// The client is told to go.
+    /// Closes the connection with CONNECTION_REFUSED.
     Refuse,
-    /// Nothing is said.
+    /// Sends no answer.
     Ignore,
 }
 
-/// The protocol above, as an endpoint knows it.
+/// The application protocol, as an endpoint calls it.
 pub trait Accepts {
-    /// A client wants a connection.
+    /// Decides about a connection attempt.
     fn admit(&self, new: &NewConnection) -> Admission;
-    /// There are as many connections as there may be, and a client got no answer; or nearly as many, and those that were idle for
-    /// longest `make_room`.
+    /// The endpoint has reached its limit of connections, and ignored an attempt. With `make_room` it is near the limit, and
+    /// closes the connections that were idle for longest.
     fn full(&self, _connections: usize, _make_room: bool) {}
-    /// The first message of a client at this address cannot be agreed on, for this reason.
+    /// TLS has failed for the first ClientHello of a client at this address.
     fn refused(&self, _peer: SocketAddr, _reason: &str) {}
-    /// A packet belongs to the connection of another loop; nothing is done with it here.
+    /// A packet belongs to a connection of another loop. The endpoint does not process it.
     fn misplaced(&self, _: Place, _: &Packet<'_>) {}
-    /// Which loop has the connection that a client has begun under an id of this number: the one that was asked first. None: the
-    /// loop that asks.
+    /// The loop that accepts the connection whose client has chosen an initial connection ID with this hash: the first that asked.
+    /// `None` is the asking loop. See [`IdKey::hash`].
     fn owner(&self, _first: u64) -> Option<Place> {
         None
     }
@@ -93,11 +93,11 @@ pub trait Accepts {
 pub struct Endpoint {
     handle: Handle,
     fd: Arc<OwnedFd>,
-    /// None while others receive from it.
+    /// `None` while other loops receive from it.
     socket: RefCell<Option<Rc<Datagram>>>,
-    /// The socket that all loops take new connections from.
+    /// A socket for Initial packets that all loops share.
     shared: RefCell<Option<(Arc<OwnedFd>, UdpSocketState)>>,
-    /// Sends, also after the socket is left to others.
+    /// Sends datagrams, also while `socket` is `None`.
     sender: Datagram,
     udp: UdpSocketState,
     ids: IdKey,
@@ -107,38 +107,39 @@ pub struct Endpoint {
     base: ServerConfig,
     transports: Transports,
     initial: Initial,
-    scout: RefCell<Scout>,
+    hello_endpoint: RefCell<HelloEndpoint>,
     connections: RefCell<FxHashMap<ConnectionHandle, Rc<Connection>>>,
     marked: RefCell<VecDeque<Rc<Connection>>>,
-    /// Of so many of them, from the first on, the protocol above has heard what came: of all, and of those that
-    /// are marked later, once it is `usize::MAX` or little less.
-    heard: Cell<usize>,
-    /// Connections that go on once their streams have written more.
-    later: RefCell<Vec<Rc<Connection>>>,
+    /// How many connections at the front of `marked` have had their received events dispatched. [`Endpoint::dispatch_events`] sets it
+    /// to `usize::MAX` at the end of the queue: connections that are marked after that are driven without it.
+    /// [`Endpoint::drive_marked`] subtracts one for each connection that it takes from the queue.
+    dispatched: Cell<usize>,
+    /// Connections whose paused streams were resumed. They are driven again after the tasks of these streams have run.
+    resumed: RefCell<Vec<Rc<Connection>>>,
     deadlines: RefCell<BTreeSet<(Instant, ConnectionHandle)>>,
     waiting: RefCell<VecDeque<(Transmit, Vec<u8>)>>,
     scratch: RefCell<Vec<u8>>,
-    /// Where datagrams are received. Pages that nothing was received to cost nothing.
-    room: RefCell<Vec<u8>>,
+    /// The buffer for received datagrams. Pages that no datagram has reached take no memory.
+    receive_buffer: RefCell<Vec<u8>>,
     waker: RefCell<Option<Waker>>,
     accepts: OnceCell<Rc<dyn Accepts>>,
-    most: usize,
-    /// Connections whose clients have not shown that their address is their own.
-    unshown: Cell<usize>,
-    /// Connections that were told to make room, and have not ended.
+    most_connections: usize,
+    /// The number of connections whose client's first address is not validated.
+    unvalidated: Cell<usize>,
+    /// The number of connections that make room and have not ended.
     making_room: Cell<usize>,
-    /// When no connection was idle that could have made room.
+    /// When [`Endpoint::make_room`] last found no idle connection, if it found none the last time.
     all_busy: Cell<Option<Instant>>,
-    window: u64,
-    /// Connections that have begun.
+    receive_window: u64,
+    /// The number of connections so far.
     begun: Cell<u64>,
-    /// Connections that have something to say wait for the task's next turn.
-    behind: Cell<bool>,
-    over: Cell<bool>,
+    /// The task's budget was spent before it had driven all marked connections.
+    has_backlog: Cell<bool>,
+    ending: Cell<bool>,
 }
 
-/// Lets tasks go first that are to run now.
-async fn step_aside() {
+/// Lets the loop run the other ready tasks first, still in this turn.
+async fn yield_in_turn() {
     let mut aside = false;
     poll_fn(|cx| {
         if std::mem::replace(&mut aside, true) {
@@ -151,7 +152,7 @@ async fn step_aside() {
 }
 
 impl Endpoint {
-    /// Takes a socket. Nothing is received before [`Endpoint::start`].
+    /// An endpoint on this socket. It receives nothing before [`Endpoint::start`].
     ///
     /// # Errors
     ///
@@ -175,7 +176,7 @@ impl Endpoint {
         let retry = for_retry.clone();
         let reset = hmac::Key::new(hmac::HMAC_SHA256, &host_key.derive::<64>(b"resets"));
         let mut config = EndpointConfig::new(Arc::new(reset));
-        // quinn offers drafts, too, whose packets have no keys here.
+        // quinn's default has draft versions, too, but weir has no keys for them.
         config.supported_versions(Version::ALL.map(Version::number).to_vec());
         config.cid_generator(move || {
             Box::new(Ids { key: key.clone(), place: at, for_retry: retry.clone() })
@@ -183,7 +184,7 @@ impl Endpoint {
         let mut seed = [0; 32];
         handle.fill_random(&mut seed)?;
         let config = Arc::new(config);
-        let scout = Scout::new(config.clone(), base.clone(), initial.clone());
+        let hello_endpoint = HelloEndpoint::new(config.clone(), base.clone(), initial.clone());
         let inner =
             quinn_proto::Endpoint::new(config, Some(Arc::new(base.clone())), true, Some(seed));
         Ok(Rc::new(Endpoint {
@@ -200,29 +201,29 @@ impl Endpoint {
             base,
             transports: Transports::new(&settings),
             initial,
-            scout: RefCell::new(scout),
+            hello_endpoint: RefCell::new(hello_endpoint),
             connections: RefCell::default(),
             marked: RefCell::default(),
-            heard: Cell::new(0),
-            later: RefCell::default(),
+            dispatched: Cell::new(0),
+            resumed: RefCell::default(),
             deadlines: RefCell::default(),
             waiting: RefCell::default(),
             scratch: RefCell::default(),
-            room: RefCell::new(vec![0; ROOM]),
+            receive_buffer: RefCell::new(vec![0; RECEIVE_BUFFER]),
             waker: RefCell::default(),
             accepts: OnceCell::new(),
-            most: settings.connections,
-            unshown: Cell::new(0),
+            most_connections: settings.connections,
+            unvalidated: Cell::new(0),
             making_room: Cell::new(0),
             all_busy: Cell::new(None),
-            window: settings.window(),
+            receive_window: settings.window(),
             begun: Cell::new(0),
-            behind: Cell::new(false),
-            over: Cell::new(false),
+            has_backlog: Cell::new(false),
+            ending: Cell::new(false),
         }))
     }
 
-    /// Also takes first packets from this socket, which all loops share: see [`Endpoint::receive_first`].
+    /// Also receives Initial packets from this socket, which all loops share: see [`Endpoint::receive_first`].
     ///
     /// # Errors
     ///
@@ -240,19 +241,18 @@ impl Endpoint {
         }
     }
 
-    /// Receives nothing more from the socket: others do. Connections go on with what [`Endpoint::deliver`] brings.
+    /// Stops receiving from the sockets. Other loops receive instead, and pass packets on to [`Endpoint::deliver`].
     pub fn leave_socket(&self) {
         self.socket.take();
         self.shared.take();
         self.wake();
     }
 
-    /// Receives for its connections until the last one has ended, also if others did so meanwhile. New ones do not come from the
-    /// socket that loops share.
+    /// Receives from its own socket again, or still, until the last connection has ended. Stops receiving from the shared socket.
     ///
     /// # Errors
     ///
-    /// The socket cannot be watched again.
+    /// The loop cannot register the socket again.
     pub fn keep_socket(&self) -> io::Result<()> {
         self.shared.take();
         if self.socket.borrow().is_none() {
@@ -263,7 +263,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// How many connections there are, those included that are closed and still answer.
+    /// The number of connections, with those in the closing and draining states.
     pub fn connections(&self) -> usize {
         self.connections.borrow().len()
     }
@@ -273,7 +273,7 @@ impl Endpoint {
     }
 
     pub(crate) fn mark(&self, connection: &Rc<Connection>) {
-        if !connection.over.get() && !connection.marked.replace(true) {
+        if !connection.forgotten.get() && !connection.marked.replace(true) {
             self.marked.borrow_mut().push_back(connection.clone());
             self.wake();
         }
@@ -288,21 +288,21 @@ impl Endpoint {
     async fn run(self: Rc<Self>) {
         loop {
             poll_fn(|cx| self.poll_work(cx)).await;
-            if self.over.get() && self.connections() == 0 {
+            if self.ending.get() && self.connections() == 0 {
                 return;
             }
-            // What was cut short goes on before more comes.
-            if !self.behind.get() {
+            // A backlog is driven before more datagrams are received.
+            if !self.has_backlog.get() {
                 self.receive();
-                self.expire();
-                self.heard.set(0);
+                self.handle_timeouts();
+                self.dispatched.set(0);
             }
-            if self.hear() {
-                step_aside().await;
+            if self.dispatch_events() {
+                yield_in_turn().await;
             }
-            self.work();
-            if self.resume() {
-                step_aside().await;
+            self.drive_marked();
+            if self.mark_resumed() {
+                yield_in_turn().await;
             }
         }
     }
@@ -319,7 +319,7 @@ impl Endpoint {
         let deadline = self.deadlines.borrow().first().map(|(at, _)| *at);
         let due = deadline.is_some_and(|at| at <= now);
         let marked = !full && !self.marked.borrow().is_empty();
-        let over = self.over.get() && self.connections() == 0;
+        let over = self.ending.get() && self.connections() == 0;
         if (marked || due || over) && !is_spent() {
             return Poll::Ready(());
         }
@@ -341,18 +341,13 @@ impl Endpoint {
 
     /// The endpoint ends once its last connection has.
     pub fn end(&self) {
-        self.over.set(true);
+        self.ending.set(true);
         self.wake();
-    }
-
-    /// All connections.
-    pub fn all(&self) -> Vec<Rc<Connection>> {
-        self.connections.borrow().values().cloned().collect()
     }
 }
 
 impl Drop for Endpoint {
-    /// A loop may end while connections still say their last. The protocol above has its connection, and the connection has it.
+    /// A loop may end while connections are closing. Their reference cycles with the application protocol are broken here.
     fn drop(&mut self) {
         for connection in self.connections.take().into_values() {
             drop(connection.events.take());

@@ -1,4 +1,4 @@
-//! Datagrams that come, and the connections that begin with them.
+//! Received datagrams, and the connections that begin with them.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsFd;
@@ -10,35 +10,35 @@ use quinn_proto::{ConnectionError, DatagramEvent, EcnCodepoint, Incoming, Transp
 use quinn_udp::RecvMeta;
 use weir_engine::{is_spent, spend};
 
-use super::scout::NotBegun;
+use super::hello::PendingAttempt;
 use super::{Admission, Begin, DATAGRAM, Endpoint, NewConnection};
 use crate::connection::Connection;
 use crate::crypto::{Chooser, OneSession};
 use crate::ids::{ANY_GENERATION, Place, chosen_by_client, destination};
-use crate::packet::{Packet, of_clients};
+use crate::packet::{Packet, for_quinn};
 use crate::version::Version;
 
-/// Datagrams of one sender that the kernel may put together.
+/// The largest batch of datagrams from one sender that the kernel returns as one message: UDP_GRO.
 const BATCH: usize = 65_535;
-/// So many batches are received with one call.
+/// Batches per receive call.
 const BATCHES: usize = 8;
-/// All of them.
-pub(super) const ROOM: usize = BATCH * BATCHES;
-/// New clients have to show their address once this part of all connections may be forged: an eighth of `worker_connections`,
-/// of which datagrams get half.
-const UNSHOWN_SHARE: usize = 4;
+/// The receive buffer.
+pub(super) const RECEIVE_BUFFER: usize = BATCH * BATCHES;
+/// New clients get a Retry once one in so many of the endpoint's connections has an unvalidated address. The endpoint's limit is
+/// half of `worker_connections`, so this is an eighth of these.
+const UNVALIDATED_SHARE: usize = 4;
 
-/// TLS has failed. RFC 9000, section 20.1: CRYPTO_ERROR.
-fn is_of_tls(code: TransportErrorCode) -> bool {
+/// A failure of TLS: CRYPTO_ERROR (RFC 9000, section 20.1).
+fn is_crypto_error(code: TransportErrorCode) -> bool {
     (0x100..0x200).contains(&u64::from(code))
 }
 
 impl Endpoint {
-    /// Receives until nothing is there, or the task has done enough for this turn.
+    /// Receives until the socket is empty or the task's budget is spent.
     pub(super) fn receive(self: &Rc<Self>) {
         let Some(socket) = self.socket.borrow().clone() else { return };
-        let mut room = self.room.take();
-        room.resize(ROOM, 0);
+        let mut room = self.receive_buffer.take();
+        room.resize(RECEIVE_BUFFER, 0);
         while !is_spent() {
             let mut metas = [RecvMeta::default(); BATCHES];
             let received = socket.try_receive(|fd| {
@@ -49,42 +49,43 @@ impl Endpoint {
             });
             let n = match received {
                 Ok(Some(n)) => n,
-                // An error is an earlier datagram's: its receiver is gone.
+                // The kernel reports an ICMP error for an earlier datagram.
                 Ok(None) | Err(_) => break,
             };
             for (meta, part) in metas.iter().zip(room.chunks(BATCH)).take(n) {
                 self.split(meta, part);
             }
         }
-        self.room.replace(room);
+        self.receive_buffer.replace(room);
     }
 
-    /// A packet that another loop has received for a connection of this one, or of a configuration that is too new for the
-    /// other loop to know.
+    /// Takes a packet that another loop has received for a connection of this one. A packet for a newer configuration, which the
+    /// other loop does not know, is passed on.
     pub fn deliver(self: &Rc<Self>, packet: &Packet<'_>) {
-        let place = self.named(packet).filter(|place| place.is_newer_than(self.place.generation));
+        let place =
+            self.place_in_id(packet).filter(|place| place.is_newer_than(self.place.generation));
         if let (Some(place), Some(accepts)) = (place, self.accepts.get()) {
             return accepts.misplaced(place, packet);
         }
-        self.take(packet);
+        self.process(packet);
         self.wake();
     }
 
-    /// Where a packet's connection lives, if its id says so.
-    fn named(&self, packet: &Packet<'_>) -> Option<Place> {
+    /// The place in a packet's destination connection ID. `None` if the client or a Retry has chosen the ID.
+    fn place_in_id(&self, packet: &Packet<'_>) -> Option<Place> {
         let place = destination(packet.bytes).and_then(|id| self.ids.read(id));
         place.filter(|place| place.generation != ANY_GENERATION)
     }
 
-    /// Takes the next datagram from the socket that all loops share: true if a connection has begun. None if nothing is there.
+    /// Receives from the socket that all loops share. True if a connection has begun, `None` if the socket is empty.
     ///
     /// # Errors
     ///
-    /// An earlier datagram's: its receiver is gone.
+    /// The kernel reports an ICMP error for an earlier datagram.
     pub fn receive_first(self: &Rc<Self>) -> io::Result<Option<bool>> {
         let Some((fd, udp)) = self.shared.take() else { return Ok(None) };
-        let (before, mut room) = (self.begun.get(), self.room.take());
-        room.resize(ROOM, 0);
+        let (before, mut room) = (self.begun.get(), self.receive_buffer.take());
+        room.resize(RECEIVE_BUFFER, 0);
         let mut meta = [RecvMeta::default()];
         let part = room.get_mut(..BATCH).unwrap_or_default();
         let received = self.handle.receive_shared(fd.as_fd(), |fd| {
@@ -97,80 +98,80 @@ impl Endpoint {
                 self.begun.get() != before
             })
         });
-        self.room.replace(room);
+        self.receive_buffer.replace(room);
         outcome
     }
 
-    /// Takes the datagrams that the kernel has put together.
+    /// Splits a batch into its datagrams, and routes each.
     fn split(self: &Rc<Self>, meta: &RecvMeta, part: &[u8]) {
         let bytes = part.get(..meta.len).unwrap_or(part);
         for packet in bytes.chunks(meta.stride.max(1)) {
             let ecn = meta.ecn.map_or(0, |ecn| ecn as u8);
-            self.came(&Packet { from: meta.addr, to: meta.dst_ip, ecn, bytes: packet });
+            self.route(&Packet { from: meta.addr, to: meta.dst_ip, ecn, bytes: packet });
         }
     }
 
-    fn came(self: &Rc<Self>, packet: &Packet<'_>) {
+    fn route(self: &Rc<Self>, packet: &Packet<'_>) {
         let Some(accepts) = self.accepts.get() else { return };
-        let place = match self.named(packet) {
-            None if self.ids.has_others() => {
+        let place = match self.place_in_id(packet) {
+            None if self.ids.has_other_loops() => {
                 let first = chosen_by_client(packet.bytes);
-                first.and_then(|id| accepts.owner(self.ids.number(id)))
+                first.and_then(|id| accepts.owner(self.ids.hash(id)))
             }
             place => place,
         };
         match place.filter(|place| *place != self.place) {
             Some(place) => accepts.misplaced(place, packet),
-            None => self.take(packet),
+            None => self.process(packet),
         }
     }
 
-    /// A panic drops the packet, and ends its connection.
-    fn take(self: &Rc<Self>, packet: &Packet<'_>) {
+    /// Processes a packet of this loop. A panic drops the packet.
+    fn process(self: &Rc<Self>, packet: &Packet<'_>) {
         spend(DATAGRAM);
-        self.handle.guard(|| self.read(packet));
+        self.handle.guard(|| self.handle(packet));
     }
 
-    fn read(self: &Rc<Self>, packet: &Packet<'_>) {
+    fn handle(self: &Rc<Self>, packet: &Packet<'_>) {
         let Packet { from, to, ecn, bytes } = *packet;
         let (now, mut answer) = (self.now(), Vec::new());
         let ecn = EcnCodepoint::from_bits(ecn);
-        let (len, bytes) = (bytes.len(), of_clients(bytes));
+        let (len, bytes) = (bytes.len(), for_quinn(bytes));
         let event = self.inner.borrow_mut().handle(now, from, to, ecn, bytes, &mut answer);
         match event {
-            // It may be of a connection that has not begun.
-            None => self.ask_on(packet),
+            // It may belong to a connection whose ClientHello is incomplete.
+            None => self.read_more_hello(packet),
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let connection = self.connections.borrow().get(&handle).cloned();
                 if let Some(connection) = connection {
                     self.guard(&connection, || {
-                        connection.receives(from, len);
+                        connection.count_received(from, len);
                         connection.inner.borrow_mut().handle_event(event);
-                        connection.look_for_client(len);
-                        connection.came.set(true);
+                        connection.update_path(len);
+                        connection.undispatched.set(true);
                         self.mark(&connection);
                     });
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
-                self.asked(incoming, packet, &mut answer);
+                self.admit(incoming, packet, &mut answer);
             }
-            Some(DatagramEvent::Response(transmit)) => self.say(transmit, answer),
+            Some(DatagramEvent::Response(transmit)) => self.send_stateless(transmit, answer),
         }
     }
 
-    fn asked(self: &Rc<Self>, incoming: Incoming, packet: &Packet<'_>, answer: &mut Vec<u8>) {
+    fn admit(self: &Rc<Self>, incoming: Incoming, packet: &Packet<'_>, answer: &mut Vec<u8>) {
         let new = NewConnection {
             peer: incoming.remote_address(),
             local: incoming.local_ip(),
             validated: incoming.remote_address_validated(),
-            crowded: self.unshown.get() >= (self.most / UNSHOWN_SHARE).max(1),
+            crowded: self.unvalidated.get() >= (self.most_connections / UNVALIDATED_SHARE).max(1),
         };
-        let forged = (!new.validated).then_some(packet.bytes.len());
+        let unvalidated_len = (!new.validated).then_some(packet.bytes.len());
         let Some(accepts) = self.accepts.get() else {
             return self.inner.borrow_mut().ignore(incoming);
         };
-        let admission = match self.connections() < self.most {
+        let admission = match self.connections() < self.most_connections {
             true => accepts.admit(&new),
             false => {
                 accepts.full(self.connections(), false);
@@ -178,11 +179,14 @@ impl Endpoint {
             }
         };
         let transmit = match admission {
-            Admission::Ask(ask, begin) => {
-                return self.ask(NotBegun { incoming, forged, ask, begin }, packet);
+            Admission::AcceptLater(choose, begin) => {
+                return self.read_hello(
+                    PendingAttempt { incoming, unvalidated_len, choose, begin },
+                    packet,
+                );
             }
             Admission::Accept(chooser, begin) => {
-                return self.accept(incoming, forged, chooser, begin, answer);
+                return self.accept(incoming, unvalidated_len, chooser, begin, answer);
             }
             Admission::Retry => {
                 self.for_retry.store(true, Relaxed);
@@ -190,20 +194,20 @@ impl Endpoint {
                 self.for_retry.store(false, Relaxed);
                 let Ok(transmit) = transmit else { return };
                 if let Some(version) = Version::of_packet(answer) {
-                    version.write_head(answer);
+                    version.write_header(answer);
                 }
                 transmit
             }
             Admission::Refuse => self.inner.borrow_mut().refuse(incoming, answer),
             Admission::Ignore => return self.inner.borrow_mut().ignore(incoming),
         };
-        self.say(transmit, std::mem::take(answer));
+        self.send_stateless(transmit, std::mem::take(answer));
     }
 
     pub(super) fn accept(
         self: &Rc<Self>,
         incoming: Incoming,
-        forged: Option<usize>,
+        unvalidated_len: Option<usize>,
         chooser: Chooser,
         begin: Begin,
         answer: &mut Vec<u8>,
@@ -224,11 +228,11 @@ impl Endpoint {
                     handle,
                     inner,
                     secure,
-                    self.window,
-                    forged,
+                    self.receive_window,
+                    unvalidated_len,
                 );
-                if connection.is_unshown() {
-                    self.unshown.update(|n| n + 1);
+                if connection.is_unvalidated() {
+                    self.unvalidated.update(|n| n + 1);
                 }
                 let connection = Rc::new(connection);
                 self.begun.update(|begun| begun + 1);
@@ -240,13 +244,13 @@ impl Endpoint {
             }
             Err(error) => {
                 if let ConnectionError::TransportError(cause) = &error.cause
-                    && is_of_tls(cause.code)
+                    && is_crypto_error(cause.code)
                     && let Some(accepts) = self.accepts.get()
                 {
                     accepts.refused(peer, &cause.reason);
                 }
                 if let Some(transmit) = error.response {
-                    self.say(transmit, std::mem::take(answer));
+                    self.send_stateless(transmit, std::mem::take(answer));
                 }
             }
         }

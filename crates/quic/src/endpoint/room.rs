@@ -1,4 +1,4 @@
-//! Room for new connections: those that were idle for longest end in time.
+//! Closes idle connections before the endpoint reaches its limit of connections.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -6,19 +6,20 @@ use std::time::{Duration, Instant};
 use super::Endpoint;
 use crate::connection::Connection;
 
-/// Idle connections end once no more than one place in so many is left: what ends is counted until its client knows.
+/// Idle connections are closed once fewer than one in so many places is free. A closed connection keeps its place until it is drained.
 const RESERVE: usize = 8;
-/// Of the idle connections one in so many ends at once, and `MOST_AT_ONCE` at most.
+/// One in so many of the idle connections is closed at a time, but at most `MOST_AT_ONCE`.
 const PART: usize = 8;
 const MOST_AT_ONCE: usize = 32;
-/// Where none was idle, they are not looked at again for so long.
+/// If no connection was idle, the next look for idle ones is after this time.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 impl Endpoint {
-    /// A connection has begun: if few more may, those make room that were idle for longest.
+    /// Closes the connections that were idle for longest if few places are left. Called after a connection has begun.
     pub(super) fn make_room(&self) {
         let counted = self.connections().saturating_sub(self.making_room.get());
-        if counted <= self.most.saturating_sub((self.most / RESERVE).max(1)) {
+        if counted <= self.most_connections.saturating_sub((self.most_connections / RESERVE).max(1))
+        {
             return;
         }
         let now = self.now();
@@ -40,7 +41,7 @@ impl Endpoint {
         }
     }
 
-    /// Those that could make room, and since when they are idle.
+    /// The idle connections that do not make room yet, and since when they are idle.
     fn idle_connections(&self) -> Vec<(Instant, Rc<Connection>)> {
         let connections = self.connections.borrow();
         let staying = connections.values().filter(|connection| !connection.makes_room.get());

@@ -1,4 +1,4 @@
-//! Datagrams that go, with as few calls as possible.
+//! Sends datagrams, with as few calls as possible.
 
 use std::rc::Rc;
 
@@ -8,12 +8,13 @@ use weir_engine::spend;
 use super::{DATAGRAM, Endpoint};
 use crate::connection::Connection;
 
-/// So many bytes go with one call: what fits a datagram of IPv4, whatever it is cut into. RFC 768.
+/// The most bytes of a send call with UDP_SEGMENT: the largest payload of a UDP datagram over IPv4 (RFC 768).
 const CALL: usize = 65_507;
-/// So many datagrams wait for room in the socket before connections have to.
+/// The most datagrams without a connection that wait for a full send buffer. More are dropped.
 const MOST_WAITING: usize = 64;
 
 impl Endpoint {
+    /// Sends the datagrams of a connection. False if others wait for the socket.
     pub(super) fn transmit(&self, connection: &Rc<Connection>) -> bool {
         let mut out = self.scratch.take();
         let done = loop {
@@ -22,17 +23,17 @@ impl Endpoint {
             }
             out.clear();
             let now = self.now();
-            let fit = CALL / connection.longest();
+            let fit = CALL / connection.mtu();
             let most = self.udp.max_gso_segments().min(fit).max(1);
             let transmit = connection.poll_transmit(now, most, &mut out);
             let Some(mut transmit) = transmit else { break true };
-            transmit.size = connection.sends(&transmit);
+            transmit.size = connection.limit_transmit(&transmit);
             if transmit.size > 0 {
                 self.send(transmit, &mut out);
             }
-            // What is left is less than a call takes: it goes with what streams write now.
-            if connection.go_on() {
-                self.later.borrow_mut().push(connection.clone());
+            // The streams write more, so that the next call is full, too.
+            if connection.resume_paused() {
+                self.resumed.borrow_mut().push(connection.clone());
                 break true;
             }
         };
@@ -40,21 +41,21 @@ impl Endpoint {
         done
     }
 
-    /// Sends an answer that belongs to no connection; it is lost if the socket is full.
-    pub(super) fn say(&self, transmit: Transmit, mut bytes: Vec<u8>) {
+    /// Sends a datagram that belongs to no connection. It is dropped if too many datagrams wait.
+    pub(super) fn send_stateless(&self, transmit: Transmit, mut bytes: Vec<u8>) {
         if self.waiting.borrow().len() < MOST_WAITING {
             self.send(transmit, &mut bytes);
         }
     }
 
-    /// Sends it, or takes its bytes to be sent as soon as there is room.
+    /// Sends a transmit, or queues its bytes if the socket's send buffer is full.
     pub(super) fn send(&self, transmit: Transmit, bytes: &mut Vec<u8>) {
         if !self.try_send(&transmit, bytes) {
             self.waiting.borrow_mut().push_back((transmit, std::mem::take(bytes)));
         }
     }
 
-    /// False if the socket is full. What cannot be sent at all is lost: the protocol repeats it.
+    /// False if the socket's send buffer is full. After another error the datagrams count as sent: QUIC recovers from the loss.
     pub(super) fn try_send(&self, transmit: &Transmit, bytes: &[u8]) -> bool {
         spend(DATAGRAM);
         let ecn = transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8));
@@ -68,7 +69,7 @@ impl Endpoint {
         !matches!(self.sender.try_send_by(|fd| self.udp.try_send((&fd).into(), &message)), Ok(None))
     }
 
-    /// False if the socket is still full.
+    /// Sends the queued datagrams. False if the socket's send buffer is full before all are sent.
     pub(super) fn send_waiting(&self) -> bool {
         loop {
             let Some((transmit, bytes)) = self.waiting.borrow_mut().pop_front() else {

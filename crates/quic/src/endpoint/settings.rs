@@ -1,4 +1,4 @@
-//! What holds for all connections of an endpoint.
+//! Settings of an endpoint, and quinn's configuration made of them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,34 +11,34 @@ use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn_proto::{MtuDiscoveryConfig, ServerConfig, TimeSource, TransportConfig, VarInt};
 use weir_tls::quic::InitialLimits;
 
-use crate::congestion::Releasable;
+use crate::congestion::ReleasableFactory;
 use crate::crypto::{Initial, OneSession};
 use crate::ids::{Place, Steering};
 use crate::links::Links;
 
-/// Streams of the client's that carry no request.
+/// The limit of the client's unidirectional streams.
 const UNI_STREAMS: u64 = 16;
-/// A connection's window is that of so many streams.
+/// The ratio of a connection's flow-control window to a stream's.
 const STREAMS_AT_ONCE: u64 = 16;
-/// What a connection takes at first to be sent; it grows with what the path holds: see [`Connection::grow_window`].
+/// The initial and least send window: see [`Connection::adjust_send_window`].
 pub(super) const SEND_WINDOW: u64 = 256 << 10;
-/// Handshakes that have just begun.
+/// The most connection attempts that are neither accepted nor refused yet.
 const MOST_INCOMING: usize = 4096;
-/// Early packets of one of them that are kept.
+/// Bytes of packets that are buffered for a connection attempt.
 const INCOMING: u64 = 64 * 1024;
 
-/// A secret that all workers of a server share, and keep over reloads: what ids, tokens and resets are made with.
+/// The secret that connection IDs, tokens and stateless resets are derived from. All workers share it, and reloads keep it.
 #[derive(Clone)]
 pub struct HostKey([u8; 32]);
 
 impl HostKey {
-    /// From a file's bytes, whatever their length.
+    /// Derives the key from a file's bytes, whatever their length.
     pub fn new(bytes: &[u8]) -> HostKey {
         let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
         HostKey(hash.as_ref().first_chunk().copied().unwrap_or_default())
     }
 
-    /// One that nobody knows.
+    /// A random key.
     ///
     /// # Errors
     ///
@@ -49,17 +49,17 @@ impl HostKey {
         Ok(HostKey(key))
     }
 
-    /// It, for another process.
+    /// The key's bytes, for another process.
     pub fn bytes(&self) -> [u8; 32] {
         self.0
     }
 
-    /// How the kernel finds the loop of an id among so many.
+    /// The parameters by which the kernel finds the loop of a connection ID, for this number of loops.
     pub fn steering(&self, loops: usize) -> Steering {
         Steering::new(&self.derive(b"steering"), u16::try_from(loops).unwrap_or(u16::MAX))
     }
 
-    /// A secret for one purpose.
+    /// Derives a secret for one purpose.
     pub(super) fn derive<const N: usize>(&self, purpose: &[u8]) -> [u8; N] {
         let key = hmac::Key::new(hmac::HMAC_SHA512, &self.0);
         let tag = hmac::sign(&key, purpose);
@@ -83,52 +83,52 @@ impl std::fmt::Debug for HostKey {
     }
 }
 
-/// What decides how fast a connection sends.
+/// The congestion controller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Congestion {
-    /// Loss says that the path is full. RFC 9438.
+    /// CUBIC, which reacts to loss: RFC 9438.
     #[default]
     Cubic,
-    /// The path's rate and round-trip time are measured.
+    /// BBR, which measures the path's bandwidth and round-trip time.
     Bbr,
 }
 
-/// What holds for all connections of an endpoint.
+/// The settings of an endpoint, for all its connections.
 #[derive(Clone, Debug)]
 pub struct EndpointSettings {
     /// The loop's place.
     pub place: Place,
     /// How many loops the server has.
     pub loops: usize,
-    /// What tokens and ids are made with.
+    /// The secret of connection IDs, tokens and stateless resets.
     pub host_key: HostKey,
-    /// A connection that is silent for so long is closed.
+    /// The max_idle_timeout.
     pub idle_timeout: Duration,
-    /// Streams for requests at once.
+    /// The limit of the client's bidirectional streams at a time.
     pub streams: u64,
-    /// What a client may send on a stream before it is read.
+    /// The flow-control window of a stream, in bytes.
     pub stream_window: u64,
-    /// Sends many datagrams with one call, where the kernel can.
+    /// Sends many datagrams with one call, where the kernel supports UDP_SEGMENT.
     pub gso: bool,
-    /// What decides how fast connections send.
+    /// The congestion controller of all connections.
     pub congestion: Congestion,
-    /// Connections at once, and handshakes among them.
+    /// The limit of connections at a time, handshakes included.
     pub connections: usize,
 }
 
 impl EndpointSettings {
-    /// What a client may do before it knows the limits of its connection: those of its last one.
+    /// The limits that 0-RTT data of a later connection must keep (RFC 9000, section 7.4.1).
     pub(super) const fn limits(&self) -> InitialLimits {
         InitialLimits { streams: self.streams, window: self.stream_window }
     }
 
-    /// What a client may send on a connection before it is read.
+    /// The flow-control window of a connection, in bytes.
     pub(super) const fn window(&self) -> u64 {
         self.stream_window.saturating_mul(STREAMS_AT_ONCE)
     }
 }
 
-/// The clock that the times of tokens are of.
+/// The loop's wall clock, for the times in tokens.
 struct WallClock;
 
 impl TimeSource for WallClock {
@@ -137,7 +137,7 @@ impl TimeSource for WallClock {
     }
 }
 
-/// What is said and kept of a connection, for each length that [`Links`] gives.
+/// quinn's transport configuration for each datagram size of [`Links`].
 pub(super) struct Transports(BTreeMap<u16, Arc<TransportConfig>>);
 
 impl Transports {
@@ -146,20 +146,20 @@ impl Transports {
         Transports(lengths.into_iter().map(|n| (n, Arc::new(transport(settings, n)))).collect())
     }
 
-    /// That of connections of this client.
+    /// The configuration for a client's connections.
     pub(super) fn to(&self, client: SocketAddr) -> Option<&Arc<TransportConfig>> {
         self.0.get(&Links::of_this_machine().longest_to(client))
     }
 }
 
-/// `longest`: the longest datagrams that are tried.
+/// `longest` is the upper bound of path MTU discovery.
 fn transport(settings: &EndpointSettings, longest: u16) -> TransportConfig {
     let mut transport = TransportConfig::default();
     let varint = |n: u64| VarInt::from_u64(n).unwrap_or(VarInt::MAX);
     let idle = settings.idle_timeout.try_into().ok();
     transport.max_idle_timeout(idle);
     transport.max_concurrent_bidi_streams(varint(settings.streams));
-    // Control, and the two of QPACK; some more for those that mean nothing.
+    // HTTP/3 needs three: the control stream and two of QPACK. The others are for streams of reserved types.
     transport.max_concurrent_uni_streams(varint(UNI_STREAMS));
     transport.stream_receive_window(varint(settings.stream_window));
     transport.receive_window(varint(settings.window()));
@@ -168,7 +168,7 @@ fn transport(settings: &EndpointSettings, longest: u16) -> TransportConfig {
         Congestion::Cubic => Arc::new(CubicConfig::default()),
         Congestion::Bbr => Arc::new(BbrConfig::default()),
     };
-    transport.congestion_controller_factory(Arc::new(Releasable(controller)));
+    transport.congestion_controller_factory(Arc::new(ReleasableFactory(controller)));
     transport.datagram_receive_buffer_size(None);
     transport.enable_segmentation_offload(settings.gso);
     let mut discovery = MtuDiscoveryConfig::default();

@@ -1,18 +1,18 @@
-//! What an endpoint asks of its sockets.
+//! Socket options of an endpoint.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use quinn_udp::UdpSocketState;
 
-/// Prepares a socket for datagrams that the kernel puts together, with their marks of congestion.
+/// Sets the socket options for UDP_GRO, ECN and the destination address.
 ///
 /// # Errors
 ///
 /// The socket refuses an option that QUIC needs.
 pub(super) fn prepare(socket: impl AsFd) -> io::Result<UdpSocketState> {
     let state = UdpSocketState::new((&socket).into())?;
-    // quinn-udp asks for times as well, and its room is too small for all: the marks come last, and are lost.
+    // quinn-udp turns on receive timestamps, too. With them the control messages do not fit its buffer, and the ECN bits are lost.
     weir_sys::datagram::tell_no_times(socket.as_fd())?;
     Ok(state)
 }

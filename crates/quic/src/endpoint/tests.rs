@@ -1,4 +1,4 @@
-//! An endpoint on a real loop and a real socket, and clients that only begin.
+//! An endpoint on a real loop and a real socket, and clients of quinn-proto.
 
 use std::net::UdpSocket;
 use std::sync::mpsc;
@@ -15,12 +15,12 @@ use weir_engine::{Driver, ListenerKey, Loop, Options, Remote, spend};
 use super::*;
 use crate::Place;
 use crate::ids::ANY_GENERATION;
-use crate::packet::of_clients;
+use crate::packet::for_quinn;
 
 mod versions;
 
 const LOOPBACK: &str = "127.0.0.1:0";
-/// A server that says nothing for so long says nothing.
+/// The longest wait for a datagram of the server.
 const LONG: Duration = Duration::from_secs(10);
 
 struct Nothing;
@@ -33,17 +33,17 @@ impl Driver for Nothing {
     fn acceptable(&mut self, _: &Handle, _: ListenerKey) {}
 }
 
-/// Takes all clients, and panics once the handshake with the first one goes on.
+/// Accepts all clients. The first connection panics in [`Events::negotiated`].
 struct PanicsOnce {
     first: Cell<bool>,
     tls: Arc<rustls::ServerConfig>,
 }
 
-struct Hears {
+struct PanickingEvents {
     panics: bool,
 }
 
-impl Events for Hears {
+impl Events for PanickingEvents {
     fn negotiated(&self) {
         assert!(!self.panics, "on purpose");
     }
@@ -52,7 +52,10 @@ impl Events for Hears {
 impl Accepts for PanicsOnce {
     fn admit(&self, _: &NewConnection) -> Admission {
         let (panics, tls) = (self.first.replace(false), self.tls.clone());
-        Admission::Accept(Box::new(|_| Ok(tls)), Box::new(move |_| Rc::new(Hears { panics })))
+        Admission::Accept(
+            Box::new(|_| Ok(tls)),
+            Box::new(move |_| Rc::new(PanickingEvents { panics })),
+        )
     }
 }
 
@@ -63,7 +66,7 @@ fn builder_of<S: rustls::ConfigSide>(
     make(provider).with_protocol_versions(&[&rustls::version::TLS13]).unwrap()
 }
 
-/// A server's settings, and its certificate.
+/// A server's TLS configuration, and its certificate.
 fn server_tls() -> (Arc<rustls::ServerConfig>, CertificateDer<'static>) {
     let own = rcgen::generate_simple_self_signed(["h".to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der()).into();
@@ -72,7 +75,7 @@ fn server_tls() -> (Arc<rustls::ServerConfig>, CertificateDer<'static>) {
     (Arc::new(builder.with_single_cert(vec![cert.clone()], key).unwrap()), cert)
 }
 
-/// A client that says what it is told.
+/// A client on a blocking socket.
 struct Client {
     endpoint: quinn_proto::Endpoint,
     connection: quinn_proto::Connection,
@@ -88,7 +91,7 @@ fn client_tls(trusted: Option<&CertificateDer<'static>>) -> rustls::ClientConfig
 }
 
 impl Client {
-    fn begins(server: SocketAddr, trusted: Option<&CertificateDer<'static>>) -> Client {
+    fn connect(server: SocketAddr, trusted: Option<&CertificateDer<'static>>) -> Client {
         let tls = QuicClientConfig::try_from(client_tls(trusted)).unwrap();
         Client::of(server, ClientConfig::new(Arc::new(tls)))
     }
@@ -101,11 +104,11 @@ impl Client {
         let socket = UdpSocket::bind(LOOPBACK).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
         let mut client = Client { endpoint, connection, socket, server };
-        client.speaks();
+        client.send_all();
         client
     }
 
-    fn speaks(&mut self) {
+    fn send_all(&mut self) {
         let mut out = Vec::new();
         while let Some(transmit) = self.connection.poll_transmit(Instant::now(), 1, &mut out) {
             self.socket.send_to(&out[..transmit.size], self.server).unwrap();
@@ -113,8 +116,8 @@ impl Client {
         }
     }
 
-    /// The next thing that it learns which is one of these; none if the server is silent.
-    fn learns<T>(&mut self, of_interest: impl Fn(Event) -> Option<T>) -> Option<T> {
+    /// Receives until an event is of interest. `None` if the server sends nothing for [`LONG`].
+    fn wait_for<T>(&mut self, of_interest: impl Fn(Event) -> Option<T>) -> Option<T> {
         let (mut room, mut out) = ([0; 2048], Vec::new());
         loop {
             while let Some(event) = self.connection.poll() {
@@ -123,21 +126,21 @@ impl Client {
                 }
             }
             let n = self.socket.recv(&mut room).ok()?;
-            let (now, bytes) = (Instant::now(), of_clients(&room[..n]));
+            let (now, bytes) = (Instant::now(), for_quinn(&room[..n]));
             let event = self.endpoint.handle(now, self.server, None, None, bytes, &mut out);
             if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
                 self.connection.handle_event(event);
             }
-            self.speaks();
+            self.send_all();
         }
     }
 
-    /// Asks in two packets, which a server acknowledges at once (RFC 9000 section 13.2.2).
-    fn asks(&mut self) {
+    /// Sends a request in two packets. The server must acknowledge after the second (RFC 9000, section 13.2.2).
+    fn send_request(&mut self) {
         let id = self.connection.streams().open(Dir::Bi).unwrap();
         for _ in 0..2 {
             self.connection.send_stream(id).write(b"?").unwrap();
-            self.speaks();
+            self.send_all();
         }
     }
 }
@@ -156,7 +159,7 @@ fn settings() -> EndpointSettings {
     }
 }
 
-/// Runs a loop with an endpoint while `clients` use it: what they say, and the endpoint.
+/// Runs a loop with an endpoint while `clients` use it. Returns their result, and the endpoint.
 fn serve<T: Send + 'static>(
     accepts: impl FnOnce(&Handle) -> Rc<dyn Accepts>,
     clients: impl FnOnce(SocketAddr, &Remote) -> T + Send + 'static,
@@ -177,10 +180,10 @@ fn serve<T: Send + 'static>(
     (clients.join().unwrap(), endpoint)
 }
 
-/// Hears of packets for other loops.
-struct PassesOn(Rc<RefCell<Vec<Place>>>);
+/// Collects the places of packets for other loops.
+struct Forwards(Rc<RefCell<Vec<Place>>>);
 
-impl Accepts for PassesOn {
+impl Accepts for Forwards {
     fn admit(&self, _: &NewConnection) -> Admission {
         Admission::Ignore
     }
@@ -193,7 +196,7 @@ impl Accepts for PassesOn {
 #[test]
 fn packets_of_newer_configurations_are_passed_on() {
     let passed = Rc::new(RefCell::default());
-    let accepts = Rc::new(PassesOn(Rc::clone(&passed)));
+    let accepts = Rc::new(Forwards(Rc::clone(&passed)));
     let (_, endpoint) = serve(|_| accepts, |_, _| ());
     let place = |generation| Place { generation, row: 3 };
     for generation in [0, 1, 2, u16::MAX - 1, ANY_GENERATION] {
@@ -210,8 +213,8 @@ fn a_panic_ends_one_connection_and_no_other() {
     let (heard, endpoint) = serve(
         |_| Rc::new(PanicsOnce { first: Cell::new(true), tls }),
         |server, _| {
-            let _first = Client::begins(server, None);
-            Client::begins(server, None).learns(|event| match event {
+            let _first = Client::connect(server, None);
+            Client::connect(server, None).wait_for(|event| match event {
                 Event::ConnectionLost { reason } => Some(reason),
                 _ => None,
             })
@@ -222,8 +225,8 @@ fn a_panic_ends_one_connection_and_no_other() {
     assert_eq!(endpoint.connections(), 1, "the first one is forgotten");
 }
 
-/// Answers what is asked by a task, after as much work as a task may do in a turn. `early` counts datagrams that have left since it
-/// was asked.
+/// Answers each request in a task of its own, after the endpoint's task has spent its budget. `early` counts the datagrams that
+/// were sent between the request and its answer.
 struct Answers {
     handle: Handle,
     tls: Arc<rustls::ServerConfig>,
@@ -267,11 +270,11 @@ fn answers_leave_with_acknowledgements_when_a_turn_is_used_up() {
     let (answered, _) = serve(
         |handle| Rc::new(Answers { handle: handle.clone(), tls, early: seen }),
         move |server, remote| {
-            let mut clients = [(); 4].map(|()| Client::begins(server, Some(&cert)));
+            let mut clients = [(); 4].map(|()| Client::connect(server, Some(&cert)));
             let connected = |event| matches!(event, Event::Connected).then_some(());
-            let all = clients.iter_mut().all(|client| client.learns(connected).is_some());
+            let all = clients.iter_mut().all(|client| client.wait_for(connected).is_some());
             assert!(all, "a client has no connection");
-            // All that they ask is there before the loop looks.
+            // The loop is blocked until all requests are in its socket.
             let (stands, standing) = mpsc::channel();
             let (go, goes) = mpsc::channel();
             remote.post(Box::new(move |_| {
@@ -279,11 +282,11 @@ fn answers_leave_with_acknowledgements_when_a_turn_is_used_up() {
                 goes.recv_timeout(LONG).unwrap();
             }));
             standing.recv_timeout(LONG).unwrap();
-            clients.iter_mut().for_each(Client::asks);
+            clients.iter_mut().for_each(Client::send_request);
             go.send(()).unwrap();
             let answer =
                 |event| matches!(event, Event::Stream(StreamEvent::Readable { .. })).then_some(());
-            clients.iter_mut().all(|client| client.learns(answer).is_some())
+            clients.iter_mut().all(|client| client.wait_for(answer).is_some())
         },
     );
     assert!(answered);
@@ -299,7 +302,7 @@ fn versions_1_and_2_are_offered() {
         move |server, _| {
             let socket = UdpSocket::bind(LOOPBACK).unwrap();
             socket.set_read_timeout(Some(LONG)).unwrap();
-            // Ids of eight bytes, padded as a first packet has to be.
+            // Connection IDs of eight bytes, and the padding of an Initial packet.
             let mut packet = [&[0xc0][..], &draft_29, &[8], &[1; 8], &[8], &[2; 8]].concat();
             packet.resize(1200, 0);
             socket.send_to(&packet, server).unwrap();
@@ -314,7 +317,7 @@ fn versions_1_and_2_are_offered() {
     assert_eq!(offered, [[0, 0, 0, 1], [0x6b, 0x33, 0x43, 0xcf]]);
 }
 
-/// Sends more than the client's window holds, and closes the connection when the client says nothing.
+/// Fills the congestion window, and closes the connection before the client acknowledges.
 struct Floods {
     handle: Handle,
     tls: Arc<rustls::ServerConfig>,
@@ -360,11 +363,11 @@ fn a_close_leaves_though_the_window_is_full() {
     let (reason, _) = serve(
         |handle| Rc::new(Floods { handle: handle.clone(), tls }),
         move |server, _| {
-            let mut client = Client::begins(server, Some(&cert));
+            let mut client = Client::connect(server, Some(&cert));
             let connected = |event| matches!(event, Event::Connected).then_some(());
-            client.learns(connected).unwrap();
-            client.asks();
-            // No acknowledgement is sent before all has come.
+            client.wait_for(connected).unwrap();
+            client.send_request();
+            // The client receives all datagrams before it sends an acknowledgement.
             let mut came = Vec::new();
             let mut room = [0; 2048];
             client.socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();

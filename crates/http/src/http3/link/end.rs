@@ -39,7 +39,7 @@ impl Link {
     pub async fn let_leave(&self, stream: &Rc<Stream>) {
         let handle = self.event_loop().handle.clone();
         let until = handle.now() + self.conf().core.send_timeout;
-        self.quic.hurry(stream.id);
+        self.quic.prioritize(stream.id);
         if !stream.hand_over() {
             return;
         }

@@ -516,7 +516,7 @@ impl Stream {
 
     /// What waits has left, and more can: nothing is read of a file before.
     fn may_write(&self) -> bool {
-        self.flush() && (self.gone.get() || self.link.quic.takes(self.id))
+        self.flush() && (self.gone.get() || self.link.quic.may_write(self.id))
     }
 
     /// Waits until QUIC has all that was written.

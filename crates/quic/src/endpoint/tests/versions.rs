@@ -1,4 +1,4 @@
-//! Clients of version 2, and of version 1 that would rather speak version 2.
+//! Clients of version 2, and clients of version 1 that prefer version 2.
 
 use std::any::Any;
 
@@ -12,14 +12,14 @@ use rustls::quic::{self, ClientConnection, DirectionalKeys, KeyChange, Secrets};
 
 use super::*;
 use crate::keys::VersionKey;
-use crate::packet::of_clients;
+use crate::packet::for_quinn;
 use crate::version::LongKind;
 
 /// A client's TLS for one version; quinn's own knows version 1 alone.
 struct ClientTls {
     tls: Arc<rustls::ClientConfig>,
     version: Version,
-    /// Transport parameters beside quinn's.
+    /// Transport parameters in addition to quinn's.
     more: Vec<u8>,
 }
 
@@ -141,7 +141,7 @@ fn client_of(version: Version, more: &[u8], cert: &CertificateDer<'static>) -> C
     config
 }
 
-/// Takes every client, and answers it.
+/// Accepts each client, and answers its request.
 fn answers(tls: Arc<rustls::ServerConfig>) -> impl FnOnce(&Handle) -> Rc<dyn Accepts> {
     |handle| Rc::new(Answers { handle: handle.clone(), tls, early: Rc::default() })
 }
@@ -151,22 +151,23 @@ fn a_client_of_version_2_gets_its_answer() {
     let (tls, cert) = server_tls();
     let (answered, _) = serve(answers(tls), move |server, _| {
         let mut client = Client::of(server, client_of(Version::Two, &[], &cert));
-        client.learns(|event| matches!(event, Event::Connected).then_some(())).unwrap();
-        client.asks();
-        client.learns(|event| {
+        client.wait_for(|event| matches!(event, Event::Connected).then_some(())).unwrap();
+        client.send_request();
+        client.wait_for(|event| {
             matches!(event, Event::Stream(StreamEvent::Readable { .. })).then_some(())
         })
     });
     assert!(answered.is_some());
 }
 
-/// The transport parameter with these versions: the one that the client has begun with, then those that it would speak.
+/// `version_information` with these versions: the chosen one, then the available ones.
 fn list(versions: &[u32]) -> Vec<u8> {
     let numbers: Vec<u8> = versions.iter().flat_map(|number| number.to_be_bytes()).collect();
     [&[0x11, numbers.len() as u8][..], &numbers].concat()
 }
 
-/// Reads the head of a packet that a server has sent: where its number begins, and its length. No token, a length of two bytes.
+/// Reads a server's long header: the offset of the packet number, and the length of the packet. There is no token, and the length
+/// field has two bytes.
 fn measure(packet: &[u8], kind: LongKind) -> (usize, usize) {
     let ids = 5 + 1 + usize::from(packet[5]);
     let token = usize::from(kind == LongKind::Initial);
@@ -175,8 +176,8 @@ fn measure(packet: &[u8], kind: LongKind) -> (usize, usize) {
     (number, number + usize::from(u16::from_be_bytes([packet[length] & 0x3f, packet[length + 1]])))
 }
 
-/// What a server's first datagram holds: packets by version and type, and whether the first of them is protected by keys that follow
-/// from its version and the client's id.
+/// The versions and types of the packets in a server's first datagram, and whether the Initial keys of its version decrypt the
+/// first packet.
 fn look_into(datagram: &[u8], id: &ConnectionId) -> (Vec<(Version, LongKind)>, bool) {
     let (mut packets, mut rest) = (Vec::new(), datagram);
     while let Some(version) = Version::of_packet(rest) {
@@ -185,7 +186,7 @@ fn look_into(datagram: &[u8], id: &ConnectionId) -> (Vec<(Version, LongKind)>, b
         rest = &rest[measure(rest, kind).1..];
     }
     let (version, kind) = packets[0];
-    let mut packet = of_clients(datagram);
+    let mut packet = for_quinn(datagram);
     let (number, end) = measure(&packet, kind);
     packet.truncate(end);
     let keys = keys(initial(id, version), version);
@@ -194,7 +195,7 @@ fn look_into(datagram: &[u8], id: &ConnectionId) -> (Vec<(Version, LongKind)>, b
     (packets, keys.packet.remote.decrypt(0, &packet, &mut payload).is_ok())
 }
 
-/// The same, for a client of version 1 that sends these transport parameters, too.
+/// The same for the answer to a client of version 1 that adds these transport parameters.
 fn first_answer(more: Vec<u8>) -> (Vec<(Version, LongKind)>, bool) {
     let (tls, cert) = server_tls();
     let ((sent, came), _) = serve(answers(tls), move |server, _| {
