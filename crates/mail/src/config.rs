@@ -4,7 +4,7 @@ use weir_conf::{Directive as Line, Error};
 use weir_ssl::KeyFiles;
 use weir_ssl::ocsp::{LookUp, Stapling};
 use weir_ssl::server::{self, Spoken};
-use weir_upstream::config::{Around, Drafts, Url};
+use weir_upstream::config::{Drafts, InheritedSettings, Url};
 use weir_values::listen::{self, ListenLine};
 use weir_values::{Inputs, UsedDirectives, Variables};
 
@@ -103,8 +103,10 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
         one_server(&mut setup, d, conf.clone())?;
     }
     setup.variables.check()?;
-    let around =
-        Around { resolver: conf.resolver.clone(), resolver_timeout: conf.resolver_timeout };
+    let around = InheritedSettings {
+        resolver: conf.resolver.clone(),
+        resolver_timeout: conf.resolver_timeout,
+    };
     let MailSetup { variables, mut warnings, upstreams, files, servers, .. } = setup;
     let upstreams = upstreams.finish(&around, inputs.zones, &mut warnings)?;
     let (certificates, main_log) = (files.certificates, conf.error_log);

@@ -9,7 +9,7 @@ use weir_engine::Handle;
 use weir_metrics::{Metric, Tally};
 use weir_resolver::Resolvers;
 use weir_ssl::{Handed, Loaded};
-use weir_upstream::config::dynamic::{self, Looker};
+use weir_upstream::config::dynamic::{self, NameUpdater};
 use weir_values::presence::OpenSessions;
 use weir_values::{Address, Identity, Offset, Retire};
 
@@ -57,7 +57,7 @@ impl LoopState {
         if identity.index == 0 {
             let told = Rc::downgrade(&event_loop);
             let retiring = move || told.upgrade().is_none_or(|event_loop| event_loop.retiring());
-            let looker = Looker {
+            let looker = NameUpdater {
                 handle: event_loop.handle.clone(),
                 resolvers: event_loop.resolvers.clone(),
                 log: site.main_log.clone(),

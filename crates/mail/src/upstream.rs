@@ -10,7 +10,7 @@ use weir_proto::proxy_protocol::{self, Extras};
 use weir_proto::uri::{Escape, escape};
 use weir_tls::{Wire, failed_call};
 use weir_upstream::fault;
-use weir_upstream::tunnel::{self, Broke, PassedBytes, TunnelEnd, Ways};
+use weir_upstream::tunnel::{self, PassedBytes, TunnelEnd, TunnelError, TunnelOptions};
 use weir_values::presence::Presence;
 use weir_values::{Address, Subject, doing};
 
@@ -320,7 +320,7 @@ async fn converse(s: &mut Session, server: Wire, greeting: Vec<u8>) -> Result<()
     }
     s.doing = "proxying";
     let piece = s.conf().proxy.buffer;
-    let ways = Ways {
+    let ways = TunnelOptions {
         timeout,
         piece,
         most: piece.max(tunnel::MOST),
@@ -335,11 +335,11 @@ async fn converse(s: &mut Session, server: Wire, greeting: Vec<u8>) -> Result<()
     metrics.add(Metric::Received, passed.up.get());
     metrics.add(Metric::Sent, early + passed.down_sent.get());
     match result {
-        Err(Broke { error, .. }) if fault::is_late(&error) => {
+        Err(TunnelError { error, .. }) if fault::is_late(&error) => {
             let cause = fault::late();
             s.log(Level::Info, format_args!("client timed out {}", Cause(&cause)));
         }
-        Err(Broke { end, sending, error }) => {
+        Err(TunnelError { end, sending, error }) => {
             let call = failed_call(if sending { "send()" } else { "recv()" }, &error);
             let who = if end == TunnelEnd::Client { "client" } else { "upstream" };
             let what = if sending { "sending to" } else { "reading from" };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error, Spot};
 use weir_ssl::ocsp::Stapling;
-use weir_upstream::config::{Around, Drafts, UpstreamBlock, methods, server};
+use weir_upstream::config::{Drafts, InheritedSettings, UpstreamBlock, methods, server};
 use weir_values::listen::ListenLine;
 use weir_values::log::{self, LogTarget};
 use weir_values::names::ServerName;
@@ -148,8 +148,10 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
         }
     }
     setup.variables.check()?;
-    let around =
-        Around { resolver: conf.resolver.clone(), resolver_timeout: conf.resolver_timeout };
+    let around = InheritedSettings {
+        resolver: conf.resolver.clone(),
+        resolver_timeout: conf.resolver_timeout,
+    };
     let StreamSetup {
         variables,
         mut warnings,

@@ -15,7 +15,7 @@ use weir_tls::{Wire, failed_call};
 use weir_upstream::balance::Measure;
 use weir_upstream::config::{GroupId, HashKey, Host, Url};
 use weir_upstream::fault::{self, Blame};
-use weir_upstream::tunnel::{self, Broke, TunnelEnd, Ways};
+use weir_upstream::tunnel::{self, TunnelEnd, TunnelError, TunnelOptions};
 use weir_upstream::{Choice, Ended, Group, Peer, PeerTimes, Picked};
 use weir_values::presence::Presence;
 use weir_values::{Address, Subject, Template};
@@ -390,7 +390,7 @@ async fn converse(
         }
         sent(s, length);
     }
-    let ways = Ways {
+    let ways = TunnelOptions {
         timeout: proxy.timeout,
         piece: proxy.buffer,
         most: proxy.most,
@@ -480,14 +480,14 @@ pub fn note_end(s: &mut Session) {
     }
 }
 
-fn say_end(s: &Session, result: Result<TunnelEnd, Broke>) {
+fn say_end(s: &Session, result: Result<TunnelEnd, TunnelError>) {
     let end = match result {
-        Err(Broke { error, .. }) if fault::is_late(&error) => {
+        Err(TunnelError { error, .. }) if fault::is_late(&error) => {
             let (text, cause) = ("while proxying connection", fault::late());
             s.log(Level::Info, format_args!("connection timed out {} {text}", Cause(&cause)));
             return;
         }
-        Err(Broke { end, sending, error }) => {
+        Err(TunnelError { end, sending, error }) => {
             let (name, level) = match end {
                 TunnelEnd::Client => ("client", Level::Info),
                 TunnelEnd::Server => ("upstream", Level::Error),

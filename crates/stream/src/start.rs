@@ -9,7 +9,7 @@ use weir_metrics::Tally;
 use weir_metrics::subjects::{Cells, SubjectKind};
 use weir_resolver::Resolvers;
 use weir_ssl::Loaded;
-use weir_upstream::config::dynamic::{self, Looker};
+use weir_upstream::config::dynamic::{self, NameUpdater};
 use weir_upstream::counts::Counts;
 use weir_upstream::health::{self, Watcher};
 use weir_values::log::Writers;
@@ -50,7 +50,7 @@ impl LoopState {
             let told = Rc::downgrade(&event_loop);
             let retiring = move || told.upgrade().is_none_or(|event_loop| event_loop.retiring());
             weir_ssl::ocsp::staple::start(&event_loop.handle, &site.staplings, retiring.clone());
-            let looker = Looker {
+            let looker = NameUpdater {
                 handle: event_loop.handle.clone(),
                 resolvers: event_loop.resolvers.clone(),
                 log: site.main_log.clone(),

@@ -1,7 +1,7 @@
-//! Seats with state in a zone: read from it before a choice, written to it after.
+//! The state of peers in a zone: it is read before a choice and written after it.
 //!
-//! The methods of balancing work on plain values, in a zone or not. A choice among ten peers reads
-//! some 150 words.
+//! Balancing methods work on plain values, with a zone or without. A choice among ten peers reads
+//! about 150 words.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -14,25 +14,26 @@ use crate::health::{Health, Record};
 use crate::seat::{Inflight, PeerState, PeerTimes};
 use crate::seats::PeerSet;
 
-/// Values of a row.
+/// Words of a row.
 pub const VALUES: usize = 17;
 
-/// Counts, times and debts beyond these mean nothing; within them sums do not overflow.
+/// Limits for counts, times and current weights that are read. Sums of values within them do not
+/// overflow.
 const MOST: u64 = 1 << 24;
 const MOST_MICROS: u64 = 1 << 48;
 const MOST_OWED: i64 = 1 << 48;
-/// Milliseconds.
-const TURN: u64 = 60_000;
+/// How far the clocks of two loops may be apart, in milliseconds.
+const CLOCK_SKEW: u64 = 60_000;
 
-/// Where a group's peers stand in a zone.
+/// The rows of a tier's peers in a zone.
 #[derive(Debug, Default)]
 pub struct PeerSlots {
     of: Vec<PeerSlot>,
-    /// The list of peers that they belong to.
+    /// The [generation](PeerSet::generation) of the list that the slots belong to.
     generation: u64,
 }
 
-/// Where one peer stands.
+/// The key of a peer in the zone, and its row once that is known.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerSlot {
     name: u128,
@@ -40,12 +41,13 @@ pub struct PeerSlot {
 }
 
 impl PeerSlots {
-    /// Where the peer of a seat stands.
+    /// The slot of a peer.
     pub fn get(&self, at: usize) -> Option<PeerSlot> {
         self.of.get(at).copied()
     }
 
-    /// Weights were changed: what was computed from them is computed anew. The peers are the same.
+    /// Raises the generation after a change of weights, so that methods compute their tables again.
+    /// The peers are the same, so the slots stay valid.
     pub fn reweighed(&mut self, seats: &mut PeerSet) {
         let named = self.generation == seats.generation;
         seats.generation += 1;
@@ -54,7 +56,7 @@ impl PeerSlots {
         }
     }
 
-    /// Finds out the names of the peers in the zone, if their list has changed.
+    /// Computes the keys of the peers, if the list has changed.
     fn name(&mut self, group: &str, seats: &PeerSet) {
         if self.generation == seats.generation && self.of.len() == seats.list().len() {
             return;
@@ -64,7 +66,7 @@ impl PeerSlots {
         let mut seen = HashMap::new();
         for seat in seats.list() {
             let name = name(group, seat);
-            // The same server may be listed twice.
+            // A server that is listed twice has two rows.
             let nth = seen.entry(name).or_insert(0u128);
             self.of.push(PeerSlot { name: name.wrapping_add(*nth), row: None });
             *nth += 1;
@@ -72,47 +74,47 @@ impl PeerSlots {
     }
 }
 
-/// A zone, held by this thread.
+/// A zone whose lock this thread holds.
 pub struct Board<'z> {
     zone: &'z Zone,
     rows: Rows<'z>,
 }
 
 impl<'z> Board<'z> {
-    /// Takes the zone.
+    /// Locks the zone.
     pub fn new(zone: &'z Zone) -> Board<'z> {
         Board { zone, rows: zone.rows(VALUES) }
     }
 
-    /// Reads what others have made of one peer of a tier, or of all.
+    /// Reads the state of one peer of a tier, or of all.
     pub fn read(
         &mut self,
         group: &str,
         seats: &mut PeerSet,
-        places: &mut PeerSlots,
+        slots: &mut PeerSlots,
         only: Option<usize>,
         now: Instant,
     ) {
-        places.name(group, seats);
+        slots.name(group, seats);
         let mut reweighed = false;
-        for (i, (seat, place)) in seats.each_mut().iter_mut().zip(&mut places.of).enumerate() {
+        for (i, (seat, slot)) in seats.each_mut().iter_mut().zip(&mut slots.of).enumerate() {
             if only.is_none_or(|only| only == i) {
                 let before = seat.changes.weight;
-                self.read_one(seat, place, now);
+                self.read_one(seat, slot, now);
                 reweighed |= seat.changes.weight != before;
             }
         }
         if reweighed {
-            places.reweighed(seats);
+            slots.reweighed(seats);
         }
     }
 
-    fn read_one(&mut self, seat: &mut PeerState, place: &mut PeerSlot, now: Instant) {
-        if let Some(row) = place.row.filter(|row| self.rows.is(*row, place.name)) {
+    fn read_one(&mut self, seat: &mut PeerState, slot: &mut PeerSlot, now: Instant) {
+        if let Some(row) = slot.row.filter(|row| self.rows.is(*row, slot.name)) {
             return self.load(seat, row, now);
         }
-        let claimed = self.rows.claim(place.name, self.zone.msec(now));
-        place.row = claimed.map(|claimed| match claimed {
+        let claimed = self.rows.claim(slot.name, self.zone.msec(now));
+        slot.row = claimed.map(|claimed| match claimed {
             Claimed::Known(row) => {
                 self.load(seat, row, now);
                 row
@@ -125,43 +127,45 @@ impl<'z> Board<'z> {
         });
     }
 
-    /// Writes what was changed of one peer, or of any.
-    pub fn write(&mut self, seats: &PeerSet, places: &PeerSlots, only: Option<usize>) {
-        for (i, (seat, place)) in seats.list().iter().zip(&places.of).enumerate() {
-            if let Some(row) = place.row.filter(|_| only.is_none_or(|only| only == i)) {
+    /// Writes the state of one peer, or of all.
+    pub fn write(&mut self, seats: &PeerSet, slots: &PeerSlots, only: Option<usize>) {
+        for (i, (seat, slot)) in seats.list().iter().zip(&slots.of).enumerate() {
+            if let Some(row) = slot.row.filter(|_| only.is_none_or(|only| only == i)) {
                 self.store(seat, row);
             }
         }
     }
 
-    /// A peer was chosen: its connection counts for this process.
-    pub fn hold(&mut self, place: PeerSlot, now: Instant) {
-        if let Some(row) = place.row {
+    /// Counts a connection to the peer, in the name of this process. If the process dies, the zone
+    /// subtracts its connections.
+    pub fn hold(&mut self, slot: PeerSlot, now: Instant) {
+        if let Some(row) = slot.row {
             self.rows.hold(row);
             self.rows.touch(row, self.zone.msec(now));
         }
     }
 
-    /// The connection is given back.
-    pub fn release(&mut self, place: PeerSlot) {
-        if let Some(row) = place.row.filter(|row| self.rows.is(*row, place.name)) {
+    /// Subtracts a connection.
+    pub fn release(&mut self, slot: PeerSlot) {
+        if let Some(row) = slot.row.filter(|row| self.rows.is(*row, slot.name)) {
             self.rows.release(row);
         }
     }
 
-    /// Takes what the words can mean: a process that an attacker has taken over may write any.
+    /// Reads a row, with each value clamped to its range. A compromised process may write any
+    /// words.
     fn load(&self, seat: &mut PeerState, row: Row, now: Instant) {
         let word = |i| self.rows.value(row, i);
         let count = |word: u64| word.min(MOST) as u32;
-        // An instant that is still to come was written by no process; clocks of loops differ by a turn.
-        let latest = self.zone.msec(now) + TURN;
+        // A time in the future is invalid. The clock of another loop may be ahead by a turn.
+        let latest = self.zone.msec(now) + CLOCK_SKEW;
         let instant =
             |i| Some(word(i)).filter(|w| (1..=latest).contains(w)).map(|w| self.zone.instant(w));
         let duration = |i| Duration::from_micros(word(i).min(MOST_MICROS));
         seat.conns = count(self.rows.held(row));
         seat.fails = count(word(0));
         seat.current = (word(1) as i64).clamp(-MOST_OWED, MOST_OWED);
-        // Another configuration may have given it another weight.
+        // Another configuration may have written an effective weight above this peer's weight.
         seat.changes = Changes::from_word(word(15));
         seat.effective = (word(2) as i64).clamp(0, seat.weight().into());
         seat.accessed = instant(3);
@@ -171,7 +175,8 @@ impl<'z> Board<'z> {
         let against = count(word(9));
         let health = Health::from_word(word(8));
         seat.health = Record { health, against, asked: instant(16) };
-        // A killed process does not tell the method that its connections are gone.
+        // A process that was killed did not subtract its requests in flight. The zone subtracts its
+        // connections, which bound them.
         let count = count(word(10)).min(seat.conns);
         let (sum, since, average) = (duration(11), instant(12), duration(13));
         seat.inflight = Inflight { count, sum, since, average };
@@ -205,9 +210,9 @@ impl<'z> Board<'z> {
     }
 }
 
-/// A peer's name in the zone.
+/// The key of a peer in the zone.
 fn name(group: &str, seat: &PeerState) -> u128 {
-    // The same in every process: no random keys.
+    // The hash must be the same in every process, so it has no random keys.
     let hash = BuildHasherDefault::<DefaultHasher>::default();
     let peer = &seat.peer;
     let all = (group, &peer.server, &peer.name, peer.options.backup);

@@ -1,32 +1,33 @@
-//! Changes of a peer that an operator makes while it serves. They override the configuration.
+//! Changes of a peer that an operator makes at run time. They override the configuration.
 
 use crate::peer::PeerOptions;
 
 /// Which requests a peer serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Duty {
-    /// All that the method sends.
+    /// All requests.
     Up,
-    /// Requests that are bound to it, and no others.
+    /// Requests that are bound to the peer, and no others.
     Drain,
     /// None.
     Down,
 }
 
-/// What was changed; nothing at first.
+/// The changed settings of a peer; `None` for the configured value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Which requests it serves.
     pub duty: Option<Duty>,
-    /// Its weight, at least 1.
+    /// The weight, from 1 to [`MOST_WEIGHT`].
     pub weight: Option<u32>,
 }
 
-/// The largest weight that may be set: sums of weights, and points of rings, stay small.
+/// The largest weight that an operator may set. It bounds sums of weights and the size of hash
+/// rings.
 pub const MOST_WEIGHT: u32 = 65_535;
 
 impl Duty {
-    /// As the configuration has it.
+    /// The duty that the configuration gives.
     pub fn of(options: &PeerOptions) -> Duty {
         match (options.down, options.drain) {
             (true, _) => Duty::Down,
@@ -47,7 +48,7 @@ impl Duty {
 }
 
 impl Changes {
-    /// As a word of shared memory; 0 where nothing was changed.
+    /// Encodes the changes as a word of shared memory; 0 for none.
     pub fn to_word(self) -> u64 {
         let duty = match self.duty {
             None => 0,
@@ -58,7 +59,7 @@ impl Changes {
         duty << 32 | u64::from(self.weight.unwrap_or(0))
     }
 
-    /// From such a word.
+    /// Decodes a word of shared memory. Invalid parts count as no change.
     pub fn from_word(word: u64) -> Changes {
         let duty = match word >> 32 {
             1 => Some(Duty::Up),

@@ -1,5 +1,5 @@
-//! The counters of each configured server: one set for each loop, under the names of group and
-//! server.
+//! The counters of upstream servers. Each loop has a set for each server, under the names of group
+//! and server.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -20,27 +20,30 @@ use crate::health::Health;
 use crate::seat::PeerState;
 use crate::{Ended, Failure, Group, Peer};
 
-/// With more servers than this, pages show groups, unless they are asked for each server.
+/// With more servers than this, status pages show sums for each group, unless they are asked for
+/// each server.
 pub const SERVERS_APART: usize = 1000;
 
-/// At least so many servers come between two looks for those that are gone.
-const BETWEEN_LOOKS: usize = 500;
+/// At least this many servers are added between two searches for servers that are gone.
+const BETWEEN_SWEEPS: usize = 500;
 
-/// The cells of one loop.
+/// The counters of one loop.
 pub struct Counts {
     cells: Rc<Cells>,
     kind: SubjectKind,
     known: RefCell<KnownPeers>,
 }
 
-/// Servers that were asked, by their places in memory, which nothing else gets as long as they are here.
+/// Servers that were asked, by the addresses of their [`Peer`]s. The weak references keep an
+/// address from being used again.
 struct KnownPeers {
     peers: HashMap<*const Peer, CountedPeer, FxBuildHasher>,
-    /// With so many, those that are gone are looked for.
-    look_at: usize,
+    /// At this size, servers that are gone are searched for.
+    sweep_at: usize,
 }
 
-/// A server that was asked, and its cell. As long as a clone of it is held, the cell stays the server's.
+/// A server that was asked, and its cell. The server keeps the cell as long as a clone of this
+/// exists.
 #[derive(Debug, Clone)]
 pub struct CountedPeer(Rc<KnownPeer>);
 
@@ -49,37 +52,37 @@ struct KnownPeer {
     peer: Weak<Peer>,
     name: String,
     cell: Cell,
-    /// It was gone when the loop looked last.
+    /// The server was gone at the last search.
     was_gone: std::cell::Cell<bool>,
 }
 
 impl CountedPeer {
-    /// What is counted of it.
+    /// Its counters.
     pub fn cell(&self) -> &Cell {
         &self.0.cell
     }
 
-    /// No group has the server any more, and nothing counts it.
+    /// Whether no group has the server any more and nothing else holds its cell.
     fn is_gone(&self) -> bool {
         Rc::strong_count(&self.0) == 1 && self.0.peer.strong_count() == 0
     }
 }
 
 impl Counts {
-    /// Of the requests or sessions of a loop.
+    /// The counters for the requests or sessions of a loop.
     pub fn new(cells: Rc<Cells>, kind: SubjectKind) -> Counts {
-        let known = KnownPeers { peers: HashMap::default(), look_at: BETWEEN_LOOKS };
+        let known = KnownPeers { peers: HashMap::default(), sweep_at: BETWEEN_SWEEPS };
         Counts { cells, kind, known: RefCell::new(known) }
     }
 
-    /// A server as it is counted.
+    /// The counters of a server.
     pub fn of(&self, group: &Group, peer: &Arc<Peer>) -> Option<CountedPeer> {
         let mut known = self.known.borrow_mut();
         if let Some(counted) = known.peers.get(&Arc::as_ptr(peer)) {
             return Some(counted.clone());
         }
-        if known.peers.len() >= known.look_at {
-            self.forget_gone(&mut known);
+        if known.peers.len() >= known.sweep_at {
+            self.sweep(&mut known);
         }
         let name = name(group, peer);
         let cell = self.cells.of(self.kind, &name)?;
@@ -89,9 +92,10 @@ impl Counts {
         Some(counted)
     }
 
-    /// Gives the cells of servers back that were gone at the last look, too: pods come and go, and each has another address.
-    /// One that comes again with another configuration has been asked in between.
-    fn forget_gone(&self, known: &mut KnownPeers) {
+    /// Returns the cells of servers that were gone at the last search already. Pods come and go,
+    /// each with a new address. A server that comes back with another configuration meanwhile keeps
+    /// its cell: its new [`Peer`] has the same name.
+    fn sweep(&self, known: &mut KnownPeers) {
         let is_over = |counted: &CountedPeer| counted.is_gone() && counted.0.was_gone.replace(true);
         let gone = known.peers.extract_if(|_, counted| is_over(counted));
         let gone: Vec<_> = gone.map(|(_, counted)| counted).collect();
@@ -100,7 +104,7 @@ impl Counts {
         for counted in gone.iter().filter(|counted| !here.contains(counted.0.name.as_str())) {
             self.cells.give_back(self.kind, &counted.0.name);
         }
-        known.look_at = known.peers.len() + (known.peers.len() / 4).max(BETWEEN_LOOKS);
+        known.sweep_at = known.peers.len() + (known.peers.len() / 4).max(BETWEEN_SWEEPS);
     }
 }
 
@@ -108,7 +112,7 @@ fn name(group: &Group, peer: &Peer) -> String {
     format!("{}\n{}", group.name, peer.name)
 }
 
-/// How a server does: its last attempt decides, however long ago that was.
+/// The state of a server, from its last attempt, however long ago that was.
 fn state(seat: &PeerState, outcomes: &Outcomes) -> &'static str {
     match seat.duty() {
         Duty::Down => "down",
@@ -119,7 +123,8 @@ fn state(seat: &PeerState, outcomes: &Outcomes) -> &'static str {
     }
 }
 
-/// Why an attempt failed, in a word of a cell: an error number of the system, or one of the codes.
+/// Why an attempt failed, as a word of a cell: an error number of the system, or one of these
+/// codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailureReason(u64);
 
@@ -131,10 +136,11 @@ impl FailureReason {
     const REFUSED: u64 = Self::BROKEN + 4;
     const LOST: u64 = Self::BROKEN + 5;
     const INVALID: u64 = Self::BROKEN + 6;
-    /// The status is added.
+    /// Plus the status.
     const STATUS: u64 = 1 << 17;
 
-    /// Of a failure: `errno` if a system call failed, `connected` if there was a connection.
+    /// The reason of a failure. `errno`: of the system call that failed. `connected`: there was a
+    /// connection.
     pub fn new(failure: Failure, errno: Option<i32>, connected: bool) -> FailureReason {
         let errno = errno.and_then(|errno| u16::try_from(errno).ok());
         FailureReason(match (failure, errno) {
@@ -150,14 +156,14 @@ impl FailureReason {
         })
     }
 
-    /// There was no connection to the server.
+    /// Whether the server could not be reached.
     pub fn is_unreachable(self) -> bool {
         let is = [Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::NOENT];
         [Self::UNREACHABLE, Self::CONNECT_TIMEOUT].contains(&self.0)
             || is.iter().any(|errno| i64::from(errno.raw_os_error()) == self.0.cast_signed())
     }
 
-    /// For a cell.
+    /// The word for a cell.
     pub fn word(self) -> u64 {
         self.0
     }
@@ -184,7 +190,8 @@ impl fmt::Display for FailureReason {
     }
 }
 
-/// Notes in a server's cell how an attempt ended. An end that is no fault of the server says nothing of it.
+/// Records the outcome of an attempt in a server's cell. A failure that does not count against the
+/// server is left out.
 pub fn note(cell: &Cell, how: Ended, at: Wall, reason: impl FnOnce() -> FailureReason) {
     match how {
         Ended::Well(_) | Ended::Elsewhere => note_success(cell, at),
@@ -193,7 +200,7 @@ pub fn note(cell: &Cell, how: Ended, at: Wall, reason: impl FnOnce() -> FailureR
     }
 }
 
-/// Notes in a server's cell that it serves.
+/// Records a success in a server's cell.
 pub fn note_success(cell: &Cell, at: Wall) {
     cell.succeeded(millis(at));
 }
@@ -202,24 +209,24 @@ fn millis(at: Wall) -> u64 {
     at.secs.cast_unsigned().saturating_mul(1000).saturating_add(at.msec.into())
 }
 
-/// How a server does, for rules about health.
+/// The state of a server, for the rules of `weir-health`.
 #[derive(Debug)]
 pub struct ServerOutcome {
     /// Its group.
     pub group: String,
     /// Its address.
     pub server: String,
-    /// An administrator took it out.
+    /// The server is down or draining.
     pub is_out: bool,
-    /// What its last attempts say.
+    /// Its last attempts.
     pub outcomes: Outcomes,
-    /// The reason of the last failure, where it fails.
+    /// The reason of the last failure, if the server is failing.
     pub failure: Option<FailureReason>,
-    /// Its checks fail.
+    /// Its health checks fail.
     pub is_unhealthy: bool,
 }
 
-/// How all of them do.
+/// The state of all servers of these groups.
 pub fn outcomes(
     groups: &[Arc<Group>],
     (all, kind): (&AllCounted, SubjectKind),
@@ -243,23 +250,24 @@ pub fn outcomes(
     groups.iter().flat_map(seats).collect()
 }
 
-/// What a page shows of one of them.
+/// The columns of a row.
 type Values = Vec<(&'static str, MetricValue)>;
 
-/// Servers behind, or their groups.
+/// How detailed a status page is about upstream servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerDetail {
     /// A row for each server.
     Each,
-    /// A row for each group: sums of its servers, under [`ALL`]. So many servers make a page of a hundred megabytes.
+    /// A row for each group, named [`ALL`], with sums of its servers. With very many servers, a row
+    /// for each would make pages of a hundred megabytes.
     Sums,
 }
 
-/// What a page calls the servers of a group together.
+/// The name of a group's row of sums.
 pub const ALL: &str = "(all)";
 
 impl ServerDetail {
-    /// Of these groups, if it was not asked for each server.
+    /// The default for these groups.
     pub fn of<'g>(groups: impl Iterator<Item = &'g Arc<Group>>) -> ServerDetail {
         match groups.map(|group| group.servers()).sum::<usize>() {
             0..=SERVERS_APART => ServerDetail::Each,
@@ -268,10 +276,10 @@ impl ServerDetail {
     }
 }
 
-/// Adds rows for servers to a page, some at a time.
+/// Adds the rows of servers to a page, some at a time.
 pub struct ServerRows<'g, I> {
     groups: I,
-    /// Servers of this group are left.
+    /// The present group, with the servers that are left and the sum so far.
     left: Option<(&'g Arc<Group>, std::vec::IntoIter<PeerState>, GroupSum)>,
     counted: (&'g AllCounted, SubjectKind),
     now: Instant,
@@ -280,7 +288,7 @@ pub struct ServerRows<'g, I> {
     detail: ServerDetail,
 }
 
-/// What the servers of a group come to.
+/// The sums of a group.
 #[derive(Default)]
 struct GroupSum {
     counted: Counted,
@@ -290,7 +298,7 @@ struct GroupSum {
 }
 
 impl<'g, I: Iterator<Item = &'g Arc<Group>>> ServerRows<'g, I> {
-    /// Of these groups, with what `values` makes of their numbers.
+    /// The rows of these groups. `values` makes columns from counters.
     pub fn new(
         groups: I,
         counted: (&'g AllCounted, SubjectKind),
@@ -301,12 +309,12 @@ impl<'g, I: Iterator<Item = &'g Arc<Group>>> ServerRows<'g, I> {
         ServerRows { groups, left: None, counted, now, table, values, detail }
     }
 
-    /// Looks at so many servers. False: these were the last.
+    /// Makes `n` steps. False after the last server.
     pub fn more(&mut self, n: usize, page: &mut MetricsPage) -> bool {
         (0..n).all(|_| self.step(page))
     }
 
-    /// One server, or the beginning or the end of a group.
+    /// Handles one server, or the beginning or end of a group. False at the end of the page.
     fn step(&mut self, page: &mut MetricsPage) -> bool {
         let (all, kind) = self.counted;
         let Some((group, seats, sum)) = &mut self.left else {
@@ -341,7 +349,7 @@ impl<'g, I: Iterator<Item = &'g Arc<Group>>> ServerRows<'g, I> {
     }
 }
 
-/// What a page shows of a server.
+/// The columns of a server's row.
 fn each(seat: &PeerState, counted: Counted, values: fn(Counted) -> Values, now: Instant) -> Values {
     let (peer, outcomes) = (&seat.peer, counted.outcomes);
     let mut values = values(counted);
@@ -377,7 +385,8 @@ impl GroupSum {
         count(&mut self.availabilities, PEER_AVAILABILITY, seat.state(now));
     }
 
-    /// How many servers are in each state stands where a server's row has its state.
+    /// The columns of the row of sums. In place of a state, it has the number of servers in each
+    /// state.
     fn values(self, values: fn(Counted) -> Values) -> Values {
         let mut values = values(self.counted);
         values.extend([

@@ -1,7 +1,8 @@
-//! The culprit of a failure: what an error says of the server.
+//! The culprit of a failure.
 //!
-//! Every place where a failure may count against a server asks [`blame`] or [`blame_handshake`]. A
-//! lack of this process or its system, and a choice of a client, never count as a server's failure.
+//! Every place where a failure may count against a server asks [`blame`] or [`blame_handshake`].
+//! Resources that this process or its system lacks, and names that a client chose, never count
+//! against a server.
 
 use std::{fmt, io};
 
@@ -15,14 +16,14 @@ use crate::{Failure, Peer, PeerAddress};
 /// The culprit when a server cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
-    /// Ours, or the client's. Asking another server would fail as well.
+    /// This process, its system or the client. Another server would fail as well.
     Us,
-    /// The server's, if [`Failure::counts`]; another server may be tried.
+    /// The server, if [`Failure::counts`]. Another server may be tried.
     Peer(Failure),
 }
 
 impl Blame {
-    /// It is a failure of the server.
+    /// Whether the failure counts against the server.
     pub fn counts(self) -> bool {
         matches!(self, Blame::Peer(failure) if failure.counts())
     }
@@ -33,7 +34,7 @@ pub fn blame(error: &io::Error) -> Blame {
     match () {
         () if is_late(error) => Blame::Peer(Failure::Timeout),
         () if is_ours(error) => Blame::Us,
-        () if is_without_way(error) => Blame::Peer(Failure::Unreachable),
+        () if has_no_route(error) => Blame::Peer(Failure::Unreachable),
         () => Blame::Peer(Failure::Error),
     }
 }
@@ -52,8 +53,8 @@ pub fn blame_handshake(error: &HandshakeError, chosen: bool) -> Blame {
     }
 }
 
-/// This process or its system lacks something, descriptors, memory or watches, or the address that it is to speak from; or
-/// what the client sent is too long for a datagram. Asking another server takes the same.
+/// Whether the failure would be the same with any server: descriptors, memory, watches or the local
+/// address are lacking, or the client's datagram is too long.
 fn is_ours(error: &io::Error) -> bool {
     if unbound(error).is_some() || no_slot(error).is_some() {
         return true;
@@ -70,8 +71,9 @@ fn is_ours(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| lacking.contains(&errno))
 }
 
-/// There is no free port, no address of our own, or no such kind of address for this server; there may be one for another.
-fn is_without_way(error: &io::Error) -> bool {
+/// Whether there is no local port, local address or address family for this server. There may be
+/// one for another server.
+fn has_no_route(error: &io::Error) -> bool {
     let ways = [Errno::ADDRINUSE, Errno::ADDRNOTAVAIL, Errno::AFNOSUPPORT];
     Errno::from_io_error(error).is_some_and(|errno| ways.contains(&errno))
 }
@@ -79,9 +81,9 @@ fn is_without_way(error: &io::Error) -> bool {
 /// A failed operation: its line in the log, and the culprit.
 #[derive(Debug)]
 pub struct FailedOperation {
-    /// The line's level.
+    /// The level of the log line.
     pub level: Level,
-    /// The line.
+    /// The log line.
     pub text: String,
     /// The culprit.
     pub blame: Blame,
@@ -92,12 +94,13 @@ pub struct FailedOperation {
 const CONNECTING: &str = "while connecting to upstream";
 const SECURING: &str = "while SSL handshaking to upstream";
 
-/// What the log says of a call that failed on a connection, or of a record of TLS there.
+/// The log text for a system call that failed on a connection, or a TLS record that could not be
+/// read or written.
 pub fn failed(call: &str, error: &io::Error) -> String {
     format!("{} failed {}", failed_call(call, error), Cause(error))
 }
 
-/// The system call `call` failed, or took too long; `doing` is what it was for.
+/// Describes a system call that failed or timed out. `doing` is its purpose, in words of the log.
 pub fn operation(call: &str, error: &io::Error, doing: &str) -> FailedOperation {
     let blame = blame(error);
     let (level, what) = if is_late(error) {
@@ -114,15 +117,16 @@ pub fn operation(call: &str, error: &io::Error, doing: &str) -> FailedOperation 
     FailedOperation { level, text: format!("{what} {doing}"), blame, errno }
 }
 
-/// There is no connection to `peer`.
+/// Describes a failed connection to `peer`.
 pub fn connecting(peer: &Peer, error: &io::Error) -> FailedOperation {
-    // What is lacking here is lacking for the socket.
+    // A lack of local resources fails socket(), not connect().
     let call = if blame(error) == Blame::Us { "socket()" } else { "connect()" };
     let failed = operation(call, error, CONNECTING);
     if error.raw_os_error().is_none() || failed.blame == Blame::Us {
         return failed;
     }
-    // What fails at once nginx names; most of TCP fails later, where it does not.
+    // As in nginx, the line names the peer if connect() itself failed. Most TCP connections fail
+    // later.
     let to = if is_at_once(&peer.endpoint, error) {
         format!(" to {}", peer.name)
     } else {
@@ -136,20 +140,21 @@ pub fn connecting(peer: &Peer, error: &io::Error) -> FailedOperation {
     }
 }
 
-/// The call to connect failed itself: nothing was sent. A route may be missing, or forbidden.
+/// Whether connect() itself failed, so that nothing was sent: a route is missing or forbidden.
 fn is_at_once(endpoint: &PeerAddress, error: &io::Error) -> bool {
     let of_call = [Errno::NETUNREACH, Errno::ACCESS, Errno::PERM, Errno::INVAL];
     let by_call = || Errno::from_io_error(error).is_some_and(|errno| of_call.contains(&errno));
     matches!(endpoint, PeerAddress::Unix(_)) || by_call()
 }
 
-/// The means of a handshake could not be had, such as a certificate with variables.
+/// Describes a handshake that could not begin, for example without the certificate that a variable
+/// names.
 pub fn unsecured(why: impl fmt::Display) -> FailedOperation {
     let text = format!("{why} {CONNECTING}");
     FailedOperation { level: Level::Error, text, blame: Blame::Us, errno: None }
 }
 
-/// The handshake failed; `chosen` as in [`blame_handshake`].
+/// Describes a failed handshake; `chosen` as in [`blame_handshake`].
 pub fn securing(error: &HandshakeError, chosen: bool) -> FailedOperation {
     let what = match error {
         HandshakeError::TimedOut => format!("upstream timed out {}", Cause(&late())),
@@ -160,18 +165,18 @@ pub fn securing(error: &HandshakeError, chosen: bool) -> FailedOperation {
     FailedOperation { level: Level::Error, text: format!("{what} {SECURING}"), blame, errno: None }
 }
 
-/// The address that was to be spoken from, where that cannot be had.
+/// The local address, if the socket could not be bound to it.
 fn unbound(error: &io::Error) -> Option<&Unbound> {
     error.get_ref()?.downcast_ref()
 }
 
-/// `worker_connections`, where they are not enough for a connection to a server.
+/// The error if `worker_connections` leaves no slot for the connection.
 fn no_slot(error: &io::Error) -> Option<&NoSlot> {
     error.get_ref()?.downcast_ref()
 }
 
-/// The kernel reports no more than a missing peer. EAGAIN comes from a Unix socket with a full
-/// queue.
+/// Whether the error says only that the peer is away. nginx: ngx_connection_error. EAGAIN comes
+/// from a Unix socket with a full queue.
 pub fn is_usual(error: &io::Error) -> bool {
     let usual = [
         Errno::CONNRESET,
@@ -187,12 +192,12 @@ pub fn is_usual(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| usual.contains(&errno))
 }
 
-/// A deadline of weir's own passed, not one of the kernel's.
+/// Whether a deadline of weir passed, not one of the kernel.
 pub fn is_late(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none()
 }
 
-/// ETIMEDOUT: nginx shows it with time-outs of its own.
+/// ETIMEDOUT, which nginx logs for its own timeouts, too.
 pub fn late() -> io::Error {
     Errno::TIMEDOUT.into()
 }

@@ -1,11 +1,11 @@
 //! The framing of an HTTP/1 response, from its header lines: how its body ends, and whether the
-//! connection stays.
+//! connection persists.
 
 use std::fmt;
 
 use weir_proto::http1::{HeaderId, HeaderLine};
 
-/// What the headers say of the body and the connection.
+/// The framing that header lines describe.
 #[derive(Debug, Default)]
 pub struct Framing {
     /// `Content-Length`
@@ -16,21 +16,21 @@ pub struct Framing {
     pub close: bool,
 }
 
-/// Why the length of a response's body cannot be known.
+/// Why the length of the body cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BadFraming {
-    /// A header line that may stand there once stands there twice.
+    /// A header line that may occur only once occurs twice.
     Duplicate {
         /// The second line.
         line: String,
         /// The first one.
         previous: String,
     },
-    /// Both lines that say how long the body is.
+    /// Both `Content-Length` and `Transfer-Encoding`.
     LengthAndEncoding,
-    /// A `Content-Length` that is no number: the line.
+    /// The line of a `Content-Length` that is no number.
     InvalidLength(String),
-    /// A `Transfer-Encoding` that is not known: its value.
+    /// The value of an unknown `Transfer-Encoding`.
     UnknownEncoding(String),
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for BadFraming {
 }
 
 impl Framing {
-    /// Reads these headers.
+    /// Reads the framing from header lines.
     pub fn of(headers: &[HeaderLine], buf: &[u8]) -> Result<Framing, BadFraming> {
         let mut this = Framing::default();
         let (mut length, mut encoding) = (None::<&HeaderLine>, None::<&HeaderLine>);
@@ -97,7 +97,7 @@ impl Framing {
     }
 }
 
-/// A header line as logs show it.
+/// A header line as in logs.
 fn line(header: &HeaderLine, buf: &[u8]) -> String {
     let text = |span: weir_proto::Span| String::from_utf8_lossy(span.of(buf)).into_owned();
     format!("{}: {}", text(header.name), text(header.value))

@@ -1,5 +1,5 @@
-//! A group of peers that serve the same requests (`upstream { }`), shared by the loops of a process, and with a
-//! zone by all workers.
+//! A group of peers that serve the same requests (`upstream { }`). The loops of a process share it.
+//! With a `zone`, all workers share the state of its peers.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -16,16 +16,16 @@ use crate::retry::Failure;
 use crate::seat::{PeerState, PeerTimes};
 use crate::seats::{PeerSet, Tried};
 
-/// Peers, the backups that step in for them, and how one is chosen.
+/// The primary and backup peers, and the method that chooses among them.
 #[derive(Debug)]
 pub struct Group {
-    /// Its name in the configuration, or the host that it stands for.
+    /// The name in the configuration, or the host that it stands for.
     pub name: String,
     /// Requests that wait for a peer.
     pub queue: Queue,
     zone: Option<ZoneRef>,
-    /// The method wants to know of this moment.
-    hears_of: Option<Measure>,
+    /// See [`Balance::inflight_until`].
+    inflight_until: Option<Measure>,
     tables: Mutex<Tables>,
 }
 
@@ -39,30 +39,30 @@ struct Tables {
 #[derive(Debug)]
 struct Tier {
     seats: PeerSet,
-    places: PeerSlots,
+    slots: PeerSlots,
 }
 
-/// What a request remembers of its choices.
+/// The state of a request's choices, kept from one attempt to the next.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
-    /// What the method hashes: the client's address or a key of the configuration.
+    /// The key of a hashing method: the client's address or the value of `hash`.
     pub key: Vec<u8>,
-    /// The [name](Peer::sid) of the peer that it is bound to; empty: to none.
+    /// The [id](Peer::sid) of the peer that the request is bound to; empty for none.
     pub bound: Vec<u8>,
-    /// Seats that were tried.
+    /// Peers that were tried.
     pub tried: Tried,
-    /// Where a hash has come to.
+    /// State of the hash from one try to the next.
     pub hash: u64,
-    /// How often it was hashed anew.
+    /// How often the key was hashed.
     pub rehashed: u32,
-    /// How many seats that a hash led to were not free.
+    /// How many peers that the hash led to were not free.
     pub refused: u32,
-    /// The backups' turn.
+    /// Whether the backups are asked.
     backup: bool,
     generation: u64,
 }
 
-/// A peer that was chosen. It must be given back with [`Group::ended`].
+/// A peer that a request has chosen. The request must return it with [`Group::ended`].
 #[derive(Debug, Clone)]
 pub struct Picked {
     /// The peer.
@@ -70,29 +70,30 @@ pub struct Picked {
     at: usize,
     backup: bool,
     generation: u64,
-    place: Option<PeerSlot>,
-    /// The method counts it among the requests in flight.
+    slot: Option<PeerSlot>,
+    /// The request is counted in [`PeerState::inflight`].
     counted: bool,
-    /// Its failures count, so this request is its trial.
+    /// The peer has failures, so this request is its trial.
     on_trial: bool,
     since: Instant,
 }
 
-/// How it went with a peer.
+/// The outcome of an attempt, for the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It answered; how long that took, where known.
+    /// The peer answered. Times that are known.
     Well(PeerTimes<Option<Duration>>),
-    /// It answered, and another is to be tried: what is missing on this peer may exist on another.
+    /// The peer answered 403 or 404, and another peer is tried. What is missing on this peer may
+    /// exist on another.
     Elsewhere,
-    /// It failed, and that counts.
+    /// The peer failed, which counts against it.
     Failed,
-    /// Another is to be tried, which is not the peer's fault.
+    /// The attempt failed without the peer's fault.
     Next,
 }
 
 impl Ended {
-    /// By this failure, which may count against the peer or not.
+    /// The outcome of an attempt that failed.
     pub fn by(failure: Failure) -> Ended {
         match failure {
             failure if failure.counts() => Ended::Failed,
@@ -103,12 +104,13 @@ impl Ended {
 }
 
 impl Choice {
-    /// The first choice of a request; `key` is what the method hashes, empty for those that do not.
+    /// The state before the first choice. `key` is empty for methods that do not hash.
     pub fn new(key: Vec<u8>) -> Choice {
         Choice { key, ..Choice::default() }
     }
 
-    /// The peer may be chosen again: it was not tried, only a connection to it was.
+    /// Lets the request choose the peer again. Used if a kept connection failed, which says nothing
+    /// of the peer.
     pub fn forgive(&mut self, picked: &Picked) {
         if self.generation == picked.generation && self.backup == picked.backup {
             self.tried.remove(picked.at);
@@ -116,9 +118,9 @@ impl Choice {
     }
 }
 
-/// Making one.
+/// Construction.
 impl Group {
-    /// A group of the given peers; `seed` starts what is random.
+    /// A group of these peers. `seed` starts the random sequence.
     pub fn new(
         name: impl Into<String>,
         peers: Vec<Arc<Peer>>,
@@ -126,19 +128,19 @@ impl Group {
         seed: u64,
     ) -> Group {
         let (backup, usual): (Vec<_>, Vec<_>) = peers.into_iter().partition(|p| p.options.backup);
-        let tier = |peers| Tier { seats: PeerSet::new(peers, seed), places: PeerSlots::default() };
+        let tier = |peers| Tier { seats: PeerSet::new(peers, seed), slots: PeerSlots::default() };
         let (usual, backup) = (tier(usual), tier(backup));
         balance.prepare(&usual.seats);
         Group {
             name: name.into(),
             queue: Queue::default(),
             zone: None,
-            hears_of: balance.hears_of(),
+            inflight_until: balance.inflight_until(),
             tables: Mutex::new(Tables { usual, backup, balance }),
         }
     }
 
-    /// Servers that were found for one request or session. No other one shares them.
+    /// A group of addresses that were resolved for one request or session alone.
     pub fn found(host: &str, endpoints: impl IntoIterator<Item = PeerAddress>) -> Arc<Group> {
         let peer =
             |endpoint| Arc::new(Peer::new(endpoint, host.to_owned(), PeerOptions::default()));
@@ -146,14 +148,14 @@ impl Group {
         Arc::new(Group::new(host, peers, Box::new(RoundRobin), 1))
     }
 
-    /// Its peers' state stands in a zone, once that is open.
+    /// Keeps the state of the peers in a zone, once that is open.
     #[must_use]
     pub fn shared_in(mut self, zone: Option<ZoneRef>) -> Group {
         self.zone = zone;
         self
     }
 
-    /// Requests may be bound to a peer: see [`Choice::bound`].
+    /// Lets requests be bound to peers: see [`Choice::bound`].
     #[must_use]
     pub fn binding(self) -> Group {
         let mut tables = self.lock();
@@ -164,7 +166,7 @@ impl Group {
     }
 }
 
-/// Choosing.
+/// Choices and their outcomes.
 impl Group {
     /// How many peers a request may try.
     pub fn tries(&self) -> u32 {
@@ -172,59 +174,60 @@ impl Group {
         tables.usual.seats.tries() + tables.backup.seats.tries()
     }
 
-    /// It has no peers.
+    /// Whether the group has no peers.
     pub fn is_empty(&self) -> bool {
         let tables = self.lock();
         tables.usual.seats.list().is_empty() && tables.backup.seats.list().is_empty()
     }
 
-    /// Chooses a peer that this request has not tried. `None`: no peer is available.
+    /// Chooses a peer that this request has not tried. `None` if none is available.
     pub fn pick(&self, choice: &mut Choice, now: Instant) -> Option<Picked> {
         let mut tables = self.lock();
         let generation = tables.usual.seats.generation;
         if choice.generation != generation {
-            // Names were resolved again: indices mean other peers now.
+            // The list has changed, so the indices in `tried` stand for other peers.
             choice.tried.clear();
             choice.generation = generation;
         }
         let mut board = self.board();
         tables.read(&mut board, &self.name, now);
         let chosen = tables.choose(choice, now);
-        let picked = chosen.and_then(|(at, backup)| tables.sit(at, backup, choice, now));
+        let picked = chosen.and_then(|(at, backup)| tables.take_peer(at, backup, choice, now));
         tables.write(&mut board, picked.as_ref(), now);
         picked
     }
 
-    /// A request has come to this moment, after so long.
-    pub fn reached(&self, picked: &mut Picked, moment: Measure, took: Duration, now: Instant) {
-        if self.hears_of != Some(moment) {
+    /// Tells the method that a request has reached `moment`, after `elapsed`.
+    pub fn reached(&self, picked: &mut Picked, moment: Measure, elapsed: Duration, now: Instant) {
+        if self.inflight_until != Some(moment) {
             return;
         }
         let counted = std::mem::take(&mut picked.counted);
         self.with_seat(picked, GivenBack(false), now, |seat, _| {
             let mut times = PeerTimes::default();
-            *times.of_mut(moment) = Some(took);
+            *times.of_mut(moment) = Some(elapsed);
             seat.timed(times);
             if counted {
-                seat.inflight.end(took, now);
+                seat.inflight.remove(elapsed, now);
             }
         });
     }
 
-    /// A session has its connection. The peer has passed its trial, however long the session lasts.
+    /// Notes that a session has its connection. The peer has passed its trial, however long the
+    /// session lasts.
     pub fn connected(&self, picked: &mut Picked, now: Instant) {
         if std::mem::take(&mut picked.on_trial) {
             self.with_seat(picked, GivenBack(false), now, |seat, _| seat.served(now));
-            self.queue.call();
+            self.queue.wake_first();
         }
     }
 
-    /// The request is done with a peer. True if a failure made it unavailable.
+    /// Returns a peer with the outcome of the attempt. True if a failure made the peer unavailable.
     pub fn ended(&self, picked: &Picked, how: Ended, now: Instant) -> bool {
         let failed = self.with_seat(picked, GivenBack(true), now, |seat, single| {
             seat.conns = seat.conns.saturating_sub(1);
             if picked.counted {
-                seat.inflight.end(now.saturating_duration_since(picked.since), now);
+                seat.inflight.remove(now.saturating_duration_since(picked.since), now);
             }
             if single {
                 seat.fails = 0;
@@ -235,7 +238,7 @@ impl Group {
                 Ended::Elsewhere => seat.served(now),
                 Ended::Well(mut times) => {
                     seat.served(now);
-                    if let Some(moment) = self.hears_of {
+                    if let Some(moment) = self.inflight_until {
                         *times.of_mut(moment) = None;
                     }
                     seat.timed(times);
@@ -243,11 +246,12 @@ impl Group {
             }
             false
         });
-        self.queue.call();
+        self.queue.wake_first();
         failed.unwrap_or(false)
     }
 
-    /// Changes the seat of a peer that was chosen, if it still has one.
+    /// Changes the state of a chosen peer, if the group still has the peer. `change` also gets
+    /// whether it is the group's only peer.
     fn with_seat<T>(
         &self,
         picked: &Picked,
@@ -269,19 +273,19 @@ impl Group {
             tier.write(&mut board, Some(at));
             Some(changed)
         });
-        if let (true, Some(board), Some(place)) = (done, &mut board, picked.place) {
-            board.release(place);
+        if let (true, Some(board), Some(slot)) = (done, &mut board, picked.slot) {
+            board.release(slot);
         }
         changed
     }
 }
 
-/// The connection is given back.
+/// Whether the connection no longer counts.
 struct GivenBack(bool);
 
-/// Peers that come and go, and their health.
+/// Changes of the list of peers, and their health.
 impl Group {
-    /// Takes a new list of peers: names were resolved again.
+    /// Replaces the list of peers, for example when names were resolved again.
     pub fn replace(&self, peers: Vec<Arc<Peer>>) {
         let (backup, usual): (Vec<_>, Vec<_>) = peers.into_iter().partition(|p| p.options.backup);
         let mut tables = self.lock();
@@ -290,10 +294,10 @@ impl Group {
         let Tables { usual, balance, .. } = &mut *tables;
         balance.prepare(&usual.seats);
         drop(tables);
-        self.queue.call();
+        self.queue.wake_first();
     }
 
-    /// All peers as they are now, the backups last.
+    /// The present state of all peers, the backups last.
     pub fn seats(&self, now: Instant) -> Vec<PeerState> {
         let mut tables = self.lock();
         tables.read(&mut self.board(), &self.name, now);
@@ -301,13 +305,14 @@ impl Group {
         all.cloned().collect()
     }
 
-    /// How many they are.
+    /// The number of peers.
     pub fn servers(&self) -> usize {
         let tables = self.lock();
         tables.usual.seats.list().len() + tables.backup.seats.list().len()
     }
 
-    /// As [`Group::seats`], for a process that must not wait: while another process holds the zone, they are as this one knows them.
+    /// As [`Group::seats`], but never waits. If another process holds the zone's lock, it returns
+    /// the state that this process knows.
     pub fn seats_unless_held(&self, now: Instant) -> Vec<PeerState> {
         let mut tables = self.lock();
         if !self.zone.as_ref().and_then(ZoneRef::get).is_some_and(Zone::is_held) {
@@ -317,8 +322,8 @@ impl Group {
         all.cloned().collect()
     }
 
-    /// Changes some of them, for all processes that share the zone; without one, for this process
-    /// alone.
+    /// Applies an operator's change to some peers. It holds for all processes that share the zone,
+    /// or without a zone for this process.
     pub fn change(
         &self,
         which: impl Fn(&PeerState) -> bool,
@@ -329,18 +334,18 @@ impl Group {
         let mut board = self.board();
         tables.read(&mut board, &self.name, now);
         let Tables { usual, backup, .. } = &mut *tables;
-        for Tier { seats, places } in [usual, backup] {
+        for Tier { seats, slots } in [usual, backup] {
             let wanted = seats.each_mut().iter_mut().filter(|seat| which(seat));
             wanted.for_each(|seat| seat.change(change, now));
-            places.reweighed(seats);
+            slots.reweighed(seats);
         }
         tables.write(&mut board, None, now);
         drop(board);
         drop(tables);
-        self.queue.call();
+        self.queue.wake_first();
     }
 
-    /// All peers that are not down, with what is known of their health.
+    /// All peers that are not down, with their health.
     pub fn peers(&self, now: Instant) -> Vec<(Arc<Peer>, Health)> {
         let mut tables = self.lock();
         tables.read(&mut self.board(), &self.name, now);
@@ -349,7 +354,8 @@ impl Group {
         up.map(|s| (s.peer.clone(), s.health.health)).collect()
     }
 
-    /// A peer was checked. Its new state, if it changed. A server that is listed twice is checked once for both.
+    /// Applies the result of a health check. Returns the new health if it changed. One check serves
+    /// all entries of a server that is listed twice.
     pub fn checked(
         &self,
         peer: &Peer,
@@ -374,41 +380,42 @@ impl Group {
                 tier.write(&mut board, Some(at));
             }
         }
-        self.queue.call();
+        self.queue.wake_first();
         changed
     }
 
-    /// Forgets what checks have found: peers must pass one that is asked from now on before they are used again.
+    /// Discards earlier results of checks. Peers are used again after they pass a check that begins
+    /// from now on.
     pub fn check_anew(&self, now: Instant) {
-        self.guard();
+        self.require_check();
         let mut tables = self.lock();
         let mut board = self.board();
         tables.read(&mut board, &self.name, now);
         let Tables { usual, backup, .. } = &mut *tables;
         for tier in [usual, backup] {
-            tier.seats.each_mut().iter_mut().for_each(|seat| seat.guard(Some(now)));
+            tier.seats.each_mut().iter_mut().for_each(|seat| seat.require_check(Some(now)));
         }
         tables.write(&mut board, None, now);
     }
 
-    /// Peers must pass a check before they are used, as far as no zone knows better.
-    pub fn guard(&self) {
+    /// Bars peers until they pass a health check. State in a zone overrides this when it is read.
+    pub fn require_check(&self) {
         let mut tables = self.lock();
-        tables.usual.seats.guard();
-        tables.backup.seats.guard();
+        tables.usual.seats.require_check();
+        tables.backup.seats.require_check();
     }
 
-    /// Its peers' state stands in a zone.
+    /// Whether a zone has the state of the peers.
     pub fn is_shared(&self) -> bool {
         self.zone.is_some()
     }
 
-    /// That zone's name.
+    /// The name of that zone.
     pub fn zone_name(&self) -> Option<&str> {
         self.zone.as_ref().map(ZoneRef::name)
     }
 
-    /// Its usual peers are taken in a known order.
+    /// Whether primary peers are chosen by a rotation.
     #[cfg(test)]
     pub fn rotates(&self) -> bool {
         self.lock().usual.seats.rotates()
@@ -419,18 +426,19 @@ impl Group {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
-        // A panic while it was held leaves counters, at worst, one off.
+        // A panic under the lock leaves a counter off by one, at worst.
         self.tables.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 impl Tables {
-    /// A sole peer is never unavailable: there is no other to spare it for.
+    /// Whether the group has one peer. Failures never make it unavailable, since no other peer
+    /// could serve instead.
     fn is_single(&self) -> bool {
         self.usual.seats.list().len() == 1 && self.backup.seats.list().is_empty()
     }
 
-    /// The index of a seat, and whether it is a backup's.
+    /// The index of the chosen peer, and whether it is a backup.
     fn choose(&mut self, choice: &mut Choice, now: Instant) -> Option<(usize, bool)> {
         let single = self.is_single();
         let Tables { usual, backup, balance } = self;
@@ -440,7 +448,7 @@ impl Tables {
                     balance.out_of_turn(&mut usual.seats, at, choice, now);
                     Some(at)
                 }
-                None if single => lonely(&usual.seats),
+                None if single => only_peer(&usual.seats),
                 None => balance.pick(&mut usual.seats, choice, now),
             };
             if let Some(at) = at {
@@ -459,7 +467,7 @@ impl Tables {
         Some((at, true))
     }
 
-    fn sit(
+    fn take_peer(
         &mut self,
         at: usize,
         backup: bool,
@@ -477,8 +485,8 @@ impl Tables {
         if !single {
             choice.tried.insert(at);
         }
-        let (generation, place) = (tier.seats.generation, tier.places.get(at));
-        Some(Picked { peer, at, backup, generation, place, counted, on_trial, since: now })
+        let (generation, slot) = (tier.seats.generation, tier.slots.get(at));
+        Some(Picked { peer, at, backup, generation, slot, counted, on_trial, since: now })
     }
 
     fn read(&mut self, board: &mut Option<Board<'_>>, group: &str, now: Instant) {
@@ -489,8 +497,8 @@ impl Tables {
     fn write(&mut self, board: &mut Option<Board<'_>>, picked: Option<&Picked>, now: Instant) {
         self.usual.write(board, None);
         self.backup.write(board, None);
-        if let (Some(board), Some(place)) = (board, picked.and_then(|p| p.place)) {
-            board.hold(place, now);
+        if let (Some(board), Some(slot)) = (board, picked.and_then(|p| p.slot)) {
+            board.hold(slot, now);
         }
     }
 }
@@ -503,7 +511,7 @@ impl Tier {
         }
     }
 
-    /// Reads the state of one seat, or of all.
+    /// Reads the state of one peer, or of all, from the zone.
     fn read(
         &mut self,
         board: &mut Option<Board<'_>>,
@@ -512,18 +520,18 @@ impl Tier {
         now: Instant,
     ) {
         if let Some(board) = board {
-            board.read(group, &mut self.seats, &mut self.places, only, now);
+            board.read(group, &mut self.seats, &mut self.slots, only, now);
         }
     }
 
     fn write(&self, board: &mut Option<Board<'_>>, only: Option<usize>) {
         if let Some(board) = board {
-            board.write(&self.seats, &self.places, only);
+            board.write(&self.seats, &self.slots, only);
         }
     }
 }
 
-fn lonely(seats: &PeerSet) -> Option<usize> {
+fn only_peer(seats: &PeerSet) -> Option<usize> {
     let usable = |s: &&PeerState| s.duty() == Duty::Up && !s.is_full() && s.health.health.allows();
     seats.list().first().filter(usable).map(|_| 0)
 }

@@ -43,7 +43,7 @@ pub use retry::{Failure, Failures, Retry, Sent};
 pub use seat::{Inflight, PeerState, PeerTimes};
 pub use seats::{PeerSet, Tried};
 
-/// How many peers have room in a zone of so many bytes.
-pub fn room(bytes: u64) -> usize {
+/// How many peers fit into a zone of `bytes` bytes.
+pub fn peers_in_zone(bytes: u64) -> usize {
     weir_zone::capacity(bytes, board::VALUES)
 }

@@ -19,7 +19,7 @@ pub enum PeerAddress {
 }
 
 impl PeerAddress {
-    /// As the kernel takes it.
+    /// The address as the kernel's socket address.
     pub fn to_any(&self) -> io::Result<SocketAddrAny> {
         match self {
             PeerAddress::Inet(inet) => Ok((*inet).into()),
@@ -37,26 +37,26 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// What a `server` line says besides its address. Fields are nginx's parameters.
+/// The parameters of a `server` line, under nginx's names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PeerOptions {
-    /// Its share of the requests.
+    /// The peer's share of the requests, relative to the other weights.
     pub weight: u32,
-    /// At most this many connections at once; 0: no limit.
+    /// The most connections at a time; 0 for no limit.
     pub max_conns: u32,
-    /// So many failures make it unavailable; 0: never.
+    /// How many failures within `fail_timeout` make the peer unavailable; 0 for never.
     pub max_fails: u32,
-    /// They count within this time, and it is unavailable for as long.
+    /// The time within which failures count, and for which the peer is unavailable after them.
     pub fail_timeout: Duration,
-    /// Used only when no other is available.
+    /// Used only if no primary server is available.
     pub backup: bool,
     /// Never used.
     pub down: bool,
-    /// Used only by requests that are bound to it.
+    /// Serves only requests that are bound to the peer (`sticky`).
     pub drain: bool,
-    /// How long it takes until it has its whole weight again after a failure; zero: at once.
+    /// How long a recovered peer takes to get back to its full weight; zero for at once.
     pub slow_start: Duration,
-    /// What requests that are bound to it know it by; empty: see [`Peer::sid`].
+    /// `route`: the id in requests that are bound to the peer. If empty, see [`Peer::sid`].
     pub route: String,
 }
 
@@ -76,16 +76,16 @@ impl Default for PeerOptions {
     }
 }
 
-/// A server's address with what is known of it from the configuration.
+/// An address of an upstream server, with its configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// Where it listens.
+    /// The address.
     pub endpoint: PeerAddress,
     /// The address as text, for logs and variables.
     pub name: String,
-    /// The server as the configuration wrote it; several peers may come from one name.
+    /// The server as written in the configuration. One host name may give several peers.
     pub server: String,
-    /// What the configuration says of it.
+    /// The parameters of the `server` line.
     pub options: PeerOptions,
 }
 
@@ -95,7 +95,7 @@ impl Peer {
         Peer { name: endpoint.to_string(), endpoint, server: server.into(), options }
     }
 
-    /// What requests that are bound to it know it by: its route, or the MD5 of its address.
+    /// The id in requests that are bound to the peer: its `route`, or the MD5 of its address.
     pub fn sid(&self) -> String {
         match self.options.route.is_empty() {
             true => Md5::digest(&self.name).iter().map(|b| format!("{b:02x}")).collect(),

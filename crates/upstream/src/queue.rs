@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 use std::task::Waker;
 
-/// Requests that wait for a free server, in the order in which they came, of all loops.
+/// Requests of all loops that wait for a free peer, first come first served.
 #[derive(Debug, Default)]
 pub struct Queue(Mutex<QueueState>);
 
@@ -21,7 +21,8 @@ struct QueuedRequest {
 }
 
 impl Queue {
-    /// Takes a place at the end; `None` if `most` wait already. It must be [left](Queue::leave).
+    /// Appends a request and returns its ticket. `None` if `most` requests wait already. The caller
+    /// must [leave](Queue::leave) the queue.
     pub fn enter(&self, most: usize) -> Option<u64> {
         let mut state = self.lock();
         if state.waiting.len() >= most {
@@ -33,37 +34,38 @@ impl Queue {
         Some(ticket)
     }
 
-    /// This request is the first that waits. If not, `waker` is woken when its turn has come.
+    /// Whether this request is the first. `waker` is woken when it becomes the first or a peer may
+    /// be free.
     pub fn is_first(&self, ticket: u64, waker: &Waker) -> bool {
         let mut state = self.lock();
-        let first = state.waiting.front().is_none_or(|place| place.ticket == ticket);
-        if let Some(place) = state.waiting.iter_mut().find(|place| place.ticket == ticket) {
-            place.waker = Some(waker.clone());
+        let first = state.waiting.front().is_none_or(|request| request.ticket == ticket);
+        if let Some(request) = state.waiting.iter_mut().find(|request| request.ticket == ticket) {
+            request.waker = Some(waker.clone());
         }
         first
     }
 
-    /// Gives the place back; the next one looks.
+    /// Removes a request and wakes the first of the rest.
     pub fn leave(&self, ticket: u64) {
-        self.lock().waiting.retain(|place| place.ticket != ticket);
-        self.call();
+        self.lock().waiting.retain(|request| request.ticket != ticket);
+        self.wake_first();
     }
 
-    /// No request waits.
+    /// Whether no request waits.
     pub fn is_empty(&self) -> bool {
         self.lock().waiting.is_empty()
     }
 
-    /// A peer may be free: the first one looks.
-    pub fn call(&self) {
-        let waker = self.lock().waiting.front_mut().and_then(|place| place.waker.take());
+    /// Wakes the first request, since a peer may be free.
+    pub fn wake_first(&self) {
+        let waker = self.lock().waiting.front_mut().and_then(|request| request.waker.take());
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        // Each change is one step: what a panic leaves behind is whole.
+        // No change can be half done, so the state is valid after a panic.
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -93,8 +95,8 @@ mod tests {
         let woken: [Arc<Count>; 2] = Default::default();
         let [first, second] = woken.clone().map(Waker::from);
         assert!(queue.is_first(a, &first) && !queue.is_first(b, &second));
-        queue.call();
-        queue.call();
+        queue.wake_first();
+        queue.wake_first();
         let counts = || woken.clone().map(|c| c.0.load(Ordering::Relaxed));
         assert_eq!(counts(), [1, 0]);
         queue.leave(a);

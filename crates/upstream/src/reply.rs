@@ -1,5 +1,5 @@
-//! An HTTP/1 response to a request of the server itself: a health check, a batch of spans, a
-//! question to an OCSP responder. It is read as a whole, within bounds.
+//! An HTTP/1 response to a request of the server itself: a health check, an export of spans, an
+//! OCSP request. The head is read whole, the body up to a limit.
 
 use std::borrow::Cow;
 use std::{fmt, io};
@@ -11,16 +11,16 @@ use weir_tls::Wire;
 
 use crate::framing::{BadFraming, Framing};
 
-/// Where a response comes from.
+/// A connection that a response is read from.
 #[expect(async_fn_in_trait, reason = "loops do not share their tasks")]
 pub trait Incoming {
-    /// Waits until there is something to receive, the end included.
+    /// Waits until there are data or the end of them.
     async fn readable(&self) -> io::Result<()>;
 
-    /// Receives what is there; 0 is the end.
+    /// Receives available data; 0 at the end, `None` if there are none yet.
     fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>>;
 
-    /// Waits for bytes; false at the end.
+    /// Waits for data and appends them. False at the end.
     async fn more(&self, buf: &mut Vec<u8>) -> io::Result<bool> {
         loop {
             self.readable().await?;
@@ -42,9 +42,9 @@ impl Incoming for Wire {
     }
 }
 
-/// Read at once.
+/// Bytes for each read.
 const PIECE: usize = 4096;
-/// The longest head, and the most that may come before it.
+/// The longest head, and the most bytes of 1xx responses before it.
 pub const HEAD: usize = 64 * 1024;
 
 /// Why there is no response.
@@ -52,11 +52,11 @@ pub const HEAD: usize = 64 * 1024;
 pub enum Unread {
     /// Receiving failed.
     Io(io::Error),
-    /// What came is none.
+    /// The data are no valid response.
     Wrong(BadReply),
 }
 
-/// What is wrong with a response; shown in nginx's words.
+/// Why a response is invalid. The texts are nginx's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BadReply {
     /// The connection ended within the head.
@@ -67,7 +67,7 @@ pub enum BadReply {
     TooManyInterim,
     /// The head is malformed, as its parser says.
     Head(Cow<'static, str>),
-    /// The head does not say how long the body is.
+    /// The length of the body cannot be determined.
     Framing(BadFraming),
     /// The body is malformed.
     Body(BodyError),
@@ -105,26 +105,26 @@ impl From<BadReply> for Unread {
     }
 }
 
-/// A response as far as its head.
+/// A response whose head was read.
 pub struct Reply {
     head: ResponseHead,
     /// The head's bytes.
     text: Vec<u8>,
-    /// What came behind it.
+    /// Bytes behind the head that were received with it.
     rest: Vec<u8>,
-    /// None where its connection's end is that of the body.
+    /// `None` if the body ends with the connection.
     decoder: Option<BodyDecoder>,
     closes: bool,
 }
 
-/// As much of a body as is looked at.
+/// A body, or its beginning.
 #[derive(Default)]
 pub struct ReplyBody {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// That is all of it.
+    /// The body is complete.
     pub is_whole: bool,
-    /// That is all of it, and its connection may serve another request.
+    /// The body is complete and the connection may serve another request.
     pub reusable: bool,
 }
 
@@ -165,12 +165,12 @@ impl Reply {
         Ok(Reply { head, text, rest, decoder, closes })
     }
 
-    /// Its status.
+    /// The status.
     pub fn status(&self) -> u16 {
         self.head.status
     }
 
-    /// Names and values.
+    /// The names and values of the headers.
     pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.head.headers.iter().map(|h| (h.name.of(&self.text), h.value.of(&self.text)))
     }
@@ -181,12 +181,12 @@ impl Reply {
         all.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// Whether its connection serves another request, once the body has been read.
+    /// Whether the connection persists after the body.
     pub fn keeps(&self) -> bool {
         !self.closes
     }
 
-    /// Reads the body, but not much more than `most` of it.
+    /// Reads the body. Stops after the first read that goes beyond `most` bytes.
     pub async fn body(&mut self, from: &impl Incoming, most: usize) -> Result<ReplyBody, Unread> {
         let mut body = ReplyBody::default();
         let ends_with_connection = self.decoder.is_none();

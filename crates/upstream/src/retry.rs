@@ -1,33 +1,33 @@
-//! When another peer is tried. This is pure: no input and output. nginx: `proxy_next_upstream` and
+//! Whether another peer is tried after a failure. Pure: no I/O. nginx: `proxy_next_upstream` and
 //! kin.
 
 use std::time::Duration;
 
-/// How a peer failed a request. What the client or this server does wrong is no failure of a peer.
+/// How a peer failed a request. Faults of the client or of this server are no failures of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// The connection could not be opened, or broke.
     Error,
-    /// There was no way to it from here: no free port, no address of our own, or it does not serve the name that a client
-    /// chose.
+    /// There is no way to the peer from here: no free local port, no local address, or the peer
+    /// does not serve the name that the client chose.
     Unreachable,
     /// The peer was too slow.
     Timeout,
-    /// It said that it has not looked at the request, and will not.
+    /// The peer said that it has not processed the request and will not.
     Refused,
-    /// The connection that the request shared with others ended, or the server wants fewer requests
-    /// on it. It is not known which request caused it.
+    /// A connection with several requests ended, or the peer wants fewer requests on it. It is not
+    /// known which request caused it.
     Lost {
-        /// It counts against the peer: that is so for one of those requests.
+        /// Counts against the peer. This is set for one of the requests.
         counts: bool,
     },
-    /// It sent something that is no answer.
+    /// The peer sent an invalid answer.
     InvalidHeader,
-    /// It answered with this status.
+    /// The peer answered with this status.
     Status(u16),
 }
 
-/// A set of [`Failure`]s, and of what else may be said where they are listed.
+/// A set of [`Failure`]s and of the other words of `proxy_next_upstream`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Failures(u16);
 
@@ -40,7 +40,7 @@ impl Failures {
     pub const TIMEOUT: Failures = Failures(1 << 1);
     /// Invalid answers.
     pub const INVALID_HEADER: Failures = Failures(1 << 2);
-    /// Requests that may not be repeated safely count, too.
+    /// Requests that may not be repeated safely are passed on, too.
     pub const NON_IDEMPOTENT: Failures = Failures(1 << 3);
     const STATUSES: [(u16, Failures); 7] = [
         (403, Failures(1 << 4)),
@@ -52,7 +52,7 @@ impl Failures {
         (504, Failures(1 << 10)),
     ];
 
-    /// The failure that a configuration's word stands for: `http_503`, `timeout`.
+    /// The failure that a word of the configuration stands for: `http_503`, `timeout`.
     pub fn word(word: &[u8]) -> Option<Failures> {
         Some(match word {
             b"error" => Failures::ERROR,
@@ -69,12 +69,12 @@ impl Failures {
         })
     }
 
-    /// Both.
+    /// The union.
     pub fn and(self, other: Failures) -> Failures {
         Failures(self.0 | other.0)
     }
 
-    /// All of `other` is in it.
+    /// Whether the set has all of `other`.
     pub fn contains(self, other: Failures) -> bool {
         self.0 & other.0 == other.0
     }
@@ -97,7 +97,7 @@ impl Failure {
         }
     }
 
-    /// What the client is told when no other peer is tried.
+    /// The status for the client if no other peer is tried.
     pub fn response(self) -> u16 {
         match self {
             Failure::Timeout => 504,
@@ -106,9 +106,9 @@ impl Failure {
         }
     }
 
-    /// It counts against the peer. A 403 or 404 concerns the request alone: what is missing on this
-    /// peer may exist on another. A peer that takes no more requests on one connection may take
-    /// them on another.
+    /// Whether the failure counts against the peer. A 403 or 404 does not: what is missing on this
+    /// peer may exist on another. A refusal does not: the peer may accept the request on another
+    /// connection.
     pub fn counts(self) -> bool {
         match self {
             Failure::Status(403 | 404) | Failure::Refused | Failure::Unreachable => false,
@@ -117,35 +117,36 @@ impl Failure {
         }
     }
 
-    /// It is of a connection, and says nothing of the request: on another connection the same server may serve it.
+    /// Whether the failure concerns one connection only, so that the same peer may serve the
+    /// request on another.
     pub fn is_of_connection(self) -> bool {
         matches!(self, Failure::Refused | Failure::Lost { .. })
     }
 }
 
-/// What is known of the attempts so far.
+/// The attempts so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Sent {
-    /// Something of the request went out.
+    /// Part of the request was sent.
     pub started: bool,
-    /// Its method may not be repeated without asking (POST, LOCK, PATCH).
+    /// The method is not idempotent (POST, LOCK, PATCH).
     pub non_idempotent: bool,
-    /// The body went out as it came in: it cannot be sent again.
+    /// The body was passed on unbuffered, so it cannot be sent again.
     pub streamed: bool,
     /// Attempts left, after this one.
     pub left: u32,
-    /// Time since the first.
+    /// Time since the first attempt began.
     pub elapsed: Duration,
 }
 
-/// When to try another peer.
+/// When another peer is tried. nginx: `proxy_next_upstream`, `..._tries`, `..._timeout`.
 #[derive(Debug, Clone)]
 pub struct Retry {
-    /// After which failures.
+    /// The failures after which one is tried.
     pub on: Failures,
-    /// At most so many attempts; 0: as many as there are peers.
+    /// The most attempts; 0 for as many as there are peers.
     pub tries: u32,
-    /// Not after this time; zero: no limit.
+    /// No attempt begins after this time; zero for no limit.
     pub timeout: Duration,
 }
 
@@ -156,7 +157,7 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// How many attempts a request has, of a group that allows `peers`.
+    /// How many attempts a request has, in a group of `peers` peers.
     pub fn attempts(&self, peers: u32) -> u32 {
         if self.tries > 0 { peers.min(self.tries) } else { peers }
     }

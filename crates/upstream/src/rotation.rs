@@ -1,27 +1,29 @@
-//! Smooth round robin among seats of one weight, without a look at each of them for each request.
+//! Smooth round robin among peers of equal weight, without a scan of all peers for each request.
 //!
-//! Seats that are all free and pull alike are taken in an order that repeats itself: the one that is owed most gives up what
-//! all together have got, and is then owed least. So that order is enough, until a seat fails, fills up or is changed. Then
-//! [`Rotation::settle`] gives the seats what the method would have given them by then.
+//! If all peers are free and have the same weight, round robin repeats one order. Each choice
+//! lowers the chosen peer's current weight by the sum of all weights, so that it becomes the last
+//! one. The order holds until a peer fails, fills up or is changed. [`Rotation::settle`] then
+//! computes the current weights that round robin would have reached.
 
 use std::cmp::Reverse;
 use std::time::Instant;
 
 use crate::seat::{PeerState, UNIT};
 
-/// An order that repeats itself.
+/// A round-robin order that repeats itself.
 #[derive(Debug, Clone)]
 pub struct Rotation {
-    /// Indices of all seats.
+    /// Indices of all peers.
     order: Vec<u32>,
-    /// How many of them have been taken since what the seats say they are owed was true.
+    /// How many peers of the order were taken since their current weights were correct.
     taken: usize,
-    /// What each seat gets at a choice.
+    /// What each choice adds to every current weight.
     pull: i64,
 }
 
 impl Rotation {
-    /// The order for these seats. `None`: they are not alike, or their order does not repeat itself yet.
+    /// The order of these peers. `None` if their weights differ, if one is not steady, or if their
+    /// order does not repeat itself yet.
     pub fn of(list: &[PeerState], now: Instant) -> Option<Rotation> {
         let weight = list.first()?.weight();
         if !list.iter().all(|seat| seat.weight() == weight && seat.is_steady(now)) {
@@ -30,27 +32,28 @@ impl Rotation {
         let pull = i64::from(weight) * UNIT;
         let owed = |i: &u32| list.get(*i as usize).map_or(0, |seat| seat.current);
         let mut order: Vec<u32> = (0..list.len() as u32).collect();
-        // Of those that are owed the same, the first one of the list comes first.
+        // The sort is stable: of equal current weights, the first in the list comes first.
         order.sort_by_key(|i| Reverse(owed(i)));
         let (first, last) = (order.first()?, order.last()?);
         let (spread, whole) = (owed(first) - owed(last), pull * list.len() as i64);
-        // A seat that was taken must be owed less than all others, or as much as some that stand before it in the list.
+        // A peer that was taken must come last: its current weight must be the smallest, or equal
+        // only to peers before it in the list.
         let repeats = spread < whole || spread == whole && first > last;
         repeats.then_some(Rotation { order, taken: 0, pull })
     }
 
-    /// The seat whose turn it is.
+    /// The next peer.
     pub fn next(&self) -> Option<usize> {
         self.order.get(self.taken).map(|i| *i as usize)
     }
 
-    /// That seat was taken.
+    /// Moves on to the following peer.
     pub fn advance(&mut self) {
-        // After a whole turn all are owed what they were owed before it.
+        // After a full round, all current weights are as before it.
         self.taken = (self.taken + 1) % self.order.len().max(1);
     }
 
-    /// Gives the seats what they are owed now.
+    /// Writes the current weights that the choices so far have led to.
     pub fn settle(&self, list: &mut [PeerState]) {
         let (got, whole) = (self.taken as i64 * self.pull, self.order.len() as i64 * self.pull);
         list.iter_mut().for_each(|seat| seat.current += got);

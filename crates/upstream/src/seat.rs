@@ -8,53 +8,56 @@ use crate::balance::Measure;
 use crate::changes::{Changes, Duty};
 use crate::health::{CheckResult, Health, Record};
 
-/// A weight of 1, in which a slow start can be told in steps.
+/// The internal value of weight 1. Weights are scaled by it so that a slow start can raise them in
+/// small steps.
 pub const UNIT: i64 = 256;
 
-/// A peer of a group, with what its balancing needs to know. nginx: ngx_http_upstream_rr_peer_t.
+/// A peer of a group with the state that balancing needs. nginx: ngx_http_upstream_rr_peer_t.
 #[derive(Debug, Clone)]
 pub struct PeerState {
     /// The server.
     pub peer: Arc<Peer>,
-    /// What bound requests know it by, where requests are bound.
+    /// The peer's [id](Peer::sid), if the group binds requests to peers.
     pub sid: Option<Box<str>>,
     /// Connections in use.
     pub conns: u32,
-    /// Failures that count.
+    /// Failures within `fail_timeout`.
     pub fails: u32,
-    /// Smooth weighted round robin: what it is owed, in `UNIT`s.
+    /// Smooth weighted round robin: nginx's `current_weight`, in [`UNIT`]s.
     pub current: i64,
-    /// Its weight, lowered by failures and recovering step by step.
+    /// nginx's `effective_weight`: failures lower it, each choice raises it by 1 until it is the
+    /// weight.
     pub effective: i64,
-    /// When it failed last.
+    /// Time of the last failure.
     pub accessed: Option<Instant>,
-    /// When its failures began to count.
+    /// nginx's `checked`: time of the last failure, or of the first choice after `fail_timeout` has
+    /// passed.
     pub checked: Option<Instant>,
-    /// When it came back from a failure: its slow start.
+    /// When the peer recovered, which begins its slow start. None without `slow_start`.
     pub risen: Option<Instant>,
-    /// Moving averages of its times.
+    /// Moving averages of response times.
     pub times: PeerTimes<Duration>,
-    /// What its checks say.
+    /// The result of health checks.
     pub health: Record,
-    /// Requests that are not answered yet, where the method asks.
+    /// Requests without an answer yet, counted if the balancing method needs them.
     pub inflight: Inflight,
-    /// What was changed of it while it serves.
+    /// Changes made by an operator at run time.
     pub changes: Changes,
 }
 
-/// How long what a [`Measure`] names takes.
+/// The time that each [`Measure`] takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PeerTimes<T> {
-    /// Until there is a connection.
+    /// Until the connection is established.
     pub connect: T,
-    /// To the head of an answer, or to a session's first bytes.
+    /// Until the head of the answer, or the first bytes of a session.
     pub first: T,
-    /// To the last byte.
+    /// Until the last byte.
     pub last: T,
 }
 
 impl<T: Copy> PeerTimes<T> {
-    /// One of them.
+    /// The value of one measure.
     pub fn of(&self, measure: Measure) -> T {
         match measure {
             Measure::Connect => self.connect,
@@ -63,7 +66,7 @@ impl<T: Copy> PeerTimes<T> {
         }
     }
 
-    /// The place of one of them.
+    /// The value of one measure, to be changed.
     pub fn of_mut(&mut self, measure: Measure) -> &mut T {
         match measure {
             Measure::Connect => &mut self.connect,
@@ -73,22 +76,23 @@ impl<T: Copy> PeerTimes<T> {
     }
 }
 
-/// Requests in flight, and how long they have been.
+/// Requests in flight, and how long they have been waiting. nginx: `least_time ... inflight`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Inflight {
-    /// How many.
+    /// Number of requests.
     pub count: u32,
-    /// Sum of their times up to `since`.
+    /// Sum of their waiting times up to `since`.
     pub sum: Duration,
-    /// When their number last changed.
+    /// When `count` last changed.
     pub since: Option<Instant>,
-    /// Moving average of their mean time.
+    /// Moving average of their mean waiting time.
     pub average: Duration,
 }
 
 impl PeerState {
-    /// Nothing is known of the peer yet.
-    pub fn new(peer: Arc<Peer>, guarded: bool) -> PeerState {
+    /// A peer without history. If `must_be_checked`, it is not used before it has passed a health
+    /// check.
+    pub fn new(peer: Arc<Peer>, must_be_checked: bool) -> PeerState {
         let effective = i64::from(peer.options.weight);
         let mut seat = PeerState {
             peer,
@@ -105,28 +109,29 @@ impl PeerState {
             inflight: Inflight::default(),
             changes: Changes::default(),
         };
-        if guarded {
-            seat.guard(None);
+        if must_be_checked {
+            seat.require_check(None);
         }
         seat
     }
 
-    /// It must pass a check before it is used, which is asked from `since` on.
-    pub fn guard(&mut self, since: Option<Instant>) {
+    /// Bars the peer until it passes a health check that begins at `since` or later; `None` for any
+    /// check.
+    pub fn require_check(&mut self, since: Option<Instant>) {
         self.health = Record::checking(since);
     }
 
-    /// Its weight as it is now.
+    /// The weight in force.
     pub fn weight(&self) -> u32 {
         self.changes.weight.unwrap_or(self.peer.options.weight)
     }
 
-    /// Which requests it serves now.
+    /// Which requests the peer serves now.
     pub fn duty(&self) -> Duty {
         self.changes.duty.unwrap_or_else(|| Duty::of(&self.peer.options))
     }
 
-    /// Applies a change. A peer that comes back begins slowly, where that is configured.
+    /// Applies an operator's change. A peer that is put back into service begins its slow start.
     pub fn change(&mut self, change: &dyn Fn(&mut Changes), now: Instant) {
         let (weight, duty) = (self.weight(), self.duty());
         change(&mut self.changes);
@@ -138,12 +143,13 @@ impl PeerState {
         }
     }
 
-    /// It serves all that the method sends.
+    /// Whether the peer may get any request now.
     pub fn is_usable(&self, now: Instant) -> bool {
         self.duty() == Duty::Up && self.takes_bound(now)
     }
 
-    /// It is usable with its whole weight, and remains so until a request fails, a check does, or it is changed.
+    /// Whether the peer is usable with its full weight and stays so until a request or a check
+    /// fails or an operator changes it.
     pub fn is_steady(&self, now: Instant) -> bool {
         let weight = i64::from(self.weight());
         let is_whole = self.effective == weight && self.pull(now) == weight * UNIT;
@@ -151,19 +157,19 @@ impl PeerState {
         weight > 0 && is_whole && is_unbounded && self.fails == 0 && self.is_usable(now)
     }
 
-    /// It serves requests that are bound to it.
+    /// Whether the peer may get a request that is bound to it. A draining peer may.
     pub fn takes_bound(&self, now: Instant) -> bool {
         let down = self.duty() == Duty::Down || !self.health.health.allows();
         !(down || self.has_failed(now) || self.is_full())
     }
 
-    /// All the connections that it may have are in use.
+    /// Whether the peer has `max_conns` connections.
     pub fn is_full(&self) -> bool {
         let most = self.peer.options.max_conns;
         most > 0 && self.conns >= most
     }
 
-    /// What keeps it from being used, or `up`.
+    /// The reason why the peer is not used, or `up`. Users see this word.
     pub fn state(&self, now: Instant) -> &'static str {
         match self.health.health {
             _ if self.duty() == Duty::Down => "down",
@@ -182,12 +188,12 @@ impl PeerState {
         self.fails > 0 && o.max_fails > 0 && self.fails >= o.max_fails && recent()
     }
 
-    /// Its share of requests now: its weight in `UNIT`s, less while it starts slowly. Never 0.
+    /// The weight in force in [`UNIT`]s, reduced during a slow start. At least 1.
     pub fn share(&self, now: Instant) -> u64 {
         self.ramped(i64::from(self.weight()), now).max(1) as u64
     }
 
-    /// The same of its effective weight; may be 0.
+    /// As [`PeerState::share`], of the effective weight. May be 0.
     pub fn pull(&self, now: Instant) -> i64 {
         match self.effective {
             0 => 0,
@@ -205,7 +211,8 @@ impl PeerState {
         (i128::from(whole) * age.as_millis() as i128 / slow.as_millis().max(1) as i128) as i64
     }
 
-    /// It was chosen: its connection counts, and an old failure is about to be forgiven.
+    /// Counts a connection of a request that chose this peer. If `fail_timeout` has passed, the
+    /// request is a trial: a success clears the failures.
     pub fn chosen(&mut self, now: Instant) {
         self.conns += 1;
         if self.checked.is_none_or(|at| since(at, now) > self.peer.options.fail_timeout) {
@@ -213,7 +220,7 @@ impl PeerState {
         }
     }
 
-    /// A failure; true if it made the peer unavailable.
+    /// Counts a failure. True if the peer is unavailable now.
     pub fn failed(&mut self, now: Instant) -> bool {
         let o = &self.peer.options;
         self.fails += 1;
@@ -226,7 +233,7 @@ impl PeerState {
         self.fails >= o.max_fails
     }
 
-    /// It served: failures before the last check are forgotten.
+    /// Notes a success. It clears the failures if the last one came before `checked`.
     pub fn served(&mut self, now: Instant) {
         if self.accessed < self.checked {
             let most = self.peer.options.max_fails;
@@ -237,19 +244,20 @@ impl PeerState {
         }
     }
 
-    /// It is back: begins its slow start.
+    /// Begins the slow start of a recovered peer.
     pub fn rise(&mut self, now: Instant) {
         self.risen = Some(now).filter(|_| !self.peer.options.slow_start.is_zero());
     }
 
-    /// Notes how long something took.
+    /// Adds measured times to the averages.
     pub fn timed(&mut self, times: PeerTimes<Option<Duration>>) {
         average(&mut self.times.connect, times.connect);
         average(&mut self.times.first, times.first);
         average(&mut self.times.last, times.last);
     }
 
-    /// What a check has found; true if it changed the state. Failures of requests are another matter, and stay.
+    /// Applies the result of a health check. True if it changed the health. Failures of requests
+    /// are counted apart and stay.
     pub fn checked(&mut self, verdict: CheckResult, by: crate::Thresholds, now: Instant) -> bool {
         let was = self.health.health;
         let changed = self.health.checked(verdict, by);
@@ -261,27 +269,28 @@ impl PeerState {
 }
 
 impl Inflight {
-    /// The mean time so far, smoothed; called at each look, as nginx does.
-    pub fn look(&mut self, now: Instant) {
+    /// Adds the present mean waiting time to the average. Called each time that the method looks at
+    /// the peer, as nginx does.
+    pub fn update_average(&mut self, now: Instant) {
         if let Some(at) = self.since.filter(|_| self.count > 0) {
             average(&mut self.average, Some(self.sum / self.count + since(at, now)));
         }
     }
 
-    /// One more.
-    pub fn begin(&mut self, now: Instant) {
+    /// Adds a request.
+    pub fn add(&mut self, now: Instant) {
         if let Some(at) = self.since.filter(|_| self.count > 0) {
             self.sum += since(at, now) * self.count;
         }
         (self.since, self.count) = (Some(now), self.count + 1);
     }
 
-    /// One less, which took so long.
-    pub fn end(&mut self, took: Duration, now: Instant) {
+    /// Removes a request that was in flight for `elapsed`.
+    pub fn remove(&mut self, elapsed: Duration, now: Instant) {
         match self.since.filter(|_| self.count > 1) {
             None => self.sum = Duration::ZERO,
             Some(at) => {
-                self.sum = (self.sum + since(at, now) * self.count).saturating_sub(took);
+                self.sum = (self.sum + since(at, now) * self.count).saturating_sub(elapsed);
                 self.since = Some(now);
             }
         }
@@ -289,7 +298,7 @@ impl Inflight {
     }
 }
 
-/// A moving average as nginx makes it: a twentieth of what is new.
+/// nginx's moving average: the new value counts one twentieth. The first value is taken as it is.
 fn average(old: &mut Duration, new: Option<Duration>) {
     *old = match new {
         Some(new) if old.is_zero() => new,

@@ -1,4 +1,4 @@
-//! The peers of one tier: the usual ones, or the backups.
+//! The peers of one tier: the primary servers, or the backups.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use crate::changes::Duty;
 use crate::rotation::Rotation;
 use crate::seat::{PeerState, UNIT};
 
-/// Which seats a request has tried: a set of indices.
+/// The peers that a request has tried, as a set of indices into its tier.
 #[derive(Debug, Clone, Default)]
 pub struct Tried {
     low: u64,
@@ -31,7 +31,7 @@ impl Tried {
         }
     }
 
-    /// Takes an index out.
+    /// Removes an index.
     pub fn remove(&mut self, i: usize) {
         if i < 64 {
             self.low &= !(1 << i);
@@ -40,7 +40,7 @@ impl Tried {
         }
     }
 
-    /// Whether the index is in it.
+    /// Whether the set has this index.
     pub fn contains(&self, i: usize) -> bool {
         if i < 64 {
             return self.low & 1 << i != 0;
@@ -48,12 +48,12 @@ impl Tried {
         self.high.get(i / 64 - 1).is_some_and(|bits| bits & 1 << (i % 64) != 0)
     }
 
-    /// Nothing was tried.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.low == 0 && self.high.iter().all(|bits| *bits == 0)
     }
 
-    /// Empties it.
+    /// Removes all indices.
     pub fn clear(&mut self) {
         self.low = 0;
         self.high.clear();
@@ -64,29 +64,31 @@ impl Tried {
 #[derive(Debug, Clone, Default)]
 pub struct PeerSet {
     list: Vec<PeerState>,
-    /// Counts changes of the list.
+    /// Counts changes of the list, so that a request notices that its indices are stale.
     pub generation: u64,
-    /// Requests may be bound to a peer, so that each needs a name for that.
+    /// Requests may be bound to peers, so each peer needs an id.
     bound: bool,
-    /// Peers must pass a check before they are used.
-    guarded: bool,
+    /// New peers must pass a health check before they are used.
+    must_be_checked: bool,
     random: u64,
-    /// The order of turns, while all seats are alike. What they are owed stands in them only when it is settled.
+    /// The round-robin order, while it repeats itself. Current weights are up to date only after
+    /// [`PeerSet::settle`].
     rotation: Option<Rotation>,
-    /// Turns for which each seat was looked at, since an order was looked for or all seats were changed. State that comes from a
-    /// zone before each turn would be the end of any order.
+    /// Choices that scanned all peers, since the last attempt to find a [`Rotation`] or the last
+    /// change of all peers. With a zone, state is read before each choice, which would end any
+    /// rotation.
     looks: usize,
 }
 
 impl PeerSet {
-    /// No peer has failed yet.
+    /// Peers without history. `seed` starts the random sequence.
     pub fn new(peers: Vec<Arc<Peer>>, seed: u64) -> PeerSet {
         let mut seats = PeerSet { random: seed | 1, ..PeerSet::default() };
         seats.replace(peers);
         seats
     }
 
-    /// Takes a new list. Peers that stay keep their state.
+    /// Replaces the list. Peers that are in both lists keep their state.
     pub fn replace(&mut self, peers: Vec<Arc<Peer>>) {
         self.settle();
         let mut old = std::mem::take(&mut self.list);
@@ -94,7 +96,7 @@ impl PeerSet {
             let at = old.iter().position(|s| *s.peer == *peer);
             self.list.push(match at {
                 Some(at) => old.swap_remove(at),
-                None => PeerState::new(peer, self.guarded),
+                None => PeerState::new(peer, self.must_be_checked),
             });
         }
         self.generation += 1;
@@ -108,14 +110,14 @@ impl PeerSet {
         &self.list
     }
 
-    /// All of them, to be changed.
+    /// All peers, to be changed in any way.
     pub fn each_mut(&mut self) -> &mut [PeerState] {
         self.settle();
         self.looks = 0;
         &mut self.list
     }
 
-    /// Changes one of them, in whatever but its weight.
+    /// Changes one peer. `change` must not change its weight.
     pub fn change<T>(
         &mut self,
         i: usize,
@@ -130,20 +132,20 @@ impl PeerSet {
         Some(changed)
     }
 
-    /// Seats are taken in a known order.
+    /// Whether peers are chosen by a [`Rotation`].
     #[cfg(test)]
     pub fn rotates(&self) -> bool {
         self.rotation.is_some()
     }
 
-    /// Seats are no longer taken in a fixed order.
+    /// Ends the rotation and writes the current weights that it stands for.
     fn settle(&mut self) {
         if let Some(rotation) = self.rotation.take() {
             rotation.settle(&mut self.list);
         }
     }
 
-    /// Requests may be bound to a peer from now on.
+    /// Gives each peer an id, so that requests can be bound to it.
     pub fn bind(&mut self) {
         self.bound = true;
         for seat in &mut self.list {
@@ -151,14 +153,13 @@ impl PeerSet {
         }
     }
 
-    /// Peers must pass a check before they are used: those that have not been checked yet, and
-    /// those to come.
-    pub fn guard(&mut self) {
-        self.guarded = true;
-        self.each_mut().iter_mut().for_each(|seat| seat.guard(None));
+    /// Bars all peers, and peers that are added later, until they pass a health check.
+    pub fn require_check(&mut self) {
+        self.must_be_checked = true;
+        self.each_mut().iter_mut().for_each(|seat| seat.require_check(None));
     }
 
-    /// The seat that requests know by this name, if it may serve one that has not tried it.
+    /// The peer with this id, if the request has not tried it and it accepts bound requests.
     pub fn bound_to(&self, sid: &[u8], tried: &Tried, now: Instant) -> Option<usize> {
         let fits = |s: &PeerState| s.sid.as_ref().is_some_and(|own| own.as_bytes() == sid);
         let at = self.list.iter().position(fits)?;
@@ -166,17 +167,17 @@ impl PeerSet {
         free.then_some(at)
     }
 
-    /// Whether a request that has not tried this seat may have it now.
+    /// Whether the peer is usable and was not tried.
     pub fn is_free(&self, i: usize, tried: &Tried, now: Instant) -> bool {
         self.list.get(i).is_some_and(|seat| !tried.contains(i) && seat.is_usable(now))
     }
 
-    /// Sum of their weights.
+    /// The sum of the weights.
     pub fn total_weight(&self) -> u64 {
         self.list.iter().map(|s| u64::from(s.weight())).sum()
     }
 
-    /// How many may be tried at all.
+    /// How many peers a request may try.
     pub fn tries(&self) -> u32 {
         if self.rotation.is_some() {
             return self.list.len() as u32;
@@ -185,7 +186,7 @@ impl PeerSet {
         self.list.iter().filter(wanted).count() as u32
     }
 
-    /// The seat that owns this point of the sum of weights.
+    /// The peer at this point of the weights laid end to end.
     pub fn at_weight(&self, mut point: u64) -> usize {
         for (i, seat) in self.list.iter().enumerate() {
             let weight = u64::from(seat.weight());
@@ -197,7 +198,7 @@ impl PeerSet {
         0
     }
 
-    /// The seat whose turn it is by smooth weighted round robin.
+    /// The next peer by smooth weighted round robin.
     pub fn turn(&mut self, tried: &Tried, now: Instant) -> Option<usize> {
         if let Some(rotation) = &mut self.rotation
             && tried.is_empty()
@@ -216,7 +217,7 @@ impl PeerSet {
         found
     }
 
-    /// Smooth weighted round robin among the free seats that `among` accepts.
+    /// Smooth weighted round robin among the free peers that `among` accepts.
     pub fn smooth(
         &mut self,
         tried: &Tried,
@@ -231,8 +232,8 @@ impl PeerSet {
         Some(i)
     }
 
-    /// A bound request takes a seat out of its turn, which counts, but no more than one turn ahead: the others
-    /// shall not have to make up for all that bound requests bring.
+    /// Counts a bound request as a turn of its peer, but at most one turn in advance. Otherwise the
+    /// peer would get no other requests until the rest had made up for all its bound ones.
     pub fn out_of_turn(&mut self, i: usize, tried: &Tried, now: Instant) {
         self.settle();
         let Some(seat) = self.list.get(i) else { return };
@@ -246,7 +247,8 @@ impl PeerSet {
         }
     }
 
-    /// Gives each free seat what it is owed; the one that is owed most, and how much was given.
+    /// Adds to each free peer its effective weight. Returns the peer with the largest current
+    /// weight, and the sum that was added.
     fn weigh(
         &mut self,
         tried: &Tried,

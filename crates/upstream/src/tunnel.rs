@@ -1,5 +1,5 @@
-//! Bytes in both directions between a client and a server: sessions, and connections that agreed to another
-//! protocol (101, CONNECT).
+//! Passes bytes in both directions between a client and a server: sessions of `stream` and `mail`,
+//! and HTTP connections after 101 or CONNECT.
 
 mod moving;
 
@@ -20,38 +20,44 @@ use crate::Rate;
 use moving::Offering;
 pub use moving::run_movable;
 
-/// One read, where nothing else is said.
+/// The default size of the first read.
 pub const PIECE: usize = 16 * 1024;
-/// What reads grow to, where nothing else is said. For each send the other end of a connection is woken, and opens its
-/// window: on Linux 6.18, 64 KiB in four pieces of 16 cost twice what they cost in one, of which `splice` saves a tenth at most.
+/// The default size that reads grow to. Each send wakes the receiver and opens its window. On Linux
+/// 6.18, 64 KiB in four sends of 16 KiB cost twice as much as in one. `splice` would save a tenth
+/// of that, at most.
 pub const MOST: usize = 64 * 1024;
 
-/// How bytes pass.
+/// Settings of a tunnel.
 #[derive(Debug, Clone, Copy)]
-pub struct Ways {
-    /// It ends when neither side has sent anything for so long.
+pub struct TunnelOptions {
+    /// The tunnel ends when neither side has sent anything for this long.
     pub timeout: Duration,
-    /// The first read of a side, and each after one that could not be passed on at once.
+    /// The size of a direction's first read, and of each read after data that could not be sent at
+    /// once.
     pub piece: usize,
-    /// What reads grow to as long as the other side takes all at once.
+    /// The size that reads grow to while all data can be sent at once.
     pub most: usize,
-    /// Bytes a second from the client; 0: no limit.
+    /// Bytes a second from the client; 0 for no limit.
     pub up_rate: u64,
-    /// Bytes a second to the client; 0: no limit.
+    /// Bytes a second to the client; 0 for no limit.
     pub down_rate: u64,
-    /// It ends when the server takes nothing of what waits for it, and nothing else passes, for so long. None: `timeout`
-    /// is all that counts.
+    /// The tunnel ends when data wait for the server and nothing passes in either direction for
+    /// this long. If `None`, only `timeout` applies.
     pub up_patience: Option<Duration>,
-    /// The same of the client.
+    /// The same for data that wait for the client.
     pub down_patience: Option<Duration>,
-    /// One side may be done long before the other.
+    /// The tunnel goes on after one side has closed its sending side. nginx: `proxy_half_close`.
     pub half_close: bool,
 }
 
-impl Ways {
-    /// As fast as both sides can, and as long as each may take to take something.
-    pub fn plain(timeout: Duration, up_patience: Duration, down_patience: Duration) -> Ways {
-        Ways {
+impl TunnelOptions {
+    /// Settings without rate limits.
+    pub fn plain(
+        timeout: Duration,
+        up_patience: Duration,
+        down_patience: Duration,
+    ) -> TunnelOptions {
+        TunnelOptions {
             timeout,
             piece: PIECE,
             most: MOST,
@@ -64,43 +70,43 @@ impl Ways {
     }
 }
 
-/// What went through, for readers while the tunnel lives.
+/// Byte counters of a tunnel, which other tasks may read while it runs.
 #[derive(Debug, Default)]
 pub struct PassedBytes {
-    /// From the client.
+    /// Received from the client.
     pub up: Bytes,
-    /// To the server.
+    /// Sent to the server.
     pub up_sent: Bytes,
-    /// From the server.
+    /// Received from the server.
     pub down: Bytes,
-    /// To the client.
+    /// Sent to the client.
     pub down_sent: Bytes,
-    /// When the server's first bytes came.
+    /// When the first bytes of the server arrived.
     pub first: OnceLock<Instant>,
 }
 
-/// How many they are; one loop at a time writes it.
+/// A byte counter. One loop at a time writes it.
 #[derive(Debug, Default)]
 pub struct Bytes(AtomicU64);
 
 impl Bytes {
-    /// So far.
+    /// The count.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// So many more.
+    /// Adds `n` bytes.
     pub fn add(&self, n: u64) {
         self.0.store(self.get() + n, Relaxed);
     }
 
-    /// So many of them do not count after all.
+    /// Subtracts `n` bytes.
     pub fn take_back(&self, n: u64) {
         self.0.store(self.get().saturating_sub(n), Relaxed);
     }
 }
 
-/// The end that was done first.
+/// An end of a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TunnelEnd {
     /// The client.
@@ -109,42 +115,44 @@ pub enum TunnelEnd {
     Server,
 }
 
-/// How a tunnel broke: with which end, reading or sending.
+/// Why a tunnel failed.
 #[derive(Debug)]
-pub struct Broke {
-    /// The end that it broke with.
+pub struct TunnelError {
+    /// The end whose connection failed.
     pub end: TunnelEnd,
-    /// What was sent did not go out.
+    /// Whether sending failed. Otherwise receiving did.
     pub sending: bool,
-    /// Why.
+    /// The error.
     pub error: io::Error,
 }
 
-/// Passes bytes until one side is done and what it sent has gone out, or until neither has sent anything for the
-/// time-out. With `half_close`, until both are done. `answered` is called at the server's first bytes.
+/// Passes bytes until one side has closed and its data are sent, or until neither side has sent
+/// anything for the timeout. With `half_close`, until both sides have closed. Returns the side that
+/// ended the tunnel. Calls `answered` at the server's first bytes.
 pub async fn run(
     handle: &Handle,
     client: &Wire,
     server: &Wire,
-    ways: Ways,
+    ways: TunnelOptions,
     passed: &PassedBytes,
     answered: impl Fn(),
-) -> Result<TunnelEnd, Broke> {
-    // Only bytes that are offered are taken.
-    let gone = || Broke::with(TunnelEnd::Server, reading(io::ErrorKind::NotConnected.into()));
+) -> Result<TunnelEnd, TunnelError> {
+    // Cannot happen: without an `Offering`, no other loop takes the tunnel.
+    let gone = || TunnelError::with(TunnelEnd::Server, reading(io::ErrorKind::NotConnected.into()));
     pass(handle, client, server, ways, passed, answered, None).await.unwrap_or_else(|| Err(gone()))
 }
 
-/// As [`run`]. While nothing is on its way it is offered to other loops; none if one has taken it.
+/// As [`run`]. While no data are in flight, the tunnel is offered to other loops. None if one has
+/// taken it.
 async fn pass(
     handle: &Handle,
     client: &Wire,
     server: &Wire,
-    ways: Ways,
+    ways: TunnelOptions,
     passed: &PassedBytes,
     answered: impl Fn(),
     mut offering: Option<&mut Offering<'_>>,
-) -> Option<Result<TunnelEnd, Broke>> {
+) -> Option<Result<TunnelEnd, TunnelError>> {
     let active = &Cell::new(handle.now());
     let waits = [&Cell::new(false), &Cell::new(false)];
     let pauses = &Cell::new(0);
@@ -177,8 +185,8 @@ async fn pass(
     let down = down.pass(handle, ways, &passed.down, &passed.down_sent, first);
     let (mut up, mut down) = (pin!(up), pin!(down));
     let (mut up_first, mut up_done, mut down_done) = (false, false, false);
-    // nginx ends a tunnel with the first direction that ends. They share the task's budget, so each goes first
-    // every other time.
+    // As in nginx, the first direction that ends also ends the tunnel. Both directions share the
+    // task's budget, so they take turns in going first.
     poll_fn(|cx| {
         if offering.as_mut().is_some_and(|offering| !offering.withdraw()) {
             return Poll::Ready(None);
@@ -201,7 +209,7 @@ async fn pass(
                 Poll::Ready(Ok(())) if ways.half_close && !other => *done = true,
                 Poll::Ready(Ok(())) => return Poll::Ready(Some(Ok(end))),
                 Poll::Ready(Err(failed)) => {
-                    return Poll::Ready(Some(Err(Broke::with(end, failed))));
+                    return Poll::Ready(Some(Err(TunnelError::with(end, failed))));
                 }
             }
         }
@@ -213,19 +221,19 @@ async fn pass(
     .await
 }
 
-impl Broke {
-    /// The direction from this end failed.
-    fn with(from: TunnelEnd, DirectionError { sending, error }: DirectionError) -> Broke {
+impl TunnelError {
+    /// The error of the direction that begins at this end.
+    fn with(from: TunnelEnd, DirectionError { sending, error }: DirectionError) -> TunnelError {
         let end = match (sending, from) {
             (false, end) => end,
             (true, TunnelEnd::Client) => TunnelEnd::Server,
             (true, TunnelEnd::Server) => TunnelEnd::Client,
         };
-        Broke { end, sending, error }
+        TunnelError { end, sending, error }
     }
 }
 
-/// Why a direction ended.
+/// Why a direction failed.
 struct DirectionError {
     sending: bool,
     error: io::Error,
@@ -245,13 +253,14 @@ struct Direction<'w> {
     to: &'w Wire,
     rate: u64,
     patience: Option<Duration>,
-    /// The end that is to take the bytes need not send meanwhile: only the other end is waited for.
+    /// While data wait for the receiving end, it need not send anything: its deadline is off.
     may_be_silent: bool,
-    /// When something went either way.
+    /// When data last passed in either direction.
     active: &'w Cell<Instant>,
-    /// Nothing is on its way, and it is waited for.
+    /// The direction has nothing in flight and waits for data.
     waits: &'w Cell<bool>,
-    /// How many directions pause for their rate. While one does, neither end has a time-out: the silence is this server's.
+    /// How many directions pause for their rate limit. While one does, neither end has a timeout,
+    /// since this server causes the silence.
     pauses: &'w Cell<u32>,
 }
 
@@ -259,7 +268,7 @@ impl Direction<'_> {
     async fn pass(
         self,
         handle: &Handle,
-        ways: Ways,
+        ways: TunnelOptions,
         read: &Bytes,
         sent: &Bytes,
         heard: impl Fn(),
@@ -283,7 +292,7 @@ impl Direction<'_> {
                 handle.give_buf(buf);
                 continue;
             }
-            // Its end is heard, too.
+            // The end of data counts as heard, too.
             heard();
             let n = received.map_err(reading)?.unwrap_or(0);
             if n == 0 {
@@ -297,7 +306,7 @@ impl Direction<'_> {
             active.set(handle.now());
             let at_once = match self.give_at_once(handle, buf, sent).map_err(sending)? {
                 None => true,
-                // It is rare, and no part of every tunnel.
+                // Boxed, since it is rare and would make each tunnel's future larger.
                 Some(left) => {
                     Box::pin(self.give(handle, left, ways, sent)).await.map_err(sending)?
                 }
@@ -314,7 +323,8 @@ impl Direction<'_> {
         }
     }
 
-    /// Sends what there is room for, where that needs no more than a call: what is left.
+    /// Sends as much as fits into the socket's buffer, with one system call. Returns the rest. TLS
+    /// sends nothing here.
     fn give_at_once(
         &self,
         handle: &Handle,
@@ -333,12 +343,12 @@ impl Direction<'_> {
         Ok(None)
     }
 
-    /// Sends all; whether there was room for it at once.
+    /// Sends everything. True if there was room for it at once.
     async fn give(
         &self,
         handle: &Handle,
         bytes: Segment,
-        ways: Ways,
+        ways: TunnelOptions,
         sent: &Bytes,
     ) -> io::Result<bool> {
         let mut chain = Chain::new();
@@ -369,8 +379,14 @@ impl Direction<'_> {
         Ok(false)
     }
 
-    /// How many bytes may pass, once some may.
-    async fn permitted(&self, handle: &Handle, ways: Ways, rate: Rate, passed: u64) -> usize {
+    /// Waits until the rate limit allows some bytes, and returns how many.
+    async fn permitted(
+        &self,
+        handle: &Handle,
+        ways: TunnelOptions,
+        rate: Rate,
+        passed: u64,
+    ) -> usize {
         loop {
             match rate.left(handle.now(), passed) {
                 Ok(left) => return usize::try_from(left).unwrap_or(usize::MAX),
@@ -379,8 +395,8 @@ impl Direction<'_> {
         }
     }
 
-    /// Reads nothing for so long. The time-out of both ends begins anew when no direction pauses any more.
-    async fn pause(&self, handle: &Handle, ways: Ways, time: Duration) {
+    /// Pauses reading. The timeout of both ends begins anew when no direction pauses any more.
+    async fn pause(&self, handle: &Handle, ways: TunnelOptions, time: Duration) {
         self.pauses.set(self.pauses.get() + 1);
         self.wait_no_longer_than(ways.timeout);
         handle.sleep(time).await;
@@ -388,14 +404,14 @@ impl Direction<'_> {
         self.wait_no_longer_than(ways.timeout);
     }
 
-    /// Something has just passed, or may: from now on both ends have so much time, unless a direction pauses.
+    /// Restarts the timeout of both ends. While a direction pauses, they have none.
     fn wait_no_longer_than(&self, timeout: Duration) {
         let most = (self.pauses.get() == 0).then_some(timeout);
         self.from.set_timeout(most);
         self.to.set_timeout(most);
     }
 
-    /// Sends some, unless nothing passes either way for too long.
+    /// Sends some data. Fails with a timeout if nothing passes in either direction for too long.
     async fn send_some(
         &self,
         handle: &Handle,
@@ -412,7 +428,7 @@ impl Direction<'_> {
         }
     }
 
-    /// Waits until nothing has passed for so long.
+    /// Waits until nothing has passed in either direction for `most`.
     async fn silence(&self, handle: &Handle, most: Duration) {
         loop {
             let end = self.active.get() + most;
@@ -424,7 +440,8 @@ impl Direction<'_> {
     }
 }
 
-/// Where bytes are received: as many as there is room for, or no more than may pass now.
+/// A receive buffer. If `exactly`, it has room for `piece` bytes and no more, since a rate limit
+/// applies.
 fn room(handle: &Handle, piece: usize, exactly: bool) -> Vec<u8> {
     match exactly {
         true => Vec::with_capacity(piece),

@@ -36,7 +36,7 @@ use crate::site::server::ServerConf;
 use crate::site::settings::LocationConf;
 use crate::site::{Listening, Server, Site, SiteNumber};
 use crate::variables::{VariableId, Variables};
-use weir_upstream::config::Around;
+use weir_upstream::config::InheritedSettings;
 pub use weir_values::Inputs;
 use weir_values::escape::{is_name, one_line};
 use weir_values::log::LogTarget;
@@ -353,7 +353,7 @@ pub fn configure(
     }
     let unused = Place::new(b"", Kind::Server).build(main.clone(), modules, &|_| false)?;
     let (for_next, taken, locations) = setup.end_taking(unused);
-    let around = Around {
+    let around = InheritedSettings {
         resolver: main.core.resolver.clone(),
         resolver_timeout: main.core.resolver_timeout,
     };

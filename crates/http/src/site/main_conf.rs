@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_conf::Error;
-use weir_upstream::config::Around;
+use weir_upstream::config::InheritedSettings;
 use weir_zone::Declarations;
 
 /// What a module has read of the block so far.
@@ -58,7 +58,7 @@ pub struct DraftUses(Vec<Option<Uses>>);
 /// What is known when the whole block was read.
 pub struct BlockEnd<'a> {
     /// What the block says for groups of servers.
-    pub around: &'a Around,
+    pub around: &'a InheritedSettings,
     /// Shared memory that the configuration asks for.
     pub zones: &'a Declarations,
     /// What the process serves meanwhile: what has not changed may be taken from there.
@@ -149,7 +149,7 @@ impl MainDrafts {
     pub fn finish(
         self,
         keys: MainKeys,
-        (around, zones, before): (&Around, &Declarations, Option<&MainConfs>),
+        (around, zones, before): (&InheritedSettings, &Declarations, Option<&MainConfs>),
         warnings: &mut Vec<Error>,
     ) -> Result<MainConfs, Error> {
         let mut made = MainConfs::default();

@@ -12,7 +12,7 @@ use weir_upstream::Group;
 use weir_upstream::config::servers_file::ServersFile;
 
 use weir_upstream::config::{GroupExtras, GroupUses};
-pub use weir_upstream::config::{GroupId, HashKey, Queued};
+pub use weir_upstream::config::{GroupId, HashKey, QueueSettings};
 
 /// A group, ready to serve.
 pub type Upstream = weir_upstream::config::Upstream<Extras>;

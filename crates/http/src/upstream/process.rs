@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_upstream::config::dynamic::{self, Looker};
+use weir_upstream::config::dynamic::{self, NameUpdater};
 
 use super::groups::GROUPS;
 use super::{cache, health};
@@ -21,7 +21,7 @@ impl LoopPart for Helpers {
             return;
         }
         let known = Rc::downgrade(event_loop);
-        let looker = Looker {
+        let looker = NameUpdater {
             handle: event_loop.handle.clone(),
             resolvers: event_loop.resolvers.clone(),
             log: site.main.core.error_log.clone(),
@@ -38,6 +38,6 @@ impl LoopPart for Helpers {
 
     fn look(&self, event_loop: &LoopState) {
         let groups = GROUPS.of(&event_loop.site.main_confs);
-        groups.all().for_each(|upstream| upstream.group.queue.call());
+        groups.all().for_each(|upstream| upstream.group.queue.wake_first());
     }
 }

@@ -12,7 +12,7 @@ use weir_upstream::{Choice, Group, Picked, Queue};
 use super::client::{self, Waited};
 use super::counts::{COUNTS, ENTERED, LATE, REFUSED};
 use super::fault::Fault;
-use super::groups::Queued;
+use super::groups::QueueSettings;
 use super::passing::UpstreamConf;
 use crate::request::Request;
 
@@ -40,7 +40,7 @@ pub async fn wait(
     passing: &UpstreamConf,
     group: &Group,
     choice: &mut Choice,
-    conf: &Queued,
+    conf: &QueueSettings,
 ) -> Result<Option<Picked>, Fault> {
     let (queue, cell) = (&group.queue, COUNTS.of(&r.event_loop).queue(group));
     let count = |at: usize| cell.iter().for_each(|cell| cell.add(at, 1));

@@ -53,7 +53,7 @@ impl HealthCheckDirective {
 pub fn finish(checks: &[StreamCheck], groups: &Groups) -> Result<(), Error> {
     for check in checks {
         if let Some(upstream) = groups.get(check.group) {
-            check.line.guard(&upstream.group)?;
+            check.line.apply_to(&upstream.group)?;
         }
     }
     Ok(())

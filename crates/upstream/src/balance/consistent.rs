@@ -9,10 +9,10 @@ use super::{Balance, HASH_TRIES};
 use crate::group::Choice;
 use crate::seats::PeerSet;
 
-/// Points of a peer of weight 1.
+/// Points on the ring for each unit of weight.
 const POINTS: u32 = 160;
 
-/// The ring.
+/// The method, with its ring.
 #[derive(Debug, Default)]
 pub struct Consistent {
     points: Vec<Point>,
@@ -32,7 +32,7 @@ impl Balance for Consistent {
     }
 
     fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
-        // Weights may have been changed since.
+        // Weights may have changed since the ring was built.
         if self.generation != seats.generation {
             self.build(seats);
         }
@@ -79,7 +79,7 @@ impl Consistent {
     }
 }
 
-/// Host, a zero byte, port.
+/// The checksum over host, a zero byte and port.
 fn base(server: &str) -> Hasher {
     let plain = match server.get(..5) {
         Some(prefix) if prefix.eq_ignore_ascii_case("unix:") => server.get(5..).unwrap_or(""),

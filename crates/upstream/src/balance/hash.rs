@@ -1,5 +1,4 @@
-//! `hash KEY`: the peer follows from a key of the configuration, by the hash of Cache::Memcached
-//! and nginx.
+//! `hash KEY`: the key selects the peer, by the hash function of Cache::Memcached and nginx.
 
 use std::time::Instant;
 

@@ -7,7 +7,7 @@ use super::{Balance, HASH_TRIES};
 use crate::group::Choice;
 use crate::seats::PeerSet;
 
-/// By the client's address, which is the choice's key.
+/// The method. [`Choice::key`] is the client's address.
 #[derive(Debug, Default)]
 pub struct IpHash;
 

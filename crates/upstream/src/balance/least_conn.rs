@@ -1,4 +1,5 @@
-//! The peer with the fewest connections for its weight; round robin among equals.
+//! `least_conn`: the peer with the fewest connections in proportion to its weight; round robin
+//! among equals.
 
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use crate::group::Choice;
 use crate::seat::PeerState;
 use crate::seats::PeerSet;
 
-/// Fewest connections first.
+/// The method.
 #[derive(Debug, Default)]
 pub struct LeastConn;
 
@@ -29,7 +30,8 @@ impl Balance for LeastConn {
     }
 }
 
-/// Compares loads without dividing.
+/// Whether `a` has fewer connections in proportion to its weight than `b`. Compares products, so
+/// that nothing is rounded.
 pub fn less(a: &PeerState, b: &PeerState, now: Instant) -> bool {
     product(a.conns, b.share(now)) < product(b.conns, a.share(now))
 }

@@ -1,4 +1,5 @@
-//! The peer that answers soonest for the requests it has; round robin among equals.
+//! `least_time`: the peer with the lowest product of average time and connections, in proportion to
+//! its weight; round robin among equals.
 
 use std::time::Instant;
 
@@ -7,28 +8,29 @@ use crate::group::Choice;
 use crate::seat::{PeerState, UNIT};
 use crate::seats::PeerSet;
 
-/// What is measured.
+/// The time that `least_time` compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
-    /// Time until there is a connection.
+    /// Time until the connection is established.
     Connect,
-    /// Time to the head of an answer, or to a session's first bytes.
+    /// Time until the head of the answer, or the first bytes of a session.
     First,
-    /// Time to the last byte.
+    /// Time until the last byte.
     Last,
 }
 
-/// Soonest answer first.
+/// The method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeastTime {
-    /// What is measured.
+    /// The time that is compared.
     pub measure: Measure,
-    /// Requests that have no answer yet count, too: a peer that keeps them waiting is slow.
+    /// `inflight`: waiting times of requests without an answer count, too. So a peer that stops
+    /// answering counts as slow at once.
     pub inflight: bool,
 }
 
 impl LeastTime {
-    /// Expected wait: average time, multiplied by the requests that it would have.
+    /// The expected wait: average time, multiplied by the connections including the new one.
     fn cost(&self, seat: &PeerState, now: Instant) -> u128 {
         let mut time = faded(seat.times.of(self.measure).as_millis(), seat, now);
         if self.inflight && seat.inflight.count > 0 {
@@ -48,7 +50,8 @@ impl LeastTime {
     }
 }
 
-/// A slow peer that was left alone gets its chance again: half the time for each `fail_timeout` since.
+/// The average time, halved for each `fail_timeout` without a choice of the peer. So a slow peer
+/// gets requests again.
 fn faded(time: u128, seat: &PeerState, now: Instant) -> u128 {
     let patience = seat.peer.options.fail_timeout.as_secs();
     let idle = seat.checked.map_or(0, |at| now.saturating_duration_since(at).as_secs());
@@ -58,7 +61,8 @@ fn faded(time: u128, seat: &PeerState, now: Instant) -> u128 {
     }
 }
 
-/// Times that differ by less than 20 ms count as equal, and those above 5 s, too.
+/// Rounds a time up to a multiple of 20 ms, at most 5 s, so that peers with similar times count as
+/// equal.
 fn clustered(time: u128) -> u128 {
     if time > 5000 { 5000 } else { time + 20 - time % 20 }
 }
@@ -72,7 +76,7 @@ impl Balance for LeastTime {
             }
             let cost = seats.change(i, now, |seat| {
                 if self.inflight {
-                    seat.inflight.look(now);
+                    seat.inflight.update_average(now);
                 }
                 self.per_share(seat, now)
             })?;
@@ -84,13 +88,14 @@ impl Balance for LeastTime {
 
     fn chosen(&mut self, seat: &mut PeerState, now: Instant) -> bool {
         if self.inflight {
-            seat.inflight.begin(now);
+            seat.inflight.add(now);
         }
         self.inflight
     }
 
-    fn hears_of(&self) -> Option<Measure> {
-        // The last byte is the end, which is always heard of.
+    fn inflight_until(&self) -> Option<Measure> {
+        // The last byte is the end of the request, which [`Group::ended`](crate::Group::ended)
+        // reports anyway.
         Some(self.measure).filter(|measure| self.inflight && *measure != Measure::Last)
     }
 }

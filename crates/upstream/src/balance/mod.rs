@@ -1,4 +1,4 @@
-//! How a peer is chosen: one file for each method, each a small pure strategy.
+//! Balancing methods: one file for each, each a small pure strategy.
 
 use std::fmt::Debug;
 use std::time::Instant;
@@ -23,27 +23,28 @@ pub use least_time::{LeastTime, Measure};
 pub use random::{Random, Two};
 pub use round_robin::RoundRobin;
 
-/// A method of choosing.
+/// A balancing method.
 pub trait Balance: Debug + Send {
-    /// The list of seats is new. What takes long to compute from it is computed here, so that no request waits for it.
+    /// Called with a new list of peers. Expensive tables are computed here, so that no request
+    /// waits for them.
     fn prepare(&mut self, _: &PeerSet) {}
 
-    /// The index of a seat that is free ([`PeerSet::is_free`]) for this request. `None`: there is none.
+    /// The index of a peer that is free ([`PeerSet::is_free`]) for this request, if there is one.
     fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize>;
 
-    /// A request took this seat because it is bound to it.
+    /// Called when a request takes a peer that it is bound to.
     fn out_of_turn(&mut self, _: &mut PeerSet, _: usize, _: &Choice, _now: Instant) {}
 
-    /// The seat was chosen. True if its request is counted as in flight.
+    /// Called when a peer was chosen. True if the method counts the request as in flight.
     fn chosen(&mut self, _: &mut PeerState, _now: Instant) -> bool {
         false
     }
 
-    /// A request counts as in flight until this moment, and no longer; `None`: until its end.
-    fn hears_of(&self) -> Option<Measure> {
+    /// The moment until which a request counts as in flight; `None` for its end.
+    fn inflight_until(&self) -> Option<Measure> {
         None
     }
 }
 
-/// How many seats that are not free a hash leads to before any free peer is taken.
+/// After this many tries, a hashing method falls back to round robin, as in nginx.
 const HASH_TRIES: u32 = 20;

@@ -1,4 +1,4 @@
-//! `random`: by chance and weight; with `two`, the less loaded of two.
+//! `random`: a random peer, by weight. With `two`, the less loaded of two random peers.
 
 use std::time::Instant;
 
@@ -6,19 +6,19 @@ use super::{Balance, HASH_TRIES, LeastTime, least_conn};
 use crate::group::Choice;
 use crate::seats::PeerSet;
 
-/// Which of two is taken.
+/// How one of two peers is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Two {
-    /// The one with fewer connections.
+    /// The peer with fewer connections.
     LeastConn,
-    /// The one that answers sooner.
+    /// The peer that is expected to answer sooner.
     LeastTime(LeastTime),
 }
 
 /// `random [two [METHOD]]`
 #[derive(Debug, Default)]
 pub struct Random {
-    /// Two are drawn.
+    /// How to choose between two peers; `None` if one is drawn.
     pub two: Option<Two>,
 }
 

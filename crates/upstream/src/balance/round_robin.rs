@@ -6,7 +6,7 @@ use super::Balance;
 use crate::group::Choice;
 use crate::seats::PeerSet;
 
-/// One after another, by weight.
+/// The method.
 #[derive(Debug, Default)]
 pub struct RoundRobin;
 

@@ -6,11 +6,11 @@ use weir_conf::{Directive, Error};
 use weir_log::Level;
 use weir_values::{Address, Reading, Subject, Template, forwarded};
 
-/// Where connections come from.
+/// The local address of connections.
 #[derive(Debug, Clone)]
 pub struct Bind {
     address: Template,
-    /// It need not be an address of this machine.
+    /// The address need not belong to this machine (IP_TRANSPARENT).
     pub transparent: bool,
 }
 
@@ -38,7 +38,8 @@ impl Bind {
         parse(self.address.constant()?)
     }
 
-    /// The address for a subject; none where its value is none, which the log is told unless it is empty.
+    /// The address for a subject. None if the value is no address, which is logged unless it is
+    /// empty.
     pub fn address<S: Subject>(&self, subject: &mut S) -> Option<SocketAddr> {
         let text = self.address.eval(subject).into_owned();
         let found = parse(&text);

@@ -1,4 +1,4 @@
-//! The groups of a configuration while it is read: which it has, and which place each gets.
+//! The groups of a configuration that is being read, and the ids that they get.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -8,38 +8,40 @@ use weir_conf::{Directive, Error, Spot, Word};
 use weir_zone::Declarations;
 
 use super::groups::{
-    Around, BlockDigest, GroupDraft, GroupExtras, GroupId, Upstream, UpstreamBlock, Upstreams,
-    Zoned,
+    BlockDigest, GroupDraft, GroupExtras, GroupId, GroupZone, InheritedSettings, Upstream,
+    UpstreamBlock, Upstreams,
 };
 use super::url::Url;
 
-/// All groups while the configuration is read.
+/// The groups of a configuration that is being read.
 pub struct Drafts<T> {
-    /// None: the place is kept for a group of another configuration, which this one may not have.
+    /// By id. `None`: the id is reserved for a group of another configuration, which this one may
+    /// not have.
     list: Vec<Option<Draft<T>>>,
-    /// Their places by name in lower case: a configuration may have thousands.
+    /// Ids by name in lower case. A configuration may have thousands of groups.
     places: HashMap<Vec<u8>, Vec<usize>>,
-    /// The places of those that stand for no block, by name in lower case and port: one name may have thousands of ports.
+    /// Ids of groups without a block, by name in lower case and port. One name may have thousands
+    /// of ports.
     servers: HashMap<(Vec<u8>, u16), usize>,
-    /// The places that are kept, by name in lower case and port.
+    /// Reserved ids, by name in lower case and port.
     kept: HashMap<(Vec<u8>, u16), usize>,
-    /// Which groups a part of the configuration refers to, while that is noted.
+    /// The groups that a part of the configuration refers to, while they are recorded.
     noted: Option<GroupUses>,
 }
 
 /// A group of a configuration that is being read.
 enum Draft<T> {
     Read(Box<GroupDraft<T>>),
-    /// As another configuration has it.
-    Taken(Arc<Upstream<T>>),
+    /// Taken over from another configuration.
+    Reused(Arc<Upstream<T>>),
 }
 
 impl<T: GroupExtras> Draft<T> {
-    /// Whether it is an `upstream { }`.
+    /// Whether the group has an `upstream { }` block.
     fn is_block(&self) -> bool {
         match self {
             Draft::Read(draft) => draft.block.is_some(),
-            Draft::Taken(_) => true,
+            Draft::Reused(_) => true,
         }
     }
 }
@@ -56,17 +58,18 @@ impl<T> Default for Drafts<T> {
     }
 }
 
-/// Which groups a part of a configuration refers to. See [`Drafts::note`].
+/// The groups that a part of a configuration refers to. See [`Drafts::note`].
 #[derive(Debug, Default)]
 pub struct GroupUses {
-    /// Names of `upstream { }` blocks, and where these are.
+    /// Names and ids of `upstream { }` blocks.
     blocks: Vec<(Vec<u8>, GroupId)>,
-    /// It has done more than that.
+    /// The part did more than refer to blocks.
     more: bool,
 }
 
 impl GroupUses {
-    /// Whether it has only referred to `upstream { }` blocks, which another configuration with the same places can repeat.
+    /// Whether the part only refers to `upstream { }` blocks. Another configuration with the same
+    /// ids can then repeat it.
     pub fn is_repeatable(&self) -> bool {
         !self.more
     }
@@ -82,7 +85,7 @@ impl<T: GroupExtras> Drafts<T> {
         default_port: u16,
     ) -> Result<GroupId, Error> {
         let name = String::from_utf8_lossy(&url.host).into_owned();
-        // A block has its name for itself, or is that of the first line that names it.
+        // A block is the only group with its name, or belongs to the first line that refers to it.
         let first = self.places(&url.host).first().copied();
         let block = first.filter(|i| self.at(*i).is_some_and(Draft::is_block));
         if let (Some(_), Some(port)) = (block, url.port) {
@@ -94,7 +97,8 @@ impl<T: GroupExtras> Drafts<T> {
             let id = GroupId(place as u32);
             if let Some(uses) = &mut self.noted {
                 uses.blocks.push((url.host, id));
-                // What stands for no block has its own place in the text, and is looked up.
+                // A group without a block is bound to its line of the configuration, and its name
+                // is resolved.
                 uses.more |= block.is_none();
             }
             return Ok(id);
@@ -113,7 +117,7 @@ impl<T: GroupExtras> Drafts<T> {
         Ok(GroupId(place as u32))
     }
 
-    /// Gives groups that `other` has, too, the places that they have there.
+    /// Reserves the ids of `other`, so that groups in both configurations have the same ids.
     pub fn number_as(&mut self, other: &Upstreams<T>) {
         let groups = other.list.iter().enumerate().rev();
         let key = |u: &Upstream<T>| (u.host.to_ascii_lowercase(), u.port);
@@ -121,17 +125,17 @@ impl<T: GroupExtras> Drafts<T> {
         self.list.resize_with(self.list.len().max(other.list.len()), || None);
     }
 
-    /// What is read from now on, until [`Drafts::noted`], is noted.
+    /// Begins to record references to groups, until [`Drafts::noted`].
     pub fn note(&mut self) {
         self.noted = Some(GroupUses::default());
     }
 
-    /// What was read since then.
+    /// Ends the recording.
     pub fn noted(&mut self) -> GroupUses {
         self.noted.take().unwrap_or_default()
     }
 
-    /// Whether what `uses` has noted finds the same groups here, at the same places.
+    /// Whether the references in `uses` lead to blocks with the same ids here.
     pub fn can_repeat(&self, uses: &GroupUses) -> bool {
         uses.blocks.iter().all(|(name, id)| {
             let found = self.places(name).iter().find(|i| self.at(**i).is_some());
@@ -145,7 +149,8 @@ impl<T: GroupExtras> Drafts<T> {
         }
     }
 
-    /// Takes the group of a block from another configuration, if it says the same there. False: it is to be read.
+    /// Takes over the group of a block from another configuration, if the block says the same
+    /// there. False if the block must be read.
     pub fn take(
         &mut self,
         name: &[u8],
@@ -155,24 +160,24 @@ impl<T: GroupExtras> Drafts<T> {
         let key = (name.to_ascii_lowercase(), 0);
         let Some(place) = self.kept.get(&key).copied() else { return false };
         let Some(Some(known)) = other.list.get(place) else { return false };
-        let Some((said, zone)) = &known.taken_by else { return false };
+        let Some((said, zone)) = &known.reusable_as else { return false };
         if said != digest || self.at(place).is_some() || self.places.contains_key(&key.0) {
             return false;
         }
         if let Some((name, size)) = zone
-            && Zoned::declare(zones, name, *size).is_err()
+            && GroupZone::declare(zones, name, *size).is_err()
         {
             return false;
         }
         self.kept.remove(&key);
         self.places.insert(key.0, vec![place]);
         if let Some(slot) = self.list.get_mut(place) {
-            *slot = Some(Draft::Taken(Arc::clone(known)));
+            *slot = Some(Draft::Reused(Arc::clone(known)));
         }
         true
     }
 
-    /// An `upstream { }` was read. `digest` tells it from others.
+    /// Adds an `upstream { }` block. `digest` identifies its text.
     pub fn define(
         &mut self,
         d: &Directive,
@@ -184,7 +189,7 @@ impl<T: GroupExtras> Drafts<T> {
         self.note_more();
         let first = self.places(&word.bytes).first().copied();
         let first = first.and_then(|i| self.list.get_mut(i)).and_then(Option::as_mut);
-        if let Some(Draft::Taken(_)) = first {
+        if let Some(Draft::Reused(_)) = first {
             return Err(d.error_at(word, format!("duplicate upstream \"{name}\"")));
         }
         if let Some(Draft::Read(draft)) = first {
@@ -213,13 +218,13 @@ impl<T: GroupExtras> Drafts<T> {
         Ok(())
     }
 
-    /// Whether a block of this name was read.
+    /// Whether there is a block of this name.
     pub fn is_defined(&self, name: &[u8]) -> bool {
         let mut own = self.places(name).iter().filter_map(|i| self.at(*i));
         own.any(Draft::is_block)
     }
 
-    /// Where groups of this name are, in the order in which they came.
+    /// The ids of groups of this name, in the order in which they were added.
     fn places(&self, name: &[u8]) -> &[usize] {
         self.places.get(&name.to_ascii_lowercase()).map_or(&[], Vec::as_slice)
     }
@@ -228,7 +233,7 @@ impl<T: GroupExtras> Drafts<T> {
         self.list.get(place).and_then(Option::as_ref)
     }
 
-    /// Adds a group, at the place that is kept for it or at the end.
+    /// Adds a group with the id that is reserved for it, or a new one.
     fn push(&mut self, draft: GroupDraft<T>) -> usize {
         let name = draft.host.to_ascii_lowercase();
         let port = match &draft.block {
@@ -250,16 +255,16 @@ impl<T: GroupExtras> Drafts<T> {
         place
     }
 
-    /// All groups; names that stand for no block are looked up now.
+    /// Builds all groups. Names without a block are resolved now.
     pub fn finish(
         self,
-        around: &Around,
+        around: &InheritedSettings,
         zones: &Declarations,
         warnings: &mut Vec<Error>,
     ) -> Result<Upstreams<T>, Error> {
         let mut finish = |draft: Draft<T>| match draft {
             Draft::Read(draft) => draft.finish(around, zones, warnings).map(Arc::new),
-            Draft::Taken(known) => Ok(known),
+            Draft::Reused(known) => Ok(known),
         };
         let built = self.list.into_iter().map(|draft| draft.map(&mut finish).transpose());
         let list = built.collect::<Result<_, _>>()?;
@@ -267,14 +272,14 @@ impl<T: GroupExtras> Drafts<T> {
     }
 }
 
-/// The words of a block, wherever they stand: its servers, and the rest.
+/// The words of a block without their places in the file: its `server` lines, and the rest.
 fn text_of(d: &Directive) -> [String; 2] {
     let mut texts = <[String; 2]>::default();
     let [servers, settings] = &mut texts;
     for line in d.block() {
         let text = if line.name.is("server") { &mut *servers } else { &mut *settings };
         for word in std::iter::once(&line.name).chain(&line.args) {
-            // With its length, so that no word can look like two.
+            // With its length, so that different words never give the same text.
             let word = word.lossy();
             let _ = write!(text, "{}:{word} ", word.len());
         }
@@ -307,7 +312,7 @@ mod tests {
         assert_eq!(refer(&mut drafts, "OTHER", None), Some(1));
         assert_eq!(refer(&mut drafts, "other", Some(81)), Some(2));
         assert_eq!(refer(&mut drafts, "later", None), Some(3));
-        // A block may stand below the line that names it, where that names no port.
+        // A block may follow the line that refers to it, if that names no port.
         assert!(drafts.is_defined(b"APP") && !drafts.is_defined(b"later"));
         assert!(define(&mut drafts, "Later") && drafts.is_defined(b"later"));
         assert_eq!(refer(&mut drafts, "later", None), Some(3));

@@ -1,5 +1,5 @@
-//! Servers of a group with names that are looked up regularly while requests are served: `server
-//! ... resolve`. One loop of each worker looks them up. All loops share the group.
+//! Servers of a group whose names are resolved again at run time: `server ... resolve`. One loop of
+//! each worker resolves them; all loops share the group.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -17,26 +17,27 @@ use super::recall::Recall;
 use super::url::Host;
 use weir_resolver::{ResolverConf, Resolvers, Service, Unresolved};
 
-/// A server that is known by name.
+/// A server whose name is resolved at run time.
 #[derive(Debug, Clone)]
 pub struct NamedServer {
-    /// Its name.
+    /// The host name.
     pub host: String,
-    /// Its port, unless the service tells.
+    /// The port, if no SRV record gives one.
     pub port: u16,
-    /// `service=`: its SRV records are asked for.
+    /// `service=`: SRV records of this service are asked for.
     pub service: Option<String>,
-    /// The server as written.
+    /// The server as written in the configuration.
     pub server: String,
-    /// What else is said of it.
+    /// The parameters of the `server` line.
     pub options: PeerOptions,
-    /// It was not found at the start: it is looked up as then, until it is found, and not again.
+    /// The name was not found at the start. The system's resolver is asked until it is found, and
+    /// then no more.
     late: bool,
 }
 
 impl NamedServer {
     /// `server NAME resolve`
-    pub fn again(
+    pub fn resolved_again(
         host: String,
         port: u16,
         service: Option<String>,
@@ -47,11 +48,16 @@ impl NamedServer {
     }
 
     /// A server with a name that was not found at the start.
-    pub fn late(host: String, port: u16, server: String, options: PeerOptions) -> NamedServer {
+    pub fn unresolved(
+        host: String,
+        port: u16,
+        server: String,
+        options: PeerOptions,
+    ) -> NamedServer {
         NamedServer { host, port, service: None, server, options, late: true }
     }
 
-    /// What messages say of it.
+    /// The name in log messages.
     fn title(&self) -> String {
         match &self.service {
             Some(service) => format!("service {service} of {}", self.host),
@@ -59,12 +65,14 @@ impl NamedServer {
         }
     }
 
-    /// What tells it from the other names of its group, in whatever configuration; its port may be another one there.
+    /// Identifies the name within its group, in every configuration. The port is left out, since
+    /// another configuration may have another one.
     fn key(&self) -> String {
         format!("{} {}", self.host, self.service.as_deref().unwrap_or_default())
     }
 
-    /// The share of a server of a service, which says `weight`: what the configuration says comes first.
+    /// The weight of a peer whose SRV record says `weight`. A configured weight other than 1 takes
+    /// precedence.
     fn weight_of(&self, weight: u32) -> u32 {
         match self.options.weight {
             1 => weight,
@@ -72,36 +80,36 @@ impl NamedServer {
         }
     }
 
-    /// Its name is asked for again and again.
-    pub fn is_looked_up_again(&self) -> bool {
+    /// Whether the name is resolved again and again (`resolve`).
+    pub fn is_resolved_again(&self) -> bool {
         !self.late
     }
 }
 
-/// What the start says of a name that is not found.
+/// The warning about a name that is not found at the start.
 pub fn not_found(name: &str) -> String {
     format!("host not found in upstream \"{name}\", which has no server until it is")
 }
 
-/// The servers of a group that are looked up.
+/// The servers of a group whose names are resolved at run time.
 #[derive(Debug)]
 pub struct Dynamic {
-    /// Servers with names to look up.
+    /// Servers with names.
     pub named: Vec<NamedServer>,
     /// Servers with fixed addresses.
     pub fixed: Vec<Arc<Peer>>,
-    /// The resolver. Names that were not found at the start need none.
+    /// The resolver. Not needed for names that were not found at the start.
     pub resolver: Option<Arc<ResolverConf>>,
-    /// How long an answer is waited for.
+    /// `resolver_timeout`
     pub timeout: Duration,
     /// The group.
     pub group: Arc<Group>,
-    /// What the names stood for, as other workers and the last configuration know it.
+    /// The last known addresses, shared with other workers and the last configuration.
     pub recall: Option<Recall>,
 }
 
 impl Dynamic {
-    /// A group of one server, which was not found at the start.
+    /// For a group of one server whose name was not found at the start.
     pub fn late(named: NamedServer, group: Arc<Group>) -> Dynamic {
         let timeout = Duration::from_secs(30);
         let named = vec![named];
@@ -109,34 +117,39 @@ impl Dynamic {
     }
 }
 
-/// The peers that each name stands for now.
+/// The present peers of each name.
 type ResolvedPeers = Rc<RefCell<Vec<Vec<Arc<Peer>>>>>;
 
-/// Looks names up.
-pub struct Looker {
+/// The loop that resolves names.
+pub struct NameUpdater {
     /// The loop.
     pub handle: Handle,
-    /// What name servers have told.
+    /// The loop's resolvers, with their caches.
     pub resolvers: Rc<Resolvers>,
-    /// The log that hears of failures.
+    /// The log for failures.
     pub log: Arc<Log>,
-    /// The loop takes no more requests.
+    /// Whether the loop retires.
     pub retiring: Box<dyn Fn() -> bool>,
 }
 
-/// Starts to look, on one loop of the worker.
-pub fn start<T>(upstreams: &Upstreams<T>, worker: &Rc<Looker>) {
+/// Starts to resolve the names of all groups, on one loop of the worker.
+pub fn start<T>(upstreams: &Upstreams<T>, worker: &Rc<NameUpdater>) {
     for upstream in upstreams.all() {
         let Some(dynamic) = &upstream.dynamic else { continue };
         let known: ResolvedPeers = Rc::new(RefCell::new(vec![Vec::new(); dynamic.named.len()]));
         recall(dynamic, &known, worker.handle.now());
         for i in 0..dynamic.named.len() {
-            worker.handle.spawn(look(worker.clone(), Arc::clone(dynamic), known.clone(), i));
+            worker.handle.spawn(keep_resolved(
+                worker.clone(),
+                Arc::clone(dynamic),
+                known.clone(),
+                i,
+            ));
         }
     }
 }
 
-/// Until name servers answer, names stand for what they stood for.
+/// Uses the last known addresses until name servers answer.
 fn recall(dynamic: &Dynamic, known: &ResolvedPeers, now: Instant) {
     let Some(recall) = &dynamic.recall else { return };
     for (i, named) in dynamic.named.iter().enumerate() {
@@ -156,12 +169,17 @@ fn recall(dynamic: &Dynamic, known: &ResolvedPeers, now: Instant) {
     }
 }
 
-/// Looks one name up, and again when the answer's time is over, until the worker retires.
-async fn look(worker: Rc<Looker>, dynamic: Arc<Dynamic>, known: ResolvedPeers, i: usize) {
+/// Resolves one name, and again when its TTL has passed, until the loop retires.
+async fn keep_resolved(
+    worker: Rc<NameUpdater>,
+    dynamic: Arc<Dynamic>,
+    known: ResolvedPeers,
+    i: usize,
+) {
     let dynamic = &*dynamic;
     let Some(named) = dynamic.named.get(i) else { return };
     if named.late {
-        return look_once(&worker, dynamic, &known, i, named).await;
+        return resolve_once(&worker, dynamic, &known, i, named).await;
     }
     while !(worker.retiring)() {
         let now = worker.handle.now();
@@ -181,34 +199,34 @@ async fn look(worker: Rc<Looker>, dynamic: Arc<Dynamic>, known: ResolvedPeers, i
                 dynamic.timeout
             }
         };
-        worker.pause(pause.max(LEAST)).await;
+        worker.pause(pause.max(SHORTEST_PAUSE)).await;
     }
 }
 
-impl Looker {
-    /// Waits, but not for much longer than the site is in use: the task holds a part of it.
+impl NameUpdater {
+    /// Waits, but ends soon after the loop retires, since the task holds a part of the site.
     async fn pause(&self, time: Duration) {
         let until = self.handle.now() + time;
         while self.handle.now() < until && !(self.retiring)() {
-            self.handle.sleep_until(until.min(self.handle.now() + SLICE)).await;
+            self.handle.sleep_until(until.min(self.handle.now() + RETIRE_CHECK)).await;
         }
     }
 }
 
-/// So often a task that waits looks whether it is still needed.
-const SLICE: Duration = Duration::from_secs(10);
+/// How often a waiting task checks whether the loop retires.
+const RETIRE_CHECK: Duration = Duration::from_secs(10);
 
-/// Asks the system, as the start has done, until the name is found. It may wait, so not on the loop.
-async fn look_once(
-    worker: &Looker,
+/// Asks the system's resolver, as at the start, until the name is found.
+async fn resolve_once(
+    worker: &NameUpdater,
     dynamic: &Dynamic,
     known: &ResolvedPeers,
     i: usize,
     named: &NamedServer,
 ) {
-    // It may wait for long, and so not on a thread that files need.
+    // The call may block for long, so it has a thread apart from those for files.
     let thread = FilePool::named("names", 1, 1);
-    let mut pause = LEAST;
+    let mut pause = SHORTEST_PAUSE;
     while !(worker.retiring)() {
         let name = (named.host.clone(), named.port);
         let ask = move || (name.0.as_str(), name.1).to_socket_addrs();
@@ -223,18 +241,18 @@ async fn look_once(
             }
         }
         worker.handle.sleep(pause).await;
-        pause = (pause * 2).min(MOST);
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// Nor is one that was not found at the start asked for less often.
-const MOST: Duration = Duration::from_secs(30);
-/// No name is asked for more often.
-const LEAST: Duration = Duration::from_secs(1);
+/// The longest pause between two lookups of a name that was not found at the start.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The shortest pause between two lookups of a name.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 
 type LookupAnswer = Result<(Vec<Arc<Peer>>, Instant), Unresolved>;
 
-async fn peers(worker: &Looker, dynamic: &Dynamic, named: &NamedServer) -> LookupAnswer {
+async fn peers(worker: &NameUpdater, dynamic: &Dynamic, named: &NamedServer) -> LookupAnswer {
     let resolver = dynamic.resolver.as_ref().ok_or(Unresolved::TimedOut)?;
     let resolver = worker.resolvers.of(resolver);
     let (handle, timeout) = (&worker.handle, dynamic.timeout);
@@ -260,7 +278,8 @@ async fn peers(worker: &Looker, dynamic: &Dynamic, named: &NamedServer) -> Looku
     }
 }
 
-/// The peers of a service. Later priorities are backups; a service that is a backup itself has no others.
+/// The peers of a service. Those of the first priority are primary, the others backups. A server
+/// with `backup` uses only the first priority.
 fn serving(named: &NamedServer, found: &[(&Service, IpAddr)]) -> Vec<Arc<Peer>> {
     let first = found.iter().map(|(service, _)| service.priority).min();
     let mut all = Vec::new();
@@ -273,7 +292,8 @@ fn serving(named: &NamedServer, found: &[(&Service, IpAddr)]) -> Vec<Arc<Peer>> 
     all
 }
 
-/// `http` is `_http._tcp.HOST`; a name with a dot is taken as it is.
+/// The name of the SRV record: `_http._tcp.HOST` for `http`. A service with a dot is taken as it
+/// is.
 fn service_name(service: &str, host: &str) -> String {
     match service.contains('.') {
         true => format!("{service}.{host}"),
@@ -281,7 +301,8 @@ fn service_name(service: &str, host: &str) -> String {
     }
 }
 
-/// A peer at an address. One of a service has the service's name and weight, and is a backup if others come first.
+/// A peer at an address. A peer of a service has the name and weight of the SRV record. It is a
+/// backup if the record is not of the first priority.
 fn peer(
     named: &NamedServer,
     ip: IpAddr,
@@ -297,7 +318,7 @@ fn peer(
     Arc::new(Peer::new(Host::Ip(ip).endpoint(port), server.clone(), options))
 }
 
-/// The group gets a new list, if something has changed.
+/// Replaces the group's peers, if those of this name have changed. Returns whether they have.
 fn publish(dynamic: &Dynamic, known: &ResolvedPeers, i: usize, mut peers: Vec<Arc<Peer>>) -> bool {
     peers.sort_by(|a, b| a.name.cmp(&b.name));
     let mut known = known.borrow_mut();
@@ -308,7 +329,7 @@ fn publish(dynamic: &Dynamic, known: &ResolvedPeers, i: usize, mut peers: Vec<Ar
     true
 }
 
-/// What was published is for those to come, too.
+/// Stores the peers of a name for other workers and later configurations.
 fn remember(dynamic: &Dynamic, known: &ResolvedPeers, i: usize, now: Instant) {
     if let (Some(recall), Some(named)) = (&dynamic.recall, dynamic.named.get(i))
         && let Some(peers) = known.borrow().get(i)

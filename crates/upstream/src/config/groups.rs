@@ -1,4 +1,5 @@
-//! The groups of a configuration: those of `upstream { }`, and one for each host that is named without.
+//! The groups of a configuration: one for each `upstream { }` and one for each host without a
+//! block.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -17,11 +18,11 @@ use super::url::{Host, Url};
 use weir_resolver::ResolverConf as Resolver;
 use weir_values::Template;
 
-/// A group's place in the site's list.
+/// The index of a group in the site's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupId(pub(super) u32);
 
-/// What a method of balancing hashes.
+/// The key of a hashing method.
 #[derive(Debug, Clone, Default)]
 pub enum HashKey {
     /// Nothing.
@@ -29,7 +30,7 @@ pub enum HashKey {
     Nothing,
     /// The client's address.
     Address,
-    /// A value of the configuration.
+    /// The value of `hash`.
     Value(Template),
 }
 
@@ -38,108 +39,110 @@ pub enum HashKey {
 pub struct Upstream<T> {
     /// The peers.
     pub group: Arc<Group>,
-    /// What is kept of their connections; `None`: nothing.
+    /// The limits of the keepalive pool; `None` if connections are not kept.
     pub keepalive: Option<Limits>,
-    /// Where the loops of the process show one another what they keep.
+    /// The pool of idle connections that loops offer one another.
     pub shared: Arc<SharedPool>,
-    /// What the method hashes.
+    /// The key of the hashing method.
     pub key: HashKey,
-    /// Servers with names that are looked up regularly.
+    /// Servers whose names are resolved at run time.
     pub dynamic: Option<Arc<Dynamic>>,
     /// `servers_file`
     pub file: Option<Arc<ServersFile>>,
-    /// What the module says of it.
+    /// Settings of the module.
     pub extras: T,
-    /// A request that finds no server waits for one.
-    pub queue: Option<Queued>,
-    /// What tells its block from others, if another configuration may take the group as it is, and the zone that it declares.
-    pub(super) taken_by: Option<(BlockDigest, Option<(String, u64)>)>,
-    /// What it was made of, to tell whether a group of another configuration is the same.
+    /// `queue`: requests without a free server wait.
+    pub queue: Option<QueueSettings>,
+    /// If another configuration may take over the group: the digest of its block, and the zone that
+    /// it declares.
+    pub(super) reusable_as: Option<(BlockDigest, Option<(String, u64)>)>,
+    /// The servers as written and their addresses, to compare the group with that of another
+    /// configuration.
     made_of: String,
-    /// The same without its servers.
+    /// The block without its servers.
     settings: String,
-    /// The servers with addresses that the configuration knows.
+    /// The servers with fixed addresses.
     peers: Vec<Arc<Peer>>,
     pub(super) host: Vec<u8>,
-    /// 0 for a block: its servers have their own.
+    /// 0 for a block, whose servers have their own ports.
     pub(super) port: u16,
 }
 
-/// Tells what a block says from what others say.
+/// A hash of the text of a block.
 pub type BlockDigest = [u8; 32];
 
 /// `queue`
 #[derive(Debug, Clone)]
-pub struct Queued {
-    /// How many may wait in each worker.
+pub struct QueueSettings {
+    /// The most requests that wait in each worker.
     pub most: usize,
-    /// For how long.
+    /// How long each waits.
     pub timeout: Duration,
 }
 
-impl Queued {
-    /// With the time that nginx's manual names.
-    pub fn new(most: usize) -> Queued {
-        Queued { most, timeout: Duration::from_secs(60) }
+impl QueueSettings {
+    /// With the default timeout of nginx's manual.
+    pub fn new(most: usize) -> QueueSettings {
+        QueueSettings { most, timeout: Duration::from_secs(60) }
     }
 }
 
 /// `zone` of an upstream.
 #[derive(Debug)]
-pub enum Zoned {
-    /// With its size.
+pub enum GroupZone {
+    /// With a size.
     Declared(ZoneRef, u64),
-    /// Another upstream tells the size.
+    /// Without a size, which another upstream declares.
     Named(String),
 }
 
-impl Zoned {
+impl GroupZone {
     const TAG: &'static str = "upstream";
 
-    /// A zone for the state of peers.
-    pub fn declare(zones: &Declarations, name: &str, size: u64) -> Result<Zoned, ZoneError> {
+    /// Declares a zone for the state of peers.
+    pub fn declare(zones: &Declarations, name: &str, size: u64) -> Result<GroupZone, ZoneError> {
         let purpose = Use::of(Self::TAG, 0);
-        zones.declare(name, size, purpose).map(|zone| Zoned::Declared(zone, size))
+        zones.declare(name, size, purpose).map(|zone| GroupZone::Declared(zone, size))
     }
 
-    /// The zone, when all are declared, which must have room for so many peers.
+    /// The zone, after all are declared. An error if it has no room for this many peers.
     fn finish(self, zones: &Declarations, peers: usize, at: Spot) -> Result<ZoneRef, Error> {
         match self {
-            Zoned::Named(name) => zones.find(&name, Self::TAG).map_err(|error| at.error(error)),
-            Zoned::Declared(zone, size) if crate::room(size) < peers => {
+            GroupZone::Named(name) => zones.find(&name, Self::TAG).map_err(|error| at.error(error)),
+            GroupZone::Declared(zone, size) if crate::peers_in_zone(size) < peers => {
                 Err(at.error(format_args!("zone \"{}\" is too small", zone.name())))
             }
-            Zoned::Declared(zone, _) => Ok(zone),
+            GroupZone::Declared(zone, _) => Ok(zone),
         }
     }
 }
 
-/// What is said around the groups.
+/// Settings of the enclosing block that groups inherit.
 #[derive(Debug, Clone)]
-pub struct Around {
+pub struct InheritedSettings {
     /// `resolver`
     pub resolver: Option<Arc<Resolver>>,
     /// `resolver_timeout`
     pub resolver_timeout: Duration,
 }
 
-/// What a module says of a group beside its servers and its method.
+/// Settings of a module for a group.
 pub trait GroupExtras: Default {
-    /// Clients are bound to servers: see [`Choice::bound`](crate::Choice::bound).
+    /// Whether clients are bound to servers: see [`Choice::bound`](crate::Choice::bound).
     fn binds(&self) -> bool {
         false
     }
 
-    /// Something else than the group chooses servers, so the block needs none of its own.
+    /// Whether a script chooses servers, so that the block needs none.
     fn chooses(&self) -> bool {
         false
     }
 }
 
-/// Nothing.
+/// No settings.
 impl GroupExtras for () {}
 
-/// A group as far as it was read.
+/// A group that is being read.
 pub struct GroupDraft<T> {
     pub(super) host: Vec<u8>,
     pub(super) port: Option<u16>,
@@ -148,34 +151,34 @@ pub struct GroupDraft<T> {
     pub(super) at: Spot,
     pub(super) block: Option<UpstreamBlock<T>>,
     pub(super) digest: Option<BlockDigest>,
-    /// What stands in the block: its servers, and the rest.
+    /// The text of the block: its servers, and the rest.
     pub(super) text: [String; 2],
 }
 
-/// What stands in an `upstream { }`.
+/// The settings of an `upstream { }`.
 pub struct UpstreamBlock<T> {
     /// Its name.
     pub name: String,
     /// Its peers so far.
     pub peers: Vec<Arc<Peer>>,
-    /// The method, where one is named.
+    /// The method, if one is named.
     pub balance: Option<Box<dyn Balance>>,
-    /// What it hashes.
+    /// The key of a hashing method.
     pub key: HashKey,
     /// `keepalive` and kin.
     pub keepalive: Limits,
-    /// Servers with `resolve`.
+    /// Servers whose names are resolved at run time.
     pub named: Vec<NamedServer>,
-    /// `servers_file`, and the port of servers without one.
+    /// `servers_file`, and the port of servers without a port.
     pub file: Option<(PathBuf, u16)>,
     /// `zone`
-    pub zone: Option<Zoned>,
-    /// The method knows neither backups nor slow starts.
+    pub zone: Option<GroupZone>,
+    /// The method supports neither `backup` nor `slow_start`.
     pub plain: bool,
-    /// What the module says of the group.
+    /// Settings of the module.
     pub extras: T,
     /// `queue`
-    pub queue: Option<Queued>,
+    pub queue: Option<QueueSettings>,
     /// `resolver`
     pub resolver: Option<Arc<Resolver>>,
     /// `resolver_timeout`
@@ -185,15 +188,15 @@ pub struct UpstreamBlock<T> {
 /// All groups.
 #[derive(Debug)]
 pub struct Upstreams<T> {
-    /// None: the place of a group that another configuration has.
+    /// By id. `None`: the id is reserved for a group of another configuration.
     pub(super) list: Vec<Option<Arc<Upstream<T>>>>,
 }
 
 impl<T: GroupExtras> GroupDraft<T> {
-    /// The group, when all of the configuration was read.
+    /// Builds the group, after the whole configuration was read.
     pub(super) fn finish(
         self,
-        around: &Around,
+        around: &InheritedSettings,
         zones: &Declarations,
         warnings: &mut Vec<Error>,
     ) -> Result<Upstream<T>, Error> {
@@ -216,7 +219,8 @@ impl<T: GroupExtras> GroupDraft<T> {
         let group = Arc::new(group);
         let dynamic = late.then(|| {
             warnings.push(self.at.warning(dynamic::not_found(&name)));
-            let named = NamedServer::late(name.clone(), port, name.clone(), PeerOptions::default());
+            let named =
+                NamedServer::unresolved(name.clone(), port, name.clone(), PeerOptions::default());
             Arc::new(Dynamic::late(named, group.clone()))
         });
         Ok(Upstream {
@@ -228,7 +232,7 @@ impl<T: GroupExtras> GroupDraft<T> {
             file: None,
             extras: T::default(),
             queue: None,
-            taken_by: None,
+            reusable_as: None,
             made_of,
             settings,
             peers,
@@ -239,29 +243,30 @@ impl<T: GroupExtras> GroupDraft<T> {
 }
 
 impl<T: GroupExtras> UpstreamBlock<T> {
-    /// Whether the block means the same wherever it stands: it names no variable, no host that is looked up, nothing outside.
+    /// Whether the block means the same in any configuration: it has no variables, no host names
+    /// and no references.
     fn stands_alone(&self) -> bool {
         let is_address = |peer: &Arc<Peer>| {
             let name = &peer.name;
             name.starts_with("unix:") || name.parse::<std::net::SocketAddr>().is_ok()
         };
         let plain = matches!(self.key, HashKey::Nothing | HashKey::Address);
-        let zone = !matches!(self.zone, Some(Zoned::Named(_)));
+        let zone = !matches!(self.zone, Some(GroupZone::Named(_)));
         let outside = self.extras.binds() || self.extras.chooses() || !self.named.is_empty();
-        // A host that was looked up has the name of the host beside its address.
+        // A peer of a resolved host name has that name as its `server`.
         let as_written = self.peers.iter().all(|peer| is_address(peer) && peer.server == peer.name);
         plain && zone && !outside && as_written
     }
 
-    /// The zone that it declares.
+    /// The name and size of the zone that the block declares.
     fn declares(&self) -> Option<(String, u64)> {
         match &self.zone {
-            Some(Zoned::Declared(zone, size)) => Some((zone.name().to_owned(), *size)),
+            Some(GroupZone::Declared(zone, size)) => Some((zone.name().to_owned(), *size)),
             _ => None,
         }
     }
 
-    /// Whether the block says which servers it has, be it by a file or by what chooses them.
+    /// Whether the block has servers: `server` lines, a file or a script.
     pub fn has_servers(&self) -> bool {
         !self.peers.is_empty()
             || !self.named.is_empty()
@@ -290,13 +295,13 @@ impl<T: GroupExtras> UpstreamBlock<T> {
 
     fn finish(
         self,
-        around: &Around,
+        around: &InheritedSettings,
         zones: &Declarations,
         at: Spot,
         host: Vec<u8>,
         ([servers, settings], digest): ([String; 2], Option<BlockDigest>),
     ) -> Result<Upstream<T>, Error> {
-        let taken_by =
+        let reusable_as =
             digest.filter(|_| self.stands_alone()).map(|digest| (digest, self.declares()));
         let name = self.name;
         let made_of = made_of(&servers, &self.peers);
@@ -311,7 +316,7 @@ impl<T: GroupExtras> UpstreamBlock<T> {
         }
         let peers = self.peers.len();
         let room = match &self.zone {
-            Some(Zoned::Declared(_, size)) => Some(crate::room(*size)),
+            Some(GroupZone::Declared(_, size)) => Some(crate::peers_in_zone(*size)),
             _ => None,
         };
         let plain = self.plain || self.extras.chooses();
@@ -325,7 +330,7 @@ impl<T: GroupExtras> UpstreamBlock<T> {
         }
         let group = Arc::new(group);
         let resolver = self.resolver.or_else(|| around.resolver.clone());
-        let again = self.named.iter().any(NamedServer::is_looked_up_again);
+        let again = self.named.iter().any(NamedServer::is_resolved_again);
         let complain = |text| Err(at.error(text));
         if again && resolver.is_none() {
             let text = "no resolver defined to resolve names at run time in upstream";
@@ -359,7 +364,7 @@ impl<T: GroupExtras> UpstreamBlock<T> {
             file,
             extras,
             queue,
-            taken_by,
+            reusable_as,
             made_of,
             settings,
             peers: self.peers,
@@ -369,72 +374,74 @@ impl<T: GroupExtras> UpstreamBlock<T> {
     }
 }
 
-/// Random methods of different groups must not march in step, and a test must be able to repeat itself.
+/// The seed of random methods. It differs between groups and processes, so that they do not choose
+/// in step.
 fn seed(name: &[u8]) -> u64 {
     name.iter().fold(0xcbf2_9ce4_8422_2325 ^ u64::from(std::process::id()), |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// The servers as they are written, and the addresses that they stand for.
+/// The servers as written, and their addresses.
 fn made_of(servers: &str, peers: &[Arc<Peer>]) -> String {
     peers.iter().fold(servers.to_owned(), |text, peer| text + " " + &peer.name)
 }
 
 impl<T> Upstream<T> {
-    /// What is the same of a group in another configuration, whatever its servers are.
-    fn kin(&self) -> (&[u8], u16, &str, bool) {
+    /// Identifies a group across configurations, apart from its servers.
+    fn identity(&self) -> (&[u8], u16, &str, bool) {
         (&self.host, self.port, &self.settings, self.dynamic.is_some())
     }
 }
 
 impl<T> Upstreams<T> {
-    /// Groups that another configuration of this process has, too, are the same from now on: with what is known of their
-    /// servers, and the connections that are kept to them. Of a group with other servers, those stay that both name.
+    /// Shares groups with the last configuration of this process: the state of their peers and the
+    /// idle connections. If the servers differ, the group gets the new list, and peers in both
+    /// lists keep their state.
     pub fn keep(&mut self, before: &Upstreams<T>) {
-        // The first of two that are the same.
+        // In reverse, so that the first of two equal groups wins.
         let all = before.list.iter().rev().flatten().map(|old| &**old);
-        let known: HashMap<_, _> = all.map(|old| (old.kin(), old)).collect();
-        // What was taken from there is the same already.
+        let known: HashMap<_, _> = all.map(|old| (old.identity(), old)).collect();
+        // Groups that were taken over are shared already, so `get_mut` skips them.
         for own in self.list.iter_mut().flatten().filter_map(Arc::get_mut) {
-            let Some(old) = known.get(&own.kin()).copied() else { continue };
+            let Some(old) = known.get(&own.identity()).copied() else { continue };
             if old.made_of != own.made_of {
-                // What names stand for is found out by a task of the old configuration.
+                // A task of the old configuration still writes to the old group.
                 if own.dynamic.is_some() {
                     continue;
                 }
                 old.group.replace(own.peers.clone());
             }
             (own.group, own.shared) = (Arc::clone(&old.group), Arc::clone(&old.shared));
-            // No task has it yet.
+            // The task of this configuration has not started yet.
             if let Some(dynamic) = own.dynamic.as_mut().and_then(Arc::get_mut) {
                 dynamic.group = Arc::clone(&old.group);
             }
         }
     }
 
-    /// The groups whose servers stand in files.
+    /// The groups with a `servers_file`.
     pub fn in_files(&self) -> impl Iterator<Item = (Arc<Group>, Arc<ServersFile>)> {
         let each = |u: &Upstream<T>| Some((Arc::clone(&u.group), Arc::clone(u.file.as_ref()?)));
         self.all().filter_map(each)
     }
 
-    /// All of them.
+    /// All groups.
     pub fn all(&self) -> impl Iterator<Item = &Upstream<T>> {
         self.list.iter().flatten().map(|group| &**group)
     }
 
-    /// What stands at each place, in order.
+    /// All ids in order, with their groups.
     pub fn places(&self) -> impl Iterator<Item = Option<&Upstream<T>>> {
         self.list.iter().map(Option::as_deref)
     }
 
-    /// A group by its place.
+    /// The group with this id.
     pub fn get(&self, id: GroupId) -> Option<&Upstream<T>> {
         self.list.get(id.0 as usize).and_then(Option::as_deref)
     }
 
-    /// The group for a host that is known only now, if the configuration has one.
+    /// Finds a group for a host that a variable gave.
     pub fn find(&self, host: &[u8], port: Option<u16>, default_port: u16) -> Option<GroupId> {
         let fits = |u: &Upstream<T>| {
             let same_port = match u.port {
@@ -449,7 +456,7 @@ impl<T> Upstreams<T> {
 }
 
 impl GroupId {
-    /// As an index.
+    /// The id as an index.
     pub fn index(self) -> usize {
         self.0 as usize
     }

@@ -1,5 +1,4 @@
-//! The lines of `upstream { }` about the method of balancing, and about where the group keeps its
-//! state.
+//! Directives of `upstream { }` about the balancing method and the zone.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -8,12 +7,13 @@ use weir_conf::{Directive, Error, Word, values};
 use weir_values::{Reading, Subject};
 use weir_zone::Declarations;
 
-use super::groups::{GroupExtras, HashKey, UpstreamBlock, Zoned};
+use super::groups::{GroupExtras, GroupZone, HashKey, UpstreamBlock};
 use crate::balance::{
     Balance, Consistent, Hash, IpHash, LeastConn, LeastTime, Measure, Random, Two,
 };
 
-/// A method; a second one is warned of, and one below `sticky` or a script that chooses, as nginx does.
+/// Sets the method. As in nginx, a method after another method, `sticky` or a script gives a
+/// warning.
 fn method<T: GroupExtras>(
     block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
@@ -28,7 +28,8 @@ fn method<T: GroupExtras>(
     Ok(())
 }
 
-/// A method that has no use for backups and slow starts: servers of lines below may not ask for them.
+/// Sets a method without support for `backup` and `slow_start`. Later `server` lines may not have
+/// them.
 fn plain_method<T: GroupExtras>(
     block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
@@ -77,12 +78,12 @@ pub fn least_conn<T: GroupExtras>(
     method(block, warnings, d, Box::new(LeastConn), HashKey::Nothing)
 }
 
-/// What is measured, as it is written.
+/// The times that `least_time` can compare, by their names.
 pub type Measures = &'static [(&'static str, Measure)];
 
-/// Of requests.
+/// Those of requests.
 pub const OF_REQUESTS: Measures = &[("header", Measure::First), ("last_byte", Measure::Last)];
-/// Of sessions.
+/// Those of sessions.
 pub const OF_SESSIONS: Measures =
     &[("connect", Measure::Connect), ("first_byte", Measure::First), ("last_byte", Measure::Last)];
 
@@ -97,7 +98,7 @@ pub fn least_time<T: GroupExtras>(
     d: &Directive,
     measures: Measures,
 ) -> Result<(), Error> {
-    // nginx looks at the second one first.
+    // nginx checks the second parameter first.
     let inflight = match d.args.get(1) {
         Some(w) if !w.is("inflight") => return Err(d.invalid("parameter", w)),
         word => word.is_some(),
@@ -132,7 +133,7 @@ pub fn random<T: GroupExtras>(
     plain_method(block, warnings, d, Box::new(Random { two }), HashKey::Nothing)
 }
 
-/// nginx's slab allocator takes no less: eight pages.
+/// Eight pages, the least that nginx's slab allocator takes.
 const SMALLEST_ZONE: u64 = 8 * 4096;
 
 /// `zone NAME [SIZE]`
@@ -147,8 +148,8 @@ pub fn zone<T>(
         return Err(d.error_at(word, format!("invalid zone name \"{name}\"")));
     }
     let zone = match d.args.get(1) {
-        // Another upstream says how large it is, above or below.
-        None => Zoned::Named(name),
+        // Another upstream declares the size, before or after this one.
+        None => GroupZone::Named(name),
         Some(size) => {
             let text = size.lossy();
             let bytes = values::size(&size.bytes);
@@ -157,14 +158,14 @@ pub fn zone<T>(
             if bytes < SMALLEST_ZONE {
                 return Err(d.error_at(size, format!("zone \"{name}\" is too small")));
             }
-            Zoned::declare(zones, &name, bytes).map_err(|e| d.error(e))?
+            GroupZone::declare(zones, &name, bytes).map_err(|e| d.error(e))?
         }
     };
     block.zone = Some(zone);
     Ok(())
 }
 
-/// `servers_file FILE`; servers without a port have this one.
+/// `servers_file FILE`. `port` is the port of servers without one.
 pub fn servers_file<T>(
     block: &mut UpstreamBlock<T>,
     prefix: &Path,

@@ -1,6 +1,5 @@
-//! The groups of a configuration: `upstream { }`, and hosts that are named without a block, for all
-//! modules that pass to servers. What binds a client to a server depends on the module; here it is
-//! any type.
+//! The groups of a configuration: `upstream { }` blocks and hosts without a block, for all modules
+//! that proxy. What a module adds to a group, such as `sticky`, is a type parameter.
 
 mod bind;
 mod drafts;
@@ -15,8 +14,8 @@ mod url;
 pub use bind::Bind;
 pub use drafts::{Drafts, GroupUses};
 pub use groups::{
-    Around, BlockDigest, GroupExtras, GroupId, HashKey, Queued, Upstream, UpstreamBlock, Upstreams,
-    Zoned,
+    BlockDigest, GroupExtras, GroupId, GroupZone, HashKey, InheritedSettings, QueueSettings,
+    Upstream, UpstreamBlock, Upstreams,
 };
 pub use server::server;
 pub use url::{Host, Url};

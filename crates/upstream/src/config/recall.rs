@@ -1,4 +1,4 @@
-//! The addresses that names had lately. All workers and configurations share them, so that a new
+//! The last known addresses of names. All workers and configurations share them, so that a new
 //! worker can serve before its name server answers. nginx: ngx_http_upstream_zone_preresolve.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -8,8 +8,8 @@ use std::time::Instant;
 use crate::{Peer, PeerAddress};
 use weir_zone::{Claimed, Declarations, Row, Rows, Use, ZoneError, ZoneRef};
 
-/// Values of a row: how many addresses the name has (in its first row), the address, its port, weight, and whether it
-/// is a backup, then the server's name.
+/// Words of a row, each for one address: the number of addresses (in the first row of a name), the
+/// address, port, weight and `backup`, then the server's name.
 const VALUES: usize = NAME + NAME_WORDS;
 const COUNT: usize = 0;
 const HIGH: usize = 1;
@@ -18,27 +18,27 @@ const PORT: usize = 3;
 const WEIGHT: usize = 4;
 const BACKUP: usize = 5;
 const NAME: usize = 6;
-/// The longest name of DNS has 255 bytes.
+/// Room for 256 bytes. A DNS name has 255 at most.
 const NAME_WORDS: usize = 32;
-/// Bytes of the zone: names of some 200 addresses. Where there are more, those go that were stored first.
+/// Bytes of the zone: room for about 200 addresses. Beyond that, the oldest are evicted.
 const SIZE: u64 = 192 * 1024;
-/// No more are kept of one name.
+/// The most addresses of one name.
 const MOST: usize = 100;
 
-/// An address that a name stood for.
+/// A stored address of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecalledAddress {
     /// The address.
     pub address: SocketAddr,
-    /// The server of a service, or the server as written.
+    /// The target of an SRV record, or the server as written.
     pub server: String,
-    /// Its share of the requests.
+    /// The weight.
     pub weight: u32,
-    /// It is used when no other is available.
+    /// Whether the peer is a backup.
     pub backup: bool,
 }
 
-/// Where the addresses of a group's names stand.
+/// The stored addresses of a group's names.
 #[derive(Debug)]
 pub struct Recall {
     group: String,
@@ -46,14 +46,14 @@ pub struct Recall {
 }
 
 impl Recall {
-    /// Room for those of a group.
+    /// Declares the zone of a group.
     pub fn declare(zones: &Declarations, group: &str) -> Result<Recall, ZoneError> {
         let purpose = Use::of("upstream names", 0);
         let zone = zones.declare(&format!("names of upstream {group}"), SIZE, purpose)?;
         Ok(Recall { group: group.to_owned(), zone })
     }
 
-    /// What a name stood for; nothing if that is not known.
+    /// The stored addresses of a name.
     pub fn read(&self, name: &str, now: Instant) -> Vec<RecalledAddress> {
         let Some(zone) = self.zone.get() else { return Vec::new() };
         let (mut rows, now) = (zone.rows(VALUES), zone.msec(now));
@@ -66,12 +66,13 @@ impl Recall {
         each.collect()
     }
 
-    /// From now on it stands for these.
+    /// Stores the addresses of a name.
     pub fn write(&self, name: &str, peers: &[std::sync::Arc<Peer>], now: Instant) {
         let Some(zone) = self.zone.get() else { return };
         let (mut rows, now) = (zone.rows(VALUES), zone.msec(now));
         let Some(first) = self.row(&mut rows, name, 0, now) else { return };
-        // A process that is killed in between leaves none, rather than old ones with new.
+        // A process that is killed in between leaves no addresses, not a mixture of old and new
+        // ones.
         rows.set_value(first, COUNT, 0);
         let mut count = 0;
         for peer in peers.iter().take(MOST) {
@@ -93,7 +94,7 @@ impl Recall {
     }
 
     fn row(&self, rows: &mut Rows<'_>, name: &str, nth: usize, now: u64) -> Option<Row> {
-        // The same in every process: no random keys.
+        // The hash must be the same in every process, so it has no random keys.
         let hash = BuildHasherDefault::<DefaultHasher>::default();
         let all = (&self.group, name, nth);
         let id =
@@ -104,7 +105,7 @@ impl Recall {
     }
 }
 
-/// Eight bytes a word, the rest zero.
+/// Writes a name, eight bytes a word, padded with zeros.
 fn write_name(rows: &mut Rows<'_>, row: Row, name: &str) {
     let mut words = name.as_bytes().chunks(8);
     for at in NAME..VALUES {

@@ -1,4 +1,4 @@
-//! `server` of an `upstream { }`.
+//! The directive `server` of an `upstream { }`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::url::{Host, Url};
 use crate::{Peer, PeerOptions};
 use weir_conf::{Directive, Error, Spot, Word, values};
 
-/// The longest route, as nginx has it.
+/// The longest `route`, as in nginx.
 const LONGEST_ROUTE: usize = 32;
 
-/// What a line says besides its address.
+/// The parameters of a line.
 #[derive(Default)]
 struct Parameters {
     options: PeerOptions,
@@ -20,7 +20,7 @@ struct Parameters {
     service: Option<String>,
 }
 
-/// `server ADDRESS [parameter]...`; where none is said, it has this port, which 0 stands for none of: it serves sessions.
+/// `server ADDRESS [parameter]...`. `port` is the default port; 0 if there is none, for sessions.
 pub fn server<T: GroupExtras>(
     block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
@@ -34,7 +34,7 @@ pub fn server<T: GroupExtras>(
             let text = "balancing method does not support parameter";
             return Err(d.error_at(word, format!("{text} \"{}\"", word.lossy())));
         }
-        // Only requests are bound to servers, sessions are not.
+        // Sessions cannot be bound to servers.
         if port == 0 && (word.is("drain") || word.bytes.starts_with(b"route=")) {
             return Err(d.invalid("parameter", word));
         }
@@ -50,14 +50,14 @@ pub fn server<T: GroupExtras>(
     if resolve && url.address.is_none() {
         let host = String::from_utf8_lossy(&url.host).into_owned();
         let port = url.port.unwrap_or(port);
-        let named = NamedServer::again(host, port, service, name, options);
+        let named = NamedServer::resolved_again(host, port, service, name, options);
         block.named.push(named);
         return Ok(());
     }
     let Ok(endpoints) = url.endpoints(port) else {
         warnings.push(Spot::new(d, address).warning(dynamic::not_found(&name)));
         let host = String::from_utf8_lossy(&url.host).into_owned();
-        let named = NamedServer::late(host, url.port.unwrap_or(port), name, options);
+        let named = NamedServer::unresolved(host, url.port.unwrap_or(port), name, options);
         block.named.push(named);
         return Ok(());
     };
@@ -67,7 +67,7 @@ pub fn server<T: GroupExtras>(
     Ok(())
 }
 
-/// Whether the method has a use for a parameter.
+/// Whether the method supports a parameter.
 fn has_use<T: GroupExtras>(block: &UpstreamBlock<T>, word: &Word) -> bool {
     let chooses = block.extras.chooses();
     match word.bytes.as_slice() {
@@ -78,7 +78,7 @@ fn has_use<T: GroupExtras>(block: &UpstreamBlock<T>, word: &Word) -> bool {
     }
 }
 
-/// The address, which must fit what the parameters say of it.
+/// Parses the address and checks it against `resolve` and `service`.
 fn url(d: &Directive, address: &Word, resolve: bool, service: bool) -> Result<Url, Error> {
     let name = address.lossy();
     let wrong = |text: String| Err(d.error_at(address, text));

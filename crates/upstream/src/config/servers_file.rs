@@ -1,11 +1,13 @@
-//! `servers_file FILE`: the servers of a group stand in a file of their own. A running worker takes what another program writes
-//! there, without another configuration.
+//! `servers_file FILE`: the servers of a group are in a file of their own. A running worker follows
+//! changes of the file, without a reload.
 //!
-//! A worker watches the directories of such files (inotify(7)). A program replaces a file by another one of the same name
-//! (`rename(2)`) or writes it anew; the group then has the servers of the new file. Servers that stay keep what is known of
-//! them. A file that is wrong or missing changes nothing: the group keeps its servers, and the error log says why.
+//! A thread of the worker watches the directories of such files (inotify(7)). A program replaces a
+//! file (`rename(2)`) or writes it anew, and the group gets the servers of the new file. Servers
+//! that stay keep their state. An invalid or missing file changes nothing: the group keeps its
+//! servers, and the error log says why.
 //!
-//! - In: the groups of each site that the worker takes ([`FileGroups::take`]); events of the kernel.
+//! - In: the groups of each site that the worker takes ([`FileGroups::take`]); events of the
+//!   kernel.
 //! - Out: [`Group::replace`].
 
 use std::collections::{BTreeSet, HashMap};
@@ -30,32 +32,32 @@ use super::server::server;
 use super::url::Url;
 use crate::{Group, Peer};
 
-/// A longer file is not read.
+/// The longest file that is read, in bytes.
 const LONGEST: u64 = 16 << 20;
-/// A directory that is gone is looked for this often.
+/// How often a missing directory is looked for.
 const LOOK: Duration = Duration::from_secs(1);
-/// Room for some hundred events.
+/// The buffer for events, in bytes: several hundred events.
 const EVENTS: usize = 16 << 10;
 
-/// Where the servers of a group stand.
+/// The file with the servers of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServersFile {
     /// The file.
     pub path: PathBuf,
-    /// The port of servers without one; 0: each needs one.
+    /// The port of servers without a port; 0 if each needs one.
     pub port: u16,
-    /// The method of the group knows neither backups nor slow starts.
+    /// The method of the group supports neither `backup` nor `slow_start`.
     pub plain: bool,
     /// How many servers the group's zone has room for.
     pub room: Option<usize>,
 }
 
 impl ServersFile {
-    /// What the file says; else a sentence that names it.
+    /// Reads the file. The error is a text that names it.
     fn read(&self) -> Result<Vec<u8>, String> {
         let about = |e: &io::Error| format!("\"{}\" {}", self.path.display(), Cause(e));
         let mut text = Vec::new();
-        // A pipe in place of the file would hold up the servers of all groups.
+        // Opening a pipe in place of the file must not block the thread, which serves all groups.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = rustix::fs::open(&self.path, flags, Mode::empty()).map(File::from);
         let file = file.map_err(|e| format!("open() {}", about(&e.into())))?;
@@ -70,7 +72,8 @@ impl ServersFile {
         Ok(text)
     }
 
-    /// The servers in a text of the file: `server` lines as in `upstream`, with addresses for names.
+    /// Parses the text of the file: `server` lines as in `upstream`, with addresses instead of
+    /// names.
     fn peers(&self, text: &[u8]) -> Result<Vec<Arc<Peer>>, String> {
         let tree = weir_conf::read_text(&self.path, text);
         let mut block = UpstreamBlock::<()>::new(String::new());
@@ -86,7 +89,7 @@ impl ServersFile {
                     );
                 }
                 let word = &line.args[0];
-                // Nothing is looked up here: it could take long.
+                // Names are not resolved here, since that could block for long.
                 if Url::parse(&word.bytes, false).is_ok_and(|url| url.address.is_none()) {
                     let text = format!(
                         "\"{}\" is no address; names stay in the configuration",
@@ -108,7 +111,7 @@ impl ServersFile {
     }
 }
 
-/// A group, and what its file said last.
+/// A group, its file, and the hash of the text that was read last.
 #[derive(Debug)]
 struct Follower {
     group: Weak<Group>,
@@ -117,7 +120,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// Takes what the file says now.
+    /// Reads the file and updates the group if the text has changed.
     fn look(&mut self, log: &Log) {
         let Some(group) = self.group.upgrade() else { return };
         let text = match self.file.read() {
@@ -151,33 +154,33 @@ fn complain(group: &Group, why: &str, log: &Log) {
     log.write(Level::Error, None, text);
 }
 
-/// What the thread and those who take sites share.
+/// The state that the thread shares with [`FileGroups::take`].
 #[derive(Debug, Default)]
 struct Watched {
-    /// By the number of the watch.
+    /// Watched directories, by watch descriptor.
     directories: HashMap<i32, PathBuf>,
-    /// Directories that cannot be watched now.
+    /// Missing directories, which cannot be watched now.
     lost: BTreeSet<PathBuf>,
     followers: HashMap<PathBuf, Vec<Follower>>,
 }
 
-/// The groups of a process whose servers stand in files.
+/// The groups of a process that have a `servers_file`.
 #[derive(Debug)]
 pub struct FileGroups {
     watched: Arc<Mutex<Watched>>,
-    /// `None` until there is a file.
+    /// The inotify instance; `None` until there is a file.
     kernel: Mutex<Option<Arc<OwnedFd>>>,
     log: Arc<Log>,
 }
 
 impl FileGroups {
-    /// None yet.
+    /// Without groups.
     pub fn new(log: Arc<Log>) -> FileGroups {
         FileGroups { watched: Arc::default(), kernel: Mutex::default(), log }
     }
 
-    /// Takes the groups of a site: gives those that are new the servers of their files, and follows these from now on. Reads
-    /// files, so not for a loop.
+    /// Adds the groups of a site: new ones get the servers of their files, which are followed from
+    /// now on. Reads files, so it must not run on a loop.
     pub fn take(&self, groups: impl IntoIterator<Item = (Arc<Group>, Arc<ServersFile>)>) {
         let mut groups = groups.into_iter().peekable();
         if groups.peek().is_none() {
@@ -195,14 +198,14 @@ impl FileGroups {
                 watched.watch(kernel, directory, &self.log);
             }
             let mut follower = Follower { group: Arc::downgrade(&group), file, seen: None };
-            // After the watch has begun: no change is missed.
+            // Read after the watch has begun, so that no change is missed.
             follower.look(&self.log);
             let path = follower.file.path.clone();
             watched.followers.entry(path).or_default().push(follower);
         }
     }
 
-    /// The kernel's queue of events, and a thread that reads it.
+    /// The inotify instance. Creates it at the first call, with the thread that reads it.
     fn kernel(&self) -> Option<Arc<OwnedFd>> {
         let mut kernel = lock(&self.kernel);
         if kernel.is_none() {
@@ -238,7 +241,7 @@ impl Watched {
         all.into_iter().any(|follower| follower.group.as_ptr() == Arc::as_ptr(group))
     }
 
-    /// Drops groups that no site has any more.
+    /// Drops groups that no site uses any more.
     fn forget(&mut self) {
         self.followers.retain(|_, list| {
             list.retain(|follower| follower.group.strong_count() > 0);
@@ -266,7 +269,7 @@ impl Watched {
         }
     }
 
-    /// Looks for directories that were gone.
+    /// Watches missing directories that exist again.
     fn find_lost(&mut self, kernel: &OwnedFd, log: &Log) {
         for directory in self.lost.clone() {
             self.watch(kernel, &directory, log);
@@ -276,7 +279,7 @@ impl Watched {
         }
     }
 
-    /// Looks at all files of a directory.
+    /// Reads all files of a directory.
     fn look_in(&mut self, directory: &Path, log: &Log) {
         let inside = self.followers.iter_mut().filter(|(path, _)| path.parent() == Some(directory));
         inside.flat_map(|(_, list)| list).for_each(|follower| follower.look(log));
@@ -288,14 +291,14 @@ impl Watched {
     }
 }
 
-/// What a turn of the thread looks at.
+/// The files and directories that events name.
 #[derive(Default)]
 struct Changed {
     files: BTreeSet<PathBuf>,
     directories: BTreeSet<PathBuf>,
 }
 
-/// Follows the events for the rest of the process' life.
+/// Handles events, until the process ends.
 fn follow(kernel: &OwnedFd, watched: &Mutex<Watched>, log: &Log) {
     let mut buffer = [MaybeUninit::uninit(); EVENTS];
     loop {
@@ -319,7 +322,7 @@ fn follow(kernel: &OwnedFd, watched: &Mutex<Watched>, log: &Log) {
 }
 
 impl Watched {
-    /// What the events of the queue speak of.
+    /// Reads the queued events.
     fn events(&mut self, kernel: &OwnedFd, buffer: &mut [MaybeUninit<u8>], log: &Log) -> Changed {
         let mut changed = Changed::default();
         let mut reader = inotify::Reader::new(kernel, buffer);
@@ -359,7 +362,7 @@ impl Watched {
     }
 }
 
-/// Its holder was a thread that has failed: the lists are whole.
+/// Locks a mutex. The lists are valid even if a thread panicked while it held the lock.
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,20 +11,20 @@ use crate::PeerAddress;
 /// The longest path of a Unix socket that the kernel takes.
 const UNIX_PATH_MAX: usize = 107;
 
-/// A URL without its scheme, taken apart.
+/// A parsed URL without its scheme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     /// Host name, address in text, or the path of a Unix socket.
     pub host: Vec<u8>,
-    /// The port that was written.
+    /// The port, if one is written.
     pub port: Option<u16>,
-    /// The address, where the host is one.
+    /// The address, if the host is one.
     pub address: Option<Host>,
     /// Path and query, as written.
     pub uri: Vec<u8>,
 }
 
-/// A host that needs no resolving.
+/// A host that need not be resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Host {
     /// IPv4 or IPv6.
@@ -34,7 +34,7 @@ pub enum Host {
 }
 
 impl Url {
-    /// Takes a URL apart; a path is allowed behind it if `uri`. The error is nginx's text.
+    /// Parses a URL. A path may follow only if `uri`. The error is nginx's text.
     pub fn parse(text: &[u8], uri: bool) -> Result<Url, &'static str> {
         if text.get(..5).is_some_and(|p| p.eq_ignore_ascii_case(b"unix:")) {
             return unix(text.get(5..).unwrap_or_default(), uri);
@@ -58,8 +58,8 @@ impl Url {
         Ok(Url { host: host.to_vec(), port, address, uri: rest.to_vec() })
     }
 
-    /// The endpoints that it stands for. Names are looked up, which may block: only while the configuration is
-    /// read.
+    /// The addresses of the host. Names are resolved, which may block. So this is called only while
+    /// the configuration is read.
     pub fn endpoints(&self, default_port: u16) -> Result<Vec<PeerAddress>, &'static str> {
         let port = self.port.unwrap_or(default_port);
         match &self.address {
@@ -80,7 +80,7 @@ impl Url {
 }
 
 impl Host {
-    /// With a port.
+    /// The host with a port.
     pub fn endpoint(&self, port: u16) -> PeerAddress {
         match self {
             Host::Ip(ip) => PeerAddress::Inet(SocketAddr::new(*ip, port)),

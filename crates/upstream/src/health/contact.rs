@@ -1,4 +1,4 @@
-//! How the checks of all protocols reach a server.
+//! Connections of health checks, for all protocols.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ pub async fn connect(
     connected.await.map_err(|error| CheckFailure::io(CONNECTING, "connect()", &error))
 }
 
-/// Goes through the handshake with the server at this address. Without a client of TLS the server is not asked.
+/// Does the TLS handshake. Fails if there are no client settings for TLS.
 pub async fn secure(
     stream: &Stream,
     client: Option<TlsClient>,
@@ -34,7 +34,7 @@ pub async fn secure(
     secured.map_err(|error| CheckFailure::handshake(&error))
 }
 
-/// Sends what the check says to the server; `doing` is that, for the log.
+/// Sends the request of a check. `doing` names the step for the log.
 pub async fn send(
     wire: &Wire,
     text: impl Into<Segment>,

@@ -1,4 +1,4 @@
-//! The directive `health_check`, as far as requests and sessions share it.
+//! The directive `health_check`: the parameters that `http` and `stream` share.
 
 use std::time::Duration;
 
@@ -7,29 +7,30 @@ use weir_conf::{Directive, Error, Spot, Word, values};
 use super::Thresholds;
 use crate::Group;
 
-/// When servers are checked, and what follows from what is found.
+/// When servers are checked, and when their state changes.
 #[derive(Debug, Clone)]
 pub struct HealthCheckOptions {
-    /// For complaints.
+    /// The place of the directive, for error messages.
     pub at: Spot,
-    /// How long from one check to the next.
+    /// Time from one check to the next.
     pub interval: Duration,
-    /// Up to so much more.
+    /// The most time that is added to the interval at random.
     pub jitter: Duration,
-    /// How many checks in a row change a server's state.
+    /// How many equal results in a row change a server's state.
     pub thresholds: Thresholds,
-    /// `match`: the name of the rules.
+    /// `match`: the name of a `match` block.
     pub rules: Option<String>,
-    /// Another port than that of the server.
+    /// `port`: the port to check, if not the server's own.
     pub port: Option<u16>,
-    /// Servers must pass a check before they are used.
+    /// `mandatory`: servers must pass a check before they are used.
     pub mandatory: bool,
-    /// Those that were healthy before a reload are so after it.
+    /// `persistent`: servers keep their state at a reload.
     pub persistent: bool,
 }
 
 impl HealthCheckOptions {
-    /// `health_check [parameter]...`; `own` reads what only this kind of check has: a name, and a value or nothing.
+    /// Reads `health_check [parameter]...`. `own` reads parameters of one protocol: a name, and its
+    /// value if any.
     pub fn read(
         d: &Directive,
         mut own: impl FnMut(&[u8], Option<&[u8]>) -> Option<()>,
@@ -83,7 +84,7 @@ impl HealthCheckOptions {
         Some(())
     }
 
-    /// The rules that it names, among these.
+    /// Finds the `match` block that the directive names.
     pub fn find<'m, M>(
         &self,
         all: &'m [M],
@@ -95,21 +96,21 @@ impl HealthCheckOptions {
         found.ok_or_else(unknown).map(Some)
     }
 
-    /// All groups are known: what is checked must be shared.
-    pub fn guard(&self, group: &Group) -> Result<(), Error> {
+    /// Checks that the group has a zone. With `mandatory`, bars its peers until they pass a check.
+    pub fn apply_to(&self, group: &Group) -> Result<(), Error> {
         if !group.is_shared() {
             let name = &group.name;
             let text = format!("\"health_check\" requires upstream \"{name}\" to have a \"zone\"");
             return Err(self.at.error(text));
         }
         if self.mandatory {
-            group.guard();
+            group.require_check();
         }
         Ok(())
     }
 }
 
-/// A time of a parameter.
+/// Parses a time of a parameter.
 pub fn time(value: &[u8]) -> Option<Duration> {
     values::msec(value).map(Duration::from_millis)
 }

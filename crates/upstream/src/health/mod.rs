@@ -1,5 +1,5 @@
-//! Active checks: servers are asked regularly, and one that does not answer as it should gets
-//! nothing to do until it does. nginx: `health_check`. How a server is asked depends on the
+//! Active health checks: servers are asked regularly. A server that fails gets no requests until it
+//! passes again. nginx: `health_check`. The request and the expected answer belong to the
 //! protocol's module.
 
 use std::time::Instant;
@@ -11,54 +11,54 @@ mod watch;
 pub use line::{HealthCheckOptions, time};
 pub use watch::{CheckFailure, CheckSettings, Watcher, start};
 
-/// A peer's state of health.
+/// The health of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Health {
-    /// Nothing speaks against it.
+    /// The peer passed its checks, or there are none.
     #[default]
     Healthy,
-    /// It must pass its checks before it is used for the first time.
+    /// The peer must pass its checks before it is used for the first time.
     Checking,
-    /// It has failed its checks.
+    /// The peer failed its checks.
     Unhealthy,
 }
 
-/// Checks in a row that came out otherwise than the state says.
+/// The health of a peer, with the results in a row that contradict it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Record {
-    /// The state.
+    /// The health.
     pub health: Health,
-    /// How many in a row speak against it.
+    /// How many results in a row contradict `health`.
     pub against: u32,
-    /// When the newest check that counts was asked. Verdicts on older questions are ignored.
+    /// When the newest check that counts began. Results of checks that began earlier are ignored.
     pub asked: Option<Instant>,
 }
 
-/// What one check found.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckResult {
-    /// The server answered as it should.
+    /// Whether the server answered as expected.
     pub passed: bool,
-    /// When the check began. The verdict tells of this moment, however late it comes.
+    /// When the check began. The result describes the server at this time.
     pub asked: Instant,
 }
 
-/// How many checks in a row change the state.
+/// How many equal results in a row change the health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thresholds {
-    /// So many failures make a peer unhealthy.
+    /// How many failures make a peer unhealthy.
     pub fails: u32,
-    /// So many successes make it healthy.
+    /// How many successes make it healthy.
     pub passes: u32,
 }
 
 impl Health {
-    /// It may be used.
+    /// Whether the peer may be used.
     pub fn allows(self) -> bool {
         self == Health::Healthy
     }
 
-    /// As a word of shared memory.
+    /// Encodes the health as a word of shared memory.
     pub fn to_word(self) -> u64 {
         match self {
             Health::Healthy => 0,
@@ -67,7 +67,7 @@ impl Health {
         }
     }
 
-    /// From such a word.
+    /// Decodes a word of shared memory.
     pub fn from_word(word: u64) -> Health {
         match word {
             1 => Health::Checking,
@@ -78,12 +78,12 @@ impl Health {
 }
 
 impl Record {
-    /// Peers must pass a check that is asked from `since` on; none: any check.
+    /// A peer that must pass a check that begins at `since` or later; `None` for any check.
     pub fn checking(since: Option<Instant>) -> Record {
         Record { health: Health::Checking, against: 0, asked: since }
     }
 
-    /// A check was made; true if it changed the state.
+    /// Applies the result of a check. True if the health changed.
     pub fn checked(&mut self, verdict: CheckResult, thresholds: Thresholds) -> bool {
         let CheckResult { passed, asked } = verdict;
         if self.asked > Some(asked) {
@@ -92,7 +92,8 @@ impl Record {
         self.asked = Some(asked);
         let (agrees, needed, other) = match self.health {
             Health::Healthy => (passed, thresholds.fails, Health::Unhealthy),
-            // One failure answers the question; as many passes as it takes.
+            // The first failure makes the peer unhealthy. To become healthy, it needs the usual
+            // number of passes.
             Health::Checking if !passed => (false, 1, Health::Unhealthy),
             Health::Checking => (false, thresholds.passes, Health::Healthy),
             Health::Unhealthy => (!passed, thresholds.passes, Health::Healthy),
@@ -136,7 +137,7 @@ mod tests {
     }
 
     proptest! {
-        /// The state is what the last long enough run of equal outcomes said.
+        /// The last run of equal results that is long enough decides.
         #[test]
         fn runs_decide(
             outcomes in prop::collection::vec(any::<bool>(), 0..60),
@@ -158,8 +159,8 @@ mod tests {
             }
         }
 
-        /// Verdicts come in any order. The state is what they say in the order of their questions, without those that
-        /// a newer one overtook.
+        /// Results arrive in any order. The health is that of the results in the order in which
+        /// their checks began. Results that a newer one has overtaken are left out.
         #[test]
         fn a_verdict_on_an_older_question_is_ignored(
             checks in prop::collection::vec((0u64..40, any::<bool>()), 0..40),

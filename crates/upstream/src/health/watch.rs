@@ -1,5 +1,5 @@
-//! Which servers are checked when, and what the log hears of it. One loop of one worker checks. Its
-//! findings stand in the group's zone, where all workers see them.
+//! The loop of health checks: when servers are checked, and what is logged. One loop of one worker
+//! checks. The results go to the group's zone, where all workers see them.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,15 +17,16 @@ use weir_tls::HandshakeError;
 use super::{CheckResult, Health, HealthCheckOptions};
 use crate::{Group, Peer, PeerAddress, fault};
 
-/// How servers are asked.
+/// A kind of check, for one protocol.
 pub trait CheckSettings: 'static {
-    /// A connection that is good for the next check.
+    /// A connection that is kept for the next check.
     type Connection: 'static;
 
-    /// When they are asked.
+    /// The settings that all kinds share.
     fn line(&self) -> &HealthCheckOptions;
 
-    /// Asks a server once, within a bounded time. A connection that may serve again comes back.
+    /// Checks a server once, within a bounded time. Returns a connection that the next check may
+    /// use.
     fn probe(
         self: Arc<Self>,
         handle: &Handle,
@@ -34,24 +35,24 @@ pub trait CheckSettings: 'static {
     ) -> impl Future<Output = Result<Option<Self::Connection>, CheckFailure>>;
 }
 
-/// Why a server did not pass.
+/// Why a check failed.
 #[derive(Debug)]
 pub struct CheckFailure {
-    /// What was being done, in the words of the log.
+    /// The step that failed, in words of the log.
     pub doing: &'static str,
-    /// What went wrong, where that says more.
+    /// The cause, if there is more to say.
     pub cause: Option<String>,
-    /// It was this process that could not ask: nothing is known of the server.
+    /// This process could not ask, so nothing is known of the server.
     pub ours: bool,
 }
 
 impl CheckFailure {
-    /// The words say all.
+    /// A failure without a further cause.
     pub fn new(doing: &'static str) -> CheckFailure {
         CheckFailure { doing, cause: None, ours: false }
     }
 
-    /// What an error of the system says of the server.
+    /// The failure of a system call.
     pub fn io(doing: &'static str, call: &str, error: &io::Error) -> CheckFailure {
         let cause = match error.kind() {
             io::ErrorKind::TimedOut => format!("upstream timed out {}", Cause(&fault::late())),
@@ -60,7 +61,7 @@ impl CheckFailure {
         CheckFailure { doing, cause: Some(cause), ours: !fault::blame(error).counts() }
     }
 
-    /// What a handshake's end says of the server.
+    /// A failed handshake.
     pub fn handshake(error: &HandshakeError) -> CheckFailure {
         const SECURING: &str = "SSL handshaking to upstream";
         match error {
@@ -72,48 +73,50 @@ impl CheckFailure {
         }
     }
 
-    /// The server was not asked, since the means for that could not be had.
+    /// The server was not asked, since this process lacked something.
     pub fn unable(doing: &'static str) -> CheckFailure {
         CheckFailure { ours: true, ..CheckFailure::new(doing) }
     }
 
-    /// The server did what it should not.
+    /// The server answered otherwise than expected.
     pub fn wrong(doing: &'static str, what: impl Into<String>) -> CheckFailure {
         CheckFailure { doing, cause: Some(what.into()), ours: false }
     }
 }
 
-/// Where checks run.
+/// The loop that runs the checks.
 pub struct Watcher {
     /// The loop.
     pub handle: Handle,
-    /// The log that hears of findings.
+    /// The log for changes and failures.
     pub log: Arc<Log>,
-    /// The loop takes no more requests.
+    /// Whether the loop retires.
     pub retiring: Box<dyn Fn() -> bool>,
 }
 
-/// What is kept of a server from one check to the next.
-struct Memory<K> {
+/// The state of a server that is kept from one check to the next.
+struct CheckMemory<K> {
     connection: Option<K>,
-    /// Why the last check failed, if it did: the same is told of once.
+    /// The cause of the last failure. A cause is logged once at its level, and as `info` while it
+    /// repeats.
     cause: Option<String>,
 }
 
-/// The servers that are checked. `None`: a check is under way and has the server's memory.
-type Memories<K> = RefCell<HashMap<Arc<Peer>, Option<Memory<K>>>>;
+/// The servers that are checked. `None` while a check is under way, which has the server's state.
+type CheckMemories<K> = RefCell<HashMap<Arc<Peer>, Option<CheckMemory<K>>>>;
 
-/// The right to check a server: there is one for each. Dropped, it gives the memory back.
+/// The right to check a server, of which there is one for each server. Dropping it puts the state
+/// back.
 struct CheckTurn<K> {
     peer: Arc<Peer>,
-    memory: Memory<K>,
-    memories: Rc<Memories<K>>,
+    memory: CheckMemory<K>,
+    memories: Rc<CheckMemories<K>>,
 }
 
 impl<K> CheckTurn<K> {
-    /// `None`: the last check of this server has not ended.
-    fn take(memories: &Rc<Memories<K>>, peer: &Arc<Peer>) -> Option<CheckTurn<K>> {
-        let new = || Some(Memory { connection: None, cause: None });
+    /// `None` if a check of this server is under way.
+    fn take(memories: &Rc<CheckMemories<K>>, peer: &Arc<Peer>) -> Option<CheckTurn<K>> {
+        let new = || Some(CheckMemory { connection: None, cause: None });
         let memory = memories.borrow_mut().entry(peer.clone()).or_insert_with(new).take()?;
         Some(CheckTurn { peer: peer.clone(), memory, memories: memories.clone() })
     }
@@ -122,12 +125,12 @@ impl<K> CheckTurn<K> {
 impl<K> Drop for CheckTurn<K> {
     fn drop(&mut self) {
         let (connection, cause) = (self.memory.connection.take(), self.memory.cause.take());
-        let memory = Some(Memory { connection, cause });
+        let memory = Some(CheckMemory { connection, cause });
         self.memories.borrow_mut().insert(self.peer.clone(), memory);
     }
 }
 
-/// Starts a check of a group.
+/// Starts the checks of a group.
 pub fn start<C: CheckSettings>(watcher: &Rc<Watcher>, check: Arc<C>, group: Arc<Group>) {
     watcher.handle.spawn(watch(watcher.clone(), check, group));
 }
@@ -137,13 +140,13 @@ async fn watch<C: CheckSettings>(watcher: Rc<Watcher>, check: Arc<C>, group: Arc
     if line.mandatory && !line.persistent {
         group.check_anew(handle.now());
     }
-    let memories: Rc<Memories<C::Connection>> = Rc::default();
+    let memories: Rc<CheckMemories<C::Connection>> = Rc::default();
     let (chance, mut round) = (RandomState::new(), 0u64);
     while !(watcher.retiring)() {
         let peers: Vec<_> = group.peers(handle.now()).into_iter().map(|(peer, _)| peer).collect();
-        // Servers that left the group are forgotten, once no check of them is under way.
+        // Drops the state of servers that have left the group and are not being checked.
         memories.borrow_mut().retain(|peer, memory| memory.is_none() || peers.contains(peer));
-        // A server misses its turn if its last check takes longer than the interval.
+        // A server whose check takes longer than the interval is left out this time.
         for turn in peers.iter().filter_map(|peer| CheckTurn::take(&memories, peer)) {
             handle.spawn(one(watcher.clone(), Arc::clone(&check), group.clone(), turn));
         }
@@ -163,7 +166,7 @@ async fn one<C: CheckSettings>(
     let asked = handle.now();
     let outcome = Arc::clone(&check).probe(handle, &peer, memory.connection.take()).await;
     if (watcher.retiring)() {
-        // The next configuration has its own checks, which may ask otherwise.
+        // The result is dropped: the next configuration may have other checks.
         return;
     }
     let changed = match &outcome {
@@ -202,7 +205,7 @@ async fn one<C: CheckSettings>(
 }
 
 impl HealthCheckOptions {
-    /// Where this server is asked.
+    /// The address to check.
     pub fn endpoint(&self, peer: &Peer) -> PeerAddress {
         match (&peer.endpoint, self.port) {
             (PeerAddress::Inet(address), Some(port)) => {

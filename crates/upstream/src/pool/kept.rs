@@ -1,5 +1,5 @@
-//! The pools of a loop that hold idle connections. Their places are freed when other connections
-//! need them.
+//! The pools of a loop that hold idle connections. When other connections need slots, the idle ones
+//! are closed.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -10,8 +10,8 @@ thread_local! {
     static POOLS: RefCell<Vec<Weak<Pool>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A pool of this thread's loop has an idle connection from now on.
-pub(super) fn enter(pool: &Rc<Pool>) {
+/// Registers a pool of this thread's loop, which has an idle connection from now on.
+pub(super) fn register(pool: &Rc<Pool>) {
     POOLS.with_borrow_mut(|pools| {
         pools.retain(|other| {
             !std::ptr::eq(other.as_ptr(), Rc::as_ptr(pool)) && other.strong_count() > 0
@@ -20,7 +20,8 @@ pub(super) fn enter(pool: &Rc<Pool>) {
     });
 }
 
-/// Closes at most so many idle connections to servers of this thread's loop, the oldest of a pool first: how many.
+/// Closes up to `most` idle connections of this thread's loop to servers, the one with the earliest
+/// timeout first. Returns how many.
 pub fn close_idle(most: usize) -> usize {
     let pools =
         POOLS.with_borrow(|pools| pools.iter().filter_map(Weak::upgrade).collect::<Vec<_>>());

@@ -1,5 +1,6 @@
-//! Idle connections to peers. A loop keeps its own and watches them. If none of them fits, it takes
-//! one that another loop of the process does not use ([`SharedPool`]), with its TLS state.
+//! The keepalive pool: idle connections to peers. Each loop keeps and watches its own. If none
+//! fits, it takes a connection that another loop of the process has left unused ([`SharedPool`]),
+//! with its TLS state.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -24,22 +25,23 @@ pub use kept::close_idle;
 pub use shared::SharedPool;
 use shared::{Offer, PublishedIdle};
 
-/// A connection that has been idle for so long in one loop may go to another one. A loop in traffic uses its connections again
-/// sooner. If others took them it would take others' in turn, and each move costs two calls of epoll_ctl and a wake-up.
-const UNUSED: Duration = Duration::from_millis(500);
+/// How long a connection must be idle before another loop may take it. A loop under load uses its
+/// connections again sooner. If others could take them at once, it would have to take theirs in
+/// turn. Each move costs two calls of epoll_ctl and a wake-up.
+const SHARED_AFTER: Duration = Duration::from_millis(500);
 
-/// How many connections are kept, and how long. nginx: `keepalive` and kin.
+/// Limits of a keepalive pool. nginx: `keepalive` and kin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// At most so many idle connections of each loop; what one does not keep, another may.
+    /// The most idle connections for each loop. A loop may keep more if other loops keep fewer.
     pub idle: usize,
-    /// Requests on one connection.
+    /// The most requests on one connection.
     pub requests: u64,
-    /// The age at which one is closed.
+    /// The age at which a connection is not kept any more.
     pub time: Duration,
-    /// How long one may be idle.
+    /// How long a connection may be idle.
     pub timeout: Duration,
-    /// Each place of the configuration keeps its own, and none is lent to another; nginx: `local`.
+    /// Each location keeps its own connections. nginx: `local`.
     pub local: bool,
 }
 
@@ -55,30 +57,31 @@ impl Default for Limits {
     }
 }
 
-/// What connections to one peer must have in common to serve the same requests.
+/// Connections to a peer serve the same requests only if their tags are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tag {
-    /// How they are secured; 0: not at all.
+    /// Identifies the TLS settings; 0 without TLS.
     pub secured: u64,
-    /// The place of the configuration that opened them, where that matters ([`Limits::local`]).
+    /// Identifies the location that opened the connection, if [`Limits::local`].
     pub place: usize,
-    /// The address that they were bound to.
+    /// The local address that the connection was bound to.
     pub from: Option<SocketAddr>,
 }
 
-/// A connection to a peer. It goes from hand to hand, so it is passed on in a box.
+/// A connection to a peer. It is moved often, so it is boxed.
 pub struct Connection {
     /// The socket.
     pub stream: Wire,
-    /// The server at its other end.
+    /// The peer at the other end.
     pub peer: Arc<Peer>,
-    /// Only those that want the same may have it.
+    /// Requests with the same tag may use the connection.
     pub tag: Tag,
-    /// Requests so far.
+    /// Requests so far, the present one included.
     pub requests: u64,
-    /// When it was opened.
+    /// When the connection was opened.
     pub started: Instant,
-    /// Sending failed, and has taken the socket's error: what is received ends as if the peer had ended it.
+    /// Sending failed and consumed the socket's error. Receiving then reports an end of data, as if
+    /// the peer had closed.
     pub is_broken: Cell<bool>,
 }
 
@@ -100,30 +103,31 @@ struct IdleConnection {
     id: u64,
     connection: Box<Connection>,
     until: Instant,
-    /// It stands in the loop's part of the shared pool, too.
+    /// The connection is also offered in the loop's part of the shared pool.
     offered: bool,
 }
 
 /// The idle connections of one loop to the peers of a group.
 pub struct Pool {
-    /// The newest last.
+    /// In order of their last use, the newest last.
     idle: RefCell<Vec<IdleConnection>>,
-    /// A task watches them.
-    tended: Cell<bool>,
+    /// An [`IdleWatch`] runs.
+    watched: Cell<bool>,
     last: Cell<u64>,
     shared: Arc<SharedPool>,
     part: Arc<PublishedIdle>,
 }
 
 impl Pool {
-    /// The part of loop `number` of a shared pool.
+    /// The pool of loop `number`, with its part of a shared pool.
     pub fn new(shared: Arc<SharedPool>, number: u32) -> Pool {
         let part = shared.open(number);
-        let (idle, tended, last) = Default::default();
-        Pool { idle, tended, last, shared, part }
+        let (idle, watched, last) = Default::default();
+        Pool { idle, watched, last, shared, part }
     }
 
-    /// Takes the newest connection to a peer that still seems good: an own one, or one that another loop does not use.
+    /// Takes the newest connection to a peer that is still open: one of this loop, or else one that
+    /// another loop has left unused.
     pub fn take(&self, handle: &Handle, peer: &Arc<Peer>, tag: Tag) -> Option<Box<Connection>> {
         let own = self.take_own(peer, tag);
         if own.is_none() && self.shared.is_shared() {
@@ -149,7 +153,8 @@ impl Pool {
         None
     }
 
-    /// Takes an offer back, and with it the state of the connection's TLS; false if another loop has it now.
+    /// Withdraws an offer, and puts the TLS state back into the connection. False if another loop
+    /// has taken it.
     fn withdraw(&self, id: u64, connection: &Connection) -> bool {
         let Some(offer) = self.part.withdraw(id) else { return false };
         if let (Wire::Tls(tls), Some(secured)) = (&connection.stream, offer.secured) {
@@ -161,13 +166,14 @@ impl Pool {
     #[allow(clippy::disallowed_methods, reason = "one byte, and only a look at it")]
     fn take_others(&self, handle: &Handle, peer: &Arc<Peer>, tag: Tag) -> Option<Box<Connection>> {
         let now = handle.now();
-        let is_unused = |offer: &Offer| now.saturating_duration_since(offer.since) >= UNUSED;
+        let is_left_unused =
+            |offer: &Offer| now.saturating_duration_since(offer.since) >= SHARED_AFTER;
         let fits = |offer: &Offer| {
-            offer.tag == tag && offer.peer.endpoint == peer.endpoint && is_unused(offer)
+            offer.tag == tag && offer.peer.endpoint == peer.endpoint && is_left_unused(offer)
         };
         loop {
             let offer = self.shared.take(&self.part, fits)?;
-            // Its own loop may not have heard yet that something came.
+            // The other loop may not have noticed yet that the peer sent or closed.
             let mut byte = [0u8; 1];
             let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
             let silent = match rustix::net::recv(&offer.fd, &mut byte[..], flags) {
@@ -179,14 +185,15 @@ impl Pool {
             let stream = Wire::join(handle.stream_shared(fd).ok()?, secured);
             let mut connection = Connection::new(stream, peer, tag, started);
             connection.requests = requests + 1;
-            // Tickets are no answer.
+            // TLS may hold data that are no answer, such as session tickets.
             if silent || connection.stream.is_silent() {
                 return Some(connection);
             }
         }
     }
 
-    /// Keeps a connection for later, if the limits allow it and nothing came on it unasked.
+    /// Keeps a connection for later requests, if the limits allow it and the peer has sent nothing
+    /// more.
     pub fn give(self: &Rc<Self>, handle: &Handle, connection: Box<Connection>, limits: &Limits) {
         let now = handle.now();
         let age = now.saturating_duration_since(connection.started);
@@ -210,15 +217,15 @@ impl Pool {
         let offered = shared && self.offer(id, &connection, now);
         idle.push(IdleConnection { id, connection, until: now + limits.timeout, offered });
         drop(idle);
-        if !self.tended.replace(true) {
-            kept::enter(self);
-            handle.spawn(Tending { pool: self.clone(), handle: handle.clone(), sleep: None });
+        if !self.watched.replace(true) {
+            kept::register(self);
+            handle.spawn(IdleWatch { pool: self.clone(), handle: handle.clone(), sleep: None });
         } else if new {
             self.part.wake();
         }
     }
 
-    /// Shows the connection to the other loops, if it can go there.
+    /// Offers the connection to the other loops. False if it cannot move.
     fn offer(&self, id: u64, connection: &Connection, since: Instant) -> bool {
         let Some(fd) = connection.stream.socket().shared() else { return false };
         let Some(secured) = connection.stream.lend() else { return false };
@@ -228,12 +235,12 @@ impl Pool {
         true
     }
 
-    /// When the oldest would have been closed.
+    /// When the oldest connection times out.
     fn oldest(&self) -> Option<Instant> {
         self.idle.borrow().first().map(|idle| idle.until)
     }
 
-    /// Closes the oldest.
+    /// Closes the oldest connection.
     fn close_oldest(&self) {
         let mut idle = self.idle.borrow_mut();
         if idle.is_empty() {
@@ -245,7 +252,7 @@ impl Pool {
         }
     }
 
-    /// Closes all: the loop is about to end.
+    /// Closes all connections, before the loop ends.
     pub fn clear(&self) {
         self.shared.close(&self.part);
         for idle in self.idle.borrow_mut().drain(..) {
@@ -257,12 +264,12 @@ impl Pool {
         self.part.wake();
     }
 
-    /// Idle connections.
+    /// The number of idle connections.
     pub fn len(&self) -> usize {
         self.idle.borrow().len()
     }
 
-    /// None is idle.
+    /// Whether there is no idle connection.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -272,15 +279,15 @@ fn same(a: &Arc<Peer>, b: &Arc<Peer>) -> bool {
     Arc::ptr_eq(a, b) || a.endpoint == b.endpoint
 }
 
-/// Closes connections that their peer has closed, or that waited too long. Woken only when one is new, since a
-/// connection that comes back is still watched from before.
-struct Tending {
+/// Closes connections that the peer has closed or that have timed out. The task is woken only for a
+/// new connection. A connection that was kept before is still being watched.
+struct IdleWatch {
     pool: Rc<Pool>,
     handle: Handle,
     sleep: Option<Sleep>,
 }
 
-impl Future for Tending {
+impl Future for IdleWatch {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -303,7 +310,7 @@ impl Future for Tending {
             }
         });
         let Some(next) = idle.iter().map(|i| i.until).min() else {
-            this.pool.tended.set(false);
+            this.pool.watched.set(false);
             part.set_waker(None);
             return Poll::Ready(());
         };

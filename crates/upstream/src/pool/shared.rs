@@ -1,8 +1,8 @@
 //! Idle connections that the loops of a process can take from one another.
 //!
-//! Each loop has a part of its own under a lock of its own, so a loop that finds what it needs
-//! there meets no other loop. Otherwise it looks into the parts of the others and takes a socket
-//! out. The waker of the loop that had it tells that loop to forget it.
+//! Each loop has a part with a lock of its own. A loop that finds a connection in its own part
+//! needs no other lock. Otherwise it takes a socket out of another loop's part, and wakes that loop
+//! so that it drops its entry.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,10 +22,11 @@ pub struct SharedPool {
     count: AtomicUsize,
 }
 
-/// One loop's idle connections, as others see them.
+/// The idle connections that one loop offers.
 #[derive(Debug, Default)]
 pub struct PublishedIdle {
-    /// The loop's number: parts stand in that order, whichever thread was there first.
+    /// The loop's number. Parts are sorted by it, so that their order does not depend on the start
+    /// of threads.
     number: u32,
     state: Mutex<SharedState>,
     count: AtomicUsize,
@@ -33,35 +34,35 @@ pub struct PublishedIdle {
 
 #[derive(Debug, Default)]
 struct SharedState {
-    /// The newest last.
+    /// In order of their last use, the newest last.
     offers: Vec<Offer>,
-    /// Wakes the loop's watch over its connections.
+    /// Wakes the task that watches the loop's connections.
     waker: Option<Waker>,
 }
 
-/// An idle connection that others may take.
+/// An idle connection that other loops may take.
 #[derive(Debug)]
 pub struct Offer {
-    /// The number that its loop knows it by.
+    /// The id that its loop gave it.
     pub id: u64,
     /// The socket.
     pub fd: Arc<OwnedFd>,
-    /// Its TLS, if it has any: the loop that takes the offer goes on with it.
+    /// The TLS state, if any. It moves to the loop that takes the offer.
     pub secured: Option<Secured>,
-    /// Only those that want the same may have it.
+    /// Requests with the same tag may use the connection.
     pub tag: Tag,
-    /// The server at its other end.
+    /// The peer at the other end.
     pub peer: Arc<Peer>,
     /// Requests so far.
     pub requests: u64,
-    /// When it was opened.
+    /// When the connection was opened.
     pub started: Instant,
     /// When its last request ended.
     pub since: Instant,
 }
 
 impl SharedPool {
-    /// A part for loop `number`.
+    /// Adds a part for loop `number`.
     pub fn open(&self, number: u32) -> Arc<PublishedIdle> {
         let part = Arc::new(PublishedIdle { number, ..PublishedIdle::default() });
         let mut parts = self.parts.write().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -71,31 +72,31 @@ impl SharedPool {
         part
     }
 
-    /// The loop ends.
+    /// Removes the part of a loop that ends.
     pub fn close(&self, part: &Arc<PublishedIdle>) {
         let mut parts = self.parts.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         parts.retain(|other| !Arc::ptr_eq(other, part));
         self.count.store(parts.len(), Relaxed);
     }
 
-    /// There is another loop that might take something.
+    /// Whether there is another loop.
     pub fn is_shared(&self) -> bool {
         self.count.load(Relaxed) > 1
     }
 
-    /// Whether all loops together keep fewer than so many each. A loop may keep more than its share
-    /// if others keep less.
+    /// Whether all loops together keep fewer connections than `each` times their number. A loop may
+    /// keep more than its share if others keep less.
     pub fn has_room(&self, each: usize) -> bool {
         let parts = self.parts.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         let kept: usize = parts.iter().map(|part| part.count.load(Relaxed)).sum();
         kept < each.saturating_mul(parts.len())
     }
 
-    /// Takes the newest connection to a peer out of another loop's part.
+    /// Takes the newest offer that fits out of another loop's part.
     pub fn take(&self, mine: &Arc<PublishedIdle>, fits: impl Fn(&Offer) -> bool) -> Option<Offer> {
         let parts = self.parts.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         let own = parts.iter().position(|part| Arc::ptr_eq(part, mine)).unwrap_or(0);
-        // Each begins with its neighbour, so that not all go to the first.
+        // Each loop begins with the next one, so that not all loops take from the first.
         let (before, after) = parts.split_at(own);
         let others = after.iter().chain(before).filter(|part| !Arc::ptr_eq(part, mine));
         others.filter(|part| part.count.load(Relaxed) > 0).find_map(|d| d.take(&fits))
@@ -103,14 +104,14 @@ impl SharedPool {
 }
 
 impl PublishedIdle {
-    /// Others may have this one.
+    /// Offers a connection.
     pub fn offer(&self, offer: Offer) {
         let mut state = self.lock();
         state.offers.push(offer);
         self.count.store(state.offers.len(), Relaxed);
     }
 
-    /// Takes an offer back; none if another loop has taken it.
+    /// Withdraws an offer. None if another loop has taken it.
     pub fn withdraw(&self, id: u64) -> Option<Offer> {
         let mut state = self.lock();
         let at = state.offers.iter().rposition(|offer| offer.id == id)?;
@@ -119,24 +120,24 @@ impl PublishedIdle {
         Some(offer)
     }
 
-    /// No loop has taken it.
+    /// Whether the offer still stands.
     pub fn has(&self, id: u64) -> bool {
         self.lock().offers.iter().any(|offer| offer.id == id)
     }
 
-    /// Takes all back.
+    /// Withdraws all offers.
     pub fn clear(&self) {
         let offers = std::mem::take(&mut self.lock().offers);
         self.count.store(0, Relaxed);
         drop(offers);
     }
 
-    /// The waker for when an offer was taken, or a new one is to be watched.
+    /// Sets the waker that is called when an offer was taken or a connection is to be watched.
     pub fn set_waker(&self, waker: Option<Waker>) {
         self.lock().waker = waker;
     }
 
-    /// Wakes the watch.
+    /// Wakes the task that watches the loop's connections.
     pub fn wake(&self) {
         let waker = self.lock().waker.clone();
         if let Some(waker) = waker {
@@ -158,7 +159,7 @@ impl PublishedIdle {
     }
 
     fn lock(&self) -> MutexGuard<'_, SharedState> {
-        // Each change is one step: what a panic leaves behind is whole.
+        // No change can be half done, so the state is valid after a panic.
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -191,7 +191,7 @@ fn checks_decide_which_servers_are_asked() {
     let by = Thresholds { fails: 2, passes: 1 };
     let make = || {
         let group = Group::new("g", list.clone(), Box::new(RoundRobin), 1);
-        group.guard();
+        group.require_check();
         group.shared_in(Some(zone.clone()))
     };
     let (a, b) = (make(), make());

@@ -1,8 +1,8 @@
-//! A tunnel that moves to another loop of the process when its own is stalled, and comes back to end.
+//! A tunnel that moves to another loop of the process when its own loop is stalled.
 //!
-//! While nothing is in flight, the tunnel is a value: two sockets, the states of their TLS, and
-//! counters. Its request stays with its first loop, with all that is logged at its end. So does a
-//! task that waits for the sockets to come back.
+//! While no data are in flight, a tunnel consists of two sockets, their TLS states and counters,
+//! which can move. Its request stays with the first loop, with all that is logged at the end. A
+//! task there waits until the sockets come back.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -13,32 +13,32 @@ use std::task::{Poll, Waker};
 use weir_engine::{Handle, Joined, Lent, Stream};
 use weir_tls::{Secured, Wire};
 
-use super::{Broke, PassedBytes, TunnelEnd, Ways, pass, run};
+use super::{PassedBytes, TunnelEnd, TunnelError, TunnelOptions, pass, run};
 
-/// As [`run`]; other loops of the process may go on with it meanwhile, each of which holds what `arrive` gives. None if such a loop
-/// has ended before it.
+/// As [`run`], but other loops of the process may take the tunnel. Such a loop holds the value of
+/// `arrive` while it has the tunnel. None if that loop ended before the tunnel.
 pub async fn run_movable(
     handle: &Handle,
     client: &Wire,
     server: &Wire,
-    ways: Ways,
+    ways: TunnelOptions,
     passed: &Arc<PassedBytes>,
     arrive: fn() -> Box<dyn Any>,
-) -> Option<Result<TunnelEnd, Broke>> {
+) -> Option<Result<TunnelEnd, TunnelError>> {
     if !handle.has_steal_group() {
         return Some(run(handle, client, server, ways, passed, || {}).await);
     }
-    let letter = Arc::new(Letter::default());
-    let (passed, home) = (Arc::clone(passed), Home(Arc::clone(&letter)));
+    let slot = Arc::new(ReturnSlot::default());
+    let (passed, home) = (Arc::clone(passed), ReturnSender(Arc::clone(&slot)));
     let moving = Moving { client: None, server: None, ways, passed, arrive, home };
     if let (Some(ended), _) = moving.pass(handle, client, server).await {
         return Some(ended);
     }
     let wires = [client, server];
     wires.iter().for_each(|wire| wire.set_deadline(None));
-    let Returned { ended, sockets } = letter.come().await?;
+    let Returned { ended, sockets } = slot.wait().await?;
     for (wire, (fd, secured)) in wires.into_iter().zip(sockets) {
-        // If it fails, there is nothing left to be said to that end.
+        // If it fails, the socket is lost and nothing can be sent to that end.
         if wire.socket().come_back(fd).is_ok() {
             wire.take_back(secured);
         }
@@ -46,24 +46,25 @@ pub async fn run_movable(
     Some(ended)
 }
 
-/// A tunnel for the loop that takes it.
+/// A tunnel on its way to the loop that takes it.
 struct Moving {
     client: Option<Secured>,
     server: Option<Secured>,
-    ways: Ways,
+    ways: TunnelOptions,
     passed: Arc<PassedBytes>,
     arrive: fn() -> Box<dyn Any>,
-    home: Home,
+    home: ReturnSender,
 }
 
 impl Moving {
-    /// Passes bytes to the end; none if it goes on elsewhere. It comes back unless it does.
+    /// Passes bytes to the end. Returns how the tunnel ended, and itself. Both are none if another
+    /// loop has taken it.
     async fn pass(
         self,
         handle: &Handle,
         client: &Wire,
         server: &Wire,
-    ) -> (Option<Result<TunnelEnd, Broke>>, Option<Box<Moving>>) {
+    ) -> (Option<Result<TunnelEnd, TunnelError>>, Option<Box<Moving>>) {
         let (ways, passed) = (self.ways, Arc::clone(&self.passed));
         let mut offering = Offering { client, server, here: Some(Box::new(self)), lent: None };
         let ended = pass(handle, client, server, ways, &passed, || {}, Some(&mut offering)).await;
@@ -85,17 +86,17 @@ impl Joined for Moving {
     }
 }
 
-/// A tunnel that is offered to other loops, or may be.
+/// A tunnel that can be offered to other loops.
 pub(super) struct Offering<'w> {
     client: &'w Wire,
     server: &'w Wire,
-    /// It is here while it is not offered.
+    /// Present while the tunnel is not offered.
     here: Option<Box<Moving>>,
     lent: Option<Lent<'w>>,
 }
 
 impl Offering<'_> {
-    /// Nothing is on its way, as far as is known above TLS.
+    /// Offers the tunnel, if TLS has no data in flight either.
     pub(super) fn offer(&mut self) {
         let Some(mut moving) = self.here.take() else { return };
         if let Some(client) = self.client.lend() {
@@ -114,7 +115,7 @@ impl Offering<'_> {
         self.here = Some(moving);
     }
 
-    /// The tunnel goes on here; false if it does so elsewhere.
+    /// Withdraws the offer. False if another loop has taken the tunnel.
     pub(super) fn withdraw(&mut self) -> bool {
         match self.lent.take() {
             None => true,
@@ -132,11 +133,11 @@ impl Offering<'_> {
     }
 }
 
-/// Where a tunnel began. Dropped before it has ended, it says that, too.
-struct Home(Arc<Letter>);
+/// Returns a tunnel to its first loop. If it is dropped without that, the first loop stops waiting.
+struct ReturnSender(Arc<ReturnSlot>);
 
-impl Home {
-    fn send(self, ended: Result<TunnelEnd, Broke>, wires: [Wire; 2]) {
+impl ReturnSender {
+    fn send(self, ended: Result<TunnelEnd, TunnelError>, wires: [Wire; 2]) {
         let [client, server] = wires.map(|wire| {
             let (stream, secured) = wire.part();
             stream.into_fd().ok().map(|fd| (fd, secured))
@@ -148,32 +149,32 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for ReturnSender {
     fn drop(&mut self) {
         self.0.write(|content| content.is_over = true);
     }
 }
 
-/// How it ended, and its sockets, the client's first.
+/// How the tunnel ended, and its sockets, the client's first.
 struct Returned {
-    ended: Result<TunnelEnd, Broke>,
+    ended: Result<TunnelEnd, TunnelError>,
     sockets: [(OwnedFd, Option<Secured>); 2],
 }
 
-/// What the first loop waits for.
+/// The slot through which the first loop gets its tunnel back.
 #[derive(Default)]
-struct Letter(Mutex<PipeContent>);
+struct ReturnSlot(Mutex<ReturnState>);
 
 #[derive(Default)]
-struct PipeContent {
+struct ReturnState {
     returned: Option<Returned>,
     /// Nothing more will be written.
     is_over: bool,
     reader: Option<Waker>,
 }
 
-impl Letter {
-    fn write(&self, write: impl FnOnce(&mut PipeContent)) {
+impl ReturnSlot {
+    fn write(&self, write: impl FnOnce(&mut ReturnState)) {
         let mut content = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         write(&mut content);
         let reader = content.reader.take();
@@ -183,7 +184,7 @@ impl Letter {
         }
     }
 
-    async fn come(&self) -> Option<Returned> {
+    async fn wait(&self) -> Option<Returned> {
         poll_fn(|cx| {
             let mut content = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if content.is_over {

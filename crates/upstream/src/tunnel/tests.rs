@@ -47,7 +47,7 @@ fn reads(much: usize, room: usize, most: usize) -> Vec<u64> {
     let seen: Rc<RefCell<Vec<u64>>> = Rc::default();
     let (seeing, handle) = (seen.clone(), h.clone());
     h.spawn(async move {
-        let ways = Ways { most, ..ways() };
+        let ways = TunnelOptions { most, ..ways() };
         let active = &Cell::new(handle.now());
         let (read, sent, waits) = (Bytes::default(), Bytes::default(), &Cell::new(false));
         let pauses = &Cell::new(0);
@@ -84,9 +84,13 @@ fn pair() -> [UnixStream; 2] {
     [a, b]
 }
 
-fn ways() -> Ways {
+fn ways() -> TunnelOptions {
     let hour = Duration::from_secs(3600);
-    Ways { up_patience: None, down_patience: None, ..Ways::plain(hour, hour, hour) }
+    TunnelOptions {
+        up_patience: None,
+        down_patience: None,
+        ..TunnelOptions::plain(hour, hour, hour)
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::request::Request;
 use crate::upstream::groups::{Block, GROUPS};
 use weir_conf::{Directive, Error, Word, values};
 use weir_resolver::ResolverConf as Resolver;
-use weir_upstream::config::{Queued, server};
+use weir_upstream::config::{QueueSettings, server};
 use weir_values::Reading;
 
 /// `upstream NAME { }`
@@ -121,7 +121,7 @@ pub fn queue(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let Some(word) = d.args.first() else { return Ok(()) };
     let invalid = |w: &Word| d.invalid("parameter", w);
     let most = values::number(&word.bytes).and_then(|n| usize::try_from(n).ok());
-    let mut queue = Queued::new(most.filter(|n| *n > 0).ok_or_else(|| invalid(word))?);
+    let mut queue = QueueSettings::new(most.filter(|n| *n > 0).ok_or_else(|| invalid(word))?);
     if let Some(word) = d.args.get(1) {
         let time = word.bytes.strip_prefix(b"timeout=").and_then(values::msec);
         queue.timeout = Duration::from_millis(time.ok_or_else(|| invalid(word))?);

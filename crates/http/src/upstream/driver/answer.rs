@@ -10,7 +10,7 @@ use weir_proto::http1::{HeaderId, Method};
 use weir_tls::failed_call;
 use weir_upstream::balance::Measure;
 use weir_upstream::fault::is_late;
-use weir_upstream::tunnel::{self, Broke, PassedBytes, TunnelEnd, Ways};
+use weir_upstream::tunnel::{self, PassedBytes, TunnelEnd, TunnelError, TunnelOptions};
 
 use super::{Run, Talk};
 use crate::carrier::TIMED_OUT;
@@ -283,7 +283,7 @@ impl Run {
             operation(r, "send()", &error, Doing::Upgraded);
         } else {
             let (idle, up) = (self.passing.read_within(r), self.passing.send_within(r));
-            let ways = Ways::plain(idle, up, r.conf().core.send_timeout);
+            let ways = TunnelOptions::plain(idle, up, r.conf().core.send_timeout);
             let passed = Arc::new(PassedBytes::default());
             let tally = TunnelTally { r, passed: Arc::clone(&passed), unread: unread_len };
             let guest = Guest::arrive;
@@ -299,7 +299,7 @@ impl Run {
 }
 
 /// Logs how a tunnel broke; whether all has been passed on that came.
-fn tunnel_broke(r: &Request, broke: &Broke) -> bool {
+fn tunnel_broke(r: &Request, broke: &TunnelError) -> bool {
     let call = if broke.sending { "send()" } else { "recv()" };
     let is_late = is_late(&broke.error);
     // Where nothing waits to be sent, a silent server ends the tunnel. It has said all, and so has the client.

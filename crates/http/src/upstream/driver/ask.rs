@@ -10,7 +10,7 @@ use crate::request::Request;
 use crate::request::passed::{Attempt, Who};
 use crate::upstream::counts::COUNTS;
 use crate::upstream::fault::{Doing, Fault, complain};
-use crate::upstream::groups::Queued;
+use crate::upstream::groups::QueueSettings;
 use crate::upstream::http2::{self, Room, Stream};
 use crate::upstream::protocol::{Answer, Protocol, Reader as _};
 use crate::upstream::transport::Transport;
@@ -171,7 +171,7 @@ impl Run {
     async fn pick_in_turn(
         &mut self,
         r: &mut Request,
-        conf: &Queued,
+        conf: &QueueSettings,
     ) -> Result<Option<Picked>, Fault> {
         let before = self.choice.clone();
         // Requests that wait are not overtaken.

@@ -97,7 +97,7 @@ impl MainDraft for ChecksDraft {
     fn finish(mut self, end: &mut BlockEnd<'_>) -> Result<Vec<Arc<Check>>, Error> {
         for check in &mut self.checks {
             let Some(upstream) = GROUPS.of(end.made).get(check.group) else { continue };
-            check.line.guard(&upstream.group)?;
+            check.line.apply_to(&upstream.group)?;
             check.write(&upstream.group.name);
         }
         Ok(self.checks.into_iter().map(Arc::new).collect())
