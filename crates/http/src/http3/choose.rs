@@ -1,4 +1,4 @@
-//! The TLS of a connection: that of the server that the client names.
+//! Chooses the TLS configuration of a connection by the server name in the ClientHello.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -18,10 +18,10 @@ use crate::event_loop::LoopState;
 use crate::phases::handshake::HandshakePhases;
 use crate::request::{Request, Scratch};
 
-/// What the log says of a client that `ssl_reject_handshake` refuses.
+/// The log's text for a handshake that `ssl_reject_handshake` refuses.
 pub const REJECTED: &str = "handshake rejected";
 
-/// Chooses the TLS for a client by the name that it gives.
+/// Chooses the TLS configuration by the server name, where no certificate has to be loaded.
 pub fn choose(listen: usize, ip: Option<IpAddr>, mut hello: Hello, found: &Found) -> ChosenConfig {
     let (secure, context) = find(listen, ip, &mut hello)?;
     let Certificates::Fixed(config) = &context.quic else { return Err(missing()) };
@@ -29,7 +29,7 @@ pub fn choose(listen: usize, ip: Option<IpAddr>, mut hello: Hello, found: &Found
     Ok(config.clone())
 }
 
-/// The server that a client names, and its TLS.
+/// The server of a ClientHello, and its TLS context.
 fn find(
     listen: usize,
     ip: Option<IpAddr>,
@@ -67,22 +67,22 @@ fn missing() -> QuicAlert {
     QuicAlert::new(alert::HANDSHAKE_FAILURE, "no suitable certificate")
 }
 
-/// A client whose certificates may have to be loaded.
-pub struct Asking {
-    /// Its address.
+/// A handshake whose certificates may have to be loaded.
+pub struct ConfigLoader {
+    /// The client's address.
     pub peer: Address,
-    /// The address of this host that it speaks to.
+    /// The address of this host that it sends to.
     pub local: Address,
     /// The listening socket's number.
     pub listen: usize,
-    /// A socket that nothing can be said on.
+    /// A socket whose peer is closed, since a [`Conn`] needs a socket.
     pub closed: Arc<OwnedFd>,
-    /// Where the server goes that it names.
+    /// Receives the chosen server.
     pub found: Found,
 }
 
-impl Asking {
-    /// Finds the TLS for what the client says, and loads the certificates that it names.
+impl ConfigLoader {
+    /// Finds the TLS context for the ClientHello, runs its scripts and loads its certificates.
     pub async fn config(self, mut hello: Hello) -> ChosenConfig {
         let (secure, context) = find(self.listen, self.local.ip(), &mut hello)?;
         let ended = || QuicAlert::new(alert::INTERNAL_ERROR, "the loop has ended");
@@ -122,7 +122,7 @@ impl Asking {
         Ok(config)
     }
 
-    /// The connection before it has begun.
+    /// A [`Conn`] for variables and scripts, before the connection has begun.
     fn conn(
         &self,
         event_loop: &LoopState,
@@ -138,7 +138,7 @@ impl Asking {
         Ok(Rc::new(conn))
     }
 
-    /// What scripts decide for it, in the time that a handshake may take.
+    /// Runs the scripts of the handshake, within `client_header_timeout`.
     async fn scripts(
         &self,
         conn: Rc<Conn>,
@@ -165,7 +165,7 @@ impl Asking {
     }
 }
 
-/// What the files are called for a connection: a request that has not come is asked.
+/// The names of the certificate files. Their variables are evaluated for a request without a head.
 fn names(conn: Rc<Conn>, event_loop: &Rc<LoopState>, context: &ServerContext) -> FileNames {
     let mut r = Request::new(conn, event_loop.clone(), Scratch::default());
     context.quic.names(&mut r)

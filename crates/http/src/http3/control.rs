@@ -1,34 +1,34 @@
-//! Streams in one direction: what they begin with says what they are.
+//! The client's unidirectional streams. Each begins with its type (RFC 9114, section 6.2).
 
 use bytes::Bytes;
 use weir_proto::http3::qpack::EncoderFeedback;
 use weir_proto::http3::varint::PartialVarint;
 use weir_proto::http3::{ControlFrames, Role, StreamType};
 
-/// One that the client has opened.
+/// A unidirectional stream of the client, by its type.
 pub enum Incoming {
-    /// Its type is not known yet.
+    /// The type is incomplete.
     Untyped(PartialVarint),
-    /// Frames of the connection.
+    /// The control stream.
     Control(Box<ControlFrames>),
-    /// Instructions for the decoder of fields.
+    /// The QPACK encoder stream.
     Encoder,
-    /// What the client's decoder says of our fields.
+    /// The QPACK decoder stream.
     Decoder(EncoderFeedback),
-    /// It means nothing to us, and was stopped.
+    /// A stream of another type, which was stopped.
     Other,
 }
 
-/// What the first bytes of a stream come to.
+/// The result of reading a stream's type.
 pub enum Typed {
-    /// More must come.
+    /// More bytes are needed.
     More,
-    /// It is one of these, with what follows its type.
+    /// The type, and the bytes behind it.
     Is(StreamType, Bytes),
 }
 
 impl Incoming {
-    /// A new one.
+    /// A new stream.
     pub fn new() -> Incoming {
         Incoming::Untyped(PartialVarint::default())
     }
@@ -45,7 +45,7 @@ impl Incoming {
         }
     }
 
-    /// What it is from now on.
+    /// A stream of this type.
     pub fn of(kind: StreamType) -> Incoming {
         match kind {
             StreamType::Control => Incoming::Control(Box::new(ControlFrames::new(Role::Server))),

@@ -1,4 +1,4 @@
-//! What a loop has of each `listen ... quic`.
+//! A loop's part of each `listen ... quic`: its endpoint, and the admission of connections.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -14,53 +14,54 @@ use weir_quic::{
     Accepts, Admission, Endpoint, EndpointSettings, Events, HostKey, NewConnection, Packet, Place,
 };
 
-use super::choose::{Asking, REJECTED, choose};
+use super::choose::{ConfigLoader, REJECTED, choose};
 use super::link::{Beginning, Found, Link};
 use crate::address::Address;
 use crate::event_loop::LoopState;
 use crate::site::Site;
 
-/// A client that lives and is silent for less than this keeps its connection, if a request is under way.
-const SILENCE: Duration = Duration::from_secs(30);
+/// The least max_idle_timeout. While a request is active, pings keep the connection of a live client: see [`Link::watch`].
+const LEAST_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// So many datagrams that begin no connection are taken at once: more may wait.
-const WITHOUT_CONNECTION: usize = 32;
+/// The most datagrams that one call of [`Hosts::take_first`] receives without a new connection.
+const MOST_DATAGRAMS: usize = 32;
 
-/// The log says once in so long that there are too many connections.
-const SAY_AGAIN: Duration = Duration::from_secs(1);
+/// The least time between two log lines about too many connections.
+const LOG_AGAIN: Duration = Duration::from_secs(1);
 
-/// The key of servers without `quic_host_key`: made before workers begin, so that all have it, and kept over reloads.
+/// The host key of servers without `quic_host_key`. The master makes it before it forks workers, so that all share it. Reloads
+/// keep it.
 static OWN_KEY: OnceLock<HostKey> = OnceLock::new();
 
-/// Makes the key that all workers are to share. For the process that they are made of.
+/// Makes the host key that all workers share. The master calls it before it forks them.
 pub fn make_host_key() {
     if let Ok(key) = HostKey::random() {
         let _ = OWN_KEY.set(key);
     }
 }
 
-/// That key, for a program that takes over from this one.
+/// The host key, for the new program at a binary upgrade.
 pub fn host_key() -> Option<[u8; 32]> {
     OWN_KEY.get().map(HostKey::bytes)
 }
 
-/// Takes the key of the program that this one takes over from, before one is made.
+/// Takes the old program's host key at a binary upgrade, before [`make_host_key`].
 pub fn take_host_key(bytes: [u8; 32]) {
     let _ = OWN_KEY.set(HostKey::from(bytes));
 }
 
-/// Another loop of the server, as one knows it.
+/// The other loops of the server.
 pub trait OtherLoops {
-    /// How many loops there are in all.
+    /// The number of all loops.
     fn loops(&self) -> usize;
-    /// Takes a packet to the loop that has its connection.
+    /// Passes a packet to the loop that has its connection. `bound` is the address of the receiving socket.
     fn pass(&self, bound: &Address, to: Place, packet: &Packet<'_>);
-    /// Which loop has the connection that a client has begun under an id of this number: the one that was asked first, which is the
-    /// loop of `place` if none was.
+    /// The loop that accepts the connection whose client has chosen an initial connection ID with the hash `first`. It is the first
+    /// loop that asked: the one at `place`, unless another loop asked before.
     fn owner(&self, first: u64, place: Place) -> Place;
 }
 
-/// The secret of connection ids for a listening socket: that of its default server, or the one that the server has made.
+/// The host key of a listening socket: `quic_host_key` of its default server, or the generated key.
 ///
 /// # Errors
 ///
@@ -77,26 +78,26 @@ fn unusable(event_loop: &LoopState, error: &std::io::Error) {
     event_loop.site.main.core.error_log.write(Level::Alert, None, text);
 }
 
-/// All of a loop.
+/// All hosts of a loop.
 pub struct Hosts {
     place: Place,
     all: RefCell<Vec<Rc<Host>>>,
     others: Rc<dyn OtherLoops>,
 }
 
-/// One listening socket's.
+/// A loop's endpoint for a listening socket.
 pub struct Host {
     listen: usize,
     endpoint: Rc<Endpoint>,
 }
 
 impl Hosts {
-    /// Those of a loop at this place.
+    /// The hosts of the loop at this place.
     pub fn new(place: Place, others: Rc<dyn OtherLoops>) -> Hosts {
         Hosts { place, all: RefCell::default(), others }
     }
 
-    /// Receives from the socket of this number, for at most so many connections.
+    /// Adds a host that receives from the listening socket of this number. `most` is its limit of connections.
     pub fn receives(&self, fd: &Arc<OwnedFd>, listen: usize, most: usize) {
         let Some(event_loop) = LoopState::current() else { return };
         match self.open(&event_loop, fd, listen, most) {
@@ -120,7 +121,7 @@ impl Hosts {
             place: self.place,
             loops: self.others.loops(),
             host_key,
-            idle_timeout: conf.keepalive_timeout.max(SILENCE),
+            idle_timeout: conf.keepalive_timeout.max(LEAST_IDLE_TIMEOUT),
             streams: conf.http3.max_concurrent_streams,
             stream_window: conf.http3.stream_buffer_size,
             gso: conf.http3.gso,
@@ -128,7 +129,7 @@ impl Hosts {
             connections: most,
         };
         let endpoint = Endpoint::new(&event_loop.handle, fd, settings)?;
-        // Nothing can be said on it, and what would be read of it is at its end.
+        // Requests need a socket. Writes to this one fail, and reads return its end.
         let (closed, _) = std::os::unix::net::UnixStream::pair()?;
         let accepts = Acceptor {
             listen,
@@ -137,13 +138,13 @@ impl Hosts {
             memo: Rc::default(),
             place: self.place,
             others: self.others.clone(),
-            said_full: Cell::new(None),
+            logged_full: Cell::new(None),
         };
         endpoint.start(Rc::new(accepts));
         Ok(Host { listen, endpoint })
     }
 
-    /// The host of the socket of this number takes new connections from this one, too, which all loops share.
+    /// Lets the host of this number also take new connections from a socket that all loops share.
     pub fn shares(&self, fd: &Arc<OwnedFd>, listen: usize) {
         for host in self.all.borrow().iter().filter(|host| host.listen == listen) {
             if let Err(e) = host.endpoint.shares(fd)
@@ -154,14 +155,14 @@ impl Hosts {
         }
     }
 
-    /// Takes a connection from the socket that all loops share for this number; false if none waits.
+    /// Takes a connection from the shared socket of this number. False if the socket is empty.
     pub fn take_first(&self, listen: usize) -> bool {
         let host = self.all.borrow().iter().find(|host| host.listen == listen).cloned();
         let Some(host) = host else { return false };
-        for _ in 0..WITHOUT_CONNECTION {
+        for _ in 0..MOST_DATAGRAMS {
             match host.endpoint.receive_first() {
                 Ok(Some(true)) => return true,
-                // An error is an earlier datagram's.
+                // The kernel reports an ICMP error for an earlier datagram.
                 Ok(Some(false)) | Err(_) => {}
                 Ok(None) => return false,
             }
@@ -169,8 +170,8 @@ impl Hosts {
         true
     }
 
-    /// Begins no connection from the socket of this number any more. If others receive from it, connections go on with what is
-    /// forwarded; otherwise their datagrams are received until the last one has ended.
+    /// Stops taking connections from the socket of this number. With `to_others`, other loops receive from it and pass packets on.
+    /// Otherwise the host receives until its last connection has ended.
     pub fn leaves(&self, listen: usize, to_others: bool) {
         for host in self.all.borrow().iter().filter(|host| host.listen == listen) {
             if to_others {
@@ -183,7 +184,7 @@ impl Hosts {
         }
     }
 
-    /// A packet that another loop has received for a connection of this one.
+    /// Takes a packet that another loop has received for a connection of this one.
     pub fn deliver(&self, bound: &Address, packet: &Packet<'_>) {
         let Some(event_loop) = LoopState::current() else { return };
         let listens = event_loop.site.listens();
@@ -196,7 +197,7 @@ impl Hosts {
     }
 }
 
-/// Takes new connections.
+/// Decides about the connection attempts of an endpoint.
 struct Acceptor {
     listen: usize,
     retry: bool,
@@ -204,11 +205,11 @@ struct Acceptor {
     memo: Rc<RefCell<FieldMemo>>,
     place: Place,
     others: Rc<dyn OtherLoops>,
-    /// When the log said that there are too many connections.
-    said_full: Cell<Option<Instant>>,
+    /// When the log last got a line about too many connections.
+    logged_full: Cell<Option<Instant>>,
 }
 
-/// A client got no answer.
+/// Counts a connection attempt without an answer.
 fn count_ignored() {
     if let Some(event_loop) = LoopState::current() {
         event_loop.metrics.add(Metric::QuicIgnored, 1);
@@ -219,7 +220,7 @@ impl Accepts for Acceptor {
     fn admit(&self, new: &NewConnection) -> Admission {
         let Some(event_loop) = LoopState::current().filter(|event_loop| !event_loop.retiring())
         else {
-            // Others serve the address, or nobody will.
+            // This loop retires. Other loops receive the client's next datagrams, unless the server ends.
             count_ignored();
             return Admission::Ignore;
         };
@@ -247,7 +248,8 @@ impl Accepts for Acceptor {
             Link::new(quic.clone(), from)
         });
         if site.loads_for_quic {
-            let client = Asking { peer: Address::Inet(new.peer), local, listen, closed, found };
+            let client =
+                ConfigLoader { peer: Address::Inet(new.peer), local, listen, closed, found };
             return Admission::AcceptLater(Box::new(|hello| Box::pin(client.config(hello))), begin);
         }
         let ip = local.ip();
@@ -260,10 +262,10 @@ impl Accepts for Acceptor {
         }
         let Some(event_loop) = LoopState::current() else { return };
         let now = event_loop.handle.now();
-        if self.said_full.get().is_some_and(|at| now < at + SAY_AGAIN) {
+        if self.logged_full.get().is_some_and(|at| now < at + LOG_AGAIN) {
             return;
         }
-        self.said_full.set(Some(now));
+        self.logged_full.set(Some(now));
         let text = "connections of QUIC are as many as worker_connections allow";
         let (level, then) = match make_room {
             true => (Level::Warn, ", the idle ones make room"),

@@ -1,4 +1,4 @@
-//! A stream's request, from its head to the end of its stream.
+//! The task of a stream's request, from its head to the end of the stream.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ pub fn start(stream: Rc<Stream>, fields: Fields) {
     handle.spawn_large(|| serve(running, fields));
 }
 
-/// The stream ends with its request, even by a panic.
+/// Ends the stream with its request, also after a panic.
 struct Running(Rc<Stream>);
 
 impl Drop for Running {
@@ -27,7 +27,7 @@ impl Drop for Running {
             self.0.reset(ErrorCode::Internal);
         }
         link.event_loop().idle();
-        self.0.request_is_over();
+        self.0.request_has_ended();
     }
 }
 
@@ -42,15 +42,15 @@ async fn serve(running: Running, fields: Fields) {
     };
     let served = streamed::serve(conn, event_loop, stream.clone(), fields, is_enabled).await;
     if !stream.is_closed() && !stream.is_gone() && !stream.has_timed_out() {
-        stream.link.let_leave(stream).await;
+        stream.link.flush_before_reset(stream).await;
     }
     if !served.malformed && stream.is_closed() && served.lingers {
-        stream.throw_away(served.lingering_timeout, served.lingering_time).await;
+        stream.discard_body(served.lingering_timeout, served.lingering_time).await;
     }
     end(stream, served.malformed);
 }
 
-/// Tells the client what it does not know yet of how the stream ended.
+/// Ends both directions of the stream as far as they are open.
 fn end(stream: &Stream, malformed: bool) {
     if stream.is_gone() {
         return;
@@ -58,7 +58,7 @@ fn end(stream: &Stream, malformed: bool) {
     match (stream.is_closed(), stream.is_ended()) {
         (false, _) if stream.has_timed_out() => stream.reset(ErrorCode::RequestCancelled),
         (false, _) => stream.reset(ErrorCode::Internal),
-        // The answer is on its way: what the client still sends is not wanted.
+        // The answer is being sent. The rest of the request is not needed.
         (true, _) if malformed || stream.is_malformed() => stream.stop(),
         (true, false) => stream.stop(),
         (true, true) => {}

@@ -1,4 +1,4 @@
-//! How long a connection is kept, and how it ends.
+//! The idle timeout, GOAWAY and the end of a connection.
 
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
@@ -15,35 +15,35 @@ use super::Link;
 use crate::event_loop::{LoopState, OnRetire};
 use crate::http3::stream::Stream;
 
-/// What is closed stays counted for so long: it has something to say to the client.
-const LAST_WORD: Duration = Duration::from_millis(20);
-/// It is said within so many turns of the loop.
-const LAST_TURNS: usize = 4;
-/// A connection without a request is kept for so long at least: its next request may be on its way.
+/// A closed connection counts as present for this time, so that the loop sends its CONNECTION_CLOSE.
+const CLOSING_TIME: Duration = Duration::from_millis(20);
+/// It counts for at least so many turns of the loop.
+const CLOSING_TURNS: usize = 4;
+/// The least idle timeout: the next request may be in flight.
 const SHORTEST_IDLE: Duration = Duration::from_secs(1);
-/// What a client has sent before it knew that the connection ends arrives within so long.
-const UNDER_WAY: Duration = Duration::from_secs(1);
-/// A client that was silent for so long while a request is under way is asked whether it is there.
-const ASK_AFTER: Duration = Duration::from_secs(10);
+/// The time for requests that the client sent before it received GOAWAY.
+const IN_FLIGHT_TIME: Duration = Duration::from_secs(1);
+/// A client that sends nothing for this time while a request is active gets a PING.
+const PING_AFTER: Duration = Duration::from_secs(10);
 
-/// A client acknowledges within so long what it has received: the default of max_ack_delay (RFC 9000, section 18.2).
+/// The default of max_ack_delay: RFC 9000, section 18.2.
 const ACK_DELAY: Duration = Duration::from_millis(25);
-/// Of one stream, at most so many bytes wait in QUIC.
+/// The most unsent bytes of a stream in QUIC.
 const MOST_WAITING: u64 = 256 << 10;
 
 impl Link {
-    /// Waits until what a stream has written was sent. QUIC discards the rest when the stream is reset then.
+    /// Waits until the written data of a stream is sent, for `send_timeout` at most. A reset discards unsent data.
     ///
-    /// It goes before what other streams have written. All has left once so much was sent as can have waited, or once nothing was
-    /// sent for two round trips: where the congestion window was full, an acknowledgement has made room meanwhile.
-    pub async fn let_leave(&self, stream: &Rc<Stream>) {
+    /// The stream's data goes before that of other streams. It is sent once the connection has sent `MOST_WAITING` bytes, or no
+    /// STREAM frame for two round trips: by then an ACK has freed the congestion window if it was full.
+    pub async fn flush_before_reset(&self, stream: &Rc<Stream>) {
         let handle = self.event_loop().handle.clone();
         let until = handle.now() + self.conf().core.send_timeout;
         self.quic.prioritize(stream.id);
-        if !stream.hand_over() {
+        if !stream.write_all() {
             return;
         }
-        let taken = poll_fn(|cx| stream.poll_all_taken(cx));
+        let taken = poll_fn(|cx| stream.poll_written(cx));
         either(taken, handle.sleep_until(until)).await;
         yield_now().await;
         let mut before = self.quic.stats();
@@ -59,7 +59,7 @@ impl Link {
         }
     }
 
-    /// Ends the connection; streams end with it. What was said before goes first.
+    /// Closes the connection and ends its streams. The data that tasks write in this turn is sent first.
     pub(super) fn close(&self, code: ErrorCode) {
         let reason: &[u8] = if code == ErrorCode::NoError { b"" } else { b"stream error" };
         self.close_because(code, reason);
@@ -77,7 +77,7 @@ impl Link {
         });
     }
 
-    /// Adds the packets since the last time to the loop's counters.
+    /// Adds the packets since the last call to the loop's metrics.
     pub(super) fn count_packets(&self) {
         let path = self.quic.stats().path;
         let now = (path.sent_packets, path.lost_packets);
@@ -85,12 +85,12 @@ impl Link {
         let metrics = &self.event_loop().metrics;
         metrics.add(Metric::QuicSent, now.0.saturating_sub(before.0));
         metrics.add(Metric::QuicLost, now.1.saturating_sub(before.1));
-        if self.shaken.get() {
+        if self.handshake_done.get() {
             metrics.record(Histogram::QuicRoundTrip, path.rtt);
         }
     }
 
-    /// The connection is no more.
+    /// Ends all streams, and removes the connection from the loop's tables.
     pub(super) fn end(&self) {
         if self.over.replace(true) {
             return;
@@ -98,24 +98,24 @@ impl Link {
         wake(&self.watcher);
         self.count_packets();
         self.event_loop().metrics.sub(Metric::QuicOpen, 1);
-        if !self.shaken.get() {
+        if !self.handshake_done.get() {
             self.event_loop().metrics.add(Metric::QuicUnfinished, 1);
         }
         let all: Vec<_> = self.streams.borrow().values().cloned().collect();
         for stream in all.iter().filter(|stream| !stream.has_begun()) {
-            self.cancelled(stream.id);
-            self.cut(stream, ComposeError::Cut);
+            self.cancel_in_decoder(stream.id);
+            self.start_failed(stream, ComposeError::Cut);
         }
         all.iter().for_each(|stream| stream.fail());
         self.event_loop().unregister_link(self.number);
         if let Some(presence) = self.presence.take() {
             presence.quiet(&self.event_loop());
             let handle = self.event_loop().handle.clone();
-            let sleep = handle.sleep(LAST_WORD);
+            let sleep = handle.sleep(CLOSING_TIME);
             handle.spawn(async move {
                 sleep.await;
-                // The time may be over before the loop had a turn.
-                for _ in 0..LAST_TURNS {
+                // The time may pass before the loop has a turn.
+                for _ in 0..CLOSING_TURNS {
                     yield_now().await;
                 }
                 drop(presence);
@@ -123,29 +123,30 @@ impl Link {
         }
     }
 
-    /// Begins to end the connection. A client that has asked for nothing yet may be about to: it may ask once.
-    pub(super) fn depart(&self) {
-        // A connection in its handshake begins with this once it has one.
-        if !self.shaken.get() || self.leaving.get() {
+    /// Begins a graceful shutdown. A connection without a request so far is given time for one before GOAWAY.
+    pub(super) fn begin_shutdown(&self) {
+        // A connection in its handshake calls this again once it is connected.
+        if !self.handshake_done.get() || self.goaway_sent.get() {
             return;
         }
         if self.requests.get() > 0 {
-            return self.announce_last();
+            return self.send_goaway();
         }
-        let (me, until) = (self.me.clone(), self.idle.get() + UNDER_WAY);
+        let (me, until) = (self.me.clone(), self.idle.get() + IN_FLIGHT_TIME);
         let sleep = self.event_loop().handle.sleep_until(until);
         self.event_loop().handle.spawn(async move {
             sleep.await;
             if let Some(link) = me.upgrade() {
-                link.announce_last();
+                link.send_goaway();
             }
         });
     }
 
-    /// What a client asks for before it knows which request was the last is refused, and not lost: it may ask again elsewhere.
-    pub(super) async fn close_later(link: Weak<Link>) {
+    /// Closes the connection some time after GOAWAY. Requests that arrive meanwhile are rejected, so that the client repeats them
+    /// on another connection.
+    pub(super) async fn close_after_goaway(link: Weak<Link>) {
         let Some(found) = link.upgrade() else { return };
-        let sleep = found.event_loop().handle.sleep(UNDER_WAY);
+        let sleep = found.event_loop().handle.sleep(IN_FLIGHT_TIME);
         drop(found);
         sleep.await;
         if let Some(link) = link.upgrade().filter(|link| link.streams.borrow().is_empty()) {
@@ -153,7 +154,7 @@ impl Link {
         }
     }
 
-    /// `keepalive_requests` and `keepalive_time`: the client is told which request is the last.
+    /// Counts a request. Sends GOAWAY if it is the last by `keepalive_requests`, `keepalive_time` or the end of the worker.
     pub(super) fn count_request(&self) {
         self.requests.set(self.requests.get() + 1);
         let core = &self.conf().core;
@@ -163,25 +164,25 @@ impl Link {
             || age > core.keepalive_time
             || self.event_loop().retiring()
         {
-            self.announce_last();
+            self.send_goaway();
         }
     }
 
-    /// Tells the client that the latest request is the last. RFC 9114, section 5.2.
-    pub(super) fn announce_last(&self) {
-        if self.over.get() || self.leaving.replace(true) {
+    /// Sends GOAWAY: the latest request is the last. RFC 9114, section 5.2.
+    pub(super) fn send_goaway(&self) {
+        if self.over.get() || self.goaway_sent.replace(true) {
             return;
         }
         let mut out = Vec::new();
         frame::write_goaway(self.requests.get() * 4, &mut out);
         self.write_own(0, out);
         if self.streams.borrow().is_empty() {
-            self.event_loop().handle.spawn(Link::close_later(self.me.clone()));
+            self.event_loop().handle.spawn(Link::close_after_goaway(self.me.clone()));
         }
     }
 
-    /// Closes the connection once it has had no request for `keepalive_timeout`. While a request is under way that neither
-    /// end has anything to say of, the client is asked whether it is still there.
+    /// Closes the connection once it has had no request for `keepalive_timeout`. While a request is active and the client sends
+    /// nothing, sends PING: an acknowledgement resets QUIC's idle timeout.
     pub(super) async fn watch(link: Weak<Link>) {
         let mut asked = None;
         loop {
@@ -197,18 +198,18 @@ impl Link {
                     }
                     until
                 } else {
-                    if asked.is_none_or(|at| at + ASK_AFTER <= now) {
+                    if asked.is_none_or(|at| at + PING_AFTER <= now) {
                         asked = Some(now);
-                        if link.total.get() == link.heard.replace(link.total.get()) {
+                        if link.total.get() == link.checked_total.replace(link.total.get()) {
                             link.quic.ping();
                         }
                     }
-                    // Looked at again so soon, it is not idle for longer than that.
-                    now + ASK_AFTER.min(timeout)
+                    // The request may end meanwhile. The next check is soon enough for the idle timeout.
+                    now + PING_AFTER.min(timeout)
                 };
                 link.event_loop().handle.sleep_until(until)
             };
-            // A connection that ends does not stay in memory until then.
+            // The end of the connection ends the wait, so that its memory is freed.
             let ended = poll_fn(|cx| match link.upgrade().filter(|link| !link.over.get()) {
                 None => Poll::Ready(()),
                 Some(link) => {
@@ -229,7 +230,7 @@ impl OnRetire for Link {
     }
 
     fn retiring(&self) {
-        self.depart();
+        self.begin_shutdown();
     }
 
     fn shut_down(&self) -> bool {

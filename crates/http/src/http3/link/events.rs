@@ -1,4 +1,4 @@
-//! What QUIC tells of a connection.
+//! QUIC's events of a connection.
 
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -35,18 +35,18 @@ impl Events for Link {
         if let Some(presence) = &*self.presence.borrow() {
             presence.quiet(&self.event_loop());
         }
-        self.shaken.set(true);
+        self.handshake_done.set(true);
         if !self.hq.get() {
-            self.greet();
+            self.open_own_streams();
         }
         self.idle.set(self.event_loop().handle.now());
         if self.event_loop().retiring() {
-            self.depart();
+            self.begin_shutdown();
         }
         if self.ready.get() {
             self.accept();
         } else {
-            self.judge();
+            self.check_certificate();
         }
         self.event_loop().handle.spawn(Link::watch(self.me.clone()));
     }
@@ -69,7 +69,7 @@ impl Events for Link {
 
     fn readable(&self, id: StreamId) {
         match id.dir() {
-            Dir::Bi => self.read_on(id),
+            Dir::Bi => self.read_arrived(id),
             Dir::Uni => self.read_incoming(id),
         }
     }
@@ -81,14 +81,14 @@ impl Events for Link {
         }
         let own = self.own.get().and_then(|own| own.iter().position(|own| *own == id));
         if let Some(which) = own {
-            self.go_on_own(which);
+            self.flush_own(which);
         }
     }
 
     fn finished(&self, id: StreamId) {
         let stream = self.streams.borrow().get(&id).cloned();
         if let Some(stream) = stream {
-            stream.answer_arrived();
+            stream.on_acknowledged();
         }
     }
 
@@ -98,14 +98,15 @@ impl Events for Link {
             Some(stream) => stream.stopped(),
             None if self.own.get().is_some_and(|own| own.contains(&id)) => {
                 let text = "stopped a stream of the connection";
-                self.wrong(ErrorCode::ClosedCriticalStream, text);
+                self.close_for(ErrorCode::ClosedCriticalStream, text);
             }
             None => self.quic.reset(id, ErrorCode::RequestCancelled as u64),
         }
     }
 
     fn idle_since(&self) -> Option<Instant> {
-        let is_idle = self.shaken.get() && !self.over.get() && self.streams.borrow().is_empty();
+        let is_idle =
+            self.handshake_done.get() && !self.over.get() && self.streams.borrow().is_empty();
         is_idle.then(|| self.idle.get())
     }
 
@@ -114,7 +115,7 @@ impl Events for Link {
     }
 
     fn lost(&self, why: &ConnectionError) {
-        let was_shaken = self.shaken.get();
+        let was_shaken = self.handshake_done.get();
         match why {
             ConnectionError::LocallyClosed | ConnectionError::ApplicationClosed(_) => {}
             why if was_shaken => self.log(format_args!("{why}")),

@@ -1,4 +1,4 @@
-//! A connection of a client, as its streams see it.
+//! A client's connection of HTTP/3.
 
 mod end;
 mod events;
@@ -31,91 +31,91 @@ use crate::event_loop::LoopState;
 use crate::site::Server;
 use crate::site::settings::LocationConf;
 
-/// Bytes that are no request's, beyond an eighth of what requests are, before a client is taken for a flood.
+/// Received bytes beyond eight times those of field sections and bodies that make a flood. See [`Link::is_flooded`].
 const FLOOD: u64 = 1 << 20;
-/// How large a client may make its table of fields, and how many streams may wait for it. nginx: ngx_http_v3.h
+/// SETTINGS_QPACK_MAX_TABLE_CAPACITY and SETTINGS_QPACK_BLOCKED_STREAMS. nginx: ngx_http_v3.h
 const TABLE: usize = 4096;
 const BLOCKED: usize = 16;
 
-/// Once answers hold so many bytes that QUIC has not taken, they are made in smaller pieces.
+/// From so many bytes that QUIC has not accepted on, bodies are read in smaller pieces.
 const HELD: usize = 256 << 10;
 const SMALL_PIECE: usize = 4 << 10;
 
-/// What the handshake has shown, once the client has said whom it wants.
+/// The server that the ClientHello names and the results of the handshake, once they are known.
 pub type Found = Arc<Mutex<Option<Secure>>>;
 
-/// What a link begins with.
+/// The parameters of a new link.
 pub struct Beginning {
     /// This loop's state.
     pub event_loop: Rc<LoopState>,
     /// The listening socket's number.
     pub listen: usize,
-    /// The address of this host that the client speaks to.
+    /// The address of this host that the client sends to.
     pub local: Address,
     /// See [`Found`].
     pub found: Found,
-    /// A socket that nothing can be said on.
+    /// A socket whose peer is closed, since a [`Conn`] needs a socket.
     pub closed: Arc<OwnedFd>,
-    /// Fields of answers, as this loop has written them.
+    /// Encoded fields of earlier answers of this loop.
     pub memo: Rc<RefCell<FieldMemo>>,
 }
 
 /// A connection.
 pub struct Link {
     me: Weak<Link>,
-    /// The connection below.
+    /// The QUIC connection.
     pub quic: Rc<weir_quic::Connection>,
     listen: usize,
     local: Address,
     default: Cell<&'static Server>,
     found: Found,
     closed: Arc<OwnedFd>,
-    /// Fields of answers, as they were written.
+    /// Encoded fields of earlier answers.
     pub memo: Rc<RefCell<FieldMemo>>,
     number: u64,
     started: Instant,
     presence: RefCell<Option<Presence>>,
-    /// What requests share of it. A new one is made when the client moves to another address.
+    /// The connection as its requests share it. After a migration there is a new one, with the new address.
     conn: RefCell<Option<Rc<Conn>>>,
     streams: RefCell<FxHashMap<StreamId, Rc<Stream>>>,
     incoming: RefCell<FxHashMap<StreamId, Incoming>>,
     composer: RefCell<Composer>,
     decoder: RefCell<Decoder>,
-    /// Our control stream, and that of our decoder.
+    /// The server's control stream and QPACK decoder stream.
     own: Cell<Option<[StreamId; 2]>>,
-    /// What waits for room on them.
-    unsaid: RefCell<[Vec<Bytes>; 2]>,
+    /// Bytes for each of them that QUIC has not accepted.
+    unsent: RefCell<[Vec<Bytes>; 2]>,
     /// The handshake is complete.
-    shaken: Cell<bool>,
-    /// HTTP/0.9 was agreed on: streams have no frames, and the connection none of its own.
+    handshake_done: Cell<bool>,
+    /// HTTP/0.9 was negotiated: there are no frames, and no unidirectional streams.
     hq: Cell<bool>,
-    /// Requests may be served: the client's certificate was judged, if it had to be.
+    /// Requests may be served: the client's certificate is verified, or none is asked for.
     ready: Cell<bool>,
-    /// Requests so far; the next one's stream has this number among the client's.
+    /// The number of requests so far. The next request has four times this as its stream ID.
     requests: Cell<u64>,
-    /// The client was told which request is the last.
-    leaving: Cell<bool>,
-    /// Closed by this end, or lost.
+    /// GOAWAY was sent.
+    goaway_sent: Cell<bool>,
+    /// The connection was closed by this end, or lost.
     over: Cell<bool>,
-    /// Waits for the connection to be idle for too long: see [`Link::watch`].
+    /// Wakes [`Link::watch`] when the connection ends.
     watcher: RefCell<Option<Waker>>,
-    /// Since when there is no request.
+    /// Since when there is no request, if there is none.
     idle: Cell<Instant>,
-    /// Bytes that answers have written, and QUIC has not taken.
+    /// Bytes of answers that QUIC has not accepted yet.
     held: Cell<usize>,
-    /// Bytes that the client has sent on streams, and those of them that are fields or bodies.
+    /// Stream bytes received, and those of them in field sections and bodies.
     total: Cell<u64>,
     payload: Cell<u64>,
-    /// What `total` was when it was last looked at.
-    heard: Cell<u64>,
-    /// Packets sent and lost that were counted.
+    /// `total` at the last check of [`Link::watch`].
+    checked_total: Cell<u64>,
+    /// Packets sent and lost that the metrics have counted.
     counted: Cell<(u64, u64)>,
-    /// This loop's state with the newest site, which owns what `default` borrows from.
+    /// This loop's state with the newest site. It owns the site that `default` borrows from.
     event_loop: RefCell<Rc<LoopState>>,
 }
 
 impl Link {
-    /// Takes a connection that has begun.
+    /// A link for a new QUIC connection.
     pub fn new(quic: Rc<weir_quic::Connection>, from: Beginning) -> Rc<Link> {
         let Beginning { event_loop, listen, local, found, closed, memo } = from;
         let event_loop = event_loop.newest();
@@ -145,19 +145,19 @@ impl Link {
             composer: RefCell::new(Composer::of_http3()),
             decoder: RefCell::new(Decoder::new(TABLE, BLOCKED).with_largest_field(longest)),
             own: Cell::new(None),
-            unsaid: RefCell::default(),
-            shaken: Cell::new(false),
+            unsent: RefCell::default(),
+            handshake_done: Cell::new(false),
             hq: Cell::new(false),
             ready: Cell::new(false),
             requests: Cell::new(0),
-            leaving: Cell::new(false),
+            goaway_sent: Cell::new(false),
             over: Cell::new(false),
             watcher: RefCell::default(),
             idle: Cell::new(now),
             held: Cell::new(0),
             total: Cell::new(0),
             payload: Cell::new(0),
-            heard: Cell::new(0),
+            checked_total: Cell::new(0),
             counted: Cell::default(),
             event_loop: RefCell::new(event_loop),
         });
@@ -175,7 +175,7 @@ impl Link {
         named.map_or(self.default.get(), |secure| site.server(secure.server))
     }
 
-    /// This loop's state with the newest site. What waits does not hold it meanwhile.
+    /// This loop's state with the newest site. A task must not hold it while it waits.
     pub fn event_loop(&self) -> Rc<LoopState> {
         self.event_loop.borrow().clone()
     }
@@ -185,23 +185,23 @@ impl Link {
         &site.location(self.server().location).conf
     }
 
-    /// HTTP/0.9 is spoken.
+    /// HTTP/0.9 was negotiated.
     pub fn is_hq(&self) -> bool {
         self.hq.get()
     }
 
-    /// What a client may send on a stream before it is read.
+    /// The flow-control window of a stream.
     pub fn stream_window(&self) -> usize {
         usize::try_from(self.conf().core.http3.stream_buffer_size).unwrap_or(usize::MAX)
     }
 
-    /// A stream holds so many bytes that QUIC has not taken, and held as many `before`.
-    pub fn hold(&self, before: usize, now: usize) {
+    /// Updates `held`: a stream now has `now` bytes that QUIC has not accepted, and had `before`.
+    pub fn update_held(&self, before: usize, now: usize) {
         self.held.set((self.held.get() + now).saturating_sub(before));
     }
 
-    /// How much of a body of this piece size is made next: little once much is held, so that a client that takes nothing cannot
-    /// fill memory with what many answers have made.
+    /// The size of the next piece of a body, `size` at most. It is small while many bytes are held, so that a client that reads
+    /// nothing cannot fill memory with many answers.
     pub fn piece(&self, size: usize) -> usize {
         if self.held.get() < HELD { size } else { size.min(SMALL_PIECE) }
     }
@@ -222,11 +222,11 @@ impl Link {
         }
     }
 
-    /// What requests share of the connection.
+    /// The connection as its requests share it.
     ///
     /// # Errors
     ///
-    /// The loop has no room for it.
+    /// The loop cannot register its socket.
     pub fn conn(&self) -> io::Result<Rc<Conn>> {
         let peer = Address::Inet(self.quic.peer());
         let mut kept = self.conn.borrow_mut();
@@ -238,7 +238,7 @@ impl Link {
         let (quic, local) = (self.quic.clone(), self.local.clone());
         let mut conn = resting.over_quic(stream, quic, local);
         match kept.as_ref() {
-            // The client has moved.
+            // The client has migrated.
             Some(before) => {
                 self.event_loop().metrics.add(Metric::QuicMoved, 1);
                 conn.tls = before.tls.clone();
@@ -252,54 +252,54 @@ impl Link {
         Ok(kept.insert(Rc::new(conn)).clone())
     }
 
-    /// A stream is over.
+    /// Removes a stream that has ended.
     pub fn remove(&self, id: StreamId) {
         if self.streams.borrow_mut().remove(&id).is_some() && self.streams.borrow().is_empty() {
             self.idle.set(self.event_loop().handle.now());
-            if self.leaving.get() {
-                self.event_loop().handle.spawn(Link::close_later(self.me.clone()));
+            if self.goaway_sent.get() {
+                self.event_loop().handle.spawn(Link::close_after_goaway(self.me.clone()));
             }
         }
     }
 
-    /// Goes on reading a stream.
-    pub fn read_on(&self, id: StreamId) {
+    /// Reads what has arrived on a stream.
+    pub fn read_arrived(&self, id: StreamId) {
         let stream = self.streams.borrow().get(&id).cloned();
         if let Some(stream) = stream {
-            stream.read_on();
+            stream.read_arrived();
         }
     }
 
-    /// The client broke the protocol.
-    pub fn broken(&self, error: &StreamError) {
+    /// Closes the connection for an error of the client.
+    pub fn connection_error(&self, error: &StreamError) {
         if !self.over.get() {
             self.log(format_args!("client sent {error}"));
             self.close(error.code());
         }
     }
 
-    /// The client has sent so many bytes, or so many bytes of fields and bodies.
-    pub fn counts(&self, total: usize, payload: usize) {
+    /// Counts received stream bytes, or bytes of field sections and bodies.
+    pub fn count_received(&self, total: usize, payload: usize) {
         self.total.set(self.total.get() + total as u64);
         self.payload.set(self.payload.get() + payload as u64);
     }
 
-    /// The client sends little but what means nothing: the connection ends. nginx: ngx_http_v3_check_flood.
+    /// Closes the connection if nearly all received bytes are overhead. nginx: ngx_http_v3_check_flood.
     pub fn is_flooded(&self) -> bool {
         let flooded = self.total.get() / 8 > self.payload.get() + FLOOD;
         if flooded {
-            self.wrong(ErrorCode::ExcessiveLoad, "floods the connection");
+            self.close_for(ErrorCode::ExcessiveLoad, "floods the connection");
         }
         flooded
     }
 
-    /// Nothing more is read of a stream: the client's encoder need not wait for it.
-    pub fn cancelled(&self, id: StreamId) {
+    /// Sends Stream Cancellation for a stream that is not read to its end: RFC 9204, section 2.2.2.2.
+    pub fn cancel_in_decoder(&self, id: StreamId) {
         self.decoder.borrow_mut().cancel(id.into());
-        self.acknowledge();
+        self.send_decoder_instructions();
     }
 
-    fn wrong(&self, code: ErrorCode, text: &str) {
+    fn close_for(&self, code: ErrorCode, text: &str) {
         if !self.over.get() {
             self.log(format_args!("client {text}"));
             self.close(code);

@@ -1,4 +1,4 @@
-//! Streams of the connection itself, in one direction each: settings, GOAWAY and the tables of QPACK.
+//! The unidirectional streams of a connection: the control streams and those of QPACK.
 
 use bytes::Bytes;
 use weir_proto::http3::{ControlPart, ErrorCode, Settings, StreamType, frame};
@@ -8,31 +8,31 @@ use super::{BLOCKED, Link, TABLE};
 use crate::http3::control::{Incoming, Typed};
 use crate::http3::stream::{Stream, StreamError};
 
-/// Read of a stream at once.
+/// Bytes of a stream per read.
 const READ: usize = 16 * 1024;
-/// What may wait for room on one of our own streams.
-const MOST_UNSAID: usize = 64 * 1024;
+/// The most bytes that wait for one of the server's own streams.
+const MOST_UNSENT: usize = 64 * 1024;
 
 impl Link {
-    /// Writes on one of our own streams. What they carry is little, but answers may have filled the connection's window: what
-    /// does not fit waits for room.
+    /// Writes on one of the server's own streams. Bytes that QUIC does not accept wait: answers may have used up the connection's
+    /// flow-control window.
     pub(super) fn write_own(&self, which: usize, bytes: Vec<u8>) {
         if self.own.get().is_none() {
             return;
         }
-        if let Some(unsaid) = self.unsaid.borrow_mut().get_mut(which) {
-            unsaid.push(bytes.into());
+        if let Some(unsent) = self.unsent.borrow_mut().get_mut(which) {
+            unsent.push(bytes.into());
         }
-        self.go_on_own(which);
+        self.flush_own(which);
     }
 
-    /// Writes what waits for room on one of our own streams.
-    pub(super) fn go_on_own(&self, which: usize) {
+    /// Writes the waiting bytes of one of the server's own streams.
+    pub(super) fn flush_own(&self, which: usize) {
         let Some(id) = self.own.get().and_then(|own| own.get(which).copied()) else { return };
         loop {
             let written = {
-                let mut unsaid = self.unsaid.borrow_mut();
-                let Some(parts) = unsaid.get_mut(which) else { return };
+                let mut unsent = self.unsent.borrow_mut();
+                let Some(parts) = unsent.get_mut(which) else { return };
                 parts.retain(|part| !part.is_empty());
                 if parts.is_empty() {
                     return;
@@ -41,27 +41,28 @@ impl Link {
                 self.quic.write(id, parts).map(|written| (written, waits))
             };
             match written {
-                Ok((0, waits)) if waits > MOST_UNSAID => {
+                Ok((0, waits)) if waits > MOST_UNSENT => {
                     return self.close(ErrorCode::ExcessiveLoad);
                 }
                 Ok((0, _)) => return,
                 Ok(_) => {}
                 Err(_) => {
                     let text = "stopped a stream of the connection";
-                    return self.wrong(ErrorCode::ClosedCriticalStream, text);
+                    return self.close_for(ErrorCode::ClosedCriticalStream, text);
                 }
             }
         }
     }
 
-    /// Opens our own streams, and says our settings.
-    pub(super) fn greet(&self) {
+    /// Opens the server's own streams, and sends SETTINGS.
+    pub(super) fn open_own_streams(&self) {
         if self.own.get().is_some() || self.over.get() {
             return;
         }
         let (Some(control), Some(decoder)) = (self.quic.open(Dir::Uni), self.quic.open(Dir::Uni))
         else {
-            return self.wrong(ErrorCode::StreamCreation, "permits no streams of the connection");
+            return self
+                .close_for(ErrorCode::StreamCreation, "permits no streams of the connection");
         };
         self.own.set(Some([control, decoder]));
         let mut out = Vec::new();
@@ -78,8 +79,8 @@ impl Link {
         self.write_own(1, out);
     }
 
-    /// Sends what our decoder has to say.
-    pub(super) fn acknowledge(&self) {
+    /// Sends the QPACK decoder's instructions.
+    pub(super) fn send_decoder_instructions(&self) {
         let mut out = Vec::new();
         self.decoder.borrow_mut().write_feedback(&mut out);
         if !out.is_empty() {
@@ -87,7 +88,7 @@ impl Link {
         }
     }
 
-    /// Reads what came on a stream in one direction.
+    /// Reads one of the client's unidirectional streams.
     pub(super) fn read_incoming(&self, id: StreamId) {
         loop {
             if self.over.get() {
@@ -103,14 +104,14 @@ impl Link {
                         Some(Incoming::Control(_) | Incoming::Encoder | Incoming::Decoder(_))
                     ) {
                         let text = "closed a stream of the connection";
-                        self.wrong(ErrorCode::ClosedCriticalStream, text);
+                        self.close_for(ErrorCode::ClosedCriticalStream, text);
                     }
                     return;
                 }
             };
-            self.counts(bytes.len(), 0);
-            if let Err(error) = self.understand(id, bytes) {
-                return self.broken(&error);
+            self.count_received(bytes.len(), 0);
+            if let Err(error) = self.process_incoming(id, bytes) {
+                return self.connection_error(&error);
             }
             if self.is_flooded() {
                 return;
@@ -118,7 +119,7 @@ impl Link {
         }
     }
 
-    pub(super) fn understand(&self, id: StreamId, bytes: Bytes) -> Result<(), StreamError> {
+    pub(super) fn process_incoming(&self, id: StreamId, bytes: Bytes) -> Result<(), StreamError> {
         let mut all = self.incoming.borrow_mut();
         let Some(incoming) = all.get_mut(&id) else { return Ok(()) };
         let mut bytes = bytes;
@@ -128,7 +129,7 @@ impl Link {
                 Typed::Is(kind, rest) => {
                     bytes = rest;
                     drop(all);
-                    if !self.typed(id, kind) {
+                    if !self.set_type(id, kind) {
                         return Ok(());
                     }
                     all = self.incoming.borrow_mut();
@@ -143,7 +144,7 @@ impl Link {
                     let (taken, part) = frames.read(rest).map_err(StreamError::Frame)?;
                     rest = rest.get(taken..).unwrap_or_default();
                     if let ControlPart::Goaway(_) = part {
-                        // The client takes no pushes, of which there are none.
+                        // A client's GOAWAY limits server pushes, and weir sends none.
                     }
                 }
                 Ok(())
@@ -151,7 +152,7 @@ impl Link {
             Incoming::Encoder => {
                 drop(all);
                 self.decoder.borrow_mut().read_encoder(&bytes).map_err(StreamError::Fields)?;
-                self.acknowledge();
+                self.send_decoder_instructions();
                 loop {
                     let next = self.decoder.borrow_mut().next_unblocked();
                     let Some(next) = next else { return Ok(()) };
@@ -167,8 +168,8 @@ impl Link {
         }
     }
 
-    /// A stream in one direction has said what it is. False if it is not wanted.
-    pub(super) fn typed(&self, id: StreamId, kind: StreamType) -> bool {
+    /// Sets the type of a unidirectional stream. False if the stream is stopped or an error.
+    pub(super) fn set_type(&self, id: StreamId, kind: StreamType) -> bool {
         let new = Incoming::of(kind);
         let twice = match &new {
             Incoming::Other | Incoming::Untyped(_) => false,
@@ -181,7 +182,7 @@ impl Link {
         if twice || kind == StreamType::Push {
             let text =
                 if twice { "opened a stream of the connection twice" } else { "sent a push" };
-            self.wrong(ErrorCode::StreamCreation, text);
+            self.close_for(ErrorCode::StreamCreation, text);
             return false;
         }
         let wanted = !matches!(new, Incoming::Other);

@@ -1,4 +1,4 @@
-//! Requests of a connection: the streams that carry them, and their fields.
+//! The request streams of a connection, and their field sections.
 
 use std::rc::Rc;
 use std::sync::PoisonError;
@@ -16,14 +16,14 @@ use crate::connection::streamed::Fields;
 use crate::http3::request;
 use crate::http3::stream::{Stream, StreamError};
 
-/// What a request costs of the task's budget, beside its fields.
+/// Points of the task's budget per request, without its fields.
 const REQUEST: u32 = 32;
-/// So many bytes of fields cost a point.
+/// Bytes of fields per point.
 const FIELDS: usize = 4;
 
 impl Link {
-    /// The client's certificate, if it had to show one, was judged.
-    pub(super) fn judge(&self) {
+    /// Verifies the client's certificate, with OCSP if it is on.
+    pub(super) fn check_certificate(&self) {
         let context = {
             let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
             found.as_ref().and_then(|secure| secure.shown.context.clone())
@@ -45,15 +45,15 @@ impl Link {
                         until: event_loop.handle.now() + timeout,
                     };
                     let fault = context.ask(Some(Ok(path)), waiting).await;
-                    link.judged(fault);
+                    link.certificate_checked(fault);
                 });
             }
-            (_, Some(judged @ Err(_))) => self.judged(Judged::err(judged)),
-            _ => self.judged(None),
+            (_, Some(judged @ Err(_))) => self.certificate_checked(Judged::err(judged)),
+            _ => self.certificate_checked(None),
         }
     }
 
-    pub(super) fn judged(&self, fault: Option<weir_tls::x509::VerifyError>) {
+    pub(super) fn certificate_checked(&self, fault: Option<weir_tls::x509::VerifyError>) {
         {
             let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(secure) = found.as_mut() {
@@ -64,21 +64,21 @@ impl Link {
         self.accept();
     }
 
-    /// Takes the streams that the client has opened.
+    /// Accepts the request streams that the client has opened.
     pub(super) fn accept(&self) {
         if !self.ready.get() {
             return;
         }
         while let Some(id) = self.quic.accept(Dir::Bi) {
             let Some(link) = self.me.upgrade() else { return };
-            // What requests share must be there before the first.
+            // Requests need the `Conn`.
             if self.conn().is_err() {
                 self.close(ErrorCode::Internal);
             }
             if self.over.get() {
                 return;
             }
-            if self.leaving.get() {
+            if self.goaway_sent.get() {
                 self.quic.stop(id, ErrorCode::RequestRejected as u64);
                 self.quic.reset(id, ErrorCode::RequestRejected as u64);
                 continue;
@@ -86,24 +86,24 @@ impl Link {
             self.count_request();
             let stream = Stream::new(link, id);
             self.streams.borrow_mut().insert(id, stream.clone());
-            stream.read_on();
+            stream.read_arrived();
             if !stream.has_begun() && !stream.is_gone() {
-                self.expect_head(&stream);
+                self.limit_head_time(&stream);
             }
         }
     }
 
-    /// A head must come within `client_header_timeout`.
-    pub(super) fn expect_head(&self, stream: &Rc<Stream>) {
+    /// Ends the stream if its head is incomplete after `client_header_timeout`.
+    pub(super) fn limit_head_time(&self, stream: &Rc<Stream>) {
         let timeout = self.server().conf.client_header_timeout;
         let sleep = self.event_loop().handle.sleep(timeout);
-        // A connection that ends does not stay in memory until then.
+        // A weak reference, so that an ended stream is freed before the timeout.
         let stream = Rc::downgrade(stream);
         self.event_loop().handle.spawn(async move {
             sleep.await;
             let stream = stream.upgrade();
             if let Some(stream) = stream.filter(|stream| !stream.has_begun() && !stream.is_gone()) {
-                if !stream.link.cut(&stream, ComposeError::TimedOut) {
+                if !stream.link.start_failed(&stream, ComposeError::TimedOut) {
                     stream.link.log(format_args!("{}", crate::carrier::TIMED_OUT));
                 }
                 stream.reset(ErrorCode::RequestIncomplete);
@@ -111,7 +111,7 @@ impl Link {
         });
     }
 
-    /// A head has come in whole. False if it refers to what has not come yet.
+    /// Decodes a request's field section and starts the request. False if the section is blocked (RFC 9204, section 2.1.2).
     pub fn head(&self, stream: &Rc<Stream>, section: &[u8]) -> Result<bool, StreamError> {
         spend(REQUEST + (section.len() / FIELDS) as u32);
         let limits = &self.server().conf.head_limits;
@@ -136,8 +136,8 @@ impl Link {
                 return Err(StreamError::Fields(error));
             }
         }
-        let len = stream.understood();
-        let ended = stream.sees_end();
+        let len = stream.parsed_bytes();
+        let ended = stream.read_end();
         let verdict = match composer.finish(ended, &mut draft) {
             Ok(()) if decoded == Ok(Decoded::TooLarge) => Err(ComposeError::TooLarge),
             verdict => verdict,
@@ -145,19 +145,19 @@ impl Link {
         drop(composer);
         let announced = draft.parser.head().content_length.filter(|_| verdict.is_ok());
         stream.begin(announced);
-        self.acknowledge();
+        self.send_decoder_instructions();
         let begun = stream.first_bytes();
         request::start(stream.clone(), Fields { scratch, verdict, len, ended, begun });
         Ok(true)
     }
 
-    /// What heads may be like for the server of this host name, if it has one of its own.
+    /// The limits of heads of the server with this host name, if there is one.
     fn head_limits_of(&self, host: &[u8]) -> Option<&'static HeadLimits> {
         let (site, conn) = (self.event_loop().site, self.conn().ok()?);
         site.head_limits_of(&conn, host)
     }
 
-    /// A line of HTTP/0.9 has come in whole.
+    /// Parses a request line of HTTP/0.9 and starts the request.
     pub fn line(&self, stream: &Rc<Stream>, line: &[u8]) {
         spend(REQUEST + (line.len() / FIELDS) as u32);
         let limits = &self.server().conf.head_limits;
@@ -176,9 +176,10 @@ impl Link {
         request::start(stream.clone(), fields);
     }
 
-    /// A request ends before its head could be read. False if nothing of it has come: nothing is logged then.
-    pub fn cut(&self, stream: &Rc<Stream>, fault: ComposeError) -> bool {
-        if stream.has_begun() || stream.understood() == 0 {
+    /// Starts a failed request for a stream without a complete head, so that the access log gets a line. False if no byte of it has
+    /// arrived, or its request has begun.
+    pub fn start_failed(&self, stream: &Rc<Stream>, fault: ComposeError) -> bool {
+        if stream.has_begun() || stream.parsed_bytes() == 0 {
             return false;
         }
         let limits = &self.server().conf.head_limits;
@@ -190,7 +191,7 @@ impl Link {
         let fields = Fields {
             scratch,
             verdict: Err(fault),
-            len: stream.understood(),
+            len: stream.parsed_bytes(),
             ended: true,
             begun: stream.first_bytes(),
         };
@@ -198,7 +199,7 @@ impl Link {
         true
     }
 
-    /// Trailers have come in whole. Only their form is of interest.
+    /// Decodes a trailer section, and checks its form only. False if the section is blocked.
     pub fn trailers(&self, stream: &Rc<Stream>, section: &[u8]) -> Result<bool, StreamError> {
         let limits = &self.server().conf.head_limits;
         let sizes = FieldLimits { field: limits.line, block: limits.total };
@@ -217,13 +218,13 @@ impl Link {
             Ok(Decoded::Whole) => {}
             Ok(Decoded::Blocked(_)) => return Ok(false),
             Ok(Decoded::TooLarge) => {
-                self.acknowledge();
+                self.send_decoder_instructions();
                 self.too_large(stream);
                 return Ok(true);
             }
             Err(error) => return Err(StreamError::Fields(error)),
         }
-        self.acknowledge();
+        self.send_decoder_instructions();
         if let Some(fault) = fault {
             self.log(format_args!("client sent {fault} behind a body"));
             stream.reset(ErrorCode::Message);
@@ -231,9 +232,9 @@ impl Link {
         Ok(true)
     }
 
-    /// A section is larger than `large_client_header_buffers` permit.
+    /// Ends a stream whose field section is larger than `large_client_header_buffers` permit.
     pub fn too_large(&self, stream: &Rc<Stream>) {
-        if !self.cut(stream, ComposeError::TooLarge) {
+        if !self.start_failed(stream, ComposeError::TooLarge) {
             self.log(format_args!("client sent too large header"));
         }
         stream.reset(ErrorCode::ExcessiveLoad);

@@ -1,4 +1,4 @@
-//! What a request and its answer have of their stream.
+//! A stream as the carrier of a request and its answer.
 
 use std::io;
 use std::rc::Rc;
@@ -11,11 +11,11 @@ use weir_proto::http3::{frame, qpack};
 use super::Stream;
 use crate::carrier::{Arrival, Following, Protocol, RequestStream, Section, TakeField};
 
-/// Frames of bodies are of this size where there is so much: a frame costs next to nothing, and nothing waits behind it.
+/// The size of DATA frames. They may be large: a frame costs little, and other streams do not wait for its end.
 const CHUNK: usize = 64 * 1024;
-/// A piece of a body that is larger travels as it is; smaller ones are put together.
+/// Larger pieces of a body are passed on without a copy. Smaller ones are joined.
 const COPIED: usize = 4 * 1024;
-/// The head of a DATA frame.
+/// The largest frame header that is reserved for DATA.
 const DATA_HEAD: usize = 8;
 
 impl RequestStream for Stream {
@@ -35,8 +35,8 @@ impl RequestStream for Stream {
 
     fn invite(&self, window: u64) {
         let window = usize::try_from(window).unwrap_or(usize::MAX);
-        self.room.set(self.link.stream_window().max(window));
-        self.link.read_on(self.id);
+        self.incoming_limit.set(self.link.stream_window().max(window));
+        self.link.read_arrived(self.id);
     }
 
     fn poll_incoming(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -58,7 +58,7 @@ impl RequestStream for Stream {
         let received = incoming.len();
         buf.append(&mut incoming);
         drop(incoming);
-        self.link.read_on(self.id);
+        self.link.read_arrived(self.id);
         Ok(received)
     }
 
@@ -82,13 +82,13 @@ impl RequestStream for Stream {
     }
 
     fn shut_out(&self) {
-        // Nothing is wrong here: the client is told as if it had taken too long.
+        // The stream is reset with the same code as after a timeout.
         self.timed_out.set(true);
     }
 
     fn write(&self, section: Section, fields: &mut dyn FnMut(TakeField<'_>), out: &mut Vec<u8>) {
         if self.link.is_hq() {
-            // Only bodies are answered.
+            // An answer of HTTP/0.9 is a body only.
             return;
         }
         let begin = frame::leave_headers_head(out);
@@ -115,7 +115,7 @@ impl RequestStream for Stream {
         if self.gone.get() {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
-        // One piece for QUIC to keep, and to cut packets of.
+        // The head and the first piece of the body share a buffer, so that QUIC keeps one.
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(COPIED);
         let mut head = self.head.borrow_mut();
         head.reserve_exact(written.len() + DATA_HEAD + len);
@@ -163,7 +163,7 @@ impl RequestStream for Stream {
             while left > 0 {
                 let large = chain.front().and_then(Segment::memory).filter(|m| m.len() > COPIED);
                 let Some(now) = large.map(|memory| memory.len().min(left)) else {
-                    // All of small pieces, up to the next large one.
+                    // Joins small pieces, up to the next large one.
                     let before = bytes.len();
                     gather(handle, chain, left.min(COPIED), &mut bytes);
                     left -= (bytes.len() - before).clamp(1, left);
@@ -185,13 +185,13 @@ impl RequestStream for Stream {
     }
 
     fn poll_room(self: Rc<Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let taken = self.poll_all_taken(cx);
-        // A client that takes little at a time takes something: its time begins anew.
-        if self.moved.take() { Poll::Ready(()) } else { taken }
+        let taken = self.poll_written(cx);
+        // Each progress restarts `send_timeout`.
+        if self.progressed.take() { Poll::Ready(()) } else { taken }
     }
 
     fn received(&self) -> Option<u64> {
-        Some(self.understood())
+        Some(self.parsed_bytes())
     }
 
     fn sent(&self) -> u64 {

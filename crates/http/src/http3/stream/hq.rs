@@ -1,13 +1,13 @@
-//! HTTP/0.9 over QUIC: a line asks, and bytes answer. nginx: `http3_hq`, for tests of QUIC.
+//! HTTP/0.9 over QUIC, for interoperability tests: a request line, and the body of the answer. nginx: `http3_hq`.
 
 use std::rc::Rc;
 
 use super::Stream;
 
 impl Stream {
-    /// Takes what came of the line. What follows it means nothing.
+    /// Reads bytes of the request line. All bytes behind it are ignored.
     pub(super) fn read_line(self: &Rc<Self>, bytes: &[u8]) {
-        self.link.counts(0, bytes.len());
+        self.link.count_received(0, bytes.len());
         if self.begun.get() {
             return;
         }

@@ -1,4 +1,4 @@
-//! A stream: a request's way in and its answer's way out.
+//! A request stream: it receives the request and sends the answer.
 
 mod carried;
 mod hq;
@@ -21,59 +21,59 @@ use weir_quic::{ReadOutcome, StreamGone, StreamId};
 use super::link::Link;
 use crate::carrier::RequestStream;
 
-/// Read of a stream at once.
+/// Bytes of a stream per read.
 const READ: usize = 64 * 1024;
-/// Fields may take so much more as they come than they do in text: Huffman's code is never that bad.
+/// The allowance for a field section that is larger encoded than as text, beyond twice the limit of heads.
 const SECTION_SLACK: usize = 16 * 1024;
 
 /// One stream of a connection.
 pub struct Stream {
     /// The connection.
     pub link: Rc<Link>,
-    /// Its number.
+    /// The stream ID.
     pub id: StreamId,
     frames: RefCell<RequestFrames>,
-    /// Bytes that have come.
-    came: Cell<u64>,
-    /// When the first of them came.
-    first: Cell<Option<Instant>>,
-    /// A section of fields, as far as it has come.
+    /// Bytes received.
+    received_bytes: Cell<u64>,
+    /// When the first of them was received.
+    first_received: Cell<Option<Instant>>,
+    /// An incomplete or blocked field section.
     section: RefCell<Vec<u8>>,
-    /// The head was read, and the request has begun.
+    /// The request has begun, with a decoded head or as a failed one.
     begun: Cell<bool>,
-    /// The request has ended; the last of its answer may still be on its way.
-    over: Cell<bool>,
-    /// A section waits for what it refers to.
+    /// The request has ended. The client may not have acknowledged all of the answer yet.
+    request_ended: Cell<bool>,
+    /// The field section is blocked: it refers to entries of the dynamic table that have not arrived.
     blocked: Cell<bool>,
-    /// What came, and was not looked at while a section is blocked, or the request does not read.
+    /// Bytes that were read from QUIC and not parsed: a field section is blocked, or the body's buffer is full.
     unread: RefCell<Bytes>,
-    /// What the client has sent of the body, and the request has not read.
+    /// Bytes of the body that the request has not read.
     incoming: RefCell<Vec<u8>>,
-    /// How much of that may wait.
-    room: Cell<usize>,
-    /// What it has announced of the body, and not sent.
-    announced: Cell<Option<u64>>,
-    /// What it has sent is not what it has announced.
+    /// From so many bytes in `incoming` on, no more are read from QUIC.
+    incoming_limit: Cell<usize>,
+    /// The content-length of the body, less the received bytes.
+    content_left: Cell<Option<u64>>,
+    /// The body's length is not its content-length.
     malformed: Cell<bool>,
-    /// The body is complete: trailers have come behind it, or the end.
+    /// The body is complete: trailers or the end of the stream have arrived.
     complete: Cell<bool>,
-    /// The client has sent all.
+    /// The client has ended its direction of the stream.
     ended: Cell<bool>,
-    /// A written head that leaves with the piece of the body that follows.
+    /// An encoded head that is sent together with the first piece of the body.
     head: RefCell<Vec<u8>>,
-    /// Written, and not taken by QUIC yet.
+    /// Written bytes that QUIC has not accepted yet.
     outgoing: RefCell<Vec<Bytes>>,
-    /// The bytes of it that the link counts.
+    /// The length of `outgoing` as the link counts it.
     held: Cell<usize>,
-    /// QUIC has taken some since a request last waited for room.
-    moved: Cell<bool>,
-    /// All was written that there is.
+    /// QUIC has accepted bytes since the last `poll_room`.
+    progressed: Cell<bool>,
+    /// The answer is completely written.
     closed: Cell<bool>,
-    /// QUIC was told that nothing follows.
+    /// QUIC was told of the stream's end, or has reset the stream.
     finished: Cell<bool>,
-    /// The client has all of the answer.
+    /// The client has acknowledged all of the answer.
     acknowledged: Cell<bool>,
-    /// It was given up by either side, or its connection is gone.
+    /// The stream was reset by either side, or its connection has ended.
     gone: Cell<bool>,
     timed_out: Cell<bool>,
     sent: Cell<u64>,
@@ -91,23 +91,23 @@ impl Stream {
         Rc::new(Stream {
             id,
             frames: RefCell::new(RequestFrames::new(Role::Server, largest)),
-            came: Cell::new(0),
-            first: Cell::new(None),
+            received_bytes: Cell::new(0),
+            first_received: Cell::new(None),
             section: RefCell::default(),
             begun: Cell::new(false),
-            over: Cell::new(false),
+            request_ended: Cell::new(false),
             blocked: Cell::new(false),
             unread: RefCell::default(),
             incoming: RefCell::default(),
-            room: Cell::new(room),
-            announced: Cell::new(None),
+            incoming_limit: Cell::new(room),
+            content_left: Cell::new(None),
             malformed: Cell::new(false),
             complete: Cell::new(false),
             ended: Cell::new(false),
             head: RefCell::default(),
             outgoing: RefCell::default(),
             held: Cell::new(0),
-            moved: Cell::new(false),
+            progressed: Cell::new(false),
             closed: Cell::new(false),
             finished: Cell::new(false),
             acknowledged: Cell::new(false),
@@ -122,64 +122,64 @@ impl Stream {
         })
     }
 
-    /// The request has begun; `announced` is what its body is said to be long.
+    /// Begins the request. `announced` is its content-length.
     pub fn begin(&self, announced: Option<u64>) {
         self.begun.set(true);
-        self.announced.set(announced);
+        self.content_left.set(announced);
     }
 
-    /// No request has the stream: it has not begun, or has ended.
+    /// No request uses the stream: none has begun, or it has ended.
     pub fn is_free(&self) -> bool {
-        !self.begun.get() || self.over.get()
+        !self.begun.get() || self.request_ended.get()
     }
 
-    /// Bytes that have come on it, without those that wait to be looked at.
-    pub fn understood(&self) -> u64 {
-        self.came.get().saturating_sub(self.unread.borrow().len() as u64)
+    /// Bytes received and parsed.
+    pub fn parsed_bytes(&self) -> u64 {
+        self.received_bytes.get().saturating_sub(self.unread.borrow().len() as u64)
     }
 
-    /// The head was read.
+    /// The request has begun.
     pub fn has_begun(&self) -> bool {
         self.begun.get()
     }
 
-    /// The request has ended. The connection keeps the stream until the client has all of the answer.
-    pub fn request_is_over(&self) {
-        self.over.set(true);
+    /// The request has ended. The connection keeps the stream until the client has acknowledged all of the answer.
+    pub fn request_has_ended(&self) {
+        self.request_ended.set(true);
         if self.gone.get() || self.acknowledged.get() {
             self.link.remove(self.id);
         }
     }
 
-    /// The client has all of the answer. The request may still throw away what it sends.
-    pub fn answer_arrived(&self) {
+    /// The client has acknowledged all of the answer. The request may still discard the rest of the body.
+    pub fn on_acknowledged(&self) {
         self.acknowledged.set(true);
         if self.is_free() {
             self.link.remove(self.id);
         }
     }
 
-    /// The client has sent all.
+    /// The client has ended its direction of the stream.
     pub fn is_ended(&self) -> bool {
         self.ended.get()
     }
 
-    /// All was written.
+    /// The answer is completely written.
     pub fn is_closed(&self) -> bool {
         self.closed.get()
     }
 
-    /// What is said here is not sent.
+    /// The stream was reset, or its connection has ended. Writes have no effect.
     pub fn is_gone(&self) -> bool {
         self.gone.get()
     }
 
-    /// The body is not as long as it was said to be.
+    /// The body's length is not its content-length.
     pub fn is_malformed(&self) -> bool {
         self.malformed.get()
     }
 
-    /// Ends at once, without a word.
+    /// Ends the stream at once, and sends nothing.
     pub fn fail(&self) {
         self.gone.set(true);
         self.ended.set(true);
@@ -193,13 +193,13 @@ impl Stream {
         }
     }
 
-    /// Gives up what comes and what goes, and tells the client why.
+    /// Sends STOP_SENDING and RESET_STREAM for the directions that are open, and ends the stream.
     pub fn reset(&self, code: ErrorCode) {
         if !self.gone.get() {
             let quic = &self.link.quic;
             if !self.ended.get() {
                 quic.stop(self.id, code as u64);
-                self.link.cancelled(self.id);
+                self.link.cancel_in_decoder(self.id);
             }
             if !self.finished.get() {
                 quic.reset(self.id, code as u64);
@@ -208,9 +208,9 @@ impl Stream {
         self.fail();
     }
 
-    /// Throws the rest of the body away, until it ends or the client pauses for `silence`; for `most` altogether. Chromium
-    /// shows its page an answer only once it has sent all, and never if it was told to stop.
-    pub async fn throw_away(&self, silence: Duration, most: Duration) {
+    /// Discards the rest of the body until it ends, the client pauses for `silence`, or `most` has passed. Chromium shows a page
+    /// the answer only once it has sent the whole body, and never after STOP_SENDING.
+    pub async fn discard_body(&self, silence: Duration, most: Duration) {
         if self.has_whole_body() {
             return;
         }
@@ -218,7 +218,7 @@ impl Stream {
         let rest = async {
             while !self.has_whole_body() {
                 self.incoming.borrow_mut().clear();
-                self.link.read_on(self.id);
+                self.link.read_arrived(self.id);
                 let came = poll_fn(|cx| self.poll_incoming(cx));
                 if let Either::Right(()) = either(came, handle.sleep(silence)).await {
                     return;
@@ -228,39 +228,39 @@ impl Stream {
         let _ = either(rest, handle.sleep(most)).await;
     }
 
-    /// The answer is complete: what the client still sends is not wanted.
+    /// Sends STOP_SENDING: the answer is complete without the rest of the request.
     pub fn stop(&self) {
         if !self.gone.get() && !self.ended.get() {
             self.link.quic.stop(self.id, ErrorCode::NoError as u64);
-            self.link.cancelled(self.id);
+            self.link.cancel_in_decoder(self.id);
         }
     }
 
-    /// The client wants no more of the answer.
+    /// The client sent STOP_SENDING.
     pub fn stopped(self: &Rc<Self>) {
         if !self.gone.get() {
-            self.link.cut(self, ComposeError::Cut);
+            self.link.start_failed(self, ComposeError::Cut);
             self.link.quic.reset(self.id, ErrorCode::RequestCancelled as u64);
             self.finished.set(true);
             self.fail();
         }
     }
 
-    /// A section that was blocked may be readable now.
+    /// Decodes a blocked field section again, after the dynamic table has grown.
     pub fn unblock(self: &Rc<Self>) {
         if self.blocked.replace(false) && !self.gone.get() {
             let section = self.section.take();
             match self.whole_section(&section) {
-                Ok(()) => self.read_on(),
-                Err(error) => self.link.broken(&error),
+                Ok(()) => self.read_arrived(),
+                Err(error) => self.link.connection_error(&error),
             }
         }
     }
 
-    /// Reads what came, as far as the request wants it. An error of the protocol ends the connection.
-    pub fn read_on(self: &Rc<Self>) {
+    /// Reads from QUIC until `incoming` is full or nothing more has arrived. A connection error closes the connection.
+    pub fn read_arrived(self: &Rc<Self>) {
         if let Err(error) = self.read_frames() {
-            self.link.broken(&error);
+            self.link.connection_error(&error);
         }
     }
 
@@ -268,11 +268,11 @@ impl Stream {
         if self.blocked.get() && !self.gone.get() && self.link.quic.was_reset(self.id) {
             self.blocked.set(false);
             self.ended.set(true);
-            self.link.cancelled(self.id);
-            self.link.cut(self, ComposeError::Cut);
+            self.link.cancel_in_decoder(self.id);
+            self.link.start_failed(self, ComposeError::Cut);
         }
         while !self.gone.get() && !self.ended.get() && !self.blocked.get() {
-            if self.incoming.borrow().len() >= self.room.get() {
+            if self.incoming.borrow().len() >= self.incoming_limit.get() {
                 return Ok(());
             }
             let kept = std::mem::take(&mut *self.unread.borrow_mut());
@@ -285,14 +285,14 @@ impl Stream {
                     ReadOutcome::Wait => return Ok(()),
                     ReadOutcome::End => return self.end(),
                     ReadOutcome::Reset(_) | ReadOutcome::Gone => {
-                        self.given_up();
+                        self.on_reset();
                         return Ok(());
                     }
                 }
             } else {
                 kept
             };
-            self.understand(bytes)?;
+            self.process(bytes)?;
             if self.link.is_flooded() {
                 return Ok(());
             }
@@ -300,33 +300,33 @@ impl Stream {
         Ok(())
     }
 
-    /// When its first bytes came.
+    /// When the first bytes were received.
     pub fn first_bytes(&self) -> Option<Instant> {
-        self.first.get()
+        self.first_received.get()
     }
 
     fn arrived(&self, len: usize) {
-        self.link.counts(len, 0);
-        if self.first.get().is_none() {
-            self.first.set(Some(self.link.event_loop().handle.now()));
+        self.link.count_received(len, 0);
+        if self.first_received.get().is_none() {
+            self.first_received.set(Some(self.link.event_loop().handle.now()));
         }
-        self.came.set(self.came.get() + len as u64);
+        self.received_bytes.set(self.received_bytes.get() + len as u64);
     }
 
-    /// The client gives its request up.
-    fn given_up(self: &Rc<Self>) {
-        self.link.cut(self, ComposeError::Cut);
+    /// The client sent RESET_STREAM.
+    fn on_reset(self: &Rc<Self>) {
+        self.link.start_failed(self, ComposeError::Cut);
         if !self.finished.get() {
             self.link.quic.reset(self.id, ErrorCode::RequestCancelled as u64);
         }
         self.finished.set(true);
         if !self.ended.get() {
-            self.link.cancelled(self.id);
+            self.link.cancel_in_decoder(self.id);
         }
         self.fail();
     }
 
-    /// The client has sent all.
+    /// The client has ended its direction of the stream.
     fn end(self: &Rc<Self>) -> Result<(), StreamError> {
         let whole = match self.link.is_hq() {
             true if self.begun.get() => Ok(()),
@@ -336,7 +336,7 @@ impl Stream {
         match whole {
             Ok(()) => {}
             Err(FrameError::NoHead) => {
-                self.link.cut(self, ComposeError::Cut);
+                self.link.start_failed(self, ComposeError::Cut);
                 self.reset(ErrorCode::RequestIncomplete);
                 return Ok(());
             }
@@ -347,28 +347,28 @@ impl Stream {
         Ok(())
     }
 
-    /// Nothing of the body is to come.
+    /// No more of the body can arrive.
     fn has_whole_body(&self) -> bool {
         self.complete.get() || self.ended.get()
     }
 
-    /// Trailers may come before the end does, but nothing of the body comes behind them (RFC 9114, section 4.1).
+    /// Completes the body, at the end of the stream or at trailers: no body may follow them (RFC 9114, section 4.1).
     fn body_is_complete(&self) {
         self.complete.set(true);
-        if self.announced.get().is_some_and(|left| left > 0) {
+        if self.content_left.get().is_some_and(|left| left > 0) {
             self.malformed.set(true);
         }
         wake(&self.reader);
     }
 
-    fn understand(self: &Rc<Self>, bytes: Bytes) -> Result<(), StreamError> {
+    fn process(self: &Rc<Self>, bytes: Bytes) -> Result<(), StreamError> {
         if self.link.is_hq() {
             self.read_line(&bytes);
             return Ok(());
         }
         let mut rest = bytes;
         while !rest.is_empty() && !self.gone.get() {
-            if self.blocked.get() || self.incoming.borrow().len() >= self.room.get() {
+            if self.blocked.get() || self.incoming.borrow().len() >= self.incoming_limit.get() {
                 *self.unread.borrow_mut() = rest;
                 return Ok(());
             }
@@ -385,7 +385,7 @@ impl Stream {
             match part {
                 RequestPart::Nothing => {}
                 RequestPart::Data { piece, .. } => {
-                    self.take(now.get(piece).unwrap_or_default());
+                    self.append_body(now.get(piece).unwrap_or_default());
                 }
                 RequestPart::Fields { piece, left, .. } => {
                     let (piece, mut section) =
@@ -397,7 +397,7 @@ impl Stream {
                         self.section.replace(section);
                         continue;
                     }
-                    // The end may have come with it: a request without a body.
+                    // `read_end` reads the rest: a request without a body may end here.
                     *self.unread.borrow_mut() = std::mem::take(&mut rest);
                     self.whole_section(if section.is_empty() { piece } else { &section })?;
                     rest = std::mem::take(&mut *self.unread.borrow_mut());
@@ -407,13 +407,13 @@ impl Stream {
         Ok(())
     }
 
-    /// Takes a piece of the body.
-    fn take(&self, data: &[u8]) {
+    /// Appends a piece of the body.
+    fn append_body(&self, data: &[u8]) {
         self.incoming.borrow_mut().extend_from_slice(data);
-        self.link.counts(0, data.len());
-        if let Some(left) = self.announced.get() {
+        self.link.count_received(0, data.len());
+        if let Some(left) = self.content_left.get() {
             match left.checked_sub(data.len() as u64) {
-                Some(left) => self.announced.set(Some(left)),
+                Some(left) => self.content_left.set(Some(left)),
                 None => self.malformed.set(true),
             }
         }
@@ -421,7 +421,7 @@ impl Stream {
     }
 
     fn whole_section(self: &Rc<Self>, section: &[u8]) -> Result<(), StreamError> {
-        self.link.counts(0, section.len());
+        self.link.count_received(0, section.len());
         let is_behind = self.begun.get();
         let is_read = match is_behind {
             false => self.link.head(self, section)?,
@@ -436,9 +436,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Nothing follows what has come so far, as far as is known already. A request without a body is complete with its head.
-    pub fn sees_end(self: &Rc<Self>) -> bool {
-        // Not before the head is understood: a client may still reset a stream whose head is blocked.
+    /// Whether the stream is known to end behind the head: then the request has no body.
+    pub fn read_end(self: &Rc<Self>) -> bool {
+        // The caller has decoded the head. While it is blocked, the end must stay unread: a reset may still follow.
         if !self.ended.get() && self.unread.borrow().is_empty() {
             match self.link.quic.read(self.id, READ) {
                 ReadOutcome::Bytes(bytes) => {
@@ -452,18 +452,18 @@ impl Stream {
         self.ended.get()
     }
 
-    /// QUIC takes more of what waits.
+    /// QUIC accepts more bytes.
     pub fn writable(&self) {
-        if self.flush() || self.moved.get() {
+        if self.flush() || self.progressed.get() {
             wake(&self.writer);
         }
     }
 
-    /// True if nothing waits any more.
+    /// Writes `outgoing` to QUIC. True if QUIC has accepted all of it.
     fn flush(&self) -> bool {
         let all = self.write();
         let waits = self.outgoing.borrow().iter().map(Bytes::len).sum();
-        self.link.hold(self.held.replace(waits), waits);
+        self.link.update_held(self.held.replace(waits), waits);
         all
     }
 
@@ -473,13 +473,13 @@ impl Stream {
             match self.link.quic.write(self.id, &mut outgoing) {
                 Ok(0) => return false,
                 Ok(_) => {
-                    self.moved.set(true);
+                    self.progressed.set(true);
                     outgoing.retain(|part| !part.is_empty());
                 }
                 Err(StreamGone(_)) => {
                     outgoing.clear();
                     drop(outgoing);
-                    // The client may have stopped it, and waits for the answer to that (RFC 9000, section 3.5).
+                    // RESET_STREAM answers the client's STOP_SENDING (RFC 9000, section 3.5).
                     self.link.quic.reset(self.id, ErrorCode::RequestCancelled as u64);
                     self.finished.set(true);
                     self.fail();
@@ -507,20 +507,20 @@ impl Stream {
         if self.gone.get() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 
-    /// Hands over all that was written, a head included that waits for its body. False if there is nothing that a client could lack.
-    pub fn hand_over(&self) -> bool {
+    /// Writes the head to QUIC even without a body. False if the stream has failed, or nothing of the answer was written.
+    pub fn write_all(&self) -> bool {
         let head = self.head.take();
         let any = !head.is_empty() || !self.outgoing.borrow().is_empty() || self.sent.get() > 0;
         self.put(head, false).is_ok() && any
     }
 
-    /// What waits has left, and more can: nothing is read of a file before.
+    /// QUIC has accepted all written bytes, and the stream may write more. A body's file is not read before.
     fn may_write(&self) -> bool {
         self.flush() && (self.gone.get() || self.link.quic.may_write(self.id))
     }
 
-    /// Waits until QUIC has all that was written.
-    pub fn poll_all_taken(&self, cx: &Context<'_>) -> Poll<()> {
+    /// Ready when QUIC has accepted all written bytes, and the stream may write more.
+    pub fn poll_written(&self, cx: &Context<'_>) -> Poll<()> {
         if self.may_write() {
             return Poll::Ready(());
         }
@@ -531,11 +531,11 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.link.hold(self.held.get(), 0);
+        self.link.update_held(self.held.get(), 0);
     }
 }
 
-/// Why the connection ends.
+/// A connection error in a client's stream.
 #[derive(Debug)]
 pub enum StreamError {
     /// Frames.
@@ -545,7 +545,7 @@ pub enum StreamError {
 }
 
 impl StreamError {
-    /// What the client is told.
+    /// The error code for CONNECTION_CLOSE.
     pub fn code(&self) -> ErrorCode {
         match self {
             StreamError::Frame(error) => error.code(),
