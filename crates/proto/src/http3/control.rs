@@ -1,4 +1,4 @@
-//! The control stream, behind its type.
+//! The control stream, behind its type: RFC 9114, section 6.2.1.
 
 use super::Role;
 use super::error::FrameError;
@@ -6,41 +6,41 @@ use super::frame::{FrameHead, FrameType, PartialHead};
 use super::settings::Settings;
 use super::varint;
 
-/// Bytes of SETTINGS beyond which a peer only costs memory; a setting takes 16 at most.
+/// The largest accepted SETTINGS frame. A setting takes 16 bytes at most.
 const LONGEST_SETTINGS: u64 = 4096;
 
-/// What some of the bytes are.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlPart {
-    /// Nothing more: all bytes were taken.
+    /// All bytes were read. They complete no frame of interest.
     Nothing,
-    /// The peer's settings. They come once, and before anything else.
+    /// The peer's settings: the first frame of the stream, and only there.
     Settings(Settings),
-    /// The peer ends the connection soon. A server serves no stream from this id on; a client takes no push from it on.
+    /// GOAWAY. A server processes no request stream from this ID on, and a client accepts no push from this ID on.
     Goaway(u64),
 }
 
-/// Reads the frames of the peer's control stream. This end neither pushes nor allows pushes, so
-/// frames about pushes are checked and then of no interest.
+/// Parses the frames of the peer's control stream. This end neither pushes nor allows pushes, so
+/// frames about pushes are checked and then ignored.
 #[derive(Debug)]
 pub struct ControlFrames {
     role: Role,
-    settled: bool,
+    has_settings: bool,
     head: PartialHead,
-    /// The frame whose payload comes, and how much of it is left.
+    /// The frame whose payload is incomplete, and the length of the missing part.
     frame: Option<(FrameHead, u64)>,
-    /// What has come of a payload that is read as a whole.
+    /// The payload so far of a frame of a known type.
     payload: Vec<u8>,
     goaway: Option<u64>,
     push_limit: Option<u64>,
 }
 
 impl ControlFrames {
-    /// At the beginning of the stream, behind its type. `role` is that of this end, which reads.
+    /// A parser at the start of the stream, behind its type. `role` is this end's.
     pub fn new(role: Role) -> ControlFrames {
         ControlFrames {
             role,
-            settled: false,
+            has_settings: false,
             head: PartialHead::default(),
             frame: None,
             payload: Vec::new(),
@@ -49,8 +49,8 @@ impl ControlFrames {
         }
     }
 
-    /// Reads up to the end of the next frame of interest, and says how many bytes that took. An
-    /// error ends the connection.
+    /// Reads up to the end of the next frame of interest. Returns the number of bytes. An error is a
+    /// connection error.
     pub fn read(&mut self, input: &[u8]) -> Result<(usize, ControlPart), FrameError> {
         let mut rest = input;
         loop {
@@ -84,10 +84,10 @@ impl ControlFrames {
         }
     }
 
-    /// A frame begins: whether it may.
+    /// Checks that a frame may begin here.
     fn check(&mut self, head: FrameHead) -> Result<(), FrameError> {
         let FrameHead { kind, len } = head;
-        if !self.settled {
+        if !self.has_settings {
             return match kind {
                 FrameType::Settings if len > LONGEST_SETTINGS => {
                     Err(FrameError::LargeSettings(len))
@@ -114,7 +114,7 @@ impl ControlFrames {
         match head.kind {
             FrameType::Settings => {
                 let settings = Settings::parse(payload).map_err(FrameError::Settings)?;
-                self.settled = true;
+                self.has_settings = true;
                 return Ok(ControlPart::Settings(settings));
             }
             FrameType::Goaway => return self.goaway(id(head, payload)?),
@@ -134,7 +134,7 @@ impl ControlFrames {
     }
 
     fn goaway(&mut self, id: u64) -> Result<ControlPart, FrameError> {
-        // The two low bits tell which end opens a stream, and in how many directions it goes.
+        // A request stream is bidirectional and opened by the client: its two low bits are 0.
         if self.role == Role::Client && !id.is_multiple_of(4) {
             return Err(FrameError::GoawayStream(id));
         }
@@ -145,7 +145,7 @@ impl ControlFrames {
     }
 }
 
-/// The number of which a payload consists.
+/// A payload of a single variable-length integer.
 fn id(head: FrameHead, mut payload: &[u8]) -> Result<u64, FrameError> {
     match varint::take(&mut payload) {
         Some(id) if payload.is_empty() => Ok(id),

@@ -1,78 +1,78 @@
-//! Why streams and connections end.
+//! Error codes, and the faults of frames.
 
 use std::fmt;
 
 use super::frame::FrameType;
 use super::settings::SettingsError;
 
-/// Why a stream or a connection ends: RFC 9114 section 8.1 and RFC 9204 section 6.
+/// An error code: RFC 9114, section 8.1; RFC 9204, section 6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum ErrorCode {
-    /// In order.
+    /// No error.
     NoError = 0x100,
-    /// The peer broke the protocol.
+    /// The peer has violated the protocol.
     GeneralProtocol = 0x101,
-    /// This end failed.
+    /// This end has failed.
     Internal = 0x102,
-    /// The peer opened a stream that it may not open.
+    /// The peer has opened a stream that this end does not accept.
     StreamCreation = 0x103,
-    /// The peer closed a stream that the connection needs.
+    /// The peer has closed a stream that the connection needs.
     ClosedCriticalStream = 0x104,
-    /// A frame where it may not be.
+    /// A frame that is not permitted here.
     FrameUnexpected = 0x105,
     /// A frame of a wrong size, or with wrong contents.
     Frame = 0x106,
-    /// The peer does too much of something.
+    /// The peer causes too much load.
     ExcessiveLoad = 0x107,
-    /// The id of a stream or push that the peer may not use.
+    /// A stream or push ID that the peer must not use.
     Id = 0x108,
-    /// Settings that contradict each other or the protocol.
+    /// An error in the payload of SETTINGS.
     Settings = 0x109,
     /// The control stream begins with another frame than SETTINGS.
     MissingSettings = 0x10a,
-    /// A request that was not looked at, and may be made again.
+    /// The request was not processed, and may be repeated.
     RequestRejected = 0x10b,
-    /// The request or its answer is not wanted any more.
+    /// The request or its answer is not needed any more.
     RequestCancelled = 0x10c,
-    /// The stream ended before the request did.
+    /// The client's stream ended before a complete request.
     RequestIncomplete = 0x10d,
     /// A malformed request or answer.
     Message = 0x10e,
-    /// The connection that was made for CONNECT failed.
+    /// The TCP connection of a CONNECT request was reset or failed.
     Connect = 0x10f,
-    /// The request is to be made over another version.
+    /// The request must be repeated over HTTP/1.1.
     VersionFallback = 0x110,
-    /// A section of fields that cannot be read.
+    /// A field section that cannot be decoded.
     QpackDecompressionFailed = 0x200,
-    /// An instruction of the encoder that cannot be carried out.
+    /// An invalid instruction on the encoder stream.
     QpackEncoderStream = 0x201,
-    /// An instruction of the decoder that makes no sense.
+    /// An invalid instruction on the decoder stream.
     QpackDecoderStream = 0x202,
 }
 
-/// What is wrong with the frames of a stream.
+/// A fault of a stream's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// A frame that the stream does not have, or not at this place.
+    /// A frame that is not permitted on this stream, or not here.
     Unexpected(FrameType),
     /// The control stream begins with another frame than SETTINGS.
     MissingSettings(FrameType),
-    /// A frame with more or fewer bytes than what it holds.
+    /// A frame whose length does not fit its contents.
     Length(FrameType, u64),
-    /// A section of fields with more bytes than this end accepts. That need not end the connection.
+    /// A field section that is larger than this end accepts. A stream error suffices.
     LargeSection(u64),
-    /// Settings with more bytes than any peer needs.
+    /// A SETTINGS frame that is larger than this end accepts.
     LargeSettings(u64),
-    /// What is wrong with settings.
+    /// A fault of a SETTINGS payload.
     Settings(SettingsError),
-    /// The id of a push that was neither made nor allowed.
+    /// A frame with the ID of a push that was neither made nor allowed.
     UnknownPush(FrameType),
-    /// A limit of pushes that is lower than an earlier one.
+    /// MAX_PUSH_ID with a lower ID than before.
     LowerPushLimit(u64),
-    /// GOAWAY with a higher id than an earlier one.
+    /// GOAWAY with a higher ID than before.
     HigherGoaway(u64),
-    /// GOAWAY with the id of a stream that is no request's.
+    /// A server's GOAWAY with the ID of a stream that is not a request stream.
     GoawayStream(u64),
     /// The stream ends within a frame.
     Truncated,
@@ -81,7 +81,7 @@ pub enum FrameError {
 }
 
 impl FrameError {
-    /// The code with which the connection ends.
+    /// The error code for this fault.
     pub fn code(self) -> ErrorCode {
         match self {
             FrameError::Unexpected(_) => ErrorCode::FrameUnexpected,

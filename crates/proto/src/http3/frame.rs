@@ -1,29 +1,29 @@
-//! Frames: their heads, and how they are written. RFC 9114 section 7.
+//! Frames of HTTP/3: their headers, and how they are written. RFC 9114, section 7.
 
 use std::fmt;
 
 use super::varint::{self, PartialVarint};
 
-/// What a frame is for.
+/// The type of a frame: RFC 9114, section 7.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameType {
-    /// Bytes of a body.
+    /// DATA
     Data,
-    /// A head or trailers.
+    /// HEADERS
     Headers,
-    /// A push that is not wanted.
+    /// CANCEL_PUSH
     CancelPush,
-    /// What the sender accepts.
+    /// SETTINGS
     Settings,
-    /// A promise of an answer that was not asked for.
+    /// PUSH_PROMISE
     PushPromise,
-    /// No new requests.
+    /// GOAWAY
     Goaway,
-    /// How many pushes there may be.
+    /// MAX_PUSH_ID
     MaxPushId,
-    /// A frame that HTTP/2 alone has.
+    /// A type of HTTP/2 that is reserved in HTTP/3: RFC 9114, section 7.2.8.
     Http2(u64),
-    /// Something newer, to be ignored.
+    /// An unknown type. Such frames are ignored.
     Unknown(u64),
 }
 
@@ -44,7 +44,7 @@ impl From<u64> for FrameType {
 }
 
 impl FrameType {
-    /// Its number.
+    /// The number of the type.
     pub fn number(self) -> u64 {
         match self {
             FrameType::Data => 0x0,
@@ -74,18 +74,18 @@ impl fmt::Display for FrameType {
     }
 }
 
-/// What a stream in one direction is for: RFC 9114 section 6.2, RFC 9204 section 4.2.
+/// The type of a unidirectional stream: RFC 9114, section 6.2; RFC 9204, section 4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamType {
-    /// Frames of the connection. Each end has one, and never closes it.
+    /// The control stream. Each end opens one, and never closes it.
     Control,
-    /// An answer that was not asked for.
+    /// A push stream.
     Push,
-    /// What the peer's encoder tells our decoder. Each end has one at most, and never closes it.
+    /// The encoder stream of QPACK. Each end opens one at most, and never closes it.
     QpackEncoder,
-    /// What the peer's decoder tells our encoder. Each end has one at most, and never closes it.
+    /// The decoder stream of QPACK. Each end opens one at most, and never closes it.
     QpackDecoder,
-    /// Something newer, to be ignored.
+    /// An unknown type. Such streams are not read.
     Unknown(u64),
 }
 
@@ -102,7 +102,7 @@ impl From<u64> for StreamType {
 }
 
 impl StreamType {
-    /// Its number, with which the stream begins.
+    /// The number of the type. The stream begins with it.
     pub fn number(self) -> u64 {
         match self {
             StreamType::Control => 0x0,
@@ -114,15 +114,15 @@ impl StreamType {
     }
 }
 
-/// A frame's head.
+/// A frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHead {
     pub kind: FrameType,
-    /// Bytes that follow.
+    /// The length of the payload.
     pub len: u64,
 }
 
-/// A head of which only some bytes may have come.
+/// A frame header that may be incomplete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PartialHead {
     kind: Option<FrameType>,
@@ -130,7 +130,7 @@ pub(super) struct PartialHead {
 }
 
 impl PartialHead {
-    /// Takes bytes off `input` until the head is complete, and begins anew then.
+    /// Takes bytes from the start of `input` until the header is complete. Then the next call begins another header.
     pub(super) fn read(&mut self, input: &mut &[u8]) -> Option<FrameHead> {
         let kind = match self.kind {
             Some(kind) => kind,
@@ -141,36 +141,36 @@ impl PartialHead {
         Some(FrameHead { kind, len })
     }
 
-    /// Whether some bytes have come, but not all.
+    /// The header has begun and is incomplete.
     pub(super) fn is_begun(&self) -> bool {
         self.kind.is_some() || self.number.is_begun()
     }
 }
 
-/// Appends a frame's head.
+/// Appends a frame header.
 fn write_head(kind: FrameType, len: u64, out: &mut Vec<u8>) {
     varint::write(kind.number(), out);
     varint::write(len, out);
 }
 
-/// Appends the head of a DATA frame; so many bytes of the body are to follow.
+/// Appends the header of a DATA frame with a payload of this length.
 #[inline]
 pub fn write_data_head(len: u64, out: &mut Vec<u8>) {
     write_head(FrameType::Data, len, out);
 }
 
-/// What [`leave_headers_head`] leaves: enough for 16,383 bytes of fields.
+/// The space that [`leave_headers_head`] reserves. It suffices for a field section of 16,383 bytes.
 const HEADERS_HEAD: usize = 3;
 
-/// Leaves room for the head of a HEADERS frame, and says where. The section of fields is to follow,
-/// then [`finish_headers`].
+/// Reserves space for the header of a HEADERS frame, and returns its offset. The caller appends the
+/// field section, and then calls [`finish_headers`].
 pub fn leave_headers_head(out: &mut Vec<u8>) -> usize {
     out.extend_from_slice(&[0; HEADERS_HEAD]);
     out.len() - HEADERS_HEAD
 }
 
-/// Writes the head of a HEADERS frame before the section that ends with `out`. `begin` is where
-/// [`leave_headers_head`] left room.
+/// Writes the header of a HEADERS frame before its field section, which ends with `out`. `begin` is
+/// the result of [`leave_headers_head`].
 pub fn finish_headers(out: &mut Vec<u8>, begin: usize) {
     let start = begin + HEADERS_HEAD;
     let len = out.len().saturating_sub(start) as u64;
@@ -190,13 +190,14 @@ pub fn finish_headers(out: &mut Vec<u8>, begin: usize) {
     }
 }
 
-/// Appends GOAWAY. A server names the first stream that it does not serve, a client the first push that it does not take.
+/// Appends GOAWAY. `id` is the first request stream that a server does not process, or the first push that a client does not
+/// accept.
 pub fn write_goaway(id: u64, out: &mut Vec<u8>) {
     write_head(FrameType::Goaway, varint::len(id) as u64, out);
     varint::write(id, out);
 }
 
-/// Appends the head of a stream in one direction.
+/// Appends the type of a unidirectional stream.
 pub fn write_stream_type(kind: StreamType, out: &mut Vec<u8>) {
     varint::write(kind.number(), out);
 }

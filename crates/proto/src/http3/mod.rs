@@ -1,14 +1,13 @@
-//! HTTP/3: numbers, frames, settings, compression of fields. RFC 9114 and RFC 9204.
+//! HTTP/3: variable-length integers, frames and settings (RFC 9114), field compression (RFC 9204).
 //!
-//! This module knows no streams and no connection: the server or client decides what a frame does.
-//! A stream's bytes come in chunks of any size. The readers take all bytes of a chunk and remember
-//! what they need, so that a caller keeps no chunk:
+//! This module knows no streams and no connection. Its caller decides about the effect of a frame.
+//! A stream's bytes arrive in chunks of any size. The parsers take all bytes of a chunk and keep
+//! their state, so that a caller buffers nothing:
 //!
-//! - a stream that the peer opens in one direction begins with a number, its [`StreamType`]:
-//!   [`varint::PartialVarint`] reads it;
-//! - [`ControlFrames`] reads the control stream behind that number;
-//! - [`RequestFrames`] reads one side of a request stream;
-//! - [`qpack::Decoder`] reads the sections of fields of all streams, and the peer's encoder's stream.
+//! - [`varint::PartialVarint`] reads the [`StreamType`] at the start of a unidirectional stream;
+//! - [`ControlFrames`] reads the control stream behind its type;
+//! - [`RequestFrames`] reads one direction of a request stream;
+//! - [`qpack::Decoder`] reads the field sections of all streams, and the peer's encoder stream.
 
 mod control;
 mod error;
@@ -27,7 +26,7 @@ pub use frame::{FrameType, StreamType};
 pub use request::{RequestFrames, RequestPart, Section};
 pub use settings::{Settings, SettingsError};
 
-/// Which end of a connection reads.
+/// The end of the connection that reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The end that gets requests.

@@ -1,4 +1,4 @@
-//! One side of a request stream: a request as the server reads it, or an answer as the client does.
+//! One direction of a request stream: a request as a server reads it, or an answer as a client reads it.
 
 use std::ops::Range;
 
@@ -6,74 +6,73 @@ use super::Role;
 use super::error::FrameError;
 use super::frame::{FrameHead, FrameType, PartialHead};
 
-/// What a section of fields is.
+/// The kind of a field section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
-    /// The head of a request or an answer.
+    /// The header section of a request or an answer.
     Head,
-    /// What follows the body.
+    /// The trailer section.
     Trailers,
 }
 
-/// What some of the bytes are. Ranges are offsets into the bytes that were read.
+/// The result of a read. Ranges are offsets into the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestPart {
-    /// Nothing more: all bytes were taken.
+    /// All bytes were read. They contain nothing of interest.
     Nothing,
-    /// Bytes of a section of fields. The section is complete when none are left. A section that
-    /// comes with one chunk is one piece, which need not be copied.
+    /// Bytes of a field section, which is complete when `left` is 0. A section that arrives in one
+    /// chunk is one piece, which need not be copied.
     Fields {
-        /// Which section.
+        /// The kind of the section.
         section: Section,
         /// The bytes.
         piece: Range<usize>,
-        /// How many are to follow.
+        /// The number of missing bytes.
         left: usize,
     },
     /// Bytes of the body.
     Data {
         /// The bytes; at least one.
         piece: Range<usize>,
-        /// How many are to follow in the same frame.
+        /// The number of missing bytes of the frame.
         left: u64,
     },
 }
 
-/// What the stream may bring next.
+/// The part of the message that may follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// A head.
+    /// A header section.
     Head,
-    /// A body, or trailers.
+    /// A body or a trailer section.
     Body,
-    /// Nothing that this end knows.
+    /// Only frames of unknown types.
     End,
 }
 
-/// Reads the frames of one side of a request stream: a head, a body in pieces, trailers. Frames of
-/// unknown types are passed over.
+/// Parses the frames of one direction of a request stream: a header section, a body in pieces, a
+/// trailer section. Frames of unknown types are skipped.
 #[derive(Clone, Debug)]
 pub struct RequestFrames {
     role: Role,
     stage: Stage,
     head: PartialHead,
-    /// The frame whose payload comes, and how much of it is left.
+    /// The frame whose payload is incomplete, and the length of the missing part.
     frame: Option<(FrameType, u64)>,
-    /// Bytes that a section of fields may take as it comes, compressed.
+    /// The largest encoded field section.
     largest_section: usize,
 }
 
 impl RequestFrames {
-    /// At the beginning of a stream. `role` is that of this end, which reads. `largest_section` is
-    /// how many bytes a section of fields may take as it comes, compressed: a caller that collects
-    /// one keeps no more.
+    /// A parser at the start of a stream. `role` is this end's. `largest_section` is the largest
+    /// encoded field section, which bounds the buffer of a caller that collects one.
     pub fn new(role: Role, largest_section: usize) -> RequestFrames {
         let (stage, head) = (Stage::Head, PartialHead::default());
         RequestFrames { role, stage, head, frame: None, largest_section }
     }
 
-    /// Reads the next piece of interest, and says how many bytes that took. An error ends the
-    /// connection; but after [`FrameError::LargeSection`] it is enough to end the stream.
+    /// Reads up to the end of the next piece of interest. Returns the number of bytes. An error is a
+    /// connection error, but after [`FrameError::LargeSection`] a stream error suffices.
     pub fn read(&mut self, input: &[u8]) -> Result<(usize, RequestPart), FrameError> {
         let mut rest = input;
         loop {
@@ -117,12 +116,12 @@ impl RequestFrames {
         }
     }
 
-    /// The head that was read is that of an interim answer: another one follows.
+    /// Another header section follows: the last one was of an interim answer.
     pub fn expect_another_head(&mut self) {
         self.stage = Stage::Head;
     }
 
-    /// The stream ends here: whether it may.
+    /// Checks that the stream may end here.
     pub fn finish(&self) -> Result<(), FrameError> {
         if self.frame.is_some() || self.head.is_begun() {
             return Err(FrameError::Truncated);
@@ -130,7 +129,7 @@ impl RequestFrames {
         if self.stage == Stage::Head { Err(FrameError::NoHead) } else { Ok(()) }
     }
 
-    /// A frame begins: whether it may.
+    /// Checks that a frame may begin here.
     fn check(&self, head: FrameHead) -> Result<(), FrameError> {
         let FrameHead { kind, len } = head;
         match (kind, self.stage) {
@@ -141,7 +140,7 @@ impl RequestFrames {
                 }
                 Ok(())
             }
-            // Never allowed by this end.
+            // This end sends no MAX_PUSH_ID, so no push is allowed.
             (FrameType::PushPromise, _) if self.role == Role::Client => {
                 Err(FrameError::UnknownPush(kind))
             }

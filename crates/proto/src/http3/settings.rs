@@ -1,4 +1,4 @@
-//! What an end of a connection accepts: RFC 9114 section 7.2.4, RFC 9204 section 5, RFC 9220.
+//! SETTINGS: RFC 9114, section 7.2.4; RFC 9204, section 5; RFC 9220.
 
 use std::fmt;
 
@@ -9,29 +9,29 @@ const MAX_FIELD_SECTION_SIZE: u64 = 0x6;
 const QPACK_BLOCKED_STREAMS: u64 = 0x7;
 const ENABLE_CONNECT_PROTOCOL: u64 = 0x8;
 
-/// The settings of one end. What a frame does not say is as in [`Settings::default`].
+/// The settings of one end. The default has the values of missing settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// How large the other end may make its table of fields.
+    /// SETTINGS_QPACK_MAX_TABLE_CAPACITY
     pub qpack_table: u64,
-    /// How many streams may wait for entries of that table.
+    /// SETTINGS_QPACK_BLOCKED_STREAMS
     pub qpack_blocked: u64,
-    /// The largest section of fields, counted with 32 bytes for each field beside its name and value.
+    /// SETTINGS_MAX_FIELD_SECTION_SIZE, which counts 32 bytes for each field in addition to its name and value.
     pub field_section: Option<u64>,
-    /// Whether the sender, a server, serves CONNECT with `:protocol`.
+    /// SETTINGS_ENABLE_CONNECT_PROTOCOL
     pub connect_protocol: bool,
 }
 
-/// What is wrong with settings.
+/// A fault of a SETTINGS payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingsError {
-    /// They end within a number.
+    /// The payload ends within a number.
     Truncated,
-    /// The same one twice.
+    /// A setting occurs twice.
     Duplicate(u64),
-    /// One that HTTP/2 alone has.
+    /// A setting of HTTP/2: RFC 9114, section 7.2.4.1.
     Http2(u64),
-    /// A value that the setting cannot have.
+    /// A setting (first) with an invalid value (second).
     BadValue(u64, u64),
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for SettingsError {
 }
 
 impl Settings {
-    /// Reads a payload.
+    /// Parses a payload.
     pub fn parse(mut payload: &[u8]) -> Result<Settings, SettingsError> {
         let (mut settings, mut seen) = (Settings::default(), Vec::new());
         while !payload.is_empty() {
@@ -75,7 +75,7 @@ impl Settings {
         }
     }
 
-    /// Appends the frame. It has no setting that says what a missing one says.
+    /// Appends the frame. Settings with their default value are left out.
     pub fn write(&self, out: &mut Vec<u8>) {
         let Settings { qpack_table, qpack_blocked, field_section, connect_protocol } = *self;
         let entries = [

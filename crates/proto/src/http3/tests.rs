@@ -1,4 +1,4 @@
-//! Streams as a peer may send them, whole and in pieces.
+//! Streams of a peer, in one chunk and in pieces.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const LARGEST: usize = 100;
 
-/// What comes of a request stream that comes in pieces of so many bytes: sections, the body, and how it ended.
+/// Reads a request stream in pieces of so many bytes. Returns the sections, the body, and the result.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadRequest {
     pub(crate) sections: Vec<(bool, Vec<u8>)>,
@@ -50,7 +50,7 @@ pub(crate) fn read_request(role: Role, input: &[u8], piece: usize) -> ReadReques
     read
 }
 
-/// What comes of a control stream that comes in pieces of so many bytes.
+/// Reads a control stream in pieces of so many bytes.
 pub(crate) fn read_control(
     role: Role,
     input: &[u8],

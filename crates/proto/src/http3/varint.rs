@@ -1,9 +1,9 @@
-//! Numbers of one, two, four or eight bytes; the first two bits tell how many. RFC 9000 section 16.
+//! Variable-length integers: RFC 9000, section 16.
 
 /// The largest number.
 pub const MAX: u64 = (1 << 62) - 1;
 
-/// Takes a number off `input`, if all of it is there.
+/// Takes a number from the start of `input`, if it is complete.
 #[inline]
 pub fn take(input: &mut &[u8]) -> Option<u64> {
     let (&first, _) = input.split_first()?;
@@ -13,7 +13,7 @@ pub fn take(input: &mut &[u8]) -> Option<u64> {
     Some(bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)) & mask)
 }
 
-/// How many bytes [`write()`] takes for a number.
+/// The length of a number as [`write()`] encodes it.
 #[inline]
 pub const fn len(number: u64) -> usize {
     match number {
@@ -24,7 +24,7 @@ pub const fn len(number: u64) -> usize {
     }
 }
 
-/// Appends a number in as few bytes as it takes. A number above [`MAX`] cannot be written; [`MAX`] stands for it.
+/// Appends a number in as few bytes as possible. Writes [`MAX`] for larger numbers.
 #[inline]
 pub fn write(number: u64, out: &mut Vec<u8>) {
     let number = number.min(MAX);
@@ -36,16 +36,16 @@ pub fn write(number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// A number of which only some bytes may have come.
+/// A number that may be incomplete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartialVarint {
     number: u64,
-    /// Bytes that are still to come. 0 before the first.
+    /// The number of missing bytes. 0 before the first byte.
     left: u8,
 }
 
 impl PartialVarint {
-    /// Takes bytes off `input` until the number is complete, and begins anew then.
+    /// Takes bytes from the start of `input` until the number is complete. Then the next call begins another number.
     #[inline]
     pub fn read(&mut self, input: &mut &[u8]) -> Option<u64> {
         if self.left == 0 {
@@ -68,7 +68,7 @@ impl PartialVarint {
         None
     }
 
-    /// Whether some bytes have come, but not all.
+    /// The number has begun and is incomplete.
     #[inline]
     pub fn is_begun(self) -> bool {
         self.left > 0

@@ -1,59 +1,59 @@
-//! Reading sections of fields, and the stream of the peer's encoder.
+//! Decodes field sections, and reads the peer's encoder stream.
 
 use super::instruction::{Input, PartialInstruction};
 use super::static_table::STATIC;
 use super::{FieldLimits, OVERHEAD, QpackError, QpackFault};
 use crate::compression::{DynamicTable, write_number};
 
-/// What became of a section.
+/// The result of decoding a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// All of its fields were handed over.
+    /// All fields were passed on.
     Whole,
-    /// It refers to entries that have not come. There must be this many before it can be read.
+    /// The section is blocked until the insert count reaches this Required Insert Count.
     Blocked(u64),
-    /// It is larger than this end accepts. The connection may go on.
+    /// The section is larger than this end accepts. The connection may go on.
     TooLarge,
 }
 
-/// Reads the sections of one connection, in any order.
+/// Decodes the field sections of a connection, in any order.
 #[derive(Debug, Default)]
 pub struct Decoder {
     table: DynamicTable,
-    /// How large the peer may make the table.
+    /// SETTINGS_QPACK_MAX_TABLE_CAPACITY
     capacity: usize,
-    /// Entries that were ever added to the table.
+    /// The insert count: all entries that were ever added.
     inserted: u64,
-    /// As many of them as the peer knows to have arrived.
+    /// The peer's Known Received Count.
     acknowledged: u64,
-    /// Streams whose sections wait, and how many entries there must be for each.
+    /// The blocked streams, with their Required Insert Counts.
     blocked: Vec<(u64, u64)>,
     most_blocked: usize,
-    /// Bytes of the name and of the value of an entry, where there is a limit beside the table's.
+    /// The largest name and the largest value of an entry, if there is a limit below the table's size.
     largest_field: Option<usize>,
-    /// The beginning of an instruction of the encoder.
+    /// The start of an incomplete encoder instruction.
     partial: PartialInstruction,
-    /// What the peer's encoder is to be told.
+    /// Decoder instructions that are not written yet.
     feedback: Vec<u8>,
     name: Vec<u8>,
     value: Vec<u8>,
 }
 
 impl Decoder {
-    /// One that has announced a table of `capacity` bytes, and that `most_blocked` streams may wait.
+    /// A decoder for these values of SETTINGS_QPACK_MAX_TABLE_CAPACITY and SETTINGS_QPACK_BLOCKED_STREAMS.
     pub fn new(capacity: usize, most_blocked: usize) -> Decoder {
         Decoder { capacity, most_blocked, ..Decoder::default() }
     }
 
-    /// The same one, that takes no entries with a longer name or value. Such an entry ends the
-    /// connection, since fields that refer to it would be refused.
+    /// Limits the name and the value of an entry. A larger one is a connection error, since all fields
+    /// that refer to it would be too large.
     pub fn with_largest_field(self, largest_field: usize) -> Decoder {
         Decoder { largest_field: Some(largest_field), ..self }
     }
 
-    /// Hands each field of the section of a stream to `take`: name and value. Nothing is handed over
-    /// of a section that is blocked. Of one that is too large, some fields may have been. An error
-    /// ends the connection, and the peer's encoder hears that the stream is cancelled before.
+    /// Passes the name and value of each field of a stream's section to `take`. A blocked section
+    /// passes none, and a section that is too large may pass some. An error is a connection error; a
+    /// Stream Cancellation is written before.
     pub fn decode(
         &mut self,
         stream: u64,
@@ -67,7 +67,7 @@ impl Decoder {
         })
     }
 
-    /// A stream ends before all of its sections were decoded.
+    /// Writes a Stream Cancellation: the stream ends before all of its sections were decoded.
     pub fn cancel(&mut self, stream: u64) {
         self.blocked.retain(|(blocked, _)| *blocked != stream);
         if self.capacity > 0 {
@@ -75,7 +75,7 @@ impl Decoder {
         }
     }
 
-    /// Takes bytes of the stream of the peer's encoder. Sections that waited may be readable then.
+    /// Reads bytes of the peer's encoder stream. They may unblock sections.
     pub fn read_encoder(&mut self, bytes: &[u8]) -> Result<(), QpackError> {
         let mut partial = std::mem::take(&mut self.partial);
         let read = partial.read(bytes, |input| self.instruction(input));
@@ -83,14 +83,14 @@ impl Decoder {
         read.map_err(QpackFault::of_encoder)
     }
 
-    /// A stream whose section waited for entries that are there now. Each is named once.
+    /// A stream whose section is not blocked any more. Each is returned once.
     pub fn next_unblocked(&mut self) -> Option<u64> {
         let at = self.blocked.iter().position(|(_, required)| *required <= self.inserted)?;
         Some(self.blocked.remove(at).0)
     }
 
-    /// Appends what the peer's encoder is to be told, for the stream of our decoder. To call once in
-    /// a turn is enough, but it must be called after instructions of the encoder, too.
+    /// Appends decoder instructions, for the decoder stream. The caller calls it after field sections
+    /// and after encoder instructions; once for several is enough.
     pub fn write_feedback(&mut self, out: &mut Vec<u8>) {
         out.append(&mut self.feedback);
         if self.acknowledged < self.inserted {
@@ -99,7 +99,7 @@ impl Decoder {
         }
     }
 
-    /// Gives back memory that is not needed while nothing comes.
+    /// Frees memory that an idle connection does not need.
     pub fn release(&mut self) {
         (self.name, self.value) = (Vec::new(), Vec::new());
         self.feedback.shrink_to_fit();
@@ -109,24 +109,24 @@ impl Decoder {
     }
 }
 
-/// What fields of a section may refer to.
+/// The prefix of a section, which bounds its references to the dynamic table.
 #[derive(Clone, Copy)]
 struct References {
-    /// The entries that must be there.
+    /// The Required Insert Count.
     required: u64,
-    /// Where indices begin.
+    /// The Base.
     base: u64,
 }
 
 impl References {
-    /// The entry at an index below the base.
-    fn before(self, index: u64) -> Result<u64, QpackFault> {
+    /// The absolute index of a relative index: RFC 9204, section 3.2.5.
+    fn relative(self, index: u64) -> Result<u64, QpackFault> {
         let entry = self.base.checked_sub(index + 1);
         entry.filter(|entry| *entry < self.required).ok_or(QpackFault::BadIndex(index))
     }
 
-    /// The entry at an index from the base on.
-    fn behind(self, index: u64) -> Result<u64, QpackFault> {
+    /// The absolute index of a post-Base index: RFC 9204, section 3.2.6.
+    fn post_base(self, index: u64) -> Result<u64, QpackFault> {
         let entry = Some(self.base + index);
         entry.filter(|entry| *entry < self.required).ok_or(QpackFault::BadIndex(index))
     }
@@ -155,7 +155,7 @@ impl Decoder {
         Ok(if whole { Decoded::Whole } else { Decoded::TooLarge })
     }
 
-    /// How many entries a section needs, and where its indices begin: RFC 9204 section 4.5.1.
+    /// Reads the Required Insert Count and the Base: RFC 9204, section 4.5.1.
     fn prefix(&self, input: &mut Input<'_>) -> Result<(u64, u64), QpackFault> {
         let required = self.required(input.number(8)?)?;
         let before = input.0.first().is_some_and(|byte| byte & 0x80 != 0);
@@ -168,7 +168,7 @@ impl Decoder {
         Ok((required, base))
     }
 
-    /// The peer sends this count modulo twice the number of entries that fit into the table.
+    /// Decodes the Required Insert Count, which is sent modulo twice the most entries of the table: RFC 9204, section 4.5.1.1.
     fn required(&self, encoded: u64) -> Result<u64, QpackFault> {
         if encoded == 0 {
             return Ok(0);
@@ -199,7 +199,7 @@ impl Decoder {
         Ok(Decoded::Blocked(required))
     }
 
-    /// Reads all fields, unless they are too large.
+    /// Decodes all fields. False if they are too large.
     fn fields(
         &mut self,
         mut input: Input<'_>,
@@ -216,24 +216,24 @@ impl Decoder {
         let mut left = limits.block;
         while let Some(&first) = input.0.first() {
             let known = match first {
-                0xc0.. => Some(fixed(input.number(6)?)?),
-                0x80.. => Some(entry(references.before(input.number(6)?)?)?),
-                0x10..0x20 => Some(entry(references.behind(input.number(4)?)?)?),
+                0xc0.. => Some(static_entry(input.number(6)?)?),
+                0x80.. => Some(entry(references.relative(input.number(6)?)?)?),
+                0x10..0x20 => Some(entry(references.post_base(input.number(4)?)?)?),
                 _ => None,
             };
             let (name, value) = match known {
                 Some(field) => field,
                 None => {
                     let name = match first {
-                        0x50..0x60 | 0x70..0x80 => fixed(input.number(4)?)?.0,
-                        0x40..0x80 => entry(references.before(input.number(4)?)?)?.0,
+                        0x50..0x60 | 0x70..0x80 => static_entry(input.number(4)?)?.0,
+                        0x40..0x80 => entry(references.relative(input.number(4)?)?)?.0,
                         0x20..0x40 => {
                             let Some(name) = input.string(3, limits.field)? else {
                                 return Ok(false);
                             };
                             name.text(name_room)?
                         }
-                        _ => entry(references.behind(input.number(3)?)?)?.0,
+                        _ => entry(references.post_base(input.number(3)?)?)?.0,
                     };
                     let Some(value) = input.string(7, limits.field)? else { return Ok(false) };
                     (name, value.text(value_room)?)
@@ -249,7 +249,7 @@ impl Decoder {
     }
 }
 
-/// Instructions of the peer's encoder: RFC 9204 section 4.3.
+/// Encoder instructions: RFC 9204, section 4.3.
 impl Decoder {
     fn instruction(&mut self, input: &mut Input<'_>) -> Result<(), QpackFault> {
         let Decoder { table, capacity, largest_field, name: name_room, value: value_room, .. } =
@@ -261,10 +261,10 @@ impl Decoder {
         let most = table.max();
         let (name, value) = match input.0.first().copied().unwrap_or_default() {
             0xc0.. => {
-                let (name, _) = fixed(input.number(6)?)?;
+                let (name, _) = static_entry(input.number(6)?)?;
                 (name, part(input.part(7, most)?)?.text(value_room)?)
             }
-            // The entry that is named may have to make room for the new one.
+            // The name is copied: the new entry may evict the entry that it refers to.
             0x80.. => {
                 let (name, _) = newest(input.number(6)?)?;
                 let value = part(input.part(7, most)?)?;
@@ -297,7 +297,7 @@ impl Decoder {
     }
 }
 
-/// A part of an entry, if it is not too large to be one.
+/// A name or value, unless it is too large for the table.
 fn part<T>(text: Option<T>) -> Result<T, QpackFault> {
     text.ok_or(QpackFault::LargeEntry)
 }
@@ -308,8 +308,8 @@ fn copy<'a>(text: &[u8], room: &'a mut Vec<u8>) -> &'a [u8] {
     room
 }
 
-/// The field of an index of the static table.
-fn fixed(index: u64) -> Result<(&'static [u8], &'static [u8]), QpackFault> {
+/// The field of an index in the static table.
+fn static_entry(index: u64) -> Result<(&'static [u8], &'static [u8]), QpackFault> {
     let field = usize::try_from(index).ok().and_then(|index| STATIC.get(index));
     field.copied().ok_or(QpackFault::BadIndex(index))
 }

@@ -1,10 +1,10 @@
-//! Writing sections of fields, without a table of earlier ones: a section's bytes do not depend on
-//! those before it, so that streams may write theirs in any order, and none waits for another.
+//! Encodes field sections without the dynamic table. So the bytes of a section do not depend on
+//! earlier sections, streams may encode theirs in any order, and none is blocked.
 
 use super::static_table::STATIC;
 use crate::compression::{with_lower_case, write_number, write_string};
 
-/// Begins a section that refers to no table of earlier fields.
+/// The prefix of a section without references to the dynamic table.
 #[inline]
 pub fn begin_section(out: &mut Vec<u8>) {
     out.extend_from_slice(&[0, 0]);
@@ -16,37 +16,37 @@ pub fn indexed(index: u8, out: &mut Vec<u8>) {
     write_number(0xc0, 6, index.into(), out);
 }
 
-/// Fields as they were written last: most of a server's answers have the same few.
+/// A cache of encoded fields. Most answers of a server have the same few.
 #[derive(Debug)]
-pub struct FieldMemo(Vec<Remembered>);
+pub struct FieldMemo(Vec<CachedField>);
 
 #[derive(Debug, Default)]
-struct Remembered {
+struct CachedField {
     name: Vec<u8>,
     value: Vec<u8>,
     written: Vec<u8>,
 }
 
-/// Fields that are remembered.
-const REMEMBERED: usize = 64;
+/// The number of cached fields.
+const CACHED_FIELDS: usize = 64;
 /// Longer values are not.
-const LONGEST_REMEMBERED: usize = 128;
+const LONGEST_CACHED: usize = 128;
 
 impl Default for FieldMemo {
     fn default() -> FieldMemo {
-        FieldMemo((0..REMEMBERED).map(|_| Remembered::default()).collect())
+        FieldMemo((0..CACHED_FIELDS).map(|_| CachedField::default()).collect())
     }
 }
 
 impl FieldMemo {
     /// As [`field`].
     pub fn field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        let (Some(first), true) = (name.first(), value.len() <= LONGEST_REMEMBERED) else {
+        let (Some(first), true) = (name.first(), value.len() <= LONGEST_CACHED) else {
             return field(name, value, out);
         };
-        // Fields of a name and a length of the value share a place. What differs in both may do so, too.
+        // The slot depends on the name's first byte and both lengths. So a new value of the same length replaces the old one.
         let place = usize::from(*first) * 7 + name.len() * 5 + value.len();
-        let Some(kept) = self.0.get_mut(place % REMEMBERED) else { return };
+        let Some(kept) = self.0.get_mut(place % CACHED_FIELDS) else { return };
         if kept.name != name || kept.value != value {
             kept.written.clear();
             field(name, value, &mut kept.written);
@@ -59,13 +59,13 @@ impl FieldMemo {
     }
 }
 
-/// A field with a name that has an index in the static table.
+/// A literal field with a name of the static table.
 pub fn with_name_of(index: u8, value: &[u8], out: &mut Vec<u8>) {
     write_number(0x50, 4, index.into(), out);
     write_string(0, 7, value, out);
 }
 
-/// A field that is written out; the name becomes lower case.
+/// A field, indexed if the static table has it or its name. The name becomes lower case.
 pub fn field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     with_lower_case(name, |name| lower_field(name, value, out));
 }
@@ -89,7 +89,7 @@ pub fn status(status: u16, out: &mut Vec<u8>) {
     lower_field(b":status", &digits.map(|digit| b'0' + digit as u8), out);
 }
 
-/// Where the static table has a name.
+/// The indices of a name in the static table.
 fn indices(name: &[u8]) -> &'static [u8] {
     match name {
         b":authority" => &[0],
@@ -153,9 +153,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_reads_as_what_is_written_anew() {
+    fn cached_fields_are_encoded_as_new_ones() {
         let mut memo = FieldMemo::default();
-        let long = [b'v'; LONGEST_REMEMBERED + 1];
+        let long = [b'v'; LONGEST_CACHED + 1];
         for _ in 0..2 {
             for (name, value) in [
                 (&b"Server"[..], &b"weir"[..]),

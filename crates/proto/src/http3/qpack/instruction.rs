@@ -1,50 +1,50 @@
-//! What sections and instructions consist of: RFC 9204 section 4.1.
+//! Integers and strings in field sections and instructions: RFC 9204, section 4.1.
 
 use super::QpackFault;
 use crate::compression::huffman;
 use crate::http3::varint;
 
-/// What is left of a section, or of the instructions that have come.
+/// The rest of a section, or of received instructions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Input<'a>(pub &'a [u8]);
 
-/// An instruction of which only some bytes have come.
+/// The bytes of an incomplete instruction.
 #[derive(Debug, Default)]
 pub(super) struct PartialInstruction(Vec<u8>);
 
 impl PartialInstruction {
-    /// Carries out the instructions that are complete with `bytes`, and keeps the rest.
+    /// Executes the instructions that are complete with `bytes`, and keeps the rest.
     pub(super) fn read(
         &mut self,
         bytes: &[u8],
-        mut carry_out: impl FnMut(&mut Input<'_>) -> Result<(), QpackFault>,
+        mut execute: impl FnMut(&mut Input<'_>) -> Result<(), QpackFault>,
     ) -> Result<(), QpackFault> {
         if self.0.is_empty() {
-            let taken = carry_out_all(bytes, &mut carry_out)?;
+            let taken = execute_complete(bytes, &mut execute)?;
             self.0.extend_from_slice(bytes.get(taken..).unwrap_or_default());
         } else {
             self.0.extend_from_slice(bytes);
-            let taken = carry_out_all(&self.0, &mut carry_out)?;
+            let taken = execute_complete(&self.0, &mut execute)?;
             self.0.drain(..taken);
         }
         Ok(())
     }
 
-    /// Gives back memory that is not needed while nothing comes.
+    /// Frees memory that an idle connection does not need.
     pub(super) fn release(&mut self) {
         self.0.shrink_to_fit();
     }
 }
 
-/// Carries out the instructions that are complete, and says how many bytes they take.
-fn carry_out_all(
+/// Executes the complete instructions, and returns their length.
+fn execute_complete(
     bytes: &[u8],
-    carry_out: &mut impl FnMut(&mut Input<'_>) -> Result<(), QpackFault>,
+    execute: &mut impl FnMut(&mut Input<'_>) -> Result<(), QpackFault>,
 ) -> Result<usize, QpackFault> {
     let mut input = Input(bytes);
     while !input.0.is_empty() {
         let mut ahead = input;
-        match carry_out(&mut ahead) {
+        match execute(&mut ahead) {
             Ok(()) => input = ahead,
             Err(QpackFault::Truncated) => break,
             Err(fault) => return Err(fault),
@@ -53,7 +53,7 @@ fn carry_out_all(
     Ok(bytes.len() - input.0.len())
 }
 
-/// A string as it came.
+/// An encoded string.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CodedString<'a> {
     huffman: bool,
@@ -67,7 +67,7 @@ impl<'a> Input<'a> {
         Ok(byte)
     }
 
-    /// A number that begins in the low bits of the next byte: RFC 7541 section 5.1.
+    /// An integer with a prefix of this many bits: RFC 7541, section 5.1.
     pub(super) fn number(&mut self, prefix: u32) -> Result<u64, QpackFault> {
         let most = (1 << prefix) - 1;
         let mut number = u64::from(self.byte()?) & most;
@@ -88,7 +88,7 @@ impl<'a> Input<'a> {
         Err(QpackFault::LongNumber)
     }
 
-    /// A part of an entry, as [`Input::string`]. Too long is what cannot be part of one of `most` bytes, in whichever code.
+    /// A name or value of an entry. `None` if it cannot fit into an entry of `most` bytes after decoding.
     pub(super) fn part(
         &mut self,
         prefix: u32,
@@ -98,8 +98,8 @@ impl<'a> Input<'a> {
         self.string(prefix, if huffman { huffman::longest_code(most) } else { most })
     }
 
-    /// A string of at most so many bytes as it is written. Its length begins in the low bits of the next byte; the bit above
-    /// tells whether it is in the Huffman code.
+    /// A string whose length has a prefix of this many bits; the bit above is the Huffman flag. `None` if it is encoded in more than
+    /// `most` bytes.
     pub(super) fn string(
         &mut self,
         prefix: u32,
@@ -117,7 +117,7 @@ impl<'a> Input<'a> {
 }
 
 impl<'a> CodedString<'a> {
-    /// What it stands for; `room` is used if that has to be written somewhere.
+    /// The decoded string. A Huffman-coded one is decoded into `room`.
     pub(super) fn text<'b>(self, room: &'b mut Vec<u8>) -> Result<&'b [u8], QpackFault>
     where
         'a: 'b,

@@ -1,14 +1,14 @@
-//! Compression of fields for HTTP/3: RFC 9204.
+//! QPACK, the field compression of HTTP/3: RFC 9204.
 //!
-//! A [`Decoder`] reads the sections of fields of one connection, and the stream of the peer's
-//! encoder, which fills the decoder's table. Sections may come before the entries that they refer
-//! to: [`Decoded::Blocked`] tells, and the caller decodes the section again when
-//! [`Decoder::next_unblocked`] names its stream. What the decoder has to tell the peer's encoder
-//! comes from [`Decoder::write_feedback`].
+//! A [`Decoder`] decodes the field sections of a connection, and reads the peer's encoder stream,
+//! which fills the dynamic table. A section may arrive before the entries that it refers to. Then
+//! the result is [`Decoded::Blocked`], and the caller decodes the section again when
+//! [`Decoder::next_unblocked`] returns its stream. [`Decoder::write_feedback`] writes the decoder
+//! stream.
 //!
-//! Writing is a row of functions, as with HPACK: [`begin_section`], then [`status`], [`field`] and
-//! the others. They use no table of earlier fields, so that the order in which streams write theirs
-//! is of no matter. [`EncoderFeedback`] reads what the peer's decoder says to such an encoder.
+//! Sections are encoded by functions, as with HPACK: [`begin_section`], then [`status`], [`field`]
+//! and the others. They do not use the dynamic table, so streams may encode theirs in any order.
+//! [`EncoderFeedback`] reads the peer's decoder stream for such an encoder.
 
 mod decoder;
 mod encoder;
@@ -26,15 +26,15 @@ pub use self::feedback::EncoderFeedback;
 use super::ErrorCode;
 pub use crate::compression::FieldLimits;
 
-/// What an entry of the table counts beside its name and value: RFC 9204 section 3.2.1.
+/// The size of an entry in addition to its name and value: RFC 9204, section 3.2.1.
 const OVERHEAD: usize = crate::compression::OVERHEAD;
 
-/// Why fields cannot be read. The connection is of no more use.
+/// A connection error of QPACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpackError {
-    /// The code with which the connection ends; it tells which stream was wrong.
+    /// The error code, which depends on the kind of stream.
     pub code: ErrorCode,
-    /// What is wrong.
+    /// The fault.
     pub fault: QpackFault,
 }
 
@@ -44,30 +44,30 @@ impl fmt::Display for QpackError {
     }
 }
 
-/// What is wrong with fields or instructions.
+/// A fault of a field section or an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QpackFault {
-    /// A section that ends within a field.
+    /// The section ends within a field.
     Truncated,
-    /// A number of more than 62 bits.
+    /// An integer of more than 62 bits.
     LongNumber,
-    /// An index for which there is no field, or none that the section may refer to.
+    /// An index without an entry, or beyond the Required Insert Count.
     BadIndex(u64),
-    /// A section that needs more entries than there can be.
+    /// An invalid Required Insert Count.
     BadInsertCount(u64),
-    /// A section whose indices begin before the table does.
+    /// A Base below 0.
     BadBase,
-    /// A table that is to become larger than was announced.
+    /// Set Dynamic Table Capacity above SETTINGS_QPACK_MAX_TABLE_CAPACITY.
     BadCapacity(u64),
     /// An entry that is larger than the table.
     LargeEntry,
     /// An entry with a name or value that is larger than this end accepts.
     LargeField,
-    /// A string that is not of the Huffman code.
+    /// A string with an invalid Huffman code.
     BadCode,
-    /// More streams wait for entries than was announced.
+    /// More blocked streams than SETTINGS_QPACK_BLOCKED_STREAMS.
     ManyBlocked,
-    /// An acknowledgement of a section or of entries that were not sent.
+    /// A Section Acknowledgment or Insert Count Increment without a reference to the dynamic table.
     BadAcknowledgement,
 }
 
@@ -94,12 +94,12 @@ impl fmt::Display for QpackFault {
 }
 
 impl QpackFault {
-    /// In a section of fields.
+    /// As an error in a field section.
     fn of_section(self) -> QpackError {
         QpackError { code: ErrorCode::QpackDecompressionFailed, fault: self }
     }
 
-    /// On the stream of the peer's encoder.
+    /// As an error on the peer's encoder stream.
     fn of_encoder(self) -> QpackError {
         let code = match self {
             QpackFault::LargeField => ErrorCode::ExcessiveLoad,
@@ -108,7 +108,7 @@ impl QpackFault {
         QpackError { code, fault: self }
     }
 
-    /// On the stream of the peer's decoder.
+    /// As an error on the peer's decoder stream.
     fn of_decoder(self) -> QpackError {
         QpackError { code: ErrorCode::QpackDecoderStream, fault: self }
     }

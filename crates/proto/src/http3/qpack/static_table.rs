@@ -1,6 +1,6 @@
-//! The table of fields that both ends know: RFC 9204 appendix A.
+//! The static table: RFC 9204, appendix A.
 
-/// Its first entry has the index 0.
+/// The static table. Its first entry has index 0.
 pub(super) static STATIC: [(&[u8], &[u8]); 99] = [
     (b":authority", b""),
     (b":path", b"/"),

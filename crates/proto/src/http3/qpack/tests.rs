@@ -1,4 +1,4 @@
-//! The examples of RFC 9204 appendix B, sections that another implementation wrote, and laws.
+//! The examples of RFC 9204, appendix B, sections of another implementation, and properties.
 
 use proptest::prelude::*;
 
@@ -76,7 +76,7 @@ fn the_examples_of_the_rfc() {
 }
 
 #[test]
-fn what_is_wrong_with_a_section_is_told() {
+fn faults_of_a_section_are_reported() {
     let wrong = |hex: &str| {
         let mut decoder = Decoder::new(4096, 1);
         // a=b and c=d
@@ -106,7 +106,7 @@ fn what_is_wrong_with_a_section_is_told() {
 }
 
 #[test]
-fn what_is_wrong_with_an_instruction_is_told() {
+fn faults_of_an_instruction_are_reported() {
     let wrong = |hex: &str| {
         let error = Decoder::new(100, 1).read_encoder(&bytes(hex)).unwrap_err();
         assert_eq!(error.code, ErrorCode::QpackEncoderStream);
@@ -153,7 +153,7 @@ fn few_streams_may_wait() {
 }
 
 #[test]
-fn without_a_table_nothing_is_told() {
+fn without_a_table_no_instructions_are_written() {
     let mut decoder = Decoder::new(0, 0);
     assert!(decoder.decode(0, b"\x02\x00\x80", LIMITS, |_, _| {}).is_err());
     decoder.cancel(0);
@@ -196,11 +196,11 @@ fn only_cancellations_are_expected_without_a_table() {
     }
 }
 
-/// What ls-qpack wrote, by pylsqpack 1.0: a line `table CAPACITY` begins a connection, `encoder HEX` is of its encoder's
-/// stream, `STREAM HEX` a section, and `> NAME: VALUE` a field of it.
+/// Output of ls-qpack, by pylsqpack 1.0: a line `table CAPACITY` begins a connection, `encoder HEX` are bytes of its encoder
+/// stream, `STREAM HEX` is a section, and `> NAME: VALUE` a field of it.
 const FOREIGN: &str = include_str!("tests/ls-qpack");
 
-/// Reads the sections of another implementation. Their entries come before them or, if `late`, behind each.
+/// Decodes the sections of another implementation. Their entries arrive before them or, if `late`, after each.
 fn read_foreign(late: bool) -> (usize, usize) {
     let (mut sections, mut waited) = (0, 0);
     for connection in FOREIGN.split("table ").skip(1) {
@@ -238,7 +238,7 @@ fn sections_of_another_implementation_are_read() {
     assert!(waited > 20, "{waited}");
 }
 
-/// What a decoder makes of bytes of an encoder that come in pieces of so many.
+/// Reads an encoder stream in pieces of so many bytes.
 pub(crate) fn read_instructions(input: &[u8], piece: usize) -> (String, Option<QpackError>) {
     let mut decoder = Decoder::new(300, 4);
     let mut error = None;
