@@ -1,5 +1,5 @@
-//! Received frames: their meaning, and their effect on the connection. Each end adds its own part
-//! by [`FrameHandler`].
+//! Parses received frames, and handles those of the connection itself. Each end handles frames of
+//! streams by [`FrameHandler`].
 
 use std::rc::Rc;
 
@@ -8,119 +8,119 @@ use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting, S
 use weir_proto::http2::hpack::{BlockError, Decoder};
 
 use super::link::Link;
-use super::way::{Stream, extend};
+use super::send::{Stream, extend};
 
-/// So many bytes of a frame cost a point of the task's budget.
+/// Bytes of a frame per point of the task's budget.
 const FRAMED: usize = 128;
 
-/// The other end broke the protocol: nothing that follows on the connection can be understood.
+/// A connection error: RFC 9113, section 5.4.1.
 #[derive(Debug)]
-pub struct Broken {
-    /// What the other end is told.
+pub struct ConnectionError {
+    /// The error code for GOAWAY.
     pub code: ErrorCode,
-    /// What the log is told.
+    /// The text for the error log.
     pub text: String,
-    /// The stream of the frame, if it was of one.
+    /// The stream of the frame, if it has one.
     pub stream: Option<u32>,
 }
 
-impl Broken {
-    /// With the words for the log.
+impl ConnectionError {
+    /// An error with this text for the log.
     pub fn new<T>(code: ErrorCode, text: impl Into<String>) -> ReadResult<T> {
-        Err(Broken { code, text: text.into(), stream: None })
+        Err(ConnectionError { code, text: text.into(), stream: None })
     }
 }
 
-/// What reading comes to.
-pub type ReadResult<T = ()> = Result<T, Broken>;
+/// The result of reading frames.
+pub type ReadResult<T = ()> = Result<T, ConnectionError>;
 
-/// What is wrong with a frame, so that the connection ends.
+/// A fault of a frame that is a connection error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wrong {
-    /// It is longer than frames may be.
+pub enum FrameFault {
+    /// It is longer than SETTINGS_MAX_FRAME_SIZE.
     Large,
-    /// It is not as long as its kind wants.
+    /// It has a length that its type does not permit.
     Length,
-    /// It acknowledges, and says something beside.
+    /// A SETTINGS frame with the ACK flag has a payload.
     Acknowledgement,
-    /// It is shorter than its padding.
+    /// Its padding, of this length, is longer than its payload.
     Padding(usize),
-    /// It is of the connection, and names a stream.
+    /// A frame of the connection has a stream ID.
     Stream,
-    /// It is not the rest of the block of this stream, which has to follow; or it is the rest of none.
+    /// A CONTINUATION frame of this stream has to follow, or (`None`) a CONTINUATION frame continues no field block.
     Unexpected(Option<u32>),
-    /// It is never sent to this end.
+    /// It is a PUSH_PROMISE.
     Push,
-    /// The block of fields that it belongs to takes more than it may.
+    /// Its field block is too large.
     Block,
-    /// The block of fields that it ends cannot be read.
+    /// Its field block cannot be decoded.
     Fields(BlockError),
-    /// It is more of a body than the connection has room for: so much.
+    /// A DATA frame exceeds the connection's window, of this size.
     Window(u32),
 }
 
-/// A block of fields.
+/// A field block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block<K> {
-    /// Of which stream.
+    /// The stream ID.
     pub stream: u32,
-    /// Nothing follows in the stream.
+    /// END_STREAM is set.
     pub last: bool,
-    /// What it is.
+    /// The handler's kind of the block.
     pub kind: K,
 }
 
 /// A piece of the body of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BodyPiece<'a> {
-    /// Of which stream.
+    /// The stream ID.
     pub stream: u32,
-    /// The piece.
+    /// The bytes.
     pub data: &'a [u8],
-    /// What windows count of it: with the padding, if its frame ends here.
+    /// The bytes that flow control counts: with the padding, if the frame ends here.
     pub framed: usize,
-    /// Nothing follows in the stream.
+    /// The stream ends here: END_STREAM.
     pub last: bool,
 }
 
-/// What an end makes of frames, and says of wrong ones.
+/// One end's handling of frames.
 pub trait FrameHandler {
-    /// Its streams.
+    /// The end's streams.
     type Stream: Stream;
-    /// What a block of fields is, as its first frame tells.
+    /// The kind of a field block, known from its HEADERS frame.
     type Block;
-    /// What comes before all frames.
+    /// The bytes before the first frame.
     const PREFACE: &'static [u8];
-    /// The largest payload of a frame that may be long.
+    /// The largest payload of DATA, HEADERS, CONTINUATION and unknown frames.
     const LARGEST: usize;
 
     /// The connection.
     fn link(&self) -> &Link<Self::Stream>;
-    /// What is told of a wrong frame, and written to the log.
-    fn wrong(&self, head: FrameHead, wrong: Wrong) -> Broken;
+    /// The connection error for a fault of a frame.
+    fn connection_error(&self, head: FrameHead, fault: FrameFault) -> ConnectionError;
     /// A frame begins.
-    fn begins(&mut self, _head: FrameHead) {}
-    /// The stream that a frame is about; `None` for one that lives no more.
+    fn frame_begins(&mut self, _head: FrameHead) {}
+    /// The stream of a WINDOW_UPDATE frame; `None` if it has ended.
     fn stream(&self, head: FrameHead) -> ReadResult<Option<Rc<Self::Stream>>>;
 
-    /// A frame of a body begins, so long without its padding: whether its pieces are of interest.
+    /// A DATA frame begins, with `len` bytes without padding. True if the handler wants its pieces.
     fn data(&mut self, head: FrameHead, len: usize) -> ReadResult<bool>;
-    /// A piece of a body. Its stream may have ended since.
+    /// A piece of a DATA frame. The stream may have ended since the frame began.
     fn piece(&mut self, piece: BodyPiece<'_>);
 
-    /// A block of fields waits for another turn of the connection's task: other tasks come first.
+    /// Whether a HEADERS frame must wait for another turn of the connection's task, so that other tasks run first.
     fn defers(&mut self, _head: FrameHead) -> bool {
         false
     }
-    /// A block of fields begins: what it is. Of the end that asks, [`frame::dependency`] may be told.
+    /// A field block begins. Returns its kind. `depends_on` is the stream dependency, if the PRIORITY flag is set.
     fn head(&mut self, head: FrameHead, depends_on: Option<u32>) -> ReadResult<Self::Block>;
-    /// Bytes of frames that a block may take.
-    fn most(&self, stream: u32) -> usize;
-    /// The first frame of a block is there in part.
-    fn foresee(&mut self, _head: FrameHead, _part: &[u8]) -> ReadResult {
+    /// The largest field block of a stream, in bytes of frames.
+    fn block_limit(&self, stream: u32) -> usize;
+    /// A part of a HEADERS frame has arrived.
+    fn check_partial(&mut self, _head: FrameHead, _part: &[u8]) -> ReadResult {
         Ok(())
     }
-    /// A block is there in whole.
+    /// A field block is complete.
     fn fields(
         &mut self,
         block: Block<Self::Block>,
@@ -128,143 +128,149 @@ pub trait FrameHandler {
         decoder: &mut Decoder,
     ) -> Result<(), BlockError>;
 
-    /// A stream is given up by the other end.
+    /// RST_STREAM.
     fn reset(&mut self, head: FrameHead, code: u32) -> ReadResult;
-    /// A frame that costs the other end nothing: settings, or a ping.
-    fn talk(&mut self, _head: FrameHead) -> ReadResult {
+    /// SETTINGS or PING, so that floods can be counted.
+    fn control_frame(&mut self, _head: FrameHead) -> ReadResult {
         Ok(())
     }
-    /// One of the settings; the window of streams is changed by itself.
+    /// A setting of a SETTINGS frame, except SETTINGS_INITIAL_WINDOW_SIZE.
     fn setting(&mut self, setting: Setting) -> ReadResult;
-    /// The settings are taken over, or ours are: `acknowledged`.
-    fn settled(&mut self, acknowledged: bool);
-    /// A window cannot be made so large, or larger by nothing: that of a stream that lives, or of which the frame tells.
-    fn misfits(&mut self, head: FrameHead, stream: Option<&Self::Stream>, by: u32) -> ReadResult;
-    /// The other end looks at no stream above `last`.
+    /// A SETTINGS frame was applied, or (`acknowledged`) the peer has applied this end's.
+    fn settings_done(&mut self, acknowledged: bool);
+    /// A window increment of 0, or a window that becomes too large. `stream` is `None` for the connection, and for the value of
+    /// SETTINGS_INITIAL_WINDOW_SIZE.
+    fn invalid_window(
+        &mut self,
+        head: FrameHead,
+        stream: Option<&Self::Stream>,
+        by: u32,
+    ) -> ReadResult;
+    /// GOAWAY: the peer does not process streams above `last`.
     fn goaway(&mut self, _last: u32, _code: u32) {}
-    /// Priorities are ignored.
+    /// PRIORITY.
     fn priority(&mut self, _head: FrameHead, _payload: &[u8]) -> ReadResult {
         Ok(())
     }
 }
 
-/// What of the reading is to be remembered while nothing comes.
+/// The parser's state between two frames, which a parked connection keeps.
 #[derive(Debug)]
 pub struct ReaderHistory {
     decoder: Decoder,
-    /// What comes before all frames was read.
-    greeted: bool,
-    /// What the other end may still send of bodies, before it is told that it may send more.
+    /// The preface was read.
+    preface_read: bool,
+    /// The connection's window for receiving.
     window: u32,
 }
 
 impl ReaderHistory {
-    /// Nothing; fields are read with this decoder.
+    /// The state of a new connection.
     pub fn nothing(decoder: Decoder) -> ReaderHistory {
-        ReaderHistory { decoder, greeted: false, window: frame::MAX_WINDOW }
+        ReaderHistory { decoder, preface_read: false, window: frame::MAX_WINDOW }
     }
 }
 
-/// Reads the frames of a connection.
+/// The frame parser of a connection.
 pub struct Frames<E: FrameHandler> {
     /// The end that handles them.
     pub end: E,
     seen: ReaderHistory,
-    /// A block of fields that is not complete.
+    /// A field block that waits for CONTINUATION.
     block: Option<Gathered<E::Block>>,
-    /// A frame that need not be there in whole to be read.
+    /// A DATA or unknown frame that is read in pieces.
     part: Option<PartialFrame>,
-    /// Something was left, since the task has done enough for this turn.
-    behind: bool,
+    /// Received frames wait for another turn: the task's budget was spent, or the handler defers them.
+    backlog: bool,
 }
 
-/// What has come of a block.
+/// An incomplete field block.
 struct Gathered<K> {
     block: Block<K>,
     bytes: Vec<u8>,
-    /// Bytes of frames that it took, their heads and all.
+    /// Bytes of its frames so far: payloads, and the headers of CONTINUATION frames.
     framed: usize,
 }
 
-/// What is left of a frame that is read as it comes.
+/// The rest of a frame that is read in pieces.
 struct PartialFrame {
     head: FrameHead,
-    /// Bytes that are still to come, without the padding.
+    /// Bytes that have not been read, without the padding.
     left: usize,
-    /// Padding behind them.
+    /// The length of the padding behind them.
     padding: usize,
-    /// They are of interest.
+    /// The handler wants the pieces.
     wanted: bool,
 }
 
 impl<E: FrameHandler> Frames<E> {
-    /// Goes on where `seen` ends.
+    /// A parser that continues in this state.
     pub fn new(end: E, seen: ReaderHistory) -> Frames<E> {
-        Frames { end, seen, block: None, part: None, behind: false }
+        Frames { end, seen, block: None, part: None, backlog: false }
     }
 
-    /// Takes it apart, between two frames.
+    /// Returns the handler and the state. Only valid between two frames.
     pub fn into_parts(mut self) -> (E, ReaderHistory) {
         self.seen.decoder.release();
         (self.end, self.seen)
     }
 
-    /// The end that handles the frames, and the block that is not complete.
-    pub fn end_and_block(&mut self) -> (&mut E, Option<&mut Block<E::Block>>) {
+    /// The handler, and the incomplete field block.
+    pub fn handler_and_block(&mut self) -> (&mut E, Option<&mut Block<E::Block>>) {
         (&mut self.end, self.block.as_mut().map(|gathered| &mut gathered.block))
     }
 
-    /// So many bytes are there of the block that is not complete.
+    /// The number of bytes of the incomplete field block.
     pub fn gathered(&self) -> usize {
         self.block.as_ref().map_or(0, |gathered| gathered.bytes.len())
     }
 
-    /// The rest of a block is to come.
+    /// A field block is incomplete.
     pub fn is_within_block(&self) -> bool {
         self.block.is_some()
     }
 
-    /// The rest of a block is to come, or of a frame of which something was read.
+    /// A field block is incomplete, or a frame of which something was read.
     pub fn is_within(&self) -> bool {
         self.block.is_some() || self.part.is_some()
     }
 
-    /// Something other than a body has not come in whole, when `rest` was left: the greeting, or the rest of a head.
+    /// The preface, a field block or a frame other than DATA is incomplete. `rest` holds the bytes that were not parsed.
     pub fn is_incomplete(&self, rest: &[u8]) -> bool {
         let head = match &self.part {
             Some(part) => Some(part.head),
-            None if rest.is_empty() => return !self.seen.greeted || self.block.is_some(),
+            None if rest.is_empty() => return !self.seen.preface_read || self.block.is_some(),
             None => FrameHead::read(rest),
         };
-        !self.seen.greeted
+        !self.seen.preface_read
             || self.block.is_some()
             || head.is_none_or(|head| head.kind != FrameType::Data)
     }
 
-    /// Something waits for another turn.
-    pub fn is_behind(&self) -> bool {
-        self.behind
+    /// Received frames wait for another turn.
+    pub fn has_backlog(&self) -> bool {
+        self.backlog
     }
 
-    /// Handles what is at the head of `buf`, as far as the task's budget goes: how many bytes that were.
+    /// Handles frames at the start of `buf`, as far as the task's budget lasts. Returns the number of bytes.
     pub fn read(&mut self, buf: &[u8]) -> ReadResult<usize> {
-        self.behind = false;
+        self.backlog = false;
         let mut at = 0;
-        if !self.seen.greeted {
+        if !self.seen.preface_read {
             let seen = buf.get(..E::PREFACE.len()).unwrap_or(buf);
             if !E::PREFACE.starts_with(seen) {
-                return Broken::new(ErrorCode::Protocol, "invalid connection preface");
+                return ConnectionError::new(ErrorCode::Protocol, "invalid connection preface");
             }
             if seen.len() < E::PREFACE.len() {
                 return Ok(0);
             }
-            self.seen.greeted = true;
+            self.seen.preface_read = true;
             at = seen.len();
         }
         loop {
             let rest = buf.get(at..).unwrap_or_default();
             let read = match self.part.take() {
-                Some(part) => self.go_on(part, rest),
+                Some(part) => self.read_piece(part, rest),
                 None => self.begin(rest)?,
             };
             match read {
@@ -274,13 +280,13 @@ impl<E: FrameHandler> Frames<E> {
         }
     }
 
-    /// A frame begins: how many bytes of it were read, if enough of it is there.
+    /// Begins a frame. Returns how many bytes of it were read; `None` if more must arrive, or the frame waits for another turn.
     fn begin(&mut self, rest: &[u8]) -> ReadResult<Option<usize>> {
         let Some(head) = FrameHead::read(rest) else { return Ok(None) };
         self.check(head)?;
         let payload = rest.get(frame::HEAD..).unwrap_or_default();
         let read_in_part = matches!(head.kind, FrameType::Data | FrameType::Unknown(_));
-        // The padding's length is told first.
+        // A padded frame begins with the length of its padding.
         let wanted = if !read_in_part {
             head.len
         } else {
@@ -288,22 +294,22 @@ impl<E: FrameHandler> Frames<E> {
         };
         let Some(payload) = payload.get(..wanted) else {
             if head.kind == FrameType::Headers {
-                self.end.foresee(head, payload)?;
+                self.end.check_partial(head, payload)?;
             }
             return Ok(None);
         };
-        self.behind = head.kind == FrameType::Headers && self.end.defers(head);
-        if self.behind || !self.take_turn(payload.len()) {
+        self.backlog = head.kind == FrameType::Headers && self.end.defers(head);
+        if self.backlog || !self.spend_budget(payload.len()) {
             return Ok(None);
         }
-        self.end.begins(head);
+        self.end.frame_begins(head);
         self.frame(head, payload)?;
         Ok(Some(frame::HEAD + wanted))
     }
 
-    /// What can be said of a frame before it is there.
+    /// Checks a frame's header.
     fn check(&self, head: FrameHead) -> ReadResult {
-        let wrong = |wrong| self.wrong(head, wrong);
+        let fault = |fault| self.fault(head, fault);
         let in_block = head.kind == FrameType::Continuation;
         let most = match head.kind {
             FrameType::Data
@@ -313,30 +319,32 @@ impl<E: FrameHandler> Frames<E> {
             _ => frame::MAX_PAYLOAD,
         };
         if head.len > most {
-            return wrong(Wrong::Large);
+            return fault(FrameFault::Large);
         }
         if head.kind == FrameType::PushPromise {
-            return wrong(Wrong::Push);
+            return fault(FrameFault::Push);
         }
         let gathered = self.block.as_ref();
         let expected = gathered.map(|gathered| gathered.block.stream);
         if in_block != expected.is_some() || expected.is_some_and(|id| id != head.stream) {
-            return wrong(Wrong::Unexpected(expected));
+            return fault(FrameFault::Unexpected(expected));
         }
         let framed = gathered.map_or(0, |gathered| gathered.framed) + head.len;
-        if (in_block || head.kind == FrameType::Headers) && framed > self.end.most(head.stream) {
-            return wrong(Wrong::Block);
+        if (in_block || head.kind == FrameType::Headers)
+            && framed > self.end.block_limit(head.stream)
+        {
+            return fault(FrameFault::Block);
         }
         Ok(())
     }
 
-    /// The task has something left for so many bytes.
-    fn take_turn(&mut self, len: usize) -> bool {
-        self.behind = is_spent();
-        if !self.behind {
+    /// Spends budget for so many bytes. False if the budget was spent before.
+    fn spend_budget(&mut self, len: usize) -> bool {
+        self.backlog = is_spent();
+        if !self.backlog {
             spend(1 + (len / FRAMED) as u32);
         }
-        !self.behind
+        !self.backlog
     }
 
     fn frame(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
@@ -347,7 +355,7 @@ impl<E: FrameHandler> Frames<E> {
             FrameType::Priority => self.end.priority(head, payload),
             FrameType::RstStream => match frame::word(payload) {
                 Some(code) => self.end.reset(head, code),
-                None => self.wrong(head, Wrong::Length),
+                None => self.fault(head, FrameFault::Length),
             },
             FrameType::Settings => self.settings(head, payload),
             FrameType::Ping => self.ping(head, payload),
@@ -360,23 +368,23 @@ impl<E: FrameHandler> Frames<E> {
         }
     }
 
-    fn wrong<T>(&self, head: FrameHead, wrong: Wrong) -> ReadResult<T> {
+    fn fault<T>(&self, head: FrameHead, fault: FrameFault) -> ReadResult<T> {
         let stream = Some(head.stream).filter(|id| *id != 0);
-        Err(Broken { stream, ..self.end.wrong(head, wrong) })
+        Err(ConnectionError { stream, ..self.end.connection_error(head, fault) })
     }
 }
 
 /// Bodies.
 impl<E: FrameHandler> Frames<E> {
-    /// A frame of a body begins: `payload` is the length of its padding, if it has any.
+    /// Begins a DATA frame. `payload` is the padding length field, if there is one.
     fn data(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         let (mut left, mut padding) = (head.len, 0);
         if head.has(frame::PADDED) {
-            let Some(&byte) = payload.first() else { return self.wrong(head, Wrong::Length) };
+            let Some(&byte) = payload.first() else { return self.fault(head, FrameFault::Length) };
             padding = usize::from(byte);
             match (head.len - 1).checked_sub(padding) {
                 Some(len) => left = len,
-                None => return self.wrong(head, Wrong::Padding(padding)),
+                None => return self.fault(head, FrameFault::Padding(padding)),
             }
         }
         self.count(head)?;
@@ -385,11 +393,12 @@ impl<E: FrameHandler> Frames<E> {
         Ok(())
     }
 
-    /// Bodies count for the connection, even if no stream reads them.
+    /// Counts a DATA frame for the connection's window, also if no stream reads it. WINDOW_UPDATE follows once three quarters are
+    /// used: streams bound memory by their own windows.
     fn count(&mut self, head: FrameHead) -> ReadResult {
         let window = self.seen.window;
         let Some(left) = window.checked_sub(head.len as u32) else {
-            return self.wrong(head, Wrong::Window(window));
+            return self.fault(head, FrameFault::Window(window));
         };
         self.seen.window = left;
         if left < frame::MAX_WINDOW / 4 {
@@ -400,13 +409,13 @@ impl<E: FrameHandler> Frames<E> {
         Ok(())
     }
 
-    /// Takes what has come of a frame that is read as it comes; without any of it, waits for more.
-    fn go_on(&mut self, mut part: PartialFrame, rest: &[u8]) -> Option<usize> {
+    /// Reads a piece of a frame. `None` if no byte has arrived, or the budget is spent.
+    fn read_piece(&mut self, mut part: PartialFrame, rest: &[u8]) -> Option<usize> {
         let PartialFrame { head, padding, .. } = part;
         let data = rest.get(..part.left).unwrap_or(rest);
         part.left -= data.len();
-        // An end without bytes is part of what came before.
-        let turn = data.is_empty() || self.take_turn(data.len());
+        // The end of a frame without further bytes costs no budget.
+        let turn = data.is_empty() || self.spend_budget(data.len());
         if !turn || (data.is_empty() && part.left > 0) {
             part.left += data.len();
             self.part = Some(part);
@@ -428,18 +437,20 @@ impl<E: FrameHandler> Frames<E> {
     }
 }
 
-/// Blocks of fields.
+/// Field blocks.
 impl<E: FrameHandler> Frames<E> {
     fn headers(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         let mut fields = match frame::unpadded(head.flags, payload) {
             Ok(fields) => fields,
-            Err(SizeError::Short) => return self.wrong(head, Wrong::Length),
-            Err(SizeError::Padding(padding)) => return self.wrong(head, Wrong::Padding(padding)),
+            Err(SizeError::Short) => return self.fault(head, FrameFault::Length),
+            Err(SizeError::Padding(padding)) => {
+                return self.fault(head, FrameFault::Padding(padding));
+            }
         };
         let mut depends_on = None;
         if head.has(frame::PRIORITY) {
             let Ok((stream, rest)) = frame::dependency(fields) else {
-                return self.wrong(head, Wrong::Length);
+                return self.fault(head, FrameFault::Length);
             };
             (fields, depends_on) = (rest, Some(stream));
         }
@@ -454,7 +465,7 @@ impl<E: FrameHandler> Frames<E> {
 
     fn continuation(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         let Some(mut gathered) = self.block.take() else {
-            return self.wrong(head, Wrong::Unexpected(None));
+            return self.fault(head, FrameFault::Unexpected(None));
         };
         gathered.bytes.extend_from_slice(payload);
         gathered.framed += frame::HEAD + payload.len();
@@ -467,7 +478,7 @@ impl<E: FrameHandler> Frames<E> {
 
     fn whole(&mut self, head: FrameHead, block: Block<E::Block>, bytes: &[u8]) -> ReadResult {
         let read = self.end.fields(block, bytes, &mut self.seen.decoder);
-        read.or_else(|error| self.wrong(head, Wrong::Fields(error)))
+        read.or_else(|error| self.fault(head, FrameFault::Fields(error)))
     }
 }
 
@@ -475,24 +486,24 @@ impl<E: FrameHandler> Frames<E> {
 impl<E: FrameHandler> Frames<E> {
     fn settings(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         if head.stream != 0 {
-            return self.wrong(head, Wrong::Stream);
+            return self.fault(head, FrameFault::Stream);
         }
         if head.has(frame::ACK) {
             if head.len != 0 {
-                return self.wrong(head, Wrong::Acknowledgement);
+                return self.fault(head, FrameFault::Acknowledgement);
             }
-            self.end.settled(true);
+            self.end.settings_done(true);
             return Ok(());
         }
         if !head.len.is_multiple_of(6) {
-            return self.wrong(head, Wrong::Length);
+            return self.fault(head, FrameFault::Length);
         }
-        self.end.talk(head)?;
+        self.end.control_frame(head)?;
         let mut window = None;
         for setting in frame::settings(payload) {
             match setting {
                 Setting::InitialWindowSize(size) if size > frame::MAX_WINDOW => {
-                    return self.end.misfits(head, None, size);
+                    return self.end.invalid_window(head, None, size);
                 }
                 Setting::InitialWindowSize(size) => window = Some(size),
                 other => self.end.setting(other)?,
@@ -501,21 +512,21 @@ impl<E: FrameHandler> Frames<E> {
         self.end.link().write(frame::write_settings_ack);
         if let Some(size) = window {
             for stream in self.end.link().set_initial_window(size) {
-                self.end.misfits(head, Some(&stream), size)?;
+                self.end.invalid_window(head, Some(&stream), size)?;
             }
         }
-        self.end.settled(false);
+        self.end.settings_done(false);
         Ok(())
     }
 
     fn ping(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         if head.len != 8 {
-            return self.wrong(head, Wrong::Length);
+            return self.fault(head, FrameFault::Length);
         }
         if head.stream != 0 {
-            return self.wrong(head, Wrong::Stream);
+            return self.fault(head, FrameFault::Stream);
         }
-        self.end.talk(head)?;
+        self.end.control_frame(head)?;
         if !head.has(frame::ACK) {
             self.end.link().write(|out| frame::write_pong(payload, out));
         }
@@ -524,10 +535,10 @@ impl<E: FrameHandler> Frames<E> {
 
     fn goaway(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         let Some(&[a, b, c, d, e, f, g, h]) = payload.first_chunk::<8>() else {
-            return self.wrong(head, Wrong::Length);
+            return self.fault(head, FrameFault::Length);
         };
         if head.stream != 0 {
-            return self.wrong(head, Wrong::Stream);
+            return self.fault(head, FrameFault::Stream);
         }
         let last = u32::from_be_bytes([a & 0x7f, b, c, d]);
         self.end.goaway(last, u32::from_be_bytes([e, f, g, h]));
@@ -536,15 +547,15 @@ impl<E: FrameHandler> Frames<E> {
 
     fn window_update(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         let Some(by) = frame::word(payload).map(|word| word & frame::MAX_WINDOW) else {
-            return self.wrong(head, Wrong::Length);
+            return self.fault(head, FrameFault::Length);
         };
         let stream = if head.stream == 0 { None } else { self.end.stream(head)? };
         let fits = match &stream {
             _ if by == 0 => false,
             Some(stream) => extend(stream, i64::from(by)),
-            // Of a stream that has ended, or of the connection.
+            // The frame is for a stream that has ended, or for the connection.
             None => head.stream != 0 || self.end.link().extend(by),
         };
-        if fits { Ok(()) } else { self.end.misfits(head, stream.as_deref(), by) }
+        if fits { Ok(()) } else { self.end.invalid_window(head, stream.as_deref(), by) }
     }
 }

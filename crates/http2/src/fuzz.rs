@@ -1,4 +1,4 @@
-//! Frames of any peer.
+//! Fuzz target: frames of any peer.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use weir_proto::http2::hpack::{BlockError, Decoder, FieldLimits};
 
 use super::*;
 
-/// Streams up to this one live, and those above have not been asked for.
+/// Streams up to this ID are open, and those above are idle.
 const LAST: u32 = 5;
 const PREFACE: &[u8] = b"GO";
 const MOST: usize = 40;
@@ -20,7 +20,7 @@ const MOST: usize = 40;
 struct FuzzStream {
     id: u32,
     link: Rc<Link<FuzzStream>>,
-    way: SendWindow,
+    send_window: SendWindow,
 }
 
 impl Stream for FuzzStream {
@@ -32,8 +32,8 @@ impl Stream for FuzzStream {
         &self.link
     }
 
-    fn way(&self) -> &SendWindow {
-        &self.way
+    fn send_window(&self) -> &SendWindow {
+        &self.send_window
     }
 
     fn check(&self) -> io::Result<()> {
@@ -41,21 +41,21 @@ impl Stream for FuzzStream {
     }
 }
 
-/// What came of the frames.
+/// The calls of the handler.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct FuzzRecord {
     bodies: BTreeMap<u32, (Vec<u8>, usize, bool)>,
-    said: Vec<String>,
+    calls: Vec<String>,
 }
 
 struct FuzzHandler {
     link: Rc<Link<FuzzStream>>,
-    heard: RefCell<FuzzRecord>,
+    record: RefCell<FuzzRecord>,
 }
 
 impl FuzzHandler {
-    fn say(&self, what: String) {
-        self.heard.borrow_mut().said.push(what);
+    fn note(&self, what: String) {
+        self.record.borrow_mut().calls.push(what);
     }
 }
 
@@ -69,13 +69,17 @@ impl FrameHandler for FuzzHandler {
         &self.link
     }
 
-    fn wrong(&self, head: FrameHead, wrong: Wrong) -> Broken {
-        Broken { code: ErrorCode::Protocol, text: format!("{head:?} {wrong:?}"), stream: None }
+    fn connection_error(&self, head: FrameHead, fault: FrameFault) -> ConnectionError {
+        ConnectionError {
+            code: ErrorCode::Protocol,
+            text: format!("{head:?} {fault:?}"),
+            stream: None,
+        }
     }
 
     fn stream(&self, head: FrameHead) -> ReadResult<Option<Rc<FuzzStream>>> {
         if head.stream == 0 || head.stream > LAST {
-            return Broken::new(ErrorCode::Protocol, "idle");
+            return ConnectionError::new(ErrorCode::Protocol, "idle");
         }
         Ok(self.link.stream(head.stream))
     }
@@ -85,19 +89,19 @@ impl FrameHandler for FuzzHandler {
     }
 
     fn piece(&mut self, piece: BodyPiece<'_>) {
-        let mut heard = self.heard.borrow_mut();
-        let (body, framed, ended) = heard.bodies.entry(piece.stream).or_default();
+        let mut record = self.record.borrow_mut();
+        let (body, framed, ended) = record.bodies.entry(piece.stream).or_default();
         body.extend_from_slice(piece.data);
         *framed += piece.framed;
         *ended |= piece.last;
     }
 
     fn head(&mut self, head: FrameHead, depends_on: Option<u32>) -> ReadResult {
-        self.say(format!("{head:?} {depends_on:?}"));
+        self.note(format!("{head:?} {depends_on:?}"));
         Ok(())
     }
 
-    fn most(&self, _stream: u32) -> usize {
+    fn block_limit(&self, _stream: u32) -> usize {
         MOST
     }
 
@@ -108,46 +112,55 @@ impl FrameHandler for FuzzHandler {
         decoder: &mut Decoder,
     ) -> Result<(), BlockError> {
         assert!(bytes.len() <= MOST);
-        self.say(format!("{block:?}"));
+        self.note(format!("{block:?}"));
         let limits = FieldLimits { field: 100, block: 1000 };
-        decoder.decode(bytes, limits, |name, value| self.say(format!("{name:?}: {value:?}")))
+        decoder.decode(bytes, limits, |name, value| self.note(format!("{name:?}: {value:?}")))
     }
 
     fn reset(&mut self, head: FrameHead, code: u32) -> ReadResult {
-        self.say(format!("reset {} {code}", head.stream));
+        self.note(format!("reset {} {code}", head.stream));
         Ok(())
     }
 
     fn setting(&mut self, setting: Setting) -> ReadResult {
-        self.say(format!("{setting:?}"));
+        self.note(format!("{setting:?}"));
         Ok(())
     }
 
-    fn settled(&mut self, acknowledged: bool) {
-        self.say(format!("settled {acknowledged}"));
+    fn settings_done(&mut self, acknowledged: bool) {
+        self.note(format!("settings_done {acknowledged}"));
     }
 
-    fn misfits(&mut self, head: FrameHead, stream: Option<&FuzzStream>, by: u32) -> ReadResult {
+    fn invalid_window(
+        &mut self,
+        head: FrameHead,
+        stream: Option<&FuzzStream>,
+        by: u32,
+    ) -> ReadResult {
         let id = stream.map(|stream| stream.id);
-        Broken::new(ErrorCode::FlowControl, format!("{head:?} {id:?} {by}"))
+        ConnectionError::new(ErrorCode::FlowControl, format!("{head:?} {id:?} {by}"))
     }
 
     fn goaway(&mut self, last: u32, code: u32) {
-        self.say(format!("goaway {last} {code}"));
+        self.note(format!("goaway {last} {code}"));
     }
 }
 
-/// What comes of `input` if it comes in pieces of so many bytes; and what is said to the other end.
-fn heard(
+/// Reads `input` in pieces of so many bytes. Returns the handler's record, and the frames for the peer.
+fn read_in_pieces(
     handle: &Handle,
     input: &[u8],
     piece: usize,
 ) -> (FuzzRecord, Option<String>, Option<Vec<u8>>) {
     let link = Rc::new(Link::new(handle.clone(), PeerState::default(), frame::MAX_PAYLOAD));
     for id in [1, 3] {
-        link.add(Rc::new(FuzzStream { id, link: link.clone(), way: SendWindow::new(10, false) }));
+        link.add(Rc::new(FuzzStream {
+            id,
+            link: link.clone(),
+            send_window: SendWindow::new(10, false),
+        }));
     }
-    let listener = FuzzHandler { link: link.clone(), heard: RefCell::default() };
+    let listener = FuzzHandler { link: link.clone(), record: RefCell::default() };
     let mut frames = Frames::new(listener, ReaderHistory::nothing(Decoder::default()));
     let (mut unread, mut broken) = (PREFACE.to_vec(), None);
     for piece in input.chunks(piece) {
@@ -159,28 +172,28 @@ fn heard(
                 break;
             }
         }
-        // Nothing is kept but a head, or a frame that is read in whole.
+        // The parser leaves only a frame header, or a frame that it reads in one piece.
         assert!(unread.len() < frame::HEAD + frame::MAX_PAYLOAD);
-        assert!(!frames.is_behind());
+        assert!(!frames.has_backlog());
     }
     for id in [1, 3] {
         link.remove(id);
     }
     let (listener, _) = frames.into_parts();
-    (listener.heard.take(), broken, link.out.take().memory().map(<[u8]>::to_vec))
+    (listener.record.take(), broken, link.out.take().memory().map(<[u8]>::to_vec))
 }
 
 #[test]
 fn frames() {
     let own = Loop::new(&Options::default()).unwrap();
-    // What one input leaves in the loop is of no matter to the next: buffers.
+    // An input leaves only buffers in the loop, which do not affect the next.
     let handle = AssertUnwindSafe(own.handle());
     bolero::check!().for_each(|input: &[u8]| {
-        let whole = heard(&handle, input, usize::MAX);
-        let (left, right) = (heard(&handle, input, 1), heard(&handle, input, 7));
+        let whole = read_in_pieces(&handle, input, usize::MAX);
+        let (left, right) = (read_in_pieces(&handle, input, 1), read_in_pieces(&handle, input, 7));
         for pieces in [left, right] {
             assert_eq!(pieces.1, whole.1);
-            assert_eq!((pieces.0.said, pieces.2), (whole.0.said.clone(), whole.2.clone()));
+            assert_eq!((pieces.0.calls, pieces.2), (whole.0.calls.clone(), whole.2.clone()));
             assert_eq!(pieces.0.bodies, whole.0.bodies);
         }
     });

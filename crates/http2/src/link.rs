@@ -1,4 +1,4 @@
-//! What the streams of a connection share: the frames that wait to be sent, the windows, and each other.
+//! The state that the streams of a connection share: unsent frames, flow-control windows, and the streams themselves.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -8,22 +8,22 @@ use weir_engine::Handle;
 use weir_proto::http2::frame;
 
 use super::outbox::Outbox;
-use super::way::{Stream, extend};
+use super::send::{Stream, extend};
 
-/// Streams that wait for the connection get as much of it at a time, at least: each turn of a stream costs a wake-up.
-/// nginx: output_buffers, of which one is sent at a time.
+/// The least bytes that a waiting stream may send at a time, since each time costs a wake-up. nginx: output_buffers, of which
+/// one is sent at a time.
 const SHARE: usize = 32 * 1024;
 
-/// What is known of the other end as long as the connection lives, whether or not there are streams.
+/// The state of the peer that a connection keeps also without streams.
 #[derive(Debug)]
 pub struct PeerState {
-    /// How much of bodies it takes on the whole connection.
+    /// The connection's flow-control window for sending.
     window: Cell<i64>,
-    /// The window that it gives to each new stream.
+    /// SETTINGS_INITIAL_WINDOW_SIZE: the window of a new stream.
     initial_window: Cell<u32>,
-    /// The largest payload that it takes.
+    /// SETTINGS_MAX_FRAME_SIZE: the largest payload of a frame.
     frame_size: Cell<usize>,
-    /// It has changed the size of its table of fields, and must hear that none is used.
+    /// The peer sent SETTINGS_HEADER_TABLE_SIZE. The next field block must begin with a table size update, to 0.
     table_changed: Cell<bool>,
 }
 
@@ -38,27 +38,27 @@ impl Default for PeerState {
     }
 }
 
-/// A connection, as its streams see it.
+/// The state that the streams of a connection share.
 pub struct Link<S> {
     /// Frames to be sent.
     pub out: Outbox,
     handle: Handle,
-    /// What outlives the streams.
+    /// The state of the peer.
     peer: PeerState,
-    /// The largest frame of a body: a turn of a stream that waits.
+    /// The largest payload of a DATA frame.
     chunk: usize,
-    /// The largest window that the connection has had: all of it, when nothing is unread.
+    /// The largest connection window so far: the window when the peer has read everything.
     widest: Cell<i64>,
-    /// Those that live, by their numbers.
+    /// The open streams, in the order of their IDs.
     streams: RefCell<Vec<Rc<S>>>,
-    /// Those that wait for the connection.
+    /// The streams that wait for the connection's window or for room in the outbox.
     queue: RefCell<VecDeque<Rc<S>>>,
-    /// No new streams.
+    /// No new streams begin.
     leaving: Cell<bool>,
 }
 
 impl<S: Stream> Link<S> {
-    /// A connection without streams. Bodies will go in frames of at most `chunk` bytes.
+    /// A connection without streams. `chunk` is the largest payload of its DATA frames.
     pub fn new(handle: Handle, peer: PeerState, chunk: usize) -> Link<S> {
         Link {
             widest: peer.window.clone(),
@@ -72,7 +72,7 @@ impl<S: Stream> Link<S> {
         }
     }
 
-    /// What is left when there are no streams.
+    /// The state of the peer, after the last stream has ended.
     pub fn into_peer(self) -> PeerState {
         self.peer
     }
@@ -82,47 +82,47 @@ impl<S: Stream> Link<S> {
         &self.handle
     }
 
-    /// Writes frames, which leave before the loop waits again.
+    /// Writes frames. They are sent before the loop waits again.
     pub fn write(&self, write: impl FnOnce(&mut Vec<u8>)) {
         self.out.write(&self.handle, write);
     }
 
-    /// The same, but as [`Outbox::write_apart`].
+    /// Writes frames by [`Outbox::write_apart`].
     pub fn write_apart(&self, write: impl FnOnce(&mut Vec<u8>)) {
         self.out.write_apart(&self.handle, write);
     }
 
-    /// So much of what was taken is still on its way.
+    /// Sets how many bytes taken from the outbox the socket has not accepted.
     pub fn set_backlog(&self, bytes: u64) {
         self.out.set_backlog(bytes);
         self.admit();
     }
 
-    /// No new streams from now on.
+    /// Lets no new streams begin from now on.
     pub fn leave(&self) {
         self.leaving.set(true);
         self.out.signal();
     }
 
-    /// Whether there will be no new streams.
+    /// No new streams begin.
     pub fn is_leaving(&self) -> bool {
         self.leaving.get()
     }
 }
 
-/// Windows.
+/// Flow-control windows.
 impl<S: Stream> Link<S> {
-    /// What may be sent of bodies on the connection.
+    /// The connection's window for sending.
     pub fn window(&self) -> i64 {
         self.peer.window.get()
     }
 
-    /// So much of bodies was sent.
+    /// Subtracts sent DATA from the connection's window.
     pub(crate) fn spend(&self, bytes: i64) {
         self.peer.window.set(self.peer.window.get() - bytes);
     }
 
-    /// The other end takes more. False if that is more than a window may be.
+    /// Extends the connection's window. False if it is then larger than a window may be.
     pub fn extend(&self, by: u32) -> bool {
         let window = self.peer.window.get() + i64::from(by);
         self.peer.window.set(window);
@@ -131,16 +131,15 @@ impl<S: Stream> Link<S> {
         window <= i64::from(frame::MAX_WINDOW)
     }
 
-    /// Whether a new stream could send a body of so many bytes though the other end reads no other stream from now on.
-    /// Bodies that are unread never take more than half of the connection's window from the next one: an end may
-    /// give no credit before half of its window was read.
+    /// Whether a new stream could send a body of this size even if the peer reads no other stream from now on. Unread bodies may
+    /// take at most half of the connection's window from it: a peer may send no WINDOW_UPDATE before half of the window was read.
     pub fn has_window_for(&self, body: u64) -> bool {
         if body == 0 {
             return true;
         }
         let free = self.window() - self.widest.get() / 2;
         let stream = self.initial_window();
-        // It leaves at once, before any other body takes the window.
+        // The body is sent at once, before another takes the window.
         let at_once = !self.is_contested() && !self.out.is_full();
         if at_once && i64::try_from(body).is_ok_and(|body| body <= free.min(stream)) {
             return true;
@@ -149,11 +148,12 @@ impl<S: Stream> Link<S> {
         free > 0 && (unsent == 0 || unsent + stream <= free)
     }
 
-    /// What streams with unsent bodies may send without more credit of their own.
+    /// The sum of the windows of streams with unsent bodies.
     fn unsent_windows(&self) -> i64 {
         let streams = self.streams.borrow();
-        let unsent = streams.iter().map(|stream| stream.way()).filter(|way| !way.is_closed());
-        unsent.map(|way| way.window().max(1)).sum()
+        let unsent =
+            streams.iter().map(|stream| stream.send_window()).filter(|own| !own.is_closed());
+        unsent.map(|own| own.window().max(1)).sum()
     }
 
     /// The window of a new stream.
@@ -161,8 +161,8 @@ impl<S: Stream> Link<S> {
         i64::from(self.peer.initial_window.get())
     }
 
-    /// Windows of streams are of this size from now on, and change by the difference: those for which that is more than a
-    /// window may be.
+    /// Sets the initial window, and changes the windows of all streams by the difference (RFC 9113, section 6.9.2). Returns the
+    /// streams whose window is then too large.
     pub fn set_initial_window(&self, size: u32) -> Vec<Rc<S>> {
         let by = i64::from(size) - i64::from(self.peer.initial_window.replace(size));
         let mut all = self.all();
@@ -170,22 +170,22 @@ impl<S: Stream> Link<S> {
         all
     }
 
-    /// The largest payload that the other end takes.
+    /// The largest payload of a frame that the peer accepts.
     pub fn frame_size(&self) -> usize {
         self.peer.frame_size.get()
     }
 
-    /// Changes it.
+    /// Sets SETTINGS_MAX_FRAME_SIZE.
     pub fn set_frame_size(&self, size: u32) {
         self.peer.frame_size.set(size as usize);
     }
 
-    /// The other end has changed the size of its table of fields.
+    /// The peer has sent SETTINGS_HEADER_TABLE_SIZE.
     pub fn change_table(&self) {
         self.peer.table_changed.set(true);
     }
 
-    /// Whether that has to be answered, once.
+    /// Whether the next field block must begin with a table size update. True only once.
     pub fn table_changed(&self) -> bool {
         self.peer.table_changed.replace(false)
     }
@@ -193,29 +193,29 @@ impl<S: Stream> Link<S> {
 
 /// Streams.
 impl<S: Stream> Link<S> {
-    /// How many live.
+    /// The number of open streams.
     pub fn streams(&self) -> usize {
         self.streams.borrow().len()
     }
 
-    /// A living stream.
+    /// An open stream.
     pub fn stream(&self, id: u32) -> Option<Rc<S>> {
         let streams = self.streams.borrow();
         let at = streams.binary_search_by_key(&id, |stream| stream.id()).ok()?;
         streams.get(at).cloned()
     }
 
-    /// All that live.
+    /// All open streams.
     pub fn all(&self) -> Vec<Rc<S>> {
         self.streams.borrow().clone()
     }
 
-    /// A new stream, with a larger number than any before.
+    /// Adds a stream. Its ID is larger than any before.
     pub fn add(&self, stream: Rc<S>) {
         self.streams.borrow_mut().push(stream);
     }
 
-    /// One has ended. True if it was the last.
+    /// Removes a stream that has ended. True if it was the last.
     pub fn remove(&self, id: u32) -> bool {
         let mut streams = self.streams.borrow_mut();
         if let Ok(at) = streams.binary_search_by_key(&id, |stream| stream.id()) {
@@ -224,7 +224,7 @@ impl<S: Stream> Link<S> {
         let last = streams.is_empty();
         drop(streams);
         self.queue.borrow_mut().retain(|stream| stream.id() != id);
-        // It may have been given a place that it did not use.
+        // The stream may have been admitted without sending yet.
         self.admit();
         if last {
             self.out.signal();
@@ -232,22 +232,22 @@ impl<S: Stream> Link<S> {
         last
     }
 
-    /// The stream waits until the connection has room, behind those that wait already.
+    /// Puts a stream at the end of the queue.
     pub(crate) fn enqueue(&self, stream: Rc<S>) {
         self.queue.borrow_mut().push_back(stream);
     }
 
-    /// The same before all others.
+    /// Puts a stream at the front of the queue.
     pub(crate) fn enqueue_first(&self, stream: Rc<S>) {
         self.queue.borrow_mut().push_front(stream);
     }
 
-    /// True if others wait for the connection.
+    /// True if streams are in the queue.
     pub(crate) fn is_contested(&self) -> bool {
         !self.queue.borrow().is_empty()
     }
 
-    /// Lets those go on that wait, as far as there is room for them: each for its share. One that waits alone may take all.
+    /// Admits streams from the queue, as far as the window and the outbox have room. Each gets a share; a single one gets all.
     fn admit(&self) {
         let waiting = self.queue.borrow().len();
         let room = self.out.room().min(usize::try_from(self.window()).unwrap_or(0));
@@ -258,7 +258,7 @@ impl<S: Stream> Link<S> {
         let share = if waiting == 1 { usize::MAX } else { least.max(room / waiting) };
         for _ in 0..room.div_ceil(share) {
             let Some(stream) = self.queue.borrow_mut().pop_front() else { return };
-            stream.way().admit(share);
+            stream.send_window().admit(share);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Frames that wait to be sent on a connection, and the task to wake for them. Both ends of HTTP/2
-//! have one: the connections of clients and those to servers.
+//! Frames that wait to be sent on a connection, and the waker of the task that sends them.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -9,40 +8,40 @@ use std::task::{Context, Poll, Waker};
 
 use weir_engine::{Handle, Segment, copies};
 
-/// While more than this waits to be sent, streams wait.
+/// Streams wait while so many bytes are unsent.
 pub const FULL: usize = 64 * 1024;
-/// A peer that does not take that many bytes is not read from. Bodies alone are never so much;
-/// answers to its frames may be.
+/// While so many bytes are unsent, the connection is not read. Bodies alone are never so much, but replies to the peer's
+/// frames may be.
 const TOO_MUCH: usize = 2 * FULL;
-/// Room for frames at first.
+/// The initial buffer for frames.
 const ROOM: usize = 4096;
-/// Bytes before the first frame. Files are read between heads of frames, and the kernel copies as slowly as `memcpy` to a place
-/// that is as little behind as a few heads are.
+/// Unused bytes before the first frame. Files are read between frame headers, and a copy is slow if its destination is less than a
+/// cache line behind its source, modulo a page: see [`copies`].
 const LEAD: usize = copies::LINE;
 
-/// What the streams of a connection hand to its task.
+/// The frames that the streams of a connection pass to its task.
 #[derive(Default)]
 pub struct Outbox {
-    /// Nothing, or [`LEAD`] and frames.
+    /// Nothing, or [`LEAD`] bytes and frames.
     frames: RefCell<Vec<u8>>,
-    /// Frames that leave behind those, and not together with them.
+    /// Frames that are sent after `frames`, and not in the same buffer.
     apart: RefCell<Vec<u8>>,
-    /// The same of those that were taken last.
+    /// The `apart` of the frames that `take` has returned last. It is returned next.
     next: RefCell<Vec<u8>>,
-    /// Bytes of frames that were taken from here and not by the socket yet.
+    /// Bytes that were taken from here and that the socket has not accepted.
     backlog: Cell<usize>,
     driver: RefCell<Option<Waker>>,
     signalled: Cell<bool>,
 }
 
 impl Outbox {
-    /// Writes frames, which leave before the loop waits again.
+    /// Writes frames. They are sent before the loop waits again.
     pub fn write(&self, handle: &Handle, write: impl FnOnce(&mut Vec<u8>)) {
         self.append(&self.frames, handle, write);
     }
 
-    /// Writes frames that leave behind all that waits, and over TLS in a record of their own. A client may take a whole
-    /// record before it looks at what came, and a reset that it takes with an answer hides the answer.
+    /// Writes frames that are sent after all others, and over TLS in a record of their own. A client may read a whole record before
+    /// it processes frames. A reset in the same record would then hide the answer.
     pub fn write_apart(&self, handle: &Handle, write: impl FnOnce(&mut Vec<u8>)) {
         self.append(&self.apart, handle, write);
     }
@@ -58,7 +57,7 @@ impl Outbox {
         self.signal();
     }
 
-    /// Takes frames that wait, as far as they may leave together.
+    /// Takes the next frames that may be sent together.
     pub fn take(&self) -> Segment {
         let mut buf = self.next.take();
         if buf.is_empty() {
@@ -78,7 +77,7 @@ impl Outbox {
         self.unsent() == 0
     }
 
-    /// Bytes that may be written before streams have to wait.
+    /// The number of bytes that may be written before streams have to wait.
     pub fn room(&self) -> usize {
         FULL.saturating_sub(self.waiting())
     }
@@ -92,12 +91,12 @@ impl Outbox {
         all.iter().map(|frames| frames.borrow().len().saturating_sub(LEAD)).sum()
     }
 
-    /// More is waiting than the socket takes.
+    /// Streams have to wait.
     pub fn is_full(&self) -> bool {
         self.room() == 0
     }
 
-    /// So much of what was taken is still on its way.
+    /// Sets how many of the taken bytes the socket has not accepted.
     pub fn set_backlog(&self, bytes: u64) {
         self.backlog.set(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
@@ -109,7 +108,7 @@ impl Outbox {
         }
     }
 
-    /// Whether the connection's task was signalled; if not, it will be woken.
+    /// Whether the connection's task was signalled. If not, the next signal wakes it.
     pub fn take_signal(&self, cx: &Context<'_>) -> bool {
         let signalled = self.signalled.replace(false);
         if !signalled {
@@ -118,15 +117,15 @@ impl Outbox {
         signalled
     }
 
-    /// Waits for something to read (true), or to do. `sending`: the socket has not taken all yet.
+    /// Waits until the connection is readable (true), or the task has work. With `sending`, a writable socket is work.
     pub async fn wait(
         &self,
         sending: bool,
         readable: impl Future<Output = io::Result<()>>,
         writable: impl Future<Output = io::Result<()>>,
     ) -> io::Result<bool> {
-        // A peer that does not read what it is sent is not read from. Bodies are no reason to stop
-        // reading: both ends could then wait for each other, and for windows that lie unread.
+        // A peer that reads nothing is not read from. Unsent bodies alone do not stop reading: otherwise both ends
+        // could wait for each other, with WINDOW_UPDATE frames unread.
         let may_read = !sending || self.waiting() < TOO_MUCH;
         let mut readable = pin!(readable);
         let mut writable = pin!(writable);
@@ -146,14 +145,14 @@ impl Outbox {
     }
 }
 
-/// Wakes the task that waits at a place.
+/// Wakes the task whose waker is stored here, if any.
 pub fn wake(place: &RefCell<Option<Waker>>) {
     if let Some(waker) = place.take() {
         waker.wake();
     }
 }
 
-/// Waits there.
+/// Stores the task's waker, for [`wake`].
 pub fn wait(place: &RefCell<Option<Waker>>, cx: &Context<'_>) {
     let mut place = place.borrow_mut();
     if !place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -177,7 +176,7 @@ mod tests {
         outbox.set_backlog(FULL as u64);
         assert!(outbox.is_full());
         assert!(matches!(poll(), Poll::Ready(Ok(true))));
-        // A peer that only asks, and takes no answer, is not heard for ever.
+        // A peer that sends requests and reads no answers is not read any more.
         outbox.set_backlog(TOO_MUCH as u64);
         assert!(poll().is_pending());
     }

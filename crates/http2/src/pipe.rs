@@ -1,4 +1,4 @@
-//! The bytes of a connection, between its socket and the reader of frames.
+//! The buffers of a connection, between its socket and the frame parser.
 
 use std::io;
 
@@ -7,50 +7,50 @@ use weir_tls::Wire;
 
 use super::frames::{FrameHandler, Frames, ReadResult};
 use super::link::Link;
-use super::way::Stream;
+use super::send::Stream;
 
-/// Room for one read: a whole frame of the usual largest size, and a little.
+/// The buffer for a read: a frame of the default largest size, and some more.
 const ROOM: usize = 20 * 1024;
 
-/// What a connection's task holds of its bytes.
+/// The buffers of a connection's task.
 #[derive(Default)]
 pub struct Pipe {
-    /// Read, and not understood yet.
+    /// Received bytes that are not parsed yet.
     read: Vec<u8>,
-    /// On its way.
+    /// Bytes from the outbox that the socket has not accepted.
     sending: Chain,
 }
 
 impl Pipe {
-    /// Of a connection of which so much was read.
+    /// The buffers of a connection from which `read` was received before.
     pub fn new(read: Vec<u8>) -> Pipe {
         Pipe { read, sending: Chain::new() }
     }
 
-    /// What was read, and is not understood yet.
+    /// Received bytes that are not parsed yet.
     pub fn unread(&self) -> &[u8] {
         &self.read
     }
 
-    /// Something has not been taken by the socket.
+    /// The socket has not accepted all bytes.
     pub fn is_sending(&self) -> bool {
         !self.sending.is_empty()
     }
 
-    /// Throws away what was read.
-    pub fn forget(&mut self) {
+    /// Discards received bytes.
+    pub fn discard_received(&mut self) {
         self.read.clear();
     }
 
-    /// A connection that waits needs no buffer.
-    pub fn give_room(&mut self, handle: &Handle) {
+    /// Gives an empty receive buffer back to the loop, before the connection waits.
+    pub fn release_buffer(&mut self, handle: &Handle) {
         if self.read.is_empty() {
             handle.give_buf(std::mem::take(&mut self.read));
         }
     }
 
-    /// Handles the frames that were read, as far as they are there: how many bytes that were.
-    pub fn understand<E: FrameHandler>(&mut self, frames: &mut Frames<E>) -> ReadResult<usize> {
+    /// Parses and handles received frames. Returns the number of bytes.
+    pub fn parse<E: FrameHandler>(&mut self, frames: &mut Frames<E>) -> ReadResult<usize> {
         if self.read.is_empty() {
             return Ok(0);
         }
@@ -63,7 +63,7 @@ impl Pipe {
         Ok(read)
     }
 
-    /// Hands to the socket what waits, as far as it takes it: whether it took anything.
+    /// Sends frames as far as the socket accepts them. True if it has accepted any bytes.
     pub fn flush<S: Stream>(&mut self, link: &Link<S>, wire: &Wire) -> io::Result<bool> {
         let mut moved = false;
         loop {
@@ -85,19 +85,19 @@ impl Pipe {
         Ok(moved)
     }
 
-    /// Throws away what waits, since the peer does not take it.
+    /// Discards unsent bytes: the peer does not read.
     pub fn drop_output<S: Stream>(&mut self, link: &Link<S>) {
         self.sending.clear();
         while !link.out.take().is_empty() {}
         link.set_backlog(0);
     }
 
-    /// Waits for something to read (true), or to do.
+    /// Waits until the socket is readable (true), or the task has work.
     pub async fn wait<S: Stream>(&self, link: &Link<S>, wire: &Wire) -> io::Result<bool> {
         link.out.wait(self.is_sending(), wire.readable(), wire.writable()).await
     }
 
-    /// Reads what is there; false if there will be no more.
+    /// Receives into the buffer. False at the end of the connection.
     pub fn receive(&mut self, handle: &Handle, wire: &Wire) -> io::Result<bool> {
         if self.read.capacity() == 0 {
             self.read = handle.take_buf(ROOM);

@@ -1,4 +1,4 @@
-//! A stream's way to the other end: what of a body may be sent, and which tasks wait to send.
+//! Sends the body of a stream, within the flow-control windows and in turn with the other streams.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -13,60 +13,60 @@ use weir_proto::http2::frame::{self, FrameHead, FrameType};
 use super::link::Link;
 use super::outbox::{FULL, wait, wake};
 
-/// Read of a file at once, if a frame is not longer.
+/// The least bytes of a file per read.
 const READ_AHEAD: usize = 16 * 1024;
 
-/// Room for as many frames as wait before streams do, and for the one after.
+/// The size of a buffer for all frames that may wait, and for the frame that exceeds the limit.
 const LARGE: usize = FULL + FULL / 4;
 
-/// What both ends have of a stream.
+/// The part of a stream that clients and servers share.
 pub trait Stream: Sized {
-    /// Its number.
+    /// The stream ID.
     fn id(&self) -> u32;
     /// Its connection.
     fn link(&self) -> &Link<Self>;
-    /// Its way out.
-    fn way(&self) -> &SendWindow;
-    /// Why nothing can be sent any more, if nothing can.
+    /// The state of its sending direction.
+    fn send_window(&self) -> &SendWindow;
+    /// Fails if the stream can send nothing any more.
     fn check(&self) -> io::Result<()>;
-    /// The other end wants no more of the body: what is left counts as sent.
-    fn has_enough(&self) -> bool {
+    /// The peer wants no more of the body. The rest counts as sent.
+    fn body_is_unwanted(&self) -> bool {
         false
     }
 }
 
-/// Where a stream stands among those that send on its connection.
+/// The turn of a stream among those that send on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// It sends unless others wait.
+    /// The stream may send unless others wait.
     Free,
-    /// It waits for the connection.
+    /// The stream is in the connection's queue.
     Queued,
-    /// The connection has room for so many bytes of it.
+    /// The stream may send so many bytes, and has sent none of them.
     Admitted(usize),
-    /// It has sent some, and may send so many more.
+    /// The stream has sent some of them, and may send so many more.
     Sending(usize),
-    /// It has sent all of them: others come first.
+    /// The stream has sent all of them. It must queue again.
     Spent,
 }
 
-/// See the module.
+/// The sending direction of a stream: its flow-control window, its turn and its counters.
 #[derive(Debug)]
 pub struct SendWindow {
-    /// What may be sent.
+    /// The stream's flow-control window.
     window: Cell<i64>,
-    /// All was sent.
+    /// END_STREAM was sent.
     closed: Cell<bool>,
-    /// Bytes sent, heads of frames and all.
+    /// Bytes of DATA frames sent, with frame headers.
     sent: Cell<u64>,
-    /// Bytes of heads of frames alone.
+    /// Bytes of these frame headers.
     framing: Cell<u64>,
     turn: Cell<Turn>,
     writer: RefCell<Option<Waker>>,
 }
 
 impl SendWindow {
-    /// Of a stream that may send so much; `closed`: it has nothing to send.
+    /// The sending direction of a new stream. With `closed` it has nothing to send.
     pub fn new(window: i64, closed: bool) -> SendWindow {
         SendWindow {
             window: Cell::new(window),
@@ -78,43 +78,43 @@ impl SendWindow {
         }
     }
 
-    /// What may be sent now.
+    /// The stream's flow-control window.
     pub fn window(&self) -> i64 {
         self.window.get()
     }
 
-    /// All was sent.
+    /// END_STREAM was sent.
     pub fn is_closed(&self) -> bool {
         self.closed.get()
     }
 
-    /// Nothing more is to be sent.
+    /// END_STREAM is sent outside of this module.
     pub fn close(&self) {
         self.closed.set(true);
     }
 
-    /// Bytes of bodies sent, heads of frames and all.
+    /// Bytes of DATA frames sent, with frame headers.
     pub fn sent(&self) -> u64 {
         self.sent.get()
     }
 
-    /// Bytes of heads of frames among them.
+    /// Bytes of these frame headers.
     pub fn framing(&self) -> u64 {
         self.framing.get()
     }
 
-    /// Wakes the task that sends: what it waits for has come, or will not.
+    /// Wakes the task that sends: it can go on, or the stream has failed.
     pub fn wake(&self) {
         wake(&self.writer);
     }
 
-    /// The connection has room for so many bytes of it.
+    /// Lets the stream send so many bytes.
     pub(crate) fn admit(&self, bytes: usize) {
         self.turn.set(Turn::Admitted(bytes));
         self.wake();
     }
 
-    /// So many bytes of a body were sent.
+    /// Counts sent bytes of the body.
     fn spend(&self, bytes: usize) {
         self.window.set(self.window.get() - bytes as i64);
         if let Turn::Admitted(left) | Turn::Sending(left) = self.turn.get() {
@@ -123,7 +123,7 @@ impl SendWindow {
         }
     }
 
-    /// What it may send before it is the turn of others.
+    /// The number of bytes that the stream may send in its turn.
     fn share(&self) -> usize {
         match self.turn.get() {
             Turn::Admitted(left) | Turn::Sending(left) => left,
@@ -131,7 +131,7 @@ impl SendWindow {
         }
     }
 
-    /// Nothing is left to be said of this.
+    /// The chain is sent, and END_STREAM if it is the last.
     fn is_done(&self, chain: &Chain, last: bool) -> bool {
         chain.is_empty() && (!last || self.closed.get())
     }
@@ -142,14 +142,13 @@ impl SendWindow {
 pub enum Pause {
     /// All of it was sent.
     Done,
-    /// The other end, or the connection, takes no more: see [`poll_room`].
+    /// A window or the outbox is full, or other streams are first: see [`poll_room`].
     Full,
-    /// What is next is in a file, and so many bytes of it have to be read.
+    /// The next bytes are in a file. So many of them have to be read.
     File(usize),
 }
 
-/// Sends a body, in frames of at most `chunk` bytes; `last` ends it. Waits while the other end, or the connection, takes
-/// no more, for `timeout` at most.
+/// Sends a body, in frames of at most `chunk` bytes. `last` ends the stream. Each wait for room takes `timeout` at most.
 pub async fn send<S: Stream>(
     stream: &Rc<S>,
     chain: &mut Chain,
@@ -162,7 +161,7 @@ pub async fn send<S: Stream>(
     send_with(stream.link().handle(), chain, timeout, some, room).await
 }
 
-/// Sends a body as far as `some` takes it at a time: reads files ahead, and waits for `room`, each time for `timeout` at
+/// Sends a body by repeated calls of `some`. Between them, reads from files, or waits for `room`, each time for `timeout` at
 /// most.
 pub async fn send_with(
     handle: &Handle,
@@ -185,7 +184,7 @@ pub async fn send_with(
     }
 }
 
-/// Sends what the other end, and the connection, take now of a body.
+/// Sends as much of a body as the windows and the outbox permit now.
 pub fn send_some<S: Stream>(
     stream: &S,
     chain: &mut Chain,
@@ -194,11 +193,11 @@ pub fn send_some<S: Stream>(
 ) -> io::Result<Pause> {
     loop {
         stream.check()?;
-        if stream.has_enough() {
+        if stream.body_is_unwanted() {
             chain.clear();
         }
-        if stream.way().is_done(chain, last) {
-            stream.way().turn.set(Turn::Free);
+        if stream.send_window().is_done(chain, last) {
+            stream.send_window().turn.set(Turn::Free);
             return Ok(Pause::Done);
         }
         if !chain.is_empty() && !may_send(stream) {
@@ -214,13 +213,13 @@ pub fn send_some<S: Stream>(
     }
 }
 
-/// Sends what the other end, and the connection, take now of a body in memory. True when that was all.
+/// Sends as much of a body in memory as the windows and the outbox permit now. True if that was all.
 pub fn send_now<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize) -> bool {
     loop {
-        if stream.has_enough() {
+        if stream.body_is_unwanted() {
             chain.clear();
         }
-        if stream.way().is_done(chain, last) {
+        if stream.send_window().is_done(chain, last) {
             return true;
         }
         if !chain.is_empty() && !may_send(stream) {
@@ -231,67 +230,66 @@ pub fn send_now<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usi
 }
 
 fn may_send<S: Stream>(stream: &S) -> bool {
-    let (link, way) = (stream.link(), stream.way());
-    let turn = match way.turn.get() {
+    let (link, own) = (stream.link(), stream.send_window());
+    let turn = match own.turn.get() {
         Turn::Free => !link.is_contested(),
         Turn::Admitted(_) | Turn::Sending(_) => true,
         Turn::Queued | Turn::Spent => false,
     };
-    turn && way.window.get() > 0 && link.window() > 0 && !link.out.is_full()
+    turn && own.window.get() > 0 && link.window() > 0 && !link.out.is_full()
 }
 
-/// The other end takes so much more of a stream, or less. False if that is more than a window may be.
+/// Changes a stream's window. False if it is then larger than a window may be.
 pub(crate) fn extend<S: Stream>(stream: &Rc<S>, by: i64) -> bool {
-    let (link, way) = (stream.link(), stream.way());
-    let window = way.window.get() + by;
-    way.window.set(window);
-    if window > 0 && way.turn.get() != Turn::Queued {
-        if link.is_contested() && way.writer.borrow().is_some() {
-            // Others came first. They may be let in before this one's task runs.
+    let (link, own) = (stream.link(), stream.send_window());
+    let window = own.window.get() + by;
+    own.window.set(window);
+    if window > 0 && own.turn.get() != Turn::Queued {
+        if link.is_contested() && own.writer.borrow().is_some() {
+            // The stream queues at once, since others could be admitted before its task runs.
             queue(stream);
         } else {
-            way.wake();
+            own.wake();
         }
     }
     window <= i64::from(frame::MAX_WINDOW)
 }
 
-/// The stream waits for the connection, behind those that wait already. One that was let in, and found no room, keeps its place.
+/// Puts a stream into the queue. A stream that was admitted but could send nothing goes to the front.
 fn queue<S: Stream>(stream: &Rc<S>) {
-    let before = stream.way().turn.replace(Turn::Queued);
+    let before = stream.send_window().turn.replace(Turn::Queued);
     if let Turn::Admitted(_) = before {
         return stream.link().enqueue_first(stream.clone());
     }
     stream.link().enqueue(stream.clone());
 }
 
-/// Waits until more of a body can be sent, or none at all.
+/// Ready when the stream may send more, or can send nothing any more.
 pub fn poll_room<S: Stream>(stream: &Rc<S>, cx: &Context<'_>) -> Poll<()> {
-    if stream.check().is_err() || stream.has_enough() || may_send(&**stream) {
+    if stream.check().is_err() || stream.body_is_unwanted() || may_send(&**stream) {
         return Poll::Ready(());
     }
-    let way = stream.way();
-    wait(&way.writer, cx);
-    // A stream that waits for its own window does not hold a place among those that wait for the connection. The place that it
-    // had is used up.
-    match way.turn.get() {
+    let own = stream.send_window();
+    wait(&own.writer, cx);
+    // A stream without window of its own does not wait in the queue. It loses the turn that it had.
+    match own.turn.get() {
         Turn::Queued => {}
-        _ if way.window.get() > 0 => queue(stream),
-        _ => way.turn.set(Turn::Free),
+        _ if own.window.get() > 0 => queue(stream),
+        _ => own.turn.set(Turn::Free),
     }
     Poll::Pending
 }
 
 fn send_frame<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize) {
-    let (link, way) = (stream.link(), stream.way());
-    let window = way.window.get().min(link.window()).max(0);
+    let (link, own) = (stream.link(), stream.send_window());
+    let window = own.window.get().min(link.window()).max(0);
     let most = chunk.min(link.frame_size()).min(usize::try_from(window).unwrap_or(0));
     let mut len = 0;
     link.write(|out| {
         let at = frame::leave_head(out);
         let start = out.len();
         if chain.len() > most as u64 {
-            // Room for what follows, too, so that nothing is moved later.
+            // Reserves room for the next frames, too, so that the buffer is not moved later.
             let more = usize::try_from(chain.len()).unwrap_or(usize::MAX);
             make_room(link.handle(), out, (FULL + most).saturating_sub(start).min(more));
         }
@@ -303,32 +301,32 @@ fn send_frame<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize
     count(stream, len, 1);
 }
 
-/// Writes the head of a frame of so many bytes of the body; `end`: it is the last one.
+/// Writes the header of a DATA frame of this length. `end` sets END_STREAM.
 fn put_head<S: Stream>(stream: &S, out: &mut [u8], at: usize, len: usize, end: bool) {
     let flags = if end { frame::END_STREAM } else { 0 };
-    stream.way().closed.set(end);
+    stream.send_window().closed.set(end);
     frame::put_head(out, at, FrameHead { len, kind: FrameType::Data, flags, stream: stream.id() });
 }
 
-/// So many bytes of the body were sent, in so many frames.
+/// Counts sent bytes of the body, and their frames.
 fn count<S: Stream>(stream: &S, len: usize, frames: usize) {
-    let (way, heads) = (stream.way(), frames * frame::HEAD);
-    way.spend(len);
+    let (own, heads) = (stream.send_window(), frames * frame::HEAD);
+    own.spend(len);
     stream.link().spend(len as i64);
-    way.framing.set(way.framing.get() + heads as u64);
-    way.sent.set(way.sent.get() + (len + heads) as u64);
+    own.framing.set(own.framing.get() + heads as u64);
+    own.sent.set(own.sent.get() + (len + heads) as u64);
 }
 
-/// Sends frames of the file that is first in a chain, as far as it is in memory: it is read to where the frames are. False if
-/// another segment is first, or nothing of the file can be had at once.
+/// Sends frames of the file at the front of a chain, as far as the page cache has it. The file is read directly between the
+/// frame headers. False if another segment is first, or nothing can be read without waiting.
 fn send_file<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize) -> bool {
-    let (link, way) = (stream.link(), stream.way());
+    let (link, own) = (stream.link(), stream.send_window());
     let Some(Segment::File { file, offset, len }) = chain.front() else { return false };
     let framing = Framing { head: frame::HEAD, body: chunk.min(link.frame_size()).max(1) };
-    let window = way.window.get().min(link.window()).min(i64::try_from(*len).unwrap_or(i64::MAX));
-    // The last frame may be a whole one.
+    let window = own.window.get().min(link.window()).min(i64::try_from(*len).unwrap_or(i64::MAX));
+    // The last frame may exceed the room.
     let room = link.out.room().next_multiple_of(framing.body);
-    let most = usize::try_from(window).unwrap_or(0).min(way.share()).min(room);
+    let most = usize::try_from(window).unwrap_or(0).min(own.share()).min(room);
     let files = link.handle().files();
     let mut read = None;
     let mut frames = 0;
@@ -351,7 +349,7 @@ fn send_file<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize)
     true
 }
 
-/// Makes room for so many bytes more. A buffer for many frames is one of the loop's.
+/// Reserves room for so many more bytes. A large buffer is taken from the loop's pool.
 fn make_room(handle: &Handle, out: &mut Vec<u8>, more: usize) {
     if out.capacity() - out.len() >= more {
         return;
@@ -368,7 +366,7 @@ fn make_room(handle: &Handle, out: &mut Vec<u8>, more: usize) {
     out.reserve(more);
 }
 
-/// Moves at most so much memory from the head of a chain.
+/// Moves at most `most` bytes of memory from the front of a chain.
 pub fn gather(handle: &Handle, chain: &mut Chain, most: usize, out: &mut Vec<u8>) {
     let mut left = most;
     while left > 0 {
@@ -381,7 +379,7 @@ pub fn gather(handle: &Handle, chain: &mut Chain, most: usize, out: &mut Vec<u8>
     }
 }
 
-/// There is a file in the chain, and not memory enough for a frame before it.
+/// The chain has a file, and too little memory before it for a frame.
 pub fn needs_file(chain: &Chain, chunk: usize) -> bool {
     let mut ahead = 0;
     for segment in chain.segments() {
@@ -394,7 +392,7 @@ pub fn needs_file(chain: &Chain, chunk: usize) -> bool {
     false
 }
 
-/// Reads the first file in the chain, as far as a frame needs it, into the memory before it.
+/// Reads from the first file of the chain, and inserts the bytes before the file.
 async fn read_ahead(handle: &Handle, chain: &mut Chain, most: usize) -> io::Result<()> {
     let before = chain.segments().take_while(|segment| segment.memory().is_some()).count();
     let memory: Vec<Segment> = (0..before).filter_map(|_| chain.pop()).collect();

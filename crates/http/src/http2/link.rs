@@ -1,4 +1,4 @@
-//! A connection of a client, as its streams see it.
+//! A client's connection of HTTP/2: the state that its streams share.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -8,55 +8,55 @@ use std::rc::Rc;
 use weir_http2::PeerState;
 use weir_proto::http2::frame;
 
-use super::stream::{Stream, WrongLength, still_announced};
+use super::stream::{Stream, WrongLength, content_left};
 use crate::carrier::Conn;
 use crate::event_loop::{LoopState, OnRetire};
 use crate::site::Server;
 use crate::site::core::Http2;
 
-/// Of the streams that this end has given up, so many are remembered.
+/// The most reset streams that are remembered.
 const RESETS: usize = 128;
 
-/// A stream that this end has given up.
+/// A stream that the server has reset.
 struct Past {
     id: u32,
-    /// What is still to come of its body, if that was announced.
+    /// The content-length of its body, less the received bytes.
     announced: Option<u64>,
 }
 
-/// What a frame for a stream that does not live any more is.
+/// The meaning of a DATA frame for a stream that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Late {
-    /// It was on its way.
+    /// The client may have sent it before it received RST_STREAM.
     Expected,
-    /// It makes the body longer or shorter than it was said to be.
+    /// The body's length is not its content-length.
     WrongLength,
-    /// The client had ended the stream itself.
+    /// The client has closed the stream itself, or it was reset too long ago.
     Unexpected,
 }
 
-/// What the client has done as long as the connection lives, whether or not there are streams.
+/// The account of the client's streams, which a parked connection keeps.
 #[derive(Default)]
 pub struct Ledger {
-    /// Streams that this end has given up: frames for them may still be on their way.
+    /// Streams that the server has reset. Frames for them may be in flight.
     resets: RefCell<VecDeque<Past>>,
-    /// Answers that were begun.
+    /// The number of answers that were begun.
     pub answers: Cell<u64>,
-    /// Requests as large as they are: what flood is measured against.
+    /// Bytes of field blocks and bodies, for the detection of floods.
     pub payload: Cell<u64>,
 }
 
-/// A connection, as its streams see it.
+/// The state that the streams of a connection share.
 pub struct Link {
     /// The connection.
     pub conn: Rc<Conn>,
     /// The server with the settings for the connection as a whole.
     server: Cell<&'static Server>,
-    /// What both ends have of it.
+    /// The part that clients and servers share.
     shared: weir_http2::Link<Stream>,
-    /// What outlives the streams.
+    /// The account of the client's streams.
     pub ledger: Ledger,
-    /// This loop's state with the newest site, which owns what `server` borrows from.
+    /// This loop's state with the newest site. It owns the site that `server` borrows from.
     event_loop: RefCell<Rc<LoopState>>,
 }
 
@@ -96,7 +96,7 @@ impl Link {
         Rc::new(Link { server, shared, ledger, conn, event_loop })
     }
 
-    /// This loop's state with the newest site. What waits does not hold it meanwhile.
+    /// This loop's state with the newest site. A task must not hold it while it waits.
     pub fn event_loop(&self) -> Rc<LoopState> {
         self.event_loop.borrow().clone()
     }
@@ -117,7 +117,7 @@ impl Link {
         &self.conf().core.http2
     }
 
-    /// Frames for the stream may come for a while; `announced` is what its body still lacks.
+    /// Remembers a reset stream: its frames may be in flight. `announced` is the rest of its body.
     pub fn note_reset(&self, id: u32, announced: Option<u64>) {
         let mut resets = self.ledger.resets.borrow_mut();
         if resets.len() >= RESETS {
@@ -126,18 +126,18 @@ impl Link {
         resets.push_back(Past { id, announced });
     }
 
-    /// The client has given the stream up itself: nothing is on its way any more.
+    /// Forgets a reset stream after the client's RST_STREAM: no more frames follow.
     pub fn forget_reset(&self, id: u32) {
         self.ledger.resets.borrow_mut().retain(|past| past.id != id);
     }
 
-    /// A piece of a body came for a stream that does not live.
+    /// Judges DATA for a stream that has ended.
     pub fn late_data(&self, id: u32, len: usize, last: bool) -> Late {
         let mut resets = self.ledger.resets.borrow_mut();
         let Some(past) = resets.iter_mut().find(|past| past.id == id) else {
             return Late::Unexpected;
         };
-        match still_announced(past.announced, len, last) {
+        match content_left(past.announced, len, last) {
             Ok(left) => {
                 past.announced = left;
                 Late::Expected
@@ -149,14 +149,14 @@ impl Link {
         }
     }
 
-    /// Takes apart what stays of it, if no other task holds it.
+    /// Returns the parts that a parked connection keeps, if no other task holds the link.
     pub fn part(self: Rc<Self>) -> Option<(Conn, PeerState, Ledger)> {
         let Link { conn, shared, ledger, .. } = Rc::into_inner(self)?;
         ledger.resets.borrow_mut().shrink_to_fit();
         Some((Rc::into_inner(conn)?, shared.into_peer(), ledger))
     }
 
-    /// The connection is no more: all its streams end.
+    /// Ends all streams, since the connection has ended.
     pub fn fail(&self) {
         for stream in self.all() {
             stream.fail();

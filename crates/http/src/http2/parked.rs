@@ -1,4 +1,4 @@
-//! A connection without streams that has given up its task: a small value, and free to move to another thread.
+//! Parked connections: without streams, task or buffers. Another loop may take one.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::connection::presence::Presence;
 use crate::connection::rest;
 use crate::event_loop::LoopState;
 
-/// All that is kept of a parked connection.
+/// A parked connection.
 struct ParkedHttp2 {
     conn: Resting,
     presence: Presence,
@@ -25,10 +25,10 @@ struct ParkedHttp2 {
     history: History,
 }
 
-/// Parks a connection, which may be silent for `left`.
+/// Parks a connection, for `left` at most.
 pub fn park(link: Rc<Link>, presence: Presence, frames: Frames<Reader>, left: Duration) {
     let event_loop = link.event_loop();
-    // If another task holds the connection, it closes when that ends.
+    // If another task holds the connection, it is not parked, and closes when that task ends.
     if let Some((stream, parked)) = part(link, presence, frames) {
         parked.presence.wait(&event_loop);
         rest(&event_loop, stream, parked, event_loop.handle.now() + left);
@@ -62,7 +62,7 @@ impl Idle for ParkedHttp2 {
     }
 }
 
-/// Whether a parked connection is one of HTTP/2: its client can be told to go elsewhere.
+/// Whether a parked connection is one of HTTP/2. Its client can be sent GOAWAY.
 pub fn is_parked(idle: &dyn Idle) -> bool {
     let idle: &dyn Any = idle;
     idle.is::<ParkedHttp2>()

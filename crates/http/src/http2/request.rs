@@ -1,4 +1,4 @@
-//! A stream's request, from its head to its log line.
+//! The task of a stream's request, from its head to its log line.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::carrier::RequestStream;
 use crate::connection::streamed::{self, Fields};
 use crate::request::Request;
 
-/// A client that goes on sending to a stream that is answered is told so after this at the latest.
+/// The most time that the server waits for the client's next frame, after a complete answer, before it resets the stream.
 const BEHIND: Duration = Duration::from_millis(200);
 
-/// For so long at most, the rest of a body that was refused is thrown away.
+/// The most time for discarding the rest of a body that was refused.
 const REST: Duration = Duration::from_secs(1);
 
 /// Starts a stream's request.
@@ -24,7 +24,7 @@ pub fn start(stream: Rc<Stream>, fields: Fields) {
     handle.spawn_large(|| serve(running, fields));
 }
 
-/// The stream ends with its request, even by a panic.
+/// Ends the stream with its request, also after a panic.
 struct Running(Rc<Stream>);
 
 impl Drop for Running {
@@ -42,16 +42,16 @@ async fn serve(running: Running, fields: Fields) {
     let served = streamed::serve(conn, event_loop, stream.clone(), fields, is_enabled).await;
     if !served.malformed && stream.is_closed() && served.lingers {
         let most = BEHIND.min(served.lingering_timeout);
-        // Frames that came right behind the head are judged as those of a living stream.
-        match stream.is_broken_off() {
-            true => stream.throw_away(most, REST.min(served.lingering_timeout)).await,
-            false => stream.touched(most).await,
+        // Frames that arrive right behind the head must find an open stream.
+        match stream.is_body_unfinished() {
+            true => stream.discard_body(most, REST.min(served.lingering_timeout)).await,
+            false => stream.wait_for_client(most).await,
         }
     }
     end(stream, served.malformed);
 }
 
-/// Tells the client what it does not know yet of how the stream ended.
+/// Resets the stream if it is still open, or its request was malformed.
 fn end(stream: &Stream, malformed: bool) {
     if stream.is_gone() {
         return;

@@ -1,4 +1,4 @@
-//! A connection's task: reads frames, sends what waits, and ends the connection.
+//! A connection's task: it reads and sends frames, and ends the connection.
 
 #![expect(clippy::disallowed_methods, reason = "this is the room")]
 
@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use weir_engine::{Either, Wake, either, is_spent, yield_now};
-use weir_http2::{Broken, Frames, PeerState, Pipe, ReaderHistory};
+use weir_http2::{ConnectionError, Frames, PeerState, Pipe, ReaderHistory};
 use weir_log::Level;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack::Decoder;
@@ -24,21 +24,21 @@ use crate::connection::presence::Presence;
 use crate::connection::{GRACE, PAUSING};
 use crate::event_loop::LoopState;
 
-/// So much of what came before the worker's end is read before the client is told of it. More is an upload that goes on.
+/// The most bytes that are read before the GOAWAY of a retiring worker. More are an upload that goes on.
 const CATCH_UP: usize = 1024 * 1024;
 
-/// What the first bytes of a connection say.
+/// The protocol of a connection by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Greeting {
-    /// HTTP/2.
+    /// The preface of HTTP/2.
     Http2,
-    /// That may become HTTP/2.
+    /// A part of the preface.
     Unclear,
-    /// Something else.
+    /// Another protocol.
     Other,
 }
 
-/// Looks at the first bytes of a connection without TLS.
+/// Detects the protocol of a connection without TLS.
 pub fn greeting(bytes: &[u8]) -> Greeting {
     let seen = bytes.get(..frame::PREFACE.len()).unwrap_or(bytes);
     if !frame::PREFACE.starts_with(seen) {
@@ -52,21 +52,21 @@ pub fn greeting(bytes: &[u8]) -> Greeting {
 
 /// Why a connection ends.
 enum End {
-    /// In order: the client is told, and may read what is on its way.
+    /// In order, after GOAWAY. The client may read what is in flight.
     Done,
-    /// The client was silent, or its place is needed: it is told.
+    /// The connection was idle for too long, or its place is needed. GOAWAY is sent.
     Idle,
-    /// Nothing is to be done: the connection needs no task. So long it may be silent still.
+    /// The connection has no streams and needs no task. It may stay idle for this time.
     Parked(Duration),
-    /// The client broke the protocol.
-    Broken(Broken),
-    /// The client is gone.
+    /// A connection error.
+    ConnectionError(ConnectionError),
+    /// The client has closed the connection.
     Lost,
 }
 
-impl From<Broken> for End {
-    fn from(broken: Broken) -> End {
-        End::Broken(broken)
+impl From<ConnectionError> for End {
+    fn from(broken: ConnectionError) -> End {
+        End::ConnectionError(broken)
     }
 }
 
@@ -76,21 +76,21 @@ impl From<io::Error> for End {
     }
 }
 
-/// Serves a connection to its end; `read` is what was read of it. The connection counts as busy.
+/// Serves a connection to its end. `read` holds the bytes received before. The connection counts as busy.
 pub async fn serve(conn: Rc<Conn>, presence: Presence, event_loop: Rc<LoopState>, read: Vec<u8>) {
     let link = Link::new(conn, event_loop, PeerState::default(), Ledger::default());
     link.conn.set_nodelay(link.conf().core.tcp_nodelay);
-    greet(&link);
-    // From now on only streams count as work.
+    send_settings(&link);
+    // From now on the connection counts as busy by its streams only.
     presence.quiet(&link.event_loop());
     let frames = Frames::new(
         Reader::new(link.clone(), History::default()),
         ReaderHistory::nothing(Decoder::default()),
     );
-    Task { link, presence, frames, pipe: Pipe::new(read), told: false }.live(Wake::Ready).await;
+    Task { link, presence, frames, pipe: Pipe::new(read), readable: false }.live(Wake::Ready).await;
 }
 
-/// Goes on with a connection that was parked.
+/// Resumes a parked connection.
 pub async fn resume(
     link: Rc<Link>,
     presence: Presence,
@@ -99,11 +99,11 @@ pub async fn resume(
     why: Wake,
 ) {
     let frames = Frames::new(Reader::new(link.clone(), history), seen);
-    let told = why == Wake::Ready;
-    Task { link, presence, frames, pipe: Pipe::default(), told }.live(why).await;
+    let readable = why == Wake::Ready;
+    Task { link, presence, frames, pipe: Pipe::default(), readable }.live(why).await;
 }
 
-fn greet(link: &Link) {
+fn send_settings(link: &Link) {
     let v2 = link.v2();
     let word = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
     let settings = [
@@ -122,8 +122,8 @@ struct Task {
     presence: Presence,
     frames: Frames<Reader>,
     pipe: Pipe,
-    /// It goes on because something came, and that is not read yet.
-    told: bool,
+    /// The connection was resumed because the socket is readable. It was not read since.
+    readable: bool,
 }
 
 impl Task {
@@ -140,8 +140,8 @@ impl Task {
             self.link.event_loop().unregister_link(registered);
             return parked::park(self.link, self.presence, self.frames, left);
         }
-        if matches!(end, End::Broken(_) | End::Lost) && self.link.streams() > 0 {
-            // What was asked before has its turn, too.
+        if matches!(end, End::ConnectionError(_) | End::Lost) && self.link.streams() > 0 {
+            // Requests that were received before run first.
             yield_now().await;
         }
         if matches!(end, End::Done) {
@@ -164,27 +164,27 @@ impl Task {
         }
     }
 
-    /// Understands what was read, sends what waits, and waits for more. False at the end.
+    /// Handles received frames, sends frames, and waits for more. False at the end of the connection.
     async fn turn(&mut self, since: &mut Since) -> Result<bool, End> {
-        self.understand()?;
+        self.parse_received()?;
         let caught_up = self.retire(since)?;
         self.flush(since)?;
-        if self.frames.is_behind() || !caught_up {
+        if self.frames.has_backlog() || !caught_up {
             yield_now().await;
             return Ok(true);
         }
-        let alone = self.is_alone();
-        // A head that has begun is of a request that was promised an answer.
+        let alone = self.is_idle();
+        // An incomplete field block may be of a stream that GOAWAY has named as accepted.
         if alone && self.link.is_leaving() && !self.frames.is_within_block() {
-            return self.part(since).await;
+            return self.wait_for_close(since).await;
         }
-        if self.is_awaited() {
+        if self.awaits_client() {
             since.incomplete.get_or_insert(self.link.event_loop().handle.now());
         } else {
             (since.incomplete, since.late) = (None, false);
         }
         if alone && since.incomplete.is_none() {
-            return self.rest().await;
+            return self.wait_idle().await;
         }
         let link = self.link.clone();
         let deadline = since.deadline(&link);
@@ -205,10 +205,10 @@ impl Task {
                     return Ok(true);
                 }
                 if self.is_between() {
-                    // A client that has said nothing has broken nothing.
+                    // A client that has sent no part of a frame has made no error.
                     return Err(End::Idle);
                 }
-                Err(End::Broken(Broken {
+                Err(End::ConnectionError(ConnectionError {
                     code: ErrorCode::Protocol,
                     text: String::new(),
                     stream: None,
@@ -218,10 +218,9 @@ impl Task {
         }
     }
 
-    /// Leaves it to the client to close the connection, which knows from GOAWAY that this is its part. One that passes on slowly
-    /// what it has received (Firefox) takes the server's end for that of an incomplete answer. It has `lingering_time`, as long as it
-    /// is not silent for `lingering_timeout`.
-    async fn part(&mut self, since: &mut Since) -> Result<bool, End> {
+    /// Waits for the client to close the connection after GOAWAY, for `lingering_time`, and for `lingering_timeout` since the last
+    /// bytes. A client that processes received data slowly (Firefox) takes an end of the connection for that of an incomplete answer.
+    async fn wait_for_close(&mut self, since: &mut Since) -> Result<bool, End> {
         let link = self.link.clone();
         let core = &link.conf().core;
         if core.lingering_close == Linger::Off {
@@ -229,12 +228,12 @@ impl Task {
         }
         let now = link.event_loop().handle.now();
         let end = *since.parting.get_or_insert(now + core.lingering_time);
-        let heard = *since.heard.get_or_insert(now);
-        self.pipe.give_room(&link.event_loop().handle);
-        link.conn.wire().set_deadline(Some(end.min(heard + core.lingering_timeout)));
+        let silent = *since.silent.get_or_insert(now);
+        self.pipe.release_buffer(&link.event_loop().handle);
+        link.conn.wire().set_deadline(Some(end.min(silent + core.lingering_timeout)));
         match self.pipe.wait(&link, link.conn.wire()).await {
             Ok(true) => {
-                since.heard = None;
+                since.silent = None;
                 self.receive()
             }
             Ok(false) => Ok(true),
@@ -243,13 +242,13 @@ impl Task {
         }
     }
 
-    fn understand(&mut self) -> Result<(), Broken> {
+    fn parse_received(&mut self) -> Result<(), ConnectionError> {
         self.frames.end.begin();
-        let understood = self.pipe.understand(&mut self.frames)?;
+        let understood = self.pipe.parse(&mut self.frames)?;
         self.frames.end.count(understood)
     }
 
-    /// Hands to the socket what waits, as far as it takes it.
+    /// Sends frames as far as the socket accepts them, and notes since when it does not.
     fn flush(&mut self, since: &mut Since) -> Result<(), End> {
         let link = &self.link;
         let moved = self.pipe.flush(link, link.conn.wire())?;
@@ -273,24 +272,24 @@ impl Task {
         Err(End::Lost)
     }
 
-    /// Something is expected that has not come in whole.
+    /// The preface, a field block or a frame other than DATA is incomplete.
     fn is_incomplete(&self) -> bool {
         self.frames.is_incomplete(self.pipe.unread())
     }
 
-    /// The client owes the rest of something. While requests are served, this is a head: the rest of another frame keeps none of
-    /// them waiting.
-    fn is_awaited(&self) -> bool {
+    /// `client_header_timeout` runs: something is incomplete. While requests are served, only an incomplete field block counts, since
+    /// no request waits for the rest of another frame.
+    fn awaits_client(&self) -> bool {
         self.is_incomplete() && (self.link.streams() == 0 || self.is_within_head())
     }
 
-    /// A head has begun, and its rest has not come.
+    /// A field block is incomplete.
     fn is_within_head(&self) -> bool {
         let begun = FrameHead::read(self.pipe.unread()).map(|head| head.kind);
         self.frames.is_within_block() || begun == Some(FrameType::Headers)
     }
 
-    /// Nothing was read in part.
+    /// No frame or field block is incomplete.
     fn is_between(&self) -> bool {
         self.pipe.unread().is_empty() && !self.frames.is_within()
     }
@@ -298,26 +297,26 @@ impl Task {
     /// As [`Reader::time_out`].
     fn time_out(&mut self) -> bool {
         let gathered = self.frames.gathered();
-        let (reader, block) = self.frames.end_and_block();
+        let (reader, block) = self.frames.handler_and_block();
         reader.time_out(block, gathered, self.pipe.unread())
     }
 
-    /// Nothing is asked, and nothing is to be sent.
-    fn is_alone(&self) -> bool {
+    /// There are no streams, and nothing is to be sent.
+    fn is_idle(&self) -> bool {
         self.link.streams() == 0 && !self.pipe.is_sending() && self.link.out.is_empty()
     }
 
-    /// Only this task has to do with the connection, and nothing was read in part: something of a
-    /// request may outlive its stream.
-    fn is_free(&self) -> bool {
-        // The reader has the other one.
+    /// No other task holds the connection, and no frame is incomplete. A task of a request may outlive
+    /// its stream.
+    fn is_parkable(&self) -> bool {
+        // The reader has the second reference.
         let link = &self.link;
         self.is_between() && Rc::strong_count(link) == 2 && Rc::strong_count(&link.conn) == 1
     }
 
-    /// For how long the client may go on without a request: at first as long as one of HTTP/1 may, then as one that is
-    /// kept. nginx: ngx_http_v2_handle_connection, which starts the timer once.
-    fn patience(&mut self) -> Duration {
+    /// The rest of the idle timeout: `client_header_timeout` before the first request, `keepalive_timeout` later. nginx:
+    /// ngx_http_v2_handle_connection, which starts the timer once.
+    fn idle_time_left(&mut self) -> Duration {
         let (link, now) = (&self.link, self.link.event_loop().handle.now());
         let end = match self.frames.end.has_seen_requests() {
             true => self.frames.end.idle_since(now) + link.conf().core.keepalive_timeout,
@@ -326,25 +325,24 @@ impl Task {
         end.saturating_duration_since(now)
     }
 
-    /// Nothing is to be done: waits without holding buffers, and after a while without a task, as a connection of
-    /// HTTP/1 does between two requests.
-    async fn rest(&mut self) -> Result<bool, End> {
-        if std::mem::take(&mut self.told) {
+    /// Waits for the next request without buffers. Parks the connection after a while, as between two requests of HTTP/1.
+    async fn wait_idle(&mut self) -> Result<bool, End> {
+        if std::mem::take(&mut self.readable) {
             return self.receive();
         }
-        let timeout = self.patience();
+        let timeout = self.idle_time_left();
         if timeout.is_zero() {
             return Err(End::Idle);
         }
         let (event_loop, conn) = (self.link.event_loop(), &self.link.conn);
-        self.pipe.give_room(&event_loop.handle);
-        let place = self.is_free().then(|| event_loop.pausing(PAUSING));
+        self.pipe.release_buffer(&event_loop.handle);
+        let place = self.is_parkable().then(|| event_loop.pausing(PAUSING));
         let grace = if place.is_some() { timeout.min(GRACE) } else { timeout };
         let stalled = event_loop.handle.has_stalled_lately();
-        // A connection that rests for long does not keep an old site.
+        // A waiting connection must not keep an old site.
         drop(event_loop);
         let (woken, waited) = match &place {
-            // Another loop can take it once it has no task.
+            // Parks it at once, so that another loop can take it.
             Some(place) if (place.is_none() || stalled) && !conn.wire().is_ready() => {
                 (Some(Wake::Deadline), Duration::ZERO)
             }
@@ -359,16 +357,16 @@ impl Task {
         }
     }
 
-    /// The worker ends: the client is told to go elsewhere. False if some of what came before that is to be read first: GOAWAY would
-    /// refuse its requests, and clients cannot send each of them again (gRPC in Go: a message above 256 KiB).
+    /// Sends GOAWAY if the worker retires. False if received bytes must be read first: they may contain requests that GOAWAY would
+    /// refuse, and clients cannot repeat all of them (gRPC in Go: a message above 256 KiB).
     fn retire(&mut self, since: &mut Since) -> Result<bool, End> {
         let event_loop = self.link.event_loop();
-        // A client that has asked for nothing yet may be about to, and would have to come again.
+        // A new client may be about to send its first request. GOAWAY would cost it another connection.
         let is_new = event_loop.has_successor() && !self.frames.end.has_seen_requests();
         if !event_loop.retiring() || is_new || self.link.is_leaving() {
             return Ok(true);
         }
-        if self.frames.is_behind() {
+        if self.frames.has_backlog() {
             return Ok(false);
         }
         if since.caught_up < CATCH_UP {
@@ -376,21 +374,21 @@ impl Task {
             self.receive()?;
             let came = self.pipe.unread().len() - before;
             since.caught_up += came;
-            // A task that has done enough for its turn reads nothing.
+            // With its budget spent, a task receives nothing even if bytes have arrived.
             if came > 0 || is_spent() {
                 return Ok(false);
             }
         }
-        self.frames.end.say_goodbye(ErrorCode::NoError);
+        self.frames.end.send_goaway(ErrorCode::NoError);
         Ok(true)
     }
 
-    /// Tells the client, as far as there is one, and waits for the streams.
+    /// Sends GOAWAY unless the client is gone, ends the streams, and waits for their tasks.
     async fn finish(&mut self, end: End) {
         let link = self.link.clone();
         let code = match &end {
             End::Done | End::Idle => Some(ErrorCode::NoError),
-            End::Broken(broken) => {
+            End::ConnectionError(broken) => {
                 if !broken.text.is_empty() {
                     link.log(format_args!("{}", broken.text));
                 }
@@ -399,12 +397,12 @@ impl Task {
             End::Lost | End::Parked(_) => None,
         };
         if matches!(end, End::Lost) {
-            // A client that writes nothing more may read still.
+            // The client may have closed only its sending direction.
             let _ = self.flush(&mut Since::default());
         }
         if let Some(code) = code {
             if !link.is_leaving() || code != ErrorCode::NoError {
-                self.frames.end.say_goodbye(code);
+                self.frames.end.send_goaway(code);
             }
             link.fail();
             let core = &link.conf().core;
@@ -428,8 +426,7 @@ impl Task {
         .await;
     }
 
-    /// Sends what waits as the client reads it, and throws away what comes: a client that writes before it reads must
-    /// get to its reading.
+    /// Sends all waiting frames, and discards received bytes. A client may have to finish its writes before it reads.
     async fn send_rest(&mut self) -> Result<(), End> {
         let link = self.link.clone();
         let (stream, mut since) = (link.conn.wire(), Since::default());
@@ -443,7 +440,7 @@ impl Task {
                 Either::Left(writable) => writable?,
                 Either::Right(readable) => {
                     readable?;
-                    self.pipe.forget();
+                    self.pipe.discard_received();
                     self.receive()?;
                 }
             }
@@ -451,20 +448,20 @@ impl Task {
     }
 }
 
-/// Since when something is awaited of the client, and until when.
+/// Since when the client has to do something, and until when.
 #[derive(Default)]
 struct Since {
-    /// The greeting, or the rest of a frame or head.
+    /// Since when the preface, a field block or a frame is incomplete.
     incomplete: Option<Instant>,
-    /// It is the rest of a head with a stream that was reset for that: no request waits for it.
+    /// The incomplete field block timed out before, and its stream was reset.
     late: bool,
-    /// That it reads.
+    /// Since when the socket accepts no bytes.
     blocked: Option<Instant>,
-    /// That it closes the connection, or says something before.
-    heard: Option<Instant>,
-    /// Until when it may close it.
+    /// Since when the client sends nothing, after GOAWAY.
+    silent: Option<Instant>,
+    /// Until when the client may close the connection, after GOAWAY.
     parting: Option<Instant>,
-    /// So many bytes were read before it was told of the end.
+    /// Bytes received before the GOAWAY of a retiring worker.
     caught_up: usize,
 }
 
@@ -489,7 +486,7 @@ impl Since {
 }
 
 impl Link {
-    /// Waits for something to read, or to do (none).
+    /// Waits until the socket is readable, or (`None`) the task has work.
     async fn rest(&self, presence: &Presence, grace: Duration) -> Option<Wake> {
         presence.wait(&self.event_loop());
         let mut resting = pin!(self.conn.wire().rest(grace));

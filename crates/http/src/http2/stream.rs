@@ -1,4 +1,4 @@
-//! A stream: a request's way in and its answer's way out.
+//! A stream: it receives the request and sends the answer.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -15,45 +15,45 @@ use weir_proto::http2::hpack;
 use super::link::Link;
 use crate::carrier::{Arrival, Following, Protocol, RequestStream, Section, TakeField};
 
-/// What a request that waits for its body lets the client send, at least.
+/// The least receive window of a stream whose request reads its body.
 const READING: u32 = 256 * 1024;
 
 /// One stream of a connection.
 pub struct Stream {
     /// The connection.
     pub link: Rc<Link>,
-    /// Its number.
+    /// The stream ID.
     pub id: u32,
-    /// What goes.
-    way: SendWindow,
-    /// What the client may send of its body.
+    /// The sending direction.
+    send_window: SendWindow,
+    /// The stream's window for receiving.
     credit: Cell<i64>,
-    /// What it may send at a time, as the request has said; 0 before.
+    /// The size of the receive window that the request has asked for; 0 before.
     invited: Cell<i64>,
-    /// What it has announced, and not sent.
+    /// The content-length of the body, less the received bytes.
     announced: Cell<Option<u64>>,
-    /// What it has sent is not what it has announced.
+    /// The body's length is not its content-length.
     malformed: Cell<bool>,
-    /// What the client has sent, and the request has not read.
+    /// Bytes of the body that the request has not read.
     incoming: RefCell<Vec<u8>>,
-    /// The client has sent all.
+    /// The client has sent END_STREAM, or the stream has failed.
     ended: Cell<bool>,
     /// Bytes of interim answers and trailers.
     aside: Cell<u64>,
-    /// It was reset by either side, or its connection is gone.
+    /// The stream was reset by either side, or its connection has ended.
     gone: Cell<bool>,
-    /// The client has given it up, with this code.
+    /// The code of the client's RST_STREAM.
     cancelled: Cell<Option<u32>>,
-    /// The client took too long, or is not to be answered.
+    /// The client took too long, or must get no answer.
     timed_out: Cell<bool>,
-    /// This side has reset it.
+    /// The server has reset the stream.
     reset: Cell<bool>,
     reader: RefCell<Option<Waker>>,
     watchers: RefCell<Vec<Waker>>,
 }
 
 impl Stream {
-    /// A new stream; `credit` is what the client may send, `announced` what it has said it will.
+    /// A new stream. `credit` is its window for receiving, `announced` the content-length of its body.
     pub fn new(
         link: Rc<Link>,
         id: u32,
@@ -63,7 +63,7 @@ impl Stream {
     ) -> Rc<Stream> {
         Rc::new(Stream {
             id,
-            way: SendWindow::new(link.initial_window(), false),
+            send_window: SendWindow::new(link.initial_window(), false),
             credit: Cell::new(credit),
             invited: Cell::new(0),
             announced: Cell::new(announced),
@@ -81,38 +81,38 @@ impl Stream {
         })
     }
 
-    /// The client has sent all.
+    /// The client has sent END_STREAM, or the stream has failed.
     pub fn is_ended(&self) -> bool {
         self.ended.get()
     }
 
-    /// All was sent to the client.
+    /// END_STREAM was sent.
     pub fn is_closed(&self) -> bool {
-        self.way.is_closed()
+        self.send_window.is_closed()
     }
 
-    /// The stream is gone: what is said here is not sent.
+    /// The stream was reset, or its connection has ended. Writes have no effect.
     pub fn is_gone(&self) -> bool {
         self.gone.get()
     }
 
-    /// This end has given it up.
+    /// The server has reset the stream.
     pub fn was_reset(&self) -> bool {
         self.reset.get()
     }
 
-    /// The stream ends at once.
+    /// Ends the stream at once, and sends nothing.
     pub fn fail(&self) {
         self.gone.set(true);
         self.ended.set(true);
         wake(&self.reader);
-        self.way.wake();
+        self.send_window.wake();
         for waker in self.watchers.take() {
             waker.wake();
         }
     }
 
-    /// The client gives the stream up.
+    /// The client sent RST_STREAM.
     pub fn cancel(&self, code: u32) {
         if !self.gone.get() {
             self.cancelled.set(Some(code));
@@ -120,7 +120,7 @@ impl Stream {
         self.fail();
     }
 
-    /// Ends the stream at once, and tells the client why.
+    /// Sends RST_STREAM, and ends the stream.
     pub fn reset(&self, code: ErrorCode) {
         if !self.gone.get() && !self.reset.replace(true) {
             self.link.note_reset(self.id, self.announced.get());
@@ -139,8 +139,8 @@ impl weir_http2::Stream for Stream {
         &self.link
     }
 
-    fn way(&self) -> &SendWindow {
-        &self.way
+    fn send_window(&self) -> &SendWindow {
+        &self.send_window
     }
 
     fn check(&self) -> io::Result<()> {
@@ -148,18 +148,18 @@ impl weir_http2::Stream for Stream {
     }
 }
 
-/// What comes.
+/// The receiving direction.
 impl Stream {
-    /// What the client may send still.
+    /// The stream's window for receiving.
     pub fn credit(&self) -> i64 {
         self.credit.get()
     }
 
-    /// Takes a piece of the body; `last` marks its end.
+    /// Appends a piece of the body. `last` marks its end.
     pub fn take(&self, data: &[u8], framed: usize, last: bool) {
         self.credit.set(self.credit.get() - framed as i64);
         self.incoming.borrow_mut().extend_from_slice(data);
-        let left = still_announced(self.announced.get(), data.len(), last);
+        let left = content_left(self.announced.get(), data.len(), last);
         self.announced.set(left.unwrap_or_default());
         self.malformed.set(self.malformed.get() || left.is_err());
         if last {
@@ -168,12 +168,12 @@ impl Stream {
         if !data.is_empty() || last {
             wake(&self.reader);
         } else if self.incoming.borrow().is_empty() {
-            // Padding has used the client's credit up, and the request will not look before data is there.
+            // The frame was padding only. The request does not read before data arrives, so the window is renewed here.
             self.renew_credit();
         }
     }
 
-    /// Gives back what the client has used of its credit, once that is half of it.
+    /// Sends WINDOW_UPDATE once half of the receive window is used.
     fn renew_credit(&self) {
         let (window, credit) = (self.invited.get(), self.credit.get());
         if credit <= window / 2 && credit < window {
@@ -183,36 +183,36 @@ impl Stream {
         }
     }
 
-    /// The body is not as long as it was said to be.
+    /// The body's length is not its content-length.
     pub fn is_malformed(&self) -> bool {
         self.malformed.get()
     }
 
-    /// All of the body was read, or it was given up.
+    /// The request has read all of the body, or the stream has failed.
     pub fn is_drained(&self) -> bool {
         self.ended.get() && self.incoming.borrow().is_empty()
     }
 
-    /// Waits until the client goes on sending behind its answer, or has ended the stream; at most so long.
-    pub async fn touched(&self, timeout: Duration) {
+    /// Waits until the client sends more of the body after the answer, or ends the stream; for `timeout` at most.
+    pub async fn wait_for_client(&self, timeout: Duration) {
         if self.is_ended() {
             return;
         }
-        // The answer leaves first. What came before it is no sign that the client ignores it.
+        // The answer is sent first. Data received before that is no sign that the client ignores it.
         yield_now().await;
         self.incoming.borrow_mut().clear();
         let sleep = self.link.event_loop().handle.sleep(timeout);
         let _ = either(poll_fn(|cx| self.poll_incoming(cx)), sleep).await;
     }
 
-    /// The request has read some of the body, and wants no more of it.
-    pub fn is_broken_off(&self) -> bool {
+    /// The request has begun to read the body, and not read all of it.
+    pub fn is_body_unfinished(&self) -> bool {
         self.invited.get() > 0 && !self.is_drained()
     }
 
-    /// Throws the rest of the body away, until it ends or the client pauses for `silence`; for `most` altogether. A client
-    /// that looks at its answer only when it has sent all has room for that.
-    pub async fn throw_away(&self, silence: Duration, most: Duration) {
+    /// Discards the rest of the body until it ends, the client pauses for `silence`, or `most` has passed. The receive window is large
+    /// meanwhile: some clients read the answer only after they have sent the whole body.
+    pub async fn discard_body(&self, silence: Duration, most: Duration) {
         self.invite(u64::from(frame::MAX_WINDOW));
         let rest = async {
             loop {
@@ -220,7 +220,7 @@ impl Stream {
                 if self.ended.get() {
                     return;
                 }
-                self.touched(silence).await;
+                self.wait_for_client(silence).await;
                 if !self.has_incoming() {
                     return;
                 }
@@ -231,7 +231,7 @@ impl Stream {
     }
 }
 
-/// What its request and answer have of it.
+/// The stream as the carrier of a request and its answer.
 impl RequestStream for Stream {
     fn protocol(&self) -> Protocol {
         Protocol::Http2
@@ -301,7 +301,7 @@ impl RequestStream for Stream {
     }
 
     fn shut_out(&self) {
-        // Nothing is wrong here: the client is told as if it had taken too long.
+        // The stream is reset with the same code as after a timeout.
         self.timed_out.set(true);
     }
 
@@ -310,7 +310,7 @@ impl RequestStream for Stream {
         match section {
             Section::Interim(interim) => hpack::status(interim.status(), out),
             Section::Head(status) => {
-                // What is written for a stream that is gone answers nothing.
+                // A head for a failed stream is no answer.
                 if !self.gone.get() {
                     link.ledger.answers.set(link.ledger.answers.get() + 1);
                 }
@@ -352,11 +352,11 @@ impl RequestStream for Stream {
     }
 
     fn sent(&self) -> u64 {
-        self.way.sent()
+        self.send_window.sent()
     }
 
     fn framing(&self) -> u64 {
-        self.way.framing() + self.aside.get()
+        self.send_window.framing() + self.aside.get()
     }
 }
 
@@ -370,15 +370,15 @@ impl Stream {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         if last {
-            self.way.close();
+            self.send_window.close();
         }
         self.link.write(|out| out.extend_from_slice(frames));
         Ok(())
     }
 }
 
-/// What a body of an announced length still lacks after a piece of it.
-pub fn still_announced(
+/// The rest of a body's content-length after a piece of this length.
+pub fn content_left(
     announced: Option<u64>,
     len: usize,
     last: bool,
@@ -391,13 +391,13 @@ pub fn still_announced(
     }
 }
 
-/// A body is longer or shorter than it was said to be.
+/// A body's length is not its content-length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WrongLength;
 
-/// The frames of a head become the whole answer.
+/// Sets END_STREAM on an encoded head.
 fn end_stream(frames: &mut [u8]) {
-    // Those before may be of interim answers; the last HEADERS frame is the one.
+    // Frames of interim answers may come before. The last HEADERS frame begins the head.
     let (mut at, mut last) = (0, None);
     while let Some(head) = FrameHead::read(frames.get(at..).unwrap_or_default()) {
         if head.kind == frame::FrameType::Headers {

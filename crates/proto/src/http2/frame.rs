@@ -1,40 +1,40 @@
-//! Frames: their heads, what stands in them, and how they are written. RFC 9113 sections 4 and 6.
+//! Frames of HTTP/2: their headers, some payloads, and how they are written. RFC 9113, sections 4 and 6.
 
-/// Bytes of a frame's head.
+/// The length of a frame header.
 pub const HEAD: usize = 9;
-/// The largest payload that is accepted without having been announced.
+/// The default of SETTINGS_MAX_FRAME_SIZE.
 pub const MAX_PAYLOAD: usize = 16_384;
 /// The largest flow-control window.
 pub const MAX_WINDOW: u32 = 0x7fff_ffff;
-/// The window of a new connection, and of a stream unless something else was announced.
+/// The initial window of a connection, and the default of SETTINGS_INITIAL_WINDOW_SIZE.
 pub const DEFAULT_WINDOW: u32 = 65_535;
-/// What a client sends first.
+/// The client's connection preface.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What a frame is for.
+/// The type of a frame: RFC 9113, section 6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameType {
-    /// Bytes of a body.
+    /// DATA
     Data,
-    /// Begins a message, or ends one with trailers.
+    /// HEADERS
     Headers,
-    /// An opinion on what is to be sent first.
+    /// PRIORITY
     Priority,
-    /// Ends a stream at once.
+    /// RST_STREAM
     RstStream,
-    /// How the sender wants to be spoken to.
+    /// SETTINGS
     Settings,
-    /// A promise of an answer that was not asked for.
+    /// PUSH_PROMISE
     PushPromise,
-    /// Are you there?
+    /// PING
     Ping,
-    /// No new streams.
+    /// GOAWAY
     Goaway,
-    /// More may be sent.
+    /// WINDOW_UPDATE
     WindowUpdate,
-    /// The block of fields goes on.
+    /// CONTINUATION
     Continuation,
-    /// Something newer, to be ignored.
+    /// An unknown type. Such frames are ignored.
     Unknown(u8),
 }
 
@@ -57,7 +57,7 @@ impl From<u8> for FrameType {
 }
 
 impl FrameType {
-    /// Its number.
+    /// The number of the type.
     pub fn byte(self) -> u8 {
         match self {
             FrameType::Data => 0,
@@ -86,49 +86,49 @@ pub const PADDED: u8 = 0x8;
 /// `PRIORITY` of HEADERS.
 pub const PRIORITY: u8 = 0x20;
 
-/// Why a stream or a connection ends: RFC 9113 section 7.
+/// An error code of RST_STREAM or GOAWAY: RFC 9113, section 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ErrorCode {
-    /// In order.
+    /// No error.
     NoError = 0,
-    /// The peer broke the protocol.
+    /// The peer has violated the protocol.
     Protocol = 1,
-    /// This end failed.
+    /// This end has failed.
     Internal = 2,
-    /// The peer sent more than it may.
+    /// The peer has exceeded a flow-control window.
     FlowControl = 3,
-    /// The peer did not acknowledge settings.
+    /// The peer has not acknowledged SETTINGS in time.
     SettingsTimeout = 4,
-    /// A frame for a stream that had ended.
+    /// A frame for a closed stream.
     StreamClosed = 5,
     /// A frame of a wrong size.
     FrameSize = 6,
-    /// A stream that was not looked at, and may be asked for again.
+    /// The request was not processed, and may be repeated.
     RefusedStream = 7,
-    /// The answer is not wanted any more.
+    /// The stream is not needed any more.
     Cancel = 8,
-    /// The tables of fields differ.
+    /// The compression state of the connection is lost.
     Compression = 9,
-    /// The peer does too much of something.
+    /// The peer causes too much load.
     EnhanceYourCalm = 11,
 }
 
-/// A frame's head.
+/// A frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHead {
-    /// Bytes that follow.
+    /// The length of the payload.
     pub len: usize,
-    /// What it is.
+    /// The type.
     pub kind: FrameType,
-    /// Flags, by kind.
+    /// The flags, whose meaning depends on the type.
     pub flags: u8,
-    /// Which stream; 0 for the connection.
+    /// The stream ID; 0 for the connection.
     pub stream: u32,
 }
 
 impl FrameHead {
-    /// Reads a head, if all of it is there.
+    /// Reads a header, if it is complete.
     #[inline]
     pub fn read(bytes: &[u8]) -> Option<FrameHead> {
         let &[a, b, c, kind, flags, d, e, f, g] = bytes.first_chunk::<HEAD>()?;
@@ -140,7 +140,7 @@ impl FrameHead {
         })
     }
 
-    /// Appends it.
+    /// Appends the header.
     #[inline]
     pub fn write(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.bytes());
@@ -159,12 +159,12 @@ impl FrameHead {
     }
 }
 
-/// What is wrong with a frame's size.
+/// A fault of a frame's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeError {
-    /// It is too short for what it must hold.
+    /// The payload is too short for its fields.
     Short,
-    /// Its padding is longer than it.
+    /// The padding, of this length, is longer than the payload.
     Padding(usize),
 }
 
@@ -179,31 +179,31 @@ pub fn unpadded(flags: u8, payload: &[u8]) -> Result<&[u8], SizeError> {
     Ok(rest.get(..len).unwrap_or_default())
 }
 
-/// The stream that one depends on, and what follows: RFC 7540 section 5.3, which is obsolete.
+/// Reads the stream dependency and the weight. Returns the dependency, and the rest. RFC 7540, section 5.3 (obsolete).
 pub fn dependency(payload: &[u8]) -> Result<(u32, &[u8]), SizeError> {
     let (first, rest) = payload.split_first_chunk::<5>().ok_or(SizeError::Short)?;
     let &[a, b, c, d, _weight] = first;
     Ok((u32::from_be_bytes([a & 0x7f, b, c, d]), rest))
 }
 
-/// One of the settings.
+/// A setting: RFC 9113, section 6.5.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// How large the peer's table of fields is.
+    /// SETTINGS_HEADER_TABLE_SIZE
     HeaderTableSize(u32),
-    /// Whether the peer takes promises.
+    /// SETTINGS_ENABLE_PUSH
     EnablePush(u32),
-    /// How many streams the peer serves at once.
+    /// SETTINGS_MAX_CONCURRENT_STREAMS
     MaxConcurrentStreams(u32),
-    /// The window of each stream.
+    /// SETTINGS_INITIAL_WINDOW_SIZE
     InitialWindowSize(u32),
-    /// The largest payload that the peer takes.
+    /// SETTINGS_MAX_FRAME_SIZE
     MaxFrameSize(u32),
-    /// Something else.
+    /// Another setting.
     Other,
 }
 
-/// The settings in a payload of whole entries.
+/// The settings in the payload of a SETTINGS frame.
 pub fn settings(payload: &[u8]) -> impl Iterator<Item = Setting> {
     payload.as_chunks::<6>().0.iter().map(|&[a, b, c, d, e, f]| {
         let value = u32::from_be_bytes([c, d, e, f]);
@@ -218,7 +218,7 @@ pub fn settings(payload: &[u8]) -> impl Iterator<Item = Setting> {
     })
 }
 
-/// The number in a payload of four bytes: RST_STREAM, WINDOW_UPDATE.
+/// The payload of RST_STREAM or WINDOW_UPDATE: a number of four bytes.
 pub fn word(payload: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(payload.try_into().ok()?))
 }
@@ -271,8 +271,8 @@ pub fn write_goaway(last: u32, code: ErrorCode, out: &mut Vec<u8>) {
     out.extend_from_slice(&(code as u32).to_be_bytes());
 }
 
-/// Appends HEADERS, and CONTINUATION where the block is longer than the peer's frames may be. `begin` is where
-/// in `out` room was left with [`leave_head`]; the block stands behind it.
+/// Completes a HEADERS frame at the end of `out`. A field block longer than `most` is continued in CONTINUATION frames. `begin` is
+/// the result of [`leave_head`]; the field block stands behind it.
 pub fn finish_headers(out: &mut Vec<u8>, begin: usize, stream: u32, flags: u8, most: usize) {
     let start = begin + HEAD;
     let len = out.len().saturating_sub(start);
@@ -294,13 +294,13 @@ pub fn finish_headers(out: &mut Vec<u8>, begin: usize, stream: u32, flags: u8, m
     }
 }
 
-/// Leaves room for a frame's head, and says where.
+/// Reserves space for a frame header, and returns its offset.
 pub fn leave_head(out: &mut Vec<u8>) -> usize {
     out.extend_from_slice(&[0; HEAD]);
     out.len() - HEAD
 }
 
-/// Writes a head into the room that was left for it.
+/// Writes a header into its reserved space.
 pub fn put_head(out: &mut [u8], at: usize, head: FrameHead) {
     if let Some(room) = out.get_mut(at..at + HEAD) {
         room.copy_from_slice(&head.bytes());

@@ -1,6 +1,6 @@
-//! HTTP/2: frames and the compression of fields. RFC 9113 and RFC 7541.
+//! HTTP/2: frames (RFC 9113) and field compression (RFC 7541).
 //!
-//! This module knows no streams: the server or client decides what a frame does to a connection.
+//! This module knows no streams. Its caller decides about the effect of a frame.
 
 pub mod frame;
 pub mod hpack;

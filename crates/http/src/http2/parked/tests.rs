@@ -1,4 +1,4 @@
-//! A connection that rests in one loop goes on in another one.
+//! A connection that is parked in one loop is resumed in another one.
 
 #![expect(clippy::disallowed_methods, reason = "a test is its own transport")]
 
@@ -26,7 +26,7 @@ const SITE: &str = "http2 on; server {
     listen 127.0.0.1:80;
     return 200 '$connection_requests $http_x_kept';
 }";
-/// A head with a last field that goes into the table of both ends, and one that names it there.
+/// A head whose last field is added to the dynamic table, and a head that refers to it there.
 const FIRST: &[u8] = b"\x82\x86\x84\x01\x01a\x40\x06x-kept\x04kept";
 const SECOND: &[u8] = b"\x82\x86\x84\x01\x01a\xbe";
 
@@ -53,7 +53,7 @@ fn body(client: &mut impl Read) -> String {
     }
 }
 
-/// The code of the GOAWAY that comes next.
+/// The code of the next GOAWAY.
 fn goodbye(client: &mut impl Read) -> u32 {
     let mut goaway = [0; frame::HEAD + 8];
     client.read_exact(&mut goaway).unwrap();
@@ -75,8 +75,7 @@ fn make() -> (Loop, Rc<LoopState>) {
     (own, event_loop)
 }
 
-/// Runs a loop until it is told to stop, or until nothing but so many parked connections are left of what it has
-/// begun.
+/// Runs a loop until it is told to stop, or until only so many parked connections are left.
 struct UntilLeft {
     parked: usize,
     begun: bool,
@@ -103,7 +102,7 @@ fn run(own: &mut Loop, parked: usize) {
     own.run(&mut UntilLeft { parked, begun: own.handle().tasks() > 0, by }).unwrap();
 }
 
-/// Serves one request, and takes the connection apart.
+/// Serves one request, and returns the parked connection.
 fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, ParkedHttp2) {
     let (mut own, event_loop) = make();
     let (send, parted) = mpsc::channel();
@@ -137,10 +136,10 @@ fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, ParkedHttp2) {
     parted.recv().unwrap()
 }
 
-/// Serves what comes until the connection is parked; then another worker takes over.
+/// Serves requests until the connection is parked again.
 fn go_on(server: OwnedFd, mut parked: ParkedHttp2) {
     let (mut own, event_loop) = make();
-    // It came as another worker's, and is this one's from its arrival on.
+    // The connection counts for this worker from its arrival on.
     parked.presence.arrive(&mut parked.conn, &event_loop);
     parked.presence.wait(&event_loop);
     let h = own.handle();

@@ -1,7 +1,7 @@
-//! Frames that are about streams and the connection themselves.
+//! PRIORITY, RST_STREAM, SETTINGS and WINDOW_UPDATE of a client.
 
 use weir_engine::spend;
-use weir_http2::{Broken, ReadResult, Stream as _};
+use weir_http2::{ConnectionError, ReadResult, Stream as _};
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 
 use super::super::stream::Stream;
@@ -11,24 +11,27 @@ impl Reader {
     pub(super) fn count_priority(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         let Ok((depends_on, [])) = frame::dependency(payload) else {
             let text = format!("client sent PRIORITY frame with incorrect length {}", head.len);
-            return Broken::new(ErrorCode::FrameSize, text);
+            return ConnectionError::new(ErrorCode::FrameSize, text);
         };
         self.history.priorities += 1;
         if self.history.priorities
             > 2 * self.link.v2().max_concurrent_streams.max(100) + self.history.total / 1024
         {
-            return Broken::new(ErrorCode::EnhanceYourCalm, "client sent too many PRIORITY frames");
+            return ConnectionError::new(
+                ErrorCode::EnhanceYourCalm,
+                "client sent too many PRIORITY frames",
+            );
         }
         if head.stream == 0 {
             let text = "client sent PRIORITY frame with incorrect identifier";
-            return Broken::new(ErrorCode::Protocol, text);
+            return ConnectionError::new(ErrorCode::Protocol, text);
         }
         if depends_on == head.stream {
             let text = format!(
                 "client sent PRIORITY frame for stream {} with incorrect dependency",
                 head.stream
             );
-            return Broken::new(ErrorCode::Protocol, text);
+            return ConnectionError::new(ErrorCode::Protocol, text);
         }
         Ok(())
     }
@@ -36,7 +39,7 @@ impl Reader {
     pub(super) fn cancel(&mut self, head: FrameHead, code: u32) -> ReadResult {
         if head.stream == 0 || self.history.is_idle(head.stream) {
             let text = "client sent RST_STREAM frame with incorrect identifier";
-            return Broken::new(ErrorCode::Protocol, text);
+            return ConnectionError::new(ErrorCode::Protocol, text);
         }
         self.link.forget_reset(head.stream);
         let Some(stream) = self.link.stream(head.stream) else { return Ok(()) };
@@ -44,20 +47,24 @@ impl Reader {
         self.count_cancelled()
     }
 
-    /// Resets a stream for what the client has done.
-    pub(super) fn give_up(&mut self, stream: &Stream, code: ErrorCode) -> ReadResult {
+    /// Resets a stream for an error of the client.
+    pub(super) fn reset_stream(&mut self, stream: &Stream, code: ErrorCode) -> ReadResult {
         stream.reset(code);
         self.count_cancelled()
     }
 
-    /// Work that is asked for and given up at once costs the client nothing, whichever end resets the stream.
+    /// Counts a reset stream. Requests that are reset at once cost the client nothing but the server work, whichever end sends the
+    /// reset.
     fn count_cancelled(&mut self) -> ReadResult {
         spend(CANCEL);
-        self.gave_up = true;
+        self.has_reset = true;
         self.history.cancelled += 1;
         let most = 2 * self.link.v2().max_concurrent_streams.max(100);
         if self.history.cancelled > most + self.link.ledger.answers.get() {
-            return Broken::new(ErrorCode::EnhanceYourCalm, "client canceled too many streams");
+            return ConnectionError::new(
+                ErrorCode::EnhanceYourCalm,
+                "client canceled too many streams",
+            );
         }
         Ok(())
     }
@@ -65,7 +72,7 @@ impl Reader {
     pub(super) fn take_setting(&mut self, setting: Setting) -> ReadResult {
         let wrong = |name: &str, value: u32| {
             let text = format!("client sent SETTINGS frame with incorrect {name} value {value}");
-            Broken::new(ErrorCode::Protocol, text)
+            ConnectionError::new(ErrorCode::Protocol, text)
         };
         match setting {
             Setting::MaxFrameSize(size) if !(16_384..1 << 24).contains(&size) => {
@@ -89,11 +96,11 @@ impl Reader {
             (FrameType::Settings, None) => {
                 let name = "INITIAL_WINDOW_SIZE";
                 let text = format!("client sent SETTINGS frame with incorrect {name} value {by}");
-                Broken::new(ErrorCode::FlowControl, text)
+                ConnectionError::new(ErrorCode::FlowControl, text)
             }
             (_, _) if by == 0 => {
                 let text = "client sent WINDOW_UPDATE frame with incorrect window increment 0";
-                Broken::new(ErrorCode::Protocol, text)
+                ConnectionError::new(ErrorCode::Protocol, text)
             }
             (_, None) => {
                 let text = format!(
@@ -101,7 +108,7 @@ impl Reader {
                      window increment {by} not allowed for window {}",
                     self.link.window() - i64::from(by)
                 );
-                Broken::new(ErrorCode::FlowControl, text)
+                ConnectionError::new(ErrorCode::FlowControl, text)
             }
             (kind, Some(stream)) => {
                 if kind == FrameType::WindowUpdate {
@@ -109,10 +116,10 @@ impl Reader {
                         "client violated flow control for stream {}: received WINDOW_UPDATE frame \
                          with window increment {by} not allowed for window {}",
                         stream.id,
-                        stream.way().window() - i64::from(by)
+                        stream.send_window().window() - i64::from(by)
                     ));
                 }
-                self.give_up(stream, ErrorCode::FlowControl)
+                self.reset_stream(stream, ErrorCode::FlowControl)
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Frames from the client, and what each of them does.
+//! Handles the frames of a client.
 
 mod control;
 mod words;
@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use weir_engine::spend;
-use weir_http2::{Block, BodyPiece, Broken, FrameHandler, ReadResult, Wrong};
+use weir_http2::{Block, BodyPiece, ConnectionError, FrameFault, FrameHandler, ReadResult};
 use weir_proto::http1::{Composer, HeadDraft};
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack::{BlockError, Decoder, FieldLimits};
@@ -18,115 +18,115 @@ use super::stream::Stream;
 use crate::connection::streamed::{self, Fields};
 use crate::request::Scratch;
 
-/// The largest payload that a frame may have. Bodies are taken as they come, so it is no matter of memory.
+/// SETTINGS_MAX_FRAME_SIZE. DATA frames are read in pieces, so they may be large.
 pub const LARGEST: usize = 1 << 20;
-/// What CONTINUATION frames may hold beside the fields themselves: padding of the Huffman code, and their heads.
+/// The allowance for a field block's overhead, such as the headers of CONTINUATION frames, beyond twice the limit of heads.
 const BLOCK_SLACK: usize = 16 * 1024;
-/// Bytes that are no request's, beyond an eighth of what requests are, before a client is taken for a flood.
+/// Received bytes beyond eight times those of field blocks and bodies that make a flood.
 const FLOOD: u64 = 1 << 20;
-/// What a request costs of the task's budget, beside its fields; its answer is made by a task of its own.
+/// Points of the connection task's budget per request, without its fields.
 const REQUEST: u32 = 32;
-/// So many bytes of fields cost a point.
+/// Bytes of fields per point.
 const FIELDS: usize = 4;
-/// What it costs to give up a request: most of the work was for nothing.
+/// Points per reset stream.
 const CANCEL: u32 = 96;
 
-/// What a client's frames come to.
+/// The handler of a client's frames.
 pub struct Reader {
     link: Rc<Link>,
     history: History,
     composer: Composer,
-    /// Streams since the last wait.
+    /// Streams opened in this call of the parser. A deferred frame continues the count in the next call.
     opened: u64,
-    /// A stream was given up, and its task has not run since.
-    gave_up: bool,
-    /// The next head has waited for the tasks of other streams.
+    /// A stream was reset, and its task has not run since.
+    has_reset: bool,
+    /// The next HEADERS frame has waited for the tasks of other streams.
     deferred: bool,
-    /// Bytes of fields that were looked at before their frame was there.
-    foreseen: usize,
-    /// When the block of fields that is read began, if it does not come in one piece.
+    /// Bytes of the incomplete HEADERS frame that were checked.
+    checked: usize,
+    /// When the field block began, if it has not arrived in one piece.
     begun: Option<Instant>,
 }
 
-/// What the client has done, as far as it matters for what comes.
+/// The reader's state between two frames, which a parked connection keeps.
 #[derive(Default)]
 pub struct History {
-    /// It has acknowledged our settings.
+    /// The client has acknowledged the server's SETTINGS.
     acknowledged: bool,
-    /// The stream that was opened last, which GOAWAY names.
+    /// The last stream that was opened. GOAWAY names it.
     last: u32,
-    /// The last stream that came behind GOAWAY and is ignored.
+    /// The last stream that the client has opened after GOAWAY. It is ignored.
     ignored: u32,
-    /// A stream that ended before its head was there.
+    /// A stream whose HEADERS frame timed out.
     late: u32,
-    /// Since when there is no stream; none from the moment that one begins.
+    /// Since when there is no stream. `None` from the time that one begins.
     idle: Option<Instant>,
     /// Requests on this connection.
     requests: u64,
     refused: u64,
     priorities: u64,
-    /// Streams that ended before there was an answer, by the client's wish or by its fault.
+    /// Streams that were reset, by the client or for its errors.
     cancelled: u64,
     total: u64,
 }
 
 impl History {
-    /// The client has not begun this stream, not even behind GOAWAY.
+    /// The stream is idle: the client has not opened it, not even after GOAWAY.
     fn is_idle(&self, stream: u32) -> bool {
         stream > self.last.max(self.ignored)
     }
 }
 
-/// What a block of fields is.
+/// The kind of a field block.
 #[derive(Clone, Copy)]
 pub enum BlockKind {
-    /// A request.
+    /// A request head.
     Request,
-    /// One that is not looked at.
+    /// A block that is decoded for the dynamic table only.
     Refused,
-    /// What follows a body.
+    /// A trailer section.
     Trailers,
 }
 
 impl Reader {
-    /// Goes on where `history` ends.
+    /// A reader that continues in this state.
     pub fn new(link: Rc<Link>, history: History) -> Reader {
         Reader {
             link,
             history,
             composer: Composer::default(),
             opened: 0,
-            gave_up: false,
+            has_reset: false,
             deferred: false,
-            foreseen: 0,
+            checked: 0,
             begun: None,
         }
     }
 
-    /// What is to be remembered while nothing comes.
+    /// The state for a parked connection.
     pub fn into_history(self) -> History {
         self.history
     }
 
-    /// The client has asked for something, if only so slowly that it got no answer.
+    /// The client has opened a stream, also if its head has timed out.
     pub fn has_seen_requests(&self) -> bool {
         self.history.last > 0
     }
 
-    /// Since when there is no stream. Frames that begin none do not change it: they must not keep the connection.
+    /// Since when there is no stream. Only a new stream resets it, so that other frames do not keep the connection.
     pub fn idle_since(&mut self, now: Instant) -> Instant {
         *self.history.idle.get_or_insert(now)
     }
 
-    /// Takes leave: no new streams from now on.
-    pub fn say_goodbye(&self, code: ErrorCode) {
+    /// Sends GOAWAY. No new streams begin from now on.
+    pub fn send_goaway(&self, code: ErrorCode) {
         self.link.write(|out| frame::write_goaway(self.history.last, code, out));
         self.link.leave();
     }
 
-    /// What is incomplete has been so for too long: a block that has begun, of which so many bytes are `gathered`, or what was
-    /// read of a frame. A head's stream ends, and what comes of it is not looked at; false if there is no such stream, or if it
-    /// has ended so before.
+    /// Handles the timeout of an incomplete field block or frame. `gathered` is the length of the block so far, and `rest` the part of
+    /// a frame. Resets the stream of a field block, and ignores the rest of the block. False if it is no field block, or its stream
+    /// was reset before.
     pub fn time_out(
         &mut self,
         block: Option<&mut Block<BlockKind>>,
@@ -157,18 +157,18 @@ impl Reader {
         true
     }
 
-    /// The task looks at what was read.
+    /// Begins a call of the frame parser.
     pub fn begin(&mut self) {
         if !self.deferred {
             self.opened = 0;
         }
     }
 
-    /// So much was understood: whether it was for something.
+    /// Counts parsed bytes. Fails on a flood: nginx's rule.
     pub fn count(&mut self, bytes: usize) -> ReadResult {
         self.history.total += bytes as u64;
         if self.history.total / 8 > self.link.ledger.payload.get() + FLOOD {
-            return Broken::new(ErrorCode::NoError, "http2 flood detected");
+            return ConnectionError::new(ErrorCode::NoError, "http2 flood detected");
         }
         Ok(())
     }
@@ -188,12 +188,12 @@ impl FrameHandler for Reader {
         &self.link
     }
 
-    fn wrong(&self, head: FrameHead, wrong: Wrong) -> Broken {
-        words::wrong(head, wrong)
+    fn connection_error(&self, head: FrameHead, fault: FrameFault) -> ConnectionError {
+        words::connection_error(head, fault)
     }
 
-    fn begins(&mut self, head: FrameHead) {
-        self.foreseen = 0;
+    fn frame_begins(&mut self, head: FrameHead) {
+        self.checked = 0;
         if let FrameType::Unknown(kind) = head.kind {
             self.log(format_args!("client sent frame with unknown type {kind}"));
         }
@@ -202,7 +202,7 @@ impl FrameHandler for Reader {
     fn stream(&self, head: FrameHead) -> ReadResult<Option<Rc<Stream>>> {
         if self.history.is_idle(head.stream) {
             let text = format!("client sent WINDOW_UPDATE frame for idle stream {}", head.stream);
-            return Broken::new(ErrorCode::Protocol, text);
+            return ConnectionError::new(ErrorCode::Protocol, text);
         }
         Ok(self.link.stream(head.stream))
     }
@@ -221,23 +221,23 @@ impl FrameHandler for Reader {
                 stream.take(data, framed, last);
                 self.history.cancelled += u64::from(stream.is_malformed() && !was_malformed);
             }
-            // It has ended within its frame.
+            // The stream has ended since the frame began.
             None => _ = self.link.late_data(stream, data.len(), last),
         }
     }
 
     fn defers(&mut self, head: FrameHead) -> bool {
-        let gave_up = std::mem::take(&mut self.gave_up);
+        let has_reset = std::mem::take(&mut self.has_reset);
         let full = self.link.streams() as u64 >= self.link.v2().max_concurrent_streams;
         let begins = head.stream > self.history.last;
-        self.deferred = !self.deferred && begins && (gave_up || full);
+        self.deferred = !self.deferred && begins && (has_reset || full);
         self.deferred
     }
 
     fn head(&mut self, head: FrameHead, depends_on: Option<u32>) -> ReadResult<BlockKind> {
         let ended = head.has(frame::END_STREAM);
         if !head.has(frame::END_HEADERS) {
-            self.note_beginning();
+            self.note_block_start();
         }
         match self.link.stream(head.stream) {
             Some(stream) => self.trailers(head, &stream, ended),
@@ -245,20 +245,20 @@ impl FrameHandler for Reader {
         }
     }
 
-    fn most(&self, _stream: u32) -> usize {
+    fn block_limit(&self, _stream: u32) -> usize {
         self.link.server().conf.head_limits.total * 2 + BLOCK_SLACK
     }
 
-    fn foresee(&mut self, head: FrameHead, part: &[u8]) -> ReadResult {
-        self.note_beginning();
+    fn check_partial(&mut self, head: FrameHead, part: &[u8]) -> ReadResult {
+        self.note_block_start();
         let padded = head.has(frame::PADDED);
         let padding = part.first().copied().filter(|_| padded).unwrap_or(0);
         let dependency = if head.has(frame::PRIORITY) { 5 } else { 0 };
-        let from = usize::from(padded) + dependency + self.foreseen;
+        let from = usize::from(padded) + dependency + self.checked;
         let to = head.len.saturating_sub(usize::from(padding)).min(part.len());
-        match Decoder::foresee(part.get(from..to).unwrap_or_default()) {
-            Ok(whole) => self.foreseen += whole,
-            Err(error) => return Err(self.wrong(head, Wrong::Fields(error))),
+        match Decoder::check_partial(part.get(from..to).unwrap_or_default()) {
+            Ok(whole) => self.checked += whole,
+            Err(error) => return Err(self.connection_error(head, FrameFault::Fields(error))),
         }
         Ok(())
     }
@@ -280,11 +280,11 @@ impl FrameHandler for Reader {
         self.take_setting(setting)
     }
 
-    fn settled(&mut self, acknowledged: bool) {
+    fn settings_done(&mut self, acknowledged: bool) {
         self.history.acknowledged |= acknowledged;
     }
 
-    fn misfits(&mut self, head: FrameHead, stream: Option<&Stream>, by: u32) -> ReadResult {
+    fn invalid_window(&mut self, head: FrameHead, stream: Option<&Stream>, by: u32) -> ReadResult {
         self.refuse_window(head, stream, by)
     }
 
@@ -295,11 +295,11 @@ impl FrameHandler for Reader {
 
 /// Bodies.
 impl Reader {
-    /// A frame of a body begins.
+    /// Begins a DATA frame. True if its pieces are wanted.
     fn body(&mut self, head: FrameHead, len: usize) -> ReadResult<bool> {
         if head.stream == 0 {
             let text = "client sent DATA frame with incorrect identifier";
-            return Broken::new(ErrorCode::Protocol, text);
+            return ConnectionError::new(ErrorCode::Protocol, text);
         }
         let living = self.link.stream(head.stream).filter(|stream| !stream.is_gone());
         let Some(stream) = living else {
@@ -314,26 +314,26 @@ impl Reader {
                 head.len,
                 stream.credit()
             ));
-            self.give_up(&stream, ErrorCode::FlowControl)?;
+            self.reset_stream(&stream, ErrorCode::FlowControl)?;
             return Ok(false);
         }
         if stream.is_ended() {
             self.log(format_args!("client sent DATA frame for half-closed stream {}", head.stream));
-            self.give_up(&stream, ErrorCode::StreamClosed)?;
+            self.reset_stream(&stream, ErrorCode::StreamClosed)?;
             return Ok(false);
         }
         Ok(true)
     }
 
-    /// A piece of a body for a stream that does not live: it may have been on its way when this end gave up.
+    /// Begins a DATA frame of a stream that has ended. The client may have sent it before it received RST_STREAM.
     fn late_data(&self, head: FrameHead, len: usize) -> ReadResult {
         let id = head.stream;
         if self.history.is_idle(id) || id.is_multiple_of(2) {
             let text = format!("client sent DATA frame for idle stream {id}");
-            return Broken::new(ErrorCode::Protocol, text);
+            return ConnectionError::new(ErrorCode::Protocol, text);
         }
         if id > self.history.last {
-            // GOAWAY has told the client that its stream is ignored.
+            // The stream was opened after GOAWAY, and is ignored.
             return Ok(());
         }
         let code = match self.link.late_data(id, len, head.has(frame::END_STREAM)) {
@@ -342,7 +342,7 @@ impl Reader {
             Late::Unexpected => ErrorCode::StreamClosed,
         };
         if code == ErrorCode::StreamClosed {
-            // Once is enough.
+            // One RST_STREAM per stream is enough.
             self.link.note_reset(id, None);
         }
         self.link.write(|out| frame::write_reset(id, code, out));
@@ -352,7 +352,7 @@ impl Reader {
 
 /// Heads.
 impl Reader {
-    /// A second head of a stream.
+    /// Begins the trailer section of an open stream.
     fn trailers(&mut self, head: FrameHead, stream: &Stream, ended: bool) -> ReadResult<BlockKind> {
         if stream.was_reset() {
             return Ok(BlockKind::Refused);
@@ -361,7 +361,7 @@ impl Reader {
             let over = stream.is_ended();
             let code = if over { ErrorCode::StreamClosed } else { ErrorCode::Protocol };
             let last = self.history.last;
-            return Broken::new(
+            return ConnectionError::new(
                 code,
                 format!(
                     "client sent HEADERS frame with incorrect identifier {}, the last was {last}",
@@ -372,7 +372,7 @@ impl Reader {
         Ok(BlockKind::Trailers)
     }
 
-    /// A new stream.
+    /// Opens a stream.
     fn open(
         &mut self,
         head: FrameHead,
@@ -385,15 +385,15 @@ impl Reader {
             let text = format!(
                 "client sent HEADERS frame with incorrect identifier {id}, the last was {last}"
             );
-            return Broken::new(ErrorCode::Protocol, text);
+            return ConnectionError::new(ErrorCode::Protocol, text);
         }
         if depends_on == Some(id) {
             let text =
                 format!("client sent HEADERS frame for stream {id} with incorrect dependency");
-            return Broken::new(ErrorCode::Protocol, text);
+            return ConnectionError::new(ErrorCode::Protocol, text);
         }
         if self.link.is_leaving() {
-            // Behind GOAWAY, which told the client to ask elsewhere.
+            // After GOAWAY the client has to use another connection.
             self.history.ignored = self.history.ignored.max(id);
             return Ok(BlockKind::Refused);
         }
@@ -418,14 +418,17 @@ impl Reader {
         }
         self.history.refused += 1;
         if self.history.refused > most.max(100) {
-            return Broken::new(ErrorCode::NoError, "client sent too many refused streams");
+            return ConnectionError::new(
+                ErrorCode::NoError,
+                "client sent too many refused streams",
+            );
         }
         self.link.note_reset(id, None);
         self.link.write(|out| frame::write_reset(id, ErrorCode::RefusedStream, out));
         Ok(BlockKind::Refused)
     }
 
-    /// `keepalive_requests` and `keepalive_time`: the client is told which request is the last.
+    /// Counts a request. Sends GOAWAY if it is the last by `keepalive_requests` or `keepalive_time`.
     fn count_request(&mut self) {
         self.history.requests += 1;
         let core = &self.link.conf().core;
@@ -435,17 +438,17 @@ impl Reader {
             || self.history.requests >= core.keepalive_requests
             || age > core.keepalive_time
         {
-            self.say_goodbye(ErrorCode::NoError);
+            self.send_goaway(ErrorCode::NoError);
         }
     }
 
-    /// A block of fields has begun, and its end is to come.
-    fn note_beginning(&mut self) {
+    /// Notes when an incomplete field block began.
+    fn note_block_start(&mut self) {
         let handle = &self.link.event_loop().handle;
         self.begun.get_or_insert_with(|| handle.now());
     }
 
-    /// Logs a request that ends before its head could be read, as far as its fields have been taken.
+    /// Logs a request without a complete head, with the fields that were decoded.
     fn log_unread(&mut self, id: u32, mut scratch: Scratch, len: u64, status: u16) {
         let link = self.link.clone();
         let (parser, buf) = scratch.head();
@@ -476,7 +479,7 @@ impl Reader {
         let limits_of = |host: &[u8]| site.head_limits_of(&link.conn, host);
         let mut draft = HeadDraft { limits, limits_of: &limits_of, parser, buf };
         let request = matches!(kind, BlockKind::Request);
-        // What only a head may have (RFC 9113, 8.1).
+        // Pseudo-header fields are not permitted in trailers (RFC 9113, section 8.1).
         let mut pseudo = false;
         let decoded = decoder.decode(bytes, sizes, |name, value| {
             if request {
@@ -511,7 +514,7 @@ impl Reader {
         let len = bytes.len() as u64;
         link.ledger.payload.set(link.ledger.payload.get() + len);
         let credit = link.v2().body_preread_size.min(u64::from(frame::MAX_WINDOW)) as i64;
-        // Until the client knows our settings, it goes by the protocol's.
+        // Before the client has acknowledged SETTINGS, it may use the default window.
         let credit = if self.history.acknowledged {
             credit
         } else {

@@ -1,62 +1,64 @@
-//! What a client is told of a frame that breaks the protocol, and the log, in nginx's words.
+//! Error codes and log texts for faulty frames, in nginx's words.
 
-use weir_http2::{Broken, Wrong};
+use weir_http2::{ConnectionError, FrameFault};
 use weir_proto::http2::frame::{ErrorCode, FrameHead, FrameType};
 use weir_proto::http2::hpack::BlockError;
 
-/// HPACK's static table has so many fields. Behind them begins the dynamic table, which nginx counts from 0.
+/// The number of entries in HPACK's static table. The dynamic table begins behind it; nginx counts its entries from 0.
 const STATIC_FIELDS: usize = 61;
 
-/// What is told of a wrong frame.
-pub fn wrong(head: FrameHead, wrong: Wrong) -> Broken {
+/// The connection error for a fault of a frame.
+pub fn connection_error(head: FrameHead, fault: FrameFault) -> ConnectionError {
     let (name, len) = (name(head.kind), head.len);
-    let (code, text) = match wrong {
-        Wrong::Large => {
+    let (code, text) = match fault {
+        FrameFault::Large => {
             (ErrorCode::FrameSize, format!("client sent frame with too large length {len}"))
         }
-        Wrong::Length if head.kind == FrameType::Data => {
+        FrameFault::Length if head.kind == FrameType::Data => {
             let text = format!("client sent padded {name} frame with incorrect length: {len}");
             (ErrorCode::FrameSize, text)
         }
-        Wrong::Length => {
+        FrameFault::Length => {
             (ErrorCode::FrameSize, format!("client sent {name} frame with incorrect length {len}"))
         }
-        Wrong::Acknowledgement => {
+        FrameFault::Acknowledgement => {
             let text = format!("client sent {name} frame with the ACK flag and nonzero length");
             (ErrorCode::FrameSize, text)
         }
-        Wrong::Padding(padding) => {
+        FrameFault::Padding(padding) => {
             let text = format!("client sent padded {name} frame with incorrect length");
             (ErrorCode::Protocol, format!("{text}: {len}, padding: {padding}"))
         }
-        Wrong::Stream => {
+        FrameFault::Stream => {
             (ErrorCode::Protocol, format!("client sent {name} frame with incorrect identifier"))
         }
-        Wrong::Unexpected(None) => {
+        FrameFault::Unexpected(None) => {
             (ErrorCode::Protocol, format!("client sent unexpected {name} frame"))
         }
-        Wrong::Unexpected(Some(_)) if head.kind == FrameType::Continuation => {
+        FrameFault::Unexpected(Some(_)) if head.kind == FrameType::Continuation => {
             (ErrorCode::Protocol, format!("client sent {name} frame with incorrect identifier"))
         }
-        Wrong::Unexpected(Some(_)) => {
+        FrameFault::Unexpected(Some(_)) => {
             let text = "client sent inappropriate frame while CONTINUATION was expected";
             (ErrorCode::Protocol, text.to_owned())
         }
-        Wrong::Push => (ErrorCode::Protocol, format!("client sent {name} frame")),
-        Wrong::Block => (ErrorCode::EnhanceYourCalm, "client sent too large header".to_owned()),
-        Wrong::Fields(BlockError::BadIndex(index)) if index > STATIC_FIELDS => {
+        FrameFault::Push => (ErrorCode::Protocol, format!("client sent {name} frame")),
+        FrameFault::Block => {
+            (ErrorCode::EnhanceYourCalm, "client sent too large header".to_owned())
+        }
+        FrameFault::Fields(BlockError::BadIndex(index)) if index > STATIC_FIELDS => {
             let index = index - STATIC_FIELDS - 1;
             let text = format!("client sent out of bound hpack table index: {index}");
             (ErrorCode::Compression, text)
         }
-        Wrong::Fields(error) => (code_of(error), format!("client sent {error}")),
-        Wrong::Window(window) => {
+        FrameFault::Fields(error) => (code_of(error), format!("client sent {error}")),
+        FrameFault::Window(window) => {
             let text = "client violated connection flow control: received";
             let text = format!("{text} {name} frame length {len}, available window {window}");
             (ErrorCode::FlowControl, text)
         }
     };
-    Broken { code, text, stream: None }
+    ConnectionError { code, text, stream: None }
 }
 
 fn name(kind: FrameType) -> &'static str {

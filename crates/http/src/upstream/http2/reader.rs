@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_http2::{Block, BodyPiece, Broken, FrameHandler, ReadResult, Wrong};
+use weir_http2::{Block, BodyPiece, ConnectionError, FrameFault, FrameHandler, ReadResult};
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack::{BlockError, Decoder, FieldLimits};
 use weir_upstream::Failure;
@@ -54,11 +54,11 @@ impl FrameHandler for ServerFrameReader {
         &self.link
     }
 
-    fn wrong(&self, head: FrameHead, wrong: Wrong) -> Broken {
-        told(head, wrong)
+    fn connection_error(&self, head: FrameHead, fault: FrameFault) -> ConnectionError {
+        connection_error(head, fault)
     }
 
-    fn begins(&mut self, head: FrameHead) {
+    fn frame_begins(&mut self, head: FrameHead) {
         // A server's settings are the first that it sends; one that sends other things has none.
         if head.kind != FrameType::Settings {
             self.link.greeted();
@@ -75,7 +75,7 @@ impl FrameHandler for ServerFrameReader {
         if id == 0 || id.is_multiple_of(2) || id > self.link.last() {
             let data = if head.kind == FrameType::Data { "data " } else { "" };
             let text = format!("upstream sent {data}frame for unknown stream {id}");
-            return Broken::new(ErrorCode::Protocol, text);
+            return ConnectionError::new(ErrorCode::Protocol, text);
         }
         let stream = self.link.stream(id);
         if let Some(stream) = &stream {
@@ -114,7 +114,7 @@ impl FrameHandler for ServerFrameReader {
         self.stream(head).map(|_| ())
     }
 
-    fn most(&self, stream: u32) -> usize {
+    fn block_limit(&self, stream: u32) -> usize {
         // The fields can be taken in turn only if all are looked at.
         BLOCK + self.link.stream(stream).map_or(0, |stream| stream.room.head)
     }
@@ -147,16 +147,16 @@ impl FrameHandler for ServerFrameReader {
         Ok(())
     }
 
-    fn talk(&mut self, head: FrameHead) -> ReadResult {
+    fn control_frame(&mut self, head: FrameHead) -> ReadResult {
         if head.kind == FrameType::Ping && head.has(frame::ACK) {
             let text = "upstream sent ping frame with ack flag";
-            return Broken::new(ErrorCode::Protocol, text);
+            return ConnectionError::new(ErrorCode::Protocol, text);
         }
         let said = if head.kind == FrameType::Ping { &mut self.pings } else { &mut self.settings };
         *said += 1;
         if *said > IDLE_TALK {
             let text = format!("upstream sent too many {} frames", name(head.kind));
-            return Broken::new(ErrorCode::EnhanceYourCalm, text);
+            return ConnectionError::new(ErrorCode::EnhanceYourCalm, text);
         }
         Ok(())
     }
@@ -167,27 +167,32 @@ impl FrameHandler for ServerFrameReader {
             Setting::HeaderTableSize(size) if size < USUAL_TABLE => self.link.change_table(),
             Setting::MaxFrameSize(size) if !(16_384..1 << 24).contains(&size) => {
                 let text = "upstream sent settings frame with incorrect max frame size";
-                return Broken::new(ErrorCode::Protocol, format!("{text}: {size}"));
+                return ConnectionError::new(ErrorCode::Protocol, format!("{text}: {size}"));
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn settled(&mut self, acknowledged: bool) {
+    fn settings_done(&mut self, acknowledged: bool) {
         if !acknowledged {
             self.link.greeted();
         }
     }
 
-    fn misfits(&mut self, head: FrameHead, stream: Option<&StreamState>, by: u32) -> ReadResult {
+    fn invalid_window(
+        &mut self,
+        head: FrameHead,
+        stream: Option<&StreamState>,
+        by: u32,
+    ) -> ReadResult {
         const TOO_LARGE: &str = "upstream sent too large window update";
         const ZERO: &str = "upstream sent zero window update";
         let text = if by == 0 { ZERO } else { TOO_LARGE };
         match stream {
             _ if head.kind == FrameType::Settings => {
                 let text = "upstream sent settings frame with too large initial window size";
-                Broken::new(ErrorCode::FlowControl, format!("{text}: {by}"))
+                ConnectionError::new(ErrorCode::FlowControl, format!("{text}: {by}"))
             }
             Some(stream) => {
                 stream.fail(Ending::invalid(text));
@@ -195,8 +200,8 @@ impl FrameHandler for ServerFrameReader {
             }
             // Of a stream that has ended.
             None if head.stream != 0 => Ok(()),
-            None if by == 0 => Broken::new(ErrorCode::Protocol, text),
-            None => Broken::new(ErrorCode::FlowControl, text),
+            None if by == 0 => ConnectionError::new(ErrorCode::Protocol, text),
+            None => ConnectionError::new(ErrorCode::FlowControl, text),
         }
     }
 
@@ -210,41 +215,45 @@ fn closed(stream: &StreamState) -> Ending {
     Ending::invalid(format!("upstream sent frame for closed stream {}", stream.id))
 }
 
-/// What is told of a wrong frame, in nginx's words.
-fn told(head: FrameHead, wrong: Wrong) -> Broken {
+/// The connection error for a fault of a frame, in nginx's words.
+fn connection_error(head: FrameHead, fault: FrameFault) -> ConnectionError {
     let (name, len, id) = (name(head.kind), head.len, head.stream);
-    let (code, what) = match wrong {
-        Wrong::Large => (ErrorCode::FrameSize, format!("too large http2 frame: {len}")),
-        Wrong::Length if len == 0 && matches!(head.kind, FrameType::Data | FrameType::Headers) => {
+    let (code, what) = match fault {
+        FrameFault::Large => (ErrorCode::FrameSize, format!("too large http2 frame: {len}")),
+        FrameFault::Length
+            if len == 0 && matches!(head.kind, FrameType::Data | FrameType::Headers) =>
+        {
             (ErrorCode::FrameSize, "too short http2 frame".to_owned())
         }
-        Wrong::Length => (ErrorCode::FrameSize, format!("{name} frame with invalid length: {len}")),
-        Wrong::Acknowledgement => {
+        FrameFault::Length => {
+            (ErrorCode::FrameSize, format!("{name} frame with invalid length: {len}"))
+        }
+        FrameFault::Acknowledgement => {
             let text = format!("{name} frame with ack flag and non-zero length: {len}");
             (ErrorCode::FrameSize, text)
         }
-        Wrong::Padding(padding) => {
+        FrameFault::Padding(padding) => {
             // What is behind the byte that says how much it is.
             let rest = len.saturating_sub(1);
             let text = format!("http2 frame with too long padding: {padding} in frame {rest}");
             (ErrorCode::Protocol, text)
         }
-        Wrong::Stream => {
+        FrameFault::Stream => {
             (ErrorCode::Protocol, format!("{name} frame with non-zero stream id: {id}"))
         }
-        Wrong::Unexpected(_) => {
+        FrameFault::Unexpected(_) => {
             (ErrorCode::Protocol, format!("unexpected http2 frame: {}", head.kind.byte()))
         }
-        Wrong::Push => (ErrorCode::Protocol, format!("unexpected {name} frame")),
-        Wrong::Block => (ErrorCode::EnhanceYourCalm, "too big header".to_owned()),
-        Wrong::Fields(error) => (ErrorCode::Compression, unreadable(error)),
-        Wrong::Window(window) => {
+        FrameFault::Push => (ErrorCode::Protocol, format!("unexpected {name} frame")),
+        FrameFault::Block => (ErrorCode::EnhanceYourCalm, "too big header".to_owned()),
+        FrameFault::Fields(error) => (ErrorCode::Compression, unreadable(error)),
+        FrameFault::Window(window) => {
             let text = "upstream violated connection flow control, received";
             let text = format!("{text} {len} {name} frame with window {window}");
-            return Broken { code: ErrorCode::FlowControl, text, stream: None };
+            return ConnectionError { code: ErrorCode::FlowControl, text, stream: None };
         }
     };
-    Broken { code, text: format!("upstream sent {what}"), stream: None }
+    ConnectionError { code, text: format!("upstream sent {what}"), stream: None }
 }
 
 fn name(kind: FrameType) -> &'static str {

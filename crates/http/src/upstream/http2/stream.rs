@@ -60,7 +60,7 @@ pub struct StreamState {
     /// What its request has room for.
     pub room: Room,
     /// What goes.
-    way: SendWindow,
+    send_window: SendWindow,
     /// What the server may send of the body.
     credit: Cell<i64>,
     /// What it may send again, and does not know of.
@@ -101,7 +101,7 @@ impl StreamState {
         StreamState {
             id,
             room,
-            way: SendWindow::new(link.initial_window(), ended),
+            send_window: SendWindow::new(link.initial_window(), ended),
             credit: Cell::new(credit),
             owed: Cell::new(0),
             heads: RefCell::default(),
@@ -134,7 +134,7 @@ impl StreamState {
         }
         self.ending.borrow_mut().get_or_insert(why);
         wake(&self.reader);
-        self.way.wake();
+        self.send_window.wake();
     }
 }
 
@@ -208,7 +208,7 @@ impl StreamState {
     /// that they answer early in this way. A body before an error may be a part, as for nginx.
     pub fn take_reset(&self, code: u32) {
         let is_closed = self.enough.replace(true);
-        self.way.close();
+        self.send_window.close();
         let is_good = code == ErrorCode::NoError as u32 || self.is_bare.get();
         if !self.ended.get() || !is_good {
             self.fail(self.rejection(code));
@@ -216,7 +216,7 @@ impl StreamState {
             let id = self.id;
             self.fail(Ending::invalid(format!("upstream sent frame for closed stream {id}")));
         } else {
-            self.way.wake();
+            self.send_window.wake();
         }
     }
 
@@ -263,8 +263,8 @@ impl weir_http2::Stream for StreamState {
         &self.link
     }
 
-    fn way(&self) -> &SendWindow {
-        &self.way
+    fn send_window(&self) -> &SendWindow {
+        &self.send_window
     }
 
     fn check(&self) -> io::Result<()> {
@@ -275,7 +275,7 @@ impl weir_http2::Stream for StreamState {
         }
     }
 
-    fn has_enough(&self) -> bool {
+    fn body_is_unwanted(&self) -> bool {
         self.enough.get()
     }
 }
@@ -413,7 +413,7 @@ impl Stream {
 
     /// Bytes sent so far.
     pub fn sent(&self) -> u64 {
-        self.0.head as u64 + self.0.way.sent()
+        self.0.head as u64 + self.0.send_window.sent()
     }
 }
 
@@ -428,8 +428,8 @@ impl Drop for Stream {
     fn drop(&mut self) {
         let state = &self.0;
         state.dropped.set(true);
-        state.way.wake();
-        let done = state.way.is_closed() && state.ended.get();
+        state.send_window.wake();
+        let done = state.send_window.is_closed() && state.ended.get();
         let reset = !done && !state.enough.get();
         state.link.let_go(state.id, reset.then_some(ErrorCode::Cancel));
         state.link.handle().give_buf(state.incoming.take());

@@ -4,7 +4,7 @@ use std::io;
 use std::rc::{Rc, Weak};
 
 use weir_engine::breathe;
-use weir_http2::{Broken, Frames, Pipe, ReaderHistory};
+use weir_http2::{ConnectionError, Frames, Pipe, ReaderHistory};
 use weir_proto::http2::frame::{self, ErrorCode};
 use weir_proto::http2::hpack::Decoder;
 use weir_upstream::{Failure, Limits};
@@ -45,14 +45,14 @@ enum LinkEnd {
     /// It was idle for long enough, or has served as long as it may.
     Done,
     /// The server broke the protocol.
-    Broken(Broken),
+    ConnectionError(ConnectionError),
     /// The socket failed, or the server closed it.
     Lost(Ending),
 }
 
-impl From<Broken> for LinkEnd {
-    fn from(broken: Broken) -> LinkEnd {
-        LinkEnd::Broken(broken)
+impl From<ConnectionError> for LinkEnd {
+    fn from(broken: ConnectionError) -> LinkEnd {
+        LinkEnd::ConnectionError(broken)
     }
 }
 
@@ -71,7 +71,7 @@ impl Task {
         };
         let code = match &end {
             LinkEnd::Done => Some(ErrorCode::NoError),
-            LinkEnd::Broken(broken) => Some(broken.code),
+            LinkEnd::ConnectionError(broken) => Some(broken.code),
             LinkEnd::Lost(_) => None,
         };
         if let Some(code) = code {
@@ -82,7 +82,7 @@ impl Task {
             links.remove(&self.link);
         }
         let (why, of) = match end {
-            LinkEnd::Broken(broken) => (Ending::invalid(broken.text), broken.stream),
+            LinkEnd::ConnectionError(broken) => (Ending::invalid(broken.text), broken.stream),
             LinkEnd::Lost(ending) => (ending, None),
             LinkEnd::Done => (closed(), None),
         };
@@ -111,11 +111,11 @@ impl Task {
 
     /// Understands what was read, sends what waits, and waits for more.
     async fn turn(&mut self) -> Result<(), LinkEnd> {
-        self.pipe.understand(&mut self.frames)?;
+        self.pipe.parse(&mut self.frames)?;
         self.flush()?;
         let link = &self.link;
         let (handle, wire) = (link.handle(), &link.connection.stream);
-        if self.frames.is_behind() {
+        if self.frames.has_backlog() {
             breathe().await;
             return Ok(());
         }
@@ -128,7 +128,7 @@ impl Task {
             if let Some(links) = self.links.as_ref().and_then(Weak::upgrade) {
                 links.trim(self.limits.idle);
             }
-            self.pipe.give_room(handle);
+            self.pipe.release_buffer(handle);
         } else {
             // Each stream has its own.
             wire.set_deadline(None);

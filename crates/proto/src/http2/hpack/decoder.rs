@@ -1,33 +1,33 @@
-//! Reading blocks of fields.
+//! Decodes field blocks.
 
 use std::fmt;
 
-use super::table::FIXED;
+use super::table::STATIC;
 use crate::compression::{DynamicTable, FieldLimits, huffman};
 
-/// What the dynamic table may hold, unless something else was announced: RFC 9113 section 6.5.2.
+/// The default of SETTINGS_HEADER_TABLE_SIZE: RFC 9113, section 6.5.2.
 const TABLE_SIZE: usize = 4096;
-/// Bytes of a number beyond its prefix; more would only write small numbers long.
+/// The most bytes of an integer behind its prefix. nginx: NGX_HTTP_V2_INT_OCTETS, which counts the prefix.
 const NUMBER: usize = 3;
 
-/// Why a block cannot be read: the connection is of no more use, since the tables of both ends differ now.
+/// A decoding error. It is a connection error, since the dynamic tables of both ends differ after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockError {
-    /// It ends within a field.
+    /// The block ends within a field.
     Truncated,
-    /// A number that is written with more bytes than any number needs.
+    /// An integer has too many bytes.
     LongNumber,
-    /// An index for which there is no field.
+    /// An index beyond both tables.
     BadIndex(usize),
-    /// The dynamic table is to become larger than was announced.
+    /// A table size update above SETTINGS_HEADER_TABLE_SIZE.
     BadTableSize(usize),
-    /// The size of the table changes behind a field.
+    /// A table size update after a field.
     LateTableSize,
-    /// A string that is not of the Huffman code.
+    /// A string with an invalid Huffman code.
     BadCode,
     /// A field without a name.
     EmptyName,
-    /// A field that is larger than this end accepts.
+    /// A field is larger than this end accepts.
     LargeField,
     /// All fields together are larger than this end accepts.
     LargeBlock,
@@ -49,11 +49,11 @@ impl fmt::Display for BlockError {
     }
 }
 
-/// Reads the blocks of one connection, in their order.
+/// Decodes the field blocks of a connection, in their order.
 #[derive(Debug)]
 pub struct Decoder {
     table: DynamicTable,
-    /// How large the peer may make it.
+    /// The largest size of the dynamic table: SETTINGS_HEADER_TABLE_SIZE.
     most: usize,
     name: Vec<u8>,
     value: Vec<u8>,
@@ -66,12 +66,12 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// One that has announced a table of this size.
+    /// A decoder for this SETTINGS_HEADER_TABLE_SIZE.
     pub fn with_table(most: usize) -> Decoder {
         Decoder { table: DynamicTable::new(most), most, name: Vec::new(), value: Vec::new() }
     }
 
-    /// Hands each field of a whole block to `take`: name and value.
+    /// Passes the name and value of each field of a complete block to `take`.
     pub fn decode(
         &mut self,
         block: &[u8],
@@ -102,14 +102,14 @@ impl Decoder {
         Ok(())
     }
 
-    /// Looks at the beginning of a block of which more is to come. It returns an error if whatever
-    /// comes cannot mend it, otherwise how many bytes of whole fields there are. It checks numbers
-    /// only, which need no table.
-    pub fn foresee(partial: &[u8]) -> Result<usize, BlockError> {
+    /// Checks the start of an incomplete block. Fails if the block is malformed whatever follows.
+    /// Otherwise returns the length of the complete fields. It checks integers only, which need no
+    /// table.
+    pub fn check_partial(partial: &[u8]) -> Result<usize, BlockError> {
         let mut input = Input(partial);
         loop {
             let left = input.0.len();
-            match input.pass_over() {
+            match input.skip() {
                 Ok(()) if !input.0.is_empty() => {}
                 Ok(()) => return Ok(partial.len()),
                 Err(BlockError::Truncated) => return Ok(partial.len() - left),
@@ -118,7 +118,7 @@ impl Decoder {
         }
     }
 
-    /// Gives back memory that is not needed between two blocks.
+    /// Frees memory that is not needed between two blocks.
     pub fn release(&mut self) {
         (self.name, self.value) = (Vec::new(), Vec::new());
         self.table.release();
@@ -132,7 +132,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A field that is written out, or of which only the name is known.
+    /// Decodes a literal field: RFC 7541, section 6.2.
     fn literal(
         &mut self,
         input: &mut Input<'_>,
@@ -162,14 +162,14 @@ impl Decoder {
     }
 }
 
-/// The field of an index, counted through both tables.
+/// The field of an index in the static or the dynamic table: RFC 7541, section 2.3.3.
 fn known(table: &DynamicTable, index: usize) -> Result<(&[u8], &[u8]), BlockError> {
-    let fixed = index.checked_sub(1).and_then(|index| FIXED.get(index)).copied();
-    let field = fixed.or_else(|| table.newest(index.checked_sub(FIXED.len() + 1)?));
+    let fixed = index.checked_sub(1).and_then(|index| STATIC.get(index)).copied();
+    let field = fixed.or_else(|| table.newest(index.checked_sub(STATIC.len() + 1)?));
     field.ok_or(BlockError::BadIndex(index))
 }
 
-/// What is left of a block.
+/// The rest of a block.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -179,7 +179,7 @@ impl Input<'_> {
         Ok(byte)
     }
 
-    /// A number that begins in the low bits of the next byte: RFC 7541 section 5.1.
+    /// An integer with a prefix of this many bits: RFC 7541, section 5.1.
     fn number(&mut self, prefix: u32) -> Result<usize, BlockError> {
         let most = (1 << prefix) - 1;
         let mut number = usize::from(self.byte()?) & most;
@@ -196,8 +196,8 @@ impl Input<'_> {
         Err(BlockError::LongNumber)
     }
 
-    /// Passes over a field, or a change of the table's size.
-    fn pass_over(&mut self) -> Result<(), BlockError> {
+    /// Skips a field or a table size update.
+    fn skip(&mut self) -> Result<(), BlockError> {
         let first = *self.0.first().ok_or(BlockError::Truncated)?;
         let strings = match first {
             0x80.. => self.number(7).map(|_| 0)?,
@@ -212,7 +212,7 @@ impl Input<'_> {
         Ok(())
     }
 
-    /// Appends a string, in the Huffman code or not.
+    /// Appends a string literal: RFC 7541, section 5.2.
     fn string(&mut self, out: &mut Vec<u8>, limit: usize) -> Result<(), BlockError> {
         let huffman = self.0.first().is_some_and(|byte| byte & 0x80 != 0);
         let len = self.number(7)?;

@@ -1,26 +1,27 @@
-//! Writing blocks of fields, without a table of earlier ones: a block's bytes do not depend on those before it,
-//! so that streams may write theirs in any order. nginx writes its answers the same way.
+//! Encodes field blocks without the dynamic table. So the bytes of a block do not depend on earlier blocks, and streams may
+//! encode theirs in any order. nginx does the same.
 
 use crate::compression::{with_lower_case, write_number, write_string};
 
-/// Says that the dynamic table is not used: needed once a peer has changed its size.
+/// A table size update to 0. It must begin the next block after the peer has changed SETTINGS_HEADER_TABLE_SIZE (RFC 7541,
+/// section 4.2).
 pub fn empty_table(out: &mut Vec<u8>) {
     out.push(0x20);
 }
 
-/// A field of the fixed table.
+/// A field of the static table.
 #[inline]
 pub fn indexed(index: u8, out: &mut Vec<u8>) {
     out.push(0x80 | index);
 }
 
-/// A field with a name that has an index in the fixed table.
+/// A literal field with a name of the static table.
 pub fn with_name_of(index: u8, value: &[u8], out: &mut Vec<u8>) {
     write_number(0, 4, index.into(), out);
     write_string(0, 7, value, out);
 }
 
-/// A field that is written out; the name becomes lower case.
+/// A literal field. The name becomes lower case, and is indexed if the static table has it.
 pub fn field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     with_lower_case(name, |name| lower_field(name, value, out));
 }
@@ -54,7 +55,7 @@ pub fn status(status: u16, out: &mut Vec<u8>) {
     indexed(index, out);
 }
 
-/// Where the fixed table has a name.
+/// The index of a name in the static table.
 fn name_index(name: &[u8]) -> Option<u8> {
     Some(match name {
         b"accept" => 19,

@@ -1,4 +1,4 @@
-//! Compression of header fields: RFC 7541.
+//! HPACK, the field compression of HTTP/2: RFC 7541.
 
 mod decoder;
 mod encoder;

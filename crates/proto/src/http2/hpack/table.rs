@@ -1,7 +1,7 @@
-//! The table of fields that both ends know: RFC 7541 appendix A.
+//! The static table: RFC 7541, appendix A.
 
-/// The fixed table; its first entry has the index 1.
-pub(super) static FIXED: [(&[u8], &[u8]); 61] = [
+/// The static table. Its first entry has index 1.
+pub(super) static STATIC: [(&[u8], &[u8]); 61] = [
     (b":authority", b""),
     (b":method", b"GET"),
     (b":method", b"POST"),

@@ -47,7 +47,7 @@ fn requests_of_the_rfc_in_the_huffman_code() {
 }
 
 #[test]
-fn a_table_is_no_larger_than_was_announced() {
+fn the_table_is_no_larger_than_its_setting() {
     let mut decoder = Decoder::with_table(0);
     assert_eq!(read(&mut decoder, b"\x20\x40\x01a\x01b\x88").unwrap().len(), 2);
     assert_eq!(read(&mut decoder, b"\xbe"), Err(BlockError::BadIndex(62)));
@@ -56,7 +56,7 @@ fn a_table_is_no_larger_than_was_announced() {
 }
 
 #[test]
-fn old_fields_leave_the_table() {
+fn old_entries_are_evicted() {
     let mut decoder = Decoder::default();
     // room for one field of 1 + 1 + 32 bytes
     read(&mut decoder, &bytes("3f03 40 0161 0162")).unwrap();
@@ -70,7 +70,7 @@ fn old_fields_leave_the_table() {
 }
 
 #[test]
-fn what_is_wrong_with_a_block_is_told() {
+fn faults_of_a_block_are_reported() {
     let wrong = |hex: &str| read(&mut Decoder::default(), &bytes(hex)).unwrap_err();
     assert_eq!(wrong("80"), BlockError::BadIndex(0));
     assert_eq!(wrong("40"), BlockError::Truncated);
@@ -83,14 +83,14 @@ fn what_is_wrong_with_a_block_is_told() {
 }
 
 #[test]
-fn what_nothing_can_mend_is_foreseen() {
-    let foresee = |hex: &str| Decoder::foresee(&bytes(hex));
-    assert_eq!(foresee(""), Ok(0));
-    assert_eq!(foresee("82 86 40 0161"), Ok(2));
-    assert_eq!(foresee("82 40 0161 0162 42"), Ok(6));
-    assert_eq!(foresee("ff ff ff"), Ok(0));
-    assert_eq!(foresee("82 ff ff ff ff"), Err(BlockError::LongNumber));
-    assert_eq!(foresee("42 ff ff ff ff"), Err(BlockError::LongNumber));
+fn faults_of_an_incomplete_block_are_found() {
+    let check_partial = |hex: &str| Decoder::check_partial(&bytes(hex));
+    assert_eq!(check_partial(""), Ok(0));
+    assert_eq!(check_partial("82 86 40 0161"), Ok(2));
+    assert_eq!(check_partial("82 40 0161 0162 42"), Ok(6));
+    assert_eq!(check_partial("ff ff ff"), Ok(0));
+    assert_eq!(check_partial("82 ff ff ff ff"), Err(BlockError::LongNumber));
+    assert_eq!(check_partial("42 ff ff ff ff"), Err(BlockError::LongNumber));
 }
 
 #[test]
