@@ -1,4 +1,4 @@
-//! From the command line to the role of this process. nginx: main().
+//! The start of the program: from the command line to the role of this process. nginx: main().
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -22,8 +22,8 @@ use crate::paths::Paths;
 use crate::sockets::{Purpose, Sockets, SocketsFailed};
 use crate::{daemon, embedded, inherit, pidfile, signals, single, trial, version, worker};
 
-/// Runs the server as the command line says; returns the exit code. `-h` and `-V` name the `tools` that the program contains
-/// beside the server: the name of each, and what it does.
+/// Runs the server as the command line says, and returns the exit code. `tools` are the other tools
+/// of the program, each with its name and purpose, for `-h` and `-V`.
 pub fn run(args: Vec<OsString>, tools: &[(&str, &str)]) -> i32 {
     let options = match cli::parse(args.get(1..).unwrap_or_default()) {
         Ok(options) => options,
@@ -48,7 +48,7 @@ pub fn run(args: Vec<OsString>, tools: &[(&str, &str)]) -> i32 {
     let log = origin.first_log(least);
     let done = match (options.test, options.signal) {
         (true, _) => test(&origin, &options, &log),
-        (false, Some(signal)) => tell(&origin, signal, &log),
+        (false, Some(signal)) => send_signal(&origin, signal, &log),
         (false, None) => {
             if let Some(conf) = &origin.paths.conf
                 && !options.names_a_file()
@@ -67,8 +67,8 @@ pub fn run(args: Vec<OsString>, tools: &[(&str, &str)]) -> i32 {
     done.unwrap_or(1)
 }
 
-/// Serves a configuration that stands in no file, in the foreground; returns the exit code. Once its sockets are open,
-/// `greeting` is printed.
+/// Serves an in-memory configuration in the foreground, and returns the exit code. Prints
+/// `greeting` once its sockets are open.
 pub fn run_in_memory(in_memory: InMemory, greeting: &str) -> i32 {
     let mut paths = Paths::new(&CommandLine::default(), |_| false);
     if let Some(temporary) = &in_memory.temporary {
@@ -81,7 +81,7 @@ pub fn run_in_memory(in_memory: InMemory, greeting: &str) -> i32 {
     serve(origin, log, args, |_| greeting.to_owned()).unwrap_or(1)
 }
 
-/// What to do about a word that is no option: it may be a tool, written wrong.
+/// A hint for a word that is no option. It may be a misspelt tool.
 fn remedy(e: &CommandLineError, tools: &[(&str, &str)]) -> String {
     let CommandLineError::Option(word) = e else { return String::new() };
     let close = weir_conf::closest(word, tools.iter().map(|(name, _)| *name));
@@ -102,7 +102,7 @@ fn show(options: &CommandLine, paths: &Paths, tools: &[(&str, &str)]) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// `-t` and `-T`.
+/// Runs `-t` or `-T`.
 fn test(origin: &Origin, options: &CommandLine, log: &Log) -> Result<i32, SocketsFailed> {
     let name = origin.paths.conf_name();
     let tried = try_out(origin, options, log);
@@ -113,7 +113,7 @@ fn test(origin: &Origin, options: &CommandLine, log: &Log) -> Result<i32, Socket
     }
     let sources = tried?;
     if options.dump {
-        // A reader that went away wants no more of it.
+        // A reader that has gone needs no more of it.
         let _ = dump(&sources, &mut std::io::stdout().lock());
     }
     Ok(0)
@@ -134,8 +134,8 @@ fn try_out(origin: &Origin, options: &CommandLine, log: &Log) -> Result<Sources,
     Ok(sources)
 }
 
-/// `-s`: tells the running master.
-fn tell(origin: &Origin, signal: cli::Signal, log: &Log) -> Result<i32, SocketsFailed> {
+/// Runs `-s`: sends a signal to the running master.
+fn send_signal(origin: &Origin, signal: cli::Signal, log: &Log) -> Result<i32, SocketsFailed> {
     let plan = origin.judge(log)?;
     log!(log, Notice, None, "signal process started");
     let Some(path) = &plan.config.pid else {
@@ -160,8 +160,8 @@ fn tell(origin: &Origin, signal: cli::Signal, log: &Log) -> Result<i32, SocketsF
     Ok(0)
 }
 
-/// Starts the server; returns when this process has done its part. A configuration that stands in no file is greeted with its
-/// number of loops.
+/// Starts the server. Returns when this process has done its part. `greeting` makes the greeting of
+/// an in-memory configuration, from its number of loops.
 fn serve(
     origin: Origin,
     first: Log,
@@ -177,8 +177,8 @@ fn serve(
     drop((left, post));
     trial::run(&mut cycle, &first)?;
     describe(&cycle, &cycle.log);
-    // A process that reads the greeting or the pid file may send a signal at once: the signal waits
-    // until it is asked for.
+    // A process that reads the greeting or the pid file may send a signal at once. The signal stays
+    // pending until it is read.
     signals::prepare().map_err(|e| {
         log!(first, Emerg, None, "signals cannot be taken {}", Cause(&e));
         SocketsFailed
@@ -187,7 +187,7 @@ fn serve(
         let _ = std::io::stdout().write_all(greeting(cycle.config.loops()).as_bytes());
     }
     let mut starter = None;
-    // A successor is in the background where its predecessor is.
+    // A successor is in the background if its predecessor is.
     if cycle.config.daemon && !inherited {
         match daemon::detach() {
             Ok(Side::Foreground(code)) => {
@@ -216,7 +216,7 @@ fn serve(
     })
 }
 
-/// A message for the user who started weir on a terminal without options, and may not know which file it reads.
+/// A message on a terminal, if weir was started without options: which file it serves.
 fn default_file(conf: &Path) -> String {
     let conf = conf.display();
     format!(
@@ -224,12 +224,13 @@ fn default_file(conf: &Path) -> String {
     )
 }
 
-/// A message for the user who started weir on a terminal and would see nothing of it otherwise.
+/// A message on a terminal, since weir shows nothing else in the background.
 fn in_the_background(conf: &str) -> String {
     format!("weir serves {conf} in the background; with the same options, -s quit ends it.\n")
 }
 
-/// Is the server, or becomes one of its workers; `started` is called when it stands.
+/// Runs the master, or a worker that was forked from it. Calls `started` once the server has
+/// started.
 fn play(
     origin: Origin,
     cycle: Cycle,
@@ -260,7 +261,7 @@ fn cannot_open(path: &Path, e: &std::io::Error, log: &Log) -> SocketsFailed {
     SocketsFailed
 }
 
-/// What nginx says of itself and the machine as it starts.
+/// Logs nginx's start-up lines about the server and the machine.
 fn describe(cycle: &Cycle, log: &Log) {
     let backend = cycle.config.events.backend.name();
     log!(log, Notice, None, "using the \"{backend}\" event method");
@@ -274,8 +275,8 @@ fn describe(cycle: &Cycle, log: &Log) {
     log!(log, Notice, None, "getrlimit(RLIMIT_NOFILE): {soft}:{hard}");
 }
 
-/// Sends what libraries and panics write to stderr to the error log, unless the terminal is
-/// wanted.
+/// Redirects stderr, to which libraries and panics write, to the error log. Not if the log is the
+/// terminal.
 pub fn redirect_stderr(log: &Log) {
     if let Some(file) = log.stands_for_stderr()
         && let Err(e) = rustix::stdio::dup2_stderr(file)

@@ -1,25 +1,28 @@
-//! A site that changes while it runs.
+//! Changes of the configuration while the server runs.
 //!
-//! A configuration comes as a text (`PUT /config` of `weir_api`), as a tree or in parts. All end in [`Master::change`]. It compiles
-//! the tree in the master as `-t` does; what is wrong changes nothing. Then one of two ways is taken:
+//! A configuration arrives as a text (`PUT /config` of `weir_api`), as a tree or in parts. All of
+//! these end in [`Master::change`]. The master compiles the tree as `-t` does; an invalid one
+//! changes nothing. Then there are two ways:
 //!
-//! - **By running workers**, if the configuration differs from the one in use only in what its `http` block serves: outside of
-//!   that block it says the same, it listens where and how the old one does, and all shared memory that it names is open.
-//!   [`needs_new_workers`] is this rule. The master goes on with the new cycle, so that a worker which is started later begins
-//!   with it. Each running worker gets the tree, the files that the configuration names, and log files that are new,
-//!   since it may not be allowed to open them itself ([`Parcel`]). A thread compiles the site; each loop takes it between two
-//!   of its turns. Requests that begin from then on are served by it, on whatever connection they come. Requests that have
-//!   begun keep the old one. The worker answers when its last loop has taken the site.
-//! - **By new workers**, as a reload does, if anything else has changed, or if a worker could not take the site.
+//! - **By running workers**, if only what the `http` block serves differs. All outside of that block is
+//!   equal, the sockets are the same, and all shared memory that it names is open.
+//!   [`needs_new_workers`] is this rule. The master adopts the new cycle, so that workers that start
+//!   later begin with it. Each running worker gets the tree, the files that the configuration names,
+//!   and new log files, which it may not be allowed to open itself ([`Parcel`]). A thread compiles the
+//!   site, and each loop takes it between two turns. It serves all requests that begin from then on,
+//!   on any connection. Older requests keep the old site. The worker reports when its last loop has
+//!   taken the new one.
+//! - **By new workers**, as in a reload, if anything else has changed or a worker could not take the
+//!   site.
 //!
-//! What decides over the server's rights and its place on the machine is only read at a reload from disk: a text that
-//! changes it is refused ([`FROM_DISK`]).
+//! Directives that decide over the server's rights and its place on the machine are only read from
+//! disk, at a reload. A text that changes them is refused ([`FROM_DISK`]).
 //!
 //! - In: a tree, from [`Master::change`]'s callers: the channel of a worker whose configuration has a `weir_api ... config`.
 //! - Out: sites in loops ([`Service::take`]), new workers, and a [`ChangeOutcome`](weir_values::ChangeOutcome) for the caller.
 //!
-//! A site is freed when its last request has gone: each request holds the state of its loop, which owns the site
-//! ([`weir_sys::lent`]).
+//! A site is freed when its last request has ended. Each request holds the state of its loop, which
+//! owns the site ([`weir_sys::lent`]).
 //!
 //! [`Master::change`]: crate::master::Master::change
 //! [`Service::take`]: crate::service::Service::take
@@ -50,13 +53,13 @@ use runs::Run;
 use weir_values::{ChangeKind, ChangeOutcome, ChangeRequest};
 use weir_zone::Zones;
 
-/// The longest request that is read.
+/// The longest request that is read, in bytes.
 pub const LONGEST: u64 = 257 << 20;
-/// The longest parcel: beside the text it has the files that the text names.
+/// The longest parcel in bytes. In addition to the text it has the files that the text names.
 const LONGEST_PARCEL: u64 = 1 << 30;
 
-/// Directives of `main` that only a reload from disk changes: with them, a client of the API could do on the machine what
-/// the workers' user may not.
+/// Directives of `main` that only a reload from disk may change. With them a client of the API
+/// could do on the machine what the workers' user may not.
 const FROM_DISK: [&str; 9] = [
     "user",
     "daemon",
@@ -69,7 +72,7 @@ const FROM_DISK: [&str; 9] = [
     "error_log",
 ];
 
-/// A directive outside of all blocks that another text may not change.
+/// The name of a directive of [`FROM_DISK`] that differs.
 pub fn from_disk(old: &[Directive], new: &[Directive]) -> Option<&'static str> {
     let of = |list: &[Directive], name: &str| -> Vec<Directive> {
         list.iter().filter(|directive| directive.name.is(name)).cloned().collect()
@@ -77,7 +80,8 @@ pub fn from_disk(old: &[Directive], new: &[Directive]) -> Option<&'static str> {
     FROM_DISK.into_iter().find(|name| !is_same(&of(old, name), &of(new, name)))
 }
 
-/// Why running workers cannot take a plan beside what they serve; zones are looked at when they are opened.
+/// The reason why running workers cannot take a plan in addition to what they serve. Zones are
+/// checked when they are opened.
 pub fn needs_new_workers(
     old: &Sites,
     old_main: &[Directive],
@@ -102,7 +106,7 @@ pub fn needs_new_workers(
     None
 }
 
-/// Whether two configurations say the same outside of their `http` blocks.
+/// Whether two configurations are equal outside of their `http` blocks.
 pub fn is_same_around(old_main: &[Directive], new_main: &[Directive]) -> bool {
     let rest = |main: &[Directive]| -> Vec<Directive> {
         main.iter().filter(|directive| !directive.name.is("http")).cloned().collect()
@@ -110,7 +114,7 @@ pub fn is_same_around(old_main: &[Directive], new_main: &[Directive]) -> bool {
     is_same(&rest(old_main), &rest(new_main))
 }
 
-/// Memory with these bytes, which no process can change or shorten.
+/// A sealed memory file with these bytes, which no process can change or truncate.
 pub fn memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     let fd = memfd_create("weir", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = File::from(fd);
@@ -120,12 +124,12 @@ pub fn memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// What stands in such memory, if it is not longer than `most`. Other processes may read it at the same time: they share
-/// the place in it, which stays where it is.
+/// The content of such a file, if it has at most `most` bytes. Other processes share its file
+/// offset and may read it at the same time, so the offset is not used.
 pub fn contents(fd: OwnedFd, most: u64) -> io::Result<Vec<u8>> {
     let file = File::from(fd);
     let about = file.metadata()?;
-    // A pipe or a socket could keep its reader waiting.
+    // A pipe or socket could make its reader wait.
     if !about.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -135,15 +139,16 @@ pub fn contents(fd: OwnedFd, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What a running worker needs for another site. Blocks of `http` that are those of the site before are numbers of it.
+/// The data from which a running worker makes another site. Blocks of `http` that the worker
+/// already has are given by their numbers.
 pub struct Parcel {
     memory: OwnedFd,
     logs: Vec<Arc<LogFile>>,
 }
 
 impl Parcel {
-    /// Of directives with their texts, the files that were read meanwhile, and the logs that were opened for it.
-    /// `None`: there are too many of these.
+    /// Packs directives with their texts, the files that were read, and the logs that were opened.
+    /// `None` if there are too many logs.
     pub fn new(
         before: &Edition,
         text: &Edition,
@@ -170,26 +175,27 @@ impl Parcel {
             bytes.extend(from.to_le_bytes());
             bytes.extend(len.to_le_bytes());
         }
-        // Places in a block of the site before are not in these texts. The master has said what is odd.
+        // The sources have no positions of blocks that come from the previous site. They are only
+        // for warnings, which the master has logged.
         let none = Sources::default();
         let sources = if runs.iter().any(Run::is_old) { &none } else { sources };
         bytes.append(&mut write_bytes(sources, &main, files));
         Ok(Some(Parcel { memory: memory(&bytes)?, logs }))
     }
 
-    /// Its descriptors, in order.
+    /// The descriptors to send, in order.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         let logs = self.logs.iter().map(|log| log.as_fd());
         std::iter::once(self.memory.as_fd()).chain(logs).collect()
     }
 }
 
-/// What a worker has taken out of a parcel.
+/// The content of a parcel.
 struct Unpacked {
     tree: ConfigTree,
     number: u64,
     files: FileTexts,
-    /// They stay open as long as this is there.
+    /// Keeps them open while this value exists.
     logs: Vec<Arc<LogFile>>,
 }
 
@@ -205,7 +211,7 @@ fn unpack(fds: Vec<OwnedFd>, before: &Edition, logs: &OpenLogs) -> Option<Unpack
         let path = PathBuf::from(OsStr::from_bytes(path));
         adopted.push(logs.adopt(&path, File::from(fds.next()?)));
     }
-    // The runs may speak of no other one.
+    // The numbers of blocks refer to the edition that this worker has.
     (long(&mut rest)? == before.number).then_some(())?;
     let own = long(&mut rest)?;
     let count = number(&mut rest)?;
@@ -226,7 +232,7 @@ fn number(bytes: &mut &[u8]) -> Option<usize> {
     usize::try_from(long(bytes)?).ok()
 }
 
-/// A worker's part: compiles what has come in a parcel, beside what it serves. May take its time.
+/// The worker's part: compiles the content of a parcel while the old site serves. May take long.
 pub fn compile(
     origin: &Origin,
     fds: Vec<OwnedFd>,
@@ -237,7 +243,7 @@ pub fn compile(
     let known = origin.logs.paths();
     let plan =
         with_files(files, || origin.compile(tree, Some(before), Some(before), log)).0.ok()?;
-    // The master has opened them, with its rights.
+    // The master, which has the rights, has opened all of them.
     origin.logs.leave_waiting();
     if let Some(path) = origin.logs.paths().iter().find(|path| !known.contains(path)) {
         log!(
@@ -256,16 +262,16 @@ pub fn compile(
     Some((Sites { http: sites.http, stream, mail }, opened, Edition { number, ..text }))
 }
 
-/// What came with the configuration in use, or with one that is wanted.
+/// What arrived with a configuration in addition to its directives.
 #[derive(Clone, Debug, Default)]
 pub struct Attached {
-    /// Files that are read in place of those on the disk.
+    /// Files that are read in place of those on disk.
     pub files: FileTexts,
-    /// Its parts, if it has come in parts. Another configuration that has come in no parts leaves them.
+    /// The parts, if it arrived in parts. A later configuration without parts removes them.
     pub parts: Parts,
 }
 
-/// What a worker asks for, as a tree and what came with it. `main` is in use, with what is `attached`.
+/// The requested tree, and what comes with it. `main` and `attached` are in use.
 pub fn wanted(
     origin: &Origin,
     main: &[Directive],
@@ -330,7 +336,7 @@ pub fn wanted(
     Ok((ConfigTree { sources: Sources::default(), main, broken: None }, attached.clone()))
 }
 
-/// What stands in the first block like that, and where it ends.
+/// The lines of the first block for which `is` holds, and the position of its end.
 fn inside(
     list: &mut [Directive],
     is: impl Fn(&Directive) -> bool,
@@ -342,7 +348,7 @@ fn inside(
     }
 }
 
-/// The text of a configuration as a tree: what it includes is beside the file on the disk.
+/// Parses a text as a tree. Its `include` lines are relative to the file on disk.
 fn tree(origin: &Origin, text: &[u8]) -> ConfigTree {
     let name = origin.paths.conf_prefix.join(NAME);
     weir_conf::read_text_with(&name, text, origin.globals.as_deref())
@@ -351,12 +357,12 @@ fn tree(origin: &Origin, text: &[u8]) -> ConfigTree {
 /// The name of a text in messages.
 const NAME: &str = "PUT-config";
 
-/// The same of a tree: the text that shows its lines.
+/// The name of a tree in messages. Its text shows the lines.
 const TREE_NAME: &str = "PUT-config-tree";
-/// What is said of other bytes.
+/// The error for a body that is no tree.
 const UNREADABLE: &str = "the body is no tree that begins with \"weir tree 1\"";
 
-/// What went wrong after the configuration was compiled stands in the log.
+/// The details are in the log.
 impl From<SocketsFailed> for Complaint {
     fn from(_: SocketsFailed) -> Complaint {
         Complaint::new("the error log says why it cannot be taken")

@@ -1,4 +1,5 @@
-//! The channel between the master and one worker: a byte per message, some with descriptors of memory or files.
+//! The channel between the master and a worker: messages of one byte, some with descriptors of
+//! memory or files.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -13,80 +14,81 @@ use rustix::net::{
 use weir_log::Level;
 use weir_values::Command;
 
-/// What the master tells a worker.
+/// An order of the master to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Finish the requests, close idle connections, end: the server ends.
+    /// Finish the requests, close idle connections, and end: the server ends.
     Quit,
-    /// As `Quit`, and another master has the sockets, or the workers come back.
+    /// As `Quit`, when another master has the sockets or the workers will come back.
     Yield,
-    /// Others took over: finish the requests, let idle clients have their chance, end.
+    /// Finish the requests and end; new workers have taken over. Idle clients may still send
+    /// requests for a while.
     Retire,
     /// End at once.
     Terminate,
-    /// Open the log files anew.
+    /// Reopen the log files.
     Reopen,
-    /// Error logs take messages of this level, or as the configuration says.
+    /// Set the level of all error logs; none: the configured levels.
     Level(Option<Level>),
-    /// Servers behind were changed: requests that wait for one look again.
+    /// Upstream servers have changed. Requests that wait for a server try again.
     Look,
-    /// Serve another site: the first descriptor has it, the others are log files that are new in it.
+    /// Take another site. The first descriptor has it, the others are its new log files.
     Change,
-    /// What became of a request to change the configuration; the descriptor has it.
+    /// The result of a request to change the configuration, in the descriptor.
     Outcome,
 }
 
-/// What a worker tells the master.
+/// A report of a worker to the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerReport {
-    /// The worker's loops run.
+    /// The worker's loops are running.
     Ready,
-    /// One of them works while the judge of the server's health sleeps.
+    /// A loop is working while the master's health watch sleeps.
     Working,
-    /// An operator asks for something that all processes must do.
+    /// An operator's command for all processes.
     Asked(Command),
-    /// An operator asks for another configuration; the descriptor has its text.
+    /// An operator's request for another configuration, in the descriptor.
     AsksChange,
     /// All loops have taken the site of the last [`Order::Change`].
     Changed,
-    /// They could not.
+    /// The site of the last [`Order::Change`] could not be taken.
     Unchanged,
-    /// After [`Order::Retire`]: no loop takes a new connection any more.
+    /// After [`Order::Retire`]: no loop accepts new connections any more.
     Retired,
 }
 
-/// The kernel passes no more at a time. unix(7): SCM_MAX_FD.
+/// The most descriptors in a message. unix(7): SCM_MAX_FD.
 pub const MOST_FDS: usize = 253;
 
-/// One end of the line; the two ends speak different languages.
+/// An end of a channel. Orders travel in one direction, reports in the other.
 #[derive(Clone, Debug)]
 pub struct ChannelEnd(Arc<OwnedFd>);
 
-/// What reading from the line gave.
+/// The result of reading from a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard<T> {
+pub enum Received<T> {
     /// A message.
-    Said(T),
-    /// Nothing now.
+    Message(T),
+    /// No message at the moment.
     Nothing,
-    /// What is no message.
-    Nonsense,
-    /// The other side is gone.
-    Gone,
+    /// An invalid message.
+    Invalid,
+    /// The other end is closed.
+    Closed,
 }
 
-impl Heard<u8> {
-    fn read<T>(self, of: impl Fn(u8) -> Option<T>) -> Heard<T> {
+impl Received<u8> {
+    fn read<T>(self, of: impl Fn(u8) -> Option<T>) -> Received<T> {
         match self {
-            Heard::Said(byte) => of(byte).map_or(Heard::Nonsense, Heard::Said),
-            Heard::Nothing => Heard::Nothing,
-            Heard::Nonsense => Heard::Nonsense,
-            Heard::Gone => Heard::Gone,
+            Received::Message(byte) => of(byte).map_or(Received::Invalid, Received::Message),
+            Received::Nothing => Received::Nothing,
+            Received::Invalid => Received::Invalid,
+            Received::Closed => Received::Closed,
         }
     }
 }
 
-/// The master's and the worker's end of a new line.
+/// A new channel: the master's end and the worker's.
 pub fn pair() -> io::Result<(ChannelEnd, ChannelEnd)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -153,7 +155,7 @@ impl WorkerReport {
     }
 }
 
-/// Its severity as a digit; what is none is no level.
+/// The severity as a digit; 9 for no level.
 fn level_to_byte(level: Option<Level>) -> u8 {
     b'0' + level.map_or(9, Level::severity)
 }
@@ -171,33 +173,33 @@ impl ChannelEnd {
         Arc::clone(&self.0)
     }
 
-    /// Tells the worker.
+    /// Sends an order to the worker.
     pub fn order(&self, order: Order) -> io::Result<()> {
         self.send(order.to_byte(), &[])
     }
 
-    /// Tells the worker, with descriptors.
+    /// Sends an order with descriptors to the worker.
     pub fn order_with(&self, order: Order, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.send(order.to_byte(), fds)
     }
 
-    /// The next order from the master; its descriptors come into `fds`.
-    pub fn next_order(&self, fds: &mut Vec<OwnedFd>) -> Heard<Order> {
+    /// Receives the next order from the master. Its descriptors are appended to `fds`.
+    pub fn next_order(&self, fds: &mut Vec<OwnedFd>) -> Received<Order> {
         self.receive(fds).read(Order::of)
     }
 
-    /// Tells the master.
+    /// Sends a report to the master.
     pub fn report(&self, report: WorkerReport) -> io::Result<()> {
         self.send(report.to_byte(), &[])
     }
 
-    /// Tells the master, with a descriptor.
+    /// Sends a report with a descriptor to the master.
     pub fn report_with(&self, report: WorkerReport, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.send(report.to_byte(), &[fd])
     }
 
-    /// The next report from the worker; its descriptors come into `fds`.
-    pub fn next_report(&self, fds: &mut Vec<OwnedFd>) -> Heard<WorkerReport> {
+    /// Receives the next report from the worker. Its descriptors are appended to `fds`.
+    pub fn next_report(&self, fds: &mut Vec<OwnedFd>) -> Received<WorkerReport> {
         self.receive(fds).read(WorkerReport::of)
     }
 
@@ -222,8 +224,8 @@ impl ChannelEnd {
     }
 
     #[allow(clippy::disallowed_methods, reason = "one byte, without waiting")]
-    fn receive(&self, fds: &mut Vec<OwnedFd>) -> Heard<u8> {
-        // Of a longer message, enough to see that it is longer.
+    fn receive(&self, fds: &mut Vec<OwnedFd>) -> Received<u8> {
+        // Two bytes are enough to detect a message that is too long.
         let mut bytes = [0; 2];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -239,11 +241,11 @@ impl ChannelEnd {
             }
         }
         match received.map(|message| message.bytes) {
-            Ok(0) => Heard::Gone,
-            Ok(1) => Heard::Said(bytes[0]),
-            Ok(_) => Heard::Nonsense,
-            Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
-            Err(_) => Heard::Gone,
+            Ok(0) => Received::Closed,
+            Ok(1) => Received::Message(bytes[0]),
+            Ok(_) => Received::Invalid,
+            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
+            Err(_) => Received::Closed,
         }
     }
 }
@@ -262,10 +264,10 @@ mod tests {
     fn what_is_told_is_heard() {
         let (master, worker) = pair().unwrap();
         let mut fds = Vec::new();
-        assert_eq!(worker.next_order(&mut fds), Heard::Nothing);
+        assert_eq!(worker.next_order(&mut fds), Received::Nothing);
         let file = std::fs::File::open("/dev/null").unwrap();
         master.order_with(Order::Change, &[file.as_fd(), file.as_fd()]).unwrap();
-        assert_eq!(worker.next_order(&mut fds), Heard::Said(Order::Change));
+        assert_eq!(worker.next_order(&mut fds), Received::Message(Order::Change));
         assert_eq!(fds.len(), 2);
         let levels = (0..8).map(Level::of_severity).chain([None]);
         let orders = [
@@ -283,7 +285,7 @@ mod tests {
             master.order(*order).unwrap();
         }
         for order in orders {
-            assert_eq!(worker.next_order(&mut fds), Heard::Said(order));
+            assert_eq!(worker.next_order(&mut fds), Received::Message(order));
         }
         let asked = levels
             .map(Command::Level)
@@ -294,15 +296,15 @@ mod tests {
             .chain([WorkerReport::Changed, WorkerReport::Unchanged, WorkerReport::Retired])
         {
             worker.report(report).unwrap();
-            assert_eq!(master.next_report(&mut fds), Heard::Said(report));
+            assert_eq!(master.next_report(&mut fds), Received::Message(report));
         }
         for nonsense in [&b"?"[..], b"oo"] {
             #[allow(clippy::disallowed_methods, reason = "a test")]
             rustix::net::send(&worker.0, nonsense, SendFlags::NOSIGNAL).unwrap();
-            assert_eq!(master.next_report(&mut fds), Heard::Nonsense);
+            assert_eq!(master.next_report(&mut fds), Received::Invalid);
         }
         drop(worker);
-        assert_eq!(master.next_report(&mut fds), Heard::Gone);
+        assert_eq!(master.next_report(&mut fds), Received::Closed);
         assert!(master.order(Order::Quit).is_err());
     }
 }

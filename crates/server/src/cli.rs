@@ -1,27 +1,28 @@
-//! The command line, as nginx reads it: letters may be joined, values may follow at once.
+//! The command line, with nginx's rules: letters may be joined, and a value may follow its letter
+//! directly.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// What the command line says.
+/// The parsed command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandLine {
-    /// `-v`, and with `-V`, `-h` and `-?`: say the version.
+    /// `-v`, and with `-V`, `-h` and `-?`: show the version.
     pub version: bool,
-    /// `-V`: say what was built.
+    /// `-V`: show the build options.
     pub configure: bool,
-    /// `-h`, `-?`: say the options.
+    /// `-h`, `-?`: show the options.
     pub help: bool,
-    /// `-t`, `-T`: check the configuration only.
+    /// `-t`, `-T`: only check the configuration.
     pub test: bool,
-    /// `-T`: print the configuration as read.
+    /// `-T`: print the configuration.
     pub dump: bool,
-    /// `-q`: a check says errors only.
+    /// `-q`: a check shows errors only.
     pub quiet: bool,
-    /// `--demo`: serve the built-in configuration, whatever files there are.
+    /// `--demo`: serve the built-in configuration, even if there are configuration files.
     pub demo: bool,
-    /// `-s`: what to tell a running master.
+    /// `-s`: the signal to a running master.
     pub signal: Option<Signal>,
     /// `-p`: the prefix of relative paths.
     pub prefix: Option<OsString>,
@@ -33,16 +34,16 @@ pub struct CommandLine {
     pub globals: Option<OsString>,
 }
 
-/// What `-s` sends.
+/// The signal of `-s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Close at once: TERM.
+    /// TERM: close all connections and end.
     Stop,
-    /// Finish the requests first: QUIT.
+    /// QUIT: finish the requests and end.
     Quit,
-    /// Open the log files anew: USR1.
+    /// USR1: reopen the log files.
     Reopen,
-    /// Take the configuration anew: HUP.
+    /// HUP: read the configuration again.
     Reload,
 }
 
@@ -58,16 +59,16 @@ impl Signal {
     }
 }
 
-/// Why a command line is refused; [`fmt::Display`] gives nginx's text.
+/// Why a command line is refused. [`fmt::Display`] gives nginx's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandLineError {
-    /// No option: a word without a hyphen, or a letter.
+    /// An unknown option: a word without a hyphen, or a letter.
     Option(String),
-    /// `-s` with a word that is no signal.
+    /// `-s` with an unknown signal.
     Signal(OsString),
-    /// An option without its value, which is this.
+    /// An option without its value, which has this name.
     Missing(char, &'static str),
-    /// `--demo` beside the name of a configuration.
+    /// `--demo` together with the name of a configuration.
     Demo,
 }
 
@@ -90,7 +91,7 @@ impl fmt::Display for CommandLineError {
 
 impl std::error::Error for CommandLineError {}
 
-/// Reads the arguments behind the program's name.
+/// Parses the arguments after the program's name.
 pub fn parse(args: &[OsString]) -> Result<CommandLine, CommandLineError> {
     let mut options = CommandLine::default();
     let mut rest = args.iter();
@@ -111,13 +112,13 @@ pub fn parse(args: &[OsString]) -> Result<CommandLine, CommandLineError> {
 }
 
 impl CommandLine {
-    /// Whether `-c` or `-p` says which file is served.
+    /// Whether `-c` or `-p` names the configuration.
     pub fn names_a_file(&self) -> bool {
         self.conf.is_some() || self.prefix.is_some()
     }
 
-    /// Reads one argument's letters; a letter that wants a value takes all that follows, or the
-    /// next argument.
+    /// Parses the letters of an argument. A letter with a value takes the rest of the argument, or
+    /// the next argument.
     fn word<'a>(
         &mut self,
         letters: &[u8],
@@ -151,7 +152,7 @@ impl CommandLine {
         Ok(())
     }
 
-    /// Notes a letter that takes no value; false when it is not one.
+    /// Handles a letter without a value. False if the letter has one or is unknown.
     fn plain(&mut self, letter: u8) -> bool {
         match letter {
             b'?' | b'h' => (self.version, self.help) = (true, true),

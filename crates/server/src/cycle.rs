@@ -1,4 +1,4 @@
-//! One configuration from its text to open sockets. nginx: a cycle.
+//! A configuration, from its text to open sockets. nginx: ngx_cycle_t.
 
 use std::io;
 use std::io::ErrorKind::{InvalidInput, NotFound};
@@ -28,22 +28,22 @@ use weir_values::listen::Listen;
 use weir_values::{Address, ChangePlace, Inputs};
 use weir_zone::{Declarations, Zones};
 
-/// What configurations are read from; the same at every reload.
+/// The origin of configurations, which is the same at every reload.
 #[derive(Debug)]
 pub struct Origin {
-    /// Where files are.
+    /// The paths of files.
     pub paths: Paths,
-    /// What is served where `paths` name no configuration file.
+    /// The configuration if `paths` name no file.
     pub in_memory: InMemory,
     /// The directives of `-g`.
     pub globals: Option<String>,
     /// The log files of this process.
     pub logs: Arc<OpenLogs>,
-    /// What `auto` means.
+    /// The processors, for `auto`.
     pub machine: Machine,
 }
 
-/// A configuration that was read and found right; only its log files are open.
+/// A configuration that was read without errors. Only its log files may be open.
 #[derive(Debug)]
 pub struct Plan {
     /// `main` and `events`.
@@ -52,27 +52,28 @@ pub struct Plan {
     pub sites: Sites,
     /// Where the configuration logs to.
     pub log: Arc<Log>,
-    /// The shared memory that it wants.
+    /// The shared memory that it declares.
     pub zones: Declarations,
-    /// Where files stand that requests need for a while; the built-in configuration has none, and writes nothing.
+    /// The directory for temporary files of requests. The built-in configuration has none and
+    /// writes nothing.
     temporary: Option<PathBuf>,
     /// The texts, for `-T`.
     pub sources: Sources,
-    /// The directives that it was made of.
+    /// The directives from which it was compiled.
     pub text: Edition,
 }
 
-/// The directives of a configuration. Each has its number, by which the processes of a server know that they speak of the same.
+/// The directives of a configuration with a number, by which processes of the server refer to them.
 #[derive(Clone, Debug)]
 pub struct Edition {
-    /// No other one has it, in this process and those that it starts.
+    /// Unique in this process and those that it starts.
     pub number: u64,
-    /// Those outside of all blocks.
+    /// The top-level directives.
     pub main: Arc<Vec<Directive>>,
 }
 
 impl Edition {
-    /// Gives directives the next number.
+    /// Numbers these directives.
     pub fn next(main: Vec<Directive>) -> Edition {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
@@ -80,12 +81,12 @@ impl Edition {
     }
 }
 
-/// What is wrong with a configuration.
+/// An error in a configuration.
 #[derive(Debug)]
 pub struct Complaint {
-    /// The message, the line that it is about, and a caret below the place.
+    /// The message, the line that it is about, and a caret below the position.
     pub text: String,
-    /// Where that is.
+    /// The position.
     pub place: ChangePlace,
 }
 
@@ -100,7 +101,7 @@ impl Complaint {
         Complaint { text, place: ChangePlace { file, line, path } }
     }
 
-    /// One about something that stands in no line.
+    /// An error without a position.
     pub fn new(text: impl Into<String>) -> Complaint {
         Complaint { text: text.into(), place: ChangePlace::default() }
     }
@@ -113,25 +114,25 @@ pub struct Cycle {
     pub config: Config,
     /// What is served.
     pub sites: Sites,
-    /// Where it logs to.
+    /// The main error log.
     pub log: Arc<Log>,
-    /// What it listens on, in the order of the site's list.
+    /// The listening sockets, in the order of the sites' lists.
     pub sockets: Sockets,
-    /// Its shared memory.
+    /// The open shared memory.
     pub zones: Zones,
-    /// A row for each loop, where they tell each other their load.
+    /// The load table and the notifiers of its loops.
     pub load: Arc<CycleShared>,
-    /// The way of datagrams to the loop that has their connection.
+    /// The socket pairs that pass datagrams to the loop with their QUIC connection.
     pub post: Arc<Post>,
-    /// The directives that it was made of.
+    /// The directives from which it was compiled.
     pub text: Edition,
-    /// How many connections the privileged agent may have, if a script wants one.
+    /// The most connections of the privileged agent, if a script wants one.
     pub agent: Option<usize>,
 }
 
 impl Origin {
-    /// Reads the configuration; what is wrong or odd goes to `log`. Its logs are opened last, so a
-    /// configuration with a log that cannot be opened has no other mistake.
+    /// Reads the configuration and opens its logs. Errors and warnings go to `log`. Logs are opened
+    /// last, so a configuration whose log cannot be opened has no other error.
     pub fn read(&self, log: &Log) -> Result<Plan, SocketsFailed> {
         self.open_logs(self.judge(log)?, log)
     }
@@ -139,7 +140,7 @@ impl Origin {
     /// Opens the logs of a plan.
     pub fn open_logs(&self, plan: Plan, log: &Log) -> Result<Plan, SocketsFailed> {
         let unread = self.logs.open_waiting().map_err(|(path, e)| {
-            // nginx, which has names that end at a zero, does not find them.
+            // nginx's names end at a NUL, so it finds no such file.
             let e = if e.kind() == InvalidInput { std::io::Error::from_raw_os_error(2) } else { e };
             log!(log, Emerg, None, "{}", open_failed(&path, &e));
             advise(&path, &e, log);
@@ -153,12 +154,12 @@ impl Origin {
         Ok(plan)
     }
 
-    /// Reads the configuration and opens nothing.
+    /// Reads the configuration without opening anything.
     pub fn judge(&self, log: &Log) -> Result<Plan, SocketsFailed> {
         self.compile(self.tree(), None, None, log).map_err(|_| SocketsFailed)
     }
 
-    /// The configuration of the disk, as it is written.
+    /// The tree of the configuration on disk, or in memory.
     fn tree(&self) -> ConfigTree {
         match &self.paths.conf {
             Some(path) => weir_conf::read(path, self.globals.as_deref()),
@@ -166,12 +167,13 @@ impl Origin {
         }
     }
 
-    /// Makes a plan of a tree, and opens nothing. Groups of servers and caches that `before` has, too, are the same ones. Blocks
-    /// that say the same as in `known` need not be compiled again; there, `main` says the same outside of `http`.
+    /// Compiles a tree into a plan without opening anything. Upstream groups and caches that
+    /// `before` has are shared with it. Blocks that are equal in `known` need not be compiled
+    /// again; `known` must be equal outside of `http`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it; `log` has been told.
+    /// The first error, which was also logged.
     pub fn compile(
         &self,
         tree: ConfigTree,
@@ -179,16 +181,16 @@ impl Origin {
         known: Option<&Sites>,
         log: &Log,
     ) -> Result<Plan, Complaint> {
-        let tell = |error: &Error| tell(log, &tree.sources, error);
+        let log_error = |error: &Error| log_error(log, &tree.sources, error);
         let refuse = |error: Error| {
-            tell(&error);
+            log_error(&error);
             Complaint::of(&tree, &error)
         };
 
-        // What a running worker is given beside its own sites was checked by the master, which has said what is odd.
+        // A running worker compiles a tree that the master has checked and warned about.
         let warn = |error: &Error| {
             if before.is_none() {
-                tell(error);
+                log_error(error);
             }
         };
         if before.is_none() {
@@ -224,7 +226,8 @@ impl Origin {
             known: known.and_then(|sites| sites.http.as_deref()).map(|site| site as _),
         };
         let mut sites = Sites::default();
-        // The scripts of sessions have their room beside those of requests.
+        // The scripts of sessions run beside those of requests, so `http` is compiled even if it is
+        // missing.
         let scripted = block("stream").filter(|stream| weir_http::has_scripts(stream));
         let without = scripted.map(|stream| Directive {
             body: DirectiveBody::Block(Vec::new().into()),
@@ -263,8 +266,8 @@ impl Origin {
         Ok(Plan { config, sites, log: configured, zones, temporary, sources, text })
     }
 
-    /// Opens the `error_log` lines of `main`; when none of them leads to a file or to stderr, the default
-    /// one is there too, so that there is always one.
+    /// Opens the `error_log` lines of `main`. If none of them is a file or stderr, the default log
+    /// is added, so that there is always one.
     fn error_log(&self, config: &Config) -> Result<Log, Error> {
         let mut sinks = Vec::new();
         for line in &config.error_logs {
@@ -285,11 +288,12 @@ impl Origin {
         self.logs.open_later(path).map(Sink::File).map_err(failed)
     }
 
-    /// The log of the time before the configuration is known: the file of `-e` or the default
-    /// one, and the terminal.
+    /// The log until the configuration is known: the file of `-e` or the default one, and the
+    /// terminal.
     pub fn first_log(&self, least: Level) -> Log {
         let sink = match &self.paths.error_log {
-            // A user without a configuration wants to read sentences, not log lines.
+            // Without a configuration file, a person reads the terminal, and gets sentences instead
+            // of log lines.
             None if self.paths.conf.is_none() => return Log::echoing(Vec::new(), "weir"),
             None => Sink::Stderr,
             Some(path) => match self.logs.open(path) {
@@ -307,8 +311,8 @@ impl Origin {
         }
     }
 
-    /// The log of the time from here until the server has started: where the configuration logs to, and the terminal. None
-    /// without a configuration file: a user who has none reads the terminal.
+    /// The log until the server has started: the configured logs, and the terminal. None without a
+    /// configuration file, since the terminal is the log then.
     pub fn starting_log(&self, plan: &Plan) -> Option<Log> {
         let sinks = plan.log.sinks().to_vec();
         self.paths.conf.as_ref().map(|_| Log::echoing(sinks, "weir"))
@@ -316,15 +320,15 @@ impl Origin {
 }
 
 impl Cycle {
-    /// A load table for workers of this cycle, in which none has a row yet.
+    /// A new load table for workers of this cycle.
     pub fn new_load(&self) -> std::io::Result<CycleShared> {
         CycleShared::new(self.config.loops(), self.config.events.balance.shape(), &self.sockets)
     }
 }
 
 impl Cycle {
-    /// The same for the privileged agent, which may have so many connections: one loop that listens on nothing, as the user
-    /// that the master is.
+    /// A copy of the cycle for the privileged agent, which may have this many connections. It has
+    /// one loop without listening sockets, and the master's user.
     pub fn for_agent(&self, connections: usize) -> std::io::Result<Cycle> {
         let mut cycle = self.clone();
         cycle.sockets = Sockets::default();
@@ -339,7 +343,7 @@ impl Cycle {
         Ok(cycle)
     }
 
-    /// The same for new workers.
+    /// A copy of the cycle for new workers.
     pub fn renewed(&self) -> std::io::Result<Cycle> {
         let of_http = self.sites.http.as_ref().map_or(&[][..], |site| site.listens());
         let post = Post::after(&self.post, self.config.loops(), of_http)?;
@@ -355,8 +359,8 @@ impl Plan {
         directories::create(paths, own, user, log)
     }
 
-    /// A cycle that goes on with all that `old` has open, and differs from it in what its `http` block says. The plan comes
-    /// back if it needs shared memory that is not open.
+    /// A cycle that keeps everything that `old` has open and only changes what its `http` block
+    /// serves. Returns the plan if it needs shared memory that is not open.
     pub fn beside(self, old: &Cycle, log: &Log) -> Result<Result<Cycle, Box<Plan>>, SocketsFailed> {
         let zones = self.open_zones(&old.zones, log)?;
         if !zones.are_of(&old.zones) {
@@ -375,8 +379,8 @@ impl Plan {
         })
     }
 
-    /// Opens what the configuration listens on and its shared memory, taking over what is open
-    /// already.
+    /// Opens the sockets and the shared memory of the configuration. Takes over what the old one
+    /// has open.
     pub fn open(
         self,
         old_sockets: &Sockets,
@@ -395,7 +399,7 @@ impl Plan {
             (each || listen.reuseport || listen.udp) && may
         };
         let waits = matches!(self.config.events.balance.shape(), SocketLayout::Shared { .. });
-        // New connections of QUIC wait where all loops take them from, as those of TCP do.
+        // All loops accept new QUIC connections from one socket, as with TCP.
         let shares_first = |listen: &Listen| listen.quic && waits && loops > 1 && each(listen);
         let copies = |listen: &Listen| match each(listen) {
             true => loops + usize::from(shares_first(listen)),
@@ -436,7 +440,7 @@ impl Plan {
     }
 }
 
-/// How the kernel finds the loop of a connection id of this listening socket.
+/// How the kernel finds the loop of a QUIC connection id at this socket.
 fn steering(site: Option<&Site>, number: usize, loops: usize) -> io::Result<IdSteering> {
     let site = site.ok_or(io::ErrorKind::NotFound)?;
     let by = weir_http::host_key_of(site, number)?.steering(loops);
@@ -444,7 +448,7 @@ fn steering(site: Option<&Site>, number: usize, loops: usize) -> io::Result<IdSt
     Ok(IdSteering { length, xor: by.xor, factor: by.factor, loops })
 }
 
-/// Prints the texts of a configuration as `-T` does.
+/// Prints the texts of a configuration, as `-T` does.
 pub fn dump(sources: &Sources, out: &mut impl Write) -> std::io::Result<()> {
     for source in sources.iter().filter(|source| !source.command_line) {
         writeln!(out, "# configuration file {}:", source.name.display())?;
@@ -454,9 +458,9 @@ pub fn dump(sources: &Sources, out: &mut impl Write) -> std::io::Result<()> {
     out.flush()
 }
 
-/// A line on the terminal, as from nginx.
+/// Prints a line on stderr, as nginx does.
 pub fn say(text: &str) {
-    // A failure of stderr could not be reported.
+    // A failure of stderr cannot be reported.
     let _ = writeln!(std::io::stderr(), "weir: {text}");
 }
 
@@ -464,7 +468,7 @@ fn open_failed(path: &Path, e: &std::io::Error) -> String {
     format!("open() \"{}\" failed {}", path.display(), weir_log::Cause(e))
 }
 
-/// Whether weir gives a meaning to the directive in that context.
+/// Whether weir implements the directive in that context.
 pub fn built(known: &KnownDirective, context: Contexts) -> bool {
     const OF_HTTP: Contexts = Contexts::HTTP
         .or(Contexts::SERVER)
@@ -479,14 +483,14 @@ pub fn built(known: &KnownDirective, context: Contexts) -> bool {
         || (OF_MAIL.meets(context) && weir_mail::directive(known.name).is_some())
 }
 
-/// Where directives of `stream` stand.
+/// The contexts of `stream`.
 const OF_STREAM: Contexts =
     Contexts::STREAM.or(Contexts::STREAM_SERVER).or(Contexts::STREAM_UPSTREAM);
 
-/// Where directives of `mail` stand.
+/// The contexts of `mail`.
 const OF_MAIL: Contexts = Contexts::MAIL.or(Contexts::MAIL_SERVER);
 
-/// The sentence about a directive that weir has built, for docs/directives.md.
+/// The sentence of help about a directive, for docs/directives.md.
 pub fn help(known: &KnownDirective) -> Option<&'static str> {
     if known.contexts.each().all(|at| OF_STREAM.meets(at)) {
         return weir_stream::directive(known.name).map(|d| d.help);
@@ -498,8 +502,8 @@ pub fn help(known: &KnownDirective) -> Option<&'static str> {
     config::help(known).or_else(of_http)
 }
 
-/// Logs an error's first line, and shows the rest on a terminal.
-fn tell(log: &Log, sources: &Sources, error: &Error) {
+/// Logs the first line of an error, and shows the rest on a terminal.
+fn log_error(log: &Log, sources: &Sources, error: &Error) {
     let level = match error.level {
         Severity::Emerg => Level::Emerg,
         Severity::Alert => Level::Alert,
@@ -507,7 +511,7 @@ fn tell(log: &Log, sources: &Sources, error: &Error) {
         Severity::Error => Level::Error,
         Severity::Warn => Level::Warn,
     };
-    // The excerpt says nothing without its sentence.
+    // The excerpt is of no use without its message.
     if !log.enabled(level) {
         return;
     }
@@ -520,7 +524,8 @@ fn tell(log: &Log, sources: &Sources, error: &Error) {
     }
 }
 
-/// Says what to do where the directory of a log or of the pid file is missing, if a person reads along. nginx says nothing.
+/// Tells a person on a terminal what to do if the directory of a log or pid file is missing. nginx
+/// has no such hint.
 pub fn advise(path: &Path, e: &std::io::Error, log: &Log) {
     let missing = path.parent().filter(|directory| e.kind() == NotFound && !directory.exists());
     if let Some(directory) = missing.filter(|_| log.is_on_terminal()) {
@@ -549,7 +554,7 @@ mod tests {
         let listens = plan.sites.listens();
         assert_eq!(listens.len(), 1);
         assert!(listens[0].address.ip().is_some_and(|ip| ip.is_loopback()));
-        // Nor does it need a place to write to: a bare machine has none of nginx's.
+        // Nor does it need a directory, since a bare machine has none of nginx's.
         assert_eq!(plan.temporary, None);
     }
 }

@@ -1,5 +1,5 @@
-//! Going to the background: daemon(7), as far as nginx does it. In addition, the process that was
-//! started ends only when the server runs, and its exit code says whether it does.
+//! Runs the server in the background: daemon(7), as nginx does it. In addition, the process that
+//! was started ends only once the server runs, with an exit code that says whether it does.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,31 +9,31 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{setsid, umask};
 use weir_sys::process::{Fork, fork};
 
-/// Which of the two processes goes on.
+/// Which of the two processes this is.
 #[derive(Debug)]
 pub enum Side {
-    /// The one that was started; it is to end with this code.
+    /// The process that was started. It ends with this code.
     Foreground(i32),
-    /// The one in the background.
+    /// The process in the background.
     Background(Waiting),
 }
 
-/// The process that was started, which waits to hear that the server runs. When this is dropped
-/// without a word, it has failed.
+/// Notifies the process that was started. If this is dropped without [`Waiting::release`], that
+/// process fails.
 #[derive(Debug)]
 pub struct Waiting(OwnedFd);
 
 impl Waiting {
-    /// Tells it that the server runs.
+    /// Reports that the server runs.
     pub fn release(self) {
-        // One that was killed needs no answer.
+        // The process may have been killed.
         let _ = rustix::io::write(&self.0, b"+");
     }
 }
 
-/// Makes a copy of this process that has no terminal.
+/// Forks a process without a terminal.
 ///
-/// Standard error stays, since the error log may be there.
+/// It keeps stderr, which may be the error log.
 pub fn detach() -> io::Result<Side> {
     let (hear, tell) = pipe_with(PipeFlags::CLOEXEC)?;
     if let Fork::Parent(_) = fork()? {
@@ -49,7 +49,7 @@ pub fn detach() -> io::Result<Side> {
     Ok(Side::Background(Waiting(tell)))
 }
 
-/// The exit code of the process that was started: 0 when the word came.
+/// The exit code of the process that was started: 0 once the server runs.
 fn verdict(hear: &OwnedFd) -> i32 {
     let mut word = [0; 1];
     loop {

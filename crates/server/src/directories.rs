@@ -1,5 +1,5 @@
-//! Directories for temporary files: made before a worker serves, and given to the workers' user.
-//! Directories of logs must not belong to that user. nginx: ngx_create_paths.
+//! Directories for temporary files. They are made before a worker serves, and given to the workers'
+//! user. Directories of logs must not belong to that user. nginx: ngx_create_paths.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,13 +12,13 @@ use weir_sys::guarded;
 use crate::config::User;
 use crate::sockets::SocketsFailed;
 
-/// What the directory may be used for that holds those of others: they are found in it.
+/// The mode of the directory that contains the others.
 const PARENT: u32 = 0o755;
-/// Those of others: for their owner alone.
+/// The mode of the others, for their owner alone.
 const LEAF: u32 = 0o700;
 
-/// Makes the directories that are missing; those that are there keep what is in them. The one that `own` names is
-/// made for those in it. Modes do not depend on the umask, which is 0 in a daemon.
+/// Makes missing directories. Existing ones keep their content. The directory `own` is made as
+/// their parent. Modes do not depend on the umask, which is 0 in a daemon.
 pub fn create<'a>(
     paths: impl Iterator<Item = &'a Path>,
     own: &Path,
@@ -36,7 +36,8 @@ pub fn create<'a>(
     Ok(())
 }
 
-/// Warns of directories of log files that the workers' user may change: the master opens what stands there as root.
+/// Warns if the workers' user may change a directory of log files: the master opens files there as
+/// root.
 pub fn warn_of_logs(logs: &OpenLogs, user: Option<&User>, log: &Log) {
     let Some(user) = user.filter(|user| user.uid != 0) else { return };
     let paths = logs.paths();
@@ -57,7 +58,7 @@ pub fn warn_of_logs(logs: &OpenLogs, user: Option<&User>, log: &Log) {
     }
 }
 
-/// Makes a directory, and those above it.
+/// Makes a directory and its parents.
 fn parents(path: &Path) -> Result<(), (&'static str, io::Error)> {
     let make = || guarded::directory(path, PARENT, None);
     match (make(), path.parent()) {

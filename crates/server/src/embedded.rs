@@ -1,4 +1,4 @@
-//! What weir serves when there is no configuration at all.
+//! The built-in configuration, for a start without a configuration file.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -8,14 +8,14 @@ use weir_conf::{ConfigTree, read_text};
 
 use crate::version::VERSION;
 
-/// A configuration that stands in no file: the built-in one, or one that a tool has written.
+/// An in-memory configuration: the built-in one, or one that a tool has made.
 #[derive(Debug)]
 pub struct InMemory {
     /// Its name in messages.
     pub name: &'static str,
     /// Its text.
     pub text: String,
-    /// Where the server keeps files that requests need for a while. `None`: the configuration needs none.
+    /// The directory for temporary files of requests. `None` if the configuration needs none.
     pub temporary: Option<PathBuf>,
 }
 
@@ -25,14 +25,14 @@ impl InMemory {
         InMemory { name: NAME, text: text(), temporary: None }
     }
 
-    /// The configuration as it is read, with the directives of `-g` ahead.
+    /// Parses the configuration, after the directives of `-g`.
     pub fn tree(&self, globals: Option<&str>) -> ConfigTree {
         let globals = globals.unwrap_or_default();
         read_text(Path::new(self.name), format!("{globals} {}", self.text).as_bytes())
     }
 }
 
-/// Where the built-in configuration listens.
+/// The address of the built-in configuration.
 const ADDRESS: &str = "127.0.0.1:8080";
 
 /// The configuration's name in messages.
@@ -68,12 +68,12 @@ http {{
     )
 }
 
-/// What stands above the panel.
+/// The note above the panel.
 const NOTE: &str = "weir runs with the configuration that is built in. To see it work: \
                     weir bench -d 30s http://127.0.0.1:8080/hello . To serve your own, write an nginx.conf and \
                     start: weir -c /path/to/nginx.conf";
 
-/// A message for the user who started weir without a configuration.
+/// The greeting for a start without a configuration.
 pub fn greeting(loops: usize) -> String {
     let pid = std::process::id();
     let plural = if loops == 1 { "" } else { "s" };
@@ -88,12 +88,12 @@ pub fn greeting(loops: usize) -> String {
     )
 }
 
-/// Whether another program listens where the built-in configuration is to.
+/// Whether another program listens at the address of the built-in configuration.
 pub fn is_taken() -> bool {
     TcpListener::bind(ADDRESS).is_err_and(|e| e.kind() == ErrorKind::AddrInUse)
 }
 
-/// A message for the user whose machine has no room for it.
+/// A message if that address is taken.
 pub fn where_else() -> String {
     format!(
         "the built-in configuration needs {ADDRESS}, where another program listens: end that, or name a configuration with -c"

@@ -1,10 +1,9 @@
-//! Generations of workers as threads of one process, for the simulated world: they do what the
-//! master's forks do.
+//! Generations of workers as threads of one process, for the simulated world. They correspond to
+//! processes that a master forks.
 //!
-//! They share what processes share: sockets, zones, counters, the load table, the directories of
-//! caches. All else is separate, as in processes: each reads the configuration itself, where a fork
-//! would have got a copy. Only as the owner of a zone they are one process, and they have one table
-//! of descriptors.
+//! They share what processes share: sockets, zones, counters, the load table, directories of
+//! caches. All else is separate: each worker reads the configuration itself, where a fork would
+//! have a copy. But they are one process as owners of zones, and share one table of descriptors.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -27,25 +26,25 @@ use crate::paths::Paths;
 use crate::sockets::{Purpose, Sockets};
 use crate::{cli, signals, worker};
 
-/// A server with its workers, and with those of older configurations that finish.
+/// A server with its workers, including those of older configurations.
 pub struct Generations {
     origin: Arc<Origin>,
     first: Log,
     cycle: Cycle,
     registry: Registry,
-    /// Tallies that were given away.
+    /// The number of tallies that were assigned.
     tallies: usize,
-    /// How often the configuration has been replaced.
+    /// How often the configuration was replaced.
     generation: u64,
     workers: Vec<Worker>,
-    /// All were told to finish.
+    /// All workers were told to finish.
     ends: bool,
 }
 
 struct Worker {
     generation: u64,
     index: usize,
-    /// Its cycle's load table.
+    /// The load table of its cycle.
     load: Arc<CycleShared>,
     tallies: Range<usize>,
     channel: ChannelEnd,
@@ -53,7 +52,8 @@ struct Worker {
 }
 
 impl Generations {
-    /// Reads the configuration that the command line names, and starts its workers. None if it is wrong; its log says why.
+    /// Reads the configuration that the command line names, and starts its workers. None if the
+    /// configuration is invalid, which its log explains.
     pub fn start(args: &[OsString]) -> Option<Generations> {
         let options = cli::parse(args).ok()?;
         let paths = Paths::new(&options, std::path::Path::exists);
@@ -81,12 +81,13 @@ impl Generations {
         Some(generations)
     }
 
-    /// Reads the configuration anew and starts its workers beside the others; false if that cannot be.
+    /// Reads the configuration again and starts new workers. False if that fails.
     pub fn reload(&mut self) -> bool {
         self.next().is_some()
     }
 
-    /// Running workers of the newest configuration take another one beside theirs; false if they cannot.
+    /// Makes the running workers of the newest configuration take another one. False if they
+    /// cannot.
     pub fn change(&mut self, text: &[u8]) -> bool {
         self.beside(text).is_some()
     }
@@ -108,18 +109,18 @@ impl Generations {
             Parcel::new(&old.text, &plan.text, &tree.sources, &files, Vec::new()).ok()??;
         self.cycle = plan.beside(old, log).ok()?.ok()?;
         for worker in self.workers.iter().filter(|worker| worker.generation == self.generation) {
-            // One that has ended hears nothing.
+            // A worker that has ended cannot receive it.
             let _ = worker.channel.order_with(Order::Change, &parcel.fds());
         }
         Some(())
     }
 
-    /// How many sites all workers hold.
+    /// The number of sites that all workers hold.
     pub fn sites(&self) -> u64 {
         self.registry.sum(Metric::Sites).cast_signed().max(0).cast_unsigned()
     }
 
-    /// How many connections of QUIC all workers have.
+    /// The number of QUIC connections of all workers.
     pub fn open_quic(&self) -> u64 {
         self.registry.sum(Metric::QuicOpen).cast_signed().max(0).cast_unsigned()
     }
@@ -132,46 +133,45 @@ impl Generations {
         self.start_workers()
     }
 
-    /// The configuration as it stands there, over what is open.
+    /// Reads the configuration and opens what is not open yet.
     fn read(&self) -> Option<Cycle> {
         let plan = self.origin.read(&self.first).ok()?;
         let Cycle { sockets, zones, post, .. } = &self.cycle;
         plan.open(sockets, zones, post, Purpose::Serve, &self.first).ok()
     }
 
-    /// Tells the workers of older configurations that another one took over.
+    /// Tells the workers of older configurations to retire.
     pub fn retire(&mut self) {
-        self.tell(self.generation, Order::Retire);
+        self.order(self.generation, Order::Retire);
     }
 
-    /// Tells all to finish.
+    /// Tells all workers to finish.
     pub fn quit(&mut self) {
         self.ends = true;
-        self.tell(self.generation + 1, Order::Quit);
+        self.order(self.generation + 1, Order::Quit);
     }
 
-    /// Those of the generations before that one.
-    fn tell(&mut self, before: u64, order: Order) {
+    /// Sends an order to the workers of generations before `before`.
+    fn order(&mut self, before: u64, order: Order) {
         let told = self.workers.iter().filter(|worker| worker.generation < before);
-        // One that has ended hears nothing.
+        // A worker that has ended cannot receive it.
         told.for_each(|worker| drop(worker.channel.order(order)));
     }
 
-    /// Waits for the ends of all: their exit codes.
+    /// Waits until all workers have ended. Returns their exit codes.
     pub fn end(self) -> Vec<i32> {
         let threads = self.workers.into_iter().map(|worker| worker.thread);
         threads.map(|thread| thread.join().unwrap_or(1)).collect()
     }
 
-    /// The worker with this first tally has been killed. The master frees what it held. Another
-    /// worker takes its place, if the configuration is still in force. False if none can be
-    /// started.
+    /// The worker with this first tally was killed. Releases what it held, as the master does, and
+    /// starts a successor if its configuration is still in use. False if none could be started.
     pub fn bury(&mut self, first: usize) -> bool {
         let Some(at) = self.workers.iter().position(|worker| worker.tallies.start == first) else {
             return true;
         };
         let worker = self.workers.swap_remove(at);
-        // Its thread never ends.
+        // The thread of a killed worker never ends.
         drop(worker.thread);
         let Some(counters) = self.registry.tally(0) else { return false };
         worker.tallies.clone().for_each(|own| self.registry.bury(own, &counters));
@@ -187,20 +187,20 @@ impl Generations {
         self.start_worker(worker.index, own).is_some()
     }
 
-    /// Whether another one would take the place of that worker, and of how many loops.
+    /// The number of loops of the worker's successor, if it would have one.
     pub fn successor(&self, first: usize) -> Option<usize> {
         let worker = self.workers.iter().find(|worker| worker.tallies.start == first)?;
         let lives_on = worker.generation == self.generation && !self.ends;
         lives_on.then(|| worker.tallies.len())
     }
 
-    /// The tallies of the worker that has this one.
+    /// The tallies of the worker that has tally `one`.
     pub fn tallies_with(&self, one: usize) -> Option<Range<usize>> {
         let worker = self.workers.iter().find(|worker| worker.tallies.contains(&one))?;
         Some(worker.tallies.clone())
     }
 
-    /// The first tally of each that lives.
+    /// The first tally of each living worker.
     pub fn firsts(&self) -> Vec<usize> {
         self.workers.iter().map(|worker| worker.tallies.start).collect()
     }

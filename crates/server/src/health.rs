@@ -1,8 +1,8 @@
-//! Looks at the server's health once a second, outside of its loops, and posts what is wrong.
+//! Checks the server's health once a second, outside of its loops, and publishes the findings.
 //!
-//! The master does it, or a thread where there is no master: a loop that is stuck could not report
-//! itself. Once nothing has happened for some seconds the master sleeps: [`JudgeWaker`], which each
-//! loop has, ends that.
+//! The master does it, or a thread if there is no master, since a stuck loop could not report
+//! itself. Once nothing has happened for some seconds, the master sleeps. A loop that works wakes
+//! it by its [`JudgeWaker`].
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -23,26 +23,27 @@ use crate::channel::{ChannelEnd, WorkerReport};
 use crate::service::Sites;
 use crate::status::{WorkSpread, machine};
 
-/// Between two looks.
+/// The interval of checks.
 const PERIOD: Duration = Duration::from_secs(1);
-/// So many looks in which nothing has happened, and it sleeps. A loop asks less than that many seconds after it has asked
-/// last, so all will when they work next.
-const STILL: u32 = 3;
-/// While nothing is wrong, the system is asked for descriptors and memory every so many looks: kernels before 6.2 list
-/// descriptors one by one.
+/// After this many checks without activity, the watch sleeps. A loop reports at most once in
+/// [`PERIOD`], which is shorter. So after the checks every loop reports as soon as it works again.
+const QUIET_CHECKS: u32 = 3;
+/// While there are no findings, descriptors and memory are read in every fifth check only. Kernels
+/// before 6.2 list descriptors one by one.
 const SYSTEM_EVERY: u32 = 5;
-/// For so long the end of a worker is remembered, in milliseconds.
-const REMEMBERED: u64 = 60_000;
+/// How long the death of a worker stays a finding, in milliseconds.
+const DEATH_REMEMBERED: u64 = 60_000;
 
-/// What is known of the server's health.
+/// The state of the health checks.
 #[derive(Debug, Default)]
 pub struct HealthWatch {
     judge: Judge,
     next: Option<Instant>,
     has_given_up: bool,
-    /// It looks no more until something happens.
+    /// No more checks until something happens.
     sleeps: bool,
-    /// How long the loops had slept and worked at the last look, and how many looks ago that was another number.
+    /// The loops' sleeping and working time at the last check, and for how many checks it has not
+    /// changed.
     turns: Option<u64>,
     still: u32,
     failed_reload: Option<u64>,
@@ -54,41 +55,41 @@ pub struct HealthWatch {
     memory: Option<MemoryUse>,
 }
 
-/// What a look sees.
+/// The input of a check.
 pub struct Seen<'s> {
     /// All counters.
     pub registry: Registry,
-    /// What is served.
+    /// The sites that are served.
     pub sites: &'s Sites,
     /// Workers that were told to end.
     pub old: Vec<RetiredWorker>,
-    /// The fullest accept queue of each address: connections that wait, and how many may.
+    /// The fullest accept queue of each address: its waiting connections and its backlog.
     pub queues: Vec<(String, u32, u32)>,
-    /// How many connections a loop may have.
+    /// The most connections of a loop.
     pub connections: usize,
 }
 
-/// A worker that was told to end, and when.
+/// A worker that was told to end.
 #[derive(Debug)]
 pub struct RetiredWorker {
-    /// Its process.
+    /// The process id.
     pub pid: Pid,
-    /// When it was told.
-    pub told: Instant,
+    /// When it was told to end.
+    pub notified_at: Instant,
 }
 
 impl HealthWatch {
-    /// When it looks next; none while it sleeps.
+    /// When the next check is due. None while the watch sleeps.
     pub fn next(&self) -> Option<Instant> {
         self.next.filter(|_| !self.sleeps && !self.has_given_up)
     }
 
-    /// Whether it is time to look.
+    /// Whether a check is due.
     pub fn is_due(&self) -> bool {
         !self.has_given_up && !self.sleeps && self.next.is_none_or(|next| Instant::now() >= next)
     }
 
-    /// It never looks again, which pages tell by the time of its last look.
+    /// Ends all checks. Pages show that by the time of the last check.
     pub fn give_up(&mut self) {
         self.has_given_up = true;
     }
@@ -101,7 +102,7 @@ impl HealthWatch {
         }
     }
 
-    /// Looks; what is to stand behind the process's name if that is new.
+    /// Runs a check. Returns the text to show after the process's name, if it has changed.
     pub fn look(&mut self, seen: Seen<'_>) -> Option<String> {
         self.next = Some(Instant::now() + PERIOD);
         if self.looks.is_multiple_of(SYSTEM_EVERY) || !self.judge.is_calm() {
@@ -117,7 +118,7 @@ impl HealthWatch {
         let turns = turns(registry);
         let is_still = turns.is_some() && turns == self.turns;
         (self.still, self.turns) = (if is_still { self.still + 1 } else { 0 }, turns);
-        if self.still >= STILL && self.judge.is_calm() && no_old_workers {
+        if self.still >= QUIET_CHECKS && self.judge.is_calm() && no_old_workers {
             self.fall_asleep(registry, sites);
         }
         let headline = weir_health::behind_name(&findings);
@@ -129,13 +130,14 @@ impl HealthWatch {
 
     fn fall_asleep(&mut self, registry: Registry, sites: &Sites) {
         weir_health::fall_asleep(registry.board());
-        // A loop that has begun a turn before that does not wake the judge, nor does an order that failed before.
+        // A loop that began a turn before this point does not wake the watch, nor does an ACME
+        // order that failed before.
         let is_quiet = turns(registry) == self.turns && orders(sites).is_empty();
         self.sleeps = is_quiet || !weir_health::wake_up(registry.board(), wall_millis());
         self.still = 0;
     }
 
-    /// A worker that was not told to has ended; no other takes its place if that is `fatal`.
+    /// A worker has died. If that is `fatal`, it has no successor.
     pub fn died(&mut self, how: String, fatal: bool) {
         self.deaths.push(now_millis());
         self.last_death = how;
@@ -143,13 +145,13 @@ impl HealthWatch {
         self.look_at_once();
     }
 
-    /// A configuration could not be taken into use.
+    /// A configuration could not be applied.
     pub fn reload_failed(&mut self) {
         self.failed_reload = Some(wall_millis());
         self.look_at_once();
     }
 
-    /// A configuration was taken into use.
+    /// A configuration was applied.
     pub fn reloaded(&mut self) {
         (self.failed_reload, self.missing) = (None, 0);
         self.look_at_once();
@@ -162,7 +164,7 @@ impl HealthWatch {
     fn snapshot(&mut self, seen: Seen<'_>) -> Snapshot {
         let Seen { registry, sites, old, queues, connections } = seen;
         let (now, loops) = (now_millis(), registry.loops());
-        self.deaths.retain(|at| now.saturating_sub(*at) < REMEMBERED);
+        self.deaths.retain(|at| now.saturating_sub(*at) < DEATH_REMEMBERED);
         let newest = loops.iter().map(|tally| tally.owner.generation).max().unwrap_or(0);
         let limited = registry.sum(Metric::LimitedErrors);
         Snapshot {
@@ -198,23 +200,23 @@ impl HealthWatch {
     }
 }
 
-/// Looks for as long as the process lives, in a thread of its own.
+/// Runs checks on a thread of its own, as long as the process lives.
 pub fn watch(registry: Registry, sites: Sites, connections: usize) {
     let mut watch = HealthWatch::default();
     let look = move || {
         loop {
-            // A single loop is never uneven, and its sockets are its own.
+            // A single loop cannot be uneven, and its sockets belong to it alone.
             let (old, queues) = Default::default();
             let _ = watch.look(Seen { registry, sites: &sites, old, queues, connections });
             #[expect(clippy::disallowed_methods, reason = "there is no loop on this thread")]
             std::thread::sleep(PERIOD);
         }
     };
-    // Without the thread, pages show no health.
+    // If the thread cannot be started, pages show no health.
     let _ = std::thread::Builder::new().name("weir: health".to_owned()).spawn(look);
 }
 
-/// A loop's way to wake the judge, since it works.
+/// Reports a loop's activity to the health watch.
 #[derive(Debug)]
 pub struct JudgeWaker {
     board: &'static [AtomicU64],
@@ -223,12 +225,12 @@ pub struct JudgeWaker {
 }
 
 impl JudgeWaker {
-    /// Of a loop that begins now; without a master no judge sleeps.
+    /// For a loop that starts now. Without a master, the watch never sleeps.
     pub fn new(registry: Registry, channel: Option<ChannelEnd>, now: Instant) -> JudgeWaker {
         JudgeWaker { board: registry.board(), channel, next: now }
     }
 
-    /// A turn has begun. Costs a comparison, but for one turn in a second.
+    /// A turn has begun. This costs a comparison, except once a second.
     #[inline]
     pub fn wake(&mut self, now: Instant) {
         if now >= self.next {
@@ -241,19 +243,21 @@ impl JudgeWaker {
         if weir_health::wake_up(self.board, wall_millis())
             && let Some(channel) = &self.channel
         {
-            // A master that is gone looks at nothing, which pages tell by the time of its last look.
+            // If the master has gone, there are no more checks, which pages show by the time of the
+            // last one.
             let _ = channel.report(WorkerReport::Working);
         }
     }
 }
 
-/// Wakes the judge from a thread that is no loop's.
+/// Wakes the watch from a thread without a loop.
 pub fn waker(registry: Registry, channel: Option<ChannelEnd>) -> Listener {
     let waker = JudgeWaker::new(registry, channel, Instant::now());
     Arc::new(move || waker.ask())
 }
 
-/// A number that grows with every turn of a loop; none while one is in a turn, or a thread works on a file.
+/// A number that grows with every turn of a loop. None while a loop is in a turn or a file
+/// operation runs.
 fn turns(registry: Registry) -> Option<u64> {
     let sleeps =
         |tally: &LoopTally| tally.awake_since().is_none() && tally.oldest_operation().is_none();
@@ -265,7 +269,7 @@ fn turns(registry: Registry) -> Option<u64> {
 fn old_worker(worker: &RetiredWorker, loops: &[LoopTally], now: u64) -> OldWorker {
     let pid = worker.pid.as_raw_nonzero().get().cast_unsigned();
     let open = loops.iter().filter(|tally| tally.owner.pid == pid).map(LoopTally::open).sum();
-    let told = now.saturating_sub(worker.told.elapsed().as_millis() as u64);
+    let told = now.saturating_sub(worker.notified_at.elapsed().as_millis() as u64);
     OldWorker { pid, told, open }
 }
 
@@ -283,20 +287,20 @@ fn loop_state(tally: &LoopTally, newest: u64) -> LoopState {
     }
 }
 
-/// The first loop of a process has its file operations.
+/// File operations are recorded with the first loop of a process.
 fn blocked_file(tally: &LoopTally) -> Option<BlockedFile> {
     let BlockedOperation { since, reads, what } = tally.blocked()?;
     let lasts = coarse_nanos().saturating_sub(since) / 1_000_000;
     Some(BlockedFile { pid: tally.owner.pid, lasts, reads, what })
 }
 
-/// The first loop of a process has its figures.
+/// Figures of a process are recorded with its first loop.
 fn process(tally: &LoopTally) -> Option<ProcessState> {
     let ProcessFigures { descriptors, descriptors_limit, .. } = tally.process()?;
     Some(ProcessState { pid: tally.owner.pid, descriptors, descriptors_limit })
 }
 
-/// Those that end soon.
+/// Certificates that expire soon.
 fn certificates(sites: &Sites, at: u64) -> Vec<EndingCertificate> {
     let millis = |seconds: i64| seconds.max(0).cast_unsigned().saturating_mul(1000);
     let latest = at.saturating_add(CERTIFICATE_ENDS);
@@ -309,7 +313,7 @@ fn certificates(sites: &Sites, at: u64) -> Vec<EndingCertificate> {
     ending.collect()
 }
 
-/// Certificates that authorities do not give.
+/// Certificates that an ACME server refuses to issue.
 fn orders(sites: &Sites) -> Vec<FailingOrder> {
     let millis = |seconds: i64| seconds.max(0).cast_unsigned().saturating_mul(1000);
     let failing = |(issuer, order, standing): (&Issuer, &CertificateOrder, Standing)| {

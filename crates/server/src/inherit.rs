@@ -1,8 +1,8 @@
-//! Listening sockets from one program to the next: a binary upgrade.
+//! Passes listening sockets from one program to the next: a binary upgrade.
 //!
-//! The old master leaves its sockets open over `execve` and names them in an environment
-//! variable; the new one takes them over. Name and form of the variable are nginx's, so that an
-//! nginx can hand over to weir, and the other way round.
+//! The old master leaves its sockets open over `execve` and names them in an environment variable.
+//! The new one takes them over. The variable and its format are nginx's, so weir can take over from
+//! nginx, and nginx from weir.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -18,10 +18,10 @@ use crate::listen::Post;
 use crate::listen::upgrade::{self, Passed};
 use crate::sockets::Sockets;
 
-/// The variable: the numbers of the sockets, each with a semicolon behind it.
+/// The variable: the descriptor numbers, each followed by a semicolon.
 pub const VARIABLE: &str = "NGINX";
 
-/// Takes over what a predecessor left; nothing when there is none.
+/// Takes over the sockets of a predecessor. None if there is none.
 pub fn take(log: &Log) -> Option<(Sockets, Post)> {
     let text = std::env::var(VARIABLE).ok()?;
     let quic = std::env::var(upgrade::VARIABLE).ok();
@@ -38,7 +38,7 @@ pub fn take(log: &Log) -> Option<(Sockets, Post)> {
              rest of the variable"
         );
     }
-    // The numbers can be taken once only: those of both variables together.
+    // Descriptors can be taken over only once, so those of both variables are taken together.
     let all = descriptor::inherited_listeners(&numbers.union(&passed.numbers()).copied().collect());
     let is_listening = |fd: &OwnedFd| numbers.contains(&fd.as_raw_fd());
     let (listening, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_listening);
@@ -46,7 +46,7 @@ pub fn take(log: &Log) -> Option<(Sockets, Post)> {
     Some((Sockets::inherited(listening, log), passed.post(&others)))
 }
 
-/// Takes the variable out of the environment: the sockets are ours now.
+/// Removes the variables from the environment, once the sockets are taken over.
 fn forget(log: &Log) {
     let rest: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, _)| name != VARIABLE && name != upgrade::VARIABLE)
@@ -56,7 +56,8 @@ fn forget(log: &Log) {
     }
 }
 
-/// The numbers before the first one that is wrong, and that one. A number without an end may be a part of one.
+/// The numbers before the first invalid one, and that one. A number without a separator after it
+/// may be truncated.
 fn parse(text: &str) -> (BTreeSet<i32>, Option<&str>) {
     let mut numbers = BTreeSet::new();
     for word in text.split_inclusive([';', ':']) {
@@ -69,8 +70,7 @@ fn parse(text: &str) -> (BTreeSet<i32>, Option<&str>) {
     (numbers, None)
 }
 
-/// Runs `start` while the sockets stay open over `execve`, with the value of [`VARIABLE`] that
-/// names them.
+/// Calls `start` with the value of [`VARIABLE`], while the sockets stay open over `execve`.
 pub fn leave<T>(sockets: &Sockets, start: impl FnOnce(String) -> io::Result<T>) -> io::Result<T> {
     let all = || sockets.iter().flat_map(|socket| &socket.copies);
     let keep = |flags| all().try_for_each(|fd| fcntl_setfd(fd.as_fd(), flags));

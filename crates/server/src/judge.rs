@@ -1,4 +1,4 @@
-//! Reads a configuration only to report on it: nothing is opened, and nothing is served.
+//! Reads a configuration only to report on it. Opens and serves nothing.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,16 +16,16 @@ use crate::paths::Paths;
 /// Why there is no site to report on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unjudged {
-    /// No file was named, and none is where the server looks.
+    /// No file was named, and the default file does not exist.
     NoFile,
-    /// The configuration is wrong, which was told.
+    /// The configuration is invalid, which was reported.
     Wrong,
     /// It has no `http` block.
     NoHttp,
 }
 
-/// The `http` block of a configuration, and the file that was read; what is wrong with it is told on stderr, in lines of
-/// the tool `name`. `conf` and `prefix` are those of `-c` and `-p`.
+/// Reads the `http` block of a configuration. Returns it with the path of the file. Errors go to
+/// stderr in lines of the tool `name`. `conf` and `prefix` are the values of `-c` and `-p`.
 pub fn judge(
     name: &'static str,
     conf: Option<OsString>,

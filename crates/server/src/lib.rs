@@ -1,4 +1,5 @@
-//! Master, workers, signals and reload; turns policy decisions into engine calls.
+//! Master, workers, signals and reload. Carries out the decisions of accept policies by engine
+//! calls.
 //!
 //! [`run`] is the whole program: `cli` reads the arguments, `boot` decides what this process is,
 //! `cycle` reads a configuration and opens its sockets, `master` starts and watches workers,
@@ -43,7 +44,7 @@ pub use embedded::InMemory;
 pub use generations::Generations;
 pub use judge::{Unjudged, judge};
 pub use version::{FLAGS, Flag};
-/// The names of all variables of requests that are there without a directive.
+/// All variables of requests that exist without a directive.
 pub use weir_http::variables;
-/// The same of sessions.
+/// All variables of sessions that exist without a directive.
 pub use weir_stream::variables as session_variables;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-/// Modules without directives, or with directives that another module of weir has.
+/// Modules without directives, or whose directives belong to another module of weir.
 const IN_OTHERS: &[&str] = &["ndk_http_module", "ngx_http_lua_upstream_module"];
 
-/// How many directives of a module that is not there are named.
+/// How many directives of a missing module a message names.
 const NAMED: usize = 4;
 
 /// nginx's names of the modules that weir has.
@@ -14,14 +14,15 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     weir_http::modules::names().chain(of_sessions)
 }
 
-/// Whether what is in `ngx_http_x_module.so`, named without its ending, is part of weir.
+/// Whether the module of the file `ngx_http_x_module.so`, given without the extension, is part of
+/// weir.
 pub fn is_there(name: &str) -> bool {
     let bare = name.strip_prefix("ngx_").unwrap_or(name);
     let bare = bare.strip_suffix("_module").unwrap_or(bare);
     IN_OTHERS.contains(&name) || names().any(|there| there == bare)
 }
 
-/// Directives of a module that weir knows but lacks, for a message; empty for an unknown module.
+/// Directives of a module that weir lacks, for a message. Empty for an unknown module.
 pub fn directives(name: &str) -> String {
     let of = weir_conf::all_known().filter(|known| known.module == name);
     let names: BTreeSet<&str> = of.map(|known| known.name).collect();

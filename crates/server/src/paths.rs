@@ -1,4 +1,4 @@
-//! Where files are: compiled-in defaults, changed by `-p`, `-c` and `-e`.
+//! The paths of files: built-in defaults, changed by `-p`, `-c` and `-e`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -9,44 +9,44 @@ use crate::cli::CommandLine;
 /// The layout of Debian's nginx package, used when no prefix is given.
 const PREFIX: &str = "/usr/share/nginx/";
 const CONF: &str = "/etc/nginx/nginx.conf";
-/// The site that weir's own package brings along, for machines without nginx, and its logs.
+/// The site that weir's package installs, for machines without nginx, and its logs.
 const OWN_CONF: &str = "/etc/weir/nginx.conf";
 const OWN_ERROR_LOG: &str = "/var/log/weir/error.log";
 const OWN_ACCESS_LOG: &str = "/var/log/weir/access.log";
-/// For files that requests need for a while.
+/// For temporary files of requests.
 const TEMPORARY: &str = "/var/lib/weir";
 const ERROR_LOG: &str = "/var/log/nginx/error.log";
 const ACCESS_LOG: &str = "/var/log/nginx/access.log";
 const PID: &str = "/run/nginx.pid";
 
-/// The layout under a prefix given by `-p`: that of an nginx built from source.
+/// The layout under a prefix of `-p`: that of nginx built from source.
 const CONF_UNDER: &str = "conf/nginx.conf";
 const ERROR_LOG_UNDER: &str = "logs/error.log";
 const ACCESS_LOG_UNDER: &str = "logs/access.log";
 const PID_UNDER: &str = "logs/nginx.pid";
 
-/// Where this run looks for its files.
+/// The paths of this run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// What relative paths of the configuration are under; ends with a slash.
+    /// The base of relative paths in the configuration; ends with a slash.
     pub prefix: PathBuf,
-    /// What relative paths of `include` and kin are under.
+    /// The base of relative paths of `include` and similar directives.
     pub conf_prefix: PathBuf,
-    /// The configuration file; none is the built-in configuration.
+    /// The configuration file. None: the built-in configuration.
     pub conf: Option<PathBuf>,
-    /// The error log until the configuration names one; none is stderr.
+    /// The error log until the configuration names one. None: stderr.
     pub error_log: Option<PathBuf>,
-    /// Where requests are logged if the configuration does not say.
+    /// The access log, if the configuration names none.
     pub access_log: PathBuf,
-    /// Where files stand that requests need for a while, unless the configuration says.
+    /// The directory of temporary files, if the configuration names none.
     pub temporary: PathBuf,
-    /// The pid file unless the configuration names one; none writes no file.
+    /// The pid file, if the configuration names none. None: no file.
     pub pid: Option<PathBuf>,
 }
 
 impl Paths {
-    /// The paths that the options mean. `exists` says whether a file is there. It is asked only for
-    /// the default configuration files: without them the built-in one is used.
+    /// The paths for these options. `exists` says whether a file exists, and is only asked about
+    /// the default configuration files. If there is none, the built-in configuration is used.
     pub fn new(options: &CommandLine, exists: impl Fn(&Path) -> bool) -> Paths {
         let prefix = options.prefix.as_deref().map_or_else(|| PREFIX.into(), directory);
         let given = options.prefix.is_some();
@@ -85,12 +85,12 @@ impl Paths {
         }
     }
 
-    /// The configuration's name in messages.
+    /// The name of the configuration in messages.
     pub fn conf_name(&self) -> String {
         self.conf.as_deref().map_or("built-in configuration".into(), |p| p.display().to_string())
     }
 
-    /// The words of nginx's `configure` for these places, from which tools take them.
+    /// The options of nginx's `configure` for these paths, from which tools read them.
     pub fn configured(&self) -> String {
         let prefix = self.prefix.display().to_string();
         let prefix = match prefix.trim_end_matches('/') {
@@ -108,8 +108,9 @@ impl Paths {
     }
 }
 
-/// A file of the configuration: as it is when absolute, else under the prefix. Unlike
-/// [`Path::join`] an empty name is the prefix itself, and nothing is normalised, as in nginx.
+/// The path of a file in the configuration: itself if absolute, otherwise under the prefix. In
+/// contrast to [`Path::join`], an empty name is the prefix itself and nothing is normalised, as in
+/// nginx.
 pub fn joined(prefix: &Path, name: &OsStr) -> PathBuf {
     if name.as_bytes().starts_with(b"/") {
         return name.into();
@@ -119,7 +120,7 @@ pub fn joined(prefix: &Path, name: &OsStr) -> PathBuf {
     std::ffi::OsString::from_vec(whole).into()
 }
 
-/// A directory's name with its slash at the end.
+/// A directory's name with a slash at the end.
 fn directory(name: &OsStr) -> PathBuf {
     let mut bytes = name.as_bytes().to_vec();
     if !bytes.is_empty() && !bytes.ends_with(b"/") {

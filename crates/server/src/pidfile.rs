@@ -1,4 +1,4 @@
-//! The file with the master's process id.
+//! The pid file of the master.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use rustix::process::Pid;
 use weir_log::Cause;
 use weir_sys::guarded;
 
-/// Writes the id of this process, replacing what was there.
+/// Writes the id of this process, replacing the previous content.
 pub fn write(path: &Path) -> io::Result<()> {
     let mut file = open(path, OFlags::WRONLY | OFlags::CREATE)?;
     if file.metadata()?.is_file() {
@@ -19,7 +19,7 @@ pub fn write(path: &Path) -> io::Result<()> {
     writeln!(file, "{}", std::process::id())
 }
 
-/// Checks that the file could be written, without changing what is there.
+/// Checks that the file can be written, without changing it.
 pub fn check(path: &Path) -> io::Result<()> {
     match open(path, OFlags::RDWR) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -33,17 +33,17 @@ fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     guarded::open(path, flags, Mode::from_raw_mode(0o644))
 }
 
-/// Why no process id could be read; the text is nginx's.
+/// Why no process id could be read, in nginx's words.
 #[derive(Debug)]
 pub enum Unread {
     /// The file cannot be read.
     File(io::Error),
-    /// The file holds something else.
+    /// The file has other content.
     Content(String),
 }
 
 impl Unread {
-    /// The message for this file.
+    /// The message about this file.
     pub fn text(&self, path: &Path) -> String {
         match self {
             Unread::File(e) => format!("open() \"{}\" failed {}", path.display(), Cause(e)),

@@ -1,5 +1,5 @@
-//! The served sites: one of HTTP, one of sessions, one of mail. A listening socket belongs to one of
-//! them; no other code here needs to know which.
+//! The sites of a configuration: HTTP, sessions (`stream`) and mail. Each listening socket belongs
+//! to one of them; other code here need not know to which.
 
 use std::cell::{OnceCell, RefCell};
 use std::io;
@@ -26,7 +26,7 @@ use weir_values::log::Writers;
 use weir_values::{Address, ChangeAnswer, ChangeRequest, Command, Identity, Retire};
 use weir_zone::Zones;
 
-/// What a configuration serves.
+/// The sites of a configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Sites {
     /// The `http` block.
@@ -38,7 +38,7 @@ pub struct Sites {
 }
 
 impl Sites {
-    /// The sockets to open: first those of HTTP, then those of sessions.
+    /// The sockets to open: those of HTTP, then those of sessions, then those of mail.
     pub fn listens(&self) -> Vec<Listen> {
         let http = self.http.iter().flat_map(|site| site.listens());
         let sessions = self.stream.iter().flat_map(|site| site.listens());
@@ -46,27 +46,27 @@ impl Sites {
         http.chain(sessions).chain(mail).cloned().collect()
     }
 
-    /// Their groups of servers, and under what these are counted.
+    /// The groups of upstream servers, and the kind under which they are counted.
     pub fn groups(&self) -> Vec<(SubjectKind, Vec<Arc<Group>>)> {
         let http = self.http.iter().map(|site| (SubjectKind::Peer, weir_http::groups(site)));
         let stream = self.stream.iter().map(|site| (SubjectKind::StreamPeer, site.groups()));
         http.chain(stream).collect()
     }
 
-    /// Their groups whose servers stand in files.
+    /// The groups whose servers are read from files.
     pub fn in_files(&self) -> Vec<(Arc<Group>, Arc<ServersFile>)> {
         let http = self.http.iter().flat_map(|site| weir_http::groups_in_files(site));
         http.chain(self.stream.iter().flat_map(|site| site.groups_in_files())).collect()
     }
 
-    /// The certificates that peers are shown.
+    /// The certificates that the sites present to peers.
     pub fn certificates(&self) -> impl Iterator<Item = &CertificateFacts> {
         let http = self.http.iter().flat_map(|site| &site.certificates);
         let sessions = self.stream.iter().flat_map(|site| &site.certificates);
         http.chain(sessions).chain(self.mail.iter().flat_map(|site| &site.certificates))
     }
 
-    /// The certificates that authorities are asked for, and how each stands.
+    /// The certificates that ACME servers are asked for, with their states.
     pub fn orders(&self) -> impl Iterator<Item = (&Issuer, &CertificateOrder, Standing)> {
         let issuers = self.issuers().iter().map(|issuer| &**issuer);
         issuers.flat_map(|issuer| {
@@ -82,23 +82,23 @@ impl Sites {
             || self.mail.iter().any(|site| site.logs_to_stderr())
     }
 
-    /// Whether workers may ask the master for something.
+    /// Whether workers may send operators' commands to the master.
     pub fn take_commands(&self) -> bool {
         self.http.iter().any(|site| site.takes_commands)
     }
 
-    /// Whether workers may ask the master for another configuration.
+    /// Whether workers may request changes from the master.
     pub fn take_changes(&self) -> bool {
         self.http.iter().any(|site| site.takes_changes)
     }
 
-    /// Whether a script runs before anything is served, and may fail.
+    /// Whether there is a script that runs before anything is served, and may fail.
     pub fn has_init_script(&self) -> bool {
         self.http.iter().any(|site| site.has_init_script)
     }
 
-    /// Directories that workers write to, to be created before anything is served: for temporary files, and those of
-    /// ACME issuers.
+    /// The directories that workers write to and that must be made first: those for temporary
+    /// files, and those of ACME issuers.
     pub fn directories(&self) -> impl Iterator<Item = &Path> {
         let temporary = self.http.iter().flat_map(|site| site.temp_paths());
         let issuers = self.issuers().iter();
@@ -107,19 +107,19 @@ impl Sites {
             .chain(issuers.map(|issuer| issuer.directory.as_path()))
     }
 
-    /// Those that certificates are asked of.
+    /// The ACME issuers.
     pub fn issuers(&self) -> &[Arc<Issuer>] {
         self.http.as_ref().map_or(&[], |site| weir_http::issuers(site))
     }
 
-    /// For loops to serve.
+    /// The sites, for loops to serve.
     pub fn lend(&self) -> Served {
         let http = self.http.clone().map(Lent::new);
         Served { http, stream: self.stream.clone(), mail: self.mail.clone() }
     }
 }
 
-/// What a process serves.
+/// The sites that a process serves.
 #[derive(Clone, Default)]
 pub struct Served {
     http: Option<Lent<weir_http::Site>>,
@@ -133,28 +133,28 @@ impl Served {
     }
 }
 
-/// The rooms that serve on one loop.
+/// The sites as one loop serves them.
 pub struct Service {
-    /// The loop.
+    /// The loop's handle.
     pub handle: Handle,
-    /// Its counters.
+    /// The loop's counters.
     pub metrics: Rc<Tally>,
-    /// The state with the newest site.
+    /// The state of the newest HTTP site.
     http: RefCell<Option<Rc<weir_http::LoopState>>>,
     status: OnceCell<Rc<StatusInputs>>,
     passes_on: OnceCell<(weir_http::Tell, weir_http::AskChange)>,
     stream: Option<Rc<weir_stream::LoopState>>,
     mail: Option<Rc<weir_mail::LoopState>>,
-    /// How many of the sockets are of HTTP.
+    /// The number of sockets of HTTP.
     of_http: usize,
-    /// How many are of HTTP and of sessions.
+    /// The number of sockets of HTTP and of sessions.
     before_mail: usize,
-    /// What it has of HTTP's sockets of QUIC.
+    /// The state of HTTP's QUIC sockets.
     quic: OnceCell<Rc<QuicHosts>>,
 }
 
 impl Service {
-    /// None where there is nothing to serve.
+    /// None if there is nothing to serve.
     pub fn new(
         handle: &Handle,
         served: Served,
@@ -167,7 +167,8 @@ impl Service {
         }
         let cells = Rc::new(Cells::new(registry, metrics.index()));
         let metrics = Rc::new(metrics);
-        // What sessions borrow stays for the rest of the process' life: new workers take other blocks than `http`.
+        // The sites of sessions and mail are borrowed for the rest of the process's life. Running
+        // workers only take changes of `http`.
         let stream_site = served.stream.clone().map(|site| &**Box::leak(Box::new(site)));
         let mail_site = served.mail.clone().map(|site| &**Box::leak(Box::new(site)));
         let usual = served.http().map(|site| site.usual());
@@ -223,8 +224,8 @@ impl Service {
         Some(service)
     }
 
-    /// Requests that begin from now on are served by other sites. They differ from those before in what is served over HTTP,
-    /// and listen where those do.
+    /// Serves requests that begin from now on by other sites, which differ only in what is served
+    /// over HTTP and listen on the same addresses.
     pub fn take(&self, served: Served, sites: &Sites, zones: &Zones) {
         let (Some(old), Some(site)) = (self.http(), served.http) else { return };
         let next = old.succeed(site);
@@ -256,7 +257,7 @@ impl Service {
         }));
     }
 
-    /// Runs the scripts that run before anything is served, and nothing else; the error is what the log is told.
+    /// Only runs the scripts that run before anything is served. Returns the error as it is logged.
     pub fn try_scripts(
         handle: &Handle,
         served: Served,
@@ -269,7 +270,7 @@ impl Service {
         weir_http::LoopState::try_out(handle.clone(), site, identity, Rc::new(metrics), cells)
     }
 
-    /// The status pages show this, too; the loop's tally is said to be its own.
+    /// Makes status pages show these values, and sets the owner of the loop's tally.
     pub fn shows(&self, status: StatusInputs) {
         self.metrics.set_owner(status.owner);
         let status = Rc::new(status);
@@ -279,7 +280,7 @@ impl Service {
         let _ = self.status.set(status);
     }
 
-    /// What an operator asks of all processes goes to `tell`, requests for other configurations to `ask`.
+    /// Sets where operators' commands (`tell`) and requests for other configurations (`ask`) go.
     pub fn passes_on(
         &self,
         tell: impl Fn(Command) -> io::Result<()> + 'static,
@@ -293,12 +294,12 @@ impl Service {
         let _ = self.passes_on.set((tell, ask));
     }
 
-    /// Requests that wait for a server behind look again.
+    /// Makes requests that wait for an upstream server try again.
     pub fn look(&self) {
         self.http().iter().for_each(|http| http.look());
     }
 
-    /// Takes an accepted socket (non-blocking) of the listening socket of this number.
+    /// Serves an accepted, non-blocking socket of the listening socket with this number.
     pub fn accepted(&self, fd: OwnedFd, peer: Address, number: usize) {
         match (self.http(), &self.stream) {
             (Some(http), _) if number < self.of_http => http.accepted(fd, peer, number),
@@ -313,22 +314,22 @@ impl Service {
         }
     }
 
-    /// How many HTTP clients of the listening socket of this number spoke soon after they were accepted.
+    /// How many HTTP clients of this listening socket sent bytes soon after they were accepted.
     pub fn spoke_soon(&self, number: usize) -> u64 {
         self.http().map_or(0, |http| http.spoke_soon(number))
     }
 
-    /// The numbers of the listening sockets from which the loop is not to accept.
+    /// The numbers of the listening sockets from which this loop declines to accept.
     pub fn declined(&self) -> Vec<usize> {
         self.http().map(|http| weir_http::declined(&http)).unwrap_or_default()
     }
 
-    /// Whether the listening socket of this number is of HTTP.
+    /// Whether the listening socket with this number belongs to HTTP.
     pub fn is_http(&self, number: usize) -> bool {
         number < self.of_http
     }
 
-    /// Takes over a connection for the listening socket of this number.
+    /// Takes over a connection for the listening socket with this number.
     fn take_over(&self, handed: Handed, number: usize) {
         match (self.http(), &self.stream) {
             (Some(http), _) if number < self.of_http => http.take_over(handed, number),
@@ -343,11 +344,11 @@ impl Service {
         }
     }
 
-    /// Serves QUIC, as the loop of this row; `post` takes datagrams of other loops' connections there.
+    /// Serves QUIC as the loop of this row. `post` passes datagrams of other loops' connections on.
     ///
     /// # Errors
     ///
-    /// The loop's end of the post cannot be watched.
+    /// The loop's end of the socket pair cannot be watched.
     pub fn serves_quic(&self, row: usize, post: &Arc<Post>) -> io::Result<()> {
         if self.http().is_none() || !post.is_used() {
             return Ok(());
@@ -359,7 +360,7 @@ impl Service {
         Ok(())
     }
 
-    /// Receives datagrams from the socket of this number, for at most so many sessions in all.
+    /// Receives datagrams from the socket with this number, for at most `most` sessions.
     pub fn receives(&self, fd: Arc<OwnedFd>, number: usize, most: usize) {
         if self.is_http(number) {
             return self.quic.get().into_iter().for_each(|quic| quic.receives(&fd, number, most));
@@ -369,17 +370,18 @@ impl Service {
         }
     }
 
-    /// Takes new connections from this socket of QUIC, which all loops share.
+    /// Accepts new connections from this QUIC socket, which all loops share.
     pub fn shares(&self, fd: &Arc<OwnedFd>, number: usize) {
         self.quic.get().into_iter().for_each(|quic| quic.shares(fd, number));
     }
 
-    /// Takes a connection from such a socket; false if none waits.
+    /// Accepts a connection from such a socket. False if none waits.
     pub fn take_first(&self, number: usize) -> bool {
         self.quic.get().is_some_and(|quic| quic.take_first(number))
     }
 
-    /// Takes nothing new from the socket of this number. It is `left` if the next configuration does without it.
+    /// Accepts nothing new from the socket with this number. `left` says that the next
+    /// configuration does not use the socket.
     pub fn leaves(&self, number: usize, how: Retire, left: bool) {
         let replaced = how == Retire::Reload && !left;
         if self.is_http(number) {
@@ -392,7 +394,7 @@ impl Service {
         }
     }
 
-    /// Open client connections.
+    /// The number of open client connections.
     #[inline]
     pub fn connections(&self) -> usize {
         let http = self.http.borrow().as_ref().map_or(0, |http| http.connections());
@@ -400,12 +402,12 @@ impl Service {
         http + sessions + self.mail.as_ref().map_or(0, |mail| mail.connections())
     }
 
-    /// There is nothing else to do any more: whether what is told afterwards was sent.
+    /// Whether deferred data, such as spans, was sent. Asked once there is nothing else left to do.
     pub fn is_flushed(&self) -> bool {
         self.http().is_none_or(|http| http.is_flushed())
     }
 
-    /// What is in progress.
+    /// The number of requests and sessions in process.
     #[inline]
     pub fn inflight(&self) -> usize {
         let http = self.http.borrow().as_ref().map_or(0, |http| http.inflight());
@@ -413,38 +415,38 @@ impl Service {
         http + sessions + self.mail.as_ref().map_or(0, |mail| mail.inflight())
     }
 
-    /// Begins the end.
+    /// Retires the loop's sites.
     pub fn retire(&self, how: Retire) {
         self.http().iter().for_each(|http| http.retire(how));
         self.stream.iter().for_each(|stream| stream.retire(how));
         self.mail.iter().for_each(|mail| mail.retire(how));
     }
 
-    /// The loop ends now. True if clients are told, which takes a moment.
+    /// Ends all connections. True if clients are notified, which takes a moment.
     pub fn shut_down(&self) -> bool {
         self.http().is_some_and(|http| http.shut_down())
     }
 
-    /// A turn is over.
+    /// A turn has ended.
     pub fn end_of_turn(&self) {
         self.http().iter().for_each(|http| http.end_of_turn());
     }
 
-    /// Sends buffered lines of access logs to their files, through these queues.
+    /// Starts to write buffered lines of access logs. Returns the queues that write them.
     pub fn flush_logs(&self) -> Vec<Writers> {
         let mut queues = self.http().map(|http| http.flush_logs()).unwrap_or_default();
         queues.extend(self.stream.as_ref().map(|stream| stream.flush_logs()));
         queues
     }
 
-    /// Writes all lines of access logs that wait: the loop has ended.
+    /// Writes all remaining lines of access logs, since the loop has ended.
     pub fn finish_logs(&self) {
         self.http().iter().for_each(|http| http.finish_logs());
         self.stream.iter().for_each(|stream| stream.finish_logs());
     }
 }
 
-/// The server's loops, as those of QUIC know each other.
+/// The other loops of the server, for QUIC.
 struct OtherLoops(Arc<Post>);
 
 impl weir_http::OtherLoops for OtherLoops {
@@ -462,8 +464,8 @@ impl weir_http::OtherLoops for OtherLoops {
 }
 
 impl Service {
-    /// The number of the socket that listens for connections at this address, or at a wildcard of its
-    /// port. Sockets of datagrams do not count: only connections are passed on.
+    /// The number of the stream socket that listens at this address, or at the wildcard of its
+    /// port. Datagram sockets do not count, since only connections are passed on.
     fn number_of(&self, to: &Address) -> Option<usize> {
         let http = self.http();
         let of_http = http.iter().flat_map(|http| http.site.listens());
@@ -490,7 +492,7 @@ mod tests {
     use crate::embedded::InMemory;
     use crate::paths::Paths;
 
-    /// A change of `http` lends what a worker serves once more each time.
+    /// Each change of `http` lends the worker's sites once more.
     #[test]
     fn what_is_lent_and_not_served_keeps_no_site() {
         let paths = Paths::new(&CommandLine::default(), |_| false);

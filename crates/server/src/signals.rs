@@ -1,11 +1,11 @@
-//! The signals that the server understands, and what it says of them.
+//! The signals that the server handles, and the log lines about them.
 
 use std::io;
 
 use weir_log::{Log, log};
 use weir_sys::signal::{Arrived, SignalSet, ignore, restore};
 
-/// Number and name of each.
+/// The number and name of each signal.
 const NAMES: [(i32, &str); 11] = [
     (libc::SIGHUP, "SIGHUP"),
     (libc::SIGUSR1, "SIGUSR1"),
@@ -20,12 +20,12 @@ const NAMES: [(i32, &str); 11] = [
     (libc::SIGSYS, "SIGSYS"),
 ];
 
-/// What a signal asks of a process.
+/// What a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalRequest {
-    /// HUP: take the configuration anew.
+    /// HUP: read the configuration again.
     Reconfigure,
-    /// USR1: open the log files anew.
+    /// USR1: reopen the log files.
     Reopen,
     /// WINCH: finish the workers, keep the master.
     StopAccepting,
@@ -33,30 +33,30 @@ pub enum SignalRequest {
     Terminate,
     /// QUIT: finish the requests and end.
     Quit,
-    /// USR2: start a new program on the same sockets.
+    /// USR2: start the new program on the same sockets.
     ChangeBinary,
-    /// CHLD: a child has ended.
+    /// CHLD: a child has ended or stopped.
     Reap,
-    /// ALRM, IO, SYS: nothing. By default they would end the process.
+    /// ALRM, IO, SYS: ignored. Their default action would end the process.
     Nothing,
 }
 
-/// All of them as a set.
+/// All of these signals.
 pub fn set() -> SignalSet {
     SignalSet::new(&NAMES.map(|(number, _)| number))
 }
 
-/// Makes all of them wait until they are asked for, and children stay until they are buried,
-/// even if the parent process ignores the end of its own. A file at its limit of size (RLIMIT_FSIZE) is an error of the
-/// write, not the end of the process.
+/// Blocks all signals, so that they stay pending until they are read. Restores the default action
+/// of SIGCHLD, in case the parent process ignores it. With SIGXFSZ ignored, a file at its size
+/// limit (RLIMIT_FSIZE) makes a write fail instead of ending the process.
 pub fn prepare() -> io::Result<()> {
     set().block()?;
     ignore(libc::SIGXFSZ)?;
     restore(libc::SIGCHLD)
 }
 
-/// What the signal asks for.
-pub fn wish(number: i32) -> Option<SignalRequest> {
+/// What the signal requests.
+pub fn request(number: i32) -> Option<SignalRequest> {
     Some(match number {
         libc::SIGHUP => SignalRequest::Reconfigure,
         libc::SIGUSR1 => SignalRequest::Reopen,
@@ -70,7 +70,7 @@ pub fn wish(number: i32) -> Option<SignalRequest> {
     })
 }
 
-/// Says that USR2 has no effect, in nginx's words.
+/// Logs that USR2 has no effect, in nginx's words.
 pub fn refuse_change(log: &Log) {
     log!(
         log,
@@ -81,8 +81,8 @@ pub fn refuse_change(log: &Log) {
     );
 }
 
-/// Logs nginx's line about an arrived signal; `action` is empty or begins with a comma.
-pub fn tell(arrived: Arrived, action: &str, log: &Log) {
+/// Logs an arrived signal in nginx's words. `action` is empty or begins with a comma.
+pub fn log_arrival(arrived: Arrived, action: &str, log: &Log) {
     let Arrived { number, sender } = arrived;
     let name = NAMES.iter().find(|(n, _)| *n == number).map_or("unknown", |(_, name)| name);
     if sender == 0 {

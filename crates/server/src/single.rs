@@ -1,4 +1,4 @@
-//! `master_process off`: one process that serves by itself, for debugging.
+//! `master_process off`: a single process without a master, for debugging.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::health;
 use crate::master::{Assignment, FATAL, registry};
 use crate::worker::{self, identity};
 
-/// Serves until told to end; returns the exit code.
+/// Serves until it is told to end. Returns the exit code.
 pub fn run(cycle: Cycle, origin: Origin) -> i32 {
     let log = Arc::clone(&cycle.log);
     if identity::take_environment(&cycle.config, &log).is_err() {

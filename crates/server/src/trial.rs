@@ -1,10 +1,10 @@
-//! Runs `init_by_lua` once before a configuration is taken into use, so that one with a script that
-//! fails is refused. At the start the server does not start; at a reload the old configuration
-//! stays.
+//! Runs `init_by_lua` once before a configuration is applied, so that a configuration with a
+//! failing script is refused. At the start, the server then does not start. At a reload, the old
+//! configuration stays.
 //!
-//! Workers run the script in each loop, as the workers' user. So the trial has a process of its own
-//! with the same identity: the script opens files with the same rights, and its effects on its
-//! process never reach the master.
+//! Workers run the script in each loop, as the workers' user. So the trial has its own process with
+//! the same identity. The script opens files with the same rights, and its effects on the process
+//! never reach the master.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -26,21 +26,21 @@ use crate::service::Service;
 use crate::sockets::SocketsFailed;
 use crate::worker::identity;
 
-/// How long the script may take. The master does nothing else meanwhile.
+/// How long the script may run. The master does nothing else meanwhile.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The longest error that is read.
+/// The longest error that is read, in bytes.
 const LONGEST: usize = 64 * 1024;
 
-/// What the trial says first when all is well. Behind it is how many connections the privileged agent may have, if the
-/// scripts want one. Anything else is what went wrong.
+/// The first byte of a successful trial's report. The rest is the number of connections of the
+/// privileged agent, if scripts want one. Any other report is the error.
 const WELL: u8 = 0;
 
-/// Why a configuration's scripts fail the trial.
+/// Why the trial of a configuration failed.
 enum TrialError {
-    /// The script's error, as the log shows it.
+    /// The script's error, as it is logged.
     Script(String),
-    /// The script was not run. Without an error here, the log has the cause.
+    /// The script was not run. Without an error here, the log has the reason.
     NotTried(Option<io::Error>),
 }
 
@@ -62,7 +62,8 @@ impl From<io::Error> for TrialError {
     }
 }
 
-/// Tries the scripts of a configuration with open sockets and zones, and notes whether they want a privileged agent.
+/// Tries the scripts of a configuration with open sockets and zones. Stores whether they want a
+/// privileged agent.
 pub fn run(cycle: &mut Cycle, log: &Log) -> Result<(), SocketsFailed> {
     cycle.agent = None;
     if !cycle.sites.has_init_script() {
@@ -73,7 +74,7 @@ pub fn run(cycle: &mut Cycle, log: &Log) -> Result<(), SocketsFailed> {
             Fork::Child => attempt(cycle, own),
             Fork::Parent(pid) => {
                 drop(own);
-                hear(pid, said)
+                read_report(pid, said)
             }
         });
     let text = match tried {
@@ -90,8 +91,8 @@ pub fn run(cycle: &mut Cycle, log: &Log) -> Result<(), SocketsFailed> {
     Err(SocketsFailed)
 }
 
-/// All that the trial says before it ends, which it has to do in time.
-fn hear(pid: Pid, said: OwnedFd) -> io::Result<Vec<u8>> {
+/// Reads the report of the trial, which must end in time.
+fn read_report(pid: Pid, said: OwnedFd) -> io::Result<Vec<u8>> {
     let end = Instant::now() + PATIENCE;
     let mut said = std::fs::File::from(said);
     let mut text = Vec::new();
@@ -119,9 +120,9 @@ fn hear(pid: Pid, said: OwnedFd) -> io::Result<Vec<u8>> {
     heard
 }
 
-/// The process of the trial: says how it went, and ends.
+/// The process of the trial: reports the result and ends.
 fn attempt(cycle: &Cycle, own: OwnedFd) -> ! {
-    // A panic must not lead back into the master's code.
+    // A panic must not unwind into the master's code.
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scripts(cycle)));
     let text = match tried {
         Ok(Ok(())) => {

@@ -7,10 +7,10 @@ use crate::paths::Paths;
 /// The release of weir.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Tools that read `nginx -v` find it in the form that they expect.
+/// nginx's version, for tools that parse `nginx -v`.
 pub use weir_values::NGINX_VERSION as NGINX;
 
-/// Modules that nginx builds unless told not to, by their `--without` word.
+/// Modules that nginx builds by default, by the names of their `--without` options.
 const DEFAULT: &[&str] = &[
     "http_charset_module",
     "http_gzip_module",
@@ -47,7 +47,7 @@ const DEFAULT: &[&str] = &[
     "http-cache",
 ];
 
-/// Modules that nginx builds only when told to, by their `--with` word.
+/// Modules that nginx builds only on request, by the names of their `--with` options.
 const OPTIONAL: &[&str] = &[
     "http_ssl_module",
     "http_v2_module",
@@ -77,7 +77,7 @@ const OPTIONAL: &[&str] = &[
     "mail_ssl_module",
 ];
 
-/// Modules that nginx does not bring along, by the name of their sources (docs/modules.md).
+/// Modules that are not part of nginx, with the names of their sources (docs/modules.md).
 const ADDED: &[(&str, &str)] = &[
     ("http_lua", "lua-nginx-module"),
     ("stream_lua", "stream-lua-nginx-module"),
@@ -93,12 +93,13 @@ const ADDED: &[(&str, &str)] = &[
     ("otel", "nginx-otel"),
 ];
 
-/// The lines of `-v`: weir's own version, and nginx's for tools.
+/// The lines of `-v`: weir's version, and nginx's for tools.
 pub fn version() -> String {
     format!("weir version: weir/{VERSION}\nnginx version: nginx/{NGINX} (weir {VERSION})\n")
 }
 
-/// What stands behind `configure arguments:`: the places of files, what of nginx is there and what is not.
+/// The text after `configure arguments:`: paths of files, and the modules of nginx that weir has
+/// and lacks.
 pub fn arguments(built: &[&str], places: &str) -> String {
     let has = |word: &&&str| built.contains(&bare(word).as_str());
     let with = OPTIONAL.iter().filter(has).map(|word| format!(" --with-{word}"));
@@ -109,10 +110,10 @@ pub fn arguments(built: &[&str], places: &str) -> String {
     format!("{places} --with-threads{words}")
 }
 
-/// The lines of `-V` about how the program was built, and for which places.
+/// The lines of `-V` about how the program was built and its paths.
 pub fn configure(built: &[&str], places: &str) -> String {
     let arguments = arguments(built, places);
-    // The words of nginx with AWS-LC, which says that it is compatible with this version of OpenSSL.
+    // The words of nginx with AWS-LC, which claims compatibility with this version of OpenSSL.
     let tls = match built.contains(&"http_ssl") {
         true => {
             "built with OpenSSL 1.1.1 (compatible; AWS-LC, with rustls 0.23)\nTLS SNI support enabled\n"
@@ -122,7 +123,7 @@ pub fn configure(built: &[&str], places: &str) -> String {
     format!("built by rustc, edition 2024\n{tls}configure arguments:{arguments}\n")
 }
 
-/// The line of `-V` about the tools that the program contains beside the server.
+/// The line of `-V` about the program's other tools.
 pub fn built_tools(tools: &[(&str, &str)]) -> String {
     let names: Vec<&str> = tools.iter().map(|(name, _)| *name).collect();
     match names.is_empty() {
@@ -131,21 +132,21 @@ pub fn built_tools(tools: &[(&str, &str)]) -> String {
     }
 }
 
-/// The name that a module has for weir: `http_gzip_module` is `http_gzip`.
+/// weir's name for a module: `http_gzip_module` is `http_gzip`.
 fn bare(word: &str) -> String {
     word.strip_suffix("_module").unwrap_or(word).replace('-', "_")
 }
 
-/// An option of the server's command line, as nginx has it.
+/// An option of the server's command line, as in nginx.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
-    /// Its letters, of which each means the same.
+    /// Its letters, which are synonyms.
     pub letters: &'static [char],
-    /// What its value is called, if it takes one.
+    /// The name of its value, if it takes one.
     pub value: Option<&'static str>,
-    /// The values that there are, if these are words.
+    /// The possible values, if these are words.
     pub values: &'static [&'static str],
-    /// What it does.
+    /// What the option does.
     pub about: &'static str,
 }
 
@@ -235,7 +236,7 @@ mod tests {
     fn tools_find_an_nginx_version() {
         let line = format!("nginx version: nginx/{NGINX} ");
         assert!(version().contains(&line));
-        // Test::Nginx takes what stands behind the last slash of the line.
+        // Test::Nginx reads the version after the last slash of the line.
         let last =
             version().lines().last().and_then(|line| line.rsplit('/').next().map(String::from));
         assert!(last.is_some_and(|text| text.starts_with(NGINX)));
@@ -243,7 +244,7 @@ mod tests {
 
     #[test]
     fn tools_find_an_openssl_version() {
-        // certbot reads this word, and keeps session tickets on for versions before 1.0.2l.
+        // certbot reads this version, and keeps session tickets on for versions before 1.0.2l.
         let text = configure(&["http_ssl"], "");
         let version =
             text.split_once("\nbuilt with OpenSSL ").and_then(|(_, rest)| rest.split_once(' '));

@@ -1,15 +1,15 @@
-//! The directives of an `http` block as what they add to those of another one: runs of old ones, and runs of new ones.
+//! The difference between two `http` blocks, as runs of old and of new directives.
 
 use std::collections::HashMap;
 
 use weir_conf::{Block, Directive, DirectiveBody};
 
-/// Directives that follow one another.
+/// A run of consecutive directives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Run {
-    /// So many of the old block, from this one on.
+    /// Directives of the old block: the index of the first, and their number.
     Old(usize, usize),
-    /// The next so many of the new ones.
+    /// The next new directives: their number.
     New(usize),
 }
 
@@ -18,7 +18,7 @@ impl Run {
         matches!(self, Run::Old(..))
     }
 
-    /// Where it begins, from 1 on, and how long it is. 0: it is new.
+    /// As numbers: the index of the first one plus 1, or 0 for new directives, and the length.
     pub fn to_numbers(self) -> (u64, u64) {
         match self {
             Run::Old(from, len) => (from as u64 + 1, len as u64),
@@ -39,13 +39,13 @@ fn is_http(directive: &&Directive) -> bool {
     directive.name.is("http")
 }
 
-/// The directives of the block; none: there is no such block.
+/// The `http` block. None if there is none.
 fn http(main: &[Directive]) -> Option<&Block> {
     main.iter().find(is_http)?.shared_block()
 }
 
-/// All directives without those in `http` that `old` has, and how these are joined to the rest. A directive is an old one if
-/// it has the same block, in memory.
+/// The directives without those in `http` that `old` has, and the runs that describe the block. A
+/// directive is old if it has the same block in memory.
 pub fn part(old: &[Directive], new: &[Directive]) -> (Vec<Directive>, Vec<Run>) {
     let mut main = new.to_vec();
     let (Some(old), Some(new)) = (http(old), http(new)) else { return (main, Vec::new()) };
@@ -77,7 +77,7 @@ pub fn part(old: &[Directive], new: &[Directive]) -> (Vec<Directive>, Vec<Run>) 
     (main, runs)
 }
 
-/// Undoes [`part`]. `None`: the runs do not fit.
+/// The inverse of [`part`]. `None` if the runs do not match.
 pub fn join(old: &[Directive], mut main: Vec<Directive>, runs: &[Run]) -> Option<Vec<Directive>> {
     if runs.is_empty() {
         return Some(main);
@@ -121,7 +121,7 @@ mod tests {
         #[test]
         fn what_is_parted_is_joined_again(a in "[a-e]{0,8}", b in "[a-g]{0,8}", swap: bool) {
             let old = tree(&format!("user x; events {{ }} http {{ tcp_nodelay on; {} }}", lines(a.as_bytes())));
-            // Some blocks of the old one, in another order and between others.
+            // Some old blocks, in another order and among others.
             let mut new = tree(&format!("user y; events {{ }} http {{ sendfile on; {} }} stream {{ }}", lines(b.as_bytes())));
             let mut list = new[2].block().to_vec();
             for (at, directive) in old[2].block().iter().enumerate() {

@@ -1,4 +1,4 @@
-//! `worker_cpu_affinity`: which loop runs on which processors.
+//! `worker_cpu_affinity`: the processors on which each loop runs.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use weir_conf::{Directive, Error};
 /// Masks of processors, or one processor for each loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Affinity {
-    /// A mask per loop, the last one for all that follow; each lists its processors.
+    /// A mask for each loop, as a list of processors. The last mask is that of all further loops.
     Masks(Vec<Vec<usize>>),
-    /// A processor per loop, in turns, out of these.
+    /// One of these processors for each loop, in turn.
     Auto(Vec<usize>),
 }
 
 impl Affinity {
-    /// Reads the directive; `allowed` is what `auto` without a mask chooses from.
+    /// Reads the directive. `auto` without a mask chooses from `allowed`.
     pub(super) fn read(d: &Directive, allowed: &[usize]) -> Result<Affinity, Error> {
         let auto = d.arg(0).is_some_and(|word| word.is("auto"));
         if auto && d.args.len() > 2 {
@@ -32,7 +32,7 @@ impl Affinity {
         Ok(Affinity::Masks(masks))
     }
 
-    /// The processors of loop `index` of the whole server; none leaves it free.
+    /// The processors of loop `index` of the whole server. None if it may run anywhere.
     pub fn of(&self, index: usize) -> Option<CpuSet> {
         let chosen = match self {
             Affinity::Masks(masks) => masks.get(index).or(masks.last())?.clone(),
@@ -44,7 +44,7 @@ impl Affinity {
         Some(set)
     }
 
-    /// What is odd about it with this many loops, when these processors may be used.
+    /// Warnings about the directive, for this many loops and these allowed processors.
     pub(super) fn doubts(&self, loops: usize, allowed: &[usize]) -> Vec<Error> {
         let mut doubts = Vec::new();
         let listed: &[Vec<usize>] = match self {
@@ -69,12 +69,12 @@ impl Affinity {
     }
 }
 
-/// Why a text is no mask; [`fmt::Display`] gives nginx's text.
+/// Why a text is no mask. [`fmt::Display`] gives nginx's text.
 #[derive(Debug, PartialEq, Eq)]
 enum MaskError {
-    /// More digits than the kernel has processors.
+    /// It has more digits than the kernel has processors.
     Long,
-    /// Neither `0` nor `1`.
+    /// It has a character other than `0` and `1`.
     Digit(char),
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for MaskError {
     }
 }
 
-/// The processors of a mask such as `0101`: the last digit is processor 0.
+/// Parses a mask such as `0101`, whose last digit is processor 0.
 fn mask(text: &[u8]) -> Result<Vec<usize>, MaskError> {
     if text.len() > CpuSet::MAX_CPU {
         return Err(MaskError::Long);

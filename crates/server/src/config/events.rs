@@ -5,9 +5,9 @@ use weir_conf::{Directive, Error};
 use weir_engine::BackendKind;
 use weir_log::Cause;
 
-use super::{Said, ServerDirective, put};
+use super::{RawConfig, ServerDirective, put};
 
-/// How a loop waits.
+/// How a loop waits; nginx: `use`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// epoll(7).
@@ -28,12 +28,12 @@ impl Backend {
         ("io_uring", Backend::IoUring),
     ];
 
-    /// The name that `use` takes.
+    /// The name for `use`.
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, b)| *b == self).map_or("epoll", |(name, _)| name)
     }
 
-    /// The engine's word for it.
+    /// The engine's backend.
     pub fn kind(self) -> BackendKind {
         match self {
             Backend::Epoll => BackendKind::Epoll,
@@ -53,36 +53,36 @@ pub(super) const LINES: &[ServerDirective] = &[
     ServerDirective {
         name: "worker_connections",
         help: "Connections that a loop may have open, those to upstreams included.",
-        set: |said, d| {
+        set: |raw, d| {
             let word = d.arg(0).map(|w| w.lossy()).unwrap_or_default();
             let number = d.number().map_err(|_| d.error(format!("invalid number \"{word}\"")))?;
             let number = usize::try_from(number).unwrap_or(usize::MAX);
-            put(Ok(number), &mut said.connections)
+            put(Ok(number), &mut raw.connections)
         },
     },
     ServerDirective {
         name: "epoll_events",
         help: "Events that one wait returns at most.",
-        set: |said, d| {
+        set: |raw, d| {
             let number = usize::try_from(d.number()?).ok().filter(|n| *n <= MOST);
-            said.epoll_events = Some(number.ok_or_else(|| d.problem("invalid value"))?);
+            raw.epoll_events = Some(number.ok_or_else(|| d.problem("invalid value"))?);
             Ok(())
         },
     },
     ServerDirective {
         name: "multi_accept",
         help: "Accept all connections that wait, not one per turn.",
-        set: |said, d| put(d.flag(), &mut said.multi_accept),
+        set: |raw, d| put(d.flag(), &mut raw.multi_accept),
     },
     ServerDirective {
         name: "accept_mutex",
         help: "On is accept_balance mutex, unless accept_balance says otherwise.",
-        set: |said, d| put(d.flag(), &mut said.accept_mutex),
+        set: |raw, d| put(d.flag(), &mut raw.accept_mutex),
     },
     ServerDirective {
         name: "accept_mutex_delay",
         help: "How long a loop that does not hold the accept lock waits before it tries again.",
-        set: |said, d| put(d.duration(), &mut said.accept_mutex_delay),
+        set: |raw, d| put(d.duration(), &mut raw.accept_mutex_delay),
     },
     ServerDirective {
         name: "accept_balance",
@@ -92,14 +92,14 @@ pub(super) const LINES: &[ServerDirective] = &[
     ServerDirective {
         name: "request_balance",
         help: "Idle loops take over connections of a stalled loop of their process; on by default.",
-        set: |said, d| put(d.flag(), &mut said.request_balance),
+        set: |raw, d| put(d.flag(), &mut raw.request_balance),
     },
     ServerDirective {
         name: "debug_connection",
         help: "Accepted with a warning: there is no debug log of single connections.",
-        set: |said, d| {
+        set: |raw, d| {
             let text = "\"debug_connection\" is ignored, weir has no debug log of one connection";
-            said.warnings.push(d.warning(text));
+            raw.warnings.push(d.warning(text));
             Ok(())
         },
     },
@@ -110,20 +110,20 @@ pub(super) const LINES: &[ServerDirective] = &[
     },
 ];
 
-/// More events than this in one wait would only take memory.
+/// The most events per wait. More would only take memory.
 const MOST: usize = 1 << 16;
 
-fn set_use(said: &mut Said, d: &Directive) -> Result<(), Error> {
+fn set_use(raw: &mut RawConfig, d: &Directive) -> Result<(), Error> {
     let word = d.arg(0).map(|w| w.lossy()).unwrap_or_default();
     let found = Backend::NAMES.iter().find(|(name, _)| *name == word);
     let (_, backend) = found.ok_or_else(|| d.error(format!("invalid event type \"{word}\"")))?;
     let problem = |e| d.error(format!("event type \"{word}\" is not available {}", Cause(&e)));
     backend.kind().check().map_err(problem)?;
-    said.backend = Some(*backend);
+    raw.backend = Some(*backend);
     Ok(())
 }
 
-fn set_balance(said: &mut Said, d: &Directive) -> Result<(), Error> {
+fn set_balance(raw: &mut RawConfig, d: &Directive) -> Result<(), Error> {
     let word = d.arg(0).map(|w| w.lossy()).unwrap_or_default();
     if let Some(more) = d.arg(1) {
         return Err(d.invalid("parameter", more));
@@ -134,6 +134,6 @@ fn set_balance(said: &mut Said, d: &Directive) -> Result<(), Error> {
             .hint(format!("policies are: {}", AcceptPolicy::NAMES.join(", "))),
         other => d.error(format!("accept policy \"{word}\": {other}")),
     })?;
-    said.balance = Some(kind);
+    raw.balance = Some(kind);
     Ok(())
 }

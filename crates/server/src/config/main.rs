@@ -9,50 +9,50 @@ use weir_conf::{Directive, Error, Word, values};
 use weir_log::Cause;
 use weir_sys::user;
 
-use super::{Affinity, FileThreads, QUEUE, Said, ServerDirective, User, put};
+use super::{Affinity, FileThreads, QUEUE, RawConfig, ServerDirective, User, put};
 use crate::modules;
 
 pub(super) const LINES: &[ServerDirective] = &[
     ServerDirective {
         name: "daemon",
         help: "Go to the background after the start.",
-        set: |said, d| put(d.flag(), &mut said.daemon),
+        set: |raw, d| put(d.flag(), &mut raw.daemon),
     },
     ServerDirective {
         name: "master_process",
         help: "Run workers as processes; off serves from the first process, for debugging.",
-        set: |said, d| put(d.flag(), &mut said.master),
+        set: |raw, d| put(d.flag(), &mut raw.master),
     },
     ServerDirective {
         name: "pid",
         help: "File with the process id of the master.",
-        set: |said, d| put(Ok(text(d)), &mut said.pid),
+        set: |raw, d| put(Ok(text(d)), &mut raw.pid),
     },
     ServerDirective { name: "user", help: "User and group of the workers.", set: set_user },
     ServerDirective {
         name: "worker_processes",
         help: "Worker processes, or auto: one per processor that weir may use.",
-        set: |said, d| put(count(said, d), &mut said.processes),
+        set: |raw, d| put(count(raw, d), &mut raw.processes),
     },
     ServerDirective {
         name: "worker_threads",
         help: "Event loops of each worker, or auto: one per processor that weir may use.",
-        set: |said, d| put(count(said, d), &mut said.threads),
+        set: |raw, d| put(count(raw, d), &mut raw.threads),
     },
     ServerDirective {
         name: "worker_cpu_affinity",
         help: "Processors of each loop, as masks, or auto: a processor for each.",
-        set: |said, d| put(Affinity::read(d, &said.machine.allowed), &mut said.affinity),
+        set: |raw, d| put(Affinity::read(d, &raw.machine.allowed), &mut raw.affinity),
     },
     ServerDirective {
         name: "worker_rlimit_nofile",
         help: "Largest number of open files of a worker (RLIMIT_NOFILE).",
-        set: |said, d| put(d.number(), &mut said.nofile),
+        set: |raw, d| put(d.number(), &mut raw.nofile),
     },
     ServerDirective {
         name: "worker_rlimit_core",
         help: "Largest core file of a worker (RLIMIT_CORE).",
-        set: |said, d| put(d.offset(), &mut said.core),
+        set: |raw, d| put(d.offset(), &mut raw.core),
     },
     ServerDirective {
         name: "worker_priority",
@@ -62,24 +62,24 @@ pub(super) const LINES: &[ServerDirective] = &[
     ServerDirective {
         name: "working_directory",
         help: "Directory of the workers, where their core files go.",
-        set: |said, d| put(Ok(text(d).into()), &mut said.directory),
+        set: |raw, d| put(Ok(text(d).into()), &mut raw.directory),
     },
     ServerDirective { name: "env", help: "A variable that workers keep, or get.", set: set_env },
     ServerDirective {
         name: "worker_shutdown_timeout",
         help: "How long a worker that was told to finish may take before it closes connections.",
-        set: |said, d| put(d.duration(), &mut said.shutdown_timeout),
+        set: |raw, d| put(d.duration(), &mut raw.shutdown_timeout),
     },
     ServerDirective {
         name: "timer_resolution",
         help: "How often the clock is read, at least; by default once a turn of the loop.",
-        set: |said, d| put(d.duration(), &mut said.timer_resolution),
+        set: |raw, d| put(d.duration(), &mut raw.timer_resolution),
     },
     ServerDirective {
         name: "error_log",
         help: "File, stderr or syslog for errors, and the least urgent level to log.",
-        set: |said, d| {
-            said.error_logs.push(d.clone());
+        set: |raw, d| {
+            raw.error_logs.push(d.clone());
             Ok(())
         },
     },
@@ -111,9 +111,9 @@ pub(super) const LINES: &[ServerDirective] = &[
     ServerDirective {
         name: "ssl_engine",
         help: "Ignored with a warning: engines are OpenSSL's, and weir signs with AWS-LC.",
-        set: |said, d| {
+        set: |raw, d| {
             let text = "\"ssl_engine\" ignored: engines are OpenSSL's, which weir does not use";
-            said.warnings.push(d.warning(text));
+            raw.warnings.push(d.warning(text));
             Ok(())
         },
     },
@@ -124,24 +124,24 @@ pub(super) const LINES: &[ServerDirective] = &[
     },
 ];
 
-/// The argument as it is, which need not be UTF-8.
+/// The argument, which need not be UTF-8.
 fn text(d: &Directive) -> OsString {
     d.arg(0).map(|word| OsStr::from_bytes(&word.bytes).to_owned()).unwrap_or_default()
 }
 
-/// A number of workers or loops from 1, or `auto`.
-fn count(said: &Said, d: &Directive) -> Result<usize, Error> {
+/// A positive number of workers or loops, or `auto`.
+fn count(raw: &RawConfig, d: &Directive) -> Result<usize, Error> {
     let word = d.arg(0).map(|w| w.bytes.as_slice()).unwrap_or_default();
     if word == b"auto" {
-        return Ok(said.machine.cpus);
+        return Ok(raw.machine.cpus);
     }
     let number = values::number(word).filter(|n| *n > 0).and_then(|n| usize::try_from(n).ok());
     number.ok_or_else(|| d.problem("invalid value"))
 }
 
-fn set_user(said: &mut Said, d: &Directive) -> Result<(), Error> {
+fn set_user(raw: &mut RawConfig, d: &Directive) -> Result<(), Error> {
     if !rustix::process::geteuid().is_root() {
-        said.warnings.push(d.warning(
+        raw.warnings.push(d.warning(
             "the \"user\" directive makes sense only if the master process runs \
              with super-user privileges, ignored",
         ));
@@ -150,11 +150,11 @@ fn set_user(said: &mut Said, d: &Directive) -> Result<(), Error> {
     let Some(name) = d.arg(0) else { return Ok(()) };
     let (user, uid) = find(d, name, "getpwnam", user::user_id)?;
     let (_, gid) = find(d, d.arg(1).unwrap_or(name), "getgrnam", user::group_id)?;
-    said.user = Some(User { name: user, uid, gid });
+    raw.user = Some(User { name: user, uid, gid });
     Ok(())
 }
 
-/// The user of the workers when nothing is said: nobody, if the master runs as root.
+/// The default user of the workers: nobody, if the master runs as root.
 pub(super) fn default_user() -> Result<Option<User>, Error> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -166,7 +166,7 @@ pub(super) fn default_user() -> Result<Option<User>, Error> {
     Ok(Some(User { name: c"nobody".to_owned(), uid, gid }))
 }
 
-/// Looks a name up; the error is nginx's.
+/// Looks up a name. The error is nginx's.
 fn find(
     d: &Directive,
     word: &Word,
@@ -178,13 +178,13 @@ fn find(
     let name = CString::new(word.bytes.clone()).map_err(|_| failed(String::new()))?;
     match look(&name) {
         Ok(id) => Ok((name, id)),
-        // No such name: the system has no error to tell.
+        // There is no such name, so there is no OS error.
         Err(e) if e.raw_os_error().is_none() => Err(failed(String::new())),
         Err(e) => Err(failed(format!(" {}", Cause(&e)))),
     }
 }
 
-fn set_priority(said: &mut Said, d: &Directive) -> Result<(), Error> {
+fn set_priority(raw: &mut RawConfig, d: &Directive) -> Result<(), Error> {
     let word = d.arg(0).map(|w| w.bytes.as_slice()).unwrap_or_default();
     let (negative, digits) = match word {
         [b'-', digits @ ..] => (true, digits),
@@ -193,14 +193,14 @@ fn set_priority(said: &mut Said, d: &Directive) -> Result<(), Error> {
     };
     let number = values::number(digits).and_then(|n| i32::try_from(n).ok());
     let number = number.ok_or_else(|| d.problem("invalid number"))?;
-    said.priority = Some(if negative { -number } else { number });
+    raw.priority = Some(if negative { -number } else { number });
     Ok(())
 }
 
-fn set_env(said: &mut Said, d: &Directive) -> Result<(), Error> {
+fn set_env(raw: &mut RawConfig, d: &Directive) -> Result<(), Error> {
     let Some(word) = d.arg(0) else { return Ok(()) };
     let bytes = word.bytes.as_slice();
-    // nginx takes it, and no variable has that name.
+    // nginx accepts an empty name, which no variable has.
     if bytes.is_empty() {
         return Ok(());
     }
@@ -215,27 +215,27 @@ fn set_env(said: &mut Said, d: &Directive) -> Result<(), Error> {
         }
         None => (OsStr::from_bytes(bytes).to_owned(), None),
     };
-    said.environment.push(pair);
+    raw.environment.push(pair);
     Ok(())
 }
 
-/// A module's file: nothing to say where weir has what is in it.
-fn load_module(said: &mut Said, d: &Directive) -> Result<(), Error> {
+/// `load_module` is accepted without a warning if weir has the module built in.
+fn load_module(raw: &mut RawConfig, d: &Directive) -> Result<(), Error> {
     let file = d.arg(0).map(|word| word.lossy().into_owned()).unwrap_or_default();
     let name = Path::new(&file).file_stem().unwrap_or_default().to_string_lossy();
     if !modules::is_there(&name) {
         let known = modules::directives(&name);
         let which = if known.is_empty() { String::new() } else { format!(": {known}") };
-        said.warnings.push(
+        raw.warnings.push(
             d.warning(format!("\"{name}\" is not part of weir, its directives are refused{which}")),
         );
     }
     Ok(())
 }
 
-fn set_pool(said: &mut Said, d: &Directive) -> Result<(), Error> {
+fn set_pool(raw: &mut RawConfig, d: &Directive) -> Result<(), Error> {
     let name = d.arg(0).map(|w| w.lossy().into_owned()).unwrap_or_default();
-    if said.pools.iter().any(|(of, _)| *of == name) {
+    if raw.pools.iter().any(|(of, _)| *of == name) {
         return Err(d.error(format!("duplicate thread pool \"{name}\"")));
     }
     let (mut threads, mut queue) = (None, QUEUE);
@@ -253,6 +253,6 @@ fn set_pool(said: &mut Said, d: &Directive) -> Result<(), Error> {
     let Some(threads) = threads else {
         return Err(d.error("\"thread_pool\" must have \"threads\" parameter"));
     };
-    said.pools.push((name, FileThreads { threads, queue }));
+    raw.pools.push((name, FileThreads { threads, queue }));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The settings of `main` and `events`: from the file, completed with defaults.
+//! The settings of `main` and `events`, from the file and defaults.
 
 mod affinity;
 mod events;
@@ -20,30 +20,31 @@ use weir_conf::{Contexts, Directive, Error, KnownDirective};
 
 use crate::paths::{Paths, joined};
 
-/// A directive of this room: its name, its sentence in docs/directives.md, how it is read.
+/// A directive of this module: its name, its sentence in docs/directives.md, and the function that
+/// reads it.
 struct ServerDirective {
     name: &'static str,
     help: &'static str,
-    set: fn(&mut Said, &Directive) -> Result<(), Error>,
+    set: fn(&mut RawConfig, &Directive) -> Result<(), Error>,
 }
 
-/// Notes a value that a line said.
+/// Stores the value of a line.
 fn put<T>(value: Result<T, Error>, place: &mut Option<T>) -> Result<(), Error> {
     *place = Some(value?);
     Ok(())
 }
 
-/// Blocks in `main` that other rooms read.
+/// Blocks in `main` that other modules read.
 const BLOCKS: [&str; 4] = ["events", "http", "stream", "mail"];
 
-/// Whether this room gives a meaning to the directive in that context.
+/// Whether this module implements the directive in that context.
 pub fn built(known: &KnownDirective, context: Contexts) -> bool {
     find(known.name, context).is_some()
         || (context == Contexts::MAIN && BLOCKS.contains(&known.name))
         || known.name == "include"
 }
 
-/// The sentence about a directive of this room.
+/// The sentence of help about a directive of this module.
 pub fn help(known: &KnownDirective) -> Option<&'static str> {
     let contexts = [Contexts::MAIN, Contexts::EVENTS];
     contexts.into_iter().find_map(|c| find(known.name, c)).map(|line| line.help)
@@ -69,17 +70,17 @@ pub struct User {
     pub gid: u32,
 }
 
-/// What the machine lets this process use.
+/// The processors that this process may use.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    /// How many processors' worth of time: what `auto` means.
+    /// The number of processors by CPU time; the value of `auto`.
     pub cpus: usize,
-    /// The numbers of the processors that it may run on.
+    /// The numbers of the processors on which it may run.
     pub allowed: Vec<usize>,
 }
 
 impl Machine {
-    /// This machine, as far as the process may use it.
+    /// The processors of this process.
     pub fn here() -> Machine {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let allowed = match rustix::thread::sched_getaffinity(None) {
@@ -90,18 +91,18 @@ impl Machine {
     }
 }
 
-/// Threads of a worker for file operations.
+/// A worker's pool of file threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileThreads {
-    /// How many there are.
+    /// The number of threads.
     pub threads: usize,
-    /// How many operations may wait for one.
+    /// The most operations that may wait for a thread.
     pub queue: usize,
 }
 
-/// What the lines said; what no line says is absent.
+/// The values that were read. A value without a line is absent.
 #[derive(Debug, Default)]
-struct Said {
+struct RawConfig {
     machine: Machine,
     daemon: Option<bool>,
     master: Option<bool>,
@@ -130,41 +131,41 @@ struct Said {
     warnings: Vec<Error>,
 }
 
-/// `events`, with defaults.
+/// The settings of `events`, with defaults.
 #[derive(Clone, Debug)]
 pub struct Events {
     /// How loops wait.
     pub backend: Backend,
-    /// Connections that a loop may have open.
+    /// The most connections of a loop.
     pub connections: usize,
-    /// Events that one wait returns at most.
+    /// The most events of one wait.
     pub at_once: usize,
-    /// Accept all that wait, not one per turn.
+    /// Accept all waiting connections at once, not one in each turn.
     pub multi_accept: bool,
     /// How long a loop that does not hold the accept lock sleeps.
     pub accept_mutex_delay: Duration,
-    /// How connections are spread over the loops.
+    /// The accept policy.
     pub balance: AcceptPolicy,
-    /// Loops of a process take over requests of those that are held up.
+    /// Loops of a process steal requests from stalled loops.
     pub request_balance: bool,
 }
 
-/// `main`, with defaults.
+/// The settings of `main`, with defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Go to the background.
+    /// Run in the background.
     pub daemon: bool,
     /// Run workers in processes of their own.
     pub master: bool,
-    /// The pid file, absolute; none writes no file.
+    /// The absolute path of the pid file. None: no file.
     pub pid: Option<PathBuf>,
-    /// The workers' user, when the master is root.
+    /// The workers' user, if the master is root.
     pub user: Option<User>,
-    /// Some `..._bind` line has `transparent`: the workers of a root master keep CAP_NET_RAW.
+    /// A `..._bind` line has `transparent`. Workers of a root master then keep CAP_NET_RAW.
     pub transparent: bool,
-    /// Worker processes.
+    /// The number of worker processes.
     pub processes: usize,
-    /// Loops per worker.
+    /// The number of loops in a worker.
     pub threads: usize,
     /// Which loop runs where.
     pub affinity: Option<Affinity>,
@@ -172,17 +173,17 @@ pub struct Config {
     pub nofile: Option<u64>,
     /// RLIMIT_CORE of workers.
     pub core: Option<u64>,
-    /// Nice value of workers.
+    /// The nice value of workers.
     pub priority: i32,
-    /// Directory of workers.
+    /// The working directory of workers.
     pub directory: Option<PathBuf>,
-    /// Variables that workers keep, and those that they get.
+    /// Environment variables that workers keep, and those with a new value.
     pub environment: Vec<(OsString, Option<OsString>)>,
-    /// How long workers may take to finish.
+    /// How long workers may take to finish before their connections are closed.
     pub shutdown_timeout: Option<Duration>,
-    /// How often the clock is read; none is once a turn.
+    /// The shortest interval at which the time of day is read. None: once a turn.
     pub timer_resolution: Option<Duration>,
-    /// The `error_log` lines, not opened yet.
+    /// The `error_log` lines, whose files are not open yet.
     pub error_logs: Vec<Directive>,
     /// The pool of `thread_pool default`.
     pub files: FileThreads,
@@ -193,23 +194,22 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads `main` and `events`, which `check` has found right in form. Warnings come with the
-    /// result.
+    /// Reads `main` and `events`, whose form `check` has accepted. Returns warnings, too.
     pub fn read(
         main: &[Directive],
         paths: &Paths,
         machine: &Machine,
     ) -> Result<(Config, Vec<Error>), Error> {
-        let mut said = Said { machine: machine.clone(), ..Said::default() };
+        let mut raw = RawConfig { machine: machine.clone(), ..RawConfig::default() };
         for directive in main {
-            said.take(directive, Contexts::MAIN)?;
+            raw.take(directive, Contexts::MAIN)?;
         }
-        let (mut config, warnings) = said.mean(paths)?;
+        let (mut config, warnings) = raw.mean(paths)?;
         config.transparent = main.iter().any(is_transparent);
         Ok((config, warnings))
     }
 
-    /// What nginx says where more connections are allowed than there may be open files.
+    /// nginx's warning if more connections are allowed than open files.
     pub fn scarce_files(&self) -> Option<Error> {
         let current = || getrlimit(Resource::Nofile).current;
         let limit = self.nofile.or_else(current)?;
@@ -219,13 +219,13 @@ impl Config {
         (connections as u64 > limit).then(|| Error::warn(text))
     }
 
-    /// All loops of the server.
+    /// The number of loops of the server.
     pub fn loops(&self) -> usize {
         self.processes * self.threads
     }
 }
 
-/// A `proxy_bind` or kin with `transparent`, or a block with one in it.
+/// Whether this is a `proxy_bind` or similar with `transparent`, or a block that contains one.
 fn is_transparent(directive: &Directive) -> bool {
     let binds = directive.name.bytes.ends_with(b"_bind");
     let inside = directive.shared_block().filter(|block| block.inside().binds);
@@ -233,14 +233,15 @@ fn is_transparent(directive: &Directive) -> bool {
         || inside.is_some_and(|block| block.iter().any(is_transparent))
 }
 
-impl Said {
+impl RawConfig {
     fn take(&mut self, directive: &Directive, context: Contexts) -> Result<(), Error> {
         if context == Contexts::MAIN && directive.name.is("events") {
             return directive.block().iter().try_for_each(|d| self.take(d, Contexts::EVENTS));
         }
         match directive.name.str().and_then(|name| find(name, context)) {
             Some(line) => (line.set)(self, directive),
-            // Known and not built: the check has judged it; or `http`, which is read where HTTP is known.
+            // Another module's directive or `http`, or one that is not built, for which the check
+            // was responsible.
             None => Ok(()),
         }
     }
@@ -259,7 +260,7 @@ impl Said {
         let master = self.master.unwrap_or(true);
         let user = match self.user {
             None => main::default_user()?,
-            said => said,
+            raw => raw,
         };
         let (mut files, mut pools) = (FileThreads { threads: THREADS, queue: QUEUE }, self.pools);
         if let Some(at) = pools.iter().position(|(name, _)| name == "default") {
@@ -272,7 +273,7 @@ impl Said {
             pid: pid.or_else(|| paths.pid.clone()),
             user,
             transparent: false,
-            // Without a master this process is the only worker.
+            // Without a master, this process is the only worker.
             processes: if master { processes } else { 1 },
             threads,
             affinity: self.affinity,
@@ -303,10 +304,10 @@ impl Said {
     }
 }
 
-/// Loops that a server may have at a time, those of older configurations included.
+/// The most loops of a server at a time, including those of older configurations.
 pub const MOST_LOOPS: usize = 2047;
 
-/// nginx's defaults.
+/// nginx's default values.
 const CONNECTIONS: usize = 512;
 const AT_ONCE: usize = 512;
 const THREADS: usize = 32;

@@ -1,8 +1,9 @@
 //! Threads that accept for loops: one per loop, or one for all.
 //!
-//! Such a thread has a place in the kernel's wait list as a blocked accept(2) has: it joins at the end when it begins
-//! to wait and leaves when it is woken. It waits in an epoll instance of its own. A thread that is blocked in accept(2)
-//! ends only when the socket is shut down, which ends it for all processes.
+//! Such a thread has a place in the kernel's wait list, like a thread that is blocked in accept(2).
+//! It joins at the end when it begins to wait, and leaves when it is woken. It waits in its own
+//! epoll instance. A blocked accept(2) ends only when the socket is shut down, and then for all
+//! processes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,13 +21,13 @@ use weir_log::{Cause, Log, log};
 
 use super::cycle_shared::CycleShared;
 
-/// After accept failed for want of descriptors; nginx: accept_mutex_delay.
+/// The pause after accept failed for lack of descriptors; nginx: accept_mutex_delay.
 const SHORTAGE: Duration = Duration::from_millis(500);
 /// The pause when no loop can take a connection, or its handover socket is full.
-const NOBODY: Duration = Duration::from_millis(5);
-/// So many failed accepts are kept until the loop counts them.
+const NO_LOOP: Duration = Duration::from_millis(5);
+/// The most failed accepts that are kept until the loop counts them.
 const FAILURES: usize = 1024;
-/// The event number of the end notifier. Sockets have the numbers of their addresses.
+/// The event number of the end notifier. Sockets have their addresses' numbers.
 const END: u64 = u64::MAX;
 
 /// An accepted connection, with the number of its address.
@@ -38,7 +39,7 @@ pub(super) struct Acceptor {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where a loop and its acceptor meet.
+/// The shared state of a loop and its acceptor.
 struct Turnstile {
     state: Mutex<AcceptorState>,
     opened: Condvar,
@@ -47,22 +48,22 @@ struct Turnstile {
 
 #[derive(Default)]
 struct AcceptorState {
-    /// The loop sleeps: the thread may wait for a connection.
+    /// The loop sleeps, so the thread may wait for a connection.
     open: bool,
     ending: bool,
     ended: bool,
     accepted: VecDeque<Accepted>,
     /// The kernel woke only this thread for a connection that it could not accept.
     recheck: bool,
-    /// Accepts that failed and that the loop has not counted yet.
+    /// Failed accepts that the loop has not counted yet.
     failed: Vec<Errno>,
 }
 
-/// What becomes of connections.
+/// What the thread does with connections.
 pub(super) enum Duty {
-    /// They go to one loop and are accepted while it sleeps.
+    /// Gives them to one loop. It accepts only while that loop sleeps.
     ForLoop(usize),
-    /// They go to the loops that the policy chooses.
+    /// Hands them to the loops that the policy chooses.
     Place(Box<dyn Policy>),
 }
 
@@ -119,30 +120,30 @@ impl Acceptor {
         !state.accepted.is_empty()
     }
 
-    /// The loop is awake. A thread that does not wait yet does not begin to wait. Returns the accepts that failed since
-    /// the last call.
+    /// The loop is awake. A thread that is not waiting yet must not begin to. Returns the failed
+    /// accepts since the last call.
     pub(super) fn close(&self) -> Vec<Errno> {
         let mut state = self.turnstile.lock();
         state.open = false;
         std::mem::take(&mut state.failed)
     }
 
-    /// The next connection for the loop.
+    /// Takes the next connection for the loop.
     pub(super) fn take(&self) -> Option<Accepted> {
         self.turnstile.lock().accepted.pop_front()
     }
 
-    /// Ends the thread. Returns the connections that no loop has taken, and whether the thread was woken for a connection
-    /// that it could not accept.
+    /// Ends the thread. Returns the connections that no loop has taken. The flag says whether the
+    /// thread was woken for a connection that it could not accept.
     pub(super) fn end(mut self) -> (VecDeque<Accepted>, bool) {
         self.turnstile.lock().ending = true;
         self.turnstile.opened.notify_one();
-        // It fails only when the counter is full.
+        // A write fails only if the counter is full, which wakes the thread, too.
         let _ = rustix::io::write(&self.turnstile.end, &1u64.to_ne_bytes());
         beside::call();
         beside::wait(None, || self.turnstile.lock().ended);
         if let Some(thread) = self.thread.take() {
-            // One that panicked has said so.
+            // A panic of the thread was reported.
             let _ = thread.join();
         }
         let mut state = self.turnstile.lock();
@@ -151,7 +152,7 @@ impl Acceptor {
 }
 
 impl AcceptorState {
-    /// A loop that is long in a turn counts only the first of many.
+    /// Bounded, for a loop in a long turn.
     fn note_failure(&mut self, e: Errno) {
         if self.failed.len() < FAILURES {
             self.failed.push(e);
@@ -164,7 +165,7 @@ impl Turnstile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the loop sleeps; false when the thread is to end.
+    /// Waits until the loop sleeps. False if the thread must end.
     fn pass(&self) -> bool {
         let shut = |state: &mut AcceptorState| !state.open && !state.ending;
         beside::wait(None, || !shut(&mut self.lock()));
@@ -173,7 +174,7 @@ impl Turnstile {
         !state.ending
     }
 
-    /// Sleeps, unless the thread is to end.
+    /// Sleeps for `time`, or until the thread must end.
     fn pause(&self, time: Duration) {
         beside::pause(time, self.end.as_fd(), || self.lock().ending);
     }
@@ -204,7 +205,7 @@ impl AcceptorWork {
         }
     }
 
-    /// One wait in the kernel's list, from its end.
+    /// Waits once in the kernel's wait list, at its end.
     fn wait(&self, events: &mut Vec<Event>) -> io::Result<()> {
         for (number, socket) in &self.sockets {
             let data = EventData::new_u64(*number as u64);
@@ -240,7 +241,7 @@ impl AcceptorWork {
             self.turnstile.lock().recheck = true;
             self.turnstile.pause(SHORTAGE);
             let mut state = self.turnstile.lock();
-            // A thread that ends in its pause has not tried again.
+            // A thread that ends during its pause has not tried again.
             state.recheck = state.ending;
         }
     }
@@ -264,7 +265,7 @@ impl AcceptorWork {
                         self.turnstile.lock().accepted.push_back((waiting, number));
                         return;
                     }
-                    self.turnstile.pause(NOBODY);
+                    self.turnstile.pause(NO_LOOP);
                     connection = Some(waiting);
                 }
             }
@@ -273,7 +274,7 @@ impl AcceptorWork {
 }
 
 impl CycleShared {
-    /// Hands a connection to the loop that the policy chooses. False when no loop can take it now.
+    /// Hands a connection to the loop that the policy chooses. False if no loop can take it now.
     fn hand(
         &self,
         policy: &mut dyn Policy,

@@ -1,4 +1,5 @@
-//! What the loops of one cycle share to spread connections: made by the master before it forks.
+//! The memory and descriptors by which the loops of a cycle spread connections. The master makes
+//! them before it forks.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,22 +18,22 @@ use super::handover::Handover;
 use super::steered::Steered;
 use crate::sockets::Sockets;
 
-/// The load table of a cycle and the descriptors by which its loops reach each other.
+/// The load table of a cycle, and the descriptors that connect its loops.
 #[derive(Debug)]
 pub struct CycleShared {
     words: SharedWords,
     base: Instant,
     /// The eBPF programs that read the table, if the policy has any.
     steered: Steered,
-    /// An eventfd per loop. It wakes its loop from any process.
+    /// An eventfd for each loop. A write to it wakes the loop from any process.
     notifiers: Vec<Arc<OwnedFd>>,
-    /// By address: one more than the number of sockets that the next cycle keeps; 0 while it keeps all.
+    /// By address: the number of sockets that the next cycle keeps, plus 1. 0 while it keeps all.
     left: SharedWords,
-    /// How often loops have left a socket to others; then by address: 1 where they have.
+    /// The number of declines, then by address: 1 if loops decline to accept from it.
     declined: SharedWords,
     /// The shared epoll instance, if the policy has one.
     pool: Option<Arc<OwnedFd>>,
-    /// A handover socket per loop, if the policy has an acceptor that hands over.
+    /// A handover socket for each loop, if the policy has an acceptor.
     handovers: Vec<Handover>,
 }
 
@@ -58,12 +59,12 @@ impl CycleShared {
         })
     }
 
-    /// The table; every worker of the cycle sees the same.
+    /// The load table, which is the same for all workers of the cycle.
     pub fn table(&self) -> LoadTable<'_> {
         LoadTable::over(&self.words, self.base)
     }
 
-    /// New connections go to the loops of this table from now on.
+    /// Makes the kernel assign new connections by this table from now on.
     pub fn steer(&self, sockets: &Sockets, log: &Log) {
         self.steered.attach(sockets, log);
     }
@@ -71,19 +72,20 @@ impl CycleShared {
     /// Wakes loop `i`.
     pub fn notify(&self, i: usize) {
         if let Some(notifier) = self.notifiers.get(i) {
-            // It fails only when the counter is full. Then the loop is about to wake up.
+            // A write fails only if the counter is full. The loop wakes up then, too.
             let _ = rustix::io::write(notifier, &1u64.to_ne_bytes());
         }
     }
 
-    /// The kernel may have woken only these loops for a connection, and they may not accept it. All others look for it.
+    /// The kernel may have woken only these loops for a connection that they will not accept. Gives
+    /// recheck tokens to all others.
     pub fn pass_recheck(&self, from: std::ops::Range<usize>) {
         let (now, table) = (Instant::now(), self.table());
         table.suspect(now, from.clone());
         table.pass_recheck_to_all(now, from.clone()).chain(from).for_each(|i| self.notify(i));
     }
 
-    /// The notifier of loop `i`. Only its loop reads it.
+    /// The notifier of loop `i`, which only that loop reads.
     pub fn notifier(&self, i: usize) -> Option<&Arc<OwnedFd>> {
         self.notifiers.get(i)
     }
@@ -93,19 +95,19 @@ impl CycleShared {
         self.pool.as_ref()
     }
 
-    /// The handover socket to loop `i`, if the policy has an acceptor that hands over.
+    /// The handover socket of loop `i`, if the policy has an acceptor.
     pub(super) fn handover(&self, i: usize) -> Option<&Handover> {
         self.handovers.get(i)
     }
 
-    /// Notes that only the first `kept` sockets of an address go on in the next cycle.
+    /// Notes that the next cycle keeps only the first `kept` sockets of an address.
     pub fn leave(&self, number: usize, kept: usize) {
         if let Some(word) = self.left.get(number) {
             word.store(kept as u64 + 1, SeqCst);
         }
     }
 
-    /// Notes that a loop leaves this socket to others.
+    /// Notes that a loop declines to accept from this socket, and leaves it to the others.
     pub(super) fn decline(&self, number: usize) {
         if let (Some(word), Some(count)) = (self.declined.get(number + 1), self.declined.first()) {
             word.store(1, SeqCst);
@@ -113,17 +115,18 @@ impl CycleShared {
         }
     }
 
-    /// How often loops have left a socket to others.
+    /// How often loops have declined a socket.
     pub(super) fn declines(&self) -> u64 {
         self.declined.first().map_or(0, |count| count.load(SeqCst))
     }
 
-    /// Whether loops leave this socket to others: no policy is asked about it.
+    /// Whether loops decline this socket. Policies do not decide about it then.
     pub(super) fn is_declined(&self, number: usize) -> bool {
         self.declined.get(number + 1).is_some_and(|word| word.load(SeqCst) != 0)
     }
 
-    /// Whether the next cycle does without this socket, and whether other sockets of its address go on.
+    /// Whether the next cycle does not keep this socket, and whether it keeps others of its
+    /// address.
     pub(super) fn is_left(&self, number: usize, copy: usize) -> (bool, bool) {
         match self.left.get(number).map_or(0, |word| word.load(SeqCst)) {
             0 => (false, true),
@@ -132,7 +135,7 @@ impl CycleShared {
     }
 }
 
-/// One epoll instance with every shared socket in it, under the number of its address.
+/// An epoll instance with all shared sockets, under the numbers of their addresses.
 fn pool(sockets: &Sockets) -> io::Result<Arc<OwnedFd>> {
     let pool = epoll::create(CreateFlags::CLOEXEC)?;
     for (number, socket) in sockets.iter().enumerate().filter(|(_, s)| s.is_shared()) {

@@ -1,8 +1,10 @@
-//! While short connections come fast, the kernel keeps each of them until its first bytes are there (TCP_DEFER_ACCEPT).
+//! Sets TCP_DEFER_ACCEPT while short connections arrive fast: the kernel then holds each connection
+//! back until its first bytes arrive.
 //!
-//! A client that opens many connections opens them first and writes its requests then. Without the option, the loop is woken
-//! for each handshake, finds no request and sleeps again. With it, the first wake-up finds a queue of requests. The option
-//! costs a silent connection a second until the loop sees it, so it is set only where clients are not silent.
+//! A client that opens many connections opens them all before it sends requests. Without the
+//! option, each handshake wakes the loop, which finds no request and sleeps again. With it, the
+//! first wake-up finds a queue of requests. But the option hides a silent connection from the loop
+//! for a second. So it is set only if clients are not silent.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,31 +12,32 @@ use std::time::{Duration, Instant};
 use weir_values::Address;
 use weir_values::listen::{Deferred, Listen};
 
-/// It begins once a loop accepts so many connections
+/// The option is set once a loop accepts this many connections
 const RUSH: u32 = 64;
 /// within this time.
 const SOON: Duration = Duration::from_millis(64);
-/// It ends once the loop accepts fewer than `RUSH` connections in this time.
+/// It is removed once the loop accepts fewer than `RUSH` connections in this time.
 const CALM: Duration = Duration::from_secs(1);
-/// And in both cases fewer than one in `SILENT` clients did not speak soon.
+/// In both cases fewer than one in this many clients may be silent at first.
 const SILENT: u64 = 16;
 
-/// What a loop knows of the clients of one socket.
+/// What a loop knows about the clients of one socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deferral {
-    /// Where the socket listens. None for those that have no handshake, and where the configuration says what it wants.
+    /// The socket's address. None if the socket has no handshakes or the configuration sets the
+    /// option itself.
     address: Option<SocketAddr>,
-    /// This loop has set the option.
+    /// Whether this loop has set the option.
     on: bool,
     /// When the counts began.
     since: Option<Instant>,
     accepted: u32,
-    /// How many clients had spoken soon when the counts began, and by the last connection.
+    /// How many clients had sent bytes soon, when the counts began and at the last connection.
     spoke: (u64, u64),
 }
 
 impl Deferral {
-    /// For a socket of HTTP, or one of sessions, whose servers may speak first.
+    /// For a listening socket. Sessions are excluded, since their servers may speak first.
     pub(super) fn new(listen: &Listen, is_http: bool) -> Deferral {
         let address = match listen.address {
             Address::Inet(address) if listen.deferred == Deferred::InARush && is_http => {
@@ -45,7 +48,8 @@ impl Deferral {
         Deferral { address, on: false, since: None, accepted: 0, spoke: (0, 0) }
     }
 
-    /// Notes a connection, and how many clients `spoke` soon up to now. True: the option is to be set now.
+    /// Counts a connection. `spoke` is how many clients have sent bytes soon so far. True if the
+    /// option is to be set now.
     pub(super) fn accepted(&mut self, spoke: u64, now: Instant) -> bool {
         if self.address.is_none() {
             return false;
@@ -62,12 +66,12 @@ impl Deferral {
         self.on
     }
 
-    /// When to ask whether the rush is over.
+    /// When to check whether the rush is over.
     pub(super) fn next_check(&self) -> Option<Instant> {
         self.since.filter(|_| self.on).map(|since| since + CALM)
     }
 
-    /// Whether the rush is over: the option is to be removed now.
+    /// Whether the rush is over, so that the option is to be removed now.
     pub(super) fn ends(&mut self, now: Instant) -> bool {
         if self.next_check().is_none_or(|at| now < at) {
             return false;
@@ -77,13 +81,14 @@ impl Deferral {
         !self.on
     }
 
-    /// The loop accepts no more. The address, if the option is to be removed now.
+    /// The loop accepts no more. Returns the address if the option is to be removed now.
     pub(super) fn leave(&mut self) -> Option<SocketAddr> {
         let address = self.address.take();
         address.filter(|_| std::mem::take(&mut self.on))
     }
 
-    /// Some may speak only after the next connection is accepted, and some of those before: in a rush both are as many.
+    /// A client may send its bytes only after the next connection is accepted. In a rush these
+    /// errors at both ends of the period cancel out.
     fn clients_speak(&self) -> bool {
         let spoke = self.spoke.1.saturating_sub(self.spoke.0);
         u64::from(self.accepted).saturating_sub(spoke) * SILENT < u64::from(self.accepted)
@@ -109,7 +114,7 @@ mod tests {
         Deferral::new(&listen(Deferred::InARush), true)
     }
 
-    /// Whether one of `n` connections, so far apart, sets the option.
+    /// Whether one of `n` connections, `apart` from each other, sets the option.
     fn sets(
         deferral: &mut Deferral,
         n: u32,

@@ -1,4 +1,5 @@
-//! Hands a connection to a loop of any process: its descriptor travels over a socket pair. unix(7), SCM_RIGHTS.
+//! Hands a connection to a loop of any process: its descriptor travels over a socket pair. unix(7),
+//! SCM_RIGHTS.
 //!
 //! The master keeps both ends open. So a connection that was sent outlives its worker, and the worker's successor
 //! takes it.
@@ -37,7 +38,7 @@ impl Handover {
         &self.receive
     }
 
-    /// Sends a connection and the number of its address. False when the socket is full.
+    /// Sends a connection and the number of its address. False if the socket is full.
     pub(super) fn hand(&self, connection: BorrowedFd<'_>, number: usize) -> io::Result<bool> {
         let fds = [connection];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -53,8 +54,9 @@ impl Handover {
         }
     }
 
-    /// The next connection, with the number of its address. It stays in the socket if descriptors have run out. The
-    /// kernel discards a descriptor that it cannot install, so this peeks before it receives.
+    /// Takes the next connection, with the number of its address. The kernel discards a descriptor
+    /// that it cannot install. So this peeks first, and the connection stays in the socket if
+    /// descriptors have run out.
     pub(super) fn take(&self) -> io::Result<Option<(OwnedFd, usize)>> {
         loop {
             let Some((fd, number)) = self.look()? else { return Ok(None) };
@@ -66,7 +68,7 @@ impl Handover {
         }
     }
 
-    /// Whether nothing has come that was not taken.
+    /// Whether no connection waits.
     pub(super) fn is_empty(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(&self.receive, PollFlags::IN)], Some(&now));

@@ -1,4 +1,4 @@
-//! The listening sockets of one loop and their registration with its backend.
+//! The listening sockets of one loop, and their registration with its backend.
 
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -17,15 +17,15 @@ use super::{CycleShared, LoopPosition};
 use crate::cycle::Cycle;
 use crate::service::Service;
 
-/// A loop goes on for this long to accept from a socket of its own that has no successor. Handshakes that began before
-/// the others took over end meanwhile.
+/// How long a retired loop still accepts from its own socket, if that has no successor. Handshakes
+/// that began before the others took over complete in this time.
 const LINGER: Duration = Duration::from_secs(1);
-/// When the server ends, a socket in a rush goes on for this long at most: a second after a handshake the kernel asks its client
-/// again, and gives up waiting for first bytes.
+/// How long a deferred socket stays open at most when the server ends. A second after a handshake
+/// the kernel asks the client again and stops waiting for first bytes.
 const DEFERRED: Duration = Duration::from_millis(1500);
-/// So often the loop asks the kernel meanwhile whether it keeps any connection.
+/// The interval at which the loop then asks the kernel whether it still holds connections back.
 const ASK: Duration = Duration::from_millis(50);
-/// The events that a turn fetches at most from the shared epoll instance.
+/// The most events that a turn fetches from the shared epoll instance.
 const POOLED: usize = 64;
 
 /// A listening socket.
@@ -34,26 +34,28 @@ pub(super) struct Listener {
     pub(super) key: ListenerKey,
     /// The number of its address.
     pub(super) number: usize,
-    /// The index among the sockets of its address.
+    /// The index among the sockets of the address.
     copy: usize,
-    /// Only this loop accepts from it, so no policy is asked about it.
+    /// Only this loop accepts from it, so policies do not decide about it.
     pub(super) own: bool,
-    /// Datagrams come, which begin connections of QUIC.
+    /// Datagrams arrive that begin QUIC connections.
     pub(super) quic: bool,
-    /// A connection was accepted from it since it was last added.
+    /// A connection was accepted from it since it was last added to the backend.
     used: bool,
-    /// When it closes, if it has no successor.
+    /// When the socket closes, if it has no successor.
     closes: Option<Instant>,
-    /// While the kernel may keep connections at this address, it stays open until then.
+    /// The socket's address, and until when it stays open at most because the kernel may hold
+    /// connections back.
     kept: Option<(SocketAddr, Instant)>,
     deferral: Deferral,
 }
 
 impl Listener {
-    /// When to ask again whether the kernel keeps connections. None: it keeps none, or for too long.
+    /// When to ask again whether the kernel holds connections back. None if it holds none, or if
+    /// the time is over.
     fn asks_again(&self, now: Instant) -> Option<Instant> {
         let (address, until) = self.kept.filter(|(_, until)| now < *until)?;
-        // The simulated world has a kernel of its own, which this one does not know.
+        // The kernel does not know the sockets of the simulated world.
         let is_real = !cfg!(feature = "sim");
         match is_real.then(|| sockdiag::has_handshakes(address)).flatten() {
             Some(false) => None,
@@ -63,23 +65,24 @@ impl Listener {
     }
 }
 
-/// All of a loop's sockets.
+/// All listening sockets of a loop.
 pub(super) struct Listeners {
     list: Vec<Listener>,
-    /// Sockets of other loops, by their rows, where loops empty each other's queues.
+    /// Sockets of other loops, by their rows, if loops empty each other's queues.
     others: Vec<(usize, Listener)>,
     mode: Arm,
     /// Acceptor threads accept from the shared sockets.
     by_others: bool,
-    /// The shared epoll instance, which stands for all shared sockets.
+    /// The shared epoll instance, which is registered instead of the shared sockets.
     pool: Option<ListenerKey>,
-    /// The socket over which an acceptor hands connections over.
+    /// The loop's handover socket.
     handover: Option<ListenerKey>,
-    /// Whether the backend has the shared sockets, and the loop's own. None if a registration failed.
+    /// Whether the backend has the shared sockets, and the loop's own ones. None if a registration
+    /// failed.
     armed: Option<(bool, bool)>,
-    /// A registration has changed since [`Listeners::take_change`].
+    /// A registration has changed since the last [`Listeners::take_change`].
     changed: bool,
-    /// How often loops had left a socket to others when it was last asked.
+    /// The number of declines at the last look.
     declines: u64,
 }
 
@@ -140,7 +143,8 @@ impl Listeners {
         Listeners { list, others, mode, by_others, pool, handover, armed, changed, declines }
     }
 
-    /// A socket that other loops leave to this one is its own from now on: no policy may leave it to those.
+    /// Sockets that other loops have declined become this loop's own, so that no policy can leave
+    /// them to those loops.
     pub(super) fn take_left(&mut self, cycle_shared: &CycleShared) {
         let declines = cycle_shared.declines();
         if std::mem::replace(&mut self.declines, declines) == declines {
@@ -153,13 +157,13 @@ impl Listeners {
         }
     }
 
-    /// The sockets of another loop's own.
+    /// The own sockets of the loop with this row.
     pub(super) fn of(&self, row: usize) -> Vec<Listener> {
         let of_row = self.others.iter().filter(|(of, _)| *of == row);
         of_row.map(|(_, listener)| *listener).collect()
     }
 
-    /// How many sockets a policy decides about.
+    /// The number of sockets that policies decide about.
     pub(super) fn shared(&self) -> usize {
         self.list.iter().filter(|listener| !listener.own).count()
     }
@@ -172,12 +176,12 @@ impl Listeners {
         self.handover == Some(key)
     }
 
-    /// The sockets that other loops accept from as well.
+    /// The sockets from which other loops accept as well.
     pub(super) fn shared_listeners(&self) -> Vec<Listener> {
         self.list.iter().copied().filter(|listener| !listener.own).collect()
     }
 
-    /// The sockets that an event of the backend stands for.
+    /// The sockets that an event of the backend is for.
     pub(super) fn behind(&self, key: ListenerKey, cycle_shared: &CycleShared) -> Vec<Listener> {
         match cycle_shared.pool().filter(|_| self.pool == Some(key)) {
             Some(pool) => {
@@ -196,15 +200,16 @@ impl Listeners {
         }
     }
 
-    /// Notes that a connection was accepted from this socket.
+    /// Records that a connection was accepted from this socket.
     pub(super) fn accepted(&mut self, key: ListenerKey) {
         if let Some(listener) = self.list.iter_mut().find(|listener| listener.key == key) {
             listener.used = true;
         }
     }
 
-    /// Notes an accepted connection, and how many clients of the socket `spoke` soon up to now. In a rush, the kernel keeps the
-    /// next connections until their first bytes are there.
+    /// Counts an accepted connection. `spoke` is how many clients of the socket have sent bytes
+    /// soon so far. In a rush, sets the option that makes the kernel hold connections back until
+    /// their first bytes arrive.
     pub(super) fn defer_in_a_rush(&mut self, h: &Handle, key: ListenerKey, spoke: u64, log: &Log) {
         if let Some(listener) = self.list.iter_mut().find(|listener| listener.key == key)
             && listener.deferral.accepted(spoke, h.now())
@@ -215,16 +220,16 @@ impl Listeners {
         }
     }
 
-    /// When to ask the next time whether a rush is over.
+    /// When to check next whether a rush is over.
     pub(super) fn next_check(&self) -> Option<Instant> {
         self.list.iter().filter_map(|listener| listener.deferral.next_check()).min()
     }
 
-    /// Where a rush is over, connections come at once.
+    /// Removes the option from sockets whose rush is over.
     pub(super) fn end_deferrals(&mut self, h: &Handle, now: Instant) {
         for listener in &mut self.list {
             if listener.deferral.ends(now) {
-                // An error says that the option was not set.
+                // An error means that the option was not set.
                 let _ = h.defer(listener.key, false);
             }
         }
@@ -243,8 +248,8 @@ impl Listeners {
         }
     }
 
-    /// Registers sockets as the policy decided, and none if the loop is not `able` to accept. False if the kernel
-    /// refused a registration: then the caller asks again.
+    /// Registers sockets as the policy decided, and none if the loop is not `able` to accept. False
+    /// if the kernel refused a registration; the caller then tries again.
     pub(super) fn arm(&mut self, h: &Handle, stance: Stance, able: bool, log: &Log) -> bool {
         let shared = stance != Stance::Disarmed && able;
         let last = shared && stance == Stance::ArmedLast;
@@ -312,13 +317,13 @@ impl Listeners {
             listener.closes.is_some()
         });
         self.forget_pool(h);
-        // The own ones that stay are armed whatever the policy of a retired loop says.
+        // Own sockets that stay are armed, whatever the policy of a retired loop says.
         self.armed = None;
         last
     }
 
-    /// The server ends. Returns the sockets to drain now. A socket whose connections the kernel keeps until their first bytes
-    /// are there stays until it has given all of them.
+    /// The server ends. Returns the sockets to drain now. A deferred socket stays until the kernel
+    /// has delivered the connections that it holds back.
     pub(super) fn close(&mut self, h: &Handle) -> Vec<Listener> {
         let until = h.now() + DEFERRED;
         let mut last = Vec::new();
@@ -338,7 +343,7 @@ impl Listeners {
         last
     }
 
-    /// Another process accepts from all sockets from now on. Returns them to drain now.
+    /// Another process accepts from all sockets from now on. Returns the sockets to drain now.
     pub(super) fn yield_all(&mut self, h: &Handle) -> Vec<Listener> {
         self.leave_deferrals(h);
         self.forget_others(h);
@@ -351,12 +356,12 @@ impl Listeners {
         self.list.iter().filter_map(|listener| listener.closes).min()
     }
 
-    /// Keeps a socket until then, since its connection could not be accepted.
+    /// Keeps a socket until `until`, since its connection could not be accepted.
     pub(super) fn stay(&mut self, listener: Listener, until: Instant) {
         self.list.push(Listener { closes: Some(until), ..listener });
     }
 
-    /// Takes out the sockets that close now.
+    /// Removes and returns the sockets that close now.
     #[inline]
     pub(super) fn closing(&mut self, now: Instant) -> Vec<Listener> {
         if self.next_close().is_none_or(|at| now < at) {
@@ -373,7 +378,8 @@ impl Listeners {
         self.list.extract_if(.., closes).collect()
     }
 
-    /// Other loops and other programs may accept from the sockets later.
+    /// Removes the option from all sockets, since other loops or programs may accept from them
+    /// later.
     fn leave_deferrals(&mut self, h: &Handle) {
         for listener in &mut self.list {
             if listener.deferral.leave().is_some() {
@@ -382,7 +388,7 @@ impl Listeners {
         }
     }
 
-    /// A queue must not outlive the loop that accepts from it.
+    /// Removes the sockets of other loops. A queue must not outlive the loop that accepts from it.
     fn forget_others(&mut self, h: &Handle) {
         self.others.drain(..).for_each(|(_, listener)| h.remove_listener(listener.key));
     }
@@ -394,7 +400,7 @@ impl Listeners {
     }
 }
 
-/// The sockets of other loops. They are registered with no backend of this loop.
+/// The sockets of other loops, which are not registered with this loop's backend.
 fn others(h: &Handle, cycle: &Cycle, place: LoopPosition) -> Vec<(usize, Listener)> {
     let mut others = Vec::new();
     for (number, socket) in cycle.sockets.iter().enumerate().filter(|(_, s)| s.steered) {
@@ -445,7 +451,7 @@ mod tests {
     use super::*;
     use crate::sockets::Sockets;
 
-    /// One shared listener.
+    /// Listeners with one shared socket.
     fn one(key: ListenerKey) -> Listeners {
         let deferral = Deferral::new(&Listen::new(Address::Unknown), true);
         let listener = Listener {

@@ -21,10 +21,10 @@ use super::{CycleShared, LoopPosition, accept_failed, count_failure, is_the_conn
 use crate::cycle::Cycle;
 use crate::service::Service;
 
-/// A loop logs at most this often that it has no room.
+/// A full loop logs at most this often.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
-/// When there is no room, one in `EVICT_PART` idle connections is closed, `EVICT_MOST` at most.
-/// nginx: ngx_drain_connections.
+/// A full loop closes one in `EVICT_PART` idle connections, at most `EVICT_MOST`. nginx:
+/// ngx_drain_connections.
 const EVICT_PART: usize = 8;
 const EVICT_MOST: usize = 32;
 
@@ -57,19 +57,20 @@ impl LoopListeners {
         &self.service.handle
     }
 
-    /// Begins a connection that an acceptor accepted.
+    /// Starts a connection that an acceptor has accepted.
     pub(super) fn admit(&self, (fd, number): Accepted) {
         let peer = rustix::net::getpeername(&fd).ok();
         self.begin(fd, Address::from_any(peer.flatten()), number);
     }
 
-    /// A panic ends the connection. The counters stay right.
+    /// A panic ends the connection, and the counters stay right.
     fn begin(&self, fd: OwnedFd, peer: Address, number: usize) {
         self.h().guard(|| self.service.accepted(fd, peer, number));
     }
 }
 
-/// `worker_connections`. Connections to upstream servers count as those of clients do.
+/// Limits the connections of a loop; nginx: `worker_connections`. Connections to upstream servers
+/// count as well.
 struct ConnectionLimit {
     most: usize,
     log: Arc<Log>,
@@ -81,8 +82,8 @@ impl ConnectionLimit {
         ConnectionLimit { most, log: Arc::clone(log), said: Cell::new(None) }
     }
 
-    /// Closes idle connections, the longest idle first: clients' connections, then one connection to an upstream server.
-    /// False if none is idle.
+    /// Closes idle connections, the longest idle first: clients' connections, then one connection
+    /// to an upstream server. False if none was idle.
     fn make(&self, h: &Handle) -> bool {
         let parked = h.parked();
         let mut ended = h.unpark_oldest((parked / EVICT_PART).clamp(1, EVICT_MOST), Wake::Evicted);

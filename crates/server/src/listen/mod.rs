@@ -1,8 +1,8 @@
-//! Turns what the accept policy decides into calls of the engine.
+//! Carries out the accept policy's decisions by calls of the engine.
 //!
-//! [`Listening`] has a loop's listening sockets and its row of the load table, and connects the two in each turn.
-//! [`cycle_shared`] has what loops share, [`acceptor`] the threads that accept for loops, and [`handover`] the way of a
-//! connection to another process.
+//! A [`Listening`] has a loop's listening sockets and its row of the load table, and connects them
+//! in each turn. [`cycle_shared`] has what loops share, [`acceptor`] the threads that accept for
+//! loops, and [`handover`] the socket pairs to other processes.
 
 mod acceptor;
 mod cycle_shared;
@@ -35,37 +35,38 @@ use crate::cycle::Cycle;
 use crate::service::Service;
 use crate::sockets::ListenSockets;
 
-/// A loop that ends looks again after this time. An acceptor that dies with a connection in its hands reports nothing.
+/// The interval at which a loop that ends checks for handed-over connections. An acceptor that dies
+/// while it hands one over reports nothing.
 const LAST: Duration = Duration::from_millis(5);
-/// A loop that ends waits no longer for a connection that an acceptor is about to hand to it: the word that says so may be
-/// spoilt.
+/// The longest wait of a loop that ends for a connection that an acceptor is handing to it. The
+/// limit is needed because the word that says so may be spoilt.
 const LONGEST_LAST: Duration = Duration::from_secs(10);
 
-/// Where a loop stands among all loops of the server.
+/// The position of a loop among all loops of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct LoopPosition {
-    /// Its worker, from 0.
+    /// The number of its worker, from 0.
     pub worker: usize,
-    /// The loop within its worker, from 0.
+    /// The number of the loop within its worker, from 0.
     pub index: usize,
-    /// Its row of the load table: the loop's number in the whole server.
+    /// The row of the load table: the number of the loop within the server.
     pub row: usize,
 }
 
-/// The listening sockets of one loop, and what its policy says about them.
+/// The listening sockets of one loop, and the driver of its policy.
 pub struct Listening {
     driver: AcceptDriver,
     listeners: LoopListeners,
     cycle_shared: Arc<CycleShared>,
     acceptor: Option<Acceptor>,
-    /// The loop's UDP sockets: the address' number and the index of the copy.
+    /// The loop's UDP sockets: the number of the address, and the index of the socket.
     datagrams: Vec<(usize, usize)>,
-    /// When it took the last new connection, if it ends.
+    /// When the loop retired.
     retired: Option<Instant>,
 }
 
 impl Listening {
-    /// With the shared sockets and the loop's own copies.
+    /// With the shared sockets and the loop's own ones.
     pub fn new(
         h: &Handle,
         cycle: &Cycle,
@@ -75,7 +76,7 @@ impl Listening {
         let events = &cycle.config.events;
         let cycle_shared = Arc::clone(&cycle.load);
         let listeners = LoopListeners::new(cycle, place, service);
-        // Without a shared socket there is nothing to decide.
+        // Without a shared socket there is nothing for a policy to decide.
         let decides = |s: &ListenSockets| s.is_shared() || s.shares_first || s.steered;
         let decides = cycle.sockets.iter().any(decides);
         let kind = if decides { events.balance } else { AcceptPolicy::Reuseport };
@@ -95,8 +96,9 @@ impl Listening {
         Ok(listening)
     }
 
-    /// Receives from the loop's UDP sockets. Sources of datagrams can be forged, so their sessions get at most half of
-    /// `worker_connections`. The other half is for clients that have completed a handshake.
+    /// Receives from the loop's UDP sockets. Sources of datagrams can be forged, so their sessions
+    /// get at most half of `worker_connections`. The rest is for clients that have completed a
+    /// handshake.
     fn receive(&mut self, cycle: &Cycle, place: LoopPosition) {
         let most = cycle.config.events.connections / 2;
         if let Err(e) = self.listeners.service.serves_quic(place.row, &cycle.post) {
@@ -113,7 +115,8 @@ impl Listening {
         }
     }
 
-    /// Accepts nothing new from now on, except from queues that no other loop will accept from.
+    /// Accepts no new connections from now on, except from queues that no other loop will accept
+    /// from.
     pub fn retire(&mut self, h: &Handle, how: Retire) {
         self.retired = Some(h.now());
         self.driver.retire(&mut self.listeners, &self.cycle_shared.table());
@@ -133,7 +136,7 @@ impl Listening {
             self.listeners.service.leaves(number, how, left);
         }
         for listener in left {
-            // First datagrams of QUIC are for a loop that serves what they begin.
+            // First QUIC datagrams are left to a loop that will serve their connections.
             if !listener.quic {
                 self.driver.drain(&mut self.listeners, listener);
             }
@@ -141,15 +144,16 @@ impl Listening {
         }
     }
 
-    /// Whether nothing is left to accept.
+    /// Whether no connection is left to accept.
     pub fn is_drained(&self) -> bool {
-        // When no acceptor hands anything to the loop, the rest of its connections is in its handover socket.
+        // Once no acceptor is handing a connection to the loop, the remaining ones are in its
+        // handover socket.
         self.listeners.sockets.is_empty()
             && !self.is_handed_its_last()
             && self.cycle_shared.handover(self.driver.me()).is_none_or(Handover::is_empty)
     }
 
-    /// Whether the loop ends while an acceptor is about to hand one more connection to it.
+    /// Whether an acceptor is handing a connection to this loop, which ends.
     fn is_handed_its_last(&self) -> bool {
         let (me, now) = (self.driver.me(), weir_balance::ListenerSet::now(&self.listeners));
         let is_soon = |at: Instant| now.saturating_duration_since(at) < LONGEST_LAST;
@@ -179,7 +183,7 @@ impl Listening {
         Ok(())
     }
 
-    /// Takes the connections that this loop's acceptor has for it.
+    /// Takes the connections that this loop's acceptor thread has accepted.
     fn take_from_acceptor(&mut self) {
         while let Some(accepted) = self.acceptor.as_ref().and_then(Acceptor::take) {
             self.listeners.admit(accepted);
@@ -249,8 +253,9 @@ impl Driver for Listening {
     }
 }
 
-/// Whether accept(2) failed because of the connection. The connection has left the queue then, and the next accept may
-/// succeed. Other errors last for a while, so an immediate retry could repeat forever.
+/// Whether accept(2) failed because of the connection itself, which has then left the queue. The
+/// next accept may succeed. Other errors last for a while, so an immediate retry could repeat
+/// endlessly.
 fn is_the_connections(e: Errno) -> bool {
     matches!(
         e,
@@ -265,7 +270,7 @@ fn is_the_connections(e: Errno) -> bool {
     )
 }
 
-/// Descriptors or memory are short.
+/// Whether descriptors or memory have run out.
 fn is_short(e: Errno) -> bool {
     matches!(e, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)
 }
@@ -277,7 +282,7 @@ fn count_failure(metrics: &Tally, e: Errno) {
     metrics.add(Metric::AcceptAborted, is_the_connections(e).into());
 }
 
-/// The line that nginx writes for a failed accept.
+/// Logs a failed accept in nginx's words.
 fn accept_failed(log: &Log, e: Errno) {
     let level = match e {
         Errno::CONNABORTED => Level::Error,

@@ -1,6 +1,7 @@
-//! Takes datagrams of QUIC to the loop that has their connection. A connection's datagrams come to another loop when its client
-//! moves to another address, and to a newer configuration's after a reload. They travel over a socket pair for each loop.
-//! The master keeps all ends, so that workers of later configurations have them, too.
+//! Passes QUIC datagrams to the loop that has their connection. A connection's datagrams reach
+//! another loop if the client's address changes, and a newer configuration's loop after a reload.
+//! They travel over a socket pair for each loop. The master keeps all ends, so that workers of
+//! later configurations have them, too.
 
 mod firsts;
 pub mod upgrade;
@@ -21,31 +22,33 @@ use weir_values::listen::Listen;
 
 use self::firsts::Firsts;
 
-/// Connections of so many older configurations are found, as long as their workers live.
+/// The number of older configurations whose loops can be reached, while their workers live.
 const OLDER: usize = 16;
-/// Two programs that both take new configurations number them so far apart.
+/// When two programs both load new configurations, their generation numbers are this far apart.
 const APART: u16 = 0x4000;
-/// Longer than any datagram of QUIC with its addresses.
+/// More bytes than any QUIC datagram with its addresses.
 const LONGEST: usize = 4096;
 
-/// The socket pairs of all loops.
+/// The socket pairs of all loops that can be reached.
 #[derive(Debug, Default)]
 pub struct Post {
-    /// The loops of this configuration.
+    /// Those of this configuration.
     own: Boxes,
-    /// Those of the next, which begin before the loops of this one have left the sockets to them.
+    /// Those of the next configuration. Its loops start before the loops of this one have left the
+    /// sockets to them.
     next: Boxes,
-    /// Those of the next, once a program that takes over has `next`: both programs may take a new configuration then.
+    /// Those of the next configuration, if a successor program uses `next`. Both programs may load
+    /// a new configuration then.
     aside: Boxes,
-    /// A program that takes over has `next`.
+    /// A successor program uses `next`.
     left: AtomicBool,
-    /// The ends to send to, of older configurations and of another program's.
+    /// The sending ends for older configurations, and for another program's.
     older: Vec<(u16, Vec<Arc<OwnedFd>>)>,
-    /// Which loop has which connection whose client does not know an id of ours yet.
+    /// The owners of connections whose clients do not know a connection id of the server yet.
     firsts: Option<Arc<Firsts>>,
 }
 
-/// The loops of one configuration.
+/// The socket pairs of one configuration's loops.
 #[derive(Clone, Debug, Default)]
 struct Boxes {
     generation: u16,
@@ -72,14 +75,14 @@ impl Boxes {
         Ok(Boxes { generation, all })
     }
 
-    /// The ends to send to, if there are any.
+    /// The sending ends with their generation, if there are any.
     fn ends(&self) -> impl Iterator<Item = (u16, Vec<Arc<OwnedFd>>)> + use<> {
         let all: Vec<_> = self.all.iter().map(|one| one.send.clone()).collect();
         (!all.is_empty()).then_some((self.generation, all)).into_iter()
     }
 }
 
-/// Whether a worker still has the other ends. It takes nothing for a datagram without bytes.
+/// Whether a worker still has the receiving ends. An empty datagram does nothing there.
 #[allow(clippy::disallowed_methods, reason = "an empty datagram, without waiting")]
 fn is_received((_, ends): &(u16, Vec<Arc<OwnedFd>>)) -> bool {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -87,7 +90,7 @@ fn is_received((_, ends): &(u16, Vec<Arc<OwnedFd>>)) -> bool {
     ends.iter().any(|end| !is_gone(rustix::net::send(end, &[], flags)))
 }
 
-/// The first number behind this one that no other configuration has.
+/// The first generation number after this one that no other configuration has.
 fn unused_after(generation: u16, older: &[(u16, Vec<Arc<OwnedFd>>)]) -> u16 {
     let mut next = generation.wrapping_add(1);
     while next == ANY_GENERATION || older.iter().any(|(other, _)| *other == next) {
@@ -97,7 +100,7 @@ fn unused_after(generation: u16, older: &[(u16, Vec<Arc<OwnedFd>>)]) -> u16 {
 }
 
 impl Post {
-    /// For so many loops that serve `listens` after those of `before`.
+    /// For `loops` loops that serve `listens`, as the successor of `before`.
     pub fn after(before: &Post, loops: usize, listens: &[Listen]) -> io::Result<Post> {
         let loops = if listens.iter().any(|listen| listen.udp) { loops } else { 0 };
         let left = before.left.load(Relaxed);
@@ -114,29 +117,30 @@ impl Post {
         older.drain(..older.len().saturating_sub(OLDER));
         let from = own.generation.wrapping_add(if left { APART } else { 0 });
         let next = Boxes::new(unused_after(from, &older), loops)?;
-        // Not the number of the configuration after the next.
+        // Skips the number of the configuration after the next.
         let from = next.generation.wrapping_add(APART);
         let aside = Boxes::new(unused_after(from, &older), loops)?;
         let firsts = if loops > 1 { Some(Arc::new(Firsts::new()?)) } else { None };
         Ok(Post { own, next, aside, left: AtomicBool::new(false), older, firsts })
     }
 
-    /// Closes the ends to send to whose workers have all ended: a configuration with many loops has many.
+    /// Closes sending ends whose workers have all ended. A configuration with many loops has many
+    /// of them.
     pub fn forget_ended(&mut self) {
         self.older.retain(is_received);
     }
 
-    /// Some loop serves QUIC.
+    /// Whether any loop serves QUIC.
     pub fn is_used(&self) -> bool {
         !self.own.all.is_empty()
     }
 
-    /// How many loops serve QUIC.
+    /// The number of loops that serve QUIC.
     pub fn loops(&self) -> usize {
         self.own.all.len()
     }
 
-    /// Which loop has the connection of this number: the first that has asked.
+    /// The loop that has the connection with this number: the first loop that asked.
     pub fn owner(&self, first: u64, place: QuicPlace) -> QuicPlace {
         let Some(firsts) = &self.firsts else { return place };
         let row = firsts.owner(first, place.row, self.loops());
@@ -148,7 +152,8 @@ impl Post {
         QuicPlace { generation: self.own.generation, row: u16::try_from(row).unwrap_or(u16::MAX) }
     }
 
-    /// Sends a datagram that came to the socket of this address. It is lost if the loop is gone, or does not keep up.
+    /// Sends a datagram that arrived at the socket with this address. It is lost if the loop has
+    /// ended or is too slow.
     pub fn send(&self, bound: &Address, place: QuicPlace, packet: &Packet<'_>) {
         let (Address::Inet(bound), Some(end)) = (bound, self.end_to(place)) else { return };
         let mut message = Vec::with_capacity(packet.bytes.len() + 64);
@@ -157,8 +162,8 @@ impl Post {
         let _ = rustix::net::send(end, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 
-    /// The end to send to for the loop at a place. Loops after the next configuration's are unknown here: what is for one of
-    /// them goes to a loop of the next, which passes it on.
+    /// The sending end for the loop at `place`. Loops of configurations after the next are unknown
+    /// here. Their datagrams go to a loop of the next configuration, which passes them on.
     fn end_to(&self, place: QuicPlace) -> Option<&Arc<OwnedFd>> {
         let row = usize::from(place.row);
         let planned = [&self.own, &self.next, &self.aside];
@@ -173,7 +178,7 @@ impl Post {
         next.map(|next| &next.send)
     }
 
-    /// Gives the loop of this row what comes for it, from now on.
+    /// Passes datagrams for the loop of this row to it from now on.
     pub fn receive(&self, handle: &Handle, row: usize, hosts: &Rc<QuicHosts>) -> io::Result<()> {
         let Some(own) = self.own.all.get(row) else { return Ok(()) };
         let socket = handle.datagram_shared(own.receive.clone())?;
@@ -210,7 +215,7 @@ mod tests {
         Listen { udp: true, ..Listen::new(Address::Unknown) }
     }
 
-    /// Sends a datagram from one configuration to a loop of another; true if it has come.
+    /// Sends a datagram from one configuration to a loop of another. True if it has arrived.
     fn reaches(from: &Post, to: &Post, row: usize) -> bool {
         let bound = "127.0.0.1:443".parse().unwrap();
         let packet = Packet { from: bound, to: None, ecn: 0, bytes: b"quic" };
@@ -228,9 +233,9 @@ mod tests {
         let second = Post::after(&first, 1, &[listen()]).unwrap();
         assert_ne!(first.place(0).generation, second.place(0).generation);
         assert!(reaches(&second, &first, 1) && !reaches(&second, &first, 2));
-        // A loop of the first may still receive what is for one of the second.
+        // A loop of the first configuration may still receive datagrams for one of the second.
         assert!(reaches(&first, &second, 0) && !reaches(&first, &second, 1));
-        // What is for a loop of the third goes to one of the second, which knows it.
+        // A datagram for a loop of the third goes to one of the second, which knows the third.
         let third = Post::after(&second, 2, &[listen()]).unwrap();
         assert!(!reaches(&first, &third, 1));
         let mut buf = [0; LONGEST];
@@ -254,14 +259,14 @@ mod tests {
         drop(first);
         third.forget_ended();
         assert_eq!(numbers(&third), [two]);
-        // Empty datagrams are nothing to a loop that lives.
+        // A living loop ignores empty datagrams.
         assert!(!reaches(&third, &second, 0) && reaches(&third, &second, 0));
         drop(second);
         let fourth = Post::after(&third, 2, &[listen()]).unwrap();
         assert_eq!(numbers(&fourth), [third.place(0).generation]);
     }
 
-    /// What a program that takes over has after the old one's; see [`upgrade`].
+    /// The state of a successor program, as [`upgrade`] passes it on.
     fn successor(old: &Post) -> Post {
         old.left.store(true, Relaxed);
         let mut older = old.older.clone();
@@ -286,7 +291,8 @@ mod tests {
         for (from, to) in [(&old_reloaded, &new), (&new_reloaded, &old_reloaded)] {
             assert!(reaches(from, to, 1), "{from:?} {to:?}");
         }
-        // What is made later by one program is unknown to the other, and not taken for its own.
+        // Configurations that one program loads later are unknown to the other, which must not take
+        // them for its own.
         let again = Post::after(&old_reloaded, 2, &[listen()]).unwrap();
         let later = Post::after(&new_reloaded, 2, &[listen()]).unwrap();
         assert_ne!(again.place(0).generation, later.place(0).generation);

@@ -11,13 +11,12 @@ use weir_sys::steering::{Choice, Layout, table};
 
 use crate::sockets::Sockets;
 
-/// The programs, by the numbers of their addresses.
+/// The programs, with the numbers of their addresses.
 #[derive(Debug, Default)]
 pub(super) struct Steered(Vec<(usize, Choice)>);
 
 impl Steered {
-    /// The words of a table for `loops` loops, and a program for each address with sockets in a
-    /// list.
+    /// A table for `loops` loops, and a program for each address whose sockets are in a list.
     pub(super) fn table(loops: usize, sockets: &Sockets) -> io::Result<(SharedWords, Steered)> {
         let lists = sockets.iter().enumerate();
         let mut lists = lists.filter_map(|(n, s)| Some((n, s.choices()?))).peekable();
@@ -32,7 +31,7 @@ impl Steered {
         Ok((words, Steered(choices.collect::<io::Result<_>>()?)))
     }
 
-    /// From now on the kernel chooses sockets by this table.
+    /// Makes the kernel choose sockets by this table from now on.
     pub(super) fn attach(&self, sockets: &Sockets, log: &Log) {
         for (number, choice) in &self.0 {
             let Some(socket) = sockets.iter().nth(*number) else { continue };
@@ -46,7 +45,7 @@ impl Steered {
     }
 }
 
-/// What the table's words mean, for `sys`, which knows no policies.
+/// The layout of the table for the crate `sys`, which knows no policies.
 fn layout() -> Layout {
     Layout {
         base: words::BASE,

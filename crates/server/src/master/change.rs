@@ -1,4 +1,4 @@
-//! The master's part of a change while the workers run: see [`crate::change`].
+//! The master's part of a change while workers run: see [`crate::change`].
 
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,33 +18,33 @@ use crate::cycle::{Complaint, Cycle, Plan};
 use crate::sockets::Purpose;
 use crate::trial;
 
-/// For so long the workers' answers are waited for.
+/// How long the master waits for the workers' answers.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A change that is not over.
+/// An unfinished change.
 #[derive(Debug)]
 pub(super) struct Change {
-    /// The worker that has asked for it, if one has.
+    /// The worker that requested it. None if another part of the program did.
     asker: Option<Pid>,
-    /// Workers that have not taken it, or that others take over from.
+    /// Workers that have not taken the change yet, or have not retired yet.
     waiting: Vec<Pid>,
-    /// Workers that begin with it take over from all others.
+    /// Whether new workers replace all others.
     by_new_workers: bool,
-    /// The reason for that.
+    /// The reason for new workers.
     why: String,
     until: Instant,
 }
 
-/// How a plan comes into use.
-enum Way {
-    /// By the workers that run.
+/// How a plan is applied.
+enum ChangeWay {
+    /// By the running workers.
     Running(Box<Cycle>, Parcel),
-    /// By new ones, for this reason.
+    /// By new workers, for this reason.
     New(Box<Cycle>, String),
 }
 
 impl Master {
-    /// A worker asks for what is in `request`.
+    /// Handles a worker's request for another configuration.
     fn change_as_asked(&mut self, asker: Pid, request: Option<OwnedFd>) -> ControlFlow<Role> {
         let bytes = request.and_then(|fd| change::contents(fd, change::LONGEST).ok());
         let request = bytes.and_then(|bytes| ChangeRequest::of(&bytes));
@@ -61,8 +61,9 @@ impl Master {
         }
     }
 
-    /// Takes the configuration of a tree into use while the workers run: texts of the API and trees of other programs end
-    /// here. `attached` came with the tree. A worker that asks gets the outcome; without one only the log tells it.
+    /// Applies the configuration of a tree while workers run. Requests of the API and trees of
+    /// other programs end here. `attached` came with the tree. `asker` gets the outcome; without
+    /// one it is only logged.
     pub(super) fn change(
         &mut self,
         tree: ConfigTree,
@@ -87,8 +88,8 @@ impl Master {
                 self.tell_outcome(asker, &ChangeOutcome { kind, place, text });
                 ControlFlow::Continue(())
             }
-            Ok(Way::Running(cycle, parcel)) => self.pass_round(*cycle, &parcel, asker),
-            Ok(Way::New(cycle, why)) => {
+            Ok(ChangeWay::Running(cycle, parcel)) => self.pass_to_workers(*cycle, &parcel, asker),
+            Ok(ChangeWay::New(cycle, why)) => {
                 log!(self.cycle.log, Notice, None, "new workers take the configuration: {why}");
                 self.begin_change(asker, Vec::new(), Some(why));
                 self.adopt(*cycle)
@@ -106,8 +107,12 @@ impl Master {
         });
     }
 
-    /// Tests a tree as `-t` does, and opens what it needs.
-    fn way(&self, tree: ConfigTree, files: FileTexts) -> Result<Way, (ChangeKind, Complaint)> {
+    /// Checks a tree as `-t` does, and opens what it needs.
+    fn way(
+        &self,
+        tree: ConfigTree,
+        files: FileTexts,
+    ) -> Result<ChangeWay, (ChangeKind, Complaint)> {
         let log = &self.cycle.log;
         let wrong = |complaint| (ChangeKind::Wrong, complaint);
         let failed = |failed| (ChangeKind::Wrong, Complaint::from(failed));
@@ -145,7 +150,7 @@ impl Master {
         match plan.beside(&self.cycle, log).map_err(failed)? {
             Ok(mut cycle) => {
                 trial::run(&mut cycle, log).map_err(failed)?;
-                Ok(Way::Running(Box::new(cycle), parcel))
+                Ok(ChangeWay::Running(Box::new(cycle), parcel))
             }
             Err(plan) => {
                 self.open_anew(*plan, "it needs shared memory that is not open".to_owned())
@@ -153,17 +158,17 @@ impl Master {
         }
     }
 
-    fn open_anew(&self, plan: Plan, why: String) -> Result<Way, (ChangeKind, Complaint)> {
+    fn open_anew(&self, plan: Plan, why: String) -> Result<ChangeWay, (ChangeKind, Complaint)> {
         let (old, log) = (&self.cycle, &self.cycle.log);
         let failed = |failed| (ChangeKind::Wrong, Complaint::from(failed));
         let cycle = plan.open(&old.sockets, &old.zones, &old.post, Purpose::Serve, log);
         let mut cycle = cycle.map_err(failed)?;
         trial::run(&mut cycle, log).map_err(failed)?;
-        Ok(Way::New(Box::new(cycle), why))
+        Ok(ChangeWay::New(Box::new(cycle), why))
     }
 
-    /// Goes on with a cycle that the workers take beside their own.
-    fn pass_round(
+    /// Adopts a cycle and sends it to the running workers.
+    fn pass_to_workers(
         &mut self,
         cycle: Cycle,
         parcel: &Parcel,
@@ -180,19 +185,19 @@ impl Master {
             if child.exiting || !Arc::ptr_eq(&child.load, &self.cycle.load) {
                 continue;
             }
-            // A request of the old site may still ask.
+            // Requests that still use the old site may use its API.
             child.may_ask |= may_ask;
             child.may_change |= may_change;
             unheard |= child.channel.order_with(Order::Change, &parcel.fds()).is_err();
             waiting.push(child.pid);
         }
         self.begin_change(asker, waiting, None);
-        // What the configuration before took, while the workers take this one.
+        // Returns the memory of the previous configuration.
         weir_sys::allocator::give_back();
         if unheard {
             return self.replace_all();
         }
-        self.look_at_change();
+        self.check_change();
         ControlFlow::Continue(())
     }
 
@@ -206,26 +211,28 @@ impl Master {
             return self.replace_all();
         }
         change.waiting.retain(|waiting| *waiting != pid);
-        self.look_at_change();
+        self.check_change();
         ControlFlow::Continue(())
     }
 
-    /// New workers have taken over, and these are told so. Until they say that they take nothing more, the change is not over.
+    /// New workers have taken over, and these older workers were told to retire. The change is
+    /// finished once they have.
     pub(super) fn change_waits_for(&mut self, told: Vec<Pid>) {
         if let Some(change) = self.change.as_mut().filter(|change| change.by_new_workers) {
             change.waiting.extend(told);
         }
     }
 
-    /// A worker has ended, and the one that comes after it begins with the newest; or it takes no connections any more.
-    pub(super) fn change_lacks(&mut self, pid: Pid) {
+    /// A worker has retired, or has ended and its successor starts with the newest configuration.
+    /// The change no longer waits for it.
+    pub(super) fn change_waits_no_more_for(&mut self, pid: Pid) {
         if let Some(change) = &mut self.change {
             change.waiting.retain(|waiting| *waiting != pid);
         }
-        self.look_at_change();
+        self.check_change();
     }
 
-    /// New workers take what a running one could not.
+    /// Replaces all workers, since a running one could not take the change.
     fn replace_all(&mut self) -> ControlFlow<Role> {
         let why = "a worker could not take it";
         log!(self.cycle.log, Notice, None, "new workers take the configuration: {why}");
@@ -243,8 +250,8 @@ impl Master {
         self.adopt(cycle)
     }
 
-    /// Whether the change is over, or has taken too long.
-    pub(super) fn look_at_change(&mut self) {
+    /// Finishes the change if all workers have taken it, or if it has taken too long.
+    pub(super) fn check_change(&mut self) {
         let Some(change) = &self.change else { return };
         let begins = change.by_new_workers && self.is_replacing();
         let is_over = !begins && change.waiting.is_empty();
@@ -264,7 +271,7 @@ impl Master {
     }
 
     /// When a change has taken too long.
-    pub(super) fn change_ends(&self) -> Option<Instant> {
+    pub(super) fn change_deadline(&self) -> Option<Instant> {
         self.change.as_ref().map(|change| change.until)
     }
 
@@ -280,25 +287,25 @@ impl Master {
         }
     }
 
-    /// What the workers have asked for since the last look.
+    /// Handles the workers' reports about changes.
     pub(super) fn carry_out_changes(&mut self, asked: Vec<ChangeReport>) -> ControlFlow<Role> {
         asked.into_iter().try_for_each(|report| match report {
             ChangeReport::Asks(pid, text) => self.change_as_asked(pid, text),
             ChangeReport::Done(pid, taken) => self.changed(pid, taken),
             ChangeReport::Retired(pid) => {
-                self.change_lacks(pid);
+                self.change_waits_no_more_for(pid);
                 ControlFlow::Continue(())
             }
         })
     }
 }
 
-/// What a worker says of changes.
+/// A worker's report about a change.
 pub(super) enum ChangeReport {
-    /// It asks for one.
+    /// It requests a change.
     Asks(Pid, Option<OwnedFd>),
-    /// It has taken one, or not.
+    /// It has taken the change, or could not.
     Done(Pid, bool),
-    /// It takes no connections any more: others have taken over.
+    /// It has retired: other workers have taken over.
     Retired(Pid),
 }

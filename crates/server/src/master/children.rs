@@ -1,4 +1,4 @@
-//! The worker processes that the master knows.
+//! The worker processes of the master.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,70 +11,70 @@ use crate::cycle::Cycle;
 use crate::listen::CycleShared;
 use crate::worker::stalls::Bell;
 
-/// Exit code of a worker that could not start and would not the next time either.
+/// The exit code of a worker that could not start and would fail again.
 pub const FATAL: i32 = 2;
 
-/// Pause before a worker is started again after others died while starting: doubled each time, from
-/// the second on, up to the most.
+/// The pause before a worker starts again, if workers died while starting. It doubles from the
+/// second failure on, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// In the place of a worker's number: the privileged agent, a process for scripts that serves no clients.
+/// The index of the privileged agent, a process for scripts that serves no clients.
 pub const AGENT: usize = usize::MAX;
 
-/// What the process in this place is called in the log.
+/// The name of a process with this index in the log.
 pub fn name_of(index: usize) -> &'static str {
     if index == AGENT { "privileged agent process" } else { "worker process" }
 }
 
-/// One worker process, or the privileged agent.
+/// A worker process, or the privileged agent.
 #[derive(Debug)]
 pub struct Child {
-    /// Its process.
+    /// The process id.
     pub pid: Pid,
-    /// Which of the workers it is, from 0; or [`AGENT`].
+    /// The worker's number, from 0, or [`AGENT`].
     pub index: usize,
-    /// Its cycle's load table, which also tells the cycles apart.
+    /// The load table of its cycle, which also identifies the cycle.
     pub load: Arc<CycleShared>,
-    /// How many configurations came before its own.
+    /// The number of configurations before its own.
     pub generation: u64,
-    /// Its configuration has a `weir_api`: it may pass on what requests ask for.
+    /// Its configuration has a `weir_api`, so it may send operators' commands.
     pub may_ask: bool,
-    /// Its configuration has a `weir_api ... config`: it may pass on other configurations.
+    /// Its configuration has a `weir_api ... config`, so it may request changes.
     pub may_change: bool,
-    /// The line to it.
+    /// The channel to it.
     pub channel: ChannelEnd,
-    /// Wakes its thread that names what loops are at.
+    /// Wakes its thread that reports stalled loops.
     pub bell: Bell,
-    /// Its tallies, one per loop.
+    /// Its tallies, one for each loop.
     pub tallies: Vec<usize>,
-    /// Its loops run.
+    /// Its loops are running.
     pub ready: bool,
     /// It was told to end.
     pub exiting: bool,
-    /// When it was told so first.
-    pub told: Option<Instant>,
-    /// It has closed the line, or said what it may not: nothing more is read from it.
+    /// When it was first told to end.
+    pub notified_at: Option<Instant>,
+    /// Nothing more is read from it: it has closed the channel or sent an invalid message.
     pub silent: bool,
 }
 
 impl Child {
-    /// It is the privileged agent.
+    /// Whether this is the privileged agent.
     pub fn is_agent(&self) -> bool {
         self.index == AGENT
     }
 
-    /// What it is called in the log.
+    /// The name in the log.
     pub fn name(&self) -> &'static str {
         name_of(self.index)
     }
 
-    /// Tells it; when the line is broken, by the signal of the same meaning.
+    /// Sends an order. If that fails, sends the signal with the same meaning.
     pub fn order(&mut self, order: Order, log: &Log) {
         self.exiting |=
             matches!(order, Order::Quit | Order::Yield | Order::Retire | Order::Terminate);
-        if self.exiting && self.told.is_none() {
-            self.told = Some(Instant::now());
+        if self.exiting && self.notified_at.is_none() {
+            self.notified_at = Some(Instant::now());
             self.bell.ends();
         }
         if self.channel.order(order).is_err() {
@@ -82,15 +82,15 @@ impl Child {
                 Order::Quit | Order::Yield | Order::Retire => Signal::QUIT,
                 Order::Terminate => Signal::TERM,
                 Order::Reopen => Signal::USR1,
-                // No signal says that.
+                // No signal has this meaning.
                 Order::Level(_) | Order::Look | Order::Change | Order::Outcome => return,
             };
             self.kill(signal, log);
         }
     }
 
-    /// It has died or was stopped, perhaps after the kernel had told its loops of connections and before they took
-    /// them: loops of other workers look.
+    /// The process has died or was stopped. The kernel may have woken its loops for connections
+    /// that they did not accept, so loops of other workers look for them.
     pub fn pass_recheck(&self) {
         let loops = self.tallies.len();
         let first = self.index * loops;
@@ -121,7 +121,7 @@ pub fn changed(log: &Log) -> Option<(Pid, WaitStatus)> {
     }
 }
 
-/// How a worker ended, for a sentence about the server's health.
+/// Describes how a worker ended, for a finding about the server's health.
 pub fn end_of(pid: Pid, status: WaitStatus) -> String {
     let pid = pid.as_raw_nonzero();
     match (status.terminating_signal(), status.exit_status().unwrap_or(0)) {
@@ -130,8 +130,8 @@ pub fn end_of(pid: Pid, status: WaitStatus) -> String {
     }
 }
 
-/// Logs nginx's line about the end of a process; says whether it ended with [`FATAL`].
-pub fn tell_end(name: &str, pid: Pid, status: WaitStatus, log: &Log) -> bool {
+/// Logs the end of a process in nginx's words. Returns whether it ended with [`FATAL`].
+pub fn log_end(name: &str, pid: Pid, status: WaitStatus, log: &Log) -> bool {
     let pid = pid.as_raw_nonzero();
     if let Some(signal) = status.terminating_signal() {
         let core = if status.as_raw() & 0x80 != 0 { " (core dumped)" } else { "" };
@@ -151,7 +151,7 @@ pub fn tell_end(name: &str, pid: Pid, status: WaitStatus, log: &Log) -> bool {
     code == FATAL
 }
 
-/// Workers to start again later, and how often they died before they were ready.
+/// Workers to start again later, and how often workers died before they were ready.
 #[derive(Debug, Default)]
 pub struct Restarts {
     waiting: Vec<(Instant, usize)>,
@@ -159,12 +159,12 @@ pub struct Restarts {
 }
 
 impl Restarts {
-    /// A worker is ready: starting works.
+    /// A worker is ready, so starting works.
     pub fn worked(&mut self) {
         self.failures = 0;
     }
 
-    /// Notes that worker `index` is to be started again; at once, unless starting keeps failing.
+    /// Plans another start of worker `index`: at once, unless starting keeps failing.
     pub fn plan(&mut self, index: usize, was_ready: bool, now: Instant) {
         if !was_ready {
             self.failures = self.failures.saturating_add(1);
@@ -179,35 +179,36 @@ impl Restarts {
         }
     }
 
-    /// When the next one is due.
+    /// When the next start is due.
     pub fn next(&self) -> Option<Instant> {
         self.waiting.iter().map(|(at, _)| *at).min()
     }
 
-    /// Takes one that is due.
+    /// Takes a worker whose start is due.
     pub fn due(&mut self, now: Instant) -> Option<usize> {
         let at = self.waiting.iter().position(|(at, _)| *at <= now)?;
         Some(self.waiting.swap_remove(at).1)
     }
 
-    /// Forgets all of them: others are started, or none.
+    /// Discards all planned starts.
     pub fn clear(&mut self) {
         self.waiting.clear();
     }
 }
 
-/// A configuration whose workers serve until those of a newer one run. That may take long, or never come about.
+/// An older configuration, whose workers serve until those of a newer one run. That may take long
+/// or never happen.
 pub struct Replaced {
-    /// What they serve.
+    /// The cycle of these workers.
     pub cycle: Cycle,
-    /// How many configurations came before it.
+    /// The number of configurations before it.
     pub generation: u64,
-    /// Those of them to start again.
+    /// Workers of it that are to start again.
     pub restarts: Restarts,
 }
 
 impl Replaced {
-    /// Without a worker that has died.
+    /// A replaced configuration without planned starts.
     pub fn new(cycle: Cycle, generation: u64) -> Replaced {
         Replaced { cycle, generation, restarts: Restarts::default() }
     }

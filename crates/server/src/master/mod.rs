@@ -1,8 +1,8 @@
-//! The master: starts workers, watches over them, takes signals. nginx: ngx_process_cycle.c.
+//! The master: starts and watches workers, and receives signals. nginx: ngx_process_cycle.c.
 //!
-//! One thread that sleeps until a signal arrives, a worker reports or a time has come. It never
-//! serves. Workers are copies of it; in such a copy the master's own values are dropped on the
-//! way up to [`crate::boot`], which then runs the worker.
+//! It has one thread, which sleeps until a signal, a worker's report or a deadline. It never
+//! serves. Workers are forks of it. In a fork, the master's values are dropped on the way up to
+//! [`crate::boot`], which then runs the worker.
 
 mod change;
 mod children;
@@ -40,7 +40,7 @@ use self::children::{Child, Replaced, Restarts};
 use self::tallies::Tallies;
 use self::upgrade::Kin;
 use crate::change::Attached;
-use crate::channel::{ChannelEnd, Heard, Order, WorkerReport};
+use crate::channel::{ChannelEnd, Order, Received, WorkerReport};
 use crate::config::MOST_LOOPS;
 use crate::cycle::{Cycle, Origin};
 use crate::health::{HealthWatch, RetiredWorker, Seen};
@@ -48,17 +48,19 @@ use crate::signals::{self, SignalRequest};
 use crate::sockets::Sockets;
 use crate::worker::stalls::{self, Bell};
 
-/// The tally that is the master's own.
+/// The tally of the master itself.
 pub const OWN_TALLY: usize = 0;
 
-/// After TERM, how long workers have before they are reminded, doubled each time.
+/// After TERM, the time until workers are reminded. It doubles each time.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// A worker that needed more reminders than this is killed.
+/// A worker is killed once the time between reminders exceeds this.
 const IMPATIENCE: Duration = Duration::from_secs(1);
 
-/// So many signals are read in a turn: more than there are kinds, since one may come again while others are read.
+/// The most signals that are read in a turn. There are fewer kinds, but one may arrive again while
+/// others are read.
 const MOST_SIGNALS: usize = 64;
-/// In this order signals that came together are obeyed, which is nginx's. The end goes before a new configuration.
+/// The order, nginx's, in which signals that arrived together are handled. The end of the server
+/// goes before a new configuration.
 const ORDER: [SignalRequest; 7] = [
     SignalRequest::Reap,
     SignalRequest::Terminate,
@@ -69,35 +71,35 @@ const ORDER: [SignalRequest; 7] = [
     SignalRequest::StopAccepting,
 ];
 
-/// What a process that came out of the master is.
+/// The role of a process when the master's code returns.
 pub enum Role {
-    /// The server has ended.
+    /// The server has ended. The process exits with this code.
     Exit(i32),
-    /// A worker, with its task.
+    /// The process is a worker with this assignment.
     Worker(Box<Assignment>),
 }
 
-/// What a worker is given.
+/// The data of a worker.
 pub struct Assignment {
     /// The configuration.
     pub cycle: Cycle,
-    /// What configurations are read from.
+    /// The origin of configurations.
     pub origin: Arc<Origin>,
-    /// Which of the workers it is, from 0.
+    /// The worker's number, from 0.
     pub index: usize,
-    /// Its tallies, one per loop.
+    /// The tallies of its loops.
     pub tallies: Vec<usize>,
-    /// How many configurations came before its own.
+    /// The number of configurations before its own.
     pub generation: u64,
     /// All counters.
     pub registry: Registry,
-    /// The line to the master; a process that is its own master has none.
+    /// The channel to the master. None if the process has no master.
     pub channel: Option<ChannelEnd>,
-    /// Wakes the thread that names what loops are at; none without a master.
+    /// Wakes the thread that reports stalled loops. None without a master.
     pub bell: Option<Bell>,
-    /// The name in ps, until the thread that changes it takes it.
+    /// The name in ps, until a thread takes it to change it.
     pub title: Arc<Mutex<Option<Title>>>,
-    /// It is the privileged agent, for scripts: it serves no clients.
+    /// Whether it is the privileged agent for scripts, which serves no clients.
     pub is_agent: bool,
 }
 
@@ -112,47 +114,47 @@ pub struct Master {
     restarts: Restarts,
     signals: Descriptor,
     title: Option<Title>,
-    /// Its name in ps, without what is wrong.
+    /// The name in ps, without findings about the server's health.
     name: String,
     ending: Option<Shutdown>,
-    /// How often the configuration has been replaced.
+    /// How often the configuration was replaced.
     generation: u64,
-    /// The newest generation whose workers all run. Those of older ones were told to finish.
+    /// The newest generation whose workers all run. Workers of older ones were told to retire.
     serving: u64,
-    /// What that generation serves, while the workers of a newer one begin.
+    /// The configuration of that generation, while workers of a newer one start.
     replaced: Option<Replaced>,
     kin: Kin,
-    /// The command line, to start a successor by.
+    /// The command line, for a successor.
     args: Vec<OsString>,
     health: HealthWatch,
-    /// A change while the workers run that is not over.
+    /// A change that is not finished.
     change: Option<Change>,
-    /// What came with the newest configuration.
+    /// What arrived with the newest configuration.
     attached: Attached,
-    /// The server belongs to a terminal, and ends with it.
+    /// The server belongs to a terminal and ends with it.
     on_terminal: bool,
 }
 
-/// How the server ends.
+/// The kind of the server's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shutdown {
     /// Workers finish their requests.
     Quit,
-    /// Workers end at once; those that still live at that time are reminded.
+    /// Workers end at once. Those that still live at `next` are reminded.
     Terminate { next: Instant, patience: Duration },
 }
 
-/// The counters of a server, in words that all its processes share.
+/// The counters of a server, in memory that all its processes share.
 pub fn registry() -> io::Result<Registry> {
     let words = SharedWords::new(Registry::words_for(OWN_TALLY + 1 + MOST_LOOPS))?;
-    // They live as long as the process.
+    // The memory lives as long as the process.
     let registry = Registry::new(Box::leak(Box::new(words)));
     registry.set_started(wall());
     registry.set_configured(wall(), true);
     Ok(registry)
 }
 
-/// Since 1970.
+/// The time since 1970.
 fn wall() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
@@ -163,8 +165,8 @@ fn has_terminal() -> bool {
 }
 
 impl Master {
-    /// A master for a cycle with open sockets, inherited from a predecessor or not; `args` is the
-    /// command line. [`signals::prepare`] was called.
+    /// A master for a cycle with open sockets, which may be inherited. `args` is the command line.
+    /// [`signals::prepare`] must have been called.
     pub fn new(
         origin: Origin,
         cycle: Cycle,
@@ -181,7 +183,8 @@ impl Master {
         if let Some(title) = &mut title {
             title.set(&name);
         }
-        // A configuration that stands in no file cannot be taken anew, so HUP is what it is for other programs.
+        // An in-memory configuration cannot be read again. So HUP means that the terminal has hung
+        // up, as for other programs.
         let on_terminal = origin.paths.conf.is_none() && has_terminal();
         Ok(Master {
             tallies: Tallies::new(OWN_TALLY + 1, registry.tallies()),
@@ -207,7 +210,7 @@ impl Master {
         })
     }
 
-    /// Serves until the server ends; a worker comes out of here as well, in its own process.
+    /// Runs until the server ends. In a forked worker this returns, too.
     pub fn run(mut self) -> Role {
         match self.serve() {
             ControlFlow::Break(role) => role,
@@ -220,7 +223,7 @@ impl Master {
         loop {
             self.judge();
             self.wait();
-            self.hear()?;
+            self.read_reports()?;
             self.take_signals()?;
             self.start_due()?;
             self.remind();
@@ -230,8 +233,8 @@ impl Master {
         }
     }
 
-    /// Sleeps until a signal, a report of a worker, or a time. The keys of tickets turn here as in the workers, which begin
-    /// as copies of this process.
+    /// Sleeps until a signal, a worker's report or a deadline. The keys of TLS tickets rotate here
+    /// as in the workers, which start as forks of this process.
     fn wait(&self) {
         let speaking = self.children.iter().filter(|child| !child.silent);
         let mut fds = vec![PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)];
@@ -242,7 +245,7 @@ impl Master {
         };
         let keys = weir_ssl::turn_ticket_keys().map(|left| Instant::now() + left);
         let health = self.health.next();
-        let change = self.change_ends();
+        let change = self.change_deadline();
         let replaced = self.replaced.as_ref().and_then(|old| old.restarts.next());
         let next = [self.restarts.next(), replaced, reminder, keys, health, change];
         let next = next.into_iter().flatten().min();
@@ -250,60 +253,61 @@ impl Master {
             let left = at.saturating_duration_since(Instant::now());
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
         });
-        // An interrupted wait is a short one.
+        // An interrupted wait is just a short one.
         let _ = poll(&mut fds, timeout.as_ref());
     }
 
-    /// Takes a report of each worker that has one; those behind it come in the next turn. A worker is heard for what its
-    /// configuration lets it say: others of its user may speak in its place, and the master may be root.
-    fn hear(&mut self) -> ControlFlow<Role> {
+    /// Handles one report of each worker; further ones follow in the next turn. A worker may only
+    /// send what its configuration allows. Other programs of its user could send in its place, and
+    /// the master may be root.
+    fn read_reports(&mut self) -> ControlFlow<Role> {
         let (mut asked, mut changes) = (Vec::new(), Vec::new());
         for child in self.children.iter_mut().filter(|child| !child.silent) {
             let mut fds = Vec::new();
             match child.channel.next_report(&mut fds) {
-                Heard::Said(WorkerReport::Ready) if !child.ready => {
+                Received::Message(WorkerReport::Ready) if !child.ready => {
                     child.ready = true;
                     let generation = child.generation;
                     let replaced =
                         self.replaced.as_mut().filter(|old| old.generation == generation);
                     replaced.map_or(&mut self.restarts, |old| &mut old.restarts).worked();
                 }
-                Heard::Said(WorkerReport::Working) => self.health.woken(),
-                Heard::Said(WorkerReport::Asked(command)) if child.may_ask => {
+                Received::Message(WorkerReport::Working) => self.health.woken(),
+                Received::Message(WorkerReport::Asked(command)) if child.may_ask => {
                     if !asked.contains(&command) {
                         asked.push(command);
                     }
                 }
-                Heard::Said(WorkerReport::AsksChange) if child.may_change => {
+                Received::Message(WorkerReport::AsksChange) if child.may_change => {
                     changes.push(ChangeReport::Asks(child.pid, fds.pop()));
                 }
-                Heard::Said(report @ (WorkerReport::Changed | WorkerReport::Unchanged)) => {
+                Received::Message(report @ (WorkerReport::Changed | WorkerReport::Unchanged)) => {
                     let taken = report == WorkerReport::Changed;
                     changes.push(ChangeReport::Done(child.pid, taken));
                 }
-                Heard::Said(WorkerReport::Retired) if child.exiting => {
+                Received::Message(WorkerReport::Retired) if child.exiting => {
                     changes.push(ChangeReport::Retired(child.pid));
                 }
-                Heard::Said(_) | Heard::Nonsense => {
+                Received::Message(_) | Received::Invalid => {
                     child.silent = true;
                     let pid = child.pid.as_raw_nonzero();
                     let text = "sent what a worker may not send: nothing more is read from it";
                     log!(self.cycle.log, Alert, None, "worker process {pid} {text}");
                 }
-                Heard::Nothing => {}
-                // It has died, which SIGCHLD tells.
-                Heard::Gone => child.silent = true,
+                Received::Nothing => {}
+                // The worker has died. SIGCHLD will report it.
+                Received::Closed => child.silent = true,
             }
         }
         asked.into_iter().for_each(|command| self.carry_out(command));
         self.carry_out_changes(changes)?;
         self.retire_replaced();
-        self.look_at_change();
+        self.check_change();
         ControlFlow::Continue(())
     }
 
-    /// Does what an operator has asked a worker for. Workers that come begin with it, since they
-    /// are copies.
+    /// Executes an operator's command that a worker has passed on. Workers that start later inherit
+    /// its effect, since they are forks.
     fn carry_out(&mut self, command: Command) {
         match command {
             Command::Reopen => self.reopen(),
@@ -322,21 +326,25 @@ impl Master {
         }
     }
 
-    /// Takes the signals that have come, then does what they ask for in the order of [`ORDER`]. A signal that comes meanwhile
-    /// waits for the next turn. So reloads without a pause leave time for all else, and several at once are one.
+    /// Reads the signals that have arrived, then handles them in the order of [`ORDER`]. A signal
+    /// that arrives meanwhile waits for the next turn. So continuous reloads leave time for
+    /// everything else, and several pending reloads count as one.
     fn take_signals(&mut self) -> ControlFlow<Role> {
         let mut asked = Vec::new();
         for _ in 0..MOST_SIGNALS {
             let Ok(Some(arrived)) = self.signals.take() else { break };
-            let Some(wish) = signals::wish(arrived.number) else { continue };
-            signals::tell(arrived, self.action(wish), &self.cycle.log);
-            asked.push(wish);
+            let Some(request) = signals::request(arrived.number) else { continue };
+            signals::log_arrival(arrived, self.action(request), &self.cycle.log);
+            asked.push(request);
         }
-        ORDER.iter().filter(|wish| asked.contains(wish)).try_for_each(|wish| self.obey(*wish))
+        ORDER
+            .iter()
+            .filter(|request| asked.contains(request))
+            .try_for_each(|request| self.obey(*request))
     }
 
-    fn obey(&mut self, wish: SignalRequest) -> ControlFlow<Role> {
-        match wish {
+    fn obey(&mut self, request: SignalRequest) -> ControlFlow<Role> {
+        match request {
             SignalRequest::Reap => self.reap(),
             SignalRequest::Quit => self.quit(),
             SignalRequest::Terminate => self.terminate(),
@@ -352,13 +360,13 @@ impl Master {
         ControlFlow::Continue(())
     }
 
-    /// The terminal that the server belongs to is gone.
+    /// Whether the server's terminal is gone.
     fn is_hung_up(&self) -> bool {
         self.on_terminal && !has_terminal()
     }
 
-    fn action(&self, wish: SignalRequest) -> &'static str {
-        match wish {
+    fn action(&self, request: SignalRequest) -> &'static str {
+        match request {
             SignalRequest::Quit => ", shutting down",
             SignalRequest::Terminate => ", exiting",
             SignalRequest::Reopen => ", reopening logs",
@@ -373,7 +381,7 @@ impl Master {
         }
     }
 
-    /// Buries the children that have ended, and plans their successors.
+    /// Cleans up after children that have ended, and plans their successors.
     fn reap(&mut self) {
         while let Some((pid, status)) = children::changed(&self.cycle.log) {
             let at = self.children.iter().position(|child| child.pid == pid);
@@ -388,9 +396,9 @@ impl Master {
                 self.reap_other(pid, status);
                 continue;
             };
-            let fatal = children::tell_end(child.name(), pid, status, &self.cycle.log);
+            let fatal = children::log_end(child.name(), pid, status, &self.cycle.log);
             self.bury(&child);
-            self.change_lacks(child.pid);
+            self.change_waits_no_more_for(child.pid);
             if child.exiting || self.ending.is_some() {
                 continue;
             }
@@ -404,24 +412,25 @@ impl Master {
                 false => self.plan(child.index, &child.load, child.ready),
             }
         }
-        // Only the master has this one; workers have copies of it.
+        // Possible only while no worker shares this value; workers have copies of their own.
         if let Some(post) = Arc::get_mut(&mut self.cycle.post) {
             post.forget_ended();
         }
         self.retire_replaced();
     }
 
-    /// A process that is no worker has ended: the successor, or an unknown one.
+    /// Handles the end of a process that is no worker: the successor program, or an unknown
+    /// process.
     fn reap_other(&mut self, pid: Pid, status: WaitStatus) {
         let is_successor = self.kin.successor == Some(pid);
         let name = if is_successor { "new binary process" } else { "unknown process" };
-        children::tell_end(name, pid, status, &self.cycle.log);
+        children::log_end(name, pid, status, &self.cycle.log);
         if is_successor {
             self.lose_successor();
         }
     }
 
-    /// Frees what a dead worker held.
+    /// Releases what a dead worker held.
     fn bury(&mut self, child: &Child) {
         for tally in &child.tallies {
             self.registry.bury(*tally, &self.counters);
@@ -434,14 +443,14 @@ impl Master {
         }
     }
 
-    /// Looks at the server's health, once a second while something happens.
+    /// Checks the server's health, once a second while something happens.
     fn judge(&mut self) {
         if !self.health.is_due() {
             return;
         }
         self.ring();
-        let old = self.children.iter().filter_map(|child| Some((child, child.told?)));
-        let old = old.map(|(child, told)| RetiredWorker { pid: child.pid, told });
+        let old = self.children.iter().filter_map(|child| Some((child, child.notified_at?)));
+        let old = old.map(|(child, notified_at)| RetiredWorker { pid: child.pid, notified_at });
         let queues = crate::status::queues(&self.cycle.sockets);
         let connections = self.cycle.config.events.connections;
         let seen = Seen {
@@ -451,7 +460,7 @@ impl Master {
             queues,
             connections,
         };
-        // What it reads, workers have written: whatever comes of that, the server goes on.
+        // The check reads memory that workers write. Even a panic must not end the server.
         let looked = catch_unwind(AssertUnwindSafe(|| self.health.look(seen)));
         let Ok(headline) = looked else {
             self.health.give_up();
@@ -463,13 +472,14 @@ impl Master {
             );
             return;
         };
-        // ps(1) and `weir inspect` show it, without a page.
+        // ps(1) and `weir inspect` show it without a status page.
         if let (Some(headline), Some(title)) = (headline, &mut self.title) {
             title.set(&format!("{}{headline}", self.name));
         }
     }
 
-    /// Workers with a loop in a long turn, or with a long file operation, say at what it is.
+    /// Rings the bells of workers with a loop in a long turn or with a long file operation. Their
+    /// threads report it.
     fn ring(&self) {
         let now = coarse_nanos();
         let is_long = |tally: &LoopTally| {
@@ -496,7 +506,8 @@ impl Master {
         self.close_sockets();
     }
 
-    /// All workers finish. Where no other program serves the sockets, datagrams of their connections come to them alone.
+    /// Tells all workers to finish. If no other program serves the sockets, they alone get
+    /// datagrams of their connections.
     pub(super) fn finish_workers(&mut self) {
         let order = if self.kin.shares_sockets() { Order::Yield } else { Order::Quit };
         for child in &mut self.children {
@@ -514,7 +525,7 @@ impl Master {
         }
     }
 
-    /// Reminds workers that were to end at once, and in the end kills them.
+    /// Reminds workers that were to end at once, and finally kills them.
     fn remind(&mut self) {
         let now = Instant::now();
         let Some(Shutdown::Terminate { next, patience }) = self.ending else { return };
@@ -529,7 +540,7 @@ impl Master {
         }
     }
 
-    /// Whether this runs in the background; a successor does as its predecessor.
+    /// Whether the server runs in the background. A successor program does if its predecessor did.
     fn is_daemon(&self) -> bool {
         self.cycle.config.daemon || self.kin.predecessor.is_some()
     }

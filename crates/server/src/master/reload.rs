@@ -1,8 +1,8 @@
-//! Taking a new configuration into use while the old one serves.
+//! Applies a new configuration while the old one serves.
 //!
 //! The new configuration is read and its sockets are opened before anything changes. Then its
-//! workers start on the same sockets; when their loops run, the workers of older cycles are told
-//! to finish. At every time some loops accept.
+//! workers start on the same sockets. Once their loops run, workers of older cycles are told to
+//! retire. So some loops accept at all times.
 
 use std::ops::ControlFlow;
 
@@ -20,8 +20,9 @@ use crate::pidfile;
 use crate::sockets::{Purpose, SocketsFailed};
 use crate::trial;
 
-/// The workers of so many older configurations wait for their idle clients; those of still older ones close what is
-/// idle, as when the server quits, so that reloads one after another do not leave ever more processes.
+/// Workers of this many older configurations wait for their idle clients. Those of still older ones
+/// close idle connections, as when the server quits. So repeated reloads do not accumulate
+/// processes.
 const PATIENT: u64 = 4;
 
 impl Master {
@@ -29,11 +30,11 @@ impl Master {
         log!(self.cycle.log, Notice, None, "reconfiguring");
         match self.next_cycle() {
             Ok(cycle) => {
-                // All its files are on the disk.
+                // A configuration from disk has no attached files.
                 self.attached.files = FileTexts::default();
                 self.adopt(cycle)
             }
-            // The reason is in the log, and the old configuration serves on.
+            // The reason is in the log, and the old configuration stays in use.
             Err(SocketsFailed) => {
                 self.health.reload_failed();
                 self.counters.add(Metric::ReloadFailed, 1);
@@ -63,7 +64,7 @@ impl Master {
         Ok(cycle)
     }
 
-    /// Goes on with the new cycle; its workers start now.
+    /// Adopts the new cycle and starts its workers.
     pub(super) fn adopt(&mut self, cycle: Cycle) -> ControlFlow<Role> {
         let old = std::mem::replace(&mut self.cycle, cycle);
         redirect_stderr(&self.cycle.log);
@@ -91,15 +92,17 @@ impl Master {
         self.start_workers()
     }
 
-    /// Whether workers of older configurations still serve, since those of the newest do not all run.
+    /// Whether workers of older configurations still serve, since not all workers of the newest one
+    /// run.
     pub(super) fn is_replacing(&self) -> bool {
         self.serving < self.generation
     }
 
-    /// Tells the workers of older cycles to finish, once those of a newer one run. That need not be the newest: the next
-    /// reload may have come before all its workers run.
+    /// Tells the workers of older cycles to retire, once those of a newer one run. That need not be
+    /// the newest: another reload may follow before all workers run.
     ///
-    /// When no new worker can start, the old ones go on: better the old configuration than none.
+    /// If no new worker can start, the old ones continue: the old configuration is better than
+    /// none.
     pub(super) fn retire_replaced(&mut self) {
         if !self.is_replacing() {
             return;
@@ -113,7 +116,7 @@ impl Master {
         let rested = std::mem::take(&mut self.kin.resting);
         let mut told = Vec::new();
         for child in self.children.iter_mut().filter(|child| child.generation < running) {
-            // Workers that WINCH has told to finish were alone with the sockets.
+            // Workers that WINCH has told to finish had the sockets to themselves.
             if rested || child.generation + PATIENT < self.generation {
                 child.order(Order::Yield, &self.cycle.log);
             } else if !child.exiting {
@@ -124,7 +127,8 @@ impl Master {
         self.change_waits_for(told);
     }
 
-    /// The newest generation whose workers all run. The privileged agent serves no clients.
+    /// The newest generation whose workers all run. The privileged agent does not count, since it
+    /// serves no clients.
     fn newest_running(&self) -> Option<u64> {
         let workers = || self.children.iter().filter(|child| !child.is_agent());
         let begins =

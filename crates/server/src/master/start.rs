@@ -1,4 +1,4 @@
-//! Starting workers: all of a configuration, and successors of those that have died.
+//! Starts workers: all of a configuration, or successors of dead ones.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -16,10 +16,10 @@ use crate::listen::CycleShared;
 use crate::worker::stalls::Bell;
 
 impl Master {
-    /// Starts every worker of the current cycle.
+    /// Starts all workers of the current cycle.
     pub(super) fn start_workers(&mut self) -> ControlFlow<Role> {
         log!(self.cycle.log, Notice, None, "start worker processes");
-        // What reading the configuration took is not theirs.
+        // Returns the memory that reading the configuration took. Workers would inherit it.
         weir_sys::allocator::give_back();
         self.restarts.clear();
         self.cycle.load.steer(&self.cycle.sockets, &self.cycle.log);
@@ -27,7 +27,7 @@ impl Master {
         self.start_agent()
     }
 
-    /// Starts a worker of the current cycle, or of the one that still serves in its place.
+    /// Starts a worker of the current cycle, or of the replaced one that still serves.
     fn start_worker(&mut self, index: usize, of_replaced: bool) -> ControlFlow<Role> {
         let replaced = self.replaced.as_ref().filter(|_| of_replaced);
         let (cycle, generation) =
@@ -36,7 +36,7 @@ impl Master {
         self.start_child(index, cycle, generation)
     }
 
-    /// Starts the privileged agent, if the scripts of the current cycle want one.
+    /// Starts the privileged agent, if scripts of the current cycle want one.
     fn start_agent(&mut self) -> ControlFlow<Role> {
         let Some(connections) = self.cycle.agent else { return ControlFlow::Continue(()) };
         match self.cycle.for_agent(connections) {
@@ -49,7 +49,7 @@ impl Master {
         }
     }
 
-    /// Plans an agent in the place of one that has died, unless others have taken its place.
+    /// Plans a successor of the privileged agent, unless another configuration has replaced it.
     pub(super) fn plan_agent(&mut self, died: &Child) {
         if died.generation == self.generation {
             self.restarts.plan(AGENT, died.ready, Instant::now());
@@ -73,7 +73,7 @@ impl Master {
             Ok((((channel, _), bell), Fork::Parent(pid))) => {
                 let shown = pid.as_raw_nonzero();
                 log!(cycle.log, Notice, None, "start {name} {shown}");
-                let (ready, exiting, told) = (false, false, None);
+                let (ready, exiting, notified_at) = (false, false, None);
                 let (may_ask, silent) = (cycle.sites.take_commands(), false);
                 let may_change = cycle.sites.take_changes();
                 let load = cycle.load;
@@ -89,7 +89,7 @@ impl Master {
                     tallies,
                     ready,
                     exiting,
-                    told,
+                    notified_at,
                     silent,
                 });
                 ControlFlow::Continue(())
@@ -104,7 +104,7 @@ impl Master {
         }
     }
 
-    /// A process could not be started.
+    /// Plans another attempt, since a process could not be started.
     fn plan_again(&mut self, index: usize, cycle: &Cycle) {
         match index {
             AGENT => self.restarts.plan(AGENT, false, Instant::now()),
@@ -134,7 +134,7 @@ impl Master {
         }))
     }
 
-    /// Plans a worker in the place of one that has died. One of a configuration that serves no more has no successor.
+    /// Plans a successor of a dead worker. A configuration that no longer serves gets none.
     pub(super) fn plan(&mut self, index: usize, load: &Arc<CycleShared>, was_ready: bool) {
         let now = Instant::now();
         let replaced = self.replaced.as_mut().filter(|old| Arc::ptr_eq(load, &old.cycle.load));

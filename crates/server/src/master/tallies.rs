@@ -1,6 +1,6 @@
-//! Which tallies are free.
+//! The tallies that are free.
 
-/// Tallies that loops may take; each loop that lives has its own.
+/// Tallies for loops. Each living loop has its own.
 #[derive(Debug)]
 pub struct Tallies {
     free: Vec<usize>,
@@ -12,7 +12,7 @@ impl Tallies {
         Tallies { free: (from..to).rev().collect() }
     }
 
-    /// Takes `n` tallies, or none when there are fewer.
+    /// Takes `n` tallies. None if there are fewer.
     pub fn take(&mut self, n: usize) -> Option<Vec<usize>> {
         let at = self.free.len().checked_sub(n)?;
         let mut tallies = self.free.split_off(at);

@@ -1,7 +1,8 @@
-//! Starting a new program on the same sockets, and getting rid of the old one or of the new one.
+//! A binary upgrade: starts a new program on the same sockets, then ends the old one or the new
+//! one.
 //!
-//! nginx: ngx_exec_new_binary(). USR2 starts the successor, WINCH finishes the old workers, QUIT
-//! ends the old master; HUP brings the old workers back, QUIT to the successor ends it.
+//! nginx: ngx_exec_new_binary(). USR2 starts the successor, WINCH finishes the old workers, and
+//! QUIT ends the old master. HUP brings the old workers back, and QUIT to the successor ends it.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
@@ -17,22 +18,22 @@ use crate::inherit::{self, VARIABLE};
 use crate::listen::upgrade as quic;
 use crate::signals;
 
-/// Added to the pid file's name while a successor has that name.
+/// The suffix of the old master's pid file while a successor runs.
 const OLD: &str = ".oldbin";
 
-/// How this master is related to others.
+/// The relation of this master to others.
 #[derive(Debug, Default)]
 pub(super) struct Kin {
-    /// The program that took over, or is about to.
+    /// The program that takes over.
     pub(super) successor: Option<Pid>,
-    /// The master that started this one by USR2.
+    /// The master that started this one after USR2.
     pub(super) predecessor: Option<Pid>,
-    /// WINCH has finished the workers.
+    /// WINCH has told the workers to finish.
     pub(super) resting: bool,
 }
 
 impl Kin {
-    /// The relations of a new master; one that inherited its sockets has a predecessor.
+    /// The relations of a new master. If it inherited sockets, its parent is the predecessor.
     pub(super) fn new(inherited: bool) -> Kin {
         Kin { predecessor: getppid().filter(|_| inherited), ..Kin::default() }
     }
@@ -42,14 +43,14 @@ impl Kin {
         self.predecessor.is_some() && self.predecessor == getppid()
     }
 
-    /// Whether another master uses the same sockets and their files.
+    /// Whether another master uses the same sockets.
     pub(super) fn shares_sockets(&self) -> bool {
         self.successor.is_some() || self.has_predecessor()
     }
 }
 
 impl Master {
-    /// Whether USR2 has a meaning now: two programs at a time are enough.
+    /// Whether USR2 has an effect: not while there are two programs.
     pub(super) fn may_change_binary(&self) -> bool {
         !self.kin.shares_sockets()
     }
@@ -93,7 +94,7 @@ impl Master {
         }
     }
 
-    /// The successor has ended: this master is the only one again.
+    /// The successor has ended, and this master is alone again.
     pub(super) fn lose_successor(&mut self) {
         self.kin.successor = None;
         self.step_back();
@@ -105,7 +106,7 @@ impl Master {
         }
     }
 
-    /// HUP while there is a successor: the workers come back with the configuration they had.
+    /// HUP while there is a successor: the workers come back with the same configuration.
     pub(super) fn bring_back(&mut self) -> ControlFlow<Role> {
         if std::mem::take(&mut self.kin.resting) {
             self.renew_load();
@@ -114,9 +115,9 @@ impl Master {
         ControlFlow::Continue(())
     }
 
-    /// Workers that WINCH has told to finish may live for long. Those that come after them have rows, bells, lines
-    /// and places of QUIC of their own: in one row two would hide each other, and the death of one would clear what the other
-    /// said.
+    /// Makes a new load table and all that belongs to it. Workers that WINCH has told to finish may
+    /// live long. If their successors had the same rows, they would hide each other, and the death
+    /// of one would clear the state of the other.
     fn renew_load(&mut self) {
         match self.cycle.renewed() {
             Ok(cycle) => {
@@ -129,13 +130,13 @@ impl Master {
         }
     }
 
-    /// The pid file that is this master's now.
+    /// The present path of this master's pid file.
     pub(super) fn own_pid_file(&self) -> Option<PathBuf> {
         let path = self.cycle.config.pid.as_deref()?;
         Some(if self.kin.successor.is_some() { old_path(path) } else { path.to_owned() })
     }
 
-    /// Leaves the pid file's name to the successor.
+    /// Renames the pid file, so that the successor can use the name.
     fn step_aside(&self) -> std::io::Result<()> {
         match &self.cycle.config.pid {
             Some(path) => guarded::rename(path, &old_name(name(path))),

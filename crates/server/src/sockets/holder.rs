@@ -6,21 +6,21 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_values::Address;
 
-/// The holder of an address, in words to follow a message. Empty if none is found.
+/// The process that holds an address, as the end of a message. Empty if none is found.
 pub fn held_by(address: &Address, udp: bool) -> String {
     let Address::Inet(wanted) = address else { return String::new() };
     let sockets = sockets(wanted, udp);
     if sockets.is_empty() {
         return String::new();
     }
-    // One that shares it with others will do: the first is their parent, as a rule.
+    // Any process that shares the socket will do. The first one usually is the parent.
     match processes().find_map(|pid| holds(pid, &sockets).then(|| name(pid))) {
         Some(holder) => format!(", held by {holder}"),
         None => ", held by a process that this user may not look into".to_owned(),
     }
 }
 
-/// The numbers of the sockets that stand in the way of this address.
+/// The inodes of the sockets that conflict with this address.
 fn sockets(wanted: &SocketAddr, udp: bool) -> BTreeSet<u64> {
     let names = if udp { ["udp", "udp6"] } else { ["tcp", "tcp6"] };
     let tables = names.map(|name| fs::read_to_string(format!("/proc/self/net/{name}")));
@@ -28,7 +28,8 @@ fn sockets(wanted: &SocketAddr, udp: bool) -> BTreeSet<u64> {
     lines.filter_map(|line| row(line, wanted, udp)).collect()
 }
 
-/// `0: 0100007F:1F90 00000000:0000 0A ... inode`: the state of what listens is 0A, and 07 with UDP.
+/// A line such as `0: 0100007F:1F90 00000000:0000 0A ... inode`. A listening socket has state 0A,
+/// or 07 with UDP.
 fn row(line: &str, wanted: &SocketAddr, udp: bool) -> Option<u64> {
     let mut fields = line.split_whitespace().skip(1);
     let (ip, port) = fields.next()?.split_once(':')?;
@@ -46,7 +47,7 @@ fn any(ip: &str) -> bool {
     ip.bytes().all(|digit| digit == b'0')
 }
 
-/// An address as these tables have it: words in the machine's order.
+/// An address as in these tables: words in the machine's byte order.
 fn hex(ip: IpAddr) -> String {
     let bytes = match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),

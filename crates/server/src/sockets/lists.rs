@@ -1,4 +1,4 @@
-//! The lists of sockets from which eBPF programs choose.
+//! The lists of sockets for eBPF programs.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,7 +10,8 @@ use weir_sys::steering::SocketArray;
 use super::{ListenSockets, Sockets};
 
 impl Sockets {
-    /// Has the kernel choose by what the loops carry. Without the privilege all is as with `reuseport`.
+    /// Makes the kernel choose by the loops' load. Without the privilege, the sockets work as with
+    /// `reuseport`.
     pub fn enlist(&mut self, log: &Log) {
         let each = self.list.iter_mut().filter(|socket| socket.is_each_loops_own());
         for socket in each.filter(|socket| !socket.listen.udp) {
@@ -25,7 +26,7 @@ impl Sockets {
     }
 }
 
-/// Those that are not in its list yet come into it.
+/// Adds sockets to the list of their address that are not in it yet.
 fn enlist(socket: &mut ListenSockets) -> io::Result<()> {
     let copies = socket.copies.iter().map(AsFd::as_fd);
     let (list, listed) = match &mut socket.list {

@@ -1,15 +1,15 @@
-//! The listening sockets: opened by the master, kept across reloads.
+//! The listening sockets. The master opens them and keeps them across reloads.
 //!
-//! A socket belongs to its address. A new configuration that listens on the same address goes
-//! on with the same socket, so its accept queue survives; what changed of its options is set
-//! anew.
+//! A socket belongs to its address. A new configuration that listens on the same address keeps the
+//! socket and its accept queue. Options that have changed are set again.
 //!
-//! A port of UDP has a socket for each loop, with or without `reuseport`. The kernel sends all
-//! datagrams of a client to the same socket, so a session belongs to its loop without communication
-//! between loops.
+//! A UDP port has a socket for each loop, with or without `reuseport`. The kernel delivers all
+//! datagrams of a client to the same socket. So a session belongs to its loop, and loops need not
+//! communicate.
 //!
-//! A port of QUIC may have one more, before these: new connections come there, and all loops take from it as they accept
-//! from a socket of TCP. A program of the kernel sends the datagrams of a connection to the socket of the loop that has it.
+//! A QUIC port may have one more socket before these. New connections arrive there, and all loops
+//! receive from it as they accept from a TCP socket. A BPF program delivers the datagrams of a
+//! connection to the socket of its loop.
 
 mod holder;
 mod lists;
@@ -37,43 +37,44 @@ use self::open::{open, unlink};
 use self::options::{configure, share_ports, steer_no_more, steer_to, widen};
 use crate::listen::CycleShared;
 
-/// How often a bind to a busy address is tried, and how long after one another.
+/// How often a bind to a busy address is tried, and the pause in between.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// A listening address with its open sockets.
 #[derive(Clone, Debug)]
 pub struct ListenSockets {
-    /// What the configuration says about it.
+    /// The settings of the address in the configuration.
     pub listen: Listen,
-    /// One socket for all loops, or one for each loop, in their order.
+    /// One socket for all loops, or one for each loop in their order.
     pub copies: Vec<Arc<OwnedFd>>,
-    /// The loop that the first copy is for, when each has its own.
+    /// The loop that the first socket is for, if each loop has its own.
     first: Option<usize>,
-    /// The first copy is for new connections of QUIC, which any loop may take.
+    /// The first socket is for new QUIC connections, which any loop may take.
     pub shares_first: bool,
-    /// A program of the kernel chooses among the copies.
+    /// An eBPF program chooses among the sockets.
     pub steered: bool,
-    /// In which the first so many of them are, from the first time on: a socket is in one list at most.
+    /// The list of the program, and how many of the sockets are in it. A socket can be in one list
+    /// only, so the list is kept.
     list: Option<(Arc<SocketArray>, usize)>,
 }
 
-/// Every listening address of a configuration, in the order of the site's list.
+/// All listening addresses of a configuration, in the order of the sites' lists.
 #[derive(Clone, Debug, Default)]
 pub struct Sockets {
     list: Vec<ListenSockets>,
 }
 
-/// Sockets could not be opened; the log has the reason.
+/// Some socket could not be opened. The log has the reason.
 #[derive(Debug)]
 pub struct SocketsFailed;
 
-/// Whether sockets are opened to serve, or to see whether they could be.
+/// Why sockets are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To serve.
     Serve,
-    /// `-t`: a busy address is fine, and nothing is left behind.
+    /// `-t`: to test the configuration. A busy address is no error, and no files remain.
     Test,
 }
 
@@ -89,32 +90,33 @@ impl ListenSockets {
         }
     }
 
-    /// Whether every loop has a socket of its own here.
+    /// Whether each loop has its own socket here.
     pub fn is_each_loops_own(&self) -> bool {
         self.first.is_some()
     }
 
-    /// Whether loops accept connections here that any other could accept.
+    /// Whether any loop may accept the connections that arrive here.
     pub fn is_shared(&self) -> bool {
         self.first.is_none() && !self.listen.udp
     }
 
-    /// The sockets that a program chooses among, if one does.
+    /// The sockets among which an eBPF program chooses, if there is one.
     pub fn choices(&self) -> Option<&SocketArray> {
         self.list.as_ref().filter(|_| self.steered).map(|(list, _)| &**list)
     }
 
-    /// The socket that new connections of QUIC come to, if all loops share one.
+    /// The socket for new QUIC connections, if all loops share one.
     pub fn shared_quic(&self) -> Option<&Arc<OwnedFd>> {
         self.copies.first().filter(|_| self.shares_first)
     }
 
-    /// Where among the copies a loop's own one stands.
+    /// The index of a loop's own socket.
     pub fn index(&self, row: usize) -> Option<usize> {
         Some(row.checked_sub(self.first.unwrap_or(0))? + usize::from(self.shares_first))
     }
 
-    /// The socket that a loop accepts from, or receives from: one that is alone for datagrams is the first loop's.
+    /// The socket from which a loop accepts or receives. A single datagram socket belongs to the
+    /// first loop.
     pub fn copy(&self, row: usize) -> Option<&Arc<OwnedFd>> {
         match self.first {
             Some(_) => self.copies.get(self.index(row)?),
@@ -125,8 +127,8 @@ impl ListenSockets {
 }
 
 impl Sockets {
-    /// Opens what `listens` ask for; `copies` says how many sockets an address needs. What
-    /// `old` has open is taken from there.
+    /// Opens the sockets for `listens`; `copies` is how many an address needs. Takes over open
+    /// sockets of `old`.
     pub fn open(
         listens: &[Listen],
         copies: impl Fn(&Listen) -> usize,
@@ -158,8 +160,8 @@ impl Sockets {
         Ok(sockets)
     }
 
-    /// Where `shares` says so, the first socket of a port of QUIC is for new connections; `steering` says how the kernel finds the
-    /// loop of an id, by the port's number.
+    /// If `shares` holds for a QUIC port, makes its first socket the one for new connections.
+    /// `steering` says how the kernel finds the loop of a connection id, by the port's number.
     pub fn share_first_sockets(
         &mut self,
         shares: impl Fn(&Listen) -> bool,
@@ -176,7 +178,7 @@ impl Sockets {
                     steering(number).and_then(|by| steer_by_id(first.as_fd(), by))
                 }
                 false => {
-                    // An error says that they were not steered.
+                    // An error means that the sockets were not steered.
                     let _ = unsteer(first.as_fd());
                     Ok(())
                 }
@@ -189,12 +191,12 @@ impl Sockets {
         }
     }
 
-    /// What is open where `listen` says.
+    /// The open sockets at the address of `listen`.
     fn find(&self, listen: &Listen) -> Option<&ListenSockets> {
         self.list.iter().find(|socket| socket.listen.place() == listen.place())
     }
 
-    /// Sockets that another program left, by their addresses; their options are not known.
+    /// Sockets that another program left, by their addresses. Their options are unknown.
     pub fn inherited(left: Vec<OwnedFd>, log: &Log) -> Sockets {
         let mut sockets = Sockets::default();
         for fd in left {
@@ -223,13 +225,13 @@ impl Sockets {
         }
     }
 
-    /// Every socket, in the order of the site's list.
+    /// All addresses, in the order of the sites' lists.
     pub fn iter(&self) -> impl Iterator<Item = &ListenSockets> {
         self.list.iter()
     }
 
-    /// Closes the sockets that are for loops of other processes: a queue must not outlive
-    /// its accepting loops.
+    /// Closes the sockets that belong to loops of other processes. A queue must not outlive the
+    /// loops that accept from it.
     pub fn keep_own(&mut self, rows: Range<usize>) {
         for socket in self.list.iter_mut().filter(|socket| socket.first == Some(0)) {
             let others = usize::from(socket.shares_first);
@@ -239,9 +241,9 @@ impl Sockets {
         }
     }
 
-    /// Removes the files of unix sockets that `new` does not listen on any more; their
-    /// descriptors close with this value. Where `new` has fewer sockets for an address, nothing
-    /// more arrives at the others, and `CycleShared` tells their loops to take what is there.
+    /// Removes the files of Unix-domain sockets that `new` does not listen on. Their descriptors
+    /// close when this value is dropped. If `new` has fewer sockets for an address, nothing more
+    /// arrives at the others. `CycleShared` tells their loops to accept what is there.
     pub fn leave_to(&self, new: &Sockets, cycle_shared: &CycleShared, log: &Log) {
         for (number, socket) in self.list.iter().enumerate() {
             let next = new.find(&socket.listen);
@@ -254,10 +256,10 @@ impl Sockets {
                     log!(log, Warn, None, "deleting socket {}", path.display());
                     unlink(path, log);
                 }
-                // A client's datagrams belong together, which a program of chance would tear apart: loops that
-                // leave a port of UDP close their sockets soon.
+                // Datagrams of one client belong together, and a random choice would separate them.
+                // Loops that leave a UDP port close their sockets soon.
                 (Some(_), _) if socket.listen.udp => {}
-                // The program chooses among the loops that there are.
+                // The eBPF program chooses among the present loops.
                 (Some(next), _) if next.steered => {}
                 (Some(next), _) if kept < socket.copies.len() => steer_to(next, kept, log),
                 (Some(next), _) if socket.steered => steer_no_more(next),
@@ -266,12 +268,12 @@ impl Sockets {
         }
     }
 
-    /// Gives up the descriptors and keeps the addresses.
+    /// Closes the descriptors and keeps the addresses.
     pub fn close(&mut self) {
         self.list.iter_mut().for_each(|socket| socket.copies.clear());
     }
 
-    /// Removes the files of all unix sockets, as the server ends.
+    /// Removes the files of all Unix-domain sockets, since the server ends.
     pub fn unlink(&self, log: &Log) {
         for socket in &self.list {
             if let Address::Unix(path) = &socket.listen.address {
@@ -280,7 +282,8 @@ impl Sockets {
         }
     }
 
-    /// Opens what is missing, in rounds, since a predecessor may still be closing.
+    /// Opens missing sockets. Tries several times, since a predecessor may still be closing its
+    /// own.
     fn complete(
         &mut self,
         copies: &impl Fn(&Listen) -> usize,
@@ -294,8 +297,8 @@ impl Sockets {
                 while socket.copies.len() < wanted {
                     let (listen, number) = (&socket.listen, socket.copies.len());
                     let first = number == 0;
-                    // A server that finds the port taken by another one reports it, as with TCP, unless the
-                    // configuration says that others may have it, too.
+                    // If another server has the port, an error is reported, as with TCP. Not if the
+                    // configuration allows sharing.
                     let alone = listen.udp && !listen.reuseport && first;
                     let share = if listen.udp { !alone } else { wanted > 1 };
                     match open((listen, number), share, (purpose, round > 0), log)? {
@@ -322,7 +325,8 @@ impl Sockets {
         Err(SocketsFailed)
     }
 
-    /// Sets the options that may change; failures are logged and the socket serves without.
+    /// Sets the options that may have changed. A failure is logged, and the socket serves without
+    /// the option.
     fn configure(&self, old: &Sockets, log: &Log) {
         for socket in &self.list {
             let before = old.find(&socket.listen).map(|s| &s.listen);

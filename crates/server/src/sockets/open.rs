@@ -1,4 +1,4 @@
-//! Making one listening socket. nginx: ngx_open_listening_sockets().
+//! Opens one listening socket. nginx: ngx_open_listening_sockets().
 
 use std::fmt;
 use std::io;
@@ -17,8 +17,8 @@ use weir_values::listen::Listen;
 use super::holder::held_by;
 use super::{Purpose, SocketsFailed};
 
-/// One socket, the `number`th of its address, listening; nothing when the address is busy, which is told once and not
-/// `again`.
+/// Opens and listens on the `number`th socket of its address. None if the address is busy, which is
+/// logged except in a repeated attempt (`again`).
 pub fn open(
     (listen, number): (&Listen, usize),
     share: bool,
@@ -31,7 +31,8 @@ pub fn open(
         SocketsFailed
     };
     let fd = socket(listen).map_err(|e| fail(format_args!("socket() {address}"), e))?;
-    // With it a port of UDP could be bound any number of times, and the last one would have all datagrams.
+    // With SO_REUSEADDR a UDP port could be bound repeatedly, and the last socket would get all
+    // datagrams.
     if !listen.udp {
         sockopt::set_socket_reuseaddr(&fd, true)
             .map_err(|e| fail(format_args!("setsockopt(SO_REUSEADDR) {address}"), e))?;
@@ -56,8 +57,8 @@ pub fn open(
         }
         Ok(None)
     };
-    // The kernel walks to the directory once more; what can be swapped until then is where a socket without rights
-    // is made, nothing else.
+    // The kernel walks the path to the directory again. If another user replaces a part of it until
+    // then, the only harm is a socket without permissions elsewhere.
     if let Address::Unix(path) = address
         && let Err(e) = guarded::check(path)
     {
@@ -109,7 +110,8 @@ fn socket(listen: &Listen) -> rustix::io::Result<OwnedFd> {
 fn bind(fd: &OwnedFd, address: &Address, number: usize) -> rustix::io::Result<()> {
     match address {
         Address::Inet(inet) => rustix::net::bind(fd, inet),
-        // Only the simulated world has several at one of these, under a name each.
+        // Only in the simulated world an address has several Unix-domain sockets, each with its own
+        // name.
         Address::Unix(path) if number > 0 => {
             let path = path.with_extension(number.to_string());
             let _ = guarded::remove(&path);
@@ -120,15 +122,17 @@ fn bind(fd: &OwnedFd, address: &Address, number: usize) -> rustix::io::Result<()
     }
 }
 
-/// Whether a unix socket stands at this path that no process listens on: the one that made it was killed.
+/// Whether the path has a Unix-domain socket on which no process listens, since its process was
+/// killed.
 fn is_left_over(path: &Path, listen: &Listen) -> bool {
     let is_socket = path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket());
-    // A listener whose queue is full answers otherwise, and one of another kind as well.
+    // A full queue, or a socket of another type, gives another error.
     let asked = || rustix::net::connect(socket(listen)?, &SocketAddrUnix::new(path)?);
     is_socket && asked() == Err(Errno::CONNREFUSED)
 }
 
-/// A unix socket's file is open to all, as nginx leaves it; a test leaves none.
+/// Allows all users to connect to a Unix-domain socket, as nginx does. A test removes the socket's
+/// file.
 fn settle(path: &Path, purpose: Purpose, log: &Log) {
     if let Err(e) = guarded::open_socket(path, Mode::from_raw_mode(0o666)) {
         log!(log, Emerg, None, "chmod() \"{}\" failed {}", path.display(), Cause(&e));
@@ -138,19 +142,20 @@ fn settle(path: &Path, purpose: Purpose, log: &Log) {
     }
 }
 
-/// Removes a unix socket's file.
+/// Removes the file of a Unix-domain socket.
 pub fn unlink(path: &Path, log: &Log) {
     if let Err(e) = guarded::remove(path) {
         log!(log, Emerg, None, "unlink() {} failed {}", path.display(), Cause(&e));
     }
 }
 
-/// What is assumed of a socket that was not opened here: nothing but its address and its kind.
+/// The settings of a socket that was opened elsewhere, of which only the address and type are
+/// known.
 pub fn unknown(address: Address, udp: bool) -> Listen {
     Listen { backlog: 0, udp, ..Listen::new(address) }
 }
 
-/// The length of the accept queue as the kernel takes it.
+/// The backlog as the kernel takes it.
 pub fn backlog(listen: &Listen) -> i32 {
     i32::try_from(listen.backlog).unwrap_or(i32::MAX)
 }

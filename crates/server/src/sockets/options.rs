@@ -1,4 +1,4 @@
-//! Options of listening sockets, set when they are opened and when a reload changes them. nginx:
+//! Options of listening sockets. They are set at opening and when a reload changes them. nginx:
 //! ngx_configure_listening_sockets().
 
 use std::fmt;
@@ -16,7 +16,7 @@ use weir_values::listen::{Deferred, Listen};
 use super::ListenSockets;
 use super::open::backlog;
 
-/// Sets a socket's options; `before` is what they were, if the socket was open already.
+/// Sets a socket's options. `before` are its previous settings, if it was open already.
 pub fn configure(fd: BorrowedFd<'_>, listen: &Listen, before: Option<&Listen>, log: &Log) {
     let tell = |what: fmt::Arguments<'_>, done: io::Result<()>| {
         if let Err(e) = done {
@@ -55,7 +55,8 @@ pub fn configure(fd: BorrowedFd<'_>, listen: &Listen, before: Option<&Listen>, l
     }
 }
 
-/// A wildcard's clients are answered from the address that they asked.
+/// Clients of a wildcard address get answers from the address that they used, so the socket has to
+/// report it.
 fn tell_where(fd: BorrowedFd<'_>, listen: &Listen) -> io::Result<()> {
     match &listen.address {
         Address::Inet(inet) if inet.ip().is_unspecified() => tell_destination(fd, inet.is_ipv6()),
@@ -86,20 +87,22 @@ fn keepalive(
     }
 }
 
-/// Makes room for as many first datagrams as connections of TCP may wait in a queue, unless the configuration says how much. Without
-/// privilege the kernel gives what `net.core.rmem_max` permits.
+/// Enlarges the receive buffer, so that it holds as many first datagrams as the backlog says,
+/// unless the configuration sets its size. Without privilege the kernel limits it to
+/// `net.core.rmem_max`.
 pub fn widen(fd: BorrowedFd<'_>, listen: &Listen) {
-    /// What the kernel counts for a datagram of 1,200 bytes, and a half of it: it doubles what it is asked for.
+    /// Bytes per datagram. The kernel doubles the requested size, and twice this is more than it counts
+    /// for a datagram of 1,200 bytes.
     const DATAGRAM: usize = 1536;
     let waiting = usize::try_from(listen.backlog).unwrap_or(usize::MAX);
     let wanted = waiting.saturating_mul(DATAGRAM);
     if listen.rcvbuf.is_none() && sockopt::set_socket_recv_buffer_size_force(fd, wanted).is_err() {
-        // An error says that it stays as it was.
+        // If this fails, the buffer keeps its size.
         let _ = sockopt::set_socket_recv_buffer_size(fd, wanted);
     }
 }
 
-/// Sends new connections to the first of an address' sockets only.
+/// Makes the kernel assign new connections to the first `kept` sockets of an address.
 pub fn steer_to(socket: &ListenSockets, kept: usize, log: &Log) {
     let Some(first) = socket.copies.first() else { return };
     if let Err(e) = steer(first.as_fd(), kept as u32) {
@@ -114,18 +117,18 @@ pub fn steer_to(socket: &ListenSockets, kept: usize, log: &Log) {
     }
 }
 
-/// The kernel goes by its own hash again.
+/// Makes the kernel use its own hash again.
 pub fn steer_no_more(socket: &ListenSockets) {
     if let Some(first) = socket.copies.first() {
-        // An error says that they were not steered.
+        // An error means that the sockets were not steered.
         let _ = unsteer(first.as_fd());
     }
 }
 
-/// Lets further sockets bind to the address of those that are open.
+/// Allows further sockets to bind to the address of open ones.
 pub fn share_ports(listen: &Listen, open: &[Arc<OwnedFd>], log: &Log) {
     if let Some(first) = open.first() {
-        // An error says that they were not steered.
+        // An error means that the sockets were not steered.
         let _ = unsteer(first.as_fd());
     }
     for fd in open {

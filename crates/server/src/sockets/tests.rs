@@ -51,7 +51,7 @@ fn a_process_keeps_the_sockets_of_its_loops() {
     assert_eq!((raw(&own, 0), raw(&own, 3)), (None, None));
 }
 
-/// Before the loops' own sockets stands the one that all of them take new connections from.
+/// The socket from which all loops take new connections is before the loops' own sockets.
 #[test]
 fn loops_share_the_first_socket_of_a_port_of_quic() {
     let (mut a, log) = (listen(Address::Inet(any_port())), Log::default());
@@ -79,7 +79,8 @@ fn loops_share_the_first_socket_of_a_port_of_quic() {
     assert_eq!(fds(&fewer)[0], fds(&all)[0][..3]);
 }
 
-/// Fewer loops: what waits in the queues that go is not lost, and nothing more comes to them.
+/// With fewer loops, connections in the queues of removed sockets are not lost, and no new ones
+/// arrive there.
 #[test]
 fn connections_go_to_the_sockets_that_stay() {
     let at = any_port();
@@ -154,7 +155,7 @@ fn a_socket_that_a_killed_process_left_is_taken_and_no_other_file() {
         let listen = Listen { udp, ..listen(Address::Unix(dir.join(name))) };
         open::open((&listen, 0), false, (purpose, true), &Log::default()).unwrap()
     };
-    // Dropped sockets leave their files, as a killed process does.
+    // Sockets that are dropped leave their files, as those of a killed process.
     drop(UnixListener::bind(dir.join("stream")).unwrap());
     drop(UnixDatagram::bind(dir.join("datagram")).unwrap());
     assert!(open("stream", false, Purpose::Test).is_none() && dir.join("stream").exists());
@@ -162,7 +163,7 @@ fn a_socket_that_a_killed_process_left_is_taken_and_no_other_file() {
     let datagram = open("datagram", true, Purpose::Serve).unwrap();
     UnixStream::connect(dir.join("stream")).unwrap();
 
-    // Those are in use now, and a file is no socket.
+    // These sockets are in use now, and a plain file is no socket.
     assert!(open("stream", false, Purpose::Serve).is_none());
     assert!(open("datagram", true, Purpose::Serve).is_none());
     assert!(open("stream", true, Purpose::Serve).is_none());

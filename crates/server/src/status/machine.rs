@@ -1,5 +1,5 @@
-//! What the system says of its memory, its descriptors and weir's processes. All of it comes from
-//! files of the kernel, which need no disk.
+//! The kernel's figures of memory, descriptors and weir's processes. They come from files of the
+//! kernel, which need no disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rustix::param::page_size;
 use weir_health::MemoryUse;
 use weir_metrics::{MACHINE, MetricValue, MetricsPage, ProcessFigures, Registry};
 
-/// Notes the descriptors and the memory of each process, in the tally of its first loop.
+/// Records the descriptors and memory of each process in the tally of its first loop.
 pub fn note_processes(registry: &Registry) {
     let mut last = 0;
     let mut loops = registry.loops();
@@ -22,7 +22,7 @@ pub fn note_processes(registry: &Registry) {
     }
 }
 
-/// Of a process, from its directory in /proc. 0 is what cannot be read.
+/// The figures of a process, from its directory in /proc. Figures that cannot be read are 0.
 fn figures(process: &Path) -> ProcessFigures {
     let text = |name: &str| fs::read_to_string(process.join(name)).unwrap_or_default();
     let pages = text("statm").split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0u64);
@@ -33,7 +33,7 @@ fn figures(process: &Path) -> ProcessFigures {
     }
 }
 
-/// From Linux 6.2 on, the size of the directory is the number of descriptors.
+/// The number of descriptors. Since Linux 6.2 it is the size of the directory.
 fn descriptors(directory: &Path) -> u64 {
     match stat(directory) {
         Ok(stat) if stat.st_size > 0 => stat.st_size.cast_unsigned(),
@@ -41,13 +41,13 @@ fn descriptors(directory: &Path) -> u64 {
     }
 }
 
-/// The soft limit; 0 where there is none.
+/// The soft limit of open files. None if it is unlimited.
 fn descriptors_limit(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Adds the machine to a page.
+/// Adds the machine's row to a page.
 pub fn show(page: &mut MetricsPage) {
     let mut values = Vec::new();
     let mut add = |name, value: Option<u64>| {
@@ -70,7 +70,7 @@ pub fn show(page: &mut MetricsPage) {
     }
 }
 
-/// The memory of weir's control group, if it has a limit.
+/// The memory limit and use of weir's control group, if it has a limit.
 pub fn memory() -> Option<MemoryUse> {
     let group = ControlGroup::own(Path::new("/"))?;
     Some(MemoryUse { limit: group.limit()?, used: group.unreclaimable()? })
@@ -84,11 +84,11 @@ fn listen_overflows(netstat: &str) -> Option<u64> {
     pairs.find(|(name, _)| *name == "ListenOverflows")?.1.parse().ok()
 }
 
-/// The control group of this process that accounts for memory. cgroups(7)
+/// This process's control group for memory. cgroups(7)
 #[derive(Debug)]
 struct ControlGroup {
     directory: PathBuf,
-    /// Where groups begin: the limits of all groups up to here hold.
+    /// The mount point. The limits of all groups from here down apply.
     root: PathBuf,
     version: GroupVersion,
 }
@@ -100,7 +100,7 @@ enum GroupVersion {
 }
 
 impl ControlGroup {
-    /// Of this process, on a machine whose files begin at `root`.
+    /// The control group of this process, on a machine whose files are under `root`.
     fn own(root: &Path) -> Option<ControlGroup> {
         let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
         let (mut found, mounted) = (None, root.join("sys/fs/cgroup"));
@@ -114,7 +114,8 @@ impl ControlGroup {
             } else {
                 continue;
             };
-            // In a container, the path may be that of the machine, of which the container sees its own part.
+            // In a container the path may be that of the machine, of which the container only sees
+            // its own part.
             let whole = root.join(path.trim_start_matches('/'));
             let directory = if whole.is_dir() { whole } else { root.clone() };
             found = Some(ControlGroup { directory, root, version });
@@ -132,7 +133,7 @@ impl ControlGroup {
         used?.trim().parse().ok()
     }
 
-    /// What container managers watch: all but pages of files that were not used lately.
+    /// The memory that container managers watch: all except inactive file pages.
     fn unreclaimable(&self) -> Option<u64> {
         let stat = self.text(&self.directory, "memory.stat", "memory.stat")?;
         let name = match self.version {
@@ -142,7 +143,7 @@ impl ControlGroup {
         Some(self.used()?.saturating_sub(field(&stat, name)?))
     }
 
-    /// The least of its limit and of those above it; none if there is none.
+    /// The lowest limit of the group and its parents. None if there is none.
     fn limit(&self) -> Option<u64> {
         let groups = self.directory.ancestors().take_while(|path| path.starts_with(&self.root));
         let limit = |path: &Path| {
@@ -158,10 +159,10 @@ impl ControlGroup {
     }
 }
 
-/// Version 1 says so if there is no limit: the largest number of whole pages.
+/// In version 1 an unlimited group has the largest number of whole pages as its limit.
 const UNLIMITED: u64 = i64::MAX.cast_unsigned() - (1 << 20);
 
-/// The number behind a name, in lines of a name and a number.
+/// The number after a name, in lines of a name and a number.
 fn field(text: &str, name: &str) -> Option<u64> {
     let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();
     text.lines().find_map(value)
@@ -172,7 +173,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A directory with these files, which is removed in the end.
+    /// A directory with these files, removed when dropped.
     struct Tree(PathBuf);
 
     impl Tree {

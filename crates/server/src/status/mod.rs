@@ -1,4 +1,4 @@
-//! The server's part of status pages: its loops, how evenly they work, and its listening sockets.
+//! The server's part of status pages: loops, their balance, and listening sockets.
 
 pub mod machine;
 
@@ -28,19 +28,19 @@ use crate::service::Sites;
 use crate::sockets::Sockets;
 use crate::version;
 
-/// From this coefficient of variation on the loops' work is uneven.
+/// From this coefficient of variation on, the loops' work is uneven.
 const UNEVEN: f64 = 0.5;
-/// If no loop is busy for a larger share of the time, it does not matter.
+/// Uneven work does not matter if no loop is busy for a larger share of the time than this.
 const MATTERS: f64 = 0.5;
 
-/// What a loop needs to know to show all of them.
+/// What a loop needs to show the status of the server.
 pub struct StatusInputs {
     /// All counters.
     pub registry: Registry,
     /// The loop that shows it.
     pub owner: TallyOwner,
     policy: &'static str,
-    /// All loops wait for the same connections, so that one of them is next.
+    /// Whether all loops wait for the same connections, so that one of them accepts next.
     has_next: bool,
     listeners: Vec<ListenStatus>,
     zones: RefCell<Zones>,
@@ -50,19 +50,19 @@ pub struct StatusInputs {
     sites: RefCell<Sites>,
 }
 
-/// Under which a worker's pool is counted.
+/// The name under which a worker's file pool is counted.
 pub fn pool_name(pool: &str, worker: usize) -> String {
     format!("{pool}\n{worker}")
 }
 
-/// Zones that hold rows and no table.
+/// Zones that consist of rows.
 const ROWS: [&str; 4] = ["status_zone", "upstream", "upstream names", Standings::TAG];
 
-/// An address that is listened on. Its sockets are the loops'; one that they leave is to be closed.
+/// A listening address. The sockets belong to the loops; these references must not keep them open.
 struct ListenStatus {
     address: Address,
     sockets: Vec<Weak<OwnedFd>>,
-    /// There is one for each loop, other processes' among them.
+    /// Whether each loop has its own socket, including loops of other processes.
     each: bool,
 }
 
@@ -92,13 +92,13 @@ impl StatusInputs {
         }
     }
 
-    /// The loop serves something else from now on.
+    /// The loop serves these sites from now on.
     pub fn now(&self, sites: &Sites, zones: &Zones) {
         self.sites.replace(sites.clone());
         self.zones.replace(zones.clone());
     }
 
-    /// Adds it to a page, with what was counted under names.
+    /// Adds the server's rows to a page, with the counters under names.
     pub fn show(&self, counted: &AllCounted, page: &mut MetricsPage) {
         let mut loops = self.registry.loops();
         loops.sort_by_key(|tally| (tally.owner.generation, tally.owner.worker, tally.owner.index));
@@ -172,7 +172,7 @@ impl StatusInputs {
         page.add_json("now", seconds(now));
         page.add_json("started", seconds(started));
         page.add_json("uptime", seconds(uptime));
-        // What the loops' `lately_` is divided by for a rate.
+        // The length of the period of `lately_` values, to compute rates.
         page.add_json("lately", seconds(uptime.min(weir_metrics::window(coarse_nanos()))));
         page.add_json("generation", self.owner.generation.to_string());
         let TallyOwner { worker, index, pid, .. } = self.owner;
@@ -207,7 +207,7 @@ impl StatusInputs {
         }
     }
 
-    /// The numbers of the loops that sleep armed; the first to be woken stands in front.
+    /// The numbers of the loops that sleep armed, in the order in which they will be woken.
     fn next(&self, loops: &[LoopTally], is_new: &impl Fn(&LoopTally) -> bool) -> String {
         let waits =
             |tally: &LoopTally| is_new(tally) && tally.is_armed() && tally.awake_since().is_none();
@@ -219,7 +219,7 @@ impl StatusInputs {
     }
 }
 
-/// One row for each process, from the first of its loops.
+/// Adds a row for each process, from its first loop.
 fn show_processes(loops: &[LoopTally], page: &mut MetricsPage) {
     let newest = newest(loops);
     for tally in loops {
@@ -236,7 +236,8 @@ fn show_processes(loops: &[LoopTally], page: &mut MetricsPage) {
     }
 }
 
-/// One row for each file and name: `http` and `stream` may have read different versions of a file.
+/// Adds a row for each file and name. `http` and `stream` may have read different versions of a
+/// file.
 fn show_certificates(sites: &Sites, page: &mut MetricsPage) {
     let mut first: BTreeMap<(&str, &str), i64> = BTreeMap::new();
     for CertificateFacts { file, name, not_after } in sites.certificates() {
@@ -249,7 +250,7 @@ fn show_certificates(sites: &Sites, page: &mut MetricsPage) {
     }
 }
 
-/// One row for each certificate that an authority is asked for. What is not known yet is left out.
+/// Adds a row for each certificate that an ACME server is asked for. Unknown values are left out.
 fn show_orders(sites: &Sites, page: &mut MetricsPage) {
     let seconds = |at: Option<i64>| MetricValue::Number(at.unwrap_or(0).max(0).cast_unsigned());
     for (issuer, order, standing) in sites.orders() {
@@ -268,14 +269,15 @@ fn show_orders(sites: &Sites, page: &mut MetricsPage) {
     }
 }
 
-/// What stalls loops now, and what stalled them lately, the newest in front. It is no metric, since there is no end of names.
+/// What stalls loops now and stalled them lately, the newest first. This is no metric, since the
+/// number of names is unlimited.
 fn culprits(loops: &[LoopTally]) -> String {
     let all =
         loops.iter().flat_map(|tally| tally.culprits().into_iter().map(|who| (tally.owner, who)));
     let mut all: Vec<_> = all.collect();
     all.sort_by_key(|(_, culprit)| std::cmp::Reverse(culprit.at));
     let (now, wall) = (coarse_nanos(), SystemTime::now().duration_since(UNIX_EPOCH));
-    // A turn that goes on has taken its time so far.
+    // An unfinished turn has taken the time until now.
     let running = loops.iter().filter_map(|tally| Some((tally.owner, tally.stalled()?)));
     let running = running.map(|(owner, culprit)| {
         let took = Duration::from_nanos(now.saturating_sub(culprit.at));
@@ -296,7 +298,7 @@ fn culprits(loops: &[LoopTally]) -> String {
     format!("[{}]", each.collect::<Vec<_>>().join(",\n"))
 }
 
-/// So many of them are shown.
+/// The most culprits that are shown.
 const CULPRITS: usize = 64;
 
 fn show_loop(tally: &LoopTally, finishing: bool, now: u64, page: &mut MetricsPage) {
@@ -348,7 +350,7 @@ fn show_loop(tally: &LoopTally, finishing: bool, now: u64, page: &mut MetricsPag
     page.add(&LOOPS, vec![worker.to_string(), index.to_string()], values);
 }
 
-/// What a loop is at in a turn that does not end.
+/// What a loop in an unfinished turn is doing.
 fn stalled(tally: &LoopTally, now: u64) -> String {
     let Some(culprit) = tally.stalled() else { return "null".to_owned() };
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -357,14 +359,15 @@ fn stalled(tally: &LoopTally, now: u64) -> String {
     format!(r#"{{"since":{:.3},"activity":{activity}}}"#, since.as_secs_f64())
 }
 
-/// Nanoseconds that a thread has run, and that it has waited for a processor: proc(5), `schedstat`.
+/// How long a thread has run, and how long it has waited for a processor, in nanoseconds: proc(5),
+/// `schedstat`.
 fn processor_time(pid: u32, tid: u32) -> Option<(u64, u64)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     let mut words = text.split_ascii_whitespace().map(|word| word.parse().ok());
     Some((words.next()??, words.next()??))
 }
 
-/// The fullest accept queue of each address: connections that wait, and how many may.
+/// The fullest accept queue of each address: its waiting connections, and its backlog.
 pub fn queues(sockets: &Sockets) -> Vec<(String, u32, u32)> {
     let streams = sockets.iter().filter(|socket| !socket.listen.udp);
     let inet = streams.filter(|socket| matches!(socket.listen.address, Address::Inet(_)));
@@ -400,7 +403,7 @@ impl ListenStatus {
         page.add(&LISTENERS, vec![self.address.to_string()], values);
     }
 
-    /// Of each socket, how many connections wait, and how many may.
+    /// For each socket, the number of waiting connections and the backlog.
     fn queues(&self) -> Vec<(u32, u32)> {
         let all = match &self.address {
             Address::Inet(address) if self.each => sockdiag::of(*address),
@@ -416,27 +419,27 @@ impl ListenStatus {
     }
 }
 
-/// The configuration that is in force.
+/// The generation of the newest configuration.
 fn newest(loops: &[LoopTally]) -> u64 {
     loops.iter().map(|tally| tally.owner.generation).max().unwrap_or(0)
 }
 
-/// How the work of the last [`WINDOW`] seconds is spread over the loops of the newest configuration.
+/// How the work of the last [`WINDOW`] seconds spreads over the loops of the newest configuration.
 #[derive(Debug)]
 pub struct WorkSpread {
-    /// How many loops there are.
+    /// The number of loops.
     pub loops: usize,
     imbalance: f64,
-    /// The mean share of the time in which they were busy.
+    /// The mean share of the time in which the loops were busy.
     pub mean: f64,
-    /// The share of the busiest.
+    /// The share of the busiest loop.
     pub most: f64,
-    /// The busiest loop or process.
+    /// The busiest loop.
     pub busiest: TallyOwner,
 }
 
 impl WorkSpread {
-    /// Of these loops.
+    /// The spread of the work of these loops.
     pub fn of(loops: &[LoopTally]) -> WorkSpread {
         let (now, newest) = (coarse_nanos(), newest(loops));
         let new = loops.iter().filter(|tally| tally.owner.generation == newest);
@@ -452,7 +455,7 @@ impl WorkSpread {
         }
     }
 
-    /// It is uneven, and that matters.
+    /// Whether the work is uneven and that matters.
     pub fn is_uneven(&self) -> bool {
         self.imbalance >= UNEVEN && self.most > MATTERS
     }
@@ -462,7 +465,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The coefficient of variation: 0 where all are the same.
+/// The coefficient of variation; 0 if all values are equal.
 fn imbalance(values: &[f64]) -> f64 {
     let mean = mean(values);
     if mean <= 0.0 {

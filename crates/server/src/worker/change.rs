@@ -20,23 +20,23 @@ use crate::service::Sites;
 use weir_upstream::config::servers_file::FileGroups;
 use weir_values::{ChangeAnswer, ChangeKind, ChangeOutcome, ChangeRequest};
 
-/// What the process serves: sites that come are compiled beside it.
+/// The newest sites of the process. The next ones are compiled in relation to them.
 pub struct Newest {
     sites: Sites,
     zones: Zones,
     text: Edition,
-    /// Groups whose servers stand in files.
+    /// The groups whose servers are read from files.
     in_files: FileGroups,
-    /// The threads that keep certificates.
+    /// The threads that renew certificates.
     acme: Acme,
 }
 
-/// The requests of this process for other configurations.
+/// The process's pending request for another configuration.
 #[derive(Clone, Default)]
 pub struct Asking(Arc<Mutex<Option<ChangeAnswer>>>);
 
 impl Asking {
-    /// Asks the master.
+    /// Sends a request to the master.
     pub fn ask(&self, channel: Option<&ChannelEnd>, request: &ChangeRequest) -> ChangeAnswer {
         let answer = ChangeAnswer::default();
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +61,7 @@ impl Asking {
         answer
     }
 
-    /// The master has answered.
+    /// Receives the master's answer.
     pub fn answered(&self, fds: Vec<OwnedFd>) {
         let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let bytes = fds.into_iter().next().map(|fd| change::contents(fd, change::LONGEST));
@@ -73,7 +73,7 @@ impl Asking {
     }
 }
 
-/// What the thread that compiles a site needs.
+/// The data of the thread that compiles a site.
 struct Compiler {
     origin: Arc<Origin>,
     newest: Arc<Mutex<Newest>>,
@@ -83,7 +83,7 @@ struct Compiler {
 }
 
 impl Newest {
-    /// What the process begins with.
+    /// The sites with which the process starts.
     pub fn new(cycle: &Cycle, log: &Arc<weir_log::Log>, acme: Acme) -> Arc<Mutex<Newest>> {
         let Cycle { sites, zones, text, .. } = cycle.clone();
         let in_files = FileGroups::new(Arc::clone(log));
@@ -93,7 +93,8 @@ impl Newest {
 }
 
 impl Control {
-    /// Takes another site, which comes with these descriptors: compiles it on a thread of its own, and gives it to all loops.
+    /// Takes another site from these descriptors. Compiles it on a thread of its own and gives it
+    /// to all loops.
     pub(super) fn change(self: &Rc<Self>, fds: Vec<OwnedFd>) {
         let Some(channel) = self.channel.clone() else { return };
         let told = channel.clone();
@@ -104,7 +105,7 @@ impl Control {
             channel,
             log: Arc::clone(&self.log),
         };
-        // A thread of its own would have no turns in the simulated world.
+        // The simulated world has no turns for such a thread.
         if cfg!(feature = "sim") {
             return compiler.run(fds);
         }
@@ -119,7 +120,7 @@ impl Control {
 
 impl Compiler {
     fn run(self, fds: Vec<OwnedFd>) {
-        // Two that came soon after one another are compiled one by one.
+        // The lock makes sites that arrive soon after each other compile one by one.
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         let Newest { sites, zones, text, .. } = &*newest;
         let made = change::compile(&self.origin, fds, (sites, zones, text), &self.log);
@@ -140,7 +141,7 @@ impl Compiler {
             remote.post(Box::new(move |_| {
                 turns::take(served, &sites, &zones);
                 if left.fetch_sub(1, Ordering::SeqCst) == 1 {
-                    // A master that is gone waits for nothing.
+                    // A master that has gone waits for nothing.
                     let _ = channel.report(WorkerReport::Changed);
                 }
             }));

@@ -1,4 +1,4 @@
-//! Orders to a worker: by signals, and by the master over its channel.
+//! Orders to a worker: signals, and messages of the master over its channel.
 
 use std::cell::Cell;
 use std::io;
@@ -16,36 +16,36 @@ use weir_sys::title::Title;
 
 use super::change::{Asking, Newest};
 use super::{reopen, stalls, turns};
-use crate::channel::{ChannelEnd, Heard, Order, WorkerReport};
+use crate::channel::{ChannelEnd, Order, Received, WorkerReport};
 use crate::cycle::Origin;
 use crate::master::Assignment;
 use crate::signals::{self, SignalRequest};
 use weir_values::Retire;
 
-/// Loop 0's hold on all loops of the process.
+/// Loop 0's control over all loops of the process.
 pub struct Control {
     pub(super) loops: Vec<Remote>,
     handle: Handle,
     acme: Acme,
     pub(super) log: Arc<Log>,
     pub(super) origin: Arc<Origin>,
-    /// What is served, for the site that comes after it.
+    /// The newest sites, to which the next change refers.
     pub(super) newest: Arc<Mutex<Newest>>,
     asking: Asking,
     timeout: Option<Duration>,
-    /// Whether WINCH means anything: nginx heeds it in the background only.
+    /// Whether WINCH has an effect: in nginx only if the server runs in the background.
     daemon: bool,
     finishing: Cell<bool>,
-    /// The log says so.
+    /// Whether the log says that the worker is shutting down.
     is_told: Arc<AtomicBool>,
     /// The name in ps.
     title: Arc<Mutex<Option<Title>>>,
-    /// The line to the master; without one this process is its own master.
+    /// The channel to the master. None if the process has no master.
     pub(super) channel: Option<ChannelEnd>,
 }
 
 impl Control {
-    /// Control over `loops`, from the loop of `handle`.
+    /// Controls `loops`, from the loop of `handle`.
     pub fn new(
         assignment: &Assignment,
         newest: Arc<Mutex<Newest>>,
@@ -72,7 +72,8 @@ impl Control {
         })
     }
 
-    /// Begins to take signals, which are blocked since before the process forked, and orders.
+    /// Starts to receive orders and signals. The signals were blocked before the process was
+    /// forked.
     pub fn listen(self: &Rc<Self>) -> io::Result<()> {
         let arrivals = Descriptor::new(&signals::set())?;
         let control = Rc::clone(self);
@@ -107,8 +108,8 @@ impl Control {
     fn take_signals(self: &Rc<Self>, arrivals: &Descriptor) {
         while let Ok(Some(arrived)) = arrivals.take() {
             let alone = self.channel.is_none();
-            let wish = signals::wish(arrived.number);
-            let (order, action) = match wish {
+            let request = signals::request(arrived.number);
+            let (order, action) = match request {
                 Some(SignalRequest::Quit) => (Some(Order::Quit), ", shutting down"),
                 Some(SignalRequest::StopAccepting) if self.daemon => {
                     (Some(Order::Quit), ", shutting down")
@@ -125,8 +126,8 @@ impl Control {
                 ) => (None, ", ignoring"),
                 Some(SignalRequest::StopAccepting | SignalRequest::Reap) | None => (None, ""),
             };
-            signals::tell(arrived, action, &self.log);
-            if alone && wish == Some(SignalRequest::ChangeBinary) {
+            signals::log_arrival(arrived, action, &self.log);
+            if alone && request == Some(SignalRequest::ChangeBinary) {
                 signals::refuse_change(&self.log);
             }
             if let Some(order) = order {
@@ -135,17 +136,17 @@ impl Control {
         }
     }
 
-    /// Reads what the master says; the break means that it is gone. Then the worker serves on,
-    /// as nginx's does, and can be ended by signals.
+    /// Reads the master's orders. Breaks if the master has gone. The worker then continues to
+    /// serve, as in nginx, and can be ended by signals.
     fn take_orders(self: &Rc<Self>, channel: &ChannelEnd) -> ControlFlow<()> {
         loop {
             let mut fds = Vec::new();
             match channel.next_order(&mut fds) {
-                Heard::Said(Order::Change) => self.change(fds),
-                Heard::Said(Order::Outcome) => self.asking.answered(fds),
-                Heard::Said(order) => self.obey(order),
-                Heard::Nothing | Heard::Nonsense => return ControlFlow::Continue(()),
-                Heard::Gone => return ControlFlow::Break(()),
+                Received::Message(Order::Change) => self.change(fds),
+                Received::Message(Order::Outcome) => self.asking.answered(fds),
+                Received::Message(order) => self.obey(order),
+                Received::Nothing | Received::Invalid => return ControlFlow::Continue(()),
+                Received::Closed => return ControlFlow::Break(()),
             }
         }
     }
@@ -159,7 +160,7 @@ impl Control {
             Order::Reopen => self.reopen(),
             Order::Level(level) => weir_log::set_level(level),
             Order::Look => turns::look(),
-            // They come with descriptors.
+            // Handled by the caller, since they have descriptors.
             Order::Change | Order::Outcome => {}
         }
     }
@@ -173,12 +174,12 @@ impl Control {
                 if left.fetch_sub(1, Ordering::SeqCst) > 1 {
                     return;
                 }
-                // A reader of the line may rely on it: the loops take nothing more.
+                // A reader of this line may rely on it: the loops accept nothing more.
                 if !is_told.swap(true, Ordering::SeqCst) {
                     log!(log, Notice, None, "gracefully shutting down");
                 }
                 if let Some(channel) = channel.filter(|_| how == Retire::Reload) {
-                    // A master that is gone waits for nothing.
+                    // A master that has gone waits for nothing.
                     let _ = channel.report(WorkerReport::Retired);
                 }
             };
@@ -191,7 +192,7 @@ impl Control {
         }
     }
 
-    /// Ends the loops when `worker_shutdown_timeout` has passed.
+    /// Ends the loops after `worker_shutdown_timeout`.
     fn limit(self: &Rc<Self>) {
         let Some(timeout) = self.timeout.filter(|timeout| !timeout.is_zero()) else { return };
         let control = Rc::clone(self);
@@ -208,7 +209,7 @@ impl Control {
         reopen::reopen(&self.loops, &self.handle, turns::flush_logs, open);
     }
 
-    /// Runs something on every loop.
+    /// Runs `what` on every loop.
     fn all(&self, what: impl Fn(&Handle) + Send + Copy + 'static) {
         for remote in &self.loops {
             remote.post(Box::new(what));
@@ -216,7 +217,7 @@ impl Control {
     }
 }
 
-/// Opens all log files anew. May wait.
+/// Reopens all log files. May block.
 fn reopen_all(logs: &OpenLogs, log: &Log) {
     for (path, e) in logs.reopen_all(None) {
         log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));

@@ -1,8 +1,8 @@
-//! Measures regularly how evenly the loops work, and logs a change.
+//! Measures regularly how evenly the loops work, and logs changes.
 //!
-//! The loops do so themselves at the end of a turn, so none wakes up for it: while no loop works
-//! there is nothing to see. Only after uneven work, the loops that saw it wake up until its end is
-//! logged.
+//! The loops do this themselves at the end of a turn, so no loop wakes up for it: while no loop
+//! works, nothing changes. Only after uneven work, the loops that measured it wake up until they
+//! have logged its end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,12 +13,13 @@ use weir_metrics::{Registry, TallyOwner, WINDOW};
 
 use crate::status::WorkSpread;
 
-/// A loop asks no more often than this whether a look is due.
+/// The interval at which a loop asks whether a measurement is due.
 const ASKS: Duration = Duration::from_secs(1);
-/// How often all of them together look, in nanoseconds: as far as a look sees back.
+/// The interval of measurements of all loops together, in nanoseconds. It equals the period that a
+/// measurement covers.
 const PERIOD: u64 = WINDOW * 1_000_000_000;
 
-/// A loop's part in it.
+/// A loop's part in the measurements.
 #[derive(Debug)]
 pub struct Evenness {
     registry: Registry,
@@ -28,12 +29,12 @@ pub struct Evenness {
 }
 
 impl Evenness {
-    /// Of one that begins now.
+    /// For a loop that starts now.
     pub fn new(registry: Registry, log: Arc<Log>, now: Instant) -> Evenness {
         Evenness { registry, log, next: now + ASKS, uneven: false }
     }
 
-    /// Looks, if it is time and no other loop did.
+    /// Measures, if a measurement is due and no other loop has made it.
     #[inline]
     pub fn look(&mut self, now: Instant) {
         if now >= self.next {
@@ -42,7 +43,7 @@ impl Evenness {
         }
     }
 
-    /// How long the loop may sleep.
+    /// The longest sleep that the loop may take. None: no limit.
     #[inline]
     pub fn patience(&self, now: Instant) -> Option<Duration> {
         self.uneven.then(|| self.next.saturating_duration_since(now))
@@ -53,7 +54,7 @@ impl Evenness {
         let uneven = || seen.insert(WorkSpread::of(&self.registry.loops())).is_uneven();
         let changed = self.registry.judge(coarse_nanos() / PERIOD, uneven);
         match (changed, seen) {
-            (Some(true), Some(work)) => tell(&self.log, &work),
+            (Some(true), Some(work)) => log_spread(&self.log, &work),
             (Some(false), _) => log!(self.log, Notice, None, "the loops work evenly again"),
             _ => {}
         }
@@ -61,7 +62,7 @@ impl Evenness {
     }
 }
 
-fn tell(log: &Log, work: &WorkSpread) {
+fn log_spread(log: &Log, work: &WorkSpread) {
     let WorkSpread { loops, busiest: TallyOwner { worker, index, .. }, .. } = *work;
     let percent = |share: f64| (share * 100.0).round();
     let (most, mean) = (percent(work.most), percent(work.mean));

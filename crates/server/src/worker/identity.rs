@@ -1,5 +1,4 @@
-//! The identity of a worker: its limits, its user, its directory. It is taken before the worker
-//! serves.
+//! The identity of a worker: limits, user, directory. A worker assumes it before it serves.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,19 +14,19 @@ use weir_sys::{environment, user};
 
 use crate::config::Config;
 
-/// The worker cannot become what it must be; the log has the reason.
+/// The worker could not assume its identity. The log has the reason.
 #[derive(Debug)]
 pub struct IdentityFailed;
 
-/// Takes the identity that the configuration gives to workers.
+/// Assumes the identity that the configuration gives to workers.
 pub fn take(config: &Config, log: &Log) -> Result<(), IdentityFailed> {
     take_environment(config, log)?;
     limits(config, log);
     become_user(config, log)?;
-    // What a script starts, a program with the set-user-ID bit among it, gets no more rights than the worker has.
-    tell(log, "prctl(PR_SET_NO_NEW_PRIVS)", || set_no_new_privs(true).map_err(Into::into));
-    // A change of user forbids core files; the administrator may want them all the same.
-    tell(log, "prctl(PR_SET_DUMPABLE)", || {
+    // Programs that scripts start, even set-user-ID ones, get no more rights than the worker has.
+    log_failure(log, "prctl(PR_SET_NO_NEW_PRIVS)", || set_no_new_privs(true).map_err(Into::into));
+    // A change of user disables core files. The administrator's core limit decides instead.
+    log_failure(log, "prctl(PR_SET_DUMPABLE)", || {
         rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(Into::into)
     });
     if let Some(directory) = &config.directory
@@ -39,7 +38,7 @@ pub fn take(config: &Config, log: &Log) -> Result<(), IdentityFailed> {
     Ok(())
 }
 
-/// Takes the environment that the configuration gives to workers, and to a server without master.
+/// Sets the environment that the configuration gives to workers and to a server without a master.
 pub fn take_environment(config: &Config, log: &Log) -> Result<(), IdentityFailed> {
     let environment = variables(&config.environment, |name| std::env::var_os(name));
     environment::replace(&environment).map_err(|e| {
@@ -54,26 +53,26 @@ fn limits(config: &Config, log: &Log) {
         rustix::process::setrlimit(resource, limit).map_err(io::Error::from)
     };
     if config.priority != 0 {
-        tell(log, &format!("setpriority({})", config.priority), || {
+        log_failure(log, &format!("setpriority({})", config.priority), || {
             rustix::process::setpriority_process(None, config.priority).map_err(Into::into)
         });
     }
     if let Some(n) = config.nofile {
-        tell(log, &format!("setrlimit(RLIMIT_NOFILE, {n})"), || set(Resource::Nofile, n));
+        log_failure(log, &format!("setrlimit(RLIMIT_NOFILE, {n})"), || set(Resource::Nofile, n));
     }
     if let Some(n) = config.core {
-        tell(log, &format!("setrlimit(RLIMIT_CORE, {n})"), || set(Resource::Core, n));
+        log_failure(log, &format!("setrlimit(RLIMIT_CORE, {n})"), || set(Resource::Core, n));
     }
 }
 
-/// Logs the failure of something that the worker can do without.
-fn tell(log: &Log, what: &str, does: impl FnOnce() -> io::Result<()>) {
+/// Runs `does` and logs a failure, which the worker can tolerate.
+fn log_failure(log: &Log, what: &str, does: impl FnOnce() -> io::Result<()>) {
     if let Err(e) = does() {
         log!(log, Alert, None, "{what} failed {}", Cause(&e));
     }
 }
 
-/// Gives up root: group first, since a plain user may not change it any more.
+/// Gives up root. The group goes first, since an ordinary user may not change it.
 fn become_user(config: &Config, log: &Log) -> Result<(), IdentityFailed> {
     let Some(user) = config.user.as_ref().filter(|_| rustix::process::geteuid().is_root()) else {
         return Ok(());
@@ -82,7 +81,7 @@ fn become_user(config: &Config, log: &Log) -> Result<(), IdentityFailed> {
         log!(log, Emerg, None, "{what} failed {}", Cause(&e));
         IdentityFailed
     };
-    // After setuid() the process may not change it any more.
+    // Not possible after setuid().
     if user.uid != 0 {
         forget_capabilities().map_err(|e| fatal("prctl(PR_CAPBSET_DROP)".into(), e.into()))?;
     }
@@ -90,9 +89,10 @@ fn become_user(config: &Config, log: &Log) -> Result<(), IdentityFailed> {
     user::set_group(user.gid).map_err(|e| fatal(format!("setgid({})", user.gid), e))?;
     let what = format!("initgroups({name}, {})", user.gid);
     match user::set_groups_of(&user.name, user.gid) {
-        // A container without CAP_SETGID: root stays root, and has the rights of all groups anyway.
+        // In a container without CAP_SETGID, root stays root and has the rights of all groups
+        // anyway.
         Err(e) if user.uid == 0 => log!(log, Warn, None, "{what} failed, ignored {}", Cause(&e)),
-        // nginx goes on with root's groups.
+        // nginx keeps root's groups in this case.
         done => done.map_err(|e| fatal(what, e))?,
     }
     if config.transparent && user.uid != 0 {
@@ -109,8 +109,9 @@ fn become_user(config: &Config, log: &Log) -> Result<(), IdentityFailed> {
     Ok(())
 }
 
-/// Empties the bounding set: no program that this process runs can have a capability. A service manager that keeps
-/// CAP_SETPCAP from weir decides on the set by itself.
+/// Empties the capability bounding set, so that no program that this process runs can gain a
+/// capability. Skipped if a service manager has removed CAP_SETPCAP; it then decides on the set
+/// itself.
 fn forget_capabilities() -> Result<(), Errno> {
     for capability in (0..u64::BITS).map(|n| CapabilitySet::from_bits_retain(1 << n)) {
         match capability_is_in_bounding_set(capability) {
@@ -119,14 +120,14 @@ fn forget_capabilities() -> Result<(), Errno> {
                 other => other?,
             },
             Ok(false) => {}
-            // The kernel knows no more of them.
+            // The kernel has no capability with this number.
             Err(_) => return Ok(()),
         }
     }
     Ok(())
 }
 
-/// The environment of a worker: what `env` lines name or give, and the time zone.
+/// The environment of a worker: the variables that `env` lines name or set, and the time zone.
 fn variables(
     said: &[(OsString, Option<OsString>)],
     present: impl Fn(&OsString) -> Option<OsString>,

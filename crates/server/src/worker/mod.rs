@@ -1,7 +1,7 @@
-//! A worker process: takes its identity, runs its loops, ends when it is told to.
+//! A worker process: assumes its identity, runs its loops, and ends when it is told to.
 //!
-//! Loop 0 runs on the main thread and also takes signals and the master's orders; the other
-//! loops have a thread each. All of them are alike otherwise.
+//! Loop 0 runs on the main thread and also receives signals and the master's orders. The other
+//! loops have threads. Otherwise all loops are alike.
 
 mod change;
 mod control;
@@ -44,31 +44,31 @@ use crate::sockets::Sockets;
 use crate::status::{self, StatusInputs};
 use weir_values::{Command, Identity};
 
-/// What every loop of this process is made from.
+/// The parts from which each loop of this process is made.
 struct LoopParts {
-    /// It holds no sites: they are freed when others have taken their place.
+    /// Without sites, which must be freed once others have replaced them.
     assignment: Assignment,
-    /// What loops begin with, until they have begun.
+    /// The sites that loops start with, until all loops have them.
     served: Mutex<Served>,
-    /// Loops besides loop 0 that have not ended.
+    /// The number of running loops other than loop 0.
     others: AtomicUsize,
-    /// Threads for file operations of all loops.
+    /// The default file pool of all loops.
     files: FilePool,
-    /// The same, by names.
+    /// The other file pools, by name.
     pools: Vec<FilePool>,
-    /// The loops, where they relieve each other.
+    /// The steal group of the loops, if they have one.
     steal_group: Option<StealGroup>,
-    /// The threads that keep certificates.
+    /// The threads that renew certificates.
     acme: Acme,
     /// Requests for other configurations.
     asking: Asking,
 }
 
-/// Serves until told to end; returns the exit code.
+/// Serves until the worker is told to end. Returns the exit code.
 pub fn run(assignment: Assignment) -> i32 {
     if let Ok(mut shown) = assignment.title.lock() {
         match &mut *shown {
-            // It keeps this one to its end.
+            // The agent never retires like a worker, so its name stays.
             Some(title) if assignment.is_agent => {
                 title.set("weir: privileged agent process");
                 *shown = None;
@@ -77,7 +77,8 @@ pub fn run(assignment: Assignment) -> i32 {
             None => {}
         }
     }
-    // The master's own values, a replaced configuration among them, are gone: each worker would keep a copy of their memory.
+    // Returns the memory of the master's values, which were dropped, such as a replaced
+    // configuration. Each worker would keep a copy of it.
     weir_sys::allocator::give_back();
     let log = Arc::clone(&assignment.cycle.log);
     if identity::take(&assignment.cycle.config, &log).is_err() {
@@ -86,7 +87,7 @@ pub fn run(assignment: Assignment) -> i32 {
     serve(assignment)
 }
 
-/// Serves as the process that it is: the part that workers share with a server without master.
+/// Serves in this process. Shared by workers and a server without a master.
 pub fn serve(mut assignment: Assignment) -> i32 {
     let log = Arc::clone(&assignment.cycle.log);
     let threads = assignment.cycle.config.threads;
@@ -94,7 +95,7 @@ pub fn serve(mut assignment: Assignment) -> i32 {
     if assignment.cycle.config.events.balance != AcceptPolicy::ReuseportLoad {
         assignment.cycle.sockets.keep_own(first..first + threads);
     }
-    // Only the loops are to hold the sockets, so that those they leave are closed.
+    // Only the loops hold the sockets, so that sockets that they leave are closed.
     let cycle = Arc::new(assignment.cycle.clone());
     assignment.cycle.sockets = Sockets::default();
     match LoopParts::new(assignment).run(cycle) {
@@ -113,23 +114,25 @@ pub fn serve(mut assignment: Assignment) -> i32 {
     }
 }
 
-/// For so long the end of a process waits for its file operations.
+/// How long the end of a process waits for its file operations.
 const LAST_FILES: Duration = Duration::from_millis(100);
 
-/// Exit code of a worker that cannot go on, or not start for now; another one may.
+/// The exit code of a worker that failed at run time, or could not start for now. A successor may
+/// work.
 const BROKEN: i32 = 1;
 
-/// Whether the system lacks something that other processes may give back: descriptors, memory, threads.
+/// Whether the system has run out of something that other processes may release: descriptors,
+/// memory, threads.
 fn is_shortage(e: &io::Error) -> bool {
     let errno = Errno::from_io_error(e);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN))
 }
 
-/// Why a worker ends without having been told to.
+/// Why a worker ends unasked.
 enum Stopped {
     /// Its loops could not be made.
     Unmade(io::Error),
-    /// Its loop's wait failed.
+    /// The wait of a loop failed.
     Broken(io::Error),
 }
 
@@ -188,7 +191,7 @@ impl LoopParts {
         &self.assignment.cycle.log
     }
 
-    /// Runs all loops; this thread becomes loop 0. They take their sockets from `cycle`.
+    /// Runs all loops; this thread becomes loop 0. Their sockets come from `cycle`.
     fn run(self: Arc<Self>, cycle: Arc<Cycle>) -> Result<(), Stopped> {
         let mut first = self.make(0).map_err(Stopped::Unmade)?;
         let newest = Newest::new(&cycle, self.log(), self.acme.clone());
@@ -203,7 +206,7 @@ impl LoopParts {
         log!(self.log(), Notice, None, "exiting");
         end(first, turns);
         for thread in threads {
-            // A thread that panicked has ended the process already.
+            // A thread that panicked has already ended the process.
             let _ = thread.join();
         }
         self.settle_files();
@@ -211,14 +214,14 @@ impl LoopParts {
         Ok(())
     }
 
-    /// What is left to the threads for files is done before the process ends, so that no temporary file of a request stays.
-    /// A disk that does not answer is not waited for.
+    /// Lets file threads finish before the process ends, so that no temporary file of a request
+    /// remains. Does not wait for a disk that does not respond.
     fn settle_files(&self) {
         let until = Instant::now() + LAST_FILES;
         self.pools.iter().chain([&self.files]).for_each(|pool| pool.settle(until));
     }
 
-    /// Starts the further loops, and prepares loop 0 for all that it does.
+    /// Starts the other loops, and prepares loop 0.
     fn start_all(
         self: &Arc<Self>,
         first: &Handle,
@@ -247,7 +250,7 @@ impl LoopParts {
         }
         .start()?;
         let turns = self.turns(first, 0, &cycle)?;
-        // All loops have theirs.
+        // All loops have their sites.
         *self.served() = Served::default();
         Ok((threads, turns))
     }
@@ -256,7 +259,7 @@ impl LoopParts {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the thread of a further loop, which sends its remote when it is made.
+    /// Starts the thread of another loop. It sends its remote once the loop is made.
     fn start(
         self: &Arc<Self>,
         index: usize,
@@ -269,7 +272,7 @@ impl LoopParts {
             let whole = Whole;
             match shared.further(index, cycle) {
                 Ok((mut own, mut turns)) => {
-                    // A receiver that is gone has failed to start another loop.
+                    // Without a receiver, another loop has failed to start.
                     let _ = made.send(Ok(own.handle().remote()));
                     if let Err(e) = serve_on(&mut own, &mut turns) {
                         log!(shared.log(), Alert, None, "loop {index} ended {}", Cause(&e));
@@ -280,7 +283,7 @@ impl LoopParts {
                 Err(e) => drop(made.send(Err(e))),
             }
             shared.others.fetch_sub(1, Ordering::SeqCst);
-            // Loop 0 looks whether it is the last one.
+            // Makes loop 0 check whether it is the last one.
             home.post(Box::new(|_| {}));
             std::mem::forget(whole);
         })
@@ -320,7 +323,7 @@ impl LoopParts {
         })
     }
 
-    /// Where a loop stands among all loops of the server.
+    /// The position of a loop among all loops of the server.
     fn place(&self, index: usize) -> LoopPosition {
         let threads = self.config().threads;
         LoopPosition {
@@ -330,7 +333,7 @@ impl LoopParts {
         }
     }
 
-    /// What the loop of this thread does in its turns.
+    /// Makes the driver of this thread's loop.
     fn turns(self: &Arc<Self>, h: &Handle, index: usize, cycle: &Cycle) -> io::Result<Turns> {
         let others = (index == 0).then(|| Arc::clone(self));
         let place = self.place(index);
@@ -356,7 +359,7 @@ impl LoopParts {
         });
         let generation = self.assignment.generation;
         let status = StatusInputs::new(cycle, registry, identity, generation);
-        // No page counts the agent among the loops.
+        // Pages do not count the agent among the loops.
         if !identity.agent {
             service.shows(status);
         }
@@ -368,7 +371,7 @@ impl LoopParts {
         );
         let listening = Listening::new(h, cycle, place, Rc::clone(&service))?;
         turns::serves(&service);
-        // A loop that is alone is as even as can be.
+        // A single loop cannot be uneven.
         let config = self.config();
         let evenness = (config.processes * config.threads > 1 && !identity.agent)
             .then(|| Evenness::new(registry, Arc::clone(self.log()), h.now()));
@@ -383,7 +386,7 @@ impl LoopParts {
     }
 }
 
-/// Tells the master; a process without one does it itself.
+/// Sends an operator's command to the master. A process without a master executes it itself.
 fn pass_on(channel: Option<&ChannelEnd>, command: Command) -> io::Result<()> {
     match (channel, command) {
         (Some(channel), command) => channel.report(WorkerReport::Asked(command)),
@@ -392,12 +395,12 @@ fn pass_on(channel: Option<&ChannelEnd>, command: Command) -> io::Result<()> {
             weir_log::set_level(level);
             Ok(())
         }
-        // Those of its own process were called.
+        // The loops of this process were already notified.
         (None, Command::Look) => Ok(()),
     }
 }
 
-/// How many operations wait for a pool's threads, and how long, is counted for status pages.
+/// Makes status pages count how many operations wait for a file pool, and how long.
 fn count(
     pool: &FilePool,
     worker: usize,
@@ -415,7 +418,7 @@ fn count(
     });
 }
 
-/// Since when the oldest operation of each pool of a process runs.
+/// When the oldest running operation of each pool of a process began.
 struct OldestOperations {
     pools: Mutex<Vec<Option<u64>>>,
     shown: OldestOperation,
@@ -431,7 +434,7 @@ impl OldestOperations {
     }
 }
 
-/// A single loop has no other to steal from.
+/// The steal group of the loops. None for a single loop.
 fn steal_group(config: &Config, log: &Log) -> Option<StealGroup> {
     if config.threads < 2 || !config.events.request_balance {
         return None;
@@ -440,7 +443,7 @@ fn steal_group(config: &Config, log: &Log) -> Option<StealGroup> {
     StealGroup::new(config.threads).inspect_err(failed).ok()
 }
 
-/// Runs a loop, which does not wait for the files that it logs to either.
+/// Runs a loop. Its log writes go to the file pool, so that the loop does not wait for files.
 fn serve_on(own: &mut Loop, turns: &mut Turns) -> io::Result<()> {
     let handle = own.handle();
     weir_log::never_wait(Some(Box::new(move |path, job| {
@@ -453,16 +456,16 @@ fn serve_on(own: &mut Loop, turns: &mut Turns) -> io::Result<()> {
     ended
 }
 
-/// Ends a loop: first its requests, which write their log lines then.
+/// Ends a loop. Its requests end first and write their log lines.
 fn end(own: Loop, turns: Turns) {
     drop(own);
     drop(turns);
     weir_http::LoopState::leave();
 }
 
-/// Ends the process when a loop's thread ends before its time, by a panic outside of a task or
-/// because its wait failed: half a worker would hold connections that no loop serves. The master
-/// starts another one.
+/// Ends the process if a loop's thread ends unexpectedly, by a panic outside of a task or because
+/// its wait failed. Otherwise connections would belong to a loop that no longer runs. The master
+/// starts another worker.
 struct Whole;
 
 impl Drop for Whole {

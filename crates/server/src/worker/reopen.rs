@@ -1,4 +1,4 @@
-//! USR1: lines that a loop has gathered go to the files that they were gathered for. Then all files are opened anew.
+//! USR1: reopens log files. Buffered lines of loops are written to the old files first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,21 +7,21 @@ use std::time::Duration;
 use weir_engine::{Handle, Remote};
 use weir_values::log::Writers;
 
-/// The longest wait for the loops to write their lines: one may be blocked.
+/// How long to wait for loops to write their lines, since a loop may be blocked.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// When threads for files take no job, they are asked again after this time.
+/// How soon to try again if the file pool takes no job.
 const AGAIN: Duration = Duration::from_millis(20);
 
 struct Reopening<F> {
-    /// Opens the files. May wait.
+    /// Opens the files. May block.
     open: F,
-    /// Loops whose lines are not written yet.
+    /// The number of loops whose lines are not written yet.
     left: AtomicUsize,
     begun: AtomicBool,
 }
 
-/// Runs `open`, which opens all log files of the process anew, once each of its `loops` has written what `flush` sends
-/// on its way. `handle` is that of one of them.
+/// Calls `open`, which reopens all log files of the process, once each of `loops` has written the
+/// lines that `flush` hands over. `handle` is that of one of the loops.
 pub fn reopen(
     loops: &[Remote],
     handle: &Handle,
@@ -41,7 +41,7 @@ pub fn reopen(
     });
 }
 
-/// Waits until the lines of the loop of this thread are written. The last loop goes on with the files.
+/// Waits until the lines of this thread's loop are written. The last loop then reopens the files.
 fn write_lines(
     handle: &Handle,
     queues: Vec<Writers>,
@@ -58,7 +58,7 @@ fn write_lines(
     });
 }
 
-/// Opens the files, once.
+/// Reopens the files, once.
 async fn begin(reopening: &Arc<Reopening<impl Fn() + Send + Sync + 'static>>, handle: &Handle) {
     if reopening.begun.swap(true, Ordering::SeqCst) {
         return;
@@ -67,7 +67,7 @@ async fn begin(reopening: &Arc<Reopening<impl Fn() + Send + Sync + 'static>>, ha
         let reopening = Arc::clone(reopening);
         move || (reopening.open)()
     };
-    // A pool that takes no more jobs is asked again.
+    // A full pool is tried again.
     while handle.files().run(job()).await.is_err() {
         handle.sleep(AGAIN).await;
     }

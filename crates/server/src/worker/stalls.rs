@@ -1,9 +1,11 @@
-//! Names what a loop is at in a turn that does not end, and which file operation does not end, while it lasts.
+//! Reports loops in a long turn and long file operations while they last.
 //!
-//! A thread beside the loops sleeps until the master rings its [`Bell`], once a second while a loop is in a long turn or a
-//! thread in a long file operation. The thread says so in the log after a second and then every ten, and in the loop's row,
-//! where the pages of all processes find it. It also hears that the worker is to end, which a loop that is stuck does not: it
-//! changes the name in ps(1), and ends the process when a loop is still stuck after `worker_shutdown_timeout`.
+//! A thread of the worker sleeps until the master rings its [`Bell`], which it does once a second
+//! while a loop is in a long turn or a file operation takes long. The thread logs it after a second
+//! and then every ten. It also writes it to the loop's tally, where status pages of all processes
+//! find it. The bell also says that the worker is to end, which a stuck loop would not notice. The
+//! thread then changes the name in ps(1), and ends the process if a loop is still stuck after
+//! `worker_shutdown_timeout`.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,44 +23,45 @@ use weir_values::doing;
 
 use super::BROKEN;
 
-/// A turn that lasts longer is told.
+/// A turn that lasts longer than this is reported.
 pub const LONG: Duration = Duration::from_secs(1);
-/// A turn that goes on is told again after this time.
-const AGAIN: Duration = Duration::from_secs(10);
-/// A loop that comes back within this time after `worker_shutdown_timeout` closes its connections itself.
+/// The interval of reports about the same turn.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// A loop that becomes free within this time after `worker_shutdown_timeout` closes its connections
+/// itself.
 const GRACE: Duration = Duration::from_secs(1);
-/// For so long the end of a process waits for the lines of its logs.
+/// How long the end of the process waits for lines of its logs.
 const LAST_LINES: Duration = Duration::from_secs(1);
-/// What the bell's counter has grown by if the worker is to end.
+/// Added to the bell's counter if the worker is to end.
 const ENDS: u64 = 1 << 32;
 
-/// Wakes the thread of a worker that names what its loops are at: an eventfd(2).
+/// Wakes the thread of a worker that reports stalls: an eventfd(2).
 #[derive(Clone, Debug)]
 pub struct Bell(Arc<OwnedFd>);
 
 impl Bell {
-    /// One that nothing has rung.
+    /// A bell that has not been rung.
     pub fn new() -> io::Result<Bell> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Bell(Arc::new(eventfd(0, flags)?)))
     }
 
-    /// A loop is in a long turn.
+    /// A loop is in a long turn, or a file operation takes long.
     pub fn ring(&self) {
         self.add(1);
     }
 
-    /// The worker is told to end.
+    /// The worker has been reported to end.
     pub fn ends(&self) {
         self.add(ENDS);
     }
 
     fn add(&self, n: u64) {
-        // One that is full has been rung.
+        // If the counter is full, the bell has been rung anyway.
         let _ = rustix::io::write(&self.0, &n.to_ne_bytes());
     }
 
-    /// Waits until it is rung, or until a time; whether the worker is to end.
+    /// Waits until the bell is rung or until `until`. Returns whether the worker is to end.
     fn wait(&self, until: Option<Instant>) -> bool {
         let timeout = until.map(|at| {
             let left = at.saturating_duration_since(Instant::now());
@@ -71,38 +74,38 @@ impl Bell {
     }
 }
 
-/// A worker's watch over its loops.
+/// The thread that watches a worker's loops.
 pub struct StallWatch {
     /// All rows.
     pub registry: Registry,
-    /// Where stalls are told.
+    /// Where stalls are logged.
     pub log: Arc<Log>,
     /// The name in ps.
     pub title: Arc<Mutex<Option<Title>>>,
-    /// None without a master: then the thread looks once a second.
+    /// None without a master: the thread then checks once a second.
     pub bell: Option<Bell>,
-    /// The threads for files.
+    /// The file pools.
     pub pools: Vec<WeakFilePool>,
-    /// `worker_shutdown_timeout`
+    /// nginx: `worker_shutdown_timeout`
     pub timeout: Option<Duration>,
 }
 
-/// A turn or file operation that was told.
+/// A turn or file operation that was reported.
 #[derive(Clone, Copy)]
-struct Told {
-    /// Its loop's thread; 0 of file operations.
+struct ReportedStall {
+    /// The loop's thread; 0 for a file operation.
     tid: u32,
     since: u64,
     at: Duration,
 }
 
 impl StallWatch {
-    /// Starts the thread, which lasts as long as the process.
+    /// Starts the thread, which runs as long as the process.
     #[expect(clippy::disallowed_methods, reason = "the thread is none of a loop")]
     pub fn start(self) -> io::Result<()> {
         let watch = move || {
             self.never_waits_for_a_log();
-            let (mut told, mut end) = (Vec::new(), None);
+            let (mut reported, mut end) = (Vec::new(), None);
             loop {
                 match &self.bell {
                     Some(bell) if bell.wait(end) => {
@@ -113,7 +116,7 @@ impl StallWatch {
                     Some(_) => {}
                     None => thread::sleep(LONG),
                 }
-                self.look(&mut told);
+                self.look(&mut reported);
                 if let Some(at) = end.filter(|at| Instant::now() >= *at) {
                     self.end_if_stuck();
                     end = Some(at + LONG);
@@ -123,7 +126,7 @@ impl StallWatch {
         thread::Builder::new().name("weir: stalls".to_owned()).spawn(watch).map(drop)
     }
 
-    /// The disk that blocks may be that of a log.
+    /// Log writes go to file pools, since the disk that blocks may be that of a log.
     fn never_waits_for_a_log(&self) {
         let pools = self.pools.clone();
         weir_log::never_wait(Some(Box::new(move |path, job| {
@@ -134,19 +137,19 @@ impl StallWatch {
         })));
     }
 
-    fn look(&self, told: &mut Vec<Told>) {
+    fn look(&self, reported: &mut Vec<ReportedStall>) {
         let (mut all, own) = (self.registry.loops(), std::process::id());
         all.retain(|tally| tally.owner.pid == own);
         let now = coarse_nanos();
-        let before = std::mem::take(told);
+        let before = std::mem::take(reported);
         for tally in &all {
             let Some(since) = tally.awake_since() else { continue };
             let took = Duration::from_nanos(now.saturating_sub(since));
             if took < LONG {
                 continue;
             }
-            let (tid, what) = (tally.owner.tid, show(tally, since, took));
-            let at = told_at(&before, (tid, since), took).unwrap_or_else(|| {
+            let (tid, what) = (tally.owner.tid, publish(tally, since, took));
+            let at = reported_at(&before, (tid, since), took).unwrap_or_else(|| {
                 let (index, seconds) = (tally.owner.index, took.as_secs());
                 log!(
                     self.log,
@@ -156,14 +159,15 @@ impl StallWatch {
                 );
                 took
             });
-            told.push(Told { tid, since, at });
+            reported.push(ReportedStall { tid, since, at });
         }
         if let Some(first) = all.iter().find(|tally| tally.owner.index == 0) {
-            told.extend(self.look_at_files(first, now, &before));
+            reported.extend(self.look_at_files(first, now, &before));
         }
     }
 
-    /// Ends the process if a loop is in a long turn. Other loops have closed their connections by then.
+    /// Ends the process if a loop is in a long turn. Other loops have closed their connections by
+    /// then.
     fn end_if_stuck(&self) {
         let (all, own, now) = (self.registry.loops(), std::process::id(), coarse_nanos());
         let lasts = |tally: &LoopTally| {
@@ -192,8 +196,13 @@ impl StallWatch {
         std::process::exit(BROKEN);
     }
 
-    /// The file operation that has lasted longest, if that is long.
-    fn look_at_files(&self, first: &LoopTally, now: u64, before: &[Told]) -> Option<Told> {
+    /// The longest running file operation, if it takes long.
+    fn look_at_files(
+        &self,
+        first: &LoopTally,
+        now: u64,
+        before: &[ReportedStall],
+    ) -> Option<ReportedStall> {
         let pools = self.pools.iter().filter_map(WeakFilePool::upgrade);
         let oldest = pools.filter_map(|pool| pool.oldest_operation()).min_by_key(|one| one.since);
         let lasts = |one: &RunningOperation| Duration::from_nanos(now.saturating_sub(one.since));
@@ -205,7 +214,7 @@ impl StallWatch {
         });
         first.publish_blocked(blocked.as_ref());
         let (took, BlockedOperation { since, what, .. }) = (lasts(&long?), blocked?);
-        let at = told_at(before, (0, since), took).unwrap_or_else(|| {
+        let at = reported_at(before, (0, since), took).unwrap_or_else(|| {
             let (own, seconds) = (first.owner.pid, took.as_secs());
             log!(
                 self.log,
@@ -215,25 +224,25 @@ impl StallWatch {
             );
             took
         });
-        Some(Told { tid: 0, since, at })
+        Some(ReportedStall { tid: 0, since, at })
     }
 }
 
-/// When it was told last, unless it is to be told again.
-fn told_at(before: &[Told], what: (u32, u64), took: Duration) -> Option<Duration> {
-    let last = before.iter().find(|told| (told.tid, told.since) == what)?;
-    (took < last.at + AGAIN).then_some(last.at)
+/// When the turn was last reported, unless another report is due.
+fn reported_at(before: &[ReportedStall], what: (u32, u64), took: Duration) -> Option<Duration> {
+    let last = before.iter().find(|reported| (reported.tid, reported.since) == what)?;
+    (took < last.at + REPORT_INTERVAL).then_some(last.at)
 }
 
-/// Puts into the loop's row what it is at.
-fn show(tally: &LoopTally, since: u64, took: Duration) -> String {
+/// Publishes what the loop is doing in its tally.
+fn publish(tally: &LoopTally, since: u64, took: Duration) -> String {
     let what = doing::current(tally);
     let waited = Duration::ZERO;
     tally.publish_stall(&Culprit { at: since, took, waited, preempted: false, what: what.clone() });
     what
 }
 
-/// Says in ps(1) that the worker retires.
+/// Shows in ps(1) that the worker retires.
 pub fn retitle(title: &Mutex<Option<Title>>) {
     if let Some(mut title) = title.lock().ok().and_then(|mut title| title.take()) {
         title.set("weir: worker process is shutting down");

@@ -1,4 +1,4 @@
-//! The turns of a loop: accept as the policy says, and end when it is time.
+//! The driver of a loop: accepts as the policy says, and ends the loop when it is time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -18,60 +18,63 @@ use weir_values::Retire;
 use weir_values::log::Writers;
 use weir_zone::Zones;
 
-/// What connections say at last has left within so long.
+/// The time in which final messages of connections are sent.
 const LAST_WORD: Duration = Duration::from_millis(20);
-/// A loop that is to end looks again after this time: a disk that does not answer is no event.
+/// The interval at which a loop that is to end checks whether it can. A disk that does not respond
+/// causes no event.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// It is said within so many turns.
+/// The turns in which final messages are sent at least.
 const LAST_TURNS: usize = 4;
 
 thread_local! {
-    /// How the loop of this thread is to end, once it is to.
+    /// How this thread's loop is to end, once it was told.
     static END: Cell<Option<Retire>> = const { Cell::new(None) };
 }
 
 thread_local! {
-    /// What is done once the loop of this thread has obeyed.
+    /// Called once this thread's loop has obeyed the order to end.
     static OBEYED: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
 }
 
 thread_local! {
-    /// What the loop of this thread serves.
+    /// The service of this thread's loop.
     static SERVICE: RefCell<Weak<Service>> = const { RefCell::new(Weak::new()) };
 }
 
-/// The loop of this thread serves this.
+/// Sets the service of this thread's loop.
 pub fn serves(service: &Rc<Service>) {
     SERVICE.set(Rc::downgrade(service));
 }
 
-/// Sends what this thread's loop has gathered for access logs to its files, through these queues.
+/// Starts to write the access log lines of this thread's loop. Returns the queues that write them.
 pub fn flush_logs() -> Vec<Writers> {
     let service = SERVICE.with_borrow(Weak::upgrade);
     service.map(|service| service.flush_logs()).unwrap_or_default()
 }
 
-/// All tasks that wait for an upstream server look again, on every loop of the process.
+/// Makes requests of this thread's loop that wait for an upstream server try again.
 pub fn look() {
     if let Some(service) = SERVICE.with_borrow(Weak::upgrade) {
         service.look();
     }
 }
 
-/// The loop of this thread serves other sites from now on.
+/// This thread's loop serves other sites from now on.
 pub fn take(served: Served, sites: &Sites, zones: &Zones) {
     if let Some(service) = SERVICE.with_borrow(Weak::upgrade) {
         service.take(served, sites, zones);
     }
 }
 
-/// Tells the loop of this thread to finish what it has and to end. `obeyed` runs once it takes nothing new.
+/// Tells this thread's loop to finish its requests and end. `obeyed` is called once it accepts
+/// nothing new.
 pub fn finish(how: Retire, obeyed: impl FnOnce() + 'static) {
     END.set(Some(how));
     OBEYED.set(Some(Box::new(obeyed)));
 }
 
-/// The loop of this thread ends now, whatever it has: connections that can tell their clients do so before.
+/// Ends this thread's loop now, whatever it has. Connections that can notify their clients do so
+/// first.
 pub fn shut_down(h: &Handle) {
     let service = SERVICE.with_borrow(Weak::upgrade);
     if !service.is_some_and(|service| service.shut_down()) {
@@ -80,7 +83,7 @@ pub fn shut_down(h: &Handle) {
     let handle = h.clone();
     h.spawn(async move {
         handle.sleep(LAST_WORD).await;
-        // The time may be over before the loop had a turn.
+        // The time may pass before the loop has had a turn.
         for _ in 0..LAST_TURNS {
             yield_now().await;
         }
@@ -91,8 +94,8 @@ pub fn shut_down(h: &Handle) {
 /// The driver of one loop.
 pub struct Turns {
     serving: Option<Serving>,
-    told: Option<Retire>,
-    /// Of loop 0: it ends after all others, since it takes signals for them.
+    ending: Option<Retire>,
+    /// For loop 0, which receives signals and therefore ends after all others.
     others: Option<Arc<LoopParts>>,
 }
 
@@ -100,15 +103,15 @@ pub struct Turns {
 pub struct Serving {
     listening: Listening,
     service: Rc<Service>,
-    /// What the loop has done for others, as far as it is counted.
+    /// The steal counts that were already added to the metrics.
     steals: StealCounts,
-    /// None if there are no others.
+    /// None if there are no other loops.
     evenness: Option<Evenness>,
     judge: JudgeWaker,
 }
 
 impl Serving {
-    /// A loop that accepts and serves; without `evenness` if there are no others.
+    /// For a loop that accepts and serves. `evenness` is None if there are no other loops.
     pub fn new(
         listening: Listening,
         service: Rc<Service>,
@@ -136,27 +139,27 @@ impl Drop for Serving {
 }
 
 impl Turns {
-    /// A loop that accepts and serves.
+    /// The driver of a loop that accepts and serves.
     pub fn new(serving: Serving, others: Option<Arc<LoopParts>>) -> Turns {
-        Turns { serving: Some(serving), told: None, others }
+        Turns { serving: Some(serving), ending: None, others }
     }
 
-    /// A loop of a configuration that serves nothing.
+    /// The driver of a loop whose configuration serves nothing.
     pub fn idle(others: Option<Arc<LoopParts>>) -> Turns {
-        Turns { serving: None, told: None, others }
+        Turns { serving: None, ending: None, others }
     }
 
-    /// Passes the word on that the loop is to end.
-    fn tell(&mut self, h: &Handle) {
+    /// Tells the service that the loop is to end.
+    fn notify_service(&mut self, h: &Handle) {
         let end = END.get();
-        if end != self.told {
-            self.told = end;
+        if end != self.ending {
+            self.ending = end;
             if let (Some(serving), Some(how)) = (&mut self.serving, end) {
                 serving.listening.retire(h, how);
                 serving.service.retire(how);
             }
         }
-        // An order that comes twice is obeyed twice, so that the one before may be forgotten.
+        // An order that arrives twice is confirmed twice, since the first confirmation may be lost.
         if let Some(obeyed) = OBEYED.take() {
             obeyed();
         }
@@ -170,17 +173,17 @@ impl Turns {
                 service.connections() == 0 && listening.is_drained() && service.is_flushed()
             })
         };
-        self.told.is_some() && served() && alone
+        self.ending.is_some() && served() && alone
     }
 }
 
 impl Driver for Turns {
     fn before_wait(&mut self, h: &Handle, now: Instant) -> Option<Duration> {
-        self.tell(h);
+        self.notify_service(h);
         if self.is_done() {
             h.stop();
         }
-        let again = self.told.map(|_| LOOK_AGAIN);
+        let again = self.ending.map(|_| LOOK_AGAIN);
         let serving = self.serving.as_mut()?;
         let patience = serving.evenness.as_ref().and_then(|evenness| evenness.patience(now));
         let allowed = serving.listening.before_wait(h, now);
@@ -200,10 +203,10 @@ impl Driver for Turns {
         }
     }
 
-    /// One that is to end takes nothing more.
+    /// A loop that is to end steals nothing.
     fn has_room(&mut self) -> bool {
-        let told = self.told.is_some();
-        !told && self.serving.as_mut().is_some_and(|serving| serving.listening.has_room())
+        let is_ending = self.ending.is_some();
+        !is_ending && self.serving.as_mut().is_some_and(|serving| serving.listening.has_room())
     }
 
     fn after_accepts(&mut self, h: &Handle, now: Instant) {

@@ -1,8 +1,10 @@
-//! Which loop has a connection that has just begun.
+//! Records which loop has a connection that has just begun.
 //!
-//! A client's first packets have an id of its own choice, and may be several: a long hello, data that comes with it, repetitions.
-//! They come to a socket that all loops take from, so the loop that takes the first of them writes down that it has the connection.
-//! The other packets are passed on to it. The table is memory that all workers share; it never waits, and forgets after ten seconds.
+//! A client's first packets carry a connection id of its own choice. There may be several: a long
+//! hello, early data, retransmissions. They arrive at a socket that all loops receive from. The
+//! loop that receives the first packet records that it has the connection, and the other packets
+//! are passed to it. The table is memory that all workers share. It never waits, and entries expire
+//! after ten seconds.
 
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -10,11 +12,11 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use weir_sys::shared::SharedWords;
 
-/// Connections that are remembered at once: a word each, of a tag, a time and a row.
+/// The number of connections in the table. Each has a word with a tag, a time and a row.
 const WORDS: usize = 16_384;
-/// A connection has one of so many neighbouring words.
+/// A connection has one of this many adjacent words.
 const BUCKET: usize = 8;
-/// Time is counted in units of so many milliseconds, and in so many of them what was written is forgotten.
+/// Time is counted in units of this many milliseconds. An entry expires after [`FORGOTTEN`] units.
 const UNIT: u64 = 125;
 const FORGOTTEN: u16 = 80;
 
@@ -22,7 +24,7 @@ const FORGOTTEN: u16 = 80;
 #[derive(Debug)]
 pub(super) struct Firsts(SharedWords);
 
-/// What a word says.
+/// The content of a word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct First {
     tag: u32,
@@ -49,8 +51,9 @@ impl Firsts {
         SharedWords::new(WORDS).map(Firsts)
     }
 
-    /// The row of the loop that has the connection of this number, which has 40 bits: `me` if no loop has. Where there is no room,
-    /// the number itself says one of so many `loops`, the same each time.
+    /// The row of the loop that has the connection with this 40-bit number. It becomes `me` if no
+    /// loop has the connection. If there is no free word, the number itself selects one of `loops`
+    /// loops, always the same.
     pub(super) fn owner(&self, number: u64, me: u16, loops: usize) -> u16 {
         let passed = weir_engine::coarse_nanos() / 1_000_000 / UNIT;
         self.owner_at(passed as u16, number, me, loops)

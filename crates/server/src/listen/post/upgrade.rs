@@ -1,5 +1,7 @@
-//! What a binary upgrade passes on, so that connections of QUIC outlive it: the key that ids are made with, and the ends of the
-//! socket pairs over which the loops of both programs pass datagrams on to each other. An environment variable has their numbers.
+//! Passes QUIC state to the next program in a binary upgrade, so that connections outlive it. This
+//! is the key from which connection ids are made, and the ends of the socket pairs over which loops
+//! of both programs pass datagrams to each other. An environment variable has the descriptor
+//! numbers.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -13,10 +15,11 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::{Boxes, Post, PostBox};
 
-/// The variable: `KEY;GENERATION;`, then `g:NUMBER,...;` for the loops of a generation, `n:SEND.RECEIVE,...;` for those of the successor.
+/// The variable: `KEY;GENERATION;`, then `g:NUMBER,...;` for the loops of a generation and
+/// `n:SEND.RECEIVE,...;` for those of the successor.
 pub const VARIABLE: &str = "WEIR_QUIC";
 
-/// The numbers in such a text.
+/// The parsed variable.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Passed {
     key: i32,
@@ -26,7 +29,7 @@ pub struct Passed {
 }
 
 impl Passed {
-    /// What a text says; none if it is wrong.
+    /// Parses the variable. None if it is invalid.
     pub fn read(text: &str) -> Option<Passed> {
         let mut words = text.split_terminator(';');
         let key = words.next()?.parse().ok()?;
@@ -48,7 +51,7 @@ impl Passed {
         Some(passed)
     }
 
-    /// The text that says it.
+    /// Formats the variable.
     fn write(&self) -> String {
         let mut text = format!("{};{};", self.key, self.generation);
         for (generation, ends) in &self.older {
@@ -62,14 +65,14 @@ impl Passed {
         text
     }
 
-    /// All of them.
+    /// All descriptor numbers.
     pub fn numbers(&self) -> BTreeSet<i32> {
         let older = self.older.iter().flat_map(|(_, ends)| ends).copied();
         let next = self.next.iter().flat_map(|(send, receive)| [*send, *receive]);
         older.chain(next).chain([self.key]).collect()
     }
 
-    /// The post that the next configuration comes after. Descriptors that are not there make it an empty one.
+    /// The [`Post`] that precedes the next configuration. It is empty if a descriptor is missing.
     pub fn post(&self, all: &[Arc<OwnedFd>]) -> Post {
         let find = |number: &i32| all.iter().find(|fd| fd.as_raw_fd() == *number).cloned();
         let pair = |(send, receive): &(i32, i32)| {
@@ -94,8 +97,8 @@ impl Passed {
 }
 
 impl Post {
-    /// Runs `start` while all that a successor needs stays open over `execve`, with the value of [`VARIABLE`]; without one where
-    /// nothing serves QUIC.
+    /// Calls `start` with the value of [`VARIABLE`], while all descriptors stay open over `execve`.
+    /// Without a value if no loop serves QUIC.
     pub fn leave<T>(&self, start: impl FnOnce(Option<String>) -> io::Result<T>) -> io::Result<T> {
         let Some(key) = weir_http::host_key().filter(|_| self.is_used()) else {
             return start(None);
@@ -110,7 +113,7 @@ impl Post {
             |(generation, ends): &(u16, Vec<_>)| (*generation, ends.iter().map(number).collect());
         let passed = Passed {
             key: number(&carrier.receive),
-            // A successor counts on from the number before its own.
+            // A successor continues with the number after this one.
             generation: self.next.generation.wrapping_sub(1),
             older: generations.iter().map(ends).collect(),
             next: self
