@@ -1,4 +1,5 @@
-//! The protocol in all orders that two callers and a loop can have, and that each of its steps is needed.
+//! Checks the protocol in all possible orders of two callers and a loop, and that each of its steps
+//! is needed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,13 +12,13 @@ use super::*;
 
 word!(ModelWord);
 
-/// What the loop does in a turn, before it waits.
+/// The steps of the loop in a turn, before it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TurnStep {
     Silence,
     Read,
     PublishAndReadAgain,
-    /// The two of them apart, for mistakes.
+    /// Both steps separately, for the wrong protocols.
     Publish,
     ReadAgain,
 }
@@ -28,9 +29,10 @@ const PROTOCOL: &[TurnStep] = &[Silence, Read, PublishAndReadAgain];
 #[derive(Default)]
 struct Model {
     slumber: Slumber<ModelWord>,
-    /// The callers that have left a message, and how often the notifier was written since it was cleared.
-    said: [AtomicUsize; CALLERS],
-    bell: AtomicUsize,
+    /// The callers that have left a message, and how often the notifier was written since it was
+    /// cleared.
+    messages: [AtomicUsize; CALLERS],
+    notified: AtomicUsize,
 }
 
 const CALLERS: usize = 2;
@@ -38,21 +40,22 @@ const ALL: u64 = (1 << CALLERS) - 1;
 
 impl Model {
     fn caller(&self, i: usize) {
-        self.said[i].store(1, Relaxed);
+        self.messages[i].store(1, Relaxed);
         if self.slumber.call(1 << i) {
-            self.bell.fetch_add(1, Relaxed);
+            self.notified.fetch_add(1, Relaxed);
         }
     }
 
-    /// A turn, and whether it ends with a sleep. `heard` counts what the loop has read of each caller.
-    fn turn(&self, steps: &[TurnStep], heard: &mut [usize; CALLERS]) -> bool {
+    /// Runs a turn. Returns whether it ends with a sleep. `received` counts the messages that the loop
+    /// has read of each caller.
+    fn turn(&self, steps: &[TurnStep], received: &mut [usize; CALLERS]) -> bool {
         self.slumber.wake();
         let mut sleeps = true;
         for step in steps {
             match step {
-                Silence => self.bell.store(0, Relaxed),
+                Silence => self.notified.store(0, Relaxed),
                 Read => (0..CALLERS).filter(|i| self.slumber.take(1 << i)).for_each(|i| {
-                    heard[i] += self.said[i].load(Relaxed);
+                    received[i] += self.messages[i].load(Relaxed);
                 }),
                 PublishAndReadAgain => sleeps = self.slumber.sleep(),
                 Publish => _ = self.slumber.0.raise(ASLEEP),
@@ -63,8 +66,9 @@ impl Model {
     }
 }
 
-/// Two callers, and a loop that has two turns, since something else may wake it. Then it must be awake, or rung, or
-/// must have heard both. Once all is said, it hears of all and sleeps with a silent bell.
+/// Two callers, and a loop with two turns, since something else may wake it. Afterwards the loop
+/// must be awake, or its notifier written, or it must have read both messages. After all messages
+/// it has read all of them, and sleeps with a clear notifier.
 fn check(steps: &'static [TurnStep]) {
     let mut checker = loom::model::Builder::new();
     checker.preemption_bound = Some(3);
@@ -75,17 +79,17 @@ fn check(steps: &'static [TurnStep]) {
             thread::spawn(move || model.caller(i))
         };
         let callers = [0, 1].map(call);
-        let mut heard = [0; CALLERS];
-        model.turn(steps, &mut heard);
-        let sleeps = model.turn(steps, &mut heard);
+        let mut received = [0; CALLERS];
+        model.turn(steps, &mut received);
+        let sleeps = model.turn(steps, &mut received);
         for caller in callers {
             caller.join().unwrap();
         }
-        let rings = model.bell.load(Relaxed) > 0;
-        assert!(!sleeps || rings || heard == [1; CALLERS], "it sleeps, and a call is lost");
-        model.turn(steps, &mut heard);
-        assert!(model.turn(steps, &mut heard), "it does not sleep though nothing is to be done");
-        assert_eq!((heard, model.bell.load(Relaxed)), ([1; CALLERS], 0), "heard, rings");
+        let rings = model.notified.load(Relaxed) > 0;
+        assert!(!sleeps || rings || received == [1; CALLERS], "it sleeps, and a call is lost");
+        model.turn(steps, &mut received);
+        assert!(model.turn(steps, &mut received), "it does not sleep though nothing is to be done");
+        assert_eq!((received, model.notified.load(Relaxed)), ([1; CALLERS], 0), "received, rings");
     });
 }
 
@@ -94,7 +98,7 @@ fn no_call_is_lost_and_the_loop_sleeps_when_nothing_is_to_be_done() {
     check(PROTOCOL);
 }
 
-/// Each mistake is found, or the model would not look closely enough.
+/// Each wrong protocol must fail, or the model would not be precise enough.
 #[test]
 fn each_step_is_needed_where_it_is() {
     let mistakes: &[&[TurnStep]] = &[
@@ -110,6 +114,6 @@ fn each_step_is_needed_where_it_is() {
         let found = catch_unwind(AssertUnwindSafe(|| check(steps))).is_err();
         assert!(found, "{steps:?} does no harm");
     }
-    // Apart from each other, the last two steps do no harm in their order.
+    // Separately, the last two steps do no harm in this order.
     check(&[Silence, Read, Publish, ReadAgain]);
 }

@@ -1,5 +1,5 @@
-//! A process that is killed while it holds a zone leaves it to the others. Without the usual harness, since a
-//! process that forks must have one thread.
+//! A process that is killed while it holds a zone leaves it to the others. This test has no
+//! harness, since a process that forks must have one thread.
 
 use std::io::{Read, Write};
 
@@ -30,7 +30,7 @@ fn main() {
             let mut byte = [0];
             std::fs::File::from(from_child).read_exact(&mut byte).expect("a word of the child");
             kill_process(child, Signal::KILL).expect("killing the child");
-            // It is not waited for yet: a zombie holds no lock, either.
+            // The child is still a zombie, which holds no lock either.
             let mut table = zone.lock();
             assert!(table.find(b"parent").is_some());
             let entry = table.find(b"child").expect("what the child had finished");

@@ -32,7 +32,7 @@ fn load() -> impl Strategy<Value = Load> {
 }
 
 proptest! {
-    /// Whatever the loads are, some loop stays in the list.
+    /// For any loads, some loop stays in the list.
     #[test]
     fn not_all_are_above_the_mean(
         loads in prop::collection::vec(load(), 1..40),
@@ -75,7 +75,7 @@ fn a_loop_with_as_many_connections_compares_once_a_millisecond() {
     });
 }
 
-/// The same out of the list. There a loop checks in each turn that another loop is in the list.
+/// The same for a loop out of the list. It checks in each turn that another loop is in the list.
 #[test]
 fn a_loop_out_of_the_list_compares_once_a_millisecond() {
     let loads = [5, 2, 2].map(|open| Load { inflight: 0, open });
@@ -94,7 +94,8 @@ fn a_loop_out_of_the_list_compares_once_a_millisecond() {
     });
 }
 
-/// Leaving and coming back costs a call for each socket, so a loop with many leaves later.
+/// Leaving and coming back costs a system call for each socket, so a loop with many sockets leaves
+/// later.
 #[test]
 fn with_many_sockets_a_loop_leaves_later() {
     let loads = [5, 2, 2, 2].map(|open| Load { inflight: 0, open });
@@ -110,7 +111,7 @@ fn with_many_sockets_a_loop_leaves_later() {
     assert_eq!(stance(64), Stance::Armed);
 }
 
-/// Beside a loop that works and has no connections.
+/// A loop beside another one that works and has no connections.
 #[test]
 fn the_time_to_back_off_grows_with_the_excess() {
     let time = |own: u64| {
@@ -122,7 +123,7 @@ fn the_time_to_back_off_grows_with_the_excess() {
             let time = first.at_most.unwrap();
             assert_eq!(first.stance, Stance::Disarmed);
             assert_eq!(fair.before_wait(now + time / 2, table).stance, Stance::Disarmed);
-            // Then it is on standby, and an accept makes it back off anew.
+            // The loop is on standby now, and an accept makes it back off again.
             assert_eq!(fair.before_wait(now + time, table), Wait::ARMED);
             let _ = fair.on_accepted(now + time, table, 1);
             table.row(0).set_load(Load { inflight: 0, open: own + 2 });
@@ -136,7 +137,7 @@ fn the_time_to_back_off_grows_with_the_excess() {
     assert_eq!([100, 10_000].map(time), [LONGEST; 2]);
 }
 
-/// One connection is a lot beside few, and nothing beside hundreds.
+/// One more connection is much compared with few, and nothing compared with hundreds.
 #[test]
 fn a_sixteenth_more_than_the_mean_is_not_above_it() {
     let is_more = |own: u64, other: u64| {
@@ -147,7 +148,8 @@ fn a_sixteenth_more_than_the_mean_is_not_above_it() {
     assert!(!is_more(3, 3) && !is_more(168, 160));
 }
 
-/// Another loop compared itself while this one had one connection more, and sleeps by that decision.
+/// Another loop compared itself while this one had one connection more, and sleeps by that
+/// decision.
 #[test]
 fn a_loop_that_accepted_compares_anew() {
     let loads = [(0, 1), (1, 1)].map(|(inflight, open)| Load { inflight, open });
@@ -161,7 +163,7 @@ fn a_loop_that_accepted_compares_anew() {
     });
 }
 
-/// Requests on kept connections come and go in each turn without any new connection.
+/// Requests on keep-alive connections come and go in each turn, without new connections.
 #[test]
 fn requests_alone_move_no_loop_out_of_the_list_and_wake_none() {
     let loads = [0, 0, 9].map(|inflight| Load { inflight, open: 9 });
@@ -181,9 +183,9 @@ fn requests_alone_move_no_loop_out_of_the_list_and_wake_none() {
     });
 }
 
-/// Loop 0 leaves the list. Loop 1, the last in it, wakes between the look of loop 0 and its word that it is disarmed. It
-/// calls loop 0, which would otherwise sleep for a round while no loop is listed. Loop 0 is awake, so it needs no
-/// notifier, but it must not sleep.
+/// Loop 0 leaves the list. Loop 1, the last one in it, wakes up after loop 0 has looked and before
+/// loop 0 publishes that it is disarmed. It calls loop 0, which would otherwise sleep for a round
+/// while no loop is listed. Loop 0 is awake, so it needs no notifier, but it must not sleep.
 #[test]
 fn a_loop_that_is_about_to_leave_is_woken_by_the_last_one_in_the_list() {
     let loads = [1, 0].map(|open| Load { inflight: 0, open });

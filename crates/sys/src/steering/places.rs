@@ -181,7 +181,7 @@ mod tests {
         let spread_on_two = spread(&group);
         assert!(spread_on_two[0] > 0 && spread_on_two[1] > 0, "{spread_on_two:?}");
         assert_eq!(spread_on_two[2], 0);
-        // What has run out says nothing.
+        // An expired table chooses nothing.
         steering.hold(std::iter::repeat_n(2, PLACES), Duration::ZERO);
         let by_hash = spread(&group);
         assert!(by_hash[0] > 0 && by_hash[1] > 0, "{by_hash:?}");

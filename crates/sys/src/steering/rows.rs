@@ -263,7 +263,7 @@ mod tests {
         [(0, 20), (1, 0), (2, 10), (3, 10)].iter().for_each(|(row, open)| set(*row, 2, *open));
         assert_eq!(spread(&group), [0, 20, 10, 10]);
 
-        // A loop that was woken and has not stirred, one that works for too long, one that is full.
+        // A loop that has not acknowledged a wake-up, one in a long turn, and a full one.
         (0..4).for_each(|row| [2, 4, 5].iter().for_each(|word| set(row, *word, 0)));
         set(0, 1, LONG_AGO);
         set(1, 0, LONG_AGO << 3 | 1);

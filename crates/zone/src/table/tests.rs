@@ -1,4 +1,4 @@
-//! The table beside a simple, slow model.
+//! The table compared with a simple, slow model.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,14 +13,15 @@ type Model = Vec<(Vec<u8>, [u64; 2])>;
 
 #[derive(Debug, Clone)]
 enum TableStep {
-    /// Finds or adds a key, makes it the newest, gives it values; without room, removes the oldest first.
+    /// Finds or adds a key, makes it the newest and sets its values. If there is no free space,
+    /// removes the oldest entries first.
     Use(Vec<u8>, u64),
     Remove(Vec<u8>),
     RemoveOldest,
 }
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
-    // Few keys, so that steps meet; of lengths around the borders of cells.
+    // Few keys, so that steps use the same ones. Their lengths are around the sizes of cells.
     let short = (0u8..12).prop_map(|n| vec![n; n as usize]);
     let long = (0u8..8, prop_oneof![Just(24), Just(25), Just(80), Just(81), Just(700)]);
     prop_oneof![short, long.prop_map(|(n, len): (u8, usize)| vec![n; len])]
@@ -43,7 +44,7 @@ fn small(cells: usize) -> Zone {
     Zone::new("trial", words as u64 * 8, purpose()).unwrap()
 }
 
-/// The table's content, read in the order of use, with its counts checked on the way.
+/// The table's content in the order of use. Checks the table's counts, too.
 fn content(zone: &Zone) -> Model {
     let t = zone.lock();
     let mut all = Vec::new();
@@ -71,7 +72,7 @@ fn content(zone: &Zone) -> Model {
     all
 }
 
-/// Does the step as a module would; each call of the table is a change of its own.
+/// Does the step as a module would. Each call of the table is a separate change.
 fn run(zone: &Zone, step: &TableStep) {
     let mut t = zone.lock();
     match step {
@@ -103,7 +104,7 @@ fn run(zone: &Zone, step: &TableStep) {
     }
 }
 
-/// Does the same to the model, and notes each state on the way.
+/// Does the same in the model, and records each state on the way.
 fn run_model(model: &mut Model, step: &TableStep, shape: &Shape, seen: &mut Vec<Model>) {
     seen.push(model.clone());
     match step {
@@ -226,7 +227,7 @@ fn a_record_is_rewritten_where_it_has_the_cells() {
     assert_eq!(t.contents(large), [3; 400]);
 }
 
-/// All of the new record, or all of the old one.
+/// The record is either completely new or completely old.
 #[test]
 fn a_killed_holder_leaves_no_half_rewritten_record() {
     let (old, new) = ((vec![1; 90], [1, 2]), (vec![2; 85], [3, 4]));
@@ -294,7 +295,8 @@ fn a_killed_holder_is_undone_by_the_next() {
     let before = content(&zone);
     let mut child = std::process::Command::new("true").spawn().unwrap();
     child.wait().unwrap();
-    // As a worker leaves it that is killed inside a change: locked, some words changed, no commit.
+    // The state that a worker leaves if it is killed during a change: locked, some words changed,
+    // no commit.
     let t = zone.lock();
     t.unlink(low(t.words.get(ENDS)));
     t.words.set(LEN, 77);
