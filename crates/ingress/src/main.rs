@@ -157,6 +157,7 @@ impl Common {
             sessions: [self.tcp_services_configmap.clone(), self.udp_services_configmap.clone()],
             passthrough: self.enable_ssl_passthrough,
             gateway_ports: self.gateway_port.iter().copied().collect(),
+            access_log: "/dev/stdout".to_owned(),
             ..Settings::default()
         };
         if !self.gateway_address.is_empty() {
@@ -266,7 +267,6 @@ impl Run {
         Options {
             settings: Settings {
                 state: self.state,
-                access_log: "/dev/stdout".to_owned(),
                 acme_issuer: self.acme_issuer.filter(|name| !name.is_empty()),
                 own_certificate: certificate::make(),
                 gateway_ranges: self.gateway_addresses,

@@ -1,5 +1,6 @@
 //! The objects of a cluster at one moment.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,9 @@ use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::gateway::kinds::keep_last;
 use crate::gateway::objects::Objects;
+use crate::report::ObjectId;
 
 /// The objects that a translation reads.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +64,22 @@ impl Snapshot {
                 snapshot.add_text(&text).into_iter().map(|p| format!("{}: {p}", file.display())),
             );
         }
+        let several = |id| format!("{id} stands there several times: the last one counts");
+        problems.extend(snapshot.keep_last().into_iter().map(several));
         Ok((snapshot, problems))
+    }
+
+    /// Of objects with one name, keeps the last, as the API server would; those that are different.
+    fn keep_last(&mut self) -> BTreeSet<ObjectId> {
+        let mut again = BTreeSet::new();
+        keep_last("IngressClass", &mut self.classes, |object| &object.metadata, &mut again);
+        keep_last("Ingress", &mut self.ingresses, |object| &object.metadata, &mut again);
+        keep_last("Service", &mut self.services, |object| &object.metadata, &mut again);
+        keep_last("EndpointSlice", &mut self.slices, |object| &object.metadata, &mut again);
+        keep_last("Secret", &mut self.secrets, |object| &object.metadata, &mut again);
+        keep_last("ConfigMap", &mut self.config_maps, |object| &object.metadata, &mut again);
+        self.gateway.keep_last(&mut again);
+        again
     }
 
     /// A ConfigMap by namespace and name.

@@ -23,6 +23,40 @@ fn a_printed_configuration_has_the_config_map_that_is_named() {
 }
 
 #[test]
+fn an_object_that_stands_in_the_manifests_twice_counts_once() {
+    let dir = Dir::new();
+    let group = "gateway.networking.k8s.io/v1";
+    let gateway = |port: u16| {
+        format!(
+            r#"{{ "apiVersion": "{group}", "kind": "Gateway", "metadata": {{ "name": "web", "namespace": "a" }},
+            "spec": {{ "gatewayClassName": "weir", "listeners": [{{ "name": "http", "port": {port}, "protocol": "HTTP" }}] }} }}"#
+        )
+    };
+    let class = format!(
+        r#"{{ "apiVersion": "{group}", "kind": "GatewayClass", "metadata": {{ "name": "weir" }}, "spec": {{ "controllerName": "weir.internal/gateway" }} }}"#
+    );
+    let print = |first: u16| {
+        let manifests = dir.file("manifests");
+        std::fs::create_dir_all(&manifests).unwrap();
+        std::fs::write(manifests.join("a.json"), gateway(first)).unwrap();
+        std::fs::write(manifests.join("b.json"), gateway(8081)).unwrap();
+        std::fs::write(manifests.join("c.json"), &class).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir-ingress"));
+        let output = command.arg("print").arg(manifests).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        (text(output.stdout), text(output.stderr))
+    };
+    let (text, said) = print(8080);
+    assert!(text.contains("listen 8081") && !text.contains("listen 8080"), "{text}");
+    let twice = "Gateway a/web stands there several times: the last one counts";
+    assert!(said.contains(twice), "{said}");
+    // The same object needs no word. No log stands in a directory that may be missing.
+    let (same, said) = print(8081);
+    assert_eq!((same.as_str(), said.as_str()), (text.as_str(), ""));
+    assert!(same.contains("access_log /dev/stdout"), "{same}");
+}
+
+#[test]
 fn ingresses_of_any_class_are_checked_where_no_class_is_among_the_manifests() {
     let dir = Dir::new();
     let ingress = r#"{ "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": { "name": "web", "namespace": "a" },

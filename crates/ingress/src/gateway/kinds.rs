@@ -1,6 +1,6 @@
 //! The kinds of Gateway API: how each is named in the API, and where its objects stand in a snapshot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -98,6 +98,12 @@ macro_rules! kinds {
                 }
             }
 
+            /// Of objects with one name, keeps the last; those that are different count in `again`.
+            pub(crate) fn keep_last(&mut self, again: &mut BTreeSet<ObjectId>) {
+                $(keep_last($name, &mut self.$field, |object| &object.metadata, again);)*
+                keep_last("Namespace", &mut self.namespaces, |object| &object.metadata, again);
+            }
+
             /// All objects.
             pub fn all(&self) -> impl Iterator<Item = AnyObject> {
                 let list = std::iter::empty();
@@ -106,6 +112,26 @@ macro_rules! kinds {
             }
         }
     };
+}
+
+/// Of objects with one name, keeps the last; those that are different count in `again`.
+pub(crate) fn keep_last<T: PartialEq>(
+    kind: &'static str,
+    list: &mut Vec<Arc<T>>,
+    metadata: fn(&T) -> &ObjectMeta,
+    again: &mut BTreeSet<ObjectId>,
+) {
+    let mut last: BTreeMap<ObjectId, Arc<T>> = BTreeMap::new();
+    for object in list.iter() {
+        let id = ObjectId::of(kind, metadata(object));
+        if last.insert(id.clone(), object.clone()).is_some_and(|before| before != *object) {
+            again.insert(id);
+        }
+    }
+    list.retain(|object| {
+        let id = ObjectId::of(kind, metadata(object));
+        last.get(&id).is_some_and(|last| Arc::ptr_eq(last, object))
+    });
 }
 
 /// Whether two lists say the same. Most objects are compared by their addresses.
