@@ -1,5 +1,5 @@
-//! Asks name servers: one after another, over UDP, over TCP if the answer does not fit, and again
-//! for the target of a CNAME.
+//! Queries name servers: one after another, over UDP, over TCP if the answer is truncated, and
+//! again for the target of a CNAME.
 
 use std::future::Future;
 use std::io;
@@ -20,20 +20,22 @@ use super::{
 };
 use weir_values::Address;
 
-/// How long one server is waited for before the next is asked.
+/// How long to wait for one server before the next is asked.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many names may stand for one another in a row.
+/// The longest chain of CNAMEs that is followed.
 const ALIASES: usize = 50;
-/// So many connections of TCP at once; another answer that does not fit is asked for again a little later.
+/// The most TCP connections at a time. Beyond it, a truncated answer is asked for again a little
+/// later.
 const CONNECTIONS: u32 = 8;
-/// Before the only server is asked again, when it refused.
+/// The pause before the only server is asked again after a failure.
 const AGAIN: Duration = Duration::from_millis(500);
-/// Before the servers are asked again, when the last of them refused.
+/// The pause before all servers are asked again after failures.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long an answer holds at least, so that a TTL of 0 does not ask for each request of a burst twice.
+/// The least time that an answer is cached. With a TTL of 0, each request of a burst would ask
+/// again.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// What the servers said of a name.
+/// The records of a name.
 #[derive(Default)]
 struct ServerAnswer {
     addresses: Vec<IpAddr>,
@@ -41,18 +43,18 @@ struct ServerAnswer {
     alias: Option<String>,
 }
 
-/// Asks until a server answers, and follows aliases to addresses.
+/// Asks until a server answers, and follows CNAMEs to addresses.
 pub async fn ask(resolver: &Resolver, handle: &Handle, name: &str) -> Resolution {
     let mut names = vec![name.to_owned()];
     let mut ttl = u32::MAX;
     while let Some(name) = names.last().filter(|_| names.len() <= ALIASES) {
-        let told = servers(resolver, handle, name).await?;
-        ttl = ttl.min(told.ttl.unwrap_or(u32::MAX));
-        match told.alias {
-            _ if !told.addresses.is_empty() => {
+        let answer = servers(resolver, handle, name).await?;
+        ttl = ttl.min(answer.ttl.unwrap_or(u32::MAX));
+        match answer.alias {
+            _ if !answer.addresses.is_empty() => {
                 let told_for = Duration::from_secs(ttl.into());
                 let valid = resolver.conf.valid.unwrap_or(told_for).max(LEAST);
-                return Ok(Resolved { addresses: told.addresses, until: handle.now() + valid });
+                return Ok(Resolved { addresses: answer.addresses, until: handle.now() + valid });
             }
             Some(alias) if !names.contains(&alias) => names.push(alias),
             _ => break,
@@ -85,7 +87,7 @@ pub async fn pointer(
     names.next().ok_or(Unresolved::NO_SUCH_NAME)
 }
 
-/// The answer with records of this type, behind aliases, and how long it holds.
+/// The answer with records of this type, after CNAMEs, and when it expires.
 async fn records(
     resolver: &Resolver,
     handle: &Handle,
@@ -96,11 +98,11 @@ async fn records(
     let mut ttl = u32::MAX;
     while let Some(name) = names.last().filter(|_| names.len() <= ALIASES) {
         let message = one_message(resolver, handle, name, kind).await?;
-        let mut told = ServerAnswer::default();
-        told.take(&message);
-        ttl = ttl.min(told.ttl.unwrap_or(u32::MAX));
+        let mut answer = ServerAnswer::default();
+        answer.take(&message);
+        ttl = ttl.min(answer.ttl.unwrap_or(u32::MAX));
         let found = message.records.iter().any(|record| is_of(kind, record));
-        match told.alias.filter(|alias| !found && !names.contains(alias)) {
+        match answer.alias.filter(|alias| !found && !names.contains(alias)) {
             Some(alias) => names.push(alias),
             None => {
                 let valid = resolver.conf.valid.unwrap_or(Duration::from_secs(ttl.into()));
@@ -111,7 +113,7 @@ async fn records(
     Err(Unresolved::NO_SUCH_NAME)
 }
 
-/// A name that cannot be asked for does not exist.
+/// A query for a name. An invalid name counts as one that does not exist.
 fn query(name: &str, kind: QueryType) -> Result<Rc<Query>, Unresolved> {
     Query::new(name, kind).map(Rc::new).map_err(|_| Unresolved::NO_SUCH_NAME)
 }
@@ -156,7 +158,7 @@ fn listed(message: &Message, until: Instant) -> Result<Services, Unresolved> {
     Ok(Services { list, until })
 }
 
-/// Why a name server could not be asked: what failed, and how.
+/// Why a name server could not be asked: the call and its error.
 struct QueryFailure(&'static str, io::Error);
 
 impl<E: Into<io::Error>> From<E> for QueryFailure {
@@ -165,7 +167,7 @@ impl<E: Into<io::Error>> From<E> for QueryFailure {
     }
 }
 
-/// Says why a server could not be asked, and pauses before the next one.
+/// Logs why a server could not be asked, and pauses before the next one.
 async fn next_server(
     handle: &Handle,
     server: SocketAddr,
@@ -185,21 +187,21 @@ async fn next_server(
         _ => count(LookupEvent::Failed),
     }
     match turns.servers.len() {
-        // A server that does not understand the question will not soon.
+        // A server that does not understand the query will not do so soon.
         0 | 1 if error.kind() == io::ErrorKind::InvalidData => handle.sleep_until(until).await,
-        // A server that refuses at once must not be asked in a tight circle.
+        // A server that refuses at once must not be asked in a tight loop.
         0 | 1 => handle.sleep_until(until.min(handle.now() + AGAIN)).await,
-        // Each server is asked once before the first pause.
+        // There is no pause before each server was asked once.
         servers if !turns.asked.is_multiple_of(servers) => {}
         _ => handle.sleep(PAUSE).await,
     }
 }
 
-/// The order in which a question goes to the name servers. Each question begins with another one.
+/// The order in which the servers are asked for a query. Each query begins with another server.
 pub(super) struct Turns<'r> {
     servers: &'r [Address],
     next: usize,
-    /// How many servers the question went to.
+    /// How many times a server was asked.
     asked: usize,
 }
 
@@ -225,7 +227,7 @@ impl Turns<'_> {
 }
 
 impl ServerAnswer {
-    /// Adds an answer: its addresses, the name at the end of its aliases, how long all of it holds.
+    /// Adds an answer: its addresses, the name at the end of its CNAMEs, and the smallest TTL.
     fn take(&mut self, message: &Message) {
         let mut alias: Option<&str> = None;
         for record in &message.records {
@@ -235,7 +237,7 @@ impl ServerAnswer {
                 Data::Cname(target) if record.name == alias.unwrap_or(&message.name) => {
                     alias = Some(target);
                 }
-                // As with nginx, the shortest time counts, whatever the order.
+                // As in nginx, the smallest TTL of all records counts, in any order.
                 Data::Cname(_) | Data::Srv { .. } | Data::Ptr(_) => {}
                 _ => continue,
             }
@@ -297,22 +299,24 @@ async fn servers(
                 if let Some(bad) = answers.iter().find(|m| m.code != 0) {
                     return Err(answered(bad.code));
                 }
-                // As in nginx: a last answer without any record ends the search, aliases or not.
+                // As in nginx, a last answer without any record ends the search, even if another
+                // one has a CNAME.
                 let nothing = answers.last().is_some_and(|m| m.records.is_empty());
-                let mut told = ServerAnswer::default();
-                answers.iter().for_each(|answer| told.take(answer));
-                if nothing && told.addresses.is_empty() {
+                let mut merged = ServerAnswer::default();
+                answers.iter().for_each(|answer| merged.take(answer));
+                if nothing && merged.addresses.is_empty() {
                     count(LookupEvent::NotFound);
                     return Err(Unresolved::NO_SUCH_NAME);
                 }
-                return Ok(told);
+                return Ok(merged);
             }
             Err(error) => next_server(handle, server, &error, &turns, until).await,
         }
     }
 }
 
-/// What one server says of one type of address. It is no answer that the server did not understand.
+/// One server's answer to one query. A format error counts as a failure, so that another server is
+/// asked.
 async fn server_says(
     resolver: &Resolver,
     handle: &Handle,
@@ -345,7 +349,7 @@ async fn udp(
     }
 }
 
-/// One of the connections that a resolver may have.
+/// One of the TCP connections that a resolver may have.
 struct Connecting<'r>(&'r Resolver);
 
 impl<'r> Connecting<'r> {
@@ -422,9 +426,9 @@ mod tests {
         ] {
             let (name, kind) = ("a".to_owned(), 1);
             let message = Message { id: 0, code: 0, truncated: false, name, kind, records };
-            let mut told = ServerAnswer::default();
-            told.take(&message);
-            assert_eq!((told.ttl, told.alias.as_deref()), (Some(30), Some(end)));
+            let mut answer = ServerAnswer::default();
+            answer.take(&message);
+            assert_eq!((answer.ttl, answer.alias.as_deref()), (Some(30), Some(end)));
         }
     }
 }

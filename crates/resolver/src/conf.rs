@@ -1,5 +1,4 @@
-//! `resolver`: the name servers for names of upstreams. The modules that ask decide what to do with
-//! the answers.
+//! The directive `resolver`. The modules that resolve names decide how to use the answers.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ const PORT: u16 = 53;
 pub struct ResolverConf {
     /// The name servers, asked in turn.
     pub servers: Vec<Address>,
-    /// `valid=`: how long answers are kept, whatever they say themselves.
+    /// `valid=`: how long answers are cached, instead of their TTL.
     pub valid: Option<Duration>,
     /// `ipv4=`
     pub ipv4: bool,
@@ -24,7 +23,7 @@ pub struct ResolverConf {
 }
 
 impl ResolverConf {
-    /// Reads `resolver ADDRESS ... [valid=TIME] [ipv4=on|off] [ipv6=on|off]`, wherever it stands.
+    /// Reads `resolver ADDRESS ... [valid=TIME] [ipv4=on|off] [ipv6=on|off]`, in any block.
     pub fn read(d: &Line) -> Result<ResolverConf, Error> {
         let mut resolver =
             ResolverConf { servers: Vec::new(), valid: None, ipv4: true, ipv6: true };

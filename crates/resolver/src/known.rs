@@ -1,16 +1,16 @@
-//! The addresses of names that a loop knows, within a bound.
+//! A loop's bounded cache of resolved names.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
 use super::Resolved;
 
-/// Names and addresses that a generation has room for.
+/// The most names and addresses in a generation.
 const NAMES: usize = 2048;
 const ADDRESSES: usize = 64 * 1024;
 
-/// Two generations of names. A name that is asked for moves to the young one. When that is full it becomes the old one,
-/// and names that were not asked for meanwhile are forgotten.
+/// Two generations of names. A name that is looked up moves to the young one. When that is full it
+/// becomes the old one, and names that were not looked up meanwhile are dropped.
 #[derive(Default)]
 pub struct NameCache {
     young: Generation,
@@ -20,7 +20,7 @@ pub struct NameCache {
 #[derive(Default)]
 struct Generation {
     names: HashMap<String, Resolved>,
-    /// How many addresses they have.
+    /// The number of their addresses.
     addresses: usize,
 }
 
@@ -38,7 +38,7 @@ impl Generation {
 }
 
 impl NameCache {
-    /// The addresses of a name that hold now.
+    /// The addresses of a name, if they have not expired.
     pub fn find(&mut self, name: &str, now: Instant) -> Option<Resolved> {
         if let Some(found) = self.young.names.get(name) {
             return (found.until > now).then(|| found.clone());
@@ -48,7 +48,7 @@ impl NameCache {
         Some(found)
     }
 
-    /// Keeps the addresses of a name.
+    /// Stores the addresses of a name.
     pub fn keep(&mut self, name: String, found: Resolved) {
         self.young.remove(&name);
         self.old.remove(&name);

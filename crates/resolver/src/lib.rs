@@ -1,11 +1,11 @@
-//! Finds the addresses of names while requests are served, without blocking the loop. nginx: ngx_resolver.c.
+//! Resolves names while requests are served, without blocking the loop. nginx: ngx_resolver.c.
 //!
-//! Each loop caches answers, for their time to live or for `valid=`, and asks once for all requests
-//! that wait for a name. Clients may choose the names, so all of it is bounded: cached names,
-//! waiting questions, sockets and connections.
+//! Each loop caches answers, for their TTL or for `valid=`. It asks once for all requests that wait
+//! for a name. Clients may choose the names, so everything is bounded: cached names, pending
+//! queries, sockets and connections.
 //!
 //! - In: a name, and the `resolver` lines of a block.
-//! - Out: addresses or services with their time to live, or why there are none.
+//! - Out: addresses or services with their expiry, or the reason why there are none.
 //! - Callers: `http`, `stream`, `upstream` and `ssl`, on a loop.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -34,27 +34,27 @@ pub use conf::ResolverConf;
 use known::NameCache;
 use socket::Sockets;
 
-/// So many names are asked for at once. Another one takes the place of the oldest.
+/// The most names that are asked for at a time. Another one replaces the oldest.
 const ASKED: usize = 1024;
 
 /// Why a name has no addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unresolved {
-    /// A name server's answer.
+    /// The error code (RCODE) of a name server.
     Code(u8),
-    /// No answer in time.
+    /// No name server answered in time.
     TimedOut,
-    /// Too many other names were asked for.
+    /// Too many other names are being asked for.
     Crowded,
 }
 
 impl Unresolved {
-    /// There is no such name.
+    /// The name does not exist (NXDOMAIN).
     pub const NO_SUCH_NAME: Unresolved = Unresolved::Code(3);
 }
 
 impl fmt::Display for Unresolved {
-    /// `3: Host not found`, as log lines of nginx have it.
+    /// `3: Host not found`, as in nginx's log lines.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (code, text) = match self {
             Unresolved::TimedOut => (110, "Operation timed out"),
@@ -70,21 +70,21 @@ impl fmt::Display for Unresolved {
     }
 }
 
-/// Addresses, and how long they hold.
+/// The addresses of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// The addresses, in an order that changes from answer to answer.
+    /// The addresses. Answers from the cache are rotated.
     pub addresses: Vec<IpAddr>,
-    /// Until when.
+    /// When they expire.
     pub until: Instant,
 }
 
-/// One server of a service.
+/// One server of a service: an SRV record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
-    /// Lower ones come first.
+    /// The priority; lower is better.
     pub priority: u16,
-    /// Its share.
+    /// Its share among servers of the same priority.
     pub weight: u16,
     /// Its port.
     pub port: u16,
@@ -92,18 +92,18 @@ pub struct Service {
     pub target: String,
 }
 
-/// The servers of a service, and how long that holds.
+/// The servers of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Services {
     /// The servers.
     pub list: Vec<Service>,
-    /// Until when.
+    /// When the list expires.
     pub until: Instant,
 }
 
 type Resolution = Result<Resolved, Unresolved>;
 
-/// The resolvers of a loop, one for each `resolver` line in use.
+/// The resolvers of a loop, one for each distinct `resolver` line.
 #[derive(Default)]
 pub struct Resolvers {
     list: RefCell<Vec<Rc<Resolver>>>,
@@ -115,19 +115,20 @@ thread_local! {
 }
 
 impl Resolvers {
-    /// Those of this thread's loop: all that it serves shares what name servers have told.
+    /// The resolvers of this thread's loop. All that the loop serves shares their caches.
     pub fn of_loop() -> Rc<Resolvers> {
         CURRENT.with(Rc::clone)
     }
 
-    /// The same; of name servers that cannot be asked, this log tells, unless another one does.
+    /// As [`Resolvers::of_loop`]. Errors of name servers go to this log, unless another one was set
+    /// before.
     pub fn telling(log: &Arc<Log>) -> Rc<Resolvers> {
         let all = Resolvers::of_loop();
         all.log.get_or_init(|| log.clone());
         all
     }
 
-    /// The loop's state for a `resolver` line.
+    /// The loop's resolver for a `resolver` line.
     pub fn of(&self, conf: &Arc<ResolverConf>) -> Rc<Resolver> {
         let mut list = self.list.borrow_mut();
         if let Some(known) = list.iter().find(|r| Arc::ptr_eq(&r.conf, conf) || r.conf == *conf) {
@@ -139,31 +140,31 @@ impl Resolvers {
     }
 }
 
-/// What one `resolver` line knows.
+/// The state of one `resolver` line.
 pub struct Resolver {
     conf: Arc<ResolverConf>,
     known: RefCell<NameCache>,
     /// The names that are being asked for.
     asked: RefCell<HashMap<String, Rc<PendingName>>>,
-    /// How many questions there have been.
+    /// The number of queries so far.
     questions: Cell<u64>,
     sockets: RefCell<HashMap<SocketAddr, Sockets>>,
-    /// Connections of TCP to name servers.
+    /// Open TCP connections to name servers.
     connections: Cell<u32>,
-    /// Which server is asked next, so that all of them are in turn.
+    /// The server that the next query begins with, so that all take turns.
     next: Cell<usize>,
     rotation: Cell<usize>,
 }
 
-/// A name that is being asked for. Its task asks as long as requests wait for the answer.
+/// A name that is being asked for. Its task runs as long as requests wait for the answer.
 struct PendingName {
-    /// Older ones have lower numbers.
+    /// Numbers grow with time.
     number: u64,
     outcome: RefCell<Option<Resolution>>,
     waiting: RefCell<HashMap<u64, Waker>>,
-    /// How many requests wait, and how many have come.
+    /// How many requests wait, and how many have joined so far.
     waiters: Cell<u32>,
-    came: Cell<u64>,
+    joined: Cell<u64>,
     task: Cell<Option<Waker>>,
 }
 
@@ -180,14 +181,14 @@ impl PendingName {
             outcome: RefCell::default(),
             waiting: RefCell::default(),
             waiters: Cell::new(0),
-            came: Cell::new(0),
+            joined: Cell::new(0),
             task: Cell::default(),
         }
     }
 
     fn join(self: Rc<Self>) -> PendingRequest {
-        let number = self.came.get();
-        self.came.set(number + 1);
+        let number = self.joined.get();
+        self.joined.set(number + 1);
         self.waiters.set(self.waiters.get() + 1);
         PendingRequest { question: self, number }
     }
@@ -206,7 +207,7 @@ impl PendingName {
         }
     }
 
-    /// For its task: waits until no request waits any more, or it was answered otherwise.
+    /// For the task: waits until no request waits any more, or the query was given up.
     async fn over(&self) {
         poll_fn(|cx| {
             if self.waiters.get() == 0 || self.outcome.borrow().is_some() {
@@ -271,40 +272,40 @@ impl Resolver {
             return Ok(self.rotated(found));
         }
         let waiter = self.question(handle, name).join();
-        match either(waiter.answer(), up(handle, timeout)).await {
-            // What was just told has the order of the answer, as in nginx.
+        match either(waiter.answer(), expiry(handle, timeout)).await {
+            // As in nginx, a fresh answer keeps the order of the name server.
             Either::Left(outcome) => outcome,
             Either::Right(()) => Err(timed_out()),
         }
     }
 
-    /// The servers of a service. Only the caller waits for it, so nothing is kept.
+    /// The servers of a service. The answer is not cached, since only the caller needs it.
     pub async fn services(
         &self,
         handle: &Handle,
         name: &str,
         timeout: Duration,
     ) -> Result<Services, Unresolved> {
-        match either(ask::services(self, handle, name), up(handle, timeout)).await {
+        match either(ask::services(self, handle, name), expiry(handle, timeout)).await {
             Either::Left(outcome) => outcome,
             Either::Right(()) => Err(timed_out()),
         }
     }
 
-    /// The name of an address. Only the caller waits for it, so nothing is kept.
+    /// The name of an address. The answer is not cached, since only the caller needs it.
     pub async fn pointer(
         &self,
         handle: &Handle,
         ip: IpAddr,
         timeout: Duration,
     ) -> Result<String, Unresolved> {
-        match either(ask::pointer(self, handle, ip), up(handle, timeout)).await {
+        match either(ask::pointer(self, handle, ip), expiry(handle, timeout)).await {
             Either::Left(outcome) => outcome,
             Either::Right(()) => Err(timed_out()),
         }
     }
 
-    /// Connections spread over the addresses of a name.
+    /// Rotates the addresses, so that connections are spread over them.
     fn rotated(&self, mut found: Resolved) -> Resolved {
         let n = self.rotation.get();
         self.rotation.set(n.wrapping_add(1));
@@ -313,7 +314,8 @@ impl Resolver {
         found
     }
 
-    /// The question for a name; starts its task if there was none. The caller joins it at once.
+    /// The pending query for a name. Starts one, with its task, if there is none. The caller must
+    /// join it at once.
     fn question(self: &Rc<Self>, handle: &Handle, name: String) -> Rc<PendingName> {
         if let Some(question) = self.asked.borrow().get(&name) {
             return question.clone();
@@ -328,7 +330,7 @@ impl Resolver {
             let answer = either(ask::ask(&this, &loop_handle, &name), asked.over()).await;
             this.forget(&name, &asked);
             if let Either::Left(outcome) = answer {
-                // Failures are not kept: the next request asks again.
+                // Failures are not cached: the next request asks again.
                 if let Ok(found) = &outcome {
                     this.known.borrow_mut().keep(name, found.clone());
                 }
@@ -345,7 +347,8 @@ impl Resolver {
         }
     }
 
-    /// Gives up the oldest question, where there are too many. A server that answers has answered it long ago.
+    /// Gives up the oldest query, if there are too many. A server that works would have answered it
+    /// long ago.
     fn make_room(&self) {
         let mut asked = self.asked.borrow_mut();
         if asked.len() < ASKED {
@@ -361,27 +364,27 @@ impl Resolver {
     }
 }
 
-/// The loop's log hears of what name servers do wrong.
+/// Logs an error of a name server to the loop's log.
 fn tell(text: fmt::Arguments<'_>) {
     if let Some(log) = Resolvers::of_loop().log.get() {
         log.write(Level::Error, None, text);
     }
 }
 
-/// When `resolver_timeout` is up: never, if it is 0.
-async fn up(handle: &Handle, timeout: Duration) {
+/// Waits for `resolver_timeout`; for ever if it is 0.
+async fn expiry(handle: &Handle, timeout: Duration) {
     if timeout.is_zero() {
         return std::future::pending().await;
     }
     handle.sleep(timeout).await;
 }
 
-/// What this process has asked name servers, and what became of it, until a loop takes it.
+/// Counts of this process's queries and their outcomes, until a loop takes them.
 static COUNTS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
-/// There is something to be taken.
+/// Whether a count is not 0.
 static COUNTED: AtomicBool = AtomicBool::new(false);
 
-/// What is counted; the numbers are places among the counts.
+/// Events that are counted. Their numbers are indices into `COUNTS`.
 #[derive(Clone, Copy)]
 enum LookupEvent {
     Asked,
@@ -390,12 +393,13 @@ enum LookupEvent {
     TimedOut,
 }
 
-/// What a process has asked name servers, and what became of it.
+/// Counts of a process's queries to name servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LookupCounts {
-    /// Questions.
+    /// Queries that were sent.
     pub asked: u64,
-    /// Questions that a name server refused or could not answer, or whose name server cannot be reached.
+    /// Queries that a name server refused or could not answer, or whose name server cannot be
+    /// reached.
     pub failed: u64,
     /// Names that do not exist.
     pub not_found: u64,
@@ -415,7 +419,7 @@ fn timed_out() -> Unresolved {
     Unresolved::TimedOut
 }
 
-/// A name server's answer is an error.
+/// Counts and returns the error of a name server's answer.
 fn answered(code: u8) -> Unresolved {
     let error = Unresolved::Code(code);
     let is_unknown = error == Unresolved::NO_SUCH_NAME;
@@ -423,7 +427,7 @@ fn answered(code: u8) -> Unresolved {
     error
 }
 
-/// What this process has asked since the last call, if anything.
+/// Takes the counts since the last call, if there are any.
 #[inline]
 pub fn take_counts() -> Option<LookupCounts> {
     if !COUNTED.load(Ordering::Relaxed) {

@@ -1,9 +1,9 @@
-//! The sockets to a name server. All questions to it share one.
+//! The sockets to a name server, which its queries share.
 //!
-//! A forger of answers has to guess a question's number, its source port, its name and its kind,
-//! all at once. Numbers are random, and the kernel chooses the port. A socket lives as long as
-//! questions wait on it, for a limited number of questions and a limited time, so that a port is
-//! not in use for long.
+//! To forge an answer, an attacker has to guess a query's id, its source port, its name and its
+//! type, all at once. Ids are random, and the kernel chooses the port. A socket lives only while
+//! queries wait on it, and takes a limited number of them for a limited time. So no port is in use
+//! for long.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,22 +19,23 @@ use weir_proto::dns::{self, BadName, Data, Message, QueryType};
 
 use super::tell;
 
-/// Larger answers come over TCP.
+/// The largest answer over UDP. Larger answers are truncated and asked for over TCP.
 pub const UDP_ANSWER: usize = 4096;
-/// A socket takes so many questions, for so long. Then one with another port takes its place.
-const MOST: u32 = 256;
-const TIME: Duration = Duration::from_secs(10);
+/// How many queries a socket takes, and for how long. After that, a socket with another port
+/// replaces it.
+const MOST_QUERIES: u32 = 256;
+const LIFETIME: Duration = Duration::from_secs(10);
 
-/// A question for a name server.
+/// A query for a name server.
 pub struct Query {
     name: String,
     kind: QueryType,
-    /// As it goes out, but for its number.
+    /// The message, with id 0.
     bytes: Vec<u8>,
 }
 
 impl Query {
-    /// Asks for what is known of a name.
+    /// A query for records of a name.
     pub fn new(name: &str, kind: QueryType) -> Result<Query, BadName> {
         let mut bytes = Vec::new();
         dns::query(0, name, kind, &mut bytes)?;
@@ -42,14 +43,14 @@ impl Query {
         Ok(Query { name, kind, bytes })
     }
 
-    /// As it goes out with this number.
+    /// The message with this id.
     pub fn numbered(&self, id: u16) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         bytes.splice(..2, id.to_be_bytes());
         bytes
     }
 
-    /// The answer to this question, which went out with this number, if a message is one.
+    /// Parses a message, if it is the answer to this query with this id.
     pub fn answer(&self, message: &[u8], id: u16) -> Option<Message> {
         let Ok(message) = dns::parse(message) else {
             tell(format_args!("malformed DNS response for {}", self.name));
@@ -65,7 +66,7 @@ impl Query {
         repeats.then_some(message)
     }
 
-    /// Addresses of another kind than was asked for.
+    /// The type of addresses in the answer that were not asked for.
     fn stray(&self, message: &Message) -> Option<&'static str> {
         message.records.iter().find_map(|record| match (self.kind, &record.data) {
             (QueryType::A, Data::Aaaa(_)) => Some("AAAA"),
@@ -75,7 +76,8 @@ impl Query {
     }
 }
 
-/// The sockets to one server: the one that takes questions, and the one before it while its last questions wait.
+/// The sockets to one server: the current one, which takes queries, and the last one while queries
+/// wait on it.
 #[derive(Default)]
 pub struct Sockets {
     current: Weak<SharedSocket>,
@@ -83,11 +85,11 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// A socket that takes another question.
+    /// A socket for another query.
     pub fn get(&mut self, handle: &Handle, server: SocketAddr) -> io::Result<Rc<SharedSocket>> {
         let current = self.current.upgrade().filter(|socket| !socket.closed.get());
         if let Some(current) = current {
-            // Never more than two.
+            // There are never more than two sockets.
             if !current.is_worn(handle.now()) || self.last.strong_count() > 0 {
                 return Ok(current);
             }
@@ -101,23 +103,23 @@ impl Sockets {
 
 #[cfg(test)]
 impl Sockets {
-    /// How many are open.
+    /// The number of open sockets.
     pub fn open(&self) -> usize {
         self.current.strong_count().min(1) + self.last.strong_count().min(1)
     }
 }
 
-/// A socket that many questions share, until none of them waits.
+/// A socket that queries share, until none of them waits.
 pub struct SharedSocket {
     socket: Datagram,
     opened: Instant,
-    /// How many questions it took.
+    /// How many queries it took.
     taken: Cell<u32>,
-    /// Those that wait, by their numbers.
+    /// Waiting queries, by id.
     waiting: RefCell<HashMap<u16, WaitingQuery>>,
-    /// The task that receives.
+    /// The waker of the task that receives.
     receiver: Cell<Option<Waker>>,
-    /// It has no task any more.
+    /// The task has ended.
     closed: Cell<bool>,
 }
 
@@ -127,10 +129,10 @@ struct WaitingQuery {
     waker: Option<Waker>,
 }
 
-/// A question that went out. It waits no more when this is dropped.
+/// A query that was sent. Dropping it ends the wait.
 pub struct SentQuery {
     socket: Rc<SharedSocket>,
-    /// Its number.
+    /// Its id.
     pub id: u16,
 }
 
@@ -150,10 +152,10 @@ impl SharedSocket {
     }
 
     fn is_worn(&self, now: Instant) -> bool {
-        self.taken.get() >= MOST || now.saturating_duration_since(self.opened) >= TIME
+        self.taken.get() >= MOST_QUERIES || now.saturating_duration_since(self.opened) >= LIFETIME
     }
 
-    /// Asks.
+    /// Sends a query.
     pub fn ask(self: &Rc<Self>, query: &Rc<Query>) -> io::Result<SentQuery> {
         let id = self.number()?;
         let waiting = WaitingQuery { query: query.clone(), answer: None, waker: None };
@@ -163,7 +165,8 @@ impl SharedSocket {
         match self.socket.try_send_to(&query.numbered(id), None) {
             Ok(Some(_)) => Ok(asked),
             Ok(None) => Err(io::ErrorKind::WouldBlock.into()),
-            // The kernel reports a refusal once: here, though an earlier question was refused.
+            // The kernel reports an ICMP error once, at any call. It may belong to an earlier
+            // query, so all fail.
             Err(error) => {
                 self.fail(&error);
                 Err(error)
@@ -171,7 +174,7 @@ impl SharedSocket {
         }
     }
 
-    /// A number that no other question has, and that others cannot guess. Without one, nothing is asked.
+    /// A random id that no waiting query has. Fails if too many queries wait.
     fn number(&self) -> io::Result<u16> {
         let waiting = self.waiting.borrow();
         if waiting.len() > usize::from(u16::MAX) / 2 {
@@ -187,7 +190,7 @@ impl SharedSocket {
         }
     }
 
-    /// The socket's task: gives answers to the questions that they are for.
+    /// The socket's task: receives answers and passes them to their queries.
     async fn receive(self: Rc<Self>, handle: Handle) {
         loop {
             let readable = poll_fn(|cx| {
@@ -205,7 +208,7 @@ impl SharedSocket {
                 buf.clear();
                 match self.socket.try_recv(&mut buf) {
                     Ok(None) => break,
-                    Ok(Some(_)) => self.came(&buf),
+                    Ok(Some(_)) => self.dispatch(&buf),
                     Err(error) => self.fail(&error),
                 }
             }
@@ -214,8 +217,9 @@ impl SharedSocket {
         self.closed.set(true);
     }
 
-    /// A message. What is for no question, or for another one, is left aside: the answer may still come.
-    fn came(&self, message: &[u8]) {
+    /// Handles a message. One that answers no waiting query is ignored, since the real answer may
+    /// still arrive.
+    fn dispatch(&self, message: &[u8]) {
         let Some(id) = message.first_chunk().map(|id| u16::from_be_bytes(*id)) else { return };
         let mut waiting = self.waiting.borrow_mut();
         let Some(waiting) = waiting.get_mut(&id) else { return };
@@ -224,7 +228,7 @@ impl SharedSocket {
         }
     }
 
-    /// The server cannot be reached, which all questions hear.
+    /// Fails all waiting queries, since the server cannot be reached.
     fn fail(&self, error: &io::Error) {
         for waiting in self.waiting.borrow_mut().values_mut() {
             let same = error.raw_os_error().map(io::Error::from_raw_os_error);
