@@ -1,20 +1,21 @@
-//! Complete answers that wait for the disk: bounded, since no client's pace limits them any more.
+//! Complete answers that wait to be written. Their number and size are limited here, since no
+//! client's pace limits them any more.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// So many may wait.
+/// The most answers that wait.
 const ANSWERS: u64 = 512;
-/// So much of their bodies.
+/// No answer is added while this many bytes wait.
 const BYTES: u64 = 64 << 20;
 
-/// What waits to be written.
+/// The answers that wait to be written.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     answers: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// One that waits.
+/// An answer that waits. Dropping it frees its place.
 #[derive(Debug)]
 pub(crate) struct BacklogSlot<'b> {
     backlog: &'b Backlog,
@@ -22,11 +23,11 @@ pub(crate) struct BacklogSlot<'b> {
 }
 
 impl Backlog {
-    /// A place for an answer, if it need not be the last straw.
+    /// Adds an answer. `None` if the backlog is full.
     pub(crate) fn enter(&self, bytes: u64) -> Option<BacklogSlot<'_>> {
         let answers = self.answers.fetch_add(1, Ordering::Relaxed);
         let waiting = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        // Given back when it is dropped, whether it is taken or not.
+        // If the backlog is full, this is dropped here, which subtracts again.
         let place = BacklogSlot { backlog: self, bytes };
         (answers < ANSWERS && waiting < BYTES).then_some(place)
     }

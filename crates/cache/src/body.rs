@@ -1,4 +1,4 @@
-//! Where the body of an answer at hand is.
+//! The body of an answer in the memory tiers.
 
 use std::sync::{Arc, LazyLock};
 
@@ -6,10 +6,11 @@ use bytes::Bytes;
 use rustix::process::{Resource, getrlimit};
 use weir_engine::{FileInfo, Files, OpenFile};
 
-/// From this length on it costs less to send a file than to copy memory.
+/// From this length on, sending a file costs less than copying memory.
 const FILE_FROM: u64 = 32 * 1024;
 
-/// The most bodies that are files of memory: most descriptors are for connections.
+/// The most bodies in memory files (memfd). They get an eighth of the descriptors, since most are
+/// for connections.
 pub(crate) fn shared_files() -> usize {
     static MOST: LazyLock<usize> = LazyLock::new(|| {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -23,18 +24,18 @@ pub(crate) fn shared_files() -> usize {
 pub enum StoredBody {
     /// In memory.
     Bytes(Bytes),
-    /// In a file that is memory; its length.
+    /// In a memory file (memfd); its length.
     Shared(Arc<OpenFile>, u64),
-    /// In a file of the disk that is kept open.
+    /// In a cache file that is kept open.
     File(Range),
 }
 
-/// A part of a file of the disk.
+/// A part of a cache file.
 #[derive(Debug, Clone)]
 pub struct Range {
     /// The file.
     pub file: Arc<OpenFile>,
-    /// What it was when it was opened.
+    /// Its metadata when it was opened.
     pub info: FileInfo,
     /// Where the part begins.
     pub offset: u64,
@@ -49,12 +50,12 @@ impl StoredBody {
         let shared = (!is_short(length)).then(|| files.memory_file(bytes));
         match shared {
             Some(Ok(file)) => StoredBody::Shared(file, length),
-            // The bytes may be parts of much larger buffers.
+            // Copied, since the bytes may be parts of much larger buffers.
             Some(Err(_)) | None => StoredBody::Bytes(Bytes::copy_from_slice(bytes)),
         }
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory that the body takes.
     pub(crate) fn memory(&self) -> u64 {
         match self {
             StoredBody::Bytes(bytes) => bytes.len() as u64,
@@ -63,19 +64,19 @@ impl StoredBody {
         }
     }
 
-    /// Descriptors that it takes.
+    /// Descriptors that the body takes.
     pub(crate) fn files(&self) -> usize {
         usize::from(!matches!(self, StoredBody::Bytes(_)))
     }
 }
 
-/// Whether it costs less to read so many bytes and to send them than to send them from their file.
+/// Whether reading a body of this length and sending it costs less than sending it from its file.
 pub fn is_short(length: u64) -> bool {
     length < FILE_FROM
 }
 
 impl Range {
-    /// Whether the file still is there, and what it was.
+    /// Whether the file is still there, with the same metadata.
     pub fn stands(&self) -> bool {
         self.file.stands(&self.info)
     }

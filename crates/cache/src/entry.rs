@@ -8,115 +8,116 @@
 //! 16  length of the key, 4          8   valid until
 //! 20  length of the ETag, 4         16  may be used while it is updated, seconds
 //! 24  length of the head, 4         24  may be used after an error, seconds
-//! 28  marks, 4: authorized, HEAD    32  when it was received
+//! 28  flags, 4: authorized, HEAD    32  when it was received
 //! 32  length of the body        144 key, Vary, ETag, head
 //! 40  Last-Modified, or the     ..  body
 //!     least number
 //! ```
 //!
-//! Numbers are little-endian. The head is written when the body is complete: a file without it is
-//! not a cache file.
+//! Numbers are little-endian. The head is written when the body is complete. A file without it is
+//! no cache file.
 //!
-//! An answer that proves to be valid for longer gets new times in its file while requests read the
-//! old ones. So there are two places for them: the times with the higher number count, and new ones
-//! go to the other place. A reader that sees them half written uses the old ones. Nothing else
-//! changes in a file that has its name.
+//! A revalidated answer gets new times in its file while requests read the old ones. So there are
+//! two records of times. The one with the higher number counts, and new times go to the other one.
+//! A reader that finds a record half written uses the other. Nothing else changes in a file after
+//! it got its name.
 
 use crc32fast::Hasher;
 
 use crate::key::{CacheKey, Variant};
 
 const MAGIC: &[u8; 8] = b"weirca03";
-/// Where the times begin.
+/// Offset of the times.
 const TIMES: usize = 64;
-/// Bytes of the times in each of their two places.
+/// Bytes of each of the two records of times.
 const RECORD: usize = 40;
 /// Bytes before the key.
 const FIXED: usize = TIMES + 2 * RECORD;
-/// The bytes before the body in the longest file that is read: what has more is not stored.
+/// The most bytes before the body. An answer with more is not stored.
 pub(crate) const LONGEST_HEAD: usize = 1 << 20;
-/// The longest of each part that is believed.
+/// The longest of each part. A longer one is damage.
 const LONGEST: usize = 1 << 24;
 const NONE: i64 = i64::MIN;
-/// A mark: the answer is one to a request with `Authorization`.
+/// Flag: see [`CacheEntry::authorized`].
 const AUTHORIZED: u32 = 1;
-/// A mark: the answer is one to HEAD.
+/// Flag: see [`CacheEntry::of_head`].
 const OF_HEAD: u32 = 2;
 
-/// When an answer is of use. Seconds, since 1970 where they are points in time.
+/// Times of an answer, in seconds; points in time since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Freshness {
-    /// Fresh until then.
+    /// When the answer becomes stale.
     pub valid_until: i64,
-    /// So long after that it may be used while a request updates it.
+    /// For how long after that it may be used while it is updated (`stale-while-revalidate`).
     pub updating: i64,
-    /// So long after that it may be used where it cannot be updated.
+    /// For how long after that it may be used if it cannot be updated (`stale-if-error`).
     pub error: i64,
-    /// When it was received, or found unchanged.
+    /// When it was received or revalidated.
     pub date: i64,
 }
 
-/// What is known of an answer.
+/// The metadata of an answer, and its head.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CacheEntry {
     /// Its status.
     pub status: u16,
-    /// When it is of use.
+    /// Its freshness.
     pub times: Freshness,
     /// `Last-Modified`
     pub last_modified: Option<i64>,
     /// `ETag`
     pub etag: Vec<u8>,
-    /// The key's text, so that two keys with one hash are told apart.
+    /// The text of the cache key, to notice two keys with one hash.
     pub key: Vec<u8>,
-    /// `Vary`, if it depends on the request.
+    /// `Vary`; empty if the answer does not depend on the request's headers.
     pub vary: Vec<u8>,
-    /// The variant that this is.
+    /// The key of the variant, if there is `Vary`.
     pub variant: Option<Variant>,
-    /// It answers a request with `Authorization`: it may be for one user alone (RFC 9111, section 3.5).
+    /// The request had `Authorization`, so the answer may be for one user alone (RFC 9111, section
+    /// 3.5).
     pub authorized: bool,
-    /// It answers HEAD: its body is missing.
+    /// The request was HEAD, so the body is missing.
     pub of_head: bool,
-    /// The head as it was received.
+    /// The head as received.
     pub head: Vec<u8>,
 }
 
 /// An entry in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// What is known of it.
+    /// Its metadata and head.
     pub entry: CacheEntry,
-    /// Where the body begins.
+    /// Offset of the body.
     pub body: u64,
-    /// How long it is.
+    /// Length of the body.
     pub length: u64,
 }
 
-/// Why bytes are no entry.
+/// Why the beginning of a file is no entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unusable {
-    /// More bytes are needed: so many in all.
+    /// More bytes are needed: this many in all.
     More(usize),
-    /// Too few for anything.
+    /// The file is shorter than any entry.
     TooSmall,
-    /// Another program's, or another version's.
+    /// The file is of another program or version.
     Version,
-    /// Damaged, or not complete.
+    /// The file is damaged or incomplete.
     Damaged,
 }
 
 impl CacheEntry {
-    /// Where the body begins in a file.
+    /// Offset of the body in a file.
     pub fn size(&self) -> usize {
         FIXED + self.key.len() + self.vary.len() + self.etag.len() + self.head.len()
     }
 
-    /// It is not too long to be stored.
+    /// Whether the entry is short enough to be stored.
     pub fn fits(&self) -> bool {
         self.size() <= LONGEST_HEAD
     }
 
-    /// The beginning of a file for a body of this length.
+    /// Encodes the beginning of a file, for a body of this length.
     pub fn encode(&self, length: u64) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.size());
         out.extend_from_slice(MAGIC);
@@ -144,11 +145,11 @@ impl CacheEntry {
         out
     }
 
-    /// Reads the beginning of a file.
+    /// Decodes the beginning of a file.
     ///
     /// # Errors
     ///
-    /// Why it is of no use; or how much of the file must be known.
+    /// Why the file cannot be used, or how many bytes are needed.
     pub fn decode(bytes: &[u8]) -> Result<Stored, Unusable> {
         if bytes.len() < FIXED {
             return Err(Unusable::TooSmall);
@@ -207,7 +208,8 @@ impl Freshness {
         out
     }
 
-    /// The times that count in the beginning of a file, their number, and the place of the others.
+    /// The current times in the beginning of a file, their number, and the offset of the other
+    /// record.
     fn newest(head: &[u8]) -> Option<(Freshness, u32, usize)> {
         let [first, second] = [TIMES, TIMES + RECORD].map(|at| {
             let record = between(head, at, at + RECORD);
@@ -228,7 +230,7 @@ impl Freshness {
         Some((times, number, if is_second { TIMES } else { TIMES + RECORD }))
     }
 
-    /// How these times get into a file that begins so: what is to be written, and where.
+    /// The record that puts these times into a file with this beginning, and its offset.
     pub(crate) fn renewal(&self, head: &[u8]) -> Option<([u8; RECORD], u64)> {
         let (_, number, at) = Freshness::newest(head)?;
         Some((self.record(number.saturating_add(1)), at as u64))
@@ -245,7 +247,7 @@ fn checksum(parts: &[&[u8]]) -> u32 {
     sum.finalize()
 }
 
-/// Reads numbers out of bytes that are long enough.
+/// Reads numbers from bytes. Missing bytes count as 0.
 struct Numbers<'a>(&'a [u8]);
 
 impl Numbers<'_> {
@@ -312,7 +314,7 @@ mod tests {
             let mut bytes = entry.encode(7);
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
-            // The second place for times is not used yet.
+            // The second record of times is not used yet.
             let unused = TIMES + RECORD..FIXED;
             prop_assert_eq!(CacheEntry::decode(&bytes).is_err(), !unused.contains(&at));
         }

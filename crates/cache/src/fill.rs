@@ -1,10 +1,10 @@
-//! An answer while it comes in. One request puts pieces in, any number of readers take them out,
-//! and a writer brings them into a file. All may be on different loops.
+//! An answer that is being received. One request adds pieces, any number of readers read them, and
+//! a writer writes them into a file. All may be on different loops.
 //!
 //! Pieces stay in memory up to a limit. Beyond it, pieces that are in the file are dropped. If the
-//! disk takes no more, the answer belongs to the request that fetches it: its own client sets the
-//! pace. Every other reader then asks the server itself for the [`MissingRest`]. So no reader waits
-//! for another one, and memory stays bounded.
+//! disk is too slow, the answer is not stored, and its pace is that of the fetching request's
+//! client. Every other reader then asks the server itself for the [`MissingRest`]. So no reader
+//! waits for another one, and memory stays bounded.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -17,34 +17,34 @@ use weir_engine::{Files, OpenFile, Segment};
 use crate::entry::CacheEntry;
 use crate::key::CacheKey;
 
-/// An answer that comes in.
+/// An answer that is being received.
 #[derive(Debug)]
 pub struct Fill {
     state: Mutex<FillState>,
-    /// Bytes of the body that stay in memory.
+    /// The most bytes of the body in memory.
     limit: u64,
-    /// What was asked for, and when.
+    /// What was requested, and when.
     asked: Asked,
 }
 
-/// What a server was asked for, to tell whether the answer was removed meanwhile.
+/// What was requested of a server, to find out whether the key was purged meanwhile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// The key, without the variant.
+    /// The main key, without the variant.
     pub key: CacheKey,
-    /// [`Index::last`](crate::Index::last) at that time.
+    /// [`Index::last`](crate::Index::last) at the time of the request.
     pub since: u32,
 }
 
-/// Answers up to this length are waited for as a whole.
+/// Readers wait until they can have answers up to this length completely.
 const SMALL: u64 = 64 * 1024;
 
-/// How it ended.
+/// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FillEnd {
-    /// All of it is there.
+    /// The answer is complete.
     Whole,
-    /// The rest will not come.
+    /// The rest will not arrive.
     Broken,
 }
 
@@ -52,24 +52,26 @@ pub enum FillEnd {
 struct FillState {
     head: Head,
     pieces: VecDeque<Bytes>,
-    /// Where in the body the first piece begins.
+    /// Offset in the body of the first piece in memory.
     start: u64,
-    /// How much has come.
+    /// Bytes received.
     received: u64,
-    /// How much of it is in the file.
+    /// Bytes in the file.
     written: u64,
-    /// The file, and where in it the body begins.
+    /// The file, and the offset of the body in it.
     file: Option<(Arc<OpenFile>, u64)>,
-    /// There is no file, or no more room in it.
+    /// The answer cannot be written, or not any further.
     storeless: bool,
-    /// It is not to be stored: a newer answer is, or this one was purged.
+    /// The answer is not to be stored, since there is a newer one or it was purged.
     superseded: bool,
     end: Option<FillEnd>,
-    /// Where the reader of the request is that fetches it; none: its client has left.
+    /// Offset of the fetching request's own reader. `None` if there is none, for example after its
+    /// client left.
     own: Option<u64>,
-    /// How many others read it.
+    /// The number of other readers.
     joined: usize,
-    /// Where those were when the disk took no more: what had come, and is not in the file.
+    /// When writing failed: the bytes that had been received and are not in the file, for the other
+    /// readers.
     tail: Vec<Bytes>,
     waiting: Vec<Waker>,
 }
@@ -79,28 +81,28 @@ enum Head {
     #[default]
     Unknown,
     Known(Arc<CacheEntry>, Option<u64>),
-    /// It is not to be shared after all.
+    /// The answer is not shared after all.
     Withdrawn,
 }
 
-/// What a reader gets.
+/// The next part of an answer, for a reader.
 #[derive(Debug)]
 pub enum FillPiece {
-    /// The next bytes.
+    /// Bytes.
     Data(Segment),
-    /// There are no more.
+    /// The end.
     End(FillEnd),
-    /// The rest is to be asked for: see [`FillReader::rest`].
-    Alone,
+    /// The reader must ask the server for the rest: see [`FillReader::rest`].
+    FetchRest,
 }
 
 impl Fill {
-    /// Nothing is known of the answer yet.
+    /// A fill before the head. `limit` is in bytes.
     pub fn new(limit: u64, asked: Asked) -> Arc<Fill> {
         Arc::new(Fill { state: Mutex::default(), limit, asked })
     }
 
-    /// What was asked for, and when.
+    /// What was requested, and when.
     pub fn asked(&self) -> Asked {
         self.asked
     }
@@ -109,7 +111,7 @@ impl Fill {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and wakes all tasks that wait.
+    /// Changes the state and wakes all waiting tasks.
     fn change<T>(&self, change: impl FnOnce(&mut FillState) -> T) -> T {
         let mut state = self.lock();
         let out = change(&mut state);
@@ -138,14 +140,14 @@ impl Fill {
     }
 }
 
-/// The side that puts it in.
+/// For the request that fetches the answer.
 impl Fill {
-    /// The head has come; `length` is that of the body, if it is told.
+    /// Sets the head. `length` is the length of the body, if known.
     pub fn set_head(&self, entry: Arc<CacheEntry>, length: Option<u64>) {
         self.change(|s| s.head = Head::Known(entry, length));
     }
 
-    /// It will not be shared: requests that wait for it ask a server themselves.
+    /// Ends sharing. Requests that wait for the answer ask a server themselves.
     pub fn withdraw(&self) {
         self.change(|s| {
             s.head = Head::Withdrawn;
@@ -153,7 +155,7 @@ impl Fill {
         });
     }
 
-    /// More of the body.
+    /// Adds a piece of the body.
     pub fn push(&self, piece: Bytes) {
         if !piece.is_empty() {
             self.change(|s| {
@@ -163,14 +165,15 @@ impl Fill {
         }
     }
 
-    /// Nothing more will come.
+    /// Ends the answer.
     pub fn finish(&self, end: FillEnd) {
         self.change(|s| {
             s.end.get_or_insert(end);
         });
     }
 
-    /// Waits until there is room for more. False if no reader is left to take it.
+    /// Waits until there is room for more. False if nobody needs more: writing failed and the
+    /// fetching request's reader is gone.
     pub async fn room(&self) -> bool {
         let limit = self.limit;
         self.until(|s| {
@@ -181,21 +184,23 @@ impl Fill {
     }
 }
 
-/// The side that brings it into a file.
+/// For the writer.
 impl Fill {
-    /// Waits for `least` bytes that are not in the file, or for the end. The bytes, their place in the body, and the end.
+    /// Waits for `least` bytes that are not in the file, or for the end. Returns the bytes, their
+    /// offset in the body, and the end.
     pub async fn unwritten(&self, least: u64) -> (Vec<Bytes>, u64, Option<FillEnd>) {
         let limit = self.limit;
         self.until(|s| {
             let unwritten = s.received - s.written;
-            // The side that puts pieces in may wait for room that only writing makes.
+            // If memory is full, fewer bytes are enough: the fetching request waits for room that
+            // only writing makes.
             let enough = unwritten >= least || (unwritten > 0 && s.is_full(limit));
             (enough || s.end.is_some()).then(|| (s.from(s.written), s.written, s.end))
         })
         .await
     }
 
-    /// So much of the body is in this file now, behind a head of `body` bytes.
+    /// Notes that the body is in this file up to `until`. It begins at offset `body` of the file.
     pub fn written(&self, file: &Arc<OpenFile>, body: u64, until: u64) {
         self.change(|s| {
             s.written = until;
@@ -203,13 +208,13 @@ impl Fill {
         });
     }
 
-    /// No more of it can come before it is written.
-    pub(crate) fn is_held_up(&self) -> bool {
+    /// Whether nothing more can be received before something is written.
+    pub(crate) fn is_blocked_by_disk(&self) -> bool {
         let state = self.lock();
         state.end.is_none() && state.is_full(self.limit)
     }
 
-    /// It cannot be written any further.
+    /// Notes that the answer cannot be written any further.
     pub fn store_failed(&self) {
         self.change(|s| {
             if !std::mem::replace(&mut s.storeless, true) && s.joined > 0 {
@@ -218,7 +223,7 @@ impl Fill {
         });
     }
 
-    /// All of the body, where it still is in memory.
+    /// The body, if it is complete and still in memory.
     pub fn in_memory(&self) -> Option<Bytes> {
         let state = self.lock();
         let whole = state.start == 0 && state.end == Some(FillEnd::Whole);
@@ -229,11 +234,11 @@ impl Fill {
     }
 }
 
-/// The side that reads it.
+/// For readers.
 impl Fill {
-    /// Waits for the head, and for the whole of a small answer: a request that has not begun to
-    /// read may still look for another answer if the server is slow. Returns what is known of the
-    /// answer, and the body's length if it is known. `None`: it was withdrawn.
+    /// Waits for the head. Waits for the whole of a small answer, too: a request that has not begun
+    /// to read can still use another answer if the server is slow. Returns the metadata, and the
+    /// body's length if known. `None` if the answer was withdrawn.
     pub async fn head(&self) -> Option<(Arc<CacheEntry>, Option<u64>)> {
         self.until(|s| match &s.head {
             Head::Unknown if s.end.is_some() => Some(None),
@@ -248,18 +253,18 @@ impl Fill {
         .await
     }
 
-    /// Whether it still can be stored, and shall be.
+    /// Whether the answer is going to be stored.
     pub fn is_storable(&self) -> bool {
         let state = self.lock();
         !state.storeless && !state.superseded
     }
 
-    /// It is not to be stored any more. Its readers may go on.
+    /// Prevents that the answer is stored. Readers are not affected.
     pub fn supersede(&self) {
         self.lock().superseded = true;
     }
 
-    /// What is known of it so far.
+    /// The metadata, if the head is known.
     pub(crate) fn known(&self) -> Option<Arc<CacheEntry>> {
         match &self.lock().head {
             Head::Known(entry, _) => Some(entry.clone()),
@@ -267,18 +272,18 @@ impl Fill {
         }
     }
 
-    /// Whether all of it is there.
+    /// Whether the answer is complete.
     pub fn is_whole(&self) -> bool {
         self.lock().end == Some(FillEnd::Whole)
     }
 
-    /// The reader of the request that fetches it.
+    /// The reader of the request that fetches the answer.
     pub fn own_reader(self: &Arc<Self>) -> FillReader {
         self.lock().own = Some(0);
         FillReader { fill: self.clone(), own: true, at: 0 }
     }
 
-    /// A reader of another request, from the beginning; `None` where it would not come to the end.
+    /// A reader for another request, from the beginning. `None` if it could not read to the end.
     pub fn reader(self: &Arc<Self>) -> Option<FillReader> {
         let mut state = self.lock();
         if state.end == Some(FillEnd::Broken) || state.storeless {
@@ -289,11 +294,11 @@ impl Fill {
     }
 }
 
-/// Takes an answer that comes in.
+/// Reads an answer that is being received.
 #[derive(Debug)]
 pub struct FillReader {
     fill: Arc<Fill>,
-    /// It is that of the request that fetches the answer.
+    /// The reader belongs to the request that fetches the answer.
     own: bool,
     at: u64,
 }
@@ -307,7 +312,7 @@ impl FillReader {
         piece
     }
 
-    /// The next piece, if it is there.
+    /// The next piece, if there is one now.
     pub fn next_now(&mut self) -> Option<FillPiece> {
         let piece = self.fill.lock().piece(self.at, self.own)?;
         self.passed(&piece);
@@ -322,13 +327,13 @@ impl FillReader {
         }
     }
 
-    /// Whether it has had all of a whole answer.
+    /// Whether it has read a complete answer to its end.
     pub fn is_done(&self) -> bool {
         let state = self.fill.lock();
         state.end == Some(FillEnd::Whole) && state.received == self.at
     }
 
-    /// Whether it has had as many bytes as the answer was said to have.
+    /// Whether it has read as many bytes as the head announced.
     pub fn has_announced(&self) -> bool {
         match &self.fill.lock().head {
             Head::Known(_, length) => *length == Some(self.at),
@@ -336,7 +341,7 @@ impl FillReader {
         }
     }
 
-    /// Behind [`FillPiece::Alone`], what is to be asked for.
+    /// After [`FillPiece::FetchRest`]: the part that is missing.
     pub fn rest(self) -> Option<MissingRest> {
         let state = self.fill.lock();
         let Head::Known(entry, length) = &state.head else { return None };
@@ -351,15 +356,15 @@ impl FillReader {
     }
 }
 
-/// What a reader lacks of an answer that the disk did not take. The server is asked once more: what its client has of the
-/// first answer must be the beginning of the second one.
+/// The part that a reader lacks of an answer that could not be written. The server is asked again.
+/// The bytes that the client already has must be the beginning of the second answer.
 #[derive(Debug)]
 pub struct MissingRest {
-    /// So much of the body the client has.
+    /// Bytes of the body that the client has.
     pub at: u64,
-    /// What is known of the answer.
+    /// The metadata of the answer.
     pub entry: Arc<CacheEntry>,
-    /// Its length, if that was told.
+    /// The length of the body, if known.
     pub length: Option<u64>,
     file: Option<(Arc<OpenFile>, u64)>,
     written: u64,
@@ -367,7 +372,7 @@ pub struct MissingRest {
 }
 
 impl MissingRest {
-    /// Whether the body that the client has begun to get has these bytes at this place.
+    /// Whether the first answer has these bytes at offset `at` of its body.
     pub async fn has(&self, files: &Files, mut at: u64, mut bytes: &[u8]) -> bool {
         while at < self.written && !bytes.is_empty() {
             let Some((file, body)) = &self.file else { return false };
@@ -389,7 +394,7 @@ impl MissingRest {
     }
 }
 
-/// So much of a file is compared at once.
+/// Bytes that are compared at once.
 const COMPARED: usize = 64 * 1024;
 
 impl Drop for FillReader {
@@ -402,12 +407,12 @@ impl Drop for FillReader {
 }
 
 impl FillState {
-    /// No more is to stay in memory.
+    /// Whether the limit of memory is reached.
     fn is_full(&self, limit: u64) -> bool {
         self.received - self.start >= limit.max(1)
     }
 
-    /// Lets pieces go that are not needed in memory. Once all has come there is no need for room.
+    /// Drops pieces that are not needed in memory. After the end, no more room is needed.
     fn trim(&mut self, limit: u64) {
         while self.end.is_none() && self.is_full(limit) {
             let Some(front) = self.pieces.front() else { return };
@@ -421,7 +426,7 @@ impl FillState {
         }
     }
 
-    /// All that is in memory behind this place.
+    /// The bytes in memory from this offset on.
     fn from(&self, at: u64) -> Vec<Bytes> {
         let mut start = self.start;
         let mut out = Vec::new();
@@ -438,12 +443,12 @@ impl FillState {
     fn piece(&self, at: u64, own: bool) -> Option<FillPiece> {
         let alone = self.storeless && !own;
         if alone && self.end.is_none() {
-            return Some(FillPiece::Alone);
+            return Some(FillPiece::FetchRest);
         }
         if at < self.start {
             let Some((file, body)) = self.file.as_ref().filter(|_| at < self.written) else {
                 return Some(if alone {
-                    FillPiece::Alone
+                    FillPiece::FetchRest
                 } else {
                     FillPiece::End(FillEnd::Broken)
                 });

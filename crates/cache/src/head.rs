@@ -3,7 +3,7 @@
 /// A field: its name and its value.
 pub type Field<'a> = (&'a [u8], &'a [u8]);
 
-/// The fields of a head: what stands in lines with a colon, as far as the empty line.
+/// The fields of a head, up to the empty line. Lines without a colon are skipped.
 pub fn fields(head: &[u8]) -> impl Iterator<Item = Field<'_>> + Clone {
     let mut rest = head;
     let lines = std::iter::from_fn(move || {
@@ -15,7 +15,7 @@ pub fn fields(head: &[u8]) -> impl Iterator<Item = Field<'_>> + Clone {
     lines.filter_map(field)
 }
 
-/// The field in a line; a status line has none.
+/// Parses a line. `None` for a status line.
 pub fn field(line: &[u8]) -> Option<Field<'_>> {
     let at = memchr::memchr(b':', line)?;
     let (name, value) = (line.get(..at)?, line.get(at + 1..)?);
@@ -23,7 +23,7 @@ pub fn field(line: &[u8]) -> Option<Field<'_>> {
     (!name.is_empty() && !name.contains(&b' ')).then(|| (name, value.trim_ascii()))
 }
 
-/// The members of a list. A comma in a quoted string is none between members.
+/// The members of a comma-separated list. Commas in quoted strings do not separate.
 pub fn members(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let (mut quoted, mut escaped) = (false, false);
     let ends = move |byte: &u8| {

@@ -1,5 +1,4 @@
-//! The index of a cache: a table in shared memory, so that all workers, and those of the next
-//! configuration, know it.
+//! The index of a cache: a table in shared memory, for all workers and for later configurations.
 
 use std::time::Duration;
 
@@ -7,7 +6,7 @@ use weir_zone::{Locked, LockedEntry, ZoneRef};
 
 use crate::key::CacheKey;
 
-/// Words of value that the zone must give to each entry.
+/// Words of value of each entry in the zone.
 pub const VALUES: usize = 5;
 
 const STATE: usize = 0;
@@ -18,15 +17,15 @@ const SEEN: usize = 4;
 
 const EXISTS: u64 = 1;
 const UPDATING: u64 = 2;
-/// A process has the whole of a new answer and writes it into its file.
+/// A process has received a complete new answer and is writing it into its file.
 const ARRIVING: u64 = 4;
 
-/// The bits of [`VALID`]: below, until when an error stands for the answer, in seconds since 1970; above, the number of the
-/// last removal.
+/// [`VALID`] has two halves. Low: until when an error stands for the answer, in seconds since 1970.
+/// High: the number of the last removal. This mask is the high half.
 const REMOVAL: u64 = 0xffff_ffff << 32;
 
-/// The entry of the cache as a whole: what all files take on the disk, whether they are known, the last generation, the file system's
-/// free and all bytes.
+/// The key of the entry for the cache as a whole: whether the index is loaded, the size of all
+/// files on the disk, the last generation, and the free and total bytes of the file system.
 const WHOLE: &[u8] = b"";
 const LAST: usize = VALID;
 const DISK_FREE: usize = LOCK;
@@ -38,34 +37,34 @@ pub struct Index {
     zone: ZoneRef,
 }
 
-/// What is known of a key.
+/// The result of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup {
-    /// It should be in its file, of this generation: the number changes whenever the file does, and no other file of
-    /// the cache has it or had it lately. 0 is no number.
+    /// The answer should be in its file, which has this generation. The number changes whenever the
+    /// file does. No other file of the cache has it now or had it recently. 0 is no generation.
     Stored(u32),
-    /// It is not there.
+    /// There is no answer.
     Absent,
-    /// The answer was an error, which is kept for a while.
+    /// The answer is this error status, which is cached for a while.
     Error(u16),
-    /// It was not asked for often enough to be kept.
+    /// The key was not requested often enough to be stored (`proxy_cache_min_uses`).
     Scarce,
-    /// There is no room to remember it.
+    /// The zone has no room for the key.
     NoRoom,
 }
 
-/// The right to update a key, until it is given back or has grown too old.
+/// The cache lock of a key: the right to update it, until it is released or expires.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ticket {
     key: CacheKey,
     lock: u64,
 }
 
-/// The process that updates an entry, and until when in milliseconds.
+/// The holder of a cache lock: its process id, and the expiry in milliseconds.
 #[derive(Clone, Copy)]
 struct Lock(u64);
 
-/// The kernel gives no process a number that needs more.
+/// The kernel's process ids need no more bits (PID_MAX_LIMIT).
 const PID_BITS: u32 = 22;
 
 impl Lock {
@@ -73,21 +72,22 @@ impl Lock {
         Lock(until << PID_BITS | u64::from(weir_zone::process()) & ((1 << PID_BITS) - 1))
     }
 
-    /// It is not over, and its holder lives.
+    /// Whether the lock has not expired and its holder lives.
     fn holds(self, now: u64) -> bool {
         let pid = self.0 & ((1 << PID_BITS) - 1);
         self.0 >> PID_BITS > now && weir_zone::runs(pid as u32)
     }
 }
 
-/// The state of an entry: flags, 4 bits; an error's status, 12; how often it was asked for, 16; its generation, 32.
+/// The state of an entry: flags, 4 bits; status of an error, 12; number of requests, 16;
+/// generation, 32.
 #[derive(Clone, Copy)]
 struct EntryState(u64);
 
-/// Statuses that may stand for an answer.
+/// Statuses that may be cached as errors.
 const ERRORS: std::ops::RangeInclusive<u16> = 300..=999;
 
-/// The largest number of uses that is counted.
+/// The largest count of requests.
 const MOST_USES: u64 = 0xffff;
 
 impl EntryState {
@@ -103,10 +103,10 @@ impl EntryState {
         EntryState(self.0 & !flag)
     }
 
-    /// The status of an error; 0: none.
+    /// The status of an error; 0 for none.
     fn error(self) -> u16 {
         let status = (self.0 >> 4) as u16 & 0xfff;
-        // A word in shared memory may have any value.
+        // A compromised process may write any value.
         if ERRORS.contains(&status) { status } else { 0 }
     }
 
@@ -142,7 +142,7 @@ impl Index {
         self.zone.name()
     }
 
-    /// The zone's time.
+    /// The zone's time, in milliseconds.
     pub fn msec(&self, at: std::time::Instant) -> u64 {
         self.zone.get().map_or(0, |zone| zone.msec(at))
     }
@@ -151,9 +151,10 @@ impl Index {
         self.zone.get().map(weir_zone::Zone::lock)
     }
 
-    /// A request asks for a key: `uses` says how often it must be asked for, `wall` is the time of
-    /// day. An entry that has to make room is added to `gone`: its file is to be removed.
-    pub fn look(
+    /// Looks a key up for a request. `uses`: the number of requests before an answer is stored.
+    /// `wall`: the time of day. Keys that are evicted to make room are added to `gone`; the caller
+    /// must remove their files.
+    pub fn look_up(
         &self,
         key: &CacheKey,
         now: u64,
@@ -185,24 +186,25 @@ impl Index {
         }
     }
 
-    /// Whether all files are known: before that, one may be there that the index does not know.
+    /// Whether the loader has finished. Before that, there may be files that the index does not
+    /// have.
     pub fn is_warm(&self) -> bool {
         self.lock().is_some_and(|table| warm(&table))
     }
 
-    /// Whether a key has a file; `None` as long as not all files are known.
+    /// Whether a key has a file. `None` before the loader has finished.
     pub fn has(&self, key: &CacheKey) -> Option<bool> {
         let table = self.lock().filter(warm)?;
         let entry = table.find(&key.0);
         Some(entry.is_some_and(|entry| EntryState(table.value(entry, STATE)).has(EXISTS)))
     }
 
-    /// All files are known from now on.
+    /// Notes that the loader has finished.
     pub fn set_warm(&self) {
         self.change(WHOLE, |values| values[STATE] = 1);
     }
 
-    /// Takes the right to update a key for `age`, unless another request has it.
+    /// Takes the cache lock of a key for `age`, unless another request has it.
     pub fn take(&self, key: &CacheKey, now: u64, age: Duration) -> Option<Ticket> {
         let lock = Lock::new(now.saturating_add(age.as_millis() as u64)).0;
         let mut ticket = None;
@@ -216,13 +218,13 @@ impl Index {
         ticket
     }
 
-    /// Whether a request has the right to update a key.
+    /// Whether a request has the cache lock of a key.
     #[cfg(test)]
     fn is_updating(&self, key: &CacheKey, now: u64) -> bool {
         self.holds(UPDATING, key, now)
     }
 
-    /// Whether a key has this flag, and the process that has set it still counts.
+    /// Whether a key has this flag, set by a process that lives and whose time has not expired.
     fn holds(&self, flag: u64, key: &CacheKey, now: u64) -> bool {
         let Some(table) = self.lock() else { return false };
         table.find(&key.0).is_some_and(|entry| {
@@ -231,8 +233,9 @@ impl Index {
         })
     }
 
-    /// This process has a whole answer for a key: its file will be there soon. It counts for `age`, or as long as the right to
-    /// update the key that a request has, and until [`Index::arrived`].
+    /// Notes that this process has received a complete answer for a key, so its file will exist
+    /// soon. The mark holds for `age`, or as long as a cache lock that is held, but not beyond
+    /// [`Index::arrived`].
     pub fn arrives(&self, key: &CacheKey, now: u64, age: Duration) {
         self.change(&key.0, |values| {
             let state = EntryState(values[STATE]);
@@ -243,7 +246,7 @@ impl Index {
         });
     }
 
-    /// The file of a key's new answer is there, or will not come.
+    /// Removes the mark of [`Index::arrives`]: the file is written, or will not be.
     pub fn arrived(&self, key: &CacheKey) {
         let Some(mut table) = self.lock() else { return };
         let Some(entry) = table.find(&key.0) else { return };
@@ -251,12 +254,12 @@ impl Index {
         table.set_value(entry, STATE, state.0);
     }
 
-    /// Whether the file of a key's new answer will be there soon.
+    /// Whether the file of a key's new answer will exist soon.
     pub fn is_arriving(&self, key: &CacheKey, now: u64) -> bool {
         self.holds(ARRIVING, key, now)
     }
 
-    /// Gives the right to update back. What was taken out meanwhile does not come back by that.
+    /// Releases a cache lock. An entry that was removed meanwhile is not added again.
     pub fn release(&self, ticket: Ticket) {
         let Some(mut table) = self.lock() else { return };
         let Some(entry) = table.find(&ticket.key.0) else { return };
@@ -266,7 +269,7 @@ impl Index {
         }
     }
 
-    /// An error stands for the answer of a key until then.
+    /// Caches an error for a key, until this time.
     pub fn set_error(&self, key: &CacheKey, status: u16, until: i64) {
         self.change(&key.0, |values| {
             values[STATE] = EntryState(values[STATE]).with_error(status).0;
@@ -275,11 +278,12 @@ impl Index {
         });
     }
 
-    /// A key has a file now that takes this size on the disk. The file's generation.
+    /// Notes that a new file was stored for a key, which takes this size on the disk. Returns its
+    /// generation.
     pub fn stored(&self, key: &CacheKey, size: u64, now: u64, gone: &mut Vec<CacheKey>) -> u32 {
         let Some(mut table) = self.lock() else { return 0 };
         let Some(entry) = table.find(&key.0).or_else(|| add(&mut table, key, gone)) else {
-            // Without an entry the file is neither found nor counted.
+            // Without an entry the file is neither found nor counted, so it is removed.
             gone.push(*key);
             return 0;
         };
@@ -294,7 +298,8 @@ impl Index {
         state.generation()
     }
 
-    /// The loader, or a request before it, has found a file that takes this size on the disk.
+    /// Adds a file that the loader has found, or a request before the loader. `size` is its size on
+    /// the disk.
     pub fn known(&self, key: &CacheKey, size: u64, now: u64) {
         let Some(mut table) = self.lock() else { return };
         let found = table.find(&key.0);
@@ -309,7 +314,7 @@ impl Index {
         }
     }
 
-    /// What a key's file says is another thing now. The file's generation.
+    /// Notes that the content of a key's file has changed. Returns its new generation.
     pub fn changed(&self, key: &CacheKey) -> Option<u32> {
         let mut table = self.lock()?;
         let entry = table.find(&key.0)?;
@@ -321,7 +326,7 @@ impl Index {
         })
     }
 
-    /// The file of a key is gone, or of no use.
+    /// Notes that a key's file is gone or cannot be used.
     pub fn lost(&self, key: &CacheKey) {
         let Some(mut table) = self.lock() else { return };
         let Some(entry) = table.find(&key.0) else { return };
@@ -336,12 +341,12 @@ impl Index {
         }
     }
 
-    /// Takes the entry that was not used for longest out of the index, if that is at least `idle`, or whatever it is
-    /// where that is `None`. Says whether it has a file to be removed.
+    /// Removes the least recently used entry, if it has been unused for `idle`; if that is `None`,
+    /// in any case. Returns its key, and whether it has a file to remove.
     pub fn expire(&self, now: u64, idle: Option<Duration>) -> Option<(CacheKey, bool)> {
         let mut table = self.lock()?;
         let mut text = Vec::with_capacity(16);
-        // Entries that are being updated stay: a few may stand at the end.
+        // Entries with a cache lock are kept and moved to the front. A few of them are skipped.
         for _ in 0..20 {
             let entry = table.oldest()?;
             text.clear();
@@ -349,7 +354,8 @@ impl Index {
             let state = EntryState(table.value(entry, STATE));
             let Ok(key) = <[u8; 16]>::try_from(text.as_slice()) else {
                 if table.len() <= 1 {
-                    // Without files there are no bytes, whatever was written there.
+                    // Only the entry of the whole cache is left. Its size must be 0, whatever a
+                    // compromised process wrote.
                     if table.value(entry, SIZE) != 0 {
                         table.set_value(entry, SIZE, 0);
                     }
@@ -374,11 +380,11 @@ impl Index {
         None
     }
 
-    /// How long until the entry that was not used for longest has been idle for `idle`.
+    /// The time until the least recently used entry has been unused for `idle`.
     pub fn next_expiry(&self, now: u64, idle: Duration) -> Option<Duration> {
         let mut table = self.lock()?;
         if let Some(whole) = table.find(WHOLE) {
-            // It has no use of its own, so it never is the oldest.
+            // The entry of the whole cache is never evicted, so it is moved to the front.
             table.touch(whole);
         }
         let entry = table.oldest()?;
@@ -386,7 +392,7 @@ impl Index {
         Some(Duration::from_millis(due.saturating_sub(now)))
     }
 
-    /// Takes a key out of the index. True if it has a file.
+    /// Removes a key from the index. True if it has a file.
     pub fn forget(&self, key: &CacheKey) -> bool {
         let Some(mut table) = self.lock() else { return false };
         let Some(entry) = table.find(&key.0) else { return false };
@@ -397,8 +403,9 @@ impl Index {
         exists
     }
 
-    /// Takes out what a key has, and takes back the right to update it: what a request asks for now is not stored any more (see
-    /// [`Index::is_removed`]). A key without an entry has no request on its way, and needs no mark. True if it has a file.
+    /// Purges a key: removes its answer and its cache lock, and leaves a mark. Answers to requests
+    /// that were sent before are not stored (see [`Index::is_removed`]). A key without an entry
+    /// needs no mark, since no request for it is on its way. True if it has a file.
     pub fn remove(&self, key: &CacheKey) -> bool {
         let Some(mut table) = self.lock() else { return false };
         let Some(entry) = table.find(&key.0) else { return false };
@@ -411,28 +418,29 @@ impl Index {
         before.has(EXISTS)
     }
 
-    /// The number that a request takes along when it asks a server: what is removed later has a higher one.
+    /// The number that a request notes when it asks a server. Later removals have higher numbers.
     pub fn last(&self) -> u32 {
         let Some(table) = self.lock() else { return 0 };
         table.find(WHOLE).map_or(0, |whole| table.value(whole, LAST) as u32)
     }
 
-    /// Whether a key was removed since a server was asked with this number, or since a file got this generation.
+    /// Whether a key was purged after a request noted this number, or after a file got this
+    /// generation.
     pub fn is_removed(&self, key: &CacheKey, since: u32) -> bool {
         let Some(table) = self.lock() else { return false };
         let Some(entry) = table.find(&key.0) else { return false };
         let removal = (table.value(entry, VALID) >> 32) as u32;
-        // Numbers begin anew after the last one.
+        // The numbers wrap around.
         removal != 0 && removal.wrapping_sub(since) as i32 > 0
     }
 
-    /// What all files take on the disk, in bytes.
+    /// Bytes that all files take on the disk.
     pub fn size(&self) -> u64 {
         let Some(table) = self.lock() else { return 0 };
         table.find(WHOLE).map_or(0, |whole| table.value(whole, SIZE))
     }
 
-    /// What all files take on the disk, and how many keys there are.
+    /// Bytes that all files take on the disk, and the number of keys.
     pub fn fill(&self) -> (u64, u64) {
         let Some(table) = self.lock() else { return (0, 0) };
         let whole = table.find(WHOLE);
@@ -440,7 +448,7 @@ impl Index {
         (size, table.len().saturating_sub(u64::from(whole.is_some())))
     }
 
-    /// Notes how many bytes of the file system are free, and how many it has.
+    /// Stores the free and total bytes of the file system.
     pub fn note_disk(&self, free: u64, size: u64) {
         let Some(mut table) = self.lock() else { return };
         let Some(whole) = table.find(WHOLE).or_else(|| table.add(WHOLE)) else { return };
@@ -448,7 +456,7 @@ impl Index {
         table.set_value(whole, DISK_SIZE, size);
     }
 
-    /// What was noted last of the file system: its free bytes, and all of them.
+    /// The last known free and total bytes of the file system.
     pub fn disk(&self) -> Option<(u64, u64)> {
         let table = self.lock()?;
         let whole = table.find(WHOLE)?;
@@ -456,7 +464,7 @@ impl Index {
         (size > 0).then(|| (table.value(whole, DISK_FREE), size))
     }
 
-    /// Changes an entry, or a new one if the key has none.
+    /// Changes an entry. Adds one if the key has none.
     fn change(&self, key: &[u8], change: impl FnOnce(&mut [u64; VALUES])) {
         let Some(mut table) = self.lock() else { return };
         let Some(entry) = table.find(key).or_else(|| table.add(key)) else { return };
@@ -473,8 +481,8 @@ fn warm(table: &Locked<'_>) -> bool {
     table.find(WHOLE).is_some_and(|whole| table.value(whole, STATE) != 0)
 }
 
-/// A number that no file of the cache has. All keys share them, since what is known of a key may be forgotten while
-/// others still have its answer at hand. 0 where there is no room to count.
+/// A new generation. All keys share the sequence, since the index may forget a key while processes
+/// still have its answer in memory. 0 if the zone has no room for the counter.
 fn next_generation(table: &mut Locked<'_>) -> u32 {
     let Some(whole) = table.find(WHOLE).or_else(|| table.add(WHOLE)) else { return 0 };
     let next = (table.value(whole, LAST) as u32).wrapping_add(1).max(1);
@@ -482,21 +490,21 @@ fn next_generation(table: &mut Locked<'_>) -> u32 {
     next
 }
 
-/// What [`VALID`] says of the last removal of a key.
+/// The last removal of a key, as in [`VALID`].
 fn removal(table: &Locked<'_>, entry: LockedEntry) -> u64 {
     table.value(entry, VALID) & REMOVAL
 }
 
-/// Changes the size of the whole.
+/// Changes the size of the whole cache.
 fn count(table: &mut Locked<'_>, more: u64, less: u64) {
     let Some(whole) = table.find(WHOLE).or_else(|| table.add(WHOLE)) else { return };
     let size = table.value(whole, SIZE).checked_add(more).and_then(|size| size.checked_sub(less));
-    // A size that cannot be was spoilt.
+    // An overflow means that the size was damaged.
     let size = size.unwrap_or_else(|| sum(table, whole));
     table.set_values(whole, [table.value(whole, STATE), size]);
 }
 
-/// Bytes of all files, added up anew.
+/// Adds up the sizes of all files.
 #[cold]
 fn sum(table: &Locked<'_>, whole: LockedEntry) -> u64 {
     let files = table
@@ -505,7 +513,7 @@ fn sum(table: &Locked<'_>, whole: LockedEntry) -> u64 {
     files.fold(0, |sum, entry| sum.saturating_add(table.value(entry, SIZE)))
 }
 
-/// A new entry; those that were not used for longest make room.
+/// Adds an entry. The least recently used entries are evicted to make room.
 fn add(table: &mut Locked<'_>, key: &CacheKey, gone: &mut Vec<CacheKey>) -> Option<LockedEntry> {
     for _ in 0..40 {
         if let Some(entry) = table.add(&key.0) {

@@ -1,4 +1,5 @@
-//! The file names of stored answers: nginx's, so that operators find the files.
+//! Cache keys, and the file names that follow from them. The names are nginx's, so that operators
+//! find the files.
 
 use std::path::PathBuf;
 
@@ -6,28 +7,30 @@ use md5::{Digest, Md5};
 
 use crate::head;
 
-/// Where the bytes begin that a key shares with its variants: no fewer than three levels of two digits need.
-const FAMILY: usize = 12;
+/// From this byte on, a key and its variants are equal. Three levels of two digits need three
+/// bytes.
+const SHARED_FROM: usize = 12;
 
-/// What an answer is stored under: the MD5 of its key's text.
+/// The key of a stored answer: the MD5 of the key's text. nginx: `proxy_cache_key`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CacheKey(pub [u8; 16]);
 
-/// A hash over those headers of a request that the answer depends on, and its main key: the answer's own key.
+/// The key of a variant: a hash over the main key and the request headers that `Vary` names.
 pub type Variant = CacheKey;
 
 impl CacheKey {
-    /// The key of a text.
+    /// The key of this text.
     pub fn of(text: &[u8]) -> CacheKey {
         CacheKey(Md5::digest(text).into())
     }
 
-    /// The key of that variant of an answer which depends on the headers that `vary` lists. `headers` gives the
-    /// values of a header of the request. Its file lies where the main key's does: see [`CacheKey::is_beside`].
+    /// The key of the variant that a request selects. `headers` gives the request's values of a
+    /// header in `vary`. The file lies in the same directory as the main key's: see
+    /// [`CacheKey::is_beside`].
     pub fn variant<'h, I>(
         &self,
         vary: &[u8],
-        same: Sameness,
+        same: VariantMatching,
         headers: impl Fn(&[u8]) -> I,
     ) -> Variant
     where
@@ -39,7 +42,7 @@ impl CacheKey {
             let name = name.to_ascii_lowercase();
             hash.update(&name);
             hash.update(b":");
-            if same == Sameness::Meaning {
+            if same == VariantMatching::Meaning {
                 hash.update(meaning(&name, headers(&name)));
                 hash.update(b"\r\n");
                 continue;
@@ -60,23 +63,23 @@ impl CacheKey {
             hash.update(b"\r\n");
         }
         let mut key: [u8; 16] = hash.finalize().into();
-        key[FAMILY..].copy_from_slice(&self.0[FAMILY..]);
+        key[SHARED_FROM..].copy_from_slice(&self.0[SHARED_FROM..]);
         CacheKey(key)
     }
 
-    /// Whether this key ends as the other one does, as the keys of all variants of an answer do. Their files are in
-    /// one directory, since that is named by the end of a key.
+    /// Whether two keys have the same end, as a main key and its variants have. Their files are in
+    /// one directory, since the end of a key names it.
     pub fn is_beside(&self, other: &CacheKey) -> bool {
-        self.0[FAMILY..] == other.0[FAMILY..]
+        self.0[SHARED_FROM..] == other.0[SHARED_FROM..]
     }
 
-    /// In hexadecimal digits: the file's name.
+    /// The key in hexadecimal digits, which is the file's name.
     pub fn hex(&self) -> String {
         let digit = |n: u8| char::from(if n < 10 { b'0' + n } else { b'a' + n - 10 });
         self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
     }
 
-    /// From a file's name.
+    /// Parses a file's name.
     pub fn from_hex(name: &str) -> Option<CacheKey> {
         if name.len() != 32 || !name.is_ascii() {
             return None;
@@ -88,7 +91,7 @@ impl CacheKey {
         Some(CacheKey(key))
     }
 
-    /// The file's path below the cache's directory: with levels 1 and 2, `c/29/...29c`.
+    /// The path below the cache's directory: `c/29/...29c` for `levels=1:2`.
     pub fn path(&self, levels: &[usize]) -> PathBuf {
         let name = self.hex();
         let mut path = PathBuf::with_capacity(2 * name.len());
@@ -103,17 +106,17 @@ impl CacheKey {
     }
 }
 
-/// When two values of a header are the same.
+/// When two values of a header select the same variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sameness {
-    /// As nginx has it: in `NORMALISED` headers their words, in others their bytes.
+pub enum VariantMatching {
+    /// As in nginx: by words in `NORMALISED` headers, by bytes in others.
     Words,
-    /// As RFC 9111 allows, section 4.1: spaces around commas do not count, and in `NORMALISED` headers neither do other spaces,
-    /// case and order.
+    /// As RFC 9111 allows, section 4.1: spaces around commas do not matter. In `NORMALISED`
+    /// headers, other spaces, case and order do not matter either.
     Meaning,
 }
 
-/// All values of a header as one, in the form that all values of the same meaning have.
+/// Normalises all values of a header, so that values with the same meaning become equal.
 fn meaning<'h>(name: &[u8], values: impl Iterator<Item = &'h [u8]>) -> Vec<u8> {
     let is_list = NORMALISED.contains(&name);
     let mut members: Vec<Vec<u8>> = Vec::new();
@@ -135,7 +138,7 @@ fn meaning<'h>(name: &[u8], values: impl Iterator<Item = &'h [u8]>) -> Vec<u8> {
     members.join(&b',')
 }
 
-/// Headers in which the spaces between the words say nothing.
+/// Headers in which spaces between words have no meaning.
 const NORMALISED: [&[u8]; 3] = [b"accept-charset", b"accept-encoding", b"accept-language"];
 
 fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -159,10 +162,10 @@ mod tests {
     }
 
     fn variant(vary: &[u8], headers: &[(&str, &str)]) -> Variant {
-        variant_by(Sameness::Words, vary, headers)
+        variant_by(VariantMatching::Words, vary, headers)
     }
 
-    fn variant_by(same: Sameness, vary: &[u8], headers: &[(&str, &str)]) -> Variant {
+    fn variant_by(same: VariantMatching, vary: &[u8], headers: &[(&str, &str)]) -> Variant {
         CacheKey::of(b"k").variant(vary, same, |name| {
             let of = headers.iter().filter(move |(n, _)| n.as_bytes() == name);
             of.map(|(_, v)| v.as_bytes()).collect::<Vec<_>>().into_iter()
@@ -184,7 +187,7 @@ mod tests {
     #[test]
     fn by_the_standard_values_of_one_meaning_are_one_variant() {
         let of = |name: &str, value: &str| {
-            variant_by(Sameness::Meaning, name.as_bytes(), &[(name, value)])
+            variant_by(VariantMatching::Meaning, name.as_bytes(), &[(name, value)])
         };
         let same = |name: &str, one: &str, two: &str| of(name, one) == of(name, two);
         assert!(same("accept-language", "en, de;q=0.5", "DE; q=0.5 ,en"));

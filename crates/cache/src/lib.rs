@@ -1,13 +1,13 @@
-//! Answers that are kept for later requests. This crate knows files, memory and time. Of HTTP it
+//! Answers that are stored for later requests. This crate knows files, memory and time. Of HTTP it
 //! knows only names and values of headers.
 //!
 //! A [`Cache`] is a directory with an [`Index`] in shared memory. It stores [`CacheEntry`] values:
-//! what is known of an answer, its head as it was received, and its body. While an answer comes in,
-//! it is a [`Fill`], from which any number of readers take it, and a [`writer`] writes it into a
-//! file. A file gets its name only when it is complete, so that no incomplete file is ever found.
+//! the metadata of an answer, its head as received, and its body. An answer that is being received
+//! is a [`Fill`]. Any number of readers read from it, and a [`writer`] writes it into a file. A
+//! file gets its name only when it is complete, so no request finds an incomplete file.
 //!
-//! - In: the key of a request; then the head and the pieces of a server's answer.
-//! - Out: a stored answer from memory or its file, or a reader of the answer that still comes in.
+//! - In: the cache key of a request; then the head and the pieces of a server's answer.
+//! - Out: a stored answer from memory or its file, or a reader of an answer that is being received.
 //! - Callers: `upstream/cache` in the crate `http`.
 
 mod backlog;
@@ -32,9 +32,9 @@ pub use entry::{CacheEntry, Freshness, Stored, Unusable};
 pub use fill::{Asked, Fill, FillEnd, FillPiece, FillReader, MissingRest};
 pub use head::{Field, field, fields, members};
 pub use index::{Index, Lookup, Ticket};
-pub use key::{CacheKey, Sameness, Variant};
-pub use memory::{FileFacts, Memory, Object};
-pub use overdue::{Late, Overdue};
+pub use key::{CacheKey, Variant, VariantMatching};
+pub use memory::{FileCheck, Memory, Object};
+pub use overdue::{OverdueRead, OverdueReads};
 pub use store::{CacheDirectory, Opened, read_entry, whole_blocks};
 pub use tags::{MOST_TAGS, Tag, Tags};
 
@@ -43,33 +43,34 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How a cache is kept. nginx: `proxy_cache_path`.
+/// Settings of a cache. nginx: `proxy_cache_path`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheSettings {
-    /// Where its files are, and how they are spread over directories.
+    /// The directory of its files, and `levels`.
     pub place: CacheDirectory,
-    /// New files grow where temporary files are, not in the cache's own directory.
+    /// `use_temp_path`: new files are written in the directory for temporary files, not in the
+    /// cache's own.
     pub use_temp_path: bool,
-    /// What was not used for so long is removed.
+    /// Answers that were not used for this long are removed.
     pub inactive: Duration,
-    /// Bytes that all files may take on the disk; `None`: any number.
+    /// The most bytes that all files may take on the disk; `None` for no limit.
     pub max_size: Option<u64>,
-    /// Bytes that stay free on the file system.
+    /// Bytes that must stay free on the file system.
     pub min_free: u64,
-    /// How the loader paces itself.
+    /// The pace of the loader.
     pub loader: Pace,
-    /// How the manager paces itself.
+    /// The pace of the manager.
     pub manager: Pace,
 }
 
-/// How work on many files is cut up.
+/// How work on many files is divided. nginx: `loader_files`, `manager_sleep` and kin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// Files at once.
+    /// The most files of one iteration.
     pub files: usize,
-    /// A pause after them.
+    /// The pause between iterations.
     pub sleep: Duration,
-    /// The longest time at once.
+    /// The longest time of one iteration.
     pub threshold: Duration,
 }
 
@@ -83,44 +84,45 @@ impl Default for Pace {
 /// A directory of stored answers.
 #[derive(Debug)]
 pub struct Cache {
-    /// How it is kept.
+    /// Its settings.
     pub settings: CacheSettings,
-    /// What is in it.
+    /// The stored answers.
     pub index: Index,
-    /// What of it is in memory.
+    /// Answers that are also in memory.
     pub memory: Memory,
-    /// Its open files, for requests that may not keep answers in memory.
+    /// Answers whose files are kept open, for requests without a memory tier.
     pub open: Memory,
     /// Answers that are not in their files yet, by key.
-    fills: Mutex<HashMap<CacheKey, Coming>>,
-    /// Held while a file gets its name, so that of two answers of one key the newer one stays.
-    turns: [Mutex<()>; TURNS],
-    /// Answers that wait for the disk.
+    fills: Mutex<HashMap<CacheKey, PendingAnswers>>,
+    /// Locks that are held while a file gets its name, so that the newer of two answers with one
+    /// key stays. Keys share them.
+    naming_locks: [Mutex<()>; NAMING_LOCKS],
+    /// Answers that wait to be written.
     backlog: backlog::Backlog,
-    /// Files that no request waits for any more.
-    pub overdue: Overdue,
-    /// Answers that this process has removed and that are not counted yet.
+    /// Reads of files that take too long, so that no request waits for them any more.
+    pub overdue: OverdueReads,
+    /// Answers that this process has evicted since [`Cache::take_evicted`].
     evicted: AtomicU64,
 }
 
-const TURNS: usize = 16;
+const NAMING_LOCKS: usize = 16;
 
-/// Answers of one key that are not in its file yet.
+/// The answers of one key that are not in its file yet.
 #[derive(Debug, Default)]
-struct Coming {
-    /// The one that began to come in last.
+struct PendingAnswers {
+    /// The answer that is being received; of several, the one that began last.
     newest: Option<Arc<Fill>>,
-    /// The one that came whole last, on its way into the file: it stays known while another one comes in, and until
-    /// that one is whole, too.
+    /// The last answer that was received completely, until it is in its file. It stays known while
+    /// a newer one is being received.
     whole: Option<Arc<Fill>>,
 }
 
-impl Coming {
+impl PendingAnswers {
     fn both(&mut self) -> [&mut Option<Arc<Fill>>; 2] {
         [&mut self.newest, &mut self.whole]
     }
 
-    /// Forgets those that `gone` names. True if others are left.
+    /// Drops the answers that `gone` accepts. True if others are left.
     fn retain(&mut self, mut gone: impl FnMut(&Arc<Fill>) -> bool) -> bool {
         for fill in self.both() {
             fill.take_if(|fill| gone(fill));
@@ -132,96 +134,97 @@ impl Coming {
 impl Cache {
     /// A cache with its index in a zone.
     pub fn new(settings: CacheSettings, zone: weir_zone::ZoneRef) -> Cache {
-        let (memory, fills, turns) = (Memory::default(), Mutex::default(), Default::default());
+        let (memory, fills, naming_locks) =
+            (Memory::default(), Mutex::default(), Default::default());
         let (index, open) = (Index::new(zone), Memory::of_open_files());
-        let (backlog, overdue) = (backlog::Backlog::default(), Overdue::default());
+        let (backlog, overdue) = (backlog::Backlog::default(), OverdueReads::default());
         let evicted = AtomicU64::new(0);
-        Cache { settings, index, memory, open, fills, turns, backlog, overdue, evicted }
+        Cache { settings, index, memory, open, fills, naming_locks, backlog, overdue, evicted }
     }
 
-    /// So many answers were removed to make room, or because they were not asked for.
-    pub(crate) fn evicts(&self, n: usize) {
+    /// Counts answers that were evicted to make room or because they were inactive.
+    pub(crate) fn count_evicted(&self, n: usize) {
         self.evicted.fetch_add(n as u64, Relaxed);
     }
 
-    /// How many this process has removed since this was asked.
+    /// Takes the number of answers that this process has evicted since the last call.
     pub fn take_evicted(&self) -> u64 {
         if self.evicted.load(Relaxed) == 0 { 0 } else { self.evicted.swap(0, Relaxed) }
     }
 
-    /// Its zone's name.
+    /// The name of the zone.
     pub fn name(&self) -> &str {
         self.index.name()
     }
 
-    /// The answers at hand: in memory for requests that may keep some there, open files for the
-    /// others.
+    /// The memory tier that a request uses: answers in memory if `in_memory`, else open files.
     pub fn at_hand(&self, in_memory: bool) -> &Memory {
         if in_memory { &self.memory } else { &self.open }
     }
 
-    /// A key's answer is at hand no more.
-    pub fn let_go(&self, key: &CacheKey) {
+    /// Removes a key's answer from the memory tiers.
+    pub fn remove_from_memory(&self, key: &CacheKey) {
         self.memory.remove(key);
         self.open.remove(key);
     }
 
-    /// The answer of this key that is coming in, or that is on its way into its file.
+    /// The answer of this key that is being received or written.
     pub fn fill(&self, key: &CacheKey) -> Option<Arc<Fill>> {
         let fills = self.fills();
-        let coming = fills.get(key)?;
-        let fill = coming.newest.as_ref().or(coming.whole.as_ref()).cloned();
+        let pending = fills.get(key)?;
+        let fill = pending.newest.as_ref().or(pending.whole.as_ref()).cloned();
         fill.filter(|fill| !self.is_removed(fill))
     }
 
-    /// The answer of this key that is whole, and on its way into its file.
+    /// The complete answer of this key that is being written.
     pub fn whole(&self, key: &CacheKey) -> Option<Arc<Fill>> {
         let fills = self.fills();
-        let coming = fills.get(key)?;
-        let newest = coming.newest.as_ref().filter(|fill| fill.is_whole());
-        newest.or(coming.whole.as_ref()).filter(|fill| !self.is_removed(fill)).cloned()
+        let pending = fills.get(key)?;
+        let newest = pending.newest.as_ref().filter(|fill| fill.is_whole());
+        newest.or(pending.whole.as_ref()).filter(|fill| !self.is_removed(fill)).cloned()
     }
 
-    /// What it answers was removed since it was asked for, perhaps by another process: it is neither stored nor shared.
+    /// Whether the answer was purged since it was requested, perhaps by another process. Such an
+    /// answer is neither stored nor shared.
     pub(crate) fn is_removed(&self, fill: &Fill) -> bool {
         let fill::Asked { key, since } = fill.asked();
         self.index.is_removed(&key, since)
     }
 
-    /// From now on this is the one that comes in.
+    /// Makes this the answer that is being received.
     pub fn begin(&self, key: CacheKey, fill: Arc<Fill>) {
         if fill.is_storable() && !self.is_removed(&fill) {
             self.fills().entry(key).or_default().newest = Some(fill);
         }
     }
 
-    /// It has come whole: an older one need not be stored any more, however far that is on its way into its file. `now` is the
-    /// index's time.
-    pub fn came(&self, key: CacheKey, fill: &Arc<Fill>, now: u64) {
+    /// Notes that the answer was received completely. An older one that is being written will not
+    /// be stored. `now` is the index's time.
+    pub fn received_whole(&self, key: CacheKey, fill: &Arc<Fill>, now: u64) {
         if !fill.is_storable() || self.is_removed(fill) {
             return;
         }
         self.index.arrives(&key, now, writer::PATIENCE);
         let mut fills = self.fills();
-        let coming = fills.entry(key).or_default();
-        coming.newest.take_if(|newest| Arc::ptr_eq(newest, fill));
-        if let Some(before) = coming.whole.replace(fill.clone())
+        let pending = fills.entry(key).or_default();
+        pending.newest.take_if(|newest| Arc::ptr_eq(newest, fill));
+        if let Some(before) = pending.whole.replace(fill.clone())
             && !Arc::ptr_eq(&before, fill)
         {
             before.supersede();
         }
     }
 
-    /// Takes out `wanted` answers that are coming in, and prevents that they are stored. Returns their keys. Answers without a
-    /// known head stay, unless their key is `main`.
+    /// Removes `wanted` answers that are being received or written, so that they are not stored.
+    /// Returns their keys. An answer without a head is removed only if its key is `main`.
     pub fn purge_fills(
         &self,
         main: Option<CacheKey>,
         wanted: impl Fn(&CacheEntry) -> bool,
     ) -> Vec<CacheKey> {
         let mut purged = Vec::new();
-        self.fills().retain(|key, coming| {
-            coming.retain(|fill| {
+        self.fills().retain(|key, pending| {
+            pending.retain(|fill| {
                 let taken =
                     fill.known().map_or(main == Some(fill.asked().key), |entry| wanted(&entry));
                 if taken {
@@ -234,22 +237,22 @@ impl Cache {
         purged
     }
 
-    /// The turn to give a key's file its name.
-    pub(crate) fn turn(&self, key: &CacheKey) -> Option<std::sync::MutexGuard<'_, ()>> {
-        let turn = self.turns.get(usize::from(key.0[0]) % TURNS)?;
-        Some(turn.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Takes the lock for giving a key's file its name.
+    pub(crate) fn lock_naming(&self, key: &CacheKey) -> Option<std::sync::MutexGuard<'_, ()>> {
+        let lock = self.naming_locks.get(usize::from(key.0[0]) % NAMING_LOCKS)?;
+        Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// It is over, or will not come.
+    /// Removes an answer that was stored or will not be.
     pub fn end(&self, key: &CacheKey, fill: &Arc<Fill>) {
         let mut fills = self.fills();
-        let Some(coming) = fills.get_mut(key) else { return };
-        if !coming.retain(|known| Arc::ptr_eq(known, fill)) {
+        let Some(pending) = fills.get_mut(key) else { return };
+        if !pending.retain(|known| Arc::ptr_eq(known, fill)) {
             fills.remove(key);
         }
     }
 
-    fn fills(&self) -> std::sync::MutexGuard<'_, HashMap<CacheKey, Coming>> {
+    fn fills(&self) -> std::sync::MutexGuard<'_, HashMap<CacheKey, PendingAnswers>> {
         self.fills.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

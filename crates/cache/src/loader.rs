@@ -1,4 +1,5 @@
-//! Reads which files exist, once after the start.
+//! The cache loader: adds existing files to the index, once after the start. nginx: "cache loader"
+//! process.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,11 +11,12 @@ use crate::Cache;
 use crate::key::CacheKey;
 use crate::store::walk;
 
-/// Files that no process is growing any more: their process is gone, or they are this old.
+/// A temporary file of this age is abandoned, even if a process with its id exists.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// Goes through the directory, with pauses, on a thread of its own: it may take long, and those for file operations
-/// are few. What killed processes have left in the cache's directory and in those of `temporary` files is removed.
+/// Loads the directory, with pauses. It has a thread of its own, since it may take long and threads
+/// for files are few. Removes temporary files that killed processes have left, in the cache's
+/// directory and in the `temporary` ones.
 pub async fn run(
     cache: Arc<Cache>,
     temporary: Vec<PathBuf>,
@@ -52,7 +54,7 @@ fn load(cache: &Cache, now: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Looks for such files among the temporary ones of other uses.
+/// Removes abandoned files of caches from a directory for temporary files of all uses.
 fn sweep(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     let growing = |name: &str| name.split('.').next().and_then(CacheKey::from_hex).is_some();
@@ -64,7 +66,7 @@ fn sweep(directory: &Path) {
     }
 }
 
-/// Removes a file that was growing when its process died.
+/// Removes a temporary file if the process in its name is gone, or if it is too old.
 fn remove_abandoned(path: &Path, modified: Option<SystemTime>) {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let process = name.split('.').nth(1).and_then(|pid| pid.parse::<i32>().ok());

@@ -1,5 +1,5 @@
-//! Keeps a cache within its limits: removes answers that were not used for long, and those beyond
-//! the size.
+//! The cache manager: removes inactive answers, and the least recently used ones while the cache is
+//! too large. nginx: "cache manager" process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use weir_engine::{Handle, file_operation};
 use crate::Cache;
 use crate::store::remove_file;
 
-/// The longest time between two looks.
+/// The longest time between two rounds.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// One round. How long until the next.
+/// One round. Returns the time until the next.
 pub async fn run(cache: &Arc<Cache>, handle: &Handle) -> Duration {
     let pace = cache.settings.manager;
     loop {
@@ -20,10 +20,10 @@ pub async fn run(cache: &Arc<Cache>, handle: &Handle) -> Duration {
         let mut gone = Vec::new();
         let more = round(cache, now, &mut gone, free(cache, handle).await);
         let some = !gone.is_empty();
-        cache.evicts(gone.len());
+        cache.count_evicted(gone.len());
         let place = cache.settings.place.clone();
         for key in &gone {
-            cache.let_go(key);
+            cache.remove_from_memory(key);
         }
         if some {
             let removed = handle.files().later(move || {
@@ -31,7 +31,7 @@ pub async fn run(cache: &Arc<Cache>, handle: &Handle) -> Duration {
                     let _ = remove_file(&place.path(&key));
                 }
             });
-            // What could not be removed is found by the next start's loader.
+            // A file that cannot be removed is found by the loader at the next start.
             let _ = removed.await;
         }
         if !more {
@@ -42,10 +42,10 @@ pub async fn run(cache: &Arc<Cache>, handle: &Handle) -> Duration {
     }
 }
 
-/// The shortest time between two looks.
+/// The shortest time between two rounds.
 const LEAST: Duration = Duration::from_millis(500);
 
-/// Takes entries out of the index; true if there are more to be taken.
+/// Removes entries from the index, up to `manager_files`. True if there may be more.
 fn round(cache: &Cache, now: u64, gone: &mut Vec<crate::CacheKey>, free: Option<u64>) -> bool {
     let settings = &cache.settings;
     let most = settings.manager.files.max(1);
@@ -65,7 +65,7 @@ fn round(cache: &Cache, now: u64, gone: &mut Vec<crate::CacheKey>, free: Option<
     true
 }
 
-/// Free bytes of the file system, which status pages show as well.
+/// Free bytes of the file system. Stores them in the index, for status pages.
 async fn free(cache: &Cache, handle: &Handle) -> Option<u64> {
     let directory = cache.settings.place.directory.clone();
     let ask = move || file_operation("statvfs", &*directory, || rustix::fs::statvfs(&directory));

@@ -1,5 +1,5 @@
-//! Popular answers at hand: in memory, or with their files open. Each belongs to one version of its
-//! file.
+//! The memory tiers: popular answers in memory, or with their files open. Each belongs to one
+//! version of its cache file.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
@@ -10,22 +10,23 @@ use crate::body::{self, StoredBody};
 use crate::entry::CacheEntry;
 use crate::key::CacheKey;
 
-/// Answers longer than this share of the memory are not kept.
+/// An answer that needs more than this share of the memory is not kept.
 const SHARE: u64 = 16;
-/// What an answer costs beside its bytes, about, with what is made of its head.
+/// About the bytes that an answer takes beside its head and body, with values parsed from its head.
 const OVERHEAD: u64 = 896;
-/// Memory for what is known of files that are kept open.
+/// Bytes for the metadata of files that are kept open.
 const OPEN_LIMIT: u64 = 1 << 20;
-/// So many are, so that the room of those that were removed is soon free.
+/// The most files that are kept open. Few, since an open file that was removed still takes room on
+/// the disk.
 const OPEN_FILES: usize = 128;
-/// For so many bytes of the limit there is a counter of uses.
+/// There is one counter of uses for this many bytes of the limit.
 const PER_COUNTER: u64 = 128;
-/// The one to be driven out is looked for among so many.
+/// The most answers that are examined to find one to evict.
 const CHANCES: usize = 16;
-/// A purge looks at so many while it holds the lock.
+/// How many answers a purge examines each time that it holds the lock.
 const AT_ONCE: usize = 256;
 
-/// Answers of a cache that are at hand. There is no room until a configuration asks for some.
+/// A memory tier of a cache. Its limit is 0 until [`Memory::provide`].
 #[derive(Debug)]
 pub struct Memory {
     limit: AtomicU64,
@@ -36,9 +37,9 @@ pub struct Memory {
 
 #[derive(Debug, Default)]
 struct MemoryObjects {
-    /// With the number under which it stands in the order.
+    /// Each with its number in `order`.
     by_key: HashMap<CacheKey, (u64, Arc<Object>)>,
-    /// In the order in which they came; what was used since gets another round.
+    /// In the order of insertion. An answer that was used gets a second chance (CLOCK).
     order: BTreeMap<u64, CacheKey>,
     /// The next number.
     next: u64,
@@ -47,12 +48,13 @@ struct MemoryObjects {
     uses: Uses,
 }
 
-/// How often keys were asked for lately, about. Each has four counters, of which the smallest counts, since keys share
-/// them. Only the smallest grow. From time to time all are halved.
+/// Estimates how often keys were requested recently (a count-min sketch, as in TinyLFU). A key has
+/// four counters, shared with other keys, and its count is the smallest of them. Only the smallest
+/// are incremented. From time to time all are halved.
 #[derive(Debug, Default)]
 struct Uses {
     counters: Vec<u8>,
-    /// Since they were halved.
+    /// Increments since the counters were halved.
     added: usize,
 }
 
@@ -86,27 +88,27 @@ impl Uses {
     }
 }
 
-/// An answer at hand.
+/// An answer in a memory tier.
 #[derive(Debug)]
 pub struct Object {
-    /// What is known of it.
+    /// Its metadata and head.
     pub entry: Arc<CacheEntry>,
     /// Its body.
     pub body: StoredBody,
-    /// Which version of the file it is: the index's number, which no other one has, and the file's.
+    /// The generation in the index. With `inode`, it identifies the version of the file.
     pub generation: u32,
-    /// The file's number in its file system.
+    /// The file's inode number.
     pub inode: u64,
-    /// When the file was last seen to be there, in milliseconds.
+    /// When the file was last found to exist, in milliseconds.
     checked: AtomicU64,
-    /// A request is looking for its file.
+    /// A request is checking whether the file exists.
     checking: AtomicBool,
     used: AtomicBool,
-    made: OnceLock<Box<dyn Any + Send + Sync>>,
+    derived: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl Object {
-    /// An answer with a file that was seen now.
+    /// An answer whose file exists now.
     pub fn new(
         entry: Arc<CacheEntry>,
         body: StoredBody,
@@ -115,48 +117,48 @@ impl Object {
         now: u64,
     ) -> Object {
         let (checked, checking, used) = (AtomicU64::new(now), <_>::default(), <_>::default());
-        let made = OnceLock::new();
-        Object { entry, body, generation, inode, checked, checking, used, made }
+        let derived = OnceLock::new();
+        Object { entry, body, generation, inode, checked, checking, used, derived }
     }
 
-    /// What readers have made of the head, for the next ones. The first reader finds it empty; `None` for other types than the
-    /// first reader's.
-    pub fn made<T: Default + Send + Sync + 'static>(&self) -> Option<&T> {
-        self.made.get_or_init(|| Box::<T>::default()).downcast_ref()
+    /// A value that readers derive from the head and share. The first reader finds it empty. `None`
+    /// if the first reader used another type.
+    pub fn derived<T: Default + Send + Sync + 'static>(&self) -> Option<&T> {
+        self.derived.get_or_init(|| Box::<T>::default()).downcast_ref()
     }
 
     fn size(&self) -> u64 {
         self.body.memory() + self.entry.size() as u64 + OVERHEAD
     }
 
-    /// Whether it is time to look for the file again, which must have been seen within `period`. In
-    /// the second half of the period one caller is told to look.
-    pub fn look(&self, now: u64, period: u64) -> FileFacts {
+    /// Whether the existence of the file must be checked again. It must have been checked within
+    /// `period`. In the second half of that, one caller is asked to check.
+    pub fn check_due(&self, now: u64, period: u64) -> FileCheck {
         let age = now.saturating_sub(self.checked.load(Ordering::Relaxed));
         if age >= period {
-            FileFacts::Due
+            FileCheck::Due
         } else if age >= period / 2 && !self.checking.swap(true, Ordering::Relaxed) {
-            FileFacts::Soon
+            FileCheck::Soon
         } else {
-            FileFacts::Fresh
+            FileCheck::Fresh
         }
     }
 
-    /// The file was there.
+    /// Notes that the file exists.
     pub fn seen(&self, now: u64) {
         self.checked.store(now, Ordering::Relaxed);
         self.checking.store(false, Ordering::Relaxed);
     }
 }
 
-/// What is known of the file of an answer in memory.
+/// Whether the file of an answer in memory must be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileFacts {
-    /// It was seen a moment ago, or another request is looking.
+pub enum FileCheck {
+    /// It was checked recently, or another request is checking.
     Fresh,
-    /// It is to be looked for, while the answer may be used.
+    /// The caller is to check it. The answer may be used meanwhile.
     Soon,
-    /// It must be looked for before the answer is used.
+    /// It must be checked before the answer is used.
     Due,
 }
 
@@ -167,12 +169,12 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Room for files that are kept open.
+    /// The tier for files that are kept open.
     pub fn of_open_files() -> Memory {
         Memory { limit: AtomicU64::new(OPEN_LIMIT), files: OPEN_FILES, kept: Mutex::default() }
     }
 
-    /// Room for at least so many bytes.
+    /// Raises the limit to at least this many bytes.
     pub fn provide(&self, bytes: u64) {
         if self.limit() < bytes {
             self.limit.fetch_max(bytes, Ordering::Relaxed);
@@ -187,8 +189,9 @@ impl Memory {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether an answer of this length may be kept. Once there is no more room, it may be if it was asked for more often lately
-    /// than the one that it would drive out. A long row of answers leaves what is used as often where it is.
+    /// Whether an answer of this length may be kept. If there is no room, it must have been
+    /// requested more often recently than the answer that it would evict. So a long scan of answers
+    /// does not evict those that are used as often.
     pub fn admits(&self, key: &CacheKey, length: u64) -> bool {
         let (size, limit) = (length.saturating_add(OVERHEAD), self.limit());
         if size > limit / SHARE {
@@ -198,11 +201,11 @@ impl Memory {
         let has_room = kept.size + size <= limit && kept.files < self.files;
         has_room || kept.by_key.contains_key(key) || {
             let uses = kept.uses.of(key);
-            kept.next_out().is_none_or(|next| uses > next)
+            kept.next_evicted_uses().is_none_or(|next| uses > next)
         }
     }
 
-    /// The answer of a key with this text, in this version.
+    /// The answer of a key, if it has this text and this generation.
     pub fn get(&self, key: &CacheKey, text: &[u8], generation: u32) -> Option<Arc<Object>> {
         if self.limit() == 0 {
             return None;
@@ -215,7 +218,8 @@ impl Memory {
         (object.generation == generation && object.entry.key == text).then_some(object)
     }
 
-    /// Keeps an answer. One without a number could not be told from another version.
+    /// Adds an answer. One without a generation is not kept, since it could not be distinguished
+    /// from another version.
     pub fn put(&self, key: CacheKey, object: Object) {
         if object.generation == 0 || object.size() > self.limit() / SHARE {
             return self.remove(&key);
@@ -225,8 +229,8 @@ impl Memory {
         kept.shrink(self.limit(), self.files);
     }
 
-    /// An answer was found to be valid for longer: the one in memory too, if it is the same. It may have become another
-    /// version by that.
+    /// Updates the times of an answer that was revalidated, if it is the same answer. `generation`
+    /// is its new one, if it has one.
     pub fn renew(&self, key: &CacheKey, entry: &CacheEntry, generation: Option<u32>) {
         let mut kept = self.lock();
         let Some(old) = kept.get(key).cloned() else { return };
@@ -242,12 +246,13 @@ impl Memory {
         kept.insert(*key, Arc::new(new));
     }
 
-    /// Forgets an answer.
+    /// Removes an answer.
     pub fn remove(&self, key: &CacheKey) {
         self.lock().remove(key);
     }
 
-    /// Forgets all `wanted` answers and returns the keys. Other threads wait for a few at once, and not for all.
+    /// Removes all `wanted` answers and returns their keys. The lock is released from time to time,
+    /// for other threads.
     pub(crate) fn purge(&self, wanted: impl Fn(&CacheEntry) -> bool) -> Vec<CacheKey> {
         let (mut purged, mut from) = (Vec::new(), 0);
         loop {
@@ -267,7 +272,7 @@ impl Memory {
         }
     }
 
-    /// Forgets an answer, unless another one has taken its place.
+    /// Removes this answer, unless another one has replaced it.
     pub fn remove_this(&self, key: &CacheKey, object: &Arc<Object>) {
         let mut kept = self.lock();
         if kept.get(key).is_some_and(|known| Arc::ptr_eq(known, object)) {
@@ -291,7 +296,7 @@ impl MemoryObjects {
         self.by_key.get(key).map(|(_, object)| object)
     }
 
-    /// At the end of the order, or in the place of the one that has the key.
+    /// Inserts at the end of the order, or replaces the answer of the same key in its place.
     fn insert(&mut self, key: CacheKey, object: Arc<Object>) {
         self.count(&object);
         match self.by_key.get_mut(&key) {
@@ -320,8 +325,9 @@ impl MemoryObjects {
         }
     }
 
-    /// The uses of the one that is driven out next. What was used goes to the end of the order.
-    fn next_out(&mut self) -> Option<u8> {
+    /// The count of the answer that is evicted next. Answers that were used are moved to the end of
+    /// the order.
+    fn next_evicted_uses(&mut self) -> Option<u8> {
         for _ in 0..CHANCES {
             let (_, key) = self.order.first_key_value()?;
             let (key, object) = (*key, self.get(key)?);
@@ -427,7 +433,8 @@ mod tests {
                 }
             }
         }
-        // Without a choice, there would be none: each is driven out before it is asked for again.
+        // Without admission there would be no hits: each answer is evicted before it is requested
+        // again.
         assert!(hits > many * 6 / 10, "{hits} of {many}");
     }
 
@@ -452,22 +459,22 @@ mod tests {
     #[test]
     fn what_was_made_of_a_head_is_there_for_the_next_reader() {
         let object = object(1, 1);
-        let made = || object.made::<OnceLock<u32>>().unwrap();
+        let made = || object.derived::<OnceLock<u32>>().unwrap();
         assert_eq!(made().get(), None);
         made().set(1).unwrap();
-        assert_eq!((made().get(), object.made::<u64>()), (Some(&1), None));
+        assert_eq!((made().get(), object.derived::<u64>()), (Some(&1), None));
     }
 
     #[test]
     fn one_looks_for_the_file_before_it_is_due() {
         let object = object(1, 1);
-        assert_eq!(object.look(1499, 1000), FileFacts::Fresh);
-        assert_eq!(object.look(1500, 1000), FileFacts::Soon);
-        assert_eq!(object.look(1500, 1000), FileFacts::Fresh);
-        assert_eq!(object.look(2000, 1000), FileFacts::Due);
+        assert_eq!(object.check_due(1499, 1000), FileCheck::Fresh);
+        assert_eq!(object.check_due(1500, 1000), FileCheck::Soon);
+        assert_eq!(object.check_due(1500, 1000), FileCheck::Fresh);
+        assert_eq!(object.check_due(2000, 1000), FileCheck::Due);
         object.seen(2000);
-        assert_eq!(object.look(2499, 1000), FileFacts::Fresh);
-        assert_eq!(object.look(2500, 1000), FileFacts::Soon);
+        assert_eq!(object.check_due(2499, 1000), FileCheck::Fresh);
+        assert_eq!(object.check_due(2500, 1000), FileCheck::Soon);
     }
 
     #[test]

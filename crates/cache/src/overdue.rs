@@ -1,21 +1,22 @@
-//! Files that a disk has not delivered in time. No other request waits for them meanwhile.
+//! Reads of cache files that take too long. While there is one, no other request waits for an
+//! overdue read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many there are.
+/// The number of overdue reads.
 #[derive(Debug, Default)]
-pub struct Overdue(Arc<AtomicUsize>);
+pub struct OverdueReads(Arc<AtomicUsize>);
 
-/// One of them; dropped when the disk has answered.
+/// An overdue read. Dropped when the disk has answered.
 #[derive(Debug)]
-pub struct Late(Arc<AtomicUsize>);
+pub struct OverdueRead(Arc<AtomicUsize>);
 
-impl Overdue {
-    /// One more.
-    pub fn one(&self) -> Late {
+impl OverdueReads {
+    /// Adds one.
+    pub fn add(&self) -> OverdueRead {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Late(self.0.clone())
+        OverdueRead(self.0.clone())
     }
 
     /// Whether there is one.
@@ -24,7 +25,7 @@ impl Overdue {
     }
 }
 
-impl Drop for Late {
+impl Drop for OverdueRead {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

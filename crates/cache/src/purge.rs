@@ -1,4 +1,4 @@
-//! Takes out answers that are to be purged: stored ones, and those that are coming in.
+//! Purges answers: stored ones and those that are being received.
 
 use std::io;
 use std::path::Path;
@@ -11,19 +11,19 @@ use crate::store::{beside, read_entry, walk};
 use crate::tags::Tags;
 use crate::{Cache, CacheEntry, CacheKey, tag_index};
 
-/// Which answers.
+/// The answers to purge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
-    /// The answer with this text as its key, in all variants that depend on the request.
+    /// The answer with this key, in all variants.
     Key(Vec<u8>),
-    /// All answers with keys that begin so.
+    /// All answers whose keys have this prefix.
     Prefix(Vec<u8>),
-    /// All answers with one of these tags; groups are those of this origin.
+    /// All answers with one of these tags. Groups belong to this origin.
     Tagged(Tags, Vec<u8>),
 }
 
 impl Which {
-    /// The key, where it is one.
+    /// The main key, if one is purged.
     fn main(&self) -> Option<CacheKey> {
         match self {
             Which::Key(text) => Some(CacheKey::of(text)),
@@ -40,16 +40,20 @@ impl Which {
     }
 }
 
-/// Removes answers, and says how many. One that is coming in still reaches the requests that wait for it, but no other. Where
-/// a key is removed, no process stores what was asked for before; an answer under a prefix or with a tag is stored when
-/// another process has it whole. The work is the file pool's: there may be very many answers. But a key counts as removed at
-/// once, however busy the pool is.
+/// Purges answers and returns how many. An answer that is being received still reaches the requests
+/// that wait for it, but no others.
+///
+/// Once a key is purged, no process stores an answer to an earlier request. An answer under a
+/// prefix or with a tag may still be stored if another process has received it completely. The file
+/// pool does the work, since there may be very many answers. But a key counts as removed at once,
+/// however busy the pool is.
 ///
 /// # Errors
 ///
-/// Where the directory cannot be read, or the pool takes no more work. The file of a removed key goes later then.
+/// The directory cannot be read, or the pool takes no more work. In the latter case, the file of a
+/// removed key is removed later.
 pub async fn purge(cache: &Arc<Cache>, which: Which, files: &Files) -> io::Result<usize> {
-    // From now on no answer gets its file that was asked for before.
+    // From here on, no answer to an earlier request is stored.
     let had = which.main().is_some_and(|main| cache.index.remove(&main));
     let work = || {
         let (cache, which) = (cache.clone(), which.clone());
@@ -69,9 +73,9 @@ pub async fn purge(cache: &Arc<Cache>, which: Which, files: &Files) -> io::Resul
 
 fn take_out(cache: &Cache, which: &Which) -> io::Result<usize> {
     let wanted = |entry: &CacheEntry| which.takes(entry);
-    // Of what is at hand, the file may be gone already.
+    // Answers in the memory tiers may have lost their files already.
     let mut at_hand = cache.purge_fills(which.main(), wanted);
-    // The index of tags knows what is in memory, too.
+    // The tag index also has the answers that are in memory.
     let memories =
         if let Which::Tagged(..) = which { &[][..] } else { &[&cache.memory, &cache.open] };
     for memory in memories {
@@ -89,16 +93,18 @@ fn take_out(cache: &Cache, which: &Which) -> io::Result<usize> {
 
 fn forget(cache: &Cache, which: &Which, key: &CacheKey) {
     match which {
-        // There may be very many, and the index has better use for the room.
+        // There may be very many, and marks of their removal would fill the index.
         Which::Prefix(_) => cache.index.forget(key),
         Which::Key(_) | Which::Tagged(..) => cache.index.remove(key),
     };
-    cache.let_go(key);
+    cache.remove_from_memory(key);
 }
 
-/// Removes files, and forgets each at once: the next answer of its key may come before the last file is gone. Their
-/// keys. Variants have keys of their own, which only their requests' headers tell, but they lie beside the main answer's
-/// file, whether that is there or not.
+/// Removes files, and the index entry with each: a new answer with that key may arrive before the
+/// last file is gone. Returns the keys.
+///
+/// The keys of variants depend on their requests' headers and cannot be computed. But their files
+/// are in the directory of the main answer's file, whether that exists or not.
 fn remove(cache: &Cache, which: &Which) -> io::Result<Vec<CacheKey>> {
     let place = &cache.settings.place;
     let mut removed = Vec::new();
@@ -129,7 +135,7 @@ fn remove(cache: &Cache, which: &Which) -> io::Result<Vec<CacheKey>> {
 
 /// Removes a file, but not between a look whether it is wanted and its getting a name.
 fn remove_file(cache: &Cache, key: CacheKey, path: &Path) -> bool {
-    let _turn = cache.turn(&key);
+    let _naming = cache.lock_naming(&key);
     crate::store::remove_file(path).is_ok()
 }
 
@@ -236,7 +242,7 @@ mod tests {
             std::task::Poll::Pending => false,
         };
         assert!(refused && cache.index.is_removed(&key, before));
-        assert_eq!(cache.index.look(&key, 0, 0, 1, &mut Vec::new()), crate::Lookup::Absent);
+        assert_eq!(cache.index.look_up(&key, 0, 0, 1, &mut Vec::new()), crate::Lookup::Absent);
         let path = cache.settings.place.path(&key);
         assert!(path.exists());
         drop(release);

@@ -1,4 +1,4 @@
-//! Files of a cache. What waits for the disk here runs on threads for file operations, never on a loop.
+//! Files of a cache. Blocking functions run on threads for file operations, never on a loop.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
@@ -14,14 +14,14 @@ use crate::body::Range;
 use crate::entry::{CacheEntry, LONGEST_HEAD, Stored, Unusable};
 use crate::key::CacheKey;
 
-/// What is read of a file at first: most heads.
+/// Bytes of the first read, enough for most heads.
 const FIRST: usize = 8 * 1024;
-/// Smaller files are read at once: one visit to the disk is all that they need.
+/// Files up to this size are read whole, in one operation.
 const WHOLE: u64 = 64 * 1024;
 /// The block of most file systems.
 const BLOCK: u64 = 4096;
 
-/// A directory of files, and how they are spread over directories below it.
+/// The directory of a cache, and its `levels`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheDirectory {
     /// The directory.
@@ -31,32 +31,32 @@ pub struct CacheDirectory {
 }
 
 impl CacheDirectory {
-    /// A key's file.
+    /// The path of a key's file.
     pub fn path(&self, key: &CacheKey) -> PathBuf {
         self.directory.join(key.path(&self.levels))
     }
 }
 
-/// A file of the cache that was opened.
+/// An open cache file.
 #[derive(Debug)]
 pub struct Opened {
     /// The file.
     pub file: Arc<OpenFile>,
-    /// What is known of the answer in it.
+    /// The answer's metadata and head.
     pub stored: Stored,
-    /// Its size and number.
+    /// The file's metadata.
     pub info: FileInfo,
-    /// What was read of it, the head and perhaps the body.
+    /// The bytes that were read: the head and perhaps the body.
     pub read: Bytes,
 }
 
 impl Opened {
-    /// Opens a file and reads its head: from memory if the kernel has it, else through the file
+    /// Opens a file and reads its head: from the page cache if it is there, else through the file
     /// pool as `who`.
     ///
     /// # Errors
     ///
-    /// What the file system says; or why the file is of no use.
+    /// The error of the file system, or the reason why the file cannot be used.
     pub async fn open(
         files: &Files,
         who: Doer,
@@ -81,7 +81,8 @@ impl Opened {
                 Err(Unusable::More(n)) if n <= LONGEST_HEAD => want = n,
                 Err(Unusable::More(_)) => return Ok(Err(Unusable::Damaged)),
                 Err(why) => return Ok(Err(why)),
-                // A file that lost its end was not written by a crash of this program, but may be there.
+                // A truncated file. A crash of this program does not leave one, but something else
+                // may.
                 Ok(stored) if info.len < stored.body.saturating_add(stored.length) => {
                     return Ok(Err(Unusable::Damaged));
                 }
@@ -93,7 +94,7 @@ impl Opened {
         }
     }
 
-    /// The body in its file.
+    /// The body, as a part of the file.
     pub fn range(&self) -> Range {
         let Stored { body: offset, length, .. } = self.stored;
         Range { file: self.file.clone(), info: self.info, offset, length }
@@ -107,29 +108,33 @@ impl Opened {
     }
 }
 
-/// How much of a file is read with its opening.
+/// How many bytes are read when a file is opened.
 fn first(info: &FileInfo) -> usize {
     if info.len <= WHOLE { info.len.max(1) as usize } else { FIRST }
 }
 
-/// A file that has no name of its own yet. Dropped, it is removed.
+/// A file under a temporary name. Dropping it removes the file.
 #[derive(Debug)]
-pub(crate) struct Growing {
+pub(crate) struct TemporaryFile {
     pub(crate) file: Arc<OpenFile>,
     path: PathBuf,
     named: bool,
 }
 
-impl Growing {
-    /// Creates one in `directory`, to be closed, and perhaps removed, by the threads of `pool`.
-    pub(crate) fn create(directory: &Path, key: &CacheKey, pool: &FilePool) -> io::Result<Growing> {
+impl TemporaryFile {
+    /// Creates a file in `directory`. The threads of `pool` close and remove it.
+    pub(crate) fn create(
+        directory: &Path,
+        key: &CacheKey,
+        pool: &FilePool,
+    ) -> io::Result<TemporaryFile> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = format!("{}.{}.{number:010}", key.hex(), std::process::id());
             let path = directory.join(name);
             match create_new(&path) {
-                Ok(file) => return Ok(Growing { file: pool.hold(file), path, named: false }),
+                Ok(file) => return Ok(TemporaryFile { file: pool.hold(file), path, named: false }),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) if e.kind() == io::ErrorKind::NotFound => make_directories(directory)?,
                 Err(e) => return Err(e),
@@ -137,7 +142,7 @@ impl Growing {
         }
     }
 
-    /// Writes the head, now that everything is known, and gives the file its name.
+    /// Writes the head, which completes the file, and gives it its name.
     pub(crate) fn publish(mut self, head: &[u8], path: &Path) -> io::Result<Published> {
         file_operation("write", &*self.path, || self.file.write_all_at(head, 0))?;
         let published = Published::of(&self.file.metadata()?);
@@ -150,7 +155,7 @@ impl Growing {
         }
     }
 
-    /// To another file system: a copy beside the target, which then takes its name.
+    /// Publishes on another file system: copies the file beside the target and renames the copy.
     fn copy(&self, path: &Path) -> io::Result<Published> {
         let beside = path.with_extension(format!("{}.tmp", std::process::id()));
         if let Some(directory) = path.parent() {
@@ -167,12 +172,12 @@ impl Growing {
     }
 }
 
-/// A file that has got its name.
+/// A published file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Published {
-    /// Its number.
+    /// Its inode number.
     pub(crate) inode: u64,
-    /// What it takes on the disk.
+    /// Bytes that it takes on the disk.
     pub(crate) size: u64,
 }
 
@@ -182,7 +187,7 @@ impl Published {
     }
 }
 
-impl Drop for Growing {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         if !self.named {
             let path = std::mem::take(&mut self.path);
@@ -191,7 +196,7 @@ impl Drop for Growing {
     }
 }
 
-/// Removes a file, on a thread that may wait.
+/// Removes a file. Blocks.
 pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
     file_operation("unlink", path, || std::fs::remove_file(path))
 }
@@ -217,12 +222,12 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes an answer's new times into its file, if that still is the one that is meant. Others may be reading the head,
-/// or sending the body: see [`crate::entry`].
+/// Writes an answer's new times into its file, if that still has this answer. Other requests may
+/// read the head or send the body meanwhile: see [`crate::entry`].
 ///
 /// # Errors
 ///
-/// What the file system says; `InvalidData` where the file is another one.
+/// The error of the file system; `InvalidData` if the file has another answer.
 pub(crate) fn rewrite(path: &Path, stored: &Stored) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let mut head = vec![0; stored.entry.size()];
@@ -239,16 +244,16 @@ pub(crate) fn rewrite(path: &Path, stored: &Stored) -> io::Result<()> {
     }
 }
 
-/// Bytes that a file takes on the disk: the blocks that its file system has given it. Its length says it where these are
-/// fewer, since the disk does not have all of it yet or compresses it, and where there are many more, which the file
-/// system takes back.
+/// Bytes that a file takes on the disk, from the blocks that the file system has allocated. Its
+/// length is used instead if there are fewer blocks, because of delayed allocation or compression.
+/// It is also used if there are many more, which are preallocated and will be freed.
 fn size_on_disk(info: &Metadata) -> u64 {
     let (length, given) = (info.len(), info.blocks().saturating_mul(512));
     let many = length.saturating_add(info.blksize().saturating_mul(8));
     if (length..many).contains(&given) { given } else { whole_blocks(length) }
 }
 
-/// What a file of this length takes on most file systems.
+/// Bytes that a file of this length takes on most file systems.
 pub fn whole_blocks(length: u64) -> u64 {
     length.checked_next_multiple_of(BLOCK).unwrap_or(length)
 }
@@ -256,17 +261,18 @@ pub fn whole_blocks(length: u64) -> u64 {
 /// A file in a directory of the cache.
 pub(crate) struct CacheFile {
     pub(crate) path: PathBuf,
-    /// `None` for a file that is not the cache's.
+    /// `None` if the name is no cache key.
     pub(crate) key: Option<CacheKey>,
-    /// What it takes on the disk.
+    /// Bytes that it takes on the disk.
     pub(crate) size: u64,
     pub(crate) modified: Option<std::time::SystemTime>,
 }
 
-/// Goes through all files below a directory; `found` says whether to go on.
+/// Visits all files below a directory, as long as `found` returns true. Returns false if it
+/// stopped.
 pub(crate) fn walk(directory: &Path, found: &mut dyn FnMut(CacheFile) -> bool) -> io::Result<bool> {
     for item in std::fs::read_dir(directory)? {
-        // What disappears meanwhile is not there.
+        // A file may disappear meanwhile.
         let Ok(item) = item else { continue };
         let Ok(kind) = item.file_type() else { continue };
         let path = item.path();
@@ -290,7 +296,7 @@ pub(crate) fn walk(directory: &Path, found: &mut dyn FnMut(CacheFile) -> bool) -
     Ok(true)
 }
 
-/// Goes through the files of a key and of its variants, by their names alone.
+/// Visits the files of a key and its variants. Only names are compared.
 pub(crate) fn beside(
     place: &CacheDirectory,
     key: &CacheKey,
@@ -298,7 +304,7 @@ pub(crate) fn beside(
 ) -> io::Result<()> {
     let path = place.path(key);
     let items = match std::fs::read_dir(path.parent().unwrap_or(&place.directory)) {
-        // Directories are made when there is something to be put there.
+        // A directory is created with its first file.
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         items => items?,
     };
@@ -313,7 +319,7 @@ pub(crate) fn beside(
     Ok(())
 }
 
-/// What is known of the answer in a file.
+/// Reads the metadata and head of the answer in a file.
 pub fn read_entry(path: &Path) -> Option<CacheEntry> {
     let file = File::open(path).ok()?;
     let mut bytes = vec![0; FIRST];

@@ -1,8 +1,11 @@
-//! Which answers have a tag: files of records beside the answers, so that a restart keeps them. They take no memory.
+//! The index of tags: files of records beside the answers. It survives a restart and takes no
+//! memory.
 //!
-//! The directory `tags` has a file for each first byte of a tag. A record says that the answer of a key was stored with a tag.
-//! It is appended before the answer gets its name, so no answer is there without its records. A record may outlive its answer:
-//! a purge looks at the answer's head, too. Once a file has doubled, its records of answers that are gone leave it.
+//! The directory `tags` has a file for each first byte of a tag. A record says that the answer of a
+//! key was stored with a tag. It is appended before the answer gets its name, so every stored
+//! answer has its records. A record may outlive its answer, so a purge also reads the answer's
+//! head. When a file has doubled since it was cleaned, records of answers that are gone are
+//! removed.
 //!
 //! ```text
 //! file    0  magic, 8 bytes    8  records when it was cleaned last, 8    16  0
@@ -23,13 +26,13 @@ use crate::store::CacheDirectory;
 use crate::tags::{Tag, Tags};
 
 const MAGIC: &[u8; 8] = b"weirtg01";
-/// Bytes of a record, and of the head of a file.
+/// Bytes of a record, and of a file's head.
 const RECORD: usize = 32;
 /// A file with fewer records is not cleaned.
 const FEW: u64 = 128;
-/// A record this young stays: its answer may be about to get its name. In seconds.
+/// A younger record is kept, since its answer may not have its name yet. In seconds.
 const YOUNG: u32 = 3600;
-/// So often a file that is being replaced is opened again.
+/// How often a file is opened again if it is replaced meanwhile.
 const TRIES: usize = 16;
 
 /// A record.
@@ -51,7 +54,7 @@ impl TagRecord {
         out
     }
 
-    /// `None`: it is damaged.
+    /// `None` if the record is damaged.
     fn decode(bytes: &[u8; RECORD]) -> Option<TagRecord> {
         let (tag, rest) = bytes.split_first_chunk::<8>()?;
         let (key, rest) = rest.split_first_chunk::<16>()?;
@@ -63,12 +66,12 @@ impl TagRecord {
     }
 }
 
-/// Notes that an answer is about to be stored with these tags. `stays` says whether the answer of a key is there, `None` that this
-/// is not known of any.
+/// Adds records of an answer that is about to be stored with these tags. `stays` returns whether a
+/// key has an answer, or `None` if the index is not loaded yet.
 ///
 /// # Errors
 ///
-/// What the file system says: the answer is not to be stored, since it could not be purged.
+/// The error of the file system. The answer must not be stored, since it could not be purged.
 pub(crate) fn note(
     place: &CacheDirectory,
     key: &CacheKey,
@@ -76,7 +79,7 @@ pub(crate) fn note(
     stays: impl Fn(&CacheKey) -> Option<bool>,
 ) -> io::Result<()> {
     let time = now();
-    // Tags are in order, so those of one file stand together.
+    // Tags are sorted, so those of one file are adjacent.
     for some in tags.all.chunk_by(|a, b| a.0[0] == b.0[0]) {
         let Some(first) = some.first() else { continue };
         let records = some.iter().map(|tag| TagRecord { tag: *tag, key: *key, time });
@@ -90,7 +93,7 @@ pub(crate) fn note(
 ///
 /// # Errors
 ///
-/// What the file system says.
+/// The error of the file system.
 pub(crate) fn keys(place: &CacheDirectory, tags: &Tags) -> io::Result<Vec<CacheKey>> {
     let mut keys = Vec::new();
     for some in tags.all.chunk_by(|a, b| a.0[0] == b.0[0]) {
@@ -111,7 +114,7 @@ fn path_of(place: &CacheDirectory, tag: Tag) -> PathBuf {
     place.directory.join("tags").join(format!("{:02x}", tag.0[0]))
 }
 
-/// The records behind a head.
+/// The records after the head.
 fn records(bytes: &[u8]) -> impl Iterator<Item = TagRecord> {
     let (all, _) = bytes.as_chunks::<RECORD>();
     all.iter().skip(1).filter_map(TagRecord::decode)
@@ -131,7 +134,7 @@ fn append(
 ) -> io::Result<()> {
     let file = locked(path)?;
     let length = file.metadata()?.len();
-    // A killed process may have left a part of a record.
+    // A killed process may have left a part of a record, which is overwritten.
     let mut end = length - length % RECORD as u64;
     if end == 0 {
         file.write_all_at(&head(0), 0)?;
@@ -147,7 +150,7 @@ fn append(
     Ok(())
 }
 
-/// Opens a file that no other process changes until it is closed.
+/// Opens and locks a file, so that no other process changes it until it is closed.
 fn locked(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -161,7 +164,7 @@ fn locked(path: &Path) -> io::Result<File> {
             opened => opened?,
         };
         rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
-        // While this process waited, a cleaned file may have taken the name.
+        // While this process waited for the lock, a cleaned file may have taken the name.
         if std::fs::metadata(path)
             .is_ok_and(|named| named.ino() == file.metadata().map_or(0, |f| f.ino()))
         {
@@ -171,8 +174,8 @@ fn locked(path: &Path) -> io::Result<File> {
     Err(io::ErrorKind::ResourceBusy.into())
 }
 
-/// Writes a new file without the records of answers that are gone, and one for each tag and key. It takes the name while the
-/// old one is locked.
+/// Writes a new file, without duplicates and without records of answers that are gone. It replaces
+/// the old one while that is locked.
 fn clean(path: &Path, file: &File, stays: impl Fn(&CacheKey) -> Option<bool>) -> io::Result<()> {
     let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
     file.read_exact_at(&mut bytes, 0)?;
@@ -233,7 +236,7 @@ mod tests {
         assert_eq!(keys(place, &tags(&["n7".into()])).unwrap(), [key(7)]);
         assert_eq!(keys(place, &tags(&["all".into()])).unwrap().len(), 50);
         assert_eq!(keys(place, &tags(&["none".into()])).unwrap(), []);
-        // A killed process leaves a part of a record; the next one is found all the same.
+        // A killed process leaves a part of a record. The next record is found all the same.
         let path = path_of(place, Tag::named(b"all"));
         let mut bytes = std::fs::read(&path).unwrap();
         bytes.extend_from_slice(&[1; 13]);

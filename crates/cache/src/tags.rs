@@ -1,27 +1,27 @@
-//! Tags of answers, by which many are purged at once: `Surrogate-Key`, `Cache-Tag` and `xkey`, which mean the same, and the groups of
-//! RFC 9875, which are those of one origin.
+//! Tags of answers, by which many answers are purged at once: `Surrogate-Key`, `Cache-Tag` and
+//! `xkey`, which mean the same, and the groups of RFC 9875, each of which belongs to one origin.
 
 use md5::{Digest, Md5};
 
 use crate::head::{Field, members};
 
-/// The most tags of an answer that are known.
+/// The most tags of an answer.
 pub const MOST_TAGS: usize = 1024;
 
-/// A tag: a part of the MD5 of its text.
+/// A tag: the first bytes of the MD5 of its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag(pub(crate) [u8; 8]);
 
-/// Tags of an answer, or of a request to purge.
+/// The tags of an answer, or of a purge.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Tags {
-    /// In order, each once.
+    /// Sorted, without duplicates.
     pub all: Vec<Tag>,
-    /// There are more than [`MOST_TAGS`].
+    /// There are more than [`MOST_TAGS`], which are left out.
     pub more: bool,
 }
 
-/// How a field lists its tags.
+/// The syntax of a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Syntax {
     Spaces,
@@ -31,12 +31,12 @@ enum Syntax {
 }
 
 impl Tag {
-    /// A tag by its name.
+    /// The tag with this name.
     pub fn named(name: &[u8]) -> Tag {
         Tag::of(&[b"tag", name])
     }
 
-    /// A group of an origin.
+    /// The tag of a group of an origin.
     pub fn group(origin: &[u8], name: &[u8]) -> Tag {
         Tag::of(&[b"group", origin, name])
     }
@@ -61,7 +61,7 @@ impl FromIterator<Tag> for Tags {
 }
 
 impl Tags {
-    /// The tags that fields name; groups are of this origin.
+    /// The tags in these fields. Groups belong to this origin.
     pub fn of<'a>(fields: impl Iterator<Item = Field<'a>>, origin: &[u8]) -> Tags {
         let mut this = Tags::default();
         for (name, value) in fields {
@@ -82,14 +82,14 @@ impl Tags {
         this.sorted()
     }
 
-    /// The groups of an origin that values of `Cache-Group-Invalidation` name.
+    /// The groups in values of `Cache-Group-Invalidation`, which belong to this origin.
     pub fn groups<'a>(values: impl Iterator<Item = &'a [u8]>, origin: &[u8]) -> Tags {
         let mut this = Tags::default();
         values.for_each(|value| this.add(value, Syntax::Strings, origin));
         this.sorted()
     }
 
-    /// Whether there is one that `others` has, too.
+    /// Whether `others` has one of these tags.
     pub fn meets(&self, others: &Tags) -> bool {
         self.all.iter().any(|tag| others.all.binary_search(tag).is_ok())
     }
@@ -123,7 +123,7 @@ impl Tags {
     }
 }
 
-/// A string without its quotes; parameters may follow.
+/// Parses a string without its quotes. Parameters may follow it.
 fn string(member: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = member.strip_prefix(b"\"")?.iter();
     let mut out = Vec::new();

@@ -38,7 +38,7 @@ impl Trial {
         let place = &self.cache.settings.place;
         let (key, entry) = (CacheKey::of(text), entry(text));
         let pool = FilePool::new(1, 1);
-        let growing = store::Growing::create(&place.directory, &key, &pool).unwrap();
+        let growing = store::TemporaryFile::create(&place.directory, &key, &pool).unwrap();
         growing.publish(&entry.encode(0), &place.path(&key)).unwrap();
         key
     }
@@ -69,14 +69,14 @@ fn of_two_whole_answers_the_later_one_stays() {
     cache.begin(key, slow.clone());
     cache.begin(key, quick.clone());
     quick.finish(FillEnd::Whole);
-    cache.came(key, &quick, 0);
+    cache.received_whole(key, &quick, 0);
     assert!(slow.is_storable() && quick.is_storable());
     slow.finish(FillEnd::Whole);
-    cache.came(key, &slow, 0);
+    cache.received_whole(key, &slow, 0);
     assert!(slow.is_storable() && !quick.is_storable());
     assert!(Arc::ptr_eq(&cache.fill(&key).unwrap(), &slow));
     // It does not come back.
-    cache.came(key, &quick, 0);
+    cache.received_whole(key, &quick, 0);
     assert!(Arc::ptr_eq(&cache.fill(&key).unwrap(), &slow));
 }
 
@@ -87,12 +87,12 @@ fn an_answer_on_its_way_into_its_file_is_known_until_another_one_is_whole() {
     let (first, second) = (fill(b"a"), fill(b"a"));
     cache.begin(key, first.clone());
     first.finish(FillEnd::Whole);
-    cache.came(key, &first, 0);
+    cache.received_whole(key, &first, 0);
     cache.begin(key, second.clone());
     assert!(Arc::ptr_eq(&cache.whole(&key).unwrap(), &first));
     assert!(Arc::ptr_eq(&cache.fill(&key).unwrap(), &second));
     second.finish(FillEnd::Whole);
-    cache.came(key, &second, 0);
+    cache.received_whole(key, &second, 0);
     // The disk may be slower with the first than with the second, and must not put it last.
     assert!(!first.is_storable() && second.is_storable());
     assert!(Arc::ptr_eq(&cache.whole(&key).unwrap(), &second));
@@ -123,7 +123,7 @@ fn what_comes_in_is_purged_too() {
 fn what_was_asked_for_before_a_removal_does_not_count() {
     let trial = Trial::new("before");
     let (cache, key) = (&trial.cache, CacheKey::of(b"a"));
-    cache.index.look(&key, 0, 0, 1, &mut Vec::new());
+    cache.index.look_up(&key, 0, 0, 1, &mut Vec::new());
     let asks = || Fill::new(1000, Asked { key, since: cache.index.last() });
     let old = asks();
     cache.begin(key, old.clone());
@@ -133,11 +133,11 @@ fn what_was_asked_for_before_a_removal_does_not_count() {
     cache.begin(key, new.clone());
     new.set_head(entry(b"a"), None);
     new.finish(FillEnd::Whole);
-    cache.came(key, &new, 0);
+    cache.received_whole(key, &new, 0);
     // However late it comes, it takes no place.
     cache.begin(key, old.clone());
     old.finish(FillEnd::Whole);
-    cache.came(key, &old, 0);
+    cache.received_whole(key, &old, 0);
     assert!(new.is_storable() && Arc::ptr_eq(&cache.whole(&key).unwrap(), &new));
     assert!(Arc::ptr_eq(&cache.fill(&key).unwrap(), &new));
     let third = asks();

@@ -1,5 +1,5 @@
-//! Writes an incoming answer into its file. It runs as a task of its own, so that no client waits
-//! for the disk.
+//! Writes an answer into its file while it is received. This is a task of its own, so that no
+//! client waits for the disk.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,52 +20,52 @@ use crate::head::fields;
 use crate::index::Ticket;
 use crate::key::CacheKey;
 use crate::memory::Object;
-use crate::store::{Growing, Published, remove_file, rewrite};
+use crate::store::{Published, TemporaryFile, remove_file, rewrite};
 use crate::tags::Tags;
 use crate::{Cache, Stored, tag_index};
 
-/// So much is written at once; less only at the end.
+/// Bytes of each write. The last write may be shorter, and so may writes while memory is full.
 const CHUNK: u64 = 256 * 1024;
 
-/// A client that the disk has held up for so long does not wait for it any more.
+/// How long the disk may hold up a client. After that, the answer is not stored.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What the log hears: the operation that failed, and why.
+/// Logs a failure: the operation and its error.
 pub type Complain = Box<dyn Fn(&str, &io::Error)>;
 
 /// An answer to be stored.
 pub struct StoreJob {
-    /// Where.
+    /// The cache.
     pub cache: Arc<Cache>,
-    /// Under which key.
+    /// The key that the answer is stored under.
     pub key: CacheKey,
-    /// Where it comes from.
+    /// The source of the answer.
     pub fill: Arc<Fill>,
-    /// What is known of it.
+    /// The metadata and head.
     pub entry: Arc<CacheEntry>,
-    /// Where the answer is from: scheme, host and port, for its groups.
+    /// The origin of the answer: scheme, host and port. Groups belong to it.
     pub origin: Vec<u8>,
-    /// The right to update the key, given back when that is done.
+    /// The cache lock, released at the end.
     pub ticket: Option<Ticket>,
-    /// The file pool that waits for the disk.
+    /// The file pool, and the request that it works for.
     pub doer: Doer,
-    /// Where files grow that are to become files of a cache, if not there.
+    /// The directory for temporary files, if not the cache's own.
     pub temporary: Option<PathBuf>,
-    /// A small answer may stay in memory.
+    /// A small answer may also be kept in memory.
     pub memory: bool,
-    /// Hears of failures.
+    /// Logs failures.
     pub complain: Complain,
 }
 
 impl StoreJob {
-    /// Stores the answer when it is whole; whether it was.
+    /// Stores the answer. Returns whether it was stored.
     pub async fn run(mut self, handle: Handle) -> bool {
         let stored = match self.write(&handle).await {
             Ok(stored) => stored,
             Err(error) => {
                 (self.complain)("cannot be stored", &error);
                 self.fill.store_failed();
-                // Readers that are behind still need it; new ones would find no beginning.
+                // The fill stays for readers that have begun. It accepts no new ones.
                 None
             }
         };
@@ -81,10 +81,10 @@ impl StoreJob {
         stored.is_some()
     }
 
-    /// The file, if the answer is whole and in it.
+    /// Writes the file. `None` if the answer broke off or is not to be stored any more.
     async fn write(&self, handle: &Handle) -> io::Result<Option<Published>> {
         let body = self.entry.size() as u64;
-        let mut growing: Option<Growing> = None;
+        let mut growing: Option<TemporaryFile> = None;
         loop {
             let (pieces, at, end) = self.fill.unwritten(CHUNK).await;
             if end == Some(FillEnd::Broken) {
@@ -92,14 +92,15 @@ impl StoreJob {
             }
             let written = at + pieces.iter().map(|p| p.len() as u64).sum::<u64>();
             let last = end == Some(FillEnd::Whole);
-            // What is whole before any of it was written takes memory for which no client waits.
+            // An answer that is complete before anything was written waits in memory without
+            // holding up a client. The backlog limits such answers.
             let waits = end.is_none() || growing.is_some();
             let _place = match waits {
                 true => None,
                 false => Some(self.cache.backlog.enter(written - at).ok_or_else(too_slow)?),
             };
             let rank = if waits { Rank::Write } else { Rank::Later };
-            let step = DiskVisit {
+            let step = DiskOperation {
                 key: self.key,
                 cache: self.cache.clone(),
                 fill: self.fill.clone(),
@@ -115,7 +116,7 @@ impl StoreJob {
             let work = files.run_by(&self.doer, rank, "store", move || step.run());
             let (done, in_time) = match end {
                 Some(_) => (work.await, true),
-                None => self.hurry(pin!(work), handle).await,
+                None => self.wait_for_disk(pin!(work), handle).await,
             };
             match done?? {
                 _ if !in_time => return Err(too_slow()),
@@ -133,9 +134,9 @@ impl StoreJob {
         Tags::of(fields(&self.entry.head), &self.origin)
     }
 
-    /// Waits for the disk while the answer comes in; but the answer does not wait for long.
-    /// False: it went on without being stored.
-    async fn hurry<T>(
+    /// Waits for the disk while the answer is received. If the disk holds up the answer for too
+    /// long, the answer is not stored any more. False in that case.
+    async fn wait_for_disk<T>(
         &self,
         mut work: Pin<&mut impl Future<Output = T>>,
         handle: &Handle,
@@ -143,7 +144,7 @@ impl StoreJob {
         loop {
             match either(work.as_mut(), handle.sleep(PATIENCE)).await {
                 Either::Left(done) => return (done, true),
-                Either::Right(()) if self.fill.is_held_up() => {
+                Either::Right(()) if self.fill.is_blocked_by_disk() => {
                     self.fill.store_failed();
                     return (work.await, false);
                 }
@@ -152,21 +153,21 @@ impl StoreJob {
         }
     }
 
-    /// Makes the new file known.
+    /// Adds the new file to the index, and to the memory tier.
     fn announce(&self, handle: &Handle, file: Published) {
         let cache = &self.cache;
         let now = cache.index.msec(handle.now());
         let mut gone = Vec::new();
         let generation = cache.index.stored(&self.key, file.size, now, &mut gone);
         if cache.is_removed(&self.fill) {
-            // Its file is gone already: it had its name before that.
+            // The key was purged after the file got its name, which removed the file.
             cache.index.lost(&self.key);
-            cache.let_go(&self.key);
+            cache.remove_from_memory(&self.key);
             return remove_files(cache, gone, handle);
         }
         let admits =
             |body: &Bytes| self.memory && cache.memory.admits(&self.key, body.len() as u64);
-        cache.let_go(&self.key);
+        cache.remove_from_memory(&self.key);
         if let Some(body) = self.fill.in_memory().filter(admits) {
             let body = StoredBody::in_memory(&body, handle.files());
             let object = Object::new(self.entry.clone(), body, generation, file.inode, now);
@@ -176,20 +177,20 @@ impl StoreJob {
     }
 }
 
-/// Why an answer is not stored although nothing has failed.
+/// The error of an answer that is not stored, although no operation failed.
 fn too_slow() -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, "the disk is too slow")
 }
 
-/// Removes the files of keys that the index has let go.
+/// Removes the files of keys that the index has evicted.
 pub fn remove_files(cache: &Arc<Cache>, keys: Vec<CacheKey>, handle: &Handle) {
-    cache.evicts(keys.len());
+    cache.count_evicted(keys.len());
     if keys.is_empty() {
         return;
     }
     let place = cache.settings.place.clone();
     for key in &keys {
-        cache.let_go(key);
+        cache.remove_from_memory(key);
     }
     handle.files().default_pool().insist(Rank::Later, move || {
         for key in keys {
@@ -198,11 +199,11 @@ pub fn remove_files(cache: &Arc<Cache>, keys: Vec<CacheKey>, handle: &Handle) {
     });
 }
 
-/// The answer was found to be valid for longer: its file says so from now on.
+/// Writes the new times of a revalidated answer into its file.
 ///
 /// # Errors
 ///
-/// What the file system says; `InvalidData` if the file is another one by now.
+/// The error of the file system; `InvalidData` if the file has another answer by now.
 pub async fn renew(
     cache: &Arc<Cache>,
     key: CacheKey,
@@ -212,51 +213,51 @@ pub async fn renew(
 ) -> io::Result<()> {
     let path = cache.settings.place.path(&key);
     cache.memory.renew(&key, &stored.entry, None);
-    // Its file's time changes.
+    // The write changes the file's mtime, by which open files are compared.
     cache.open.remove(&key);
     let entry = stored.entry.clone();
     let work = move || rewrite(&path, &stored);
     let written = handle.files().run_by(who, Rank::Later, "renew", work).await;
     let written = written.and_then(|written| written);
     match written {
-        // Other processes have the old times in memory.
+        // A new generation, since other processes have the old times in memory.
         Ok(()) => cache.memory.renew(&key, &entry, cache.index.changed(&key)),
-        Err(_) => cache.let_go(&key),
+        Err(_) => cache.remove_from_memory(&key),
     }
     written
 }
 
-/// Keeps the blocks of what has this name, until it is dropped.
-fn hold(path: &Path) -> Option<OwnedFd> {
+/// Opens the file of this name, so that its blocks are not freed while this is held.
+fn keep_blocks(path: &Path) -> Option<OwnedFd> {
     rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// One visit to the disk.
-struct DiskVisit {
+/// One operation of the file pool.
+struct DiskOperation {
     key: CacheKey,
     cache: Arc<Cache>,
     fill: Arc<Fill>,
     temporary: Option<PathBuf>,
-    growing: Option<Growing>,
+    growing: Option<TemporaryFile>,
     pool: FilePool,
     pieces: Vec<Bytes>,
     offset: u64,
     /// The head, once the body is complete.
     head: Option<Vec<u8>>,
-    /// The answer's tags, then.
+    /// The answer's tags, once the body is complete.
     tags: Tags,
 }
 
 enum StoreResult {
-    Grown(Growing),
+    Grown(TemporaryFile),
     Published(Published),
-    /// Another one is newer, or it is wanted no more.
+    /// The answer is not to be stored any more.
     Superseded,
 }
 
-impl DiskVisit {
+impl DiskOperation {
     fn run(self) -> io::Result<StoreResult> {
-        // Readers that are behind in an answer that comes in still need its file.
+        // Only if nothing was written yet: readers may still need a file that was begun.
         if self.growing.is_none() && self.head.is_some() && !self.fill.is_storable() {
             return Ok(StoreResult::Superseded);
         }
@@ -267,7 +268,7 @@ impl DiskVisit {
             None => {
                 let beside = path.parent().unwrap_or(&settings.place.directory);
                 let directory = self.temporary.as_deref().unwrap_or(beside);
-                Growing::create(directory, &self.key, &self.pool)?
+                TemporaryFile::create(directory, &self.key, &self.pool)?
             }
         };
         let mut at = self.offset;
@@ -278,13 +279,13 @@ impl DiskVisit {
         match self.head {
             None => Ok(StoreResult::Grown(growing)),
             Some(head) => {
-                // The old file's blocks are freed when all is done. That takes long on some disks,
-                // and while one file gets its name, no other one on the file system can.
+                // The old file is held, so that its blocks are freed only after the rename. Freeing
+                // takes long on some disks and would block other renames on the file system.
                 tag_index::note(&settings.place, &self.key, &self.tags, |key| {
                     self.cache.index.has(key)
                 })?;
-                let _replaced = hold(&path);
-                let _turn = self.cache.turn(&self.key);
+                let _replaced = keep_blocks(&path);
+                let _naming = self.cache.lock_naming(&self.key);
                 match self.fill.is_storable() && !self.cache.is_removed(&self.fill) {
                     true => growing.publish(&head, &path).map(StoreResult::Published),
                     false => Ok(StoreResult::Superseded),

@@ -107,7 +107,7 @@ fn without_a_disk_each_reader_is_on_its_own() {
     fill.push(Bytes::from_static(b"ef"));
     assert_eq!(now(fill.room()), None);
     fill.store_failed();
-    assert!(matches!(now(other.next()), Some(FillPiece::Alone)));
+    assert!(matches!(now(other.next()), Some(FillPiece::FetchRest)));
     assert_eq!(other.rest().unwrap().at, 4);
     // No reader can join any more.
     assert!(fill.reader().is_none());
@@ -150,7 +150,7 @@ proptest! {
                 out.extend(bytes(&segment));
                 true
             }
-            other => !matches!(other, Some(FillPiece::Alone)),
+            other => !matches!(other, Some(FillPiece::FetchRest)),
         };
         let (mut all, mut shared) = (true, true);
         for step in steps {

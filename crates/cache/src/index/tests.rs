@@ -20,10 +20,10 @@ const AGE: Duration = Duration::from_secs(5);
 fn a_key_is_stored_found_and_lost() {
     let (index, _zones) = index(65536);
     let mut gone = Vec::new();
-    assert_eq!(index.look(&key(1), 100, 0, 2, &mut gone), Lookup::Scarce);
-    assert_eq!(index.look(&key(1), 101, 0, 2, &mut gone), Lookup::Absent);
+    assert_eq!(index.look_up(&key(1), 100, 0, 2, &mut gone), Lookup::Scarce);
+    assert_eq!(index.look_up(&key(1), 101, 0, 2, &mut gone), Lookup::Absent);
     let first = index.stored(&key(1), 700, 102, &mut gone);
-    assert_eq!(index.look(&key(1), 103, 0, 9, &mut gone), Lookup::Stored(first));
+    assert_eq!(index.look_up(&key(1), 103, 0, 9, &mut gone), Lookup::Stored(first));
     let second = index.stored(&key(1), 300, 104, &mut gone);
     assert_ne!(first, second);
     assert_eq!(index.size(), 300);
@@ -52,7 +52,7 @@ fn no_file_has_the_number_of_another_one() {
         }
         assert_eq!(index.changed(&key(1)), None);
         index.known(&key(1), 1, n);
-        let Lookup::Stored(number) = index.look(&key(1), n, 0, 1, &mut gone) else { panic!() };
+        let Lookup::Stored(number) = index.look_up(&key(1), n, 0, 1, &mut gone) else { panic!() };
         assert!(numbers.insert(number));
     }
     assert!(!numbers.contains(&0));
@@ -71,7 +71,7 @@ fn an_entry_s_state_is_several_numbers() {
 fn one_updates_and_the_others_wait() {
     let (index, _zones) = index(65536);
     let mut gone = Vec::new();
-    index.look(&key(1), 0, 0, 1, &mut gone);
+    index.look_up(&key(1), 0, 0, 1, &mut gone);
     let ticket = index.take(&key(1), 1000, AGE).unwrap();
     assert!(index.take(&key(1), 1001, AGE).is_none());
     assert!(index.is_updating(&key(1), 5999));
@@ -84,8 +84,8 @@ fn one_updates_and_the_others_wait() {
     index.release(later);
     index.set_error(&key(1), 502, 77);
     assert!(!index.is_updating(&key(1), 6001));
-    assert_eq!(index.look(&key(1), 6002, 77, 1, &mut gone), Lookup::Error(502));
-    assert_eq!(index.look(&key(1), 6003, 78, 1, &mut gone), Lookup::Absent);
+    assert_eq!(index.look_up(&key(1), 6002, 77, 1, &mut gone), Lookup::Error(502));
+    assert_eq!(index.look_up(&key(1), 6003, 78, 1, &mut gone), Lookup::Absent);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn what_was_taken_out_does_not_come_back_with_the_right_to_update_it() {
 #[test]
 fn the_dead_update_nothing() {
     let (index, _zones) = index(65536);
-    index.look(&key(1), 0, 0, 1, &mut Vec::new());
+    index.look_up(&key(1), 0, 0, 1, &mut Vec::new());
     index.take(&key(1), 1000, AGE).unwrap();
     let mut child = std::process::Command::new("true").spawn().unwrap();
     let pid = u64::from(child.id());
@@ -148,7 +148,7 @@ fn the_oldest_go_first() {
     for n in 0..3 {
         index.stored(&key(n), 10, n * 1000, &mut gone);
     }
-    index.look(&key(0), 5000, 0, 1, &mut gone);
+    index.look_up(&key(0), 5000, 0, 1, &mut gone);
     assert_eq!(index.next_expiry(5000, AGE), Some(Duration::from_secs(1)));
     assert_eq!(index.expire(5999, Some(AGE)), None);
     assert_eq!(index.expire(6000, Some(AGE)), Some((key(1), true)));
@@ -166,7 +166,7 @@ fn a_full_index_makes_room() {
     let mut gone = Vec::new();
     for n in 0..1000 {
         index.stored(&key(n), 1, n, &mut gone);
-        assert_eq!(index.look(&key(n), n, 0, 1, &mut gone), Lookup::Stored(n as u32 + 1));
+        assert_eq!(index.look_up(&key(n), n, 0, 1, &mut gone), Lookup::Stored(n as u32 + 1));
     }
     assert_eq!(index.size() as usize + gone.len(), 1000);
     assert_eq!(gone.first(), Some(&key(0)));
@@ -178,7 +178,7 @@ fn an_error_has_a_status_whatever_a_word_says() {
     let (index, _zones) = index(65536);
     for n in 0..0x1000 {
         index.change(&key(1).0, |values| (values[STATE], values[VALID]) = (n << 4, u64::MAX >> 1));
-        match index.look(&key(1), 100, 0, 1, &mut Vec::new()) {
+        match index.look_up(&key(1), 100, 0, 1, &mut Vec::new()) {
             Lookup::Error(status) => assert!((300..=999).contains(&status)),
             found => assert_eq!(found, Lookup::Absent),
         }
@@ -210,7 +210,7 @@ fn a_removal_is_remembered_whatever_is_stored_later() {
     let mut gone = Vec::new();
     index.remove(&key(1));
     assert!(!index.is_removed(&key(1), 0), "nobody has asked for it");
-    index.look(&key(1), 0, 0, 1, &mut gone);
+    index.look_up(&key(1), 0, 0, 1, &mut gone);
     let before = index.last();
     let ticket = index.take(&key(1), 0, AGE).unwrap();
     index.remove(&key(1));
@@ -228,11 +228,11 @@ fn a_removal_is_remembered_whatever_is_stored_later() {
     index.stored(&key(1), 10, 0, &mut gone);
     judge(&index);
     index.set_error(&key(1), 502, i64::MAX);
-    assert_eq!(index.look(&key(1), 0, 1 << 31, 1, &mut gone), Lookup::Error(502));
+    assert_eq!(index.look_up(&key(1), 0, 1 << 31, 1, &mut gone), Lookup::Error(502));
     judge(&index);
     index.lost(&key(1));
     judge(&index);
     index.stored(&key(1), 10, 0, &mut gone);
     index.remove(&key(1));
-    assert_eq!((index.look(&key(1), 0, 0, 1, &mut gone), index.size()), (Lookup::Absent, 0));
+    assert_eq!((index.look_up(&key(1), 0, 0, 1, &mut gone), index.size()), (Lookup::Absent, 0));
 }

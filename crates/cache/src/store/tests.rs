@@ -28,7 +28,7 @@ fn store(place: &CacheDirectory, text: &[u8], body: &[u8]) -> (CacheKey, CacheEn
         ..CacheEntry::default()
     };
     let key = CacheKey::of(text);
-    let growing = Growing::create(&place.directory, &key, &FilePool::new(1, 10)).unwrap();
+    let growing = TemporaryFile::create(&place.directory, &key, &FilePool::new(1, 10)).unwrap();
     growing.file.write_all_at(body, entry.size() as u64).unwrap();
     growing.publish(&entry.encode(body.len() as u64), &place.path(&key)).unwrap();
     (key, entry)
@@ -49,7 +49,8 @@ fn a_file_has_its_name_only_when_it_is_whole() {
     let dir = Dir::new("whole");
     let place = dir.place();
     let growing =
-        Growing::create(&place.directory, &CacheKey::of(b"a"), &FilePool::new(1, 10)).unwrap();
+        TemporaryFile::create(&place.directory, &CacheKey::of(b"a"), &FilePool::new(1, 10))
+            .unwrap();
     growing.file.write_all_at(b"body", 100).unwrap();
     assert_eq!(files(&place), [None]);
     drop(growing);

@@ -1,4 +1,4 @@
-//! What a location says of its cache, whatever the protocol.
+//! The cache settings of a location, for all protocols.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::phases::Step;
 use crate::request::Request;
 use weir_values::{Cidr, Template};
 
-/// What a location says of its cache.
+/// The cache settings of a location.
 #[derive(Debug, Clone)]
 pub struct Caching {
     /// `..._cache`
@@ -37,7 +37,7 @@ pub struct Caching {
     pub max_range_offset: Option<u64>,
     /// `..._cache_use_stale`
     pub use_stale: Failures,
-    /// The same: `updating`.
+    /// `..._cache_use_stale updating`
     pub stale_while_updating: bool,
     /// `..._cache_lock`
     pub lock: bool,
@@ -59,34 +59,34 @@ pub struct Caching {
     pub control_field: Option<Vec<u8>>,
     /// `..._cache_status_field`: the cache's name, as `Cache-Status` has it.
     pub status_field: Option<Vec<u8>>,
-    /// What the names of these directives begin with.
+    /// The prefix of the directives' names, such as `proxy`.
     pub prefix: &'static str,
 }
 
-/// Which rules say what is stored and sent.
+/// The rules for storing and sending answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Rules {
     /// nginx's.
     #[default]
     Nginx,
-    /// Those of the standard.
+    /// Those of RFC 9111.
     Rfc9111,
 }
 
-/// Memory for what is asked for often, where the configuration does not say.
+/// The default of `..._cache_memory`.
 const MEMORY: u64 = 16 << 20;
 
-/// Which cache.
+/// The cache of a location.
 #[derive(Debug, Clone, Default)]
 pub enum Zone {
     /// None.
     #[default]
     Off,
-    /// The one of this name, which was not looked up yet.
+    /// The cache of this name, not looked up yet.
     Named(String, Spot),
     /// This one.
     Known(Arc<Cache>),
-    /// The one that a value names.
+    /// The cache that a value names.
     Computed(Template),
 }
 
@@ -120,23 +120,23 @@ impl Default for Caching {
 }
 
 impl Caching {
-    /// The location has a cache.
+    /// Whether the location has a cache.
     pub fn is_on(&self) -> bool {
         !matches!(self.zone, Zone::Off)
     }
 
-    /// The standard's rules hold.
+    /// Whether the rules of RFC 9111 apply.
     pub fn keeps_standard(&self) -> bool {
         self.rules == Rules::Rfc9111
     }
 
-    /// How long an answer of this status is valid if it does not say so itself.
+    /// `..._cache_valid`: the lifetime of an answer of this status that does not give its own.
     pub fn valid(&self, status: u16) -> Option<i64> {
         let known = self.valid.iter().find(|(of, _)| *of == 0 || *of == status);
         known.map(|(_, seconds)| *seconds).filter(|seconds| *seconds > 0)
     }
 
-    /// All simple directives of a block were read: caches are known by now.
+    /// Looks the cache up, after all simple directives of a block were read.
     pub fn finish(&mut self, caches: &[Arc<Cache>], prefix: &'static str) -> Result<(), Error> {
         self.prefix = prefix;
         self.zone.look_up(caches, prefix)
@@ -144,7 +144,7 @@ impl Caching {
 }
 
 impl Zone {
-    /// Caches are known by now.
+    /// Looks a named cache up.
     pub fn look_up(&mut self, caches: &[Arc<Cache>], prefix: &str) -> Result<(), Error> {
         let Zone::Named(name, spot) = &self else { return Ok(()) };
         let found = caches.iter().find(|cache| cache.name() == name);
@@ -157,7 +157,7 @@ impl Zone {
     ///
     /// # Errors
     ///
-    /// The request's end, where its value names a cache that there is not.
+    /// The end of the request, if its value names a cache that does not exist.
     pub fn cache(&self, r: &mut Request) -> Result<Option<Arc<Cache>>, Step> {
         let template = match self {
             Zone::Off | Zone::Named(..) => return Ok(None),
@@ -178,7 +178,7 @@ impl Zone {
     }
 }
 
-/// Which requests remove something.
+/// The requests that purge.
 #[derive(Debug, Clone, Default)]
 pub enum Purge {
     /// None.
@@ -186,7 +186,7 @@ pub enum Purge {
     Never,
     /// Requests for which one of these values is neither empty nor `0`.
     If(Vec<Template>),
-    /// Those with a method of their own.
+    /// Requests with this method.
     By(Arc<PurgeMethod>),
 }
 
@@ -194,12 +194,12 @@ pub enum Purge {
 #[derive(Debug, Clone)]
 pub struct PurgeMethod {
     pub(super) name: Vec<u8>,
-    /// The addresses that may; `None`: all.
+    /// The addresses that may purge; `None` for all.
     pub(super) from: Option<Vec<Cidr>>,
 }
 
 impl Purge {
-    /// Another line; `first`: the first of its block.
+    /// Adds a line. `first`: it is the first in its block.
     pub fn add(&mut self, d: &Line, other: Purge, first: bool) -> Result<(), Error> {
         match (self, other) {
             (this, other) if first => *this = other,

@@ -25,7 +25,7 @@ pub fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<Zone, Error> {
     Ok(Zone::Named(word.lossy().into_owned(), Spot::new(d, word)))
 }
 
-/// Values of which one must be true.
+/// Values of a condition that holds if one of them is true.
 pub fn predicates(s: &mut Scope<'_, '_>, d: &Line) -> Result<Vec<Template>, Error> {
     d.args.iter().map(|word| s.setup.template(d, word)).collect()
 }
@@ -78,7 +78,8 @@ pub fn control_field(d: &Line) -> Result<Option<Vec<u8>>, Error> {
     Ok(Some(word.bytes.to_ascii_lowercase()))
 }
 
-/// `..._cache_status_field NAME | off`: as a token, or else as a string (RFC 9211, section 2).
+/// `..._cache_status_field NAME | off`. The name becomes a token if it can, else a string (RFC
+/// 9211, section 2).
 pub fn status_field(d: &Line) -> Result<Option<Vec<u8>>, Error> {
     let Some(word) = d.args.first().filter(|word| !word.is("off")) else { return Ok(None) };
     if word.bytes.is_empty() || !word.bytes.iter().all(|b| (b' '..=b'~').contains(b)) {
@@ -106,8 +107,8 @@ pub fn stale_failures(d: &Line) -> (Failures, bool) {
     (crate::upstream::passing::failures(d), updating)
 }
 
-/// `..._cache_purge` in one of its forms: `None` for the one that makes its location remove and nothing else. Values
-/// have variables in them, and nothing else begins with one.
+/// `..._cache_purge` in one of its forms. `None` for the form that makes the location purge and
+/// nothing else. A first word with variables is a condition: no other form begins with one.
 pub fn purge(s: &mut Scope<'_, '_>, d: &Line, name: &str) -> Result<Option<Purge>, Error> {
     let [first, more @ ..] = d.args.as_slice() else { return Ok(None) };
     if s.setup.template(d, first)?.constant().is_none() {
@@ -169,7 +170,7 @@ macro_rules! cache_directives {
                     if same_block {
                         return Err(d.problem(CONFLICT));
                     }
-                    // What the block around stores, this one keeps.
+                    // A `..._store` of the enclosing block is replaced by the cache.
                     passing.store = None;
                 }
                 settings(s).zone = zone;

@@ -1,4 +1,4 @@
-//! What a cache would do with a request, told without a server: `weir explain`.
+//! What a cache would do with a request, found without asking a server. For `weir explain`.
 
 use weir_cache::{CacheEntry, CacheKey, Field, Freshness, read_entry};
 
@@ -13,8 +13,9 @@ use crate::upstream::passing::UpstreamConf;
 use weir_proto::http1::HeaderId;
 use weir_values::Template;
 
-/// Says of the key `text` what is stored, and whether it would be sent; `answer`: a status and fields with which the server
-/// might answer. Empty where the location has no cache.
+/// Describes what is stored for the key `text`, and whether it would be sent. With `answer`, also
+/// says whether a server's answer with this status and fields would be stored. Empty if the
+/// location has no cache.
 pub fn explain(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -58,7 +59,7 @@ pub fn explain(
     out
 }
 
-/// Whether what is stored would be sent now.
+/// Whether a stored answer would be sent now.
 fn found(r: &Request, passing: &UpstreamConf, entry: &CacheEntry) -> (Lookup, Option<Life>) {
     let (caching, times) = (&*passing.caching, entry.times);
     let now = r.event_loop.handle.wall().secs;
@@ -74,13 +75,13 @@ fn found(r: &Request, passing: &UpstreamConf, entry: &CacheEntry) -> (Lookup, Op
     let (wanted, valid) = (Wanted::of(r.headers()), caching.valid(entry.status));
     match facts.serving(entry.status, &wanted, now, times.date, valid) {
         Serving::Fresh(life) => (Lookup::Fresh, Some(life)),
-        Serving::Old(life) => (Lookup::Allowed, Some(life)),
+        Serving::Stale(life) => (Lookup::Allowed, Some(life)),
         Serving::Ask { updating: true, life, .. } => (Lookup::Updating, Some(life)),
         Serving::Ask { why, life, .. } => (why, Some(life)),
     }
 }
 
-/// What would become of such an answer.
+/// Whether such an answer would be stored.
 fn kept(r: &mut Request, passing: &UpstreamConf, status: u16, fields: &[Field<'_>]) -> String {
     let caching = &*passing.caching;
     let now = r.event_loop.handle.wall().secs;

@@ -1,4 +1,4 @@
-//! Sends what the cache has.
+//! Sends stored answers.
 
 use weir_cache::{FillEnd, FillPiece, FillReader, MissingRest};
 use weir_engine::{Chain, Segment};
@@ -15,16 +15,16 @@ use crate::upstream::protocol::{Answer, Found, Protocol, Reader as _};
 use crate::upstream::relay::break_off;
 use crate::upstream::seen;
 
-/// Why it was not sent, or not all of it.
+/// Why an answer was not sent, or not completely.
 #[derive(Debug)]
 pub enum Unsent {
-    /// It could not be read after all; nothing was sent.
+    /// The answer could not be read. Nothing was sent.
     Unusable,
-    /// The disk does not take what comes in: the server is to be asked for the rest.
+    /// The answer is not stored any further, so the server must be asked for the rest.
     Rest(Option<Box<MissingRest>>),
 }
 
-/// Sends it.
+/// Sends a stored answer.
 pub async fn send<P: Protocol>(
     r: &mut Request,
     passing: &'static UpstreamConf,
@@ -50,7 +50,7 @@ pub async fn send<P: Protocol>(
     })
 }
 
-/// The head as if the server had sent it now.
+/// Fills in the client's head, as if the server had sent the stored head now.
 fn fill_head<P: Protocol>(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -61,10 +61,11 @@ fn fill_head<P: Protocol>(
     let mut answer = understand(r, protocol, kept, &mut buf)?;
     let announced = answer.length.filter(|n| *n > 0);
     let bodiless = matches!(answer.status, 204 | 304);
-    // An answer to HEAD has no body, but says how long that of GET would be.
+    // An answer to HEAD has no body, but gives the length of the body for GET.
     let of_head = announced.is_some() && kept.length() == Some(0);
     if of_head && !bodiless && r.method != Method::Head {
-        // It was stored as such: its client waits for bytes that must not be those of the next answer.
+        // A stored answer to HEAD is sent for another method. The client waits for a body, and must
+        // not take the next answer for it.
         r.keepalive = false;
     }
     let context = &mut r.contexts.upstream;
@@ -83,13 +84,13 @@ fn fill_head<P: Protocol>(
     }
     let unchanged = r.contexts.upstream.cache.as_deref();
     let unchanged = unchanged.is_some_and(|shown| shown.status.get() == Status::Revalidated);
-    // An answer to HEAD may have shown that it stands, as well as one of 304.
+    // The answer may have been revalidated by an answer to HEAD as well as by a 304.
     let forwarded = r.contexts.upstream.attempts.last().map(|attempt| attempt.status);
     status_field::add(r, &passing.caching, forwarded.filter(|_| unchanged));
     Ok(())
 }
 
-/// What the standard asks of a stored answer: it says how old it is, and shows nothing that was not for everybody.
+/// Adapts the head by RFC 9111: adds `Age`, and removes fields that are not for stored answers.
 fn fit(r: &mut Request, passing: &UpstreamConf, kept: &Kept) {
     let age = r.event_loop.handle.wall().secs.saturating_sub(kept.entry.times.date).max(0);
     let (facts, context) = (kept.facts(passing), &r.contexts.upstream);
@@ -97,7 +98,7 @@ fn fit(r: &mut Request, passing: &UpstreamConf, kept: &Kept) {
     if let Some(date) = context.headers.iter().find(|header| header.id == HeaderId::Date) {
         response.date = Some(date.value.of(&context.head).to_vec());
     }
-    // What is there as a whole can be had in parts.
+    // A complete stored answer can serve ranges.
     response.allow_ranges |= response.status == 200;
     if facts.withhold_some() {
         response.headers.retain(|name| !facts.withholds(name));
@@ -105,7 +106,7 @@ fn fit(r: &mut Request, passing: &UpstreamConf, kept: &Kept) {
     response.headers.set(b"Age", age.to_string().as_bytes());
 }
 
-/// What the head says; of an answer at hand it is read once.
+/// Parses the stored head. For an answer in the memory tier, this is done once.
 fn understand<P: Protocol>(
     r: &mut Request,
     protocol: &mut P,
@@ -119,7 +120,7 @@ fn understand<P: Protocol>(
     protocol.reader().restart();
     match protocol.reader().head(r, buf) {
         Ok(Found::Head(answer)) => {
-            // Spans are places in the head as it is stored.
+            // Shared only if the head was not changed: its spans are offsets in the stored head.
             if let Some(read) = read.filter(|_| *buf == kept.entry.head) {
                 read.answer.get_or_init(|| answer.clone());
             }
@@ -133,11 +134,13 @@ fn understand<P: Protocol>(
     }
 }
 
-/// Sends a body as it comes in; `end` is called before the last piece goes. `pieces`: see
-/// [`comes_in_pieces`](crate::upstream::protocol::Reader::comes_in_pieces). The error is what is still to be sent.
+/// Sends a body while it is received. `end` is called before the last piece is sent. `pieces`: see
+/// [`comes_in_pieces`](crate::upstream::protocol::Reader::comes_in_pieces). The error is the part
+/// that is still to be sent.
 ///
-/// The client sees the end when the cache has the answer, and not before: it may ask again at once. So what completes an
-/// announced length waits for the end of the server's answer, which a FastCGI server tells later. Pieces do not wait.
+/// The client must not see the end before the cache has the answer, since it may request it again
+/// at once. So the piece that completes an announced length waits for the end of the server's
+/// answer, which a FastCGI server signals later. Answers in pieces do not wait.
 pub async fn read_on(
     r: &mut Request,
     mut reader: FillReader,
@@ -155,11 +158,11 @@ pub async fn read_on(
             FillPiece::Data(segment) => chain.push(segment),
             FillPiece::End(FillEnd::Whole) => {}
             FillPiece::End(FillEnd::Broken) => return Ok(break_off(r, chain).await),
-            FillPiece::Alone if reader.has_announced() => {
+            FillPiece::FetchRest if reader.has_announced() => {
                 let sent = r.send_body(chain, true).await;
                 return Ok(sent.map_or(Step::Abort, |()| Step::Sent));
             }
-            FillPiece::Alone => {
+            FillPiece::FetchRest => {
                 let sent = r.send_body(chain, false).await;
                 return sent.map_or(Ok(Step::Abort), |()| Err(reader.rest().map(Box::new)));
             }

@@ -1,4 +1,4 @@
-//! A request that changed something makes stored answers invalid (RFC 9111, section 4.4).
+//! Invalidates stored answers after unsafe requests (RFC 9111, section 4.4).
 
 use weir_cache::Tags;
 use weir_cache::purge::{Which, purge};
@@ -12,8 +12,9 @@ use crate::request::Request;
 use crate::upstream::passing::UpstreamConf;
 use crate::upstream::protocol::Protocol;
 
-/// Removes what the answer to this request makes invalid: what is stored for its target, and for `Location` and
-/// `Content-Location` of the same origin, and the groups that `Cache-Group-Invalidation` names (RFC 9875).
+/// Removes the answers that this request invalidates: those of its target, of `Location` and
+/// `Content-Location` of the same origin, and of the groups in `Cache-Group-Invalidation` (RFC
+/// 9875).
 pub async fn invalidate<P: Protocol>(
     r: &mut Request,
     passing: &UpstreamConf,

@@ -1,4 +1,5 @@
-//! Whether an answer may be kept, and for how long: what its head says, and the configuration.
+//! Decides whether an answer may be stored and how long it is fresh, from its head and the
+//! configuration.
 
 use weir_cache::{Freshness, Tags};
 use weir_proto::http1::HeaderId;
@@ -9,16 +10,16 @@ use crate::request::Request;
 use crate::request::cache_reason::{Kept, Life, LifetimeSource, Refusal};
 use crate::upstream::passing::UpstreamConf;
 
-/// The longest `Vary` that is followed.
+/// The longest `Vary` of an answer that is stored, as in nginx.
 const VARY: usize = 128;
 
-/// The same by the standard's rules.
+/// The same under the rules of RFC 9111.
 const LONG_VARY: usize = 1024;
 
-/// What the head of an answer says.
+/// The judgement of an answer's head.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Why it must not be kept.
+    /// Why the answer must not be stored.
     pub refused: Option<Refusal>,
     /// `Vary`
     pub vary: Vec<u8>,
@@ -26,21 +27,21 @@ pub struct Verdict {
     pub last_modified: Option<i64>,
     /// `ETag`
     pub etag: Vec<u8>,
-    /// Until when it is fresh; 0: it does not say.
+    /// Until when it is fresh; 0 if the head does not say.
     valid_until: i64,
-    /// What says so.
+    /// The field that says so.
     by: LifetimeSource,
     updating: i64,
     error: i64,
-    /// `no-cache` and kin: it is not fresh at all.
+    /// `no-cache`, `no-store`, `private` or `max-age=0`.
     no_cache: bool,
     expired: bool,
     accel: bool,
-    /// What the standard's rules say, where they hold.
+    /// The result of the rules of RFC 9111, if they apply.
     ruled: Option<(Freshness, Life)>,
 }
 
-/// Reads the head of the answer that has just come.
+/// Judges the head of the answer that was just received.
 pub fn judge(r: &Request, passing: &UpstreamConf, status: u16) -> Verdict {
     let context = &r.contexts.upstream;
     if passing.caching.keeps_standard() {
@@ -52,7 +53,7 @@ pub fn judge(r: &Request, passing: &UpstreamConf, status: u16) -> Verdict {
     Verdict::of(headers, passing, r.event_loop.handle.wall().secs)
 }
 
-/// Judges an answer with these fields, which has just come, by the standard's rules.
+/// Judges an answer that was just received with these fields, by the rules of RFC 9111.
 pub fn by_rules<'h>(
     r: &Request,
     passing: &UpstreamConf,
@@ -81,7 +82,7 @@ pub fn by_rules<'h>(
     let rules = [
         (is_part, Refusal::Part),
         (facts.vary.len() > LONG_VARY, Refusal::LongVary),
-        // It could not be purged by all of them.
+        // The index of tags would not have all of them, so purges would miss it.
         (Tags::of(fields.clone(), b"").more, Refusal::ManyTags),
     ];
     let by_cache = rules.into_iter().find_map(|(holds, why)| holds.then_some(why));
@@ -97,14 +98,14 @@ pub fn by_rules<'h>(
     this
 }
 
-/// `..._ignore_headers` names it.
+/// Whether `..._ignore_headers` names the field.
 pub fn is_ignored(passing: &UpstreamConf, name: &[u8]) -> bool {
     let id = HeaderId::from_name(name);
     id != HeaderId::Other && passing.ignored.has(id)
 }
 
 impl Verdict {
-    /// What these headers say.
+    /// Judges these headers by nginx's rules.
     pub fn of<'h>(
         headers: impl Iterator<Item = (HeaderId, &'h [u8])>,
         passing: &UpstreamConf,
@@ -134,7 +135,8 @@ impl Verdict {
         this
     }
 
-    /// When the answer is of use; `None` where nothing says that it is.
+    /// The freshness of the answer. `None` if neither the head nor the configuration gives a
+    /// lifetime.
     pub fn times(&self, caching: &Caching, status: u16, now: i64) -> Option<Freshness> {
         if let Some((times, _)) = self.ruled {
             return self.is_cacheable().then_some(times);
@@ -146,7 +148,7 @@ impl Verdict {
         Some(Freshness { valid_until, updating: self.updating, error: self.error, date: now })
     }
 
-    /// It may be kept.
+    /// Whether the head allows to store the answer.
     pub fn is_cacheable(&self) -> bool {
         self.refused.is_none()
     }
@@ -155,7 +157,7 @@ impl Verdict {
         self.refused.get_or_insert(why);
     }
 
-    /// What becomes of it with these times; `told`: the configuration says that it is not stored.
+    /// Whether the answer is stored, with these times. `told`: `..._no_cache` forbids it.
     pub fn outcome(&self, times: Option<&Freshness>, told: bool) -> Kept {
         match (self.refused, times) {
             (Some(why), _) => Kept::Refused(why),
@@ -165,14 +167,14 @@ impl Verdict {
         }
     }
 
-    /// How long it is fresh with these times, and what says so.
+    /// The lifetime that follows from these times, and its source.
     pub fn life(&self, times: &Freshness) -> Life {
         let lifetime = times.valid_until.saturating_sub(times.date);
         let by = if self.says_when() { self.by } else { LifetimeSource::CacheValid };
         self.ruled.map_or(Life { lifetime, age: 0, by }, |(_, life)| life)
     }
 
-    /// The head itself says how long it is fresh.
+    /// Whether the head itself gives a lifetime.
     pub fn says_when(&self) -> bool {
         self.valid_until != 0
     }
@@ -250,13 +252,13 @@ impl Verdict {
     }
 }
 
-/// What stands behind a word.
+/// The text behind a word.
 fn find<'v>(value: &'v [u8], word: &[u8]) -> Option<&'v [u8]> {
     let at = value.windows(word.len()).position(|w| w == word)?;
     value.get(at + word.len()..)
 }
 
-/// A number of seconds, up to the next delimiter; as large as can be where it is larger.
+/// Parses a number of seconds, up to the next delimiter. Saturates.
 fn seconds(text: &[u8]) -> Option<i64> {
     let end = text.iter().position(|b| matches!(b, b',' | b';' | b' ')).unwrap_or(text.len());
     let digits = text.get(..end).unwrap_or_default();

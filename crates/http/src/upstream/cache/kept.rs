@@ -13,29 +13,30 @@ use crate::upstream::names::Names;
 use crate::upstream::passing::UpstreamConf;
 use crate::upstream::protocol::Answer;
 
-/// Something that the cache has.
+/// An answer from the cache: stored, or being received.
 #[derive(Debug)]
 pub struct Kept {
-    /// What is known of it.
+    /// Its metadata and head.
     pub entry: Arc<CacheEntry>,
     /// Its body.
     pub part: Part,
-    /// Where it is at hand.
+    /// The answer in the memory tier, if it is there.
     object: Option<Arc<Object>>,
-    /// What the standard's rules read in its head, if they have.
+    /// What RFC 9111's rules need of the head, once it was parsed for them.
     facts: OnceCell<Arc<Facts>>,
 }
 
-/// What was read in the head of an answer at hand.
+/// Values parsed from the head of an answer in the memory tier.
 #[derive(Debug, Default)]
 pub struct Read {
-    /// By its protocol.
+    /// For its protocol.
     pub answer: OnceLock<Answer>,
-    /// By the standard's rules, at the first location that asked.
+    /// For the rules of RFC 9111, in the scope of the first location that used them.
     facts: OnceLock<(Scope, Arc<Facts>)>,
 }
 
-/// Which fields count where: two locations with the same scope read the same facts in a head.
+/// The settings that decide which fields count. Locations with equal scopes parse the same facts
+/// from a head.
 #[derive(Debug, PartialEq, Eq)]
 struct Scope {
     /// `..._ignore_headers`
@@ -50,19 +51,19 @@ impl Scope {
     }
 }
 
-/// Where a body is.
+/// The body of an answer from the cache.
 #[derive(Debug)]
 pub enum Part {
     /// In memory.
     Memory(Bytes),
-    /// In a file: where it begins, its length.
+    /// In a file: offset and length.
     File(Arc<OpenFile>, u64, u64),
-    /// On its way; its length, if that is known.
+    /// Being received; its length, if known.
     Coming(FillReader, Option<u64>),
 }
 
 impl Kept {
-    /// What is at hand; `None` if its file is another one by now.
+    /// An answer in the memory tier. `None` if its file was replaced.
     pub async fn of_object(files: &Files, object: Arc<Object>) -> Option<Kept> {
         let part = match &object.body {
             StoredBody::Bytes(bytes) => Part::Memory(bytes.clone()),
@@ -84,12 +85,12 @@ impl Kept {
         Some(kept)
     }
 
-    /// What is not at hand.
+    /// An answer that is not in the memory tier.
     pub fn new(entry: Arc<CacheEntry>, part: Part) -> Kept {
         Kept { entry, part, object: None, facts: OnceCell::new() }
     }
 
-    /// What is in a file; a body that was read with the head need not be read again.
+    /// An answer in a file. A body that was read with the head is not read again.
     pub fn of_file(opened: Opened) -> Kept {
         let part = match opened.body() {
             Some(body) => Part::Memory(body),
@@ -98,17 +99,17 @@ impl Kept {
         Kept::new(Arc::new(opened.stored.entry), part)
     }
 
-    /// What is known of it.
+    /// Its metadata and head.
     pub fn entry(&self) -> &Arc<CacheEntry> {
         &self.entry
     }
 
-    /// What was read in the head of an answer at hand.
+    /// Values parsed from the head, if the answer is in the memory tier.
     pub fn read(&self) -> Option<&Read> {
-        self.object.as_ref()?.made()
+        self.object.as_ref()?.derived()
     }
 
-    /// What the standard's rules read in the head. Of an answer at hand they read it once.
+    /// What RFC 9111's rules need of the head. For an answer in the memory tier, it is parsed once.
     pub fn facts(&self, passing: &UpstreamConf) -> &Arc<Facts> {
         self.facts.get_or_init(|| {
             let facts = || Arc::new(facts_of(&self.entry, passing));
@@ -124,7 +125,7 @@ impl Kept {
         })
     }
 
-    /// How long its body is, if that is known.
+    /// The length of its body, if known.
     pub fn length(&self) -> Option<u64> {
         match &self.part {
             Part::Memory(bytes) => Some(bytes.len() as u64),
@@ -133,7 +134,7 @@ impl Kept {
         }
     }
 
-    /// How long its body is, if all of it is there.
+    /// The length of its body, if it is complete.
     pub fn whole_length(&self) -> Option<u64> {
         match &self.part {
             Part::Coming(..) => None,
@@ -142,7 +143,7 @@ impl Kept {
     }
 }
 
-/// What the standard's rules read in the head of a stored answer.
+/// What RFC 9111's rules need of the head of a stored answer.
 pub fn facts_of(entry: &CacheEntry, passing: &UpstreamConf) -> Facts {
     let own = passing.caching.control_field.as_deref();
     Facts::of_head(&entry.head, |name| is_ignored(passing, name), own)

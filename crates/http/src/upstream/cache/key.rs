@@ -1,4 +1,4 @@
-//! What an answer is kept under.
+//! The text of cache keys.
 
 use weir_log::Level;
 
@@ -17,13 +17,13 @@ pub fn key_text<P: Protocol>(r: &mut Request, caching: &Caching, protocol: &P) -
     text
 }
 
-/// The text of a request's key, where no key is the same for all requests.
+/// The text of a request's key, for protocols without a default key. Empty if none is configured.
 pub fn configured_key(r: &mut Request, caching: &Caching) -> Vec<u8> {
     caching.key.as_ref().map_or(Vec::new(), |key| key.eval(r).into_owned())
 }
 
-/// Whether the buffer for heads would hold the key and what nginx puts beside it. With a smaller
-/// one nothing is cached.
+/// Whether `..._buffer_size` would hold the key and what nginx puts beside it. As in nginx, nothing
+/// is cached with a smaller buffer.
 pub fn fits(r: &Request, passing: &UpstreamConf, key: &[u8]) -> bool {
     let (prefix, size) = (passing.caching.prefix, passing.buffer_size);
     let needed = (BESIDE_KEY + key.len()) as u64;
@@ -37,5 +37,6 @@ pub fn fits(r: &Request, passing: &UpstreamConf, key: &[u8]) -> bool {
     needed <= size
 }
 
-/// What nginx's files begin with, its words around the key, and the least that it leaves for a head.
+/// The size of the structure at the beginning of nginx's files, of its text around the key, and of
+/// the least room for a head.
 const BESIDE_KEY: usize = 336 + 7 + 256;

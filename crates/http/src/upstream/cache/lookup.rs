@@ -1,4 +1,4 @@
-//! What the cache has for a request.
+//! Finds the stored answer for a request.
 
 #![expect(clippy::disallowed_methods, reason = "names are those of keys")]
 
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use weir_cache::writer::PATIENCE;
 use weir_cache::{
-    CacheEntry, CacheKey, FileFacts, Fill, Lookup as Known, Object, Opened, Sameness, StoredBody,
-    Unusable,
+    CacheEntry, CacheKey, FileCheck, Fill, Lookup as Known, Object, Opened, StoredBody, Unusable,
+    VariantMatching,
 };
 use weir_engine::{Either, either};
 use weir_log::{Cause, Level};
@@ -28,89 +28,89 @@ use crate::request::cached::Status;
 use crate::upstream::client::{Waited, wait};
 use crate::upstream::passing::UpstreamConf;
 
-/// How often it is looked whether another process has an answer.
-const LOOK: Duration = Duration::from_millis(50);
-/// How often it is looked whether the file of another process's answer is there.
-const ARRIVAL_LOOK: Duration = Duration::from_millis(2);
-/// How often weir looks for the file of an answer in memory, in milliseconds.
-const CHECK: u64 = 1000;
+/// How often a request that waits for another process checks the cache.
+const LOCK_POLL: Duration = Duration::from_millis(50);
+/// How often a request checks for the file of another process's answer that will exist soon.
+const ARRIVAL_POLL: Duration = Duration::from_millis(2);
+/// How often the existence of the file of an answer in memory is checked, in milliseconds.
+const FILE_CHECK: u64 = 1000;
 
 /// See [`lookup`].
 pub enum Found {
-    /// An answer to be sent.
+    /// An answer to send.
     Kept(Kept),
-    /// An error that stands for the answer.
+    /// A cached error status.
     Error(u16),
-    /// Nothing that can be sent now; `state` knows what is too old.
+    /// Nothing that may be sent now. A stale answer is in `state`.
     Nothing,
     /// The client left.
     Gone,
 }
 
-/// How the search for one key ended.
-enum Looked {
+/// The result of looking up one key.
+enum LookupStep {
     End(Found),
-    /// The answer depends on the request: another key is looked for.
+    /// The stored answer is another variant. This key is to be looked up.
     Variant(CacheKey),
-    /// Another request had the right to update it: once more.
+    /// Another request had the cache lock: look up again.
     Again,
 }
 
-/// Looks for what there is; waits for another request that fetches it, if the location says so.
+/// Looks the request's answer up. With `..._cache_lock`, waits for another request that fetches it.
 pub async fn lookup(r: &mut Request, passing: &'static UpstreamConf, state: &mut State) -> Found {
     let begun = r.event_loop.handle.now();
     let deadline = begun + passing.caching.lock_timeout;
     loop {
-        match once(r, passing, state, deadline).await {
-            Looked::End(Found::Nothing) if arrives(r, state, begun + PATIENCE) => {
+        match look_up_key(r, passing, state, deadline).await {
+            LookupStep::End(Found::Nothing) if arrives(r, state, begun + PATIENCE) => {
                 let sleep = r.event_loop.handle.clone();
-                let sleep = pin!(sleep.sleep(ARRIVAL_LOOK));
+                let sleep = pin!(sleep.sleep(ARRIVAL_POLL));
                 if let Waited::Gone = wait(r, passing, sleep, None).await {
                     return Found::Gone;
                 }
             }
-            Looked::End(found) => return found,
-            Looked::Variant(key) if state.key == state.main => {
+            LookupStep::End(found) => return found,
+            LookupStep::Variant(key) if state.key == state.main => {
                 state.shown.because(|reason| reason.lookup = Lookup::Variant);
                 state.key = key;
             }
-            Looked::Variant(_) => return absent(r, passing, state, deadline).await.into(),
-            Looked::Again => {}
+            LookupStep::Variant(_) => return absent(r, passing, state, deadline).await.into(),
+            LookupStep::Again => {}
         }
     }
 }
 
-/// Another process has the whole answer, and its file will be there before the deadline: its client may have its end
-/// already, and expects that the next request finds it.
+/// Whether another process has the complete answer and is writing its file. Its client may have
+/// seen the end already, and expects that the next request is a hit.
 fn arrives(r: &Request, state: &State, deadline: Instant) -> bool {
     let now = r.event_loop.handle.now();
     let index = &state.cache.index;
     state.ticket.is_none() && now < deadline && index.is_arriving(&state.key, index.msec(now))
 }
 
-impl From<Looked> for Found {
-    fn from(looked: Looked) -> Found {
+impl From<LookupStep> for Found {
+    fn from(looked: LookupStep) -> Found {
         match looked {
-            Looked::End(found) => found,
-            Looked::Variant(_) | Looked::Again => Found::Nothing,
+            LookupStep::End(found) => found,
+            LookupStep::Variant(_) | LookupStep::Again => Found::Nothing,
         }
     }
 }
 
-async fn once(
+async fn look_up_key(
     r: &mut Request,
     passing: &'static UpstreamConf,
     state: &mut State,
     deadline: Instant,
-) -> Looked {
+) -> LookupStep {
     let now = state.cache.index.msec(r.event_loop.handle.now());
     let wall = r.event_loop.handle.wall().secs;
     let mut gone = Vec::new();
     let uses = passing.caching.min_uses;
-    let known = state.cache.index.look(&state.key, now, wall, uses, &mut gone);
+    let known = state.cache.index.look_up(&state.key, now, wall, uses, &mut gone);
     weir_cache::writer::remove_files(&state.cache, gone, &r.event_loop.handle);
     let known = match known {
-        // A variant's file may outlive the removal of its key for a while.
+        // A variant's file may outlive the purge of its main key for a while.
         Known::Stored(generation)
             if state.key != state.main && state.cache.index.is_removed(&state.main, generation) =>
         {
@@ -119,13 +119,13 @@ async fn once(
         known => known,
     };
     if let Some(fill) = state.cache.whole(&state.key) {
-        // It is on its way into its file.
+        // It is complete and being written.
         if let Some(looked) = join(r, passing, state, fill, deadline).await {
             return looked;
         }
     }
     let kept = match known {
-        Known::Error(status) => return Looked::End(Found::Error(status)),
+        Known::Error(status) => return LookupStep::End(Found::Error(status)),
         Known::Scarce if state.cache.index.is_warm() => return scarce(state),
         Known::Scarce => match unlisted(r, state, now).await.flatten() {
             None => return scarce(state),
@@ -138,11 +138,11 @@ async fn once(
                 format_args!("could not allocate node in cache keys zone \"{name}\""),
             );
             state.shown.cacheable.set(false);
-            return Looked::End(Found::Nothing);
+            return LookupStep::End(Found::Nothing);
         }
         Known::Absent if state.cache.index.is_warm() => None,
         Known::Absent => match unlisted(r, state, now).await {
-            // What is fetched now would only wait for the same disk.
+            // The answer is not stored, since it would wait for the same slow disk.
             None => return scarce(state),
             Some(kept) => kept,
         },
@@ -154,23 +154,23 @@ async fn once(
     }
 }
 
-fn scarce(state: &mut State) -> Looked {
+fn scarce(state: &mut State) -> LookupStep {
     state.shown.because(|reason| reason.lookup = Lookup::Scarce);
     state.shown.cacheable.set(false);
-    Looked::End(Found::Nothing)
+    LookupStep::End(Found::Nothing)
 }
 
-/// From memory, or from the file.
+/// Gets a stored answer from the memory tier or from its file.
 async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Option<Kept> {
     let at_hand = state.cache.at_hand(state.memory);
     let Some(object) = at_hand.get(&state.key, &state.shown.text, generation) else {
         return open(r, state, generation, now).await;
     };
-    let looked = object.look(now, CHECK);
-    if looked == FileFacts::Soon {
+    let looked = object.check_due(now, FILE_CHECK);
+    if looked == FileCheck::Soon {
         check_beside(r, state, &object);
     }
-    let there = looked != FileFacts::Due || is_there(r, state, &object, now).await;
+    let there = looked != FileCheck::Due || is_there(r, state, &object, now).await;
     let files = r.event_loop.handle.files();
     if there && let Some(kept) = Kept::of_object(files, object.clone()).await {
         return Some(kept);
@@ -180,7 +180,7 @@ async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Op
 }
 
 async fn is_there(r: &Request, state: &State, object: &Object, now: u64) -> bool {
-    // An operator who removes a file by hand wants the answer to be gone.
+    // An operator who removes a file by hand expects that the answer is gone.
     let path = state.cache.settings.place.path(&state.key);
     match r.event_loop.handle.files().stat(&path).await {
         Ok(info) if info.inode == object.inode => {
@@ -191,8 +191,8 @@ async fn is_there(r: &Request, state: &State, object: &Object, now: u64) -> bool
     }
 }
 
-/// Looks for the file of an answer before that is due, so that no request has to wait for it while the answer is
-/// asked for often.
+/// Checks the file of an answer in the background, before the check is due. So no request for a
+/// popular answer waits for the check.
 fn check_beside(r: &Request, state: &State, object: &Arc<Object>) {
     let (cache, key, object) = (state.cache.clone(), state.key, object.clone());
     let in_memory = state.memory;
@@ -213,15 +213,14 @@ async fn open(r: &mut Request, state: &State, generation: u32, now: u64) -> Opti
     opened(r, state, &path, outcome, Some(generation), now)
 }
 
-/// What there is that the loader has not come to yet. `None`: it is not known, and the disk takes
-/// too long to say.
+/// Opens a file that the loader may not have found yet. `None` if the disk takes too long.
 async fn unlisted(r: &mut Request, state: &State, now: u64) -> Option<Option<Kept>> {
     let path = state.cache.settings.place.path(&state.key);
     let outcome = unlisted::open(r, state, &path).await?;
     Some(opened(r, state, &path, outcome, None, now))
 }
 
-/// What there is in a file that was opened, or not.
+/// Handles the result of opening a file: logs errors and updates the index.
 fn opened(
     r: &mut Request,
     state: &State,
@@ -262,8 +261,8 @@ fn opened(
     Some(Kept::of_file(opened))
 }
 
-/// Keeps an answer at hand: a small one that was read whole with its head in memory, if it may be there; else a local
-/// file open.
+/// Adds an answer to its memory tier. In memory: if the body was read with the head. Else: the open
+/// file, if it is on a local file system.
 fn remember(r: &Request, state: &State, opened: &Opened, generation: u32, now: u64) {
     let at_hand = state.cache.at_hand(state.memory);
     let admits = |body: &Bytes| at_hand.admits(&state.key, body.len() as u64);
@@ -292,25 +291,25 @@ fn complain(r: &Request, path: &Path, why: Unusable) {
     r.log(level, format_args!("cache file \"{}\" {text}", path.display()));
 }
 
-/// Whether something that is there may be sent.
-fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, kept: Kept) -> Looked {
+/// Decides whether an answer from the cache may be sent.
+fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, kept: Kept) -> LookupStep {
     let caching = &*passing.caching;
     let entry = kept.entry.clone();
     if let Some(of) = entry.variant {
         let wanted = variant(r, passing, &state.main, &entry.vary);
         if of != wanted {
-            return Looked::Variant(wanted);
+            return LookupStep::Variant(wanted);
         }
     }
     let (now, times) = (r.event_loop.handle.wall().secs, entry.times);
-    let (mut may_be_old, mut beside) = (caching.stale_while_updating, caching.background_update);
+    let (mut may_be_stale, mut beside) = (caching.stale_while_updating, caching.background_update);
     if caching.keeps_standard() {
         let facts = kept.facts(passing);
         if let Some(why) = foreign(r, &entry, facts) {
-            // Whatever comes takes its place.
+            // The server's answer replaces it.
             state.found(why, None);
-            state.never_old = true;
-            return Looked::End(Found::Nothing);
+            state.never_stale = true;
+            return LookupStep::End(Found::Nothing);
         }
         let (wanted, valid) = (Wanted::of(r.headers()), caching.valid(entry.status));
         let serving = facts.serving(entry.status, &wanted, now, times.date, valid);
@@ -318,17 +317,17 @@ fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, kept: Kept)
             Serving::Fresh(life) if !state.background => {
                 state.found(Lookup::Fresh, Some(life));
                 state.shown.status.set(Status::Hit);
-                return Looked::End(Found::Kept(kept));
+                return LookupStep::End(Found::Kept(kept));
             }
-            Serving::Old(life) if !state.background => {
+            Serving::Stale(life) if !state.background => {
                 state.found(Lookup::Allowed, Some(life));
                 state.shown.status.set(Status::Stale);
-                return Looked::End(Found::Kept(kept));
+                return LookupStep::End(Found::Kept(kept));
             }
-            Serving::Ask { why, life, updating, error, never_old } => {
+            Serving::Ask { why, life, updating, error, never_stale } => {
                 state.found(why, Some(life));
-                (state.stale_error, state.never_old) = (error, never_old);
-                may_be_old = updating || may_be_old && !never_old && !wanted.control.no_cache;
+                (state.stale_error, state.never_stale) = (error, never_stale);
+                may_be_stale = updating || may_be_stale && !never_stale && !wanted.control.no_cache;
                 beside |= updating;
             }
             _ => {}
@@ -339,28 +338,28 @@ fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, kept: Kept)
         if times.valid_until >= now {
             state.found(Lookup::Fresh, life);
             state.shown.status.set(Status::Hit);
-            return Looked::End(Found::Kept(kept));
+            return LookupStep::End(Found::Kept(kept));
         }
         state.found(Lookup::TooOld, life);
-        may_be_old |= times.valid_until.saturating_add(times.updating) >= now;
+        may_be_stale |= times.valid_until.saturating_add(times.updating) >= now;
         state.stale_error = times.valid_until.saturating_add(times.error) >= now;
     }
-    may_be_old &= !state.background;
+    may_be_stale &= !state.background;
     if state.ticket.is_none() {
         let clock = state.cache.index.msec(r.event_loop.handle.now());
         let age = caching.lock_age.max(passing.read_timeout);
         state.ticket = state.cache.index.take(&state.key, clock, age);
     }
     match &state.ticket {
-        Some(_) if may_be_old && beside => {
+        Some(_) if may_be_stale && beside => {
             state.shown.because(|reason| reason.lookup = Lookup::Updating);
             state.shown.status.set(Status::Stale);
-            return Looked::End(Found::Kept(kept));
+            return LookupStep::End(Found::Kept(kept));
         }
-        None if may_be_old => {
+        None if may_be_stale => {
             state.shown.because(|reason| reason.lookup = Lookup::Updating);
             state.shown.status.set(Status::Updating);
-            return Looked::End(Found::Kept(kept));
+            return LookupStep::End(Found::Kept(kept));
         }
         _ => {}
     }
@@ -369,11 +368,11 @@ fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, kept: Kept)
         state.shown.old.replace(Some(kept.entry.clone()));
     }
     state.old = Some(kept);
-    Looked::End(Found::Nothing)
+    LookupStep::End(Found::Nothing)
 }
 
-/// Why the standard's rules have no use for a stored answer, whatever its age: a location with other rules has stored it, or it
-/// has no body.
+/// Why a stored answer cannot be used under the rules of RFC 9111, whatever its age. It has no
+/// body, or a location with other rules has stored it.
 pub fn foreign(r: &Request, entry: &CacheEntry, facts: &Facts) -> Option<Lookup> {
     let rules = [
         (entry.of_head && r.method != Method::Head, Lookup::OfHead),
@@ -384,16 +383,17 @@ pub fn foreign(r: &Request, entry: &CacheEntry, facts: &Facts) -> Option<Lookup>
     rules.into_iter().find_map(|(holds, why)| holds.then_some(why))
 }
 
-/// There is nothing: this request fetches it, or waits for another one that does.
+/// After a miss: this request fetches the answer, or waits for another one that does
+/// (`..._cache_lock`).
 async fn absent(
     r: &mut Request,
     passing: &'static UpstreamConf,
     state: &mut State,
     deadline: Instant,
-) -> Looked {
+) -> LookupStep {
     let caching = &*passing.caching;
     if !caching.lock {
-        return Looked::End(Found::Nothing);
+        return LookupStep::End(Found::Nothing);
     }
     let now = state.cache.index.msec(r.event_loop.handle.now());
     if let Some(ticket) = state.cache.index.take(&state.key, now, caching.lock_age) {
@@ -402,14 +402,14 @@ async fn absent(
         let fill = Fill::new(super::relay::IN_MEMORY, state.asked());
         state.cache.begin(state.key, fill.clone());
         state.fill = Some(fill);
-        return Looked::End(Found::Nothing);
+        return LookupStep::End(Found::Nothing);
     }
     if r.event_loop.handle.now() >= deadline {
         if !caching.lock_timeout.is_zero() {
             r.log(Level::Info, format_args!("cache lock timeout"));
         }
         state.shown.cacheable.set(false);
-        return Looked::End(Found::Nothing);
+        return LookupStep::End(Found::Nothing);
     }
     state.shown.waited.set(true);
     if let Some(fill) = state.cache.fill(&state.key)
@@ -417,34 +417,34 @@ async fn absent(
     {
         return looked;
     }
-    // Another process has the right to fetch it, or a request of this one with an answer that is
-    // not shared. In the same turn nothing would be otherwise.
-    let until = deadline.min(r.event_loop.handle.now() + LOOK);
+    // The lock's holder is in another process, or its answer is not shared. This waits, since
+    // nothing can change within this turn.
+    let until = deadline.min(r.event_loop.handle.now() + LOCK_POLL);
     let handle = r.event_loop.handle.clone();
     let waited = wait(r, passing, pin!(handle.sleep_until(until)), None).await;
     match waited {
-        Waited::For(()) => Looked::Again,
-        Waited::Gone => Looked::End(Found::Gone),
+        Waited::For(()) => LookupStep::Again,
+        Waited::Gone => LookupStep::End(Found::Gone),
     }
 }
 
-/// Waits for the head of an answer that another request fetches, and reads on from there. `None`: it is not for this
-/// request.
+/// Waits for the head of an answer that another request fetches, and joins its readers. `None` if
+/// the answer is not for this request.
 async fn join(
     r: &mut Request,
     passing: &'static UpstreamConf,
     state: &mut State,
     fill: Arc<Fill>,
     deadline: Instant,
-) -> Option<Looked> {
+) -> Option<LookupStep> {
     let handle = r.event_loop.handle.clone();
-    // The request with the right to update a key may lose it meanwhile.
+    // The other request's cache lock may expire meanwhile.
     let until = deadline.min(handle.now() + passing.caching.lock_age);
     let head = either(fill.head(), handle.sleep_until(until));
     let waited = wait(r, passing, pin!(head), None).await;
     let (entry, length) = match waited {
-        Waited::Gone => return Some(Looked::End(Found::Gone)),
-        Waited::For(Either::Right(())) => return Some(Looked::Again),
+        Waited::Gone => return Some(LookupStep::End(Found::Gone)),
+        Waited::For(Either::Right(())) => return Some(LookupStep::Again),
         Waited::For(Either::Left(head)) => head?,
     };
     if entry.key != state.shown.text {
@@ -457,11 +457,11 @@ async fn join(
     Some(judge(r, passing, state, Kept::new(entry, part)))
 }
 
-/// The variant of an answer for this request.
+/// The key of the variant that this request selects.
 pub fn variant(r: &Request, passing: &UpstreamConf, main: &CacheKey, vary: &[u8]) -> CacheKey {
     let same = match passing.caching.keeps_standard() {
-        true => Sameness::Meaning,
-        false => Sameness::Words,
+        true => VariantMatching::Meaning,
+        false => VariantMatching::Words,
     };
     main.variant(vary, same, |name| {
         let name = name.to_vec();

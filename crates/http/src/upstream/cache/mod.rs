@@ -1,8 +1,9 @@
-//! Answers that are kept for later requests, whatever the protocol. nginx: ngx_http_file_cache.c and the cache's
-//! part of ngx_http_upstream.c.
+//! The cache of all upstream protocols. nginx: ngx_http_file_cache.c and the cache's part of
+//! ngx_http_upstream.c.
 //!
-//! A request's way: `begin` finds its key, `lookup` what is there, `hit` sends that. Else a server is asked;
-//! `judge` says from the head of its answer whether it is kept, and `relay` passes it on while it is stored.
+//! `begin` computes a request's cache key, `lookup` finds a stored answer, and `hit` sends it.
+//! Otherwise a server is asked. `judge` decides from the head of its answer whether that is stored,
+//! and `relay` passes it on while it is stored.
 
 mod conf;
 pub mod directives;
@@ -31,7 +32,7 @@ pub use conf::{Caching, Zone};
 pub(crate) use directives::cache_directives;
 pub use invalidate::invalidate;
 pub use key::{configured_key, key_text};
-pub use of_head::{asks_with_head, stands};
+pub use of_head::{asks_with_head, is_revalidated_by_head};
 pub use path::set_path;
 pub use relay::{go_on, relay};
 pub use state::{State, UPDATE};
@@ -60,8 +61,8 @@ use crate::request::cached::{Shown, Status};
 use weir_values::Template;
 
 impl State {
-    /// What is to be sent of an answer after the client has got its beginning, if this one is the
-    /// same, as far as its head tells.
+    /// Takes the part that the client lacks, if `answer` is the same answer as the one that the
+    /// client has the beginning of. Status, length and validators are compared.
     pub fn rest(
         &mut self,
         r: &Request,
@@ -76,35 +77,36 @@ impl State {
         same.then_some(rest)
     }
 
-    /// Whether something old is sent in place of an answer of this status.
-    pub fn stands_in(&self, passing: &UpstreamConf, status: u16) -> bool {
+    /// Whether a stale answer is sent in place of an answer of this status.
+    pub fn is_replaced_by_stale(&self, passing: &UpstreamConf, status: u16) -> bool {
         let caching = &*passing.caching;
         let may = self.shown.status.get() == Status::Expired && self.old.is_some();
         let unchanged = status == 304 && self.revalidate;
         let by_head = caching.keeps_standard() && self.stale_error && is_error(status);
-        let listed = !self.never_old && listed(caching, Failure::Status(status));
+        let listed = !self.never_stale && listed(caching, Failure::Status(status));
         may && (unchanged || by_head || listed)
     }
 }
 
-/// What comes of asking the cache.
-pub enum Looked {
-    /// This is the end of the request.
+/// The result of asking the cache.
+pub enum LookupResult {
+    /// The request is done.
     Done(Step),
-    /// A server is to be asked; where the answer belongs.
+    /// A server is to be asked. The state is that of the cache, if the request uses one.
     Ask(Option<Box<State>>),
 }
 
-/// Asks the cache, where the location has one. `update`: the request is there to update this.
+/// Asks the cache, if the location has one. `update` is the state of a request that updates a stale
+/// answer in the background.
 pub async fn look<P: Protocol>(
     r: &mut Request,
     passing: &'static UpstreamConf,
     protocol: &mut P,
     update: Option<Box<State>>,
-) -> Looked {
+) -> LookupResult {
     let caching = &*passing.caching;
     if let Some(step) = purge::asked(r, caching, protocol).await {
-        return Looked::Done(step);
+        return LookupResult::Done(step);
     }
     let begun = match update {
         Some(update) => Ok(Some(*update)),
@@ -112,55 +114,55 @@ pub async fn look<P: Protocol>(
     };
     let mut state = match begun {
         Ok(Some(state)) => state,
-        Ok(None) => return Looked::Ask(None),
-        Err(step) => return Looked::Done(step),
+        Ok(None) => return LookupResult::Ask(None),
+        Err(step) => return LookupResult::Done(step),
     };
     r.contexts.upstream.cache = Some(state.shown.clone());
     r.contexts.upstream.ask_with_get = r.method == Method::Head && caching.convert_head;
     if state.shown.status.get() == Status::Bypass {
-        return Looked::Ask(state.ask());
+        return LookupResult::Ask(state.ask());
     }
     let kept = match lookup::lookup(r, passing, &mut state).await {
         lookup::Found::Kept(kept) => kept,
         lookup::Found::Error(status) => {
             state.shown.status.set(Status::Hit);
-            return Looked::Done(Step::Status(status));
+            return LookupResult::Done(Step::Status(status));
         }
-        lookup::Found::Gone => return Looked::Done(Step::Status(499)),
+        lookup::Found::Gone => return LookupResult::Done(Step::Status(499)),
         lookup::Found::Nothing => {
             if caching.keeps_standard() && Wanted::of(r.headers()).control.only_if_cached {
                 state.found(Lookup::OnlyIfCached, None);
                 state.give_up();
-                return Looked::Done(Step::Status(504));
+                return LookupResult::Done(Step::Status(504));
             }
             if beyond_offset(r, caching) {
                 state.give_up();
             }
-            return Looked::Ask(state.ask());
+            return LookupResult::Ask(state.ask());
         }
     };
     if state.ticket.is_some() && state.shown.status.get() == Status::Stale {
         stale::update_in_background(r, &mut state);
     }
     match hit::send(r, passing, protocol, kept).await {
-        Ok(step) => Looked::Done(step),
-        Err(hit::Unsent::Rest(None)) => Looked::Done(Step::Abort),
+        Ok(step) => LookupResult::Done(step),
+        Err(hit::Unsent::Rest(None)) => LookupResult::Done(Step::Abort),
         Err(hit::Unsent::Rest(Some(rest))) => {
             state.give_back();
             state.rest = Some(rest);
-            Looked::Ask(state.ask())
+            LookupResult::Ask(state.ask())
         }
         Err(hit::Unsent::Unusable) => {
-            // It would be in the way of a better one.
+            // The unusable entry is removed, so that it does not hide a better one.
             state.cache.index.lost(&state.key);
-            state.cache.let_go(&state.key);
+            state.cache.remove_from_memory(&state.key);
             state.shown.status.set(Status::Miss);
-            Looked::Ask(state.ask())
+            LookupResult::Ask(state.ask())
         }
     }
 }
 
-/// Finds the answer's place. `None` where this request has nothing to do with the cache.
+/// Computes the request's key. `None` if the request does not use the cache.
 fn begin<P: Protocol>(
     r: &mut Request,
     passing: &'static UpstreamConf,
@@ -186,7 +188,8 @@ fn begin<P: Protocol>(
     Ok(Some(State::new(cache, shown, caching.memory > 0, revalidate)))
 }
 
-/// `..._cache_max_range_offset`: the client would wait too long for the part that it wants.
+/// `..._cache_max_range_offset`: whether the requested range begins so late that the client would
+/// wait too long while the answer is stored.
 fn beyond_offset(r: &Request, caching: &Caching) -> bool {
     use weir_proto::http1::HeaderId;
     let (Some(most), Some(range)) = (caching.max_range_offset, r.header(HeaderId::Range)) else {
@@ -209,14 +212,14 @@ fn beyond_offset(r: &Request, caching: &Caching) -> bool {
 }
 
 impl Request {
-    /// A server's answer to this request may be kept: it is read to its end, even if the client has
-    /// left.
+    /// Whether the server's answer to this request may be stored. Such an answer is read to its
+    /// end, even if the client has left.
     pub fn is_cacheable(&self) -> bool {
         self.contexts.upstream.cache.as_ref().is_some_and(|shown| shown.cacheable.get())
     }
 }
 
-/// After these, something old may be sent: RFC 5861, section 4.
+/// Statuses that `stale-if-error` applies to: RFC 5861, section 4.
 fn is_error(status: u16) -> bool {
     matches!(status, 500 | 502 | 503 | 504)
 }
@@ -225,9 +228,10 @@ fn listed(caching: &Caching, failure: Failure) -> bool {
     failure.set().is_some_and(|one| caching.use_stale.contains(one))
 }
 
-/// Sends something old in place of an answer of this status. The error: the client has the beginning of it, and the server is
-/// to be asked for the rest.
-pub async fn send_old<P: Protocol>(
+/// Sends a stored answer in place of the server's answer of this status. The error is the state for
+/// asking the server again: the client has the beginning of the stored answer, and the rest is
+/// missing.
+pub async fn send_stale<P: Protocol>(
     r: &mut Request,
     state: Box<State>,
     passing: &'static UpstreamConf,
@@ -241,9 +245,9 @@ pub async fn send_old<P: Protocol>(
     Ok(sent.unwrap_or(Step::Status(500)))
 }
 
-/// No server answered, and no other one is asked: something old is sent instead, or `step` is the
-/// end. It may stand for the answer for a while.
-pub async fn instead<P: Protocol>(
+/// After a failure, if no other server is asked: sends a stale answer, or ends with `step`. A 502
+/// or 504 may be cached as an error for a while.
+pub async fn after_failure<P: Protocol>(
     r: &mut Request,
     state: Option<Box<State>>,
     passing: &'static UpstreamConf,
@@ -257,14 +261,14 @@ pub async fn instead<P: Protocol>(
         return step;
     }
     let may = state.shown.status.get() == Status::Expired && state.old.is_some();
-    // RFC 9111, section 4.2.4: a cache that is cut off may send what is too old.
-    let cut_off = caching.keeps_standard() && !state.never_old;
+    // RFC 9111, section 4.2.4: a disconnected cache may send stale answers.
+    let cut_off = caching.keeps_standard() && !state.never_stale;
     let by_head = (cut_off || state.stale_error) && !matches!(failure, Failure::Status(_));
     let by_head = by_head
         || state.stale_error
             && caching.keeps_standard()
             && matches!(step, Step::Status(s) if is_error(s));
-    if may && (by_head || !state.never_old && listed(caching, failure)) {
+    if may && (by_head || !state.never_stale && listed(caching, failure)) {
         return stale::send(r, state, passing, protocol).await.unwrap_or(step);
     }
     let now = r.event_loop.handle.wall().secs;
@@ -278,7 +282,8 @@ pub async fn instead<P: Protocol>(
     step
 }
 
-/// A page of this server takes the place of an answer of this status: the status may be kept.
+/// After an error page of this server has replaced an answer of this status: the status may be
+/// cached as an error.
 pub fn intercepted(r: &mut Request, mut state: State, passing: &UpstreamConf, status: u16) {
     let verdict = judge::judge(r, passing, status);
     let now = r.event_loop.handle.wall().secs;
@@ -291,8 +296,8 @@ pub fn intercepted(r: &mut Request, mut state: State, passing: &UpstreamConf, st
     state.give_up();
 }
 
-/// The head of an answer has come: what it says. If it must not be kept, no other request may use
-/// it.
+/// Judges the head of a server's answer. If the answer must not be stored, waiting requests ask a
+/// server themselves.
 pub fn judged(
     r: &Request,
     state: &mut State,
@@ -307,7 +312,8 @@ pub fn judged(
     verdict
 }
 
-/// If an answer is to be kept, the fill that it goes into; `may`: it is passed on in a way in which it can be.
+/// Decides whether an answer is stored, and returns its fill. `may`: the answer is relayed in a way
+/// that allows it.
 pub fn keep(
     r: &mut Request,
     state: &mut State,
@@ -317,7 +323,7 @@ pub fn keep(
     may: bool,
 ) -> Option<Arc<Fill>> {
     let caching = &*passing.caching;
-    // What has no head says nothing of itself, not even whether it is whole.
+    // An answer without a head does not even tell whether it is complete.
     let refused = match state.shown.cacheable.get() {
         false => Some(verdict.refused.unwrap_or(Refusal::Elsewhere)),
         true if !may || answer.end == 0 => Some(Refusal::Unbuffered),
@@ -352,7 +358,8 @@ fn prepare(
     let variant =
         (!verdict.vary.is_empty()).then(|| lookup::variant(r, passing, &state.main, &verdict.vary));
     if state.key != state.main && variant != Some(state.key) {
-        // It is another variant than was looked for: it takes the main place.
+        // The answer is another variant than the one that was looked up. It is stored under the
+        // main key.
         state.give_back();
         state.key = state.main;
     }
@@ -376,7 +383,7 @@ fn prepare(
     }
 }
 
-/// Begins to store an answer; its body comes through the fill.
+/// Begins to store an answer. Its body is pushed into the fill.
 fn store(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -401,7 +408,7 @@ fn store(
         complain: complain(r, state),
     };
     let handle = r.event_loop.handle.clone();
-    let (cell, storing) = (state.shown.cell(), STORES.of(&r.event_loop).one());
+    let (cell, storing) = (state.shown.cell(), STORES.of(&r.event_loop).add());
     r.event_loop.handle.spawn(async move {
         let _storing = storing;
         if job.run(handle).await {
@@ -411,7 +418,7 @@ fn store(
     fill
 }
 
-/// What the log hears when the answer cannot be stored.
+/// Logs and counts that an answer cannot be stored.
 fn complain(r: &Request, state: &State) -> weir_cache::writer::Complain {
     let log = r.error_log().clone();
     let path = state.cache.settings.place.path(&state.key);

@@ -1,4 +1,4 @@
-//! What an answer to HEAD says of the stored answer to GET (RFC 9111, section 4.3.5).
+//! Revalidation of a stored answer to GET by an answer to HEAD (RFC 9111, section 4.3.5).
 
 use weir_cache::purge::{Which, purge};
 use weir_log::{Cause, Level};
@@ -10,14 +10,14 @@ use crate::request::Request;
 use crate::upstream::passing::UpstreamConf;
 use crate::upstream::protocol::Answer;
 
-/// Whether servers are asked with HEAD for this request: their answers have no bodies.
+/// Whether servers are asked with HEAD for this request, so that their answers have no bodies.
 pub fn asks_with_head(r: &Request) -> bool {
     r.method == Method::Head && !r.contexts.upstream.ask_with_get
 }
 
-/// For a request that [`asks_with_head`]: true if the server's answer to HEAD agrees with the stored answer to GET, which then stands as after a 304. If they differ,
-/// the stored one is removed.
-pub async fn stands(
+/// For a request that [`asks_with_head`]: whether the answer to HEAD agrees with the stored answer
+/// to GET. If so, the stored answer is revalidated as by a 304. If not, it is removed.
+pub async fn is_revalidated_by_head(
     r: &mut Request,
     state: &mut State,
     passing: &UpstreamConf,

@@ -1,4 +1,4 @@
-//! `..._cache_path`: a directory of answers.
+//! The directive `..._cache_path`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::config::scope::Scope;
 use crate::files::temp_file::TempPath;
 use crate::site::Site;
 
-/// Words of value of each key.
+/// Words of value of each key in the zone.
 const VALUES: usize = 5;
 /// The smallest zone: two pages.
 const SMALLEST: u64 = 2 * 4096;
@@ -47,10 +47,11 @@ pub fn set_path(s: &mut Scope<'_, '_>, d: &Directive, tag: &'static str) -> Resu
     }
     s.setup.temp_path(TempPath { directory, levels: Vec::new() });
     let before = s.setup.inputs.before.and_then(|before| before.downcast_ref::<Site>());
-    // Locations that are taken from the site before use its caches.
+    // Locations that are taken over from the last site use its caches.
     let before = before.or(s.setup.taken_from());
     let mut known = before.into_iter().flat_map(|site| &site.caches);
-    // A process takes a site beside another one only if it has its zones, so the sizes are the same.
+    // A process serves two sites at a time only if both have the same zones, so the sizes are
+    // equal.
     let same =
         |cache: &&Arc<Cache>| cache.name() == zone.name() && cache.settings == draft.settings;
     let cache = known.find(same).cloned();
@@ -121,7 +122,7 @@ impl Draft {
     }
 }
 
-/// A part of a pace: whether its value is right; `None` where there is no such part.
+/// Sets a part of a pace. Returns whether the value is valid; `None` if there is no such part.
 fn pace(pace: &mut Pace, part: &str, value: &[u8]) -> Option<bool> {
     let time = match part {
         "files" => {

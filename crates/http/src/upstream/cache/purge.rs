@@ -1,4 +1,5 @@
-//! Removes what a request names: `..._cache_purge`, as in nginx's commercial edition and as in the module ngx_cache_purge.
+//! Requests that purge: `..._cache_purge`, as in nginx's commercial edition and in the module
+//! ngx_cache_purge.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::protocol::Protocol;
 
-/// The end of a request that removes something, if this one does.
+/// Purges if this request asks for it, and ends it.
 pub async fn asked<P: Protocol>(r: &mut Request, caching: &Caching, protocol: &P) -> Option<Step> {
     let told = match &caching.purge {
         Purge::Never => return None,
@@ -48,20 +49,21 @@ pub async fn asked<P: Protocol>(r: &mut Request, caching: &Caching, protocol: &P
     Some(Box::pin(purge(r, &cache, text, told)).await)
 }
 
-/// How a client hears of what was done.
+/// The form of the answer to a purge.
 #[derive(Debug, Clone, Copy)]
 pub struct Telling {
     page: bool,
-    /// The status where there was nothing.
+    /// The status if nothing was purged.
     nothing: u16,
 }
 
-/// As the commercial edition has it.
+/// As in nginx's commercial edition.
 const SILENT: Telling = Telling { page: false, nothing: 404 };
-/// As the module has it.
+/// As in the module.
 pub const TOLD: Telling = Telling { page: true, nothing: 412 };
 
-/// Removes one answer, or all with keys that begin with what stands before a `*`.
+/// Purges the answer of a key. If the text ends with `*`, purges all answers whose keys have the
+/// rest as their prefix.
 pub async fn purge(r: &mut Request, cache: &Arc<Cache>, text: Vec<u8>, told: Telling) -> Step {
     let mut name = text.clone();
     let which = match name.pop_if(|last| *last == b'*') {
@@ -71,7 +73,7 @@ pub async fn purge(r: &mut Request, cache: &Arc<Cache>, text: Vec<u8>, told: Tel
     remove_all(r, cache, which, &text, told).await
 }
 
-/// Removes these; `text`: what the page of a success names.
+/// Purges answers. `text` is shown in the page of a success.
 async fn remove_all(
     r: &mut Request,
     cache: &Arc<Cache>,
@@ -98,7 +100,7 @@ async fn remove_all(
     }
 }
 
-/// Scheme, host and port of the URL that a client asks for.
+/// The origin of the requested URL: scheme, host and port.
 pub fn origin(r: &Request) -> Vec<u8> {
     let scheme: &[u8] = if r.conn.is_tls() { b"https://" } else { b"http://" };
     let host = r.header(HeaderId::Host).unwrap_or_default();

@@ -1,5 +1,4 @@
-//! A location that removes answers from a cache and does nothing else: `..._cache_purge ZONE KEY`, as the module
-//! ngx_cache_purge has it.
+//! A location that only purges: `..._cache_purge ZONE KEY`, as in the module ngx_cache_purge.
 
 use weir_conf::{Directive as Line, Error, Word};
 use weir_engine::Boxed;
@@ -12,7 +11,7 @@ use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 
-/// What is removed from where.
+/// The settings of such a location.
 #[derive(Debug, Clone)]
 pub struct Purge {
     zone: Zone,
@@ -21,7 +20,7 @@ pub struct Purge {
     prefix: String,
 }
 
-/// Finds the cache that such a location names, once all of its block was read.
+/// Looks the cache of such a location up, after its block was read.
 pub fn look_up(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let core = Scope::change(&mut s.location.core);
     if let Some(purge) = CONTENT.change(&mut core.content) {
@@ -53,7 +52,7 @@ static CONTENT: ContentHandler<Purge> = ContentHandler {
     run: |r, settings| Answer::Later(handler(r, settings)),
 };
 
-/// The content handler of such a location.
+/// Purges the key of a request.
 fn handler<'a>(r: &'a mut Request, what: &'static Purge) -> Later<'a> {
     Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head | Method::Delete)

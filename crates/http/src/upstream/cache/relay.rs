@@ -23,11 +23,11 @@ use crate::upstream::relay::{self, Relayed, finish};
 use crate::upstream::source::{Ahead, Broken, Came, Source};
 use crate::upstream::transport::Transport;
 
-/// Bytes of a body that stay in memory while it comes in.
+/// The most bytes of a body in memory while it is received.
 pub const IN_MEMORY: u64 = 512 * 1024;
 
-/// Sends the head, which is filled in, and the body behind it, and puts the body into the fill. The body is read to
-/// its end, whether the client stays or not. `begun` is what came with the head.
+/// Sends the head, which is filled in, and the body, and pushes the body into the fill. The body is
+/// read to its end, even if the client leaves. `begun` was received with the head.
 pub async fn relay<P: Protocol>(
     r: &mut Request,
     place: &State,
@@ -48,22 +48,23 @@ pub async fn relay<P: Protocol>(
     relay::postpone(r, passing);
     let head = r.send_head();
     if let Err(Step::Abort) = head {
-        // A filter refuses the answer, as `slice` does with one of another part: the next request has a new one.
+        // A filter refuses the answer, as `slice` does with a part of another file. The next
+        // request fetches a new one.
         return finish(r, source, Step::Abort);
     }
     let refused = head.is_err();
     if refused {
-        // What comes from here on is for the cache alone.
+        // From here on, data are only for the cache.
         relay::tell(r, &mut source);
         relay::ends(r, source.take_count());
     }
-    // Trailers are not kept: a hit in the cache has none.
+    // Trailers are not stored, so a hit has none.
     let last: Cell<Option<(Headers, Came)>> = Cell::default();
     let filling = async {
         last.set(Some(fill_from(&mut source, fill).await));
         if fill.is_whole() {
-            // Another one may have been quicker, but this is the newest.
-            place.came(fill, handle.now());
+            // Another answer may have been complete earlier, but this one is newer.
+            place.received_whole(fill, handle.now());
         }
     };
     let sending = async {
@@ -81,7 +82,8 @@ pub async fn relay<P: Protocol>(
     };
     let step = both(pin!(filling), pin!(sending)).await;
     drop(unfinished);
-    // A server that was asked with HEAD may send nothing: that is not kept, and no fault.
+    // A server that was asked with HEAD may send no body. The answer is not stored, but that is no
+    // fault.
     let bare = r.method == Method::Head && source.length == 0;
     if let Some(broken) = source.broken()
         && !(bare && matches!(broken, Broken::Closed))
@@ -92,18 +94,18 @@ pub async fn relay<P: Protocol>(
         return relay::hand_back(r, source, step);
     }
     if let (Some((_, came)), Some(attempt)) = (last.take(), r.contexts.upstream.attempt()) {
-        // No last piece went to the client.
+        // The client did not get the last piece, so `end` was not called.
         came.count(attempt);
     }
     finish(r, source, step)
 }
 
-/// A filter has another answer for the client, such as 416: it goes out while the body comes in.
+/// Sends the answer of a filter instead, such as 416, while the body is received.
 async fn refuse(r: &mut Request, step: Step) -> Step {
     if Box::pin(phases::go_on(r, step)).await { Step::Sent } else { Step::Abort }
 }
 
-/// A fill that stays incomplete, since its request was given up.
+/// Marks a fill as broken when its request is dropped.
 struct Unfinished<'f>(&'f Fill);
 
 impl Drop for Unfinished<'_> {
@@ -119,15 +121,15 @@ async fn send(
     end: impl Fn(&mut Request),
 ) -> Step {
     if r.response.header_only {
-        // The body is the cache's matter alone.
+        // The body is only for the cache.
         let sent = r.send_body(Chain::new(), true).await;
         return sent.map_or(Step::Abort, |()| Step::Sent);
     }
-    // Its own client always gets the rest.
+    // The fetching request's reader never has to ask for the rest.
     read_on(r, reader, pieces, end).await.unwrap_or(Step::Abort)
 }
 
-/// Moves the body from the server into the fill. The trailers, and how much came.
+/// Moves the body from the server into the fill. Returns the trailers, and how much was received.
 async fn fill_from<P: Protocol>(source: &mut Source<'_, P>, fill: &Fill) -> (Headers, Came) {
     let mut trailers = Headers::default();
     loop {
@@ -151,8 +153,9 @@ async fn fill_from<P: Protocol>(source: &mut Source<'_, P>, fill: &Fill) -> (Hea
     (trailers, source.take_count())
 }
 
-/// Sends the rest of a body after the client has got its beginning: `begun` is what came with the
-/// head of the second answer. What the client has must be the beginning of that one.
+/// Sends the rest of a body of which the client has the beginning. `begun` was received with the
+/// head of the second answer. The bytes that the client has must be the beginning of the second
+/// answer.
 pub async fn go_on<P: Protocol>(
     r: &mut Request,
     passing: &'static UpstreamConf,

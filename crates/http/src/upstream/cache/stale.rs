@@ -1,4 +1,4 @@
-//! What is too old, and is used all the same.
+//! Stale answers: background updates, revalidation, and sending them after failures.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::request::cached::Status;
 use crate::upstream::passing::UpstreamConf;
 use crate::upstream::protocol::{Found, Protocol, Reader};
 
-/// Starts a request beside this one that updates the answer. This one's right to do so passes to it.
+/// Starts a background request that updates the answer. The cache lock moves to it.
 pub fn update_in_background(r: &mut Request, state: &mut State) {
     let update = Box::new(state.hand_over());
     let along = r.contexts.for_update();
@@ -34,7 +34,7 @@ pub fn update_in_background(r: &mut Request, state: &mut State) {
     }
 }
 
-/// Sends what is too old, since there is nothing better.
+/// Sends the stale answer, after a failure.
 pub async fn send<P: Protocol>(
     r: &mut Request,
     mut state: Box<State>,
@@ -52,8 +52,8 @@ pub async fn send<P: Protocol>(
     }
 }
 
-/// The server says that the old answer stands: it does for longer now. The error is the state that knows which rest the
-/// server is to be asked for.
+/// Sends the stored answer after the server has revalidated it, and updates it. The error is the
+/// state for asking the server for a missing rest.
 pub async fn renew_and_send<P: Protocol>(
     r: &mut Request,
     mut state: Box<State>,
@@ -77,7 +77,7 @@ pub async fn renew_and_send<P: Protocol>(
     }
 }
 
-/// The old answer, which gets new times beside the request.
+/// nginx's rules: gives the stored answer new times, in the background.
 fn renewed<P: Protocol>(
     r: &mut Request,
     state: &mut State,
@@ -103,14 +103,14 @@ fn renewed<P: Protocol>(
     old
 }
 
-/// The old answer with the fields of the new one, which takes its place in the cache beside the request. Readers of the
-/// old one keep its file.
+/// RFC 9111's rules: updates the head of the stored answer with the fields of the 304. The result
+/// is stored anew, in the background. Readers of the old answer keep its file.
 fn replace(r: &mut Request, state: &mut State, passing: &UpstreamConf, old: Kept) -> Kept {
     let context = &r.contexts.upstream;
     let line = |h: &HeaderLine| (h.name.of(&context.head), h.value.of(&context.head));
     let new: Vec<(&[u8], &[u8])> = context.headers.iter().map(line).collect();
     if !rules::is_about(&old.entry.head, new.iter().copied()) {
-        // The client gets what is stored, and nothing is updated.
+        // The 304 is about another answer. The client gets the stored one, which is not updated.
         state.shown.because(|reason| reason.kept = Outcome::Revalidated);
         state.shown.status.set(Status::Revalidated);
         state.give_up();
@@ -118,14 +118,15 @@ fn replace(r: &mut Request, state: &mut State, passing: &UpstreamConf, old: Kept
     }
     let now = r.event_loop.handle.wall().secs;
     let date = weir_proto::date::imf_fixdate(now);
-    // RFC 9110, section 6.6.1: what comes without a date has that of its arrival.
+    // RFC 9110, section 6.6.1: an answer without `Date` gets the time of its arrival.
     let dated = context.headers.iter().any(|h| h.id == HeaderId::Date);
     let date = (!dated).then_some((&b"Date"[..], &date[..]));
     let head = rules::updated(&old.entry.head, new.into_iter().chain(date));
     let status = old.entry.status;
     let verdict = judge::by_rules(r, passing, status, weir_cache::fields(&head));
     let times = verdict.times(&passing.caching, status, now);
-    // With another Vary it is not known which requests the stored answer is for (RFC 9111, section 4.1).
+    // With another `Vary`, it is unknown which requests the stored answer matches (RFC 9111,
+    // section 4.1).
     let varies_alike = verdict.vary == old.entry.vary;
     let may = state.shown.cacheable.get() && verdict.is_cacheable() && varies_alike;
     let life = Some(verdict.life(&times.unwrap_or(old.entry.times)));
@@ -141,7 +142,7 @@ fn replace(r: &mut Request, state: &mut State, passing: &UpstreamConf, old: Kept
             Part::Memory(bytes) => {
                 fill.push(bytes.clone());
                 fill.finish(FillEnd::Whole);
-                state.came(&fill, r.event_loop.handle.now());
+                state.received_whole(&fill, r.event_loop.handle.now());
             }
             Part::File(file, offset, length) => {
                 copy_in(r, fill, file.clone(), *offset, *length);
@@ -153,7 +154,7 @@ fn replace(r: &mut Request, state: &mut State, passing: &UpstreamConf, old: Kept
     Kept::new(entry, old.part)
 }
 
-/// Moves a stored body into a fill.
+/// Copies a stored body into a fill.
 fn copy_in(r: &Request, fill: Arc<Fill>, file: Arc<OpenFile>, offset: u64, length: u64) {
     let handle = r.event_loop.handle.clone();
     r.event_loop.handle.spawn(async move {
@@ -174,16 +175,16 @@ fn copy_in(r: &Request, fill: Arc<Fill>, file: Arc<OpenFile>, offset: u64, lengt
     });
 }
 
-/// So much of a stored body is moved at once.
+/// Bytes that are copied at once.
 const COPIED: u64 = 128 * 1024;
 
-/// Writes the new times, beside the request.
+/// Writes the new times into the file, in the background.
 fn renew(r: &mut Request, state: &mut State, stored: Stored) {
     let (cache, key, ticket) = (state.cache.clone(), state.key, state.ticket.take());
     let (handle, doer) = (r.event_loop.handle.clone(), crate::files::doer(r));
     let (log, event_loop) = (r.error_log().clone(), r.event_loop.clone());
     cache.index.arrives(&key, cache.index.msec(handle.now()), PATIENCE);
-    let storing = super::STORES.of(&r.event_loop).one();
+    let storing = super::STORES.of(&r.event_loop).add();
     r.event_loop.handle.spawn(async move {
         let _storing = storing;
         if let Err(error) = weir_cache::writer::renew(&cache, key, stored, &doer, &handle).await {
@@ -199,7 +200,7 @@ fn renew(r: &mut Request, state: &mut State, stored: Stored) {
     });
 }
 
-/// What the old answer's own head says.
+/// The judgement of the stored answer's own head.
 fn stored_verdict<P: Protocol>(
     r: &mut Request,
     passing: &UpstreamConf,

@@ -1,4 +1,4 @@
-//! What a request holds of a cache while it is served.
+//! The cache state of a request.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,38 +11,38 @@ use crate::request::cache_reason::{Life, Lookup};
 use crate::request::cached::{Shown, Status};
 use crate::request::contexts::ContextKey;
 
-/// The place of one answer in a cache. It goes with the answer, from the look at what is there to the end of the
-/// body, and gives back what it holds wherever that ends.
+/// A request's state in a cache. It moves with the request, from the lookup to the end of the body.
+/// It releases what it holds when it is dropped.
 #[derive(Debug)]
 pub struct State {
     pub(super) cache: Arc<Cache>,
-    /// What the answer is stored under: the main key, or that of a variant.
+    /// The key of the answer: the main key, or that of a variant.
     pub(super) key: CacheKey,
     pub(super) main: CacheKey,
     pub(super) shown: Rc<Shown>,
-    /// The right to update the key.
+    /// The cache lock.
     pub(super) ticket: Option<Ticket>,
-    /// Where others wait for the answer.
+    /// The fill on which other requests wait.
     pub(super) fill: Option<Arc<Fill>>,
-    /// What is there, too old.
+    /// The stale answer.
     pub(super) old: Option<Kept>,
-    /// What is asked for often may be in memory.
+    /// Popular answers are kept in memory (`..._cache_memory`).
     pub(super) memory: bool,
-    /// The server is asked whether what is too old still stands.
+    /// The stale answer is revalidated.
     pub(super) revalidate: bool,
-    /// It may be used although it cannot be updated.
+    /// `stale-if-error` allows to send the stale answer.
     pub(super) stale_error: bool,
-    /// What is too old may be sent only if a server says that it stands.
-    pub(super) never_old: bool,
-    /// It updates the key for another request, which has its answer already.
+    /// The stale answer may be sent only after revalidation (`must-revalidate` and kin).
+    pub(super) never_stale: bool,
+    /// This is a background update: the other request has its answer already.
     pub(super) background: bool,
-    /// The client has the beginning of an answer, and the server is asked for this.
+    /// The part that the client lacks, if the server is asked again for it.
     pub(super) rest: Option<Box<MissingRest>>,
-    /// When the server was asked, as the index counts.
+    /// [`Index::last`](weir_cache::Index::last) when the server was asked.
     pub(super) since: u32,
 }
 
-/// The request is there to update this, and nothing else: its first location takes it.
+/// The state of a background update. The request's first location takes it.
 pub static UPDATE: ContextKey<Box<State>> =
     ContextKey { survives_redirect: true, ..ContextKey::passing() };
 
@@ -71,14 +71,14 @@ impl State {
             memory,
             revalidate,
             stale_error: false,
-            never_old: false,
+            never_stale: false,
             background: false,
             rest: None,
             since: 0,
         }
     }
 
-    /// The same place, for a request that updates what is there; it has the right to do so from now on.
+    /// The state for a background update, which gets the cache lock.
     pub(super) fn hand_over(&mut self) -> State {
         State {
             cache: self.cache.clone(),
@@ -91,24 +91,24 @@ impl State {
             memory: self.memory,
             revalidate: self.revalidate,
             stale_error: false,
-            never_old: false,
+            never_stale: false,
             background: true,
             rest: None,
             since: 0,
         }
     }
 
-    /// Notes what is there, and why it is sent or not.
+    /// Records the result of the lookup, for variables and logs.
     pub(super) fn found(&self, lookup: Lookup, life: Option<Life>) {
         self.shown.because(|reason| (reason.lookup, reason.life) = (lookup, life));
     }
 
-    /// What is asked for, to begin a fill.
+    /// The request, for a new fill.
     pub(super) fn asked(&self) -> Asked {
         Asked { key: self.main, since: self.since }
     }
 
-    /// A server is to be asked now. A fill that others wait for knows since when already.
+    /// Prepares to ask a server. If there is a fill already, its number is kept.
     pub(super) fn ask(mut self) -> Option<Box<State>> {
         if self.fill.is_none() {
             self.since = self.cache.index.last();
@@ -136,13 +136,13 @@ impl State {
         self.give_back();
     }
 
-    /// The client has the beginning of an answer.
+    /// Whether the client has the beginning of an answer.
     pub fn has_begun(&self) -> bool {
         self.rest.is_some()
     }
 
-    /// All of the answer is in the fill.
-    pub fn came(&self, fill: &Arc<Fill>, now: Instant) {
-        self.cache.came(self.key, fill, self.cache.index.msec(now));
+    /// Notes that the fill has the complete answer.
+    pub fn received_whole(&self, fill: &Arc<Fill>, now: Instant) {
+        self.cache.received_whole(self.key, fill, self.cache.index.msec(now));
     }
 }

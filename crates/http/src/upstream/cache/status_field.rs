@@ -1,4 +1,4 @@
-//! `Cache-Status` (RFC 9211): what this cache did for an answer.
+//! The field `Cache-Status` (RFC 9211).
 
 use std::io::Write as _;
 
@@ -6,8 +6,8 @@ use super::conf::Caching;
 use crate::request::Request;
 use crate::request::cache_reason::{Kept, Lookup};
 
-/// Adds this cache's member to the field, where the configuration names the cache; `forwarded`: the server's status, where that is
-/// not the answer's.
+/// Adds this cache's member to the field, if the configuration names the cache. `forwarded` is the
+/// server's status, if it differs from the answer's.
 pub fn add(r: &mut Request, caching: &Caching, forwarded: Option<u16>) {
     let Some(name) = &caching.status_field else { return };
     let mut member = name.clone();
@@ -47,7 +47,7 @@ fn forward(lookup: Lookup) -> &'static str {
         Lookup::TooOld | Lookup::NoCache => "stale",
         Lookup::Absent | Lookup::Scarce | Lookup::OnlyIfCached => "uri-miss",
         Lookup::Authorization | Lookup::OfHead => "miss",
-        // These are no reasons to ask.
+        // These are no reasons for asking a server.
         Lookup::Fresh | Lookup::Allowed | Lookup::Updating | Lookup::Failed => "miss",
     }
 }

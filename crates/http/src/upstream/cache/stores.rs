@@ -1,5 +1,6 @@
-//! Answers that a loop is writing into their files. No client waits for that, so the loop does before it ends: else an answer
-//! whose request was the last one is not stored, and leaves a part of its file behind.
+//! Answers that a loop is writing into their files. No client waits for them, so the loop does
+//! before it ends. Otherwise an answer to the last request would not be stored, and a part of its
+//! file would remain.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,10 +10,10 @@ use weir_engine::{Rank, coarse_nanos};
 
 use crate::event_loop::{LoopKey, LoopPart, LoopStart, LoopState};
 
-/// A loop that ends waits no longer for a disk.
+/// How long a loop that ends waits for a disk operation.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// How many there are, whatever site the loop serves.
+/// The number of such answers, shared by all sites of the loop.
 #[derive(Default)]
 pub struct Stores(Rc<Cell<usize>>);
 
@@ -25,7 +26,7 @@ impl LoopPart for Stores {
     }
 }
 
-/// Whether a disk has not answered for so long that the answers may as well be lost.
+/// Whether the disk has hung for so long that the loop does not wait for the answers.
 fn is_stuck(event_loop: &LoopState) -> bool {
     let oldest = event_loop.handle.files().oldest_operation();
     oldest.is_some_and(|oldest| {
@@ -39,8 +40,8 @@ impl Stores {
         start.before.map(|before| Stores(STORES.of(before).0.clone())).unwrap_or_default()
     }
 
-    /// One more, until the value is dropped.
-    pub fn one(&self) -> Storing {
+    /// Counts one more, until the value is dropped.
+    pub fn add(&self) -> Storing {
         self.0.set(self.0.get() + 1);
         Storing(self.0.clone())
     }

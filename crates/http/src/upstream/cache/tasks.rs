@@ -1,4 +1,4 @@
-//! What keeps caches in order, on one loop of the first worker. nginx has processes for it.
+//! Cache loaders and managers, on one loop of the first worker. nginx has processes for them.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -9,10 +9,10 @@ use weir_log::{Cause, Level};
 use crate::event_loop::LoopState;
 use crate::upstream::counts::COUNTS;
 
-/// Starts to look after the site's caches.
+/// Starts the loaders and managers of the site's caches.
 pub fn start(event_loop: &Rc<LoopState>) {
     let directories = event_loop.site.temp_paths().iter().map(|path| path.directory.clone());
-    // They are the same for all caches: the first that uses them looks through them.
+    // All caches share them, so only the first loader that uses them sweeps them.
     let mut temporary: Vec<PathBuf> = directories.collect();
     for cache in &event_loop.site.caches {
         let (handle, managed) = (event_loop.handle.clone(), cache.clone());
@@ -36,7 +36,7 @@ pub fn start(event_loop: &Rc<LoopState>) {
             false => Vec::new(),
         };
         event_loop.handle.spawn(async move {
-            // nginx's waits for a minute, since it disturbs requests. This one does not.
+            // nginx's loader starts after a minute, since it disturbs requests. This one does not.
             if let Err(error) = loader::run(loaded.clone(), temporary, handle).await {
                 let path = loaded.settings.place.directory.display();
                 let cause = Cause(&error);

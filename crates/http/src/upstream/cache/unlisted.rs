@@ -1,4 +1,5 @@
-//! A file that the loader has not come to yet. It may be there or not, and no client waits long to know.
+//! Files that the loader may not have found yet. Whether such a file exists is unknown, and no
+//! client waits long for the disk to tell.
 
 use std::path::Path;
 
@@ -12,7 +13,8 @@ use crate::request::Request;
 
 type Outcome = std::io::Result<Result<Opened, Unusable>>;
 
-/// Opens the file, if there is one. `None`: the disk does not say, and the answer is not for it.
+/// Opens the file, if it exists. `None` if the disk takes too long. The request's answer is not
+/// stored then.
 pub async fn open(r: &mut Request, state: &State, path: &Path) -> Option<Outcome> {
     let cache = &state.cache;
     if cache.overdue.any() {
@@ -22,7 +24,7 @@ pub async fn open(r: &mut Request, state: &State, path: &Path) -> Option<Outcome
     let doer = crate::files::doer(r);
     let path = path.to_path_buf();
     let handle = r.event_loop.handle.clone();
-    // A request that waits for a thread may have to go on without it.
+    // Owned by the future, since the request may go on before it ends.
     let mut opening = Box::pin({
         let handle = handle.clone();
         async move { Opened::open(handle.files(), doer, &path).await }
@@ -31,7 +33,7 @@ pub async fn open(r: &mut Request, state: &State, path: &Path) -> Option<Outcome
     if let Either::Left(outcome) = waited {
         return Some(outcome);
     }
-    let late = cache.overdue.one();
+    let late = cache.overdue.add();
     r.event_loop.metrics.add(Metric::CacheUnstored, 1);
     let name = cache.name();
     r.log(Level::Info, format_args!("the disk of cache \"{name}\" does not say what it has"));

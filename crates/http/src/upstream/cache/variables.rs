@@ -9,7 +9,7 @@ use crate::config::Setup;
 use crate::request::Request;
 use crate::request::cached::Status;
 
-/// Defines them.
+/// Defines the variables.
 pub fn define(setup: &mut Setup<'_>) {
     let variables = &mut setup.variables;
     variables.define("upstream_cache_status", |r, out| match &r.contexts.upstream.cache {
@@ -47,7 +47,7 @@ pub fn define(setup: &mut Setup<'_>) {
     });
 }
 
-/// What is too old, where it may turn out to stand.
+/// The stale answer that is being revalidated.
 fn old(r: &Request) -> Option<Arc<CacheEntry>> {
     let shown = r.contexts.upstream.cache.as_deref();
     let shown = shown.filter(|s| s.status.get() == Status::Expired && s.cacheable.get())?;

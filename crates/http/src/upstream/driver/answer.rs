@@ -1,4 +1,4 @@
-//! An answer's way from a server to the client.
+//! Passes a server's answer to the client.
 
 use std::io;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use crate::upstream::{cache, relay, seen, store};
 use crate::variables::upstream_header;
 
 impl Run {
-    /// Passes the answer to the client. Something old that the cache has may stand in for it, or a page of this server,
-    /// or what the answer itself names. Else its head is filled in, and what follows is a tunnel, nothing, or
-    /// a body, which may be kept on its way.
+    /// Passes the answer to the client. Instead of it, the client may get a stale answer, an error
+    /// page of this server, or the target of `X-Accel-Redirect`. Otherwise the head is filled in. A
+    /// tunnel, nothing or a body follows, which may be stored.
     pub(super) async fn answer<P: Protocol>(
         &mut self,
         r: &mut Request,
@@ -46,13 +46,14 @@ impl Run {
         }
         let mut status = answer.status;
         if let Some(place) = self.place.as_deref_mut().filter(|_| cache::asks_with_head(r))
-            && Box::pin(cache::stands(r, place, passing, answer)).await
+            && Box::pin(cache::is_revalidated_by_head(r, place, passing, answer)).await
         {
             status = 304;
         }
-        if let Some(place) = self.place.take_if(|place| place.stands_in(passing, status)) {
+        if let Some(place) = self.place.take_if(|place| place.is_replaced_by_stale(passing, status))
+        {
             self.leave(r, talk, answer, protocol);
-            let sent = Box::pin(cache::send_old(r, place, passing, protocol, status)).await;
+            let sent = Box::pin(cache::send_stale(r, place, passing, protocol, status)).await;
             let step = sent.unwrap_or_else(|place| {
                 self.place = Some(place);
                 Step::Abort
@@ -65,8 +66,8 @@ impl Run {
             return self.over(r, Step::Status(answer.status));
         }
         if answer.status == 101 && !r.carrier.can_upgrade() {
-            // RFC 9113, section 8.6: there is no such answer. The client may have asked for it, so the server is not
-            // to blame.
+            // RFC 9113, section 8.6: HTTP/2 has no 101. The client may have asked for it, so the
+            // server is not to blame.
             complain(r, "upstream sent 101, which HTTP/2 does not have", Doing::ReadingHead);
             return self.over(r, Step::Status(502));
         }
@@ -78,7 +79,7 @@ impl Run {
         if let Some(target) = wishes.redirect {
             self.leave(r, talk, answer, protocol);
             self.over(r, Step::Done);
-            // Where it goes on, the answer has another place.
+            // The redirected request has a cache state of its own.
             self.place = None;
             return seen::redirect(r, passing, protocol, &target);
         }
@@ -86,7 +87,8 @@ impl Run {
         let keeps = buffering && !talk.goes_both_ways();
         let place = self.place.as_deref_mut();
         let judged = place.map(|place| (cache::judged(r, place, passing, answer.status), place));
-        // Whether conditions and parts are this server's affair depends on what may be kept, not on whether it is.
+        // Filled in before `keep`: this server handles conditions and ranges if the answer may be
+        // stored, whether or not it is.
         seen::fill(r, passing, protocol, answer);
         let fill = judged
             .and_then(|(verdict, place)| cache::keep(r, place, verdict, passing, answer, keeps));
@@ -108,7 +110,7 @@ impl Run {
         self.body(r, protocol, talk, answer, fill, buffering).await
     }
 
-    /// A page of this server takes the place of the answer.
+    /// Whether an error page of this server replaces the answer.
     fn is_intercepted<P: Protocol>(&self, r: &Request, answer: &Answer, protocol: &P) -> bool {
         self.passing.intercept_errors
             && answer.status >= 300
@@ -123,14 +125,14 @@ impl Run {
         }
     }
 
-    /// The client gets the cookie that binds it.
+    /// Adds the cookie that binds the client.
     pub(super) fn bind(&mut self, r: &mut Request) {
         if let Some(cookie) = self.binding.as_mut().and_then(|binding| binding.cookie.take()) {
             r.response.headers.add(b"Set-Cookie", &cookie);
         }
     }
 
-    /// The head that the client is to see has come.
+    /// Notes that the head for the client was received.
     fn answered(&mut self, r: &mut Request) {
         let Some(picked) = &mut self.picked else { return };
         if let Some(header) = r.contexts.upstream.attempt().and_then(|attempt| attempt.header) {
@@ -141,7 +143,7 @@ impl Run {
         }
     }
 
-    /// An answer without a body: the connection is free before the client has its head.
+    /// Sends an answer without a body. The connection is kept before the client gets the head.
     async fn bodiless(
         &mut self,
         r: &mut Request,
@@ -152,7 +154,7 @@ impl Run {
         let store = self.store(r, answer).filter(|_| fill.is_none());
         if let (Some(fill), Some(place)) = (fill, &self.place) {
             fill.finish(FillEnd::Whole);
-            place.came(&fill, r.event_loop.handle.now());
+            place.received_whole(&fill, r.event_loop.handle.now());
         }
         if let Some(to) = store {
             Box::pin(store::empty(r, self.passing, to)).await;
@@ -172,13 +174,13 @@ impl Run {
         self.over(r, step)
     }
 
-    /// Where the answer is put into a file of its own, without a cache.
+    /// The file that `..._store` writes the answer to.
     fn store(&self, r: &Request, answer: &Answer) -> Option<&'static store::Store> {
         let store = self.passing.store.as_ref();
         store.filter(|_| answer.status == 200 && r.method != Method::Head)
     }
 
-    /// An answer with a body, which comes from the server while it goes to the client, and is kept if it has a place.
+    /// Relays an answer with a body, and stores it if it has a fill or a file.
     async fn body<P: Protocol>(
         &mut self,
         r: &mut Request,
@@ -214,7 +216,8 @@ impl Run {
         self.over(r, relayed.step)
     }
 
-    /// The client has the head and the beginning of an answer, and gets the rest of this one if it is the same.
+    /// Sends the rest of an answer of which the client has the beginning, if this is the same
+    /// answer.
     async fn go_on<P: Protocol>(
         &mut self,
         r: &mut Request,
@@ -234,7 +237,7 @@ impl Run {
         self.over(r, relayed.step)
     }
 
-    /// 401 that is answered by a page of this server still says how to log in.
+    /// An error page for 401 keeps the server's `WWW-Authenticate`.
     fn authenticate(&self, r: &mut Request, status: u16) {
         if status != 401 {
             return;
@@ -245,10 +248,10 @@ impl Run {
         }
     }
 
-    /// From now on bytes go both ways as they come.
+    /// Passes bytes in both directions, after 101 or CONNECT.
     async fn tunnel(&mut self, r: &mut Request, talk: Talk, answer: &Answer) -> Step {
         let Some(connection) = talk.transport.into_own() else {
-            // No stream agrees to another protocol.
+            // A stream cannot switch protocols.
             return self.over(r, Step::Status(502));
         };
         let conn = r.conn.clone();
@@ -298,11 +301,12 @@ impl Run {
     }
 }
 
-/// Logs how a tunnel broke; whether all has been passed on that came.
+/// Logs why a tunnel failed. Returns whether all received data were passed on.
 fn tunnel_broke(r: &Request, broke: &TunnelError) -> bool {
     let call = if broke.sending { "send()" } else { "recv()" };
     let is_late = is_late(&broke.error);
-    // Where nothing waits to be sent, a silent server ends the tunnel. It has said all, and so has the client.
+    // If both ends are silent and nothing waits to be sent, the tunnel times out. The server's end
+    // is logged, and the answer counts as complete.
     match broke.end {
         TunnelEnd::Client if broke.sending || !is_late => client_broke(r, call, &broke.error),
         TunnelEnd::Client | TunnelEnd::Server => {
@@ -312,7 +316,7 @@ fn tunnel_broke(r: &Request, broke: &TunnelError) -> bool {
     is_late && !broke.sending
 }
 
-/// Logs that the tunnel's client took too long to take what was sent, or that its connection failed.
+/// Logs that the client did not accept data in time, or that its connection failed.
 fn client_broke(r: &Request, call: &str, error: &io::Error) {
     let doing = Doing::Upgraded.text();
     if is_late(error) {
@@ -324,11 +328,11 @@ fn client_broke(r: &Request, call: &str, error: &io::Error) {
     }
 }
 
-/// A tunnel of a request. What it has passed is the request's when it ends, even if the worker ends first.
+/// Adds a tunnel's bytes to its request when the tunnel ends, even if the worker ends first.
 struct TunnelTally<'r> {
     r: &'r mut Request,
     passed: Arc<PassedBytes>,
-    /// Bytes that went to the server before.
+    /// Bytes that were sent to the server before the tunnel.
     unread: u64,
 }
 
@@ -344,7 +348,8 @@ impl Drop for TunnelTally<'_> {
     }
 }
 
-/// Takes what came of the body with the head. The head stays: variables of the answer's own head may ask for it.
+/// Takes the beginning of the body that was received with the head. The head stays, since variables
+/// may ask for it.
 fn begun<P: Protocol>(r: &mut Request, protocol: &mut P, answer: &Answer) -> Vec<u8> {
     let head = &mut r.contexts.upstream.head;
     let mut begun = Vec::new();
@@ -360,7 +365,7 @@ fn begun<P: Protocol>(r: &mut Request, protocol: &mut P, answer: &Answer) -> Vec
     begun
 }
 
-/// Nothing but a tunnel follows, and only if the client asked for one.
+/// Whether a tunnel follows. After 101, the client must have asked for it.
 fn is_tunnel<P: Protocol>(r: &mut Request, answer: &Answer, protocol: &P) -> bool {
     if answer.status == 101 {
         r.keepalive = false;

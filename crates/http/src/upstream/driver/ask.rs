@@ -1,4 +1,5 @@
-//! One attempt: a server is chosen, a connection or a stream opened, the request sent, the answer's head read.
+//! One attempt: choose a peer, get a connection or a stream, send the request, read the answer's
+//! head.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::upstream::upload::UnsentRequest;
 use crate::upstream::{connect, head, seen, upload, waiting};
 
 impl Run {
-    /// Asks one server; its answer's head, if it comes to that.
+    /// Asks one server. Returns the connection and the head of the answer.
     pub(super) async fn attempt<P: Protocol>(
         &mut self,
         r: &mut Request,
@@ -68,7 +69,7 @@ impl Run {
         r.contexts.upstream.head = buf;
         r.contexts.upstream.headers = match &mut answer {
             Ok(answer) => std::mem::take(&mut answer.headers),
-            // What was understood before it failed is seen in variables.
+            // Header lines that were parsed before the failure are shown in variables.
             Err(_) => protocol.reader().lines(),
         };
         seen::forget_duplicates(r);
@@ -84,7 +85,7 @@ impl Run {
         Ok((Talk { transport, rest }, answer))
     }
 
-    /// No server is free, and the request does not wait for one.
+    /// Records that no server is available.
     fn no_server(&self, r: &mut Request) -> Fault {
         let who = Who::Group(self.group.clone());
         let mut attempt = Attempt::new(Some(who), r.event_loop.handle.now());
@@ -94,7 +95,7 @@ impl Run {
         Fault::Nobody
     }
 
-    /// A server of the group was chosen.
+    /// Notes the chosen peer.
     fn picked(&mut self, r: &mut Request, picked: Picked) -> Arc<Peer> {
         let peer = picked.peer.clone();
         self.picked = Some(picked);
@@ -106,7 +107,7 @@ impl Run {
         peer
     }
 
-    /// The server is known. The answer is what its connection is known by.
+    /// Begins an attempt with this peer. Returns the tag of its connection.
     fn begin_attempt(&mut self, r: &mut Request, peer: &Arc<Peer>) -> Tag {
         self.attempts += 1;
         let local = self.limits().is_some_and(|limits| limits.local);
@@ -117,7 +118,7 @@ impl Run {
         tag
     }
 
-    /// A connection that has served others.
+    /// Takes an idle connection from the pool.
     fn kept(&mut self, r: &Request, peer: &Arc<Peer>, tag: Tag) -> Option<Box<Connection>> {
         self.limits()?;
         let kept = self.pool.as_ref()?.take(&r.event_loop.handle, peer, tag)?;
@@ -126,7 +127,7 @@ impl Run {
         Some(kept)
     }
 
-    /// A new connection, or a stream.
+    /// Opens a connection or a stream.
     async fn open<P: Protocol>(
         &mut self,
         r: &mut Request,
@@ -143,7 +144,7 @@ impl Run {
         Ok(Transport::Own(connection))
     }
 
-    /// A stream of a connection that others use, too, or may use. The head of the request is on its way.
+    /// Opens a stream on a shared connection, which sends the head of the request.
     async fn open_stream<P: Protocol>(
         &mut self,
         r: &mut Request,
@@ -167,14 +168,14 @@ impl Run {
         Ok(link.open(&self.outgoing.bytes, ended, Room::of(self.passing)))
     }
 
-    /// Chooses a server; where none is free, waits for one.
+    /// Chooses a peer. If none is free, waits in the group's queue.
     async fn pick_in_turn(
         &mut self,
         r: &mut Request,
         conf: &QueueSettings,
     ) -> Result<Option<Picked>, Fault> {
         let before = self.choice.clone();
-        // Requests that wait are not overtaken.
+        // A new request must not overtake requests in the queue.
         if self.group.queue.is_empty()
             && let Some(picked) = self.group.pick(&mut self.choice, r.event_loop.handle.now())
         {
@@ -184,7 +185,7 @@ impl Run {
         waiting::wait(r, self.passing, &self.group, &mut self.choice, conf).await
     }
 
-    /// Sends of the request what goes out at once.
+    /// Sends as much of the request as goes out at once.
     fn send<P: Protocol>(
         &mut self,
         r: &mut Request,
@@ -196,7 +197,8 @@ impl Run {
             Transport::Own(connection) => connection,
             Transport::Stream(stream) => {
                 if self.streams {
-                    // What went out on a connection that ended before the server looked at it.
+                    // The part of the body that was sent on a connection which ended before the
+                    // server processed it.
                     r.body.append_to(&mut chain);
                     return Ok(Sent::Begun(chain));
                 }
@@ -223,21 +225,22 @@ impl Run {
     }
 }
 
-/// How far a request has gone out at once.
+/// How much of a request was sent at once.
 enum Sent {
     All,
-    /// The connection takes the rest slowly, or not at all.
+    /// This rest is to be sent.
     Part(Box<UnsentRequest>),
-    /// This is the beginning; the client's body follows as it comes.
+    /// This beginning is to be sent, and then the client's body as it is received.
     Begun(Chain),
 }
 
-/// The client ended its request behind the head, which the server is told in the same way.
+/// Whether the client ended its request with an empty frame after the head. The server gets the
+/// same.
 fn ends_apart<P: Protocol>(r: &Request, protocol: &P) -> bool {
     protocol.sends_body() && r.body.ends_apart()
 }
 
-/// What another server has answered before is of no interest any more.
+/// Drops the head of another server's answer.
 fn forget(r: &mut Request) {
     let context = &mut r.contexts.upstream;
     context.headers.clear();
@@ -247,7 +250,7 @@ fn forget(r: &mut Request) {
     }
 }
 
-/// A tunnel's connection is all the answer that there is.
+/// The answer of a tunnel, which consists of the connection.
 fn opened(r: &mut Request, transport: Transport) -> (Talk, Answer) {
     let context = &mut r.contexts.upstream;
     context.head.clear();

@@ -1,4 +1,4 @@
-//! Before an attempt: a script of the group chooses the server.
+//! The choice of a server by the group's script, before an attempt.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::upstream::fault::Fault;
 use crate::upstream::protocol::Protocol;
 use crate::upstream::tls::UpstreamTls;
 
-/// Idle connections of a loop where `balancer_keepalive` says nothing, as in OpenResty.
+/// The default of `balancer_keepalive`, as in OpenResty.
 const IDLE: usize = 32;
 
 impl Run {
-    /// Lets the group's script choose. `None`: the group chooses among its own servers.
+    /// Runs the group's script. `None` if the group chooses among its own servers.
     pub(super) fn choose<P: Protocol>(
         &mut self,
         r: &mut Request,
@@ -48,7 +48,8 @@ impl Run {
         }
     }
 
-    /// Takes over what the script has said of the attempt. The client's body was so long before.
+    /// Applies the script's choice. `length`: the length of the client's body before the script
+    /// ran.
     fn obey<P: Protocol>(
         &mut self,
         r: &mut Request,
@@ -59,11 +60,12 @@ impl Run {
         let chosen = selection.peer.clone();
         if chosen.is_some() {
             selection.granted = selection.granted.saturating_add(selection.more);
-            // It is not the group's: nothing counts it, and no client is bound to it.
+            // The server is not one of the group's, so it has no counters and no client is bound to
+            // it.
             self.asked = None;
             self.binding = None;
         }
-        // The head tells the length of the body, which the script may have replaced.
+        // The head has the length of the body, which the script may have replaced.
         if selection.recreates || r.body.len() != length {
             self.outgoing = write(r, protocol).map_err(Fault::Ended)?;
         }
@@ -82,7 +84,7 @@ impl Run {
         Ok(chosen)
     }
 
-    /// How many attempts the request has.
+    /// How many attempts the request may make.
     pub(super) fn tries(&self) -> u32 {
         let retry = &self.passing.retry;
         match &self.selection {
@@ -93,20 +95,20 @@ impl Run {
         }
     }
 
-    /// Which connections are kept: as the script says of this attempt, or as the group does.
+    /// The keepalive limits: the script's for this attempt, or the group's.
     pub(super) fn limits(&self) -> Option<&Limits> {
         let chosen = self.selection.as_ref().and_then(|selection| selection.keepalive.as_ref());
         chosen.or(self.limits)
     }
 
-    /// How the connection is secured.
+    /// The TLS settings of the connection.
     pub(super) fn secure(&self) -> Option<&UpstreamTls> {
         let plain = self.selection.as_ref().is_some_and(|selection| selection.plain);
         self.secure.as_deref().filter(|_| !plain)
     }
 }
 
-/// An attempt without a server.
+/// Records an attempt without a server.
 fn unasked(r: &mut Request, fault: Fault) -> Fault {
     let attempt = Attempt::new(None, r.event_loop.handle.now());
     r.contexts.upstream.attempts.push(attempt);

@@ -1,5 +1,5 @@
-//! Passes one request to servers: chooses a server, sends the request, reads the answer, and decides whether to ask another
-//! server.
+//! Passes a request to servers: chooses a server, sends the request, reads the answer, and decides
+//! whether to ask another server.
 
 mod answer;
 mod ask;
@@ -33,18 +33,18 @@ use crate::upstream::upload::UnsentRequest;
 use crate::upstream::url::Url;
 use crate::upstream::{cache, destination};
 
-/// Where a request is passed to.
+/// The target of a request.
 #[derive(Clone)]
 pub enum Target {
     /// A group of the configuration.
     Configured(GroupId),
-    /// Addresses that were found out for this request.
+    /// Addresses that were resolved for this request.
     Found(Arc<Group>),
-    /// Where a URL leads, and the port if it names none: looked up when the cache does not have the answer.
+    /// A URL and its default port. It is resolved only if the cache does not have the answer.
     Url(Box<Url>, u16),
 }
 
-/// Passes a request on, and its answer to the client.
+/// Serves a request from the cache or a server.
 pub async fn serve<P: Protocol>(
     r: &mut Request,
     passing: &'static UpstreamConf,
@@ -58,8 +58,8 @@ pub async fn serve<P: Protocol>(
     let mut place = None;
     if passing.caching.is_on() {
         match Boxed::new(|| cache::look(r, passing, protocol, update)).await {
-            cache::Looked::Done(step) => return step,
-            cache::Looked::Ask(state) => place = state,
+            cache::LookupResult::Done(step) => return step,
+            cache::LookupResult::Ask(state) => place = state,
         }
         protocol.reader().restart();
     }
@@ -69,7 +69,8 @@ pub async fn serve<P: Protocol>(
     ask(r, passing, target, protocol, place).await
 }
 
-/// Asks a server for the rest of an answer whose head and beginning the client has. No other answer can follow on that.
+/// Asks a server for the rest of an answer whose beginning the client has. On failure the request
+/// is aborted, since no other answer can follow.
 async fn ask_for_rest<P: Protocol>(
     r: &mut Request,
     passing: &'static UpstreamConf,
@@ -84,7 +85,7 @@ async fn ask_for_rest<P: Protocol>(
     }
 }
 
-/// Asks a server. `place`: where the answer belongs in a cache.
+/// Asks servers. `place`: the request's state in a cache.
 async fn ask<P: Protocol>(
     r: &mut Request,
     passing: &'static UpstreamConf,
@@ -128,7 +129,8 @@ async fn ask<P: Protocol>(
             r.contexts.upstream.answer_until = None;
             run.bind(r);
             let place = run.place.take();
-            return Box::pin(cache::instead(r, place, passing, protocol, failure, step)).await;
+            return Box::pin(cache::after_failure(r, place, passing, protocol, failure, step))
+                .await;
         }
         if !pause.is_zero() {
             Box::pin(r.event_loop.handle.sleep(pause)).await;
@@ -142,70 +144,71 @@ async fn ask<P: Protocol>(
     Box::pin(ask_for_rest(r, passing, again, protocol, place)).await
 }
 
-/// A connection to a server that was sent the request.
+/// A connection to a server on which the request was sent.
 struct Talk {
     transport: Transport,
-    /// What did not go out of the request.
+    /// The part of the request that was not sent yet.
     rest: Option<Box<UnsentRequest>>,
 }
 
 impl Talk {
-    /// The rest of the client's body comes and goes while the answer does. A cache and a file take no such answer: the
-    /// body of one that they take is read whether the client stays or not.
+    /// Whether the client's body is still being passed on while the answer arrives. Such an answer
+    /// is not stored: a stored answer is read to its end even if the client leaves.
     fn goes_both_ways(&self) -> bool {
         self.rest.as_ref().is_some_and(|rest| rest.goes_on())
     }
 }
 
-/// What binds a request to a server.
+/// How the request is bound to a server (`sticky`).
 struct Binding {
     sticky: &'static Sticky,
     bound: Bound,
-    /// The cookie for clients of the server that is being asked.
+    /// The cookie that binds the client to the present server.
     cookie: Option<Vec<u8>>,
 }
 
 struct Run {
     passing: &'static UpstreamConf,
     group: Arc<Group>,
-    /// What the configuration says of the group.
+    /// The group's configuration.
     upstream: Option<&'static Upstream>,
     binding: Option<Box<Binding>>,
-    /// What a script says of the attempts, where one chooses the servers.
+    /// The choices of a script, if one chooses the servers.
     selection: Option<Box<Selection>>,
-    /// Which connections the group keeps.
+    /// The group's keepalive limits.
     limits: Option<&'static Limits>,
     pool: Option<Rc<Pool>>,
-    /// Where connections serve many requests at once.
+    /// The group's multiplexed connections.
     links: Option<Rc<Links>>,
     choice: Choice,
     outgoing: Outgoing,
-    /// TLS, where the server is spoken to in it.
+    /// The TLS settings, if TLS is used.
     secure: Option<Box<UpstreamTls>>,
     streams: bool,
-    /// The request shares its connection with others.
+    /// Requests share connections (HTTP/2).
     shared: bool,
-    /// Attempts so far that count.
+    /// Attempts so far, without excused ones.
     attempts: u32,
     began: Instant,
     picked: Option<Picked>,
-    /// Counts what is passed to a server of the configuration.
+    /// The counters of a server of the configuration.
     asked: Option<Asked>,
-    /// Something of the request went out.
+    /// A part of the request was sent.
     started: bool,
-    /// The connection had served other requests before.
+    /// The connection had served other requests.
     pooled: bool,
-    /// How often a connection that had served others was no good for this request.
+    /// How often a kept or shared connection failed, which does not count as an attempt.
     excused: u32,
-    /// The answer's place in a cache.
+    /// The request's state in a cache.
     place: Option<Box<cache::State>>,
 }
 
-/// After so many, a connection is opened that no other request uses; one more counts as an attempt.
+/// After this many excused failures, a new connection is opened for the request alone. Its failure
+/// counts as an attempt.
 const EXCUSES: u32 = 2;
 
 impl Run {
-    /// Writes the request, once for all servers that are asked.
+    /// Serializes the request, once for all attempts.
     fn begin<P: Protocol>(
         r: &mut Request,
         passing: &'static UpstreamConf,
@@ -220,7 +223,7 @@ impl Run {
         let secure = protocol.secure(r).map(Box::new);
         let (group, upstream, limits, pool, links) = match target {
             Target::Found(group) => (group, None, None, None, None),
-            // It was looked up before.
+            // `ask` has resolved the URL.
             Target::Url(..) => return Err(Step::Status(500)),
             Target::Configured(id) => {
                 let Some(upstream) = GROUPS.of(&r.site.main_confs).get(id) else {
@@ -246,7 +249,8 @@ impl Run {
             Box::new(Binding { sticky, bound, cookie: None })
         });
         if !r.contexts.upstream.attempts.is_empty() {
-            // Another location passed the request on before.
+            // Another location has proxied the request before. An empty attempt separates the two
+            // in variables.
             let between = Attempt::new(None, r.event_loop.handle.now());
             r.contexts.upstream.attempts.push(between);
         }
@@ -289,14 +293,15 @@ impl Run {
         Sent {
             started: self.started,
             non_idempotent: matches!(r.method, Method::Post | Method::Lock | Method::Patch),
-            // As with nginx a server's failure is the end of such a request; a connection's need not be.
+            // As in nginx, an unbuffered request ends with a server's failure. After a connection's
+            // failure it may go on.
             streamed: self.streams && !(failure.is_of_connection() && r.body.is_kept()),
             left: self.tries().saturating_sub(self.attempts),
             elapsed: r.event_loop.handle.now().saturating_duration_since(self.began),
         }
     }
 
-    /// An attempt came to nothing: the request's end, or `None` for another attempt.
+    /// Handles a failed attempt. Returns the end of the request, or `None` for another attempt.
     fn settle(&mut self, r: &mut Request, fault: Fault) -> Option<Step> {
         let now = r.event_loop.handle.now();
         if let Some(attempt) = r.contexts.upstream.attempt() {
@@ -316,7 +321,8 @@ impl Run {
             _ => false,
         };
         if excuse {
-            // A kept connection may have closed at any time: that is not an attempt.
+            // The peer may close a kept connection at any time, so its failure does not count as an
+            // attempt.
             self.attempts = self.attempts.saturating_sub(1);
             self.excused += 1;
         }
@@ -324,7 +330,8 @@ impl Run {
             self.choice.forgive(picked);
         }
         if matches!(failure, Failure::Lost { .. }) {
-            // It may be this request that ends connections: the next one is for it alone.
+            // This request may be the one that ends connections, so its next connection is for it
+            // alone.
             self.excused = EXCUSES;
         }
         self.end(r, Ended::by(failure), Some(failure));
@@ -334,7 +341,7 @@ impl Run {
         let asked = self.asked.take();
         let mut sent = self.sent(r, failure);
         if excuse {
-            // A group may have no attempts at all, and a request that is bound to a server which drains.
+            // A request bound to a draining server has an attempt even if the group has none.
             sent.left = sent.left.max(1);
         }
         if self.passing.retry.again(failure, sent) {
@@ -344,7 +351,7 @@ impl Run {
         Some(Step::Status(failure.response()))
     }
 
-    /// Gives the peer back.
+    /// Returns the peer to the group.
     fn end(&mut self, r: &mut Request, how: Ended, failure: Option<Failure>) {
         let Some(picked) = self.picked.take() else { return };
         if let (Some(asked), Some(attempt)) = (&self.asked, r.contexts.upstream.attempt()) {
@@ -357,7 +364,7 @@ impl Run {
         }
     }
 
-    /// Leaves a server without its answer; its connection may be good for another request.
+    /// Drops a server's answer. The connection is kept if the answer has no body.
     fn leave<P: Protocol>(&self, r: &Request, talk: Talk, answer: &Answer, protocol: &mut P) {
         let head = &r.contexts.upstream.head;
         let empty = !protocol.reader().has_body(r, answer);
@@ -375,7 +382,7 @@ impl Run {
         }
     }
 
-    /// The last attempt is over.
+    /// Ends the last attempt.
     fn over(&mut self, r: &mut Request, step: Step) -> Step {
         if let (Some(binding), Some(picked)) = (&self.binding, &self.picked) {
             binding.sticky.served(r, &binding.bound, &picked.peer);
@@ -393,7 +400,7 @@ impl Run {
 }
 
 impl Drop for Run {
-    /// A request that is given up (a subrequest, or after a panic) gives its peer back, too.
+    /// Returns the peer of a request that is dropped, such as a subrequest or after a panic.
     fn drop(&mut self) {
         if let Some(picked) = self.picked.take() {
             self.group.ended(&picked, Ended::Next, self.began);
@@ -401,20 +408,20 @@ impl Drop for Run {
     }
 }
 
-/// Writes the request as servers get it. The error is the status that the client gets.
+/// Serializes the request. The error is the status for the client.
 fn write<P: Protocol>(r: &mut Request, protocol: &mut P) -> Result<Outgoing, u16> {
     let mut outgoing = protocol.request(r).map_err(|error| {
         r.log(error.level(), format_args!("{error}"));
         error.status()
     })?;
     let (scheme, uri) = (protocol.scheme(), std::mem::take(&mut outgoing.uri));
-    // As in nginx, a stream's request is told by its connection.
+    // As in nginx, log lines show no URI for multiplexed requests.
     let uri = if protocol.is_shared() { Bytes::new() } else { uri };
     r.contexts.upstream.current = Some(Current { scheme, uri });
     Ok(outgoing)
 }
 
-/// What the method hashes of this request.
+/// The key that the balancing method hashes.
 fn key(r: &mut Request, key: &HashKey) -> Vec<u8> {
     match key {
         HashKey::Nothing => Vec::new(),
@@ -427,7 +434,8 @@ fn key(r: &mut Request, key: &HashKey) -> Vec<u8> {
     }
 }
 
-/// Reads the client's body before a server is asked. The error is the request's end.
+/// Reads the client's body before a server is asked, unless it is passed on unbuffered. The error
+/// is the end of the request.
 pub async fn read_body<P: Protocol>(r: &mut Request, protocol: &P) -> Result<(), Step> {
     if r.body.is_spent() {
         r.body.refuse();
@@ -435,7 +443,7 @@ pub async fn read_body<P: Protocol>(r: &mut Request, protocol: &P) -> Result<(),
     if !protocol.streams(r) {
         r.read_body().await?;
     } else if r.check_body_received()? {
-        // Nothing is to be waited for, and what was read can be sent once more.
+        // The whole body is here already. Taken as a read body, it can be sent more than once.
         r.take_body().await?;
     } else {
         r.send_continue().await?;

@@ -1,5 +1,5 @@
-//! `Cache-Control` of answers and requests (RFC 9111, section 5.2), and fields of its kind for caches of one sort
-//! (RFC 9213).
+//! `Cache-Control` of answers and requests (RFC 9111, section 5.2), and targeted fields such as
+//! `CDN-Cache-Control` (RFC 9213).
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use weir_cache::members;
 
 use super::seconds;
 
-/// The bytes of the longest name: `stale-while-revalidate`.
+/// The length of the longest name, `stale-while-revalidate`.
 const LONGEST_NAME: usize = 22;
 
-/// What the lines say. Of a directive that comes more than once, the first counts.
+/// The directives of all lines. Of a repeated directive, the first counts.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Control {
     /// `no-store`
@@ -35,33 +35,35 @@ pub struct Control {
     pub s_maxage: Option<i64>,
     /// `min-fresh`
     pub min_fresh: Option<i64>,
-    /// `max-stale`; as large as can be without a number.
+    /// `max-stale`; the largest number if it has no argument.
     pub max_stale: Option<i64>,
     /// `stale-while-revalidate`
     pub stale_while_revalidate: Option<i64>,
     /// `stale-if-error`
     pub stale_if_error: Option<i64>,
-    /// The fields that `no-cache` and `private` name, in lower case: no stored answer shows them.
+    /// The fields that `no-cache` and `private` name, in lower case. They are removed from stored
+    /// answers.
     pub withheld: Vec<Vec<u8>>,
 }
 
 impl Control {
-    /// What one more line says.
+    /// Adds a line.
     pub fn add(&mut self, line: &[u8]) {
         let whole = is_closed(line);
         let plain = line.split(|b| *b == b',' && !whole).filter(|_| !whole).map(<[u8]>::trim_ascii);
-        // A quote that is open at the end hides nothing: what forbids to store may stand behind it.
+        // In a line with an unclosed quote, quotes are ignored, since they could hide a directive
+        // that forbids to store.
         for member in members(if whole { line } else { b"" }).chain(plain) {
             let mut parts = member.splitn(2, |b| *b == b'=');
             let (name, value) = (parts.next().unwrap_or_default(), parts.next());
             let bare = name.trim_ascii_end();
             let value = value.map(|value| unquoted(value.trim_ascii_start()));
             let mut lower = [0; LONGEST_NAME];
-            // No longer name means anything.
+            // Longer names are unknown.
             let Some(lower) = lower.get_mut(..bare.len()) else { continue };
             lower.copy_from_slice(bare);
             lower.make_ascii_lowercase();
-            // Spaces are not allowed there. What forbids is heard all the same.
+            // Spaces before `=` are invalid. Directives that forbid are obeyed all the same.
             if bare.len() == name.len() || matches!(&*lower, b"no-store" | b"no-cache" | b"private")
             {
                 self.set(lower, value.as_deref());
@@ -70,7 +72,7 @@ impl Control {
     }
 
     fn set(&mut self, name: &[u8], value: Option<&[u8]>) {
-        // What is no number of seconds gives no time at all.
+        // An invalid number counts as 0.
         let number = || value.and_then(seconds).unwrap_or(0);
         match name {
             b"no-store" => self.no_store = true,
@@ -92,7 +94,8 @@ impl Control {
         }
     }
 
-    /// Notes the names of fields in a list. False if it is none: then the directive is about the whole answer.
+    /// Adds the field names of a list. False if it is no list of names. The directive then applies
+    /// to the whole answer.
     fn withhold(&mut self, fields: &[u8]) -> bool {
         let is_name = |name: &[u8]| {
             name.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
@@ -113,8 +116,8 @@ impl Control {
         true
     }
 
-    /// A field for caches of one sort: a dictionary (RFC 9651), which counts as a whole or not at all. `None`: it says
-    /// nothing.
+    /// Parses a targeted field: a dictionary (RFC 9651), which is used as a whole or not at all.
+    /// `None` if it is empty or invalid.
     pub fn targeted<'l>(lines: impl Iterator<Item = &'l [u8]>) -> Option<Control> {
         let mut this = Control::default();
         let mut any = false;
@@ -188,7 +191,7 @@ fn is_key(name: &[u8]) -> bool {
     begins && name.iter().all(goes_on)
 }
 
-/// A bare item: a number, a string, a token, bytes or a truth.
+/// Whether this is a bare item: a number, string, token, byte sequence or boolean.
 fn is_item(value: &[u8]) -> bool {
     let Some(begin) = value.first() else { return false };
     let is_quoted = |end| value.len() > 1 && value.last() == Some(&end);

@@ -1,5 +1,5 @@
-//! The rules of RFC 9111 for a shared cache: what may be stored, and what of it may be sent. Nothing here asks a clock,
-//! a disk or a server: facts in, verdicts out.
+//! The rules of RFC 9111 for a shared cache: which answers may be stored, and which stored answers
+//! may be sent. Pure: no clock, no disk, no server.
 
 mod control;
 mod target;
@@ -16,31 +16,32 @@ use weir_proto::date;
 
 use crate::request::cache_reason::{Life, LifetimeSource, Lookup, Refusal};
 
-/// The longest time that counts, in seconds: RFC 9111, section 1.2.2.
+/// The largest time, in seconds: RFC 9111, section 1.2.2.
 const LONGEST: i64 = 1 << 31;
-/// The longest time that an answer without a lifetime of its own is taken to be fresh.
+/// The longest heuristic freshness, in seconds: RFC 9111, section 4.2.2.
 const GUESSED: i64 = 7 * 86400;
 
-/// What the rules take from an answer's head.
+/// What the rules need of an answer's head.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Facts {
     control: Control,
     /// `Age`
     age: i64,
     date: Option<i64>,
-    /// `Expires`; one that is no date lies in the past.
+    /// `Expires`. An invalid date counts as one in the past.
     expires: Option<i64>,
     last_modified: Option<i64>,
     has_etag: bool,
-    /// `Vary`, all lines as one.
+    /// `Vary`, all lines joined.
     pub vary: Vec<u8>,
     /// `Vary: *`
     varies_by_anything: bool,
-    /// The fields that `Connection`, `no-cache` and `private` name, in lower case: no stored answer shows them.
+    /// The fields that `Connection`, `no-cache` and `private` name, in lower case. They are removed
+    /// from stored answers.
     withheld: BTreeSet<Vec<u8>>,
-    /// One of its fields belongs to a connection or to a proxy.
+    /// The head has a hop-by-hop field.
     has_hops: bool,
-    /// `X-Accel-Expires` that counts; it stands for what the head says else.
+    /// `X-Accel-Expires`, which takes precedence over other fields.
     accel: Option<Accel>,
 }
 
@@ -51,53 +52,54 @@ enum Accel {
     Until(i64),
 }
 
-/// What of a request matters to a cache.
+/// What the rules need of a request's head.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// `Cache-Control`
     pub control: Control,
-    /// `Authorization` is there.
+    /// The request has `Authorization`.
     pub authorized: bool,
 }
 
-/// Whether an answer may be stored.
+/// Whether an answer may be stored, and its freshness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Storing {
-    /// Why it must not be.
+    /// Why it must not be stored.
     pub refused: Option<Refusal>,
-    /// How long it is fresh, and how old it was when it came; with a lifetime of 0 or less, not at all without asking.
+    /// Its freshness lifetime, and its age when it was received. With a lifetime of 0, it must be
+    /// revalidated before each use.
     pub life: Life,
-    /// So long after that it may be sent while it is updated.
+    /// For how long it may be sent stale while it is updated.
     pub updating: i64,
-    /// So long after that it may be sent where it cannot be updated.
+    /// For how long it may be sent stale if it cannot be updated.
     pub error: i64,
 }
 
-/// Whether something stored may be sent.
+/// Whether a stored answer may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Serving {
-    /// As it is.
+    /// It is fresh.
     Fresh(Life),
-    /// As it is, since the client takes what is too old.
-    Old(Life),
+    /// It is stale, but the client accepts that (`max-stale`).
+    Stale(Life),
     /// A server is to be asked.
     Ask {
-        /// Why.
+        /// The reason.
         why: Lookup,
-        /// What the answer's life says.
+        /// Lifetime and age of the answer.
         life: Life,
-        /// It may be sent while that happens.
+        /// It may be sent while the server is asked.
         updating: bool,
-        /// It may be sent if that fails.
+        /// It may be sent if the server fails.
         error: bool,
-        /// It may be sent only if a server says that it stands, whatever the configuration says.
-        never_old: bool,
+        /// It may be sent only after revalidation, whatever the configuration says.
+        never_stale: bool,
     },
 }
 
 impl Facts {
-    /// Reads the fields of an answer; `ignored` says which ones do not count. `own`: the field for this cache alone, which stands
-    /// before `CDN-Cache-Control` (RFC 9213, section 2.2).
+    /// Reads the fields of an answer, except `ignored` ones. `own` is a field for this cache alone,
+    /// which takes precedence over `CDN-Cache-Control` (RFC 9213, section 2.2).
     pub fn of<'a>(
         fields: impl Iterator<Item = Field<'a>> + Clone,
         ignored: impl Fn(&[u8]) -> bool,
@@ -138,13 +140,13 @@ impl Facts {
             (this.control, this.expires) = (control, None);
         }
         this.withheld = this.control.withheld.drain(..).chain(of_connection).collect();
-        // A list is no age, but its first member may be meant.
+        // `Age` must not be a list. If it is one, its first member is used.
         let age = age.and_then(|value: &[u8]| value.split(|b| *b == b',').next());
         this.age = age.and_then(|value| seconds(value.trim_ascii())).unwrap_or(0);
         this
     }
 
-    /// Reads a stored head; what stands before its first line of a field is not looked at.
+    /// Reads a stored head. A status line is skipped.
     pub fn of_head(head: &[u8], ignored: impl Fn(&[u8]) -> bool, own: Option<&[u8]>) -> Facts {
         Facts::of(fields(head), ignored, own)
     }
@@ -165,8 +167,8 @@ impl Facts {
         };
     }
 
-    /// How long the answer is fresh (RFC 9111, section 4.2.1), and what says so. `valid`: what the configuration says where the
-    /// answer does not. `received`: when it came.
+    /// The freshness lifetime (RFC 9111, section 4.2.1) and its source. `valid`: the configured
+    /// lifetime, for answers without their own. `received`: when the answer was received.
     fn lifetime(&self, status: u16, received: i64, valid: Option<i64>) -> (i64, LifetimeSource) {
         let accel = self.accel.map(|accel| match accel {
             Accel::For(n) => n,
@@ -193,7 +195,8 @@ impl Facts {
         }
     }
 
-    /// How old the answer was when it came (RFC 9111, section 4.2.3). `delay`: seconds since it was asked for.
+    /// The age of the answer when it was received (RFC 9111, section 4.2.3). `delay`: seconds since
+    /// the request was sent.
     fn age(&self, received: i64, delay: i64) -> i64 {
         let apparent = self.date.map_or(0, |date| received.saturating_sub(date).max(0));
         apparent.max(self.age.saturating_add(delay)).min(LONGEST)
@@ -221,8 +224,8 @@ impl Facts {
             (true, false) => None,
         });
         let lifetime = if no_cache { 0 } else { lifetime };
-        let never_old = self.never_old();
-        let later = |time: Option<i64>| if never_old { 0 } else { time.unwrap_or(0) };
+        let never_stale = self.never_stale();
+        let later = |time: Option<i64>| if never_stale { 0 } else { time.unwrap_or(0) };
         Storing {
             refused,
             life: Life { lifetime, age, by },
@@ -231,13 +234,13 @@ impl Facts {
         }
     }
 
-    /// What forbids to store the answer, whatever its lifetime.
+    /// The reason that forbids to store the answer, apart from its lifetime.
     fn forbidden(&self, status: u16, wanted: &Wanted) -> Option<Refusal> {
         let control = &self.control;
         let accel = self.accel.is_some();
         let rules = [
             (matches!(self.accel, Some(Accel::For(0))), Refusal::AccelExpires),
-            // What the configuration's own field says stands for the rest.
+            // `X-Accel-Expires` overrides `Cache-Control`.
             (!accel && control.must_understand && !understood(status), Refusal::NotUnderstood),
             (!accel && !control.must_understand && control.no_store, Refusal::NoStore),
             (!accel && control.private, Refusal::Private),
@@ -249,20 +252,22 @@ impl Facts {
         rules.into_iter().find_map(|(holds, why)| holds.then_some(why))
     }
 
-    /// An answer to a request with `Authorization` that may be sent to others (RFC 9111, section 3.5).
+    /// Whether the answer to a request with `Authorization` may be sent to other clients (RFC 9111,
+    /// section 3.5).
     pub fn is_for_all(&self) -> bool {
         let control = &self.control;
         control.public || control.must_revalidate || control.s_maxage.is_some()
     }
 
-    /// No answer that is too old may be sent (RFC 9111, section 4.2.4).
-    fn never_old(&self) -> bool {
+    /// Whether the answer must not be sent stale (RFC 9111, section 4.2.4).
+    fn never_stale(&self) -> bool {
         let control = &self.control;
         let said = control.must_revalidate || control.proxy_revalidate || control.no_cache;
         self.accel.is_none() && (said || control.s_maxage.is_some())
     }
 
-    /// Whether this stored answer may be sent for a request (RFC 9111, section 4). It came, unchanged, `age` seconds ago.
+    /// Whether this stored answer may be sent for a request (RFC 9111, section 4). `born`: when its
+    /// age was 0.
     pub fn serving(
         &self,
         status: u16,
@@ -275,7 +280,7 @@ impl Facts {
         let age = now.saturating_sub(born).max(0);
         let (lifetime, by) = self.lifetime(status, born, valid);
         let whole = self.accel.is_none();
-        // A location with other rules may have stored what these would not.
+        // A location with nginx's rules may have stored an answer that must not be stored here.
         let secret = control.private || control.no_store && !control.must_understand;
         let no_cache = whole && (control.no_cache || secret);
         let lifetime = if no_cache { 0 } else { lifetime };
@@ -293,24 +298,25 @@ impl Facts {
             return Serving::Fresh(life);
         };
         let is_young = !outgrown && !asks.no_cache;
-        let never_old = self.never_old();
+        let never_stale = self.never_stale();
         let too_old = age.saturating_sub(lifetime).max(0);
         let taken = asks.max_stale.is_some_and(|most| too_old <= most);
-        if taken && is_young && !never_old && least == 0 {
-            return Serving::Old(life);
+        if taken && is_young && !never_stale && least == 0 {
+            return Serving::Stale(life);
         }
-        let within = |time: Option<i64>| !never_old && time.is_some_and(|time| too_old <= time);
+        let within = |time: Option<i64>| !never_stale && time.is_some_and(|time| too_old <= time);
         let error = within(control.stale_if_error) || within(asks.stale_if_error);
         let updating = within(control.stale_while_revalidate) && is_young && least == 0;
-        Serving::Ask { why, life, updating, error, never_old }
+        Serving::Ask { why, life, updating, error, never_stale }
     }
 
-    /// Whether there is a field that [`Facts::withholds`] may be about.
+    /// Whether [`Facts::withholds`] may be true for a field of the head.
     pub fn withhold_some(&self) -> bool {
         self.has_hops || !self.withheld.is_empty()
     }
 
-    /// No stored answer shows a field of this name (RFC 9111, section 3.1; section 5.2.2.4).
+    /// Whether a field of this name is removed from stored answers (RFC 9111, sections 3.1 and
+    /// 5.2.2.4).
     pub fn withholds(&self, name: &[u8]) -> bool {
         let listed = || self.withheld.contains(&name.to_ascii_lowercase());
         hop(name) || !self.withheld.is_empty() && listed()
@@ -332,8 +338,9 @@ impl Wanted {
     }
 }
 
-/// Whether an answer 304 with these fields is about the stored answer with this head (RFC 9111, section 4.3.4): it has no tag, or
-/// the same one. A server that compresses may make a tag weak in one of the two.
+/// Whether a 304 with these fields is about the stored answer with this head (RFC 9111, section
+/// 4.3.4): it has no ETag or the same one. Weak and strong tags are equal, since a server that
+/// compresses may weaken one of them.
 pub fn is_about<'a>(head: &[u8], mut new: impl Iterator<Item = Field<'a>>) -> bool {
     let old = named(fields(head), b"etag").next();
     let new = new.find(|(name, _)| is(name, b"etag"));
@@ -343,8 +350,9 @@ pub fn is_about<'a>(head: &[u8], mut new: impl Iterator<Item = Field<'a>>) -> bo
     }
 }
 
-/// Whether an answer to HEAD with these fields has the validators and the length of the stored answer with this head, as far
-/// as it tells any (RFC 9111, section 4.3.5). `length`: that of the stored body, if it is known.
+/// Whether an answer to HEAD with these fields has the validators and the length of the stored
+/// answer with this head (RFC 9111, section 4.3.5). At least one of them must be present. `length`:
+/// that of the stored body, if known.
 pub fn agrees<'a>(
     head: &[u8],
     length: Option<u64>,
@@ -362,12 +370,13 @@ pub fn agrees<'a>(
     said.clone().count() > 0 && said.into_iter().all(|same| same)
 }
 
-/// A tag without what makes it weak.
+/// A tag without its mark of weakness.
 fn strong(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"W/").unwrap_or(tag)
 }
 
-/// The stored head after an answer 304 with these fields (RFC 9111, section 3.2). It keeps its own tag.
+/// The stored head, updated by a 304 with these fields (RFC 9111, section 3.2). It keeps its own
+/// ETag.
 pub fn updated<'a>(head: &[u8], fresh: impl Iterator<Item = Field<'a>> + Clone) -> Vec<u8> {
     const STAY: [&[u8]; 6] = [
         b"content-length",
@@ -378,7 +387,7 @@ pub fn updated<'a>(head: &[u8], fresh: impl Iterator<Item = Field<'a>> + Clone) 
         b"status",
     ];
     let tagged = named(fields(head), b"etag").next().is_some();
-    // These are not for later requests (RFC 9111, section 3.1).
+    // Fields that `Connection` names are not stored (RFC 9111, section 3.1).
     let listed = named(fresh.clone(), b"connection").flat_map(|(_, value)| words(value));
     let listed: BTreeSet<Vec<u8>> = listed.collect();
     let stays = |name: &[u8]| {
@@ -411,12 +420,13 @@ pub fn updated<'a>(head: &[u8], fresh: impl Iterator<Item = Field<'a>> + Clone) 
     out
 }
 
-/// The members of a list without quotes, in lower case.
+/// The members of a list without quoted strings, in lower case.
 fn words(value: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     value.split(|b| *b == b',').map(|word| word.trim_ascii().to_ascii_lowercase())
 }
 
-/// A date in one of the three forms of RFC 9110, section 5.6.7: no other zone than GMT is one, and months have their names.
+/// Parses a date in one of the three forms of RFC 9110, section 5.6.7. The zone must be GMT, and
+/// the month a name.
 fn when(value: &[u8]) -> Option<i64> {
     const MONTHS: [&[u8]; 12] = [
         b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov",
@@ -441,7 +451,7 @@ fn is(name: &[u8], lower: &[u8]) -> bool {
     name.eq_ignore_ascii_case(lower)
 }
 
-/// Fields that belong to a connection or to a proxy, whether it says so or not.
+/// Hop-by-hop fields, whether `Connection` names them or not.
 fn hop(name: &[u8]) -> bool {
     const HOP: [&[u8]; 9] = [
         b"connection",
@@ -457,12 +467,13 @@ fn hop(name: &[u8]) -> bool {
     HOP.iter().any(|other| name.eq_ignore_ascii_case(other))
 }
 
-/// Whether a key tells which part of an answer it is of: only such a part may be stored (RFC 9111, section 3.3).
+/// Whether a key contains a range. A partial answer is stored only under such a key (RFC 9111,
+/// section 3.3).
 pub fn names_range(key: &[u8]) -> bool {
     key.windows(6).any(|word| word.eq_ignore_ascii_case(b"bytes="))
 }
 
-/// A number of seconds, at most [`LONGEST`]; `None` if it is none.
+/// Parses a number of seconds, at most [`LONGEST`].
 fn seconds(text: &[u8]) -> Option<i64> {
     seconds_at_most(text, LONGEST)
 }
@@ -475,12 +486,12 @@ fn seconds_at_most(text: &[u8], most: i64) -> Option<i64> {
     Some(number.min(most))
 }
 
-/// An answer of this status may be fresh without saying so: RFC 9110, section 15.1.
+/// Whether a status is heuristically cacheable: RFC 9110, section 15.1.
 fn guesses(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
 }
 
-/// This server knows what caches must know of the status.
+/// Whether this cache understands the status (`must-understand`: RFC 9111, section 5.2.2.3).
 fn understood(status: u16) -> bool {
     guesses(status)
         || matches!(

@@ -1,7 +1,8 @@
-//! Which other answers an unsafe method makes invalid (RFC 9111, section 4.4).
+//! Other targets that an unsafe request invalidates (RFC 9111, section 4.4).
 
-/// The key of what `reference` (`Location` or `Content-Location`) names, where that is of the same origin as the
-/// request for `target`. `key` is the key of the request's own answer, in which its target stands as it was sent.
+/// The key of the target of `reference` (`Location` or `Content-Location`), if it has the same
+/// origin as the request for `target`. `key` is the key of the request's own answer, which contains
+/// its target as sent.
 pub fn in_place_of(
     key: &[u8],
     (scheme, host, target): (&[u8], &[u8], &[u8]),
@@ -13,7 +14,7 @@ pub fn in_place_of(
     Some([before, &other, behind].concat())
 }
 
-/// The path and query of a reference, if it leads to the same origin.
+/// The path and query of a reference, if it has the same origin.
 fn resolve(scheme: &[u8], host: &[u8], target: &[u8], reference: &[u8]) -> Option<Vec<u8>> {
     let reference = reference.split(|b| *b == b'#').next().unwrap_or_default();
     if let Some(rest) = reference.strip_prefix(b"//") {

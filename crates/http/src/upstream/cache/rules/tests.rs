@@ -102,11 +102,11 @@ fn requests_have_a_say() {
     assert_eq!(why("no-cache", 1), Some(Lookup::AskedNoCache));
     assert_eq!(why("max-age=5", 6), Some(Lookup::AskedMaxAge));
     assert_eq!(why("min-fresh=10", 3595), Some(Lookup::AskedMinFresh));
-    assert!(matches!(ask(hour, "max-stale=10", 3605), Serving::Old(_)));
+    assert!(matches!(ask(hour, "max-stale=10", 3605), Serving::Stale(_)));
     assert!(matches!(ask(hour, "max-stale=1", 3605), Serving::Ask { .. }));
     let strict = "Cache-Control: max-age=3600, must-revalidate, stale-if-error=60\r\n\r\n";
     let may = |serving| match serving {
-        Serving::Ask { updating, error, never_old, .. } => Some((updating, error, never_old)),
+        Serving::Ask { updating, error, never_stale, .. } => Some((updating, error, never_stale)),
         _ => None,
     };
     assert_eq!(may(ask(strict, "max-stale", 3605)), Some((false, false, true)));
