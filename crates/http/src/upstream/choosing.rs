@@ -1,8 +1,9 @@
-//! What chooses the servers of a group in place of its method: a script, which is asked before each attempt.
+//! Choice of a group's servers by a script, in place of the balancing method. The script is asked
+//! before each attempt (`balancer_by_lua`).
 //!
-//! - In: how the attempt before has failed, and how many attempts there may be.
-//! - Out: the server of the attempt, and what holds for the connection to it.
-//! - Callers: the driver asks; a module that has scripts answers.
+//! - In: how the last attempt failed, and how many attempts there may be.
+//! - Out: the server of the attempt, and settings for its connection.
+//! - Callers: the driver asks; a module with scripts answers.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
@@ -15,76 +16,76 @@ use crate::request::passed::ChosenTimes;
 
 /// Chooses servers.
 pub trait Choose: Debug + Send + Sync {
-    /// Chooses the server of the attempt that begins, without waiting for anything.
+    /// Chooses the server of the next attempt. Must not block or wait.
     fn choose(&self, r: &mut Request, situation: Situation, selection: &mut Selection) -> Chosen;
 }
 
-/// What a choice leads to.
+/// The result of a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chosen {
-    /// The attempt begins, with the server that was chosen or with one of the group's own.
+    /// The attempt begins, with the chosen server or with one of the group's own.
     Goes,
     /// The request ends with this status.
     Ends(u16),
-    /// The attempt counts as one that could not reach its server.
+    /// The attempt counts as failed, as if its server were unreachable.
     Fails,
 }
 
-/// Where a request stands before an attempt.
+/// The state of a request before an attempt.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Situation {
-    /// How many attempts it has, with those that are over.
+    /// The number of attempts that it may make, past ones included.
     pub tries: u32,
-    /// How many it may have at most; 0: no limit.
+    /// `..._next_upstream_tries`; 0 for no limit.
     pub most: u32,
     /// The group has servers of its own.
     pub has_servers: bool,
-    /// How many idle connections to servers that are chosen a loop keeps.
+    /// The most idle connections that a loop keeps to chosen servers.
     pub idle: usize,
 }
 
-/// What was chosen for a request.
+/// What the script has chosen for a request.
 #[derive(Debug, Default)]
 pub struct Selection {
-    /// How the attempt before has failed.
+    /// How the last attempt failed.
     pub before: Option<Failure>,
     /// TLS is configured.
     pub can_secure: bool,
-    /// Attempts that were added to those of the group.
+    /// Attempts that were added so far.
     pub granted: u32,
 
-    /// The server of this attempt; `None`: one of the group's own.
+    /// The server of this attempt; `None` for one of the group's own.
     pub peer: Option<Arc<Peer>>,
-    /// Attempts to be added, if a server was chosen.
+    /// Attempts to add, if a server was chosen.
     pub more: u32,
-    /// How the connection of this attempt is kept; `None`: as the group says.
+    /// The keepalive limits for the connection of this attempt; `None` for the group's.
     pub keepalive: Option<Limits>,
-    /// The request is written anew.
+    /// The request is serialized again.
     pub recreates: bool,
 
-    /// The name by which TLS knows the server, from this attempt on.
+    /// The server name for TLS, from this attempt on.
     pub host: Option<Vec<u8>>,
-    /// TLS is not spoken, from this attempt on.
+    /// TLS is not used, from this attempt on.
     pub plain: bool,
     /// The local address, from this attempt on.
     pub from: Option<SocketAddr>,
-    /// How long servers may take, from this attempt on.
+    /// Timeouts, from this attempt on.
     pub times: ChosenTimes,
 }
 
 impl Selection {
-    /// Nothing was chosen yet.
+    /// The state before the first choice.
     pub fn new(can_secure: bool) -> Selection {
         Selection { can_secure, ..Selection::default() }
     }
 
-    /// Another attempt begins: what was said of the one before is forgotten.
+    /// Resets the values that hold for one attempt.
     pub fn begin(&mut self) {
         (self.peer, self.more, self.keepalive, self.recreates) = (None, 0, None, false);
     }
 }
 
-/// What log lines write before the name of a server that is spoken to without TLS.
+/// The scheme in log lines for the same protocol without TLS.
 pub fn without_tls(scheme: &'static str) -> &'static str {
     match scheme {
         "https://" => "http://",

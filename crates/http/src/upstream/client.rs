@@ -1,4 +1,4 @@
-//! The client while it waits: it may leave.
+//! Waiting for a server while the client may leave.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,17 +10,18 @@ use super::fault::Doing;
 use super::passing::UpstreamConf;
 use crate::request::Request;
 
-/// What came first.
+/// The result of a wait.
 pub enum Waited<T> {
-    /// What was waited for.
+    /// The future's result.
     For(T),
     /// The client closed its connection.
     Gone,
 }
 
-/// Waits for something, and for the client to leave, unless that makes no difference; `doing` is what goes on with a
-/// server, if one was chosen. It is pinned, since an
-/// `async fn` has room for an argument twice.
+/// Waits for a future, or until the client leaves. The client is not watched if the request goes on
+/// without it: with `..._ignore_client_abort`, `..._store` or a cacheable answer. `doing` is the
+/// present operation with a server, if one was chosen. The future is pinned, since an `async fn`
+/// reserves room for its arguments twice.
 pub async fn wait<T>(
     r: &Request,
     passing: &UpstreamConf,
@@ -41,7 +42,7 @@ pub async fn wait<T>(
 
 fn gone(r: &Request, doing: Option<Doing>) {
     if r.carrier.stream().is_some() {
-        // The connection lives, or its own line tells of its end.
+        // The connection lives on, or its end has a log line of its own.
         return;
     }
     let text = "epoll_wait() reported that client prematurely closed connection";

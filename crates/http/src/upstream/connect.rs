@@ -1,4 +1,4 @@
-//! Opens a connection to a server.
+//! Opens connections to servers.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -16,7 +16,8 @@ use super::passing::UpstreamConf;
 use super::tls::{self, UpstreamTls};
 use crate::request::Request;
 
-/// What a connection must be to serve this request. With `local` it is one that the same place opened.
+/// The tag that a connection must have to serve this request. With `local`, it must come from the
+/// same location.
 pub fn tag(
     r: &mut Request,
     passing: &'static UpstreamConf,
@@ -24,13 +25,14 @@ pub fn tag(
     local: bool,
 ) -> Tag {
     let secured = secure.map_or(0, |secure| secure.tag);
-    // Locations may share what a module has read, and not their whole settings.
+    // The address of the location's whole settings identifies it. Locations may share the settings
+    // of one module.
     let place = if local { std::ptr::from_ref(r.conf()).addr() } else { 0 };
     let from = passing.bind.as_ref().and_then(|bind| bind.address(r));
     Tag { secured, place, from }
 }
 
-/// Connects to a peer; `shared`: the connection may serve another loop of the process afterwards.
+/// Connects to a peer. `shared`: another loop of the process may take the connection later.
 pub async fn connect(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -41,7 +43,7 @@ pub async fn connect(
 ) -> Result<Box<Connection>, Fault> {
     let now = r.event_loop.handle.now();
     let handle = r.event_loop.handle.clone();
-    // If a tunnel comes of it, another loop may go on with that.
+    // If the connection becomes a tunnel, another loop may take that.
     let shared = shared || handle.has_steal_group();
     let until = now + passing.connect_within(r);
     let options = ConnectOptions { shared, ..options(passing, tag.from, until) };
@@ -54,7 +56,8 @@ pub async fn connect(
         Waited::Gone => Err(Fault::ClientLeft),
         Waited::For(Err(error)) => Err(fault::log(r, unreached(peer, &error))),
         Waited::For(Ok(stream)) => {
-            // What follows has times of its own, or waits for the client, which has its own.
+            // The following operations set their own timeouts, or wait for the client, which has
+            // one.
             stream.set_deadline(None);
             let secured = match secure {
                 Some(secure) => {

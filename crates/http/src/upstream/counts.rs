@@ -1,5 +1,5 @@
-//! What requests are counted under beside zones: the servers behind, and caches.
-//! Nothing is looked up and no clock read for a request that is counted under no name.
+//! Counters of upstream servers, queues and caches. For a request without them, nothing is looked
+//! up and no clock is read.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,34 +14,35 @@ use crate::event_loop::{LoopKey, LoopPart, LoopStart};
 use crate::request::passed::Attempt;
 use crate::site::Site;
 
-/// Numbers of cells: servers behind have those of zones, then failed attempts.
+/// Indices into the counters of a server. The first ones are those of zones. Then: failed attempts.
 pub const FAILS: usize = SENT + 1;
 /// Attempts after which another server was asked.
 pub const RETRIES: usize = FAILS + 1;
 /// Connections that were opened.
 pub const OPENED: usize = RETRIES + 1;
-/// Connections that had served others before.
+/// Attempts on kept connections.
 pub const REUSED: usize = OPENED + 1;
 /// Failed attempts without a connection.
 pub const CONNECT_FAILS: usize = REUSED + 1;
 /// Failed attempts that took too long.
 pub const TIMEOUTS: usize = CONNECT_FAILS + 1;
 
-/// Cells of queues: requests that had to wait, those that found no place, and those that waited for too long.
+/// Indices into the counters of a queue: requests that waited, that found it full, and that timed
+/// out.
 pub const ENTERED: usize = 0;
 pub const REFUSED: usize = 1;
 pub const LATE: usize = 2;
 
-/// The cells of a loop.
+/// The counters of a loop.
 pub struct Counts {
-    /// Of each cache of the site.
+    /// Those of each cache of the site.
     caches: Vec<Option<Cell>>,
-    /// Of the servers behind, whatever site the loop serves.
+    /// Those of upstream servers, for all sites of the loop.
     peers: Rc<Peers>,
     cells: Rc<Cells>,
 }
 
-/// The loop's cells.
+/// The loop's counters.
 pub static COUNTS: LoopKey<Counts> = LoopKey::new(Counts::new);
 
 impl LoopPart for Counts {}
@@ -57,18 +58,18 @@ impl Counts {
         Counts { caches, peers, cells: Rc::clone(cells) }
     }
 
-    /// The cell of a cache.
+    /// The counters of a cache.
     pub fn cache(&self, site: &Site, cache: &Arc<weir_cache::Cache>) -> Option<CacheCell> {
         let at = site.caches.iter().position(|known| Arc::ptr_eq(known, cache))?;
         self.caches.get(at).copied().flatten().map(CacheCell)
     }
 
-    /// The cell of a group's queue.
+    /// The counters of a group's queue.
     pub fn queue(&self, group: &Group) -> Option<Cell> {
         self.cells.of(SubjectKind::Queue, &group.name)
     }
 
-    /// Begins to count a request that is passed to a server.
+    /// Counts a request that is passed to a server.
     pub fn passed(&self, group: &Group, peer: &Arc<Peer>) -> Option<Asked> {
         self.peers.of(group, peer).map(|counted| {
             counted.cell().add(GAUGE, 1);
@@ -77,17 +78,17 @@ impl Counts {
     }
 }
 
-/// A request that a server is working on, until it is dropped.
+/// Counts a request as active at a server, until it is dropped.
 #[derive(Debug)]
 pub struct Asked(CountedPeer);
 
 impl Asked {
-    /// It goes over a connection that has served others, or over a new one.
+    /// Counts its connection: a kept one or a new one.
     pub fn over(&self, reused: bool) {
         self.0.cell().add(if reused { REUSED } else { OPENED }, 1);
     }
 
-    /// The attempt is over; it failed, or was answered with a status.
+    /// Counts the end of the attempt.
     pub fn ended(&self, attempt: &Attempt, how: Ended, failure: Option<Failure>, handle: &Handle) {
         let now = handle.now();
         counts::note(self.0.cell(), how, handle.wall(), || {
@@ -107,7 +108,7 @@ impl Asked {
         }
     }
 
-    /// Another server is asked.
+    /// Counts that another server is asked.
     pub fn again(&self) {
         self.0.cell().add(RETRIES, 1);
     }

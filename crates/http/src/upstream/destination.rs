@@ -1,4 +1,4 @@
-//! Servers that only a request tells: a group of the configuration, an address, or a name to be resolved.
+//! Servers that a variable names: a group of the configuration, an address, or a name to resolve.
 
 use std::pin::pin;
 
@@ -13,7 +13,7 @@ use super::url::{Host, Url};
 use crate::phases::Step;
 use crate::request::Request;
 
-/// Where a URL leads.
+/// The target of a URL.
 pub async fn target(
     r: &mut Request,
     passing: &UpstreamConf,

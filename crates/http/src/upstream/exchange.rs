@@ -1,6 +1,6 @@
-//! Both directions of a request at once: its answer is on its way to the client while the client's body is on its
-//! way to the server. Neither waits for the other, or a client that writes all before it reads would wait for ever
-//! for a server that answers as it reads.
+//! Both directions of a request at once: the answer is sent to the client while the client's body
+//! is sent to the server. Neither waits for the other. Otherwise a client that writes everything
+//! before it reads would deadlock with a server that answers as it reads.
 
 use std::future::pending;
 use std::io;
@@ -19,35 +19,36 @@ use crate::carrier::Sending;
 use crate::phases::Step;
 use crate::request::Request;
 
-/// What an exchange waited for.
+/// An event of an exchange.
 enum Next {
-    /// A piece of the answer went out, or failed to.
+    /// A piece of the answer was sent, or failed.
     Sent((u64, io::Result<()>)),
-    /// More of the answer came.
+    /// More of the answer arrived.
     Came(io::Result<()>),
-    /// What became of the body.
+    /// The body was sent further, or failed.
     Went(io::Result<Went>),
 }
 
-/// A request with a body that is not complete and an answer that has begun.
+/// A request whose body is incomplete and whose answer has begun.
 pub struct Exchange {
     body: Box<UnsentRequest>,
-    /// The stream; without one the connection is the answer's alone.
+    /// The stream, if the request has one; otherwise it has its own connection.
     to: Option<Sender>,
-    /// A piece of the answer.
+    /// The piece of the answer that is being sent.
     sending: Option<Sending>,
-    /// All of the body went out, or the rest is not wanted.
+    /// The whole body was sent, or the server takes no more.
     over: bool,
 }
 
 impl Exchange {
-    /// Sends the rest of a body beside the answer. As in nginx, a body that was read before is not sent on over HTTP/1.
+    /// An exchange for the rest of a body. As in nginx, the rest of a buffered body is not sent
+    /// after an early answer over HTTP/1.
     pub fn new(body: Box<UnsentRequest>, to: Option<Sender>) -> Option<Exchange> {
         let goes_on = to.is_some() || body.goes_on();
         goes_on.then_some(Exchange { body, to, sending: None, over: false })
     }
 
-    /// Sends a piece of the answer and of the body, or waits for one. False if only the answer goes on.
+    /// Sends or waits for a piece of the answer or of the body. False if only the answer is left.
     pub async fn turn<P: Protocol>(
         &mut self,
         r: &mut Request,
@@ -80,13 +81,13 @@ impl Exchange {
                 }
             }
             Next::Went(Ok(Went::Out)) => self.over = self.body.is_over(),
-            // What became of the connection is found where it is read.
+            // Reading the connection will find out what happened to it.
             Next::Went(Err(_)) => self.over = true,
         }
         Ok(true)
     }
 
-    /// Waits until a piece of the answer or of the body went out, or more of either came.
+    /// Waits until a piece of the answer or of the body was sent, or more of either arrived.
     async fn next<P: Protocol>(
         &mut self,
         r: &mut Request,
@@ -107,14 +108,14 @@ impl Exchange {
         let way = match (&self.to, &source.transport) {
             (Some(to), _) => Way::Stream(to),
             (None, Transport::Own(connection)) => Way::Own(connection),
-            // Every stream has a sender.
+            // Cannot happen: every stream has a sender.
             (None, Transport::Stream(_)) => {
                 return Next::Went(Err(io::ErrorKind::NotConnected.into()));
             }
         };
         let body = self.body.go_on(r, passing, way);
         let Some(sending) = &mut self.sending else {
-            // What was read ahead while a piece was sent in its own time goes next.
+            // Data that were read ahead are sent first.
             let waits = source.is_empty() && !source.done;
             let came = async { if waits { source.ready().await } else { Ok(()) } };
             return match either(body, came).await {
@@ -122,7 +123,8 @@ impl Exchange {
                 Either::Right(ready) => Next::Came(ready),
             };
         };
-        // A connection that is both read and written is read here, not in `ahead_of`.
+        // The connection is borrowed for both reading and writing here, so `ahead_of` cannot read
+        // it.
         let reads = buffering && source.has_room();
         let came = async { if reads { source.ready().await } else { pending().await } };
         match either(sending, either(came, body)).await {
@@ -132,14 +134,14 @@ impl Exchange {
         }
     }
 
-    /// Takes a piece of the answer, no more than may wait in memory for the client.
+    /// Sends a piece of the answer, of limited size.
     async fn send_piece<P: Protocol>(
         &mut self,
         r: &mut Request,
         buffering: bool,
         source: &mut Source<'_, P>,
     ) -> io::Result<()> {
-        // What has a rate is sent in its own time.
+        // With a rate limit, sending takes its own time and is not held.
         r.output.held = crate::answer::rate::rate(r).is_none();
         if !source.is_empty() {
             let piece = source.take_piece();
@@ -160,7 +162,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// The answer goes on alone.
+    /// Finishes the piece that is being sent. The answer goes on alone.
     async fn end<P: Protocol>(
         &mut self,
         r: &mut Request,

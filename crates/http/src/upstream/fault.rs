@@ -1,4 +1,4 @@
-//! How an attempt ends without an answer, and what the log says of it.
+//! Faults of attempts: the culprit, and the log line.
 
 use std::fmt;
 use std::io;
@@ -10,20 +10,20 @@ use weir_upstream::fault::{self, Blame, FailedOperation, is_late};
 use crate::body::RequestBodyError;
 use crate::request::Request;
 
-/// The culprit when an attempt came to nothing.
+/// Why an attempt failed, with the culprit.
 #[derive(Debug)]
 pub enum Fault {
-    /// The server's: another one may be tried.
+    /// The server. Another one may be tried.
     Peer(Failure),
     /// The client's body cannot be read.
     Body(RequestBodyError),
-    /// The client went away.
+    /// The client closed its connection.
     ClientLeft,
-    /// weir: no server can be asked.
+    /// This process lacks something, so no server can be asked.
     Us,
-    /// The configuration leaves no server to ask.
+    /// No server is available.
     Nobody,
-    /// What chooses the server has ended the request with this status.
+    /// The script that chooses servers has ended the request with this status.
     Ended(u16),
 }
 
@@ -40,7 +40,7 @@ impl Fault {
         }
     }
 
-    /// What it is to a cache that has something older.
+    /// The failure by which the cache decides whether to send a stale answer.
     pub fn failure(&self) -> Option<Failure> {
         match self {
             Fault::Peer(failure) => Some(*failure),
@@ -65,25 +65,25 @@ impl From<Blame> for Fault {
     }
 }
 
-/// What was being done, for log lines.
+/// The operation that failed, for log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
-    /// Before there is a connection.
+    /// Opening the connection.
     Connecting,
-    /// While TLS is set up.
+    /// The TLS handshake.
     Securing,
-    /// While the request goes out.
+    /// Sending the request.
     Sending,
-    /// Until the head is complete.
+    /// Reading the head.
     ReadingHead,
-    /// Behind the head.
+    /// Reading the body.
     ReadingBody,
-    /// After both sides agreed to another protocol.
+    /// Passing bytes after a switch of protocols.
     Upgraded,
 }
 
 impl Doing {
-    /// nginx's words for it.
+    /// nginx's words for the operation.
     pub fn text(self) -> &'static str {
         match self {
             Doing::Connecting => "while connecting to upstream",
@@ -96,15 +96,16 @@ impl Doing {
     }
 }
 
-/// Logs what the server did.
+/// Logs an error of the server.
 pub fn complain(r: &Request, what: impl fmt::Display, doing: Doing) {
     r.log(Level::Error, format_args!("{what} {}", doing.text()));
 }
 
-/// What a server did wrong, found where there was no request to log it for.
+/// An error of a server that was found apart from a request. It is logged for each request that it
+/// fails.
 #[derive(Debug, Clone)]
 pub struct Complaint {
-    /// The words for the log.
+    /// The text for the log.
     pub text: String,
     /// How the attempt failed.
     pub failure: Failure,
@@ -118,7 +119,7 @@ impl fmt::Display for Complaint {
 
 impl std::error::Error for Complaint {}
 
-/// Logs an error of an operation, or that it took too long, and returns the culprit.
+/// Logs the failure or timeout of an operation, and returns the culprit.
 pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fault {
     if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref::<Complaint>()) {
         complain(r, &said.text, doing);
@@ -126,13 +127,13 @@ pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fa
     }
     let mut failed = fault::operation(call, error, doing.text());
     if is_late(error) && doing == Doing::Upgraded {
-        // Two sides that have nothing to say to each other are not at fault.
+        // Two silent ends of a tunnel are not at fault.
         failed.level = Level::Info;
     }
     log(r, failed)
 }
 
-/// Logs a failed operation, and says whose fault it was.
+/// Logs a failed operation, and returns the culprit.
 pub fn log(r: &Request, failed: FailedOperation) -> Fault {
     r.log(failed.level, format_args!("{}", failed.text));
     if let Some(attempt) = r.contexts.upstream.attempts.last() {
@@ -141,6 +142,6 @@ pub fn log(r: &Request, failed: FailedOperation) -> Fault {
     failed.blame.into()
 }
 
-/// The server was asked once more for an answer that a client has begun to get.
+/// The log text if a server that was asked again for the rest of an answer sends another answer.
 pub const OTHER: &str =
     "upstream sent another answer than the one that the client has begun to get";

@@ -1,4 +1,4 @@
-//! What status pages show of the servers behind, and of caches.
+//! The rows of status pages for upstream servers, queues and caches.
 
 use weir_metrics::subjects::{AllCounted, Counted, SubjectKind};
 use weir_metrics::{CACHE_STATES, CACHES, CLASSES, MetricValue, MetricsPage, QUEUES, UPSTREAMS};
@@ -12,7 +12,8 @@ use crate::counts::cells::{EVICTED, RECEIVED, SENT, STORED, WAITED};
 use crate::counts::first;
 use crate::request::Request;
 
-/// Adds all of it to a page: each server, or if that was not asked for, with many servers the groups.
+/// Adds the rows to a page. `each`: with a row for every server. Otherwise, if there are many
+/// servers, groups have sums.
 pub async fn show(r: &Request, all: &AllCounted, each: bool, page: &mut MetricsPage) {
     let (site, handle) = (r.site, &r.event_loop.handle);
     let groups = || GROUPS.of(&site.main_confs).all().map(|upstream| &upstream.group);
@@ -57,7 +58,7 @@ pub async fn show(r: &Request, all: &AllCounted, each: bool, page: &mut MetricsP
     }
 }
 
-/// After so many, the loop does something else first.
+/// Servers that are handled before the loop runs other tasks.
 const SERVERS_AT_A_TIME: usize = 250;
 
 fn peer_values(counted: Counted) -> Vec<(&'static str, MetricValue)> {

@@ -1,4 +1,4 @@
-//! The groups of a site. Clients may be bound to servers of them.
+//! The groups of a site, with their settings for HTTP.
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ pub type Upstream = weir_upstream::config::Upstream<Extras>;
 pub type Upstreams = weir_upstream::config::Upstreams<Extras>;
 /// All groups while the configuration is read.
 pub type Drafts = weir_upstream::config::Drafts<Extras>;
-/// What stands in an `upstream { }`.
+/// The settings of an `upstream { }`.
 pub type Block = weir_upstream::config::UpstreamBlock<Extras>;
 
-/// What a group of servers of requests has beside its servers and its method.
+/// Settings of a group for HTTP.
 #[derive(Debug, Default)]
 pub struct Extras {
-    /// How clients are bound to servers.
+    /// `sticky`: how clients are bound to servers.
     pub sticky: Option<Sticky>,
-    /// What chooses the server of each attempt.
+    /// The script that chooses the server of each attempt.
     pub chooser: Option<Box<dyn Choose>>,
-    /// `balancer_keepalive`: idle connections of a loop to servers that were chosen so.
+    /// `balancer_keepalive`: the most idle connections of a loop to servers that the script chose.
     pub idle: Option<usize>,
 }
 
@@ -44,12 +44,12 @@ impl GroupExtras for Extras {
     }
 }
 
-/// The groups of servers of a site.
+/// The groups of a site.
 pub fn of(site: &Site) -> Vec<Arc<Group>> {
     GROUPS.of(&site.main_confs).all().map(|upstream| upstream.group.clone()).collect()
 }
 
-/// Those whose servers stand in files.
+/// The groups of a site with a `servers_file`.
 pub fn in_files(site: &Site) -> impl Iterator<Item = (Arc<Group>, Arc<ServersFile>)> {
     GROUPS.of(&site.main_confs).in_files()
 }
@@ -57,10 +57,10 @@ pub fn in_files(site: &Site) -> impl Iterator<Item = (Arc<Group>, Arc<ServersFil
 /// The groups of a site.
 pub static GROUPS: MainKey<GroupsDraft> = MainKey::new();
 
-/// What was read of them so far.
+/// The groups while the configuration is read.
 #[derive(Default)]
 pub struct GroupsDraft {
-    /// Those that are named or written out.
+    /// All groups so far.
     pub all: Drafts,
     /// The `upstream { }` that is being read.
     pub block: Option<Block>,

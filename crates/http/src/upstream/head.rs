@@ -14,8 +14,9 @@ use super::transport::Transport;
 use super::upload::{self, UnsentRequest};
 use crate::request::Request;
 
-/// Reads until the head is complete; `buf` then holds it, and behind it what came of the body. Until then the `rest` of the
-/// request goes out, of which then is left what the server has not got.
+/// Reads until the head is complete. `buf` then has the head, and the beginning of the body that
+/// was received with it. Meanwhile the `rest` of the request is sent. Afterwards, `rest` is the
+/// part that was not.
 pub async fn read<P: Protocol>(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -91,7 +92,7 @@ pub async fn read<P: Protocol>(
     }
 }
 
-/// Sends the rest of the request until the server says more, or there is no more of it.
+/// Sends the rest of the request, until the server sends more or the rest is sent.
 async fn send_on<P: Protocol>(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -107,7 +108,7 @@ async fn send_on<P: Protocol>(
     }
 }
 
-/// Waits for bytes and appends them. While nothing comes, no buffer is held.
+/// Waits for bytes and appends them. No buffer is held while it waits.
 async fn receive(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -116,7 +117,7 @@ async fn receive(
     limit: usize,
 ) -> Result<(), Fault> {
     transport.set_deadline(Some(r.event_loop.handle.now() + passing.read_within(r)));
-    // As long as nothing has come, the request may still be on its way.
+    // Before the first byte, the request may still be on its way.
     let doing = if buf.is_empty() { Doing::Sending } else { Doing::ReadingHead };
     loop {
         let waited = wait(r, passing, pin!(transport.readable()), Some(doing)).await;
@@ -149,14 +150,14 @@ async fn receive(
     }
 }
 
-/// So many bytes of answers that are only hints, or of no interest, may come before the one that counts.
+/// The most bytes of interim answers (1xx).
 const INTERIM: usize = 64 * 1024;
-/// So many bytes of records that are no part of the answer may come before its head is complete: messages for the log,
-/// mostly.
+/// The most bytes of framing and of other records before the head is complete. Most of them are log
+/// messages of FastCGI servers.
 const FRAMING: usize = 1 << 20;
-/// So many bytes that are moved cost a point.
+/// Bytes to move that cost one point of the budget.
 const MOVED: usize = 256;
-/// A head and a small body fit in one read.
+/// The smallest read, for a head and a small body.
 const FIRST: usize = 8192;
-/// No more is taken at once, however large the longest head may be.
+/// The largest read.
 const LARGEST: usize = 65536;

@@ -1,7 +1,8 @@
-//! Servers that requests are passed to: what all modules that pass requests have in common. nginx: ngx_http_upstream.c and
+//! Proxying to upstream servers: the part that all protocols share. nginx: ngx_http_upstream.c and
 //! ngx_http_file_cache.c.
 //!
-//! A protocol implements [`Protocol`] and calls [`driver::serve`], which asks the cache and the servers, and answers.
+//! A protocol implements [`Protocol`] and calls [`driver::serve`], which asks the cache and the
+//! servers, and sends the answer.
 
 pub mod cache;
 pub mod cgi;
@@ -44,7 +45,7 @@ pub use protocol::{
 pub use seen::reading;
 pub use weir_upstream::config::GroupId;
 
-/// Addresses of servers as configurations write them.
+/// Addresses of servers, as written in configurations.
 pub mod url {
     pub use weir_upstream::config::{Host, Url};
 }

@@ -2,7 +2,7 @@
 
 use weir_proto::http1::HeaderId;
 
-/// A set of header names; asking for a well-known one costs a bit test.
+/// A set of header names. A lookup of a well-known name is a bit test.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     known: u64,
@@ -18,7 +18,7 @@ impl Names {
         }
     }
 
-    /// Takes a name out.
+    /// Removes a name.
     pub fn remove(&mut self, name: &[u8]) {
         match HeaderId::from_name(name) {
             HeaderId::Other => self.others.retain(|n| !n.eq_ignore_ascii_case(name)),
@@ -26,12 +26,12 @@ impl Names {
         }
     }
 
-    /// Takes all out.
+    /// Removes all names.
     pub fn clear(&mut self) {
         *self = Names::default();
     }
 
-    /// Whether a header is in it.
+    /// Whether the set has this header.
     pub fn contains(&self, id: HeaderId, name: &[u8]) -> bool {
         match id {
             HeaderId::Other => self.others.iter().any(|n| n.eq_ignore_ascii_case(name)),
@@ -39,7 +39,7 @@ impl Names {
         }
     }
 
-    /// Whether a well-known header is in it.
+    /// Whether the set has this well-known header.
     pub fn has(&self, id: HeaderId) -> bool {
         self.known & bit(id) != 0
     }

@@ -1,4 +1,4 @@
-//! Where a location passes requests: `fastcgi_pass` and kin, which name a server without scheme and path.
+//! `fastcgi_pass` and kin: the server of a location, without scheme and path.
 
 use weir_conf::{Directive, Error, Word};
 use weir_log::Level;
@@ -15,12 +15,12 @@ use crate::request::Request;
 use crate::site::content::Content;
 use weir_values::Template;
 
-/// A server, or a group of them.
+/// A server or a group.
 #[derive(Debug, Clone)]
 pub enum Pass {
-    /// Known from the start.
+    /// Without variables.
     Group(GroupId),
-    /// An address with variables in it.
+    /// With variables.
     Computed(Template),
 }
 
@@ -32,15 +32,15 @@ pub fn refer(
     url: Url,
     default_port: u16,
 ) -> Result<GroupId, Error> {
-    // The groups note it themselves.
+    // The groups record the reference themselves.
     s.setup.drafts.unnoted(|drafts| GROUPS.draft(drafts).all.refer(d, word, url, default_port))
 }
 
-/// Nothing is assumed of a server without a port.
+/// No default port.
 pub const NO_PORT: u16 = 0;
 
 impl Pass {
-    /// Reads an address; `d` is the directive that it stands in, and `text` where it is not as written.
+    /// Reads the address of directive `d`. `text` replaces its argument, if given.
     pub fn read(s: &mut Scope<'_, '_>, d: &Directive, text: Option<&[u8]>) -> Result<Pass, Error> {
         let word = d.args.first().unwrap_or(&d.name);
         let text = text.unwrap_or(&word.bytes);
@@ -55,7 +55,7 @@ impl Pass {
         refer(s, d, word, url, NO_PORT).map(Pass::Group)
     }
 
-    /// The server of this request.
+    /// The target of this request.
     pub fn target(&self, r: &mut Request, by: By) -> Result<Target, Step> {
         match self {
             Pass::Group(id) => Ok(Target::Configured(*id)),
@@ -70,13 +70,13 @@ impl Pass {
 /// The author of the words in an address with variables: the administrator or the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// The configuration's: it may be wrong, but means no harm.
+    /// The administrator, who may be wrong but means no harm.
     Configuration,
-    /// The client's: no Unix sockets for it, and what is no address is its own affair.
+    /// The client. It may not name Unix sockets, and its invalid addresses are logged as `info`.
     Client,
 }
 
-/// Where an address leads that only the request tells.
+/// The target of an address that variables gave.
 pub fn parsed(r: &Request, text: &[u8], by: By) -> Result<Target, Step> {
     let shown = String::from_utf8_lossy(text);
     let url = Url::parse(text, false).map_err(|e| {

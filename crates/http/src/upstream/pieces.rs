@@ -1,14 +1,14 @@
-//! A body as memory, piece by piece, for what cannot send files: TLS, HTTP/2.
+//! Reads a body into memory, piece by piece, for transports that cannot send files: TLS and HTTP/2.
 
 use std::io;
 
 use weir_engine::{Chain, Handle, Segment};
 
-/// Read of a file at once.
+/// Bytes of a file that are read at once.
 const PIECE: usize = 64 * 1024;
 
-/// Takes the next piece of a body; `None` when there is no more. What is in memory already is one piece, as far as
-/// the next file.
+/// Takes the next piece of a body; `None` at the end. Data in memory are one piece, up to the next
+/// file.
 pub async fn next(handle: &Handle, rest: &mut Chain) -> io::Result<Option<Chain>> {
     let mut piece = Chain::new();
     while rest.front().is_some_and(|segment| segment.memory().is_some())

@@ -13,22 +13,23 @@ use crate::event_loop::{LoopKey, LoopPart, LoopStart, LoopState};
 /// A pool for each group that keeps connections.
 pub struct Pools(Vec<Option<GroupPools>>);
 
-/// The idle connections of a group.
+/// The connections of a group.
 #[derive(Clone)]
 struct GroupPools {
-    /// Connections that serve one request after another.
+    /// Idle connections, which serve one request at a time.
     pool: Rc<Pool>,
-    /// Connections that serve many at once.
+    /// Multiplexed connections.
     links: Rc<Links>,
 }
 
-/// The loop's pools. All loops make theirs before the first request, so that what one keeps the others see.
+/// The loop's pools. All loops create theirs before the first request, so that they see one
+/// another's offers.
 pub static POOLS: LoopKey<Pools> = LoopKey::new(Pools::new);
 
 impl LoopPart for Pools {
     /// Closes the connections of groups that the next site does not have.
     fn replaced(&self, _: &LoopState, next: &LoopState) {
-        // By their places in memory: there may be thousands of each.
+        // Compared by address, through a set, since there may be thousands of each.
         let kept: HashSet<*const Pool> =
             POOLS.of(next).0.iter().flatten().map(|next| Rc::as_ptr(&next.pool)).collect();
         let stays = |own: &GroupPools| kept.contains(&Rc::as_ptr(&own.pool));
@@ -65,19 +66,19 @@ impl Pools {
         Pools(each.collect())
     }
 
-    /// The pools of each group of the site before.
+    /// The pools of the last site's groups.
     fn by_group(before: &LoopState) -> HashMap<*const SharedPool, &GroupPools> {
         let groups = GROUPS.of(&before.site.main_confs).places().zip(&POOLS.of(before).0);
         let kept = groups.filter_map(|(group, pools)| Some((group?, pools.as_ref()?)));
         kept.map(|(group, pools)| (Arc::as_ptr(&group.shared), pools)).collect()
     }
 
-    /// The pool of a group; none where it keeps nothing.
+    /// The pool of a group. None if it keeps no connections.
     pub fn of(&self, id: GroupId) -> Option<Rc<Pool>> {
         self.0.get(id.index())?.as_ref().map(|kept| kept.pool.clone())
     }
 
-    /// Its connections that serve many requests at once.
+    /// The multiplexed connections of a group.
     pub fn links(&self, id: GroupId) -> Option<Rc<Links>> {
         self.0.get(id.index())?.as_ref().map(|kept| kept.links.clone())
     }

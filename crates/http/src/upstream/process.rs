@@ -1,4 +1,4 @@
-//! What is done for servers and caches beside requests, on one loop of each worker or of all workers.
+//! Background tasks for servers and caches, on one loop of each worker or of all workers.
 
 use std::rc::Rc;
 
@@ -8,10 +8,10 @@ use super::groups::GROUPS;
 use super::{cache, health};
 use crate::event_loop::{LoopKey, LoopPart, LoopState};
 
-/// Nothing is kept: tasks of the loop do it all.
+/// Has no state: tasks of the loop do the work.
 pub struct Helpers;
 
-/// Starts them.
+/// Starts the tasks.
 pub static HELPERS: LoopKey<Helpers> = LoopKey::new(|_| Helpers);
 
 impl LoopPart for Helpers {

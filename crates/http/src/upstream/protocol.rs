@@ -1,4 +1,4 @@
-//! What differs between the protocols that requests are passed on in.
+//! The interface of upstream protocols.
 
 use std::fmt;
 
@@ -16,27 +16,27 @@ use crate::answer::headers::Headers;
 use crate::body::Body;
 use crate::request::Request;
 
-/// A request as it goes out.
+/// A serialized request.
 #[derive(Debug, Clone, Default)]
 pub struct Outgoing {
-    /// All of it but the client's body; where connections are shared, its fields alone.
+    /// The request without the client's body. For multiplexed protocols, only its fields.
     pub bytes: Bytes,
-    /// Its path, for log lines.
+    /// The URI, for log lines.
     pub uri: Bytes,
-    /// A body in place of the client's, where connections are shared.
+    /// A body in place of the client's, for multiplexed protocols.
     pub body: Bytes,
 }
 
-/// Why there is no request to send; shown in the log.
+/// Why the request cannot be serialized; shown in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutgoingError {
-    /// Its path is empty.
+    /// The URI is empty.
     NoUri,
-    /// Its path is not below that of `proxy_pass`.
+    /// The path climbs out of that of `proxy_pass`.
     Climbs,
-    /// It has no key for memcached.
+    /// There is no key for memcached.
     NoKey,
-    /// It is longer than the protocol allows.
+    /// A part is longer than the protocol allows.
     TooLong {
         /// What is too long.
         what: &'static str,
@@ -46,7 +46,7 @@ pub enum OutgoingError {
 }
 
 impl OutgoingError {
-    /// The status that the client's request ends with.
+    /// The status for the client.
     pub fn status(self) -> u16 {
         match self {
             OutgoingError::Climbs => 403,
@@ -54,7 +54,7 @@ impl OutgoingError {
         }
     }
 
-    /// The level of its line in the log.
+    /// The level of the log line.
     pub fn level(self) -> Level {
         match self {
             OutgoingError::TooLong { .. } => Level::Alert,
@@ -76,30 +76,31 @@ impl fmt::Display for OutgoingError {
 
 impl std::error::Error for OutgoingError {}
 
-/// The head of an answer. Spans point into the buffer that [`Reader::head`] was given.
+/// The head of an answer. Spans point into the buffer of [`Reader::head`].
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
-    /// Its status; 0 if it has no head. Such an answer is never taken for a success.
+    /// The status; 0 without a head. An answer without a head never counts as a success.
     pub status: u16,
-    /// Status and reason as sent; `None` for the usual ones.
+    /// Status and reason as sent; `None` for usual ones.
     pub status_line: Option<Span>,
     /// The header lines, in order.
     pub headers: Vec<HeaderLine>,
-    /// Where the body begins.
+    /// The offset of the body.
     pub end: usize,
-    /// The length of the body, if it is told.
+    /// The length of the body, if known.
     pub length: Option<u64>,
-    /// The connection may serve another request when the body is complete.
+    /// The connection persists after the body.
     pub keepalive: bool,
 }
 
 impl Answer {
-    /// Bytes without a head: HTTP/0.9, or no HTTP at all.
+    /// An answer without a head: HTTP/0.9, or no HTTP.
     pub fn of_no_head() -> Answer {
         Answer::default()
     }
 
-    /// The status that logs and clients see. As with nginx, `$upstream_status` of an answer without a head is 200.
+    /// The status in logs and for clients. As in nginx, `$upstream_status` of an answer without a
+    /// head is 200.
     pub fn shown_status(&self) -> u16 {
         let has_head = self.end > 0 || self.status > 0;
         if has_head { self.status } else { 200 }
@@ -111,7 +112,7 @@ impl Answer {
 pub enum Found {
     /// The head is not complete.
     More,
-    /// An answer before the answer: its status and header lines, and where what follows begins.
+    /// An interim answer (1xx): its status, its header lines, and the offset of what follows.
     Interim(u16, Vec<HeaderLine>, usize),
     /// The head.
     Head(Answer),
@@ -122,45 +123,45 @@ pub enum Found {
 pub struct Taken {
     /// The body is complete.
     pub done: bool,
-    /// More came than belongs to the answer: the connection is of no more use.
+    /// Data after the end of the answer. The connection cannot be used again.
     pub extra: Option<Extra>,
 }
 
-/// What came behind the end of a body: how the log is told, and how loud.
+/// The log line about data after the end of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extra {
-    /// The words.
+    /// The text.
     pub text: &'static str,
     /// The level.
     pub level: Level,
 }
 
 impl Extra {
-    /// What nginx warns of.
+    /// A warning, as in nginx.
     pub const fn warned(text: &'static str) -> Extra {
         Extra { text, level: Level::Warn }
     }
 }
 
-/// A log line that protocols share.
+/// The log line that several protocols share.
 pub const TOO_MUCH: Extra =
     Extra::warned("upstream sent more data than specified in \"Content-Length\" header");
 
-/// Why an answer with a head as HTTP or a script writes it is refused; shown in nginx's words.
+/// Why an answer of HTTP or CGI is invalid. The texts are nginx's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnswerError {
-    /// It would be refused as an answer to any request.
+    /// An error that is also possible in answers to this server's own requests.
     Reply(BadReply),
-    /// A script's status that is none, as it was sent.
+    /// The invalid `Status` of a script, as sent.
     Status(String),
-    /// 103 in a version that has no such answers.
+    /// 103 in HTTP/1.0, which has no interim answers.
     EarlyHints,
-    /// More of the body came than `Content-Length` says.
+    /// The body is longer than `Content-Length`.
     Larger,
 }
 
 impl AnswerError {
-    /// `error` is what the parser says of the head in `buf`.
+    /// The parser's error about the head in `buf`.
     pub fn head(error: ResponseError, buf: &[u8]) -> AnswerError {
         AnswerError::Reply(BadReply::Head(error.reason(buf)))
     }
@@ -193,139 +194,143 @@ impl fmt::Display for AnswerError {
     }
 }
 
-/// How the answers of a server are understood, one after another.
+/// Parses the answers of servers, one after another.
 pub trait Reader {
-    /// Why an answer is refused; shown in the log.
+    /// Why an answer is invalid; shown in the log.
     type Error: fmt::Display;
 
-    /// Another server is about to be asked: forgets what the last one said.
+    /// Resets the reader, before another server is asked.
     fn restart(&mut self);
 
-    /// A protocol with records takes its framing out of what was just received, from `from` on. The
-    /// next call of [`Reader::head`] or [`Reader::body`] reports what is wrong with it.
+    /// Removes the framing from newly received data, which begin at `from`. Only protocols with
+    /// records need it. Errors are reported by the next call of [`Reader::head`] or
+    /// [`Reader::body`].
     fn unframe(&mut self, _buf: &mut Vec<u8>, _from: usize) {}
 
-    /// So many bytes of framing, of those that came with the head, stood behind its end.
+    /// How many of the framing bytes that were received with the head came after its end.
     fn framing_behind(&self, _end: usize) -> usize {
         0
     }
 
-    /// What the server has said for the log beside its answer, once.
+    /// Takes the server's log messages (FastCGI stderr).
     fn said(&mut self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Reads the head of an answer, whether it has just come or was kept.
+    /// Parses the head of an answer, received or stored.
     fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, Self::Error>;
 
-    /// The head was understood: what of the answer is its body? False if there is none.
+    /// Prepares for the body, after the head was parsed. False if there is no body.
     fn has_body(&mut self, r: &Request, answer: &Answer) -> bool;
 
-    /// The lines of a head that failed, as far as they were understood.
+    /// The lines of an invalid head that were parsed before the error.
     fn lines(&mut self) -> Vec<HeaderLine> {
         Vec::new()
     }
 
-    /// Takes the framing of the body out of `buf`, all of which was received behind the head, and nothing if only the head
-    /// was. Where it fails, what stays in `buf` is
-    /// what of the body came before.
+    /// Removes the framing of the body from `buf`, which has only data received after the head.
+    /// `buf` is empty if only the head was received. After an error, `buf` has the part of the body
+    /// before it.
     fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, Self::Error>;
 
-    /// The body comes in pieces that the server makes: chunks, records, or frames of HTTP/2. Such a piece does not wait in this
-    /// server until more has come.
+    /// Whether the body arrives in pieces that the server made: chunks, records, or HTTP/2 frames.
+    /// Such a piece is passed on at once, without waiting for more.
     fn comes_in_pieces(&self) -> bool {
         false
     }
 
-    /// The server closed the connection: was that the end of the body?
+    /// Whether a closed connection ends the body properly.
     fn ends_with_connection(&self) -> bool;
 
-    /// Trailers behind the body.
+    /// Adds the trailers after the body.
     fn trailers(&self, _out: &mut Headers) {}
 }
 
-/// A protocol in which a request is passed to a server, and its answer understood.
+/// A protocol between this server and upstream servers.
 pub trait Protocol {
-    /// How its answers are understood.
+    /// The parser of its answers.
     type Reader: Reader;
 
-    /// The reader of this request's answers.
+    /// The parser of this request's answers.
     fn reader(&mut self) -> &mut Self::Reader;
 
-    /// What log lines write before the server's name.
+    /// The scheme in log lines.
     fn scheme(&self) -> &'static str;
 
-    /// How to open TLS to the server, where it is spoken to in that.
+    /// The TLS settings, if TLS is used.
     fn secure(&self, _r: &mut Request) -> Option<UpstreamTls> {
         None
     }
 
-    /// The client's body goes out as it comes in, and is not read beforehand.
+    /// Whether the client's body is passed on unbuffered.
     fn streams(&self, r: &Request) -> bool {
-        // It may have been read for another purpose: then it goes as one that was read.
+        // A body that was read for another purpose is sent as a buffered one.
         !r.body.is_whole() && self.may_stream(r)
     }
 
-    /// The configuration would have it so, and the protocol can.
+    /// Whether the configuration and the protocol allow an unbuffered body.
     fn may_stream(&self, _r: &Request) -> bool {
         false
     }
 
-    /// There is no request and no answer: once the connection is there, all bytes go through.
+    /// Whether all bytes are passed through once the connection is open, without a request or an
+    /// answer (CONNECT).
     fn is_tunnel(&self) -> bool {
         false
     }
 
-    /// Many requests go over one connection at once.
+    /// Whether requests share connections (HTTP/2).
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// The client's body goes out behind the request.
+    /// Whether the client's body is sent.
     fn sends_body(&self) -> bool {
         true
     }
 
-    /// Answers say themselves whether they have `Server` and `Date`: this server adds none.
+    /// Whether answers have their own `Server` and `Date`, so that this server does not add them.
     fn names_itself(&self) -> bool {
         true
     }
 
-    /// An answer that ends with its head has a length, 0.
+    /// Whether an answer that ends with its head has length 0.
     fn tells_emptiness(&self) -> bool {
         false
     }
 
-    /// An answer of this status says only that there is none: the client gets this server's own page.
+    /// Whether this status means that there is no answer. The client then gets this server's own
+    /// page.
     fn is_missing(&self, _status: u16) -> bool {
         false
     }
 
-    /// Writes the request, once.
+    /// Serializes the request. Called once.
     fn request(&mut self, r: &mut Request) -> Result<Outgoing, OutgoingError>;
 
-    /// Frames a body that was read beforehand.
+    /// Frames a buffered body.
     fn frame_whole(&self, body: &Body, out: &mut Chain) {
         body.append_to(out);
     }
 
-    /// Frames a piece of a body that goes out as it comes in.
+    /// Frames a piece of an unbuffered body.
     fn frame(&self, piece: Bytes, out: &mut Chain) {
         out.push(piece);
     }
 
-    /// Ends such a body.
+    /// Ends an unbuffered body.
     fn end_frame(&self, _out: &mut Chain) {}
 
-    /// The key of an answer in a cache, where the configuration has none.
+    /// The default cache key.
     fn cache_key(&self, r: &mut Request, out: &mut Vec<u8>);
 
-    /// `Location`, `Refresh` from `prefix` on, as the client is to see it; `None` leaves it.
+    /// Rewrites `Location`, or `Refresh` from `prefix` on, for the client. `None` leaves it
+    /// unchanged.
     fn redirect(&self, _r: &mut Request, _value: &[u8], _prefix: usize) -> Option<Vec<u8>> {
         None
     }
 
-    /// `Set-Cookie` as the client is to see it; `None` leaves it.
+    /// Rewrites `Set-Cookie` for the client. `None` leaves it unchanged.
     fn cookie(&self, _r: &mut Request, _value: &[u8]) -> Option<Vec<u8>> {
         None
     }

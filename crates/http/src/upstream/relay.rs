@@ -22,16 +22,16 @@ use crate::answer::headers::Headers;
 use crate::phases::Step;
 use crate::request::Request;
 
-/// How the body went.
+/// The result of relaying a body.
 pub struct Relayed {
-    /// How the request ends.
+    /// The end of the request.
     pub step: Step,
-    /// The connection, if it is good for another request.
+    /// The connection, if it can be used again.
     pub connection: Option<Box<Connection>>,
 }
 
-/// Sends the head, which is filled in, and the body behind it. `begun` is what came with the head; `rest`, of the
-/// client's body, goes to the server meanwhile.
+/// Sends the head, which is filled in, and the body. `begun` was received with the head. The `rest`
+/// of the client's body is sent to the server meanwhile.
 pub async fn relay<P: Protocol>(
     r: &mut Request,
     passing: &'static UpstreamConf,
@@ -48,7 +48,7 @@ pub async fn relay<P: Protocol>(
     };
     r.output.unbuffered = !buffering;
     if !buffering {
-        // What comes goes on at once: no rate of the location holds it back.
+        // Unbuffered data are passed on at once: `limit_rate` of the location does not apply.
         r.limit_rate = Some(0);
     }
     let handle = r.event_loop.handle.clone();
@@ -56,15 +56,15 @@ pub async fn relay<P: Protocol>(
     let mut source = Source::new(transport, protocol, handle, passing, ahead);
     source.begin(begun);
     if !buffering && matches!(source.transport, Transport::Stream(_)) {
-        // What came in the same read goes out with the head: it may be all that there is.
+        // Data from the same read are sent together with the head. They may be the whole body.
         source.read_now();
     }
     postpone(r, passing);
     let mut step = r.send_head().err();
     let wanted = !r.response.header_only;
     if step.is_none() && !wanted {
-        // The client waits for nothing. What is there may be all of it, and the connection good for
-        // another request.
+        // The client gets no body. If all of it was received already, the connection can be used
+        // again.
         source.read_now();
         let sent = r.send_body(Chain::new(), true).await;
         step = Some(sent.map_or(Step::Abort, |()| Step::Sent));
@@ -77,7 +77,7 @@ pub async fn relay<P: Protocol>(
             step = turn(r, passing, buffering, &mut source).await;
             continue;
         };
-        // Few requests need it, and all would have to hold its room.
+        // Boxed, since few requests need it and it would make each request's future larger.
         match Box::pin(both.turn(r, passing, buffering, &mut source)).await {
             Ok(true) => {}
             Ok(false) => exchange = None,
@@ -91,13 +91,14 @@ pub async fn relay<P: Protocol>(
     relayed
 }
 
-/// As in nginx, a buffer that is full does not wait for more, however small it is.
+/// `postpone_output` is at most the size of the smallest upstream buffer: as in nginx, a full
+/// buffer is sent at once.
 pub fn postpone(r: &mut Request, passing: &UpstreamConf) {
     let smallest = passing.buffer_size.min(passing.buffers.1);
     r.output.postpone = Some(smallest).filter(|size| *size < r.conf().core.postpone_output);
 }
 
-/// Sends what is left of a body after its head, unless this has come to an end.
+/// Sends the rest of a body, unless `step` has ended the request.
 pub async fn send_rest<P: Protocol>(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -113,7 +114,7 @@ pub async fn send_rest<P: Protocol>(
     finish(r, source, step)
 }
 
-/// Sends a head on that no part of the body has come with; a step if that fails.
+/// Flushes the head, if no part of the body was received with it. Returns a step if that fails.
 pub async fn send_head_on<P: Protocol>(r: &mut Request, source: &Source<'_, P>) -> Option<Step> {
     if source.done || !source.is_empty() {
         return None;
@@ -121,7 +122,7 @@ pub async fn send_head_on<P: Protocol>(r: &mut Request, source: &Source<'_, P>) 
     r.send_on(Then::Flush).await.err().map(|_| Step::Abort)
 }
 
-/// Reads and sends once; a step when it is over.
+/// Reads and sends once. Returns a step at the end.
 async fn turn<P: Protocol>(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -171,8 +172,9 @@ async fn turn<P: Protocol>(
     sent.err().map(|_| Step::Abort)
 }
 
-/// Trailers that came behind a body: variables know them, and the client has those that are not hidden. What is about a connection or
-/// the framing of a body must not stand there (RFC 9110, section 6.5.1, and RFC 9113, section 8.2.2).
+/// Handles the trailers of an answer. They go to variables and, unless hidden, to the client.
+/// Hop-by-hop and framing fields must not be trailers (RFC 9110, section 6.5.1; RFC 9113, section
+/// 8.2.2).
 pub fn trailers(r: &mut Request, passing: &UpstreamConf, came: Headers) {
     if passing.pass_trailers {
         for (name, value) in came.iter() {
@@ -185,7 +187,7 @@ pub fn trailers(r: &mut Request, passing: &UpstreamConf, came: Headers) {
     r.contexts.upstream.trailers = came;
 }
 
-/// Tells the log what the server has said for it and, once, that a file holds what the client does not take fast enough.
+/// Logs the server's messages and, once, that a temporary file is used because the client is slow.
 pub fn tell<P: Protocol>(r: &Request, source: &mut Source<'_, P>) {
     source.said().iter().for_each(|text| fault::complain(r, text, Doing::ReadingBody));
     if let Some(path) = source.spilled.take() {
@@ -195,7 +197,7 @@ pub fn tell<P: Protocol>(r: &Request, source: &mut Source<'_, P>) {
     }
 }
 
-/// The client has left. If it has got nothing of the answer, the log says so in place of the answer's status.
+/// Ends a request whose client has left. If nothing of the answer was sent, the status is 499.
 fn gone(r: &mut Request) -> Step {
     r.keepalive = false;
     if r.output.sent == 0 {
@@ -204,16 +206,16 @@ fn gone(r: &mut Request) -> Step {
     Step::Abort
 }
 
-/// The server failed behind the head: what came of the body is sent.
+/// Ends a request whose server failed after the head. The received part of the body is sent.
 pub async fn broke(r: &mut Request, chain: Chain, broken: &Broken<impl fmt::Display>) -> Step {
     complain(r, broken);
     let step = break_off(r, chain).await;
-    // A file that could not be written is not the server's failure.
+    // A failed temporary file is a fault of this server, so the request is aborted.
     if matches!(broken, Broken::File(_)) { Step::Abort } else { step }
 }
 
-/// Sends the last of a body that its server did not complete. A client's answer ends with its connection, which is all
-/// that tells the client. A part of another answer ends in order, as in nginx: the rest of the page is good.
+/// Sends the last part of an incomplete body. The client learns of it only because its connection
+/// is closed. A subrequest ends in order, as in nginx, so that the rest of the page is sent.
 pub async fn break_off(r: &mut Request, chain: Chain) -> Step {
     r.keepalive = false;
     let sent = match r.send_body(chain, false).await {
@@ -223,14 +225,14 @@ pub async fn break_off(r: &mut Request, chain: Chain) -> Step {
     if sent.is_ok() && r.may_break_off() { Step::Sent } else { Step::Abort }
 }
 
-/// Logs why the rest of a body does not come.
+/// Logs why the rest of a body will not arrive.
 pub fn complain(r: &Request, broken: &Broken<impl fmt::Display>) {
     match broken {
         Broken::Closed => {
             fault::complain(r, "upstream prematurely closed connection", Doing::ReadingBody);
         }
         Broken::Io(error) => {
-            // nginx reads into several buffers where it reads ahead.
+            // nginx reads into several buffers if it buffers.
             let call = if r.output.unbuffered { "recv()" } else { "readv()" };
             fault::operation(r, call, error, Doing::ReadingBody);
         }
@@ -247,13 +249,13 @@ pub fn complain(r: &Request, broken: &Broken<impl fmt::Display>) {
     }
 }
 
-/// The connection, if it may serve another request, and what is remembered of the body.
+/// Ends a relay: counts the received bytes and takes the connection back.
 pub fn finish<P: Protocol>(r: &mut Request, mut source: Source<'_, P>, step: Step) -> Relayed {
     note(r, &mut source);
     hand_back(r, source, step)
 }
 
-/// The same, if all of it is remembered already.
+/// Ends a relay whose bytes were counted already.
 pub fn hand_back<P: Protocol>(r: &Request, source: Source<'_, P>, step: Step) -> Relayed {
     if let Some(Extra { text, level }) = source.extra() {
         r.log(level, format_args!("{text} while reading upstream"));
@@ -261,7 +263,8 @@ pub fn hand_back<P: Protocol>(r: &Request, source: Source<'_, P>, step: Step) ->
     Relayed { step, connection: source.into_reusable() }
 }
 
-/// The server has sent all. The attempt's figures are final before the last piece goes: a trailer of this server may tell them.
+/// Notes the end of the server's answer. The attempt's figures are final before the last piece is
+/// sent, since a trailer of this server may show them.
 pub fn ends(r: &mut Request, came: Came) {
     let now = r.event_loop.handle.now();
     if let Some(attempt) = r.contexts.upstream.attempt() {
@@ -270,7 +273,7 @@ pub fn ends(r: &mut Request, came: Came) {
     }
 }
 
-/// Remembers how much of the body came.
+/// Counts the received bytes for the attempt.
 pub fn note<P: Protocol>(r: &mut Request, source: &mut Source<'_, P>) {
     tell(r, source);
     if let Some(attempt) = r.contexts.upstream.attempt() {

@@ -1,4 +1,4 @@
-//! From the header lines of a server's answer to the head that the client sees.
+//! Makes the client's head from the header lines of a server's answer.
 
 use weir_log::Level;
 use weir_proto::Span;
@@ -12,7 +12,7 @@ use crate::carrier::Interim;
 use crate::phases::Step;
 use crate::request::Request;
 
-/// What an answer asks of this server, apart from its head.
+/// Instructions to this server in `X-Accel-` headers.
 #[derive(Debug, Default)]
 pub struct Wishes {
     /// `X-Accel-Redirect`
@@ -21,14 +21,14 @@ pub struct Wishes {
     pub buffering: Option<bool>,
 }
 
-/// A header line of the server, taken out of its buffer.
+/// A header line of the server's answer.
 struct TakenHeader<'a> {
     id: HeaderId,
     name: &'a [u8],
     value: &'a [u8],
 }
 
-/// What the `X-Accel-` headers of the answer ask for.
+/// Reads the `X-Accel-` headers of the answer.
 pub fn wishes(r: &mut Request, passing: &UpstreamConf) -> Wishes {
     let mut wishes = Wishes::default();
     let context = &r.contexts.upstream;
@@ -59,7 +59,7 @@ pub fn wishes(r: &mut Request, passing: &UpstreamConf) -> Wishes {
     wishes
 }
 
-/// `X-Accel-Redirect`: goes on inside, with the few headers that stay in force.
+/// `X-Accel-Redirect`: redirects internally, with the few headers that are kept.
 pub fn redirect<P: Protocol>(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -98,7 +98,7 @@ pub fn redirect<P: Protocol>(
     step
 }
 
-/// Fills in the head that the client is to see.
+/// Fills in the client's head.
 pub fn fill<P: Protocol>(r: &mut Request, passing: &UpstreamConf, protocol: &P, answer: &Answer) {
     r.response.status = answer.status;
     if let Some(line) = answer.status_line {
@@ -110,7 +110,7 @@ pub fn fill<P: Protocol>(r: &mut Request, passing: &UpstreamConf, protocol: &P, 
             copy(r, passing, protocol, line);
         }
     });
-    // Where the server's own are passed on, there are none if it has none.
+    // If the server's own are passed on, this server adds none.
     if protocol.names_itself() && !passing.hidden.has(HeaderId::Server) {
         r.response.server.get_or_insert_default();
     }
@@ -121,20 +121,20 @@ pub fn fill<P: Protocol>(r: &mut Request, passing: &UpstreamConf, protocol: &P, 
     r.response.by_standard = passing.caching.keeps_standard();
     r.response.unconditional = !(r.contexts.upstream.cached || withholds_conditions(r, passing));
     if passing.force_ranges {
-        // Several at once only of what is at hand.
+        // Multiple ranges are served only from the cache.
         let single = !r.contexts.upstream.cached;
         (r.response.allow_ranges, r.response.single_range) = (true, single);
     }
 }
 
-/// The server was not told of the client's conditions and range, so this server applies them. nginx applies them only where
-/// the answer may be kept.
+/// Whether the client's conditions and range were not passed to the server, so that this server
+/// applies them. As in nginx, only if the answer may be stored.
 fn withholds_conditions(r: &Request, passing: &UpstreamConf) -> bool {
     let standard = passing.caching.keeps_standard() && r.contexts.upstream.cache.is_some();
     r.is_cacheable() || standard
 }
 
-/// Of lines that an answer may have once, the first counts: the others are logged and dropped.
+/// Drops and logs duplicates of header lines that may occur only once. The first counts.
 pub fn forget_duplicates(r: &mut Request) {
     let mut seen = 0u64;
     let again = r.contexts.upstream.headers.iter().any(|header| {
@@ -161,7 +161,7 @@ pub fn forget_duplicates(r: &mut Request) {
     r.contexts.upstream.headers = kept;
 }
 
-/// A bit for each line that may stand there once; none for others.
+/// A bit for each header that may occur only once; 0 for others.
 fn single(id: HeaderId) -> u64 {
     use HeaderId::*;
     match id {
@@ -173,7 +173,7 @@ fn single(id: HeaderId) -> u64 {
     }
 }
 
-/// The end of a log line about a head. Of an answer in the cache, nothing is read from a server.
+/// The end of a log line about a head. Empty for a stored head, which was not read from a server.
 pub fn reading(r: &Request) -> &'static str {
     if r.contexts.upstream.cached { "" } else { " while reading response header from upstream" }
 }
@@ -195,7 +195,7 @@ fn duplicate(r: &Request, header: &HeaderLine, first: &HeaderLine) {
     );
 }
 
-/// Calls `f` with each header line, while the request itself stays free to be changed.
+/// Calls `f` with each header line. `f` may change the request.
 fn each(r: &mut Request, mut f: impl FnMut(&mut Request, &TakenHeader<'_>)) {
     let mut head = std::mem::take(&mut r.contexts.upstream.head);
     let mut headers = std::mem::take(&mut r.contexts.upstream.headers);
@@ -215,7 +215,8 @@ fn each(r: &mut Request, mut f: impl FnMut(&mut Request, &TakenHeader<'_>)) {
     (r.contexts.upstream.head, r.contexts.upstream.headers) = (head, headers);
 }
 
-/// `proxy_redirect` and `proxy_cookie_path` and their like rewrite such a line, with variables that may name any other line.
+/// Whether `proxy_redirect`, `proxy_cookie_path` and kin may rewrite the line, with variables that
+/// may read any other line.
 fn may_be_rewritten(id: HeaderId) -> bool {
     matches!(id, HeaderId::Location | HeaderId::Refresh | HeaderId::SetCookie)
 }
@@ -241,7 +242,7 @@ fn copy<P: Protocol>(
             *own = Some(value.to_vec());
             r.response.headers.mark(place, line.name);
             if value.is_empty() {
-                // There that would mean that there is no line.
+                // In `own`, an empty value would mean that there is no line.
                 r.response.headers.add(line.name, value);
             }
         }
@@ -249,7 +250,7 @@ fn copy<P: Protocol>(
             r.response.etag = Some(value.to_vec());
             r.response.headers.mark(Place::ETag, line.name);
         }
-        // Several lines are one list.
+        // Several lines form one list.
         HeaderId::ContentEncoding => {
             match &mut r.response.content_encoding {
                 Some(list) if !list.is_empty() => list.extend_from_slice(&[b", ", value].concat()),
@@ -282,13 +283,13 @@ fn copy<P: Protocol>(
     }
 }
 
-/// Where the URL of a `Refresh` header begins.
+/// The offset of the URL in a `Refresh` header.
 fn find_url(value: &[u8]) -> Option<usize> {
     value.windows(4).position(|w| w.eq_ignore_ascii_case(b"url=")).map(|at| at + 4)
 }
 
-/// An interim answer, for a client that may have it: hints (103) where the configuration says so, and by the standard all but
-/// 100, which is between this server and the one behind (RFC 9110, section 15.2).
+/// Passes an interim answer to the client: 103 as configured by `early_hints`, and under the rules
+/// of RFC 9111 all but 100, which concerns only the two servers (RFC 9110, section 15.2).
 pub async fn interim(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -306,7 +307,8 @@ pub async fn interim(
         103 if !by_standard => wants_hints(r),
         _ => by_standard && r.is_main() && r.version >= Version::Http11,
     };
-    // Behind a head that was sent, an interim answer would be a part of the body: this server was asked for the rest.
+    // After the head was sent, an interim answer would be read as a part of the body. This happens
+    // if the server was asked for the rest of an answer.
     if !passes || r.response.sent {
         return Ok(());
     }
@@ -322,7 +324,7 @@ pub async fn interim(
     sent.map_err(|_| Fault::ClientLeft)
 }
 
-/// `early_hints`: one of its values is neither empty nor `0`.
+/// Whether a value of `early_hints` is neither empty nor `0`.
 fn wants_hints(r: &mut Request) -> bool {
     let conf = r.conf();
     r.is_main()
@@ -330,7 +332,7 @@ fn wants_hints(r: &mut Request) -> bool {
         && conf.core.early_hints.iter().any(|t| !matches!(&*t.eval(r), b"" | b"0"))
 }
 
-/// A field of one connection, or of one message's framing.
+/// Whether a field is hop-by-hop or about framing.
 pub fn is_hop_by_hop(id: HeaderId) -> bool {
     use HeaderId::*;
     matches!(

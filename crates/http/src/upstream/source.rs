@@ -1,5 +1,5 @@
-//! The body of an answer on its way from the server: read, taken out of its framing, kept in memory, and in a
-//! file when the client is slower than the server.
+//! The body of an answer, as received from the server: read, unframed, and kept in memory, or in a
+//! temporary file if the client is slower than the server.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -22,49 +22,51 @@ use crate::body::FRAMING;
 use crate::files::temp_file::Keep;
 use crate::request::passed::Attempt;
 
-/// One read; whole answers of usual sizes fit.
+/// Bytes of one read, enough for usual answers.
 const READ: usize = 32 * 1024;
-/// A file of which all was sent is let go once it has this length, so that it does not take much of the disk.
+/// A temporary file of this size is dropped once all of it was sent, to free the disk.
 const LET_GO: u64 = 1024 * 1024;
-/// Handed over at once where the client must not be waited for.
+/// Bytes of a piece in an exchange, which must not wait for the client.
 const PIECE: u64 = 64 * 1024;
 
-/// Why the rest of a body will not come; `E` is the error of its [`Reader`].
+/// Why the rest of a body will not arrive; `E` is the error of its [`Reader`].
 #[derive(Debug)]
 pub enum Broken<E> {
-    /// The connection failed, or nothing came in time.
+    /// The connection failed or timed out.
     Io(io::Error),
-    /// It was closed before the end.
+    /// The connection was closed before the end.
     Closed,
     /// The stream ended before the body.
     Cut,
-    /// What came is no body.
+    /// The body is malformed.
     Invalid(E),
     /// A temporary file could not be written.
     File(io::Error),
 }
 
-/// A file that has no name any more, so that it ends with its last user. What was sent of it stands in the socket's
-/// queue as the file's own pages until the client has acknowledged them: nothing is written to a place twice.
+/// A temporary file without a name, which disappears with its last user. Sent data remain in the
+/// socket's queue as references to the file's pages until the client acknowledges them. So no part
+/// of the file is written twice.
 struct Temp {
     file: Arc<OpenFile>,
-    /// Where the next bytes go.
+    /// Offset of the next write.
     end: u64,
 }
 
 impl Temp {
-    /// It has grown, and nothing of it is queued or under way: time to let it go, and to begin another.
+    /// Whether the file has grown and nothing of it is queued or being sent, so that a new one
+    /// should be used.
     fn is_used_up(&self, limit: u64) -> bool {
         self.end >= limit.min(LET_GO) && Arc::strong_count(&self.file) == 1
     }
 }
 
-/// Why a body of this protocol will not come.
+/// Why a body of this protocol will not arrive.
 type BrokenBody<P> = Broken<<<P as Protocol>::Reader as Reader>::Error>;
 
 /// A body that is being read.
 pub struct Source<'p, P: Protocol> {
-    /// Where it comes from.
+    /// The connection or stream.
     pub transport: Transport,
     protocol: &'p mut P,
     handle: Handle,
@@ -72,16 +74,16 @@ pub struct Source<'p, P: Protocol> {
     queue: Chain,
     in_memory: usize,
     temp: Option<Temp>,
-    /// Nothing more comes.
+    /// Nothing more will be read.
     pub done: bool,
-    /// It ended too early. This must stay: what comes yet on such a connection is not another
-    /// answer.
+    /// Why the body ended too early. It is never cleared, since later data on the connection are no
+    /// other answer.
     broken: Option<BrokenBody<P>>,
-    /// What came behind its end.
+    /// Data after the end of the body.
     extra: Option<Extra>,
-    /// What the attempt does not know of yet.
+    /// Bytes that are not counted for the attempt yet.
     uncounted: Came,
-    /// Bytes received, with those that came with the head.
+    /// Bytes received, with those received with the head.
     received: u64,
     /// Bytes of the body.
     pub length: u64,
@@ -89,23 +91,23 @@ pub struct Source<'p, P: Protocol> {
     within: Duration,
     spills: bool,
     has_spilled: bool,
-    /// The first file that was created for it, until the log was told.
+    /// The path of the first temporary file, until it was logged.
     pub spilled: Option<PathBuf>,
 }
 
-/// How much came of a body.
+/// Numbers of received bytes.
 #[derive(Debug, Default)]
 pub struct Came {
-    /// Bytes received behind the head.
+    /// Bytes received after the head.
     received: u64,
-    /// Bytes of the body as they came, with its framing.
+    /// Bytes of the body with its framing.
     length: u64,
-    /// All of a stream so far, and the bytes of its body.
+    /// For a stream: its totals so far, and the bytes of the body.
     stream: Option<(StreamCounts, u64)>,
 }
 
 impl Came {
-    /// Tells the attempt.
+    /// Adds the numbers to the attempt.
     pub fn count(self, attempt: &mut Attempt) {
         attempt.received += self.received;
         attempt.length += self.length;
@@ -116,12 +118,12 @@ impl Came {
     }
 }
 
-/// `proxy_limit_rate` and its like, for one body.
+/// `proxy_limit_rate` and kin, for one body.
 struct Pace {
-    /// Bytes a second.
+    /// The rate limit in bytes a second.
     rate: u64,
     since: Instant,
-    /// Not before this is more read: what was read last takes its time.
+    /// No read before this time, since the last read used up the rate.
     next: Instant,
 }
 
@@ -130,18 +132,18 @@ impl Pace {
         Pace { rate: rate.max(1), since: now, next: now }
     }
 
-    /// So many bytes were read.
+    /// Notes that `n` bytes were read.
     fn read(&mut self, n: usize, now: Instant) {
         self.next = now + Duration::from_millis((n as u64).saturating_mul(1000) / self.rate);
     }
 
-    /// What may have been read by now.
+    /// Bytes that may have been read until now.
     fn allowed(&self, now: Instant) -> u64 {
         let elapsed = now.saturating_duration_since(self.since).as_secs();
         self.rate.saturating_mul(elapsed + 1)
     }
 
-    /// How long nothing is read, after so many bytes.
+    /// How long to pause after `received` bytes.
     fn pause(&self, received: u64, now: Instant) -> Option<Duration> {
         if now < self.next {
             return Some(self.next - now);
@@ -151,18 +153,18 @@ impl Pace {
     }
 }
 
-/// How a body is read ahead.
+/// How a body is read ahead of the client.
 pub struct Ahead {
-    /// A file may hold what does not fit into memory.
+    /// A temporary file may be used.
     pub file: bool,
-    /// Bytes a second.
+    /// The rate limit in bytes a second.
     pub rate: Option<u64>,
     /// How long the server may send no bytes.
     pub within: Duration,
 }
 
 impl<'p, P: Protocol> Source<'p, P> {
-    /// Nothing was read yet.
+    /// A body before the first read.
     pub fn new(
         transport: Transport,
         protocol: &'p mut P,
@@ -193,53 +195,54 @@ impl<'p, P: Protocol> Source<'p, P> {
         }
     }
 
-    /// Why the rest does not come, if it ended too early.
+    /// Why the body ended too early, if it did.
     pub fn broken(&self) -> Option<&BrokenBody<P>> {
         self.broken.as_ref()
     }
 
-    /// What came behind its end.
+    /// Data after the end of the body.
     pub fn extra(&self) -> Option<Extra> {
         self.extra
     }
 
-    /// The connection, if all of the body came and nothing else, and so another answer can follow on it.
+    /// The connection, if the complete body was received and nothing else, so that it can be used
+    /// again.
     pub fn into_reusable(self) -> Option<Box<Connection>> {
         let whole = self.done && self.broken.is_none() && self.extra.is_none();
         let whole = whole && !self.protocol.reader().ends_with_connection();
         self.transport.into_own().filter(|_| whole)
     }
 
-    /// What came since it was asked last.
+    /// Takes the numbers since the last call.
     pub fn take_count(&mut self) -> Came {
         let stream = self.transport.counted().map(|counted| (counted, self.length));
         Came { stream, ..std::mem::take(&mut self.uncounted) }
     }
 
-    /// The protocol, for what goes out meanwhile.
+    /// The protocol, for sending meanwhile.
     pub fn protocol(&self) -> &P {
         self.protocol
     }
 
-    /// Trailers behind the body, when it is over.
+    /// Adds the trailers, after the body.
     pub fn trailers(&mut self, out: &mut Headers) {
         self.protocol.reader().trailers(out);
         self.transport.trailers(out);
     }
 
-    /// Takes bytes that were received with the head.
+    /// Begins with the bytes that were received with the head.
     pub fn begin(&mut self, mut bytes: Vec<u8>) {
         let received = bytes.len();
         self.count(received);
         self.uncounted.length = received as u64;
         if received == 0 {
-            // Where records end a body, its end may have come without a byte of it.
+            // With records, an empty body may have ended already.
             return self.unwrap(&mut bytes);
         }
         self.take_in(bytes, received);
     }
 
-    /// What the server has said for the log.
+    /// Takes the server's log messages.
     pub fn said(&mut self) -> Vec<String> {
         self.protocol.reader().said()
     }
@@ -251,29 +254,29 @@ impl<'p, P: Protocol> Source<'p, P> {
         self.protocol.reader().comes_in_pieces()
     }
 
-    /// What was read so far.
+    /// Takes the data that were read so far.
     pub fn take(&mut self) -> Chain {
         self.in_memory = 0;
         std::mem::take(&mut self.queue)
     }
 
-    /// A piece of what was read so far.
+    /// Takes a piece of the data that were read so far.
     pub fn take_piece(&mut self) -> Chain {
         let piece = self.queue.split_to(PIECE);
         self.in_memory = self.queue.segments().filter_map(Segment::memory).map(<[u8]>::len).sum();
         piece
     }
 
-    /// Nothing waits to be taken.
+    /// Whether there are no data to take.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Reads what is there without waiting, up to the room in memory.
+    /// Reads available data without waiting, as long as there is room in memory.
     pub fn read_now(&mut self) {
         while !self.done && self.has_room() && self.pause().is_none() {
             let mut buf = match self.rate {
-                // Exactly what the rate allows.
+                // Exactly as much as the rate allows.
                 Some(_) => Vec::with_capacity(READ.min(self.room_of_rate())),
                 None => self.handle.take_buf(READ),
             };
@@ -294,7 +297,8 @@ impl<'p, P: Protocol> Source<'p, P> {
         self.heard(ready);
     }
 
-    /// The waiting alone, beside which something may be sent on the same transport. [`Source::heard`] takes what came of it.
+    /// As [`Source::wait`], but borrows the source only shared, so that the transport can send
+    /// meanwhile. Pass the result to [`Source::heard`].
     pub async fn ready(&self) -> io::Result<()> {
         if let Some(pause) = self.pause() {
             self.handle.sleep(pause).await;
@@ -304,19 +308,19 @@ impl<'p, P: Protocol> Source<'p, P> {
         self.transport.readable().await
     }
 
-    /// What came of waiting.
+    /// Handles the result of [`Source::ready`].
     pub fn heard(&mut self, ready: io::Result<()>) {
         if let Err(error) = ready {
             self.fail(Broken::Io(error));
         }
     }
 
-    /// There is room in memory for more.
+    /// Whether there is room in memory.
     pub fn has_room(&self) -> bool {
         self.in_memory < self.passing.memory()
     }
 
-    /// Runs `sending`, and reads ahead while it waits for the client.
+    /// Runs `sending`, and reads ahead while that waits for the client.
     pub async fn ahead_of<T>(&mut self, mut sending: Pin<&mut impl Future<Output = T>>) -> T {
         let (stop, writing) = (Cell::new(false), Cell::new(false));
         let mut filling = pin!(self.fill(&stop, &writing));
@@ -331,7 +335,7 @@ impl<'p, P: Protocol> Source<'p, P> {
         .await;
         stop.set(true);
         if !filled && writing.get() {
-            // What was read is on its way into the file: it must not be forgotten there.
+            // Data on their way into the file must not be lost.
             filling.await;
         }
         out
@@ -350,7 +354,8 @@ impl<'p, P: Protocol> Source<'p, P> {
             if !self.spills || used >= limit {
                 return;
             }
-            // Sending may only wait for its turn, or for the task that writes its frames: the file is for a client that takes no more.
+            // The file is for slow clients. Sending may only be waiting for its turn, or for the
+            // task that writes frames, so the loop gets a chance first.
             yield_now().await;
             writing.set(true);
             if let Err(error) = self.spill().await {
@@ -360,7 +365,7 @@ impl<'p, P: Protocol> Source<'p, P> {
         }
     }
 
-    /// Moves what is queued into the file.
+    /// Moves the queued data into the file.
     async fn spill(&mut self) -> io::Result<()> {
         let temp = match &mut self.temp {
             Some(temp) => temp,
@@ -387,7 +392,7 @@ impl<'p, P: Protocol> Source<'p, P> {
             let (written, buf) = self.handle.files().write_at(&temp.file, buf, offset).await;
             self.handle.give_buf(buf);
             if let Err(error) = written {
-                // What follows these bytes must not be sent without them.
+                // Data after the lost bytes must not be sent.
                 self.queue = moved;
                 self.in_memory = 0;
                 return Err(error);
@@ -400,12 +405,12 @@ impl<'p, P: Protocol> Source<'p, P> {
         Ok(())
     }
 
-    /// How long the rate forbids to read.
+    /// How long the rate limit forbids to read.
     fn pause(&self) -> Option<Duration> {
         self.rate.as_ref()?.pause(self.received, self.handle.now())
     }
 
-    /// How many bytes the rate allows to read now: a buffer at most, as in nginx.
+    /// How many bytes the rate limit allows to read now; as in nginx, one buffer at most.
     fn room_of_rate(&self) -> usize {
         let Some(pace) = &self.rate else { return READ };
         let room = pace.allowed(self.handle.now()).saturating_sub(self.received).max(1);
@@ -419,7 +424,7 @@ impl<'p, P: Protocol> Source<'p, P> {
         }
     }
 
-    /// One read. `None`: nothing is there now; false: nothing will be.
+    /// Reads once. `None` if there are no data now; false if there will be none.
     fn receive(&mut self, buf: &mut Vec<u8>) -> Option<bool> {
         match self.transport.try_recv(buf) {
             Ok(None) => None,
@@ -466,7 +471,7 @@ impl<'p, P: Protocol> Source<'p, P> {
         self.length += buf.len() as u64;
         self.in_memory += buf.len();
         if buf.len() * 4 < buf.capacity() && buf.len() > SMALL {
-            // A slow server must not fill memory with buffers that are nearly empty.
+            // Copied: a slow server must not fill memory with nearly empty buffers.
             self.queue.push(Bytes::copy_from_slice(&buf));
             self.handle.give_buf(buf);
         } else if buf.is_empty() {
@@ -482,5 +487,5 @@ impl<'p, P: Protocol> Source<'p, P> {
     }
 }
 
-/// Pieces up to this size are copied behind the head anyway.
+/// Pieces up to this size are not copied here. They are copied behind the head when they are sent.
 const SMALL: usize = 4096;

@@ -1,4 +1,4 @@
-//! TLS to servers: its directives for each module that passes requests on, and the handshake.
+//! TLS to servers: the directives for each proxying module, and the handshake.
 
 use std::pin::pin;
 
@@ -20,7 +20,7 @@ macro_rules! tls_directives {
 }
 pub(crate) use tls_directives;
 
-/// One of them.
+/// One directive.
 macro_rules! tls_directive {
     ($key:ident, $name:expr, $help:literal, $set:expr) => {
         $crate::config::scope::Directive {
@@ -40,7 +40,7 @@ macro_rules! tls_directive {
 }
 pub(crate) use tls_directive;
 
-/// Goes through the handshake on a new connection to a server at this address.
+/// Does the TLS handshake on a new connection to a server at this address.
 pub async fn handshake(
     r: &Request,
     passing: &UpstreamConf,

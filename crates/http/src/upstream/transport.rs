@@ -1,4 +1,4 @@
-//! What a request goes over to its server, and its answer back.
+//! The transport of a request and its answer: a connection or a stream.
 
 use std::io;
 use std::time::Instant;
@@ -12,15 +12,15 @@ use crate::answer::headers::Headers;
 use crate::request::Request;
 use crate::request::passed::Attempt;
 
-/// What a request has of a connection.
+/// A connection, or a stream of one.
 pub enum Transport {
-    /// All of it, until the answer is complete.
+    /// A connection that the request has alone until the answer is complete.
     Own(Box<Connection>),
-    /// A stream, beside those of others.
+    /// A stream of a multiplexed connection.
     Stream(Stream),
 }
 
-/// Bytes of a stream so far, in their frames.
+/// Bytes of a stream so far, with their frames.
 #[derive(Debug)]
 pub struct StreamCounts {
     received: u64,
@@ -28,14 +28,14 @@ pub struct StreamCounts {
 }
 
 impl StreamCounts {
-    /// Tells the attempt.
+    /// Sets the numbers of the attempt.
     pub fn tell(&self, attempt: &mut Attempt) {
         (attempt.received, attempt.sent) = (self.received, self.sent);
     }
 }
 
 impl Transport {
-    /// When waiting fails.
+    /// Sets the time at which waiting fails.
     pub fn set_deadline(&self, at: Option<Instant>) {
         match self {
             Transport::Own(connection) => connection.stream.set_deadline(at),
@@ -43,7 +43,7 @@ impl Transport {
         }
     }
 
-    /// It is known that nothing follows the head of the answer.
+    /// Whether nothing follows the head of the answer, as far as is known.
     pub fn is_bare(&self) -> bool {
         match self {
             Transport::Own(_) => false,
@@ -51,14 +51,15 @@ impl Transport {
         }
     }
 
-    /// A stream knows what came and went in its frames, which is counted nowhere else.
+    /// Sets the attempt's byte counts from a stream's frames. A connection's bytes are counted
+    /// elsewhere.
     pub fn count(&self, r: &mut Request) {
         if let (Some(counts), Some(attempt)) = (self.counted(), r.contexts.upstream.attempt()) {
             counts.tell(attempt);
         }
     }
 
-    /// What a stream has counted.
+    /// The byte counts of a stream.
     pub fn counted(&self) -> Option<StreamCounts> {
         match self {
             Transport::Own(_) => None,
@@ -68,7 +69,7 @@ impl Transport {
         }
     }
 
-    /// Waits until there is something to receive, the end included.
+    /// Waits until there are data or the end of them.
     pub async fn readable(&self) -> io::Result<()> {
         match self {
             Transport::Own(connection) => connection.stream.readable().await,
@@ -76,7 +77,7 @@ impl Transport {
         }
     }
 
-    /// Receives what is there; 0 is the end.
+    /// Receives available data; 0 at the end, `None` if there are none yet.
     #[expect(clippy::disallowed_methods, reason = "a server's bytes")]
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         match self {
@@ -88,9 +89,9 @@ impl Transport {
         }
     }
 
-    /// Waits until the server begins to answer. Over HTTP/1 the answer is looked at before more is sent, since a server
-    /// that has not read all of the request may close. It waits without a deadline: as long as the client sends, the
-    /// client's times count.
+    /// Waits until the server begins to answer. Over HTTP/1, the answer is read before more is
+    /// sent, since a server that has not read the whole request may close. There is no deadline:
+    /// the client's timeouts apply while it sends.
     pub async fn answered(&self) {
         match self {
             Transport::Own(connection) => {
@@ -100,7 +101,7 @@ impl Transport {
         }
     }
 
-    /// For a task that sends the rest of a request beside its answer.
+    /// The sender for the rest of a request during its answer.
     pub fn sender(&self) -> Option<Sender> {
         match self {
             Transport::Own(_) => None,
@@ -108,7 +109,7 @@ impl Transport {
         }
     }
 
-    /// Trailers that came beside the body.
+    /// Adds the trailers of a stream.
     pub fn trailers(&self, out: &mut Headers) {
         if let Transport::Stream(stream) = self {
             stream.trailers(out);

@@ -1,4 +1,4 @@
-//! The client's body on its way to the server.
+//! Sends requests with their bodies to servers.
 
 use std::future::Future;
 use std::io;
@@ -20,8 +20,8 @@ use super::transport::Transport;
 use crate::body::RequestBodyError;
 use crate::request::Request;
 
-/// Sends a request with a body that was read before, as far as it goes out at once: nearly always that is all. What does not
-/// is for [`whole_rest`].
+/// Sends as much of a buffered request as goes out at once, which is nearly always all.
+/// [`whole_rest`] sends the rest.
 pub fn whole(
     r: &mut Request,
     connection: &Connection,
@@ -43,7 +43,7 @@ pub fn whole(
     Ok(Some(rest))
 }
 
-/// Sends the rest. Returns what is left of it when the server begins to answer.
+/// Sends the rest of a buffered request. Returns what is left when the server begins to answer.
 pub async fn whole_rest(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -55,13 +55,13 @@ pub async fn whole_rest(
     Ok((!complete).then_some(rest))
 }
 
-/// What sends this in one call.
+/// The name of the system call that sends the chain, for logs.
 fn call(chain: &Chain) -> &'static str {
     if chain.segments().nth(1).is_some() { "writev()" } else { "send()" }
 }
 
-/// Sends what is left of the request: true if that is all that there is by now; false if the server began to answer
-/// before.
+/// Sends the available part of the request. False if the server began to answer before all was
+/// sent.
 async fn send(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -76,21 +76,21 @@ async fn send(
     Ok(true)
 }
 
-/// A body that stands in a file cannot be read.
+/// Logs that a body cannot be read from its temporary file.
 fn unread(r: &Request, error: &io::Error) -> Fault {
     let doing = Doing::Sending.text();
     r.log(Level::Crit, format_args!("temporary file failed {} {doing}", Cause(error)));
     Fault::Us
 }
 
-/// Counts what has gone out of a piece that was so long.
+/// Counts the sent bytes of a piece, whose length was `before`.
 fn count(r: &mut Request, before: u64, piece: &Chain) {
     if let Some(attempt) = r.contexts.upstream.attempt() {
         attempt.sent += before - piece.len();
     }
 }
 
-/// Sends a piece; false if the server began to answer before all of it went out.
+/// Sends a piece. False if the server began to answer before all of it was sent.
 async fn push(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -137,9 +137,9 @@ async fn push_on(
     }
 }
 
-/// Waits until the server says more. A server that has said something that is no answer yet (an
-/// early hint, a message for the log, half a head) may still want the rest of the request, which
-/// goes out meanwhile.
+/// Waits until the server sends more, and sends the rest of the request meanwhile. A server that
+/// has sent something before its answer (an early hint, a log message, half a head) may still want
+/// the rest.
 pub async fn beside<P: Protocol>(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -179,9 +179,10 @@ pub async fn beside<P: Protocol>(
     Ok(Ok(()))
 }
 
-/// Whether a server that takes no more has answered before. A connection that it closed and then reset fails with EPIPE, and
-/// what came ends where the server ended it. One that was reset before it was closed fails with ECONNRESET, once:
-/// then only an answer that says itself where it ends is whole.
+/// Whether the server has answered before sending to it failed. If it closed and then reset the
+/// connection, sending fails with EPIPE, and the answer ends as the server ended it. If it reset
+/// the connection at once, sending fails with ECONNRESET, once. Then only an answer that tells its
+/// own end is complete.
 fn has_answered(connection: &Connection, error: &io::Error) -> bool {
     let reset = match Errno::from_io_error(error) {
         Some(Errno::PIPE) => false,
@@ -193,35 +194,35 @@ fn has_answered(connection: &Connection, error: &io::Error) -> bool {
     answered
 }
 
-/// The part of a request that was not sent to the server yet.
+/// The part of a request that was not sent yet.
 #[derive(Default)]
 pub struct UnsentRequest {
-    /// What goes out next, as it is: with TLS the same has to be sent until it has gone out.
+    /// The piece that is being sent. With TLS, a piece that was begun must be sent unchanged.
     piece: Chain,
     pending: Chain,
     /// Nothing follows `pending`.
     last: bool,
-    /// It comes from the client meanwhile.
+    /// The body is unbuffered: the client sends it meanwhile.
     streams: bool,
-    /// The server takes no more.
+    /// The server accepts no more.
     refused: bool,
 }
 
-/// What [`UnsentRequest::go_on`] came to.
+/// The result of [`UnsentRequest::go_on`].
 pub enum Went {
-    /// All that was there went out.
+    /// The available data were sent.
     Out,
     /// The client has sent more.
     More,
 }
 
 impl UnsentRequest {
-    /// All of a request.
+    /// A whole buffered request.
     pub fn all(request: Chain) -> UnsentRequest {
         UnsentRequest { pending: request, last: true, ..UnsentRequest::default() }
     }
 
-    /// Whether there is a piece to be sent.
+    /// Prepares the next piece. False if there is none.
     async fn next(&mut self, r: &Request, connection: &Connection) -> Result<bool, Fault> {
         if self.piece.is_empty() && !self.pending.is_empty() {
             if connection.stream.is_tls() {
@@ -235,7 +236,7 @@ impl UnsentRequest {
         Ok(!self.piece.is_empty())
     }
 
-    /// Sending failed: that is the end, unless the server has answered before.
+    /// Handles an error of sending. It is no fault if the server has answered before.
     fn refused(
         &mut self,
         r: &Request,
@@ -250,17 +251,17 @@ impl UnsentRequest {
         }
     }
 
-    /// All went out.
+    /// Whether everything was sent.
     pub fn is_over(&self) -> bool {
         self.last && self.piece.is_empty() && self.pending.is_empty()
     }
 
-    /// The server may take more of it.
+    /// Whether the server may accept more.
     pub fn is_wanted(&self) -> bool {
         !self.refused
     }
 
-    /// Takes what the client has sent.
+    /// Takes the data that the client has sent.
     pub fn fill<P: Protocol>(
         &mut self,
         r: &mut Request,
@@ -278,7 +279,7 @@ impl UnsentRequest {
         Ok(())
     }
 
-    /// Sends what is there, or waits for more. Given up, it can be called again.
+    /// Sends available data, or waits for more from the client. Cancel-safe.
     pub async fn go_on(
         &mut self,
         r: &Request,
@@ -312,18 +313,18 @@ impl UnsentRequest {
         Ok(Went::More)
     }
 
-    /// Bytes that are there and did not go out.
+    /// Available bytes that were not sent.
     pub fn unsent(&self) -> u64 {
         self.piece.len() + self.pending.len()
     }
 
-    /// The client sends it while it goes to the server, and the server takes more of it.
+    /// Whether an unbuffered body goes on: the server accepts more.
     pub fn goes_on(&self) -> bool {
         self.streams && !self.refused
     }
 }
 
-/// Where a body goes while its answer comes.
+/// The way of a body that is sent during the answer.
 pub enum Way<'w> {
     /// On a stream of a connection.
     Stream(&'w Sender),
@@ -331,7 +332,8 @@ pub enum Way<'w> {
     Own(&'w Connection),
 }
 
-/// Sends the request, and the body behind it as it comes in; what is left when the server begins to answer.
+/// Sends the request with its unbuffered body. Returns what is left when the server begins to
+/// answer.
 pub async fn stream<P: Protocol>(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -363,7 +365,7 @@ pub async fn stream<P: Protocol>(
     }
 }
 
-/// Sends a piece on a stream; false if the server answers before it takes all of it.
+/// Sends a piece on a stream. False if the server answers before it accepts all of it.
 async fn send_on(
     r: &Request,
     passing: &UpstreamConf,
@@ -383,7 +385,7 @@ async fn send_on(
     }
 }
 
-/// All of the body that is there, in one piece.
+/// The available part of the client's body, in one piece.
 fn gather(r: &mut Request) -> Result<Bytes, RequestBodyError> {
     let Some(first) = r.body_piece_now()? else { return Ok(Bytes::new()) };
     let Some(second) = r.body_piece_now()? else { return Ok(first) };

@@ -1,4 +1,4 @@
-//! Requests that wait until a server of their group is free: `queue`.
+//! `queue`: requests that wait until a server of their group is free.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -16,11 +16,11 @@ use super::groups::QueueSettings;
 use super::passing::UpstreamConf;
 use crate::request::Request;
 
-/// How often the first in the queue looks by itself: it is not told when another worker gives a
-/// server back, or when the time of a failed one is over.
+/// How often the first request in the queue checks by itself. It is not woken if another worker
+/// returns a server, or if a failed server becomes available again.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A place in the queue, left when dropped.
+/// A place in the queue. Dropping it leaves the queue.
 struct QueuePlace<'q> {
     queue: &'q Queue,
     ticket: u64,
@@ -34,7 +34,7 @@ impl Drop for QueuePlace<'_> {
     }
 }
 
-/// Waits for a server. `None`: too many wait already, or it took too long.
+/// Waits for a server. `None` if the queue is full or the wait timed out.
 pub async fn wait(
     r: &Request,
     passing: &UpstreamConf,
@@ -77,7 +77,8 @@ async fn turn(
     let until = handle.now() + timeout;
     loop {
         let picked = poll_fn(|cx| {
-            // First the waker, then the look: what is given back in between is not missed.
+            // The waker is registered before the check, so that a server that is returned in
+            // between is not missed.
             if !place.queue.is_first(place.ticket, cx.waker()) {
                 return Poll::Pending;
             }

@@ -13,7 +13,8 @@ use crate::modules::fastcgi::CONF;
 use crate::upstream::pass::{self, Pass};
 use crate::upstream::passing::upstream_directives;
 
-/// All of them. What scripts are told of a request's method is a parameter.
+/// All directives of the module. The request's method is a parameter, so
+/// `fastcgi_cache_convert_head` is left out.
 pub const DIRECTIVES: &[Directive] = upstream_directives!(
     CONF, "fastcgi_": OWN;
     passing, store, cache without("cache_convert_head"), params

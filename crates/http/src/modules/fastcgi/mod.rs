@@ -28,7 +28,7 @@ use split::Split;
 /// Settings of a location.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// What all protocols have.
+    /// The settings that all protocols share.
     passing: UpstreamConf,
     /// `fastcgi_param`
     params: Params,
@@ -44,7 +44,7 @@ pub struct Conf {
 
 impl Settings for Conf {}
 
-/// All lines of a block were read.
+/// Finishes the settings, after all lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     if !CONF.is_own(&mut s.location) {
         return Ok(());
@@ -67,7 +67,8 @@ pub const MODULE: Module = Module {
     finish,
 };
 
-/// The settings by which a location passes this request, and the request's key in a cache; `None`: it passes none.
+/// The proxy settings for this request and its cache key. `None` if the location has no
+/// `fastcgi_pass`.
 pub fn cached(r: &mut Request) -> Option<(&'static UpstreamConf, Vec<u8>)> {
     CONTENT.of(&r.conf().core.content)?;
     let conf = CONF.of(r.conf());
@@ -83,7 +84,7 @@ pub(super) static CONTENT: ContentHandler<Pass> = ContentHandler {
     run: |r, settings| phases::Answer::Later(handler(r, settings)),
 };
 
-/// The content handler of a location with `fastcgi_pass`.
+/// Handles a request in a location with `fastcgi_pass`.
 fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = CONF.of(r.conf());

@@ -1,4 +1,4 @@
-//! FastCGI as the protocol that a request is passed on in.
+//! FastCGI as an upstream protocol.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::upstream::{
     Answer, AnswerError, Extra, Found, Outgoing, OutgoingError, Protocol, Reader, Taken,
 };
 
-/// A request on its way to a FastCGI server.
+/// A request to a FastCGI server.
 pub struct FastCgi {
     conf: &'static Conf,
     records: Records,
@@ -25,21 +25,21 @@ pub struct FastCgi {
     out_ended: bool,
     /// The request is over.
     ended: bool,
-    /// More came behind the end of the request.
+    /// Data were received after the end of the request.
     more: bool,
-    /// An error in the records, until the body is read as far as that.
+    /// An error in the records, which is reported when the body has been read up to it.
     broken: Option<RecordError>,
     announced: Announced,
     framing: Framing,
 }
 
-/// Why an answer is refused; shown in nginx's words.
+/// Why an answer is invalid. The texts are nginx's.
 pub enum FastCgiError {
-    /// The head that the script wrote.
+    /// The head of the script is invalid.
     Head(AnswerError),
-    /// The records.
+    /// A record is invalid.
     Record(RecordError),
-    /// A message of the server's has a text of `fastcgi_catch_stderr`.
+    /// A log message of the server has a text of `fastcgi_catch_stderr`.
     Caught(String),
     /// The output ended too early.
     OutClosed,
@@ -68,21 +68,21 @@ impl fmt::Display for FastCgiError {
     }
 }
 
-/// How many bytes are no output, and where: a server's output is one record, mostly.
+/// The positions and lengths of framing bytes in the output, most of which is one record.
 #[derive(Default)]
 struct Framing {
-    /// In all.
+    /// All framing bytes.
     total: usize,
-    /// In front of the first output.
+    /// Framing bytes before the first output.
     before: usize,
-    /// In front of each later record, and how much of the output is.
+    /// For each later record: framing bytes before it, and the output before it.
     later: Vec<(usize, usize)>,
-    /// The head is known, so records are not looked at for it any more.
+    /// The head is known, so positions are not recorded any more.
     settled: bool,
 }
 
 impl Framing {
-    /// More of the output comes, behind so much of it, and behind so many other bytes of what has just come.
+    /// Records that output follows `output` bytes of output and `others` framing bytes.
     fn note(&mut self, others: usize, output: usize) {
         match output {
             _ if self.settled => {}
@@ -91,27 +91,27 @@ impl Framing {
         }
     }
 
-    /// How many of the bytes behind so much of the output are none.
+    /// Framing bytes after the first `output` bytes of output.
     fn behind(&self, output: usize) -> usize {
         let before = self.later.iter().rev().find(|(_, at)| *at < output);
         self.total - before.map_or(self.before, |(before, _)| *before)
     }
 }
 
-/// What the server says for the log.
+/// The server's log messages (FCGI_STDERR).
 #[derive(Default)]
 struct Heard {
-    /// The message that is coming in.
+    /// The message that is being received.
     coming: Vec<u8>,
-    /// Whole messages.
+    /// Complete messages.
     said: Vec<String>,
-    /// One with a text that makes the answer invalid, and how much of the output had come before.
+    /// A message that makes the answer invalid, and the length of the output before it.
     caught: Option<(usize, String)>,
 }
 
-/// So many messages wait for the log; more than that are let go.
+/// The most messages that wait for the log. More are dropped.
 const MESSAGES: usize = 32;
-/// As much as a line of the log holds.
+/// The longest part of a message: one log line.
 const MESSAGE: usize = 2048;
 
 impl Heard {
@@ -120,7 +120,7 @@ impl Heard {
         self.coming.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
     }
 
-    /// A record's end is a message's end.
+    /// Ends a message, at the end of its record.
     fn end(&mut self, caught: &[Vec<u8>], output: usize) {
         let coming = std::mem::take(&mut self.coming);
         let end = coming.iter().rposition(|b| !b"\n\r. ".contains(b)).map_or(0, |at| at + 1);
@@ -136,7 +136,7 @@ impl Heard {
 }
 
 impl FastCgi {
-    /// Nothing was asked yet.
+    /// A new request.
     pub fn new(conf: &'static Conf) -> FastCgi {
         FastCgi {
             conf,
@@ -193,7 +193,7 @@ impl Protocol for FastCgi {
 
     fn frame_whole(&self, body: &Body, out: &mut Chain) {
         if body.len() == 0 {
-            // Its end stands behind the parameters.
+            // Without a body, its end follows the parameters.
             return;
         }
         let mut whole = Chain::new();
@@ -222,7 +222,7 @@ impl Protocol for FastCgi {
         out.push(Bytes::from_static(&STDIN_END));
     }
 
-    /// Without `fastcgi_cache_key` all answers have the same, as with nginx.
+    /// As in nginx, all answers have the same key without `fastcgi_cache_key`.
     fn cache_key(&self, _: &mut Request, _: &mut Vec<u8>) {}
 }
 
@@ -257,7 +257,7 @@ impl Reader for FastCgi {
                 RecordPart::Err(range) => {
                     self.heard.add(&buf[at + range.start..at + range.end]);
                     if self.records.is_whole() {
-                        // Behind the head nothing makes the answer invalid any more.
+                        // After the head, messages do not make the answer invalid.
                         let caught: &[_] = match self.framing.settled {
                             true => &[],
                             false => &self.conf.catch_stderr,
@@ -345,7 +345,8 @@ impl Reader for FastCgi {
     }
 
     fn ends_with_connection(&self) -> bool {
-        // With `fastcgi_keep_conn` a record says that the request is over. It is waited for if the answer is buffered.
+        // With `fastcgi_keep_conn` a record ends the request. It is waited for if the answer is
+        // buffered.
         let ends = !self.conf.keep_conn || self.out_ended && !self.conf.passing.buffering;
         ends && !self.ended && self.records.is_between() && !self.announced.is_due()
     }
@@ -361,5 +362,5 @@ fn push_padding(length: usize, out: &mut Chain) {
 }
 
 const AFTER_END: Extra = Extra::warned("upstream sent data after the end of its FastCGI request");
-/// Most requests fit.
+/// The first allocation for a request, enough for most.
 const ROOM: usize = 2048;

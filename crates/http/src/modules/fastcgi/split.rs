@@ -1,4 +1,4 @@
-//! `$fastcgi_script_name` and `$fastcgi_path_info`: the path of a request taken apart.
+//! `$fastcgi_script_name` and `$fastcgi_path_info`: the two parts of a request's path.
 
 use pcre2::bytes::Regex as Pcre;
 use weir_conf::{Directive, Error};

@@ -1,4 +1,5 @@
-//! A call: its body is sent to the server as it comes in, and the answer to the client while the body is still sent.
+//! A call. Its body is sent to the server as it is received, and the answer to the client while the
+//! body is still being sent.
 
 use crate::escape::within_word;
 use crate::request::Request;
@@ -8,19 +9,19 @@ use crate::upstream::{Outgoing, OutgoingError, Protocol};
 
 use super::Conf;
 
-/// A request on its way to a gRPC server.
+/// A request to a gRPC server.
 pub struct Call {
     conf: &'static Conf,
     /// `grpc://` or `grpcs://`
     scheme: &'static str,
     /// The client has a body that was not read yet.
     streams: bool,
-    /// What comes back.
+    /// The parser of answers.
     answers: Answers,
 }
 
 impl Call {
-    /// Nothing was asked yet.
+    /// A new call.
     pub fn new(r: &Request, conf: &'static Conf, scheme: &'static str) -> Call {
         Call { conf, scheme, streams: !r.body.is_read(), answers: Answers::new(true, None) }
     }
@@ -69,6 +70,6 @@ impl Protocol for Call {
         Ok(Outgoing { bytes, uri: path.into(), body: Default::default() })
     }
 
-    /// No answer of this module is kept.
+    /// Answers of this module are not cached.
     fn cache_key(&self, _: &mut Request, _: &mut Vec<u8>) {}
 }

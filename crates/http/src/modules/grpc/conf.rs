@@ -20,15 +20,15 @@ use weir_values::Template;
 /// Settings of a location.
 #[derive(Debug, Clone)]
 pub struct Conf {
-    /// What all protocols have.
+    /// The settings that all protocols share.
     pub passing: UpstreamConf,
     /// `grpc_set_header`, as written.
     pub set_headers: Vec<(Bytes, Template)>,
-    /// What that amounts to.
+    /// The headers that follow from these lines.
     pub headers: Arc<SetHeaders>,
 }
 
-/// Memory for what the client has not taken, and so the window of a stream.
+/// Memory for data that wait for the client, which is also the window of a stream.
 const BUFFERS: (u64, u64) = (8, 32 * 1024);
 
 /// Headers of answers that clients do not see unless `grpc_pass_header` says so.
@@ -58,7 +58,7 @@ impl Default for Conf {
 
 impl Settings for Conf {}
 
-/// All lines of a block were read.
+/// Finishes the settings, after all lines of a block were read.
 pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let needed = match CONTENT.of(&s.location.core.content) {
         Some(To::Group(_, vars)) => (vars.scheme == "grpcs://").then_some(Needed::Http2),
@@ -70,7 +70,7 @@ pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     }
     let conf = CONF.change(&mut s.location);
     conf.passing.hide(&HIDDEN);
-    // What is never held back cannot begin to be.
+    // Answers are never buffered, so `X-Accel-Buffering` has no effect.
     conf.passing.ignored.insert(b"X-Accel-Buffering");
     let mut headers = SetHeaders::new(&conf.set_headers);
     let (set, te) = (&conf.set_headers, "$grpc_internal_trailers");
@@ -102,7 +102,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     Ok(())
 }
 
-/// The scheme, which may be left out, and what follows it.
+/// The scheme, which may be omitted, and the rest of the address.
 pub fn scheme(url: &[u8]) -> (&'static str, &[u8]) {
     let named = ["grpc://", "grpcs://"].into_iter().find(|scheme| {
         url.len() > scheme.len()
@@ -112,7 +112,7 @@ pub fn scheme(url: &[u8]) -> (&'static str, &[u8]) {
     (named.unwrap_or("grpc://"), rest)
 }
 
-/// What an address says of the request.
+/// The variables of an address.
 pub fn vars(url: &Url, scheme: &'static str) -> Vars {
     let host = match (&url.address, url.port) {
         (Some(Host::Unix(_)), _) => b"localhost".to_vec(),

@@ -7,7 +7,7 @@ use crate::config::scope::{Directive, Set};
 use crate::modules::grpc::CONF;
 use crate::upstream::passing::upstream_directives;
 
-/// All of them. Those are left out that are about holding back.
+/// All directives of the module. Those about buffering are left out.
 pub const DIRECTIVES: &[Directive] = upstream_directives!(
     CONF, "grpc_": OWN;
     passing only(

@@ -58,7 +58,7 @@ pub(super) static CONTENT: ContentHandler<To> = ContentHandler {
     run: |r, settings| Answer::Later(handler(r, settings)),
 };
 
-/// The content handler of a location with `grpc_pass`.
+/// Handles a request in a location with `grpc_pass`.
 fn handler<'a>(r: &'a mut Request, to: &'static To) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = CONF.of(r.conf());
@@ -76,7 +76,7 @@ fn handler<'a>(r: &'a mut Request, to: &'static To) -> Later<'a> {
     })
 }
 
-/// An address that is known only now.
+/// Evaluates an address with variables.
 fn compute(r: &mut Request, url: &Template) -> Result<(Target, Cow<'static, Vars>), Step> {
     let text = url.eval(r).into_owned();
     let (scheme, rest) = conf::scheme(&text);

@@ -19,7 +19,7 @@ use weir_values::Template;
 /// Settings of a location.
 #[derive(Debug, Clone)]
 pub struct Conf {
-    /// What all protocols have.
+    /// The settings that all protocols share.
     pub passing: UpstreamConf,
     /// `proxy_http_version`
     pub version: Version,
@@ -29,11 +29,11 @@ pub struct Conf {
     pub body: Option<Template>,
     /// `proxy_set_header`, as written.
     pub set_headers: Vec<(Bytes, Template)>,
-    /// What that amounts to.
+    /// The headers that follow from these lines.
     pub headers: Arc<SetHeaders>,
-    /// The same where the answer is to be kept for others.
+    /// The same for requests whose answers may be stored.
     pub cached_headers: Arc<SetHeaders>,
-    /// `proxy_redirect`; `None`: `default`.
+    /// `proxy_redirect`; `None` for `default`.
     pub redirects: Option<Vec<Rewrite>>,
     /// `proxy_cookie_domain`
     pub cookie_domains: Vec<Rewrite>,
@@ -43,19 +43,19 @@ pub struct Conf {
     pub cookie_flags: Vec<CookieFlags>,
 }
 
-/// Where `proxy_pass` leads.
+/// The target of `proxy_pass`.
 #[derive(Debug, Clone)]
 pub struct ProxyPass {
-    /// A group that is known from the start, or a value that tells.
+    /// A group, or a URL with variables.
     pub to: To,
-    /// The location's name, which a URI takes the place of; empty where there is none.
+    /// The location's name, which the URI of `proxy_pass` replaces. Empty if there is none.
     pub location: Vec<u8>,
     /// The URL as written.
     pub url: Vec<u8>,
 }
 
 impl ProxyPass {
-    /// What the settings of TLS are needed for; `None` if an address without variables has no TLS.
+    /// Why the TLS settings are needed. `None` if a URL without variables has no TLS.
     fn needs_tls(&self) -> Option<Needed> {
         match &self.to {
             To::Group(_, vars) => (vars.scheme == "https://").then_some(Needed::Tls),
@@ -96,7 +96,7 @@ impl Default for Conf {
 
 impl Settings for Conf {}
 
-/// All lines of a block were read.
+/// Finishes the settings, after all lines of a block were read.
 pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let pass = CONTENT.of(&s.location.core.content);
     let needed = pass.and_then(ProxyPass::needs_tls);

@@ -13,7 +13,7 @@ use crate::upstream::http::To;
 use crate::upstream::passing::upstream_directives;
 use weir_values::Template;
 
-/// All of them.
+/// All directives of the module.
 pub const DIRECTIVES: &[Directive] =
     upstream_directives!(CONF, "proxy_": OWN; passing, store, tls, cache);
 
@@ -90,7 +90,7 @@ const OWN: &[Directive] = &[
     },
 ];
 
-/// The value was judged by the tables of conf; there is nothing to set.
+/// Accepts a directive without effect. The tables of `conf` have checked its value.
 fn accepted(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)
 }
@@ -204,7 +204,8 @@ fn prefix_or_regex(s: &mut Scope<'_, '_>, d: &Line, word: &Word) -> Result<Patte
     s.setup.regex(d, word, pattern, caseless).map(Pattern::Regex)
 }
 
-/// The first line of a block drops what its list has inherited. True for `off`, which leaves it empty and stands alone.
+/// Clears the inherited list at the first line of a block. True for `off`, which leaves the list
+/// empty and must be the only line.
 fn off<T>(d: &Line, first: bool, list: &mut Vec<T>) -> Result<bool, Error> {
     if first {
         list.clear();

@@ -1,4 +1,4 @@
-//! HTTP as the protocol that a request is passed on in.
+//! HTTP as an upstream protocol.
 
 use bytes::Bytes;
 use weir_engine::Chain;
@@ -14,20 +14,20 @@ use crate::upstream::http::{Answers, fields, secure};
 use crate::upstream::tls::UpstreamTls;
 use crate::upstream::{Outgoing, OutgoingError, Protocol};
 
-/// A request on its way to an HTTP server.
+/// A request to an HTTP server.
 pub struct Http {
     conf: &'static Conf,
     pass: &'static ProxyPass,
     /// `http://` or `https://`
     scheme: &'static str,
-    /// What comes back.
+    /// The parser of answers.
     answers: Answers,
-    /// The request's body goes out in chunks.
+    /// The request's body is sent chunked.
     chunked: bool,
 }
 
 impl Http {
-    /// Nothing was asked yet.
+    /// A new request.
     pub fn new(conf: &'static Conf, pass: &'static ProxyPass, scheme: &'static str) -> Http {
         let passing = &conf.passing;
         let trailers = passing.pass_trailers.then(|| passing.head_room());
@@ -35,7 +35,7 @@ impl Http {
         Http { conf, pass, scheme, answers, chunked: false }
     }
 
-    /// The request as a server that speaks HTTP/2 gets it.
+    /// Serializes the request for HTTP/2.
     fn fields(&mut self, r: &mut Request, length: Length) -> Result<Outgoing, OutgoingError> {
         let conf = self.conf;
         let body = conf.body.as_ref().map(|t| Bytes::from(t.eval(r).into_owned()));
@@ -95,10 +95,11 @@ impl Protocol for Http {
     fn request(&mut self, r: &mut Request) -> Result<Outgoing, OutgoingError> {
         let streamed = self.streams(r) && r.body.chunked;
         let length = match (streamed, r.body.length) {
-            // A server must not wait for what does not come, nor take the next request for it.
+            // Without a body, no length: the server must not wait for a body, nor take the next
+            // request for it.
             _ if !self.sends_body() => Length::None,
             (true, _) => Length::Chunked,
-            // What is sent counts, and not what the client had announced.
+            // The length of the body that is sent, not the one that the client announced.
             (false, Some(_)) if r.body.is_whole() => Length::Known(r.body.len()),
             (false, Some(n)) => Length::Known(n),
             (false, None) if r.body.chunked => Length::Known(r.body.len()),

@@ -86,14 +86,15 @@ pub fn group(conf: &LocationConf) -> Option<(GroupId, &'static str)> {
     }
 }
 
-/// `proxy_set_header`, as far as requests have no part in the values.
+/// `proxy_set_header` lines without variables.
 pub fn constant_headers(conf: &Conf) -> Vec<(Bytes, Bytes)> {
     let constant = |value: &Template| value.constant().map(Bytes::copy_from_slice);
     let lines = conf.set_headers.iter();
     lines.filter_map(|(name, value)| Some((name.clone(), constant(value)?))).collect()
 }
 
-/// The settings by which a location passes this request, and the request's key in a cache; `None`: it passes none.
+/// The proxy settings for this request and its cache key. `None` if the location has no
+/// `proxy_pass`.
 pub fn cached(r: &mut Request) -> Option<(&'static UpstreamConf, Vec<u8>)> {
     let (pass, conf) = (CONTENT.of(&r.conf().core.content)?, CONF.of(r.conf()));
     let vars = match &pass.to {
@@ -114,8 +115,8 @@ pub(super) static CONTENT: ContentHandler<ProxyPass> = ContentHandler {
     run: |r, settings| Answer::Later(handler(r, settings)),
 };
 
-/// The content handler of a location with `proxy_pass`. Its future is moved once as a whole, so what few requests
-/// need stands in boxes of its own, here and in the driver.
+/// Handles a request in a location with `proxy_pass`. The future is moved once as a whole, so parts
+/// that few requests need are boxed, here and in the driver.
 fn handler<'a>(r: &'a mut Request, pass: &'static ProxyPass) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = CONF.of(r.conf());
@@ -136,7 +137,7 @@ fn handler<'a>(r: &'a mut Request, pass: &'static ProxyPass) -> Later<'a> {
     })
 }
 
-/// A URL that is known only now.
+/// Evaluates a URL with variables.
 fn compute(r: &mut Request, url: &Template) -> Result<(Target, Cow<'static, Vars>), Step> {
     let text = url.eval(r).into_owned();
     let named = pass::scheme(&text).filter(|(scheme, _)| text.len() > scheme.len());

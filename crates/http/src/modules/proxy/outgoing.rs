@@ -1,4 +1,4 @@
-//! The request as the server gets it.
+//! Serializes requests for HTTP/1.
 
 use bytes::Bytes;
 use weir_proto::http1::Version;
@@ -12,7 +12,7 @@ use crate::upstream::http::{SetHeaders, To, uri};
 use crate::upstream::{Outgoing, OutgoingError};
 use weir_values::Subject;
 
-/// Writes the request line, the headers, and a body that the configuration gives.
+/// Writes the request line, the headers, and the body of `proxy_set_body`.
 pub fn write(
     r: &mut Request,
     conf: &'static Conf,
@@ -62,7 +62,7 @@ pub fn write(
     Ok(Outgoing { uri: bytes.slice(uri), bytes, body: Bytes::new() })
 }
 
-/// The URL that is asked for: an answer's key in a cache, where the configuration has none.
+/// Writes the requested URL: the default cache key.
 pub fn write_key(r: &Request, pass: &ProxyPass, out: &mut Vec<u8>) {
     if let Some(vars) = r.contexts.upstream.vars.as_deref() {
         out.extend_from_slice(vars.scheme.as_bytes());
@@ -71,7 +71,7 @@ pub fn write_key(r: &Request, pass: &ProxyPass, out: &mut Vec<u8>) {
     write_uri(r, pass, out);
 }
 
-/// Writes the path that a request asks for, if it may be asked.
+/// Writes the request's URI. An error if it is empty or climbs out of that of `proxy_pass`.
 pub fn write_target(r: &Request, pass: &ProxyPass, out: &mut Vec<u8>) -> Result<(), OutgoingError> {
     let start = out.len();
     write_uri(r, pass, out);
@@ -111,7 +111,7 @@ fn write_host(r: &mut Request, conf: &Conf, headers: &SetHeaders, out: &mut Vec<
     if let Some(host) = &headers.host {
         host.eval_into(r, out);
     }
-    // HTTP/1.1 asks for a host, so an empty one is not an answer there.
+    // HTTP/1.1 requires `Host`, so an empty value is replaced there.
     let computed = headers.host.is_none() || conf.version == Version::Http11;
     if out.len() == start && computed {
         out.extend_from_slice(r.contexts.upstream.vars.as_ref().map_or(b"", |v| &v.host));
@@ -128,7 +128,7 @@ fn end_line(r: &Request, mark: usize, start: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// `proxy_set_header`, and what tells the body's length.
+/// Writes `proxy_set_header` and the length of the body.
 fn write_set(r: &mut Request, headers: &SetHeaders, length: Length, out: &mut Vec<u8>) {
     for (name, value) in &headers.lines {
         let mark = out.len();
@@ -158,5 +158,5 @@ fn line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Most requests fit.
+/// The first allocation for a request, enough for most.
 const ROOM: usize = 1024;

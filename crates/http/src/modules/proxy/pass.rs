@@ -46,14 +46,14 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     Ok(())
 }
 
-/// The scheme and its port.
+/// The scheme of a URL and its default port.
 pub fn scheme(url: &[u8]) -> Option<(&'static str, u16)> {
     [("http://", 80), ("https://", 443)].into_iter().find(|(scheme, _)| {
         url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()))
     })
 }
 
-/// What a URL says of the request.
+/// The `$proxy_...` variables of a URL.
 pub fn vars(url: &Url, scheme: &'static str, default_port: u16) -> Vars {
     let uri = url.uri.clone();
     if matches!(url.address, Some(Host::Unix(_))) {

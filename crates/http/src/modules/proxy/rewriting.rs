@@ -1,5 +1,5 @@
-//! `proxy_redirect`, `proxy_cookie_domain`, `proxy_cookie_path`, `proxy_cookie_flags`: what a server says of
-//! itself becomes what clients know.
+//! `proxy_redirect`, `proxy_cookie_domain`, `proxy_cookie_path`, `proxy_cookie_flags`: rewrite URLs
+//! and cookies of servers for clients.
 
 use super::conf::{Conf, ProxyPass};
 use crate::regex::Regex;
@@ -7,12 +7,12 @@ use crate::request::Request;
 use crate::upstream::http::To;
 use weir_values::Template;
 
-/// A pattern, and what takes the place of what it matches.
+/// A pattern and its replacement.
 #[derive(Debug, Clone)]
 pub struct Rewrite {
-    /// What is looked for.
+    /// The pattern.
     pub pattern: Pattern,
-    /// What takes its place.
+    /// The replacement of the match.
     pub replacement: Template,
 }
 
@@ -27,10 +27,10 @@ pub enum Pattern {
     Regex(Regex),
 }
 
-/// Flags for the cookies of some names.
+/// Flags for cookies with certain names.
 #[derive(Debug, Clone)]
 pub struct CookieFlags {
-    /// Which cookies.
+    /// The names.
     pub name: CookieName,
     /// `secure`, `nohttponly` and kin.
     pub flags: Vec<Template>,
@@ -41,7 +41,7 @@ pub struct CookieFlags {
 pub enum CookieName {
     /// Cookies of this name.
     Is(Template),
-    /// Cookies with a name that matches.
+    /// Cookies whose names match.
     Regex(Regex),
 }
 
@@ -76,7 +76,7 @@ fn first(r: &mut Request, rules: &[Rewrite], value: &[u8], prefix: usize) -> Opt
     rules.iter().find_map(|rule| rule.apply(r, value, prefix))
 }
 
-/// `Location` or `Refresh` (from `prefix` on) as clients are to see it.
+/// Rewrites `Location`, or `Refresh` from `prefix` on, for the client.
 pub fn redirect(
     r: &mut Request,
     conf: &Conf,
@@ -87,7 +87,7 @@ pub fn redirect(
     if let Some(rules) = &conf.redirects {
         return first(r, rules, value, prefix);
     }
-    // `default`: the URL of `proxy_pass` stands for the location's name.
+    // `default`: the URL of `proxy_pass` is replaced by the location's name.
     let To::Group(_, vars) = &pass.to else { return None };
     let subject = value.get(prefix..)?;
     let (rest, name) = if vars.uri.is_empty() {
@@ -105,7 +105,7 @@ struct Attribute {
     value: Option<Vec<u8>>,
 }
 
-/// `Set-Cookie` as clients are to see it.
+/// Rewrites `Set-Cookie` for the client.
 pub fn cookie(r: &mut Request, conf: &Conf, text: &[u8]) -> Option<Vec<u8>> {
     if conf.cookie_domains.is_empty()
         && conf.cookie_paths.is_empty()
@@ -159,14 +159,14 @@ fn write(attributes: &[Attribute]) -> Vec<u8> {
     out
 }
 
-/// What is wanted of one flag.
+/// The wanted state of a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Want {
     On(&'static [u8]),
     Off,
 }
 
-/// The flags of the first rule for this cookie.
+/// Applies the flags of the first rule for this cookie.
 fn flags(r: &mut Request, rules: &[CookieFlags], attributes: &mut Vec<Attribute>) -> bool {
     let Some(name) = attributes.first().map(|a| a.key.clone()) else { return false };
     let rule = rules.iter().find(|rule| match &rule.name {

@@ -7,17 +7,17 @@ use weir_upstream::framing::Framing;
 
 use crate::upstream::protocol::{Answer, AnswerError};
 
-/// Reads the head that a script writes.
+/// Parses the head that a script writes.
 #[derive(Debug)]
 pub struct ScriptHead(ResponseParser);
 
 impl ScriptHead {
-    /// Header lines, perhaps behind a status line, as HTTP servers send it.
+    /// For header lines that may follow an HTTP status line.
     pub fn any() -> ScriptHead {
         ScriptHead(ResponseParser::new())
     }
 
-    /// Header lines alone.
+    /// For header lines alone.
     pub fn lines() -> ScriptHead {
         ScriptHead(ResponseParser::of_script())
     }
@@ -37,13 +37,13 @@ impl ScriptHead {
         Ok(Some(Answer { headers: self.take_lines(), ..answer }))
     }
 
-    /// The lines of a head that failed, as far as they were understood.
+    /// The lines of an invalid head that were parsed before the error.
     pub fn take_lines(&mut self) -> Vec<HeaderLine> {
         self.0.take_head().headers
     }
 }
 
-/// All but the lines.
+/// The answer without its header lines.
 fn understand(head: &ResponseHead, buf: &[u8]) -> Result<Answer, AnswerError> {
     let framing = Framing::of(&head.headers, buf)?;
     let (mut status, mut line) = (head.status, head.status_line);
@@ -54,13 +54,13 @@ fn understand(head: &ResponseHead, buf: &[u8]) -> Result<Answer, AnswerError> {
             None => (200, line),
         };
     }
-    // Hints are no answers, and nothing but an agreement on another protocol may come instead of one.
+    // Of the statuses below 200, only 101 is an answer.
     if status < 200 && status != 101 {
         return Err(AnswerError::Status(status.to_string()));
     }
     Ok(Answer {
         status,
-        // A line of HTTP is passed on as it is, `Status` if it has words.
+        // An HTTP status line is passed on as it is, `Status` if it has a reason phrase.
         status_line: (head.status > 0 || line.len() > 3).then_some(line),
         headers: Vec::new(),
         end: head.end as usize,

@@ -1,5 +1,5 @@
-//! What protocols to scripts have in common: requests are lists of parameters, and answers begin with the head that a
-//! CGI script writes (RFC 3875).
+//! Protocols to scripts: requests are lists of parameters, and answers begin with the head of a CGI
+//! script (RFC 3875).
 
 mod body;
 mod head;
@@ -28,7 +28,7 @@ pub const HIDDEN: &[&str] = &[
     "X-Accel-Buffering",
     "X-Accel-Charset",
 ];
-/// The same, and the line that says the status. nginx: uwsgi shows it, FastCGI and SCGI do not.
+/// The same with `Status`. nginx hides it for FastCGI and SCGI, but not for uwsgi.
 pub const HIDDEN_AND_STATUS: &[&str] = &[
     "Status",
     "X-Accel-Expires",
@@ -38,7 +38,8 @@ pub const HIDDEN_AND_STATUS: &[&str] = &[
     "X-Accel-Charset",
 ];
 
-/// All simple directives of a block were read; `P` is how parameters will be written.
+/// Finishes the settings, after all simple directives of a block were read. `P` is the encoding of
+/// parameters.
 pub fn finish<P: Pairs>(
     setup: &mut Setup<'_>,
     prefix: &'static str,
@@ -53,7 +54,7 @@ pub fn finish<P: Pairs>(
             let text = format!("no \"{prefix}_cache_key\" for \"{prefix}_cache\"");
             setup.warnings.push(Error::warn(text));
         }
-        // Scripts are told the client's method.
+        // Scripts get the client's method.
         Arc::make_mut(&mut passing.caching).convert_head = false;
     }
     Ok(())

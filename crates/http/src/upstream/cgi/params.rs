@@ -1,4 +1,5 @@
-//! The parameters of a request: `fastcgi_param` and kin, and the client's headers by the names that CGI gives them.
+//! The parameters of a request: `fastcgi_param` and kin, and the client's headers under their CGI
+//! names.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -14,13 +15,13 @@ use crate::request::Request;
 use crate::variables::Variables;
 use weir_values::Template;
 
-/// What a location says.
+/// The parameters of a location.
 #[derive(Debug, Clone, Default)]
 pub struct Params {
     /// `..._param`, as written.
     pub lines: Vec<Param>,
     plain: Arc<Compiled>,
-    /// The same where the answer is to be kept for others.
+    /// The same for requests whose answers may be stored.
     cached: Arc<Compiled>,
 }
 
@@ -32,31 +33,32 @@ pub struct Param {
     if_not_empty: bool,
 }
 
-/// What the lines amount to.
+/// Compiled lines.
 #[derive(Debug, Clone, Default)]
 struct Compiled {
     pieces: Vec<Piece>,
-    /// Headers of the client that are not passed, by their names in CGI without `HTTP_`.
+    /// Headers of the client that are not passed, by their CGI names without `HTTP_`.
     dropped: FxHashSet<Vec<u8>>,
 }
 
-/// A part of what is written.
+/// A part of the encoded parameters.
 #[derive(Debug, Clone)]
 enum Piece {
-    /// The same for every request, as the protocol writes it.
+    /// Encoded parameters that are the same for every request.
     Fixed(Vec<u8>),
-    /// With variables in it.
+    /// A parameter with variables.
     Computed(Param),
 }
 
 const PREFIX: &[u8] = b"HTTP_";
-/// Most names of headers fit.
+/// Room for most names of headers.
 const NAME: usize = 64;
 
-/// The host that was asked for, whatever the client wrote.
+/// The requested host, normalised.
 const HOST: (&str, &str) = ("HTTP_HOST", "$host$is_request_port$request_port");
 
-/// For an answer that is kept for others: it must be whole, and may be asked for if it has changed.
+/// Defaults for requests whose answers may be stored: no ranges, and conditions only for
+/// revalidation.
 const KEPT: [(&str, &str); 6] = [
     ("HTTP_IF_MODIFIED_SINCE", "$upstream_cache_last_modified"),
     ("HTTP_IF_UNMODIFIED_SINCE", ""),
@@ -91,7 +93,7 @@ impl Param {
 }
 
 impl Params {
-    /// All lines of a block were read; `P` is how they will be written.
+    /// Compiles the lines of a block. `P` is the encoding.
     pub fn finish<P: Pairs>(
         &mut self,
         variables: &mut Variables,
@@ -105,7 +107,7 @@ impl Params {
         Ok(())
     }
 
-    /// Appends the names and values of a request, in the way that they were finished for.
+    /// Appends the parameters of a request, in the encoding of [`Params::finish`].
     pub fn write<P: Pairs>(&self, r: &mut Request, headers: bool, out: &mut Vec<u8>) {
         let compiled = if r.is_cacheable() { &self.cached } else { &self.plain };
         for piece in &compiled.pieces {
@@ -138,7 +140,7 @@ impl Params {
     }
 }
 
-/// A byte of a header's name, as CGI writes it.
+/// A byte of a header's name in CGI form.
 fn cgi(byte: u8) -> u8 {
     if byte == b'-' { b'_' } else { byte.to_ascii_uppercase() }
 }
@@ -146,13 +148,14 @@ fn cgi(byte: u8) -> u8 {
 /// The place of a header line among those of its name.
 #[derive(Clone, Copy)]
 struct HeaderPlace {
-    /// None of them stands before it.
+    /// It is the first of its name.
     first: bool,
-    /// The next of them.
+    /// The next line of the same name.
     next: Option<usize>,
 }
 
-/// The places of all lines. A client may send as many as its head has room for: each is not compared with each.
+/// The places of all lines. Sorts them, since a client may send very many and comparing all pairs
+/// would be quadratic.
 fn places(all: &[HeaderLine], buf: &[u8]) -> Vec<HeaderPlace> {
     let mut order: Vec<usize> = (0..all.len()).collect();
     order.sort_by(|&a, &b| by_name(&all[a], &all[b], buf));
@@ -166,7 +169,7 @@ fn places(all: &[HeaderLine], buf: &[u8]) -> Vec<HeaderPlace> {
     places
 }
 
-/// An order in which lines of one name stand together.
+/// An order that groups lines of the same name.
 fn by_name(a: &HeaderLine, b: &HeaderLine, buf: &[u8]) -> Ordering {
     let lower = |header: &HeaderLine| header.name.of(buf).iter().map(u8::to_ascii_lowercase);
     match (a.id as u32).cmp(&(b.id as u32)) {
@@ -197,7 +200,7 @@ impl Compiled {
                 return true;
             };
             dropped.insert(header.to_ascii_uppercase());
-            // A header with an empty value is one that is left out.
+            // A header with an empty value is left out.
             line.value.constant() != Some(b"")
         });
         let mut pieces = Vec::new();

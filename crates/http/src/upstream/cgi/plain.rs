@@ -1,5 +1,5 @@
-//! Protocols with requests that begin with a packet of parameters and have no framing else. The
-//! body follows as it is, and the answer is what a script writes.
+//! Protocols whose requests begin with a packet of parameters and have no other framing (SCGI,
+//! uwsgi). The body follows as it is, and the answer is what a script writes.
 
 use bytes::Bytes;
 use weir_proto::http1::HeaderLine;
@@ -12,21 +12,21 @@ use crate::upstream::protocol::{
 };
 use crate::upstream::tls::UpstreamTls;
 
-/// How such a protocol writes a request.
+/// Such a protocol.
 pub trait Dialect {
-    /// What log lines write before the server's name.
+    /// The scheme in log lines.
     fn scheme(&self) -> &'static str;
 
-    /// How to open TLS to the server, where it is spoken to in that.
+    /// The TLS settings, if TLS is used.
     fn secure(&self, _r: &mut Request) -> Option<UpstreamTls> {
         None
     }
 
-    /// The packet.
+    /// The packet of parameters.
     fn packet(&self, r: &mut Request) -> Result<Vec<u8>, OutgoingError>;
 }
 
-/// A request on its way in such a protocol.
+/// A request in such a protocol.
 pub struct Plain<D> {
     dialect: D,
     passing: &'static UpstreamConf,
@@ -35,7 +35,7 @@ pub struct Plain<D> {
 }
 
 impl<D> Plain<D> {
-    /// Nothing was asked yet.
+    /// A new request.
     pub fn new(passing: &'static UpstreamConf, dialect: D) -> Plain<D> {
         Plain { dialect, passing, head: ScriptHead::any(), announced: Announced::default() }
     }
@@ -56,7 +56,7 @@ impl<D: Dialect> Protocol for Plain<D> {
         self.dialect.secure(r)
     }
 
-    /// A body without a known length must be read to know it.
+    /// A chunked body must be read first, since its length is unknown.
     fn may_stream(&self, r: &Request) -> bool {
         !self.passing.request_buffering && self.sends_body() && !r.body.chunked
     }
@@ -74,7 +74,7 @@ impl<D: Dialect> Protocol for Plain<D> {
         Ok(Outgoing { bytes, ..Outgoing::default() })
     }
 
-    /// Without `..._cache_key` all answers have the same, as with nginx.
+    /// As in nginx, all answers have the same key without `..._cache_key`.
     fn cache_key(&self, _: &mut Request, _: &mut Vec<u8>) {}
 }
 

@@ -1,11 +1,11 @@
-//! `match { }`: what an answer must be like for its server to count as healthy.
+//! `match { }`: the conditions under which an answer counts as healthy.
 
 use weir_conf::{Directive, Error};
 
 use crate::config::scope::Scope;
 use crate::regex::Regex;
 
-/// The rules of one block, all of which must hold.
+/// The conditions of one block, all of which must hold.
 #[derive(Debug, Default)]
 pub struct Match {
     /// Its name.
@@ -16,12 +16,12 @@ pub struct Match {
     required: Vec<Required>,
 }
 
-/// A variable of `require $VARIABLE ...`, as far as an answer alone can tell its value.
+/// A variable of `require $VARIABLE ...`. Only variables of the answer are possible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Required {
     /// `$upstream_status`, `$status`
     Status,
-    /// `$upstream_http_NAME`: the part that spells the header.
+    /// `$upstream_http_NAME`: the name of the header.
     Header(Vec<u8>),
 }
 
@@ -56,7 +56,7 @@ struct BodyMatch {
     regex: Regex,
 }
 
-/// An answer as a check sees it.
+/// The answer to a check.
 pub struct Seen<'a> {
     /// Its status.
     pub status: u16,
@@ -84,12 +84,12 @@ impl Match {
         Ok(this)
     }
 
-    /// Whether the body counts.
+    /// Whether the body is needed.
     pub fn wants_body(&self) -> bool {
         !self.body.is_empty()
     }
 
-    /// What does not fit, in the words of the log.
+    /// Checks an answer. The error is the failed step, in words of the log.
     pub fn judge(&self, seen: &Seen<'_>) -> Result<(), &'static str> {
         if self.status.as_ref().is_some_and(|status| !status.fits(seen.status)) {
             return Err("checking status code");
@@ -126,7 +126,7 @@ impl Required {
         each.collect()
     }
 
-    /// The value is neither empty nor `0`.
+    /// Whether the value is neither empty nor `0`.
     fn is_met(&self, seen: &Seen<'_>) -> bool {
         match self {
             Required::Status => seen.status != 0,

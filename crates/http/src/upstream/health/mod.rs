@@ -1,7 +1,7 @@
-//! Active health checks: the servers of a group are asked regularly, and one that does not answer as it should gets
-//! no requests until it does. nginx's commercial edition: ngx_http_upstream_hc_module.
+//! Active health checks of HTTP servers: the request and the judgement of the answer. nginx's
+//! commercial edition: ngx_http_upstream_hc_module.
 //!
-//! When they are asked, and what follows, is `weir-upstream`'s.
+//! `weir-upstream` decides when servers are checked and what follows from the results.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,23 +25,23 @@ pub use matching::Match;
 /// One `health_check`.
 #[derive(Debug)]
 pub struct Check {
-    /// When it is asked, and what follows.
+    /// When servers are checked, and when their state changes.
     pub line: health::HealthCheckOptions,
-    /// The group whose servers are asked.
+    /// The group whose servers are checked.
     pub group: GroupId,
-    /// What an answer must be like.
+    /// The conditions for the answer.
     pub rules: Option<Arc<Match>>,
-    /// How long a connection may serve one check after another.
+    /// How long a connection is kept for further checks.
     pub kept: Duration,
-    /// What is asked for.
+    /// The requested URI.
     pub uri: Vec<u8>,
-    /// `proxy_set_header`, as far as requests have no part in it.
+    /// `proxy_set_header` lines without variables of a request.
     pub headers: Vec<(Bytes, Bytes)>,
-    /// All of the request; over HTTP/2 its fields.
+    /// The serialized request; over HTTP/2 its fields.
     pub request: Bytes,
-    /// It goes over HTTP/2.
+    /// Whether HTTP/2 is used.
     pub http2: bool,
-    /// TLS, where the servers are spoken to in it.
+    /// The TLS settings, if TLS is used.
     pub tls: Option<Arc<tls::Settings>>,
     /// How long connecting may take.
     pub connect_timeout: Duration,
@@ -50,7 +50,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// Writes the request, now that the group's name is known.
+    /// Serializes the request, after the group's name is known.
     fn write(&mut self, host: &str) {
         if self.http2 {
             let scheme = if self.tls.is_some() { "https://" } else { "http://" };
@@ -75,13 +75,13 @@ impl Check {
     }
 }
 
-/// What servers read in their logs.
+/// The `User-Agent` of checks.
 const AGENT: &str = concat!("weir/", env!("CARGO_PKG_VERSION"), " (health check)");
 
 /// The checks of a site.
 pub static CHECKS: MainKey<ChecksDraft> = MainKey::new();
 
-/// What was read of them so far.
+/// The checks while the configuration is read.
 #[derive(Default)]
 pub struct ChecksDraft {
     /// `health_check`s.
@@ -93,7 +93,7 @@ pub struct ChecksDraft {
 impl MainDraft for ChecksDraft {
     type MainConf = Vec<Arc<Check>>;
 
-    /// All groups are known: what is checked must be shared.
+    /// Runs after all groups are built. A checked group must have a zone.
     fn finish(mut self, end: &mut BlockEnd<'_>) -> Result<Vec<Arc<Check>>, Error> {
         for check in &mut self.checks {
             let Some(upstream) = GROUPS.of(end.made).get(check.group) else { continue };

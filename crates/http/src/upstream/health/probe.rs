@@ -16,20 +16,20 @@ use crate::upstream::fault::Complaint;
 use crate::upstream::http2::{self, Link, Room};
 use crate::upstream::transport::Transport;
 
-/// No more of a body is looked at.
+/// The most bytes of a body that are read.
 const BODY: usize = 256 * 1024;
-/// The same for a stream.
+/// The same limits for a stream.
 const ROOM: Room = Room { head: HEAD, body: BODY as u32 };
 
 /// A connection that the next check may use.
 pub enum ProbeConnection {
-    /// HTTP/1 is spoken on it.
+    /// A connection of HTTP/1.
     Http1(Box<Connection>),
-    /// HTTP/2.
+    /// A connection of HTTP/2.
     Http2(Leaving),
 }
 
-/// A connection that ends with its last stream when it is dropped.
+/// A connection of HTTP/2. After this is dropped, it ends with its last stream.
 pub struct Leaving(Rc<Link>);
 
 impl Drop for Leaving {
@@ -46,7 +46,8 @@ impl ProbeConnection {
         }
     }
 
-    /// The server has not closed it, nor sent what would be taken for the next answer.
+    /// Whether the server has neither closed the connection nor sent data that would be taken for
+    /// the next answer.
     fn is_good(&self) -> bool {
         match self {
             ProbeConnection::Http1(connection) => connection.stream.is_silent(),
@@ -55,7 +56,7 @@ impl ProbeConnection {
     }
 }
 
-/// What an error says of the server.
+/// The failure that an error stands for.
 fn failed(doing: &'static str, call: &str, error: &io::Error) -> CheckFailure {
     if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref::<Complaint>()) {
         return CheckFailure::wrong(doing, said.text.as_str());
@@ -80,7 +81,7 @@ impl health::CheckSettings for Check {
     }
 }
 
-/// Asks a server once. A connection that may serve again comes back.
+/// Checks a server once. Returns a connection that the next check may use.
 async fn probe(
     handle: &Handle,
     check: &Check,
@@ -134,7 +135,7 @@ async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Ch
     Ok(Wire::join(stream, Some(secured)))
 }
 
-/// Sends the request and judges the answer. True if the connection may serve another one.
+/// Sends the request and judges the answer. True if the connection can be used again.
 async fn ask(handle: &Handle, check: &Check, transport: &Transport) -> Result<bool, CheckFailure> {
     const READING: &str = "reading response header from upstream";
     let until = handle.now() + check.read_timeout;
@@ -150,7 +151,8 @@ async fn ask(handle: &Handle, check: &Check, transport: &Transport) -> Result<bo
     let mut reply = Reply::read(transport).await.map_err(|e| unread(READING, e))?;
     let wants_body = check.rules.as_ref().is_some_and(|rules| rules.wants_body());
     let mut body = ReplyBody::default();
-    // A stream that is dropped before its end is reset, and a connection with many resets is not kept.
+    // A stream's answer is read to its end: dropping the stream early would reset it, and a
+    // connection with many resets is not kept.
     let is_read = reply.keeps() || matches!(transport, Transport::Stream(_));
     if wants_body || is_read && !check.kept.is_zero() {
         let read = reply.body(transport, BODY).await;

@@ -1,4 +1,5 @@
-//! Answers of HTTP servers. One over HTTP/2 comes with its head written as HTTP/1 writes it, and without framing.
+//! Parses answers of HTTP servers. An answer over HTTP/2 has its head in HTTP/1 form, and no
+//! framing.
 
 use weir_proto::http1::{
     BodyDecoder, HeadProgress, HeaderLine, Method, ResponseError, ResponseParser, Version,
@@ -10,33 +11,34 @@ use crate::request::Request;
 use crate::upstream::protocol::{Extra, TOO_MUCH};
 use crate::upstream::{Answer, AnswerError, Found, Reader, Taken};
 
-/// Reads one answer after another.
+/// Parses one answer after another.
 pub struct Answers {
     parser: ResponseParser,
     body: Body,
-    /// They come by streams of HTTP/2.
+    /// Answers come from streams of HTTP/2.
     shared: bool,
-    /// How many bytes of trailers behind chunks are kept, if they are wanted.
+    /// The longest trailers of chunked bodies; `None` if they are not wanted.
     trailers: Option<usize>,
-    /// HEAD was asked for: no body follows, whatever the head says.
+    /// The request is HEAD: no body follows, whatever the head says.
     to_head: bool,
-    /// The body comes in chunks.
+    /// The body is chunked.
     framed_in_chunks: bool,
     until_close: bool,
 }
 
-/// What is left of the body.
+/// The state of the body.
 enum Body {
     /// It is over.
     Over,
     /// It is being read.
     Coming(BodyDecoder),
-    /// It is being read, and ends with its stream; what was announced of it and has not come.
+    /// It is being read, and ends with its stream. The bytes that are left of `Content-Length`, if
+    /// given.
     Stream(Option<u64>),
 }
 
 impl Answers {
-    /// Nothing was asked yet.
+    /// The parser before the first answer.
     pub fn new(shared: bool, trailers: Option<usize>) -> Answers {
         Answers {
             parser: ResponseParser::new(),
@@ -49,7 +51,7 @@ impl Answers {
         }
     }
 
-    /// Whether HEAD was asked for.
+    /// Sets whether the request is HEAD.
     pub fn set_head_only(&mut self, yes: bool) {
         self.to_head = yes;
     }
@@ -89,7 +91,8 @@ impl Reader for Answers {
     }
 
     fn has_body(&mut self, r: &Request, answer: &Answer) -> bool {
-        // What came though nothing may come is looked at, to be told of; but for what is behind the head for HEAD.
+        // Data after an answer without a body count as a body, so that they are logged. After HEAD
+        // they are ignored.
         let more = || r.method != Method::Head && r.contexts.upstream.head.len() > answer.end;
         !matches!(self.body, Body::Over) || more()
     }
@@ -150,7 +153,7 @@ impl Reader for Answers {
     }
 }
 
-/// A piece of a body that ends with its stream.
+/// Counts a piece of a body that ends with its stream.
 fn rest_of_stream(left: &mut Option<u64>, buf: &mut Vec<u8>) -> Result<Taken, AnswerError> {
     if let Some(announced) = left {
         let Some(rest) = announced.checked_sub(buf.len() as u64) else {
@@ -165,8 +168,8 @@ fn rest_of_stream(left: &mut Option<u64>, buf: &mut Vec<u8>) -> Result<Taken, An
 const AFTER_CHUNKS: Extra = Extra::warned("upstream sent data after final chunk");
 
 impl Answers {
-    /// A part of a page may be something that is no HTTP/1 answer: a body of HTTP/0.9. A client's answer may not, since it
-    /// would need a head that the server never sent.
+    /// Handles an answer without a head. In a subrequest it is a body of HTTP/0.9. The main request
+    /// cannot use it, since it would need a head.
     fn old_answer(&mut self, r: &Request) -> Found {
         let text = "upstream sent no valid HTTP/1.0 header";
         r.log(
@@ -196,7 +199,8 @@ impl Answers {
         };
         Found::Head(Answer {
             status: head.status,
-            // HTTP/2 has no words for it; over HTTP/1 a line without words is passed on as it is.
+            // HTTP/2 has no reason phrase. Over HTTP/1, a status line without one is passed on as
+            // it is.
             status_line: (!shared || head.status_line.len() > 3).then_some(head.status_line),
             end: head.end as usize,
             length,

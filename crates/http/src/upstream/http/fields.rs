@@ -1,4 +1,4 @@
-//! The request as a server that speaks HTTP/2 gets it.
+//! The fields of a request over HTTP/2.
 
 use bytes::Bytes;
 use weir_proto::http2::hpack;
@@ -8,17 +8,17 @@ use crate::answer::output::write_number;
 use crate::request::Request;
 use weir_values::Subject;
 
-/// The request line, and what else the head says beside the headers.
+/// The parts of the head that are no headers.
 pub struct RequestLine<'a> {
     /// GET, POST ...
     pub method: &'a [u8],
     /// Path and query.
     pub path: &'a [u8],
-    /// The body's length, where it is told.
+    /// The body's length, if known.
     pub length: Option<u64>,
 }
 
-/// Fields of a connection: HTTP/2 has none, and refuses requests with one.
+/// Connection-specific fields. HTTP/2 does not have them, and servers reject requests with one.
 const OF_CONNECTIONS: [&[u8]; 5] =
     [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
 /// Indices of fields in HPACK's fixed table: RFC 7541 appendix A.
@@ -30,10 +30,10 @@ const PATH: u8 = 4;
 const HTTP: u8 = 6;
 const HTTPS: u8 = 7;
 const CONTENT_LENGTH: u8 = 28;
-/// Most requests fit.
+/// The first allocation for a block, enough for most requests.
 const ROOM: usize = 512;
 
-/// Writes the block of fields; the client's own are among them if `pass`.
+/// Writes the field block. `pass`: with the client's own fields.
 pub fn write(r: &mut Request, line: &RequestLine<'_>, headers: &SetHeaders, pass: bool) -> Bytes {
     let (mut out, mut value) = (Vec::with_capacity(ROOM), Vec::new());
     match line.method {
@@ -56,8 +56,8 @@ pub fn write(r: &mut Request, line: &RequestLine<'_>, headers: &SetHeaders, pass
     Bytes::from(out)
 }
 
-/// The block of fields of a GET that no request stands behind: these `lines`, among which `Host` is the authority, and
-/// `agent` if it is not among them.
+/// The field block of this server's own GET: these `lines`, of which `Host` becomes the authority,
+/// and `agent` if they do not have it.
 pub fn get(
     scheme: &str,
     path: &[u8],
@@ -108,7 +108,7 @@ fn write_authority(r: &mut Request, headers: &SetHeaders, value: &mut Vec<u8>, o
     hpack::with_name_of(AUTHORITY, value, out);
 }
 
-/// `..._set_header`, and what tells the body's length.
+/// Writes `..._set_header` and the body's length.
 fn write_set(
     r: &mut Request,
     headers: &SetHeaders,
@@ -131,7 +131,7 @@ fn write_set(
     }
 }
 
-/// Lines that make sense over HTTP/1 only are left out, so that one list of them serves both versions.
+/// Whether a configured line is valid in HTTP/2. One list of lines serves both versions.
 fn may_pass(name: &[u8], value: &[u8]) -> bool {
     if name.eq_ignore_ascii_case(b"te") {
         return value.eq_ignore_ascii_case(b"trailers");

@@ -1,4 +1,4 @@
-//! Headers of requests to servers, as `..._set_header` has them.
+//! `..._set_header`: the headers of requests to servers.
 
 use bytes::Bytes;
 use weir_conf::Error;
@@ -10,7 +10,7 @@ use weir_values::Template;
 /// The headers of a request to a server.
 #[derive(Debug, Clone, Default)]
 pub struct SetHeaders {
-    /// `Host`, where it is set.
+    /// `Host`, if it is set.
     pub host: Option<Template>,
     /// The others, in order.
     pub lines: Vec<(Bytes, Template)>,
@@ -18,7 +18,7 @@ pub struct SetHeaders {
     pub length: bool,
     /// `Transfer-Encoding` is computed.
     pub chunked: bool,
-    /// The client's own that are not passed.
+    /// The client's headers that are not passed.
     pub dropped: Names,
 }
 
@@ -35,18 +35,19 @@ const NOT_PASSED: [&str; 9] = [
     "Upgrade",
 ];
 
-/// Headers of the client that ask for a part of an answer, or for none: an answer that is kept must be whole.
+/// Conditional and range headers of the client. They are not passed if the answer may be stored,
+/// since that must be complete.
 const NOT_KEPT: [&str; 6] =
     ["If-Modified-Since", "If-Unmodified-Since", "If-None-Match", "If-Match", "Range", "If-Range"];
 
-/// What the server is told of an answer that may still stand.
+/// The conditional headers for revalidation.
 const CONDITIONS: [(&str, &str); 2] = [
     ("If-Modified-Since", "$upstream_cache_last_modified"),
     ("If-None-Match", "$upstream_cache_etag"),
 ];
 
 impl SetHeaders {
-    /// What the lines of a configuration amount to.
+    /// The headers that follow from the lines of a configuration.
     pub fn new(set: &[(Bytes, Template)]) -> SetHeaders {
         let mut this = SetHeaders { length: true, chunked: true, ..SetHeaders::default() };
         for name in NOT_PASSED {
@@ -65,7 +66,7 @@ impl SetHeaders {
         this
     }
 
-    /// A line that the configuration may replace.
+    /// Adds a default line, unless the configuration has one.
     pub fn or(
         &mut self,
         variables: &mut Variables,
@@ -80,7 +81,7 @@ impl SetHeaders {
         Ok(())
     }
 
-    /// For an answer that is to be kept.
+    /// Adapts the headers for requests whose answers may be stored.
     pub fn cached(
         &mut self,
         variables: &mut Variables,

@@ -1,5 +1,5 @@
-//! HTTP as it is spoken to servers, whichever module asks: the headers that a configuration sets, a request's own
-//! path, its fields over HTTP/2, and the reader of answers.
+//! HTTP to servers, for all modules: configured headers, the request's URI, its fields over HTTP/2,
+//! and the parser of answers.
 
 pub mod answer;
 pub mod fields;
@@ -15,16 +15,16 @@ use crate::request::Request;
 use crate::request::passed::Vars;
 use weir_values::Template;
 
-/// Where requests are passed to.
+/// The target of `proxy_pass`.
 #[derive(Debug, Clone)]
 pub enum To {
-    /// A group, and what its URL says.
+    /// A group, and the parts of its URL.
     Group(GroupId, Vars),
     /// A URL with variables in it.
     Computed(Template),
 }
 
-/// How TLS is opened to the host that a location's URL names.
+/// The TLS settings for the host of the request's URL.
 pub fn secure(r: &mut Request, tls: &'static Settings) -> Option<UpstreamTls> {
     let host = r.contexts.upstream.vars.as_ref().map(|vars| vars.host.clone());
     tls.secure(r, &host.unwrap_or_default())

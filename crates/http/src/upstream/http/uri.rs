@@ -1,17 +1,17 @@
-//! Which URI a server is asked for. nginx: ngx_http_proxy_create_request.
+//! The URI of a request to a server. nginx: ngx_http_proxy_create_request.
 
 use weir_proto::uri::{Escape, escape};
 
 use crate::request::Request;
 
-/// What the URI depends on.
+/// The inputs of the URI.
 #[derive(Debug, Clone, Copy)]
 pub struct Parts<'a> {
     /// The URI in `proxy_pass`.
     pub own: &'a [u8],
-    /// It was computed for this request, and is complete.
+    /// `own` was computed from variables and is complete.
     pub computed: bool,
-    /// The location's name, which `own` takes the place of.
+    /// The location's name, which `own` replaces.
     pub location: &'a [u8],
     /// The request's path still begins with the location's name: no `rewrite ... break` changed it.
     pub location_holds: bool,
@@ -19,7 +19,7 @@ pub struct Parts<'a> {
     pub as_sent: Option<&'a [u8]>,
     /// The request's path, decoded.
     pub path: &'a [u8],
-    /// The path held escapes, or comes from within: it must be escaped again.
+    /// The path had escapes or comes from an internal redirect, so it must be escaped again.
     pub escapes: bool,
     /// The query.
     pub args: &'a [u8],
@@ -40,13 +40,13 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// What follows the location's name, where `own` stands for that.
+    /// The path after the location's name, if `own` replaces that.
     fn rest(&self) -> &[u8] {
         let cut = if self.location_holds && !self.own.is_empty() { self.location.len() } else { 0 };
         self.path.get(cut.min(self.path.len())..).unwrap_or_default()
     }
 
-    /// The server would be asked for something outside of `own`: with `location /api { proxy_pass http://b/v1/; }`,
+    /// Whether the URI climbs out of `own`: with `location /api { proxy_pass http://b/v1/; }`,
     /// `/api../x` is `/v1/../x`.
     pub fn climbs(&self) -> bool {
         let put_behind = !self.computed && self.location_holds && self.own.ends_with(b"/");

@@ -1,4 +1,4 @@
-//! Why a stream, or all of a connection, ended before its time.
+//! Why a stream, or a whole connection, ended early.
 
 use std::io;
 
@@ -8,29 +8,29 @@ use weir_upstream::fault::{failed, late};
 
 use crate::upstream::fault::Complaint;
 
-/// Why a stream is of no more use.
+/// Why a stream ended early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// The system's code.
+    /// An error number of the system.
     Code(i32),
-    /// The server took too long to take what it was sent.
+    /// The server did not accept data in time.
     TimedOut,
-    /// The words for the log, and how the attempt failed.
+    /// The text for the log, and how the attempt failed.
     Said(String, Failure),
 }
 
 impl Ending {
-    /// What the server did is no answer.
+    /// The server broke the protocol.
     pub fn invalid(text: impl Into<String>) -> Ending {
         Ending::Said(text.into(), Failure::InvalidHeader)
     }
 
-    /// The connection came to its end, and nothing was wrong before.
+    /// Whether the connection ended, without an error on the stream itself.
     pub fn is_of_connection(&self) -> bool {
         !matches!(self, Ending::Said(_, Failure::InvalidHeader | Failure::Refused))
     }
 
-    /// As it is for a stream that only shares the connection with what went wrong.
+    /// The ending for another stream of the connection, which did not cause it.
     pub fn shared(&self, counts: bool) -> Ending {
         let text = match self {
             Ending::Said(text, _) => text.clone(),
@@ -42,7 +42,7 @@ impl Ending {
         Ending::Said(text, Failure::Lost { counts })
     }
 
-    /// As a read from a socket returns it.
+    /// The ending as the error of a read.
     pub fn error(&self) -> io::Error {
         match self {
             Ending::Code(code) => io::Error::from_raw_os_error(*code),

@@ -1,4 +1,4 @@
-//! A connection to a server, as its streams see it.
+//! A connection to a server, shared by its streams.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
@@ -14,41 +14,43 @@ use super::ending::Ending;
 use super::links::Opening;
 use super::stream::{Room, Stream, StreamState};
 
-/// Until the server says how many streams it serves, no more: RFC 9113 section 6.5.2 asks servers for that many.
+/// The most concurrent streams before the server's settings. RFC 9113, section 6.5.2 recommends
+/// that servers allow at least 100.
 pub const MOST: u32 = 100;
-/// A connection with this many used numbers of streams takes no new ones.
+/// The last stream id that is used. After it, the connection takes no new streams.
 const LAST: u32 = frame::MAX_WINDOW - 2;
-/// After so many resets a connection takes no new streams. Servers close connections with too many: h2 from 20 at once,
-/// Jetty from 128 in a second, Netty from 200 in half a minute, Envoy from 500.
+/// How many resets a connection may have before it takes no new streams. Servers close connections
+/// with too many: h2 from 20 at once, Jetty from 128 in a second, Netty from 200 in half a minute,
+/// Envoy from 500.
 const RESETS: u64 = 16;
-/// After so many, if two of five streams were reset: Tomcat closes a connection after four resets in a row, and takes
-/// two and a half requests to make good for one.
+/// The same limit if at least two of five streams were reset. Tomcat closes a connection after four
+/// resets in a row, and one reset weighs as much as two and a half requests.
 const RESETS_IN_A_ROW: u64 = 3;
-/// So long a reset waits on a connection that has had as many as it may, for the other streams to end and the
-/// connection with them.
+/// How long a reset is delayed on a connection at its limit. By then the other streams may have
+/// ended, and the connection with them.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A connection, as its streams see it.
+/// A connection, shared by its streams.
 pub struct Link {
-    /// The socket, the server at its other end, and how it is secured.
+    /// The socket, with its peer and TLS state.
     pub connection: Box<Connection>,
-    /// What both ends have of it.
+    /// The state that clients and servers have in common.
     shared: weir_http2::Link<StreamState>,
-    /// A stream's window in the own settings.
+    /// A stream's initial window in this end's settings.
     announced: u32,
-    /// How many streams the server serves at once.
+    /// The most concurrent streams that the server allows.
     most: Cell<u32>,
-    /// The number of the newest.
+    /// The id of the newest stream.
     last: Cell<u32>,
-    /// Streams so far.
+    /// Number of streams so far.
     opened: Cell<u64>,
-    /// Those of them that were reset from here.
+    /// Number of streams that this end has reset.
     resets: Cell<u64>,
-    /// The server has said that it will close the connection.
+    /// The server has announced the end of the connection (GOAWAY).
     is_announced: Cell<bool>,
-    /// Since when there have been none.
+    /// Since when there have been no streams.
     idle_since: Cell<Instant>,
-    /// Others wait until the server has said how it wants to be spoken to.
+    /// Other requests wait for the server's settings.
     opening: RefCell<Option<Opening>>,
 }
 
@@ -61,8 +63,8 @@ impl Deref for Link {
 }
 
 impl Link {
-    /// A connection on which nothing was said yet. `opening` hears when the server has greeted; `window` is what most of
-    /// its streams will have room for.
+    /// A new connection. `opening` is told when the server has sent its settings. `window` is the
+    /// window that most streams will have.
     pub fn new(connection: Box<Connection>, opening: Option<Opening>, window: u32) -> Rc<Link> {
         let (now, handle) = (connection.started, connection.stream.socket().handle().clone());
         let link = Link {
@@ -92,50 +94,51 @@ impl Link {
     }
 }
 
-/// Which streams may come.
+/// Room for streams.
 impl Link {
-    /// The server has said how it wants to be spoken to: others may use the connection, too.
+    /// Notes that the server has sent its settings. From now on, other requests may use the
+    /// connection.
     pub fn greeted(&self) {
         if let Some(opening) = self.opening.take() {
             opening.done();
         }
     }
 
-    /// Another stream may be opened for a request with so much of a body: as far as the server and the configuration
-    /// say, and as the bodies of others leave room for it.
+    /// Whether another stream may be opened, for a request with `body` bytes: within the limits of
+    /// the server and the configuration, and of the connection's window.
     pub fn has_room(&self, body: u64, limits: &Limits, now: Instant) -> bool {
         let greeted = self.opening.borrow().is_none();
         let streams = greeted && self.streams() < self.most.get() as usize;
         streams && !self.is_spent(limits, now) && self.has_window_for(body)
     }
 
-    /// No more streams: as the server wants it, or the configuration.
+    /// Whether the connection takes no more streams, by the server's or the configuration's limits.
     pub fn is_spent(&self, limits: &Limits, now: Instant) -> bool {
         let age = now.saturating_duration_since(self.connection.started);
         self.is_leaving() || self.opened.get() >= limits.requests || age >= limits.time
     }
 
-    /// How many streams the server serves at once.
+    /// The most concurrent streams that the server allows.
     pub fn most(&self) -> u32 {
         self.most.get()
     }
 
-    /// The server says how many.
+    /// Sets the most concurrent streams.
     pub fn set_most(&self, most: u32) {
         self.most.set(most);
     }
 
-    /// Since when there have been no streams; none if there are.
+    /// Since when there have been no streams. `None` if there are any.
     pub fn idle_since(&self) -> Option<Instant> {
         (self.streams() == 0).then(|| self.idle_since.get())
     }
 
-    /// There has been more than one stream.
+    /// Whether there has been more than one stream.
     pub fn was_shared(&self) -> bool {
         self.opened.get() > 1
     }
 
-    /// Opens a stream with the block of fields `head`; `ended`: no body follows.
+    /// Opens a stream with the field block `head`. `ended`: no body follows.
     pub fn open(self: &Rc<Self>, head: &[u8], ended: bool, mut room: Room) -> Stream {
         let id = self.last.get() + if self.last.get() == 0 { 1 } else { 2 };
         self.last.set(id);
@@ -164,12 +167,12 @@ impl Link {
 
 /// Streams.
 impl Link {
-    /// The number of the newest.
+    /// The id of the newest stream.
     pub fn last(&self) -> u32 {
         self.last.get()
     }
 
-    /// A request has let go of its stream.
+    /// Removes a stream that its request has dropped, and resets it if asked to.
     pub fn let_go(self: &Rc<Self>, id: u32, reset: Option<ErrorCode>) {
         let last = self.remove(id);
         if let Some(code) = reset {
@@ -191,14 +194,15 @@ impl Link {
         }
     }
 
-    /// Whether with more resets the server might take the connection for an attack, and end it for all.
+    /// Whether the server might take more resets for an attack and close the connection for all
+    /// streams.
     fn is_strained(&self) -> bool {
         let (resets, opened) = (self.resets.get(), self.opened.get());
         resets >= RESETS || (resets >= RESETS_IN_A_ROW && 5 * resets >= 2 * opened)
     }
 
-    /// Resets a stream after [`GRACE`], if the connection is still there. Until then, what the server sends on it is
-    /// dropped, and it gets no credit for more.
+    /// Resets a stream after [`GRACE`], if the connection still exists. Until then, data of the
+    /// stream are dropped and it gets no window updates.
     fn reset_later(self: &Rc<Self>, id: u32, code: ErrorCode) {
         let (link, grace) = (Rc::downgrade(self), self.handle().sleep(GRACE));
         self.handle().spawn(async move {
@@ -209,7 +213,7 @@ impl Link {
         });
     }
 
-    /// Streams above `last` were not looked at by the server, and will not be.
+    /// Fails the streams above `last`, which the server has not processed and will not (GOAWAY).
     pub fn refuse(&self, last: u32, why: &Ending) {
         self.is_announced.set(true);
         self.leave();
@@ -218,9 +222,9 @@ impl Link {
         }
     }
 
-    /// The connection is no more: all its streams end. The end is the failure of stream `of`, if it is known to be, or of the
-    /// only one that there ever was. The others share it without a fault of theirs: it counts once, or not at all if
-    /// the server has announced it.
+    /// Ends all streams of a failed connection. Stream `of`, or the only stream that there ever
+    /// was, gets the failure itself. The others share it without their own fault. Among them it
+    /// counts once, or not at all if `of` is known or the server has announced the end.
     pub fn fail(&self, why: &Ending, of: Option<u32>) {
         self.leave();
         self.opening.take();

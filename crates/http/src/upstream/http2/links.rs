@@ -1,4 +1,4 @@
-//! A loop's connections to the servers of one group, which its requests share.
+//! A loop's shared connections to the servers of one group.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -15,17 +15,17 @@ use super::link::{Link, MOST};
 #[derive(Default)]
 pub struct Links {
     list: RefCell<Vec<Rc<Link>>>,
-    /// Those that are being opened.
+    /// Connections that are being opened.
     dials: RefCell<Vec<Rc<Dial>>>,
 }
 
-/// The connection that a request finds.
+/// The result of looking for a connection.
 pub enum FoundLink {
     /// A connection with room for it.
     Link(Rc<Link>),
-    /// One is being opened, which may have room for it.
+    /// A connection that is being opened and may have room for the request.
     Coming(Coming),
-    /// None: the caller opens one.
+    /// None. The caller must open one.
     None(Opening),
 }
 
@@ -33,27 +33,27 @@ pub enum FoundLink {
 struct Dial {
     peer: std::sync::Arc<Peer>,
     tag: Tag,
-    /// It came to something, or to nothing.
+    /// Whether it was opened or failed. `None` before that.
     open: Cell<Option<bool>>,
-    /// Requests for it.
+    /// Number of requests that wait for it.
     streams: Cell<u32>,
     /// Bytes of their bodies.
     bodies: Cell<u64>,
     waiting: RefCell<Vec<Waker>>,
 }
 
-/// The right to open a connection. Dropped, it came to nothing.
+/// The right to open a connection. Dropping it means failure.
 pub struct Opening {
     dial: Rc<Dial>,
     links: Weak<Links>,
 }
 
-/// A connection that another request opens.
+/// A connection that another request is opening.
 pub struct Coming(Rc<Dial>);
 
 impl Links {
-    /// A connection to a peer, of the kind that `tag` tells, for a request with so much of a body. Without `shared` a new
-    /// one, whatever there is.
+    /// Finds a connection to a peer with this tag, for a request with `body` bytes. Without
+    /// `shared`, always a new one.
     pub fn find(
         self: &Rc<Self>,
         peer: &std::sync::Arc<Peer>,
@@ -74,7 +74,7 @@ impl Links {
             if let Some(link) = list.iter().find(fits) {
                 return FoundLink::Link(link.clone());
             }
-            // What the server says on one connection it will say on the next.
+            // The server's limit is probably the same on the next connection.
             let same = list.iter().filter(|link| link.connection.peer.endpoint == peer.endpoint);
             let most = same.map(|link| link.most()).min().unwrap_or(MOST);
             let dials = self.dials.borrow();
@@ -92,17 +92,17 @@ impl Links {
         FoundLink::None(Opening { dial, links: Rc::downgrade(self) })
     }
 
-    /// A new one.
+    /// Adds a connection.
     pub fn add(&self, link: Rc<Link>) {
         self.list.borrow_mut().push(link);
     }
 
-    /// One has ended.
+    /// Removes a connection that has ended.
     pub fn remove(&self, link: &Rc<Link>) {
         self.list.borrow_mut().retain(|other| !Rc::ptr_eq(other, link));
     }
 
-    /// Lets the connection end that has been idle longest, if more than so many are.
+    /// Ends the connection that has been idle longest, if more than `most` are idle.
     pub fn trim(&self, most: usize) {
         let list = self.list.borrow();
         let idle = || list.iter().filter(|l| !l.is_leaving() && l.idle_since().is_some());
@@ -113,7 +113,7 @@ impl Links {
         }
     }
 
-    /// The loop is about to end, and all connections with their last streams.
+    /// Lets all connections end with their last streams, before the loop ends.
     pub fn clear(&self) {
         for link in self.list.borrow().iter() {
             link.leave();
@@ -122,7 +122,8 @@ impl Links {
 }
 
 impl Dial {
-    /// Whether a request with so much of a body may wait for it, as one of at most so many, and counts that then.
+    /// Adds a waiting request, if its `body` bytes fit and fewer than `most` wait. True if it was
+    /// added.
     fn takes(&self, body: u64, most: u32) -> bool {
         let before = self.bodies.get();
         let bodies = before.saturating_add(body);
@@ -137,7 +138,7 @@ impl Dial {
 }
 
 impl Opening {
-    /// The connection is there, and has room for the requests that wait.
+    /// Notes that the connection is open and has room for the waiting requests.
     pub fn done(self) {
         self.dial.open.set(Some(true));
     }
@@ -159,7 +160,7 @@ impl Drop for Opening {
 }
 
 impl Coming {
-    /// Waits until the connection is open; false if it came to nothing.
+    /// Waits until the connection is open. False if it failed.
     pub async fn wait(&self) -> bool {
         poll_fn(|cx| match self.0.open.get() {
             Some(open) => Poll::Ready(open),

@@ -1,4 +1,4 @@
-//! Fields of an answer on their way to a head as HTTP/1 writes it.
+//! Converts the fields of an answer to a head in HTTP/1 form.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use weir_proto::http2::hpack::BlockError;
 use super::ending::Ending;
 use crate::answer::headers::Headers;
 
-/// Fields of a connection: HTTP/2 has none, and they mean nothing beyond the connection.
+/// Connection-specific fields, which HTTP/2 does not have.
 const OF_CONNECTIONS: [&[u8]; 5] =
     [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
 
@@ -15,11 +15,11 @@ const OF_CONNECTIONS: [&[u8]; 5] =
 pub enum Message {
     /// A head.
     Head {
-        /// As HTTP/1 writes it, from the status line on; empty until the status has come.
+        /// The head in HTTP/1 form, from the status line on. Empty before the status.
         text: Vec<u8>,
         /// Another head follows.
         interim: bool,
-        /// No more than this.
+        /// The longest head, in bytes.
         limit: usize,
         /// What is wrong with it.
         fault: Option<MessageError>,
@@ -28,9 +28,9 @@ pub enum Message {
     Trailers {
         /// Names and values.
         fields: Headers,
-        /// Bytes of them, as HTTP/1 writes them.
+        /// Their length in HTTP/1 form.
         len: usize,
-        /// No more than this.
+        /// The longest trailers, in bytes.
         limit: usize,
         /// What is wrong with them.
         fault: Option<MessageError>,
@@ -38,17 +38,17 @@ pub enum Message {
 }
 
 impl Message {
-    /// A head of so many bytes at most.
+    /// An empty head.
     pub fn head(limit: usize) -> Message {
         Message::Head { text: Vec::new(), interim: false, limit, fault: None }
     }
 
-    /// Trailers of so many bytes at most.
+    /// Empty trailers.
     pub fn trailers(limit: usize) -> Message {
         Message::Trailers { fields: Headers::default(), len: 0, limit, fault: None }
     }
 
-    /// The next field. Behind the first fault nothing is looked at.
+    /// Adds a field. After the first fault, fields are ignored.
     pub fn field(&mut self, name: &[u8], value: &[u8]) {
         match self {
             Message::Head { fault: Some(_), .. } | Message::Trailers { fault: Some(_), .. } => {}
@@ -73,7 +73,7 @@ impl Message {
         }
     }
 
-    /// All fields are there; `last`: nothing follows them.
+    /// Ends the block. `last`: it ends the stream.
     pub fn finish(mut self, last: bool) -> Result<Message, Ending> {
         let wrong = match &mut self {
             Message::Head { fault, .. } | Message::Trailers { fault, .. } if fault.is_some() => {
@@ -109,7 +109,7 @@ pub enum MessageError {
     Pseudo(String),
     /// A pseudo-header field in trailers.
     PseudoTrailer(String),
-    /// A name or a value that HTTP/1 cannot write.
+    /// A name or value that is invalid in HTTP/1.
     Field(String),
     /// An interim head at the end of the stream.
     InterimAlone,
@@ -191,13 +191,13 @@ fn shown(name: &[u8], value: &[u8]) -> String {
     format!("{}: {}", weir_log::Bytes(name), weir_log::Bytes(value))
 }
 
-/// Nothing in it would end a line, or be another name in HTTP/1.
+/// Whether the field is safe in HTTP/1: it ends no line, and its name stays one name.
 fn is_valid(name: &[u8], value: &[u8]) -> bool {
     let wrong = |b: &u8| *b <= b' ' || *b == 0x7f || *b == b':' || b.is_ascii_uppercase();
     !name.iter().any(wrong) && !value.iter().any(|b| matches!(b, 0 | b'\r' | b'\n'))
 }
 
-/// What a server sends with a block that cannot be read, in nginx's words where it has some.
+/// The log text for a block that cannot be decoded, in nginx's words if it has any.
 pub fn unreadable(error: BlockError) -> String {
     match error {
         BlockError::Truncated => "truncated http2 header".to_owned(),

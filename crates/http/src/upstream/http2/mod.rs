@@ -1,13 +1,13 @@
-//! HTTP/2 to servers: RFC 9113 from the client's side. nginx: ngx_http_proxy_v2_module.
+//! HTTP/2 to servers: the client's side of RFC 9113. nginx: ngx_http_proxy_v2_module.
 //!
-//! A connection is a task (`task`) that owns its socket: it reads frames (`reader`) and sends what
-//! waits in the `link::Link`, which its streams share. A request holds a [`Stream`]. A head and
-//! pieces of a body enter it; the answer's heads leave it, written as HTTP/1 writes them, and then
-//! its body. A stream's window is what its request has room for, so that a slow client stalls no
-//! other stream of the connection; the connection's own window is never short. A request that is
-//! given up resets its stream and nothing else.
+//! A connection has a task (`task`) that owns its socket. It reads frames (`reader`) and sends the
+//! output of the `link::Link`, which the streams share. A request holds a [`Stream`]. It writes a
+//! head and pieces of a body, and reads the answer's heads, in HTTP/1 form, and then the body. A
+//! stream's window is the room that its request has, so a slow client stalls no other stream of the
+//! connection. The connection's own window is never short. A request that is dropped resets its
+//! stream and nothing else.
 //!
-//! The connections of a loop to the servers of a group are [`Links`].
+//! [`Links`] are the connections of a loop to the servers of a group.
 
 mod ending;
 mod link;

@@ -1,4 +1,4 @@
-//! A connection for a request: one that others use, too, or a new one.
+//! Gets a connection for a request: a shared one or a new one.
 
 use std::io;
 use std::pin::pin;
@@ -19,15 +19,15 @@ use crate::upstream::fault::{Doing, Fault, operation};
 use crate::upstream::passing::UpstreamConf;
 use crate::upstream::tls::UpstreamTls;
 
-/// Speaks HTTP/2 on a connection for one request alone.
+/// Starts HTTP/2 on a connection that is not shared.
 pub fn start(connection: Box<Connection>, limits: Limits, window: u32) -> Rc<Link> {
     let link = Link::new(connection, None, window);
     task::start(&link, None, limits);
     link
 }
 
-/// A connection to a peer for a request with so much of a body, and whether it served others before. `shared` are those of the
-/// loop; without them no other request uses it.
+/// Gets a connection to a peer for a request with `body` bytes, and whether it has served others.
+/// `shared` are the loop's connections; without them, no other request uses it.
 pub async fn open(
     r: &mut Request,
     passing: &'static UpstreamConf,
@@ -55,7 +55,7 @@ pub async fn open(
                 let come = pin!(either(coming.wait(), timeout));
                 match wait(r, passing, come, Some(Doing::Connecting)).await {
                     Waited::Gone => return Err(Fault::ClientLeft),
-                    // The request that opened it could not; perhaps this one can.
+                    // If the other request failed to open it, this one tries.
                     Waited::For(Either::Left(open)) => sharing = open,
                     Waited::For(Either::Right(())) => {
                         let late = io::ErrorKind::TimedOut.into();

@@ -1,4 +1,4 @@
-//! Frames that a server sends.
+//! Handles the frames of a server.
 
 use std::rc::Rc;
 
@@ -12,33 +12,33 @@ use super::link::Link;
 use super::message::{Message, unreadable};
 use super::stream::StreamState;
 
-/// Bytes of frames that one block of fields may be spread over, beyond what its stream has room for.
+/// The most bytes of one field block, beyond the room for a head.
 const BLOCK: usize = 64 * 1024;
-/// The limit of a name or a value, for any request.
+/// The limit for a name or value, for all requests.
 const FIELDS: FieldLimits = FieldLimits { field: 1 << 20, block: usize::MAX };
-/// So many settings, and so many pings, may come without anything of an answer between them while the server takes
-/// nothing that it is sent.
+/// The most SETTINGS frames, and the most PINGs, without any progress of an answer or of sending
+/// between them.
 const IDLE_TALK: u32 = 1000;
 
-/// The table of fields that an end has unless it says otherwise.
+/// The default size of the dynamic table.
 const USUAL_TABLE: u32 = 4096;
 
-/// Carries out the frames of a server.
+/// The handler of a server's frames.
 pub struct ServerFrameReader {
     link: Rc<Link>,
-    /// Settings and pings since the server was last of use.
+    /// SETTINGS and PINGs since the last progress.
     settings: u32,
     pings: u32,
 }
 
 impl ServerFrameReader {
-    /// Of a connection on which nothing has come.
+    /// For a new connection.
     pub fn new(link: Rc<Link>) -> ServerFrameReader {
         ServerFrameReader { link, settings: 0, pings: 0 }
     }
 
-    /// Something of an answer came, or the server took something that it was sent: a server may send pings as long as
-    /// a request lasts.
+    /// Notes progress: part of an answer was received, or the server accepted data. A server may
+    /// send PINGs as long as a request lasts.
     pub fn is_of_use(&mut self) {
         (self.settings, self.pings) = (0, 0);
     }
@@ -59,7 +59,8 @@ impl FrameHandler for ServerFrameReader {
     }
 
     fn frame_begins(&mut self, head: FrameHead) {
-        // A server's settings are the first that it sends; one that sends other things has none.
+        // SETTINGS must be a server's first frame. A server that begins with another frame has
+        // none.
         if head.kind != FrameType::Settings {
             self.link.greeted();
         }
@@ -115,7 +116,7 @@ impl FrameHandler for ServerFrameReader {
     }
 
     fn block_limit(&self, stream: u32) -> usize {
-        // The fields can be taken in turn only if all are looked at.
+        // Blocks of removed streams must be decoded, too, since decoding changes the dynamic table.
         BLOCK + self.link.stream(stream).map_or(0, |stream| stream.room.head)
     }
 
@@ -198,7 +199,7 @@ impl FrameHandler for ServerFrameReader {
                 stream.fail(Ending::invalid(text));
                 Ok(())
             }
-            // Of a stream that has ended.
+            // The stream has ended.
             None if head.stream != 0 => Ok(()),
             None if by == 0 => ConnectionError::new(ErrorCode::Protocol, text),
             None => ConnectionError::new(ErrorCode::FlowControl, text),
@@ -215,7 +216,7 @@ fn closed(stream: &StreamState) -> Ending {
     Ending::invalid(format!("upstream sent frame for closed stream {}", stream.id))
 }
 
-/// The connection error for a fault of a frame, in nginx's words.
+/// The connection error for an invalid frame, in nginx's words.
 fn connection_error(head: FrameHead, fault: FrameFault) -> ConnectionError {
     let (name, len, id) = (name(head.kind), head.len, head.stream);
     let (code, what) = match fault {
@@ -233,7 +234,7 @@ fn connection_error(head: FrameHead, fault: FrameFault) -> ConnectionError {
             (ErrorCode::FrameSize, text)
         }
         FrameFault::Padding(padding) => {
-            // What is behind the byte that says how much it is.
+            // The length without the padding length byte.
             let rest = len.saturating_sub(1);
             let text = format!("http2 frame with too long padding: {padding} in frame {rest}");
             (ErrorCode::Protocol, text)

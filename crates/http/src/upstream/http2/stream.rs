@@ -1,4 +1,4 @@
-//! A stream: a request's way to the server, and its answer's way back.
+//! A stream: carries a request to the server and its answer back.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,24 +20,24 @@ use crate::answer::headers::Headers;
 use crate::upstream::passing::UpstreamConf;
 use crate::upstream::pieces;
 
-/// What servers reset streams with that they have not looked at.
+/// The code with which servers reset streams that they have not processed.
 const REFUSED: u32 = ErrorCode::RefusedStream as u32;
-/// And with where a connection has had more requests, or more resets, than they like.
+/// The code with which servers limit requests or resets on a connection.
 const CALM: u32 = ErrorCode::EnhanceYourCalm as u32;
-/// The largest window of a stream, however much its request has room for.
+/// The largest window of a stream.
 const LARGEST_WINDOW: u32 = 1 << 30;
 
-/// What a request has room for.
+/// The room that a request has for an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
-    /// Bytes of a head.
+    /// The longest head.
     pub head: usize,
-    /// Bytes of a body that are not read yet: the stream's window.
+    /// The most unread bytes of a body: the stream's window.
     pub body: u32,
 }
 
 impl Room {
-    /// What the buffers of a location hold.
+    /// The room in a location's buffers.
     pub fn of(passing: &UpstreamConf) -> Room {
         Room {
             head: passing.head_room(),
@@ -46,44 +46,44 @@ impl Room {
     }
 }
 
-/// A request's end of a stream. Dropped before both sides are done, it resets the stream.
+/// A request's end of a stream. Dropping it resets the stream, unless both sides have ended.
 pub struct Stream(pub(super) Rc<StreamState>);
 
 /// Sends the body of a request while another task reads the answer.
 pub struct Sender(Rc<StreamState>);
 
-/// The state of a stream that its connection works on.
+/// The state of a stream, shared with its connection.
 pub struct StreamState {
     link: Rc<Link>,
-    /// Its number.
+    /// The stream id.
     pub id: u32,
-    /// What its request has room for.
+    /// The room of its request.
     pub room: Room,
-    /// What goes.
+    /// The sending side.
     send_window: SendWindow,
-    /// What the server may send of the body.
+    /// The server's window: bytes of the body that it may send.
     credit: Cell<i64>,
-    /// What it may send again, and does not know of.
+    /// Bytes to add to the window that the server has not been told of.
     owed: Cell<i64>,
-    /// Heads that are not read yet.
+    /// Unread heads.
     heads: RefCell<VecDeque<Vec<u8>>>,
-    /// The answer's own head has come.
+    /// The final head was received.
     has_head: Cell<bool>,
-    /// The answer's own head was the end, too.
+    /// The final head also ended the stream.
     is_bare: Cell<bool>,
-    /// The part of the body that is not read yet.
+    /// Unread bytes of the body.
     incoming: RefCell<Vec<u8>>,
     trailers: RefCell<Headers>,
-    /// The server has sent all.
+    /// The server has ended the stream.
     ended: Cell<bool>,
-    /// The server says that it wants no more of the request.
+    /// The server wants no more of the request.
     enough: Cell<bool>,
     ending: RefCell<Option<Ending>>,
-    /// The request has let go of it.
+    /// The request has dropped its end.
     dropped: Cell<bool>,
     deadline: Cell<Option<Instant>>,
     reader: RefCell<Option<Waker>>,
-    /// Bytes received, frames and all.
+    /// Bytes received, with framing.
     received: Cell<u64>,
     /// Bytes of the head that was sent.
     head: usize,
@@ -121,15 +121,14 @@ impl StreamState {
         }
     }
 
-    /// It ends before its time.
+    /// Ends the stream early.
     pub fn fail(&self, why: Ending) {
-        // What was complete before the connection broke stays good.
+        // An answer that was complete before the connection failed stays valid.
         if self.ended.get() && !matches!(why, Ending::Said(_, Failure::InvalidHeader)) {
             return;
         }
         if self.ended.get() {
-            // The server that sent a complete answer calls it off. If no part of it was read, there
-            // was no answer.
+            // The server revokes a complete answer. If no part of it was read, there was no answer.
             self.heads.borrow_mut().clear();
         }
         self.ending.borrow_mut().get_or_insert(why);
@@ -138,29 +137,29 @@ impl StreamState {
     }
 }
 
-/// What comes.
+/// The receiving side.
 impl StreamState {
-    /// The answer's own head has come.
+    /// Whether the final head was received.
     pub fn has_head(&self) -> bool {
         self.has_head.get()
     }
 
-    /// The server has sent all.
+    /// Whether the server has ended the stream.
     pub fn has_ended(&self) -> bool {
         self.ended.get()
     }
 
-    /// What the server may send of the body.
+    /// Bytes of the body that the server may send.
     pub fn credit(&self) -> i64 {
         self.credit.get()
     }
 
-    /// Counts a frame.
+    /// Counts a received frame.
     pub fn count(&self, len: usize) {
         self.received.set(self.received.get() + (len + frame::HEAD) as u64);
     }
 
-    /// Takes a head, or trailers. Nothing counts that follows what the server did wrong.
+    /// Handles a head or trailers. After an error of the server, they are ignored.
     pub fn take_message(&self, message: Message, last: bool) {
         if self.ending.borrow().as_ref().is_some_and(|ending| !ending.is_of_connection()) {
             return;
@@ -185,7 +184,7 @@ impl StreamState {
         self.end(last);
     }
 
-    /// Takes a piece of the body; `framed` is its length with the padding.
+    /// Handles a piece of the body. `framed` is its length with padding.
     pub fn take_data(&self, data: &[u8], framed: usize, last: bool) {
         self.credit.set(self.credit.get() - framed as i64);
         self.owed.set(self.owed.get() + (framed - data.len()) as i64);
@@ -203,9 +202,9 @@ impl StreamState {
         wake(&self.reader);
     }
 
-    /// The server has ended the stream, and wants no more of the request. One such frame may follow a complete answer, which
-    /// stays good (RFC 9113, section 8.1). Where it is a head alone, it does whatever the reason: servers of gRPC end a call
-    /// that they answer early in this way. A body before an error may be a part, as for nginx.
+    /// Handles RST_STREAM. One may follow a complete answer, which stays valid with NO_ERROR (RFC
+    /// 9113, section 8.1). An answer that is only a head stays valid with any code: gRPC servers
+    /// end calls early in this way. A body before another code may be incomplete, as in nginx.
     pub fn take_reset(&self, code: u32) {
         let is_closed = self.enough.replace(true);
         self.send_window.close();
@@ -220,7 +219,7 @@ impl StreamState {
         }
     }
 
-    /// Why a stream that was reset before its end has no answer.
+    /// The ending of a stream that was reset without a valid answer.
     fn rejection(&self, code: u32) -> Ending {
         let failure = match code {
             _ if self.has_head.get() => Failure::InvalidHeader,
@@ -241,7 +240,8 @@ impl StreamState {
             || !self.incoming.borrow().is_empty()
     }
 
-    /// So much was read: the server may send on.
+    /// Gives the server credit for `read` bytes. Window updates are sent for at least half of the
+    /// window.
     fn give_credit(&self, read: usize) {
         let owed = self.owed.get() + read as i64;
         let whole = i64::from(self.room.body);
@@ -280,7 +280,7 @@ impl weir_http2::Stream for StreamState {
     }
 }
 
-/// What goes.
+/// Sending.
 impl StreamState {
     async fn send(
         self: &Rc<Self>,
@@ -291,7 +291,7 @@ impl StreamState {
         weir_http2::send(self, chain, last, frame::MAX_PAYLOAD, timeout).await
     }
 
-    /// Sends a whole body while others go on.
+    /// Sends a whole body, in a task of its own.
     async fn pour(self: Rc<Self>, mut rest: Chain, timeout: Duration) {
         let handle = self.link.handle().clone();
         let result = async {
@@ -306,10 +306,10 @@ impl StreamState {
     }
 }
 
-/// A request's end.
+/// The request's end.
 impl Stream {
-    /// Sends a whole body that is there already, the last of the request. What the server does not take at once
-    /// follows while the request waits for its answer.
+    /// Sends a buffered body, which ends the request. A part that the server does not accept at
+    /// once is sent while the request waits for its answer.
     pub fn send_all(&self, mut body: Chain, timeout: Duration) {
         let state = &self.0;
         let in_memory = body.segments().all(|segment| segment.memory().is_some());
@@ -323,7 +323,7 @@ impl Stream {
         self.0.send(piece, last, timeout).await
     }
 
-    /// For a task that sends while another receives.
+    /// A sender that can be used while the stream is being read.
     pub fn sender(&self) -> Sender {
         Sender(self.0.clone())
     }
@@ -336,17 +336,17 @@ impl Stream {
         self.read_until(is_answered).await;
     }
 
-    /// The answer is a head: neither data nor trailers follow it.
+    /// Whether the answer is only a head, without data or trailers.
     pub fn is_bare(&self) -> bool {
         self.0.is_bare.get()
     }
 
-    /// When [`Stream::readable`] fails.
+    /// Sets the time at which [`Stream::readable`] fails.
     pub fn set_deadline(&self, at: Option<Instant>) {
         self.0.deadline.set(at);
     }
 
-    /// Waits until there is something to receive, the end included.
+    /// Waits until there are data or the end of them.
     pub async fn readable(&self) -> io::Result<()> {
         let ready = self.read_until(|| self.0.has_incoming());
         let Some(at) = self.0.deadline.get() else {
@@ -369,9 +369,9 @@ impl Stream {
         })
     }
 
-    /// Receives what is there and fits into the room of `buf`: a whole head, or a piece of the body. 0 is the end.
-    /// What came before a stream broke is received before its error, but for the body of an answer that the server called off or
-    /// spoiled: with its end on a connection of HTTP/1.0, a client would take it for whole.
+    /// Receives a whole head, or a piece of the body that fits into `buf`. 0 is the end. Data
+    /// before a failure are received before the error. The exception is the body of an answer that
+    /// the server revoked or broke: a client of HTTP/1.0 could take it for complete.
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         let state = &self.0;
         if let Some(head) = state.heads.borrow_mut().pop_front() {
@@ -399,14 +399,14 @@ impl Stream {
         Ok(Some(n))
     }
 
-    /// Trailers behind the body.
+    /// Adds the trailers.
     pub fn trailers(&self, out: &mut Headers) {
         for (name, value) in self.0.trailers.borrow().iter() {
             out.add(name, value);
         }
     }
 
-    /// Bytes received so far, framing and all.
+    /// Bytes received so far, with framing.
     pub fn received(&self) -> u64 {
         self.0.received.get()
     }
@@ -418,7 +418,8 @@ impl Stream {
 }
 
 impl Sender {
-    /// Sends a piece of a body; `last` is the end of the request. Given up, it can go on with the same piece.
+    /// Sends a piece of a body; `last` is the end of the request. Cancel-safe: call it again with
+    /// the same piece.
     pub async fn send(&self, piece: &mut Chain, last: bool, timeout: Duration) -> io::Result<()> {
         self.0.send(piece, last, timeout).await
     }

@@ -1,4 +1,4 @@
-//! A connection's task: reads frames, sends what waits, and ends the connection.
+//! A connection's task: reads frames, sends output, and ends the connection.
 
 use std::io;
 use std::rc::{Rc, Weak};
@@ -14,10 +14,10 @@ use super::link::Link;
 use super::links::Links;
 use super::reader::ServerFrameReader;
 
-/// Starts the task of a connection; `links` are those that it is one of.
+/// Starts the task of a connection. `links` has the connection.
 pub fn start(link: &Rc<Link>, links: Option<&Rc<Links>>, limits: Limits) {
     let _ = link.connection.stream.socket().nodelay(true);
-    // A table would save the server bytes, and cost memory for each connection.
+    // No dynamic table: it would save the server bytes, but cost memory for each connection.
     let seen = ReaderHistory::nothing(Decoder::with_table(0));
     let task = Task {
         link: link.clone(),
@@ -36,13 +36,13 @@ struct Task {
     limits: Limits,
     frames: Frames<ServerFrameReader>,
     pipe: Pipe,
-    /// The server has closed, and takes nothing more; what it said before is still to be read.
+    /// The server accepts nothing more. Data that it sent before must still be read.
     deaf: bool,
 }
 
 /// How a connection ends.
 enum LinkEnd {
-    /// It was idle for long enough, or has served as long as it may.
+    /// It was idle for too long, or reached its limits.
     Done,
     /// The server broke the protocol.
     ConnectionError(ConnectionError),
@@ -89,7 +89,7 @@ impl Task {
         self.link.fail(&why, of);
     }
 
-    /// Sends what waits.
+    /// Sends output.
     fn flush(&mut self) -> io::Result<()> {
         let link = &self.link;
         if !self.deaf {
@@ -109,7 +109,7 @@ impl Task {
         Ok(())
     }
 
-    /// Understands what was read, sends what waits, and waits for more.
+    /// Handles the data that were read, sends output, and waits for more.
     async fn turn(&mut self) -> Result<(), LinkEnd> {
         self.pipe.parse(&mut self.frames)?;
         self.flush()?;
@@ -130,7 +130,7 @@ impl Task {
             }
             self.pipe.release_buffer(handle);
         } else {
-            // Each stream has its own.
+            // Each stream has its own deadline.
             wire.set_deadline(None);
         }
         match self.pipe.wait(link, wire).await {

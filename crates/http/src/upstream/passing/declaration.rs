@@ -1,9 +1,9 @@
-//! The directives of a module that passes requests on: its own, and those that it shares with others.
+//! The directives of a proxying module: its own and the shared ones.
 
 use crate::config::scope::Directive;
 use crate::config::table::is_same;
 
-/// Which directives of a table a module has.
+/// The directives of a table that a module has.
 #[derive(Clone, Copy)]
 pub enum Part {
     /// All.
@@ -31,7 +31,7 @@ impl Part {
         !listed
     }
 
-    /// How many directives this is of a table. A name that the table lacks stops the compiler.
+    /// The number of directives of a table. A name that the table lacks is a compile error.
     const fn count(self, table: &[Directive]) -> usize {
         let (mut n, mut at) = (0, 0);
         while at < table.len() {
@@ -50,7 +50,7 @@ impl Part {
     }
 }
 
-/// How many directives all these are.
+/// The number of directives of all tables.
 pub const fn count(tables: &[(&[Directive], Part)]) -> usize {
     let (mut n, mut i) = (0, 0);
     while i < tables.len() {
@@ -60,7 +60,7 @@ pub const fn count(tables: &[(&[Directive], Part)]) -> usize {
     n
 }
 
-/// Puts them together, in their order.
+/// Joins the tables, in their order.
 pub const fn joined<const N: usize>(tables: &[(&[Directive], Part)]) -> [Directive; N] {
     let mut all = [tables[0].0[0]; N];
     let (mut n, mut i) = (0, 0);
@@ -126,7 +126,7 @@ macro_rules! group {
 }
 pub(crate) use group;
 
-/// What a module has of a group.
+/// The directives of a group that a module has.
 macro_rules! part {
     ($prefix:literal) => {
         Part::All

@@ -21,7 +21,7 @@ pub use declaration::{Part, count, joined};
 pub(crate) use declaration::{group, part, upstream_directives};
 pub(crate) use directives::passing_directives;
 
-/// What a location says of passing requests, whatever the protocol.
+/// Proxy settings of a location, for all protocols.
 #[derive(Debug, Clone)]
 pub struct UpstreamConf {
     /// `..._connect_timeout`
@@ -48,7 +48,7 @@ pub struct UpstreamConf {
     pub force_ranges: bool,
     /// `..._buffer_size`: the longest head of an answer.
     pub buffer_size: u64,
-    /// `..._buffers`: how many, how large.
+    /// `..._buffers`: number and size.
     pub buffers: (u64, u64),
     /// `..._busy_buffers_size`
     pub busy_buffers_size: Option<u64>,
@@ -62,7 +62,8 @@ pub struct UpstreamConf {
     pub retry: Retry,
     /// `..._next_upstream_delay`: the pause before another server is asked.
     pub retry_delay: Duration,
-    /// `..._answer_timeout`: how long all attempts together may take until the head of an answer; zero: no limit.
+    /// `..._answer_timeout`: how long all attempts together may take until the head of an answer;
+    /// zero for no limit.
     pub answer_timeout: Duration,
     /// `..._bind`: the local address, and whether it may be another host's.
     pub bind: Option<Bind>,
@@ -86,7 +87,7 @@ pub struct UpstreamConf {
     pub hide: Vec<Vec<u8>>,
     /// `..._pass_header`
     pub pass: Vec<Vec<u8>>,
-    /// What these two amount to.
+    /// The headers that are hidden, after both directives.
     pub hidden: Names,
     /// `..._ignore_headers`
     pub ignored: Names,
@@ -133,40 +134,41 @@ impl Default for UpstreamConf {
     }
 }
 
-/// A time that ends with that for the answer at the latest.
+/// A timeout, cut to the rest of `..._answer_timeout`.
 fn within(r: &Request, time: Duration) -> Duration {
     let Some(until) = r.contexts.upstream.answer_until else { return time };
     time.min(until.saturating_duration_since(r.event_loop.handle.now()))
 }
 
 impl UpstreamConf {
-    /// How long a connection of this request may take.
+    /// How long connecting may take, for this request.
     pub fn connect_within(&self, r: &Request) -> Duration {
         within(r, r.contexts.upstream.times.connect.unwrap_or(self.connect_timeout))
     }
 
-    /// How long a server of this request may take no bytes.
+    /// How long a server may accept no bytes, for this request.
     pub fn send_within(&self, r: &Request) -> Duration {
         within(r, r.contexts.upstream.times.send.unwrap_or(self.send_timeout))
     }
 
-    /// How long a server of this request may send no bytes.
+    /// How long a server may send no bytes, for this request.
     pub fn read_within(&self, r: &Request) -> Duration {
         within(r, r.contexts.upstream.times.read.unwrap_or(self.read_timeout))
     }
 
-    /// Memory for the body of an answer that waits for its client.
+    /// Bytes of an answer's body that may wait in memory for the client.
     pub fn memory(&self) -> usize {
         usize::try_from(self.buffers.0.saturating_mul(self.buffers.1)).unwrap_or(usize::MAX)
     }
 
-    /// How large its temporary file may become.
+    /// The largest temporary file of an answer.
     pub fn file(&self) -> u64 {
         self.max_temp_file_size.unwrap_or(1 << 30)
     }
 
-    /// All simple directives of a block were read. Sizes must fit each other, names of headers are put in order, and
-    /// caches are known by now. `hidden` are the names that the protocol hides in any case.
+    /// Finishes the settings, after all simple directives of a block were read: checks sizes,
+    /// merges names of headers, and looks the cache up. `hidden`: the names that the protocol
+    /// always hides.
     pub fn finish(
         &mut self,
         setup: &mut Setup<'_>,
@@ -184,7 +186,7 @@ impl UpstreamConf {
         Ok(())
     }
 
-    /// Puts the names of headers in order that clients do not see, the protocol's own and the configuration's.
+    /// Computes the headers that are hidden from clients: the protocol's and the configuration's.
     pub fn hide(&mut self, hidden: &[&str]) {
         self.hidden = hidden.iter().collect();
         self.hidden.extend(&self.hide);
@@ -193,7 +195,7 @@ impl UpstreamConf {
         }
     }
 
-    /// How long a head may be, and trailers as well.
+    /// The longest head, and the longest trailers.
     pub fn head_room(&self) -> usize {
         usize::try_from(self.buffer_size).unwrap_or(usize::MAX)
     }
@@ -234,7 +236,7 @@ impl UpstreamConf {
 
 /// `..._next_upstream`
 pub fn failures(d: &Line) -> Failures {
-    // The words themselves were judged by the tables of conf.
+    // The tables of `conf` have checked the words.
     d.args
         .iter()
         .filter_map(|w| Failures::word(&w.bytes.to_ascii_lowercase()))

@@ -1,4 +1,4 @@
-//! `sticky` as it is written.
+//! The directive `sticky`.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::{Cookie, Expires, Sessions, Sticky, TAG};
 use crate::config::scope::Scope;
 use crate::variables::VariableId;
 
-/// nginx's slab allocator takes no less: eight pages.
+/// Eight pages, the least that nginx's slab allocator takes.
 const SMALLEST_ZONE: u64 = 8 * 4096;
 /// How long an unused session is kept, unless `timeout=` says otherwise.
 const KEPT: Duration = Duration::from_secs(600);
-/// Attributes that keep a cookie from other sites' requests.
+/// The values of the cookie attribute `SameSite`.
 const SAME_SITE: [&[u8]; 3] = [b"strict", b"lax", b"none"];
 
 /// `sticky cookie | route | learn ...` of the upstream of this name.
@@ -101,7 +101,7 @@ fn route(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Sticky, Error> {
     Ok(Sticky { lookup, cookie: None, sessions: None })
 }
 
-/// `learn` as far as it was read.
+/// The parameters of `learn` while it is read.
 #[derive(Default)]
 struct Learn {
     zone: Option<(String, u64)>,

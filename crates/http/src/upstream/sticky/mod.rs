@@ -1,8 +1,8 @@
-//! Requests of one client go to one server. nginx: ngx_http_upstream_sticky_module.
+//! Binds the requests of a client to one server. nginx: ngx_http_upstream_sticky_module.
 //!
-//! The client shows which server it is bound to: by a cookie that names the server, by any variable
-//! that does (`route`), or by the identifier of a session that the server was seen to begin
-//! (`learn`).
+//! The client shows which server it is bound to in one of three ways: a cookie with the server's
+//! id, variables with the server's id (`route`), or a session id that was seen in an answer of the
+//! server (`learn`).
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ mod conf;
 
 pub use conf::read;
 
-/// What zones of sessions are declared as.
+/// The tag of zones for sessions.
 const TAG: &str = "sticky";
-/// A server's name in up to 32 bytes, and when the session was last used.
+/// Words of a session: the server's id in up to 32 bytes, and the time of the last use.
 const VALUES: usize = 5;
 
 /// How clients are bound to servers.
 #[derive(Debug)]
 pub struct Sticky {
-    /// The first of them that has a value names the request's server.
+    /// The first variable with a value has the id of the server or session.
     lookup: Vec<VariableId>,
     cookie: Option<Cookie>,
     sessions: Option<Sessions>,
@@ -50,7 +50,7 @@ struct Cookie {
 #[derive(Debug, Clone, Copy)]
 enum Expires {
     Max,
-    /// So many seconds.
+    /// After this many seconds.
     After(u64),
 }
 
@@ -60,19 +60,19 @@ struct Sessions {
     zone: ZoneRef,
     timeout: Duration,
     create: Vec<VariableId>,
-    /// They begin with the head of an answer, not with its end.
+    /// `header`: sessions are learned at the head of an answer, not at its end.
     at_header: bool,
 }
 
-/// What a request says of itself.
+/// The id that a request shows.
 #[derive(Debug, Default)]
 pub struct Bound {
-    /// The server's name, or the session's.
+    /// The id of the server or the session.
     id: Vec<u8>,
 }
 
 impl Sticky {
-    /// The name of the server that the request is bound to; empty: none.
+    /// The id of the server that the request is bound to; empty for none.
     pub fn bound(&self, r: &mut Request) -> (Bound, Vec<u8>) {
         let id = first(r, &self.lookup).unwrap_or_default();
         let sid = match &self.sessions {
@@ -83,19 +83,19 @@ impl Sticky {
         (Bound { id }, sid)
     }
 
-    /// The cookie for clients of a server.
+    /// The cookie that binds a client to a server.
     pub fn cookie(&self, r: &mut Request, peer: &Peer) -> Option<Vec<u8>> {
         self.cookie.as_ref().map(|cookie| cookie.write(r, peer))
     }
 
-    /// The head of an answer came.
+    /// Learns a session at the head of an answer, if configured.
     pub fn answered(&self, r: &mut Request, bound: &Bound, peer: &Peer) {
         if let Some(sessions) = self.sessions.as_ref().filter(|s| s.at_header) {
             sessions.learn(r, bound, peer);
         }
     }
 
-    /// A server has served a request.
+    /// Learns a session at the end of an answer, if configured.
     pub fn served(&self, r: &mut Request, bound: &Bound, peer: &Peer) {
         if let Some(sessions) = self.sessions.as_ref().filter(|s| !s.at_header) {
             sessions.learn(r, bound, peer);
@@ -133,7 +133,7 @@ impl Cookie {
         }
         let same_site = self.same_site.as_ref().map(|t| match t.eval(r) {
             known if known.is_empty() || conf::is_same_site(&known) => known,
-            // What a variable says may be anything; the strictest is safe.
+            // For an unknown value, the strictest one is used.
             _ => b"strict".as_slice().into(),
         });
         attribute(&mut out, b"; samesite=", same_site.as_deref());
@@ -161,8 +161,7 @@ impl Sessions {
         (!self.is_over(&table, entry, now)).then(|| sid(&table, entry))
     }
 
-    /// Notes the server that a session belongs to: a session that the server begins with this
-    /// answer, or one that goes on.
+    /// Stores the server of a session: one that begins with this answer, or one that goes on.
     fn learn(&self, r: &mut Request, bound: &Bound, peer: &Peer) {
         let created = first(r, &self.create);
         let (id, creates) = match &created {
@@ -173,7 +172,8 @@ impl Sessions {
         let now = self.now(r);
         let key = Md5::digest(id);
         let Some(mut table) = self.zone.get().map(weir_zone::Zone::lock) else { return };
-        // An answer may come after the session that its request belonged to was over: it does not begin another.
+        // A session may expire before the answer of its request arrives. The answer does not renew
+        // it.
         let known = table.find(&key).filter(|entry| creates || !self.is_over(&table, *entry, now));
         let entry = match known {
             Some(entry) => Some(entry),
@@ -197,7 +197,8 @@ impl Sessions {
         table.touch(entry);
     }
 
-    /// A new session; those that are over make room, and where none is, the one that was used least recently.
+    /// Adds a session. Expired ones are removed first. If there is still no room, the least
+    /// recently used one is evicted.
     fn add(
         &self,
         r: &Request,
@@ -230,7 +231,7 @@ impl Sessions {
     }
 }
 
-/// The server's name in a session. No name holds a zero byte.
+/// The server's id in a session. An id has no zero bytes.
 fn sid(table: &Locked<'_>, entry: LockedEntry) -> Vec<u8> {
     let words = (0..VALUES - 1).map(|i| table.value(entry, i).to_le_bytes());
     words.flatten().take_while(|byte| *byte != 0).collect()

@@ -1,16 +1,16 @@
-//! What a location says of storing answers, whatever the protocol.
+//! `..._store`, for all protocols.
 
 use weir_conf::{Directive, Error};
 use weir_values::Template;
 
 use crate::config::scope::Scope;
 
-/// Where answers go.
+/// The files that answers are written to.
 #[derive(Debug, Clone)]
 pub enum Store {
-    /// To the file that the request's path stands for.
+    /// The file of the request's path (`on`).
     AsRequested,
-    /// To the file that this says.
+    /// The file that the value names.
     To(Template),
 }
 

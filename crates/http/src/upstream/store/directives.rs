@@ -27,7 +27,7 @@ macro_rules! store_directives {
                     if same_block {
                         return Err(d.problem(CONFLICT));
                     }
-                    // What the block around keeps, this one stores.
+                    // A `..._cache` of the enclosing block is replaced by `..._store`.
                     Arc::make_mut(&mut passing.caching).zone = Zone::Off;
                 }
                 passing.store = store;

@@ -1,4 +1,4 @@
-//! `proxy_store`: answers that become files of this server.
+//! `proxy_store`: writes answers to files of this server.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ mod directives;
 pub use conf::Store;
 pub(crate) use directives::store_directives;
 
-/// Sends the head, which is filled in, and the body behind it, and makes a file of the body. It is read to its end,
-/// whether the client stays or not; a client that has all of it finds the file in its place. `begun` is what came
-/// with the head.
+/// Sends the head, which is filled in, and the body, and writes the body to a file. The body is
+/// read to its end, even if the client leaves. The file is in place before the client gets the last
+/// piece. `begun` was received with the head.
 pub async fn relay<P: Protocol>(
     r: &mut Request,
     passing: &'static UpstreamConf,
@@ -78,7 +78,7 @@ pub async fn relay<P: Protocol>(
     }
 }
 
-/// The body is over: its file is put in its place, then the client gets the rest.
+/// Ends the body: moves the file to its place, and then sends the rest to the client.
 async fn last<P: Protocol>(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -88,7 +88,7 @@ async fn last<P: Protocol>(
     step: Option<Step>,
 ) -> Relayed {
     if let Some(broken) = source.broken() {
-        // To a client that has not had what comes before it, nothing is sent.
+        // If sending has failed before, nothing more is sent.
         let step = match step {
             Some(step) => {
                 relay::complain(r, broken);
@@ -115,14 +115,14 @@ async fn last<P: Protocol>(
     relay::finish(r, source, step)
 }
 
-/// Makes an empty file of an answer without a body.
+/// Writes an empty file for an answer without a body.
 pub async fn empty(r: &mut Request, passing: &'static UpstreamConf, store: &'static Store) {
     if let Some(target) = Target::open(r, passing, store).await {
         target.finish(r).await;
     }
 }
 
-/// The file while the body comes in.
+/// The file while the body is being received.
 struct Target {
     temp: TempFile,
     put: Put,
@@ -131,7 +131,8 @@ struct Target {
 }
 
 impl Target {
-    /// `None` where there can be no file, which is logged, and where the name is empty, as in nginx.
+    /// Opens a temporary file. `None` if that fails, which is logged, or if the name is empty, as
+    /// in nginx.
     async fn open(
         r: &mut Request,
         passing: &UpstreamConf,
@@ -174,7 +175,7 @@ impl Target {
         Some(Target { temp, put, end: 0, good: true })
     }
 
-    /// Writes what came; the same comes back for the client.
+    /// Writes data to the file, and returns them for the client.
     async fn write(&mut self, r: &Request, mut chain: Chain) -> Chain {
         let mut out = Chain::new();
         while let Some(segment) = chain.pop() {
