@@ -1,13 +1,15 @@
 //! Limits of a connection: those that a client remembers from its last one, and those that answers fill.
 
 use std::future::poll_fn;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use quinn::{ClientConfig, ConnectionError, TransportConfig, VarInt};
-use weir_testkit::listen;
+use quinn::{
+    ClientConfig, Connection, ConnectionError, Endpoint, RecvStream, SendStream, TransportConfig,
+    VarInt,
+};
 
 use super::bench::{URL, assert_answered, bench};
 use super::broken::{connect, frame, get};
@@ -217,19 +219,28 @@ fn an_answer_that_is_stopped_is_reset_though_more_of_it_may_be_sent() {
     });
 }
 
-/// A server of 32 `worker_connections`, of which QUIC has half. Requests for `/wait` get no answer.
+/// A server of 32 `worker_connections`, of which QUIC has half.
 fn small() -> Server {
-    let behind = listen(|mut stream: TcpStream| {
-        let _ = std::io::copy(&mut stream, &mut std::io::sink());
-    });
-    let conf = format!(
-        "user root; worker_processes 1; worker_threads 1; events {{ worker_connections 32; }}
-         http {{ ssl_certificate chain.pem; ssl_certificate_key leaf.key;
-             server {{ listen 127.0.0.1:%%PORT%% quic; listen 127.0.0.1:%%PORT%% ssl;
-                 location / {{ return 200 fine; }}
-                 location /wait {{ proxy_pass http://127.0.0.1:{behind}; }} }} }}"
-    );
-    Server::start_in(certified(), WEIR, &conf)
+    let conf = "user root; worker_processes 1; worker_threads 1; events { worker_connections 32; }
+         http { ssl_certificate chain.pem; ssl_certificate_key leaf.key;
+             server { listen 127.0.0.1:%%PORT%% quic; listen 127.0.0.1:%%PORT%% ssl;
+                 location / { return 200 fine; }
+                 location /wait { proxy_pass http://127.0.0.1:1; } } }";
+    Server::start_in(certified(), WEIR, conf)
+}
+
+/// A connection with a request that is under way: its body does not come.
+struct Waiting {
+    connection: Connection,
+    _sending: [SendStream; 2],
+    _answer: RecvStream,
+}
+
+async fn waiting(endpoint: &Endpoint, server: &Server) -> Waiting {
+    let (connection, settings) = connect(endpoint, server).await;
+    let (mut send, answer) = connection.open_bi().await.unwrap();
+    send.write_all(&get("/wait", &[("content-length", "1")])).await.unwrap();
+    Waiting { connection, _sending: [settings, send], _answer: answer }
 }
 
 /// A client that has its answer and stays does not keep others out. One that waits for its answer keeps its place.
@@ -238,11 +249,9 @@ fn idle_connections_make_room_for_new_ones() {
     let server = small();
     run_client(async {
         let endpoint = client(&server, "h3");
-        let (mut waiting, mut idle) = (Vec::new(), Vec::new());
+        let (mut busy, mut idle) = (Vec::new(), Vec::new());
         for _ in 0..4 {
-            let (connection, settings) = connect(&endpoint, &server).await;
-            let answer = request(&connection, &get("/wait", &[])).await;
-            waiting.push((connection, settings, answer));
+            busy.push(waiting(&endpoint, &server).await);
         }
         for n in 0..40 {
             let (connection, settings) = connect(&endpoint, &server).await;
@@ -254,7 +263,7 @@ fn idle_connections_make_room_for_new_ones() {
             panic!("the longest idle connection does not end in order")
         };
         assert_eq!(close.error_code, NO_ERROR);
-        assert!(waiting.iter().all(|(waits, ..)| waits.close_reason().is_none()));
+        assert!(busy.iter().all(|busy| busy.connection.close_reason().is_none()));
     });
     server.wait_log("[warn]", 1);
     server.wait_log(
@@ -269,15 +278,13 @@ fn connections_in_use_keep_their_places() {
     let Some(first) = first_datagram(&Dir::new()) else { return };
     run_client(async {
         let endpoint = client(&server, "h3");
-        let mut waiting = Vec::new();
+        let mut busy = Vec::new();
         for _ in 0..16 {
-            let (connection, settings) = connect(&endpoint, &server).await;
-            let answer = request(&connection, &get("/wait", &[])).await;
-            waiting.push((connection, settings, answer));
+            busy.push(waiting(&endpoint, &server).await);
         }
         socket(&server).send(&first).unwrap();
         server.wait_log("16 connections of QUIC are as many as worker_connections allow\n", 1);
-        assert!(waiting.iter().all(|(waits, ..)| waits.close_reason().is_none()));
+        assert!(busy.iter().all(|busy| busy.connection.close_reason().is_none()));
     });
     assert!(server.wait_line("connections of QUIC").contains("[alert]"));
 }
