@@ -199,7 +199,7 @@ class World:
             objects.append(self.api.call("POST", f"{path}?dryRun=All&fieldValidation=Strict", part, "application/yaml"))
         return objects
 
-    def stored(self):
+    def stored(self, release="weir"):
         """What the release has in the cluster: an object's kind and name, and what changes with each write."""
         found = {}
         for path in ("api/v1", "apis/apps/v1", "apis/autoscaling/v2", "apis/policy/v1", "apis/networking.k8s.io/v1", "apis/rbac.authorization.k8s.io/v1",
@@ -207,7 +207,7 @@ class World:
             for kind in self.api.call("GET", f"/{path}")["resources"]:
                 if "/" in kind["name"] or "list" not in kind["verbs"]:
                     continue
-                items = self.api.call("GET", f"/{path}/{kind['name']}?labelSelector=app.kubernetes.io/instance%3Dweir")["items"]
+                items = self.api.call("GET", f"/{path}/{kind['name']}?labelSelector=app.kubernetes.io/instance%3D{release}")["items"]
                 found.update({(kind["kind"], item["metadata"]["name"]): item["metadata"]["resourceVersion"] for item in items})
         return found
 
@@ -368,14 +368,14 @@ def a_pod_of_the_ingress_chart_runs_as_its_manifest_says(w):
 
 def a_pod_for_one_namespace_has_no_rights_elsewhere(w):
     """The release is in one namespace, and another one is watched: both have Roles, and the cluster has nothing."""
-    w.helm("install", "weir", CHARTS / "weir-ingress", "--namespace", SPACE,
+    w.helm("install", "alone", CHARTS / "weir-ingress", "--namespace", SPACE,
            *w.values({"scope": {"enabled": True, "namespace": "site"}, "config": {"server-snippet": "location = /said { return 204; }", "no-such-key": "x"},
                       "service": {"type": "ClusterIP", "externalIPs": ["192.0.2.8"]}}))
     pods = None
     try:
-        whole = {kind for kind, _ in w.stored()} & {"ClusterRole", "ClusterRoleBinding", "IngressClass", "GatewayClass"}
+        whole = {kind for kind, _ in w.stored("alone")} & {"ClusterRole", "ClusterRoleBinding", "IngressClass", "GatewayClass"}
         assert not whole, whole
-        pods = Containers(w.api, w.dir, w.binaries, SPACE, "weir-weir-ingress")
+        pods = Containers(w.api, w.dir, w.binaries, SPACE, "alone-weir-ingress")
         pods.start()
         wait("ready", 60, lambda: pods.get(10254, "/readyz")[0] == 200)
         one = Backend("one")
@@ -391,7 +391,7 @@ def a_pod_for_one_namespace_has_no_rights_elsewhere(w):
         wait("a status", 20, lambda: shown() == [{"ip": "192.0.2.8"}])
         reasons = lambda space, name: {reason for reason, _ in w.api.events(space, name)}
         wait("an Event", 20, lambda: "NoService" in reasons("site", "alone"))
-        wait("an Event about the map", 20, lambda: reasons(SPACE, "weir-weir-ingress"))
+        wait("an Event about the map", 20, lambda: reasons(SPACE, "alone-weir-ingress"))
         assert pods.get(8080, "/", "strange.test")[0] == 404
         text = pods.processes["controller"].text()
         assert "forbidden" not in text and "right" not in text, text
@@ -401,9 +401,7 @@ def a_pod_for_one_namespace_has_no_rights_elsewhere(w):
     finally:
         if pods:
             pods.kill()
-        w.helm("uninstall", "weir", "--namespace", SPACE)
-        for space in ("site", "strange"):
-            w.api.delete(ingress(space, "alone", "", []))
+        w.helm("uninstall", "alone", "--namespace", SPACE)
 
 
 def a_pod_of_the_server_chart_runs_as_its_manifest_says(w):

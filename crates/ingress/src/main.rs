@@ -69,10 +69,10 @@ struct Common {
     /// The port that is listened on for a port of listeners, where it is another: LISTENER=PORT; may be given several times.
     #[arg(long, value_parser = ports)]
     gateway_port: Vec<(u16, u16)>,
-    /// The port that clients know for plain HTTP, whichever is listened on.
-    #[arg(long, default_value_t = 80)]
-    http_port: u16,
-    /// The same for TLS: redirects to https name it.
+    /// The port that clients know for plain HTTP, if it is not the one that is listened on.
+    #[arg(long)]
+    http_port: Option<u16>,
+    /// The port that clients know for TLS: redirects to https name it.
     #[arg(long, default_value_t = 443)]
     https_port: u16,
     /// Takes servers behind at loopback addresses, too.

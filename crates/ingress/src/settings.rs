@@ -32,9 +32,9 @@ pub struct Settings {
     pub http: Vec<String>,
     /// Where TLS is listened for.
     pub https: Vec<String>,
-    /// The port that clients know for plain HTTP, whichever is listened on.
-    pub http_port: u16,
-    /// The same for TLS: redirects to https name it, if it is not 443.
+    /// The port that clients know for plain HTTP, if it is not the one that is listened on.
+    pub http_port: Option<u16>,
+    /// The port that clients know for TLS, whichever is listened on: redirects to https name it, if it is not 443.
     pub https_port: u16,
     /// The directory of certificates and password files.
     pub state: PathBuf,
@@ -137,7 +137,7 @@ impl Settings {
             ports.map(|port| (port.to_owned(), known)).collect()
         };
         let mut ports: BTreeMap<String, u16> = gateways.collect();
-        ports.extend(of(&self.http, self.http_port));
+        ports.extend(self.http_port.iter().flat_map(|known| of(&self.http, *known)));
         ports.extend(of(&self.https, self.https_port));
         ports.extend(self.passthrough.then(|| (String::new(), self.https_port)));
         ports
@@ -170,7 +170,7 @@ impl Default for Settings {
             any_class: false,
             http: words(&["80", "[::]:80"]),
             https: words(&["443", "[::]:443"]),
-            http_port: 80,
+            http_port: None,
             https_port: 443,
             state: PathBuf::from("/var/lib/weir-ingress"),
             access_log: "logs/access.log".to_owned(),
