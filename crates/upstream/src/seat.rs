@@ -23,7 +23,7 @@ pub struct PeerState {
     pub conns: u32,
     /// Failures within `fail_timeout`.
     pub fails: u32,
-    /// Smooth weighted round robin: nginx's `current_weight`, in [`UNIT`]s.
+    /// Smooth weighted round robin: nginx's `current_weight`, in `UNIT`s.
     pub current: i64,
     /// nginx's `effective_weight`: failures lower it, each choice raises it by 1 until it is the
     /// weight.
@@ -188,7 +188,7 @@ impl PeerState {
         self.fails > 0 && o.max_fails > 0 && self.fails >= o.max_fails && recent()
     }
 
-    /// The weight in force in [`UNIT`]s, reduced during a slow start. At least 1.
+    /// The weight in force in `UNIT`s, reduced during a slow start. At least 1.
     pub fn share(&self, now: Instant) -> u64 {
         self.ramped(i64::from(self.weight()), now).max(1) as u64
     }

@@ -77,8 +77,9 @@ impl State {
         same.then_some(rest)
     }
 
-    /// Whether a stale answer is sent in place of an answer of this status.
-    pub fn is_replaced_by_stale(&self, passing: &UpstreamConf, status: u16) -> bool {
+    /// Whether the stored answer is sent in place of the server's answer of this status: it is
+    /// stale and may be sent, or the server has revalidated it.
+    pub fn is_replaced_by_stored(&self, passing: &UpstreamConf, status: u16) -> bool {
         let caching = &*passing.caching;
         let may = self.shown.status.get() == Status::Expired && self.old.is_some();
         let unchanged = status == 304 && self.revalidate;
@@ -231,7 +232,7 @@ fn listed(caching: &Caching, failure: Failure) -> bool {
 /// Sends a stored answer in place of the server's answer of this status. The error is the state for
 /// asking the server again: the client has the beginning of the stored answer, and the rest is
 /// missing.
-pub async fn send_stale<P: Protocol>(
+pub async fn send_stored<P: Protocol>(
     r: &mut Request,
     state: Box<State>,
     passing: &'static UpstreamConf,

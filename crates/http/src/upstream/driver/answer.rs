@@ -50,10 +50,11 @@ impl Run {
         {
             status = 304;
         }
-        if let Some(place) = self.place.take_if(|place| place.is_replaced_by_stale(passing, status))
+        if let Some(place) =
+            self.place.take_if(|place| place.is_replaced_by_stored(passing, status))
         {
             self.leave(r, talk, answer, protocol);
-            let sent = Box::pin(cache::send_stale(r, place, passing, protocol, status)).await;
+            let sent = Box::pin(cache::send_stored(r, place, passing, protocol, status)).await;
             let step = sent.unwrap_or_else(|place| {
                 self.place = Some(place);
                 Step::Abort
