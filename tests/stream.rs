@@ -529,6 +529,17 @@ fn a_name_chooses_among_the_servers_of_an_address() {
     assert_eq!(heard(s.port_at(1), b"hi"), b"first");
 }
 
+#[test]
+fn a_log_that_does_not_open_is_told_to_the_error_log_of_its_server() {
+    let s = stream(
+        "log_format l $status; access_log %%DIR%%/none/$status l;
+         server { listen 127.0.0.1:%%PORT1%%; error_log %%DIR%%/own; return text; }",
+    );
+    assert_eq!(heard(s.port_at(1), b""), b"text");
+    let text = "none/200\" failed (2: No such file or directory) while returning text, client: ";
+    s.wait_file("own", text, 1);
+}
+
 /// `preread_buffer_size` holds for bytes that came with a balancer's header, too.
 #[test]
 fn no_more_is_looked_at_than_the_buffer_holds() {

@@ -180,9 +180,10 @@ impl Drop for BegunSession {
             let path = name.eval(s).into_owned();
             let path = std::path::PathBuf::from(String::from_utf8_lossy(&path).into_owned());
             let (line, connection) = (line.to_vec(), s.number());
-            let mut about = String::new();
-            s.describe(&mut about);
-            Some(weir_values::log::NamedLine { path, root: None, cache, line, connection, about })
+            let (mut about, log) = (String::new(), s.conf().error_log.clone());
+            s.describe_moment(&mut about);
+            let root = None;
+            Some(weir_values::log::NamedLine { path, root, cache, line, connection, log, about })
         });
         // One that ends in order says so once it is in the log.
         if !s.ending

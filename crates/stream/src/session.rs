@@ -240,6 +240,14 @@ impl Session {
         failed.blame
     }
 
+    /// Appends what the error log is told of the session, and what it is doing.
+    pub fn describe_moment(&self, line: &mut String) {
+        if !self.doing.is_empty() {
+            let _ = write!(line, " while {}", self.doing);
+        }
+        self.describe(line);
+    }
+
     /// Appends what the error log is told of the session.
     pub fn describe(&self, line: &mut String) {
         let local = &self.event_loop.site.listens()[self.listen].address;
@@ -292,10 +300,7 @@ impl Subject for Session {
         let log = &self.conf().error_log;
         if log.enabled(level) {
             let mut line = text.to_string();
-            if !self.doing.is_empty() {
-                let _ = write!(line, " while {}", self.doing);
-            }
-            self.describe(&mut line);
+            self.describe_moment(&mut line);
             log.write(level, Some(self.number), format_args!("{line}"));
         }
     }

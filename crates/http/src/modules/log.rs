@@ -144,7 +144,8 @@ fn named(
     let (path, root, line) = (path(file), Some(path(root)), line.to_vec());
     let mut about = " while logging request".to_owned();
     r.describe(&mut about);
-    Some(NamedLine { path, root, cache, line, connection: r.conn.number, about })
+    let (connection, log) = (r.conn.number, r.error_log().clone());
+    Some(NamedLine { path, root, cache, line, connection, log, about })
 }
 
 #[cfg(test)]

@@ -42,7 +42,9 @@ pub struct NamedLine {
     pub line: Vec<u8>,
     /// The number of its connection.
     pub connection: u64,
-    /// What the error log is told of the request, should the file not open.
+    /// The error log of the request or session. It is told if the file does not open.
+    pub log: Arc<Log>,
+    /// What it is told of the request.
     pub about: String,
 }
 
@@ -63,11 +65,11 @@ struct Open {
 
 impl OpenFiles {
     /// Writes lines, each to its file. Blocks: called by threads that may.
-    pub fn write(&mut self, lines: Vec<NamedLine>, log: &Log) {
+    pub fn write(&mut self, lines: Vec<NamedLine>) {
         let now = Instant::now();
         self.expire(&lines, now);
         for named in lines {
-            let (connection, about) = (Some(named.connection), &named.about);
+            let (log, connection, about) = (&named.log, Some(named.connection), &named.about);
             if let Some(root) = &named.root
                 && let Err(error) = directory(root)
             {
@@ -135,23 +137,23 @@ mod tests {
     fn line(path: &Path, root: &Path, cache: Option<OpenLogFiles>) -> NamedLine {
         let (path, root) = (path.to_owned(), Some(root.to_owned()));
         let (connection, about) = (1, String::new());
-        NamedLine { path, root, cache, line: b"line\n".to_vec(), connection, about }
+        let (line, log) = (b"line\n".to_vec(), Arc::new(Log::new(Vec::new())));
+        NamedLine { path, root, cache, line, connection, log, about }
     }
 
     #[test]
     fn files_stay_open_up_to_a_number() {
         let dir = std::env::temp_dir().join(format!("weir-log-path-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let log = Log::new(Vec::new());
         let cache = Some(OpenLogFiles { max: 2, ..OpenLogFiles::default() });
         let mut files = OpenFiles::default();
         for name in ["a", "b", "a", "c"] {
-            files.write(vec![line(&dir.join(name), &dir, cache)], &log);
+            files.write(vec![line(&dir.join(name), &dir, cache)]);
         }
         assert_eq!(files.files.len(), 2);
         assert!(!files.files.contains_key(&dir.join("b")));
         assert_eq!(std::fs::read(dir.join("a")).unwrap(), b"line\nline\n");
-        files.write(vec![line(&dir.join("d"), &dir, None)], &log);
+        files.write(vec![line(&dir.join("d"), &dir, None)]);
         assert_eq!(files.files.len(), 2);
         assert!(dir.join("d").exists());
         std::fs::remove_dir_all(&dir).unwrap();
@@ -161,11 +163,10 @@ mod tests {
     fn a_file_stays_open_once_it_was_used_often_enough() {
         let dir = std::env::temp_dir().join(format!("weir-log-uses-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let log = Log::new(Vec::new());
         let (path, mut files) = (dir.join("a"), OpenFiles::default());
         let cache = Some(OpenLogFiles { max: 2, min_uses: 2, ..OpenLogFiles::default() });
         for stays_open in [false, true, true] {
-            files.write(vec![line(&path, &dir, cache)], &log);
+            files.write(vec![line(&path, &dir, cache)]);
             assert_eq!(files.files[&path].file.is_some(), stays_open);
         }
         assert_eq!(std::fs::read(&path).unwrap(), b"line\nline\nline\n");
@@ -176,8 +177,7 @@ mod tests {
     fn a_root_that_is_not_there_gets_no_log() {
         let dir = std::env::temp_dir();
         let path = dir.join(format!("weir-log-none-{}", std::process::id()));
-        let log = Log::new(Vec::new());
-        OpenFiles::default().write(vec![line(&path, &dir.join("no such root"), None)], &log);
+        OpenFiles::default().write(vec![line(&path, &dir.join("no such root"), None)]);
         assert!(!path.exists());
     }
 }

@@ -282,7 +282,7 @@ impl LineQueue {
                 (std::mem::take(&mut waiting.lines), std::mem::take(&mut waiting.named))
             };
             if !named.is_empty() {
-                files.write(named, &self.log);
+                files.write(named);
             }
             if !lines.is_empty() {
                 self.write_lines(lines);
