@@ -199,6 +199,24 @@ fn a_root_with_variables_is_the_one_that_set_has_made() {
     assert!(!log.contains("uninitialized"), "{log}");
 }
 
+/// A refused request comes to no phase, but its headers and its line in the log may have the root.
+#[test]
+fn the_root_is_found_for_a_refused_request() {
+    let conf = "error_log %%DIR%%/error.log; events { }
+                http {
+                    server {
+                        listen 127.0.0.1:%%PORT%%;
+                        root %%DIR%%/none;
+                        add_header X-Root \"$realpath_root\" always;
+                    }
+                }";
+    let s = Server::start_in(Dir::new(), env!("CARGO_BIN_EXE_weir"), conf);
+    let mut client = s.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a b\r\n\r\n");
+    assert_eq!(client.response().status, 400);
+    s.wait_log("/none\" failed (2: No such file or directory)", 1);
+}
+
 #[test]
 fn bytes_that_are_no_text_are_logged_one_by_one() {
     let s = server(

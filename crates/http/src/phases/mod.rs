@@ -51,6 +51,10 @@ pub async fn serve_clone(r: &mut Request) -> bool {
 
 /// Ends a request whose head was refused, with the page for the status.
 pub async fn refuse(r: &mut Request, status: u16) -> bool {
+    if r.site.asks_realpath {
+        // No phase does this, but the headers of the answer and the access log may have it.
+        Box::pin(crate::files::realpath::prepare(r)).await;
+    }
     finish(r, Walk::over(), Some(Going::Ends(Step::Status(status)))).await
 }
 
