@@ -237,6 +237,10 @@ fn bytes_that_are_no_text_are_escaped_in_an_error_log() {
          location /dav/ { dav_methods PUT DELETE MKCOL COPY MOVE; }
          location /written/ { rewrite_log on; rewrite ^/written(.*)$ /after$1; }
          location /films/ { mp4; }
+         location ~ ^/gone(/.*)$ { proxy_pass http://127.0.0.1:1$1; }
+         location ~ ^/text/(?<to>.*)$ {
+             default_type text/plain; source_charset utf-8; charset $to; return 200 x;
+         }
          location /lua/ { content_by_lua_block { ngx.log(ngx.ERR, 'lua \\255') } }",
     );
     std::fs::create_dir_all(s.dir().file("dav")).unwrap();
@@ -251,6 +255,8 @@ fn bytes_that_are_no_text_are_escaped_in_an_error_log() {
         ("GET /list/%ff/", "", "directory index of \"%%DIR%%/list/\\xFF/\" is forbidden"),
         ("GET /written/%ff", "", "rewritten data: \"/after/\\xFF\""),
         ("GET /films/x%ff.mp4?start=1", "", "/films/x\\xFF.mp4\""),
+        ("GET /gone/%ff", "", "upstream: \"http://127.0.0.1:1/\\xFF\""),
+        ("GET /text/%ff", "", "between the charsets \"utf-8\" and \"\\xFF\""),
         ("GET /lua/", "", "lua \\xFF"),
         ("DELETE /dav/%ff", "", "lstat() \"%%DIR%%/dav/\\xFF\" failed"),
         ("MKCOL /dav/%ff/x/", "", "mkdir() \"%%DIR%%/dav/\\xFF/x\" failed"),

@@ -209,7 +209,7 @@ impl UpstreamContext {
         let Some(who) = &attempt.who else { return };
         let name = who.name();
         let separator = if name.starts_with("unix:") { ":" } else { "" };
-        let uri = String::from_utf8_lossy(&current.uri);
+        let uri = weir_log::Bytes(&current.uri);
         let _ = write!(line, ", upstream: \"{}{name}{separator}{uri}\"", current.scheme);
     }
 }

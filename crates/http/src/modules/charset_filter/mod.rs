@@ -141,7 +141,7 @@ pub fn check(conf: &Conf) -> Result<(), Error> {
 }
 
 fn no_map(from: &[u8], to: &[u8]) -> String {
-    let (from, to) = (String::from_utf8_lossy(from), String::from_utf8_lossy(to));
+    let (from, to) = (weir_log::Bytes(from), weir_log::Bytes(to));
     format!("no \"charset_map\" between the charsets \"{from}\" and \"{to}\"")
 }
 
@@ -201,7 +201,7 @@ fn destination(r: &mut Request, conf: &'static Conf) -> Result<Option<Vec<u8>>, 
         if conf.read().knows(&charset) {
             return Ok(Some(charset));
         }
-        let charset = String::from_utf8_lossy(&charset);
+        let charset = weir_log::Bytes(&charset);
         let text = format_args!("unknown charset \"{charset}\" to override{}", reading(r));
         r.log(Level::Error, text);
         return Ok(None);

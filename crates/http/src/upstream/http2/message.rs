@@ -158,13 +158,13 @@ fn head_field(
         if !text.is_empty() {
             return Err(MessageError::DuplicateStatus);
         }
-        let shown = String::from_utf8_lossy(value);
-        let code = value.iter().all(u8::is_ascii_digit).then(|| shown.parse::<u16>().ok());
+        let shown = || weir_log::Bytes(value).to_string();
+        let code = value.iter().all(u8::is_ascii_digit).then(|| shown().parse::<u16>().ok());
         let Some(code) = code.flatten().filter(|_| value.len() == 3) else {
-            return Err(MessageError::InvalidStatus(shown.into_owned()));
+            return Err(MessageError::InvalidStatus(shown()));
         };
         if code < 100 || code == 101 {
-            return Err(MessageError::UnexpectedStatus(shown.into_owned()));
+            return Err(MessageError::UnexpectedStatus(shown()));
         }
         *interim = code < 200;
         text.extend_from_slice(&[b"HTTP/2.0 ", value, b"\r\n"].concat());
