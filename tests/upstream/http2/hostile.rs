@@ -214,6 +214,7 @@ fn what_the_protocol_forbids_ends_the_attempt() {
         (frame(Headers, WHOLE, 1, b"\x88\xbe"), "invalid http2 table index: 62"),
         (frame(Headers, WHOLE, 1, b"\x21\x88"), "invalid http2 dynamic table size update: 1"),
         (frame(Headers, WHOLE, 1, b"\x88\x00\x01A\x01b"), "invalid header: \"A: b\""),
+        (frame(Headers, WHOLE, 1, b"\x88\x00\x01\xe9\x01b"), "invalid header: \"\\xE9: b\""),
         (frame(Headers, WHOLE, 1, b"\x88\x00\x01a\x02\r\n"), "invalid header: \"a: \\x0D\\x0A\""),
         (frame(Headers, WHOLE, 1, b"\x88\x00\x00\x00"), "zero http2 header name length"),
         (frame(Headers, WHOLE, 1, b"\x88\x00\x05a"), "truncated http2 header"),

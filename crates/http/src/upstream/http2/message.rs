@@ -191,9 +191,10 @@ fn shown(name: &[u8], value: &[u8]) -> String {
     format!("{}: {}", weir_log::Bytes(name), weir_log::Bytes(value))
 }
 
-/// Whether the field is safe in HTTP/1: it ends no line, and its name stays one name.
+/// Whether the field is safe in HTTP/1: it ends no line, its name stays one name, and the name has only bytes that RFC 9113,
+/// section 8.2.1, allows.
 fn is_valid(name: &[u8], value: &[u8]) -> bool {
-    let wrong = |b: &u8| *b <= b' ' || *b == 0x7f || *b == b':' || b.is_ascii_uppercase();
+    let wrong = |b: &u8| *b <= b' ' || *b >= 0x7f || *b == b':' || b.is_ascii_uppercase();
     !name.iter().any(wrong) && !value.iter().any(|b| matches!(b, 0 | b'\r' | b'\n'))
 }
 
