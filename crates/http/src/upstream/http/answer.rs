@@ -183,9 +183,11 @@ impl Answers {
     fn understood(&mut self, framing: Framing) -> Found {
         let head = self.parser.take_head();
         let length = if framing.chunked { None } else { framing.length };
-        let bodiless = self.to_head || matches!(head.status, 101 | 204 | 304) || length == Some(0);
-        self.framed_in_chunks = framing.chunked;
         let shared = self.shared;
+        // A stream ends where it says so: trailers may follow an empty body.
+        let empty = length == Some(0) && !shared;
+        let bodiless = self.to_head || matches!(head.status, 101 | 204 | 304) || empty;
+        self.framed_in_chunks = framing.chunked;
         self.until_close = !bodiless && !shared && !framing.chunked && length.is_none();
         self.body = match length {
             _ if bodiless => Body::Over,
