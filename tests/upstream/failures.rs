@@ -38,6 +38,7 @@ const WELL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nCache-Control: max-a
 const NEXT: &[&str] = &[
     "off",
     "error timeout",
+    "error off timeout",
     "error timeout invalid_header",
     "http_500 http_503",
     "error http_404 http_429 non_idempotent",
@@ -47,6 +48,7 @@ const NEXT: &[&str] = &[
 const STALE: &[&str] = &[
     "off",
     "error timeout",
+    "updating error http_500 off",
     "invalid_header http_500 http_503",
     "http_404 http_429 error",
     "updating error timeout invalid_header http_500 http_502 http_503 http_504 http_404 http_429",
@@ -268,6 +270,34 @@ fn what_is_no_http_is_a_bad_gateway_and_another_server_may_answer() {
         "upstream sent no valid HTTP/1.0 header while reading response header from upstream",
         2,
     );
+}
+
+#[test]
+fn off_among_other_words_holds_alone() {
+    let fails = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&fails);
+    let ill = listen(move |mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let bad = "HTTP/1.1 503 Bad\r\nContent-Length: 3\r\n\r\n503";
+        let _ = stream.write_all(if now.load(Ordering::Relaxed) { bad } else { WELL }.as_bytes());
+    });
+    let well = serve(|_| Some("X-Origin: well\r\n".to_owned()));
+    let conf = format!(
+        "events {{ }} http {{ proxy_cache_path %%DIR%%/cache keys_zone=z:1m;
+             add_header X-Cache $upstream_cache_status always;
+             upstream u {{ server 127.0.0.1:{ill} max_fails=0; server 127.0.0.1:{well} backup; }}
+             server {{ listen 127.0.0.1:%%PORT%%; proxy_next_upstream error off http_503;
+                 location / {{ proxy_pass http://u; }}
+                 location /kept {{ proxy_pass http://u; proxy_cache z; proxy_cache_use_stale http_503 updating off; }} }} }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    assert_eq!(server.get("/kept").header("X-Cache"), Some("MISS"));
+    fails.store(true, Ordering::Relaxed);
+    assert_eq!(server.get("/").status, 503);
+    // Once the answer is too old, nothing but the server's own is sent.
+    assert!(ask_until(|| server.get("/kept").header("X-Cache") != Some("HIT")));
+    let answer = server.get("/kept");
+    assert_eq!((answer.status, answer.header("X-Cache")), (503, Some("EXPIRED")));
 }
 
 /// A fault of ours under a fault of a server's: the server that was never asked is not blamed, and neither is one more

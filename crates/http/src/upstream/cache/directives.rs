@@ -103,7 +103,8 @@ pub fn status_field(d: &Line) -> Result<Option<Vec<u8>>, Error> {
 
 /// The words of `..._cache_use_stale`.
 pub fn stale_failures(d: &Line) -> (Failures, bool) {
-    let updating = d.args.iter().any(|word| word.is("updating"));
+    let has = |text: &str| d.args.iter().any(|word| word.is(text));
+    let updating = has("updating") && !has("off");
     (crate::upstream::passing::failures(d), updating)
 }
 

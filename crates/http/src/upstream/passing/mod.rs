@@ -234,8 +234,11 @@ impl UpstreamConf {
     }
 }
 
-/// `..._next_upstream`
+/// `..._next_upstream`. With `off` among them, no other word counts.
 pub fn failures(d: &Line) -> Failures {
+    if d.args.iter().any(|word| word.is("off")) {
+        return Failures::NONE;
+    }
     // The tables of `conf` have checked the words.
     d.args
         .iter()
