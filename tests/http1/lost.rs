@@ -1,4 +1,4 @@
-//! Clients that leave, or take too long: what becomes of their connections, and what the log says.
+//! Clients that leave, take too long or send on: what becomes of their connections, and what the log says.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -150,4 +150,38 @@ fn a_client_that_resets_its_connection_is_logged() {
     writer.read_exact(&mut [0; 25]).unwrap();
     reset(writer);
     server.wait_file("info", &format!("recv() failed {cause}, client: "), 1);
+}
+
+#[test]
+fn bytes_behind_a_request_do_not_reset_the_connection_before_its_answer() {
+    let (more, rest) = mpsc::channel();
+    let rest = Mutex::new(rest);
+    let port = listen(move |mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhead");
+        let _ = rest.lock().unwrap().recv_timeout(PATIENCE);
+        let _ = stream.write_all(b"tail");
+    });
+    let conf = format!(
+        "events {{ }} http {{ access_log off; server {{ listen 127.0.0.1:%%PORT%%;
+             location / {{ proxy_pass http://127.0.0.1:{port}; proxy_buffering off; }} }} }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    for head in ["GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"]
+    {
+        let mut client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.write_all(head.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"head") {
+            let mut byte = [0];
+            client.read_exact(&mut byte).unwrap();
+            answer.push(byte[0]);
+        }
+        // Some clients end a request with one line more.
+        client.write_all(b"\r\nmore").unwrap();
+        more.send(()).unwrap();
+        client.read_to_end(&mut answer).unwrap();
+        assert!(answer.ends_with(b"headtail"), "{}", String::from_utf8_lossy(&answer));
+    }
 }

@@ -55,6 +55,8 @@ pub struct Body {
     broken: bool,
     /// The request was refused, and the client still sends.
     sends_on: bool,
+    /// What follows is of another protocol.
+    handed_over: bool,
     /// The client has left inside it.
     left: bool,
     /// The client took too long to send more of it.
@@ -264,9 +266,14 @@ impl Body {
         self.broken = true;
     }
 
-    /// The request was none, or its body broke off: what follows is not looked at.
-    pub fn is_broken(&self) -> bool {
-        self.broken
+    /// What follows on the connection is of another protocol, and no longer the client's next request.
+    pub fn hand_over(&mut self) {
+        self.handed_over = true;
+    }
+
+    /// Whether bytes that came unread are a reason to read on before closing.
+    pub fn may_be_followed(&self, linger: Linger) -> bool {
+        linger != Linger::Off && !self.handed_over
     }
 
     /// Whether to read on before closing, when `read` bytes of the connection were read: more than the request

@@ -20,6 +20,7 @@ impl Request {
 
     /// Takes what was read behind the request, for another protocol that both sides agreed to.
     pub fn take_unread(&mut self) -> Vec<u8> {
+        self.body.hand_over();
         self.buf.split_off(self.body.at.min(self.buf.len()))
     }
 

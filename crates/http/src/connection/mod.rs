@@ -29,7 +29,6 @@ use head::{FIRST_READ, Head};
 pub use pause::{GRACE, PAUSING, rest};
 
 use crate::address::Address;
-use crate::body::Linger;
 use crate::carrier::{Conn, Resting, TIMED_OUT};
 use crate::connection::presence::Presence;
 use crate::doing;
@@ -522,11 +521,10 @@ async fn request(r: &mut Request) -> After {
 /// Lingers, so that a client that still sends can read the answer before the connection closes.
 async fn linger(r: &mut Request) {
     let core = &r.conf().core;
-    // More of a malformed request may have arrived than was read. Closing the socket would reset the connection, before the
-    // client has read the answer.
-    let sent_more = |r: &Request| {
-        core.lingering_close != Linger::Off && r.body.is_broken() && !r.conn.wire().is_silent()
-    };
+    // More may have arrived than was read: of a malformed request, or behind one while it was answered. Closing the socket would
+    // reset the connection, perhaps before the client has read the answer.
+    let sent_more =
+        |r: &Request| r.body.may_be_followed(core.lingering_close) && !r.conn.wire().is_silent();
     if !r.body.should_linger(core.lingering_close, r.buf.len()) && !sent_more(r) {
         return;
     }
