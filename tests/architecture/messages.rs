@@ -112,6 +112,7 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
     ("http/modules/lua/phases.rs", "perform", SCRIPTS),
     ("http/modules/lua/handshake.rs", "perform", SCRIPTS),
     ("http/modules/lua/session/phases.rs", "load", SCRIPTS),
+    ("http/modules/lua/to_server.rs", "perform", SCRIPTS),
     ("http/modules/lua/start.rs", "start", SCRIPTS),
     ("http/modules/lua/vm.rs", "run_and_tell", SCRIPTS),
     (

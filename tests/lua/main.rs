@@ -21,6 +21,7 @@ mod server_rewrite;
 mod sessions;
 mod settings;
 mod sockets;
+mod to_server;
 mod upstreams;
 mod waiting;
 mod worker_threads;

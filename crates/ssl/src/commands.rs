@@ -27,6 +27,8 @@ pub struct Changed {
     pub certificate: Option<NamedFile>,
     /// `PrivateKey`
     pub key: Option<NamedFile>,
+    /// The peer's certificate is verified, as `VerifyMode Peer` says once more.
+    pub verifies: bool,
     /// `Options SessionTicket`, of servers.
     pub tickets: bool,
     /// `Options ServerPreference`, of servers.
@@ -74,6 +76,7 @@ impl Changed {
                 "TLSv1.3" | "None" => {}
                 _ => return false,
             },
+            "verifymode" => return self.verifies && value == "Peer",
             "protocol" => return protocol(&mut self.versions, value),
             "options" => return value.split(',').all(|word| self.option(word.trim())),
             _ => return false,

@@ -83,7 +83,7 @@ impl ClientSettings {
 
     fn build_with(&self, any_name: bool) -> Result<TlsClient, rustls::Error> {
         let (authorities, names) = (self.authorities.clone(), self.names.clone());
-        let check = CheckServer { authorities, names, any_name, exactly: None };
+        let check = CheckServer { authorities, names, any_name, exactly: None, any_path: false };
         let check = Arc::new(check);
         let mut with = provider().clone();
         with.cipher_suites = self.ciphers.suites(self.versions);
@@ -93,7 +93,7 @@ impl ClientSettings {
             .dangerous()
             .with_custom_certificate_verifier(check.clone());
         let mut config = match &self.identity {
-            Some(identity) => builder.with_client_cert_resolver(Arc::new(Show(identity.clone()))),
+            Some(_) => builder.with_client_cert_resolver(Arc::new(Show(self.identity.clone()))),
             None => builder.with_no_client_auth(),
         };
         config.resumption = match self.reuse {
@@ -161,17 +161,38 @@ impl TlsClient {
         let Some(before) = &self.check.authorities else { return self.clone() };
         let authorities = Authorities { anchors, lists: Vec::new(), depth: before.depth };
         let authorities = Some(Arc::new(authorities));
-        let check = Arc::new(CheckServer { authorities, ..CheckServer::clone(&self.check) });
+        self.checking(CheckServer { authorities, ..CheckServer::clone(&self.check) })
+    }
+
+    /// The same, which shows this certificate when asked, or none. It resumes no session: to a server, that is the client of an
+    /// earlier certificate.
+    pub fn showing(&self, identity: Option<Identity>) -> TlsClient {
+        self.without_sessions(|config| {
+            config.client_auth_cert_resolver = Arc::new(Show(identity));
+        })
+    }
+
+    /// The same for a caller that judges certificates itself ([`Secured::inspect`]). It resumes no session, since the server of a
+    /// session shows none. With `any_path` they need not lead to an authority, only have the server's name.
+    ///
+    /// [`Secured::inspect`]: crate::Secured::inspect
+    pub fn inspected(&self, any_path: bool) -> TlsClient {
+        self.checking(CheckServer { any_path, ..CheckServer::clone(&self.check) })
+    }
+
+    fn checking(&self, check: CheckServer) -> TlsClient {
+        let check = Arc::new(check);
+        let by = check.clone();
+        let set = |config: &mut ClientConfig| config.dangerous().set_certificate_verifier(by);
+        TlsClient { check, ..self.without_sessions(set) }
+    }
+
+    fn without_sessions(&self, change: impl FnOnce(&mut ClientConfig)) -> TlsClient {
         let mut config = (*self.config).clone();
         config.resumption = Resumption::disabled();
-        config.dangerous().set_certificate_verifier(check.clone());
-        TlsClient {
-            config: Arc::new(config),
-            check,
-            sessions: None,
-            number: next_number(),
-            ..self.clone()
-        }
+        change(&mut config);
+        let config = Arc::new(config);
+        TlsClient { config, sessions: None, number: next_number(), ..self.clone() }
     }
 
     /// Tells connections apart that were opened in different ways. Kept connections may outlive their settings.
@@ -188,18 +209,18 @@ pub(crate) fn no_name() -> ServerName<'static> {
     IpAddr::from(std::net::Ipv4Addr::UNSPECIFIED).into()
 }
 
-/// Shows one certificate, whichever authorities the server names.
+/// Shows one certificate, whichever authorities the server names, or none.
 #[derive(Debug)]
-struct Show(Identity);
+struct Show(Option<Identity>);
 
 impl rustls::client::ResolvesClientCert for Show {
     fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<sign::CertifiedKey>> {
-        let key = self.0.certified();
+        let key = self.0.as_ref()?.certified();
         key.key.choose_scheme(schemes).is_some().then_some(key)
     }
 
     fn has_certs(&self) -> bool {
-        true
+        self.0.is_some()
     }
 }
 

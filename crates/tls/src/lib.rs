@@ -56,7 +56,7 @@ pub use server::{
     check_dh_parameters, out_of_date, revocation_lists,
 };
 pub use session::SessionCache;
-pub use stream::{Advanced, Halfway, Secured, TlsStream};
+pub use stream::{Advanced, Halfway, Inspected, Secured, TlsStream};
 pub use ticket::{TicketSecret, turn_ticket_keys};
 pub use trust::{CertificateTrust, TrustError};
 pub use verifier::{Authorities, CertificateName, machine_store, sha1};

@@ -80,6 +80,18 @@ pub enum Advanced {
     Waits(Halfway),
 }
 
+/// A step that is made, and whose answer the peer has not got yet.
+struct Step {
+    state: Box<SecuredState>,
+    effort: Effort,
+    result: Result<ConnectionProgress, rustls::Error>,
+    answer: Vec<u8>,
+    plain: Vec<u8>,
+}
+
+/// A handshake with a server that has shown its certificates. It gets no answer before this goes on; dropped, it gets none.
+pub struct Inspected(Step);
+
 impl Halfway {
     /// What was read before was fed to the connection.
     pub(crate) fn new(connection: TlsConnection, offload: bool) -> Halfway {
@@ -100,6 +112,11 @@ impl Halfway {
         stream: &Stream,
         until: Instant,
     ) -> Result<Advanced, HandshakeError> {
+        self.step(stream).await?.answer(stream, until).await
+    }
+
+    /// Understands what was read.
+    async fn step(self, stream: &Stream) -> Result<Step, HandshakeError> {
         let Halfway { mut state, mut effort, answer } = self;
         if effort == Effort::Heavy && !state.connection.incoming.is_empty() {
             stream.handle().heavy().await;
@@ -110,41 +127,14 @@ impl Halfway {
             let result = state.connection.advance(&mut plain, &mut out);
             (result, out, state, plain)
         };
-        let (result, out, mut state, plain) = match effort {
+        let (result, answer, state, plain) = match effort {
             Effort::Offloaded => {
                 effort = Effort::Little;
                 stream.handle().files().run(step).await?
             }
             Effort::Heavy | Effort::Little => operation("TLS handshake", step),
         };
-        if !out.is_empty() {
-            let mut chain = Chain::new();
-            chain.push(out);
-            if result.is_err() {
-                let _ = stream.try_send(&mut chain);
-            } else {
-                stream.send(&mut chain, Patience::Until(until)).await?;
-            }
-        }
-        let progress = match result? {
-            // Data that needs no complete handshake may be acted upon at once.
-            ConnectionProgress::Handshake if !plain.is_empty() => ConnectionProgress::Open,
-            progress => progress,
-        };
-        match progress {
-            ConnectionProgress::Open => {
-                state.connection.early = plain;
-                // A connection that waits for its first request needs no buffer.
-                if state.connection.incoming.is_empty() {
-                    stream.handle().give_buf(std::mem::take(&mut state.connection.incoming));
-                }
-                Ok(Advanced::Done(Secured(state)))
-            }
-            ConnectionProgress::Closed => Err(HandshakeError::Closed),
-            ConnectionProgress::Handshake => {
-                Ok(Advanced::Waits(Halfway { state, effort, answer: Vec::new() }))
-            }
-        }
+        Ok(Step { state, effort, result, answer, plain })
     }
 
     /// Waits for the peer's next words until then.
@@ -175,6 +165,74 @@ impl Halfway {
     }
 }
 
+impl Step {
+    /// The peer has shown its certificates, and they are good.
+    fn has_certificates(&self) -> bool {
+        self.result.is_ok() && !self.state.connection.peer_certificates().is_empty()
+    }
+
+    /// Answers the peer, which takes the answer by `until`.
+    async fn answer(self, stream: &Stream, until: Instant) -> Result<Advanced, HandshakeError> {
+        let Step { mut state, effort, result, answer, plain } = self;
+        if !answer.is_empty() {
+            let mut chain = Chain::new();
+            chain.push(answer);
+            if result.is_err() {
+                let _ = stream.try_send(&mut chain);
+            } else {
+                stream.send(&mut chain, Patience::Until(until)).await?;
+            }
+        }
+        let progress = match result? {
+            // Data that needs no complete handshake may be acted upon at once.
+            ConnectionProgress::Handshake if !plain.is_empty() => ConnectionProgress::Open,
+            progress => progress,
+        };
+        match progress {
+            ConnectionProgress::Open => {
+                state.connection.early = plain;
+                // A connection that waits for its first request needs no buffer.
+                if state.connection.incoming.is_empty() {
+                    stream.handle().give_buf(std::mem::take(&mut state.connection.incoming));
+                }
+                Ok(Advanced::Done(Secured(state)))
+            }
+            ConnectionProgress::Closed => Err(HandshakeError::Closed),
+            ConnectionProgress::Handshake => {
+                Ok(Advanced::Waits(Halfway { state, effort, answer: Vec::new() }))
+            }
+        }
+    }
+}
+
+impl Inspected {
+    /// What was agreed on so far, with the server's certificates.
+    pub fn connection(&self) -> &TlsConnection {
+        &self.0.state.connection
+    }
+
+    /// Answers the server, and goes through the rest of the handshake, until then at the latest. The stream has no deadline
+    /// afterwards.
+    pub async fn finish(self, stream: &Stream, until: Instant) -> Result<Secured, HandshakeError> {
+        match self.0.answer(stream, until).await? {
+            Advanced::Done(secured) => {
+                stream.set_deadline(None);
+                Ok(secured)
+            }
+            Advanced::Waits(mut halfway) => {
+                halfway.receive(stream, until).await?;
+                halfway.finish(stream, until).await
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Inspected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Inspected")
+    }
+}
+
 impl fmt::Debug for Halfway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Halfway")
@@ -195,6 +253,27 @@ impl Secured {
         until: Instant,
     ) -> Result<Secured, HandshakeError> {
         Halfway::new(TlsConnection::client(client)?, false).finish(stream, until).await
+    }
+
+    /// The same, up to where the server has shown its certificates. What they are worth, the caller judges: the server has got
+    /// nothing of ours yet but what opens the handshake.
+    pub async fn inspect(
+        stream: &Stream,
+        client: &TlsClient,
+        until: Instant,
+    ) -> Result<Inspected, HandshakeError> {
+        let mut halfway = Halfway::new(TlsConnection::client(client)?, false);
+        loop {
+            let step = halfway.step(stream).await?;
+            if step.has_certificates() {
+                return Ok(Inspected(step));
+            }
+            halfway = match step.answer(stream, until).await? {
+                Advanced::Waits(halfway) => halfway,
+                Advanced::Done(_) => return Err(rustls::Error::NoCertificatesPresented.into()),
+            };
+            halfway.receive(stream, until).await?;
+        }
     }
 
     /// Puts the state on its socket.

@@ -51,6 +51,17 @@ pub const TESTS: &[(&str, &str)] = &[
     ("precontent_by_lua_block", "a_script_of_the_precontent_phase_runs_behind_try_files"),
     ("precontent_by_lua_file", "a_script_of_the_precontent_phase_runs_behind_try_files"),
     ("precontent_by_lua_no_postpone", "a_script_of_the_precontent_phase_runs_behind_try_files"),
+    (
+        "proxy_ssl_certificate_by_lua_block",
+        "a_script_chooses_the_certificate_that_a_server_is_shown",
+    ),
+    ("proxy_ssl_verify_by_lua_block", "a_script_judges_the_certificate_of_a_server"),
+    ("proxy_ssl_certificate_by_lua_file", "scripts_of_handshakes_with_servers_may_stand_in_files"),
+    ("proxy_ssl_verify_by_lua_file", "scripts_of_handshakes_with_servers_may_stand_in_files"),
+    (
+        "lua_upstream_skip_openssl_default_verify",
+        "only_a_script_says_whether_a_certificate_leads_to_an_authority",
+    ),
     ("lua_regex_match_limit", "patterns_take_no_more_steps_than_is_said"),
     ("body_filter_by_lua_file", "each_script_may_stand_in_a_file"),
     ("exit_worker_by_lua_file", "each_script_may_stand_in_a_file"),

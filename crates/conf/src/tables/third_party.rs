@@ -111,11 +111,11 @@ modules! {
         "header_filter_by_lua_block",                    HSL_IF,      raw(0),        ONCE, Emerg;
         "body_filter_by_lua_block",                      HSL_IF,      raw(0),        ONCE, Emerg;
         "log_by_lua_block",                              HSL_IF,      raw(0),        ONCE, Emerg;
-        "proxy_ssl_certificate_by_lua_file",             HSL,         ONE,           ONCE, Emerg;
-        "proxy_ssl_verify_by_lua_file",                  HSL,         ONE,           ONCE, Emerg;
-        "proxy_ssl_certificate_by_lua_block",            HSL,         raw(0),        ONCE, Emerg;
-        "proxy_ssl_verify_by_lua_block",                 HSL,         raw(0),        ONCE, Emerg;
-        "lua_upstream_skip_openssl_default_verify",      HSL,         FLAG,          ONCE, Emerg;
+        "proxy_ssl_certificate_by_lua_file",             LOCATION_IF, ONE,           ONCE, Emerg;
+        "proxy_ssl_verify_by_lua_file",                  LOCATION_IF, ONE,           ONCE, Emerg;
+        "proxy_ssl_certificate_by_lua_block",            LOCATION_IF, raw(0),        ONCE, Emerg;
+        "proxy_ssl_verify_by_lua_block",                 LOCATION_IF, raw(0),        ONCE, Emerg;
+        "lua_upstream_skip_openssl_default_verify",      LOCATION_IF, FLAG,          ONCE, Emerg;
         "balancer_by_lua_file",                          UPSTREAM,    ONE,           ONCE, Emerg;
         "balancer_keepalive",                            UPSTREAM,    ONE,           ONCE, Emerg;
         "balancer_by_lua_block",                         UPSTREAM,    raw(0),        ONCE, Emerg;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use weir_proto::Renew as _;
 use weir_proto::http1::HeaderLine;
+use weir_tls::IdentitySet;
 use weir_upstream::{Group, Peer};
 
 use super::cached::Shown;
@@ -118,6 +119,23 @@ pub struct UpstreamContext {
     pub vars: Option<std::borrow::Cow<'static, Vars>>,
     /// The framing of the body in the last request to a server.
     pub length: Length,
+    /// The handshake in which a script takes part at present.
+    pub handshake: Option<Box<ServerHandshake>>,
+}
+
+/// A handshake with a server, for a script that takes part in it.
+#[derive(Debug, Default)]
+pub struct ServerHandshake {
+    /// The server's certificates in DER, its own first; none before it has shown them.
+    pub chain: Vec<Vec<u8>>,
+    /// The version that both ends speak, if it is known.
+    pub version: Option<&'static str>,
+    /// The certificate that the server is to be shown; `None`: the configuration's.
+    pub own: Option<IdentitySet>,
+    /// What is wrong with the server's certificates, by OpenSSL's numbers; 0: nothing.
+    pub result: i32,
+    /// The client's leaving ends the script.
+    pub is_watched: bool,
 }
 
 /// The framing of the body of a request to a server.
@@ -180,13 +198,14 @@ impl UpstreamContext {
             cached,
             vars,
             length,
+            handshake,
         } = self;
         attempts.renew();
         if head.capacity() > 0 {
             give_back(std::mem::take(head));
         }
         (*headers, *trailers) = (Vec::new(), Headers::default());
-        (*current, *cache, *vars) = (None, None, None);
+        (*current, *cache, *vars, *handshake) = (None, None, None, None);
         (*times, *answer_until) = (ChosenTimes::default(), None);
         (*ask_with_get, *cached) = (false, false);
         *length = Length::None;

@@ -28,7 +28,7 @@ pub async fn wait<T>(
     what: Pin<&mut impl Future<Output = T>>,
     doing: Option<Doing>,
 ) -> Waited<T> {
-    if passing.ignore_client_abort || passing.store.is_some() || r.is_cacheable() {
+    if !is_watched(r, passing) {
         return Waited::For(what.await);
     }
     match either(what, r.client_left()).await {
@@ -38,6 +38,11 @@ pub async fn wait<T>(
             Waited::Gone
         }
     }
+}
+
+/// Whether a client that leaves makes a difference.
+pub fn is_watched(r: &Request, passing: &UpstreamConf) -> bool {
+    !(passing.ignore_client_abort || passing.store.is_some() || r.is_cacheable())
 }
 
 fn gone(r: &Request, doing: Option<Doing>) {

@@ -72,6 +72,10 @@ pub enum Doing {
     Connecting,
     /// The TLS handshake.
     Securing,
+    /// A script chooses the client certificate (`proxy_ssl_certificate_by_lua`).
+    Certifying,
+    /// A script verifies the server's certificate (`proxy_ssl_verify_by_lua`).
+    Verifying,
     /// Sending the request.
     Sending,
     /// Reading the head.
@@ -88,6 +92,8 @@ impl Doing {
         match self {
             Doing::Connecting => "while connecting to upstream",
             Doing::Securing => "while SSL handshaking to upstream",
+            Doing::Certifying => "while loading proxy ssl certificate by lua",
+            Doing::Verifying => "while loading proxy ssl verify by lua",
             Doing::Sending => "while sending request to upstream",
             Doing::ReadingHead => "while reading response header from upstream",
             Doing::ReadingBody => "while reading upstream",

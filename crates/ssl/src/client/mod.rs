@@ -180,6 +180,7 @@ impl Settings {
             curves: Curves::default(),
             certificate: self.certificate.take(),
             key: self.key.take(),
+            verifies: self.verify,
             // Servers give tickets; clients take them.
             tickets: true,
             prefer_server_ciphers: false,

@@ -169,6 +169,8 @@ fn apply_commands(conf: &mut Conf) -> Result<(), Error> {
         return Ok(());
     }
     let mut changed = Changed {
+        // Clients need not show any.
+        verifies: false,
         versions: conf.versions,
         ciphers: conf.ciphers.clone()?,
         curves: conf.curves.clone()?,

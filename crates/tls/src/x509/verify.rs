@@ -45,6 +45,11 @@ pub struct VerifyError {
 macro_rules! faults {
     ($($name:ident = $code:literal, $text:literal;)*) => {
         $(#[doc = $text] pub const $name: VerifyError = VerifyError { code: $code, text: $text };)*
+
+        /// What OpenSSL calls by this number, if weir knows it.
+        pub fn of_code(code: u32) -> Option<VerifyError> {
+            [$(VerifyError::$name),*].into_iter().find(|fault| code > 0 && fault.code == code)
+        }
     };
 }
 

@@ -112,6 +112,10 @@ pub enum Phase {
     SessionStore,
     /// `ssl_certificate_by_lua`
     Certificate,
+    /// `proxy_ssl_certificate_by_lua`
+    ServerCertificate,
+    /// `proxy_ssl_verify_by_lua`
+    ServerVerify,
     /// `preread_by_lua` of a session
     Preread,
     /// `content_by_lua` of a session
@@ -143,6 +147,8 @@ impl Phase {
             Phase::SessionFetch => "ssl_session_fetch",
             Phase::SessionStore => "ssl_session_store",
             Phase::Certificate => "ssl_cert",
+            Phase::ServerCertificate => "proxy_ssl_cert",
+            Phase::ServerVerify => "proxy_ssl_verify",
             Phase::Preread => "preread",
             Phase::Session => "content",
             Phase::SessionLog => "log",
@@ -171,6 +177,8 @@ impl Phase {
             Phase::SessionFetch => "ssl_session_fetch_by_lua*",
             Phase::SessionStore => "ssl_session_store_by_lua*",
             Phase::Certificate => "ssl_certificate_by_lua*",
+            Phase::ServerCertificate => "proxy_ssl_certificate_by_lua*",
+            Phase::ServerVerify => "proxy_ssl_verify_by_lua*",
             Phase::Preread => "preread_by_lua*",
             Phase::Session => "content_by_lua*",
             Phase::SessionLog => "log_by_lua*",
@@ -191,13 +199,15 @@ impl Phase {
             Phase::SessionFetch => ", context: ssl_session_fetch_by_lua*",
             Phase::SessionStore => ", context: ssl_session_store_by_lua*",
             Phase::Certificate => ", context: ssl_certificate_by_lua*",
+            Phase::ServerCertificate => " while loading proxy ssl certificate by lua",
+            Phase::ServerVerify => " while loading proxy ssl verify by lua",
             _ => "",
         }
     }
 
     /// Whether a script may wait here for something.
     pub fn may_wait(self) -> bool {
-        let waits = self.is_handshake() && self != Phase::SessionStore;
+        let waits = self.is_handshake() && self != Phase::SessionStore || self.is_to_server();
         self.may_answer() || waits || self.is_session() || self == Phase::Timer
     }
 
@@ -205,6 +215,11 @@ impl Phase {
     pub fn is_handshake(self) -> bool {
         use Phase::{Certificate, ClientHello, SessionFetch, SessionStore};
         matches!(self, ClientHello | SessionFetch | SessionStore | Certificate)
+    }
+
+    /// Whether it is one of a handshake with a server.
+    pub fn is_to_server(self) -> bool {
+        matches!(self, Phase::ServerCertificate | Phase::ServerVerify)
     }
 
     /// Whether a session runs it, and its script may wait and write to the client.
@@ -354,7 +369,9 @@ pub fn with_answer<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> 
 /// The same for functions that only requests have, and that name the phase where there is none.
 pub fn with_request<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> {
     match phase() {
-        phase if phase == Phase::Timer || phase.is_handshake() => Err(NgxError::Disabled(phase)),
+        phase if phase == Phase::Timer || phase.is_handshake() || phase.is_to_server() => {
+            Err(NgxError::Disabled(phase))
+        }
         _ => with(f),
     }
 }
@@ -372,7 +389,9 @@ pub fn may_wait() -> Result<(), NgxError> {
 pub fn wish(wish: Wish) -> Result<(), NgxError> {
     let phase = phase();
     let is_exit = matches!(wish, Wish::Exit(_));
-    if !(phase.may_wait() || is_exit && phase.may_exit()) {
+    // A server may be getting the body already.
+    let is_late = phase.is_to_server() && wish.is_of_body();
+    if is_late || !(phase.may_wait() || is_exit && phase.may_exit()) {
         return Err(NgxError::Disabled(phase));
     }
     WISH.set(Some(wish));

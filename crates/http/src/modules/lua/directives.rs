@@ -11,6 +11,7 @@ use super::dict;
 use super::phases::CONTENT;
 use super::script::{Script, ScriptId, draft, read, read_known};
 use super::tls;
+use super::to_server;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::upstream::passing::{Part, count, joined};
 
@@ -91,6 +92,31 @@ const SETTINGS: &[Directive] = &[
         name: "ssl_certificate_by_lua_file",
         help: "A Lua script that chooses a certificate for a client of TLS, and may refuse it.",
         set: Set::Simple(certificate),
+    },
+    Directive {
+        name: "proxy_ssl_certificate_by_lua_block",
+        help: "A Lua script that chooses the certificate that servers are shown.",
+        set: Set::Simple(to_server::certificate),
+    },
+    Directive {
+        name: "proxy_ssl_certificate_by_lua_file",
+        help: "A Lua script that chooses the certificate that servers are shown.",
+        set: Set::Simple(to_server::certificate),
+    },
+    Directive {
+        name: "proxy_ssl_verify_by_lua_block",
+        help: "A Lua script that judges the certificates of servers.",
+        set: Set::Simple(to_server::verify),
+    },
+    Directive {
+        name: "proxy_ssl_verify_by_lua_file",
+        help: "A Lua script that judges the certificates of servers.",
+        set: Set::Simple(to_server::verify),
+    },
+    Directive {
+        name: "lua_upstream_skip_openssl_default_verify",
+        help: "Certificates of servers need not lead to an authority where `proxy_ssl_verify_by_lua` judges them.",
+        set: Set::Simple(to_server::any_path),
     },
     Directive {
         name: "precontent_by_lua_block",

@@ -38,6 +38,7 @@ mod socket;
 mod start;
 mod timers;
 mod tls;
+mod to_server;
 mod vm;
 mod wish;
 mod worker_thread;

@@ -44,6 +44,14 @@ pub enum Wish {
     Kill(ThreadId),
 }
 
+impl Wish {
+    /// It is about the body of the request.
+    pub fn is_of_body(&self) -> bool {
+        use Wish::{ReadBody, ReceiveBody, SetBody, SetBodyFile, TakeOver};
+        matches!(self, ReadBody | ReceiveBody(_) | SetBody(..) | SetBodyFile(..) | TakeOver)
+    }
+}
+
 /// A coroutine, as long as it is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadId(usize);

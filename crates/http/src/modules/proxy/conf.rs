@@ -104,6 +104,15 @@ pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         return Ok(());
     }
     let conf = CONF.change(&mut s.location);
+    if let Some(scripts) = &mut conf.passing.scripts
+        && let Some(directive) = scripts.said
+    {
+        if needed.is_none() {
+            let text = format!("{directive}* should be used with proxy_pass https url");
+            return Err(Error::emerg(text));
+        }
+        Arc::make_mut(scripts).said = None;
+    }
     conf.passing.finish(s.setup, "proxy", &HIDDEN)?;
     conf.headers = Arc::new(SetHeaders::new(&conf.set_headers));
     if conf.passing.caching.is_on() {

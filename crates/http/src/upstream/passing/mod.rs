@@ -81,6 +81,10 @@ pub struct UpstreamConf {
     pub caching: Arc<super::cache::Caching>,
     /// `..._ssl_...`
     pub tls: Arc<super::tls::Settings>,
+    /// Scripts that take part in its handshakes with servers.
+    pub scripts: Option<Arc<super::tls::HandshakeScripts>>,
+    /// Certificates of servers that a script judges need not lead to an authority.
+    pub any_path: bool,
     /// `..._limit_rate`
     pub limit_rate: Option<Template>,
     /// `..._hide_header`
@@ -125,6 +129,8 @@ impl Default for UpstreamConf {
             store_access: 0o600,
             caching: Arc::default(),
             tls: Arc::default(),
+            scripts: None,
+            any_path: false,
             limit_rate: None,
             hide: Vec::new(),
             pass: Vec::new(),

@@ -33,6 +33,7 @@ mod ssl;
 mod time;
 mod timer;
 mod tls_socket;
+mod to_server;
 mod udp;
 mod upstreams;
 mod variables;
@@ -81,6 +82,7 @@ pub fn install(
     ssl::install(&natives)?;
     time::install(&natives)?;
     timer::install(&natives)?;
+    to_server::install(&natives)?;
     udp::install(&natives)?;
     upstreams::install(&natives)?;
     variables::install(&natives)?;

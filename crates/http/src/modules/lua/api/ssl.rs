@@ -213,7 +213,7 @@ fn handle<T: mlua::UserData + 'static>(
     }
 }
 
-fn chain_of(text: &[u8], is_pem: bool) -> Result<Chain, String> {
+pub(super) fn chain_of(text: &[u8], is_pem: bool) -> Result<Chain, String> {
     let chain = match is_pem {
         true => return chain_of_pem(text).map_err(str::to_owned),
         false if text.is_empty() => Err("invalid argument"),
@@ -240,7 +240,7 @@ fn key_der(pem: &[u8], password: Option<&[u8]>) -> Result<Vec<u8>, String> {
 }
 
 /// Reads a key, or finds it among those that were read before.
-fn key_of(der: &[u8], reader: &str) -> Result<PrivateKey, String> {
+pub(super) fn key_of(der: &[u8], reader: &str) -> Result<PrivateKey, String> {
     let event_loop = LoopState::current();
     let vm = event_loop.as_ref().and_then(|event_loop| vm_of(event_loop));
     let key = match vm {
@@ -361,7 +361,8 @@ fn of_request(r: &mut Request) -> Option<SecuredEnds> {
     Some(SecuredEnds { server_name, peer, local, version })
 }
 
-fn number(name: Option<&str>) -> u16 {
+/// The number of a version.
+pub(super) fn number(name: Option<&str>) -> u16 {
     if name == Some("TLSv1.3") { TLS13 } else { TLS12 }
 }
 

@@ -353,8 +353,8 @@ ndk = {
 }
 
 -- Those that are not there are missing in their own words, rather than found somewhere and broken.
-for _, name in ipairs {
-    "ngx.ssl.proxysslcert", "ngx.ssl.proxysslverify",
-} do
-    preload[name] = function() error("module '" .. name .. "' is not provided", 3) end
+if native.of_sessions then
+    for _, name in ipairs { "ngx.ssl.proxysslcert", "ngx.ssl.proxysslverify", "ngx.proxyssl" } do
+        preload[name] = function() error("module '" .. name .. "' is not provided", 3) end
+    end
 end

@@ -86,7 +86,14 @@ local function object(make)
     end
 end
 
+local function certificate_of(der)
+    local bytes = bytes_of(der)
+    local certificate = openssl.weir_x509_read(nil, ffi.new("const unsigned char *[1]", bytes), #der)
+    return certificate ~= nil and ffi.gc(certificate, openssl.weir_x509_free) or nil
+end
+
 native.certificate_object, native.key_object = object(stack_of), object(key_of)
+native.single_certificate_object = object(certificate_of)
 
 -- Weir's own of a value that a script has; nothing where it is neither that nor an object of OpenSSL.
 local function handle(der_of, parse)

@@ -111,6 +111,54 @@ end
 
 function ssl.ssl_session_reused() return nil, "bad ssl" end
 
+-- The module `ngx.ssl.proxysslcert`: the certificate for a server, as those above for a client.
+
+local to_server = { version = ssl.version }
+function to_server.clear_certs() return done(check(native.server_clear_certs())) end
+function to_server.set_cert(cert) return done(check(native.server_set_cert(a_cert(1, cert)))) end
+function to_server.set_priv_key(key) return done(check(native.server_set_key(a_key(1, key)))) end
+function to_server.set_der_cert(der) return done(check(native.server_set_der_cert(a_string(1, der)))) end
+function to_server.set_der_priv_key(der) return done(check(native.server_set_der_key(a_string(1, der)))) end
+
+-- The module `ngx.ssl.proxysslverify`.
+
+local verify = { version = ssl.version }
+function verify.set_verify_result(result) return done(check(native.server_set_result(a_number(1, result)))) end
+function verify.get_verify_result() return answered(check(native.server_result())) end
+
+-- A certificate, not a stack of them.
+function verify.get_verify_cert()
+    local der, why = check(native.server_cert())
+    if not der then return nil, why end
+    local handle
+    handle, why = check(native.ssl_parse_cert(der, false))
+    if not handle then return nil, why end
+    require "ffi"
+    if not native.has_openssl then return handle end
+    return native.single_certificate_object(handle, der)
+end
+
+-- The module `ngx.proxyssl`: of the connection to the server.
+
+local proxy = { version = ssl.version }
+for name, number in pairs(ssl) do
+    if name:find("_VERSION$") then proxy[name] = number end
+end
+function proxy.get_tls1_version() return answered(check(native.server_version())) end
+function proxy.get_tls1_version_str()
+    local version, why = proxy.get_tls1_version()
+    if not version then return nil, why end
+    return names[version]
+end
+
+if not native.of_sessions then
+    for name, module in pairs {
+        ["ngx.ssl.proxysslcert"] = to_server, ["ngx.ssl.proxysslverify"] = verify, ["ngx.proxyssl"] = proxy,
+    } do
+        package.preload[name] = function() return module end
+    end
+end
+
 local hello = { version = ssl.version }
 package.preload["ngx.ssl.clienthello"] = function() return hello end
 

@@ -16,6 +16,10 @@ pub(super) fn is_watched(subject: &mut Subject<'_>, phase: Phase) -> bool {
     match subject.request().and_then(|r| r.contexts.handshake.as_ref()) {
         Some(handshake) => handshake.is_watched,
         None if phase.is_handshake() => false,
+        None if phase.is_to_server() => {
+            let handshake = subject.request().and_then(|r| r.contexts.upstream.handshake.as_ref());
+            handshake.is_some_and(|handshake| handshake.is_watched)
+        }
         None => conf_of(subject).is_some_and(|conf| conf.check_client_abort),
     }
 }

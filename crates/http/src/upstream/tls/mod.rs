@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use weir_engine::Stream;
+use weir_engine::{Boxed, Stream};
 pub use weir_ssl::client::{Needed, Settings, UpstreamTls};
 use weir_tls::Secured;
 use weir_upstream::fault::{securing, unsecured};
@@ -11,6 +11,10 @@ use super::client::{Waited, wait};
 use super::fault::{Doing, Fault, log};
 use super::passing::UpstreamConf;
 use crate::request::Request;
+
+mod scripted;
+
+pub use scripted::{HandshakeScripts, Part, TakePart};
 
 /// The directives that set a module's `passing.tls`, as `passing_directives!` does for the rest.
 macro_rules! tls_directives {
@@ -42,7 +46,7 @@ pub(crate) use tls_directive;
 
 /// Does the TLS handshake on a new connection to a server at this address.
 pub async fn handshake(
-    r: &Request,
+    r: &mut Request,
     passing: &UpstreamConf,
     stream: &Stream,
     secure: &UpstreamTls,
@@ -52,6 +56,10 @@ pub async fn handshake(
     let client = secure.client(&r.event_loop.handle, known, peer).await;
     let client = client.map_err(|error| log(r, unsecured(error)))?;
     let until = r.event_loop.handle.now() + passing.connect_within(r);
+    if let Some(scripts) = &passing.scripts {
+        let with = scripted::Handshake { passing, scripts, stream, until, chosen: secure.chosen };
+        return Boxed::new(|| with.go_through(r, client)).await;
+    }
     let connecting = pin!(Secured::connect(stream, &client, until));
     let done = match wait(r, passing, connecting, Some(Doing::Securing)).await {
         Waited::Gone => return Err(Fault::ClientLeft),
