@@ -7,6 +7,8 @@
 use sha1::{Digest, Sha1};
 use weir_zone::{Locked, LockedEntry, RecordName};
 
+mod list;
+
 /// Words of value that an entry has.
 pub const WORDS: usize = 3;
 /// What the zones are used for.
@@ -15,19 +17,6 @@ pub const TAG: &str = "lua_shared_dict";
 pub const OF_SESSIONS: &str = "stream_lua_shared_dict";
 /// The longest key.
 const LONGEST: usize = 65535;
-
-/// A value of a dictionary.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Value {
-    /// A boolean.
-    Boolean(bool),
-    /// A number.
-    Number(f64),
-    /// A string.
-    Text(Vec<u8>),
-    /// A list: both ends can be pushed and popped.
-    List(Vec<Value>),
-}
 
 /// A value on its way into a dictionary.
 #[derive(Debug, Clone, Copy)]
@@ -38,24 +27,9 @@ pub enum NewValue<'v> {
     Number(f64),
     /// A string.
     Text(&'v [u8]),
-    /// A list.
-    List(&'v [Value]),
 }
 
-/// A value of a dictionary with its flags and time.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StoredValue {
-    /// The value.
-    pub value: Value,
-    /// Flags that were stored with it.
-    pub flags: u32,
-    /// Its time is over.
-    pub stale: bool,
-    /// When it expires; 0: never.
-    pub expires: u64,
-}
-
-/// What [`Dict::read`] has found.
+/// What stands at a key.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReadValue {
     /// Its kind, with what is no text.
@@ -103,25 +77,21 @@ impl<'z> Dict<'z> {
         Dict { table, now }
     }
 
-    /// What stands at a key, even if its time is over.
-    pub fn get(&mut self, key: &[u8]) -> Option<StoredValue> {
-        let entry = self.find(key)?;
-        self.table.touch(entry);
-        Some(self.found(entry))
-    }
-
-    /// The same, of what is still valid.
-    pub fn valid(&mut self, key: &[u8]) -> Option<StoredValue> {
-        self.get(key).filter(|found| !found.stale)
-    }
-
     /// What is still valid at a key; a text is appended to `out`.
     pub fn read(&mut self, key: &[u8], out: &mut Vec<u8>) -> Option<ReadValue> {
         let entry = self.find(key)?;
         self.table.touch(entry);
-        if self.is_stale(entry) {
-            return None;
-        }
+        (!self.is_stale(entry)).then(|| self.value(entry, key, out))
+    }
+
+    /// The same, even if its time is over, and whether it is.
+    pub fn read_stale(&mut self, key: &[u8], out: &mut Vec<u8>) -> Option<(ReadValue, bool)> {
+        let entry = self.find(key)?;
+        self.table.touch(entry);
+        Some((self.value(entry, key, out), self.is_stale(entry)))
+    }
+
+    fn value(&self, entry: LockedEntry, key: &[u8], out: &mut Vec<u8>) -> ReadValue {
         let (head, word) = (self.table.value(entry, 0), self.table.value(entry, 2));
         let kind = match head >> 32 {
             BOOLEAN => Kind::Boolean(word != 0),
@@ -132,7 +102,7 @@ impl<'z> Dict<'z> {
                 Kind::Text
             }
         };
-        Some(ReadValue { kind, flags: head as u32 })
+        ReadValue { kind, flags: head as u32 }
     }
 
     /// Stores a value for `ttl` milliseconds, 0 is for ever. True if others that were still valid had to
@@ -192,38 +162,6 @@ impl<'z> Dict<'z> {
         self.table.touch(entry);
         self.table.set_values(entry, [head, expires, sum.to_bits()]);
         Ok((sum, false))
-    }
-
-    /// Changes a list; `change` returns the caller's answer, and the list's new state is stored.
-    pub fn with_list<T>(
-        &mut self,
-        key: &[u8],
-        create: bool,
-        change: impl FnOnce(&mut Vec<Value>) -> T,
-    ) -> Result<Option<T>, DictError> {
-        let (mut list, expires) = match self.valid(key) {
-            Some(StoredValue { value: Value::List(list), expires, .. }) => (list, expires),
-            Some(_) => return Err("value not a list"),
-            None if create => (Vec::new(), 0),
-            None => return Ok(None),
-        };
-        let before = list.clone();
-        let told = change(&mut list);
-        if list == before {
-            return Ok(Some(told));
-        }
-        self.remove(key);
-        if list.is_empty() {
-            return Ok(Some(told));
-        }
-        match self.write(key, NewValue::List(&list), expires) {
-            Ok(_) => Ok(Some(told)),
-            Err(refused) => {
-                // There is room for what was there.
-                let _ = self.write(key, NewValue::List(&before), expires);
-                Err(refused)
-            }
-        }
     }
 
     /// Milliseconds that a value has left: 0 for ever, and below 0 if its time is over but its place is not taken yet.
@@ -310,29 +248,6 @@ impl<'z> Dict<'z> {
         (contents, rest)
     }
 
-    fn found(&self, entry: LockedEntry) -> StoredValue {
-        let (head, word) = (self.table.value(entry, 0), self.table.value(entry, 2));
-        let (kind, flags) = (head >> 32, head as u32);
-        let value = match kind {
-            BOOLEAN => Value::Boolean(word != 0),
-            NUMBER => Value::Number(f64::from_bits(word)),
-            LIST => Value::List(read_list(&self.key_and_rest(entry).1)),
-            _ => Value::Text(self.key_and_rest(entry).1),
-        };
-        StoredValue {
-            value,
-            flags,
-            stale: self.is_stale(entry),
-            expires: self.table.value(entry, 1),
-        }
-    }
-
-    /// The same for a key that there is not.
-    fn write(&mut self, key: &[u8], value: NewValue<'_>, expires: u64) -> Result<bool, DictError> {
-        let (contents, words) = record(key, value, 0, expires)?;
-        self.add(&name_of(key), (&contents, words), false)
-    }
-
     /// A new entry. Without room the least recently used go: expired ones, others if `force`.
     fn add(
         &mut self,
@@ -368,22 +283,25 @@ fn record(
     flags: u32,
     expires: u64,
 ) -> Result<(Vec<u8>, [u64; WORDS]), DictError> {
-    let length = u16::try_from(key.len()).map_err(|_| "key too long")?;
     let text = if let NewValue::Text(text) = value { text } else { &[] };
-    let mut contents = Vec::with_capacity(PREFIX + key.len() + text.len());
-    contents.extend_from_slice(&length.to_le_bytes());
-    contents.extend_from_slice(key);
-    contents.extend_from_slice(text);
+    let contents = contents_of(key, [text])?;
     let (kind, word) = match value {
         NewValue::Boolean(value) => (BOOLEAN, u64::from(value)),
         NewValue::Number(value) => (NUMBER, value.to_bits()),
         NewValue::Text(_) => (TEXT, 0),
-        NewValue::List(list) => {
-            list.iter().for_each(|value| write_item(value, &mut contents));
-            (LIST, 0)
-        }
     };
     Ok((contents, [kind << 32 | u64::from(flags), expires, word]))
+}
+
+/// The key with its length, and these parts behind it.
+fn contents_of<const N: usize>(key: &[u8], parts: [&[u8]; N]) -> Result<Vec<u8>, DictError> {
+    let length = u16::try_from(key.len()).map_err(|_| "key too long")?;
+    let behind = parts.iter().map(|part| part.len()).sum::<usize>();
+    let mut contents = Vec::with_capacity(PREFIX + key.len() + behind);
+    contents.extend_from_slice(&length.to_le_bytes());
+    contents.extend_from_slice(key);
+    parts.into_iter().for_each(|part| contents.extend_from_slice(part));
+    Ok(contents)
 }
 
 const BOOLEAN: u64 = 1;
@@ -421,41 +339,6 @@ fn name_of(key: &[u8]) -> RecordName {
         }
     }
     name
-}
-
-fn write_item(value: &Value, out: &mut Vec<u8>) {
-    match value {
-        Value::Text(text) => {
-            out.push(TEXT as u8);
-            out.extend_from_slice(&(text.len() as u32).to_le_bytes());
-            out.extend_from_slice(text);
-        }
-        Value::Number(number) => {
-            out.push(NUMBER as u8);
-            out.extend_from_slice(&number.to_le_bytes());
-        }
-        Value::Boolean(_) | Value::List(_) => {}
-    }
-}
-
-fn read_list(mut bytes: &[u8]) -> Vec<Value> {
-    let mut list = Vec::new();
-    while let Some((item, rest)) = read_item(bytes) {
-        list.push(item);
-        bytes = rest;
-    }
-    list
-}
-
-fn read_item(bytes: &[u8]) -> Option<(Value, &[u8])> {
-    let (kind, rest) = bytes.split_first()?;
-    if u64::from(*kind) == NUMBER {
-        let (number, rest) = rest.split_first_chunk()?;
-        return Some((Value::Number(f64::from_le_bytes(*number)), rest));
-    }
-    let (length, rest) = rest.split_first_chunk()?;
-    let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-    Some((Value::Text(text.to_vec()), rest))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
 use weir_zone::{Use, Zone};
@@ -9,17 +9,41 @@ fn zone(size: u64) -> Zone {
     Zone::new("trial", size, Use::of(TAG, WORDS)).unwrap()
 }
 
+/// A value of a dictionary.
+#[derive(Debug, Clone, PartialEq)]
+enum Value {
+    Number(f64),
+    Text(Vec<u8>),
+}
+
 fn text(text: &str) -> Value {
     Value::Text(text.as_bytes().to_vec())
 }
 
 fn new(value: &Value) -> NewValue<'_> {
     match value {
-        Value::Boolean(value) => NewValue::Boolean(*value),
         Value::Number(number) => NewValue::Number(*number),
         Value::Text(text) => NewValue::Text(text),
-        Value::List(list) => NewValue::List(list),
     }
+}
+
+fn value(kind: Kind, text: Vec<u8>) -> Value {
+    match kind {
+        Kind::Text => Value::Text(text),
+        Kind::Number(number) => Value::Number(number),
+        kind => panic!("{kind:?}"),
+    }
+}
+
+fn valid(dict: &mut Dict<'_>, key: &[u8]) -> Option<Value> {
+    let mut out = Vec::new();
+    let found = dict.read(key, &mut out)?;
+    Some(value(found.kind, out))
+}
+
+fn pop(dict: &mut Dict<'_>, key: &[u8], left: bool) -> Result<Option<Value>, DictError> {
+    let mut out = Vec::new();
+    Ok(dict.pop(key, left, &mut out)?.map(|kind| value(kind, out)))
 }
 
 fn set(dict: &mut Dict<'_>, key: &[u8], value: &Value, ttl: u64) -> Result<bool, DictError> {
@@ -31,11 +55,11 @@ fn values_expire() {
     let zone = zone(65536);
     let at = |now| Dict::new(zone.lock(), now);
     set(&mut at(1000), b"k", &text("v"), 50).unwrap();
-    assert_eq!(at(1049).valid(b"k").map(|found| found.value), Some(text("v")));
+    assert_eq!(valid(&mut at(1049), b"k"), Some(text("v")));
     assert_eq!(at(1049).left(b"k"), Some(1));
-    assert_eq!(at(1050).valid(b"k"), None);
+    assert_eq!(valid(&mut at(1050), b"k"), None);
     assert_eq!((at(1050).left(b"k"), at(1250).left(b"k")), (Some(-1), Some(-200)));
-    assert!(at(1050).get(b"k").is_some_and(|found| found.stale));
+    assert!(at(1050).read_stale(b"k", &mut Vec::new()).is_some_and(|(_, stale)| stale));
     assert!(!at(1050).expire(b"k", 10));
     assert_eq!(at(1050).keys(0), Vec::<Vec<u8>>::new());
     assert_eq!(
@@ -43,7 +67,7 @@ fn values_expire() {
         Err("not found")
     );
     assert_eq!(at(1050).store(b"k", (new(&text("w")), 7), 0, (How::Add, true)), Ok(false));
-    assert_eq!(at(9999).valid(b"k").map(|found| found.flags), Some(7));
+    assert_eq!(at(9999).read(b"k", &mut Vec::new()).map(|found| found.flags), Some(7));
     assert_eq!(at(9999).store(b"k", (new(&text("x")), 0), 0, (How::Add, true)), Err("exists"));
     assert!(at(9999).expire(b"k", 10));
     assert_eq!(at(10_009).clear_stale(0), 1);
@@ -57,10 +81,11 @@ fn the_least_recently_used_make_room() {
     let mut n = 0u32;
     while !set(&mut dict, &n.to_le_bytes(), &value, 0).unwrap() {
         // The first is used again and again.
-        assert!(dict.valid(&0u32.to_le_bytes()).is_some());
+        assert!(valid(&mut dict, &0u32.to_le_bytes()).is_some());
         n += 1;
     }
-    assert!(dict.valid(&0u32.to_le_bytes()).is_some() && dict.valid(&1u32.to_le_bytes()).is_none());
+    assert!(valid(&mut dict, &0u32.to_le_bytes()).is_some());
+    assert!(valid(&mut dict, &1u32.to_le_bytes()).is_none());
     assert_eq!(dict.store(b"safe", (new(&value), 0), 0, (How::Set, false)), Err("no memory"));
     let before = dict.keys(0).len();
     assert_eq!(set(&mut dict, b"huge", &Value::Text(vec![0; 9000]), 0), Err("no memory"));
@@ -74,7 +99,7 @@ fn keys_come_in_the_order_in_which_they_would_make_room() {
     for key in [b"a", b"b", b"c"] {
         set(&mut dict, key, &text("v"), 0).unwrap();
     }
-    assert!(dict.valid(b"a").is_some());
+    assert!(valid(&mut dict, b"a").is_some());
     assert_eq!(dict.keys(0), [b"b", b"c", b"a"]);
     assert_eq!(dict.keys(2), [b"b", b"c"]);
 }
@@ -95,20 +120,31 @@ fn numbers_are_added_to() {
 fn lists_have_two_ends() {
     let zone = zone(65536);
     let mut dict = Dict::new(zone.lock(), 1000);
-    let push = |dict: &mut Dict<'_>, value: Value| {
-        dict.with_list(b"l", true, |list| {
-            list.push(value);
-            list.len()
-        })
-    };
-    assert_eq!(push(&mut dict, text("a")), Ok(Some(1)));
-    assert_eq!(push(&mut dict, Value::Number(2.0)), Ok(Some(2)));
-    assert_eq!(dict.with_list(b"l", false, |list| list.remove(0)), Ok(Some(text("a"))));
-    assert_eq!(dict.with_list(b"l", false, |list| list.len()), Ok(Some(1)));
-    assert_eq!(dict.with_list(b"l", false, |list| list.pop()), Ok(Some(Some(Value::Number(2.0)))));
-    assert_eq!(dict.with_list(b"l", false, |list| list.len()), Ok(None));
+    assert_eq!(dict.push(b"l", NewValue::Text(b"a"), false), Ok(1));
+    assert_eq!(dict.push(b"l", NewValue::Number(2.0), false), Ok(2));
+    assert_eq!(pop(&mut dict, b"l", true), Ok(Some(text("a"))));
+    assert_eq!(dict.list_length(b"l"), Ok(1));
+    assert_eq!(pop(&mut dict, b"l", false), Ok(Some(Value::Number(2.0))));
+    assert_eq!((pop(&mut dict, b"l", false), dict.list_length(b"l")), (Ok(None), Ok(0)));
+    assert!(dict.keys(0).is_empty());
     set(&mut dict, b"s", &text("a"), 0).unwrap();
-    assert_eq!(dict.with_list(b"s", true, |list| list.len()), Err("value not a list"));
+    assert_eq!(dict.push(b"s", NewValue::Number(1.0), true), Err("value not a list"));
+    assert_eq!(dict.push(b"m", NewValue::Boolean(true), true), Err("bad value type"));
+}
+
+#[test]
+fn a_list_lives_as_long_as_its_key_and_keeps_what_it_has_without_room_for_more() {
+    let zone = zone(8192);
+    let at = |now| Dict::new(zone.lock(), now);
+    at(1000).push(b"l", NewValue::Text(b"a"), true).unwrap();
+    assert!(at(1000).expire(b"l", 50));
+    assert_eq!(at(1010).push(b"l", NewValue::Text(b"b"), true), Ok(2));
+    assert_eq!(at(1010).left(b"l"), Some(40));
+    assert_eq!(at(1050).list_length(b"l"), Ok(0));
+    // Its place is taken by another.
+    assert_eq!(at(1050).push(b"l", NewValue::Text(b"c"), true), Ok(1));
+    assert_eq!(at(1050).push(b"l", NewValue::Text(&[b'x'; 9000]), true), Err("no memory"));
+    assert_eq!(pop(&mut at(1050), b"l", false), Ok(Some(text("c"))));
 }
 
 proptest! {
@@ -134,13 +170,42 @@ proptest! {
                 }
             }
             for (key, value) in &model {
-                prop_assert_eq!(dict.valid(key).map(|found| found.value), Some(text(value)));
+                prop_assert_eq!(valid(&mut dict, key), Some(text(value)));
             }
             let mut keys = dict.keys(0);
             let mut expected: Vec<_> = model.keys().cloned().collect();
             keys.sort();
             expected.sort();
             prop_assert_eq!(keys, expected);
+        }
+    }
+
+    #[test]
+    fn a_list_is_a_line_with_two_ends(
+        steps in prop::collection::vec(
+            (any::<bool>(), prop::option::of(prop_oneof![
+                any::<u32>().prop_map(|number| Value::Number(f64::from(number))),
+                ".{0,60}".prop_map(|said| text(&said)),
+            ])),
+            1..80,
+        ),
+    ) {
+        let zone = zone(1 << 20);
+        let mut dict = Dict::new(zone.lock(), 1);
+        let mut model = VecDeque::new();
+        for (left, value) in steps {
+            match value {
+                Some(value) => {
+                    let length = dict.push(b"l", new(&value), left);
+                    if left { model.push_front(value) } else { model.push_back(value) }
+                    prop_assert_eq!(length, Ok(model.len()));
+                }
+                None => {
+                    let expected = if left { model.pop_front() } else { model.pop_back() };
+                    prop_assert_eq!(pop(&mut dict, b"l", left), Ok(expected));
+                }
+            }
+            prop_assert_eq!(dict.list_length(b"l"), Ok(model.len()));
         }
     }
 }

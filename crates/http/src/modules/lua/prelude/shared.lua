@@ -6,18 +6,13 @@ local setmetatable, type, select, ipairs, tonumber, tostring =
 local raise, counted = native.raise, native.counted
 local a_string, a_number, a_kind = native.a_string, native.a_number, native.a_kind
 local answer, given, answered_text = native.answer, native.given, native.answered_text
-local NIL, TRUE, REFUSED = native.NIL, native.TRUE, native.REFUSED
+local NIL, TRUE, REFUSED, STALE = native.NIL, native.TRUE, native.REFUSED, native.STALE
 
 local dicts = native.dicts
 
 local methods = {}
 
 -- A caller may pass all values on, so each function has as many as in lua-nginx-module, no nil more.
-
-local function one(value, err)
-    if err == nil then return value end
-    return nil, err
-end
 
 -- The field of a dictionary that holds its number. A script cannot make another one.
 local NUMBER = {}
@@ -100,8 +95,32 @@ function methods:get(key)
     return given(kind), flags
 end
 
-function methods:get_stale(key) return native.dict_get_stale(number_of(self), key_of(key)) end
-function methods:ttl(key) return one(native.dict_ttl(number_of(self), key_of(key))) end
+local dict_get_stale = native.dict_get_stale
+
+function methods:get_stale(key)
+    local at = number_of(self)
+    key = key_of(key)
+    if key == nil then return nil, "nil key" end
+    local kind = dict_get_stale(key, #key, nil, 0, at, 0, 0, 0, 0)
+    if kind == NIL then return nil end
+    if kind == REFUSED then return nil, answered_text() end
+    local flags = answer.other
+    local stale = flags >= 2 ^ 32
+    if stale then flags = flags - STALE end
+    if flags == 0 then return given(kind), nil, stale end
+    return given(kind), flags, stale
+end
+
+local dict_ttl, dict_expire = native.dict_ttl, native.dict_expire
+
+function methods:ttl(key)
+    local at = number_of(self)
+    key = key_of(key)
+    if key == nil then return nil, "nil key" end
+    if dict_ttl(key, #key, nil, 0, at, 0, 0, 0, 0) == REFUSED then return nil, answered_text() end
+    return answer.number
+end
+
 function methods:flush_all() return native.dict_flush_all(number_of(self)) end
 function methods:capacity() return native.dict_capacity(number_of(self)) end
 function methods:free_space() return native.dict_free_space(number_of(self)) end
@@ -111,7 +130,9 @@ function methods:expire(key, ttl)
     if not ttl then raise('bad "exptime" argument') end
     if key == nil then return nil, "nil key" end
     if key == "" then return nil, "empty key" end
-    return one(native.dict_expire(at, key_of(key), seconds(a_number(3, ttl))))
+    key, ttl = key_of(key), seconds(a_number(3, ttl))
+    if dict_expire(key, #key, nil, 0, at, ttl, 0, 0, 0) == REFUSED then return nil, answered_text() end
+    return true
 end
 
 -- A number, or a text that is one.
@@ -142,24 +163,37 @@ end
 -- The functions below count their arguments.
 
 for _, name in ipairs { "lpush", "rpush" } do
-    local f = native["dict_" .. name]
+    local push = native["dict_" .. name]
     methods[name] = function(...)
         counted(select("#", ...), 3, 3, "expecting 3 arguments, but only seen %d")
         local self, key, value = ...
         local at = number_of(self)
-        if key ~= nil then key = a_string(2, key) end
-        return one(f(at, key, value))
+        if key == nil then return nil, "nil key" end
+        key = a_string(2, key)
+        local kind, done = type(value), nil
+        if kind == "string" then
+            done = push(key, #key, value, #value, at, 3, 0, 0, 0)
+        elseif kind == "number" then
+            done = push(key, #key, nil, 0, at, 2, value, 0, 0)
+        else
+            done = push(key, #key, nil, 0, at, 4, 0, 0, 0)
+        end
+        if done == REFUSED then return nil, answered_text() end
+        return answer.number
     end
 end
 
 for _, name in ipairs { "lpop", "rpop", "llen" } do
-    local f = native["dict_" .. name]
+    local ask = native["dict_" .. name]
     methods[name] = function(...)
         counted(select("#", ...), 2, 2, "expecting 2 arguments, but only seen %d")
         local self, key = ...
         local at = number_of(self)
-        if key ~= nil then key = a_string(2, key) end
-        return one(f(at, key))
+        if key == nil then return nil, "nil key" end
+        key = a_string(2, key)
+        local kind = ask(key, #key, nil, 0, at, 0, 0, 0, 0)
+        if kind == REFUSED then return nil, answered_text() end
+        return (given(kind))
     end
 end
 
