@@ -22,6 +22,10 @@ const CALLS: &[(&str, &str)] = &[
     ("local d = ngx.shared.d", "d:lpush('list', 'text'); local v = d:rpop('list')"),
     ("local d = ngx.shared.d", "d:rpush('list', i); local v = d:lpop('list')"),
     ("local d = ngx.shared.d", "local n = d:llen('none')"),
+    (
+        "local semaphore = require 'ngx.semaphore'.new(0)",
+        "semaphore:post(); local v = semaphore:wait(0); local n = semaphore:count()",
+    ),
     ("", "local from, to = ngx.re.find('one two', 't[a-z]+', 'jo')"),
     ("", "local s, n = ngx.re.gsub('one two', 'o', '0', 'jo')"),
     ("", "local t = ngx.now()"),

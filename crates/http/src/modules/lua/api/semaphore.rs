@@ -1,45 +1,96 @@
 //! `ngx.semaphore`
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use mlua::{MultiValue, UserDataRef, Value};
+use weir_sys::lua::direct::Passed;
 
-use super::natives::Natives;
+use super::natives::{Given, Natives};
 use super::socket::handle;
-use crate::modules::lua::current;
+use crate::modules::lua::current::{self, NgxError};
 use crate::modules::lua::semaphore::Semaphore;
 use crate::modules::lua::wish::{Wish, reply};
 
 /// A semaphore as scripts hold it.
-struct SemaphoreHandle(Rc<Semaphore>);
+struct SemaphoreHandle {
+    semaphore: Rc<Semaphore>,
+    /// Its place among those of the thread.
+    number: usize,
+}
 
 impl mlua::UserData for SemaphoreHandle {}
 
-type SemaphoreRef = UserDataRef<SemaphoreHandle>;
+impl Drop for SemaphoreHandle {
+    fn drop(&mut self) {
+        // A VM that ends with its thread may do so when these are gone.
+        let _ = KNOWN.try_with(|known| known.borrow_mut().remove(self.number));
+    }
+}
+
+/// The semaphores of this thread, by number: functions that are called by FFI take no userdata.
+#[derive(Default)]
+struct Known {
+    all: Vec<Option<Rc<Semaphore>>>,
+    free: Vec<usize>,
+}
+
+thread_local! {
+    static KNOWN: RefCell<Known> = RefCell::default();
+}
+
+impl Known {
+    fn add(&mut self, semaphore: Rc<Semaphore>) -> usize {
+        let number = self.free.pop().unwrap_or(self.all.len());
+        match self.all.get_mut(number) {
+            Some(place) => *place = Some(semaphore),
+            None => self.all.push(Some(semaphore)),
+        }
+        number
+    }
+
+    fn remove(&mut self, number: usize) {
+        if self.all.get_mut(number).and_then(Option::take).is_some() {
+            self.free.push(number);
+        }
+    }
+}
+
+/// Looks at the semaphore whose number comes first.
+fn with<T>(passed: &Passed<'_>, look: impl FnOnce(&Semaphore) -> T) -> Result<T, NgxError> {
+    let [number, ..] = passed.numbers;
+    KNOWN.with_borrow(|known| {
+        let semaphore = known.all.get(number as usize).and_then(Option::as_ref);
+        semaphore.map(|semaphore| look(semaphore)).ok_or("not a semaphore instance".into())
+    })
+}
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("semaphore_new", |lua, resources: f64| {
-        let semaphore = SemaphoreHandle(Rc::new(Semaphore::new(resources as u64)));
-        lua.create_userdata(semaphore).map_err(|error| error.to_string().into())
+        let semaphore = Rc::new(Semaphore::new(resources as u64));
+        let number = KNOWN.with_borrow_mut(|known| known.add(semaphore.clone()));
+        let handle = lua.create_userdata(SemaphoreHandle { semaphore, number });
+        Ok((handle.map_err(|error| error.to_string())?, number))
     })?;
-    natives.add("semaphore_count", |_, semaphore: SemaphoreRef| semaphore.0.count())?;
-    natives.add("semaphore_post", |_, (semaphore, many): (SemaphoreRef, f64)| {
-        semaphore.0.post(many as u64);
+    natives.direct("semaphore_count", |passed, answer| {
+        answer.number = with(passed, Semaphore::count)? as f64;
+        Ok::<_, NgxError>(Given::Number)
     })?;
-    // True or false at once, or nil where the prelude waits.
-    natives.add_refusing("semaphore_wait", |_, (semaphore, seconds): (SemaphoreRef, f64)| {
+    natives.direct("semaphore_post", |passed, _| {
+        let [_, many, ..] = passed.numbers;
+        with(passed, |semaphore| semaphore.post(many as u64)).map(|()| Given::Nil)
+    })?;
+    // Whether it got a resource at once.
+    natives.direct("semaphore_take", |passed, _| {
         current::may_wait()?;
+        with(passed, |semaphore| semaphore.try_take().into())
+    })?;
+    natives.add_waiting("semaphore_wait", |_, (handle, seconds): (Handle, f64)| {
         let limit = Duration::from_millis((seconds * 1000.0) as u64);
-        if semaphore.0.try_take() {
-            return Ok(Some(true));
-        }
-        if limit.is_zero() {
-            return Ok(Some(false));
-        }
-        let taking = semaphore.0.clone().take(handle()?, limit);
-        current::wish(Wish::Wait(Box::pin(async move {
+        let taking = handle.semaphore.clone().take(self::handle()?, limit);
+        Ok(Wish::Wait(Box::pin(async move {
             let values = match taking.await {
                 true => (Value::Boolean(true), None),
                 false => (Value::Boolean(false), Some("timeout")),
@@ -48,7 +99,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
                 let why = values.1.map(|why| lua.create_string(why)).transpose()?;
                 Ok(MultiValue::from_vec(vec![values.0, why.map_or(Value::Nil, Value::String)]))
             })
-        })))?;
-        Ok(None)
+        })))
     })
 }
+
+type Handle = UserDataRef<SemaphoreHandle>;
