@@ -42,6 +42,15 @@ fn gunzip(answer: &Response) -> String {
 }
 
 #[test]
+fn answers_to_proxies_are_coded_by_words_in_any_case() {
+    let server = serving("gzip on; gzip_types text/plain; gzip_proxied No-Store NO_ETAG;");
+    let headers = "Accept-Encoding: gzip\r\nVia: 1.1 a\r\n";
+    assert_eq!(ask(&server, "/page.html", headers).header("Content-Encoding"), None);
+    let server = serving("gzip on; gzip_proxied ANY;");
+    assert_eq!(ask(&server, "/page.html", headers).header("Content-Encoding"), Some("gzip"));
+}
+
+#[test]
 fn answers_are_compressed_for_clients_that_accept_it() {
     let server = serving("gzip on; gzip_vary on; brotli on; zstd on;");
     let answer = ask(&server, "/page.html", "Accept-Encoding: gzip\r\n");

@@ -45,11 +45,11 @@ impl Versions {
     /// No version.
     pub const NONE: Versions = Versions { tls12: false, tls13: false };
 
-    /// Adds a version by its name; false for one that rustls does not speak.
+    /// Adds a version by its name, in any case; false for one that rustls does not speak.
     pub fn add(&mut self, name: &[u8]) -> bool {
-        match name {
-            b"TLSv1.2" => self.tls12 = true,
-            b"TLSv1.3" => self.tls13 = true,
+        match name.to_ascii_lowercase().as_slice() {
+            b"tlsv1.2" => self.tls12 = true,
+            b"tlsv1.3" => self.tls13 = true,
             _ => return false,
         }
         true
@@ -416,6 +416,14 @@ mod tests {
         let mut ciphers = Ciphers::default();
         ciphers.set(text);
         ciphers.tls12.iter().map(|id| cipher(u16::from(*id))).collect()
+    }
+
+    #[test]
+    fn versions_are_known_by_their_names_in_any_case() {
+        let mut versions = Versions::NONE;
+        assert!(versions.add(b"TLSV1.2") && !versions.add(b"TLSv1.1"));
+        assert_eq!(versions, Versions { tls12: true, tls13: false });
+        assert!(versions.add(b"tlsv1.3") && versions == Versions::default());
     }
 
     #[test]

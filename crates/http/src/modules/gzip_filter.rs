@@ -155,7 +155,7 @@ fn proxied(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     }
     let proxied = &mut CONF.change(&mut s.location).proxied;
     for word in &d.args {
-        match word.bytes.as_slice() {
+        match word.bytes.to_ascii_lowercase().as_slice() {
             b"off" => {}
             b"any" => proxied.any = true,
             b"auth" => proxied.auth = true,
