@@ -532,6 +532,19 @@ fn scripts_keep_sessions_of_clients_that_resume_by_their_ids() {
 }
 
 #[test]
+fn requests_see_what_the_script_of_their_session_has_left() {
+    let store =
+        "ssl_session_tickets off; ssl_session_store_by_lua_block { ngx.ctx.stored = 'kept' }";
+    let location =
+        "location = /ctx { content_by_lua_block { ngx.print('<', ngx.ctx.stored, '>') } }";
+    let server = start(store, location);
+    let get = "GET /ctx HTTP/1.0\r\n\r\n";
+    let args = ["-ign_eof", "-tls1_2"];
+    let said = s_client(server.dir().path(), server.port(), &args, get).expect("OpenSSL");
+    assert!(said.contains("<kept>"), "{said}");
+}
+
+#[test]
 fn a_script_that_finds_no_session_leaves_the_client_a_new_one() {
     let scripts = |tickets: &str, end: &str| {
         format!(

@@ -72,8 +72,9 @@ fn store(r: &mut Request) {
         Err(error) => return failed(r, error),
     };
     let done = run::at_once(&vm, Subject::Request(r), phase, &code, MultiValue::new());
-    if let Err(error) = done {
-        failed(r, error);
+    match done {
+        Ok(_) => keep_ctx(&vm, r),
+        Err(error) => failed(r, error),
     }
 }
 
