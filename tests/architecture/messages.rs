@@ -60,7 +60,7 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
     ("stream/directives.rs", "-", &[]),
     ("server/cycle.rs", "error_log", &[]),
     // Errors of the configuration.
-    ("server/cycle.rs", "tell", &[]),
+    ("server/cycle.rs", "log_error", &[]),
     // What scripts write.
     ("http/modules/lua/api/log.rs", "level", &[]),
     // Texts of errors.
@@ -157,7 +157,7 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
     ("http/upstream/protocol.rs", "level", &[Item("http/upstream/protocol.rs", "OutgoingError")]),
     ("http/body/error.rs", "level", &[Item("http/body/error.rs", "RequestBodyError")]),
     ("http/connection/handshake.rs", "say", &[Item("proto/proxy_protocol.rs", "HeaderError")]),
-    ("server/boot.rs", "tell", &[Item("server/pidfile.rs", "text")]),
+    ("server/boot.rs", "send_signal", &[Item("server/pidfile.rs", "text")]),
     ("server/cycle.rs", "open_logs", &[Item("server/cycle.rs", "open_failed")]),
     ("server/cycle.rs", "open_zones", &[Item("zone/declare.rs", "ZoneError")]),
     ("server/trial.rs", "run", &[Item("server/trial.rs", "TrialError")]),
