@@ -159,6 +159,21 @@ fn a_script_judges_the_certificate_of_a_server() {
 
 /// A server must not get a byte of the request before the script has let it pass, nor any message but the first of the
 /// handshake.
+/// Whatever connections to the same group others have opened and kept, also with the same settings of TLS.
+#[test]
+fn a_script_judges_the_connections_of_its_location_alone() {
+    let locations = "location /any { proxy_pass https://u; }
+         location /judged { proxy_pass https://u;
+             proxy_ssl_verify_by_lua_block { require 'ngx.ssl.proxysslverify'.set_verify_result(23) } }";
+    let own = "server { listen 127.0.0.1:%%PORT%%;";
+    let group = "upstream u { server 127.0.0.1:%%PORT1%%; keepalive 4; } ";
+    let conf = conf(locations).replace(own, &format!("{group}{own}"));
+    let server = Server::start_in(certified(), WEIR, &conf);
+    assert_eq!(Client::connect(server.port()).get("/any").status, 200);
+    assert_eq!(Client::connect(server.port()).get("/judged").status, 502);
+    assert_eq!(Client::connect(server.port()).get("/any").status, 200);
+}
+
 #[test]
 fn a_server_that_a_script_refuses_gets_no_certificate_and_no_request() {
     let both = format!(

@@ -17,7 +17,7 @@ use super::tls::{self, UpstreamTls};
 use crate::request::Request;
 
 /// The tag that a connection must have to serve this request. With `local`, it must come from the
-/// same location.
+/// same location. So it must if scripts of the location take part in handshakes.
 pub fn tag(
     r: &mut Request,
     passing: &'static UpstreamConf,
@@ -27,7 +27,8 @@ pub fn tag(
     let secured = secure.map_or(0, |secure| secure.tag);
     // The address of the location's whole settings identifies it. Locations may share the settings
     // of one module.
-    let place = if local { std::ptr::from_ref(r.conf()).addr() } else { 0 };
+    let is_own = local || passing.scripts.is_some();
+    let place = if is_own { std::ptr::from_ref(r.conf()).addr() } else { 0 };
     let from = passing.bind.as_ref().and_then(|bind| bind.address(r));
     Tag { secured, place, from }
 }
