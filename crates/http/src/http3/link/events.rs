@@ -1,7 +1,7 @@
 //! QUIC's events of a connection.
 
 use std::sync::PoisonError;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_metrics::{Histogram, Metric};
 use weir_proto::http3::ErrorCode;
@@ -10,6 +10,9 @@ use weir_quic::{ConnectionError, Dir, Events, StreamId};
 use super::Link;
 use crate::http3::HQ;
 use crate::http3::control::Incoming;
+
+/// How long after its handshake a connection without a request keeps its place.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 impl Events for Link {
     fn negotiated(&self) {
@@ -104,10 +107,14 @@ impl Events for Link {
         }
     }
 
+    /// A client that has just completed the handshake is about to send its first request.
     fn idle_since(&self) -> Option<Instant> {
-        let is_idle =
-            self.handshake_done.get() && !self.over.get() && self.streams.borrow().is_empty();
-        is_idle.then(|| self.idle.get())
+        let is_open = self.handshake_done.get() && !self.over.get();
+        let since = self.idle.get();
+        let is_new =
+            || self.requests.get() == 0 && self.event_loop().handle.now() < since + FIRST_REQUEST;
+        let is_idle = is_open && self.streams.borrow().is_empty() && !is_new();
+        is_idle.then_some(since)
     }
 
     fn make_room(&self) {
