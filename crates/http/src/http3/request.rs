@@ -1,6 +1,7 @@
 //! The task of a stream's request, from its head to the end of the stream.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use weir_proto::http3::ErrorCode;
 
@@ -8,6 +9,9 @@ use super::stream::Stream;
 use crate::carrier::RequestStream;
 use crate::connection::streamed::{self, Fields};
 use crate::request::Request;
+
+/// A client that sends a body that is not needed is told to stop once it has paused for so long.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts a stream's request.
 pub fn start(stream: Rc<Stream>, fields: Fields) {
@@ -45,7 +49,8 @@ async fn serve(running: Running, fields: Fields) {
         stream.link.flush_before_reset(stream).await;
     }
     if !served.malformed && stream.is_closed() && served.lingers {
-        stream.discard_body(served.lingering_timeout, served.lingering_time).await;
+        let pause = PAUSE.min(served.lingering_timeout);
+        stream.discard_body(pause, served.lingering_time).await;
     }
     end(stream, served.malformed);
 }
