@@ -83,7 +83,7 @@ pub trait Accepts {
     /// A packet belongs to a connection of another loop. The endpoint does not process it.
     fn misplaced(&self, _: Place, _: &Packet<'_>) {}
     /// The loop that accepts the connection whose client has chosen an initial connection ID with this hash: the first that asked.
-    /// `None` is the asking loop. See [`IdKey::hash`].
+    /// `None` is the asking loop. See `IdKey::hash`.
     fn owner(&self, _first: u64) -> Option<Place> {
         None
     }
