@@ -157,8 +157,6 @@ fn a_script_judges_the_certificate_of_a_server() {
     server.wait_log("API disabled in the context of proxy_ssl_verify_by_lua*", 2);
 }
 
-/// A server must not get a byte of the request before the script has let it pass, nor any message but the first of the
-/// handshake.
 /// Whatever connections to the same group others have opened and kept, also with the same settings of TLS.
 #[test]
 fn a_script_judges_the_connections_of_its_location_alone() {
@@ -174,6 +172,8 @@ fn a_script_judges_the_connections_of_its_location_alone() {
     assert_eq!(Client::connect(server.port()).get("/any").status, 200);
 }
 
+/// A server must not get a byte of the request before the script has let it pass, nor any message but the first of the
+/// handshake.
 #[test]
 fn a_server_that_a_script_refuses_gets_no_certificate_and_no_request() {
     let both = format!(

@@ -172,7 +172,7 @@ impl Fill {
         });
     }
 
-    /// Waits until there is room for more. False if nobody needs more: writing failed and the
+    /// Waits until there is room for more. False if no more is needed: writing failed and the
     /// fetching request's reader is gone.
     pub async fn room(&self) -> bool {
         let limit = self.limit;
