@@ -17,6 +17,7 @@ mod level;
 mod line;
 mod lost;
 mod memory;
+mod seldom;
 mod syslog;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use level::{Level, level, set_level};
 pub use line::{Bytes, Cause, LINE_MAX};
 pub use lost::take_lost;
 pub use memory::MemoryLog;
+pub use seldom::OncePerSecond;
 pub use syslog::{SendError, Syslog, SyslogError, SyslogServerFault};
 
 use std::fmt;

@@ -1,13 +1,13 @@
 //! A loop's part of each `listen ... quic`: its endpoint, and the admission of connections.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weir_log::{Cause, Level};
+use weir_log::{Cause, Level, OncePerSecond};
 use weir_metrics::Metric;
 use weir_proto::http3::qpack::FieldMemo;
 use weir_quic::{
@@ -25,9 +25,6 @@ const LEAST_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most datagrams that one call of [`Hosts::take_first`] receives without a new connection.
 const MOST_DATAGRAMS: usize = 32;
-
-/// The least time between two log lines about too many connections.
-const LOG_AGAIN: Duration = Duration::from_secs(1);
 
 /// The host key of servers without `quic_host_key`. The master makes it before it forks workers, so that all share it. Reloads
 /// keep it.
@@ -138,7 +135,7 @@ impl Hosts {
             memo: Rc::default(),
             place: self.place,
             others: self.others.clone(),
-            logged_full: Cell::new(None),
+            logged_full: OncePerSecond::default(),
         };
         endpoint.start(Rc::new(accepts));
         Ok(Host { listen, endpoint })
@@ -205,8 +202,8 @@ struct Acceptor {
     memo: Rc<RefCell<FieldMemo>>,
     place: Place,
     others: Rc<dyn OtherLoops>,
-    /// When the log last got a line about too many connections.
-    logged_full: Cell<Option<Instant>>,
+    /// Limits log lines about too many connections.
+    logged_full: OncePerSecond,
 }
 
 /// Counts a connection attempt without an answer.
@@ -261,11 +258,9 @@ impl Accepts for Acceptor {
             count_ignored();
         }
         let Some(event_loop) = LoopState::current() else { return };
-        let now = event_loop.handle.now();
-        if self.logged_full.get().is_some_and(|at| now < at + LOG_AGAIN) {
+        if !self.logged_full.lets_through(event_loop.handle.now()) {
             return;
         }
-        self.logged_full.set(Some(now));
         let text = "connections of QUIC are as many as worker_connections allow";
         let (level, then) = match make_room {
             true => (Level::Warn, ", the idle ones make room"),

@@ -1,15 +1,14 @@
 //! The listening sockets and connections of one loop, as its [`AcceptDriver`](weir_balance::AcceptDriver) uses them.
 
-use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::io::Errno;
 use weir_balance::{AcceptOutcome, ListenerSet, Load, Stance};
 use weir_engine::{Handle, Wake};
-use weir_log::{Cause, Log, log};
+use weir_log::{Cause, Log, OncePerSecond, log};
 use weir_metrics::Metric;
 use weir_sys::beginning::beginning;
 use weir_upstream::close_idle;
@@ -21,8 +20,6 @@ use super::{CycleShared, LoopPosition, accept_failed, count_failure, is_the_conn
 use crate::cycle::Cycle;
 use crate::service::Service;
 
-/// A full loop logs at most this often.
-const SAY_AGAIN: Duration = Duration::from_secs(1);
 /// A full loop closes one in `EVICT_PART` idle connections, at most `EVICT_MOST`. nginx:
 /// ngx_drain_connections.
 const EVICT_PART: usize = 8;
@@ -74,12 +71,12 @@ impl LoopListeners {
 struct ConnectionLimit {
     most: usize,
     log: Arc<Log>,
-    said: Cell<Option<Instant>>,
+    log_gate: OncePerSecond,
 }
 
 impl ConnectionLimit {
     fn new(most: usize, log: &Arc<Log>) -> ConnectionLimit {
-        ConnectionLimit { most, log: Arc::clone(log), said: Cell::new(None) }
+        ConnectionLimit { most, log: Arc::clone(log), log_gate: OncePerSecond::default() }
     }
 
     /// Closes idle connections, the longest idle first: clients' connections, then one connection
@@ -90,7 +87,7 @@ impl ConnectionLimit {
         if h.sockets() >= self.most || ended == 0 {
             ended += close_idle(1);
         }
-        if ended > 0 && self.says_again(h) {
+        if ended > 0 && self.log_gate.lets_through(h.now()) {
             let text = "worker_connections are not enough, reusing connections";
             log!(self.log, Warn, None, "{} {text}", self.most);
         }
@@ -98,18 +95,9 @@ impl ConnectionLimit {
     }
 
     fn say_full(&self, h: &Handle) {
-        if self.says_again(h) {
+        if self.log_gate.lets_through(h.now()) {
             log!(self.log, Alert, None, "{} worker_connections are not enough", self.most);
         }
-    }
-
-    fn says_again(&self, h: &Handle) -> bool {
-        let now = h.now();
-        let again = self.said.get().is_none_or(|at| now >= at + SAY_AGAIN);
-        if again {
-            self.said.set(Some(now));
-        }
-        again
     }
 }
 

@@ -19,15 +19,15 @@ mod pass;
 mod receive;
 mod table;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::{Duration, Instant};
 
 use weir_engine::Datagram;
+use weir_log::OncePerSecond;
 use weir_values::Address;
 
 pub use self::flow::Flow;
@@ -39,8 +39,6 @@ use crate::event_loop::LoopState;
 const LONGEST: usize = 65_535;
 /// So many datagrams that wait are taken when a port is left: more keep coming for ever.
 const REST: usize = 1024;
-/// How often a loop says that it has no room.
-const SAY_AGAIN: Duration = Duration::from_secs(1);
 
 /// The ends of a session: which socket, which of its addresses, which client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -56,7 +54,7 @@ pub struct Sessions {
     ports: RefCell<Vec<Rc<DatagramPort>>>,
     /// Where datagrams are received, one after the other.
     scratch: RefCell<Vec<u8>>,
-    said_full: Cell<Option<Instant>>,
+    said_full: OncePerSecond,
 }
 
 /// A socket that datagrams come to.
@@ -97,7 +95,7 @@ impl Default for Sessions {
             table: RefCell::new(FlowTable::new(1)),
             ports: RefCell::default(),
             scratch: RefCell::default(),
-            said_full: Cell::new(None),
+            said_full: OncePerSecond::default(),
         }
     }
 }

@@ -15,7 +15,7 @@ use weir_values::Address;
 
 use super::flow::{Delivered, Ends, Flow, Over};
 use super::table::{FlowStart, FlowTable};
-use super::{DatagramPort, FlowGuard, FlowKey, LONGEST, Leaving, REST, SAY_AGAIN};
+use super::{DatagramPort, FlowGuard, FlowKey, LONGEST, Leaving, REST};
 use crate::event_loop::LoopState;
 use crate::serve;
 
@@ -198,12 +198,10 @@ impl LoopState {
     }
 
     fn say_full(&self, evicted: bool) {
-        let now = self.handle.now();
         let sessions = &self.datagrams;
-        if sessions.said_full.get().is_some_and(|at| now < at + SAY_AGAIN) {
+        if !sessions.said_full.lets_through(self.handle.now()) {
             return;
         }
-        sessions.said_full.set(Some(now));
         let n = sessions.table.borrow().len();
         let text = "sessions of datagrams are as many as worker_connections allow";
         let then = if evicted { ", the oldest make room" } else { "" };
