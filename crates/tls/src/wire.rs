@@ -191,6 +191,10 @@ impl Wire {
     /// may be there.
     #[expect(clippy::disallowed_methods, reason = "one look")]
     pub fn is_silent(&self) -> bool {
+        let amid_record = || matches!(self, Wire::Tls(tls) if tls.is_amid_record());
+        if !self.socket().may_have_unread() {
+            return !self.is_ready() && !amid_record();
+        }
         if self.socket().peek_closed() {
             return false;
         }
@@ -199,8 +203,7 @@ impl Wire {
         // A task that has done enough for this turn is to know it, too.
         let answer = weir_engine::unbounded(|| self.try_recv(&mut probe));
         handle.give_buf(probe);
-        let amid = matches!(self, Wire::Tls(tls) if tls.is_amid_record());
-        matches!(answer, Ok(None)) && !amid
+        matches!(answer, Ok(None)) && !amid_record()
     }
 
     /// As [`Stream::rest`].

@@ -45,6 +45,13 @@ impl Stream {
         self.0.source.is(Ready::GONE)
     }
 
+    /// Whether there may be something to receive, possibly the end of the stream, as far as the loop
+    /// knows. Costs no system call.
+    #[inline]
+    pub fn may_have_unread(&self) -> bool {
+        self.0.source.is(Ready::READABLE)
+    }
+
     /// Whether bytes wait to be received; the end of the stream is none. Costs a system call.
     pub fn has_bytes(&self) -> bool {
         self.0.source.peek().is_ok_and(|there| there > 0)
