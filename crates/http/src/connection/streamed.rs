@@ -55,7 +55,7 @@ pub async fn serve(
     // The connection may be older than the site.
     let event_loop = event_loop.newest();
     let Fields { scratch, verdict, len, ended, begun } = fields;
-    let mut r = Request::new(conn, event_loop.clone(), scratch);
+    let mut r = Box::new(Request::new(conn, event_loop.clone(), scratch));
     r.started = begun.unwrap_or(r.started);
     r.count();
     r.carrier = Carrier::of(stream);
@@ -110,7 +110,7 @@ pub fn log_unread(
     status: u16,
 ) {
     let event_loop = event_loop.newest();
-    let mut r = Request::new(conn, event_loop.clone(), fields.scratch);
+    let mut r = Box::new(Request::new(conn, event_loop.clone(), fields.scratch));
     r.started = fields.begun.unwrap_or(r.started);
     r.count();
     event_loop.metrics.add(Metric::Requests, 1);

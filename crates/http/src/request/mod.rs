@@ -271,11 +271,11 @@ impl Request {
         self.conn.requests.set(self.number);
     }
 
-    /// Ends the request and gives back its room as it is.
+    /// Ends the request and gives back its room as it is. It stays in its box, so that no move copies all of it.
     #[inline]
-    pub fn into_scratch(self) -> Scratch {
+    pub fn into_scratch(self: Box<Self>) -> Scratch {
         let Request { buf, parser, path, args, host, captures, values, response, output, .. } =
-            self;
+            *self;
         let room = Room { buf, parser, path, args, host, captures, values, response, output };
         Scratch(Box::new(room))
     }
