@@ -110,6 +110,41 @@ fn pictures_become_smaller_and_are_turned_and_cut() {
     assert_eq!(s.ask("GET /h/p.png?h=5", &etag, "").status, 304);
 }
 
+/// As nginx answers.
+#[test]
+fn answers_of_other_phases_are_no_pictures_and_pages_of_other_locations_pass() {
+    let s = server(
+        "location /text { image_filter resize 9 9; return 200 text; }
+         location /gone { image_filter test; return 410; }
+         location /moved { image_filter crop 9 9; return 301 /x; }
+         location /denied { image_filter rotate 90; deny all; }
+         location /told { image_filter size; deny all; }
+         location /same { image_filter test; return 304; }
+         location /said { image_filter test; return 404 text; error_page 415 /page; }
+         location /page { return 200 \"the page\"; }
+         location /files/ { alias %%DIR%%/; image_filter test; error_page 404 /page; }
+         location /named/ { alias %%DIR%%/; image_filter resize 9 9; error_page 404 = @named; }
+         location @named { return 200 named; }",
+    );
+    for path in ["/text", "/gone", "/moved", "/denied"] {
+        let answer = s.get(path);
+        assert_eq!((answer.status, answer.header("Location")), (415, None), "{path}");
+        assert!(answer.body().contains("415 Unsupported Media Type"), "{path}");
+    }
+    assert_eq!((s.get("/told").status, s.get("/told").body().as_str()), (200, "{}\r\n"));
+    assert_eq!(s.get("/same").status, 304);
+    for (path, status, body) in [
+        ("/said", 415, "the page"),
+        ("/files/none", 404, "the page"),
+        ("/files/text", 415, "415"),
+        ("/named/none", 200, "named"),
+    ] {
+        let answer = s.get(path);
+        assert_eq!(answer.status, status, "{path}");
+        assert!(answer.body().contains(body), "{path}: {}", answer.body());
+    }
+}
+
 #[test]
 fn pictures_are_as_good_and_as_sharp_as_is_said() {
     let s = server(

@@ -268,6 +268,7 @@ static PHASES: Phases = Phases {
 static HEADER_FILTERS: &[Entry<HeaderFilter>] = &[
     plain("slice_filter", slice_filter::wanted, slice_filter::header_filter),
     plain(QUICK, always, not_modified_filter::header_filter),
+    plain("image_filter", image_filter::wanted, image_filter::header_filter),
     plain("lua", lua::wants_filter, lua::header_filter),
     plain(
         "headers_more_filter",

@@ -17,6 +17,7 @@ use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::request::contexts::ContextKey;
 use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
 
@@ -93,6 +94,9 @@ const DIRECTIVES: &[Directive] = &[
 
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
+
+/// Set once the answer is decided: a picture, what stands for one, or a refusal.
+static DECIDED: ContextKey<()> = ContextKey::passing();
 
 /// The module.
 pub const MODULE: Module =
@@ -175,7 +179,18 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     Answer::Later(Boxed::new(move || answer(r)))
 }
 
+/// Refuses answers of this location that [`handler`] has not seen: those of `return`, and of refused requests.
+pub fn header_filter(r: &mut Request) -> Result<(), Step> {
+    if !r.is_main() || r.response.status == 304 || DECIDED.of(&r.contexts).is_some() {
+        return Ok(());
+    }
+    DECIDED.set(&mut r.contexts, ());
+    let conf = CONF.of(r.conf());
+    Err(refuse(r, conf, "no picture"))
+}
+
 async fn answer(r: &mut Request) -> Step {
+    DECIDED.set(&mut r.contexts, ());
     let conf = CONF.of(r.conf()).clone();
     let most = if matches!(conf.what, What::Test) { TESTED } else { conf.buffer };
     if let Err(error) = r.read_body().await {
@@ -184,6 +199,7 @@ async fn answer(r: &mut Request) -> Step {
     let Some(capture) = r.capture_again(most) else { return Step::Status(500) };
     let mut sub = Box::pin(capture.run()).await;
     let (status, whole) = (sub.response.status, sub.capture_is_whole());
+    let is_elsewhere = !wanted(sub.conf());
     let picture = Bytes::from(sub.take_captured_body());
     adopt(r, std::mem::take(&mut sub.response));
     // `$upstream_...` of this request show the servers that its subrequest was passed to.
@@ -198,6 +214,10 @@ async fn answer(r: &mut Request) -> Step {
             &conf,
             "the picture did not come, or has more bytes than \"image_filter_buffer\"",
         );
+    }
+    if is_elsewhere {
+        // An error page, for example: its location has no `image_filter`.
+        return Step::Respond(picture);
     }
     let Some(kind) = PictureFormat::of(&picture) else { return refuse(r, &conf, "no picture") };
     let work = match work(r, &conf) {
@@ -265,12 +285,12 @@ fn work(r: &mut Request, conf: &Conf) -> Option<ImageAction> {
 }
 
 fn refuse(r: &mut Request, conf: &Conf, why: impl fmt::Display) -> Step {
+    r.response.renew();
     if matches!(conf.what, What::Size) {
-        r.response.status = 200;
+        (r.response.status, r.error_status) = (200, 0);
         r.response.say_type(b"application/json");
         return Step::Respond(Bytes::from_static(b"{}\r\n"));
     }
     r.log(Level::Error, format_args!("image filter: {why}"));
-    r.response.renew();
     Step::Status(415)
 }
