@@ -153,6 +153,38 @@ fn a_client_that_resets_its_connection_is_logged() {
 }
 
 #[test]
+fn bytes_behind_a_request_do_not_reset_the_connection_before_the_part_of_an_answer_that_came() {
+    let (more, rest) = mpsc::channel::<()>();
+    let rest = Mutex::new(rest);
+    let port = listen(move |mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhead");
+        let _ = rest.lock().unwrap().recv_timeout(PATIENCE);
+    });
+    let conf = format!(
+        "events {{ }} http {{ access_log off; server {{ listen 127.0.0.1:%%PORT%%;
+             location / {{ proxy_pass http://127.0.0.1:{port}; proxy_buffering off; }} }} }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    let mut client = ask(server.port(), "/");
+    let answer = read_to(&mut client, b"head");
+    client.write_all(b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    more.send(()).unwrap();
+    assert!(!is_reset(client), "{}", String::from_utf8_lossy(&answer));
+    server.wait_log("upstream prematurely closed connection", 1);
+}
+
+fn read_to(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
+    let mut read = Vec::new();
+    while !read.ends_with(end) {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        read.push(byte[0]);
+    }
+    read
+}
+
+#[test]
 fn bytes_behind_a_request_do_not_reset_the_connection_before_its_answer() {
     let (more, rest) = mpsc::channel();
     let rest = Mutex::new(rest);
@@ -172,12 +204,7 @@ fn bytes_behind_a_request_do_not_reset_the_connection_before_its_answer() {
         let mut client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         client.write_all(head.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"head") {
-            let mut byte = [0];
-            client.read_exact(&mut byte).unwrap();
-            answer.push(byte[0]);
-        }
+        let mut answer = read_to(&mut client, b"head");
         // Some clients end a request with one line more.
         client.write_all(b"\r\nmore").unwrap();
         more.send(()).unwrap();

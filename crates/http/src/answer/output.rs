@@ -74,6 +74,11 @@ impl Renew for Output {
 }
 
 impl Output {
+    /// The client did not take all that was sent.
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
     /// Sends only these ranges of the body.
     pub fn cut(&mut self, cutter: Cutter) {
         self.cutter = Some(cutter);

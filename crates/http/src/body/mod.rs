@@ -266,6 +266,11 @@ impl Body {
         self.broken = true;
     }
 
+    /// The request was none, its body broke off, or its client took too long.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
     /// What follows on the connection is of another protocol, and no longer the client's next request.
     pub fn hand_over(&mut self) {
         self.handed_over = true;

@@ -512,10 +512,15 @@ async fn request(r: &mut Request) -> After {
     }
     // The log line is written before the client sees the end of the connection.
     event_loop.logged(r.conn.lines()).await;
-    if in_order {
+    if in_order || client_may_read_on(r) {
         linger(r).await;
     }
     After::Close
+}
+
+/// Whether an answer broke off for another reason than its client, which may still read what was sent of it.
+fn client_may_read_on(r: &Request) -> bool {
+    r.response.sent && !r.output.has_failed() && !r.body.is_broken()
 }
 
 /// Lingers, so that a client that still sends can read the answer before the connection closes.
