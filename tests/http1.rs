@@ -143,6 +143,19 @@ fn http_09_has_no_head() {
     assert_eq!(raw(server.port(), "GET /plain\r\n"), "/plain");
 }
 
+/// As nginx does.
+#[test]
+fn a_request_without_a_version_gets_no_head_whatever_its_method() {
+    let server = server();
+    for line in ["HEAD /plain", "POST /plain", "WHAT /plain ", "GET /%zz", "GET /a/../.."] {
+        let answer = raw(server.port(), format!("{line}\r\n"));
+        assert!(answer.starts_with("<html>\r\n<head><title>400 Bad Request<"), "{line}: {answer}");
+    }
+    for line in ["get /plain", "GET", "GET /a b", "GET / HTTP/0.9"] {
+        assert_eq!(status(&raw(server.port(), format!("{line}\r\n"))), "400", "{line}");
+    }
+}
+
 #[test]
 fn what_is_no_request_is_refused() {
     let server = server();

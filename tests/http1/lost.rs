@@ -118,6 +118,7 @@ fn the_log_tells_what_was_understood() {
         ("\r\n\r\nGET * HTTP/1.1\r\nHost: a\r\n\r\n", "\"GET * HTTP/1.1\" 400 - \"-\"\n"),
         ("GET / HTP/1.1\r\n\r\n", "\"GET / HTP/1.1\" 400  \"-\"\n"),
         ("GET /\r\n", "\"GET /\" 200 - \"-\"\n"),
+        ("HEAD /\r\n", "\"HEAD /\" 400 - \"-\"\n"),
         ("GET / HTTP/1.0\r\n\r\n", "\"GET / HTTP/1.0\" 200 HTTP/1.0 \"-\"\n"),
         ("POST / HTTP/1.0\r\nContent-Length: 0\r\n\r\n", "\"POST / HTTP/1.0\" 200 HTTP/1.0 \"\"\n"),
     ] {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use weir_log::{Cause, Level};
 use weir_proto::Renew;
-use weir_proto::http1::{HeadError, HeadLimits, HeadProgress};
+use weir_proto::http1::{HeadError, HeadLimits, HeadProgress, Version};
 use weir_tls::ProxyHeaderError;
 use weir_upstream::fault::failed;
 
@@ -236,8 +236,14 @@ fn refused(r: &mut Request, error: &HeadError) -> Head {
     meaning::tell_dropped(r);
     r.log(Level::Info, format_args!("{} while {doing}", error.reason(&r.buf)));
     r.request_length = r.parser.lines_len() as u64;
-    // An answer to HEAD has no body, even if the target is malformed.
-    r.method = r.parser.head().method;
+    let head = r.parser.head();
+    if head.line_end > 0 && head.version == Version::Http09 {
+        // An answer without a head would be empty without a body, also to HEAD.
+        r.version = Version::Http09;
+    } else {
+        // An answer to HEAD has no body, even if the target is malformed.
+        r.method = head.method;
+    }
     if error.line_parsed() {
         meaning::take_line(r);
         meaning::take_host(r);
