@@ -109,18 +109,25 @@ fn a_client_that_leaves_while_it_is_held_back_is_noticed() {
 #[test]
 fn the_log_tells_what_was_understood() {
     let conf = "events { } http {
-        log_format l '\"$request\" $status $server_protocol \"$request_body\"';
+        log_format l '\"$request\" $status $server_protocol \"$request_body\" $http_host';
         access_log %%DIR%%/seen l;
         server { listen 127.0.0.1:%%PORT%%; location / { proxy_pass http://127.0.0.1:%%PORT1%%; } }
         server { listen 127.0.0.1:%%PORT1%%; access_log off; return 200; } }";
     let server = Server::start(WEIR, conf);
     for (request, line) in [
-        ("\r\n\r\nGET * HTTP/1.1\r\nHost: a\r\n\r\n", "\"GET * HTTP/1.1\" 400 - \"-\"\n"),
-        ("GET / HTP/1.1\r\n\r\n", "\"GET / HTP/1.1\" 400  \"-\"\n"),
-        ("GET /\r\n", "\"GET /\" 200 - \"-\"\n"),
-        ("HEAD /\r\n", "\"HEAD /\" 400 - \"-\"\n"),
-        ("GET / HTTP/1.0\r\n\r\n", "\"GET / HTTP/1.0\" 200 HTTP/1.0 \"-\"\n"),
-        ("POST / HTTP/1.0\r\nContent-Length: 0\r\n\r\n", "\"POST / HTTP/1.0\" 200 HTTP/1.0 \"\"\n"),
+        ("\r\n\r\nGET * HTTP/1.1\r\nHost: a\r\n\r\n", "\"GET * HTTP/1.1\" 400 - \"-\" -\n"),
+        ("GET / HTP/1.1\r\n\r\n", "\"GET / HTP/1.1\" 400  \"-\" -\n"),
+        ("GET /\r\n", "\"GET /\" 200 - \"-\" -\n"),
+        ("HEAD /\r\n", "\"HEAD /\" 400 - \"-\" -\n"),
+        ("GET / HTTP/1.0\r\n\r\n", "\"GET / HTTP/1.0\" 200 HTTP/1.0 \"-\" -\n"),
+        (
+            "GET /x HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n",
+            "\"GET /x HTTP/1.0\" 400 HTTP/1.0 \"-\" a\n",
+        ),
+        (
+            "POST / HTTP/1.0\r\nContent-Length: 0\r\n\r\n",
+            "\"POST / HTTP/1.0\" 200 HTTP/1.0 \"\" -\n",
+        ),
     ] {
         server.connect().send(request).rest();
         server.wait_file("seen", line, 1);

@@ -51,7 +51,8 @@ pub const TABLE: &[(&str, ReadVariable)] = &[
     }),
     ("is_request_port", |r, out| put(out, if r.head().port == 0 { b"" } else { b":" })),
     // Other names that a variable would spell like one of these do not count: not `X_Forwarded_For`.
-    ("http_host", |r, out| put_all(r, HeaderId::Host, out)),
+    // A request with several is refused, and the first one counts for its log line.
+    ("http_host", |r, out| r.header(HeaderId::Host).is_some_and(|host| put(out, host))),
     ("http_user_agent", |r, out| put_all(r, HeaderId::UserAgent, out)),
     ("http_referer", |r, out| put_all(r, HeaderId::Referer, out)),
     ("http_via", |r, out| put_all(r, HeaderId::Via, out)),
