@@ -153,6 +153,22 @@ fn a_server_without_a_name_takes_no_page_for_its_own() {
     }
 }
 
+/// nginx wants a name beside `none` and `blocked`, and takes no pattern for one.
+#[test]
+fn patterns_of_referers_suffice_beside_none_and_blocked() {
+    let s = server(
+        "location / { valid_referers none blocked ~good\\.; return 200 \"[$invalid_referer]\"; }",
+    );
+    for (headers, expected) in [
+        ("", "[]"),
+        ("Referer: removed\r\n", "[]"),
+        ("Referer: http://good.example/\r\n", "[]"),
+        ("Referer: http://other.example/\r\n", "[1]"),
+    ] {
+        assert_eq!(s.ask("GET /", headers, "").body(), expected, "{headers}");
+    }
+}
+
 #[test]
 fn a_variable_that_no_set_has_reached_is_empty_and_told() {
     let s = server(

@@ -88,6 +88,22 @@ fn an_alias_is_not_left() {
 }
 
 #[test]
+fn a_path_that_the_configuration_gives_a_request_does_not_climb() {
+    let server = start(
+        "location /page { error_page 404 =200 /x/../bytes.txt; return 404; }
+        location /tried { try_files /none /x/../bytes.txt; }
+        location /moved { rewrite ^ /x/../bytes.txt last; }
+        location /flat { rewrite ^ /./bytes.txt last; }",
+    );
+    server.dir().write("html/bytes.txt", "bytes");
+    server.dir().write("html/x/y", "");
+    for path in ["/page", "/tried", "/moved"] {
+        assert_eq!(server.get(path).status, 403, "{path}");
+    }
+    assert_eq!(server.get("/flat").body(), "bytes");
+}
+
+#[test]
 fn nothing_is_written_beside_an_alias() {
     let server = start(
         "location /dav { alias W3/; dav_methods PUT DELETE MKCOL COPY MOVE; }

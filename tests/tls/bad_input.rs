@@ -41,6 +41,24 @@ fn openssl_comes_with_a_name_and_without_one() {
 }
 
 #[test]
+fn a_session_is_resumed_under_its_own_name_and_of_tls_1_2_without_its_curve() {
+    for http in ["", "ssl_session_tickets off; ssl_session_cache shared:a:1m;"] {
+        let server = start(http, "return 200 <$ssl_session_reused$ssl_curve>;");
+        for (version, own) in [("-tls1_2", "<r>"), ("-tls1_3", "<rX25519>")] {
+            let asked = |more: &[&str]| {
+                s_client(&server, &[&[version, "-groups", "X25519:P-256"], more].concat(), GET)
+            };
+            let Some(first) = asked(&["-sess_out", "session", "-servername", NAME]) else { return };
+            assert!(first.contains("<.X25519>"), "{first}");
+            for (name, said) in [(NAME, own), ("self", "<.X25519>")] {
+                let again = asked(&["-sess_in", "session", "-servername", name]).unwrap();
+                assert!(again.contains(said), "{http} {version} {name}: {again}");
+            }
+        }
+    }
+}
+
+#[test]
 fn openssl_resumes_and_shows_its_certificate() {
     let inside = "ssl_verify_client optional; ssl_client_certificate root.pem;
         return 200 \"<$ssl_session_reused $ssl_client_verify $ssl_client_serial>\";";
