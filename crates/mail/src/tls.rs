@@ -8,7 +8,7 @@ use weir_log::Level;
 use weir_metrics::Metric;
 use weir_ssl::ocsp::WaitingConnection;
 use weir_ssl::server::{AcceptError, ClientRefusal, ServerContext, Shown, TlsSubject};
-use weir_tls::{Begin, Secured, refuse_plain};
+use weir_tls::{FirstBytes, Secured, refuse_plain};
 use weir_values::Subject;
 
 use crate::session::{Session, SessionEnd};
@@ -57,9 +57,9 @@ async fn handshake(
     bytes: Vec<u8>,
     until: Instant,
 ) -> Result<Secured, AcceptError> {
-    let mut hello = match weir_tls::begin(socket, bytes, until).await? {
-        Begin::Hello(hello) => hello,
-        Begin::Plain(bytes) => return Err(AcceptError::Plain(refuse_plain(socket, &bytes))),
+    let mut hello = match weir_tls::read_hello(socket, bytes, until).await? {
+        FirstBytes::Hello(hello) => hello,
+        FirstBytes::Plain(bytes) => return Err(AcceptError::Plain(refuse_plain(socket, &bytes))),
     };
     s.shown = Some(Box::new(Shown::take(&mut hello)));
     let (names, event_loop) = (context.certificates.names(s), s.event_loop.clone());

@@ -4,7 +4,7 @@
 //!
 //! All of it is generic over a [`Subject`](weir_values::Subject). `http` and `stream` read lines by the [`SslDirective`]s of
 //! [`server::rows`] and [`client_directives`], calls [`server::build`] when a block was read, and goes through
-//! [`weir_tls::begin`] and [`server::ServerContext::accept`] with each new connection. For TLS to servers there is [`client::Settings`].
+//! [`weir_tls::read_hello`] and [`server::ServerContext::accept`] with each new connection. For TLS to servers there is [`client::Settings`].
 //! The protocol itself is `weir-tls`'.
 
 pub mod client;

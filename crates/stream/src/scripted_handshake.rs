@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use weir_engine::{Either, Stream, either};
 use weir_ssl::server::{AcceptError, Decided, Handshake, ServerContext, choose};
-use weir_tls::{Halfway, HandshakeError, Hello, Versions};
+use weir_tls::{HandshakeError, Hello, PendingHandshake, Versions};
 
 use crate::scripts;
 use crate::session::Session;
@@ -15,7 +15,7 @@ use crate::tls::Accepted;
 /// What comes of the scripts.
 enum Scripted {
     /// The client resumes a session: no script chooses its certificate.
-    Resumed(Halfway, Arc<ServerContext>),
+    Resumed(PendingHandshake, Arc<ServerContext>),
     /// The handshake goes on.
     Decided(Box<(Hello, Arc<ServerContext>, Decided)>),
 }
@@ -37,8 +37,8 @@ pub async fn answer(
     };
     s.handshake = None;
     let (hello, context, decided) = match decided? {
-        Scripted::Resumed(halfway, context) => {
-            let secured = halfway.finish(socket, until).await?;
+        Scripted::Resumed(pending, context) => {
+            let secured = pending.finish(socket, until).await?;
             return Ok(Accepted { context, secured, demanded: false });
         }
         Scripted::Decided(with) => *with,
@@ -46,8 +46,8 @@ pub async fn answer(
     let demanding = decided.demand.as_ref().map(|demand| context.demanding(demand));
     let (names, event_loop) = (context.certificates.names(s), s.event_loop.clone());
     let certificates = &event_loop.certificates;
-    let halfway = context.halfway(hello, socket, names, certificates, decided).await?;
-    let secured = halfway.finish(socket, until).await?;
+    let pending = context.start_handshake(hello, socket, names, certificates, decided).await?;
+    let secured = pending.finish(socket, until).await?;
     let demanded = demanding.is_some();
     Ok(Accepted { context: demanding.unwrap_or(context), secured, demanded })
 }
@@ -81,9 +81,9 @@ async fn decide(
     let server = if is_own { own } else { default };
     if server.conf.scripts.certificate {
         if let Some(handshake) = &s.handshake
-            && let Some(halfway) = context.resume(&hello, &handshake.decided, socket).await
+            && let Some(pending) = context.resume(&hello, &handshake.decided, socket).await
         {
-            return Ok(Scripted::Resumed(halfway, context));
+            return Ok(Scripted::Resumed(pending, context));
         }
         if let Some(handshake) = &mut s.handshake {
             handshake.context = Some(context.clone());

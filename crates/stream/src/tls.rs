@@ -14,7 +14,7 @@ use weir_ssl::server::{self, AcceptError, ServerContext, Shown, Spoken, TlsSubje
 use weir_ssl::{DirectiveUse, SslDirective};
 use weir_tls::x509::cert::Certificate;
 use weir_tls::x509::name;
-use weir_tls::{Begin, Hello, Negotiated, Secured, refuse_plain};
+use weir_tls::{FirstBytes, Hello, Negotiated, Secured, refuse_plain};
 use weir_upstream::fault::{self, Blame};
 use weir_values::Subject;
 
@@ -179,9 +179,9 @@ async fn handshake(
     bytes: Vec<u8>,
     until: Instant,
 ) -> Result<Accepted, AcceptError> {
-    let mut hello = match weir_tls::begin(socket, bytes, until).await? {
-        Begin::Hello(hello) => hello,
-        Begin::Plain(bytes) => return Err(AcceptError::Plain(refuse_plain(socket, &bytes))),
+    let mut hello = match weir_tls::read_hello(socket, bytes, until).await? {
+        FirstBytes::Hello(hello) => hello,
+        FirstBytes::Plain(bytes) => return Err(AcceptError::Plain(refuse_plain(socket, &bytes))),
     };
     let first = s.server;
     let default = first.conf.tls.context.as_ref();

@@ -1,4 +1,4 @@
-//! Certificates and keys that are chosen in a handshake, and configurations with them.
+//! Certificates and keys that scripts choose during a handshake, and configurations with them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::session::first_32;
 use crate::x509::Certificate;
 use crate::x509::der::{self, DerReader};
 
-/// A certificate, and those behind it up to an authority.
+/// A certificate, followed by its intermediates.
 #[derive(Debug, Clone)]
 pub struct Chain(Vec<CertificateDer<'static>>);
 
 impl Chain {
-    /// From a PEM text.
+    /// Reads the certificates of a PEM text.
     ///
     /// # Errors
     ///
-    /// It has no certificate, or a broken one.
+    /// The text has no certificate, or a malformed one.
     pub fn from_pem(text: &[u8]) -> Result<Chain, PemError> {
         crate::server::certificates(text).map(Chain)
     }
 
-    /// From certificates in DER, one behind the other; none if one is broken.
+    /// Reads concatenated certificates in DER. `None` if there is none, or one is malformed.
     pub fn from_der(bytes: &[u8]) -> Option<Chain> {
         let (mut all, mut chain) = (DerReader::new(bytes), Vec::new());
         while !all.is_empty() {
@@ -41,7 +41,7 @@ impl Chain {
         (!chain.is_empty()).then_some(Chain(chain))
     }
 
-    /// The certificates in DER, one behind the other.
+    /// The certificates in DER, concatenated.
     pub fn to_der(&self) -> Vec<u8> {
         self.each().collect::<Vec<_>>().concat()
     }
@@ -61,7 +61,7 @@ impl PrivateKey {
     ///
     /// # Errors
     ///
-    /// It is none, or none that rustls can sign with.
+    /// The key is malformed, or of a kind that rustls cannot sign with.
     pub fn from_der(bytes: &[u8]) -> Result<PrivateKey, KeyError> {
         let der = PrivateKeyDer::try_from(bytes).map_err(|_| KeyError::Pem(PemError::NoStart))?;
         let key = provider().key_provider.load_private_key(der.clone_key());
@@ -73,21 +73,21 @@ impl PrivateKey {
 ///
 /// # Errors
 ///
-/// There is none, or this is not its password.
+/// The text has no private key, or this is not its password.
 pub fn key_to_der(text: &[u8], password: Option<&[u8]>) -> Result<Vec<u8>, KeyError> {
     let passwords: Vec<_> = password.into_iter().map(<[u8]>::to_vec).collect();
     key::load(text, &passwords).map(|key| key.secret_der().to_vec())
 }
 
-/// Private keys that were read: to read one takes a multiplication on its curve, or more.
+/// Parsed private keys. To parse one takes a multiplication on its curve, or more.
 #[derive(Debug, Default)]
 pub struct KeyCache(HashMap<[u8; 32], PrivateKey>);
 
 impl KeyCache {
-    /// So many keys are kept. One more begins anew.
+    /// The most keys that are kept. One more clears the cache.
     const MOST: usize = 256;
 
-    /// The key of this DER.
+    /// The private key in this DER, parsed once.
     ///
     /// # Errors
     ///
@@ -110,18 +110,18 @@ impl KeyCache {
 #[derive(Debug, Clone, Default)]
 pub struct IdentitySet(Vec<Slot>);
 
-/// What is known of the certificate with a kind of key.
+/// The certificate and the key of one kind.
 #[derive(Debug, Clone)]
 struct Slot {
     kind: SignatureAlgorithm,
-    /// As it was configured.
+    /// Both together, from the configuration.
     whole: Option<Identity>,
     chain: Option<Chain>,
     key: Option<PrivateKey>,
 }
 
 impl IdentitySet {
-    /// Those of a configuration. Of certificates with one kind of key the last counts.
+    /// The certificates of a configuration. Of those with the same kind of key, the last counts.
     pub fn new(identities: &[Identity]) -> IdentitySet {
         let mut set = IdentitySet::default();
         for identity in identities {
@@ -130,8 +130,8 @@ impl IdentitySet {
         set
     }
 
-    /// Sets the certificate for its kind of key. A key that is set, but not for this certificate, goes. False if the kind is
-    /// unknown.
+    /// Sets the certificate for its kind of key. Drops a key that was set before if it belongs to
+    /// another certificate. False if the kind of key is unknown.
     pub fn set_chain(&mut self, chain: Chain) -> bool {
         let Some(kind) = chain.0.first().and_then(|leaf| kind_of(leaf)) else { return false };
         let slot = self.slot(kind);
@@ -142,11 +142,11 @@ impl IdentitySet {
         true
     }
 
-    /// Sets the key of a certificate.
+    /// Sets the key for the certificate of its kind.
     ///
     /// # Errors
     ///
-    /// A certificate of this kind is set, and is not for this key.
+    /// The certificate of this kind has another key.
     pub fn set_key(&mut self, key: PrivateKey) -> Result<(), KeyError> {
         let slot = self.slot(key.0.algorithm());
         if let Some(whole) = slot.whole.take() {
@@ -159,7 +159,7 @@ impl IdentitySet {
         Ok(())
     }
 
-    /// Those that have both a certificate and its key.
+    /// The certificates that have their key.
     pub fn identities(&self) -> Vec<Identity> {
         let each = self.0.iter().filter_map(|slot| match (&slot.whole, &slot.chain, &slot.key) {
             (Some(whole), _, _) => Some(whole.clone()),
@@ -176,13 +176,13 @@ impl IdentitySet {
         if at == self.0.len() {
             self.0.push(Slot { kind, whole: None, chain: None, key: None });
         }
-        // It is there, or was just added.
+        // The index is that of an existing slot, or of the one that was just added.
         let last = self.0.len() - 1;
         &mut self.0[at.min(last)]
     }
 }
 
-/// Whether a key is that of the first certificate.
+/// Whether a key belongs to the first certificate of a chain.
 fn belongs(key: &PrivateKey, chain: &Chain) -> bool {
     let leaf = chain.0.first().and_then(|leaf| Certificate::parse(leaf));
     let public = key.0.public_key();
@@ -190,7 +190,7 @@ fn belongs(key: &PrivateKey, chain: &Chain) -> bool {
     leaf.tbs.windows(public.len()).any(|part| part == public.as_ref())
 }
 
-/// The kind of a certificate's key.
+/// The kind of a certificate's public key.
 fn kind_of(leaf: &[u8]) -> Option<SignatureAlgorithm> {
     let leaf = Certificate::parse(leaf)?;
     match DerReader::new(leaf.key.algorithm).require(der::OID)?.body {
@@ -201,7 +201,7 @@ fn kind_of(leaf: &[u8]) -> Option<SignatureAlgorithm> {
     }
 }
 
-/// The same configuration with other certificates. Sessions stay good.
+/// The same configuration with other certificates. Existing sessions can still be resumed.
 pub fn with_identities(config: &ServerConfig, identities: &[Identity]) -> Arc<ServerConfig> {
     let suites = &config.crypto_provider().cipher_suites;
     let resolver = Resolver::new(identities, suites, config.ignore_client_order);
@@ -218,12 +218,12 @@ fn with_resolver(
 }
 
 impl ServerSettings {
-    /// The configuration of these settings with the certificates of another one, and with its sessions unless these settings
-    /// have none.
+    /// A configuration of these settings with the certificates of another one. It also keeps the
+    /// other's tickets and session cache, unless these settings have none.
     ///
     /// # Errors
     ///
-    /// Such versions and ciphers do not go together.
+    /// These versions and cipher suites do not go together.
     pub fn build_beside(&self, other: &ServerConfig) -> Result<Arc<ServerConfig>, rustls::Error> {
         let mut config = self.build()?;
         if let Some(config) = Arc::get_mut(&mut config) {
@@ -238,7 +238,7 @@ impl ServerSettings {
         Ok(config)
     }
 
-    /// The same over QUIC, without sessions.
+    /// As [`ServerSettings::build_beside`], for QUIC. It resumes no sessions of the other.
     ///
     /// # Errors
     ///
@@ -252,8 +252,8 @@ impl ServerSettings {
     }
 }
 
-/// The same configuration for a client that resumes a session. Any other handshake with it fails before something is signed:
-/// rustls asks for a certificate before it looks at sessions.
+/// A configuration for clients that resume a session. Any other handshake with it fails before
+/// something is signed: rustls asks for a certificate before it looks at sessions.
 pub(crate) fn for_resumption(config: &ServerConfig, shown: &Identity) -> Arc<ServerConfig> {
     let key = Arc::new(NoSigner(shown.kind()));
     let resolver = Arc::new(Unsigned(Arc::new(CertifiedKey::new(Vec::new(), key))));
@@ -269,7 +269,7 @@ impl ResolvesServerCert for Unsigned {
     }
 }
 
-/// A key of this kind that signs nothing.
+/// A key of this kind that cannot sign.
 #[derive(Debug)]
 struct NoSigner(SignatureAlgorithm);
 

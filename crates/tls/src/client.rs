@@ -1,4 +1,4 @@
-//! A client's side of TLS: how upstreams are spoken to.
+//! The client's side of TLS, for connections to upstreams.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use crate::peers::PeerSessions;
 use crate::server::Identity;
 use crate::verifier::{Authorities, CertificateName, CheckServer};
 
-/// Sessions kept for resumption, for each configuration.
+/// Size of each configuration's session cache: eight tickets for each of eight server names.
 const SESSIONS: usize = 64;
 
-/// What the TLS to an upstream is to be.
+/// The settings of TLS to an upstream.
 #[derive(Debug, Clone)]
 pub struct ClientSettings {
     /// Versions of the protocol.
@@ -26,32 +26,33 @@ pub struct ClientSettings {
     pub ciphers: Ciphers,
     /// Curves, the preferred first.
     pub curves: Curves,
-    /// The certificate that we show when asked.
+    /// The certificate that is sent if the upstream requests one.
     pub identity: Option<Identity>,
-    /// The upstream's certificate must lead to one of these, and be for its name.
+    /// If set, the upstream's certificate must lead to one of these and match the upstream's name.
     pub authorities: Option<Arc<Authorities>>,
-    /// The certificate must have one of these names, and not the server's, if there are any.
+    /// If not empty, the certificate must have one of these names instead of the upstream's.
     pub names: Arc<[CertificateName]>,
-    /// Send the name in the handshake (SNI).
+    /// Send the upstream's name in the handshake (SNI).
     pub send_name: bool,
     /// Resume sessions.
     pub reuse: bool,
-    /// Protocols above, the preferred first.
+    /// Protocols for ALPN, the preferred first.
     pub alpn: Vec<Vec<u8>>,
 }
 
-/// How to open TLS to a name; cheap to copy. Sessions are resumed among its copies: with any server of the name, or with
-/// one server ([`TlsClient::to_peer`]).
+/// A client's configuration for one server name; cheap to clone. Clones share their sessions: with
+/// any server of the name, or with one server ([`TlsClient::to_peer`]).
 #[derive(Debug, Clone)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
     pub(crate) name: ServerName<'static>,
-    /// The name that the certificate must have, where `name` does not say it to the byte.
+    /// The name that the certificate must have, if `name` differs from it.
     exactly: Option<Arc<[u8]>>,
     check: Arc<CheckServer>,
-    /// Sessions are resumed.
+    /// The sessions of each server, if sessions are resumed.
     sessions: Option<Arc<PeerSessions>>,
-    /// The settings: no others of the process have this number, even once these are gone.
+    /// Identifies the settings. A process uses each number once, so settings that are gone share
+    /// theirs with no others.
     number: u64,
 }
 
@@ -60,7 +61,7 @@ fn next_number() -> u64 {
     LAST.fetch_add(1, Relaxed)
 }
 
-/// What a server has given for the resumption of sessions.
+/// The sessions of one server name, which the caller keeps.
 #[derive(Clone)]
 pub struct ClientSessions(Arc<ClientSessionMemoryCache>);
 
@@ -71,12 +72,13 @@ impl Default for ClientSessions {
 }
 
 impl ClientSettings {
-    /// Puts it together, without a name yet.
+    /// A client with these settings, without a server name yet.
     pub fn build(&self) -> Result<TlsClient, rustls::Error> {
         self.build_with(false)
     }
 
-    /// The same for a certificate of any name: the caller knows no name.
+    /// As [`ClientSettings::build`], but the certificate may be for any name: the caller knows
+    /// none.
     pub fn build_for_any_name(&self) -> Result<TlsClient, rustls::Error> {
         self.build_with(true)
     }
@@ -111,8 +113,9 @@ impl ClientSettings {
 }
 
 impl TlsClient {
-    /// The same for a server of this name, which its certificate must have to the byte. It is sent without dots at its end
-    /// (RFC 6066, section 3), and not at all if it can be no host's.
+    /// A client for the server of this name, which the server's certificate must match to the byte.
+    /// SNI has the name without trailing dots (RFC 6066, section 3). It is left out if the name
+    /// cannot be a host's.
     pub fn named(&self, name: &[u8]) -> TlsClient {
         let text = std::str::from_utf8(name).unwrap_or_default();
         let sent = ServerName::try_from(text.trim_end_matches('.').to_owned()).ok();
@@ -122,15 +125,15 @@ impl TlsClient {
         TlsClient { name: sent, exactly, ..self.clone() }
     }
 
-    /// The same, which offers these protocols to speak above TLS (ALPN), the preferred first. Sessions are resumed
-    /// among both.
+    /// A client that offers these protocols by ALPN, the preferred first. It shares its sessions
+    /// with this one.
     pub fn offering(&self, protocols: &[&[u8]]) -> TlsClient {
         let mut config = (*self.config).clone();
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         TlsClient { config: Arc::new(config), ..self.clone() }
     }
 
-    /// The same for a connection to the server at this address, whose sessions are resumed with it alone.
+    /// A client for the server at this address. It resumes only sessions with that server.
     pub fn to_peer(&self, peer: &str) -> TlsClient {
         let Some(sessions) = &self.sessions else { return self.clone() };
         let mut config = (*self.config).clone();
@@ -138,15 +141,16 @@ impl TlsClient {
         TlsClient { config: Arc::new(config), ..self.clone() }
     }
 
-    /// The same for a connection that resumes one of these sessions and adds its own. They must come from a copy of this.
+    /// A client that resumes one of these sessions and adds its own. The sessions must come from a
+    /// clone of this client.
     pub fn keeping(&self, sessions: &ClientSessions) -> TlsClient {
         let mut config = (*self.config).clone();
         config.resumption = Resumption::store(sessions.0.clone());
         TlsClient { config: Arc::new(config), ..self.clone() }
     }
 
-    /// The configuration of a connection. Sessions are kept by the name that is sent, so none is resumed where another one is
-    /// checked.
+    /// The configuration of a connection. rustls finds sessions by the name in SNI. So no session
+    /// is resumed if the certificate must have another name.
     pub fn config(&self) -> Arc<ClientConfig> {
         let Some(exactly) = &self.exactly else { return self.config.clone() };
         let mut config = (*self.config).clone();
@@ -155,8 +159,8 @@ impl TlsClient {
         Arc::new(config)
     }
 
-    /// The same, which trusts these authorities alone where it checks its servers, in DER. It resumes no session: whose server
-    /// would have been checked by others.
+    /// A client that trusts these authorities alone, in DER, if it verifies its servers at all. It
+    /// resumes no session, since other authorities vouched for the session's server.
     pub fn trusting(&self, anchors: Vec<Vec<u8>>) -> TlsClient {
         let Some(before) = &self.check.authorities else { return self.clone() };
         let authorities = Authorities { anchors, lists: Vec::new(), depth: before.depth };
@@ -164,16 +168,17 @@ impl TlsClient {
         self.checking(CheckServer { authorities, ..CheckServer::clone(&self.check) })
     }
 
-    /// The same, which shows this certificate when asked, or none. It resumes no session: to a server, that is the client of an
-    /// earlier certificate.
+    /// A client that sends this certificate on request, or none. It resumes no session: to a
+    /// server, a session belongs to the earlier certificate.
     pub fn showing(&self, identity: Option<Identity>) -> TlsClient {
         self.without_sessions(|config| {
             config.client_auth_cert_resolver = Arc::new(Show(identity));
         })
     }
 
-    /// The same for a caller that judges certificates itself ([`Secured::inspect`]). It resumes no session, since the server of a
-    /// session shows none. With `any_path` they need not lead to an authority, only have the server's name.
+    /// A client for a caller that judges certificates itself ([`Secured::inspect`]). It resumes no
+    /// session, since the server then sends no certificate. With `any_path` the chain need not lead
+    /// to an authority; only the name is verified.
     ///
     /// [`Secured::inspect`]: crate::Secured::inspect
     pub fn inspected(&self, any_path: bool) -> TlsClient {
@@ -195,7 +200,8 @@ impl TlsClient {
         TlsClient { config, sessions: None, number: next_number(), ..self.clone() }
     }
 
-    /// Tells connections apart that were opened in different ways. Kept connections may outlive their settings.
+    /// A number that differs between clients that would open different connections. Kept
+    /// connections may outlive their settings.
     pub fn tag(&self) -> u64 {
         let mut hash = DefaultHasher::new();
         let protocols = &self.config.alpn_protocols;
@@ -204,12 +210,13 @@ impl TlsClient {
     }
 }
 
-/// What is sent for a name that can be no host's (a socket's path, say): nothing, as for all addresses.
+/// The server name for a name that cannot be a host's, such as a socket's path. Addresses are not
+/// sent in SNI.
 pub(crate) fn no_name() -> ServerName<'static> {
     IpAddr::from(std::net::Ipv4Addr::UNSPECIFIED).into()
 }
 
-/// Shows one certificate, whichever authorities the server names, or none.
+/// Sends one certificate, whichever authorities the server names, or none.
 #[derive(Debug)]
 struct Show(Option<Identity>);
 

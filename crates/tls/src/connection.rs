@@ -1,6 +1,6 @@
-//! The state of one TLS connection, without a socket: ciphertext in, plaintext out, and back. It is `Send`
-//! and, between two messages, holds no buffer. rustls makes the handshake; what follows is a server's own record layer
-//! ([`Records`]), and rustls' for a client.
+//! The state of one TLS connection, without a socket: ciphertext in, plaintext out, and the
+//! reverse. It is `Send` and holds no buffer between two messages. rustls runs the handshake.
+//! Afterwards a server uses weir's record layer ([`Records`]), and a client uses rustls'.
 
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
@@ -19,37 +19,38 @@ use crate::records::{HEAD, MOST_PLAIN, Records, TrafficSecrets};
 /// One end of a TLS connection.
 pub struct TlsConnection {
     side: Side,
-    /// What came and is not a whole record yet, or not a whole message of the handshake: rustls remembers
-    /// where in it such a message stands, so that every step needs all of it.
+    /// Received bytes that are not yet a whole record, or not yet a whole handshake message. rustls
+    /// remembers the position of such a message in this buffer, so each step needs all of it.
     pub(crate) incoming: Vec<u8>,
-    /// Contents of records that were met while something was sent.
-    pub(crate) early: Vec<u8>,
-    /// The peer has said that nothing more will come.
+    /// Plaintext of records that were opened while something was sent, or with the handshake.
+    pub(crate) unread: Vec<u8>,
+    /// The peer has sent close_notify, or its socket has ended.
     pub(crate) peer_closed: bool,
-    /// The handshake is done.
+    /// The handshake is complete.
     open: bool,
-    /// rustls has not been told that its last message was sent.
-    untold: bool,
-    /// What was wrong; nothing works any more.
+    /// rustls has encoded a message and does not know yet that it was taken
+    /// (`TransmitTlsData::done`).
+    transmit_pending: bool,
+    /// The first error. Every later call returns it.
     failed: Option<Error>,
-    /// What the handshake has shown beside what rustls tells.
+    /// What rustls passed to callbacks of the handshake.
     notes: Notes,
-    /// What later keys are derived from, until the handshake is done.
+    /// The traffic secrets of TLS 1.3, until [`Records`] takes them for key updates.
     secrets: Option<Box<TrafficSecrets>>,
 }
 
 enum Side {
-    /// A server's end until it can go on without rustls.
+    /// A server's end while rustls has it.
     Server {
         connection: Box<UnbufferedServerConnection>,
-        /// The most contents of a record.
+        /// The most plaintext in a record.
         most: usize,
     },
     /// A client's end.
     Client(Box<UnbufferedClientConnection>),
-    /// A server's end after the handshake.
+    /// A server's end after the handshake, with weir's record layer.
     Open(Box<OpenServer>),
-    /// One that could not go on.
+    /// A server's end that could not change to weir's record layer.
     Lost,
 }
 
@@ -69,19 +70,19 @@ pub enum ConnectionProgress {
     Closed,
 }
 
-/// What a step of the connection has come to.
+/// The result of one step of rustls' state machine.
 enum HandshakeStep {
     Again,
     End(ConnectionProgress),
 }
 
-/// What a record takes beside its contents, generously.
+/// Room for a record's header, nonce, tag and padding, generously.
 const OVERHEAD: usize = 128;
 
-/// A first record of this size moves the others to where they are copied fast.
+/// The size of a first record that is made shorter so that the rest is copied fast.
 const SHORT: usize = 512;
 
-/// A fatal alert in a record of its own, before there are keys: RFC 5246, section 7.2.
+/// A fatal handshake_failure alert as a plaintext record: RFC 5246, section 7.2.
 const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
 
 impl TlsConnection {
@@ -100,13 +101,13 @@ impl TlsConnection {
     }
 
     fn new(side: Side) -> TlsConnection {
-        let (incoming, early) = (Vec::new(), Vec::new());
+        let (incoming, unread) = (Vec::new(), Vec::new());
         TlsConnection {
             side,
             incoming,
-            early,
+            unread,
             open: false,
-            untold: false,
+            transmit_pending: false,
             peer_closed: false,
             failed: None,
             notes: Notes::default(),
@@ -114,31 +115,31 @@ impl TlsConnection {
         }
     }
 
-    /// Appends what came of the peer, for the next [`TlsConnection::advance`].
+    /// Appends bytes from the peer, for the next [`TlsConnection::advance`].
     pub fn feed(&mut self, bytes: &[u8]) {
         self.incoming.extend_from_slice(bytes);
     }
 
-    /// Takes what came: the contents of whole records are appended to `plain`, and what is to be sent in
-    /// answer to `out`. An error may leave an alert in `out`.
+    /// Processes the received bytes. The plaintext of whole records is appended to `plain`, and
+    /// records to send in response to `out`. An error may leave an alert in `out`.
     pub fn advance(
         &mut self,
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<ConnectionProgress, Error> {
-        plain.append(&mut self.early);
+        plain.append(&mut self.unread);
         if let Side::Open(_) = self.side {
             return self.receive(plain, out);
         }
-        let result = self.go_on(plain, out);
+        let result = self.drive(plain, out);
         if result == Ok(ConnectionProgress::Open) {
             self.leave_rustls()?;
         }
         result
     }
 
-    /// Makes the steps of the handshake that can be made, and keeps what rustls said of them.
-    fn go_on(
+    /// Takes the steps that can be taken, and collects what rustls passed to callbacks meanwhile.
+    fn drive(
         &mut self,
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
@@ -149,7 +150,7 @@ impl TlsConnection {
         result
     }
 
-    /// Takes what came after the handshake.
+    /// Opens the records received after the handshake.
     fn receive(
         &mut self,
         plain: &mut Vec<u8>,
@@ -171,13 +172,14 @@ impl TlsConnection {
         }
     }
 
-    /// Goes on without rustls, once its handshake is done and nothing of a record or message is with it.
+    /// Hands the connection from rustls to weir's record layer. The handshake must be complete, and
+    /// no part of a record or message pending.
     fn leave_rustls(&mut self) -> Result<(), Error> {
         let Side::Server { connection, .. } = &self.side else { return Ok(()) };
-        let calm = !self.untold && self.incoming.is_empty() && !connection.wants_write();
+        let idle = !self.transmit_pending && self.incoming.is_empty() && !connection.wants_write();
         let version = connection.protocol_version();
         let renews = self.secrets.is_some() || version != Some(ProtocolVersion::TLSv1_3);
-        if !calm || !renews || self.peer_closed {
+        if !idle || !renews || self.peer_closed {
             return Ok(());
         }
         let Side::Server { connection, most } = std::mem::replace(&mut self.side, Side::Lost)
@@ -210,10 +212,10 @@ impl TlsConnection {
         }
         loop {
             match self.step(plain, out) {
-                // The usual case, one request or answer and nothing else, needs no second look.
-                Ok(HandshakeStep::Again) if self.is_calm() => return Ok(ConnectionProgress::Open),
+                // Usually the step has consumed everything, and another step would find nothing.
+                Ok(HandshakeStep::Again) if self.is_idle() => return Ok(ConnectionProgress::Open),
                 Ok(HandshakeStep::Again) => {}
-                // With early data answers may be written before the handshake is done.
+                // rustls can send a response to early data before the handshake is complete.
                 Ok(HandshakeStep::End(ConnectionProgress::Open)) if self.is_early() => {
                     return Ok(ConnectionProgress::Handshake);
                 }
@@ -222,11 +224,13 @@ impl TlsConnection {
                     return Ok(progress);
                 }
                 Err(error) => {
-                    // An alert may be left to send; rustls must see no record after the one that failed.
+                    // rustls may have an alert to send. Stop after it: rustls must see no record
+                    // behind the one that failed.
                     let before = out.len();
                     while self.wants_write() && self.step(plain, out).is_ok() {}
                     if matches!(error, Error::General(_)) && !self.open && out.len() == before {
-                        // There is no key for what the client offers: rustls ends without a word.
+                        // In TLS 1.2, rustls sends no alert if the key has no signature scheme that
+                        // the client offers.
                         out.extend_from_slice(&HANDSHAKE_FAILURE);
                     }
                     self.failed = Some(error.clone());
@@ -236,10 +240,10 @@ impl TlsConnection {
         }
     }
 
-    /// Data may flow, and rustls has nothing else to do.
-    fn is_calm(&self) -> bool {
+    /// The handshake is complete, and nothing waits to be processed or sent.
+    fn is_idle(&self) -> bool {
         self.open
-            && !self.untold
+            && !self.transmit_pending
             && self.failed.is_none()
             && self.incoming.is_empty()
             && !self.wants_write()
@@ -249,7 +253,7 @@ impl TlsConnection {
         self.common().is_some_and(CommonState::wants_write)
     }
 
-    /// One state of rustls.
+    /// Takes one step of rustls' state machine.
     fn step(&mut self, plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<HandshakeStep, Error> {
         let mut incoming = std::mem::take(&mut self.incoming);
         let (discard, step) = self.step_in(&mut incoming, plain, out);
@@ -288,12 +292,12 @@ impl TlsConnection {
                                 EncodeError::AlreadyEncoded => None,
                             })
                         });
-                        self.untold = true;
+                        self.transmit_pending = true;
                         encoded.map(|()| HandshakeStep::Again)
                     }
                     ConnectionState::TransmitTlsData(data) => {
                         data.done();
-                        self.untold = false;
+                        self.transmit_pending = false;
                         Ok(HandshakeStep::Again)
                     }
                     ConnectionState::BlockedHandshake => {
@@ -349,7 +353,7 @@ impl TlsConnection {
                 Some(error) => Err(error.clone()),
             };
         }
-        // rustls copies what is encrypted to a place behind a record's head.
+        // rustls copies the plaintext to a place behind the record's header.
         let short = if copies::is_slow(plain, HEAD) { SHORT } else { 0 };
         let (first, rest) = plain.split_at_checked(short).unwrap_or((&[], plain));
         if !first.is_empty() {
@@ -365,7 +369,7 @@ impl TlsConnection {
         })
     }
 
-    /// Appends the message that nothing more will come. Nothing, if the handshake is not done.
+    /// Appends close_notify. An error if the handshake is not complete.
     pub fn close(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
         if let Side::Open(server) = &mut self.side {
             server.records.close(out);
@@ -383,11 +387,11 @@ impl TlsConnection {
         size: usize,
         mut with: impl FnMut(Writer<'_>, &mut [u8]) -> Result<usize, EncryptError>,
     ) -> Result<(), Error> {
-        // Answers that rustls owes the peer go first: they stand before the state that writes.
-        if !self.is_calm() {
-            let mut early = std::mem::take(&mut self.early);
-            let ready = self.go_on(&mut early, out);
-            self.early = early;
+        // rustls reaches its state for writing only after its own messages have been taken.
+        if !self.is_idle() {
+            let mut unread = std::mem::take(&mut self.unread);
+            let ready = self.drive(&mut unread, out);
+            self.unread = unread;
             ready?;
         }
         let TlsConnection { side, incoming, .. } = self;
@@ -410,7 +414,7 @@ impl TlsConnection {
         })
     }
 
-    /// Asks for new keys (TLS 1.3).
+    /// Changes this end's keys and asks the peer to do the same (KeyUpdate of TLS 1.3).
     #[cfg(test)]
     pub(crate) fn refresh_keys(&mut self) -> Result<(), Error> {
         let state = match &mut self.side {
@@ -428,7 +432,7 @@ impl TlsConnection {
         matches!(self.side, Side::Open(_))
     }
 
-    /// What rustls knows, while it is asked.
+    /// rustls' view of the connection, while rustls has it.
     fn common(&self) -> Option<&CommonState> {
         match &self.side {
             Side::Server { connection, .. } => Some(connection),
@@ -437,7 +441,7 @@ impl TlsConnection {
         }
     }
 
-    /// What both ends have agreed on so far.
+    /// What both ends have negotiated so far.
     pub fn negotiated(&self) -> Negotiated<'_> {
         match &self.side {
             Side::Server { connection, .. } => Negotiated::of(connection, &self.notes),
@@ -468,7 +472,8 @@ enum Writer<'c> {
     Client(rustls::unbuffered::WriteTraffic<'c, rustls::client::ClientConnectionData>),
 }
 
-/// Appends to `out` what `write` puts into the room that it is given; a room too small is made larger.
+/// Appends to `out` what `write` puts into the room that it gets. Tries again with more room if
+/// `write` asks for it.
 fn grow(
     out: &mut Vec<u8>,
     mut size: usize,

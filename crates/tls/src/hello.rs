@@ -1,4 +1,4 @@
-//! The beginning of a handshake on the server's side: what the client asks for, before anything is chosen.
+//! The ClientHello on the server's side, read before a configuration is chosen.
 
 use std::fmt;
 use std::io;
@@ -13,16 +13,16 @@ use weir_proto::client_hello::{self, HelloProgress, RawHello};
 use crate::chosen::for_resumption;
 use crate::connection::TlsConnection;
 use crate::server::Identity;
-use crate::stream::{Halfway, Secured};
+use crate::stream::{PendingHandshake, Secured};
 use crate::words::Reason;
 
-/// Room for a usual first message.
+/// Room for a usual ClientHello.
 const FIRST_READ: usize = 4096;
 
-/// The protocol that ACME servers ask for a proof by.
+/// The ALPN protocol of an ACME server that validates a TLS-ALPN-01 challenge (RFC 8737).
 pub const ACME: &[u8] = b"acme-tls/1";
 
-/// TLS_FALLBACK_SCSV: no cipher, but what a client says with it.
+/// TLS_FALLBACK_SCSV, a signal among the cipher suites (RFC 7507).
 const FALLBACK: u16 = 0x5600;
 
 const UNEXPECTED_MESSAGE: u8 = 10;
@@ -32,57 +32,58 @@ const INTERNAL_ERROR: u8 = 80;
 const INAPPROPRIATE_FALLBACK: u8 = 86;
 const UNRECOGNIZED_NAME: u8 = 112;
 
-/// How a connection to a TLS port begins.
+/// What a client sends first on a TLS port.
 #[derive(Debug)]
-pub enum Begin {
-    /// With something else: these are its first bytes.
+pub enum FirstBytes {
+    /// No handshake: the bytes received so far.
     Plain(Vec<u8>),
-    /// With a handshake.
+    /// A ClientHello.
     Hello(Hello),
 }
 
-/// A client's first message.
+/// A ClientHello.
 #[derive(Debug)]
 pub struct Hello {
-    /// The host that it wants (SNI), as it wrote it; an address too, though RFC 6066 has none.
+    /// The requested host (SNI), as the client wrote it. It may be an address, although RFC 6066
+    /// forbids that.
     pub server_name: Option<String>,
-    /// Its ciphers, by number.
+    /// The offered cipher suites, by number.
     pub ciphers: Vec<u16>,
-    /// Its curves, by number.
+    /// The offered curves (named groups), by number.
     pub curves: Vec<u16>,
-    /// Its signature schemes, by number.
+    /// The offered signature schemes, by number.
     pub schemes: Vec<u16>,
-    /// It speaks `acme-tls/1` and nothing else: an ACME server that asks for a proof (RFC 8737).
+    /// ALPN offers `acme-tls/1` and nothing else: an ACME server validates a challenge (RFC 8737).
     pub is_acme: bool,
-    /// It has tried a newer version before, in vain, and now asks for this one at most (RFC 7507).
+    /// The client's highest version, if the client says that a higher one has failed (RFC 7507).
     falls_back_to: Option<[u8; 2]>,
-    /// All that came so far.
+    /// All bytes received so far.
     bytes: Vec<u8>,
 }
 
-/// Why there is no connection.
+/// Why a handshake failed.
 #[derive(Debug)]
 pub enum HandshakeError {
-    /// The peer went away before its first byte.
+    /// The peer closed the connection before its first byte.
     Silent,
-    /// The peer went away.
+    /// The peer closed the connection.
     Closed,
     /// The deadline passed.
     TimedOut,
     /// The socket failed.
     Io(io::Error),
-    /// The peer spoke no TLS, or none that we take.
+    /// The peer sent no TLS, or the handshake failed.
     Tls(rustls::Error),
 }
 
-/// Kinds of failures.
+/// Kinds of failed handshakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandshakeFailure {
-    /// The peer left, or was silent for too long.
+    /// The peer closed the connection, or was silent for too long.
     Abandoned,
     /// The peer did not accept the certificate.
     Distrusted,
-    /// Both sides speak no version, cipher, curve or protocol in common.
+    /// The peers have no version, cipher suite, curve or protocol in common.
     Incompatible,
     /// Anything else.
     Other,
@@ -105,14 +106,14 @@ impl fmt::Display for HandshakeError {
 }
 
 impl HandshakeError {
-    /// This process or its system lacks something: the peer has no part in it.
+    /// The cause is in this process or its system, not in the peer.
     pub fn is_ours(&self) -> bool {
         use rustls::Error::{FailedToGetCurrentTime, FailedToGetRandomBytes, UnsupportedNameType};
         let HandshakeError::Tls(error) = self else { return false };
         matches!(error, FailedToGetCurrentTime | FailedToGetRandomBytes | UnsupportedNameType)
     }
 
-    /// What kind of failure it is, for counters.
+    /// The kind of failure, for counters.
     pub fn kind(&self) -> HandshakeFailure {
         use rustls::AlertDescription as Alert;
         use rustls::Error::{AlertReceived, NoApplicationProtocol, PeerIncompatible};
@@ -138,8 +139,8 @@ impl HandshakeError {
         }
     }
 
-    /// The peer speaks TLS, but not for what it was asked for: it refused by an alert, or its certificate is for another
-    /// name.
+    /// The peer speaks TLS and refuses this request: it sent an alert, or its certificate is for
+    /// another name.
     pub fn is_refusal(&self) -> bool {
         match self {
             HandshakeError::Tls(rustls::Error::AlertReceived(_)) => true,
@@ -149,7 +150,7 @@ impl HandshakeError {
     }
 }
 
-/// What our own check of a certificate said.
+/// The refusal by weir's own verifier, if it was one.
 fn refused(error: &rustls::Error) -> Option<&crate::verifier::RefusedCertificate> {
     let rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other)) = error else {
         return None;
@@ -174,17 +175,18 @@ impl From<rustls::Error> for HandshakeError {
     }
 }
 
-/// Reads the client's first message, until then at the latest. `bytes` is what was read of it before.
+/// Reads the ClientHello, by `until` at the latest. `bytes` are those that were received before.
 ///
-/// rustls' `Acceptor` reads it: piece by piece, with rustls' alerts for what is no hello. It cannot go on to the
-/// connection, which is one without buffers (`UnbufferedServerConnection`). `weir_proto::client_hello` reads what it does not
-/// show: the name as written here; for `ssl_preread` also hellos of versions that rustls refuses.
-/// That reader begins anew with each piece and sends no alert, so it does not replace the `Acceptor` either.
-pub async fn begin(
+/// rustls' `Acceptor` reads it in pieces, and has rustls' alerts for what is no ClientHello. It
+/// cannot go on to the connection, which is an `UnbufferedServerConnection`.
+/// `weir_proto::client_hello` reads what the `Acceptor` does not show: the name as written here;
+/// for `ssl_preread` also hellos of versions that rustls refuses. That parser begins anew with each
+/// piece and sends no alert, so it does not replace the `Acceptor` either.
+pub async fn read_hello(
     stream: &Stream,
     mut bytes: Vec<u8>,
     until: Instant,
-) -> Result<Begin, HandshakeError> {
+) -> Result<FirstBytes, HandshakeError> {
     stream.set_deadline(Some(until));
     let mut acceptor = Acceptor::default();
     let mut seen = 0;
@@ -199,9 +201,10 @@ pub async fn begin(
                 _ => {}
             }
         }
-        // A handshake record, or the old hello of SSL 2, which rustls refuses in its own words.
+        // 0x16 begins a handshake record. The high bit is set in the hello of SSL 2, which rustls
+        // refuses itself.
         if bytes.first().is_some_and(|b| *b != 0x16 && b & 0x80 == 0) {
-            return Ok(Begin::Plain(bytes));
+            return Ok(FirstBytes::Plain(bytes));
         }
         let mut rest = bytes.get(seen..).unwrap_or_default();
         seen = bytes.len();
@@ -210,17 +213,17 @@ pub async fn begin(
             match acceptor.accept() {
                 Ok(None) => {}
                 Ok(Some(accepted)) => {
-                    return Ok(Begin::Hello(hello_of(&accepted.client_hello(), bytes)));
+                    return Ok(FirstBytes::Hello(hello_of(&accepted.client_hello(), bytes)));
                 }
                 Err((error, mut alert)) => {
                     if is_too_old(&bytes) {
-                        say(stream, fatal(PROTOCOL_VERSION));
+                        send_alert(stream, fatal(PROTOCOL_VERSION));
                         let error = rustls::PeerIncompatible::Tls12NotOffered;
                         return Err(rustls::Error::from(error).into());
                     }
                     let mut bytes = Vec::new();
                     alert.write_all(&mut bytes)?;
-                    say(stream, bytes);
+                    send_alert(stream, bytes);
                     return Err(error.into());
                 }
             }
@@ -228,13 +231,13 @@ pub async fn begin(
     }
 }
 
-/// What a client's first message says, of which these are the records.
+/// The fields of a ClientHello, of which `bytes` are the records.
 pub(crate) fn hello_of(hello: &ClientHello<'_>, bytes: Vec<u8>) -> Hello {
     let ciphers = hello.cipher_suites().iter().map(|id| u16::from(*id));
     let curves = hello.named_groups().unwrap_or_default();
     let schemes = hello.signature_schemes();
     let is_acme = hello.alpn().is_some_and(|all| all.eq([ACME]));
-    // rustls shows the name in lower case only, and no addresses.
+    // rustls shows the name in lower case only, and hides addresses.
     let read = match client_hello::parse(&bytes) {
         HelloProgress::Hello(hello) => hello,
         HelloProgress::More | HelloProgress::Other => client_hello::Hello::default(),
@@ -251,16 +254,16 @@ pub(crate) fn hello_of(hello: &ClientHello<'_>, bytes: Vec<u8>) -> Hello {
     }
 }
 
-/// Whether a client speaks nothing newer than TLS 1.1. rustls finds that an extension is missing before it looks at the
-/// version.
+/// Whether the client offers no version above TLS 1.1. rustls reports a missing extension before it
+/// looks at the version.
 fn is_too_old(bytes: &[u8]) -> bool {
     let HelloProgress::Hello(hello) = client_hello::parse(bytes) else { return false };
     hello.version < [3, 3]
 }
 
 impl Hello {
-    /// Goes through the handshake, until then at the latest. With `offload`, the private key's work is done by the file pool's threads, so that the
-    /// loop is free meanwhile.
+    /// Runs the handshake, by `until` at the latest. With `offload`, threads of the file pool do
+    /// the private key's work, so that the loop is free meanwhile.
     pub async fn accept(
         self,
         stream: &Stream,
@@ -268,45 +271,46 @@ impl Hello {
         offload: bool,
         until: Instant,
     ) -> Result<Secured, HandshakeError> {
-        self.halfway(config, offload)?.finish(stream, until).await
+        self.start(config, offload)?.finish(stream, until).await
     }
 
-    /// The same, step by step.
-    pub fn halfway(
+    /// Begins the handshake, whose steps the caller takes.
+    pub fn start(
         self,
         config: Arc<ServerConfig>,
         offload: bool,
-    ) -> Result<Halfway, HandshakeError> {
+    ) -> Result<PendingHandshake, HandshakeError> {
         let mut connection = TlsConnection::server(config)?;
         connection.incoming = self.bytes;
-        Ok(Halfway::new(connection, offload))
+        Ok(PendingHandshake::new(connection, offload))
     }
 
-    /// Refuses the handshake: the name is not one that is served here.
+    /// Refuses the handshake with unrecognized_name: no server here has the name.
     pub fn reject(self, stream: &Stream) {
-        say(stream, fatal(UNRECOGNIZED_NAME));
+        send_alert(stream, fatal(UNRECOGNIZED_NAME));
     }
 }
 
 impl Hello {
-    /// All of it as it stands on the wire.
+    /// The parts of the ClientHello as they stand on the wire.
     pub fn raw(&self) -> RawHello {
         client_hello::raw(&self.bytes).unwrap_or_default()
     }
 
-    /// Answers a client that resumes a session; none if it does not, or its session is not good any more. `shown` is a
-    /// certificate of the configuration.
-    pub fn resume(&self, config: &ServerConfig, shown: &Identity) -> Option<Halfway> {
+    /// Answers a client that resumes a session. `None` if it resumes none, or its session is not
+    /// valid any more. `shown` is a certificate of the configuration.
+    pub fn resume(&self, config: &ServerConfig, shown: &Identity) -> Option<PendingHandshake> {
         let mut connection = TlsConnection::server(for_resumption(config, shown)).ok()?;
         connection.feed(&self.bytes);
         let (mut plain, mut answer) = (Vec::new(), Vec::new());
         connection.advance(&mut plain, &mut answer).ok()?;
         let is_resumed = connection.negotiated().is_resumed();
-        connection.early = plain;
-        is_resumed.then(|| Halfway::answered(connection, answer))
+        connection.unread = plain;
+        is_resumed.then(|| PendingHandshake::answered(connection, answer))
     }
 
-    /// Whether the client has given up a version that this configuration has. Someone in between may have made it do so.
+    /// Whether the client has given up a version that this configuration has. An attacker between
+    /// the two may have caused that.
     pub fn falls_back_from(&self, config: &ServerConfig) -> bool {
         let suites = &config.crypto_provider().cipher_suites;
         let newest = if suites.iter().any(|suite| matches!(suite, SupportedCipherSuite::Tls13(_))) {
@@ -317,33 +321,33 @@ impl Hello {
         self.falls_back_to.is_some_and(|version| version < newest)
     }
 
-    /// Refuses the handshake: see [`Hello::falls_back_from`].
+    /// Refuses the handshake with inappropriate_fallback: see [`Hello::falls_back_from`].
     pub fn refuse_fallback(self, stream: &Stream) {
-        say(stream, fatal(INAPPROPRIATE_FALLBACK));
+        send_alert(stream, fatal(INAPPROPRIATE_FALLBACK));
     }
 
-    /// Refuses the handshake: no version of TLS is left.
+    /// Refuses the handshake with protocol_version: no version is enabled.
     pub fn refuse_version(self, stream: &Stream) {
-        say(stream, fatal(PROTOCOL_VERSION));
+        send_alert(stream, fatal(PROTOCOL_VERSION));
     }
 
-    /// Refuses the handshake: there is no certificate for it.
+    /// Refuses the handshake with handshake_failure: there is no certificate for it.
     pub fn refuse(self, stream: &Stream) {
-        say(stream, fatal(HANDSHAKE_FAILURE));
+        send_alert(stream, fatal(HANDSHAKE_FAILURE));
     }
 
-    /// Ends the handshake: the fault is the server's.
+    /// Ends the handshake with internal_error: the fault is the server's.
     pub fn fail(self, stream: &Stream) {
-        say(stream, fatal(INTERNAL_ERROR));
+        send_alert(stream, fatal(INTERNAL_ERROR));
     }
 }
 
-/// Refuses a client that began with these bytes, which are no handshake. A record of TLS is answered with an alert. Returns
-/// OpenSSL's words for what the client did.
+/// Refuses a client whose first bytes are no handshake. A TLS record is answered with an alert.
+/// Returns OpenSSL's reason, for the log.
 pub fn refuse_plain(stream: &Stream, bytes: &[u8]) -> &'static str {
     const REQUESTS: [&[u8]; 4] = [b"GET ", b"POST ", b"HEAD ", b"PUT "];
     if bytes.get(1) == Some(&3) {
-        say(stream, fatal(UNEXPECTED_MESSAGE));
+        send_alert(stream, fatal(UNEXPECTED_MESSAGE));
         return "unexpected message";
     }
     match bytes {
@@ -353,13 +357,13 @@ pub fn refuse_plain(stream: &Stream, bytes: &[u8]) -> &'static str {
     }
 }
 
-/// A record with a fatal alert, of TLS 1.2.
+/// A plaintext record with a fatal alert.
 fn fatal(alert: u8) -> Vec<u8> {
     vec![21, 3, 3, 0, 2, 2, alert]
 }
 
-/// Sends a last word, if there is room for it.
-fn say(stream: &Stream, bytes: Vec<u8>) {
+/// Sends an alert if the socket has room. Failures are ignored, since the connection ends anyway.
+fn send_alert(stream: &Stream, bytes: Vec<u8>) {
     let mut chain = Chain::new();
     chain.push(bytes);
     let _ = stream.try_send(&mut chain);

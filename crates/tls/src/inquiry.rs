@@ -1,4 +1,4 @@
-//! The status of one certificate, to be asked of a responder (OCSP).
+//! The OCSP request about one certificate, and the verification of the response.
 
 use std::sync::Arc;
 
@@ -6,58 +6,58 @@ use crate::verifier::{Authorities, now};
 use crate::x509::ocsp::{OcspAnswer, OcspError, OcspRequest, Signer};
 use crate::x509::{Certificate, verify};
 
-/// Which answers count.
+/// Which signers of a response are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Believe {
-    /// All: the answer is passed on and judged later.
+pub enum SignerTrust {
+    /// Any: the response is passed on, and the client judges it.
     Anyone,
-    /// Answers with an authority behind their signer.
+    /// Those with a chain to an authority.
     Trusted {
         /// The authorities.
         authorities: Arc<Authorities>,
-        /// One of the certificates that come along with the one in question needs no authority.
+        /// A signer among the inquiry's `known` certificates needs no authority.
         known: bool,
     },
 }
 
-/// A question with all that is needed to judge the answer.
+/// A request, with all that the verification of its response needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inquiry {
     question: OcspRequest,
     known: Vec<Vec<u8>>,
-    believe: Believe,
+    trust: SignerTrust,
 }
 
 impl Inquiry {
-    /// Asks about a certificate of this issuer (both DER); none if they are none. `known` may have signed the
-    /// answer.
+    /// An inquiry about a certificate of this issuer, both in DER. `None` if one of them is
+    /// malformed. The `known` certificates may have signed the response.
     pub fn new(
         certificate: &[u8],
         issuer: &[u8],
         known: Vec<Vec<u8>>,
-        believe: Believe,
+        trust: SignerTrust,
     ) -> Option<Inquiry> {
         let (certificate, issuer) = (Certificate::parse(certificate)?, Certificate::parse(issuer)?);
-        Some(Inquiry { question: OcspRequest::new(&certificate, &issuer), known, believe })
+        Some(Inquiry { question: OcspRequest::new(&certificate, &issuer), known, trust })
     }
 
-    /// What is asked, in DER.
+    /// The request, in DER.
     pub fn request(&self) -> Vec<u8> {
         self.question.request()
     }
 
-    /// What an answer may be kept under.
+    /// The key under which the response may be cached.
     pub fn name(&self) -> Vec<u8> {
         self.question.name()
     }
 
-    /// What a response says.
+    /// Verifies a response. Returns the certificate's status.
     pub fn answer(&self, response: &[u8]) -> Result<OcspAnswer, OcspError> {
         let now = now();
         let known: Vec<_> = self.known.iter().filter_map(|der| Certificate::parse(der)).collect();
-        let signer = match &self.believe {
-            Believe::Anyone => Signer::Anyone,
-            Believe::Trusted { authorities, known } => {
+        let signer = match &self.trust {
+            SignerTrust::Anyone => Signer::Anyone,
+            SignerTrust::Trusted { authorities, known } => {
                 Signer::Trusted { trust: authorities.trust(now), known: *known }
             }
         };
@@ -65,7 +65,7 @@ impl Inquiry {
     }
 }
 
-/// The issuer of a certificate: one of these, in DER.
+/// The issuer of a certificate among these certificates. All are in DER.
 pub fn issuer<'a>(
     certificate: &[u8],
     mut among: impl Iterator<Item = &'a [u8]>,
@@ -78,12 +78,12 @@ pub fn issuer<'a>(
     })
 }
 
-/// Where a certificate says that its state can be asked for.
+/// The URL of the OCSP responder in a certificate.
 pub fn responder(certificate: &[u8]) -> Option<&[u8]> {
     Certificate::parse(certificate)?.extensions.ocsp
 }
 
-/// Whether these bytes are a responder's answer, whatever it says.
+/// Whether these bytes have the form of an OCSP response.
 pub fn is_response(bytes: &[u8]) -> bool {
     crate::x509::ocsp::is_response(bytes)
 }

@@ -1,8 +1,9 @@
-//! Private keys from PEM, encrypted ones too: PKCS#8 with PBES2, as OpenSSL writes them since 3.0, and what it wrote
-//! before.
+//! Private keys from PEM, also encrypted ones: PKCS#8 with PBES2, as OpenSSL writes them since 3.0,
+//! and the older form with a `DEK-Info` header.
 //!
-//! `rustls-pki-types` types the keys, but its reader of PEM knows neither headers such as `DEK-Info` nor the label
-//! `ENCRYPTED PRIVATE KEY`. `pkcs8` 0.11 would save 25 lines of parameters for six crates; it reads the same ciphers.
+//! `rustls-pki-types` has types for keys, but its PEM reader knows neither headers such as
+//! `DEK-Info` nor the label `ENCRYPTED PRIVATE KEY`. `pkcs8` 0.11 would save 25 lines of parameters
+//! for six crates; it reads the same ciphers.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -22,13 +23,13 @@ use crate::x509::der::{self, DerReader};
 pub enum KeyError {
     /// The text is no PEM, or has no key.
     Pem(PemError),
-    /// The key is encrypted in another way than weir knows.
+    /// The key is encrypted in a way that weir does not support.
     Encryption,
     /// The key is encrypted, and there is no password.
     NoPassword,
     /// No password opens the key.
     WrongPassword,
-    /// PEM calls the key this.
+    /// The PEM label names no supported kind of key.
     Label(String),
     /// rustls does not take the key.
     Rejected(rustls::Error),
@@ -52,7 +53,7 @@ impl fmt::Display for KeyError {
     }
 }
 
-/// The first private key of a PEM text; encrypted ones are tried with each password.
+/// The first private key of a PEM text. An encrypted one is tried with each password.
 pub fn load(text: &[u8], passwords: &[Vec<u8>]) -> Result<PrivateKeyDer<'static>, KeyError> {
     let sections = pem::sections(text).map_err(KeyError::Pem)?;
     let section = sections.iter().find(|s| s.label.ends_with("PRIVATE KEY"));
@@ -60,9 +61,9 @@ pub fn load(text: &[u8], passwords: &[Vec<u8>]) -> Result<PrivateKeyDer<'static>
     let opened;
     let der = match headers.iter().find(|(name, _)| name == "DEK-Info") {
         None => der,
-        Some((_, how)) => {
-            let old = Old::parse(how, der).ok_or(KeyError::Encryption)?;
-            opened = try_each(passwords, |password| old.open(password))?;
+        Some((_, info)) => {
+            let encrypted = LegacyKey::parse(info, der).ok_or(KeyError::Encryption)?;
+            opened = try_each(passwords, |password| encrypted.open(password))?;
             &opened
         }
     };
@@ -71,8 +72,8 @@ pub fn load(text: &[u8], passwords: &[Vec<u8>]) -> Result<PrivateKeyDer<'static>
         "RSA PRIVATE KEY" => Ok(PrivatePkcs1KeyDer::from(der.clone()).into()),
         "EC PRIVATE KEY" => Ok(PrivateSec1KeyDer::from(der.clone()).into()),
         "ENCRYPTED PRIVATE KEY" => {
-            let sealed = Sealed::parse(der).ok_or(KeyError::Encryption)?;
-            let plain = try_each(passwords, |password| sealed.open(password))?;
+            let encrypted = Pbes2Key::parse(der).ok_or(KeyError::Encryption)?;
+            let plain = try_each(passwords, |password| encrypted.open(password))?;
             Ok(PrivatePkcs8KeyDer::from(plain).into())
         }
         other => Err(KeyError::Label(other.to_owned())),
@@ -89,14 +90,14 @@ fn try_each(
     passwords.iter().find_map(|password| open(password)).ok_or(KeyError::WrongPassword)
 }
 
-/// The lines of a password file; nginx takes them in order, too.
+/// The passwords of a password file, one a line, in the order in which they are tried, as in nginx.
 pub fn passwords(text: &[u8]) -> Vec<Vec<u8>> {
     let lines = text.split(|b| *b == b'\n').map(|l| l.strip_suffix(b"\r").unwrap_or(l));
     lines.filter(|l| !l.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
-/// An EncryptedPrivateKeyInfo of RFC 5958 with PBES2 of RFC 8018.
-struct Sealed<'a> {
+/// An EncryptedPrivateKeyInfo (RFC 5958) that uses PBES2 (RFC 8018).
+struct Pbes2Key<'a> {
     hash: pbkdf2::Algorithm,
     salt: &'a [u8],
     rounds: NonZeroU32,
@@ -106,10 +107,10 @@ struct Sealed<'a> {
     body: &'a [u8],
 }
 
-/// More rounds than any tool writes would only hold up the start.
+/// The most rounds of PBKDF2. No tool writes more, and more would only delay the start.
 const MOST_ROUNDS: u32 = 50_000_000;
 
-impl<'a> Sealed<'a> {
+impl<'a> Pbes2Key<'a> {
     fn parse(bytes: &'a [u8]) -> Option<Self> {
         const PBES2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 5, 13];
         const PBKDF2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 5, 12];
@@ -138,7 +139,7 @@ impl<'a> Sealed<'a> {
         let mut seal = parts.require(der::SEQUENCE)?.inner();
         let (cipher, key_len) = cipher(seal.require(der::OID)?.body)?;
         let iv = seal.require(der::OCTET_STRING)?.body.try_into().ok()?;
-        Some(Sealed { hash, salt, rounds, cipher, key_len, iv, body })
+        Some(Pbes2Key { hash, salt, rounds, cipher, key_len, iv, body })
     }
 
     fn open(&self, password: &[u8]) -> Option<Vec<u8>> {
@@ -159,25 +160,28 @@ fn decrypt(
     let mut body = body.to_vec();
     let context = DecryptionContext::Iv128(FixedLength::from(iv));
     let plain = key.decrypt(&mut body, context).ok()?.to_vec();
-    // A wrong password passes the padding now and then, but not this.
+    // A wrong password passes the padding check now and then, but hardly ever yields a whole
+    // SEQUENCE.
     DerReader::new(&plain)
         .next()
         .filter(|v| v.tag == der::SEQUENCE && v.whole.len() == plain.len())?;
     Some(plain)
 }
 
-/// A key sealed as OpenSSL did before PKCS#8: the key of an AES in CBC is one round of MD5.
-struct Old<'a> {
+/// A key that is encrypted as OpenSSL did before PKCS#8: the key of AES-CBC comes from MD5, one
+/// round for each block.
+struct LegacyKey<'a> {
     cipher: &'static aws_lc_rs::cipher::Algorithm,
     key_len: usize,
     iv: [u8; 16],
     body: &'a [u8],
 }
 
-impl<'a> Old<'a> {
-    /// `how` is `AES-256-CBC,` and the initialisation vector in hexadecimal.
-    fn parse(how: &str, body: &'a [u8]) -> Option<Self> {
-        let (name, iv) = how.split_once(',')?;
+impl<'a> LegacyKey<'a> {
+    /// `info` is a cipher such as `AES-256-CBC`, a comma, and the initialization vector in
+    /// hexadecimal.
+    fn parse(info: &str, body: &'a [u8]) -> Option<Self> {
+        let (name, iv) = info.split_once(',')?;
         let (cipher, key_len) = match name.trim() {
             "AES-128-CBC" => (&AES_128, 16),
             "AES-192-CBC" => (&AES_192, 24),
@@ -185,7 +189,7 @@ impl<'a> Old<'a> {
             _ => return None,
         };
         let iv: u128 = u128::from_str_radix(iv.trim(), 16).ok()?;
-        Some(Old { cipher, key_len, iv: iv.to_be_bytes(), body })
+        Some(LegacyKey { cipher, key_len, iv: iv.to_be_bytes(), body })
     }
 
     fn open(&self, password: &[u8]) -> Option<Vec<u8>> {

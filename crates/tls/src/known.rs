@@ -1,8 +1,9 @@
-//! Certificates with their keys that are in use in this process, by a digest of the texts that they were made of.
+//! Certificates with their keys that this process uses, by a digest of the texts that they were
+//! read from.
 //!
-//! Another configuration with the same files takes them as they are. To read a key, and to see that it belongs to its
-//! certificate, takes a multiplication on its curve: with hundreds of certificates, a good part of a change of the configuration.
-//! Only what something else owns is found here: a key that nothing uses any more is not kept.
+//! A new configuration with the same files reuses them. To read a key and compare it with its
+//! certificate takes a multiplication on its curve. With hundreds of certificates, that is a good
+//! part of a reload. The references are weak: a key that nothing else uses is dropped.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,17 +13,17 @@ use rustls::sign::CertifiedKey;
 
 use crate::x509::CertificateKind;
 
-/// So many stand here before the first look for those that are gone.
-const FIRST_LOOK: usize = 64;
+/// The number of entries at which dropped ones are removed for the first time.
+const FIRST_SWEEP: usize = 64;
 
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 
-/// What an identity was made of.
+/// A digest of the texts that an identity was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Origin([u8; 32]);
 
 impl Origin {
-    /// Of these texts and passwords.
+    /// The digest of these PEM texts and passwords.
     pub fn of(chain: &[u8], key: &[u8], passwords: &[Vec<u8>]) -> Origin {
         let mut context = Context::new(&SHA256);
         let parts = [chain, key].into_iter().chain(passwords.iter().map(Vec::as_slice));
@@ -39,24 +40,24 @@ impl Origin {
 
 struct Known {
     all: HashMap<Origin, (Weak<CertifiedKey>, Option<CertificateKind>)>,
-    /// When so many stand here, those that are gone are looked for.
-    look: usize,
+    /// The number of entries at which dropped ones are removed next.
+    sweep_at: usize,
 }
 
-/// What was made of this and is in use.
+/// The certificate and key of this origin, if they are in use.
 pub fn find(origin: &Origin) -> Option<(Arc<CertifiedKey>, Option<CertificateKind>)> {
     let known = lock();
     let (key, described) = known.as_ref()?.all.get(origin)?;
     Some((key.upgrade()?, *described))
 }
 
-/// Takes note of it.
+/// Remembers a certificate and its key while they are in use.
 pub fn keep(origin: Origin, key: &Arc<CertifiedKey>, described: Option<CertificateKind>) {
     let mut known = lock();
-    let known = known.get_or_insert_with(|| Known { all: HashMap::new(), look: FIRST_LOOK });
-    if known.all.len() >= known.look {
+    let known = known.get_or_insert_with(|| Known { all: HashMap::new(), sweep_at: FIRST_SWEEP });
+    if known.all.len() >= known.sweep_at {
         known.all.retain(|_, (key, _)| key.strong_count() > 0);
-        known.look = FIRST_LOOK.max(2 * known.all.len());
+        known.sweep_at = FIRST_SWEEP.max(2 * known.all.len());
     }
     known.all.insert(origin, (Arc::downgrade(key), described));
 }

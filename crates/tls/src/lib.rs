@@ -1,19 +1,21 @@
 //! TLS over rustls: certificates, SNI, sessions, ALPN.
 //!
-//! [`ServerSettings`] and [`ClientSettings`] say what TLS is to be and become configurations that
-//! connections share. A [`TlsConnection`] is the state of one of them without a socket; a [`Wire`] is a socket
-//! with or without TLS, for a protocol above that works alike over both. Certificates are read and verified
-//! by OpenSSL's rules ([`x509`]), cryptography is aws-lc's, and the protocol rustls', but for the records of a server's connection after
-//! the handshake (`records`).
+//! [`ServerSettings`] and [`ClientSettings`] describe how TLS is spoken, and are built into
+//! configurations that connections share. A [`TlsConnection`] is the state of one connection
+//! without a socket. A [`Wire`] is a socket with or without TLS, for protocols that work alike over
+//! both. Certificates are read and verified by OpenSSL's rules ([`x509`]). Cryptography is
+//! AWS-LC's. The protocol is rustls', except for the records of a server's connection after the
+//! handshake (`records`).
 //!
 //! - In: settings with certificates and keys; bytes of a peer.
-//! - Out: plain bytes, what the handshake showed, or a failure in OpenSSL's words.
-//! - Callers: `ssl`, which reads the directives, then `http`, `stream` and `upstream` for each connection; and `bench`.
+//! - Out: plaintext, the result of the handshake, or a failure in OpenSSL's words.
+//! - Callers: `ssl`, which reads the directives; then `http`, `stream` and `upstream` for each
+//!   connection; and `bench`.
 
 mod chosen;
 mod client;
 mod connection;
-mod handed;
+mod external_sessions;
 mod hello;
 mod inquiry;
 mod key;
@@ -41,9 +43,11 @@ pub mod x509;
 pub use chosen::{Chain, IdentitySet, KeyCache, PrivateKey, key_to_der, with_identities};
 pub use client::{ClientSessions, ClientSettings, TlsClient};
 pub use connection::{ConnectionProgress, TlsConnection};
-pub use handed::HandedSessions;
-pub use hello::{ACME, Begin, HandshakeError, HandshakeFailure, Hello, begin, refuse_plain};
-pub use inquiry::{Believe, Inquiry, is_response, issuer, responder};
+pub use external_sessions::ExternalSessions;
+pub use hello::{
+    ACME, FirstBytes, HandshakeError, HandshakeFailure, Hello, read_hello, refuse_plain,
+};
+pub use inquiry::{Inquiry, SignerTrust, is_response, issuer, responder};
 pub use key::{KeyError, passwords};
 pub use names::{BadCurve, Chosen, Ciphers, Curves, Versions, cipher, curve, seed_random};
 pub use negotiated::Negotiated;
@@ -52,11 +56,11 @@ pub use proxy_header::ProxyHeaderError;
 pub use rustls::{Error as TlsError, ServerConfig};
 pub use schemes::scheme;
 pub use server::{
-    ComingIdentity, Identity, IdentityError, ServerSettings, Staple, certificates,
+    Identity, IdentityError, ReplaceableIdentity, ServerSettings, Staple, certificates,
     check_dh_parameters, out_of_date, revocation_lists,
 };
 pub use session::SessionCache;
-pub use stream::{Advanced, Halfway, Inspected, Secured, TlsStream};
+pub use stream::{HandshakeProgress, Inspected, PendingHandshake, Secured, TlsStream};
 pub use ticket::{TicketSecret, turn_ticket_keys};
 pub use trust::{CertificateTrust, TrustError};
 pub use verifier::{Authorities, CertificateName, machine_store, sha1};

@@ -1,6 +1,8 @@
-//! What a client may send at first is kept with its session. A client that resumes it sends early data by these limits, so a
-//! session with larger limits than today's is not resumed (RFC 9000, section 7.4.1). Neither is one that began with another version
-//! of QUIC (RFC 9369, section 5).
+//! Stores the limits of a QUIC connection with its sessions.
+//!
+//! A client that resumes a session sends early data within these limits. So a session with larger
+//! limits than today's is not resumed (RFC 9000, section 7.4.1). Neither is a session of another
+//! version of QUIC (RFC 9369, section 5).
 
 use std::sync::Arc;
 
@@ -8,21 +10,21 @@ use rustls::ServerConfig;
 use rustls::quic::Version;
 use rustls::server::{ProducesTickets, StoresServerSessions};
 
-/// What a client may send on a new connection of QUIC.
+/// What a client may send on a new QUIC connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InitialLimits {
-    /// Streams in both directions at once.
+    /// Concurrent bidirectional streams.
     pub streams: u64,
-    /// Bytes on each of them.
+    /// Bytes on each of these streams.
     pub window: u64,
 }
 
-/// They follow a session as two words, with the version's label before them.
+/// The version's label and two 64-bit limits, which follow the session.
 const LENGTH: usize = 17;
 
 impl InitialLimits {
-    /// The configuration for clients with these limits and this version. Only early data depends on limits, so sessions of
-    /// version 1 that permit none go without.
+    /// A configuration that stores these limits and this version with its sessions. Version 1
+    /// without early data needs neither, since only early data depends on limits.
     pub(crate) fn bind(self, version: Version, config: Arc<ServerConfig>) -> Arc<ServerConfig> {
         if config.max_early_data_size == 0 && !matches!(version, Version::V2) {
             return config;
@@ -42,7 +44,7 @@ const fn label(version: Version) -> u8 {
     }
 }
 
-/// How a connection begins.
+/// What is stored with the sessions of a connection.
 #[derive(Debug, Clone, Copy)]
 struct Start {
     limits: InitialLimits,
@@ -57,7 +59,7 @@ impl Start {
         session
     }
 
-    /// The session without them, if it is of this version and its limits are within today's.
+    /// The session alone, if it has this version and its limits do not exceed these.
     fn take(self, mut session: Vec<u8>) -> Option<Vec<u8>> {
         let at = session.len().checked_sub(LENGTH)?;
         let tail = session.split_off(at);
@@ -70,7 +72,7 @@ impl Start {
     }
 }
 
-/// Tickets or stored sessions, with how their connections began.
+/// Issues tickets or stores sessions, each with a [`Start`] behind it.
 #[derive(Debug)]
 struct Bound<T: ?Sized> {
     start: Start,

@@ -6,19 +6,19 @@ use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite};
 
-/// The cryptography behind all of it.
+/// The cryptography of all TLS: AWS-LC.
 pub fn provider() -> &'static CryptoProvider {
     PROVIDER.get_or_init(aws_lc_rs::default_provider)
 }
 
 static PROVIDER: OnceLock<CryptoProvider> = OnceLock::new();
 
-/// Has this thread's source of random numbers collect its first entropy, if the configuration made settings of TLS for
-/// clients or to servers. AWS-LC takes tens of milliseconds for it in each process, also after a fork, and would take them
-/// in the first handshake.
+/// Seeds this thread's source of random numbers, if the configuration uses TLS, for clients or to
+/// servers. AWS-LC takes tens of milliseconds for that in each process, also after a fork.
+/// Otherwise the first handshake would take them.
 ///
-/// Other configurations have no use for it: the first worker that is ready would accept alone meanwhile. So nothing asks
-/// for the provider before it is needed.
+/// Without TLS the seed is left out: meanwhile, the first worker that is ready would accept alone.
+/// So nothing calls [`provider`] before it needs it.
 pub fn seed_random() {
     if PROVIDER.get().is_some() {
         // A source that fails here fails the handshake that needs it.
@@ -76,7 +76,7 @@ pub fn protocol(version: ProtocolVersion) -> &'static str {
     }
 }
 
-/// A suite's name in OpenSSL, and the words of a cipher string that select it.
+/// A cipher suite's name in OpenSSL, and the keywords of a cipher string that select it.
 struct Suite {
     id: CipherSuite,
     name: &'static str,
@@ -155,7 +155,8 @@ const SUITES13: &[(CipherSuite, &str)] = &[
     (CipherSuite::TLS13_AES_128_GCM_SHA256, "TLS_AES_128_GCM_SHA256"),
 ];
 
-/// The ciphers of a configuration: those of TLS 1.2 by a cipher string, those of 1.3 apart, as in OpenSSL.
+/// The cipher suites of a configuration. Those of TLS 1.2 come from a cipher string, those of TLS
+/// 1.3 from a list of their own, as in OpenSSL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ciphers {
     tls12: Vec<CipherSuite>,
@@ -171,20 +172,21 @@ impl Default for Ciphers {
     }
 }
 
-/// What a cipher string chose.
+/// The result of a cipher string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chosen {
-    /// Ciphers for TLS 1.2.
+    /// It selects suites for TLS 1.2.
     Some,
-    /// A cipher that OpenSSL has and rustls has not: what is left is TLS 1.3 with its own ciphers.
+    /// It selects none, but has a keyword of suites that OpenSSL has and rustls lacks. TLS 1.3 and
+    /// its suites remain.
     Foreign,
-    /// An unknown name.
+    /// It selects none, and no keyword is known.
     Nothing,
 }
 
 impl Ciphers {
-    /// Reads a cipher string, such as `HIGH:!aNULL:ECDHE+AESGCM`. rustls has those of TLS 1.2 with forward
-    /// secrecy and authenticated encryption.
+    /// Reads a cipher string, such as `HIGH:!aNULL:ECDHE+AESGCM`. For TLS 1.2, rustls only has suites
+    /// with forward secrecy and authenticated encryption.
     pub fn set(&mut self, text: &str) -> Chosen {
         let (mut chosen, mut barred) = (Vec::<CipherSuite>::new(), Vec::new());
         let mut foreign = false;
@@ -225,7 +227,7 @@ impl Ciphers {
         list.map(|list| self.tls13 = list).is_some()
     }
 
-    /// Their numbers.
+    /// The numbers of the suites that these versions use.
     pub fn numbers(&self, versions: Versions) -> Vec<u16> {
         self.suites(versions).iter().map(|suite| u16::from(suite.suite())).collect()
     }
@@ -239,13 +241,13 @@ impl Ciphers {
 }
 
 impl Suite {
-    /// Whether a word of a cipher string stands for it; words joined by `+` must all.
+    /// Whether keywords of a cipher string select this suite. Of keywords joined by `+`, each must.
     fn is(&self, words: &str) -> bool {
         words == self.name || words.split('+').all(|word| self.words.contains(&word))
     }
 }
 
-/// `$ssl_cipher`: a suite by its number, in OpenSSL's words; the number itself for one that has none here.
+/// `$ssl_cipher`: OpenSSL's name of a suite, or the number of one that is unknown here.
 pub fn cipher(id: u16) -> String {
     let tls12 = SUITES.iter().map(|s| (s.id, s.name));
     let known = tls12.chain(SUITES13.iter().copied()).chain(FOREIGN.iter().copied());
@@ -253,7 +255,7 @@ pub fn cipher(id: u16) -> String {
     name.map_or_else(|| format!("0x{id:04x}"), |(_, name)| name.to_owned())
 }
 
-/// Whether OpenSSL 3 has ciphers by such words that rustls has not.
+/// Whether OpenSSL 3 has suites by these keywords that rustls lacks.
 fn is_foreign(words: &str) -> bool {
     const KINDS: &[&str] = &[
         "aNULL", "ADH", "AECDH", "eNULL", "NULL", "RSA", "kRSA", "DHE", "EDH", "kDHE", "kEDH",
@@ -263,7 +265,7 @@ fn is_foreign(words: &str) -> bool {
     FOREIGN.iter().any(|(_, name)| *name == words) || words.split('+').any(|w| KINDS.contains(&w))
 }
 
-/// Ciphers that clients offer and rustls does not have, for `$ssl_ciphers`.
+/// Suites that clients offer and rustls lacks, for `$ssl_ciphers`.
 const FOREIGN: &[(CipherSuite, &str)] = &[
     (CipherSuite::TLS_DHE_RSA_WITH_AES_256_GCM_SHA384, "DHE-RSA-AES256-GCM-SHA384"),
     (CipherSuite::TLS_DHE_RSA_WITH_AES_128_GCM_SHA256, "DHE-RSA-AES128-GCM-SHA256"),
@@ -289,7 +291,7 @@ const FOREIGN: &[(CipherSuite, &str)] = &[
     (CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV, "TLS_EMPTY_RENEGOTIATION_INFO_SCSV"),
 ];
 
-/// A curve's names, the one that OpenSSL shows first.
+/// A curve with its names. OpenSSL shows the first.
 struct Curve {
     id: NamedGroup,
     names: &'static [&'static str],
@@ -316,7 +318,7 @@ const CURVES: &[Curve] = &[
     },
 ];
 
-/// Curves that OpenSSL has and rustls has not: their numbers and names, as above.
+/// Curves that OpenSSL has and rustls lacks: number and names. OpenSSL shows the first name.
 const FOREIGN_CURVES: &[(u16, &[&str])] = &[
     (1, &["sect163k1", "K-163"]),
     (2, &["sect163r1"]),
@@ -359,7 +361,8 @@ const FOREIGN_CURVES: &[(u16, &[&str])] = &[
     (4589, &["SecP384r1MLKEM1024"]),
 ];
 
-/// Curves of a configuration, the preferred first. `None`: those of the provider.
+/// The curves (key exchange groups) of a configuration, the preferred first. `None`: the provider's
+/// defaults.
 #[derive(Debug, Clone, Default)]
 pub struct Curves(Option<Vec<&'static dyn SupportedKxGroup>>);
 
@@ -368,13 +371,13 @@ pub struct Curves(Option<Vec<&'static dyn SupportedKxGroup>>);
 pub enum BadCurve<'a> {
     /// An unknown curve.
     Unknown(&'a str),
-    /// One that rustls does not have; the others may do.
+    /// rustls lacks this curve, the last of a list of which none is left.
     Missing(&'a str),
 }
 
 impl Curves {
-    /// Reads a list such as `X25519:prime256v1`, or `auto`. With it comes what it could not take; a list of
-    /// which nothing is left is an error of the last.
+    /// Reads a list such as `X25519:prime256v1`, or `auto`. The names of curves that rustls lacks
+    /// are returned, too. They are an error only if no curve is left.
     pub fn parse(text: &str) -> Result<(Curves, Vec<&str>), BadCurve<'_>> {
         if text == "auto" {
             return Ok((Curves::default(), Vec::new()));
@@ -400,7 +403,7 @@ impl Curves {
     }
 }
 
-/// `$ssl_curve`: a curve by its number, in OpenSSL's words.
+/// `$ssl_curve`: OpenSSL's name of a curve, or the number of one that is unknown here.
 pub fn curve(id: u16) -> String {
     let own = CURVES.iter().map(|c| (u16::from(c.id), c.names));
     let known = own.chain(FOREIGN_CURVES.iter().copied()).find(|(number, _)| *number == id);

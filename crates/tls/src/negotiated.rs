@@ -1,4 +1,4 @@
-//! What a handshake has come to, over TCP or over QUIC.
+//! The result of a handshake over TCP or QUIC.
 
 use rustls::pki_types::CertificateDer;
 use rustls::{CommonState, HandshakeKind, ProtocolVersion};
@@ -6,7 +6,7 @@ use rustls::{CommonState, HandshakeKind, ProtocolVersion};
 use crate::notes::Notes;
 use crate::x509::CertificateKind;
 
-/// What both ends of a connection have agreed on so far.
+/// What both ends have negotiated so far.
 pub struct Negotiated<'c> {
     early: bool,
     resumed: bool,
@@ -18,7 +18,7 @@ pub struct Negotiated<'c> {
     notes: &'c Notes,
 }
 
-/// What both ends have agreed on in a handshake that is done.
+/// What both ends have negotiated in a complete handshake.
 pub(crate) struct Agreed {
     resumed: bool,
     version: Option<ProtocolVersion>,
@@ -58,7 +58,7 @@ impl<'c> Negotiated<'c> {
         }
     }
 
-    /// Of a connection that has failed.
+    /// For a connection that has failed.
     pub(crate) fn none(notes: &'c Notes) -> Negotiated<'c> {
         Negotiated {
             early: false,
@@ -72,7 +72,7 @@ impl<'c> Negotiated<'c> {
         }
     }
 
-    /// The handshake is not complete: what came so far may have been played again. `$ssl_early_data`
+    /// The handshake is not complete, so data received so far may be a replay. `$ssl_early_data`
     pub fn is_early(&self) -> bool {
         self.early
     }
@@ -102,23 +102,24 @@ impl<'c> Negotiated<'c> {
         self.resumed
     }
 
-    /// `$ssl_session_id`: it names the session that was resumed, or one that may be.
+    /// `$ssl_session_id`: identifies the session that was resumed, or else one that can be resumed
+    /// later.
     pub fn session_id(&self) -> Option<&'c [u8; 32]> {
         self.notes.session.as_ref()
     }
 
     /// `$ssl_sigalg`, unless a session was resumed.
     pub fn signature_scheme(&self) -> Option<String> {
-        let ours = self.notes.ours.filter(|_| !self.is_resumed())?;
+        let ours = self.notes.own_scheme.filter(|_| !self.is_resumed())?;
         Some(crate::schemes::scheme(u16::from(ours)))
     }
 
     /// `$ssl_client_sigalg`, unless a session was resumed.
     pub fn peer_signature_scheme(&self) -> Option<String> {
-        self.notes.theirs.map(|theirs| crate::schemes::scheme(u16::from(theirs)))
+        self.notes.peer_scheme.map(|theirs| crate::schemes::scheme(u16::from(theirs)))
     }
 
-    /// Of what kind the certificate is that goes with this end of a connection, if it is a server's.
+    /// The kind of this server's certificate. `None` at a client's end.
     pub fn own_certificate(&self) -> Option<CertificateKind> {
         self.notes.certificate
     }

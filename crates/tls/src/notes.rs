@@ -1,5 +1,6 @@
-//! What rustls asks for, or decides, in the midst of a step of the handshake and does not tell
-//! afterwards. The code that makes that step takes the notes right after it, on the same thread.
+//! What rustls passes to callbacks, or decides in them, during a step of the handshake and does not
+//! report afterwards. The callbacks leave notes for their thread. The code that takes the step
+//! collects them right after it.
 
 use std::cell::Cell;
 
@@ -9,23 +10,23 @@ use rustls::SignatureScheme;
 use crate::session::first_32;
 use crate::x509::CertificateKind;
 
-/// What was noted.
+/// The notes of a connection, or of one step.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Notes {
-    /// Which session a client brought, or was given. The first counts: one that is resumed comes before one that
-    /// is given for the next time.
+    /// The SHA-256 of the session's ID or ticket. The first note counts: a resumed session is noted
+    /// before a new one is issued.
     pub session: Option<[u8; 32]>,
-    /// How we have signed.
-    pub ours: Option<SignatureScheme>,
-    /// How the peer has signed.
-    pub theirs: Option<SignatureScheme>,
-    /// Which certificate of ours was chosen.
+    /// The scheme of this end's signature.
+    pub own_scheme: Option<SignatureScheme>,
+    /// The scheme of the peer's signature.
+    pub peer_scheme: Option<SignatureScheme>,
+    /// The kind of this server's certificate.
     pub certificate: Option<CertificateKind>,
 }
 
 thread_local! {
     static NOTES: Cell<Notes> = const {
-        Cell::new(Notes { session: None, ours: None, theirs: None, certificate: None })
+        Cell::new(Notes { session: None, own_scheme: None, peer_scheme: None, certificate: None })
     };
 }
 
@@ -35,7 +36,7 @@ fn change(with: impl FnOnce(&mut Notes)) {
     NOTES.set(notes);
 }
 
-/// A session by its identifier or ticket.
+/// Notes a session by its ID or ticket.
 pub fn session(id: &[u8]) {
     change(|notes| {
         let hash = || first_32(digest::digest(&digest::SHA256, id));
@@ -43,32 +44,32 @@ pub fn session(id: &[u8]) {
     });
 }
 
-/// Our signature's scheme.
-pub fn ours(scheme: SignatureScheme) {
-    change(|notes| notes.ours = Some(scheme));
+/// Notes the scheme of this end's signature.
+pub fn own_scheme(scheme: SignatureScheme) {
+    change(|notes| notes.own_scheme = Some(scheme));
 }
 
-/// The peer's signature's scheme.
-pub fn theirs(scheme: SignatureScheme) {
-    change(|notes| notes.theirs = Some(scheme));
+/// Notes the scheme of the peer's signature.
+pub fn peer_scheme(scheme: SignatureScheme) {
+    change(|notes| notes.peer_scheme = Some(scheme));
 }
 
-/// The certificate that is shown, or was when the session began.
+/// Notes the certificate that was chosen. rustls also asks for one if it resumes a session.
 pub fn certificate(kind: Option<CertificateKind>) {
     change(|notes| notes.certificate = kind);
 }
 
-/// All notes since the last time.
+/// Takes this thread's notes.
 pub fn take() -> Notes {
     NOTES.take()
 }
 
 impl Notes {
-    /// Adds what was noted later; what was known before stays.
+    /// Adds later notes. Earlier ones stay.
     pub fn add(&mut self, later: Notes) {
         self.session = self.session.or(later.session);
-        self.ours = self.ours.or(later.ours);
-        self.theirs = self.theirs.or(later.theirs);
+        self.own_scheme = self.own_scheme.or(later.own_scheme);
+        self.peer_scheme = self.peer_scheme.or(later.peer_scheme);
         self.certificate = self.certificate.or(later.certificate);
     }
 }

@@ -1,27 +1,27 @@
-//! Sessions with servers, those of each server apart. A server cannot resume another one's session, and must not see
-//! its ticket.
+//! Sessions that clients store, separately for each server. A server cannot resume another server's
+//! session, and must not see its ticket.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::client::{ClientSessionMemoryCache, ClientSessionStore};
 
-/// Servers whose sessions are kept. The one that was not connected to for longest makes room for another.
+/// The most servers. A new one replaces the server whose last connection is longest ago.
 const PEERS: usize = 128;
-/// Tickets kept of each server, eight for each name that it is called by.
+/// The most tickets for one server: eight for each of eight server names.
 const TICKETS: usize = 64;
 
 type Store = Arc<dyn ClientSessionStore>;
 
-/// The sessions of a configuration, by the addresses of servers.
+/// The sessions of a configuration, by the server's address.
 #[derive(Default)]
 pub struct PeerSessions {
-    /// The last one connected to is the last.
+    /// In the order of their last connections.
     peers: Mutex<Vec<(String, Store)>>,
 }
 
 impl PeerSessions {
-    /// Those with one server.
+    /// The sessions with one server.
     pub fn of(&self, peer: &str) -> Store {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         let known = peers.iter().position(|(name, _)| name == peer).map(|at| peers.remove(at));

@@ -4,14 +4,14 @@ use std::fmt;
 
 use weir_proto::base64::{self, Alphabet};
 
-/// One section: what stands between its `BEGIN` and `END` lines.
+/// One section: the text between a `BEGIN` and an `END` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
     /// The words of the `BEGIN` line.
     pub label: String,
     /// Lines such as `Proc-Type: 4,ENCRYPTED`.
     pub headers: Vec<(String, String)>,
-    /// The bytes.
+    /// The decoded contents.
     pub der: Vec<u8>,
 }
 
@@ -39,12 +39,12 @@ impl fmt::Display for PemError {
     }
 }
 
-/// What editors write before a text in UTF-8. As in OpenSSL, it may stand before the first line and behind a section:
-/// files are made by putting others behind each other.
+/// Editors write it before a text in UTF-8. As in OpenSSL, it may stand before the first line and
+/// after a section, since files are made by concatenation.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// All sections of a text, in order. A section that does not end, or is not base64, ends the list: the
-/// answer is then what is wrong with it.
+/// All sections of a text, in order. The first section that does not end, or is not base64, is an
+/// error.
 pub fn sections(text: &[u8]) -> Result<Vec<Section>, PemError> {
     let mut found = Vec::new();
     let mut lines = text.split(|b| *b == b'\n').map(<[u8]>::trim_ascii_end);
@@ -82,7 +82,7 @@ fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.trim_ascii()).into_owned()
 }
 
-/// Appends bytes as a section of this label.
+/// Appends bytes as a section with this label.
 pub fn write(label: &str, der: &[u8], out: &mut Vec<u8>) {
     let mut text = Vec::with_capacity(der.len() * 4 / 3 + 4);
     base64::encode(Alphabet::Plain, der, &mut text);

@@ -7,13 +7,13 @@ use weir_proto::proxy_protocol::{HeaderError, ProxyHeader, ProxyProgress, cut_sh
 
 use crate::wire::Wire;
 
-/// Room for a read; all headers without many extras fit.
+/// Room for one read. Headers fit, unless they have many TLVs.
 const READ: usize = 1024;
 
 /// Why a connection has no PROXY header.
 #[derive(Debug)]
 pub enum ProxyHeaderError {
-    /// What came is no header.
+    /// The received bytes are no header.
     Invalid(HeaderError),
     /// The peer closed the connection before it sent anything.
     Closed,
@@ -22,8 +22,8 @@ pub enum ProxyHeaderError {
 }
 
 impl Wire {
-    /// Reads the PROXY header; `None` if it names no client. `buf` holds what was received before, and then
-    /// what follows the header. The deadline is the wire's.
+    /// Reads the PROXY header. `None` if it names no client. `buf` holds bytes that were received
+    /// before, and afterwards those behind the header. The wire's deadline applies.
     pub async fn read_proxy_header(
         &self,
         buf: &mut Vec<u8>,

@@ -1,5 +1,5 @@
-//! TLS within QUIC (RFC 9001): messages of the handshake come and go in CRYPTO frames, and keys come out. Nothing here knows
-//! packets.
+//! TLS within QUIC (RFC 9001): handshake messages in CRYPTO frames go in and out, and keys come
+//! out. Nothing here knows packets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ pub use rustls::quic::{
     Version as TlsVersion,
 };
 
-/// A ClientHello that is longer is refused.
+/// The longest ClientHello that is accepted.
 const LONGEST_HELLO: usize = 64 * 1024;
-/// A record of TLS has at most so many bytes.
+/// The most bytes in a TLS record.
 const RECORD: usize = 16 * 1024;
 
-/// Why a handshake has ended: an alert of TLS, which becomes an error code of QUIC.
+/// Why a handshake has failed: a TLS alert, which becomes an error code of QUIC.
 #[derive(Debug, Clone)]
 pub struct QuicAlert {
     /// RFC 8446, section 6.
     pub code: u8,
-    /// For the log.
+    /// The reason, for the log.
     pub text: String,
 }
 
@@ -48,31 +48,30 @@ impl fmt::Display for QuicAlert {
     }
 }
 
-/// Alerts that servers send: unexpected_message, decode_error, handshake_failure, internal_error, missing_extension,
-/// unrecognized_name.
+/// Alerts that servers send: RFC 8446, section 6.2.
 pub mod alert {
-    /// RFC 8446, section 6.2.
+    /// unexpected_message
     pub const UNEXPECTED_MESSAGE: u8 = 10;
-    /// See above.
+    /// handshake_failure
     pub const HANDSHAKE_FAILURE: u8 = 40;
-    /// See above.
+    /// decode_error
     pub const DECODE_ERROR: u8 = 50;
-    /// See above.
+    /// protocol_version
     pub const PROTOCOL_VERSION: u8 = 70;
-    /// See above.
+    /// internal_error
     pub const INTERNAL_ERROR: u8 = 80;
-    /// See above.
+    /// missing_extension
     pub const MISSING_EXTENSION: u8 = 109;
-    /// See above.
+    /// unrecognized_name
     pub const UNRECOGNIZED_NAME: u8 = 112;
 }
 
-/// The cipher of the first packets, whose keys anybody can compute (RFC 9001, section 5.2).
+/// The cipher suite of Initial packets, whose keys anybody can compute (RFC 9001, section 5.2).
 #[derive(Clone, Copy)]
 pub struct InitialSuite(Suite);
 
 impl InitialSuite {
-    /// None where TLS_AES_128_GCM_SHA256 is missing.
+    /// `None` if the provider lacks TLS_AES_128_GCM_SHA256.
     pub fn new() -> Option<InitialSuite> {
         provider().cipher_suites.iter().find_map(|suite| match (suite.suite(), suite.tls13()) {
             (CipherSuite::TLS13_AES_128_GCM_SHA256, Some(suite)) => {
@@ -82,31 +81,31 @@ impl InitialSuite {
         })
     }
 
-    /// A server's keys for a client that has chosen this id.
+    /// A server's keys for a client that chose this connection ID.
     pub fn keys(&self, id: &[u8], version: TlsVersion) -> Keys {
         self.0.keys(id, Side::Server, version)
     }
 }
 
-/// What a server needs to know of a client's first message.
+/// What a server needs of a ClientHello.
 #[derive(Debug)]
 pub struct FirstMessage {
-    /// What a configuration is chosen by.
+    /// The fields that a configuration is chosen by.
     pub hello: Hello,
-    /// Its transport parameters, not read. RFC 9000, section 18.
+    /// The client's transport parameters, encoded. RFC 9000, section 18.
     pub parameters: Vec<u8>,
-    /// It would resume a session.
+    /// The client offers to resume a session.
     pub resumes: bool,
 }
 
-/// Collects a client's first message, before there is a configuration to answer it with.
+/// Collects a ClientHello, before a configuration is chosen.
 #[derive(Debug, Default)]
 pub struct HelloReader {
     bytes: Vec<u8>,
 }
 
 impl HelloReader {
-    /// Takes the next bytes of the handshake: the message, once it is whole.
+    /// Takes the next bytes of the handshake. Returns the ClientHello once it is whole.
     ///
     /// # Errors
     ///
@@ -134,7 +133,7 @@ impl HelloReader {
         }
         let HelloProgress::Hello(said) = client_hello::parse(&records) else { return Err(bad()) };
         let Some(parameters) = said.quic_parameters else {
-            // rustls would take those of old drafts as well.
+            // rustls would accept the extension of old drafts as well.
             return Err(QuicAlert::new(alert::MISSING_EXTENSION, "no transport parameters"));
         };
         let (mut acceptor, mut rest) = (Acceptor::default(), &records[..]);
@@ -157,7 +156,7 @@ impl HelloReader {
         Err(bad())
     }
 
-    /// All that came, for the connection that answers.
+    /// All bytes received so far, for the connection.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -170,7 +169,8 @@ pub struct QuicHandshake {
 }
 
 impl QuicHandshake {
-    /// With the transport parameters that the client is told, and those of them that early data depends on.
+    /// A handshake with the server's transport parameters. `limits` are those that early data
+    /// depends on.
     ///
     /// # Errors
     ///
@@ -187,11 +187,11 @@ impl QuicHandshake {
         Ok(QuicHandshake { connection, notes: Notes::default() })
     }
 
-    /// Takes bytes of the handshake.
+    /// Processes bytes of the handshake.
     ///
     /// # Errors
     ///
-    /// What the client is told, and the log.
+    /// The alert for the client, with a reason for the log.
     pub fn read(&mut self, bytes: &[u8]) -> Result<(), QuicAlert> {
         let read = self.connection.read_hs(bytes);
         self.notes.add(notes::take());
@@ -201,19 +201,19 @@ impl QuicHandshake {
         })
     }
 
-    /// Appends what is to be sent, up to the next change of keys.
+    /// Appends bytes to send, up to the next change of keys.
     pub fn write(&mut self, out: &mut Vec<u8>) -> Option<KeyChange> {
         let change = self.connection.write_hs(out);
         self.notes.add(notes::take());
         change
     }
 
-    /// The client's transport parameters, once they are there.
+    /// The client's transport parameters, once they have arrived.
     pub fn parameters(&self) -> Option<&[u8]> {
         self.connection.quic_transport_parameters()
     }
 
-    /// The keys of what comes with the first flight of a resumed session, if that is taken.
+    /// The keys of 0-RTT packets, if early data of a resumed session is accepted.
     pub fn early_keys(&self) -> Option<DirectionalKeys> {
         self.connection.zero_rtt_keys()
     }
@@ -223,12 +223,12 @@ impl QuicHandshake {
         self.connection.is_handshaking()
     }
 
-    /// Fills `out` with what both ends derive from the connection's secret.
+    /// Exports keying material into `out`: RFC 8446, section 7.5. False if that is not possible.
     pub fn export(&self, out: &mut [u8], label: &[u8], context: &[u8]) -> bool {
         self.connection.export_keying_material(out, label, Some(context)).is_ok()
     }
 
-    /// What both ends have agreed on so far.
+    /// What both ends have negotiated so far.
     pub fn negotiated(&self) -> Negotiated<'_> {
         Negotiated::of(&self.connection, &self.notes)
     }

@@ -1,6 +1,6 @@
-//! Names of signature schemes, as the registry of TLS has them and OpenSSL shows them.
+//! Names of signature schemes. OpenSSL shows those of the IANA registry.
 
-/// `$ssl_sigalg`: a scheme by its number; the number itself for one that has no name here.
+/// `$ssl_sigalg`: the name of a scheme, or its number if it is unknown here.
 pub fn scheme(id: u16) -> String {
     let name = NAMES.iter().find(|(known, _)| *known == id);
     name.map_or_else(|| format!("0x{id:04x}"), |(_, name)| (*name).to_owned())

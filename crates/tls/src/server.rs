@@ -27,8 +27,8 @@ use crate::verifier::{AskClient, now};
 use crate::x509::name::common_names;
 use crate::x509::{Certificate, CertificateKind, KnownList};
 
-/// What stands in the PEM text of a key that has a password.
-const SEALED: &[u8] = b"ENCRYPTED";
+/// A word in the PEM text of every encrypted key.
+const ENCRYPTED: &[u8] = b"ENCRYPTED";
 
 /// Why peers refuse a certificate now, or will within `notice`.
 pub fn out_of_date(certificate: &[u8], notice: Duration) -> Option<String> {
@@ -40,14 +40,14 @@ pub fn out_of_date(certificate: &[u8], notice: Duration) -> Option<String> {
 pub struct Identity {
     key: Arc<CertifiedKey>,
     staple: Option<Arc<Staple>>,
-    sealed: bool,
+    encrypted: bool,
     described: Option<CertificateKind>,
 }
 
-/// An OCSP response that is sent along with a certificate, and comes anew while the certificate is served.
+/// An OCSP response that is stapled to a certificate and replaced while the certificate is served.
 pub struct Staple {
     bare: Arc<CertifiedKey>,
-    /// The certificate with the response, until when it holds.
+    /// The certificate with a response, and until when the response is valid.
     stapled: RwLock<Option<(Arc<CertifiedKey>, i64)>>,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Debug for Staple {
 }
 
 impl Staple {
-    /// From now on this response is sent along, until its time (seconds since 1970) is over.
+    /// Staples this response from now on, up to `until` (seconds since 1970).
     pub fn put(&self, response: Vec<u8>, until: i64) {
         let mut key = (*self.bare).clone();
         key.ocsp = Some(response);
@@ -89,9 +89,9 @@ impl Identity {
         passwords: &[Vec<u8>],
     ) -> Result<Identity, IdentityError> {
         let origin = Origin::of(chain, key, passwords);
-        let sealed = key.windows(SEALED.len()).any(|part| part == SEALED);
+        let encrypted = key.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED);
         if let Some((key, described)) = known::find(&origin) {
-            return Ok(Identity { key, staple: None, sealed, described });
+            return Ok(Identity { key, staple: None, encrypted, described });
         }
         let chain = certificates(chain).map_err(IdentityError::Certificate)?;
         let der = crate::key::load(key, passwords).map_err(IdentityError::Key)?;
@@ -101,12 +101,12 @@ impl Identity {
             let leaf = Certificate::parse(leaf);
             let leaf = leaf.ok_or(IdentityError::Certificate(PemError::BadCertificate))?;
             let raw = public.as_ref();
-            // The whole of the key's description must be found in the certificate as it is.
+            // The key's whole SubjectPublicKeyInfo must occur in the certificate.
             if !leaf.tbs.windows(raw.len()).any(|part| part == raw) {
                 return Err(IdentityError::Key(KeyError::Mismatch));
             }
         }
-        let identity = Identity { sealed, ..Identity::of(CertifiedKey::new(chain, key)) };
+        let identity = Identity { encrypted, ..Identity::of(CertifiedKey::new(chain, key)) };
         known::keep(origin, &identity.key, identity.described);
         Ok(identity)
     }
@@ -115,17 +115,17 @@ impl Identity {
     pub(crate) fn of(key: CertifiedKey) -> Identity {
         let leaf = key.cert.first().and_then(|leaf| Certificate::parse(leaf));
         let described = leaf.map(|leaf| CertificateKind::of(&leaf));
-        Identity { key: Arc::new(key), staple: None, sealed: false, described }
+        Identity { key: Arc::new(key), staple: None, encrypted: false, described }
     }
 
-    /// Adds an OCSP response, to be stapled in place of any other.
+    /// Staples an OCSP response, in place of any other.
     pub fn staple(&mut self, response: Vec<u8>) {
         let mut key = (*self.key).clone();
         key.ocsp = Some(response);
         (self.key, self.staple) = (Arc::new(key), None);
     }
 
-    /// The response comes later, and again and again.
+    /// Responses come later, one after another, through the returned [`Staple`].
     pub fn staple_later(&mut self) -> Arc<Staple> {
         let staple = Staple { bare: self.key.clone(), stapled: RwLock::default() };
         self.staple.insert(Arc::new(staple)).clone()
@@ -136,7 +136,7 @@ impl Identity {
         out_of_date(self.leaf(), notice)
     }
 
-    /// The first of the certificate's names, and its last second since 1970.
+    /// The first of the certificate's names, and the last second (since 1970) of its validity.
     pub fn validity(&self) -> Option<(String, i64)> {
         let leaf = Certificate::parse(self.leaf())?;
         let dns = leaf.dns_names().next().map(<[u8]>::to_vec);
@@ -146,8 +146,8 @@ impl Identity {
     }
 
     /// The key was read with a password.
-    pub fn is_sealed(&self) -> bool {
-        self.sealed
+    pub fn is_encrypted(&self) -> bool {
+        self.encrypted
     }
 
     /// The first certificate, in DER.
@@ -160,7 +160,7 @@ impl Identity {
         self.key.cert.iter().skip(1).map(AsRef::as_ref)
     }
 
-    /// Signing with this key takes so long that others should not wait for it.
+    /// Signing with this key takes so long that a thread of the file pool should do it.
     pub fn is_slow(&self) -> bool {
         self.kind() == SignatureAlgorithm::RSA
     }
@@ -173,7 +173,7 @@ impl Identity {
         self.staple.as_ref().map_or_else(|| self.key.clone(), |staple| staple.certified())
     }
 
-    /// The curve of a key for ECDSA: each has a signature scheme of its own.
+    /// The curve of an ECDSA key. Each curve has a signature scheme of its own.
     fn curve(&self) -> Option<NamedGroup> {
         let curves = [
             (SignatureScheme::ECDSA_NISTP256_SHA256, NamedGroup::secp256r1),
@@ -184,7 +184,7 @@ impl Identity {
         own.map(|(_, curve)| curve)
     }
 
-    /// Whether one of the schemes that a peer knows goes with this key.
+    /// Whether the key can sign with one of these schemes.
     fn suits(&self, schemes: &[SignatureScheme]) -> bool {
         self.key.key.choose_scheme(schemes).is_some()
     }
@@ -208,7 +208,8 @@ impl fmt::Display for IdentityError {
     }
 }
 
-/// All certificates of a PEM text. OpenSSL's trusted ones carry its notes behind them.
+/// All certificates of a PEM text. In a `TRUSTED CERTIFICATE`, OpenSSL's settings follow the
+/// certificate; they are dropped.
 pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let labels = ["CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE"];
     let mut chain = Vec::new();
@@ -239,7 +240,7 @@ pub fn check_dh_parameters(text: &[u8]) -> Result<(), PemError> {
     if found { Ok(()) } else { Err(PemError::NoStart) }
 }
 
-/// What a server's TLS is to be.
+/// The settings of a server's TLS.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
     /// Certificates of different kinds of keys; the order of ciphers or signature schemes decides which is shown.
@@ -250,42 +251,44 @@ pub struct ServerSettings {
     pub ciphers: Ciphers,
     /// Curves, the preferred first.
     pub curves: Curves,
-    /// The server's order of ciphers counts, not the client's.
+    /// The server's order of cipher suites decides, not the client's.
     pub prefer_server_ciphers: bool,
-    /// Ask clients for a certificate, and name these authorities (DER of their certificates).
+    /// Request a certificate from clients and name these authorities, whose certificates are in
+    /// DER.
     pub ask_client: Option<Vec<Vec<u8>>>,
-    /// Give tickets, sealed with this. rustls takes no early data of sessions in tickets.
+    /// Issue tickets, encrypted with these keys. rustls accepts no early data for sessions in
+    /// tickets.
     pub tickets: Option<TicketSecret>,
-    /// Keep sessions here.
+    /// Store sessions here.
     pub cache: Option<Arc<SessionCache>>,
     /// How long a session may be resumed.
     pub session_timeout: Duration,
-    /// At the most so many bytes in a record.
+    /// The most plaintext in a record.
     pub buffer_size: u64,
-    /// Take data with the first flight of a resumed session, so many bytes.
+    /// Accept so many bytes of early data.
     pub early_data: u32,
-    /// Protocols above, the preferred first.
+    /// Protocols for ALPN, the preferred first.
     pub alpn: Vec<Vec<u8>>,
-    /// Compress certificates for clients that can read it.
+    /// Compress certificates for clients that support it (RFC 8879).
     pub compress: bool,
-    /// Makes the context of sessions differ where nothing else does.
+    /// Distinguishes the session contexts of servers that are otherwise alike.
     pub context: Vec<u8>,
-    /// A certificate that comes later, in place of the identities.
-    pub coming: Option<Arc<ComingIdentity>>,
+    /// A certificate that another thread provides, in place of the identities.
+    pub replaceable: Option<Arc<ReplaceableIdentity>>,
 }
 
-/// A certificate that another thread has put here, and replaces while it is served.
+/// A certificate that another thread provides, and replaces while it is served.
 #[derive(Debug, Default)]
-pub struct ComingIdentity(RwLock<Option<Identity>>);
+pub struct ReplaceableIdentity(RwLock<Option<Identity>>);
 
-impl ComingIdentity {
-    /// Clients are shown this one from now on.
+impl ReplaceableIdentity {
+    /// Serves this certificate from now on.
     pub fn put(&self, identity: Identity) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(identity);
     }
 }
 
-impl ResolvesServerCert for ComingIdentity {
+impl ResolvesServerCert for ReplaceableIdentity {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let identity = self.0.read().unwrap_or_else(PoisonError::into_inner);
         identity.as_ref().map(|identity| shown(identity, &hello))
@@ -304,8 +307,8 @@ impl ServerSettings {
             None => WebPkiClientVerifier::no_client_auth(),
             Some(authorities) => Arc::new(AskClient { hints: hints(authorities) }),
         };
-        let resolver: Arc<dyn ResolvesServerCert> = match &self.coming {
-            Some(coming) => coming.clone(),
+        let resolver: Arc<dyn ResolvesServerCert> = match &self.replaceable {
+            Some(replaceable) => replaceable.clone(),
             None => {
                 let suites = self.ciphers.suites(self.versions);
                 Arc::new(Resolver::new(&self.identities, &suites, self.prefer_server_ciphers))
@@ -314,13 +317,13 @@ impl ServerSettings {
         let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
         config.ignore_client_order = self.prefer_server_ciphers;
         config.alpn_protocols = self.alpn.clone();
-        // rustls counts the record's header in.
+        // rustls counts the record's header as well.
         let record = usize::try_from(self.buffer_size).unwrap_or(usize::MAX).clamp(32, MOST_PLAIN);
         config.max_fragment_size = Some(record + HEAD);
-        // After the handshake the connection goes on with keys of its own.
+        // weir's record layer needs the keys after the handshake.
         config.enable_secret_extraction = true;
         config.key_log = Arc::new(SecretsTaker);
-        // A server that takes early data answers it at once, too.
+        // A server that accepts early data also answers it before the handshake is complete.
         config.send_half_rtt_data = self.early_data > 0;
         if !self.compress {
             config.cert_compressors.clear();
@@ -331,21 +334,21 @@ impl ServerSettings {
         Ok(Arc::new(config))
     }
 
-    /// The configuration of connections over QUIC, which needs TLS 1.3; `alpn` is what may be spoken above them.
+    /// The configuration of QUIC connections, which need TLS 1.3. `alpn` are their protocols.
     ///
     /// # Errors
     ///
-    /// Such versions and ciphers do not go together.
+    /// These versions and cipher suites do not go together.
     pub fn build_for_quic(&self, alpn: Vec<Vec<u8>>) -> Result<Arc<ServerConfig>, rustls::Error> {
         let versions = Versions { tls12: false, ..self.versions };
-        // A session over TCP is none over QUIC.
+        // A session over TCP cannot be resumed over QUIC.
         let context = [&self.context, &b"quic"[..]].concat();
         let settings = ServerSettings { versions, alpn, early_data: 0, context, ..self.clone() };
         let mut config = settings.build()?;
         if let Some(config) = Arc::get_mut(&mut config) {
             config.enable_secret_extraction = false;
             config.key_log = Arc::new(NoKeyLog {});
-            // A number or all: RFC 9001, section 4.6.1.
+            // QUIC knows only 0 and the largest number: RFC 9001, section 4.6.1.
             config.max_early_data_size = if self.early_data > 0 { u32::MAX } else { 0 };
             config.send_half_rtt_data = self.early_data > 0;
         }
@@ -369,7 +372,7 @@ impl ServerSettings {
         config.max_early_data_size = self.early_data;
     }
 
-    /// What a session is good for: the same certificates, and the same demands on the client.
+    /// What a session is bound to: the same certificates, and the same demands on the client.
     pub(crate) fn session_context(&self) -> Vec<u8> {
         let mut hash = digest::Context::new(&digest::SHA256);
         hash.update(&self.context);
@@ -396,14 +399,14 @@ fn hints(authorities: &[Vec<u8>]) -> Vec<DistinguishedName> {
     names
 }
 
-/// Shows one of several certificates. In TLS 1.2 a cipher goes with one kind of key, so the order of ciphers decides; in TLS 1.3
-/// the client's order of signature schemes does.
+/// Chooses one of several certificates. In TLS 1.2, each cipher suite requires a kind of key, so
+/// the order of suites decides. In TLS 1.3, the client's order of signature schemes decides.
 #[derive(Debug)]
 pub(crate) struct Resolver {
     identities: Vec<Identity>,
-    /// The server's ciphers, in its order.
+    /// The server's cipher suites, in its order.
     suites: Vec<SupportedCipherSuite>,
-    /// This order counts, not the client's.
+    /// The server's order decides, not the client's.
     prefers: bool,
 }
 
@@ -424,7 +427,8 @@ impl Resolver {
         Resolver { identities: kept, suites: suites.to_vec(), prefers }
     }
 
-    /// The certificate for the first cipher of both sides that has one; none where TLS 1.3 is spoken.
+    /// The certificate for the first shared cipher suite that has one. `None` if TLS 1.3 is
+    /// negotiated.
     fn by_cipher(&self, hello: &ClientHello<'_>) -> Option<&Identity> {
         let offered = hello.cipher_suites();
         let is_offered = |suite: &&SupportedCipherSuite| offered.contains(&suite.suite());
@@ -449,7 +453,7 @@ impl Resolver {
         theirs.find_map(signed_by)
     }
 
-    /// The certificate for the client's first signature scheme that has one.
+    /// The certificate for the client's first signature scheme that a key can use.
     fn by_scheme(&self, hello: &ClientHello<'_>) -> Option<&Identity> {
         hello.signature_schemes().iter().find_map(|scheme| {
             let suits = |identity: &&Identity| identity.suits(std::slice::from_ref(scheme));
@@ -468,8 +472,9 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// Whether a client of TLS 1.2 knows the curve of a certificate's key. Its list of curves holds for certificates, too: RFC 8422,
-/// section 5.1.1. A client without a list takes any.
+/// Whether a client of TLS 1.2 supports the curve of a certificate's key. The client's list of
+/// curves restricts certificates, too: RFC 8422, section 5.1.1. A client without a list accepts
+/// any.
 fn has_curve_of(hello: &ClientHello<'_>, identity: &Identity) -> bool {
     match (identity.curve(), hello.named_groups()) {
         (Some(curve), Some(offered)) => offered.contains(&curve),
@@ -477,12 +482,12 @@ fn has_curve_of(hello: &ClientHello<'_>, identity: &Identity) -> bool {
     }
 }
 
-/// What a client is shown of a certificate, with notes for the connection.
+/// The certificate as it is sent to a client, with its staple. Leaves notes for the connection.
 fn shown(identity: &Identity, hello: &ClientHello<'_>) -> Arc<CertifiedKey> {
     notes::certificate(identity.described);
     let certified = identity.certified();
     if let Some(signer) = certified.key.choose_scheme(hello.signature_schemes()) {
-        notes::ours(signer.scheme());
+        notes::own_scheme(signer.scheme());
     }
     certified
 }

@@ -11,7 +11,7 @@ use weir_zone::{RecordName, Use, Zone, ZoneRef};
 
 use crate::notes;
 
-/// SHA-256 in full.
+/// The 32 bytes of a SHA-256 digest.
 pub(crate) fn first_32(hash: digest::Digest) -> [u8; 32] {
     hash.as_ref().first_chunk().copied().unwrap_or_default()
 }
@@ -32,14 +32,14 @@ enum SessionStorage {
     Zone(ZoneRef),
 }
 
-/// What the zone of a cache must give to each record: when its time is over.
+/// The one value of a session's record in a zone: when it expires, in seconds since 1970.
 const UNTIL: usize = 0;
 
 impl SessionCache {
-    /// What a zone of sessions is declared as.
+    /// How a zone for sessions is declared.
     pub const ZONE: Use = Use::of("ssl_session_cache", 1);
 
-    /// A cache of this process, for so many sessions.
+    /// A cache of this process alone, for so many sessions.
     pub fn own(sessions: u64) -> Arc<SessionCache> {
         let room = usize::try_from(sessions).unwrap_or(usize::MAX).max(1);
         Arc::new(SessionCache(SessionStorage::Own(OwnCache { room, table: Mutex::default() })))
@@ -67,7 +67,7 @@ impl SessionCache {
     }
 }
 
-/// The oldest make room.
+/// Stores a session. The oldest ones make room.
 fn put(zone: &Zone, name: &RecordName, value: &[u8], until: u64) -> bool {
     let mut table = zone.lock();
     if let Some(old) = table.find_record(name) {
@@ -104,7 +104,7 @@ struct OwnCache {
 #[derive(Default)]
 struct SessionTable {
     sessions: HashMap<RecordName, (u64, Vec<u8>)>,
-    /// In the order of their coming; a name that was taken out meanwhile is passed over.
+    /// Names in the order of insertion. A name whose session was taken is skipped.
     order: VecDeque<RecordName>,
 }
 
@@ -137,7 +137,7 @@ impl fmt::Debug for OwnCache {
     }
 }
 
-/// One server's view of a cache: sessions of other contexts are not found.
+/// One server's view of a cache. It does not find sessions of other contexts.
 #[derive(Debug)]
 pub(crate) struct CacheView {
     pub(crate) cache: Arc<SessionCache>,

@@ -15,72 +15,73 @@ use crate::hello::HandshakeError;
 use crate::records::MOST_PLAIN;
 use crate::words::RecordError;
 
-/// Room for what is read at once: one record of the largest size, and a little.
+/// Room for one read: a record of the largest size, and a little more.
 const READ: usize = 17 * 1024;
-/// Shorter pieces of memory are put together into one record of this size.
+/// Shorter segments in memory are gathered into one record of this size.
 const RECORD: usize = MOST_PLAIN;
-/// After so many reads of records that carry nothing, the socket is waited for.
+/// Reads in a row without plaintext, after which the task waits for the socket.
 const EMPTY_READS: usize = 4;
-/// A peer that sends so many of them means no good.
+/// The most reads in a row of whole records without contents. A peer that sends more is hostile.
 const MOST_EMPTY: u32 = 64;
-/// So many bytes that are encrypted, or decrypted, cost a point.
+/// Encrypting or decrypting so many bytes costs one point of the task's budget.
 const SECURED: usize = 128;
-/// What it costs beside the bytes.
+/// The points that each such call costs besides its bytes.
 const RECORDS: u32 = 16;
-/// At the most this much becomes records before some of it is sent.
+/// The most plaintext that becomes records before some of it is sent.
 const BATCH: usize = 64 * 1024;
 
-/// The state of a TLS connection apart from its socket. It is `Send`, so that a connection that rests can move to
-/// another thread, and holds no buffer unless a record came in part or was sent in part.
+/// The state of a TLS connection without its socket. It is `Send`, so a parked connection can move
+/// to another thread. It holds no buffer unless a record was received or sent in part.
 pub struct Secured(Box<SecuredState>);
 
 struct SecuredState {
     connection: TlsConnection,
-    /// Records on their way.
+    /// Records that are not sent yet.
     outgoing: Chain,
-    /// How many bytes of the caller's chain those are.
+    /// How many bytes of the caller's chain these records carry.
     owed: u64,
-    /// The peer sent what cannot be read, or the socket failed.
+    /// The peer sent a malformed record, or the socket failed.
     broken: bool,
-    /// So many reads one after another were whole records that carried nothing.
+    /// Reads in a row that were whole records without contents.
     empty: u32,
 }
 
-/// A connected socket with TLS on it. As with [`Stream`], one task may receive and another may send.
+/// A connected socket with TLS. As with [`Stream`], one task may receive while another one sends.
 pub struct TlsStream {
     stream: Stream,
-    /// None while it is lent out: [`TlsStream::lend`].
+    /// `None` while it is lent: [`TlsStream::lend`].
     state: RefCell<Option<Box<SecuredState>>>,
 }
 
-/// A handshake between two messages of the peer's: a value that is free to move to another thread.
-pub struct Halfway {
+/// A handshake between two messages of the peer. It may move to another thread.
+pub struct PendingHandshake {
     state: Box<SecuredState>,
     effort: Effort,
-    /// What answers the peer already.
+    /// Records to send that were made before.
     answer: Vec<u8>,
 }
 
-/// The first step that answers the peer is the one that agrees on keys, and signs or verifies; those after it cost little.
+/// How the next step is run. The first step that answers the peer agrees on keys, and signs or
+/// verifies. Later steps cost little.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effort {
-    /// It is done by a thread.
+    /// On a thread of the file pool.
     Offloaded,
-    /// It waits until it is its turn.
+    /// On the loop, once the loop has room for heavy work.
     Heavy,
-    /// It is behind.
+    /// The expensive step is behind.
     Little,
 }
 
-/// What a step of a handshake came to.
-pub enum Advanced {
-    /// The end.
+/// The result of a step of the handshake.
+pub enum HandshakeProgress {
+    /// The handshake is complete, or early data has arrived.
     Done(Secured),
-    /// It is the peer's turn.
-    Waits(Halfway),
+    /// The peer must send more.
+    Waits(PendingHandshake),
 }
 
-/// A step that is made, and whose answer the peer has not got yet.
+/// A step that was taken, and whose answer is not sent yet.
 struct Step {
     state: Box<SecuredState>,
     effort: Effort,
@@ -89,35 +90,40 @@ struct Step {
     plain: Vec<u8>,
 }
 
-/// A handshake with a server that has shown its certificates. It gets no answer before this goes on; dropped, it gets none.
+/// A handshake with a server that has sent its certificates. The server gets no answer until
+/// [`Inspected::finish`], and none if this is dropped.
 pub struct Inspected(Step);
 
-impl Halfway {
-    /// What was read before was fed to the connection.
-    pub(crate) fn new(connection: TlsConnection, offload: bool) -> Halfway {
+impl PendingHandshake {
+    /// The bytes received before are in the connection already.
+    pub(crate) fn new(connection: TlsConnection, offload: bool) -> PendingHandshake {
         let state =
             SecuredState { connection, outgoing: Chain::new(), owed: 0, broken: false, empty: 0 };
         let effort = if offload { Effort::Offloaded } else { Effort::Heavy };
-        Halfway { state: Box::new(state), effort, answer: Vec::new() }
+        PendingHandshake { state: Box::new(state), effort, answer: Vec::new() }
     }
 
-    /// A handshake of which the first step was made; the peer has not got this answer yet.
-    pub(crate) fn answered(connection: TlsConnection, answer: Vec<u8>) -> Halfway {
-        Halfway { effort: Effort::Little, answer, ..Halfway::new(connection, false) }
+    /// A handshake whose first step was taken, with the answer that is not sent yet.
+    pub(crate) fn answered(connection: TlsConnection, answer: Vec<u8>) -> PendingHandshake {
+        PendingHandshake {
+            effort: Effort::Little,
+            answer,
+            ..PendingHandshake::new(connection, false)
+        }
     }
 
-    /// Understands what was read, and answers it; the peer takes the answer by `until`.
+    /// Processes received bytes and sends the answer, by `until` at the latest.
     pub async fn advance(
         self,
         stream: &Stream,
         until: Instant,
-    ) -> Result<Advanced, HandshakeError> {
+    ) -> Result<HandshakeProgress, HandshakeError> {
         self.step(stream).await?.answer(stream, until).await
     }
 
-    /// Understands what was read.
+    /// Processes received bytes.
     async fn step(self, stream: &Stream) -> Result<Step, HandshakeError> {
-        let Halfway { mut state, mut effort, answer } = self;
+        let PendingHandshake { mut state, mut effort, answer } = self;
         if effort == Effort::Heavy && !state.connection.incoming.is_empty() {
             stream.handle().heavy().await;
             effort = Effort::Little;
@@ -137,7 +143,7 @@ impl Halfway {
         Ok(Step { state, effort, result, answer, plain })
     }
 
-    /// Waits for the peer's next words until then.
+    /// Receives more bytes from the peer, by `until` at the latest.
     pub async fn receive(&mut self, stream: &Stream, until: Instant) -> Result<(), HandshakeError> {
         stream.set_deadline(Some(until));
         let mut buf = std::mem::take(&mut self.state.connection.incoming);
@@ -147,7 +153,8 @@ impl Halfway {
         if result? == 0 { Err(HandshakeError::Closed) } else { Ok(()) }
     }
 
-    /// Goes through the rest of it, until then at the latest. The stream has no deadline afterwards.
+    /// Runs the rest of the handshake, by `until` at the latest. The stream has no deadline
+    /// afterwards.
     pub async fn finish(
         mut self,
         stream: &Stream,
@@ -155,8 +162,8 @@ impl Halfway {
     ) -> Result<Secured, HandshakeError> {
         let secured = loop {
             self = match self.advance(stream, until).await? {
-                Advanced::Done(secured) => break secured,
-                Advanced::Waits(halfway) => halfway,
+                HandshakeProgress::Done(secured) => break secured,
+                HandshakeProgress::Waits(pending) => pending,
             };
             self.receive(stream, until).await?;
         };
@@ -166,13 +173,17 @@ impl Halfway {
 }
 
 impl Step {
-    /// The peer has shown its certificates, and they are good.
+    /// The server has sent its certificates, and the verifier has accepted them.
     fn has_certificates(&self) -> bool {
         self.result.is_ok() && !self.state.connection.peer_certificates().is_empty()
     }
 
-    /// Answers the peer, which takes the answer by `until`.
-    async fn answer(self, stream: &Stream, until: Instant) -> Result<Advanced, HandshakeError> {
+    /// Sends the answer, by `until` at the latest.
+    async fn answer(
+        self,
+        stream: &Stream,
+        until: Instant,
+    ) -> Result<HandshakeProgress, HandshakeError> {
         let Step { mut state, effort, result, answer, plain } = self;
         if !answer.is_empty() {
             let mut chain = Chain::new();
@@ -184,44 +195,44 @@ impl Step {
             }
         }
         let progress = match result? {
-            // Data that needs no complete handshake may be acted upon at once.
+            // Early data may be processed before the handshake is complete.
             ConnectionProgress::Handshake if !plain.is_empty() => ConnectionProgress::Open,
             progress => progress,
         };
         match progress {
             ConnectionProgress::Open => {
-                state.connection.early = plain;
+                state.connection.unread = plain;
                 // A connection that waits for its first request needs no buffer.
                 if state.connection.incoming.is_empty() {
                     stream.handle().give_buf(std::mem::take(&mut state.connection.incoming));
                 }
-                Ok(Advanced::Done(Secured(state)))
+                Ok(HandshakeProgress::Done(Secured(state)))
             }
             ConnectionProgress::Closed => Err(HandshakeError::Closed),
             ConnectionProgress::Handshake => {
-                Ok(Advanced::Waits(Halfway { state, effort, answer: Vec::new() }))
+                Ok(HandshakeProgress::Waits(PendingHandshake { state, effort, answer: Vec::new() }))
             }
         }
     }
 }
 
 impl Inspected {
-    /// What was agreed on so far, with the server's certificates.
+    /// The connection, with the server's certificates.
     pub fn connection(&self) -> &TlsConnection {
         &self.0.state.connection
     }
 
-    /// Answers the server, and goes through the rest of the handshake, until then at the latest. The stream has no deadline
-    /// afterwards.
+    /// Sends the answer and runs the rest of the handshake, by `until` at the latest. The stream
+    /// has no deadline afterwards.
     pub async fn finish(self, stream: &Stream, until: Instant) -> Result<Secured, HandshakeError> {
         match self.0.answer(stream, until).await? {
-            Advanced::Done(secured) => {
+            HandshakeProgress::Done(secured) => {
                 stream.set_deadline(None);
                 Ok(secured)
             }
-            Advanced::Waits(mut halfway) => {
-                halfway.receive(stream, until).await?;
-                halfway.finish(stream, until).await
+            HandshakeProgress::Waits(mut pending) => {
+                pending.receive(stream, until).await?;
+                pending.finish(stream, until).await
             }
         }
     }
@@ -233,9 +244,9 @@ impl fmt::Debug for Inspected {
     }
 }
 
-impl fmt::Debug for Halfway {
+impl fmt::Debug for PendingHandshake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Halfway")
+        f.write_str("PendingHandshake")
     }
 }
 
@@ -246,42 +257,44 @@ impl fmt::Debug for Secured {
 }
 
 impl Secured {
-    /// Opens TLS to a server, until then at the latest. The stream has no deadline afterwards.
+    /// Opens TLS to a server, by `until` at the latest. The stream has no deadline afterwards.
     pub async fn connect(
         stream: &Stream,
         client: &TlsClient,
         until: Instant,
     ) -> Result<Secured, HandshakeError> {
-        Halfway::new(TlsConnection::client(client)?, false).finish(stream, until).await
+        PendingHandshake::new(TlsConnection::client(client)?, false).finish(stream, until).await
     }
 
-    /// The same, up to where the server has shown its certificates. What they are worth, the caller judges: the server has got
-    /// nothing of ours yet but what opens the handshake.
+    /// As [`Secured::connect`], up to the server's certificates, which the caller then judges. The
+    /// server has received only the ClientHello so far.
     pub async fn inspect(
         stream: &Stream,
         client: &TlsClient,
         until: Instant,
     ) -> Result<Inspected, HandshakeError> {
-        let mut halfway = Halfway::new(TlsConnection::client(client)?, false);
+        let mut pending = PendingHandshake::new(TlsConnection::client(client)?, false);
         loop {
-            let step = halfway.step(stream).await?;
+            let step = pending.step(stream).await?;
             if step.has_certificates() {
                 return Ok(Inspected(step));
             }
-            halfway = match step.answer(stream, until).await? {
-                Advanced::Waits(halfway) => halfway,
-                Advanced::Done(_) => return Err(rustls::Error::NoCertificatesPresented.into()),
+            pending = match step.answer(stream, until).await? {
+                HandshakeProgress::Waits(pending) => pending,
+                HandshakeProgress::Done(_) => {
+                    return Err(rustls::Error::NoCertificatesPresented.into());
+                }
             };
-            halfway.receive(stream, until).await?;
+            pending.receive(stream, until).await?;
         }
     }
 
-    /// Puts the state on its socket.
+    /// Joins the state with its socket.
     pub fn on(self, stream: Stream) -> TlsStream {
         TlsStream { stream, state: RefCell::new(Some(self.0)) }
     }
 
-    /// What was agreed on.
+    /// The connection, with what was negotiated.
     pub fn connection(&self) -> &TlsConnection {
         &self.0.connection
     }
@@ -293,19 +306,19 @@ impl TlsStream {
         &self.stream
     }
 
-    /// Takes socket and state apart, to be parked.
+    /// Separates socket and state, to park the connection.
     pub fn part(self) -> (Stream, Option<Secured>) {
         (self.stream, self.state.into_inner().map(Secured))
     }
 
-    /// Takes the state while nothing is pending in it, so that another thread can go on with it on the same socket.
-    /// Until it comes back nothing can be sent or received here.
+    /// Takes the state if nothing is pending in it, so that another thread can use it on the same
+    /// socket. Nothing can be sent or received here until [`TlsStream::take_back`].
     pub fn lend(&self) -> Option<Secured> {
         let mut state = self.state.borrow_mut();
         state.take_if(|state| state.is_quiet()).map(Secured)
     }
 
-    /// Takes it back.
+    /// Takes the state back.
     pub fn take_back(&self, secured: Secured) {
         self.state.replace(Some(secured.0));
     }
@@ -315,34 +328,33 @@ impl TlsStream {
         state.map_err(|_| io::ErrorKind::NotConnected.into())
     }
 
-    /// What was agreed on.
+    /// Calls `look` with the connection, unless the state is lent.
     pub fn with<T>(&self, look: impl FnOnce(&TlsConnection) -> T) -> Option<T> {
         self.state().ok().map(|state| look(&state.connection))
     }
 
-    /// Something came that is not received yet, though the socket may be silent.
+    /// There is plaintext to receive, although the socket may have nothing to read.
     pub fn has_unread(&self) -> bool {
-        self.state().is_ok_and(|state| !state.connection.early.is_empty())
+        self.state().is_ok_and(|state| !state.connection.unread.is_empty())
     }
 
-    /// The next receive need not wait for the socket: something came that is not received yet, or the peer has said
-    /// that nothing more will.
+    /// The next receive need not wait for the socket: there is plaintext, or the peer has closed.
     pub fn is_ready(&self) -> bool {
         self.has_unread() || self.state().is_ok_and(|state| state.connection.peer_closed)
     }
 
-    /// Part of a record came.
+    /// A record has arrived in part.
     pub fn is_amid_record(&self) -> bool {
         self.state().is_ok_and(|state| !state.connection.incoming.is_empty())
     }
 
-    /// Receives what is there, as [`Stream::try_recv`]. Records are taken whole: more may be appended to
-    /// `buf` than it had room for.
+    /// Receives without waiting, as [`Stream::try_recv`]. Records are opened whole, so `buf` may
+    /// grow beyond its capacity.
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         if self.has_unread() {
-            let mut early = std::mem::take(&mut self.state()?.connection.early);
-            let n = early.len();
-            buf.append(&mut early);
+            let mut unread = std::mem::take(&mut self.state()?.connection.unread);
+            let n = unread.len();
+            buf.append(&mut unread);
             return Ok(Some(n));
         }
         self.receive(buf)
@@ -390,41 +402,42 @@ impl TlsStream {
         }
     }
 
-    /// Waits until the handshake is complete, after early data; or until something else has come, or the deadline.
+    /// Waits until the handshake is complete, after early data. Ends early if there is something to
+    /// receive, and with an error at the deadline.
     pub async fn completed(&self) -> io::Result<()> {
-        let mut early = Vec::new();
+        let mut unread = Vec::new();
         while !self.is_ready() && self.with(TlsConnection::is_early) == Some(true) {
-            if self.receive_ahead(&mut early).await? {
+            if self.receive_ahead(&mut unread).await? {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Waits until there is something to receive, the end included, or until the deadline. Records that carry
-    /// nothing for the caller, such as tickets, do not end it.
+    /// Waits until there is something to receive, the end included. Fails at the deadline. Records
+    /// without contents for the caller, such as tickets, do not end the wait.
     pub async fn readable(&self) -> io::Result<()> {
-        let mut early = Vec::new();
+        let mut unread = Vec::new();
         while !self.is_ready() {
-            if self.receive_ahead(&mut early).await? {
+            if self.receive_ahead(&mut unread).await? {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Waits for the socket and receives once, for the next receive. True at the end.
-    async fn receive_ahead(&self, early: &mut Vec<u8>) -> io::Result<bool> {
+    /// Waits for the socket and receives once, for a later receive. True at the end.
+    async fn receive_ahead(&self, unread: &mut Vec<u8>) -> io::Result<bool> {
         self.socket().readable().await?;
-        let closed = self.receive(early)? == Some(0);
-        self.keep_unread(early, closed);
+        let closed = self.receive(unread)? == Some(0);
+        self.keep_unread(unread, closed);
         Ok(closed)
     }
 
-    /// Keeps what was received for the next receive.
-    fn keep_unread(&self, early: &mut Vec<u8>, closed: bool) {
+    /// Keeps plaintext for the next receive.
+    fn keep_unread(&self, unread: &mut Vec<u8>, closed: bool) {
         let Ok(mut state) = self.state() else { return };
-        state.connection.early.append(early);
+        state.connection.unread.append(unread);
         state.connection.peer_closed |= closed;
     }
 
@@ -438,7 +451,7 @@ impl TlsStream {
         let incoming = std::mem::take(&mut state.connection.incoming);
         if !out.is_empty() {
             state.outgoing.push(out);
-            // What does not fit goes with the next that is sent.
+            // Records that do not fit are sent with the next ones.
             let _ = self.stream.try_send(&mut state.outgoing);
         }
         state.broken |= result.is_err();
@@ -451,7 +464,7 @@ impl TlsStream {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "too many empty records"));
         }
         match result {
-            // What came before the fault is good.
+            // Plaintext before the faulty record is valid.
             Err(error) if n == 0 => {
                 Err(io::Error::new(io::ErrorKind::InvalidData, RecordError(error)))
             }
@@ -470,8 +483,9 @@ impl TlsStream {
         }
     }
 
-    /// Sends what can be sent without waiting, as [`Stream::try_send`] with its bounds. Bytes leave `chain` when the whole of their
-    /// record was sent: the same chain must come again until it is empty.
+    /// Sends what it can without waiting, as [`Stream::try_send`] with its bounds. Bytes leave
+    /// `chain` once their whole record is sent. So the caller passes the same chain again until it
+    /// is empty.
     pub fn try_send(&self, chain: &mut Chain) -> io::Result<Option<u64>> {
         let mut state = self.state()?;
         let mut sent = 0;
@@ -515,11 +529,10 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Tells the peer that nothing more will come; the socket stays open. Only what fits into the socket's
-    /// buffer is sent.
+    /// Sends close_notify; the socket stays open. Only what fits into the socket's buffer is sent.
     pub fn close_notify(&self) {
         let Ok(mut state) = self.state() else { return };
-        // In the midst of a record there is no place for another.
+        // A record cannot begin inside another one.
         if state.broken || state.owed > 0 {
             return;
         }
@@ -536,15 +549,15 @@ impl TlsStream {
 }
 
 impl SecuredState {
-    /// Neither end is in the midst of anything, as far as is known here.
+    /// Nothing is pending: no bytes to read, no records to send, and neither end is closing.
     fn is_quiet(&self) -> bool {
-        let received = self.connection.incoming.is_empty() && self.connection.early.is_empty();
+        let received = self.connection.incoming.is_empty() && self.connection.unread.is_empty();
         let connection = &self.connection;
         let open = !(self.broken || connection.peer_closed || connection.is_early());
         open && received && self.outgoing.is_empty() && self.owed == 0
     }
 
-    /// Makes records of the head of the chain.
+    /// Encrypts the front of the chain into records.
     fn seal(&mut self, chain: &Chain, handle: &Handle) -> io::Result<()> {
         let files = || io::Error::new(io::ErrorKind::InvalidInput, "a file cannot be encrypted");
         let front = chain.front().and_then(Segment::memory).ok_or_else(files)?;

@@ -89,7 +89,7 @@ fn of_authorities_with_one_name_and_key_the_one_of_this_day_counts() {
         }
     }
     assert_eq!(judge(&[&ended, &renewed, &good], &[&two]), Ok(()));
-    // What is trusted and has ended comes before what was sent.
+    // A trusted issuer that has expired is preferred to one that was sent.
     assert_eq!(judge(&[&good, &ended], &[&two, &renewed]), Err(VerifyError::EXPIRED));
     assert_eq!(judge(&[&older, &old], &[&one]), Err(VerifyError::EXPIRED));
     assert_eq!(judge(&[&old, &future], &[&one]), Err(VerifyError::NOT_YET));
@@ -167,10 +167,10 @@ fn a_pair_that_is_in_use_is_read_once() {
     let chain = [data!("leaf.pem"), data!("inter.pem")].concat();
     let first = load(&chain).unwrap();
     assert_eq!(load(&chain).unwrap().leaf().as_ptr(), first.leaf().as_ptr());
-    // Another chain to the same key is another pair, and a wrong one is wrong each time.
+    // Another chain with the same key is another pair. A wrong pair is refused each time.
     assert_ne!(load(data!("leaf.pem")).unwrap().leaf().as_ptr(), first.leaf().as_ptr());
     assert!(load(data!("self.pem")).is_err() && load(data!("self.pem")).is_err());
-    // What has become another one by a response beside it is not what is read next.
+    // A pair that has got a staple is not what the next read returns.
     let mut stapled = first.clone();
     stapled.staple(b"response".to_vec());
     assert_eq!(load(&chain).unwrap().leaf().as_ptr(), first.leaf().as_ptr());
@@ -193,7 +193,7 @@ fn server() -> ServerSettings {
         alpn: vec![b"http/1.1".to_vec()],
         compress: false,
         context: Vec::new(),
-        coming: None,
+        replaceable: None,
     }
 }
 
@@ -211,7 +211,7 @@ fn client() -> ClientSettings {
     }
 }
 
-/// Two ends, and what is on its way between them.
+/// Two ends, and the bytes on their way between them.
 struct ConnectedEnds {
     ends: [TlsConnection; 2],
     wires: [Vec<u8>; 2],
@@ -227,7 +227,7 @@ impl ConnectedEnds {
         ConnectedEnds { ends, wires: Default::default(), plain: Default::default() }
     }
 
-    /// Lets both ends work until nothing is on its way.
+    /// Lets both ends work until no bytes are on their way.
     fn run(&mut self) -> Result<[ConnectionProgress; 2], rustls::Error> {
         let mut progress = [ConnectionProgress::Handshake; 2];
         loop {
@@ -258,7 +258,7 @@ fn bytes_go_both_ways_and_sessions_are_resumed() {
                 assert_eq!(pair.ends[1].negotiated().is_resumed(), round == 1, "{versions:?}");
                 let id = pair.ends[1].negotiated().session_id().copied();
                 assert!(id.is_some());
-                // TLS 1.3 gives several sessions at once; here it is the one that comes back.
+                // TLS 1.3 issues several sessions at once, and any of them may be resumed.
                 if !versions.tls13 {
                     assert_eq!(id, *given.get_or_insert(id));
                 }
@@ -324,7 +324,7 @@ fn a_server_goes_on_without_rustls_with_each_cipher() {
     }
 }
 
-/// A client that sends `early` with its first flight, if its session is for that.
+/// A client that sends `early` as early data, if its session permits that.
 fn first_flight(
     client: &crate::TlsClient,
     early: &[u8],
@@ -377,7 +377,7 @@ fn early_data_is_answered_before_the_handshake_is_complete_and_taken_once() {
     assert_eq!(end.advance(&mut Vec::new(), &mut Vec::new()), Ok(ConnectionProgress::Open));
     assert!(!end.is_early());
 
-    // The same flight again: the session is used up.
+    // The same flight again: the session was used up.
     let mut again = TlsConnection::server(server).unwrap();
     let (plain, _) = answer(&mut again, &hello);
     assert!(plain.is_empty() && !again.negotiated().is_resumed());
@@ -395,7 +395,7 @@ fn an_upstream_with_another_name_is_refused() {
     }
 }
 
-/// A server of its own authority, whose certificate has this common name and no other name.
+/// A server with a self-signed certificate, which has this common name and no other name.
 fn certified_for(common_name: &str) -> (ServerSettings, Arc<Authorities>) {
     let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -426,7 +426,7 @@ fn a_name_that_is_no_hosts_is_checked_to_the_byte_each_time() {
         let server = server.build().unwrap();
         let client = ClientSettings { authorities: Some(authorities), ..client() };
         let client = client.build().unwrap();
-        // Sessions of the right name come first, and each name comes twice.
+        // Sessions of the right name exist first, and each name comes twice.
         for name in [&[of_certificate, of_certificate], &names[..], &names[..]].concat() {
             let ended = ConnectedEnds::new(&server, &client.named(name.as_bytes())).run();
             assert_eq!(ended.is_ok(), name == of_certificate, "{name:?} {of_certificate:?}");
@@ -476,7 +476,7 @@ fn a_message_in_pieces_is_put_together_while_others_are_sent() {
     let mut pair =
         ConnectedEnds::new(&server, &client().build().unwrap().named(b"www.example.org"));
     pair.ends[0].advance(&mut Vec::new(), &mut pair.wires[1]).unwrap();
-    // The first message of a client, cut into records of a few bytes.
+    // A ClientHello, in records of a few bytes.
     let hello = pair.wires[1].split_off(5);
     pair.wires[1].clear();
     for piece in hello.chunks(50) {
@@ -485,7 +485,7 @@ fn a_message_in_pieces_is_put_together_while_others_are_sent() {
         for byte in record {
             pair.ends[1].feed(&[byte]);
             pair.ends[1].advance(&mut pair.plain[1], &mut pair.wires[0]).unwrap();
-            // Too early, but no harm.
+            // Sending fails before the handshake is complete, without harm.
             assert!(pair.ends[1].encrypt(b"x", &mut Vec::new()).is_err());
         }
     }
@@ -534,7 +534,7 @@ fn a_connection_at_rest_goes_on_in_another_thread() {
     let client = client().build().unwrap().named(b"www.example.org");
     let mut pair = ConnectedEnds::new(&server, &client);
     assert_eq!(pair.run().unwrap(), [ConnectionProgress::Open; 2]);
-    assert!(pair.ends[1].incoming.is_empty() && pair.ends[1].early.is_empty());
+    assert!(pair.ends[1].incoming.is_empty() && pair.ends[1].unread.is_empty());
     let moved = std::thread::spawn(move || {
         pair.ends[0].encrypt(b"question", &mut pair.wires[1]).unwrap();
         pair.run().unwrap();

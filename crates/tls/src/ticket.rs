@@ -1,11 +1,11 @@
-//! Tickets: sessions that clients keep, sealed with keys that every worker has.
+//! Session tickets: sessions that clients keep, encrypted with keys that all workers have.
 //!
-//! Keys live for a period, and are accepted for one more. Those of the next period come from a
-//! secret by a function that has no way back, and so does the secret itself (a ratchet). An
-//! attacker who reads the memory of a process opens tickets of two periods, and none that were
-//! sealed before. All processes of a server count periods by the same clock, each with its own copy
-//! of the secret, so they agree without a word. Each one turns its copy in time, whether or not
-//! clients come ([`turn_ticket_keys`]), and wipes what it had.
+//! A key encrypts for one period, and decrypts for one more. The next period's key and secret are
+//! derived from the present secret by a one-way function (a ratchet). An attacker who reads the
+//! memory of a process opens tickets of two periods, and none that were encrypted before. All
+//! processes of a server count periods by the same clock. Each has its own copy of the secret, so
+//! they agree without communication. Each advances its copy in time, whether or not clients come
+//! ([`turn_ticket_keys`]), and wipes the old keys.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,28 +21,29 @@ use zeroize::Zeroizing;
 
 use crate::notes;
 
-/// Key name, nonce, tag, and the time of sealing in front of the session.
+/// Bytes of a ticket: name of the key, nonce, time of encryption, session, tag.
 const NAME: usize = 16;
 const NONCE: usize = 12;
 const TAG: usize = 16;
 const TIME: usize = 8;
 /// A key of AES-256, behind its name.
 const KEY: usize = 32;
-/// What a period's keys are derived from.
+/// Bytes of the secret that a period's key is derived from.
 const SECRET: usize = 32;
 
-/// The shortest period: shorter sessions do not make a server turn its keys more often.
+/// The shortest period. Shorter lifetimes of sessions do not make keys change more often.
 const SHORTEST: u64 = 60;
 
-/// Bytes that are wiped before their memory is used for something else. They do not move: a copy on a stack would stay.
+/// Bytes that are wiped when they are freed. They stay in place: a copy on a stack would not be
+/// wiped.
 type Wiped = Zeroizing<Vec<u8>>;
 
-/// What tickets are sealed with.
+/// The keys of tickets.
 #[derive(Clone)]
 pub enum TicketSecret {
-    /// Random, of this process and those that it forks.
+    /// Random, shared by this process and those that it forks.
     Rotating(Arc<Ratchet>),
-    /// From files (`ssl_session_ticket_key`): the first seals, all open.
+    /// From files (`ssl_session_ticket_key`): the first encrypts, all decrypt.
     Fixed(Vec<Vec<u8>>),
 }
 
@@ -53,8 +54,8 @@ impl fmt::Debug for TicketSecret {
 }
 
 impl TicketSecret {
-    /// The keys of this process for sessions that last so long: the same after a reload. None where there is no
-    /// randomness for them.
+    /// The random keys of this process for sessions of this lifetime. A reload keeps them. `None`
+    /// if there is no randomness.
     pub fn rotating(lifetime: Duration) -> Option<TicketSecret> {
         let period = lifetime.as_secs().max(SHORTEST);
         let mut known = lock(&RATCHETS);
@@ -76,8 +77,8 @@ impl TicketSecret {
 /// The ratchets of this process, one for each period.
 static RATCHETS: Mutex<Vec<Weak<Ratchet>>> = Mutex::new(Vec::new());
 
-/// Turns all keys after the end of their period, and says how long the others last; none where
-/// there are no such keys.
+/// Advances all random keys to the present period. Returns how long they last, or `None` if there
+/// are none.
 pub fn turn_ticket_keys() -> Option<Duration> {
     let now = steady();
     let known = lock(&RATCHETS);
@@ -89,7 +90,7 @@ pub fn turn_ticket_keys() -> Option<Duration> {
     next.min().map(Duration::from_secs)
 }
 
-/// Seconds that all processes of a server count alike. This clock is never set back or forward.
+/// Seconds since [`beginning`], which all processes of a server share. This clock is never set.
 fn steady() -> u64 {
     beside::now().saturating_duration_since(beginning()).as_secs()
 }
@@ -98,28 +99,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Random bytes, if the source gives any: never what the room for them held before.
+/// Random bytes. `None` if the source fails, so that a zeroed buffer never becomes a key.
 fn random(length: usize, source: impl FnOnce(&mut [u8]) -> bool) -> Option<Wiped> {
     let mut bytes = Zeroizing::new(vec![0; length]);
     source(&mut bytes).then_some(bytes)
 }
 
-/// Keys that follow one another, a period each.
+/// Keys that replace each other, one for each period.
 pub struct Ratchet {
     /// In seconds.
     period: u64,
     turn: Mutex<KeyPeriod>,
 }
 
-/// What a process has during a period.
+/// The keys of one period, in one process.
 struct KeyPeriod {
-    /// How many periods came before it.
+    /// The number of periods before it, since [`beginning`].
     number: u64,
-    /// What the next period's keys and secret come from.
+    /// The next period's key and secret are derived from it.
     secret: Wiped,
-    /// Seals and opens.
+    /// Encrypts and decrypts tickets.
     key: Wiped,
-    /// Opens: the key of the period before.
+    /// Decrypts tickets: the key of the period before.
     before: Option<Wiped>,
 }
 
@@ -152,14 +153,14 @@ impl KeyPeriod {
         }
     }
 
-    /// The key of that name.
+    /// The key with this name.
     fn find(&self, name: &[u8]) -> Option<LessSafeKey> {
         let mut keys = [Some(&self.key), self.before.as_ref()].into_iter().flatten();
         keys.find(|key| key.starts_with(name)).and_then(|key| ready(key))
     }
 }
 
-/// As many bytes as asked for, from a secret, for what the label says.
+/// Derives so many bytes from a secret, for the purpose that the label names.
 fn derive(secret: &[u8], label: &[u8], length: usize) -> Option<Wiped> {
     struct Length(usize);
     impl hkdf::KeyType for Length {
@@ -173,15 +174,15 @@ fn derive(secret: &[u8], label: &[u8], length: usize) -> Option<Wiped> {
     Some(bytes)
 }
 
-/// The key behind its name, for use. AWS-LC wipes its copy.
+/// The cipher with a key, which follows its name in `key`. AWS-LC wipes its copy.
 fn ready(key: &[u8]) -> Option<LessSafeKey> {
     Some(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.get(NAME..)?).ok()?))
 }
 
-/// Seals sessions into tickets.
+/// Encrypts sessions into tickets.
 pub struct Tickets {
     keys: Keys,
-    /// What a ticket is good for: other servers' tickets do not open.
+    /// Tickets of other contexts cannot be decrypted.
     context: Vec<u8>,
     lifetime: u64,
 }
@@ -191,7 +192,8 @@ enum Keys {
     Fixed(Vec<Wiped>),
 }
 
-/// A moment by both clocks: tickets say by the first when they were sealed, since keys from files outlive a server.
+/// A moment by both clocks. A ticket has the Unix time of its encryption, since keys from files
+/// outlive a server.
 #[derive(Clone, Copy)]
 struct Now {
     unix: u64,
@@ -205,7 +207,7 @@ impl Now {
 }
 
 impl Tickets {
-    /// Tickets for one context, which a client may use for `lifetime`.
+    /// Tickets for one context, valid for `lifetime`.
     pub fn new(secret: &TicketSecret, context: &[u8], lifetime: Duration) -> Tickets {
         let keys = match secret {
             TicketSecret::Rotating(ratchet) => Keys::Rotating(ratchet.clone()),
@@ -217,7 +219,7 @@ impl Tickets {
         Tickets { keys, context: context.to_vec(), lifetime: lifetime.as_secs().max(1) }
     }
 
-    /// The key that seals, with its name in front of `ticket`.
+    /// The key that encrypts. Its name is appended to `ticket`.
     fn sealing_key(&self, now: Now, ticket: &mut Vec<u8>) -> Option<LessSafeKey> {
         let mut take = |key: &[u8]| {
             ticket.extend_from_slice(key.get(..NAME)?);

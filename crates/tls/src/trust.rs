@@ -14,7 +14,7 @@ use crate::verifier::{Authorities, machine_store};
 /// Authorities between a certificate and the root, at most; OpenSSL's default.
 const DEPTH: u32 = 100;
 
-/// Which certificates of servers are accepted.
+/// The certificates of servers that a client accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateTrust {
     /// Those that this machine's authorities vouch for.
@@ -25,16 +25,16 @@ pub enum CertificateTrust {
     Anyone,
 }
 
-/// Why there is no client; [`fmt::Display`] gives a line for people.
+/// Why there is no client. [`fmt::Display`] gives a line for the user.
 #[derive(Debug)]
 pub enum TrustError {
     /// This file cannot be read.
     File(PathBuf, io::Error),
-    /// This file holds no certificates that can be read.
+    /// This file holds no certificates, or malformed ones.
     Certificates(PathBuf, PemError),
-    /// The machine has no certificates of authorities.
+    /// The machine has no file of authorities.
     NoStore,
-    /// What the TLS library says.
+    /// rustls refuses the settings.
     Settings(rustls::Error),
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for TrustError {
 impl std::error::Error for TrustError {}
 
 impl CertificateTrust {
-    /// What `--cacert` and `--insecure` mean.
+    /// The meaning of `--cacert` and `--insecure`.
     pub fn of(cacert: Option<&Path>, insecure: bool) -> CertificateTrust {
         match cacert {
             _ if insecure => CertificateTrust::Anyone,
@@ -63,8 +63,8 @@ impl CertificateTrust {
         }
     }
 
-    /// A client that offers one protocol, without a name yet. It resumes sessions only with `resume`, so that each connection
-    /// costs the server a whole handshake.
+    /// A client that offers one protocol, without a name yet. Without `resume` it resumes no
+    /// sessions, so each connection costs the server a full handshake.
     pub fn client(&self, alpn: &[u8], resume: bool) -> Result<TlsClient, TrustError> {
         let authorities = match self {
             CertificateTrust::Anyone => None,

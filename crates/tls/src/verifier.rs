@@ -1,4 +1,4 @@
-//! Verifiers of the other end's certificates, for rustls.
+//! Verifiers of the peer's certificates, for rustls.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,10 +20,10 @@ use crate::x509::{
     Certificate, KnownList, Purpose, TrustStore, VerifyError, host, signature, verify,
 };
 
-/// The authorities to trust, and the lists of a configuration, in DER.
+/// The trusted authorities and the revocation lists of a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Authorities {
-    /// Certificates of authorities that may vouch.
+    /// Certificates of authorities, in DER.
     pub anchors: Vec<Vec<u8>>,
     /// Revocation lists.
     pub lists: Vec<KnownList>,
@@ -32,7 +32,7 @@ pub struct Authorities {
 }
 
 impl Authorities {
-    /// Whether the chain of a peer leads to an authority: the way there, in DER.
+    /// Verifies a peer's chain. Returns its path to an authority, in DER.
     pub fn check<'a>(
         &'a self,
         chain: &'a [CertificateDer<'_>],
@@ -42,7 +42,7 @@ impl Authorities {
         verify::path(&chain, &self.trust(now()), purpose)
     }
 
-    /// The same as what a check needs, at a time.
+    /// The trust store of these authorities at a time, in seconds since 1970.
     pub fn trust(&self, now: i64) -> TrustStore<'_> {
         TrustStore { anchors: &self.anchors, lists: &self.lists, depth: self.depth, now }
     }
@@ -67,13 +67,13 @@ pub(crate) fn now() -> i64 {
     i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The SHA-1 of a certificate, which scripts know it by.
+/// The SHA-1 of these bytes, by which scripts and OCSP identify certificates.
 pub fn sha1(bytes: &[u8]) -> Vec<u8> {
     let algorithm = &aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY;
     aws_lc_rs::digest::digest(algorithm, bytes).as_ref().to_vec()
 }
 
-/// What both of rustls' traits want in the same words: how signatures in handshakes are checked.
+/// How rustls' two verifier traits verify signatures of handshakes.
 macro_rules! handshake_signatures {
     () => {
         fn verify_tls12_signature(
@@ -100,11 +100,11 @@ macro_rules! handshake_signatures {
     };
 }
 
-/// Asks clients for a certificate and lets the handshake pass whatever they bring: what it is worth is told
-/// them over HTTP, with a page that says why.
+/// Requests a certificate from clients and lets the handshake pass with any. A refusal is told over
+/// HTTP, with a page that gives the reason.
 #[derive(Debug)]
 pub(crate) struct AskClient {
-    /// Names of authorities that the client is told of.
+    /// The names of authorities in the request.
     pub(crate) hints: Vec<DistinguishedName>,
 }
 
@@ -129,12 +129,12 @@ impl ClientCertVerifier for AskClient {
     handshake_signatures!();
 }
 
-/// A name that a certificate is to have, as an alternative one of its subject. RFC 5280, section 4.2.1.6.
+/// A name that a certificate must have as a subject alternative name. RFC 5280, section 4.2.1.6.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CertificateName {
-    /// Of a host; certificates may have a `*` in it.
+    /// The name of a host. The certificate may have a wildcard that matches it.
     Host(Vec<u8>),
-    /// A URI, which is the same to the byte.
+    /// A URI, which must be identical.
     Uri(Vec<u8>),
 }
 
@@ -154,17 +154,17 @@ impl fmt::Display for CertificateName {
     }
 }
 
-/// Checks an upstream's certificate (`proxy_ssl_verify`), or takes what comes.
+/// Verifies an upstream's certificate (`proxy_ssl_verify`), or accepts any.
 #[derive(Clone)]
 pub(crate) struct CheckServer {
     pub(crate) authorities: Option<Arc<Authorities>>,
-    /// The server's name, where TLS has another form of it.
+    /// The server's name, if the name in the handshake differs from it.
     pub(crate) exactly: Option<Arc<[u8]>>,
-    /// The certificate is to have one of these names instead of the server's, if there are any.
+    /// If not empty, the certificate must have one of these names instead of the server's.
     pub(crate) names: Arc<[CertificateName]>,
-    /// A certificate for any name will do.
+    /// A certificate for any name is accepted.
     pub(crate) any_name: bool,
-    /// It need not lead to an authority.
+    /// A chain that leads to no authority is accepted.
     pub(crate) any_path: bool,
 }
 
@@ -175,17 +175,17 @@ impl fmt::Debug for CheckServer {
 }
 
 impl CheckServer {
-    /// The same for a server of this name, whatever TLS calls it.
+    /// The verifier for a server of this name, whatever name the handshake has.
     pub(crate) fn exactly(&self, name: &Arc<[u8]>) -> CheckServer {
         CheckServer { exactly: Some(name.clone()), ..self.clone() }
     }
 
-    /// The server's name matters.
+    /// The server's name is verified.
     pub(crate) fn checks_name(&self) -> bool {
         self.authorities.is_some() && self.names.is_empty() && !self.any_name
     }
 
-    /// The name that certificates must have; empty where there is none, which no certificate has.
+    /// The name that certificates must have. Empty if there is none: no certificate matches that.
     fn wanted<'a>(&'a self, name: &'a ServerName<'_>) -> Cow<'a, [u8]> {
         match (&self.exactly, name.to_str()) {
             (Some(exactly), _) => Cow::Borrowed(exactly),
@@ -196,10 +196,10 @@ impl CheckServer {
     }
 }
 
-/// Why an upstream's certificate was refused, as the log says it.
+/// Why an upstream's certificate was refused, as in the log.
 pub(crate) struct RefusedCertificate {
     text: String,
-    /// It is a good certificate, but for another name.
+    /// The chain is accepted, but the name is another.
     pub(crate) name: bool,
 }
 
@@ -209,7 +209,7 @@ impl fmt::Display for RefusedCertificate {
     }
 }
 
-/// rustls and QUIC show this form to users.
+/// rustls and QUIC show this form to users, so it is the same.
 impl fmt::Debug for RefusedCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -263,7 +263,8 @@ impl ServerCertVerifier for CheckServer {
     handshake_signatures!();
 }
 
-/// Whether the peer has the key of its certificate. Certificates of version 1 count, too.
+/// Verifies that the peer has the key of its certificate. Unlike rustls' own check, it accepts
+/// certificates of version 1.
 fn check_signature(
     message: &[u8],
     certificate: &CertificateDer<'_>,
@@ -279,7 +280,7 @@ fn check_signature(
     }
     match signature::verify_scheme(&certificate.key, scheme, message, signed.signature(), tls13) {
         true => {
-            notes::theirs(scheme);
+            notes::peer_scheme(scheme);
             Ok(HandshakeSignatureValid::assertion())
         }
         false => Err(Error::InvalidCertificate(CertificateError::BadSignature)),

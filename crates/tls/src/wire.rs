@@ -1,4 +1,4 @@
-//! A connection with or without TLS, for a protocol above that works alike over both.
+//! A connection with or without TLS, for protocols that work alike over both.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::stream::{Secured, TlsStream};
 
 /// A connected socket, plain or with TLS.
 pub enum Wire {
-    /// As it is.
+    /// Without TLS.
     Plain(Stream),
     /// With TLS.
     Tls(TlsStream),
@@ -23,7 +23,7 @@ impl From<Stream> for Wire {
 }
 
 impl Wire {
-    /// Puts a socket and the state of its TLS, if it has any, together again.
+    /// Joins a socket with the state of its TLS, if it has any.
     #[inline]
     pub fn join(stream: Stream, secured: Option<Secured>) -> Wire {
         match secured {
@@ -32,7 +32,7 @@ impl Wire {
         }
     }
 
-    /// Takes it apart, to be parked.
+    /// Separates socket and state, to park the connection.
     #[inline]
     pub fn part(self) -> (Stream, Option<Secured>) {
         match self {
@@ -41,8 +41,8 @@ impl Wire {
         }
     }
 
-    /// Takes the state of its TLS, if it has any, while nothing is pending in it, for another loop that has the socket
-    /// ([`TlsStream::lend`]). None if something is.
+    /// Takes the TLS state for another loop that has the socket ([`TlsStream::lend`]). `None` if
+    /// something is pending in it; `Some(None)` without TLS.
     #[inline]
     pub fn lend(&self) -> Option<Option<Secured>> {
         match self {
@@ -51,7 +51,7 @@ impl Wire {
         }
     }
 
-    /// Takes back what was lent.
+    /// Takes back a state that was lent.
     #[inline]
     pub fn take_back(&self, lent: Option<Secured>) {
         if let (Wire::Tls(tls), Some(secured)) = (self, lent) {
@@ -68,13 +68,13 @@ impl Wire {
         }
     }
 
-    /// True if TLS is spoken.
+    /// True with TLS.
     #[inline]
     pub fn is_tls(&self) -> bool {
         matches!(self, Wire::Tls(_))
     }
 
-    /// What was agreed on in the handshake.
+    /// Calls `look` with the result of the handshake. `None` without TLS.
     pub fn tls<T>(&self, look: impl FnOnce(&Negotiated<'_>) -> T) -> Option<T> {
         match self {
             Wire::Plain(_) => None,
@@ -100,8 +100,8 @@ impl Wire {
         }
     }
 
-    /// As [`Stream::try_send`]. With TLS the chain must hold no files, and the same chain must come again
-    /// until it is empty.
+    /// As [`Stream::try_send`]. With TLS, the chain must hold no files, and the caller passes the
+    /// same chain again until it is empty.
     #[inline]
     pub fn try_send(&self, chain: &mut Chain) -> io::Result<Option<u64>> {
         match self {
@@ -140,7 +140,7 @@ impl Wire {
         self.socket().set_timeout(after);
     }
 
-    /// As [`Stream::readable`]: with TLS, what is of the protocol only does not count.
+    /// As [`Stream::readable`]. With TLS, records without data do not count.
     #[inline]
     pub async fn readable(&self) -> io::Result<()> {
         match self {
@@ -158,7 +158,8 @@ impl Wire {
         }
     }
 
-    /// Waits for the rest of a handshake that was answered before it was complete.
+    /// Waits until the handshake is complete, if it was answered before that
+    /// ([`TlsStream::completed`]).
     #[inline]
     pub async fn completed(&self) -> io::Result<()> {
         match self {
@@ -173,22 +174,22 @@ impl Wire {
         self.socket().writable().await
     }
 
-    /// With TLS, something came that is not received yet, though the socket may be silent.
+    /// With TLS, there is plaintext to receive, although the socket may have nothing to read.
     #[inline]
     pub fn has_unread(&self) -> bool {
         matches!(self, Wire::Tls(tls) if tls.has_unread())
     }
 
-    /// With TLS, the next receive need not wait for the socket, which may be silent: something came that is not received
-    /// yet, or the peer has said that nothing more will.
+    /// With TLS, the next receive need not wait for the socket: there is plaintext, or the peer has
+    /// closed.
     #[inline]
     pub fn is_ready(&self) -> bool {
         matches!(self, Wire::Tls(tls) if tls.is_ready())
     }
 
-    /// Nothing came unasked, neither bytes, be they part of a record, nor the end: the connection
-    /// may serve another request. What came is gone then. Costs a system call only where something
-    /// may be there.
+    /// The peer has sent nothing unasked: no bytes, no part of a record, no end. So the connection
+    /// may serve another request. Bytes that were there are lost. Makes a system call only if there
+    /// may be something.
     #[expect(clippy::disallowed_methods, reason = "one look")]
     pub fn is_silent(&self) -> bool {
         let amid_record = || matches!(self, Wire::Tls(tls) if tls.is_amid_record());
@@ -200,7 +201,7 @@ impl Wire {
         }
         let handle = self.socket().handle();
         let mut probe = handle.take_buf(1);
-        // A task that has done enough for this turn is to know it, too.
+        // The answer must be right even if the task's budget is spent.
         let answer = weir_engine::unbounded(|| self.try_recv(&mut probe));
         handle.give_buf(probe);
         matches!(answer, Ok(None)) && !amid_record()
@@ -216,13 +217,13 @@ impl Wire {
         }
     }
 
-    /// Tells the peer that nothing more will come.
+    /// Closes the sending direction, with TLS after close_notify.
     pub fn shutdown_write(&self) -> io::Result<()> {
         self.close_notify();
         self.socket().shutdown_write()
     }
 
-    /// With TLS, says that nothing more will come; what follows on the socket is not of it.
+    /// With TLS, sends close_notify. Later bytes on the socket are not TLS.
     #[inline]
     pub fn close_notify(&self) {
         if let Wire::Tls(tls) = self {

@@ -1,10 +1,10 @@
-//! What is said of failures in logs: OpenSSL's words, which operators and their tools know.
+//! OpenSSL's words for failures in logs, which operators and their tools know.
 
 use std::{fmt, io};
 
 use rustls::{AlertDescription, Error, InvalidMessage, PeerIncompatible};
 
-/// Why a peer's messages do not lead to a connection, or a connection does not go on.
+/// Why a handshake or a connection failed.
 pub(crate) struct Reason<'a>(pub(crate) &'a Error);
 
 impl fmt::Display for Reason<'_> {
@@ -25,7 +25,7 @@ impl fmt::Display for Reason<'_> {
     }
 }
 
-/// A peer's record that cannot be read, or is an alert that ends the connection.
+/// A record of the peer that is malformed, or an alert that ends the connection.
 #[derive(Debug)]
 pub(crate) struct RecordError(pub(crate) Error);
 
@@ -37,7 +37,8 @@ impl fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// What failed where `call` gave this error: in OpenSSL's words, if no call of the system did but a record of TLS is wrong.
+/// The call that failed, for the log: `call`, or OpenSSL's `SSL_read()` if a TLS record is at
+/// fault.
 pub fn failed_call<'a>(call: &'a str, error: &io::Error) -> &'a str {
     match error.get_ref().is_some_and(|inner| inner.is::<RecordError>()) {
         true => "SSL_read()",
@@ -45,7 +46,7 @@ pub fn failed_call<'a>(call: &'a str, error: &io::Error) -> &'a str {
     }
 }
 
-/// OpenSSL's words for an error, if it has some that say no less than rustls'.
+/// OpenSSL's words for an error, if they say no less than rustls'.
 fn words(error: &Error) -> Option<&'static str> {
     match error {
         Error::NoApplicationProtocol => Some("no application protocol"),

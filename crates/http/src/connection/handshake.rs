@@ -18,7 +18,8 @@ use weir_ssl::server::{
     AcceptError as Refused, Decided, FileNames, ServerContext, Shown, choose, proof,
 };
 use weir_tls::{
-    Advanced, Begin, Halfway, HandedSessions, HandshakeError, Hello, ProxyHeaderError, ServerConfig,
+    ExternalSessions, FirstBytes, HandshakeError, HandshakeProgress, Hello, PendingHandshake,
+    ProxyHeaderError, ServerConfig,
 };
 
 use super::CLOSED;
@@ -171,14 +172,14 @@ async fn begin(
 ) -> HandshakeResult {
     let server = event_loop.site.default_id(&conn);
     let mut secure = Secure::new(server, event_loop.site.number, Shown::default());
-    match weir_tls::begin(conn.wire().socket(), bytes, until).await {
+    match weir_tls::read_hello(conn.wire().socket(), bytes, until).await {
         Err(error) => Err((Some(conn), error.into())),
-        Ok(Begin::Plain(bytes)) => {
+        Ok(FirstBytes::Plain(bytes)) => {
             secure.plain = true;
             conn.tls = Some(Arc::new(secure));
             Ok(Some((conn, presence, bytes)))
         }
-        Ok(Begin::Hello(mut hello)) => {
+        Ok(FirstBytes::Hello(mut hello)) => {
             if hello.is_acme
                 && let Some(config) = proof_for(&hello, event_loop).await
             {
@@ -209,9 +210,9 @@ async fn prove(
     config: Arc<ServerConfig>,
     until: Instant,
 ) -> HandshakeResult {
-    let halfway = hello.halfway(config, false);
-    let shown = match halfway {
-        Ok(halfway) => halfway.finish(conn.wire().socket(), until).await.map(drop),
+    let pending = hello.start(config, false);
+    let shown = match pending {
+        Ok(pending) => pending.finish(conn.wire().socket(), until).await.map(drop),
         Err(error) => Err(error),
     };
     match shown {
@@ -268,8 +269,8 @@ async fn with_scripts(
     };
     match outcome {
         Err(failure) => Err((Some(conn), failure.into())),
-        Ok(Scripted::Resumed(halfway, context)) => {
-            let begun = Begun { halfway, context, until, handed: None };
+        Ok(Scripted::Resumed(pending, context)) => {
+            let begun = Begun { pending, context, until, handed: None };
             answer(conn, presence, event_loop, begun, false).await
         }
         Ok(Scripted::Decided(with)) => agree(conn, presence, event_loop, *with, until).await,
@@ -290,10 +291,10 @@ async fn agree(
     let handed = decided.sessions.clone();
     let demanding = decided.demand.as_ref().map(|demand| context.demanding(demand));
     let (socket, certificates) = (conn.wire().socket(), &event_loop.certificates);
-    match context.halfway(hello, socket, names, certificates, decided).await {
+    match context.start_handshake(hello, socket, names, certificates, decided).await {
         Err(failure) => Err((Some(conn), failure.into())),
-        Ok(halfway) => {
-            let begun = Begun { halfway, context: demanding.unwrap_or(context), until, handed };
+        Ok(pending) => {
+            let begun = Begun { pending, context: demanding.unwrap_or(context), until, handed };
             answer(conn, presence, event_loop, begun, false).await
         }
     }
@@ -301,11 +302,11 @@ async fn agree(
 
 /// A handshake that has begun.
 pub struct Begun {
-    halfway: Halfway,
+    pending: PendingHandshake,
     context: Arc<ServerContext>,
     until: Instant,
     /// Sessions that scripts store.
-    handed: Option<Arc<HandedSessions>>,
+    handed: Option<Arc<ExternalSessions>>,
 }
 
 /// Continues the handshake to its end. `spoke`: the client has sent data that was not received yet.
@@ -316,14 +317,14 @@ async fn answer(
     begun: Begun,
     mut spoke: bool,
 ) -> HandshakeResult {
-    let Begun { mut halfway, mut context, until, mut handed } = begun;
+    let Begun { mut pending, mut context, until, mut handed } = begun;
     loop {
-        if spoke && let Err(error) = halfway.receive(conn.wire().socket(), until).await {
+        if spoke && let Err(error) = pending.receive(conn.wire().socket(), until).await {
             return Err((Some(conn), error.into()));
         }
-        halfway = match halfway.advance(conn.wire().socket(), until).await {
+        pending = match pending.advance(conn.wire().socket(), until).await {
             Err(error) => return Err((Some(conn), error.into())),
-            Ok(Advanced::Done(secured)) => {
+            Ok(HandshakeProgress::Done(secured)) => {
                 let mut conn = conn.secured(secured);
                 judge(&mut conn, &context, event_loop).await;
                 if let Some(sessions) = handed {
@@ -334,15 +335,15 @@ async fn answer(
                 }
                 return Ok(Some((conn, presence, Vec::new())));
             }
-            Ok(Advanced::Waits(halfway)) => halfway,
+            Ok(HandshakeProgress::Waits(pending)) => pending,
         };
         spoke = true;
         if event_loop.handle.has_steal_group() && !conn.stays() {
-            let begun = Begun { halfway, context, until, handed };
+            let begun = Begun { pending, context, until, handed };
             let waited = offer(&mut conn, presence, event_loop, begun).await;
             let Some((back, begun)) = waited else { return Ok(None) };
-            (presence, halfway, context, handed) =
-                (back, begun.halfway, begun.context, begun.handed);
+            (presence, pending, context, handed) =
+                (back, begun.pending, begun.context, begun.handed);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use weir_engine::{Either, either};
 use weir_ssl::server::{AcceptError, Decided, ServerContext, choose};
-use weir_tls::{Halfway, HandedSessions, HandshakeError, Hello};
+use weir_tls::{ExternalSessions, HandshakeError, Hello, PendingHandshake};
 
 use crate::carrier::Conn;
 use crate::event_loop::LoopState;
@@ -16,7 +16,7 @@ use crate::site::Server;
 /// The result of the scripts.
 pub enum Scripted {
     /// The client resumes a session: no script chooses its certificate.
-    Resumed(Halfway, Arc<ServerContext>),
+    Resumed(PendingHandshake, Arc<ServerContext>),
     /// The handshake goes on.
     Decided(Box<(Hello, Arc<ServerContext>, Decided)>),
 }
@@ -25,9 +25,9 @@ pub enum Scripted {
 pub async fn store(
     conn: Conn,
     event_loop: &Rc<LoopState>,
-    sessions: Arc<HandedSessions>,
+    sessions: Arc<ExternalSessions>,
 ) -> Option<Conn> {
-    if sessions.begun().is_none() {
+    if sessions.created().is_none() {
         return Some(conn);
     }
     let server = match &conn.tls {
@@ -79,9 +79,9 @@ async fn decide(
     }
     if phases.chooses(server) {
         if let Some(decided) = phases.decided()
-            && let Some(halfway) = context.resume(&hello, decided, socket).await
+            && let Some(pending) = context.resume(&hello, decided, socket).await
         {
-            return Ok(Scripted::Resumed(halfway, context));
+            return Ok(Scripted::Resumed(pending, context));
         }
         if let Err(failure) = phases.certificate(server, &context).await {
             failure.say(hello, socket);

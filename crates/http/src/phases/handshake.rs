@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_ssl::server::{AcceptError, Decided, Handshake, ServerContext};
-use weir_tls::{HandedSessions, Hello, Versions};
+use weir_tls::{ExternalSessions, Hello, Versions};
 
 use crate::carrier::Conn;
 use crate::event_loop::LoopState;
@@ -41,7 +41,7 @@ impl HandshakePhases {
         conn: Rc<Conn>,
         event_loop: Rc<LoopState>,
         server: &'static Server,
-        sessions: Arc<HandedSessions>,
+        sessions: Arc<ExternalSessions>,
     ) {
         let mut r = Box::new(Request::new(conn, event_loop, Scratch::default()));
         let decided = Decided { sessions: Some(sessions), ..Decided::default() };

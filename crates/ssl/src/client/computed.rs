@@ -71,13 +71,13 @@ impl Computed {
         let (passwords, mut settings) = (self.passwords.clone(), self.settings.clone());
         let loading = move || {
             let identity = load::identity_now(&prefix, &files.0, &files.1, &passwords)?;
-            let sealed = identity.is_sealed();
+            let encrypted = identity.is_encrypted();
             settings.identity = Some(identity);
-            Ok((settings.build().map_err(LoadError::Settings)?, sealed))
+            Ok((settings.build().map_err(LoadError::Settings)?, encrypted))
         };
         let read = handle.files().run(loading).await.map_err(LoadError::Pool)?;
-        let (client, sealed) = read?;
-        if let Some(keep) = keep.filter(|_| !sealed) {
+        let (client, encrypted) = read?;
+        if let Some(keep) = keep.filter(|_| !encrypted) {
             loaded.keep(key, client.clone(), keep, now);
         }
         Ok(client)

@@ -7,7 +7,7 @@ use weir_engine::Handle;
 use weir_log::{Level, Log};
 use weir_tls::x509::VerifyError;
 use weir_tls::x509::ocsp::CertificateStatus;
-use weir_tls::{Authorities, Believe, Inquiry};
+use weir_tls::{Authorities, Inquiry, SignerTrust};
 use weir_zone::ZoneRef;
 
 use super::fetch::Errand;
@@ -57,7 +57,7 @@ impl ClientOcsp {
         let most = if self.which == OcspMode::Leaf { 1 } else { usize::MAX };
         for pair in path.windows(2).take(most) {
             let [certificate, issuer] = pair else { continue };
-            let trusted = Believe::Trusted { authorities: authorities.clone(), known: false };
+            let trusted = SignerTrust::Trusted { authorities: authorities.clone(), known: false };
             let inquiry = Inquiry::new(certificate, issuer, path.to_vec(), trusted);
             let status = match inquiry {
                 Some(inquiry) => self.status(&inquiry, certificate, waiting).await,

@@ -8,7 +8,7 @@ use weir_conf::Error;
 use weir_engine::Handle;
 use weir_log::{Level, Log};
 use weir_tls::x509::ocsp::{CertificateStatus, OcspAnswer};
-use weir_tls::{Authorities, Believe, Identity, Inquiry, Staple};
+use weir_tls::{Authorities, Identity, Inquiry, SignerTrust, Staple};
 
 use super::LookUp;
 use super::fetch::Errand;
@@ -72,8 +72,8 @@ pub fn add<S>(
     let responder = Responder::new(url, look_up.resolver.is_none())
         .map_err(|why| ignored(format!("{why} in the certificate \"{name}\"")))?;
     let believe = match verify {
-        false => Believe::Anyone,
-        true => Believe::Trusted { authorities: authorities.clone(), known: true },
+        false => SignerTrust::Anyone,
+        true => SignerTrust::Trusted { authorities: authorities.clone(), known: true },
     };
     let known = identity.others().map(<[u8]>::to_vec).collect();
     let Some(inquiry) = Inquiry::new(identity.leaf(), issuer, known, believe) else {

@@ -9,7 +9,8 @@ use weir_log::{Cause, Level};
 use weir_metrics::{Metric, Tally};
 use weir_tls::x509::{Purpose, VerifyError};
 use weir_tls::{
-    Halfway, HandshakeError, HandshakeFailure, Hello, Negotiated, Secured, ServerConfig, Wire,
+    HandshakeError, HandshakeFailure, Hello, Negotiated, PendingHandshake, Secured, ServerConfig,
+    Wire,
 };
 use weir_values::Subject;
 use weir_values::regex::GaveUp;
@@ -222,19 +223,20 @@ impl ServerContext {
         loaded: &Loaded<Arc<ServerConfig>>,
         until: Instant,
     ) -> Result<Secured, AcceptError> {
-        let halfway = self.halfway(hello, socket, names, loaded, Decided::default()).await?;
-        Ok(halfway.finish(socket, until).await?)
+        let pending =
+            self.start_handshake(hello, socket, names, loaded, Decided::default()).await?;
+        Ok(pending.finish(socket, until).await?)
     }
 
     /// The same, step by step, as scripts have decided. A client gets an alert if there is no certificate for it.
-    pub async fn halfway(
+    pub async fn start_handshake(
         &self,
         hello: Hello,
         socket: &Stream,
         names: FileNames,
         loaded: &Loaded<Arc<ServerConfig>>,
         decided: Decided,
-    ) -> Result<Halfway, AcceptError> {
+    ) -> Result<PendingHandshake, AcceptError> {
         let handle = socket.handle();
         let config = match decided.is_certified() {
             true => Ok(None),
@@ -253,7 +255,7 @@ impl ServerContext {
             }
         };
         let others_wait = handle.tasks() + handle.parked() > 1;
-        Ok(hello.halfway(config, slow && others_wait)?)
+        Ok(hello.start(config, slow && others_wait)?)
     }
 
     /// What is wrong with the client's certificate, if it was asked for one and has shown it. Responders are asked for

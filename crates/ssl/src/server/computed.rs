@@ -80,8 +80,8 @@ impl Computed {
         let over_quic = self.over_quic.clone();
         let loading = move || read(&names, &prefix, &passwords, settings, over_quic);
         let read = handle.files().run(loading).await.map_err(LoadError::Pool)?;
-        let (config, sealed) = read?;
-        if let Some(keep) = self.keep.as_ref().filter(|_| !sealed) {
+        let (config, encrypted) = read?;
+        if let Some(keep) = self.keep.as_ref().filter(|_| !encrypted) {
             loaded.keep(key, config.clone(), keep, now);
         }
         Ok(config)
@@ -100,10 +100,10 @@ fn read(
     for (chain, key) in names {
         settings.identities.push(load::identity_now(prefix, chain, key, passwords)?);
     }
-    let sealed = settings.identities.iter().any(Identity::is_sealed);
+    let encrypted = settings.identities.iter().any(Identity::is_encrypted);
     let built = match over_quic {
         Some(alpn) => settings.build_for_quic(alpn),
         None => settings.build(),
     };
-    Ok((built.map_err(LoadError::Settings)?, sealed))
+    Ok((built.map_err(LoadError::Settings)?, encrypted))
 }

@@ -130,20 +130,20 @@ pub fn build<S: Subject>(
         alpn: spoken.tcp,
         compress: conf.compress,
         context: sessions.to_vec(),
-        coming: None,
+        replaceable: None,
     };
-    let coming = conf.coming.clone().filter(|_| computed);
+    let replaceable = conf.replaceable.clone().filter(|_| computed);
     let open = spoken.scripted.then(|| Box::new(settings.clone()));
     let slow = computed || settings.identities.iter().any(Identity::is_slow);
     let quic = match spoken.quic.filter(|_| !settings.identities.is_empty() || computed) {
         // No client gets through to this server by QUIC.
         Some(_) if !conf.versions.tls13 => Certificates::None,
-        Some(alpn) if computed && coming.is_none() => {
+        Some(alpn) if computed && replaceable.is_none() => {
             let computed = Computed::new(&conf, reader, settings.clone(), Some(alpn))?;
             Certificates::Computed(Box::new(computed))
         }
         Some(alpn) => {
-            let settings = ServerSettings { coming, ..settings.clone() };
+            let settings = ServerSettings { replaceable, ..settings.clone() };
             Certificates::Fixed(settings.build_for_quic(alpn).map_err(Error::emerg)?)
         }
         None => Certificates::None,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use weir_engine::Stream;
 use weir_tls::{
-    Authorities, Halfway, HandedSessions, Hello, Identity, IdentitySet, RawHello, ServerConfig,
-    ServerSettings, Versions,
+    Authorities, ExternalSessions, Hello, Identity, IdentitySet, PendingHandshake, RawHello,
+    ServerConfig, ServerSettings, Versions,
 };
 
 use super::Verify;
@@ -24,7 +24,7 @@ pub struct Decided {
     /// The client is asked for a certificate.
     pub demand: Option<Demand>,
     /// Sessions of TLS 1.2 that scripts keep.
-    pub sessions: Option<Arc<HandedSessions>>,
+    pub sessions: Option<Arc<ExternalSessions>>,
 }
 
 /// What a client's certificate is to lead to.
@@ -105,7 +105,7 @@ impl ServerContext {
         hello: &Hello,
         decided: &Decided,
         socket: &Stream,
-    ) -> Option<Halfway> {
+    ) -> Option<PendingHandshake> {
         let open = self.open.as_ref()?;
         let (shown, versions) = (open.identities.first()?, decided.versions);
         let Certificates::Fixed(config) = &self.certificates else { return None };
@@ -210,7 +210,9 @@ fn handing(
     decided: &Decided,
 ) -> Arc<ServerConfig> {
     match &decided.sessions {
-        Some(sessions) if decided.demand.is_none() => open.handing(&config, sessions),
+        Some(sessions) if decided.demand.is_none() => {
+            open.with_external_sessions(&config, sessions)
+        }
         _ => config,
     }
 }

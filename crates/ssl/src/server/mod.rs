@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Error, Spot};
-use weir_tls::{Ciphers, ComingIdentity, Curves, SessionCache, Versions};
+use weir_tls::{Ciphers, Curves, ReplaceableIdentity, SessionCache, Versions};
 use weir_zone::ZoneRef;
 
 use crate::commands::{Changed, ConfCommand};
@@ -82,7 +82,7 @@ pub struct Conf {
     ocsp_cache: Option<ZoneRef>,
     certificate_cache: Option<Keep>,
     /// The certificate over QUIC, where files are known to a client of TCP only.
-    coming: Option<Arc<ComingIdentity>>,
+    replaceable: Option<Arc<ReplaceableIdentity>>,
     commands: Vec<ConfCommand>,
 }
 
@@ -118,7 +118,7 @@ impl Default for Conf {
             ocsp_responder: None,
             ocsp_cache: None,
             certificate_cache: None,
-            coming: None,
+            replaceable: None,
             commands: Vec::new(),
         }
     }
@@ -158,8 +158,8 @@ impl Conf {
     }
 
     /// Over QUIC clients are shown what is put here, since no file is read for them.
-    pub fn show_coming(&mut self, coming: Arc<ComingIdentity>) {
-        self.coming = Some(coming);
+    pub fn serve_replaceable(&mut self, replaceable: Arc<ReplaceableIdentity>) {
+        self.replaceable = Some(replaceable);
     }
 }
 

@@ -37,7 +37,7 @@ fn config(path: &Path) -> Option<Arc<ServerConfig>> {
         alpn: vec![ACME.to_vec()],
         compress: false,
         context: Vec::new(),
-        coming: None,
+        replaceable: None,
     };
     settings.build().ok()
 }

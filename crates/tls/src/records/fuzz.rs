@@ -1,4 +1,4 @@
-//! Records of a client that has the keys, and bytes of one that has not.
+//! Records of a client that has the keys, and bytes of one that does not.
 
 use super::tests::{VERSIONS, ends, receive};
 use super::*;

@@ -10,15 +10,15 @@ use aws_lc_rs::hkdf;
 use rustls::{ConnectionTrafficSecrets, Error, KeyLog};
 use zeroize::Zeroizing;
 
-/// What stands before each record: its kind, a version, and how many bytes follow.
+/// Bytes of a record's header: content type, version, length.
 pub(crate) const HEAD: usize = 5;
-/// What each of the ciphers appends.
+/// Bytes of the tag that each cipher appends.
 const TAG: usize = 16;
-/// The part of the nonce that AES sends with each record in TLS 1.2.
+/// Bytes of the explicit nonce, which AES-GCM sends in each record of TLS 1.2.
 const EXPLICIT: usize = 8;
-/// The longest secret, of SHA-384.
+/// Bytes of the longest traffic secret, that of SHA-384.
 const SECRET: usize = 48;
-/// So many records may AES-GCM encrypt with one key (RFC 8446, section 5.5).
+/// The most records that AES-GCM may encrypt with one key (RFC 8446, section 5.5).
 pub(super) const MOST_RECORDS: u64 = 1 << 24;
 
 /// The versions whose records differ.
@@ -44,7 +44,8 @@ impl Cipher {
         }
     }
 
-    /// What TLS 1.3 derives its keys with (RFC 8446, appendix B.4), and the length of its secrets.
+    /// The hash of the key schedule in TLS 1.3 (RFC 8446, appendix B.4), and the length of its
+    /// secrets.
     fn hkdf(self) -> (hkdf::Algorithm, usize) {
         match self {
             Cipher::Aes128 | Cipher::ChaCha20 => (hkdf::HKDF_SHA256, 32),
@@ -53,10 +54,10 @@ impl Cipher {
     }
 }
 
-/// A secret that the next keys of a direction are derived from.
+/// The traffic secret of one direction. The next keys are derived from it.
 pub(super) type Secret = Zeroizing<[u8; SECRET]>;
 
-/// The secrets of both directions, as TLS 1.3 agreed on them.
+/// The traffic secrets of both directions (TLS 1.3).
 pub(crate) struct TrafficSecrets {
     pub(super) client: Secret,
     pub(super) server: Secret,
@@ -66,8 +67,9 @@ thread_local! {
     static SECRETS: Cell<Option<Box<TrafficSecrets>>> = const { Cell::new(None) };
 }
 
-/// Takes from rustls what a connection's later keys are derived from. rustls gives it in the midst of a step of the handshake; the code
-/// that makes the step takes it right after, on the same thread ([`TrafficSecrets::take`]).
+/// Receives the traffic secrets from rustls, as its key log. rustls passes them during a step of
+/// the handshake. The code that takes the step collects them right after it, on the same thread
+/// ([`TrafficSecrets::take`]).
 pub(crate) struct SecretsTaker;
 
 impl fmt::Debug for SecretsTaker {
@@ -100,26 +102,26 @@ impl KeyLog for SecretsTaker {
 }
 
 impl TrafficSecrets {
-    /// Those of the handshake whose step has just been made here.
+    /// The secrets of the handshake whose step this thread has just taken.
     pub(crate) fn take() -> Option<Box<TrafficSecrets>> {
         SECRETS.take()
     }
 }
 
-/// One direction.
+/// The keys of one direction.
 pub(super) struct Half {
     key: LessSafeKey,
     iv: [u8; 12],
-    /// Records so far with this key.
+    /// The number of records with this key so far: the sequence number of the next one.
     count: u64,
     cipher: Cipher,
     version: Version,
-    /// What the next keys come from, in TLS 1.3.
+    /// The secret that the next keys are derived from, in TLS 1.3.
     secret: Option<Secret>,
 }
 
 impl Half {
-    /// From what rustls gives away.
+    /// From the keys that rustls extracts.
     pub(super) fn new(
         (count, keys): (u64, ConnectionTrafficSecrets),
         version: Version,
@@ -140,18 +142,18 @@ impl Half {
         Ok(LessSafeKey::new(key))
     }
 
-    /// As after so many records.
+    /// Sets the number of records with this key.
     #[cfg(test)]
-    pub(super) fn wear(&mut self, count: u64) {
+    pub(super) fn set_count(&mut self, count: u64) {
         self.count = count;
     }
 
-    /// This key has encrypted nearly as many records as it may.
-    pub(super) fn is_worn(&self) -> bool {
+    /// This key has encrypted as many records as it may. ChaCha20-Poly1305 has no such limit.
+    pub(super) fn is_exhausted(&self) -> bool {
         self.cipher != Cipher::ChaCha20 && self.count >= MOST_RECORDS
     }
 
-    /// How many bytes of a record's nonce stand in it.
+    /// How many bytes of the nonce each record carries.
     fn explicit(&self) -> usize {
         match (self.version, self.cipher) {
             (Version::Tls12, Cipher::Aes128 | Cipher::Aes256) => EXPLICIT,
@@ -159,10 +161,10 @@ impl Half {
         }
     }
 
-    /// The nonce of the next record, and what is authenticated with it beside its head.
+    /// The nonce and the sequence number of the next record.
     pub(super) fn next(&mut self) -> Result<([u8; 12], [u8; 8]), Error> {
         let count = self.count;
-        // No nonce comes twice.
+        // No nonce is used twice.
         self.count = count.checked_add(1).ok_or(Error::EncryptError)?;
         let mut nonce = self.iv;
         for (byte, of) in nonce.iter_mut().skip(4).zip(count.to_be_bytes()) {
@@ -171,7 +173,8 @@ impl Half {
         Ok((nonce, count.to_be_bytes()))
     }
 
-    /// The head of a record of so many bytes of contents as TLS 1.2 authenticates it: RFC 5246, section 6.2.3.3.
+    /// The additional data of TLS 1.2, for a record with so many bytes of contents: RFC 5246,
+    /// section 6.2.3.3.
     fn authenticated(count: [u8; 8], head: [u8; HEAD], contents: usize) -> [u8; 13] {
         let mut all = [0; 13];
         let [kind, major, minor, ..] = head;
@@ -196,7 +199,7 @@ impl Half {
     fn seal_at(&mut self, start: usize, kind: u8, plain: &[u8], out: &mut Vec<u8>) -> Option<()> {
         let (nonce, count) = self.next().ok()?;
         let explicit = self.explicit();
-        // TLS 1.3 says the kind within, and that all are data without.
+        // TLS 1.3 encrypts the content type. The header says application_data.
         let inner: &[u8] = if self.version == Version::Tls13 { &[kind] } else { &[] };
         let length = explicit + plain.len() + inner.len() + TAG;
         let [high, low] = u16::try_from(length).ok()?.to_be_bytes();
@@ -222,7 +225,8 @@ impl Half {
         .ok()
     }
 
-    /// The contents of a record with this head, and with padding and kind in TLS 1.3.
+    /// Decrypts a record with this header. In TLS 1.3, the result ends with the content type and
+    /// padding.
     pub(super) fn open<'r>(
         &mut self,
         head: [u8; HEAD],
@@ -246,7 +250,7 @@ impl Half {
         .map_err(|_| Error::DecryptError)
     }
 
-    /// Goes on with the next keys: RFC 8446, section 7.2.
+    /// Changes to the next keys: RFC 8446, section 7.2.
     pub(super) fn renew(&mut self) -> Result<(), Error> {
         let secret = self.secret.as_ref().ok_or(Error::EncryptError)?;
         let (_, length) = self.cipher.hkdf();

@@ -1,8 +1,9 @@
-//! The record layer of a server's connection from the end of its handshake on: RFC 8446, sections 4.6.3, 5 and 6, and RFC 5246,
-//! sections 6 and 7.2.
+//! The record layer of a server's connection after the handshake: RFC 8446, sections 4.6.3, 5 and
+//! 6, and RFC 5246, sections 6 and 7.2.
 //!
-//! rustls makes the handshake and then gives its keys away. What it keeps for a connection is several times what is needed from here
-//! on, and it encrypts into memory of its own, which is then copied to where it is sent from. Here the cipher writes there at once.
+//! rustls runs the handshake and then hands out its keys. It would keep several times the memory
+//! that a connection needs from then on. It also encrypts into memory of its own, which is then
+//! copied into the send buffer. Here the cipher writes into the send buffer directly.
 
 #[cfg(test)]
 mod fuzz;
@@ -29,30 +30,32 @@ const KEY_UPDATE: u8 = 24;
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;
 
-/// The most contents of a record.
+/// The most plaintext of a record.
 pub(crate) const MOST_PLAIN: usize = 1 << 14;
-/// The most that follows a record's head: RFC 5246, section 6.2.3, and RFC 8446, section 5.2.
+/// The most bytes behind a record's header, in TLS 1.2 and 1.3: RFC 5246, section 6.2.3, and RFC
+/// 8446, section 5.2.
 const MOST_SEALED: [usize; 2] = [MOST_PLAIN + 2048, MOST_PLAIN + 256];
 
-/// Records in a row that carry nothing; as rustls allows them.
+/// The most records in a row without contents. rustls has the same limit.
 const MOST_EMPTY: u8 = 32;
-/// Changes of the peer's keys between two pieces of data; as rustls and BoringSSL allow them.
+/// The most key updates of the peer between two pieces of data. rustls and BoringSSL have the same
+/// limit.
 const MOST_UPDATES: u8 = 32;
-/// Warnings of a connection; as rustls and BoringSSL allow them.
+/// The most warnings on a connection. rustls and BoringSSL have the same limit.
 const MOST_WARNINGS: u8 = 4;
 
-/// Both directions of a connection, and what the peer has used up of what it may do.
+/// Both directions of a connection, and how far the peer is from its limits.
 pub(crate) struct Records {
     sends: Half,
     receives: Half,
     version: Version,
-    /// Contents of a record that is sent.
+    /// The most plaintext of a record that is sent.
     most: u16,
-    /// The peer has said that nothing more will come.
+    /// The peer has sent close_notify.
     pub(crate) peer_closed: bool,
-    /// The last word was said.
+    /// This end has sent close_notify or a fatal alert.
     closed: bool,
-    /// The peer has asked for new keys, which come before the next data.
+    /// The peer has requested a key update, which precedes the next data.
     owes_update: bool,
     empty: u8,
     updates: u8,
@@ -61,14 +64,14 @@ pub(crate) struct Records {
     message: Message,
 }
 
-/// A message of the handshake that came in part.
+/// A handshake message that has arrived in part.
 #[derive(Default)]
 struct Message {
-    /// Its first bytes.
+    /// Its header: type and length.
     head: [u8; 4],
-    /// How many of them came.
+    /// How many bytes of the header have arrived.
     have: u8,
-    /// What is missing of the rest.
+    /// How many bytes of the body are missing.
     rest: u32,
 }
 
@@ -78,7 +81,7 @@ impl Message {
     }
 }
 
-/// What is wrong with a record, and what the peer is told.
+/// What is wrong with a record, and the alert for the peer.
 struct Fault {
     alert: Option<AlertDescription>,
     error: Error,
@@ -97,7 +100,8 @@ impl Fault {
 }
 
 impl Records {
-    /// Goes on where a handshake has ended. `most` is the most contents of a record that is sent; TLS 1.3 needs the secrets.
+    /// Continues after a handshake. `most` is the most plaintext of a record that is sent. TLS 1.3
+    /// needs the traffic secrets.
     pub(crate) fn new(
         keys: ExtractedSecrets,
         version: ProtocolVersion,
@@ -128,12 +132,13 @@ impl Records {
         })
     }
 
-    /// Both ends have said their last word.
+    /// Both ends have closed.
     pub(crate) fn is_over(&self) -> bool {
         self.closed && self.peer_closed
     }
 
-    /// Takes whole records from the front of `incoming`; their data is appended to `plain`, and what is to be said at once to `out`.
+    /// Opens whole records at the front of `incoming`. Appends their data to `plain`, and what must
+    /// be sent at once to `out`.
     pub(crate) fn receive(
         &mut self,
         incoming: &mut Vec<u8>,
@@ -142,7 +147,7 @@ impl Records {
     ) -> Result<(), Error> {
         let mut at = 0;
         let result = loop {
-            // What follows the last word is not looked at.
+            // Bytes behind the peer's close_notify are ignored.
             if self.peer_closed {
                 at = incoming.len();
                 break Ok(());
@@ -160,13 +165,13 @@ impl Records {
         }
         result.map_err(|fault| {
             if let Some(alert) = fault.alert {
-                self.say(FATAL, alert, out);
+                self.send_alert(FATAL, alert, out);
             }
             fault.error
         })
     }
 
-    /// Takes one record, if it is whole. How many bytes it has, or 0.
+    /// Opens one record. Returns its length, or 0 if it is not whole.
     fn next(
         &mut self,
         bytes: &mut [u8],
@@ -210,7 +215,7 @@ impl Records {
         Ok(HEAD + length)
     }
 
-    /// How many bytes follow this head, if there may be a record with it.
+    /// The number of bytes behind this header, if a record may have it.
     fn check(&self, head: [u8; HEAD]) -> Result<usize, Fault> {
         let [kind, major, _, high, low] = head;
         let length = usize::from(u16::from_be_bytes([high, low]));
@@ -260,14 +265,14 @@ impl Records {
             let error = PeerMisbehaved::TooManyWarningAlertsReceived;
             return Err(Fault::new(AlertDescription::UnexpectedMessage, error));
         }
-        // TLS 1.3 knows no other warnings.
+        // TLS 1.3 has no other warning.
         if self.version == Version::Tls13 && description != AlertDescription::UserCanceled {
             return Err(Fault::new(AlertDescription::DecodeError, error));
         }
         Ok(())
     }
 
-    /// Takes a part of a message, or several.
+    /// Reads a part of a handshake message, or several messages.
     fn handshake(&mut self, mut contents: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
         if contents.is_empty() {
             let error = InvalidMessage::InvalidEmptyPayload;
@@ -291,12 +296,12 @@ impl Records {
             match self.version {
                 Version::Tls13 => {
                     self.message = Message::default();
-                    // The next record has other keys, so nothing more may be in this one.
+                    // A key update ends its record, since the next one has other keys.
                     if !after.is_empty() {
                         let error = PeerMisbehaved::KeyEpochWithPendingFragment;
                         return Err(Fault::new(AlertDescription::UnexpectedMessage, error));
                     }
-                    return self.update(byte);
+                    return self.key_update(byte);
                 }
                 Version::Tls12 => {
                     let skipped = contents.len().min(message.rest as usize);
@@ -304,7 +309,7 @@ impl Records {
                     message.rest -= skipped as u32;
                     if message.rest == 0 {
                         self.message = Message::default();
-                        self.refuse(out)?;
+                        self.refuse_renegotiation(out)?;
                     }
                 }
             }
@@ -312,7 +317,8 @@ impl Records {
         Ok(())
     }
 
-    /// The only messages that a client may send now: new keys, or in TLS 1.2 the wish for another handshake, which is refused.
+    /// After the handshake, a client may only send a KeyUpdate (TLS 1.3) or a ClientHello (TLS
+    /// 1.2), which is refused.
     fn expect(&self, kind: u8) -> Result<(), Fault> {
         let expected = match self.version {
             Version::Tls13 => KEY_UPDATE,
@@ -330,8 +336,9 @@ impl Records {
         if good { Ok(()) } else { Err(Fault::new(AlertDescription::DecodeError, error)) }
     }
 
-    /// The peer goes on with its next keys, and wants that this end does if `request` is 1.
-    fn update(&mut self, request: u8) -> Result<(), Fault> {
+    /// The peer changes to its next keys. With `request` 1 (update_requested), this end must do so
+    /// as well.
+    fn key_update(&mut self, request: u8) -> Result<(), Fault> {
         if request > 1 {
             let error = InvalidMessage::InvalidKeyUpdate;
             return Err(Fault::new(AlertDescription::IllegalParameter, error));
@@ -346,30 +353,30 @@ impl Records {
         renewed.map_err(|error| Fault::new(AlertDescription::InternalError, error))
     }
 
-    /// No second handshake. A second wish for one is the last.
-    fn refuse(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
+    /// Refuses renegotiation with a warning. A second attempt ends the connection.
+    fn refuse_renegotiation(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
         self.renegotiations += 1;
         if self.renegotiations > 1 {
             let error = PeerMisbehaved::TooManyRenegotiationRequests;
             return Err(Fault::new(AlertDescription::UnexpectedMessage, error));
         }
-        self.say(WARNING, AlertDescription::NoRenegotiation, out);
+        self.send_alert(WARNING, AlertDescription::NoRenegotiation, out);
         Ok(())
     }
 
-    /// Appends an alert. After the last word there is none.
-    fn say(&mut self, level: u8, alert: AlertDescription, out: &mut Vec<u8>) {
+    /// Appends an alert, unless this end has closed already.
+    fn send_alert(&mut self, level: u8, alert: AlertDescription, out: &mut Vec<u8>) {
         if self.closed {
             return;
         }
         self.closed = level == FATAL || alert == AlertDescription::CloseNotify;
-        // Without its alert, the end of the socket says the same.
+        // Without an alert, the end of the socket still tells the peer.
         let _ = self.sends.seal(ALERT, &[level, u8::from(alert)], out);
     }
 
-    /// Appends the message that nothing more will come, once.
+    /// Appends close_notify, once.
     pub(crate) fn close(&mut self, out: &mut Vec<u8>) {
-        self.say(WARNING, AlertDescription::CloseNotify, out);
+        self.send_alert(WARNING, AlertDescription::CloseNotify, out);
     }
 
     /// Appends `plain` as records.
@@ -378,7 +385,7 @@ impl Records {
             if self.closed {
                 return Err(Error::EncryptError);
             }
-            if self.owes_update || self.sends.is_worn() {
+            if self.owes_update || self.sends.is_exhausted() {
                 self.renew(out)?;
             }
             self.sends.seal(DATA, piece, out)?;
@@ -386,7 +393,7 @@ impl Records {
         Ok(())
     }
 
-    /// Goes on with this end's next keys. TLS 1.2 has none: its connection ends.
+    /// Changes to this end's next keys. TLS 1.2 has no key update, so its connection ends.
     fn renew(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
         if self.version == Version::Tls12 {
             self.close(out);
@@ -399,7 +406,7 @@ impl Records {
     }
 }
 
-/// A record's kind and contents, without padding: RFC 8446, section 5.4.
+/// The content type and the contents of a record, without padding: RFC 8446, section 5.4.
 fn unpadded(inner: &[u8]) -> Result<(u8, &[u8]), Fault> {
     if inner.len() > MOST_PLAIN + 1 {
         return Err(oversized());

@@ -29,7 +29,7 @@ pub(super) fn ends(version: ProtocolVersion, chacha: bool) -> [Records; 2] {
     [end(1, 11), end(11, 1)]
 }
 
-/// What an end made of bytes: the data, the answer, and the result.
+/// Lets an end receive bytes: the data, the answer, and the result.
 pub(super) fn receive(
     end: &mut Records,
     mut bytes: Vec<u8>,
@@ -236,11 +236,11 @@ fn new_keys_that_were_asked_for_come_once_and_before_data() {
 fn a_worn_key_is_replaced_or_ends_the_connection() {
     for version in VERSIONS {
         let [mut server, mut client] = ends(version, false);
-        server.sends.wear(MOST_RECORDS - 1);
-        client.receives.wear(MOST_RECORDS - 1);
+        server.sends.set_count(MOST_RECORDS - 1);
+        client.receives.set_count(MOST_RECORDS - 1);
         let mut wire = Vec::new();
         server.send(b"last", &mut wire).unwrap();
-        assert!(server.sends.is_worn());
+        assert!(server.sends.is_exhausted());
         let more = server.send(b"more", &mut wire);
         let (plain, _, result) = receive(&mut client, wire);
         if version == ProtocolVersion::TLSv1_3 {

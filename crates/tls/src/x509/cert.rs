@@ -1,4 +1,4 @@
-//! One certificate, read as far as checking and showing it needs.
+//! One certificate, parsed as far as its verification and its variables need.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use super::name::{is_whole, same as same_name};
 /// A certificate's fields; each borrows from its bytes.
 #[derive(Debug, Clone)]
 pub struct Certificate<'a> {
-    /// All of it.
+    /// The whole certificate.
     pub der: &'a [u8],
-    /// What is signed.
+    /// The signed part (TBSCertificate).
     pub tbs: &'a [u8],
     /// 1 or 3.
     pub version: u8,
-    /// The serial number's bytes.
+    /// The bytes of the serial number.
     pub serial: &'a [u8],
     /// The contents of the issuer's name.
     pub issuer: &'a [u8],
-    /// Seconds since 1970; none if it cannot be read, and the certificate is never trusted.
+    /// Seconds since 1970. `None` if the time is malformed; then the certificate is never trusted.
     pub not_before: Option<i64>,
-    /// The same.
+    /// As `not_before`.
     pub not_after: Option<i64>,
     /// The contents of the subject's name.
     pub subject: &'a [u8],
@@ -57,28 +57,29 @@ pub struct Extensions<'a> {
     pub netscape: Option<u8>,
     /// Other names of the subject.
     pub alt_names: Option<DerReader<'a>>,
-    /// What the subject's key is called.
+    /// The subject key identifier.
     pub key_id: Option<&'a [u8]>,
-    /// Which key of which issuer signed.
+    /// The authority key identifier.
     pub issuer_key: Option<IssuerKey<'a>>,
-    /// Which names certificates below it may have.
+    /// The names that certificates below it may have.
     pub name_constraints: Option<NameConstraints<'a>>,
     /// It is a proxy certificate (RFC 3820), which stands below a certificate that is no authority.
     pub proxy: bool,
-    /// Addresses or autonomous systems that belong to the subject (RFC 3779).
+    /// Has addresses or autonomous systems of the subject (RFC 3779).
     pub resources: bool,
-    /// A critical extension that is not understood here.
+    /// Has a critical extension that is unknown here.
     pub unknown_critical: bool,
-    /// One of the extensions above is malformed, or stands there twice: the certificate is never trusted.
+    /// An extension above is malformed or stands there twice. The certificate is never trusted
+    /// then.
     pub invalid: bool,
-    /// Where an OCSP responder is said to be.
+    /// The URL of the OCSP responder.
     pub ocsp: Option<&'a [u8]>,
 }
 
-/// What an authority key identifier says of the issuer.
+/// The contents of an authority key identifier.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct IssuerKey<'a> {
-    /// What its key is called.
+    /// The issuer's key identifier.
     id: Option<&'a [u8]>,
     /// The issuer of its certificate.
     name: Option<&'a [u8]>,
@@ -86,7 +87,7 @@ pub struct IssuerKey<'a> {
     serial: Option<&'a [u8]>,
 }
 
-/// What a certificate's key may do (`keyUsage`).
+/// Bits of `keyUsage`.
 pub mod usage {
     /// `digitalSignature`
     pub const SIGNS: u16 = 0x80;
@@ -115,11 +116,12 @@ pub mod netscape {
 /// Why a certificate counts as an authority's; OpenSSL's `check_ca`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Authority {
-    /// Its basic constraints say so.
-    Said,
-    /// It has none, but is a root of version 1, or its key may sign certificates: enough for the last of a chain.
+    /// The basic constraints say so.
+    Declared,
+    /// It has no basic constraints, but is a root of version 1, or has a key usage with
+    /// `keyCertSign`. It may only be the last of a chain.
     Old,
-    /// The same, by `nsCertType` alone.
+    /// It has no basic constraints, but `nsCertType` says so. It may only be the last of a chain.
     Netscape,
 }
 
@@ -170,7 +172,8 @@ impl<'a> Certificate<'a> {
         })
     }
 
-    /// Why peers refuse it at `now`, or soon will: within `notice`. Times are seconds since 1970.
+    /// Why peers refuse the certificate at `now`, or will within `notice`. Times are seconds since
+    /// 1970.
     pub fn out_of_date(&self, now: i64, notice: Duration) -> Option<String> {
         let notice = i64::try_from(notice.as_secs()).unwrap_or(i64::MAX);
         if let Some(first) = self.not_before.filter(|first| *first > now) {
@@ -181,17 +184,17 @@ impl<'a> Certificate<'a> {
         Some(format!("{word} on {}", der::print_time(last)))
     }
 
-    /// Issuer and subject are one.
+    /// Issuer and subject are the same.
     pub fn self_issued(&self) -> bool {
         same_name(self.issuer, self.subject)
     }
 
-    /// Issuer and subject are one, and nothing says that the key of another signed.
+    /// Issuer and subject are the same, and no identifier names another key.
     pub fn self_signed(&self) -> bool {
         self.self_issued() && self.may_have_issued(self)
     }
 
-    /// Whether this is the issuer that the other certificate means, by names and key identifiers.
+    /// Whether this may be the issuer of the other certificate, by names and key identifiers.
     pub fn may_have_issued(&self, other: &Certificate<'_>) -> bool {
         let differs = |said: Option<&[u8]>, is: Option<&[u8]>| {
             said.zip(is).is_some_and(|(said, is)| said != is)
@@ -205,24 +208,24 @@ impl<'a> Certificate<'a> {
             && key.name.is_none_or(|name| same_name(name, self.issuer))
     }
 
-    /// Whether its key may be used for one of these.
+    /// Whether the key usage permits one of these uses.
     pub fn may(&self, uses: u16) -> bool {
         self.extensions.usage.is_none_or(|bits| bits & uses != 0)
     }
 
-    /// Whether `nsCertType`, where it is there, has one of these bits.
+    /// Whether `nsCertType`, if present, has one of these bits.
     pub fn is_netscape(&self, kinds: u8) -> bool {
         self.extensions.netscape.is_none_or(|bits| bits & kinds != 0)
     }
 
-    /// Whether it may issue others, by OpenSSL's rules, and why.
+    /// Whether the certificate may issue others, by OpenSSL's rules, and why.
     pub fn authority(&self) -> Option<Authority> {
         let extensions = &self.extensions;
         if extensions.invalid || !self.may(usage::SIGNS_CERTIFICATES) {
             return None;
         }
         match extensions.constraints {
-            Some((authority, _)) => authority.then_some(Authority::Said),
+            Some((authority, _)) => authority.then_some(Authority::Declared),
             None if self.version == 1 && self.self_signed() => Some(Authority::Old),
             None if extensions.usage.is_some() => Some(Authority::Old),
             None => {
@@ -232,19 +235,19 @@ impl<'a> Certificate<'a> {
         }
     }
 
-    /// Whether it may be used for one of these purposes, as far as it says. OpenSSL does not count
-    /// `anyExtendedKeyUsage` for TLS.
+    /// Whether the extended key usage, if present, permits one of these purposes. OpenSSL does not
+    /// count `anyExtendedKeyUsage` for TLS.
     pub fn serves(&self, purposes: &[&[u8]]) -> bool {
         let Some(mut list) = self.extensions.purposes else { return true };
         list.any(|p| purposes.contains(&p.body))
     }
 
-    /// Names of hosts among the other names of the subject.
+    /// The DNS names among the subject's alternative names.
     pub fn dns_names(&self) -> impl Iterator<Item = &'a [u8]> {
         self.alt_names(0x82)
     }
 
-    /// URIs among them.
+    /// The URIs among the subject's alternative names.
     pub fn uris(&self) -> impl Iterator<Item = &'a [u8]> {
         self.alt_names(0x86)
     }
@@ -281,18 +284,18 @@ impl<'a> Extensions<'a> {
             let critical = parts.optional(0x01).is_some_and(|v| v.body != [0]);
             let value = DerReader::new(parts.require(der::OCTET_STRING)?.body);
             match self.one(oid, value) {
-                ExtensionState::Yes if seen.contains(&oid) => self.invalid = true,
-                ExtensionState::Yes => seen.push(oid),
+                ExtensionState::Read if seen.contains(&oid) => self.invalid = true,
+                ExtensionState::Read => seen.push(oid),
                 ExtensionState::Unchecked => {}
                 ExtensionState::Malformed => self.invalid = true,
-                ExtensionState::No => self.unknown_critical |= critical,
+                ExtensionState::Uncritical => self.unknown_critical |= critical,
             }
             Some(())
         })
     }
 
     fn one(&mut self, oid: &[u8], value: DerReader<'a>) -> ExtensionState {
-        // These must be well formed.
+        // These extensions must be well-formed.
         let read = match oid {
             [0x55, 0x1d, 15] => usage_bits(value).map(|bits| self.usage = Some(bits)),
             [0x55, 0x1d, 17] => alt_names(value).map(|names| self.alt_names = Some(names)),
@@ -307,16 +310,16 @@ impl<'a> Extensions<'a> {
             }
             [0x2b, 6, 1, 5, 5, 7, 1, 14] => sequence(value).map(|_| self.proxy = true),
             [0x2b, 6, 1, 5, 5, 7, 1, 7 | 8] => sequence(value).map(|_| self.resources = true),
-            // Policies decide only where a configuration asks for them, which none can.
+            // Policies only matter if a configuration asks for them, and no directive does.
             [0x55, 0x1d, 32 | 33 | 36 | 54] => return ExtensionState::Unchecked,
             // `id-pkix-ocsp-nocheck`
             [0x2b, 6, 1, 5, 5, 7, 0x30, 1, 5] => return ExtensionState::Unchecked,
             _ => return self.uncritical(oid, value),
         };
-        if read.is_some() { ExtensionState::Yes } else { ExtensionState::Malformed }
+        if read.is_some() { ExtensionState::Read } else { ExtensionState::Malformed }
     }
 
-    /// Extensions that OpenSSL reads, and yet does not let be critical.
+    /// Extensions that OpenSSL reads but does not accept as critical.
     fn uncritical(&mut self, oid: &[u8], mut value: DerReader<'a>) -> ExtensionState {
         match oid {
             [0x55, 0x1d, 14] => match value.require(der::OCTET_STRING) {
@@ -330,27 +333,27 @@ impl<'a> Extensions<'a> {
             [0x2b, 6, 1, 5, 5, 7, 1, 1] if self.ocsp.is_none() => self.ocsp = responder(value),
             _ => {}
         }
-        ExtensionState::No
+        ExtensionState::Uncritical
     }
 }
 
 /// What became of an extension.
 enum ExtensionState {
     /// It was read.
-    Yes,
-    /// It has no effect, whatever it says.
+    Read,
+    /// It has no effect, whatever its contents.
     Unchecked,
-    /// It was not read, though it is one that decides.
+    /// It limits the certificate and is malformed.
     Malformed,
-    /// The certificate is refused if it is critical.
-    No,
+    /// It is unknown, or may not be critical. The certificate is refused if it is.
+    Uncritical,
 }
 
 fn sequence(mut value: DerReader<'_>) -> Option<DerReader<'_>> {
     Some(value.require(der::SEQUENCE)?.inner())
 }
 
-/// The first two bytes of a string of bits; those that are not used are zero.
+/// The first two bytes of a BIT STRING. Unused bits are zero.
 fn bits(mut value: DerReader<'_>) -> Option<[u8; 2]> {
     let (unused, bytes) = value.require(der::BIT_STRING)?.body.split_first()?;
     let mask = 0xffu8.checked_shl(u32::from(*unused)).filter(|_| *unused < 8)?;
@@ -361,7 +364,7 @@ fn bits(mut value: DerReader<'_>) -> Option<[u8; 2]> {
     Some([at(0), at(1)])
 }
 
-/// A key that may do nothing is a malformed extension.
+/// The bits of the key usage. An extension without any bit is malformed.
 fn usage_bits(value: DerReader<'_>) -> Option<u16> {
     bits(value).map(u16::from_le_bytes).filter(|bits| *bits != 0)
 }
@@ -371,7 +374,7 @@ fn constraints(value: DerReader<'_>) -> Option<(bool, Option<u32>)> {
     let authority = inner.optional(0x01).is_some_and(|v| v.body != [0]);
     let length = match inner.optional(der::INTEGER) {
         Some(v) if v.body.first()? & 0x80 != 0 => return None,
-        // More than 32 bits are no limit.
+        // A number of more than 32 bits is no limit.
         Some(v) => {
             v.body.iter().try_fold(0u32, |n, b| n.checked_mul(256).map(|n| n | u32::from(*b)))
         }
@@ -380,7 +383,7 @@ fn constraints(value: DerReader<'_>) -> Option<(bool, Option<u32>)> {
     inner.is_empty().then_some((authority, length))
 }
 
-/// The list, if all of it fits.
+/// The elements of a SEQUENCE, if all of them pass `fits`.
 fn list_of<'a>(
     value: DerReader<'a>,
     fits: impl Fn(&DerValue<'a>) -> bool,
@@ -398,7 +401,8 @@ fn alt_names(value: DerReader<'_>) -> Option<DerReader<'_>> {
     list_of(value, |one| matches!(one.tag, 0xa0 | 0x81 | 0x82 | 0xa3..=0xa5 | 0x86..=0x88))
 }
 
-/// Each place has a name, or an issuer of its own. Lists come from files alone, so nothing else is of use.
+/// Checks that each distribution point has a name or an issuer. Revocation lists come from files
+/// alone, so the rest is not used.
 fn places_of_lists(value: DerReader<'_>) -> Option<()> {
     let named = |one: &DerValue<'_>| one.inner().any(|part| matches!(part.tag, 0xa0 | 0xa2));
     list_of(value, |one| one.tag == der::SEQUENCE && named(one)).map(drop)
@@ -407,7 +411,7 @@ fn places_of_lists(value: DerReader<'_>) -> Option<()> {
 fn issuer_key(value: DerReader<'_>) -> Option<IssuerKey<'_>> {
     let mut inner = sequence(value)?;
     let id = inner.optional(0x80).map(|v| v.body);
-    // Of the issuer's names, the first one of a directory counts.
+    // Of the issuer's names, the first directory name counts.
     let name = inner.optional(0xa1).and_then(|names| names.inner().find(|name| name.tag == 0xa4));
     let name = match name {
         Some(name) => Some(name.inner().require(der::SEQUENCE)?.body),
@@ -417,7 +421,7 @@ fn issuer_key(value: DerReader<'_>) -> Option<IssuerKey<'_>> {
     inner.is_empty().then_some(IssuerKey { id, name, serial })
 }
 
-/// Where a responder is, as the authority's information says.
+/// The URL of the OCSP responder in the authority information access.
 fn responder(value: DerReader<'_>) -> Option<&[u8]> {
     const OCSP: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1];
     sequence(value)?.find_map(|one| {

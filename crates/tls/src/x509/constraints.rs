@@ -11,13 +11,13 @@ const HOST: u8 = 0x82;
 const DIRECTORY: u8 = 0xa4;
 const IP: u8 = 0x87;
 
-/// Comparisons of names with constraints in one chain, at most. They take some milliseconds.
+/// The most comparisons of names with constraints for one chain. They take some milliseconds.
 pub const MOST: usize = 1 << 20;
 
-/// What an authority says of names below it.
+/// The name constraints extension of an authority.
 #[derive(Debug, Clone, Copy)]
 pub struct NameConstraints<'a> {
-    /// A name must be within one of these, if there is one of its kind.
+    /// If one of these has the kind of a name, the name must be within one of them.
     permitted: DerReader<'a>,
     /// A name must be within none of these.
     excluded: DerReader<'a>,
@@ -35,8 +35,9 @@ impl<'a> NameConstraints<'a> {
         fields.is_empty().then_some(NameConstraints { permitted, excluded })
     }
 
-    /// Whether a certificate below has no other names than it may have. `is_leaf`: its common name stands for a host where
-    /// no other name does. `left`: how many comparisons its chain may take from here on.
+    /// Whether a certificate below the authority only has permitted names. `is_leaf`: its common
+    /// names count as host names if it has no DNS name. `left`: how many more comparisons the chain
+    /// may take.
     ///
     /// # Errors
     ///
@@ -88,7 +89,8 @@ impl<'a> NameConstraints<'a> {
     }
 }
 
-/// The base of a subtree. It begins at the name itself and goes down without an end: RFC 5280 knows no other ones.
+/// The base of a subtree. The subtree begins at the base itself and has no lower end, as RFC 5280
+/// demands.
 fn subtree(one: DerValue<'_>) -> Option<DerValue<'_>> {
     let mut fields = Some(one).filter(|one| one.tag == der::SEQUENCE)?.inner();
     let base = fields.next()?;
@@ -100,7 +102,8 @@ fn subtree(one: DerValue<'_>) -> Option<DerValue<'_>> {
     (begins_there && fields.is_empty() && is_good).then_some(base)
 }
 
-/// The parts of a directory's name. One that cannot be read to its end might seem to be outside of what it is in.
+/// The parts of a directory name. A name that cannot be read to its end is an error: it might seem
+/// to be outside of a subtree that it is in.
 fn directory<'a>(name: &DerValue<'a>) -> Result<&'a [u8], VerifyError> {
     let parts = name.inner().require(der::SEQUENCE).map(|parts| parts.body);
     parts.filter(|parts| is_whole(parts)).ok_or(VerifyError::NAME_CONSTRAINTS)
@@ -120,7 +123,8 @@ fn is_below(kind: u8, name: &[u8], base: &DerValue<'_>) -> Result<bool, VerifyEr
     }
 }
 
-/// The name itself, and all below it; with a dot before it, those below alone.
+/// Whether a host name equals the base or is below it. A base with a leading dot only has names
+/// below it.
 fn is_below_host(name: &[u8], base: &[u8]) -> bool {
     let Some((before, end)) = name.len().checked_sub(base.len()).map(|at| name.split_at(at)) else {
         return false;
@@ -129,14 +133,14 @@ fn is_below_host(name: &[u8], base: &[u8]) -> bool {
     end.eq_ignore_ascii_case(base) && (at_label || before.ends_with(b"."))
 }
 
-/// Whether a name with a star stands for one at the base or below it.
+/// Whether a wildcard may stand for the base, or for a name below a base with a leading dot.
 fn has_below(name: &[u8], base: &[u8]) -> bool {
     let base = base.strip_prefix(b".").unwrap_or(base);
     let above = base.iter().position(|b| *b == b'.').and_then(|at| base.get(at..));
     name.strip_prefix(b"*").zip(above).is_some_and(|(end, above)| end.eq_ignore_ascii_case(above))
 }
 
-/// Whether a common name may be meant for a host's, or for those of a star.
+/// Whether a common name looks like a host name or a wildcard.
 fn is_host(name: &[u8]) -> bool {
     let rest = name.strip_prefix(b"*.").unwrap_or(name);
     let is_label = |label: &[u8]| {
@@ -181,7 +185,8 @@ mod tests {
         params
     }
 
-    /// What a certificate with these names comes to, of an authority with these constraints, below a root.
+    /// The fault of a chain: a leaf with these names, an authority with these constraints, and a
+    /// root.
     fn fault(
         permitted: &[GeneralSubtree],
         excluded: &[GeneralSubtree],
@@ -229,7 +234,7 @@ mod tests {
         assert_eq!(fault(&[below(".a.example")], &[], "", &[host("x.a.example")]), None);
         assert_eq!(fault(&[below("")], &[], "", &[host("b.example")]), None);
         assert_eq!(fault(&[below("b"), below("a.example")], &[], "", &[host("a.example")]), None);
-        // What a star stands for may be excluded.
+        // A wildcard may stand for an excluded name.
         assert_eq!(fault(&[], &here, "", &[host("*.Example")]), Some(48));
         assert_eq!(fault(&[], &[below(".x.example")], "", &[host("*.example")]), Some(48));
         assert_eq!(fault(&[], &here, "", &[host("*.b.example")]), None);
@@ -305,7 +310,7 @@ mod tests {
         assert!(!reads(&name(&[0x31, 5, 0]), &[]) && !reads(&good, &[0x1f]) && !reads(&[], &[]));
     }
 
-    /// Each authority alone would take fewer than the most.
+    /// One authority alone would need fewer than the most.
     #[test]
     fn a_chain_takes_only_so_many_comparisons() {
         let fault = |constraints: usize| {

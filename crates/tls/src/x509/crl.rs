@@ -1,24 +1,25 @@
-//! Lists of revoked certificates.
+//! Certificate revocation lists (CRLs).
 
 use super::cert::{Certificate, PublicKey};
 use super::der::{self, DerReader};
 
-/// A list that was read once, from its first to its last entry.
+/// A list whose entries have all been read once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KnownList {
     der: Vec<u8>,
-    /// An entry has a critical extension that is not known here: the list says nothing of any certificate. RFC 5280, section 5.3.
+    /// An entry has a critical extension that is unknown here, so the list decides nothing for any
+    /// certificate. RFC 5280, section 5.3.
     unknown_critical: bool,
 }
 
 impl KnownList {
-    /// Takes the bytes of a list of which every entry can be read.
+    /// Parses a list. `None` if the list or an entry is malformed.
     pub fn new(der: Vec<u8>) -> Option<KnownList> {
         let unknown_critical = RevocationList::parse(&der)?.read_entries()?;
         Some(KnownList { der, unknown_critical })
     }
 
-    /// Its fields.
+    /// The fields of the list.
     pub fn list(&self) -> Option<RevocationList<'_>> {
         let mut list = RevocationList::parse(&self.der)?;
         list.unknown_critical |= self.unknown_critical;
@@ -32,11 +33,11 @@ pub struct RevocationList<'a> {
     tbs: &'a [u8],
     /// The contents of the issuer's name.
     pub issuer: &'a [u8],
-    /// Seconds since 1970; the list is of no use before.
+    /// Seconds since 1970. The list is not valid before.
     pub this_update: i64,
-    /// Seconds since 1970; the list is of no use after.
+    /// Seconds since 1970. The list is not valid after.
     pub next_update: Option<i64>,
-    /// A critical extension is there, such as one that makes the list a partial one.
+    /// A critical extension is unknown here, such as that of a delta CRL.
     pub unknown_critical: bool,
     revoked: Option<DerReader<'a>>,
     algorithm: &'a [u8],
@@ -44,7 +45,7 @@ pub struct RevocationList<'a> {
 }
 
 impl<'a> RevocationList<'a> {
-    /// Reads a list.
+    /// Parses a list, except for its entries.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut outer = DerReader::new(bytes).require(der::SEQUENCE)?.inner();
         let tbs = outer.require(der::SEQUENCE)?;
@@ -79,15 +80,16 @@ impl<'a> RevocationList<'a> {
         })
     }
 
-    /// Whether an entry has a critical extension that is not known here; none if an entry cannot be read. Takes as long as the
-    /// list is: asked once, when the list is loaded.
+    /// Whether an entry has a critical extension that is unknown here. `None` if an entry is
+    /// malformed. Takes time in proportion to the list, so it is called once, when the list is
+    /// loaded.
     fn read_entries(&self) -> Option<bool> {
         let mut critical = false;
         let Some(entries) = self.revoked else { return Some(critical) };
         entries.each(|entry| {
             let mut fields = entry.inner();
             fields.require(der::INTEGER)?;
-            // One that cannot be read is no reason to refuse the list.
+            // Malformed extensions of an entry are no reason to refuse the list.
             critical |= has_unknown(fields).unwrap_or(false);
             Some(())
         })?;
@@ -99,7 +101,7 @@ impl<'a> RevocationList<'a> {
         super::signature::verify(key, self.algorithm, self.tbs, self.signature)
     }
 
-    /// Whether the list names this certificate, other than as one that is revoked no more.
+    /// Whether the list revokes this certificate. An entry with the reason removeFromCRL does not.
     pub fn revokes(&self, certificate: &Certificate<'_>) -> bool {
         let Some(mut entries) = self.revoked else { return false };
         entries.by_ref().any(|entry| {
@@ -111,10 +113,11 @@ impl<'a> RevocationList<'a> {
     }
 }
 
-/// The extension of an entry that says why it is there.
+/// The extension of an entry with the reason for it.
 const REASON: &[u8] = &[0x55, 0x1d, 0x15];
 
-/// Whether the reason of an entry, of which the serial number was read, is removeFromCRL. RFC 5280, section 5.3.1.
+/// Whether an entry's reason is removeFromCRL. RFC 5280, section 5.3.1. `fields` begin behind the
+/// serial number.
 fn is_removed(mut fields: DerReader<'_>) -> Option<bool> {
     const REMOVED: &[u8] = &[0x0a, 1, 8];
     fields.next()?;
@@ -126,8 +129,9 @@ fn is_removed(mut fields: DerReader<'_>) -> Option<bool> {
     Some(removed)
 }
 
-/// Whether an entry, of which the serial number was read, has an extension that must be understood and is not known here. An
-/// entry for another issuer's certificate counts as the list's own, which refuses one certificate too many at worst.
+/// Whether an entry has a critical extension that is unknown here. `fields` begin behind the serial
+/// number. An entry for a certificate of another issuer counts as one for the list's issuer. At
+/// worst, that refuses one certificate too many.
 fn has_unknown(mut fields: DerReader<'_>) -> Option<bool> {
     const CERTIFICATE_ISSUER: &[u8] = &[0x55, 0x1d, 0x1d];
     fields.next()?;
@@ -148,7 +152,8 @@ fn has_critical(tagged: DerReader<'_>) -> Option<bool> {
     Some(any)
 }
 
-/// Calls `take` with the kind of each extension, whether it must be understood, and what stands behind that.
+/// Calls `take` for each extension, with its identifier, whether it is critical, and a reader of
+/// its value.
 fn each_extension<'a>(
     mut tagged: DerReader<'a>,
     mut take: impl FnMut(&'a [u8], bool, DerReader<'a>) -> Option<()>,

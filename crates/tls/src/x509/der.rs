@@ -64,8 +64,8 @@ impl<'a> DerReader<'a> {
         self.0.is_empty()
     }
 
-    /// Reads all that is left. None if `read` gives none, or if bytes remain that are no value: a loop over the values
-    /// would take those for the end.
+    /// Calls `read` with each value that is left. `None` if `read` returns `None`, or if bytes
+    /// remain that are no value. A plain loop would take those for the end.
     pub fn each(mut self, mut read: impl FnMut(DerValue<'a>) -> Option<()>) -> Option<()> {
         self.try_for_each(&mut read)?;
         self.is_empty().then_some(())
@@ -76,7 +76,7 @@ impl<'a> DerReader<'a> {
         self.next().filter(|v| v.tag == tag)
     }
 
-    /// The next value if it has this tag; otherwise it stays.
+    /// The next value if it has this tag. Another one is left in place.
     pub fn optional(&mut self, tag: u8) -> Option<DerValue<'a>> {
         if self.0.first() != Some(&tag) {
             return None;
@@ -86,7 +86,7 @@ impl<'a> DerReader<'a> {
 }
 
 impl<'a> DerValue<'a> {
-    /// Reads what is inside.
+    /// Reads the values inside.
     pub fn inner(&self) -> DerReader<'a> {
         DerReader(self.body)
     }
@@ -97,7 +97,7 @@ impl<'a> DerValue<'a> {
     }
 }
 
-/// A value of these contents, put together from parts.
+/// Encodes a value. Its contents are the concatenated parts.
 pub fn write(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let body = parts.concat();
     let bytes = body.len().to_be_bytes();
@@ -140,7 +140,7 @@ pub fn time(value: &DerValue<'_>) -> Option<i64> {
     Some(days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second)
 }
 
-/// The same as certificates have it: with seconds, and no fractions of them.
+/// As [`time`], in the form that certificates require: with seconds and without fractions.
 pub fn exact_time(value: &DerValue<'_>) -> Option<i64> {
     let length = if value.tag == 0x17 { "YYMMDDhhmmssZ".len() } else { "YYYYMMDDhhmmssZ".len() };
     time(value).filter(|_| value.body.len() == length)

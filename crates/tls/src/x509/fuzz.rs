@@ -1,4 +1,4 @@
-//! Certificates, lists and answers of peers, with some bytes changed.
+//! Certificates, revocation lists and OCSP responses of peers, with some bytes changed.
 
 use super::ocsp::{OcspRequest, Signer};
 use super::{Certificate, KnownList, Purpose, TrustStore, host, name, verify};
@@ -16,7 +16,8 @@ fn der(pem: &[u8]) -> Vec<u8> {
     crate::certificates(pem).expect("testdata").remove(0).to_vec()
 }
 
-/// Two bytes say where, and one is what stands there from then on; a last byte alone cuts the end off.
+/// Each change is two bytes of position and the new byte. A last single byte is the number of bytes
+/// to cut off the end.
 fn changed(mut bytes: Vec<u8>, changes: &[u8]) -> Vec<u8> {
     let (changes, end) = changes.as_chunks::<3>();
     for [high, low, byte] in changes {
@@ -29,7 +30,8 @@ fn changed(mut bytes: Vec<u8>, changes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// All that is done with a certificate of a peer. It is trusted only where what is signed of it has not changed.
+/// Does with a certificate of a peer all that weir does. It is trusted only if its signed part is
+/// unchanged.
 fn look_at(bytes: &[u8], of: &[u8], root: &[u8], lists: &[KnownList]) {
     let Some(certificate) = Certificate::parse(bytes) else { return };
     for text in [name::rfc2253(certificate.subject), name::oneline(certificate.issuer)] {

@@ -3,8 +3,8 @@
 use super::Certificate;
 use super::name::common_names;
 
-/// True if one of the certificate's names is this host's. The common name counts where no other name of a
-/// host is there.
+/// True if one of the certificate's DNS names matches the host. Common names count only if there is
+/// no DNS name.
 pub fn matches(certificate: &Certificate<'_>, host: &[u8]) -> bool {
     let mut names = certificate.dns_names().peekable();
     if names.peek().is_some() {
@@ -13,7 +13,7 @@ pub fn matches(certificate: &Certificate<'_>, host: &[u8]) -> bool {
     common_names(certificate.subject).iter().any(|name| name_matches(name, host))
 }
 
-/// One `*` may stand in the first label of a name with two dots at least, for part of one label.
+/// One `*` may stand for a part of the first label, or for all of it, if at least two dots follow.
 fn name_matches(pattern: &[u8], host: &[u8]) -> bool {
     if pattern.eq_ignore_ascii_case(host) {
         return !host.is_empty();
@@ -34,7 +34,7 @@ fn name_matches(pattern: &[u8], host: &[u8]) -> bool {
     if !valid || first.is_empty() || !label(first) {
         return false;
     }
-    // A star that is only part of a label does not reach into names of other alphabets.
+    // A `*` for a part of a label does not match labels of other alphabets (`xn--`).
     if !whole && first.get(..4).is_some_and(|p| p.eq_ignore_ascii_case(b"xn--")) {
         return false;
     }

@@ -3,12 +3,12 @@
 use super::cert::{Certificate, PublicKey};
 use super::der::{self, DerReader};
 
-/// What is told of a certificate without showing it.
+/// The properties of a certificate that variables show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CertificateKind {
-    /// How it is signed: a place in the list of names.
+    /// The signature algorithm, as an index into `SIGNATURES`.
     signed: Option<u8>,
-    /// Its key, if that is of a kind that has a size.
+    /// The type and size of the key, if keys of its type differ in size.
     key: Option<(KeyKind, u16)>,
 }
 
@@ -18,7 +18,7 @@ enum KeyKind {
     Ec,
 }
 
-/// Ways to sign: the identifier's bytes, and its short name.
+/// Signature algorithms: the identifier's bytes, and OpenSSL's short name.
 const SIGNATURES: &[(&[u8], &str)] = &[
     (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 5], "RSA-SHA1"),
     (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10], "RSASSA-PSS"),
@@ -38,7 +38,7 @@ const SIGNATURES: &[(&[u8], &str)] = &[
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
 const RSA_PSS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10];
 const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
-/// Curves, and the bits of their keys.
+/// Curves: the identifier's bytes, and the size of their keys in bits.
 const CURVES: &[(&[u8], u16)] = &[
     (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7], 256),
     (&[0x2b, 0x81, 0x04, 0, 34], 384),
@@ -55,13 +55,14 @@ impl CertificateKind {
         CertificateKind { signed, key: sized(&certificate.key) }
     }
 
-    /// How it is signed.
+    /// The name of the signature algorithm.
     pub fn signature(self) -> &'static str {
         let known = self.signed.and_then(|at| SIGNATURES.get(usize::from(at)));
         known.map_or("UNDEF", |(_, name)| name)
     }
 
-    /// Its key's kind and size, such as `RSA2048`; nothing of keys that are all of one size.
+    /// The type and size of the key, such as `RSA2048`. `None` if keys of its type have one size
+    /// only.
     pub fn key(self) -> Option<String> {
         let (kind, bits) = self.key?;
         let name = match kind {

@@ -60,7 +60,8 @@ pub fn common_names(name: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-/// Whether a name can be read to its end. Otherwise it would be shown and compared without its end.
+/// Whether a name can be read to its end. Otherwise it would be shown and compared without the
+/// rest.
 pub fn is_whole(name: &[u8]) -> bool {
     let read = |attribute: DerValue<'_>| {
         let mut parts = attribute.inner();
@@ -71,13 +72,13 @@ pub fn is_whole(name: &[u8]) -> bool {
     DerReader::new(name).each(|set| set.inner().each(read)).is_some()
 }
 
-/// Whether two names are one, whichever types of strings they are written in: case and the number of spaces do not
-/// count. OpenSSL: X509_NAME_cmp.
+/// Whether two names are equal. Types of strings, case and the number of spaces do not count.
+/// OpenSSL: X509_NAME_cmp.
 pub fn same(a: &[u8], b: &[u8]) -> bool {
     a == b || all_same(DerReader::new(a), DerReader::new(b), |a, b| all_same(a, b, same_attribute))
 }
 
-/// Whether a name begins with all parts of another one, compared in the same way.
+/// Whether a name begins with all parts of another one, compared as in [`same`].
 pub fn begins_with(name: &[u8], base: &[u8]) -> bool {
     let (mut name, mut base) = (DerReader::new(name), DerReader::new(base));
     loop {
@@ -89,7 +90,7 @@ pub fn begins_with(name: &[u8], base: &[u8]) -> bool {
     }
 }
 
-/// Whether a mail address is part of a name.
+/// Whether a name has an `emailAddress`.
 pub fn has_mail_address(name: &[u8]) -> bool {
     let mut sets = DerReader::new(name);
     let is_mail = |one: DerValue<'_>| {
@@ -98,7 +99,7 @@ pub fn has_mail_address(name: &[u8]) -> bool {
     sets.any(|set| set.inner().any(is_mail))
 }
 
-/// Whether two lists have as many parts, and each of the one is like that of the other.
+/// Whether two lists have as many elements, and each pair is the same.
 fn all_same<'a>(
     mut a: DerReader<'a>,
     mut b: DerReader<'a>,

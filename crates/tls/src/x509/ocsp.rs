@@ -1,5 +1,5 @@
-//! What a responder says of one certificate: the question, and the answer with all that must be right about it
-//! (RFC 6960). The complaints are nginx's, with OpenSSL's reasons.
+//! OCSP (RFC 6960): the request about one certificate, and the verification of the response. The
+//! errors are nginx's, with OpenSSL's reasons.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use super::signature;
 use super::verify::{Purpose, TrustStore, path};
 use crate::verifier::sha1;
 
-/// Clocks may differ by so many seconds.
+/// Clocks may differ by so many seconds. nginx has the same tolerance.
 const SKEW: i64 = 300;
 
-/// What is asked: the state of a certificate, of which its issuer's responder knows.
+/// A request for the status of a certificate, for the responder of its issuer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OcspRequest {
     /// Hash of the issuer's name.
@@ -22,12 +22,12 @@ pub struct OcspRequest {
     serial: Vec<u8>,
 }
 
-/// What a responder knows.
+/// The status of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateStatus {
-    /// Nothing speaks against the certificate.
+    /// The certificate is not revoked.
     Good,
-    /// It was withdrawn.
+    /// The certificate is revoked.
     Revoked,
     /// The responder does not know it.
     Unknown,
@@ -44,23 +44,24 @@ impl CertificateStatus {
     }
 }
 
-/// An answer that holds.
+/// A verified answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OcspAnswer {
-    /// The certificate's state.
+    /// The certificate's status.
     pub status: CertificateStatus,
-    /// Until when, in seconds since 1970; none if the responder does not say.
+    /// Until when the answer is valid, in seconds since 1970. `None` if the responder gives no
+    /// time.
     pub until: Option<i64>,
 }
 
-/// Why a response answers nothing, in nginx's words.
+/// Why a response does not answer the request, in nginx's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OcspError {
     /// The bytes are no response.
     NotResponse,
     /// The responder answers with this status, which is no success.
     Status(u8),
-    /// What is signed cannot be read, or is of an unknown kind.
+    /// The response is malformed, or is no basic OCSP response.
     NotBasic,
     /// The response is not signed as it must be: OpenSSL's reason.
     Signer(&'static str),
@@ -89,22 +90,23 @@ impl fmt::Display for OcspError {
     }
 }
 
-/// How much an answer's signer must show.
+/// How the signer of a response is verified.
 #[derive(Debug, Clone, Copy)]
 pub enum Signer<'a> {
-    /// That it signed; the signer does not matter.
+    /// The signature must be valid. The signer does not matter.
     Anyone,
-    /// That the certificate's issuer stands behind it, and a root behind that.
+    /// The certificate's issuer must be the signer or have authorized it, and the chain must lead
+    /// to a root.
     Trusted {
         /// The roots.
         trust: TrustStore<'a>,
-        /// One of the `known` certificates needs no root.
+        /// A signer among the `known` certificates needs no root.
         known: bool,
     },
 }
 
 impl OcspRequest {
-    /// Asks for a certificate of this issuer.
+    /// A request about `certificate`, which `issuer` has issued.
     pub fn new(certificate: &Certificate<'_>, issuer: &Certificate<'_>) -> OcspRequest {
         OcspRequest {
             name: sha1(&der::write(der::SEQUENCE, &[issuer.subject])),
@@ -113,7 +115,8 @@ impl OcspRequest {
         }
     }
 
-    /// The request, in DER. It has no nonce, so that answers may be prepared and kept.
+    /// The request, in DER. It has no nonce, so responders may send prepared answers, and answers
+    /// may be cached.
     pub fn request(&self) -> Vec<u8> {
         let hash = der::write(der::SEQUENCE, &[&der::write(der::OID, &[SHA1]), &[5, 0]]);
         let id = der::write(
@@ -125,16 +128,17 @@ impl OcspRequest {
                 &der::write(der::INTEGER, &[&self.serial]),
             ],
         );
-        // A request is a list of what is asked, in a list of requests, in a body without a signature.
+        // The certificate ID is in a Request, in the requestList, in a TBSRequest, in an
+        // OCSPRequest without a signature.
         (0..4).fold(id, |inner, _| der::write(der::SEQUENCE, &[&inner]))
     }
 
-    /// What answers may be kept under.
+    /// The key under which answers may be cached.
     pub fn name(&self) -> Vec<u8> {
         [self.name.as_slice(), &self.key, &self.serial].concat()
     }
 
-    /// Whether an identifier in an answer is this question's.
+    /// Whether a certificate ID in a response is this request's.
     fn is(&self, id: &DerValue<'_>) -> bool {
         let mut parts = id.inner();
         let mut same = || {
@@ -154,7 +158,8 @@ impl OcspRequest {
             && sha1(&der::write(der::SEQUENCE, &[certificate.subject])) == self.name
     }
 
-    /// What a response says. `known` are certificates, besides those in the response, that may have signed it.
+    /// Verifies a response and returns its answer. `known` are certificates that may have signed
+    /// it, besides those in the response.
     pub fn answer(
         &self,
         response: &[u8],
@@ -184,7 +189,7 @@ pub fn is_response(bytes: &[u8]) -> bool {
 /// `id-sha1`
 const SHA1: &[u8] = &[0x2b, 14, 3, 2, 26];
 
-/// State and time of one certificate in an answer.
+/// Reads and checks the status and the times of one certificate in a response.
 fn read(
     fields: &mut DerReader<'_>,
     now: i64,
@@ -216,7 +221,7 @@ fn read(
     Ok((status, until))
 }
 
-/// A response's parts.
+/// The parts of a basic response.
 struct OcspResponse<'a> {
     signed: &'a [u8],
     signer: DerValue<'a>,
@@ -271,8 +276,8 @@ impl<'a> OcspResponse<'a> {
         })
     }
 
-    /// Whether this certificate is the one that the response says signed it.
-    fn names(&self, certificate: &Certificate<'_>) -> bool {
+    /// Whether the response names this certificate as its signer.
+    fn is_signer(&self, certificate: &Certificate<'_>) -> bool {
         let inner = self.signer.inner().next();
         inner.is_some_and(|id| match self.signer.tag {
             0xa1 => id.body == certificate.subject,
@@ -287,21 +292,23 @@ impl<'a> OcspResponse<'a> {
         known: &[Certificate<'_>],
         signer: Signer<'_>,
     ) -> Result<(), &'static str> {
-        let ours = known.iter().find(|c| self.names(c));
-        let found = ours.or_else(|| self.certificates.iter().find(|c| self.names(c)));
+        let ours = known.iter().find(|c| self.is_signer(c));
+        let found = ours.or_else(|| self.certificates.iter().find(|c| self.is_signer(c)));
         let found = found.ok_or("signer certificate not found")?;
         if !signature::verify(&found.key, self.algorithm, self.signed, self.signature) {
             return Err("signature failure");
         }
         match signer {
             Signer::Trusted { known: true, .. } if ours.is_some() => Ok(()),
-            Signer::Trusted { trust, .. } => self.check_right(question, found, known, &trust),
+            Signer::Trusted { trust, .. } => {
+                self.check_authorization(question, found, known, &trust)
+            }
             Signer::Anyone => Ok(()),
         }
     }
 
-    /// A responder is the issuer itself, or has its word for it.
-    fn check_right(
+    /// Checks that the signer is the issuer itself, or that the issuer has authorized it.
+    fn check_authorization(
         &self,
         question: &OcspRequest,
         signer: &Certificate<'_>,

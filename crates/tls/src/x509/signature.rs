@@ -6,7 +6,7 @@ use rustls::pki_types::SignatureVerificationAlgorithm;
 use super::cert::PublicKey;
 use crate::names::provider;
 
-/// Whether `key` signed `message`, by the algorithm that the signer wrote beside it.
+/// Whether `key` signed `message` with this algorithm (an AlgorithmIdentifier).
 pub fn verify(key: &PublicKey<'_>, algorithm: &[u8], message: &[u8], signature: &[u8]) -> bool {
     let algorithms = provider().signature_verification_algorithms.all;
     algorithms
@@ -15,7 +15,7 @@ pub fn verify(key: &PublicKey<'_>, algorithm: &[u8], message: &[u8], signature: 
         .any(|a| with(*a, key, message, signature))
 }
 
-/// The same in a handshake, where a number names the algorithm.
+/// As [`verify`], for a handshake, where a number names the algorithm.
 pub fn verify_scheme(
     key: &PublicKey<'_>,
     scheme: SignatureScheme,
@@ -27,7 +27,7 @@ pub fn verify_scheme(
     let Some((_, algorithms)) = mapping.iter().find(|(known, _)| *known == scheme) else {
         return false;
     };
-    // TLS 1.3 ties a scheme to one curve, and has no PKCS#1 in handshakes.
+    // TLS 1.3 binds a scheme to one curve, and has no PKCS#1 v1.5 in handshakes.
     let refused = matches!(
         scheme,
         SignatureScheme::RSA_PKCS1_SHA256

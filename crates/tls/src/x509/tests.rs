@@ -29,7 +29,7 @@ static KEY: LazyLock<std::sync::Arc<dyn SigningKey>> = LazyLock::new(|| {
     crate::names::provider().key_provider.load_private_key(key).unwrap()
 });
 
-/// The parts of a certificate that signs itself, each in DER.
+/// The parts of a self-signed certificate, each in DER.
 struct Parts {
     version: Vec<u8>,
     serial: Vec<u8>,
@@ -38,7 +38,7 @@ struct Parts {
     to: Vec<u8>,
     unique: Vec<u8>,
     extensions: Vec<u8>,
-    /// Stands behind all.
+    /// Behind all other parts.
     rest: Vec<u8>,
 }
 
@@ -104,7 +104,7 @@ impl Parts {
     }
 }
 
-/// What is wrong with a certificate that is a root itself, and trusted.
+/// The fault of a certificate that is a trusted root itself.
 fn fault(der: &[u8]) -> Option<VerifyError> {
     let Some(read) = Certificate::parse(der) else { return Some(VerifyError::REJECTED) };
     let anchors = [read.der.to_vec()];
@@ -112,7 +112,7 @@ fn fault(der: &[u8]) -> Option<VerifyError> {
     verify::path(&[der], &trust, Purpose::Server).err()
 }
 
-/// The same by `openssl verify`; none without OpenSSL 3.
+/// The verdict of `openssl verify`. `None` without OpenSSL 3.
 fn openssl_trusts(at: usize, der: &[u8]) -> Option<bool> {
     let version = Command::new("openssl").arg("version").output().ok()?;
     if !String::from_utf8_lossy(&version.stdout).contains("OpenSSL 3") {
@@ -130,7 +130,7 @@ fn openssl_trusts(at: usize, der: &[u8]) -> Option<bool> {
     Some(said.unwrap().status.success())
 }
 
-/// Encodings that `openssl verify` takes. Published readers of DER refuse most of them.
+/// Encodings that `openssl verify` accepts. Published DER parsers refuse most of them.
 fn taken() -> Vec<(&'static str, Parts)> {
     let plain = Parts::default;
     let called = |tag, text: &[u8]| Parts { name: name(COMMON_NAME, tag, text), ..plain() };
@@ -189,7 +189,7 @@ fn odd_encodings_that_openssl_takes_are_taken() {
     }
 }
 
-/// Extensions limit what a certificate is good for: one whose extensions cannot be read is none.
+/// Extensions limit what a certificate may be used for, so malformed ones refuse it.
 #[test]
 fn unreadable_extensions_are_not_taken_for_missing_ones() {
     let purposes = extension(PURPOSES, &[], &[0x30, 10, 6, 8, 0x2b, 6, 1, 5, 5, 7, 3, 2]);
@@ -230,7 +230,7 @@ fn bad_times_are_faults_of_a_chain() {
     }
 }
 
-/// A name is shown to scripts and compared: one that cannot be read to its end would be shown without its end.
+/// Names are shown and compared. A name that cannot be read to its end would lose its end.
 #[test]
 fn unreadable_names_are_refused() {
     let good = name(COMMON_NAME, UTF8, b"odd");
@@ -251,7 +251,7 @@ fn unreadable_names_are_refused() {
     }
 }
 
-/// A list that cannot be read to its end would let pass whom it names behind.
+/// A list that cannot be read to its end would miss the entries behind.
 #[test]
 fn unreadable_revocation_lists_are_refused() {
     let entry = |serial| {
@@ -293,7 +293,7 @@ fn an_entry_that_was_removed_again_revokes_nothing() {
     assert!(revokes(&[0x1f, 0x81, 1, 0]), "what cannot be read removes nothing");
 }
 
-/// RFC 5280, section 5.3. Of another entry, too: the list says nothing of any certificate then.
+/// RFC 5280, section 5.3. The list then decides nothing for any certificate, whichever entry it is.
 #[test]
 fn a_list_with_an_entry_that_must_be_understood_and_is_not_is_of_no_use() {
     const REASON: &[u8] = &[0x55, 0x1d, 21];
@@ -340,7 +340,8 @@ fn a_certificate_is_out_of_date_before_and_behind_its_time_and_shortly_before_it
     assert_eq!((at(last - 3599), at(last), at(last + 1)), (ends.clone(), ends, ended));
 }
 
-/// A client may send certificates of one name, each with another key. Trying them all would hold the loop up.
+/// A client may send certificates with one name and different keys. To try them all would block the
+/// loop.
 #[test]
 fn of_many_authorities_of_one_name_only_a_few_are_tried() {
     let authority = |name: &str| {
@@ -356,7 +357,7 @@ fn of_many_authorities_of_one_name_only_a_few_are_tried() {
     let keys: Vec<KeyPair> = (0..9).map(|_| key()).collect();
     let certificates = keys.iter().map(|key| authority("one").signed_by(key, &root).unwrap());
     let all: Vec<_> = certificates.map(|certificate| certificate.der().clone()).collect();
-    // The leaf is signed by the one behind so many others.
+    // The issuer of the leaf comes after so many others.
     let fault = |others: usize| {
         let issuer = Issuer::new(authority("one"), &keys[others]);
         let mut leaf = CertificateParams::default();

@@ -1,4 +1,4 @@
-//! Whether a chain of certificates is to be trusted. The faults have OpenSSL's numbers and words.
+//! Verifies a chain of certificates. The faults have OpenSSL's numbers and words.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -9,14 +9,14 @@ use super::crl::{KnownList, RevocationList};
 use super::name::same as same_name;
 use super::signature;
 
-/// What a certificate is presented for.
+/// What a certificate is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// By a server, to us.
     Server,
     /// By a client, to us.
     Client,
-    /// By a responder that says whether a certificate is good (OCSP).
+    /// By an OCSP responder.
     Responder,
 }
 
@@ -36,7 +36,7 @@ pub struct TrustStore<'a> {
 /// Why a certificate is not trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerifyError {
-    /// OpenSSL's number of it: X509_V_ERR_... 0 for what OCSP has brought.
+    /// OpenSSL's number: X509_V_ERR_... 0 for the faults that OCSP finds.
     pub code: u32,
     /// OpenSSL's words for it.
     pub text: &'static str,
@@ -46,7 +46,7 @@ macro_rules! faults {
     ($($name:ident = $code:literal, $text:literal;)*) => {
         $(#[doc = $text] pub const $name: VerifyError = VerifyError { code: $code, text: $text };)*
 
-        /// What OpenSSL calls by this number, if weir knows it.
+        /// The fault with this OpenSSL number, if weir knows it.
         pub fn of_code(code: u32) -> Option<VerifyError> {
             [$(VerifyError::$name),*].into_iter().find(|fault| code > 0 && fault.code == code)
         }
@@ -102,16 +102,16 @@ impl fmt::Display for VerifyError {
     }
 }
 
-/// A peer may send this many certificates; of more, the rest is not looked at.
+/// The most certificates of a peer that are looked at. The rest is ignored.
 const MOST_SENT: usize = 16;
-/// Longer chains end, however deep trust may reach.
+/// The longest chain, however large the configured depth is.
 const LONGEST: usize = 20;
-/// So many of what the peer sent may turn out not to have signed a certificate, though they have the issuer's name. Each
-/// costs up to a millisecond, and the loop stands still meanwhile; after these, no more are tried.
+/// The most certificates of the peer that may have an issuer's name and yet not have signed. Each
+/// costs up to a millisecond, and the loop is blocked meanwhile. Afterwards no more are tried.
 const MOST_FAILED: usize = 8;
 
-/// What is wrong with a chain. All of it is judged, in OpenSSL's order, and the last fault is told: so no fault that
-/// may be passed over, such as an unknown root, hides one that may not.
+/// What is wrong with a chain. All checks run, in OpenSSL's order, and the last fault is reported.
+/// So a fault that may be ignored, such as an unknown root, hides no other.
 #[derive(Default)]
 struct Faults(Option<VerifyError>);
 
@@ -121,7 +121,8 @@ impl Faults {
     }
 }
 
-/// Follows the chain from its first certificate to a root that is trusted; the way there, in DER.
+/// Builds and verifies the chain from its first certificate to a trusted root. Returns the path, in
+/// DER.
 pub fn path<'a>(
     chain: &[&'a [u8]],
     trust: &TrustStore<'a>,
@@ -135,7 +136,7 @@ pub fn path<'a>(
     let mut faults = Faults::default();
     let built = build(leaf, others, &anchors, trust, &mut faults);
     let path = &built.path;
-    check_rights(path, purpose, &mut faults);
+    check_uses(path, purpose, &mut faults);
     if !trust.lists.is_empty() {
         check_revocation(path, trust, &mut faults);
     }
@@ -152,17 +153,18 @@ pub fn path<'a>(
 
 type Path<'c, 'a> = Vec<&'c Certificate<'a>>;
 
-/// A chain, and what building it has shown.
+/// A path, with what its construction has shown.
 struct Built<'c, 'a> {
     path: Path<'c, 'a>,
-    /// It ends with a certificate that has signed itself.
+    /// The path ends with a certificate that has signed itself.
     to_root: bool,
-    /// Those of it that were not signed by the next one, though it has the name.
+    /// Indices of the certificates whose issuer, by its name, has not signed them.
     forged: Vec<usize>,
 }
 
-/// The chain up to a trusted root, or as far as it leads. Trusted issuers are preferred, and issuers with a key that fits. Of
-/// several, one of this day is taken: an authority that was renewed may have the same name and key as before.
+/// Builds the path to a trusted root, or as far as it leads. Trusted issuers are preferred, and
+/// issuers whose key has signed. Among several, one that is valid now is preferred: a renewed
+/// authority may have the same name and key as before.
 fn build<'c, 'a>(
     leaf: &'c Certificate<'a>,
     others: &'c [Certificate<'a>],
@@ -196,7 +198,7 @@ fn build<'c, 'a>(
             return built;
         }
         let unused = |c: &&Certificate<'_>| path.iter().all(|p| p.der != c.der);
-        // What the peer sent does not stand above what is trusted.
+        // No certificate of the peer comes above a trusted one.
         let others = if is_trusted(current) { &[] } else { others };
         let may_have = |all: &'c [Certificate<'a>]| {
             let named = all.iter().filter(unused).filter(|c| c.may_have_issued(current));
@@ -207,7 +209,7 @@ fn build<'c, 'a>(
         let (trusted, sent) = (may_have(anchors), may_have(others));
         let signer = trusted.iter().find(|c| issued(c, current));
         let signer = signer.or_else(|| sent.iter().find(|c| signed(c, current))).copied();
-        // One that trust does not reach to is as good as none.
+        // An issuer beyond the permitted depth counts as none.
         let issuer = signer.or_else(|| trusted.iter().chain(&sent).next().copied());
         let Some(issuer) = issuer.filter(|_| path.len() < longest) else {
             faults.add(if is_trusted(current) {
@@ -225,7 +227,7 @@ fn build<'c, 'a>(
     }
 }
 
-/// Nothing for a certificate of this day. One that has ended last comes before others.
+/// `None` for a certificate that is valid now. Otherwise a key that sorts later ends first.
 fn age(certificate: &Certificate<'_>, now: i64) -> Option<Reverse<Option<i64>>> {
     let has_begun = certificate.not_before.is_some_and(|first| first <= now);
     let has_ended = certificate.not_after.is_none_or(|last| last < now);
@@ -238,8 +240,8 @@ pub fn issued(issuer: &Certificate<'_>, certificate: &Certificate<'_>) -> bool {
     signature::verify(&issuer.key, algorithm, tbs, signature)
 }
 
-/// What each certificate of the path may do.
-fn check_rights(path: &Path<'_, '_>, purpose: Purpose, faults: &mut Faults) {
+/// Checks what each certificate of the path may be used for.
+fn check_uses(path: &Path<'_, '_>, purpose: Purpose, faults: &mut Faults) {
     let mut between = 0;
     for (below, certificate) in path.iter().enumerate() {
         let extensions = &certificate.extensions;
@@ -251,7 +253,7 @@ fn check_rights(path: &Path<'_, '_>, purpose: Purpose, faults: &mut Faults) {
         }
         if below > 0 {
             let last = below + 1 == path.len();
-            if !certificate.authority().is_some_and(|why| last || why == Authority::Said) {
+            if !certificate.authority().is_some_and(|why| last || why == Authority::Declared) {
                 faults.add(VerifyError::NO_AUTHORITY);
             }
         }
@@ -266,7 +268,8 @@ fn check_rights(path: &Path<'_, '_>, purpose: Purpose, faults: &mut Faults) {
     }
 }
 
-/// Whether a certificate may be used for this, as an authority or as the one that is shown.
+/// Whether a certificate may be used for this: as an authority if it `issues`, otherwise as the
+/// leaf.
 fn is_for(certificate: &Certificate<'_>, purpose: Purpose, issues: bool) -> bool {
     const SERVER: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
     const CLIENT: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
@@ -282,7 +285,7 @@ fn is_for(certificate: &Certificate<'_>, purpose: Purpose, issues: bool) -> bool
             netscape::SERVER,
         ),
         Purpose::Client => (&[CLIENT], usage::SIGNS | usage::AGREES, netscape::CLIENT),
-        // The response's reader looks at the one that is shown.
+        // The verification of the response checks the leaf.
         Purpose::Responder => return !issues || certificate.authority().is_some(),
     };
     let fits = match issues {
@@ -294,13 +297,14 @@ fn is_for(certificate: &Certificate<'_>, purpose: Purpose, issues: bool) -> bool
     fits && certificate.serves(purposes)
 }
 
-/// Every certificate is signed by the one above it, and of this day; from the root down.
+/// Each certificate must be signed by the one above it and be valid now. Checked from the root
+/// down.
 fn check_signatures_and_times(built: &Built<'_, '_>, now: i64, faults: &mut Faults) {
     let path = &built.path;
     if path.len() == 1 && !built.to_root {
         faults.add(VerifyError::LEAF);
     }
-    // The day of an end that is no root does not count: the chain is not trusted anyway.
+    // If the end is no root, its times do not count: the chain is not trusted anyway.
     let judged = if built.to_root { path.len() } else { path.len().saturating_sub(1).max(1) };
     for (at, certificate) in path.iter().enumerate().take(judged).rev() {
         if path.get(at + 1).is_some_and(|issuer| !issuer.may(usage::SIGNS_CERTIFICATES)) {
@@ -322,11 +326,12 @@ fn check_signatures_and_times(built: &Built<'_, '_>, now: i64, faults: &mut Faul
     }
 }
 
-/// No certificate has a name that an authority above it does not permit, from the root down.
+/// No certificate may have a name that an authority above it does not permit. Checked from the root
+/// down.
 fn check_names(path: &Path<'_, '_>, faults: &mut Faults) {
     let mut left = constraints::MOST;
     for (at, certificate) in path.iter().enumerate().rev() {
-        // An authority may have a certificate of its own name besides.
+        // A self-issued authority may have its own name. RFC 5280, section 6.1.3.
         if at > 0 && certificate.self_issued() {
             continue;
         }
@@ -338,7 +343,7 @@ fn check_names(path: &Path<'_, '_>, faults: &mut Faults) {
     }
 }
 
-/// Every certificate of the path must stand on no list, and its issuer must have one.
+/// No certificate of the path may be on a list, and each issuer must have a list.
 fn check_revocation(path: &Path<'_, '_>, trust: &TrustStore<'_>, faults: &mut Faults) {
     let lists: Vec<_> = trust.lists.iter().filter_map(KnownList::list).collect();
     for (at, certificate) in path.iter().enumerate() {
@@ -372,7 +377,8 @@ fn listed(
         }
     }
     covered.unwrap_or_else(|| {
-        // As in OpenSSL, an entry is told of though its list's signature is none of this issuer.
+        // As in OpenSSL, an entry counts for the report even if its list's signature is not this
+        // issuer's.
         let named = own().any(|list| list.revokes(certificate));
         Err(if named { VerifyError::REVOKED } else { VerifyError::LIST_SIGNATURE })
     })

@@ -11,7 +11,7 @@ use weir_acme::{CertificateOrder, Challenge, KeyKind, challenge_file, identifier
 use weir_conf::{Contexts, Directive as Line, Error, Spot, values};
 use weir_engine::Boxed;
 use weir_proto::http1::Method;
-use weir_tls::{ComingIdentity, Identity};
+use weir_tls::{Identity, ReplaceableIdentity};
 
 use crate::config::Setup;
 use crate::config::module::Module;
@@ -155,14 +155,14 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
             }
             if conf.has_only(chain.as_bytes(), key.as_bytes()) {
                 conf.keep_files();
-                let coming = Arc::new(ComingIdentity::default());
-                order.given_to(&coming, |coming: &ComingIdentity, pem| {
+                let replaceable = Arc::new(ReplaceableIdentity::default());
+                order.given_to(&replaceable, |replaceable: &ReplaceableIdentity, pem| {
                     // What cannot be loaded is told by the first handshake over TCP.
                     if let Ok(identity) = Identity::load(pem, pem, &[]) {
-                        coming.put(identity);
+                        replaceable.put(identity);
                     }
                 });
-                conf.show_coming(coming);
+                conf.serve_replaceable(replaceable);
             }
         }
         None => {

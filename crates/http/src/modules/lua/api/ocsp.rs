@@ -3,7 +3,7 @@
 use mlua::BString;
 use weir_tls::x509::Certificate;
 use weir_tls::x509::ocsp::CertificateStatus;
-use weir_tls::{Believe, Chain, Inquiry};
+use weir_tls::{Chain, Inquiry, SignerTrust};
 
 use super::natives::Natives;
 use super::ssl::{answer, handshake};
@@ -69,7 +69,7 @@ impl Pair {
     /// What a responder is asked. Its signer may be anyone: clients judge that.
     fn inquiry(&self) -> Result<Inquiry, &'static str> {
         let next = self.next.as_deref().ok_or("no issuer certificate in chain")?;
-        let inquiry = Inquiry::new(&self.leaf, next, vec![next.to_vec()], Believe::Anyone);
+        let inquiry = Inquiry::new(&self.leaf, next, vec![next.to_vec()], SignerTrust::Anyone);
         inquiry.ok_or("OCSP_cert_to_id() failed")
     }
 }

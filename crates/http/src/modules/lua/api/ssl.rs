@@ -60,7 +60,7 @@ fn sessions(natives: &Natives<'_>) -> mlua::Result<()> {
         in_session(|phase, handshake| {
             let sessions = handshake.decided.sessions.as_ref();
             let sessions = sessions.filter(|_| phase == Phase::SessionFetch)?;
-            sessions.give(session.to_vec());
+            sessions.offer(session.to_vec());
             Some(true)
         })
     })
@@ -83,7 +83,7 @@ fn in_session<T>(
 }
 
 fn begun(handshake: &Handshake) -> Option<(Vec<u8>, Vec<u8>)> {
-    handshake.decided.sessions.as_ref().and_then(|sessions| sessions.begun())
+    handshake.decided.sessions.as_ref().and_then(|sessions| sessions.created())
 }
 
 /// Functions that read certificates and keys, in any phase.

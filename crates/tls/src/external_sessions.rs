@@ -1,4 +1,5 @@
-//! A session of TLS 1.2 that is kept elsewhere: one connection is handed a session, and hands out the one that it begins.
+//! Sessions of TLS 1.2 that are stored outside of the server, by scripts. A connection is offered
+//! one session and reports the one that it creates.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,54 +11,56 @@ use rustls::server::StoresServerSessions;
 use crate::notes;
 use crate::server::ServerSettings;
 
-/// What the session is good for, and until when, stand before it.
+/// Each session is preceded by its context ([`ServerSettings::session_context`]), then by the
+/// second at which it expires.
 const CONTEXT: usize = 32;
 const UNTIL: usize = 8;
 
-/// The sessions of one connection.
+/// The external sessions of one connection.
 #[derive(Default)]
-pub struct HandedSessions(Mutex<Slots>);
+pub struct ExternalSessions(Mutex<Slots>);
 
 #[derive(Default)]
 struct Slots {
-    /// What the client is said to resume.
-    given: Option<Vec<u8>>,
-    /// What was begun: its id, and the session.
-    begun: Option<(Vec<u8>, Vec<u8>)>,
+    /// The session that the client may resume.
+    offered: Option<Vec<u8>>,
+    /// The ID and the value of the session that the connection has created.
+    created: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-impl HandedSessions {
+impl ExternalSessions {
     fn slots(&self) -> MutexGuard<'_, Slots> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The client may resume this session, if it is of such a server and not too old.
-    pub fn give(&self, session: Vec<u8>) {
-        self.slots().given = Some(session);
+    /// Offers a session for resumption. It is ignored if it has another context or has expired.
+    pub fn offer(&self, session: Vec<u8>) {
+        self.slots().offered = Some(session);
     }
 
-    /// The id and the session that the connection has begun.
-    pub fn begun(&self) -> Option<(Vec<u8>, Vec<u8>)> {
-        self.slots().begun.clone()
+    /// The ID and the value of the session that the connection has created.
+    pub fn created(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        self.slots().created.clone()
     }
 }
 
-impl fmt::Debug for HandedSessions {
+impl fmt::Debug for ExternalSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HandedSessions")
+        f.write_str("ExternalSessions")
     }
 }
 
 impl ServerSettings {
-    /// The configuration of these settings for a connection with such sessions, beside those that the server keeps.
-    pub fn handing(
+    /// A configuration of these settings for one connection, with external sessions besides those
+    /// that the server stores.
+    pub fn with_external_sessions(
         &self,
         config: &ServerConfig,
-        handed: &Arc<HandedSessions>,
+        external: &Arc<ExternalSessions>,
     ) -> Arc<ServerConfig> {
         let mut config = config.clone();
-        config.session_storage = Arc::new(HandedView {
-            handed: handed.clone(),
+        config.session_storage = Arc::new(ExternalView {
+            external: external.clone(),
             own: config.session_storage.clone(),
             context: self.session_context(),
             lifetime: self.session_timeout.as_secs(),
@@ -67,15 +70,15 @@ impl ServerSettings {
 }
 
 #[derive(Debug)]
-struct HandedView {
-    handed: Arc<HandedSessions>,
+struct ExternalView {
+    external: Arc<ExternalSessions>,
     own: Arc<dyn StoresServerSessions>,
     context: Vec<u8>,
     lifetime: u64,
 }
 
-impl HandedView {
-    /// The session without what stands before it.
+impl ExternalView {
+    /// The session without its prefix, if it has this context and has not expired.
     fn open(&self, session: &[u8]) -> Option<Vec<u8>> {
         let (context, rest) = session.split_at_checked(CONTEXT)?;
         let (until, session) = rest.split_first_chunk::<UNTIL>()?;
@@ -88,19 +91,19 @@ fn now() -> u64 {
     UnixTime::now().as_secs()
 }
 
-impl StoresServerSessions for HandedView {
+impl StoresServerSessions for ExternalView {
     fn put(&self, id: Vec<u8>, value: Vec<u8>) -> bool {
         notes::session(&id);
         let until = now().saturating_add(self.lifetime).to_be_bytes();
         let session = [&self.context, &until[..], &value].concat();
-        self.handed.slots().begun = Some((id.clone(), session));
+        self.external.slots().created = Some((id.clone(), session));
         self.own.put(id, value);
         true
     }
 
     fn get(&self, id: &[u8]) -> Option<Vec<u8>> {
-        let given = self.handed.slots().given.clone();
-        match given.and_then(|session| self.open(&session)) {
+        let offered = self.external.slots().offered.clone();
+        match offered.and_then(|session| self.open(&session)) {
             Some(session) => {
                 notes::session(id);
                 Some(session)
