@@ -26,7 +26,7 @@ use crate::files::{Caches, TurnFiles};
 use crate::request::Scratch;
 use crate::site::Site;
 use weir_resolver::Resolvers;
-use weir_ssl::Loaded;
+use weir_ssl::CertificateCache;
 use weir_upstream::Group;
 
 pub use first_bytes::FirstBytesGuess;
@@ -220,9 +220,9 @@ pub struct LoopState {
     /// `open_file_cache`
     pub(crate) file_caches: RefCell<Caches>,
     /// Certificates with variables in their names.
-    pub(crate) certificates: Loaded<Arc<weir_tls::ServerConfig>>,
+    pub(crate) certificates: CertificateCache<Arc<weir_tls::ServerConfig>>,
     /// The same of certificates that servers are shown.
-    pub(crate) upstream_certificates: Loaded<weir_tls::TlsClient>,
+    pub(crate) upstream_certificates: CertificateCache<weir_tls::TlsClient>,
     /// The right to `site`. Each request, and each task with a reference into the site, holds the state that has it.
     owner: Lent<Site>,
 }
@@ -366,8 +366,8 @@ impl LoopState {
             common,
             replaced: Cell::new(false),
             file_caches: RefCell::new(Caches::default()),
-            certificates: Loaded::default(),
-            upstream_certificates: Loaded::default(),
+            certificates: CertificateCache::default(),
+            upstream_certificates: CertificateCache::default(),
             owner,
         });
         CURRENT.with(|c| *c.borrow_mut() = Some(event_loop.clone()));

@@ -14,7 +14,7 @@ use weir_engine::{Chain, Driver, Handle, ListenerKey, Loop, Options, Patience, S
 use weir_log::{Level, Log, MemoryLog, Sink};
 use weir_metrics::Registry;
 use weir_metrics::subjects::Cells;
-use weir_ssl::Handed;
+use weir_ssl::HandedConnection;
 use weir_sys::lent::Lent;
 use weir_sys::shared::SharedWords;
 use weir_tls::{Ciphers, ClientSettings, Curves, Secured, Versions, Wire};
@@ -119,7 +119,7 @@ pub fn follow(mut site: Site, question: Question) -> io::Result<(Course, Vec<u8>
         return Err(io::Error::other("there is no TLS at this port: its listen has no ssl"));
     }
     let event_loop = LoopState::new(handle.clone(), site, identity, tally, cells);
-    let handed = Handed {
+    let handed = HandedConnection {
         wire: Wire::Plain(handle.stream(server.into())?),
         shown: None,
         peer: PEER.parse().map_or(Address::Unknown, Address::Inet),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weir_engine::Handle;
 use weir_metrics::{Metric, Tally};
 use weir_resolver::Resolvers;
-use weir_ssl::{Handed, Loaded};
+use weir_ssl::{CertificateCache, HandedConnection};
 use weir_upstream::config::dynamic::{self, NameUpdater};
 use weir_values::presence::OpenSessions;
 use weir_values::{Address, Identity, Offset, Retire};
@@ -30,7 +30,7 @@ pub struct LoopState {
     pub resolvers: Rc<Resolvers>,
     pub(crate) offset: Offset,
     /// Certificates with variables in their names.
-    pub(crate) certificates: Loaded<Arc<weir_tls::ServerConfig>>,
+    pub(crate) certificates: CertificateCache<Arc<weir_tls::ServerConfig>>,
     pub(crate) open: Rc<OpenSessions>,
     retiring: Cell<Option<Retire>>,
 }
@@ -51,7 +51,7 @@ impl LoopState {
             identity,
             metrics,
             offset: Offset::default(),
-            certificates: Loaded::default(),
+            certificates: CertificateCache::default(),
             retiring: Cell::new(None),
         });
         if identity.index == 0 {
@@ -78,7 +78,7 @@ impl LoopState {
     }
 
     /// Takes over a connection for the site's listening socket number `listen`.
-    pub fn take_over(self: &Rc<Self>, handed: Handed, listen: usize) {
+    pub fn take_over(self: &Rc<Self>, handed: HandedConnection, listen: usize) {
         self.handle.spawn(serve::handed(self.clone(), handed, listen));
     }
 

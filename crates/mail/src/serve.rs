@@ -5,7 +5,7 @@ use std::rc::Rc;
 use weir_engine::Stream;
 use weir_log::{Cause, Level};
 use weir_proto::proxy_protocol::{HeaderError, cut_short};
-use weir_ssl::Handed;
+use weir_ssl::HandedConnection;
 use weir_tls::{ProxyHeaderError, Wire};
 use weir_upstream::fault;
 use weir_values::listen::Protocols;
@@ -32,9 +32,9 @@ pub async fn accepted(event_loop: Rc<LoopState>, stream: Stream, peer: Address, 
 }
 
 /// Serves a connection that another listener has handed over.
-pub async fn handed(event_loop: Rc<LoopState>, handed: Handed, listen: usize) {
+pub async fn handed(event_loop: Rc<LoopState>, handed: HandedConnection, listen: usize) {
     let presence = event_loop.open.begin();
-    let Handed { wire, shown, peer, local, proxy, bytes, .. } = handed;
+    let HandedConnection { wire, shown, peer, local, proxy, bytes, .. } = handed;
     let site = event_loop.site;
     let endpoint = site.bound(listen).at(|| local.ip());
     let mut s = Session::new(event_loop, site.server(endpoint), wire, peer, listen);

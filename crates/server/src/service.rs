@@ -15,7 +15,7 @@ use weir_engine::Handle;
 use weir_http::QuicHosts;
 use weir_metrics::subjects::{Cells, SubjectKind};
 use weir_metrics::{Registry, Tally};
-use weir_ssl::{CertificateFacts, Handed};
+use weir_ssl::{CertificateFacts, HandedConnection};
 use weir_stream::Leaving;
 use weir_sys::lent::Lent;
 use weir_upstream::Group;
@@ -330,7 +330,7 @@ impl Service {
     }
 
     /// Takes over a connection for the listening socket with this number.
-    fn take_over(&self, handed: Handed, number: usize) {
+    fn take_over(&self, handed: HandedConnection, number: usize) {
         match (self.http(), &self.stream) {
             (Some(http), _) if number < self.of_http => http.take_over(handed, number),
             (_, Some(stream)) if number < self.before_mail => {

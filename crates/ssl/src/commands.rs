@@ -6,15 +6,15 @@ use weir_tls::{Chosen, Ciphers, Curves, Versions};
 use crate::read::named;
 use crate::reader::NamedFile;
 
-/// A command by its name, and its value.
+/// A command: its name and its value.
 pub type ConfCommand = (NamedFile, Vec<u8>);
 
-/// `..._conf_command NAME VALUE`: what it means is seen when the block was read.
+/// `..._conf_command NAME VALUE`. It is interpreted once the whole block was read.
 pub fn command(d: &Directive) -> Option<ConfCommand> {
     Some((named(d)?, d.arg(1)?.bytes.clone()))
 }
 
-/// What commands change: servers and clients have it in common.
+/// The settings that commands may change, for servers and for clients.
 #[derive(Debug)]
 pub struct Changed {
     /// `Protocol`, `MinProtocol`, `MaxProtocol`
@@ -27,7 +27,7 @@ pub struct Changed {
     pub certificate: Option<NamedFile>,
     /// `PrivateKey`
     pub key: Option<NamedFile>,
-    /// The peer's certificate is verified, as `VerifyMode Peer` says once more.
+    /// The peer's certificate is verified. `VerifyMode Peer` is accepted only then.
     pub verifies: bool,
     /// `Options SessionTicket`, of servers.
     pub tickets: bool,
@@ -36,7 +36,7 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// Does what the commands say.
+    /// Applies the commands in order.
     pub fn apply(&mut self, commands: Vec<ConfCommand>) -> Result<(), Error> {
         for (name, value) in commands {
             let text = String::from_utf8_lossy(&value).into_owned();
@@ -89,7 +89,7 @@ impl Changed {
         match name {
             "SessionTicket" => self.tickets = on,
             "ServerPreference" => self.prefer_server_ciphers = on,
-            // What rustls does, or does not, in any case: these only confirm it.
+            // rustls always behaves like this, or never can: the option changes nothing.
             "PrioritizeChaCha" | "KTLS" | "AntiReplay" => {}
             "UnsafeLegacyRenegotiation"
             | "Compression"

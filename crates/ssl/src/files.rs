@@ -11,12 +11,13 @@ use std::sync::Arc;
 use weir_log::Cause;
 use weir_tls::Identity;
 
-/// Why a file of certificates or keys cannot be read. Shown in brackets, as nginx shows errors of the system.
+/// Why a file of certificates or keys cannot be read. Shown in parentheses, as nginx shows errors
+/// of the system.
 #[derive(Debug)]
 pub enum KeyFileError {
-    /// Only OpenSSL could fetch it.
+    /// The name is one that only OpenSSL's engines or stores could load.
     Foreign,
-    /// The system does not give it.
+    /// The system cannot read the file.
     Io(io::Error),
 }
 
@@ -31,43 +32,44 @@ impl fmt::Display for KeyFileError {
     }
 }
 
-/// What stands before contents that are given in place of a file's name.
+/// The prefix of contents that stand in place of a file's name.
 const DATA: &[u8] = b"data:";
 
-/// What was read so far.
+/// The files that were read so far.
 #[derive(Debug)]
 pub struct KeyFiles {
     prefix: PathBuf,
     known: HashMap<PathBuf, Arc<Vec<u8>>>,
-    /// The certificates that are shown to peers.
+    /// The certificates that peers are sent.
     pub certificates: BTreeSet<CertificateFacts>,
     /// How many files were read.
     reads: usize,
-    /// Where contents of another configuration stand that the files still hold: many servers have the same certificate.
+    /// Addresses of contents of an earlier configuration that were compared and found unchanged.
+    /// Many servers have the same certificate.
     held: HashSet<usize>,
     noted: Option<KeyFileUses>,
 }
 
-/// The files of certificates and keys that a part of a configuration uses. See [`KeyFiles::note`].
+/// The files of certificates and keys that a part of a configuration uses: see [`KeyFiles::note`].
 #[derive(Debug, Default)]
 pub struct KeyFileUses {
     files: Vec<(Vec<u8>, Arc<Vec<u8>>)>,
     certificates: Vec<CertificateFacts>,
 }
 
-/// What status pages show of a certificate.
+/// The properties of a certificate that status pages show.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CertificateFacts {
     /// Its file.
     pub file: String,
     /// The first of its names.
     pub name: String,
-    /// Its last second, since 1970.
+    /// The last second of its validity, since 1970.
     pub not_after: i64,
 }
 
 impl KeyFiles {
-    /// Nothing yet; relative names begin at `prefix`.
+    /// No files yet. Relative names begin at `prefix`.
     pub fn at(prefix: &Path) -> KeyFiles {
         KeyFiles {
             prefix: prefix.to_owned(),
@@ -84,17 +86,18 @@ impl KeyFiles {
         self.reads
     }
 
-    /// What is used from now on, until [`KeyFiles::noted`], is noted.
+    /// Records the files that are used from now on, until [`KeyFiles::noted`].
     pub fn note(&mut self) {
         self.noted = Some(KeyFileUses::default());
     }
 
-    /// What was used since then.
+    /// The files that were used since [`KeyFiles::note`].
     pub fn noted(&mut self) -> KeyFileUses {
         self.noted.take().unwrap_or_default()
     }
 
-    /// Whether the files of `uses` hold what they held then. If so, its certificates are shown here, too. `uses` outlives this.
+    /// Whether the files of `uses` are unchanged. If so, its certificates are added to this. `uses`
+    /// must outlive this.
     pub fn repeat(&mut self, uses: &KeyFileUses) -> bool {
         let is_same = |(name, held): &(Vec<u8>, Arc<Vec<u8>>)| {
             let place = Arc::as_ptr(held).addr();
@@ -116,7 +119,7 @@ impl KeyFiles {
         all
     }
 
-    /// Notes a certificate that peers are shown; false if it was noted before.
+    /// Records a certificate that peers are sent. False if it was recorded before.
     pub fn note_certificate(&mut self, file: &[u8], identity: &Identity) -> bool {
         let Some((name, not_after)) = identity.validity() else { return false };
         let facts = CertificateFacts { file: self.shown(file), name, not_after };
@@ -126,12 +129,13 @@ impl KeyFiles {
         self.certificates.insert(facts)
     }
 
-    /// Where relative names begin.
+    /// The directory where relative names begin.
     pub fn prefix(&self) -> &Path {
         &self.prefix
     }
 
-    /// The contents of a file. `data:` is followed by the contents themselves.
+    /// The contents of a file. A name that begins with `data:` is followed by the contents
+    /// themselves.
     pub fn read(&mut self, name: &[u8]) -> Result<Arc<Vec<u8>>, KeyFileError> {
         if let Some(data) = name.strip_prefix(DATA) {
             return Ok(Arc::new(data.to_vec()));
@@ -155,7 +159,7 @@ impl KeyFiles {
         Ok(bytes)
     }
 
-    /// A file's name; of contents given in its place, only that they are.
+    /// A file's name for messages. Contents that stand in its place are not shown.
     pub fn shown(&self, name: &[u8]) -> String {
         match name.starts_with(DATA) {
             true => "data:".to_owned(),
@@ -165,7 +169,7 @@ impl KeyFiles {
     }
 }
 
-/// Names a key that only OpenSSL could fetch.
+/// Whether only OpenSSL could load a file of this name.
 fn is_foreign(name: &[u8]) -> bool {
     name.starts_with(b"engine:") || name.starts_with(b"store:")
 }

@@ -1,4 +1,4 @@
-//! Connections that go on at another listener.
+//! Connections that are handed to another listener.
 
 use weir_proto::proxy_protocol::ProxyHeader;
 use weir_tls::Wire;
@@ -6,20 +6,20 @@ use weir_values::Address;
 
 use crate::server::Shown;
 
-/// A connection that another listener of the same loop takes over, with what is known of it.
-pub struct Handed {
+/// A connection that another listener of the same loop takes over.
+pub struct HandedConnection {
     /// The socket, with or without TLS.
     pub wire: Wire,
-    /// What the handshake has shown.
+    /// The result of the handshake.
     pub shown: Option<Box<Shown>>,
     /// The peer's address.
     pub peer: Address,
-    /// The address that it was passed to.
+    /// The address of the listener that takes over.
     pub local: Address,
-    /// What a balancer in front said of the client.
+    /// The PROXY header of a balancer in front.
     pub proxy: Option<Box<ProxyHeader>>,
-    /// What was read of the client, for the code that takes over.
+    /// Bytes that were received and belong to the code that takes over.
     pub bytes: Vec<u8>,
-    /// How often it was handed over, this time included.
+    /// How often the connection was handed over, this time included.
     pub times: u32,
 }

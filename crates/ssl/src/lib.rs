@@ -1,17 +1,18 @@
-//! TLS as configurations say it, once for `http` and `stream`: the `ssl_*` directives of servers,
-//! those of modules that pass to servers (`proxy_ssl_*`), what they come to, and the `$ssl_*`
-//! variables.
+//! TLS as configured, for `http`, `stream` and `mail` alike: the `ssl_*` directives of servers,
+//! those of modules that connect to servers (`proxy_ssl_*`), the contexts that they are compiled
+//! into, and the `$ssl_*` variables.
 //!
-//! All of it is generic over a [`Subject`](weir_values::Subject). `http` and `stream` read lines by the [`SslDirective`]s of
-//! [`server::rows`] and [`client_directives`], calls [`server::build`] when a block was read, and goes through
-//! [`weir_tls::read_hello`] and [`server::ServerContext::accept`] with each new connection. For TLS to servers there is [`client::Settings`].
-//! The protocol itself is `weir-tls`'.
+//! All of it is generic over a [`Subject`](weir_values::Subject). `http` and `stream` read lines by
+//! the [`SslDirective`]s of [`server::rows`] and [`client_directives`]. They call [`server::build`]
+//! once a block was read, then [`weir_tls::read_hello`] and [`server::ServerContext::accept`] for
+//! each new connection. For TLS to servers there is [`client::Settings`]. The protocol itself is
+//! `weir-tls`'.
 
+pub mod certificate_cache;
 pub mod client;
 pub mod commands;
 mod files;
 mod handed;
-pub mod kept;
 pub mod load;
 pub mod ocsp;
 mod read;
@@ -19,9 +20,9 @@ mod reader;
 pub mod scripted;
 pub mod server;
 
+pub use certificate_cache::CertificateCache;
 pub use files::{CertificateFacts, KeyFileUses, KeyFiles};
-pub use handed::Handed;
-pub use kept::Loaded;
+pub use handed::HandedConnection;
 pub use read::{ciphers, file, file_for_each, named, passwords};
 pub use reader::{DirectiveUse, NamedFile, SetDirective, SslDirective, SslReader};
 pub use weir_tls::{seed_random, turn_ticket_keys};

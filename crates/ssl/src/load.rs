@@ -13,7 +13,7 @@ use weir_values::Subject;
 use crate::files::{KeyFileError, KeyFiles};
 use crate::reader::{NamedFile, SslReader};
 
-/// What a file holds that is needed.
+/// What a file must contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PemKind {
     /// Certificates.
@@ -41,13 +41,13 @@ pub enum LoadError {
     File(PemKind, String, KeyFileError),
     /// The file of this name holds none of the kind.
     Pem(PemKind, String, PemError),
-    /// The file of this name holds no key that fits.
+    /// The file of this name holds no usable key, or one for another certificate.
     Key(String, KeyError),
     /// The variable that names the file is empty.
     Unnamed,
-    /// rustls does not take the settings.
+    /// rustls refuses the settings.
     Settings(TlsError),
-    /// No thread of the file pool reads the files.
+    /// The file pool could not read the files.
     Pool(io::Error),
 }
 
@@ -73,10 +73,10 @@ impl fmt::Display for LoadError {
     }
 }
 
-/// From so long before its end on a certificate is warned of, as health does.
+/// How long before its end a certificate is warned of; health has the same time.
 const NOTICE: Duration = Duration::from_millis(weir_health::CERTIFICATE_ENDS);
 
-/// A certificate with its chain and key.
+/// A certificate with its chain and key, while a configuration is read.
 pub fn identity<S: Subject>(
     reader: &mut SslReader<'_, '_, S>,
     certificate: &NamedFile,
@@ -103,7 +103,8 @@ pub fn identity<S: Subject>(
     Ok(identity)
 }
 
-/// The same while serving: reads the files, which takes its time.
+/// A certificate with its chain and key, while serving. Blocks on the files, so it runs in the file
+/// pool.
 pub fn identity_now(
     prefix: &Path,
     certificate: &[u8],

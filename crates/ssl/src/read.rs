@@ -1,4 +1,4 @@
-//! Readers of values that TLS to clients and TLS to servers share.
+//! Reads values of directives that servers and clients share.
 
 use std::sync::Arc;
 
@@ -9,18 +9,19 @@ use weir_values::Subject;
 use crate::files::KeyFiles;
 use crate::reader::{NamedFile, SslReader};
 
-/// The file that a directive names.
+/// The first argument of a directive, as a file's name.
 pub fn named(d: &Line) -> Option<NamedFile> {
     let word = d.args.first()?;
     Some(NamedFile { name: word.bytes.clone(), at: Spot::new(d, word) })
 }
 
-/// The same; an empty name is none.
+/// As [`named`]; an empty name is none.
 pub fn file(d: &Line) -> Result<Option<NamedFile>, Error> {
     Ok(named(d).filter(|file| !file.name.is_empty()))
 }
 
-/// The same for a name that may hold variables. They must exist even where TLS is not spoken, as in nginx.
+/// As [`file`], for a name that may have variables. They must exist even if TLS is not used, as in
+/// nginx.
 pub fn file_for_each<S: Subject>(
     reader: &mut SslReader<'_, '_, S>,
     d: &Line,
@@ -49,7 +50,7 @@ pub fn passwords(files: &mut KeyFiles, d: &Line) -> Result<Arc<Vec<Vec<u8>>>, Er
     Ok(Arc::new(weir_tls::passwords(&text)))
 }
 
-/// `..._protocols`, beside those that were named `before`.
+/// `..._protocols`. `before` are the versions of earlier lines in the same block.
 pub fn versions(
     warnings: &mut Vec<Error>,
     d: &Line,
@@ -70,7 +71,7 @@ pub fn versions(
     Ok(versions)
 }
 
-/// What a list of OpenSSL's names comes to, or what is wrong with it: an error where TLS is spoken.
+/// The value of a list of OpenSSL's names, or its error, which counts only if TLS is used.
 pub type Listed<T> = Result<T, Error>;
 
 /// `..._ciphers`

@@ -1,4 +1,4 @@
-//! Reads a directive of TLS.
+//! Reads directives of TLS.
 
 use weir_conf::{Directive as Line, Error, Spot};
 use weir_values::{Inputs, Reading, Subject, Template, Variables};
@@ -6,38 +6,38 @@ use weir_values::{Inputs, Reading, Subject, Template, Variables};
 use crate::files::KeyFiles;
 use crate::ocsp::Stapling;
 
-/// What a directive of TLS adds to while it is read.
+/// What directives of TLS may read and add to.
 pub struct SslReader<'r, 'i, S> {
-    /// From outside.
+    /// From outside of the configuration.
     pub inputs: Inputs<'i>,
     /// All variables, defined and referred to.
     pub variables: &'r mut Variables<S>,
-    /// What was noticed that does not stop the start.
+    /// Warnings, which do not stop the start.
     pub warnings: &'r mut Vec<Error>,
     /// Certificates and keys, each read once.
     pub files: &'r mut KeyFiles,
-    /// Responses that are fetched to be sent along with certificates.
+    /// OCSP responses to be fetched and stapled.
     pub staplings: &'r mut Vec<Stapling>,
 }
 
 impl<S: Subject> SslReader<'_, '_, S> {
-    /// The same for values with variables.
+    /// The part of this that reads values with variables.
     pub fn reading(&mut self) -> Reading<'_, S> {
         Reading { variables: self.variables, warnings: self.warnings }
     }
 }
 
-/// A line, and whether its block uses the directive for the first time.
+/// A line, and whether it is the first of its directive in the block.
 #[derive(Clone, Copy)]
 pub struct DirectiveUse<'l> {
     /// The line.
     pub line: &'l Line,
-    /// An inherited list is dropped now.
+    /// The first in its block. It replaces an inherited list.
     pub first: bool,
 }
 
 impl DirectiveUse<'_> {
-    /// For directives that may stand once in a block: nginx's `is duplicate`.
+    /// An error for the second line in a block: nginx's `is duplicate`.
     pub fn once(&self) -> Result<(), Error> {
         match self.first {
             true => Ok(()),
@@ -45,7 +45,7 @@ impl DirectiveUse<'_> {
         }
     }
 
-    /// Stands once in a block, and is read into one place.
+    /// Reads a directive that may stand once in a block into `place`.
     pub fn set<T>(
         &self,
         place: &mut T,
@@ -56,7 +56,7 @@ impl DirectiveUse<'_> {
         Ok(())
     }
 
-    /// Adds to a list, which begins anew in each block.
+    /// Adds to a list. The first line in a block replaces what was inherited.
     pub fn add<T>(&self, list: &mut Vec<T>, more: Option<T>) -> Result<(), Error> {
         if self.first {
             list.clear();
@@ -72,38 +72,38 @@ pub type SetDirective<S, C> =
 
 /// A directive.
 pub struct SslDirective<S, C> {
-    /// As written in a configuration.
+    /// The name in configurations.
     pub name: &'static str,
     /// One sentence for docs/directives.md.
     pub help: &'static str,
-    /// How it is read.
+    /// Reads a line.
     pub set: SetDirective<S, C>,
 }
 
 impl<S, C> SslDirective<S, C> {
-    /// Reads a line by the row of its name.
+    /// Reads a line by the row with its name.
     pub fn read(
         rows: &[SslDirective<S, C>],
         conf: &mut C,
-        said: DirectiveUse<'_>,
+        directive: DirectiveUse<'_>,
         reader: &mut SslReader<'_, '_, S>,
     ) -> Result<(), Error> {
-        let row = rows.iter().find(|row| said.line.name.is(row.name));
-        row.map_or(Ok(()), |row| (row.set)(conf, said, reader))
+        let row = rows.iter().find(|row| directive.line.name.is(row.name));
+        row.map_or(Ok(()), |row| (row.set)(conf, directive, reader))
     }
 }
 
 /// A file that a directive names.
 #[derive(Debug, Clone)]
 pub struct NamedFile {
-    /// As written.
+    /// The name as written.
     pub name: Vec<u8>,
     /// For error messages.
     pub at: Spot,
 }
 
 impl NamedFile {
-    /// The name, which may hold variables.
+    /// The name as a template, since it may have variables.
     pub fn template<S: Subject>(&self, variables: &mut Variables<S>) -> Result<Template, Error> {
         Template::new(variables, &self.name).map_err(|text| self.at.error(text))
     }

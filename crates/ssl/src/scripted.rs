@@ -1,4 +1,5 @@
-//! Scripts of sessions: what a session shows to them, and what runs them. `stream` has the sessions, `http` the scripts.
+//! Scripts of sessions: what they see of a session, and what runs them. `stream` implements the
+//! sessions, `http` the scripts.
 
 use std::any::Any;
 use std::fmt::Arguments;
@@ -15,13 +16,13 @@ use weir_values::{Address, NotStored};
 
 use crate::server::{AcceptError, Handshake, Shown};
 
-/// What a session's client is to scripts.
+/// A session's client, as scripts see it.
 pub enum ScriptedClient {
     /// A connection.
     Connected(Rc<Wire>),
-    /// Datagrams, of which the session began with one.
+    /// A client of datagrams. The session began with one.
     Sending,
-    /// It is not this session's any more.
+    /// The connection has left this session.
     Gone,
 }
 
@@ -29,43 +30,43 @@ pub enum ScriptedClient {
 pub trait ScriptedSession {
     /// Which `server` block of the configuration serves it, from 0.
     fn server(&self) -> usize;
-    /// Writes to its error log.
+    /// Writes to the session's error log.
     fn log(&self, level: Level, text: Arguments<'_>);
-    /// Whether its error log takes this.
+    /// Whether the session's error log has this level.
     fn is_logged(&self, level: Level) -> bool;
-    /// Appends a variable's value; false where it has none.
+    /// Appends a variable's value. False if it has none.
     fn variable(&mut self, name: &[u8], out: &mut Vec<u8>) -> bool;
-    /// Stores a variable, or with `None` takes its value away.
+    /// Sets a variable, or with `None` removes its value.
     ///
     /// # Errors
     ///
     /// There is no such variable, or it cannot be changed.
     fn store(&mut self, name: &[u8], value: Option<Vec<u8>>) -> Result<(), NotStored>;
-    /// When it began.
+    /// When the session began.
     fn started(&self) -> Instant;
-    /// The address that has connected, and the one that it has connected to.
+    /// The client's address, and the address that it has connected to.
     fn ends(&self) -> [&Address; 2];
-    /// What the client's first message of TLS has shown; missing without TLS.
+    /// The client's ClientHello. `None` without TLS.
     fn shown(&self) -> Option<&Shown>;
-    /// The version of TLS that is spoken.
+    /// The negotiated version of TLS.
     fn tls_version(&self) -> Option<&'static str>;
-    /// The handshake in which scripts decide, as long as it lasts.
+    /// The handshake that scripts may change, while it lasts.
     fn handshake(&mut self) -> Option<&mut Handshake>;
-    /// What lines of the log say of its client and of where it listens.
+    /// The client and the listener, as log lines name them.
     fn origin(&self) -> String;
-    /// What the log says of it behind the text of a line.
+    /// The phase, as log lines name it behind their text.
     fn place(&self) -> &'static str;
     /// The client.
     fn client(&self) -> ScriptedClient;
-    /// What was read of the client and leads nowhere yet.
+    /// Bytes that were received from the client and not consumed.
     fn unread(&mut self) -> &mut Vec<u8>;
-    /// Sends a datagram to the client; false if that did not succeed.
+    /// Sends a datagram to the client. False on failure.
     fn answer(&self, bytes: &[u8]) -> bool;
-    /// Scripts took so many bytes of the client, and sent so many.
+    /// Counts bytes that scripts received from the client and sent to it.
     fn passed(&mut self, received: u64, sent: u64);
-    /// How many bytes may be read before the session leads anywhere, and how long that may take.
+    /// The most bytes that may be read in the preread phase, and its timeout.
     fn preread_limits(&self) -> (usize, Duration);
-    /// What scripts keep with the session.
+    /// The place for what scripts keep with the session.
     fn seat(&mut self) -> &mut Option<Box<dyn Any>>;
 }
 
@@ -78,35 +79,35 @@ pub enum ScriptEnd {
     Over(u16),
 }
 
-/// What a script of an `upstream` chooses for an attempt to reach a server.
+/// An attempt to reach a server, for the script of an `upstream` (`balancer_by_lua`).
 #[derive(Debug, Default)]
 pub struct ServerChoice {
-    /// How many attempts the session has, with those that are over.
+    /// How many attempts the session has in all, past ones included.
     pub tries: u32,
-    /// How many it may have at most; 0: no limit.
+    /// The most attempts. 0: no limit.
     pub most: u32,
     /// The group has servers of its own.
     pub has_servers: bool,
-    /// How the attempt before has failed.
+    /// How the previous attempt failed.
     pub before: Option<Failure>,
 
-    /// The server; `None`: one of the group's own.
+    /// The script's choice. `None`: one of the group's own servers.
     pub peer: Option<Arc<Peer>>,
-    /// Attempts to be added, if a server was chosen.
+    /// Further attempts that the script permits, if it chose a server.
     pub more: u32,
 
     /// The local address, from this attempt on.
     pub from: Option<SocketAddr>,
-    /// How long a connection may take, from this attempt on.
+    /// The timeout of connecting, from this attempt on.
     pub connect: Option<Duration>,
-    /// How long both sides may be silent, from this attempt on.
+    /// The timeout of both sides' silence, from this attempt on.
     pub idle: Option<Duration>,
 }
 
-/// What a choice leads to.
+/// The result of a script's choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chosen {
-    /// The attempt begins, with the server that was chosen or with one of the group's own.
+    /// The attempt begins, with the chosen server or one of the group's own.
     Goes,
     /// The session ends with this status.
     Ends(u16),

@@ -8,7 +8,7 @@ use weir_engine::Handle;
 use weir_metrics::Tally;
 use weir_resolver::Resolvers;
 use weir_ssl::scripted::SessionScripts;
-use weir_ssl::{Handed, Loaded};
+use weir_ssl::{CertificateCache, HandedConnection};
 use weir_upstream::counts::Counts;
 use weir_values::log::Writers;
 use weir_values::presence::OpenSessions;
@@ -18,7 +18,7 @@ use crate::datagrams::Sessions;
 use crate::site::Site;
 
 /// Finds the listener with this address: what takes connections over there.
-pub type Hand = Rc<dyn Fn(&Address) -> Option<Box<dyn FnOnce(Handed)>>>;
+pub type Hand = Rc<dyn Fn(&Address) -> Option<Box<dyn FnOnce(HandedConnection)>>>;
 
 /// What the sessions of one loop share.
 pub struct LoopState {
@@ -38,9 +38,9 @@ pub struct LoopState {
     /// Runs its servers' scripts, where they have some.
     pub scripts: OnceCell<Rc<dyn SessionScripts>>,
     /// Certificates with variables in their names.
-    pub(crate) certificates: Loaded<Arc<weir_tls::ServerConfig>>,
+    pub(crate) certificates: CertificateCache<Arc<weir_tls::ServerConfig>>,
     /// The same of certificates that servers are shown.
-    pub(crate) upstream_certificates: Loaded<weir_tls::TlsClient>,
+    pub(crate) upstream_certificates: CertificateCache<weir_tls::TlsClient>,
     pub(crate) datagrams: Sessions,
     /// What it counts of servers behind.
     pub(crate) counts: Counts,

@@ -71,7 +71,7 @@ async fn decide(
             _ => Ok(()),
         });
         if let Err(failure) = seen {
-            failure.say(hello, socket);
+            failure.send_alert(hello, socket);
             return Err(failure);
         }
     }
@@ -92,7 +92,7 @@ async fn decide(
         let chosen = scripts::certificate(s).await;
         s.server = own;
         if let Err(failure) = chosen {
-            failure.say(hello, socket);
+            failure.send_alert(hello, socket);
             return Err(failure);
         }
     }

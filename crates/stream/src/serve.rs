@@ -10,7 +10,7 @@ use weir_engine::{Chain, Patience, Stream};
 use weir_log::{Cause, Level};
 use weir_metrics::Metric;
 use weir_proto::proxy_protocol::{HeaderError, cut_short};
-use weir_ssl::Handed;
+use weir_ssl::HandedConnection;
 use weir_tls::{ProxyHeaderError, Wire};
 use weir_upstream::fault;
 use weir_values::doing;
@@ -45,7 +45,7 @@ impl LoopState {
     }
 
     /// Takes over a connection for the site's listening socket number `listen`.
-    pub fn take_over(self: &Rc<Self>, handed: Handed, listen: usize) {
+    pub fn take_over(self: &Rc<Self>, handed: HandedConnection, listen: usize) {
         self.handle.spawn(serve_on(self.clone(), handed, listen));
     }
 }
@@ -66,9 +66,9 @@ pub async fn serve(event_loop: Rc<LoopState>, stream: Stream, peer: Address, lis
 }
 
 /// Serves a connection that another listener has handed over.
-pub async fn serve_on(event_loop: Rc<LoopState>, handed: Handed, listen: usize) {
+pub async fn serve_on(event_loop: Rc<LoopState>, handed: HandedConnection, listen: usize) {
     let presence = event_loop.open.begin();
-    let Handed { wire, shown, peer, local, proxy, bytes, times } = handed;
+    let HandedConnection { wire, shown, peer, local, proxy, bytes, times } = handed;
     let endpoint = event_loop.site.bound(listen).at(|| local.ip());
     let server = event_loop.site.server(endpoint.hosts.default);
     let client = Client::Connected(Rc::new(wire));
@@ -368,6 +368,6 @@ fn hand(s: &mut Session, to: &Address) -> Outcome {
     let (proxy, times) = (s.proxy.take(), s.handed + 1);
     let (shown, bytes) = (s.shown.take(), std::mem::take(&mut s.unread));
     let wire = s.leave().ok_or(SessionError::Internal)?;
-    take_over(Handed { wire, shown, peer, local, proxy, bytes, times });
+    take_over(HandedConnection { wire, shown, peer, local, proxy, bytes, times });
     Ok(())
 }

@@ -8,7 +8,7 @@ use weir_engine::Handle;
 use weir_metrics::Tally;
 use weir_metrics::subjects::{Cells, SubjectKind};
 use weir_resolver::Resolvers;
-use weir_ssl::Loaded;
+use weir_ssl::CertificateCache;
 use weir_upstream::config::dynamic::{self, NameUpdater};
 use weir_upstream::counts::Counts;
 use weir_upstream::health::{self, Watcher};
@@ -40,8 +40,8 @@ impl LoopState {
             offset: Offset::default(),
             hand: RefCell::new(None),
             scripts: OnceCell::new(),
-            certificates: Loaded::default(),
-            upstream_certificates: Loaded::default(),
+            certificates: CertificateCache::default(),
+            upstream_certificates: CertificateCache::default(),
             datagrams: Sessions::default(),
             counts: Counts::new(cells, SubjectKind::StreamPeer),
             retiring: Cell::new(None),

@@ -21,7 +21,7 @@ use weir_values::log::Writers;
 use crate::address::Address;
 use crate::names::ServerId;
 use crate::site::SiteNumber;
-use weir_ssl::Handed;
+use weir_ssl::HandedConnection;
 
 /// The log message for a client that exceeded a timeout.
 pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
@@ -163,12 +163,12 @@ impl Resting {
 
     /// Takes a connection that another listener has handed over. Returns its socket and the bytes that were read from it.
     pub fn handed(
-        handed: Handed,
+        handed: HandedConnection,
         listen: usize,
         number: u64,
         now: Instant,
     ) -> (Stream, Resting, Vec<u8>) {
-        let Handed { wire, shown, peer, local, proxy, bytes, .. } = handed;
+        let HandedConnection { wire, shown, peer, local, proxy, bytes, .. } = handed;
         let (stream, secured) = wire.part();
         let mut resting = Resting { secured, ..Resting::new(peer, listen, number, now) };
         resting.facts.before = Some(Arc::new(Before { shown, local }));

@@ -21,7 +21,7 @@ pub use check::check;
 use weir_engine::{Handle, Idle, Stream, Wake, breathe};
 use weir_log::Level;
 use weir_metrics::Metric;
-use weir_ssl::Handed;
+use weir_ssl::HandedConnection;
 use weir_sys::prefetch::prefetch;
 use weir_values::Retire;
 
@@ -64,7 +64,7 @@ impl LoopState {
     }
 
     /// Takes over a connection for the site's listening socket number `listen`.
-    pub fn take_over(self: &Rc<Self>, handed: Handed, listen: usize) {
+    pub fn take_over(self: &Rc<Self>, handed: HandedConnection, listen: usize) {
         taken_over(self, handed, listen);
     }
 
@@ -92,7 +92,7 @@ fn accepted(event_loop: &Rc<LoopState>, stream: Stream, peer: Address, listen: u
 }
 
 /// Takes over a connection from another listener, which may have read from it and may have begun TLS.
-fn taken_over(event_loop: &Rc<LoopState>, handed: Handed, listen: usize) {
+fn taken_over(event_loop: &Rc<LoopState>, handed: HandedConnection, listen: usize) {
     let (now, number) = (event_loop.handle.now(), event_loop.next_connection());
     let (stream, conn, bytes) = Resting::handed(handed, listen, number, now);
     let (mut conn, presence) = (conn.on(stream), Presence::begin(event_loop));

@@ -66,7 +66,7 @@ async fn decide(
 ) -> Result<Scripted, AcceptError> {
     let socket = conn.wire().socket();
     if let Err(failure) = phases.client_hello(default).await {
-        failure.say(hello, socket);
+        failure.send_alert(hello, socket);
         return Err(failure);
     }
     let (ssl, default_ssl) = (own.conf.ssl.as_ref(), default.conf.ssl.as_ref());
@@ -74,7 +74,7 @@ async fn decide(
     let is_own = ssl.is_some_and(|ssl| Arc::ptr_eq(ssl, &context));
     let server = if is_own { own } else { default };
     if let Err(failure) = phases.session_fetch(server, &context).await {
-        failure.say(hello, socket);
+        failure.send_alert(hello, socket);
         return Err(failure);
     }
     if phases.chooses(server) {
@@ -84,7 +84,7 @@ async fn decide(
             return Ok(Scripted::Resumed(pending, context));
         }
         if let Err(failure) = phases.certificate(server, &context).await {
-            failure.say(hello, socket);
+            failure.send_alert(hello, socket);
             return Err(failure);
         }
     }

@@ -1,4 +1,4 @@
-//! Certificates for servers, with variables in their names.
+//! Certificates for TLS to servers whose file names have variables.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
@@ -9,22 +9,22 @@ use weir_engine::Handle;
 use weir_tls::{ClientSettings, TlsClient};
 use weir_values::{Subject, Template};
 
-use crate::kept::{Keep, Loaded};
+use crate::certificate_cache::{CacheLimits, CertificateCache};
 use crate::load::{self, LoadError};
 use crate::reader::{NamedFile, SslReader};
 
-/// A certificate and its key, known when a request is passed on.
+/// A certificate and its key, whose files are known once a request is passed on.
 #[derive(Debug)]
 pub struct Computed {
     certificate: Template,
     key: Template,
     prefix: PathBuf,
     passwords: Arc<Vec<Vec<u8>>>,
-    /// All but the certificate.
+    /// Everything but the certificate.
     settings: ClientSettings,
 }
 
-/// Tells pairs of files apart.
+/// A number that differs between pairs of files.
 pub fn tag(files: &(Vec<u8>, Vec<u8>)) -> u64 {
     let mut hash = DefaultHasher::new();
     files.hash(&mut hash);
@@ -46,20 +46,21 @@ impl Computed {
         Ok(Computed { certificate, key, prefix, passwords, settings })
     }
 
-    /// What the files are called for this request or session; none where it has none.
+    /// The names of the files for this request or session. `None` if the certificate's name is
+    /// empty.
     pub fn names(&self, r: &mut impl Subject) -> Option<(Vec<u8>, Vec<u8>)> {
         let certificate = self.certificate.eval(r).into_owned();
         let key = self.key.eval(r).into_owned();
         (!certificate.is_empty()).then_some((certificate, key))
     }
 
-    /// Loads them, unless the loop has kept them.
+    /// Loads the files, unless the loop has them in its cache.
     pub async fn load(
         &self,
         handle: &Handle,
         files: &(Vec<u8>, Vec<u8>),
-        loaded: &Loaded<TlsClient>,
-        keep: Option<&Keep>,
+        loaded: &CertificateCache<TlsClient>,
+        keep: Option<&CacheLimits>,
     ) -> Result<TlsClient, LoadError> {
         let now = handle.now();
         let key = (std::ptr::from_ref(self).addr(), vec![files.clone()]);

@@ -1,7 +1,7 @@
 //! The directives of TLS to servers, for each module that passes requests or sessions on.
 
-/// The rows of these directives behind a prefix: `$row!($what, NAME, HELP, SET)` for each, where `SET` is a
-/// [`SetDirective`](crate::SetDirective) of [`Settings`](crate::client::Settings).
+/// The rows of these directives behind a prefix. Each is `$row!($what, NAME, HELP, SET)`, where
+/// `SET` is a [`SetDirective`](crate::SetDirective) of [`Settings`](crate::client::Settings).
 #[macro_export]
 macro_rules! client_directives {
     ($prefix:literal, $row:ident, $what:tt) => {
@@ -84,7 +84,7 @@ macro_rules! client_directives {
                 $what,
                 concat!($prefix, "ssl_certificate_cache"),
                 "How many certificates and keys with variables in their names a loop keeps, and how long.",
-                |c, d, _| d.set(&mut c.cache, $crate::kept::read)
+                |c, d, _| d.set(&mut c.cache, $crate::certificate_cache::read)
             ),
             $row!(
                 $what,

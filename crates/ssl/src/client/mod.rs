@@ -14,9 +14,9 @@ mod directives;
 
 use computed::Computed;
 
+use crate::certificate_cache::{CacheLimits, CertificateCache};
 use crate::commands::{Changed, ConfCommand};
 use crate::files::KeyFiles;
-use crate::kept::{Keep, Loaded};
 use crate::load::LoadError;
 use crate::read::Listed;
 use crate::reader::{DirectiveUse, NamedFile, SslReader};
@@ -52,24 +52,24 @@ pub struct Settings {
     /// `..._ssl_password_file`
     pub passwords: Arc<Vec<Vec<u8>>>,
     /// `..._ssl_certificate_cache`
-    pub cache: Option<Keep>,
+    pub cache: Option<CacheLimits>,
     /// `..._ssl_conf_command`
     pub commands: Vec<ConfCommand>,
-    /// `..._ssl_alpn`, of sessions.
+    /// `..._ssl_alpn`, for sessions.
     pub alpn: Vec<Template>,
-    /// What all this amounts to, where a location needs it.
+    /// The client of these settings, if the location uses TLS.
     built: Option<TlsClient>,
-    /// The same where HTTP/2 is to be spoken.
+    /// The client that offers HTTP/2 by ALPN, if the location uses that.
     http2: Option<TlsClient>,
-    /// Certificate and key with variables in their names.
+    /// The certificate and key, if their names have variables.
     computed: Option<Arc<Computed>>,
 }
 
-/// What a location needs its settings for.
+/// What a location uses its settings for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needed {
-    /// Nothing: the URL of its servers has variables, but no TLS. What is wrong with the settings is an error all the same,
-    /// as in nginx.
+    /// Nothing: the URL of its servers has variables, but no TLS. Invalid settings are an error all
+    /// the same, as in nginx.
     Never,
     /// For TLS.
     Tls,
@@ -78,7 +78,8 @@ pub enum Needed {
 }
 
 impl Needed {
-    /// What an address of servers needs that has variables in it, if `plain` is the scheme without TLS.
+    /// What a location with variables in the address of its servers needs. `plain` is the scheme
+    /// without TLS.
     pub fn for_computed(address: &Template, plain: &str, needed: Needed) -> Needed {
         let scheme = address.beginning().get(..plain.len());
         match scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(plain.as_bytes())) {
@@ -115,7 +116,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads the files and puts all together, for a location that speaks TLS to servers as `needed`.
+    /// Reads the files and builds the client, for a location that uses TLS as `needed`.
     pub fn finish<S: Subject>(
         &mut self,
         reader: &mut SslReader<'_, '_, S>,
@@ -139,7 +140,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Reads the files: what the TLS to a server is to be.
+    /// Reads the files. Returns the settings of TLS to a server.
     pub fn read<S: Subject>(
         &mut self,
         reader: &mut SslReader<'_, '_, S>,
@@ -164,15 +165,15 @@ impl Settings {
     /// `..._ssl_protocols`
     pub fn add_versions(
         &mut self,
-        said: DirectiveUse<'_>,
+        directive: DirectiveUse<'_>,
         warnings: &mut Vec<Error>,
     ) -> Result<(), Error> {
-        let before = (!said.first).then_some(self.versions);
-        self.versions = read::versions(warnings, said.line, before)?;
+        let before = (!directive.first).then_some(self.versions);
+        self.versions = read::versions(warnings, directive.line, before)?;
         Ok(())
     }
 
-    /// Does what `..._ssl_conf_command` says; the curves are set there alone.
+    /// Applies `..._ssl_conf_command`, the only directive for curves.
     fn apply_commands(&mut self) -> Result<Curves, Error> {
         let mut changed = Changed {
             versions: self.versions,
@@ -181,7 +182,7 @@ impl Settings {
             certificate: self.certificate.take(),
             key: self.key.take(),
             verifies: self.verify,
-            // Servers give tickets; clients take them.
+            // Only servers issue tickets.
             tickets: true,
             prefer_server_ciphers: false,
         };
@@ -233,7 +234,7 @@ impl Settings {
         Ok(Some(Authorities { anchors, lists, depth }))
     }
 
-    /// The same outside of requests, without their variables.
+    /// The client outside of requests, where variables have no value.
     pub fn client(&self, host: &[u8]) -> Option<TlsClient> {
         let name = self.name.as_ref().and_then(Template::constant).unwrap_or(host);
         let built = self.http2.as_ref().or(self.built.as_ref())?.named(without_port(name));
@@ -241,7 +242,7 @@ impl Settings {
         Some(if alpn.is_empty() { built } else { built.offering(&alpn) })
     }
 
-    /// How connections to a server are secured that the URL calls `host`.
+    /// The TLS of connections to a server that the URL calls `host`.
     pub fn secure(&'static self, r: &mut impl Subject, host: &[u8]) -> Option<UpstreamTls> {
         let built = self.http2.as_ref().or(self.built.as_ref())?;
         let name = match &self.name {
@@ -273,23 +274,23 @@ pub fn names(line: &Line) -> Arc<[CertificateName]> {
 /// HTTP/2's name in ALPN.
 const HTTP2: &[u8] = b"h2";
 
-/// How the connections of one request or session are secured.
+/// The TLS of the connections of one request or session.
 pub struct UpstreamTls {
     settings: &'static Settings,
     client: TlsClient,
     name: Vec<u8>,
-    /// The name is the request's or session's own, so that a server may rightly refuse it.
+    /// The name comes from the request or session, so the server may rightly refuse it.
     pub chosen: bool,
-    /// Certificate and key to be loaded first.
+    /// The files of certificate and key, if they have variables in their names.
     files: Option<(Vec<u8>, Vec<u8>)>,
     alpn: Vec<Vec<u8>>,
-    /// Tells connections apart that are secured in different ways.
+    /// A number that differs between connections with different TLS.
     pub tag: u64,
 }
 
 impl UpstreamTls {
-    /// The server is called by this name, unless the configuration says by which.
-    pub fn call(&mut self, host: &[u8]) {
+    /// Sets the server's name, unless the configuration sets it.
+    pub fn set_name(&mut self, host: &[u8]) {
         if self.settings.name.is_some() {
             return;
         }
@@ -299,11 +300,11 @@ impl UpstreamTls {
         self.tag = tag(&self.client, self.files.as_ref());
     }
 
-    /// What a new connection to the server at this address needs.
+    /// The client for a new connection to the server at this address.
     pub async fn client(
         &self,
         handle: &Handle,
-        known: &Loaded<TlsClient>,
+        known: &CertificateCache<TlsClient>,
         peer: &str,
     ) -> Result<TlsClient, LoadError> {
         let (Some(files), Some(computed)) = (&self.files, &self.settings.computed) else {
@@ -321,7 +322,7 @@ impl UpstreamTls {
     }
 }
 
-/// Tells connections apart that are secured in different ways.
+/// A number that differs between connections with different TLS.
 fn tag(client: &TlsClient, files: Option<&(Vec<u8>, Vec<u8>)>) -> u64 {
     client.tag() ^ files.map_or(0, computed::tag)
 }

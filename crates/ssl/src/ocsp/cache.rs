@@ -1,18 +1,18 @@
-//! Responses about clients' certificates, shared by all workers (`ssl_ocsp_cache`).
+//! Responders' answers about clients' certificates, shared by all workers (`ssl_ocsp_cache`).
 
 use weir_tls::x509::ocsp::{CertificateStatus, OcspAnswer};
 use weir_zone::Zone;
 
-/// Words of value that the zone must give to each answer.
+/// The number of values in each record of the zone.
 pub const VALUES: usize = 2;
 
 const STATUS: usize = 0;
 const UNTIL: usize = 1;
 
-/// Answers that do not say how long they hold are kept for an hour.
-const UNTOLD: i64 = 3600;
+/// How long an answer without an end is cached, in seconds.
+const DEFAULT_LIFETIME: i64 = 3600;
 
-/// What is known of a certificate, at a time in seconds since 1970.
+/// The cached status of a certificate. `now` is in seconds since 1970.
 pub fn find(zone: &Zone, name: &[u8], now: i64) -> Option<CertificateStatus> {
     let mut table = zone.lock();
     let entry = table.find(name)?;
@@ -30,9 +30,9 @@ pub fn find(zone: &Zone, name: &[u8], now: i64) -> Option<CertificateStatus> {
     None
 }
 
-/// Keeps an answer; the one that has not been asked for longest makes room.
+/// Caches an answer. The least recently used one makes room.
 pub fn keep(zone: &Zone, name: &[u8], answer: &OcspAnswer, now: i64) {
-    let until = answer.until.unwrap_or(now + UNTOLD);
+    let until = answer.until.unwrap_or(now + DEFAULT_LIFETIME);
     let status = match answer.status {
         CertificateStatus::Good => 0,
         CertificateStatus::Revoked => 1,

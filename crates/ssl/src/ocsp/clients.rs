@@ -1,4 +1,4 @@
-//! Asks about clients' certificates, between handshake and first request (`ssl_ocsp`).
+//! Verifies clients' certificates by OCSP, between handshake and first request (`ssl_ocsp`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,51 +10,51 @@ use weir_tls::x509::ocsp::CertificateStatus;
 use weir_tls::{Authorities, Inquiry, SignerTrust};
 use weir_zone::ZoneRef;
 
-use super::fetch::Errand;
+use super::fetch::OcspFetch;
 use super::responder::Responder;
 use super::{LookUp, OcspMode, cache};
 
-/// How it is asked about clients' certificates.
+/// The settings of OCSP for clients' certificates.
 #[derive(Debug)]
 pub struct ClientOcsp {
-    which: OcspMode,
-    /// `ssl_ocsp_responder`; otherwise each certificate says where.
+    mode: OcspMode,
+    /// `ssl_ocsp_responder`. Without it, each certificate names its responder.
     responder: Option<Responder>,
     cache: Option<ZoneRef>,
     look_up: LookUp,
 }
 
-/// The connection that waits.
+/// The connection that waits for the answers.
 pub struct WaitingConnection<'a> {
     /// Its loop.
     pub handle: &'a Handle,
-    /// The log that hears of failures.
+    /// The log for failures.
     pub log: &'a Log,
     /// Its number.
     pub number: u64,
-    /// How long it waits.
+    /// The deadline.
     pub until: Instant,
 }
 
 impl ClientOcsp {
     /// Puts it together.
     pub fn new(
-        which: OcspMode,
+        mode: OcspMode,
         responder: Option<Responder>,
         cache: Option<ZoneRef>,
         look_up: LookUp,
     ) -> ClientOcsp {
-        ClientOcsp { which, responder, cache, look_up }
+        ClientOcsp { mode, responder, cache, look_up }
     }
 
-    /// Whether a chain is good, which goes from the client's certificate to a root.
+    /// Checks a chain from the client's certificate to a root.
     pub async fn check(
         &self,
         path: &[Vec<u8>],
         authorities: &Arc<Authorities>,
         waiting: &WaitingConnection<'_>,
     ) -> Result<(), VerifyError> {
-        let most = if self.which == OcspMode::Leaf { 1 } else { usize::MAX };
+        let most = if self.mode == OcspMode::Leaf { 1 } else { usize::MAX };
         for pair in path.windows(2).take(most) {
             let [certificate, issuer] = pair else { continue };
             let trusted = SignerTrust::Trusted { authorities: authorities.clone(), known: false };
@@ -90,7 +90,7 @@ impl ClientOcsp {
         if let Some(known) = zone.and_then(|zone| cache::find(zone, &name, now)) {
             return Some(known);
         }
-        let errand = Errand {
+        let fetch = OcspFetch {
             responder,
             look_up: &self.look_up,
             until: waiting.until,
@@ -98,7 +98,7 @@ impl ClientOcsp {
             connection: Some(waiting.number),
             certificate: None,
         };
-        let (response, from) = errand.run(handle, &inquiry.request()).await?;
+        let (response, from) = fetch.run(handle, &inquiry.request()).await?;
         match inquiry.answer(&response) {
             Ok(answer) => {
                 if let Some(zone) = zone {
@@ -107,7 +107,7 @@ impl ClientOcsp {
                 Some(answer.status)
             }
             Err(why) => {
-                errand.say(Level::Error, format_args!("{why}"), Some(&from));
+                fetch.log_failure(Level::Error, format_args!("{why}"), Some(&from));
                 None
             }
         }

@@ -1,4 +1,4 @@
-//! Asks a responder: one short request over HTTP/1.0, from one address after another.
+//! Sends an OCSP request: HTTP/1.0, to one address of the responder after another.
 
 use std::time::Instant;
 use std::{fmt, io};
@@ -15,19 +15,19 @@ use weir_upstream::reply::{BadReply, Reply, Unread};
 use super::LookUp;
 use super::responder::Responder;
 
-/// Longer answers are no answers.
+/// The longest accepted response.
 const LONGEST: usize = 16 * 1024;
 
-/// The responder to ask, and the log that hears of failures.
-pub struct Errand<'a> {
+/// One request to a responder, and the log for its failures.
+pub struct OcspFetch<'a> {
     pub responder: &'a Responder,
     pub look_up: &'a LookUp,
-    /// When to give up.
+    /// The deadline.
     pub until: Instant,
     pub log: &'a Log,
     /// The number of the client's connection.
     pub connection: Option<u64>,
-    /// The name of the certificate's file.
+    /// The file of the certificate.
     pub certificate: Option<&'a str>,
 }
 
@@ -35,7 +35,7 @@ pub struct Errand<'a> {
 enum FetchError {
     /// A system call failed.
     Io(&'static str, io::Error),
-    /// What came is no response.
+    /// The bytes are no HTTP response.
     Reply(BadReply),
     /// The response is longer than [`LONGEST`].
     TooLong,
@@ -76,15 +76,15 @@ impl fmt::Display for FetchError {
     }
 }
 
-impl Errand<'_> {
-    /// The responder's answer to a request, and the address that it came from; what goes wrong is logged.
+impl OcspFetch<'_> {
+    /// Sends a request. Returns the response and the address it came from. Failures are logged.
     pub async fn run(&self, handle: &Handle, request: &[u8]) -> Option<(Vec<u8>, PeerAddress)> {
         let head = self.head(request);
         for address in self.addresses(handle).await? {
             match self.ask(handle, &address, &head).await {
                 Ok(answer) => return Some((answer, address)),
                 Err(failure) => {
-                    self.say(Level::Error, format_args!("{failure}"), Some(&address));
+                    self.log_failure(Level::Error, format_args!("{failure}"), Some(&address));
                 }
             }
         }
@@ -110,7 +110,7 @@ impl Errand<'_> {
         }
         let Some(resolver) = &self.look_up.resolver else {
             let level = if addresses.is_empty() { Level::Error } else { Level::Warn };
-            self.say(level, format_args!("no resolver defined to resolve {host}"), None);
+            self.log_failure(level, format_args!("no resolver defined to resolve {host}"), None);
             return (!addresses.is_empty()).then(|| addresses.clone());
         };
         let resolver = Resolvers::of_loop().of(resolver);
@@ -118,7 +118,7 @@ impl Errand<'_> {
             Ok(found) => Some(found.addresses.iter().map(|ip| self.responder.at(*ip)).collect()),
             Err(why) => {
                 let text = format_args!("{host} could not be resolved ({why})");
-                self.say(Level::Error, text, None);
+                self.log_failure(Level::Error, text, None);
                 None
             }
         }
@@ -142,8 +142,13 @@ impl Errand<'_> {
         receive(&Wire::from(stream)).await
     }
 
-    /// Writes to the log what stands between the client, or the certificate, and an answer.
-    pub fn say(&self, level: Level, text: std::fmt::Arguments<'_>, peer: Option<&PeerAddress>) {
+    /// Logs a failure, with the responder, its address and the certificate.
+    pub fn log_failure(
+        &self,
+        level: Level,
+        text: std::fmt::Arguments<'_>,
+        peer: Option<&PeerAddress>,
+    ) {
         let doing = "while requesting certificate status, responder:";
         let host = &self.responder.host;
         let peer = peer.map(|peer| format!(", peer: {peer}")).unwrap_or_default();

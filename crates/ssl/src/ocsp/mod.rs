@@ -24,13 +24,13 @@ pub enum OcspMode {
     /// No responder is asked.
     #[default]
     Off,
-    /// About every certificate of a client's chain, but for the root.
+    /// Every certificate of the client's chain is checked, except for the root.
     All,
-    /// About the client's own.
+    /// Only the client's own certificate is checked.
     Leaf,
 }
 
-/// How names of responders become addresses.
+/// How names of responders are resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookUp {
     /// `resolver`
@@ -43,7 +43,7 @@ pub struct LookUp {
 const SMALLEST: u64 = 8 * 4096;
 
 /// Reads `ssl_ocsp`.
-pub fn which(d: &Line) -> Result<OcspMode, Error> {
+pub fn mode(d: &Line) -> Result<OcspMode, Error> {
     d.choice(&[("off", OcspMode::Off), ("on", OcspMode::All), ("leaf", OcspMode::Leaf)])
 }
 

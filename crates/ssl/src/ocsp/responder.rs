@@ -9,16 +9,16 @@ use weir_upstream::config::{Host, Url};
 /// The port of HTTP.
 const PORT: u16 = 80;
 
-/// A responder, which is asked over plain HTTP: its answers are signed.
+/// A responder. It is asked over plain HTTP, since its responses are signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Responder {
-    /// As the URL has it, without the port.
+    /// The host as in the URL, without the port.
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// Its addresses, as far as they are known from the start.
+    /// The addresses that are known before the name is resolved.
     pub addresses: Vec<PeerAddress>,
-    /// Where it takes questions; ends with a slash.
+    /// The path of the URL, with a slash at its end.
     pub path: Vec<u8>,
 }
 
@@ -27,7 +27,7 @@ pub struct Responder {
 pub enum ResponderError {
     /// It does not begin with `http://`.
     Prefix(String),
-    /// The rest of it names no server: what the reader of URLs says.
+    /// The rest of it names no server, for this reason.
     Server(&'static str, String),
 }
 
@@ -43,8 +43,8 @@ impl fmt::Display for ResponderError {
 }
 
 impl Responder {
-    /// Takes a URL apart. A name's addresses are looked up if `now`, which may block: only while the configuration is
-    /// read.
+    /// Parses a URL. With `now`, the addresses of a name are looked up, which may block: only while
+    /// a configuration is read.
     pub fn new(url: &[u8], now: bool) -> Result<Responder, ResponderError> {
         const SCHEME: &[u8] = b"http://";
         let rest = url
@@ -69,7 +69,7 @@ impl Responder {
         Ok(Responder { host, port: url.port.unwrap_or(PORT), addresses, path })
     }
 
-    /// Whether its host is an address already.
+    /// Whether the host is an address.
     pub fn is_address(&self) -> bool {
         matches!(Url::parse(self.host.as_bytes(), false), Ok(Url { address: Some(_), .. }))
     }

@@ -1,5 +1,5 @@
-//! Fetches the responses that are stapled to the server's certificates before they are needed. One
-//! loop of each worker asks, from the start on, and again before a response expires.
+//! Fetches the OCSP responses that are stapled to the server's certificates, before they are
+//! needed. One loop of each worker does that: at its start, and again before a response expires.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,19 +11,19 @@ use weir_tls::x509::ocsp::{CertificateStatus, OcspAnswer};
 use weir_tls::{Authorities, Identity, Inquiry, SignerTrust, Staple};
 
 use super::LookUp;
-use super::fetch::Errand;
+use super::fetch::OcspFetch;
 use super::responder::Responder;
 use crate::reader::{NamedFile, SslReader};
 
-/// How long a responder may take.
+/// The deadline of one request.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// So many responders are asked at a time.
-const LANES: usize = 8;
-/// An answer is renewed this long before its end, and not more often.
+/// The most concurrent requests.
+const CONCURRENT: usize = 8;
+/// An answer is renewed this many seconds before its end, but not more often than this.
 const EARLY: i64 = 300;
-/// An answer is renewed after this time in any case.
+/// An answer is renewed after this many seconds at the latest.
 const LATEST: i64 = 3600;
-/// A responder that could not be asked is asked again after this time, then after twice as long, and so on.
+/// The pause after a failed request. It doubles with each further failure.
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 
 /// A response that is to be fetched.
@@ -35,24 +35,24 @@ pub struct Stapling {
     log: Arc<Log>,
     /// The certificate's file.
     name: String,
-    /// Where the response goes: one certificate may be served by many servers.
+    /// The certificates that the response is stapled to. Many servers may use the same certificate.
     staples: Vec<Arc<Staple>>,
 }
 
-/// How responses are asked for.
+/// The settings of stapling.
 pub struct StapleSettings<'w> {
     /// `ssl_stapling_responder`
     pub responder: Option<&'w NamedFile>,
     /// `ssl_stapling_verify`
     pub verify: bool,
-    /// The certificate's issuer is found among these.
+    /// Candidates for the certificate's issuer.
     pub authorities: &'w Arc<Authorities>,
-    /// How the responder's name becomes addresses.
+    /// How the responder's name is resolved.
     pub look_up: &'w LookUp,
 }
 
-/// Adds what a server's certificate, which is called so, needs to the site's list. What is wrong is no reason to stop:
-/// the error is a warning.
+/// Adds the response for a server's certificate to the site's list. `name` is the certificate's
+/// file. An error is only a warning, as in nginx.
 pub fn add<S>(
     wanted: &StapleSettings<'_>,
     reader: &mut SslReader<'_, '_, S>,
@@ -71,12 +71,12 @@ pub fn add<S>(
         url.ok_or_else(|| ignored(format!("no OCSP responder URL in the certificate \"{name}\"")))?;
     let responder = Responder::new(url, look_up.resolver.is_none())
         .map_err(|why| ignored(format!("{why} in the certificate \"{name}\"")))?;
-    let believe = match verify {
+    let trust = match verify {
         false => SignerTrust::Anyone,
         true => SignerTrust::Trusted { authorities: authorities.clone(), known: true },
     };
     let known = identity.others().map(<[u8]>::to_vec).collect();
-    let Some(inquiry) = Inquiry::new(identity.leaf(), issuer, known, believe) else {
+    let Some(inquiry) = Inquiry::new(identity.leaf(), issuer, known, trust) else {
         return Ok(());
     };
     let staple = identity.staple_later();
@@ -97,34 +97,34 @@ pub fn add<S>(
     Ok(())
 }
 
-/// Starts to fetch, on one loop of a worker, until it retires.
+/// Starts to fetch on this loop, until the worker retires.
 pub fn start(
     handle: &Handle,
     all: &[Arc<Stapling>],
     retiring: impl Fn() -> bool + Clone + 'static,
 ) {
-    for lane in 0..LANES.min(all.len()) {
-        let own = all.iter().skip(lane).step_by(LANES).cloned().collect();
+    for first in 0..CONCURRENT.min(all.len()) {
+        let own = all.iter().skip(first).step_by(CONCURRENT).cloned().collect();
         handle.spawn(fetch(handle.clone(), own, retiring.clone()));
     }
 }
 
-/// One response and when it is to be fetched.
+/// One response, and when it is fetched next.
 struct Due {
     stapling: Arc<Stapling>,
     at: Instant,
     failures: u32,
 }
 
-/// Fetches whichever is due, one after another, until the worker retires.
+/// Fetches the responses as they become due, one after another, until the worker retires.
 async fn fetch(handle: Handle, own: Vec<Arc<Stapling>>, retiring: impl Fn() -> bool) {
     let at = handle.now();
     let mut list: Vec<_> =
         own.into_iter().map(|stapling| Due { stapling, at, failures: 0 }).collect();
     while let Some(due) = list.iter_mut().min_by_key(|due| due.at) {
-        // The task holds a part of the site, which is not to stay for much longer than it is in use.
+        // The task holds a part of the site. It ends soon after the site is no longer used.
         while handle.now() < due.at {
-            handle.sleep_until(due.at.min(handle.now() + SLICE)).await;
+            handle.sleep_until(due.at.min(handle.now() + LONGEST_SLEEP)).await;
             if retiring() {
                 return;
             }
@@ -143,26 +143,28 @@ async fn fetch(handle: Handle, own: Vec<Arc<Stapling>>, retiring: impl Fn() -> b
     }
 }
 
-/// So often a task that waits looks whether it is still needed.
-const SLICE: Duration = Duration::from_secs(10);
+/// The longest sleep. A task that waits checks this often whether the worker retires.
+const LONGEST_SLEEP: Duration = Duration::from_secs(10);
 
-/// When to ask again after so many failures in a row.
+/// The pause after so many failures in a row.
 fn retry(failures: u32) -> Duration {
     let most = Duration::from_secs(EARLY.unsigned_abs());
     let pause = 2u32.checked_pow(failures.saturating_sub(1));
     pause.and_then(|times| FIRST_RETRY.checked_mul(times)).unwrap_or(most).min(most)
 }
 
-/// When to ask again for an answer that holds until then; both in seconds since 1970.
+/// The pause before an answer is renewed that is valid until `until`. Both are in seconds since
+/// 1970.
 fn renewal(now: i64, until: i64) -> Duration {
     let at = until.saturating_sub(EARLY).min(now + LATEST).max(now + EARLY);
     Duration::from_secs(at.saturating_sub(now).unsigned_abs())
 }
 
 impl Stapling {
-    /// Fetches the response; how long until the next time. None if the responder has not answered.
+    /// Fetches the response. Returns the pause before the next time, or `None` if the responder has
+    /// not answered.
     async fn renew(&self, handle: &Handle) -> Option<Duration> {
-        let errand = Errand {
+        let fetch = OcspFetch {
             responder: &self.responder,
             look_up: &self.look_up,
             until: handle.now() + TIMEOUT,
@@ -170,7 +172,7 @@ impl Stapling {
             connection: None,
             certificate: Some(&self.name),
         };
-        let (response, from) = errand.run(handle, &self.inquiry.request()).await?;
+        let (response, from) = fetch.run(handle, &self.inquiry.request()).await?;
         let now = handle.wall().secs;
         match self.inquiry.answer(&response) {
             Ok(OcspAnswer { status: CertificateStatus::Good, until }) => {
@@ -183,9 +185,9 @@ impl Stapling {
             Ok(OcspAnswer { status, .. }) => {
                 let status = status.name();
                 let text = format_args!("certificate status \"{status}\" in the OCSP response");
-                errand.say(Level::Error, text, Some(&from));
+                fetch.log_failure(Level::Error, text, Some(&from));
             }
-            Err(why) => errand.say(Level::Error, format_args!("{why}"), Some(&from)),
+            Err(why) => fetch.log_failure(Level::Error, format_args!("{why}"), Some(&from)),
         }
         Some(renewal(now, now))
     }

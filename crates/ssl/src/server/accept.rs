@@ -1,4 +1,4 @@
-//! From an accepted socket to a connection with TLS.
+//! From an accepted socket to a TLS connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use weir_values::regex::GaveUp;
 use super::Verify;
 use super::context::{Certificates, ServerContext};
 use super::decided::Decided;
-use crate::kept::Loaded;
+use crate::certificate_cache::CertificateCache;
 use crate::load::LoadError;
 use crate::ocsp::WaitingConnection;
 
-/// What the handshake has shown, for as long as the connection lives.
+/// The result of a handshake. It lives as long as the connection.
 #[derive(Debug, Default)]
 pub struct Shown {
-    /// The name that the client gave, as it wrote it.
+    /// The requested name (SNI), as the client wrote it.
     pub server_name: Option<Box<str>>,
-    /// The settings by which the handshake went and the client's certificate was judged.
+    /// The settings of the handshake, by which the client's certificate was verified.
     pub context: Option<Arc<ServerContext>>,
     /// What is wrong with the client's certificate.
     pub fault: Option<VerifyError>,
-    /// What the client offered: ciphers, curves.
+    /// The offered cipher suites, by number.
     pub ciphers: Box<[u16]>,
-    /// See `ciphers`.
+    /// The offered curves, by number.
     pub curves: Box<[u16]>,
-    /// See `ciphers`: signature schemes.
+    /// The offered signature schemes, by number.
     pub schemes: Box<[u16]>,
 }
 
 impl Shown {
-    /// What a client's first message shows.
+    /// Takes the fields of a ClientHello.
     pub fn take(hello: &mut Hello) -> Shown {
         Shown {
             server_name: hello.server_name.take().map(Into::into),
@@ -51,38 +51,39 @@ impl Shown {
         }
     }
 
-    /// The name as servers have it: in lower case, without a last dot. What can be no name of a server is none.
+    /// The requested name as servers have it: in lower case, without a trailing dot. `None` if it
+    /// cannot be a server's name.
     pub fn host(&self) -> Option<String> {
         let name = self.server_name.as_deref().filter(|name| !name.contains(':'))?;
         Some(name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase())
     }
 }
 
-/// Why there is no connection.
+/// Why a connection has no TLS.
 #[derive(Debug)]
 pub enum AcceptError {
-    /// The protocol, the socket or the time.
+    /// The handshake failed.
     Handshake(HandshakeError),
-    /// The client speaks something else: what OpenSSL says of it.
+    /// The client's first bytes are no handshake. OpenSSL's reason.
     Plain(&'static str),
-    /// The server has no certificate to show.
+    /// The server has no certificate.
     NoCertificate,
     /// A certificate with variables in its name could not be loaded.
     Certificate(LoadError),
     /// `ssl_reject_handshake`
     Rejected,
-    /// A pattern among the servers' names could not be tried to its end.
+    /// A regular expression among the server names was given up.
     NameUndecided(GaveUp),
-    /// A script has ended the handshake: what OpenSSL says of such a script.
+    /// A script has ended the handshake. OpenSSL's reason.
     Script(&'static str),
     /// A script has left no version of TLS.
     NoVersion,
-    /// The client has given up a version that is spoken here.
+    /// The client has given up a version that is enabled here.
     Fallback,
 }
 
 impl AcceptError {
-    /// How grave it is.
+    /// The level of the log line.
     pub fn level(&self) -> Level {
         match self {
             AcceptError::Certificate(LoadError::Unnamed) => Level::Info,
@@ -108,8 +109,8 @@ impl AcceptError {
 }
 
 impl AcceptError {
-    /// Tells the client that it is the end.
-    pub fn say(&self, hello: Hello, socket: &Stream) {
+    /// Sends the client an alert.
+    pub fn send_alert(&self, hello: Hello, socket: &Stream) {
         match self {
             AcceptError::NoVersion => hello.refuse_version(socket),
             AcceptError::Fallback => hello.refuse_fallback(socket),
@@ -154,8 +155,8 @@ impl fmt::Display for AcceptError {
     }
 }
 
-/// The settings by which a handshake goes on: those of the server that the client named, if that
-/// server has a certificate, or else of the default one. A client that is refused gets an alert.
+/// The settings for the rest of the handshake: those of the requested server if it has a
+/// certificate, otherwise the default server's. A refused client gets an alert.
 pub fn choose(
     own: Option<&Arc<ServerContext>>,
     default: Option<&Arc<ServerContext>>,
@@ -172,19 +173,20 @@ pub fn choose(
     }
 }
 
-/// The path from a client's certificate to a root (in DER; left out where no responder is asked), or what is wrong.
-pub type Judged = Result<Vec<Vec<u8>>, VerifyError>;
+/// The path from a client's certificate to a root, in DER, or the fault. The path is empty if OCSP
+/// does not need it.
+pub type ClientVerdict = Result<Vec<Vec<u8>>, VerifyError>;
 
-/// Names of a chain and its key, for each kind of key.
+/// The names of a chain and its key, for each kind of key.
 pub type FileNames = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl Certificates {
-    /// Whether their names depend on the client.
+    /// Whether the names of the files depend on the client.
     pub fn is_computed(&self) -> bool {
         matches!(self, Certificates::Computed(_))
     }
 
-    /// What their files are called for this client, if that depends on it.
+    /// The names of the files for this client. Empty if they do not depend on the client.
     pub fn names(&self, client: &mut impl Subject) -> FileNames {
         match self {
             Certificates::Computed(computed) => computed.names(client),
@@ -192,16 +194,16 @@ impl Certificates {
         }
     }
 
-    /// The configuration for a client with these names for the files.
+    /// The configuration for a client whose files have these names.
     ///
     /// # Errors
     ///
-    /// There are none, or a file cannot be loaded.
+    /// There is no certificate, or a file cannot be loaded.
     pub async fn config(
         &self,
         names: FileNames,
         handle: &Handle,
-        loaded: &Loaded<Arc<ServerConfig>>,
+        loaded: &CertificateCache<Arc<ServerConfig>>,
     ) -> Result<Arc<ServerConfig>, AcceptError> {
         match self {
             Certificates::None => Err(AcceptError::NoCertificate),
@@ -214,13 +216,14 @@ impl Certificates {
 }
 
 impl ServerContext {
-    /// Goes through the rest of the handshake, until then at the latest. `names`: see [`Certificates::names`].
+    /// Runs the rest of the handshake, by `until` at the latest. `names`: see
+    /// [`Certificates::names`].
     pub async fn accept(
         &self,
         hello: Hello,
         socket: &Stream,
         names: FileNames,
-        loaded: &Loaded<Arc<ServerConfig>>,
+        loaded: &CertificateCache<Arc<ServerConfig>>,
         until: Instant,
     ) -> Result<Secured, AcceptError> {
         let pending =
@@ -228,13 +231,14 @@ impl ServerContext {
         Ok(pending.finish(socket, until).await?)
     }
 
-    /// The same, step by step, as scripts have decided. A client gets an alert if there is no certificate for it.
+    /// Starts the handshake with the scripts' decisions. The caller takes its steps. A client gets
+    /// an alert if there is no certificate for it.
     pub async fn start_handshake(
         &self,
         hello: Hello,
         socket: &Stream,
         names: FileNames,
-        loaded: &Loaded<Arc<ServerConfig>>,
+        loaded: &CertificateCache<Arc<ServerConfig>>,
         decided: Decided,
     ) -> Result<PendingHandshake, AcceptError> {
         let handle = socket.handle();
@@ -250,7 +254,7 @@ impl ServerContext {
         let (config, slow) = match chosen {
             Ok(chosen) => chosen,
             Err(failure) => {
-                failure.say(hello, socket);
+                failure.send_alert(hello, socket);
                 return Err(failure);
             }
         };
@@ -258,22 +262,21 @@ impl ServerContext {
         Ok(hello.start(config, slow && others_wait)?)
     }
 
-    /// What is wrong with the client's certificate, if it was asked for one and has shown it. Responders are asked for
-    /// as long as is waited.
+    /// The fault of the client's certificate. `None` if none was requested or sent. OCSP responders
+    /// may take until the deadline of `waiting`.
     pub async fn judge(&self, wire: &Wire, waiting: WaitingConnection<'_>) -> Option<VerifyError> {
-        let judged = wire.tls(|connection| self.look_at(connection)).flatten();
-        self.ask(judged, waiting).await
+        let judged = wire.tls(|connection| self.verify_client(connection)).flatten();
+        self.ask_responders(judged, waiting).await
     }
 
-    /// The first part of [`ServerContext::judge`]: the path from the client's certificate to a root, or what is wrong; none
-    /// if it was not asked for one or has shown none.
-    pub fn look_at(&self, connection: &Negotiated<'_>) -> Option<Judged> {
+    /// Verifies the client's certificate, without OCSP. `None` if none was requested or sent.
+    pub fn verify_client(&self, connection: &Negotiated<'_>) -> Option<ClientVerdict> {
         if self.verify == Verify::Off {
             return None;
         }
         let chain = connection.peer_certificates();
         let judged = (!chain.is_empty()).then(|| self.authorities.check(chain, Purpose::Client));
-        // To ask a responder, the path to the root is needed.
+        // OCSP needs the whole path.
         let kept = |path: Vec<&[u8]>| match &self.ocsp {
             Some(_) => path.into_iter().map(<[u8]>::to_vec).collect(),
             None => Vec::new(),
@@ -281,8 +284,8 @@ impl ServerContext {
         judged.map(|path| path.map(kept))
     }
 
-    /// Whether these settings judge a client's certificate as earlier ones of the same server did, which found this fault.
-    /// Responders are not asked again.
+    /// Whether these settings come to the same verdict on the client's certificate as `earlier`
+    /// ones of the same server, which found `fault`. Responders are not asked again.
     pub fn agrees_with(
         &self,
         earlier: &ServerContext,
@@ -293,13 +296,13 @@ impl ServerContext {
             return true;
         }
         let asked = self.ocsp.is_none() || earlier.ocsp.is_some();
-        asked && self.look_at(connection).is_none_or(|judged| judged.err() == fault)
+        asked && self.verify_client(connection).is_none_or(|judged| judged.err() == fault)
     }
 
-    /// The second part: asks responders about a path that is good so far.
-    pub async fn ask(
+    /// Asks responders about a path without a fault.
+    pub async fn ask_responders(
         &self,
-        judged: Option<Judged>,
+        judged: Option<ClientVerdict>,
         waiting: WaitingConnection<'_>,
     ) -> Option<VerifyError> {
         match (judged, &self.ocsp) {
@@ -311,7 +314,7 @@ impl ServerContext {
         }
     }
 
-    /// Why a client is not served: its certificate has this fault, or it has shown none.
+    /// Why a client is not served: its certificate has this fault, or it has sent none.
     pub fn refusal(&self, fault: Option<VerifyError>, shown: bool) -> Option<ClientRefusal> {
         if self.verify == Verify::Shown {
             return None;
@@ -328,9 +331,9 @@ impl ServerContext {
 /// Why a client is not served after its handshake.
 #[derive(Debug, Clone, Copy)]
 pub enum ClientRefusal {
-    /// Its certificate is not good.
+    /// Its certificate has a fault.
     Bad(VerifyError),
-    /// It has shown none.
+    /// It has sent no certificate.
     Missing,
 }
 

@@ -1,5 +1,5 @@
-//! Certificates with variables in their names: loaded when a client asks, by the file pool's
-//! threads, and kept by each loop as `ssl_certificate_cache` says.
+//! Certificates whose file names have variables. Threads of the file pool load them when a client
+//! connects, and each loop caches them (`ssl_certificate_cache`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use weir_tls::{Identity, ServerConfig, ServerSettings};
 use weir_values::{Subject, Template};
 
 use super::Conf;
-use crate::kept::{Keep, Loaded};
+use crate::certificate_cache::{CacheLimits, CertificateCache};
 use crate::load::{self, LoadError};
 use crate::reader::SslReader;
 
@@ -21,10 +21,10 @@ pub struct Computed {
     files: Vec<(Template, Template)>,
     prefix: PathBuf,
     passwords: Arc<Vec<Vec<u8>>>,
-    /// All but the certificates.
+    /// Everything but the certificates.
     settings: ServerSettings,
-    keep: Option<Keep>,
-    /// For QUIC: what may be spoken over it.
+    keep: Option<CacheLimits>,
+    /// For QUIC: its ALPN protocols.
     over_quic: Option<Vec<Vec<u8>>>,
 }
 
@@ -34,7 +34,7 @@ pub fn is_computed(conf: &Conf) -> bool {
 }
 
 impl Computed {
-    /// Compiles the names. `over_quic`: what may be spoken over QUIC, if the certificates are for that.
+    /// Compiles the names. `over_quic`: the ALPN protocols, if the certificates are for QUIC.
     pub fn new<S: Subject>(
         conf: &Conf,
         reader: &mut SslReader<'_, '_, S>,
@@ -51,19 +51,19 @@ impl Computed {
         Ok(Computed { files, prefix, passwords, settings, keep, over_quic })
     }
 
-    /// What the files are called for this client.
+    /// The names of the files for this client.
     pub fn names(&self, client: &mut impl Subject) -> Vec<(Vec<u8>, Vec<u8>)> {
         let each = self.files.iter();
         each.map(|(chain, key)| (chain.eval(client).into_owned(), key.eval(client).into_owned()))
             .collect()
     }
 
-    /// The configuration for a client with these names for the files.
+    /// The configuration for a client whose files have these names.
     pub async fn config(
         &self,
         names: Vec<(Vec<u8>, Vec<u8>)>,
         handle: &Handle,
-        loaded: &Loaded<Arc<ServerConfig>>,
+        loaded: &CertificateCache<Arc<ServerConfig>>,
     ) -> Result<Arc<ServerConfig>, LoadError> {
         if names.iter().any(|(chain, key)| chain.is_empty() || key.is_empty()) {
             return Err(LoadError::Unnamed);
@@ -88,8 +88,8 @@ impl Computed {
     }
 }
 
-/// Reads files and puts the configuration together; takes its time. Also whether a key has a password: what such a one
-/// opens is not kept.
+/// Reads the files and builds the configuration; blocks. Also returns whether a key is encrypted:
+/// such a one is not cached.
 fn read(
     names: &[(Vec<u8>, Vec<u8>)],
     prefix: &std::path::Path,

@@ -14,48 +14,48 @@ use crate::load;
 use crate::ocsp::{self, LookUp, OcspMode, Responder, staple};
 use crate::reader::{NamedFile, SslReader};
 
-/// What a client may send with its first flight.
+/// The most early data that is accepted.
 const EARLY_DATA: u32 = 16 * 1024;
 
-/// A server's TLS, ready to be used.
+/// A server's TLS, compiled.
 #[derive(Debug)]
 pub struct ServerContext {
-    /// What clients are shown.
+    /// The certificates over TCP.
     pub certificates: Certificates,
-    /// The same over QUIC, where the server listens with `quic`.
+    /// The certificates over QUIC, if the server listens with `quic`.
     pub quic: Certificates,
     /// `ssl_verify_client`
     pub verify: Verify,
-    /// The authorities that sign certificates of clients.
+    /// The authorities that certificates of clients must lead to.
     pub authorities: Arc<Authorities>,
-    /// The responder that is asked about these certificates.
+    /// The OCSP settings for clients' certificates.
     pub ocsp: Option<ocsp::ClientOcsp>,
     /// `ssl_reject_handshake`
     pub reject: bool,
-    /// Signing takes so long that others should not wait for it.
+    /// Signing takes so long that a thread of the file pool does it.
     pub slow: bool,
-    /// What scripts may change in a handshake, where there are any.
+    /// The settings that scripts may change in a handshake, if there are any scripts.
     pub(super) open: Option<Box<ServerSettings>>,
 }
 
 /// A server's certificates.
 #[derive(Debug)]
 pub enum Certificates {
-    /// None: another server's are used, or the handshake is refused.
+    /// None: another server's certificates are used, or the handshake is refused.
     None,
-    /// Known from the start.
+    /// Known once the configuration is read.
     Fixed(Arc<ServerConfig>),
-    /// Known when a client asks.
+    /// Known once a client connects.
     Computed(Box<Computed>),
 }
 
 impl ServerContext {
-    /// Whether there is something to show.
+    /// Whether there is a certificate.
     pub fn has_certificates(&self) -> bool {
         !matches!(self.certificates, Certificates::None)
     }
 
-    /// QUIC needs TLS 1.3, which `ssl_protocols` leaves out.
+    /// The server has certificates but none for QUIC, since `ssl_protocols` leaves out TLS 1.3.
     pub fn lacks_quic(&self) -> bool {
         self.has_certificates() && matches!(self.quic, Certificates::None)
     }
@@ -65,7 +65,7 @@ impl ServerContext {
         self.verify != Verify::Off
     }
 
-    /// Whether a certificate that was judged by these settings is worth the same by others.
+    /// Whether the verdict of these settings on a certificate also holds for others.
     pub fn judges_like(&self, other: &ServerContext) -> bool {
         std::ptr::eq(self, other)
             || self.verify == Verify::Off
@@ -73,7 +73,7 @@ impl ServerContext {
     }
 }
 
-/// What may be spoken above TLS, the preferred first.
+/// The ALPN protocols, the preferred first.
 #[derive(Debug, Default)]
 pub struct Spoken {
     /// Over TCP.
@@ -84,8 +84,8 @@ pub struct Spoken {
     pub scripted: bool,
 }
 
-/// Builds a server's TLS, if its settings ask for any. `sessions` tells sessions apart that are not to be resumed by each
-/// other's servers.
+/// Compiles a server's TLS, if its settings have any. `sessions` distinguishes session contexts:
+/// servers with different values do not resume each other's sessions.
 pub fn build<S: Subject>(
     conf: &Conf,
     reader: &mut SslReader<'_, '_, S>,
@@ -94,7 +94,7 @@ pub fn build<S: Subject>(
     sessions: &[u8],
 ) -> Result<Option<Arc<ServerContext>>, Error> {
     if conf.certificates.is_empty() && !conf.reject_handshake {
-        return Ok(bare(conf, reader));
+        return Ok(build_without_certificates(conf, reader));
     }
     let mut conf = conf.clone();
     if let Some(last) =
@@ -121,9 +121,9 @@ pub fn build<S: Subject>(
         ciphers: conf.ciphers.clone()?,
         curves: conf.curves.clone()?,
         prefer_server_ciphers: conf.prefer_server_ciphers,
-        ask_client: (conf.verify != Verify::Off).then_some(clients.told),
+        ask_client: (conf.verify != Verify::Off).then_some(clients.hints),
         tickets: sessions::tickets(&conf, reader.files)?,
-        cache: sessions::kept(&conf),
+        cache: sessions::session_cache(&conf),
         session_timeout: conf.session_timeout,
         buffer_size: conf.buffer_size,
         early_data: if conf.early_data { EARLY_DATA } else { 0 },
@@ -136,7 +136,7 @@ pub fn build<S: Subject>(
     let open = spoken.scripted.then(|| Box::new(settings.clone()));
     let slow = computed || settings.identities.iter().any(Identity::is_slow);
     let quic = match spoken.quic.filter(|_| !settings.identities.is_empty() || computed) {
-        // No client gets through to this server by QUIC.
+        // No client can connect to this server by QUIC.
         Some(_) if !conf.versions.tls13 => Certificates::None,
         Some(alpn) if computed && replaceable.is_none() => {
             let computed = Computed::new(&conf, reader, settings.clone(), Some(alpn))?;
@@ -168,7 +168,7 @@ pub fn build<S: Subject>(
     })))
 }
 
-/// What the file holds is of no use here, but a wrong file is a mistake. nginx names no line.
+/// Checks the file of `ssl_dhparam`, which is not used otherwise. nginx names no line.
 fn check_dhparam(file: &NamedFile, files: &mut KeyFiles) -> Result<(), Error> {
     let (read, name) = (files.read(&file.name), files.shown(&file.name));
     let text =
@@ -178,9 +178,13 @@ fn check_dhparam(file: &NamedFile, files: &mut KeyFiles) -> Result<(), Error> {
     })
 }
 
-/// Without anything to show it is another server's handshake, but clients may be judged. Most such servers have no TLS, so a file
-/// that cannot be read does not stop the start; no authority is known then.
-fn bare<S: Subject>(conf: &Conf, reader: &mut SslReader<'_, '_, S>) -> Option<Arc<ServerContext>> {
+/// Compiles a server without certificates. Its handshakes use another server's, but its settings
+/// may verify clients. Most such servers have no TLS, so an unreadable file is only a warning; then
+/// no authority is trusted.
+fn build_without_certificates<S: Subject>(
+    conf: &Conf,
+    reader: &mut SslReader<'_, '_, S>,
+) -> Option<Arc<ServerContext>> {
     let (certificates, verify) = (Certificates::None, conf.verify);
     if verify == Verify::Off {
         return None;
@@ -241,7 +245,7 @@ fn staple(file: &NamedFile, files: &mut KeyFiles, identity: &mut Identity) -> Re
     Ok(())
 }
 
-/// How it is asked about clients' certificates, if it is.
+/// The settings of OCSP for clients' certificates, if it is on.
 fn ocsp(conf: &Conf, look_up: LookUp) -> Result<Option<ocsp::ClientOcsp>, Error> {
     if conf.ocsp == OcspMode::Off {
         return Ok(None);
@@ -258,18 +262,18 @@ fn ocsp(conf: &Conf, look_up: LookUp) -> Result<Option<ocsp::ClientOcsp>, Error>
     Ok(Some(ocsp::ClientOcsp::new(conf.ocsp, responder.transpose()?, cache, look_up)))
 }
 
-/// The authorities that sign certificates of clients.
+/// The authorities for certificates of clients.
 struct ClientAuthorities {
     authorities: Authorities,
-    /// The names that are sent to clients.
-    told: Vec<Vec<u8>>,
+    /// Certificates of the authorities whose names clients are sent.
+    hints: Vec<Vec<u8>>,
 }
 
 fn clients(conf: &Conf, files: &mut KeyFiles) -> Result<ClientAuthorities, Error> {
     let depth = u32::try_from(conf.verify_depth).unwrap_or(u32::MAX - 2);
     let mut clients = ClientAuthorities {
         authorities: Authorities { depth, ..Authorities::default() },
-        told: Vec::new(),
+        hints: Vec::new(),
     };
     let known = conf.client_certificate.is_some() || conf.trusted_certificate.is_some();
     if !known && matches!(conf.verify, Verify::On | Verify::Optional) {
@@ -278,8 +282,8 @@ fn clients(conf: &Conf, files: &mut KeyFiles) -> Result<ClientAuthorities, Error
         ));
     }
     if let Some(file) = conf.client_certificate.as_ref().filter(|_| conf.verify != Verify::Off) {
-        clients.told = load::certificates(files, file)?;
-        clients.authorities.anchors.extend_from_slice(&clients.told);
+        clients.hints = load::certificates(files, file)?;
+        clients.authorities.anchors.extend_from_slice(&clients.hints);
     }
     if let Some(file) = &conf.trusted_certificate {
         clients.authorities.anchors.extend(load::certificates(files, file)?);

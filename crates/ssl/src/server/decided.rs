@@ -1,4 +1,4 @@
-//! What scripts decide in a handshake: the certificates of the connection, and the versions of TLS.
+//! What scripts decide in a handshake: certificates, versions and client authentication.
 
 use std::sync::Arc;
 
@@ -12,32 +12,32 @@ use super::Verify;
 use super::accept::AcceptError;
 use super::context::{Certificates, ServerContext};
 
-/// What scripts have decided; what they leave open is as the configuration says.
+/// The decisions of scripts. What they leave open is as configured.
 #[derive(Debug, Default)]
 pub struct Decided {
     /// The certificates.
     pub certificates: Option<IdentitySet>,
-    /// An OCSP response that is sent along with the certificates.
+    /// An OCSP response to staple to the certificates.
     pub staple: Option<Vec<u8>>,
     /// The versions of TLS.
     pub versions: Option<Versions>,
-    /// The client is asked for a certificate.
+    /// The client must be asked for a certificate.
     pub demand: Option<Demand>,
-    /// Sessions of TLS 1.2 that scripts keep.
+    /// Sessions of TLS 1.2 that scripts store.
     pub sessions: Option<Arc<ExternalSessions>>,
 }
 
-/// What a client's certificate is to lead to.
+/// How a client's certificate is requested and verified.
 #[derive(Debug)]
 pub struct Demand {
-    /// Certificates whose names the client is sent, in DER.
-    pub told: Vec<Vec<u8>>,
-    /// The authorities that vouch.
+    /// Certificates of authorities whose names the client is sent, in DER.
+    pub hints: Vec<Vec<u8>>,
+    /// The authorities that it must lead to.
     pub authorities: Authorities,
 }
 
 impl Decided {
-    /// The certificates of the configuration are not needed.
+    /// Scripts have set certificates, so the configured ones are not needed.
     pub fn is_certified(&self) -> bool {
         self.certificates.is_some()
     }
@@ -47,12 +47,12 @@ impl Decided {
 pub(super) type Chosen = (Arc<ServerConfig>, bool);
 
 impl ServerContext {
-    /// The certificates of the configuration; none of those whose files depend on the client.
+    /// The configured certificates, except for those whose files depend on the client.
     pub fn own_certificates(&self) -> IdentitySet {
         IdentitySet::new(self.open.as_ref().map_or(&[], |open| open.identities.as_slice()))
     }
 
-    /// The versions of the configuration.
+    /// The configured versions.
     pub fn versions(&self) -> Versions {
         self.open.as_ref().map(|open| open.versions).unwrap_or_default()
     }
@@ -62,8 +62,8 @@ impl ServerContext {
         self.authorities.depth
     }
 
-    /// The settings by which the client's certificate is judged that was asked for like this. Where the configuration does
-    /// not ask for one, none is refused.
+    /// The settings that verify a client's certificate by this demand. If the configuration
+    /// requests no certificate, no client is refused.
     pub fn demanding(&self, demand: &Demand) -> Arc<ServerContext> {
         let verify = if self.verify == Verify::Off { Verify::Shown } else { self.verify };
         Arc::new(ServerContext {
@@ -78,7 +78,7 @@ impl ServerContext {
         })
     }
 
-    /// The ciphers of the configuration, by number.
+    /// The numbers of the configured cipher suites.
     pub fn ciphers(&self) -> Vec<u16> {
         self.open.as_ref().map(|open| open.ciphers.numbers(open.versions)).unwrap_or_default()
     }
@@ -88,7 +88,7 @@ impl ServerContext {
         self.open.is_some()
     }
 
-    /// Whether a session of this client would be kept by its id, in the way of TLS 1.2.
+    /// Whether a session with this client would be stored by its ID, as in TLS 1.2 without tickets.
     pub fn keeps_by_id(&self, hello: &RawHello, decided: &Decided) -> bool {
         const TLS13: u16 = 0x0304;
         const SESSION_TICKET: u16 = 35;
@@ -99,7 +99,7 @@ impl ServerContext {
         !is_newer && !has_ticket
     }
 
-    /// Answers a client that resumes a session, for which scripts choose no certificate.
+    /// Answers a client that resumes a session. Scripts choose no certificate for it.
     pub async fn resume(
         &self,
         hello: &Hello,
@@ -111,16 +111,17 @@ impl ServerContext {
         let Certificates::Fixed(config) = &self.certificates else { return None };
         let versions = versions.unwrap_or(open.versions);
         let config = with_versions(open, Some(config.clone()), versions).ok()?;
-        let config = handing(open, config, decided);
+        let config = with_external_sessions(open, config, decided);
         socket.handle().heavy().await;
         hello.resume(&config, shown)
     }
 
-    /// The configuration for a connection. `own` is that of these certificates, where it is needed.
+    /// The configuration for a connection. `own` is the one with these certificates, if they depend
+    /// on the client.
     ///
     /// # Errors
     ///
-    /// Nothing is left to agree on with the client.
+    /// No certificate or no version is left.
     pub fn decide(
         &self,
         certificates: &Certificates,
@@ -136,14 +137,14 @@ impl ServerContext {
         };
         let versions = decided.versions.unwrap_or(open.versions);
         let config = match &decided.demand {
-            Some(demand) => built(&demanding(open, versions, demand), fixed.as_deref()),
+            Some(demand) => build(&with_demand(open, versions, demand), fixed.as_deref()),
             None => with_versions(open, fixed, versions),
         }?;
-        let config = handing(open, config, &decided);
-        self.certified(config, decided)
+        let config = with_external_sessions(open, config, &decided);
+        self.with_certificates(config, decided)
     }
 
-    /// The same over QUIC, where all else is known.
+    /// The configuration for a QUIC connection, if it is known except for the decisions.
     ///
     /// # Errors
     ///
@@ -159,14 +160,14 @@ impl ServerContext {
             return Err(AcceptError::NoVersion);
         }
         if let Some(demand) = &decided.demand {
-            let settings = demanding(open, versions, demand);
+            let settings = with_demand(open, versions, demand);
             config = settings.build_for_quic_beside(&config).map_err(|_| AcceptError::NoVersion)?;
         }
-        Ok(self.certified(config, decided)?.0)
+        Ok(self.with_certificates(config, decided)?.0)
     }
 
-    /// With the certificates that scripts have chosen, if they have.
-    fn certified(
+    /// The configuration with the certificates that scripts have set, if any.
+    fn with_certificates(
         &self,
         config: Arc<ServerConfig>,
         decided: Decided,
@@ -179,7 +180,7 @@ impl ServerContext {
         let mut identities = set.identities();
         match (identities.is_empty(), is_chosen) {
             (true, true) => return Err(AcceptError::NoCertificate),
-            // Their files depend on the client: no response can be added.
+            // The files depend on the client: no response can be stapled.
             (true, false) => return Ok((config, self.slow)),
             (false, _) => {}
         }
@@ -191,7 +192,7 @@ impl ServerContext {
     }
 }
 
-/// The configuration with these versions of TLS, and with the same sessions.
+/// The configuration with these versions of TLS and the same sessions.
 fn with_versions(
     open: &ServerSettings,
     own: Option<Arc<ServerConfig>>,
@@ -199,12 +200,13 @@ fn with_versions(
 ) -> Result<Arc<ServerConfig>, AcceptError> {
     match own {
         Some(config) if versions == open.versions => Ok(config),
-        own => built(&ServerSettings { versions, ..open.clone() }, own.as_deref()),
+        own => build(&ServerSettings { versions, ..open.clone() }, own.as_deref()),
     }
 }
 
-/// The configuration with the sessions that scripts keep. None of them depends on what a script has demanded of a client.
-fn handing(
+/// The configuration with sessions that scripts store. A demand for a client's certificate excludes
+/// them: sessions are not bound to it.
+fn with_external_sessions(
     open: &ServerSettings,
     config: Arc<ServerConfig>,
     decided: &Decided,
@@ -217,11 +219,12 @@ fn handing(
     }
 }
 
-/// Settings for a client that is asked for its certificate. Nothing is resumed that depends on what a script has said.
-fn demanding(open: &ServerSettings, versions: Versions, demand: &Demand) -> ServerSettings {
+/// The settings with a demand for a client's certificate. They resume no session, since sessions
+/// are not bound to the demand.
+fn with_demand(open: &ServerSettings, versions: Versions, demand: &Demand) -> ServerSettings {
     ServerSettings {
         versions,
-        ask_client: Some(demand.told.clone()),
+        ask_client: Some(demand.hints.clone()),
         tickets: None,
         cache: None,
         early_data: 0,
@@ -229,7 +232,7 @@ fn demanding(open: &ServerSettings, versions: Versions, demand: &Demand) -> Serv
     }
 }
 
-fn built(
+fn build(
     settings: &ServerSettings,
     own: Option<&ServerConfig>,
 ) -> Result<Arc<ServerConfig>, AcceptError> {

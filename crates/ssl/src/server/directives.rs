@@ -10,7 +10,7 @@ use weir_values::Subject;
 use super::{Conf, Verify, sessions};
 use crate::read::{self, Listed, file, named};
 use crate::reader::{DirectiveUse, SslDirective, SslReader};
-use crate::{commands, kept, ocsp};
+use crate::{certificate_cache, commands, ocsp};
 
 /// The directives that requests and sessions have in common.
 pub const fn rows<S: Subject>() -> &'static [SslDirective<S, Conf>] {
@@ -40,7 +40,7 @@ impl<S: Subject> Rows<S> {
         row(
             "ssl_certificate_cache",
             "How many certificates and keys with variables in their names a loop keeps, and how long.",
-            |c, d, _| d.set(&mut c.certificate_cache, kept::read),
+            |c, d, _| d.set(&mut c.certificate_cache, certificate_cache::read),
         ),
         row(
             "ssl_password_file",
@@ -146,7 +146,7 @@ impl<S: Subject> Rows<S> {
         row(
             "ssl_ocsp",
             "Whether responders are asked about clients' certificates, or about the first of each chain only.",
-            |c, d, _| d.set(&mut c.ocsp, ocsp::which),
+            |c, d, _| d.set(&mut c.ocsp, ocsp::mode),
         ),
         row(
             "ssl_ocsp_responder",

@@ -1,4 +1,4 @@
-//! A handshake in which scripts decide.
+//! A handshake that scripts may change.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use weir_tls::RawHello;
 use super::context::ServerContext;
 use super::decided::Decided;
 
-/// What is known and decided in a handshake.
+/// The state of a handshake, and what was decided.
 #[derive(Default)]
 pub struct Handshake {
-    /// The client's first message.
+    /// The ClientHello.
     pub hello: RawHello,
-    /// The settings that may be changed for it.
+    /// The settings that scripts may change.
     pub context: Option<Arc<ServerContext>>,
-    /// The changes.
+    /// The decisions.
     pub decided: Decided,
-    /// What the log says behind the text of a line.
+    /// The phase, as log lines name it behind their text.
     pub place: &'static str,
-    /// The decision is given up if the client closes the socket.
+    /// The decision is abandoned if the client closes the socket.
     pub is_watched: bool,
 }

@@ -1,4 +1,4 @@
-//! TLS to clients: its directives, and the connections.
+//! TLS to clients: its directives and its connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use weir_conf::{Error, Spot};
 use weir_tls::{Ciphers, Curves, ReplaceableIdentity, SessionCache, Versions};
 use weir_zone::ZoneRef;
 
+use crate::certificate_cache::CacheLimits;
 use crate::commands::{Changed, ConfCommand};
-use crate::kept::Keep;
 use crate::ocsp;
 use crate::read::Listed;
 use crate::reader::NamedFile;
@@ -23,7 +23,7 @@ mod proof;
 mod sessions;
 mod variables;
 
-pub use accept::{AcceptError, ClientRefusal, FileNames, Judged, Shown, choose};
+pub use accept::{AcceptError, ClientRefusal, ClientVerdict, FileNames, Shown, choose};
 pub use context::{Certificates, NO_QUIC, ServerContext, Spoken, build, check, no_certificate};
 pub use decided::{Decided, Demand};
 pub use directives::rows;
@@ -34,16 +34,16 @@ pub use variables::{TlsSubject, define, define_more};
 /// `ssl_verify_client`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verify {
-    /// Clients are not asked.
+    /// Clients are not asked for a certificate.
     #[default]
     Off,
-    /// A script has asked for a certificate: what it is worth is shown, and decides nothing.
+    /// A script has requested a certificate. Its verdict is shown and refuses nothing.
     Shown,
-    /// A client must show a good certificate.
+    /// A client must send a certificate without a fault.
     On,
-    /// It may show none, but no bad one.
+    /// A client may send none, but no faulty one.
     Optional,
-    /// It may show one that no known authority vouches for.
+    /// A client may send one that leads to no trusted authority.
     OptionalNoCa,
 }
 
@@ -80,8 +80,8 @@ pub struct Conf {
     ocsp: ocsp::OcspMode,
     ocsp_responder: Option<NamedFile>,
     ocsp_cache: Option<ZoneRef>,
-    certificate_cache: Option<Keep>,
-    /// The certificate over QUIC, where files are known to a client of TCP only.
+    certificate_cache: Option<CacheLimits>,
+    /// The certificate over QUIC, if the files' names depend on clients over TCP.
     replaceable: Option<Arc<ReplaceableIdentity>>,
     commands: Vec<ConfCommand>,
 }
@@ -130,7 +130,7 @@ impl Conf {
         !self.certificates.is_empty()
     }
 
-    /// Whether there is anything to go through handshakes with, or to refuse them with.
+    /// Whether the server has certificates for handshakes, or refuses them.
     pub fn speaks_tls(&self) -> bool {
         self.has_certificates() || self.reject_handshake
     }
@@ -141,35 +141,36 @@ impl Conf {
         self.keys.push(NamedFile { name: key.to_vec(), at });
     }
 
-    /// Whether this is the one certificate.
+    /// Whether this is the only certificate.
     pub fn has_only(&self, certificate: &[u8], key: &[u8]) -> bool {
         let is = |files: &[NamedFile], name| matches!(files, [file] if file.name == name);
         is(&self.certificates, certificate) && is(&self.keys, key)
     }
 
-    /// Where a certificate of this name is named.
+    /// The place where a certificate's file of this name is configured.
     pub fn names_file(&self, certificate: &[u8]) -> Option<Spot> {
         self.certificates.iter().find(|file| file.name == certificate).map(|file| file.at)
     }
 
-    /// Keeps what was loaded without an `ssl_certificate_cache`: a file with the same name is the same certificate.
+    /// Caches loaded files unless `ssl_certificate_cache` is set: here, files of the same name
+    /// never change.
     pub fn keep_files(&mut self) {
-        self.certificate_cache.get_or_insert(Keep::FILES_THAT_STAY);
+        self.certificate_cache.get_or_insert(CacheLimits::UNCHANGING_FILES);
     }
 
-    /// Over QUIC clients are shown what is put here, since no file is read for them.
+    /// Serves this certificate over QUIC, where no file is read for clients.
     pub fn serve_replaceable(&mut self, replaceable: Arc<ReplaceableIdentity>) {
         self.replaceable = Some(replaceable);
     }
 }
 
-/// Changes the settings as its commands say.
+/// Applies `ssl_conf_command`.
 fn apply_commands(conf: &mut Conf) -> Result<(), Error> {
     if conf.commands.is_empty() {
         return Ok(());
     }
     let mut changed = Changed {
-        // Clients need not show any.
+        // A certificate of the client is optional.
         verifies: false,
         versions: conf.versions,
         ciphers: conf.ciphers.clone()?,

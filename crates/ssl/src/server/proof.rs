@@ -1,4 +1,4 @@
-//! The certificate that an ACME server is shown as a proof (RFC 8737).
+//! The certificate that proves control of a name to an ACME server (TLS-ALPN-01, RFC 8737).
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use weir_tls::{ACME, Ciphers, Curves, ServerConfig, ServerSettings, Versions};
 
 use crate::load;
 
-/// The first of these files that has a certificate and its key, as a configuration that speaks ACME's protocol alone.
+/// A configuration with the first of these files that has a certificate and its key. It offers
+/// `acme-tls/1` alone.
 pub async fn proof(paths: Vec<PathBuf>, handle: &Handle) -> Option<Arc<ServerConfig>> {
     if paths.is_empty() {
         return None;

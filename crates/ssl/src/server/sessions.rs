@@ -9,9 +9,9 @@ use weir_zone::Declarations;
 use super::Conf;
 use crate::files::KeyFiles;
 
-/// OpenSSL's own cache holds so many sessions unless told otherwise.
+/// The default size of OpenSSL's built-in cache, in sessions.
 const BUILTIN: u64 = 20 * 1024;
-/// nginx wants eight pages at least.
+/// The smallest zone that nginx accepts: eight pages.
 const SMALLEST: u64 = 8 * 4096;
 
 /// `ssl_session_cache off | none | [builtin[:size]] [shared:name:size]`
@@ -37,7 +37,7 @@ pub fn cache(d: &Line, zones: &Declarations) -> Result<Option<Arc<SessionCache>>
     Ok(cache)
 }
 
-/// A cache in a zone: the same for all servers that name it.
+/// A cache in a zone, shared by all servers that name the zone.
 fn shared(
     d: &Line,
     word: &Word,
@@ -55,14 +55,14 @@ fn shared(
     zone.map(|zone| Some(SessionCache::shared(zone))).map_err(|text| d.error(text))
 }
 
-/// Where sessions are kept, if they are. Those that may begin with early data are, whatever else is said: a
-/// ticket that holds its session could be used for it again and again.
-pub fn kept(conf: &Conf) -> Option<Arc<SessionCache>> {
+/// The cache for sessions, if there is one. With early data there always is one: a ticket that
+/// holds its session could be replayed.
+pub fn session_cache(conf: &Conf) -> Option<Arc<SessionCache>> {
     let needed = conf.early_data && conf.tickets;
     conf.cache.clone().or_else(|| needed.then(|| SessionCache::own(BUILTIN)))
 }
 
-/// What tickets are sealed with, if they hold sessions.
+/// The keys of tickets, if tickets hold sessions.
 pub fn tickets(conf: &Conf, files: &mut KeyFiles) -> Result<Option<TicketSecret>, Error> {
     let keys = ticket_keys(conf, files)?;
     if !conf.tickets || conf.early_data {
@@ -76,7 +76,7 @@ pub fn tickets(conf: &Conf, files: &mut KeyFiles) -> Result<Option<TicketSecret>
     Ok(Some(TicketSecret::Fixed(keys)))
 }
 
-/// The keys of `ssl_session_ticket_key`, which are read also where no tickets are given.
+/// The keys of `ssl_session_ticket_key`. They are read even if no tickets are issued.
 fn ticket_keys(conf: &Conf, files: &mut KeyFiles) -> Result<Vec<Vec<u8>>, Error> {
     let mut keys = Vec::new();
     for file in &conf.ticket_keys {

@@ -13,21 +13,21 @@ use super::Shown;
 
 /// A subject with a client that may speak TLS.
 pub trait TlsSubject: Subject {
-    /// What was agreed on in the handshake.
+    /// Calls `look` with the result of the handshake. `None` without TLS.
     fn tls<T>(&self, look: impl FnOnce(&Negotiated<'_>) -> T) -> Option<T>;
 
-    /// What the handshake has shown so far; none of a client that speaks no TLS.
+    /// What the handshake has shown so far. `None` without TLS.
     fn shown(&self) -> Option<&Shown>;
 }
 
-/// Defines those that requests and sessions have.
+/// Defines the variables that requests and sessions have.
 pub fn define<S: TlsSubject>(variables: &mut Variables<S>) {
     for (name, read) in VariableTable::<S>::ROWS {
         variables.define_changeable(name, false, *read);
     }
 }
 
-/// Defines the others, of requests.
+/// Defines the variables that only requests have.
 pub fn define_more<S: TlsSubject>(variables: &mut Variables<S>) {
     for (name, read) in VariableTable::<S>::OF_REQUESTS {
         variables.define_changeable(name, false, *read);
@@ -48,7 +48,7 @@ impl<S: TlsSubject> VariableTable<S> {
         ("ssl_sigalg", |r, out| agreed(r, out, |c| c.signature_scheme())),
         ("ssl_sigalgs", |r, out| offered(r, out, |tls| &tls.schemes, weir_tls::scheme)),
         ("ssl_client_sigalg", |r, out| agreed(r, out, |c| c.peer_signature_scheme())),
-        // rustls has no encrypted hello for servers.
+        // rustls has no Encrypted ClientHello for servers.
         ("ssl_ech_status", |_, _| false),
         ("ssl_ech_outer_server_name", |_, _| false),
         ("ssl_session_id", |r, out| agreed(r, out, |c| c.session_id().map(|id| hex_text(id)))),
@@ -102,7 +102,7 @@ impl<S: TlsSubject> VariableTable<S> {
     ];
 }
 
-/// What both ends agreed on.
+/// A negotiated value.
 fn agreed(
     r: &impl TlsSubject,
     out: &mut Vec<u8>,
@@ -117,7 +117,7 @@ fn agreed(
     }
 }
 
-/// A list of what the client offered.
+/// A list that the client offered.
 fn offered(
     r: &impl TlsSubject,
     out: &mut Vec<u8>,
@@ -125,14 +125,14 @@ fn offered(
     name: fn(u16) -> String,
 ) -> bool {
     let Some(shown) = r.shown() else { return false };
-    // Values like 0x0a0a are there to keep servers from choking on new ones; they name nothing.
+    // GREASE values (RFC 8701), such as 0x0a0a, have no meaning.
     let grease = |id: &&u16| **id & 0x0f0f == 0x0a0a && **id >> 8 == **id & 0xff;
     let names: Vec<_> = list(shown).iter().filter(|id| !grease(id)).map(|id| name(*id)).collect();
     out.extend_from_slice(names.join(":").as_bytes());
     true
 }
 
-/// Something of the client's certificate.
+/// A part of the client's certificate.
 fn shown(
     r: &impl TlsSubject,
     out: &mut Vec<u8>,
@@ -146,7 +146,7 @@ fn shown(
     found.flatten().is_some()
 }
 
-/// A time of a certificate, in OpenSSL's words.
+/// A time of a certificate, as OpenSSL prints it.
 fn time(time: Option<i64>, out: &mut Vec<u8>) {
     let text = time.map_or_else(|| "Bad time value".to_owned(), der::print_time);
     out.extend_from_slice(text.as_bytes());
@@ -174,7 +174,7 @@ fn pem(certificate: &Certificate<'_>) -> Vec<u8> {
     text
 }
 
-/// Fit for a header: every line but the first begins with a tab, and the last has no end.
+/// In a form for header fields: each line but the first begins with a tab, and the last has no end.
 fn indented(pem: &[u8], out: &mut Vec<u8>) {
     for (i, line) in pem.trim_ascii_end().split(|b| *b == b'\n').enumerate() {
         if i > 0 {

@@ -9,7 +9,7 @@ use weir_proto::http3::ErrorCode;
 use weir_proto::http3::qpack::{Decoded, FieldLimits};
 use weir_quic::Dir;
 use weir_ssl::ocsp::WaitingConnection;
-use weir_ssl::server::Judged;
+use weir_ssl::server::ClientVerdict;
 
 use super::Link;
 use crate::connection::streamed::Fields;
@@ -30,7 +30,7 @@ impl Link {
         };
         let judged = context
             .as_ref()
-            .and_then(|context| self.quic.tls(|tls| context.look_at(tls)).flatten());
+            .and_then(|context| self.quic.tls(|tls| context.verify_client(tls)).flatten());
         match (context, judged) {
             (Some(context), Some(Ok(path))) if context.ocsp.is_some() => {
                 let Some(link) = self.me.upgrade() else { return };
@@ -44,11 +44,11 @@ impl Link {
                         number: link.number,
                         until: event_loop.handle.now() + timeout,
                     };
-                    let fault = context.ask(Some(Ok(path)), waiting).await;
+                    let fault = context.ask_responders(Some(Ok(path)), waiting).await;
                     link.certificate_checked(fault);
                 });
             }
-            (_, Some(judged @ Err(_))) => self.certificate_checked(Judged::err(judged)),
+            (_, Some(judged @ Err(_))) => self.certificate_checked(ClientVerdict::err(judged)),
             _ => self.certificate_checked(None),
         }
     }

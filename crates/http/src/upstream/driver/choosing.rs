@@ -76,7 +76,7 @@ impl Run {
             current.scheme = if selection.plain { without_tls(scheme) } else { scheme };
         }
         if let (Some(secure), Some(host)) = (&mut self.secure, &selection.host) {
-            secure.call(host);
+            secure.set_name(host);
         }
         if self.shared && r.event_loop.retiring() {
             selection.keepalive = None;

@@ -288,12 +288,12 @@ fn demand(
     if let Some(depth) = depth.filter(|depth| *depth >= 0.0) {
         authorities.depth = depth as u32;
     }
-    let told = certificates(own);
+    let hints = certificates(own);
     if own.is_some() || more.is_some() {
-        let anchors = told.iter().cloned().chain(certificates(more)).collect();
+        let anchors = hints.iter().cloned().chain(certificates(more)).collect();
         authorities = Authorities { anchors, lists: Vec::new(), depth: authorities.depth };
     }
-    Demand { told, authorities }
+    Demand { hints, authorities }
 }
 
 /// Looks at the handshake, or says that there is none.

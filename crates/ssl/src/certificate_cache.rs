@@ -8,23 +8,26 @@ use weir_conf::{Directive as Line, Error, values};
 
 /// `..._certificate_cache`
 #[derive(Debug, Clone, Copy)]
-pub struct Keep {
+pub struct CacheLimits {
     max: u64,
     inactive: Duration,
     valid: Duration,
 }
 
-impl Keep {
-    /// For files that never change: the one in use and the one before.
-    pub const FILES_THAT_STAY: Keep =
-        Keep { max: 4, inactive: Duration::from_secs(86400), valid: Duration::from_secs(86400) };
+impl CacheLimits {
+    /// For files that never change: room for the one in use and the one before.
+    pub const UNCHANGING_FILES: CacheLimits = CacheLimits {
+        max: 4,
+        inactive: Duration::from_secs(86400),
+        valid: Duration::from_secs(86400),
+    };
 }
 
-/// What a loop has loaded.
+/// The certificates that a loop has loaded.
 #[derive(Debug)]
-pub struct Loaded<T>(RefCell<HashMap<SettingsKey, CachedSettings<T>>>);
+pub struct CertificateCache<T>(RefCell<HashMap<SettingsKey, CachedSettings<T>>>);
 
-/// The number of the settings, and the files in order.
+/// The address of the settings, and the names of the files in order.
 pub type SettingsKey = (usize, Vec<(Vec<u8>, Vec<u8>)>);
 
 #[derive(Debug)]
@@ -34,15 +37,15 @@ struct CachedSettings<T> {
     used: Instant,
 }
 
-impl<T> Default for Loaded<T> {
+impl<T> Default for CertificateCache<T> {
     fn default() -> Self {
-        Loaded(RefCell::default())
+        CertificateCache(RefCell::default())
     }
 }
 
-impl<T: Clone> Loaded<T> {
-    /// What was loaded, if it is not too old.
-    pub fn find(&self, key: &SettingsKey, keep: &Keep, now: Instant) -> Option<T> {
+impl<T: Clone> CertificateCache<T> {
+    /// A loaded value, if it is not too old.
+    pub fn find(&self, key: &SettingsKey, keep: &CacheLimits, now: Instant) -> Option<T> {
         let mut entries = self.0.borrow_mut();
         let entry = entries.get_mut(key)?;
         // nginx counts whole seconds.
@@ -57,10 +60,10 @@ impl<T: Clone> Loaded<T> {
         Some(entry.value.clone())
     }
 
-    /// Keeps one more of these settings. The one that has not been used for longest goes.
-    pub fn keep(&self, key: SettingsKey, value: T, keep: &Keep, now: Instant) {
+    /// Adds a value. Of the same settings, the least recently used values make room.
+    pub fn keep(&self, key: SettingsKey, value: T, keep: &CacheLimits, now: Instant) {
         let mut entries = self.0.borrow_mut();
-        // nginx counts certificates and keys, each.
+        // nginx counts certificates and keys separately.
         let weight = |k: &SettingsKey| 2 * k.1.len() as u64;
         let others = |k: &&SettingsKey| k.0 == key.0 && **k != key;
         while entries.keys().filter(others).map(weight).sum::<u64>() + weight(&key) > keep.max {
@@ -74,7 +77,7 @@ impl<T: Clone> Loaded<T> {
 }
 
 /// Reads `off | max=N [inactive=TIME] [valid=TIME]`
-pub fn read(d: &Line) -> Result<Option<Keep>, Error> {
+pub fn read(d: &Line) -> Result<Option<CacheLimits>, Error> {
     let (mut max, mut off) = (None, false);
     let (mut inactive, mut valid) = (Duration::from_secs(10), Duration::from_secs(60));
     for word in &d.args {
@@ -95,7 +98,7 @@ pub fn read(d: &Line) -> Result<Option<Keep>, Error> {
     }
     match (off, max) {
         (true, _) => Ok(None),
-        (false, Some(max)) => Ok(Some(Keep { max, inactive, valid })),
+        (false, Some(max)) => Ok(Some(CacheLimits { max, inactive, valid })),
         (false, None) => {
             let name = d.name.lossy();
             Err(d.error(format!("\"{name}\" must have the \"max\" parameter")))
@@ -115,8 +118,8 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_goes_first() {
-        let keep = Keep { max: 4, inactive: 10 * SECOND, valid: 60 * SECOND };
-        let (loaded, now) = (Loaded::default(), Instant::now());
+        let keep = CacheLimits { max: 4, inactive: 10 * SECOND, valid: 60 * SECOND };
+        let (loaded, now) = (CertificateCache::default(), Instant::now());
         loaded.keep(key("a"), 'a', &keep, now);
         loaded.keep(key("b"), 'b', &keep, now + SECOND);
         assert_eq!(loaded.find(&key("a"), &keep, now + 2 * SECOND), Some('a'));
@@ -127,8 +130,8 @@ mod tests {
 
     #[test]
     fn what_is_old_or_idle_is_loaded_again() {
-        let keep = Keep { max: 2, inactive: 10 * SECOND, valid: 15 * SECOND };
-        let (loaded, now) = (Loaded::default(), Instant::now());
+        let keep = CacheLimits { max: 2, inactive: 10 * SECOND, valid: 15 * SECOND };
+        let (loaded, now) = (CertificateCache::default(), Instant::now());
         loaded.keep(key("a"), 'a', &keep, now);
         assert_eq!(loaded.find(&key("a"), &keep, now + 9 * SECOND), Some('a'));
         assert_eq!(loaded.find(&key("a"), &keep, now + 16 * SECOND), None);
