@@ -45,12 +45,12 @@ fn unknown_variable(error: &Error) -> Option<&str> {
     error.message.strip_prefix("unknown \"")?.strip_suffix("\" variable")
 }
 
-/// The first use of a variable that is unknown, which is no place of the error itself.
+/// The first use of an unknown variable. The error itself has no position.
 pub(crate) fn first_use(sources: &Sources, error: &Error) -> Option<Pos> {
     Some(used(sources, unknown_variable(error)?)?.1)
 }
 
-/// Where a variable is used first, and the line.
+/// The first use of a variable, with its line.
 fn used<'s>(sources: &'s Sources, name: &str) -> Option<(&'s SourceText, Pos, String)> {
     (0..).zip(sources.iter()).find_map(|(file, source)| {
         let text = String::from_utf8_lossy(&source.text);
@@ -60,7 +60,7 @@ fn used<'s>(sources: &'s Sources, name: &str) -> Option<(&'s SourceText, Pos, St
     })
 }
 
-/// A text uses a variable, as `$name` or `${name}`.
+/// Whether a text uses a variable, as `$name` or `${name}`.
 pub fn uses_variable(text: &str, name: &str) -> bool {
     let letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices('$').any(|(at, _)| {
@@ -85,7 +85,7 @@ fn has_bare_braces(line: &str) -> bool {
     })
 }
 
-/// A number with a unit that nginx does not know: how it is written here.
+/// Advice on a number with a unit that nginx does not have.
 fn unit(word: &str) -> Option<&'static str> {
     let digits = word.find(|c: char| !c.is_ascii_digit()).filter(|at| *at > 0)?;
     match word[digits..].to_ascii_lowercase().as_str() {
@@ -100,20 +100,23 @@ fn unit(word: &str) -> Option<&'static str> {
     }
 }
 
-/// The first word of the line is at this column, and is a directive.
+/// Whether the line's first word is at this column and names a directive.
 fn begins_with_directive(line: &str, column: u32) -> bool {
     let indent = line.len() - line.trim_start().len();
     let word = line.trim_start().split([' ', '\t', ';', '{']).next().unwrap_or_default();
     indent + 1 == column as usize && known(word.as_bytes()).next().is_some()
 }
 
-/// The last line with anything on it before this one, if a directive may go on behind it.
+/// The last line with text before this one, if a directive could continue behind it.
 fn unfinished(source: &SourceText, number: u32) -> Option<u32> {
     let lines: Vec<&[u8]> =
         source.text.split(|b| *b == b'\n').take(number.saturating_sub(1) as usize).collect();
-    let said = |(number, line)| Some((number, without_comment(std::str::from_utf8(line).ok()?)));
-    let (number, text) =
-        (1..number).zip(lines).rev().filter_map(said).find(|(_, text)| !text.trim().is_empty())?;
+    let text_of = |(number, line)| Some((number, without_comment(std::str::from_utf8(line).ok()?)));
+    let (number, text) = (1..number)
+        .zip(lines)
+        .rev()
+        .filter_map(text_of)
+        .find(|(_, text)| !text.trim().is_empty())?;
     (!text.trim_end().ends_with([';', '{', '}'])).then_some(number)
 }
 
@@ -156,14 +159,15 @@ mod tests {
             advised(text, message, (2, 8), (1, 1)),
             "is a \";\" missing at the end of line 1?"
         );
-        let told = |text: &str| advised(text, "invalid parameter \"server_name\"", (3, 15), (3, 2));
+        let found =
+            |text: &str| advised(text, "invalid parameter \"server_name\"", (3, 15), (3, 2));
         assert_eq!(
-            told("listen 80 # all\n\n server_name a;"),
+            found("listen 80 # all\n\n server_name a;"),
             "is a \";\" missing at the end of line 1?"
         );
         // The line before is whole.
         for text in ["server {\n\n", "listen 80; # all\n# a comment\n", "events { }\n\n"] {
-            assert_eq!(told(&format!("{text} server_name a;")), "", "{text}");
+            assert_eq!(found(&format!("{text} server_name a;")), "", "{text}");
         }
         // A word that may be meant.
         assert_eq!(
@@ -193,7 +197,7 @@ mod tests {
         assert!(advised("add_header X “a b”;", "invalid parameter", (1, 9), (1, 9)).contains('“'));
     }
 
-    /// A look ahead from each brace, or at each line from the first one on, would take hours.
+    /// To look ahead from each brace, or from the first line on for each line, would take hours.
     #[test]
     fn long_texts_are_read_once() {
         const MANY: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! What stands between braces. All that have it share it, with what was found out about it.
+//! Blocks of directives. Clones share a block and the results that were computed for it.
 
 use std::fmt;
 use std::ops::{BitOr, Deref};
@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use crate::context::Contexts;
 use crate::tree::Directive;
 
-/// The directives between braces. A clone is the same block; what was found out about it is found out once.
+/// The directives between braces. A clone is the same block, and shares its cached results.
 #[derive(Clone, Default)]
 pub struct Block(Arc<Inner>);
 
@@ -17,11 +17,11 @@ struct Inner {
     list: Vec<Directive>,
     digest: OnceLock<[u8; 32]>,
     inside: OnceLock<Inside>,
-    /// Places where the check has nothing to say of it.
-    right_in: AtomicU16,
+    /// The contexts in which the check reports nothing.
+    clean_in: AtomicU16,
 }
 
-/// Of a block that is going to be another one nothing is known.
+/// The clone is going to be edited, so it has none of the cached results.
 impl Clone for Inner {
     fn clone(&self) -> Inner {
         Inner { list: self.list.clone(), ..Inner::default() }
@@ -34,41 +34,42 @@ impl Block {
         Block(Arc::new(Inner { list, ..Inner::default() }))
     }
 
-    /// The same block, not only an equal one.
+    /// Whether this is the same block, not only an equal one.
     pub fn is_same(&self, other: &Block) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// A number that no other block has at the same time.
+    /// A number that differs between blocks that exist at the same time.
     pub fn address(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// The directives, to be changed: those that others have stay as they are.
+    /// The directives, to be edited. Other clones keep theirs.
     pub fn edit(&mut self) -> &mut Vec<Directive> {
         let inner = Arc::make_mut(&mut self.0);
         *inner = Inner { list: std::mem::take(&mut inner.list), ..Inner::default() };
         &mut inner.list
     }
 
-    /// What `make` makes of the directives. It is always the same function, which is called once.
+    /// The digest that `make` computes. It is computed once, so `make` must always be the same
+    /// function.
     pub fn digest(&self, make: impl FnOnce(&[Directive]) -> [u8; 32]) -> [u8; 32] {
         *self.0.digest.get_or_init(|| make(&self.0.list))
     }
 
-    /// What stands anywhere inside.
+    /// The kinds of directives in this block and in those inside.
     pub fn inside(&self) -> Inside {
         *self.0.inside.get_or_init(|| Inside::of(&self.0.list))
     }
 
-    /// Whether it was checked in a place like this, and nothing was to be said.
-    pub(crate) fn is_right_in(&self, place: Contexts) -> bool {
-        let known = self.0.right_in.load(Ordering::Relaxed);
+    /// Whether the block was checked in this context without a finding.
+    pub(crate) fn is_clean_in(&self, place: Contexts) -> bool {
+        let known = self.0.clean_in.load(Ordering::Relaxed);
         known & place.bits() == place.bits()
     }
 
-    pub(crate) fn note_right_in(&self, place: Contexts) {
-        self.0.right_in.fetch_or(place.bits(), Ordering::Relaxed);
+    pub(crate) fn note_clean_in(&self, place: Contexts) {
+        self.0.clean_in.fetch_or(place.bits(), Ordering::Relaxed);
     }
 }
 
@@ -100,22 +101,22 @@ impl fmt::Debug for Block {
     }
 }
 
-/// Kinds of directives that stand somewhere in a list, by their names.
+/// Kinds of directives in a list, at any depth. Their names tell them apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inside {
-    /// Scripts, or what is set for scripts.
+    /// Scripts, or settings of scripts.
     pub scripts: bool,
-    /// Directives of weir's own.
+    /// weir's own directives.
     pub own: bool,
-    /// Addresses that connections are opened from.
+    /// Local addresses of connections (`..._bind`).
     pub binds: bool,
 }
 
-/// What names of directives with scripts have inside.
+/// A part of the name of each directive with a script.
 const BY_LUA: &[u8] = b"_by_lua";
 
 impl Inside {
-    /// Of a list, with the blocks in it.
+    /// The kinds in a list and in all blocks inside.
     pub fn of(list: &[Directive]) -> Inside {
         list.iter().map(Inside::of_directive).fold(Inside::default(), BitOr::bitor)
     }
@@ -167,10 +168,10 @@ mod tests {
         assert!(!one.inside().own && other.inside().own);
         assert_eq!(one.digest(|_| [2; 32]), [2; 32]);
         assert_eq!(other.digest(|_| [2; 32]), [1; 32]);
-        // The same of a block without clones.
-        one.note_right_in(Contexts::HTTP);
+        // An edit also drops the results of a block without clones.
+        one.note_clean_in(Contexts::HTTP);
         one.edit();
-        assert!(!one.is_right_in(Contexts::HTTP));
+        assert!(!one.is_clean_in(Contexts::HTTP));
     }
 
     #[test]
@@ -193,9 +194,9 @@ mod tests {
             assert!(check(&wrong, &built).is_err());
             assert_eq!(check(&odd, &built).unwrap(), []);
         }
-        // In another place the same block is another matter.
+        // In another context the same block is checked again.
         let inside = odd.main[1].block()[0].shared_block().unwrap();
-        assert!(inside.is_right_in(Contexts::SERVER));
-        assert!(!inside.is_right_in(Contexts::STREAM_SERVER));
+        assert!(inside.is_clean_in(Contexts::SERVER));
+        assert!(!inside.is_clean_in(Contexts::STREAM_SERVER));
     }
 }

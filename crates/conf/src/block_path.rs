@@ -1,4 +1,5 @@
-//! Where a directive stands, and what holds there: for rules over a whole configuration.
+//! The position of a directive in its blocks, and what is in force there: for rules over a whole
+//! configuration.
 
 use crate::block::{Block, Inside};
 use crate::tree::{Directive, DirectiveBody};
@@ -11,7 +12,7 @@ pub struct BlockPath<'a> {
 }
 
 impl<'a> BlockPath<'a> {
-    /// A place outside of all blocks.
+    /// The position outside of all blocks.
     pub fn new(main: &'a [Directive]) -> BlockPath<'a> {
         BlockPath { main, blocks: Vec::new() }
     }
@@ -47,7 +48,8 @@ impl<'a> BlockPath<'a> {
         blocks.chain([self.main])
     }
 
-    /// The directives of this name that hold here: those of the innermost block that has any.
+    /// The directives of this name that are in force here: those of the innermost block that has
+    /// any.
     pub fn holding(&self, name: &str) -> Vec<&'a Directive> {
         let of = |list: &'a [Directive]| -> Vec<_> {
             list.iter().filter(|directive| directive.name.is(name)).collect()
@@ -75,19 +77,19 @@ fn collect<'a>(list: &'a [Directive], name: &str, out: &mut Vec<&'a Directive>) 
     }
 }
 
-/// Its block has directives, not lines of its own form.
+/// Whether the block has directives, not lines of a form of its own.
 fn has_directives(directive: &Directive) -> bool {
     let free = ["types", "map", "geo", "split_clients", "charset_map", "match"];
     matches!(directive.body, DirectiveBody::Block(_))
         && !free.iter().any(|name| directive.name.is(name))
 }
 
-/// Goes through all directives, in the order of the text.
+/// Visits all directives, in the order of the text.
 pub fn walk<'a>(scope: &mut BlockPath<'a>, see: &mut dyn FnMut(&BlockPath<'a>, &'a Directive)) {
     walk_where(scope, &|_| true, see);
 }
 
-/// The same, but for blocks that have nothing like this inside.
+/// As [`walk`], without the contents of blocks for which `has` is false.
 pub fn walk_where<'a>(
     scope: &mut BlockPath<'a>,
     has: &dyn Fn(Inside) -> bool,

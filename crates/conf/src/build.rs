@@ -1,12 +1,12 @@
-//! Directives that a program makes, in place of a text that a person wrote.
+//! Directives that a program makes, instead of a text that a person wrote.
 //!
-//! A value becomes one word, whatever bytes it has: there is no text that it could end or extend.
+//! A value becomes one word, whatever its bytes. There is no text around it that it could break.
 
 use crate::block::Block;
 use crate::source::Pos;
 use crate::tree::{Directive, DirectiveBody, Word};
 
-/// The place of what stands in no text.
+/// The position of words that are in no text.
 const NOWHERE: Pos = Pos { file: u32::MAX, line: 1, column: 1 };
 
 impl Word {

@@ -14,10 +14,10 @@ use crate::tree::{ConfigTree, Directive, DirectiveBody};
 /// How many directives a summary names.
 const NAMED: usize = 8;
 
-/// Checks a whole tree. `built` tells which directives weir has, by the place where they stand.
+/// Checks a whole tree. `built` tells which directives weir has, by their contexts.
 ///
-/// The result is the list of warnings, or the first error in file order. What nginx would refuse,
-/// too, comes before what only weir refuses because it is not built yet.
+/// Returns the warnings, or the first error in file order. Errors that nginx has as well come
+/// before those of directives that are not built yet.
 pub fn check(
     tree: &ConfigTree,
     built: &dyn Fn(&KnownDirective, Contexts) -> bool,
@@ -45,14 +45,15 @@ pub fn check(
 struct Walk<'a> {
     built: &'a dyn Fn(&KnownDirective, Contexts) -> bool,
     warnings: Vec<Error>,
-    /// What was warned of as not built: a line for each use would hide the others.
+    /// Directives that were warned of as not built. Each is reported once.
     warned: HashSet<&'static str>,
     refused: Vec<Error>,
-    /// How many directives were found that are not built.
+    /// The number of directives that are not built.
     unbuilt: usize,
 }
 
-/// Whether the block around a directive is built; if not, that was said once for all of it.
+/// Whether the block around a directive is built. If not, that was reported once for the whole
+/// block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BlockState {
     Built,
@@ -66,7 +67,7 @@ impl Walk<'_> {
         context: Contexts,
         part: BlockState,
     ) -> Result<(), Error> {
-        // The directives that were here before, with the fixed words that they were given.
+        // The directives of this block so far, with the fixed words that each was given.
         let mut before: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
         for directive in list {
             let known = find(directive, context)?;
@@ -78,7 +79,7 @@ impl Walk<'_> {
                 return Err(directive.problem("is duplicate"));
             }
             let given = before.entry(known.name).or_default();
-            self.warnings.extend(directive.judge(known.args.value, given)?);
+            self.warnings.extend(directive.check_arguments(known.args.value, given)?);
             let part = self.built(directive, known, context, part);
             if let (Some(context), Some(block)) = (inside(known, context), directive.shared_block())
             {
@@ -88,20 +89,20 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A block of another; one that was right before still is.
+    /// Checks a block. One that was clean in this context before is skipped.
     fn inside(&mut self, block: &Block, context: Contexts, part: BlockState) -> Result<(), Error> {
-        if block.is_right_in(context) {
+        if block.is_clean_in(context) {
             return Ok(());
         }
-        let said = (self.warnings.len(), self.unbuilt);
+        let before = (self.warnings.len(), self.unbuilt);
         self.block(block, context, part)?;
-        if part == BlockState::Built && said == (self.warnings.len(), self.unbuilt) {
-            block.note_right_in(context);
+        if part == BlockState::Built && before == (self.warnings.len(), self.unbuilt) {
+            block.note_clean_in(context);
         }
         Ok(())
     }
 
-    /// Notes a directive that is not built, unless the block around it was noted already.
+    /// Reports a directive that is not built, unless the block around it was reported already.
     fn built(
         &mut self,
         d: &Directive,
@@ -159,7 +160,7 @@ fn find(directive: &Directive, context: Contexts) -> Result<&'static KnownDirect
     })
 }
 
-/// The directive ends as its kind must: with a semicolon or with braces.
+/// Checks that the directive ends as its form requires: with a semicolon or with braces.
 fn shape(directive: &Directive, known: &KnownDirective) -> Result<(), Error> {
     let name = known.name;
     match (known.shape, &directive.body) {
@@ -177,7 +178,7 @@ fn shape(directive: &Directive, known: &KnownDirective) -> Result<(), Error> {
 fn wrong_count(directive: &Directive, found: &KnownDirective) -> Error {
     let message = format!("invalid number of arguments in \"{}\" directive", found.name);
     let error = directive.error(message);
-    // A word on a later line that is itself a directive: the semicolon before it was forgotten.
+    // A word that begins on a later line and names a directive: the semicolon before it is missing.
     let mut before = &directive.name;
     for word in &directive.args {
         if word.pos.line > before.pos.line && known(&word.bytes).next().is_some() {

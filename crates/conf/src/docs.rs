@@ -6,10 +6,12 @@ use std::fmt::Write;
 use crate::context::Contexts;
 use crate::known::{Args, ArgumentKind, Effect, KnownDirective, all_known};
 
-/// Per module and context a list: directive, arguments, help. At the end, the modules that weir does not have.
+/// Lists the directives of each module by context: name, arguments, help. The modules that weir
+/// does not have come last.
 ///
-/// Directives that share all of it share an item. One that repeats a directive of an earlier module is only named,
-/// as in "As with `proxy_` in place of `uwsgi_`". A help that an earlier directive has is a reference to that one.
+/// Directives with the same arguments and help share an item. One that repeats a directive of an
+/// earlier module is only named, as in "As with `proxy_` in place of `uwsgi_`". If an earlier
+/// directive has the same help, the item refers to that one.
 ///
 /// `built` is the predicate of [`crate::check`]; `help` gives one line about a directive.
 pub fn directives_page(
@@ -53,7 +55,7 @@ pub fn directives_page(
             for (entry, name) in together {
                 push(&mut groups, entry, name);
             }
-            groups.sort_by_key(|(entry, _)| matches!(entry, Entry::Named(_)));
+            groups.sort_by_key(|(entry, _)| matches!(entry, Entry::Reference(_)));
             let _ = write!(page, "\nIn {contexts}:\n\n");
             for (entry, names) in groups {
                 list(&mut page, &entry, &names);
@@ -65,34 +67,35 @@ pub fn directives_page(
     page
 }
 
-/// What the page says of a directive.
+/// The entry of a directive on the page.
 #[derive(PartialEq)]
 enum Entry {
     /// Its arguments and its help.
-    Told(String),
-    /// Where the same is told: only the directive's name follows.
-    Named(String),
+    Described(String),
+    /// A reference to an entry that is the same. Only the directive's name follows.
+    Reference(String),
 }
 
-/// A shorter help stands again at each directive: a reference to another one would be no shorter.
+/// The fewest words of a help that are replaced by a reference. A reference to a shorter one would
+/// save nothing.
 const LONG: usize = 6;
 
-/// Characters of a line of names.
+/// The longest line of names, in bytes.
 const WIDTH: usize = 150;
 
-/// The entry of a directive with this help, which the directives `earlier` have, too.
+/// The entry of a directive with this help. The directives `earlier` have the same help.
 fn entry(known: &KnownDirective, text: &str, earlier: &[&KnownDirective], part: String) -> Entry {
     let twins = earlier.iter().filter(|e| e.args == known.args && !text.is_empty());
     for twin in twins.filter(|twin| part.is_empty() && twin.module != known.module) {
         if twin.name == known.name {
-            return Entry::Named(format!("As in {}:", twin.module));
+            return Entry::Reference(format!("As in {}:", twin.module));
         }
         let ends = (twin.name.split_once('_'), known.name.split_once('_'));
         if let (Some((theirs, rest)), Some((own, end))) = ends
             && rest == end
             && twin.contexts == known.contexts
         {
-            return Entry::Named(format!("As with `{theirs}_` in place of `{own}_`:"));
+            return Entry::Reference(format!("As with `{theirs}_` in place of `{own}_`:"));
         }
     }
     let text = match earlier.first() {
@@ -105,7 +108,7 @@ fn entry(known: &KnownDirective, text: &str, earlier: &[&KnownDirective], part: 
         _ => text.to_owned(),
     };
     let colon = if text.is_empty() { "" } else { ": " };
-    Entry::Told(format!("{}{colon}{part}{text}", takes(known.args)))
+    Entry::Described(format!("{}{colon}{part}{text}", takes(known.args)))
 }
 
 /// The arguments in brackets, or their number; one argument of any kind is the usual case.
@@ -122,11 +125,11 @@ fn takes(args: Args) -> String {
 /// Appends the item of the directives with one entry.
 fn list(page: &mut String, entry: &Entry, names: &[&str]) {
     match entry {
-        Entry::Told(text) => {
+        Entry::Described(text) => {
             let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
             let _ = writeln!(page, "- {}{text}", names.join(", "));
         }
-        Entry::Named(text) => list_names(page, format!("- {text}"), names),
+        Entry::Reference(text) => list_names(page, format!("- {text}"), names),
     }
 }
 
@@ -186,12 +189,12 @@ fn is_built(known: &KnownDirective, built: &dyn Fn(&KnownDirective, Contexts) ->
     known.contexts.each().any(|context| built(known, context))
 }
 
-/// Its values are judged, and that is all: the help says so first.
+/// Whether a directive has no effect. Its help says so first; its values are checked.
 fn is_inert(help: Option<&str>) -> bool {
     help.is_some_and(|help| help.starts_with("Accepted"))
 }
 
-/// Says so where a directive is built in some of its contexts only.
+/// A note on a directive that is built in some of its contexts only.
 fn part(known: &KnownDirective, built: &dyn Fn(&KnownDirective, Contexts) -> bool) -> String {
     let places: Vec<Contexts> = known.contexts.each().filter(|c| built(known, *c)).collect();
     if places.len() == known.contexts.each().count() {

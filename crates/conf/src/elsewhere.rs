@@ -1,6 +1,6 @@
-//! Names in nginx configurations that nginx does not know, or no longer, and the hint for each.
+//! Names that nginx does not know, or no longer knows, with a hint for each.
 
-/// What became of directives that nginx once had.
+/// Directives that nginx has removed.
 const REMOVED: &[(&str, &str)] = &[
     ("ssl", "nginx removed it; use the \"ssl\" parameter of \"listen\""),
     ("limit_zone", "nginx removed it; use \"limit_conn_zone\""),
@@ -86,17 +86,17 @@ const MODULES: &[(&str, &str)] = &[
     ("datadog_", "Datadog"),
 ];
 
-/// What may be done instead, by the beginning of a module's name: of modules that nginx has and weir lacks.
+/// Alternatives to modules of nginx that weir lacks, by the beginning of the module's name.
 const INSTEAD: &[(&str, &str)] =
     &[("ngx_http_perl_", "weir's scripts are in Lua: see docs/lua.md")];
 
-/// What may be done instead of using a module that weir lacks.
+/// The alternative to a module that weir lacks.
 pub(crate) fn instead(module: &str) -> Option<&'static str> {
     let found = INSTEAD.iter().find(|(of, _)| module.starts_with(of));
     found.map(|(_, advice)| *advice)
 }
 
-/// Advice about a name that is not in the tables.
+/// A hint about a name that is in no table.
 pub(crate) fn advice(name: &str) -> Option<String> {
     if let Some((_, advice)) = REMOVED.iter().find(|(removed, _)| *removed == name) {
         return Some((*advice).to_owned());

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::source::Pos;
 use crate::tree::{Directive, Word};
 
-/// How bad an [`Error`] is; the names are those of nginx's error log.
+/// The severity of an [`Error`]. The names are those of nginx's error log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// The configuration cannot be used.
@@ -42,11 +42,11 @@ impl fmt::Display for Level {
 /// One finding about a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
     /// nginx's text, without the ` in FILE:LINE` that [`crate::Sources::explain`] adds.
     pub message: String,
-    /// The place that nginx names: where its reader stood, at the terminator of the directive.
+    /// The position that nginx names: that of its parser, at the end of the directive.
     pub at: Option<Pos>,
     /// The word to point at, when that is not `at` itself.
     pub mark: Option<Pos>,
@@ -97,7 +97,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A place in the configuration that is complained about later, when the whole is known.
+/// A position in the configuration, for errors that are found later, when the whole is known.
 #[derive(Debug, Clone, Copy)]
 pub struct Spot {
     end: Pos,
@@ -110,17 +110,17 @@ impl Spot {
         Spot { end: d.end, word: word.pos }
     }
 
-    /// Where the word begins.
+    /// The beginning of the word.
     pub fn pos(&self) -> Pos {
         self.word
     }
 
-    /// An error about it.
+    /// An error at this position.
     pub fn error(&self, message: impl fmt::Display) -> Error {
         Error::emerg(message).at(self.end).mark(self.word)
     }
 
-    /// A warning about it.
+    /// A warning at this position.
     pub fn warning(&self, message: impl fmt::Display) -> Error {
         Error::warn(message).at(self.end).mark(self.word)
     }

@@ -1,17 +1,18 @@
-//! Files that a configuration names beside its own texts: keys, certificates, scripts. A process that may read them keeps
-//! what it has read, for a process that compiles the same configuration and may not.
+//! Files that a configuration names besides its own texts: keys, certificates, scripts. A process
+//! that may read them keeps their contents for a process that compiles the same configuration and
+//! may not.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What files held when they were read.
+/// Contents of files, as they were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileTexts(pub(crate) BTreeMap<PathBuf, Vec<u8>>);
 
 impl FileTexts {
-    /// A file that a tree names, which need not be on the disk.
+    /// Adds a file that a tree names. It need not be on the disk.
     pub fn insert(&mut self, path: PathBuf, text: Vec<u8>) {
         self.0.insert(path, text);
     }
@@ -47,13 +48,13 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// How many files this thread has asked for so far.
+/// The number of files that this thread has asked for so far.
 pub fn files_asked() -> usize {
     ASKED.get()
 }
 
-/// Runs `f` on this thread. Files that stand in `given` are not read from the disk; of all files that `f` asks for, the contents
-/// come back.
+/// Runs `f` on this thread. Files in `given` are not read from the disk. Also returns the contents
+/// of all files that `f` has asked for.
 pub fn with_files<T>(given: FileTexts, f: impl FnOnce() -> T) -> (T, FileTexts) {
     READING.set(Some(Reading { given, noted: FileTexts::default() }));
     let value = f();

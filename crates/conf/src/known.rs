@@ -23,34 +23,34 @@ pub struct KnownDirective {
     /// A second one in the same block is refused as a duplicate. Where this is false the module
     /// itself may still refuse some repetitions.
     pub once: bool,
-    /// What happens while weir has not built it.
+    /// What happens as long as weir has not built it.
     pub effect: Effect,
 }
 
 /// How many arguments, and what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Args {
-    /// At least this many.
+    /// The fewest arguments.
     pub min: u8,
-    /// At most this many; 255 is any number.
+    /// The most arguments; 255 is any number.
     pub max: u8,
-    /// What all of them must be.
+    /// The kind of all arguments.
     pub value: ArgumentKind,
 }
 
-/// What an argument is, where nginx reads it with one of its general functions. Where a module has
-/// a reader of its own, this is [`ArgumentKind::Any`] and the module judges.
+/// The kind of an argument that nginx reads with one of its general functions. If a module reads
+/// the argument itself, this is [`ArgumentKind::Any`] and the module checks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgumentKind {
-    /// Not judged here.
+    /// Not checked here.
     Any,
     /// `on` or `off`.
     Flag,
     /// A number from `low` to `high`; `u64::MAX` is no upper bound.
     Number {
-        /// The smallest that is right.
+        /// The smallest valid number.
         low: u64,
-        /// The largest that is right.
+        /// The largest valid number.
         high: u64,
     },
     /// A [`size`](crate::values::size).
@@ -72,7 +72,7 @@ pub enum ArgumentKind {
 }
 
 impl Args {
-    /// This many arguments are right.
+    /// Whether this number of arguments is valid.
     pub fn allow(self, count: usize) -> bool {
         count >= usize::from(self.min) && (self.max == u8::MAX || count <= usize::from(self.max))
     }
@@ -144,8 +144,8 @@ pub fn all_known() -> impl Iterator<Item = &'static KnownDirective> {
     FAMILIES.iter().copied().flatten()
 }
 
-/// The place inside the braces of a directive that stands in `around`; none if the braces hold no
-/// directives.
+/// The context inside the braces of a directive in the context `around`. `None` if the braces hold
+/// no directives.
 pub(crate) fn inside(known: &KnownDirective, around: Contexts) -> Option<Contexts> {
     if known.shape != DirectiveForm::Block {
         return None;

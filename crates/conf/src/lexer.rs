@@ -19,12 +19,13 @@ pub(crate) enum StatementEnd {
     EndOfText,
 }
 
-/// Words and what ended them; [`StatementEnd::Close`] and [`StatementEnd::EndOfText`] come without words.
+/// Words and what ended them. [`StatementEnd::Close`] and [`StatementEnd::EndOfText`] have no
+/// words.
 #[derive(Debug)]
 pub(crate) struct Statement {
     pub(crate) words: Vec<Word>,
     pub(crate) stop: StatementEnd,
-    /// Where the reader stood, one byte for `;`, `{` and `}`.
+    /// The position of `;`, `{` or `}`, or of the end.
     pub(crate) at: Pos,
 }
 
@@ -38,7 +39,7 @@ pub(crate) struct Lexer<'a> {
     line_start: usize,
 }
 
-/// What is being read, for the limit on its length.
+/// The token that is being read. Its length is limited.
 #[derive(Clone, Copy)]
 struct TokenRun {
     offset: usize,
@@ -80,25 +81,25 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Where the last byte that was read stands.
+    /// The position of the last byte that was read.
     pub(crate) fn here(&self) -> Pos {
         let column = self.offset.saturating_sub(self.line_start).max(1) as u32;
         Pos { file: self.file, line: self.line, column }
     }
 
-    /// The rest of the text and its place, for a body that is not made of words.
+    /// The rest of the text, for a body that is not made of words.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.text.get(self.offset..).unwrap_or_default()
     }
 
-    /// Passes over bytes of [`Lexer::rest`].
+    /// Skips bytes of [`Lexer::rest`].
     pub(crate) fn skip(&mut self, bytes: usize) {
         for _ in 0..bytes {
             self.next();
         }
     }
 
-    /// A line break belongs to the line after it, as nginx counts.
+    /// Reads a byte. A line break belongs to the next line, as in nginx.
     fn next(&mut self) -> Option<u8> {
         let byte = *self.text.get(self.offset)?;
         self.offset += 1;
@@ -109,7 +110,7 @@ impl<'a> Lexer<'a> {
         Some(byte)
     }
 
-    /// The next byte of a run, which must not grow past the limit.
+    /// The next byte of a token, which must not exceed the limit.
     fn next_of(&mut self, run: TokenRun) -> Result<Option<u8>, Error> {
         let full = self.offset - run.offset == LONGEST && self.offset < self.text.len();
         if full && !self.command_line {
@@ -124,7 +125,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// A word in quotes, and the byte after it, which must not begin another word.
+    /// Reads a word in quotes, and the byte behind it, which must not begin another word.
     fn quoted(&mut self, quote: u8, words: &mut Vec<Word>) -> Result<Option<StatementEnd>, Error> {
         let pos = self.here();
         let mut run = TokenRun { offset: self.offset, pos, quote: Some(quote) };
@@ -144,7 +145,7 @@ impl<'a> Lexer<'a> {
             Some(b' ' | b'\t' | b'\r' | b'\n') => Ok(None),
             Some(b';') => Ok(Some(StatementEnd::Semicolon)),
             Some(b'{') => Ok(Some(StatementEnd::Open)),
-            // So that `if ($a = "b")` needs no space.
+            // `if ($a = "b")` needs no space before the parenthesis.
             Some(b')') => self.bare(b')', words),
             Some(byte) => Err(self
                 .unexpected(byte)
@@ -152,7 +153,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A word without quotes, with the byte that ends it. `${` does not end it.
+    /// Reads a word without quotes, and the byte that ends it. `${` does not end it.
     fn bare(&mut self, first: u8, words: &mut Vec<Word>) -> Result<Option<StatementEnd>, Error> {
         let run = self.run_from_last_byte();
         let mut escaped = first == b'\\';
@@ -193,7 +194,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The text ended within what began at `start`.
+    /// The error for a text that ends within what began at `start`.
     fn cut_off(&self, start: Pos) -> Error {
         let message = if self.command_line {
             "unexpected end of parameter, expecting \";\""
@@ -223,8 +224,8 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Takes the backslashes off. Only these six are escapes; before any other byte a backslash stays,
-/// which is what regular expressions need.
+/// Removes backslashes. Only these six are escapes. Before any other byte the backslash stays, as
+/// regular expressions need it.
 fn unescape(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut rest = bytes;

@@ -1,4 +1,4 @@
-//! Panels, status pages and APIs that every client reaches.
+//! Panels, status pages and APIs that any client can reach.
 
 use crate::block_path::{BlockPath, walk_where};
 use crate::error::Error;
@@ -8,7 +8,7 @@ fn text(word: Option<&Word>) -> &str {
     word.and_then(Word::str).unwrap_or_default()
 }
 
-/// What shows or changes the inside of a server.
+/// Directives that show or change the inside of a server.
 const PANELS: [&str; 5] =
     ["weir_dashboard", "weir_status", "weir_api", "stub_status", "vhost_traffic_status_display"];
 
@@ -18,7 +18,7 @@ fn is_local(listen: &Directive) -> bool {
     ["127.", "[::1]", "localhost", "unix:"].iter().any(|begin| to.starts_with(begin))
 }
 
-/// Whether something here asks clients for more than a request.
+/// Whether clients are restricted or must authenticate here.
 fn is_guarded(scope: &BlockPath<'_>) -> bool {
     let says = |name: &str| {
         let first = |d: &&Directive| !matches!(text(d.arg(0)), "" | "off" | "optional_no_ca");
@@ -32,7 +32,8 @@ fn is_guarded(scope: &BlockPath<'_>) -> bool {
     denies || internal || script || asks.iter().any(|name| says(name))
 }
 
-/// A warning of a panel, a status page or an API on a port of the network that asks nothing of its clients.
+/// A warning about a panel, status page or API that clients reach over the network without
+/// authentication.
 pub fn open_panel<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     PANELS.iter().any(|name| d.name.is(name)).then_some(())?;
     let server = scope.around("server")?;
@@ -49,7 +50,8 @@ pub fn open_panel<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> 
     Some(Error::warn(what).at(d.end).mark(d.name.pos).hint(remedy))
 }
 
-/// Those of weir's own, for `-t`: what nginx is silent about, weir does not warn of.
+/// Such warnings for weir's own directives, for `-t`. weir does not warn of what nginx accepts in
+/// silence.
 pub fn open_panels(tree: &ConfigTree) -> Vec<Error> {
     let mut all = Vec::new();
     walk_where(&mut BlockPath::new(&tree.main), &|inside| inside.own, &mut |scope, d| {

@@ -1,4 +1,5 @@
-//! Statements to a tree, across all included files. nginx: ngx_conf_parse(), ngx_conf_include().
+//! Builds the tree from statements, across all included files. nginx: ngx_conf_parse(),
+//! ngx_conf_include().
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,7 +15,8 @@ use crate::lua;
 use crate::source::{COMMAND_LINE, Pos, SourceText, Sources};
 use crate::tree::{ConfigTree, Directive, DirectiveBody, Word};
 
-/// Files that include each other are found by this; nginx goes on until it has no descriptors left.
+/// The limit on nested includes, which stops files that include each other. nginx goes on until it
+/// has no descriptors left.
 const DEEPEST_INCLUDE: u32 = 100;
 
 /// Each file may include two others, so that depth alone does not bound the time.
@@ -23,7 +25,7 @@ const MOST_INCLUDES: u32 = 100_000;
 /// nginx's words for a file that ends within a block.
 const BLOCK_CUT_OFF: &str = "unexpected end of file, expecting \"}\"";
 
-/// Deeper blocks would only serve to exhaust the stack.
+/// The limit on nested blocks, which protects the stack.
 pub(crate) const DEEPEST_BLOCK: u32 = 200;
 
 /// Reads a configuration: first the directives of `-g`, then the file at `path` with everything
@@ -42,7 +44,8 @@ pub fn read_text(path: &Path, text: &[u8]) -> ConfigTree {
     read_text_with(path, text, None)
 }
 
-/// Reads a text with the directives of `-g` ahead, as if it were the file at `path`: includes are relative to its directory.
+/// As [`read_text`], with the directives of `-g` first. Includes are relative to the directory of
+/// `path`.
 pub fn read_text_with(path: &Path, text: &[u8], globals: Option<&str>) -> ConfigTree {
     let mut reader = FileReader::new(path);
     let mut main = Vec::new();
@@ -53,7 +56,7 @@ pub fn read_text_with(path: &Path, text: &[u8], globals: Option<&str>) -> Config
     ConfigTree { sources: reader.sources, main, broken }
 }
 
-/// Reads directives of a stranger: `include`, which would read files, is an error.
+/// Reads directives of a stranger. `include`, which would read files, is an error.
 pub fn read_fragment(name: &Path, text: &[u8]) -> ConfigTree {
     let mut reader = FileReader { opens_files: false, ..FileReader::new(name) };
     let mut main = Vec::new();
@@ -63,7 +66,7 @@ pub fn read_fragment(name: &Path, text: &[u8]) -> ConfigTree {
     ConfigTree { sources: reader.sources, main, broken }
 }
 
-/// Reads the directives of `-g` as the first text of a configuration.
+/// Reads the directives of `-g`, the first text of a configuration.
 pub(crate) fn read_globals(
     globals: &str,
     out: &mut Vec<Directive>,
@@ -74,7 +77,7 @@ pub(crate) fn read_globals(
     reader.sources.get(0).cloned().unwrap_or_default()
 }
 
-/// Reads directives that may not include files; the number of their text is `file`.
+/// Reads directives that may not include files. `file` is the index of their text.
 pub(crate) fn read_part(text: &[u8], file: u32, out: &mut Vec<Directive>) -> Result<(), Error> {
     let mut reader = FileReader { opens_files: false, ..FileReader::new(Path::new("")) };
     let mut lexer = Lexer::new(text, file, false);
@@ -90,7 +93,7 @@ struct FileReader {
     block_depth: u32,
 }
 
-/// What a statement is part of.
+/// What a statement belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StatementParent {
     File,
@@ -98,16 +101,16 @@ enum StatementParent {
     CommandLine,
 }
 
-/// How the statements of a block are to be read. In all but the first, a line's first word is not a
+/// How the statements of a block are read. Except for `Directives`, the first word of a line is no
 /// directive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Directives,
-    /// `include` is one, whatever follows.
+    /// `include` is a directive, whatever follows.
     Types,
-    /// `include` is one if one word follows; else the line is the module's to judge.
+    /// `include` is a directive if one word follows. Otherwise the module reads the line.
     Pairs,
-    /// `include` is a word like any other.
+    /// `include` is an ordinary word.
     Plain,
 }
 
@@ -133,7 +136,7 @@ impl FileReader {
         self.file(path, None, Form::Directives, out)
     }
 
-    /// The directives of `-g`.
+    /// Reads the directives of `-g`.
     fn globals(&mut self, globals: &str, out: &mut Vec<Directive>) -> Result<(), Error> {
         if globals.is_empty() {
             return Ok(());
@@ -143,7 +146,7 @@ impl FileReader {
         self.text(file, Form::Directives, out)
     }
 
-    /// One file; `from` is the place of the `include`.
+    /// Reads one file. `from` is the position of the `include`.
     fn file(
         &mut self,
         path: &Path,
@@ -162,7 +165,7 @@ impl FileReader {
     }
 
     fn text(&mut self, file: u32, form: Form, out: &mut Vec<Directive>) -> Result<(), Error> {
-        // The text is taken out while it is read, since reading adds sources.
+        // The text is cloned, since reading it adds sources.
         let Some(source) = self.sources.get(file) else { return Ok(()) };
         let (text, command_line) = (source.text.clone(), source.command_line);
         let around =
@@ -171,7 +174,7 @@ impl FileReader {
         self.statements(&mut lexer, around, form, out).map(drop)
     }
 
-    /// Statements up to the end of the block or text; the place where that is.
+    /// Reads statements up to the end of the block or text. Returns the position of the end.
     fn statements(
         &mut self,
         lexer: &mut Lexer<'_>,
@@ -211,7 +214,7 @@ impl FileReader {
         let Statement { words, stop, at } = statement;
         let mut words = words.into_iter();
         let Some(name) = words.next() else { return Ok(()) };
-        // No more room than for these: there may be a great many directives.
+        // The capacity is exact, since a configuration may have very many directives.
         let mut args = Vec::with_capacity(words.len());
         args.extend(words);
         let mut directive = Directive { name, args, body: DirectiveBody::None, end: at, close: at };
@@ -220,7 +223,7 @@ impl FileReader {
         }
         let done =
             if stop == StatementEnd::Open { self.body(lexer, &mut directive) } else { Ok(()) };
-        // Also a block that was cut short is kept: what stands in it may be wrong, too, and first.
+        // A block that was cut off is kept, too: an error inside comes before its end.
         out.push(directive);
         done
     }
@@ -241,7 +244,7 @@ impl FileReader {
         self.block_depth -= 1;
         directive.body = DirectiveBody::Block(Block::new(list));
         directive.close = done.map_err(|error| {
-            // The innermost block says it first.
+            // The innermost block adds the hint.
             if error.message != BLOCK_CUT_OFF || error.hint.is_some() {
                 return error;
             }
@@ -290,7 +293,7 @@ impl FileReader {
     }
 }
 
-/// The path up to its last slash, as it was written: names in messages are made from it.
+/// The path up to its last slash, as written. Names in messages begin with it.
 fn directory(path: &Path) -> PathBuf {
     let bytes = path.as_os_str().as_bytes();
     let end = bytes.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
@@ -306,7 +309,7 @@ pub(crate) fn form_of(block: &Word) -> Form {
     }
 }
 
-/// The statement is an `include` of files, not a line that happens to begin with this word.
+/// Whether the statement includes files. A line of a free-form block may only begin with this word.
 pub(crate) fn includes(directive: &Directive, form: Form) -> bool {
     directive.name.is("include")
         && match form {
@@ -339,7 +342,7 @@ fn not_closed(directive: &Directive) -> String {
     format!("the block of \"{name}\" in line {line} is not closed")
 }
 
-/// The innermost block with a brace further left than its name: likely another block's.
+/// The innermost block whose `}` is further left than its name, so it is likely another block's.
 fn misplaced(list: &[Directive]) -> Option<&Directive> {
     list.iter().find_map(|directive| {
         let (open, close) = (directive.name.pos, directive.close);
@@ -353,12 +356,12 @@ fn not_closed_it_seems(directive: &Directive) -> String {
     format!("{}: the \"}}\" in line {close} seems to be another block's", not_closed(directive))
 }
 
-/// The bytes of a file. As in nginx the size is asked first, so that a device is an empty file.
+/// The bytes of a file. As in nginx, the size is determined first, so a device is an empty file.
 fn load(path: &Path, from: Option<Pos>) -> Result<Vec<u8>, Error> {
     let mut file = File::open(path)
         .map_err(|e| Error { at: from, ..Error::emerg(failed("open", path, &e)) })?;
     let unread = |e: io::Error| Error {
-        // nginx names no place for this one, but the source line helps.
+        // nginx names no position for this one, but the source line helps.
         mark: from,
         ..Error::new(Level::Crit, failed("pread", path, &e))
     };

@@ -1,4 +1,5 @@
-//! A configuration that comes in parts with names. A part that was there before comes as its name alone, and is not read again.
+//! A configuration in named parts. A part of the previous configuration comes as its name alone and
+//! is not parsed again.
 //!
 //! ```text
 //! weir parts 1
@@ -18,11 +19,11 @@ use crate::parser::{read_globals, read_part};
 use crate::source::{SourceText, Sources};
 use crate::tree::{ConfigTree, Directive};
 
-/// What such bytes begin with; another number means another form.
+/// The first bytes of this format. Another number is another format.
 const MAGIC: &[u8] = b"weir parts 1\n";
 /// The longest name of a part.
 const LONGEST_NAME: usize = 100;
-/// The longest line beside those of parts.
+/// The longest line, apart from the contents of parts.
 const LONGEST_LINE: usize = LONGEST_NAME + 40;
 
 /// The parts of a configuration, in their order. A clone has the same.
@@ -32,18 +33,18 @@ pub struct Parts(Arc<Vec<Arc<Part>>>);
 #[derive(Debug)]
 struct Part {
     name: Box<str>,
-    /// Its number among the texts of the configurations that it is part of.
+    /// The index of its text in the sources of each configuration that it is part of.
     file: u32,
     source: Arc<SourceText>,
     list: Vec<Directive>,
 }
 
-/// Why bytes are no configuration.
+/// Why bytes are no configuration in parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartsError {
-    /// They have another form: what is wrong.
+    /// They do not have this format, for this reason.
     Form(String),
-    /// The configuration before has no part with this name.
+    /// The previous configuration has no part with this name.
     Unknown(String),
 }
 
@@ -54,7 +55,7 @@ enum Line<'a> {
     End,
 }
 
-/// A line whose part was looked for in the configuration before.
+/// A line whose part was looked up in the previous configuration.
 enum Entry<'a> {
     New(&'a str, &'a [u8]),
     Known(&'a Arc<Part>),
@@ -62,10 +63,10 @@ enum Entry<'a> {
     End,
 }
 
-/// Finds parts by their names. Most come in the order in which they were before, so that there is nothing to look up.
+/// Finds parts by name. Most come in the order of the previous configuration, so they need no map.
 struct Finder<'a> {
     parts: &'a [Arc<Part>],
-    /// The one behind the last that was found.
+    /// The index behind the part that was found last.
     next: usize,
     places: OnceCell<HashMap<&'a str, usize>>,
 }
@@ -91,19 +92,20 @@ impl<'a> Finder<'a> {
 }
 
 impl Parts {
-    /// Reads a configuration with the directives of `-g` ahead. `self` has the parts of the configuration before. What is wrong in
-    /// a part is in [`ConfigTree::broken`]; its text is called `part NAME`. A part may not include files.
+    /// Reads a configuration, with the directives of `-g` first. `self` has the parts of the
+    /// previous configuration. An error in a part is in [`ConfigTree::broken`]; its text is called
+    /// `part NAME`. A part may not include files.
     ///
     /// # Errors
     ///
-    /// The bytes have another form, or name a part that is not known.
+    /// The bytes have another format, or name a part that is unknown.
     pub fn read(
         &self,
         bytes: &[u8],
         globals: Option<&str>,
     ) -> Result<(ConfigTree, Parts), PartsError> {
         let entries = self.find(lines(bytes)?)?;
-        // Known parts keep their numbers, which stand in their directives.
+        // Known parts keep the index of their text, which their directives contain.
         let mut texts: Vec<Option<Arc<SourceText>>> = Vec::new();
         let place = |texts: &mut Vec<Option<Arc<SourceText>>>, part: &Part| {
             let at = part.file as usize;
@@ -119,7 +121,7 @@ impl Parts {
         }
         let (mut main, mut broken) = (Vec::new(), None);
         let first = read_globals(globals.unwrap_or_default(), &mut main, &mut broken);
-        // The first number is that of the directives ahead.
+        // The first text has the directives of `-g`.
         texts.resize(texts.len().max(1), None);
         if let Some(text) = texts.get_mut(0) {
             *text = Some(Arc::new(first));
@@ -195,7 +197,7 @@ fn closed((name, list): (&str, Vec<Directive>)) -> Directive {
 }
 
 impl Part {
-    /// The part, and what stopped its reader.
+    /// The part, and the error that stopped the parser.
     fn read(name: &str, text: &[u8], file: u32) -> (Part, Option<Error>) {
         let mut list = Vec::new();
         let broken = read_part(text, file, &mut list).err();
@@ -262,7 +264,7 @@ mod tests {
 
     const GLOBALS: Option<&str> = Some("daemon off;");
 
-    /// A body. Parts that `known` has come as names.
+    /// A body. Parts in `known` come as names.
     fn body(main: &[(&str, &str)], http: &[(&str, &str)], known: &Parts) -> Vec<u8> {
         let part = |(name, text): &(&str, &str)| match Finder::of(&known.0).find(name).is_some() {
             true => format!("part {name}\n"),
@@ -283,7 +285,7 @@ mod tests {
         let bytes = body(&main, &[a, b], &Parts::default());
         let (old, parts) = Parts::default().read(&bytes, GLOBALS).unwrap();
         assert!(old.broken.is_none());
-        // One goes, one comes before the one that stays.
+        // One part is gone, and one is new before the one that stays.
         let c = ("c", "sendfile on;\nserver {\n    retrun 200;\n}\n");
         let (new, _) = parts.read(&body(&main, &[c, b], &parts), GLOBALS).unwrap();
         assert_eq!(address(&new, 2), address(&old, 1));
@@ -292,7 +294,7 @@ mod tests {
         assert!(text.starts_with("unknown directive \"retrun\" in part c:3\n"), "{text}");
         assert!(text.contains("retrun 200;") && text.contains('^'), "{text}");
         assert_eq!(path_of(&new.main, &error), Some(vec![2, 1, 0]));
-        // A known part still has its line.
+        // A known part still has its text.
         let error = new.main[2].block()[2].error("x");
         assert_eq!(new.sources.first_line(&error), "x in part b:1");
         assert_eq!(new.sources.first_line(&new.main[0].error("x")), "x in command line");
@@ -351,7 +353,7 @@ mod tests {
             for step in steps {
                 let names: Vec<String> = step.chars().map(String::from).collect();
                 let http: Vec<_> = names.iter().map(|name| (name.as_str(), texts[name].as_str())).collect();
-                // A name that comes twice has its text twice.
+                // A name that comes twice has its directives twice.
                 let (tree, next) = parts.read(&body(&[("m", "events { }\n")], &http, &parts), GLOBALS).unwrap();
                 let whole: String = http.iter().map(|(_, text)| *text).collect();
                 let whole = format!("events {{ }} http {{ {whole} }}");

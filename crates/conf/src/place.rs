@@ -1,4 +1,5 @@
-//! Trees of other programs: they come as bytes, and each of their directives gets a place that an error can name.
+//! Trees of other programs come as bytes. Each of their directives gets a position that an error
+//! can name.
 
 use std::path::Path;
 
@@ -10,14 +11,15 @@ use crate::source::Pos;
 use crate::tree::{ConfigTree, Directive, DirectiveBody, Word};
 use crate::wire;
 
-/// What is shown of a longer word.
+/// The most bytes of a word that are shown.
 const SHOWN: usize = 100;
 
-/// Reads a tree that another program has written with [`write_bytes`](crate::write_bytes), with the directives of `-g` ahead,
-/// and the files that came with it. `None`: the bytes are no tree.
+/// Reads a tree that another program has written with [`write_bytes`](crate::write_bytes), and the
+/// files that came with it. The directives of `-g` come first. `None` if the bytes are no tree.
 ///
-/// A place in a text that came with the tree stays. All other directives get a line each in a text called `name`, which is
-/// only shown: nothing reads it. What no text could say is in [`ConfigTree::broken`], such as an `include`.
+/// A position in a text that came with the tree is kept. Every other directive gets a line in a
+/// text called `name`, which is made only to be shown. A directive that no text can contain, such
+/// as an `include`, is an error in [`ConfigTree::broken`].
 pub fn read_tree(
     bytes: &[u8],
     name: &Path,
@@ -39,8 +41,8 @@ pub fn read_tree(
     Some((tree, files))
 }
 
-/// Where a directive stands that an error is about: its number in the outermost list, then its number in the block of that, and
-/// so on. `None`: the error is about no directive.
+/// The path of the directive that an error is about: its index in the outermost list, then its
+/// index in the block of that, and so on. `None` if the error is about no directive.
 pub fn path_of(main: &[Directive], error: &Error) -> Option<Vec<u32>> {
     let place = error.mark.or(error.at)?;
     let mut path = Vec::new();
@@ -62,12 +64,12 @@ fn find(list: &[Directive], place: Pos, path: &mut Vec<u32>) -> bool {
 }
 
 struct Places {
-    /// The text so far.
+    /// The text of the directives so far.
     text: Vec<u8>,
     line: u32,
-    /// Sources ahead of those that came with the tree.
+    /// The number of sources before those that came with the tree.
     base: u32,
-    /// Sources that came with it.
+    /// The number of sources that came with the tree.
     known: u32,
     broken: Option<Error>,
 }
@@ -124,7 +126,7 @@ impl Places {
         }
     }
 
-    /// A place in a text that came with the tree.
+    /// The position, if it is in a text that came with the tree.
     fn kept(&self, pos: Pos) -> Option<Pos> {
         (pos.file < self.known).then(|| Pos { file: pos.file + self.base, ..pos })
     }

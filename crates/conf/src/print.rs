@@ -1,4 +1,4 @@
-//! A tree as a text that reads back as the same tree, or the reason why no text does.
+//! Prints a tree as a text that reads back as the same tree, or tells why no text does.
 
 use std::fmt;
 
@@ -30,8 +30,8 @@ pub fn print(list: &[Directive]) -> Result<Vec<u8>, PrintError> {
     print_at(list, 0)
 }
 
-/// The same for directives in `depth` blocks of directives, such as the servers of `http`: a part of what [`print()`] writes
-/// for the whole.
+/// As [`print()`], for directives in `depth` blocks, such as the servers of `http`. The result is a
+/// part of the text that [`print()`] writes for the whole.
 pub fn print_at(list: &[Directive], depth: u32) -> Result<Vec<u8>, PrintError> {
     let mut out = Vec::new();
     statements(list, Form::Directives, depth, &mut out)?;
@@ -84,7 +84,7 @@ fn statements(
     Ok(())
 }
 
-/// Why no text says that a directive has such a body, where statements have this form.
+/// Why no text can contain this directive among statements of this form.
 pub(crate) fn refusal(directive: &Directive, form: Form) -> Option<&'static str> {
     let has_body = directive.body != DirectiveBody::None;
     let raw = directive.name.bytes.ends_with(b"_by_lua_block");
@@ -103,7 +103,8 @@ fn indent(depth: u32, out: &mut Vec<u8>) {
     (0..depth).for_each(|_| out.extend_from_slice(b"    "));
 }
 
-/// A word is bare if each of its bytes means itself everywhere in a word; else it is quoted.
+/// Prints a word. It is bare if each of its bytes means itself everywhere in a word; otherwise it
+/// is quoted.
 fn word(word: &Word, out: &mut Vec<u8>) -> Result<(), PrintError> {
     let from = out.len();
     if !word.bytes.is_empty() && word.bytes.iter().all(|&byte| is_plain(byte)) {
@@ -150,7 +151,7 @@ mod tests {
         Some(is_same(&tree.main, list))
     }
 
-    /// Words with what the language is made of, and any bytes.
+    /// Words of the language's special characters, and of any bytes.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         let pieces = prop_oneof![
             Just(b"\"".to_vec()),

@@ -38,7 +38,8 @@ pub struct SourceText {
     pub command_line: bool,
 }
 
-/// All texts in the order of their first reading; a file that is included twice stands here once.
+/// All texts, in the order in which they were first read. A file that is included twice is here
+/// once.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     list: Vec<Arc<SourceText>>,
@@ -46,17 +47,17 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// The texts in the order of their first reading, as `-T` prints them.
+    /// The texts in the order in which they were first read, as `-T` prints them.
     pub fn iter(&self) -> impl Iterator<Item = &SourceText> {
         self.list.iter().map(AsRef::as_ref)
     }
 
-    /// The text that a [`Pos`] lies in.
+    /// The text of a [`Pos`].
     pub fn get(&self, file: u32) -> Option<&SourceText> {
         self.list.get(file as usize).map(AsRef::as_ref)
     }
 
-    /// Texts that nothing looks up by their names.
+    /// Sources that cannot be looked up by name.
     pub(crate) fn of(list: impl Iterator<Item = Arc<SourceText>>) -> Sources {
         Sources { list: list.collect(), by_name: HashMap::new() }
     }
@@ -93,7 +94,8 @@ impl Sources {
         }
     }
 
-    /// Where an error is to be looked for: its place, or the first use of a variable that is unknown.
+    /// The position where an error should be looked for: its own, or the first use of an unknown
+    /// variable.
     pub fn place(&self, error: &Error) -> Option<Pos> {
         error.mark.or(error.at).or_else(|| advice::first_use(self, error))
     }
@@ -120,13 +122,13 @@ impl Sources {
     }
 }
 
-/// At most so many bytes of a text, without half characters.
+/// At most so many bytes of a text, without cutting a character.
 fn cut(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|n| text.is_char_boundary(*n));
     text.get(..end.unwrap_or_default()).unwrap_or_default()
 }
 
-/// The line with its number, and below it the caret; tabs stay tabs so that both lines agree.
+/// The line with its number, and the caret below it. Tabs stay tabs, so that both lines agree.
 fn excerpt(line: &[u8], pos: Pos) -> String {
     let column = (pos.column as usize).saturating_sub(1).min(line.len());
     let from = column.saturating_sub(SHOWN / 2);
@@ -139,7 +141,7 @@ fn excerpt(line: &[u8], pos: Pos) -> String {
     format!("\n  {number} | {before}{after}\n  {margin} | {indent}^")
 }
 
-/// Text from a file must not steer the terminal that shows it.
+/// Text from a file must not control the terminal that shows it.
 fn printable(bytes: &[u8]) -> String {
     let visible =
         |c: char| if c.is_control() && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };

@@ -3,7 +3,8 @@
 use crate::context::Contexts;
 use crate::known::all_known;
 
-/// The closest name that may stand in `context`, else the closest of all; none if none is close.
+/// The closest name that is allowed in `context`, or else the closest of all. `None` if no name is
+/// close.
 pub(crate) fn directive(name: &[u8], context: Contexts) -> Option<&'static str> {
     let limit = (name.len() / 3).clamp(1, 3);
     all_known()
@@ -15,15 +16,15 @@ pub(crate) fn directive(name: &[u8], context: Contexts) -> Option<&'static str> 
         .map(|(_, known)| known.name)
 }
 
-/// The closest of some names; none if none is close.
+/// The closest of some names. `None` if no name is close.
 pub fn closest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let limit = (name.len() / 3).clamp(1, 2);
     let far = |other: &str| distance(name.as_bytes(), other.as_bytes());
     names.into_iter().filter(|other| far(other) <= limit).min_by_key(|other| far(other))
 }
 
-/// The first word of a name, which says what the directive is about. One that is misspelt is still recognised; another word
-/// makes it another directive, however alike the rest is.
+/// The first word of a name, which says what the directive is about. It may be misspelt. Another
+/// word makes it another directive, however similar the rest is.
 fn family(name: &[u8]) -> &[u8] {
     name.split(|byte| *byte == b'_').next().unwrap_or(name)
 }

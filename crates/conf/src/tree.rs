@@ -7,7 +7,7 @@ use crate::block::Block;
 use crate::error::Error;
 use crate::source::{Pos, Sources};
 
-/// A word of a directive after quotes and escapes were taken off.
+/// A word of a directive, without its quotes and escapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
     /// The word's bytes; nginx does not ask for UTF-8, so neither does weir.
@@ -44,7 +44,7 @@ pub struct Directive {
     pub name: Word,
     /// The other words.
     pub args: Vec<Word>,
-    /// What stands between the braces.
+    /// The contents of the braces.
     pub body: DirectiveBody,
     /// Where the `;` or `{` stands: nginx names this line in errors about the directive.
     pub end: Pos,
@@ -53,7 +53,7 @@ pub struct Directive {
     pub close: Pos,
 }
 
-/// What stands between the braces of a directive.
+/// The contents of a directive's braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DirectiveBody {
     /// No braces: the directive ended with `;`.
@@ -75,7 +75,7 @@ impl Directive {
         self.shared_block().map_or(&[], |block| block)
     }
 
-    /// The block itself, which others may share.
+    /// The block itself, which clones share.
     pub fn shared_block(&self) -> Option<&Block> {
         match &self.body {
             DirectiveBody::Block(block) => Some(block),
@@ -111,20 +111,20 @@ impl Directive {
 
 /// A configuration with everything that it includes.
 ///
-/// nginx judges directives while it reads, so the first error in file order is the one it reports.
-/// Here reading comes first; `broken` keeps what stopped it, and [`crate::check`](crate::check())
-/// reports it only if nothing before it is wrong.
+/// nginx checks directives while it reads, so it reports the first error in file order. weir reads
+/// first. `broken` keeps the error that stopped the parser, and [`crate::check`](crate::check())
+/// reports it only if there is no error before it.
 #[derive(Clone, Debug)]
 pub struct ConfigTree {
     /// The texts.
     pub sources: Sources,
     /// The directives outside of all blocks, those of `-g` first.
     pub main: Vec<Directive>,
-    /// What stopped the reader; then `main` holds only what stands before that place.
+    /// The error that stopped the parser. `main` then only holds the directives before it.
     pub broken: Option<Error>,
 }
 
-/// Whether two lists have the same words and blocks, wherever these stand and however they are quoted.
+/// Whether two lists have the same words and blocks, whatever their positions and quotes.
 pub fn is_same(a: &[Directive], b: &[Directive]) -> bool {
     let words = |a: &Word, b: &Word| a.bytes == b.bytes;
     let each = |(a, b): (&Directive, &Directive)| {

@@ -67,7 +67,7 @@ pub fn flag(text: &[u8]) -> Option<bool> {
     }
 }
 
-/// A unit of time; those that are larger must stand before those that are smaller, each once.
+/// A unit of time. Larger units must come before smaller ones, each once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Unit {
     Year,
@@ -78,7 +78,7 @@ enum Unit {
     Minute,
     Second,
     Millisecond,
-    /// A number without a unit: seconds, and nothing may follow but another such number's digits.
+    /// A number with a space and no unit behind it: seconds. Only digits may follow.
     Bare,
 }
 
@@ -95,7 +95,7 @@ impl Unit {
         }
     }
 
-    /// This unit may stand after that one.
+    /// Whether this unit may follow that one.
     fn may_follow(self, before: Option<Unit>) -> bool {
         match (self, before) {
             (_, None) => true,
@@ -111,7 +111,7 @@ fn time(text: &[u8], in_seconds: bool) -> Option<u64> {
     let mut total = 0u64;
     let mut value = 0u64;
     let mut digits = false;
-    // Times in milliseconds have no years and months: reading begins past these units.
+    // Times in milliseconds have no years and months, so the first unit is a week at most.
     let mut before = if in_seconds { None } else { Some(Unit::Month) };
     while let [byte, tail @ ..] = rest {
         if byte.is_ascii_digit() {
@@ -157,9 +157,9 @@ fn unit(byte: u8, tail: &[u8]) -> Option<(Unit, &[u8])> {
 }
 
 impl Directive {
-    /// Whether the arguments are what their directive wants; the result is a list of warnings.
-    /// `given` are the fixed words that the same directive was given before in this block.
-    pub(crate) fn judge(
+    /// Checks the arguments and returns warnings. `given` are the fixed words that the same
+    /// directive was given before in this block.
+    pub(crate) fn check_arguments(
         &self,
         value: ArgumentKind,
         given: &mut Vec<&'static str>,

@@ -1,4 +1,5 @@
-//! A tree and the files that it names as bytes, on their way from the process that has tested them to those that serve.
+//! A tree and the files that it names, as bytes: from the process that has tested them to those
+//! that serve.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,10 +9,10 @@ use crate::files::FileTexts;
 use crate::source::{Pos, SourceText, Sources};
 use crate::tree::{ConfigTree, Directive, DirectiveBody, Word};
 
-/// Deeper blocks than the parser lets through are no tree.
+/// The limit on nested blocks. The parser's is lower.
 const DEEPEST: u32 = 256;
 
-/// What such bytes begin with; another number means another form.
+/// The first bytes of this format. Another number is another format.
 const MAGIC: &[u8] = b"weir tree 1\n";
 
 /// Writes a whole tree, without errors in it, and files. [`read_bytes`] reads them back.
@@ -32,7 +33,7 @@ pub fn write_bytes(sources: &Sources, main: &[Directive], files: &FileTexts) -> 
     out
 }
 
-/// Reads what [`write_bytes`] has written. `None`: the bytes are something else.
+/// Reads what [`write_bytes`] has written. `None` if the bytes are something else.
 pub fn read_bytes(bytes: &[u8]) -> Option<(ConfigTree, FileTexts)> {
     let bytes = &mut bytes.strip_prefix(MAGIC)?;
     let mut sources = Sources::default();

@@ -1,10 +1,10 @@
 //! Every directive that weir knows, one file per family.
 //!
-//! A row says: name, contexts, arguments, whether it may stand in a block more than once, and what
-//! happens while weir has not built it. Names, contexts and numbers of arguments are nginx's. The
-//! last column is a judgement: a directive refuses the start when ignoring it would change which
-//! clients get in or what they get; the switch of a feature refuses, so what only shapes that
-//! feature warns.
+//! A row has the name, the contexts, the arguments, whether the directive may stand in a block more
+//! than once, and its effect while weir has not built it. Names, contexts and numbers of arguments
+//! are nginx's. The last column is weir's: a directive refuses the start if ignoring it would
+//! change which clients get in or what they get. The switch of a feature refuses, so directives
+//! that only tune the feature warn.
 
 use crate::context::Contexts;
 use crate::known::{Args, ArgumentKind, DirectiveForm, Effect, KnownDirective};
@@ -12,7 +12,7 @@ use crate::known::{Args, ArgumentKind, DirectiveForm, Effect, KnownDirective};
 use Effect::{Emerg, EmergUnless, Warn};
 use words::*;
 
-/// Rows of several modules become one list.
+/// Makes one list of the rows of several modules.
 macro_rules! modules {
     ($($module:literal {
         $($name:literal, $contexts:expr, $args:expr, $times:expr, $effect:expr;)*
@@ -101,22 +101,22 @@ const TWO: (Args, DirectiveForm) = args(2, 2);
 const FLAG: (Args, DirectiveForm) = typed(1, 1, ArgumentKind::Flag);
 const NUMBER: (Args, DirectiveForm) = typed(1, 1, ArgumentKind::Number { low: 0, high: u64::MAX });
 const SIZE: (Args, DirectiveForm) = typed(1, 1, ArgumentKind::Size);
-/// Rates are sizes a second, or variables that hold one.
+/// A size per second, or a variable that holds one.
 const RATE: (Args, DirectiveForm) = typed(1, 1, ArgumentKind::SizeOrVariable);
 const OFFSET: (Args, DirectiveForm) = typed(1, 1, ArgumentKind::Offset);
 const MSEC: (Args, DirectiveForm) = typed(1, 1, ArgumentKind::Msec);
 const SEC: (Args, DirectiveForm) = typed(1, 1, ArgumentKind::Sec);
 const BUFFERS: (Args, DirectiveForm) = typed(2, 2, ArgumentKind::Buffers);
 
-/// What weir does anyway is what `off` asks for.
+/// `off` asks for what weir does anyway.
 const UNLESS_OFF: Effect = EmergUnless("off");
-/// What weir does anyway is what `on` asks for.
+/// `on` asks for what weir does anyway.
 const UNLESS_ON: Effect = EmergUnless("on");
 const UNLESS_ALL: Effect = EmergUnless("all");
 
 /// Only once in a block: the second one is a duplicate.
 const ONCE: bool = true;
-/// More than once in a block, or under conditions that only its module can judge.
+/// More than once in a block, or under conditions that only its module can check.
 const MANY: bool = false;
 
 const fn typed(min: u8, max: u8, value: ArgumentKind) -> (Args, DirectiveForm) {
