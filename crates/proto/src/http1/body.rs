@@ -1,4 +1,4 @@
-//! Message bodies: where their bytes stand among the bytes received, and how chunks are written.
+//! Message bodies: finds their bytes among the received bytes, and writes chunks.
 
 use std::ops::Range;
 
@@ -9,31 +9,31 @@ use super::chunked::{ChunkParser, Trailers};
 pub enum BodyError {
     /// The chunked coding is broken.
     InvalidChunk,
-    /// A trailer line with a byte that cannot stand there.
+    /// A trailer line has a byte that is not allowed at its place.
     InvalidTrailer {
         /// The line up to the byte.
         line: String,
         /// The byte.
         byte: u8,
     },
-    /// More bytes of trailers than are kept.
+    /// The trailers have more bytes than are kept.
     TrailersTooBig,
-    /// Far more bytes around the data than data: extensions, or trailers that are thrown away.
+    /// Far more bytes of framing than of data: chunk extensions, or trailers that are discarded.
     FramingTooBig,
 }
 
-/// What one call of [`BodyDecoder::decode`] found.
+/// The result of one call of [`BodyDecoder::decode`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BodyStep {
-    /// Bytes of the input that are done with, the data included.
+    /// The number of input bytes that are consumed, including the data.
     pub consumed: usize,
-    /// Where in the input bytes of the body stand; may be empty.
+    /// The range of the body's bytes in the input. It may be empty.
     pub data: Range<usize>,
     /// The body is complete. What follows in the input belongs to the next message.
     pub done: bool,
 }
 
-/// Finds the body in the bytes behind a head.
+/// Finds the body in the bytes after a head.
 #[derive(Debug, Clone)]
 pub struct BodyDecoder(BodyFraming);
 
@@ -50,12 +50,12 @@ impl BodyDecoder {
         BodyDecoder(BodyFraming::Length(n))
     }
 
-    /// A chunked body: its trailers are read and thrown away, as nginx does with requests'.
+    /// A chunked body whose trailers are discarded, as nginx does with those of requests.
     pub fn chunked() -> BodyDecoder {
         BodyDecoder(BodyFraming::Chunked(ChunkParser::default()))
     }
 
-    /// A chunked body: its trailers are kept, `limit` bytes of them at most.
+    /// A chunked body whose trailers are kept, at most `limit` bytes.
     pub fn chunked_with_trailers(limit: usize) -> BodyDecoder {
         BodyDecoder(BodyFraming::Chunked(ChunkParser::keeping_trailers(limit)))
     }
@@ -65,8 +65,8 @@ impl BodyDecoder {
         BodyDecoder(BodyFraming::UntilClose)
     }
 
-    /// Reads on. Call again with what was not consumed until a step finds neither data nor the
-    /// end, then with more bytes. A body of length 0 is complete before its first byte.
+    /// Decodes the next bytes. The caller passes the rest again until a step has neither data nor
+    /// the end, and then more bytes. A body of length 0 is complete before its first byte.
     pub fn decode(&mut self, input: &[u8]) -> Result<BodyStep, BodyError> {
         match &mut self.0 {
             BodyFraming::Length(left) => {
@@ -89,7 +89,7 @@ impl BodyDecoder {
         }
     }
 
-    /// The least number of bytes that are to come until the body is complete; `None` if unknown.
+    /// The fewest bytes that must still arrive before the body is complete. `None` if unknown.
     pub fn expected(&self) -> Option<u64> {
         match &self.0 {
             BodyFraming::Length(left) => Some(*left),
@@ -98,8 +98,7 @@ impl BodyDecoder {
         }
     }
 
-    /// How many bytes of data follow for sure before anything else: what may be passed on
-    /// without looking at it.
+    /// The number of data bytes that certainly come next. They may be passed on without parsing.
     pub fn data_left(&self) -> u64 {
         match &self.0 {
             BodyFraming::Length(left) => *left,
@@ -109,7 +108,7 @@ impl BodyDecoder {
         }
     }
 
-    /// The trailers, if they are kept. Complete when the body is.
+    /// The trailers, if they are kept. They are complete once the body is.
     pub fn trailers(&self) -> Option<&Trailers> {
         match &self.0 {
             BodyFraming::Chunked(chunks) => chunks.trailers(),
@@ -122,7 +121,7 @@ fn clamp(wanted: u64, available: usize) -> usize {
     usize::try_from(wanted).unwrap_or(usize::MAX).min(available)
 }
 
-/// Writes the line before a chunk of `len` bytes; `len` is not 0, that would end the body.
+/// Writes the line before a chunk of `len` bytes. `len` must not be 0, which would end the body.
 pub fn chunk_head(len: u64, out: &mut Vec<u8>) {
     debug_assert!(len > 0);
     let digits = (64 - len.leading_zeros()).div_ceil(4).max(1);
@@ -133,7 +132,7 @@ pub fn chunk_head(len: u64, out: &mut Vec<u8>) {
     chunk_end(out);
 }
 
-/// Writes what stands behind a chunk.
+/// Writes the line end after a chunk.
 pub fn chunk_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }

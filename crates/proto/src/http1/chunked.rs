@@ -7,20 +7,20 @@ use super::names::HeaderLine;
 /// nginx keeps sizes in a file offset, with room for the bytes that frame the last chunk.
 const MAX_SIZE: u64 = i64::MAX as u64 - 9;
 
-/// The limit of what stands around the data beyond what each chunk has a right to. More is hostile:
-/// extensions are ignored, and so are trailers that are not kept.
+/// The limit of framing bytes beyond the allowance of each chunk. More is hostile: extensions are
+/// ignored, and so are trailers that are not kept.
 const MAX_FRAMING: u64 = 32 * 1024;
-/// The right of each chunk, beside twice its size.
+/// The allowance of each chunk, besides twice its size.
 const USUAL_FRAMING: u64 = 16;
 
 /// Reads chunk heads, chunk ends and trailers.
 #[derive(Debug, Default, Clone)]
 pub(super) struct ChunkParser {
     state: ChunkState,
-    /// Bytes of the current chunk that are to come.
+    /// The bytes of the current chunk that have not arrived.
     pub(super) size: u64,
     trailers: Option<Box<Trailers>>,
-    /// Bytes around the data, less what the chunks had a right to.
+    /// The framing bytes beyond the allowance of the chunks.
     framing: u64,
 }
 
@@ -31,7 +31,7 @@ enum ChunkState {
     Size,
     Extension,
     ExtensionEnd,
-    /// In a chunk, or right behind it once its size is used up.
+    /// In a chunk, or right after it once `size` is 0.
     Data,
     AfterDataEnd,
     LastExtension,
@@ -45,7 +45,7 @@ enum ChunkState {
     Done,
 }
 
-/// The header lines behind the last chunk.
+/// The trailers: field lines after the last chunk.
 #[derive(Debug, Default, Clone)]
 pub struct Trailers {
     bytes: Vec<u8>,
@@ -60,7 +60,8 @@ impl Trailers {
         (&self.bytes, &self.headers)
     }
 
-    /// Takes what belongs to the trailers; `true` if they are complete.
+    /// Takes the bytes that belong to the trailers. Returns their number, and `true` if the
+    /// trailers are complete.
     fn take(&mut self, input: &[u8]) -> Result<(usize, bool), BodyError> {
         let before = self.bytes.len();
         let room = self.limit.saturating_sub(before);
@@ -88,7 +89,7 @@ impl Trailers {
 }
 
 impl ChunkParser {
-    /// Trailers are kept, `limit` bytes of them at most.
+    /// A parser that keeps the trailers, at most `limit` bytes.
     pub(super) fn keeping_trailers(limit: usize) -> ChunkParser {
         let fields = FieldsReader::of_response(0);
         let trailers = Box::new(Trailers { limit, fields, ..Trailers::default() });
@@ -103,12 +104,13 @@ impl ChunkParser {
         self.state == ChunkState::Done
     }
 
-    /// Whether the next bytes are those of a chunk.
+    /// Whether the next bytes are data of a chunk.
     pub(super) fn in_data(&self) -> bool {
         self.state == ChunkState::Data && self.size > 0
     }
 
-    /// Reads until data or the end, or until the bytes run out. Returns how many were read.
+    /// Parses up to data or the end, or until the bytes run out. Returns the number of parsed
+    /// bytes.
     pub(super) fn parse(&mut self, input: &[u8]) -> Result<usize, BodyError> {
         let mut pos = 0;
         while !self.in_data() && !matches!(self.state, ChunkState::Kept | ChunkState::Done) {
@@ -184,7 +186,7 @@ impl ChunkParser {
     }
 
     fn size_byte(&mut self, ch: u8) -> Result<ChunkState, BodyError> {
-        // checked before the byte is looked at, as nginx does: 2^59 and more never pass
+        // nginx makes this check before it looks at the byte, so 2^59 and more never pass.
         if self.size > i64::MAX as u64 / 16 {
             return Err(BodyError::InvalidChunk);
         }
@@ -204,7 +206,7 @@ impl ChunkParser {
         }
     }
 
-    /// The least number of bytes that are to come: of this chunk, and of an empty last one.
+    /// The fewest bytes that must still arrive: of this chunk, and of a last chunk.
     pub(super) fn expected(&self) -> u64 {
         const END_AND_LAST: u64 = 7;
         let least = match self.state {
@@ -217,7 +219,7 @@ impl ChunkParser {
             ChunkState::LastExtension | ChunkState::TrailerLine => 4,
             ChunkState::LastExtensionEnd | ChunkState::TrailerLineEnd => 3,
             ChunkState::Trailer => 2,
-            // The line end may be there in part.
+            // A part of the line end may have arrived.
             ChunkState::Kept | ChunkState::TrailerEnd => 1,
             ChunkState::Done => 0,
         };

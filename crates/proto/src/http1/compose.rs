@@ -1,6 +1,6 @@
-//! Request heads that come as fields, from HTTP/2 and HTTP/3: put together into the same [`RequestHead`], over
-//! a text that reads like a head of HTTP/1. So code that looks at a request need not know how it
-//! came. nginx: ngx_http_v2_pseudo_header, ngx_http_v2_run_request,
+//! Request heads that arrive as fields, over HTTP/2 and HTTP/3. They become the same
+//! [`RequestHead`], over a text like that of an HTTP/1 head. So code that reads a request need not
+//! know its version. nginx: ngx_http_v2_pseudo_header, ngx_http_v2_run_request,
 //! ngx_http_v3_process_pseudo_header.
 
 use std::fmt;
@@ -16,19 +16,19 @@ use crate::{Renew, Span, as_new};
 /// Why a head is refused. The text is nginx's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ComposeError {
-    /// A name with bytes that no name has.
+    /// A name has bytes that no name may have.
     InvalidName(Box<[u8]>),
-    /// A value with bytes that would end a line.
+    /// A value has bytes that would end its line.
     InvalidValue(Box<[u8]>, Box<[u8]>),
-    /// A pseudo-header behind a header.
+    /// A pseudo-header comes after a field.
     LatePseudo,
-    /// A pseudo-header that requests do not have.
+    /// Requests do not have this pseudo-header.
     UnknownPseudo(Box<[u8]>),
-    /// The same one twice.
+    /// A pseudo-header comes twice.
     Duplicate(&'static str),
-    /// One without a value.
+    /// A pseudo-header has no value.
     Empty(&'static str),
-    /// One that is needed is not there.
+    /// A required pseudo-header is missing.
     Missing(&'static str),
     /// `:path` is not a path.
     InvalidPath(Box<[u8]>),
@@ -38,27 +38,27 @@ pub enum ComposeError {
     InvalidScheme(Box<[u8]>),
     /// `:authority` does not hold a host.
     InvalidAuthority,
-    /// A header that belongs to connections of HTTP/1.
+    /// A connection-specific field of HTTP/1.
     OfHttp1(&'static str),
-    /// `TE` may say `trailers` only.
+    /// `TE` may only have the value `trailers`.
     InvalidTe,
     /// Neither `:authority` nor `Host`.
     NoHost,
-    /// `:authority` and `Host` say different things.
+    /// `:authority` and `Host` differ.
     HostDiffers,
-    /// More than `large_client_header_buffers` hold.
+    /// The head exceeds `large_client_header_buffers`.
     TooLarge,
-    /// There is no body, though `Content-Length` announces one.
+    /// There is no body, although `Content-Length` announces one.
     NoBody,
-    /// The client gave the request up before its head could be read.
+    /// The client cancelled the request before its head was complete.
     Cut,
-    /// The head did not come in time.
+    /// The head did not arrive in time.
     TimedOut,
     /// CONNECT is not served.
     Connect,
     /// TRACE is not served.
     Trace,
-    /// What is wrong with a head of HTTP/1, too; the text is in the draft's buffer.
+    /// An error that heads of HTTP/1 have, too. Its text is in the draft's buffer.
     Head(HeadError),
 }
 
@@ -74,7 +74,7 @@ impl ComposeError {
         }
     }
 
-    /// The text for the error log; `buf` is the text of the head.
+    /// The text for the error log. `buf` is the text of the head.
     pub fn reason(&self, buf: &[u8], version: Version) -> String {
         match self {
             ComposeError::Head(error) => error.reason(buf).into_owned(),
@@ -82,25 +82,25 @@ impl ComposeError {
                 "client prematurely closed stream".to_owned()
             }
             ComposeError::TimedOut => "client timed out (110: Connection timed out)".to_owned(),
-            other => Told(other, version).to_string(),
+            other => VersionedError(other, version).to_string(),
         }
     }
 }
 
-/// What the client did, in nginx's words for a version.
-struct Told<'a>(&'a ComposeError, Version);
+/// An error in nginx's words for a version.
+struct VersionedError<'a>(&'a ComposeError, Version);
 
 impl fmt::Display for ComposeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Told(self, Version::Http20).fmt(f)
+        VersionedError(self, Version::Http20).fmt(f)
     }
 }
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for VersionedError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Told(error, version) = self;
+        let VersionedError(error, version) = self;
         let text = String::from_utf8_lossy;
-        // Over HTTP/2 nginx quotes only one of them.
+        // For HTTP/2, nginx quotes only one of them.
         let quoted = |name: &str| match *version == Version::Http30 || name == ":authority" {
             true => format!("\"{name}\""),
             false => name.to_owned(),
@@ -144,20 +144,20 @@ impl fmt::Display for Told<'_> {
     }
 }
 
-/// Where a head is put together.
+/// The state in which a head is composed.
 pub struct HeadDraft<'a> {
-    /// What it may be like.
+    /// The limits of the head.
     pub limits: &'a HeadLimits,
-    /// The limits for what follows the name of this host, if the host has a server of its own.
+    /// The limits from the name of this host on, if the host has a server of its own.
     pub limits_of: &'a dyn Fn(&[u8]) -> Option<&'a HeadLimits>,
-    /// Takes the head.
+    /// Gets the parsed head.
     pub parser: &'a mut RequestParser,
-    /// Takes its text.
+    /// Gets the text of the head.
     pub buf: &'a mut Vec<u8>,
 }
 
 impl<'a> HeadDraft<'a> {
-    /// A head that is held to the same limits whatever host it names.
+    /// A head with the same limits for every host.
     pub fn new(
         limits: &'a HeadLimits,
         parser: &'a mut RequestParser,
@@ -166,7 +166,7 @@ impl<'a> HeadDraft<'a> {
         HeadDraft { limits, limits_of: &|_| None, parser, buf }
     }
 
-    /// The server's name is known: what follows is held to that server's limits.
+    /// Applies the limits of the requested server from here on.
     fn take_limits(&mut self) {
         let head = &self.parser.head;
         let Some(server) = head.server else { return };
@@ -200,30 +200,30 @@ impl Pseudo {
     }
 }
 
-/// Puts one head after another together.
+/// Composes one head after another.
 #[derive(Debug, Default)]
 pub struct Composer {
-    /// Values of pseudo-headers.
+    /// The values of the pseudo-headers.
     text: Vec<u8>,
     method: Option<Span>,
     scheme: Option<Span>,
     path: Option<Span>,
     authority: Option<Span>,
-    /// Pieces of `Cookie`, which may come apart: RFC 9113 section 8.2.3.
+    /// The value of `Cookie`, which may arrive in several fields: RFC 9113, section 8.2.3.
     cookie: Vec<u8>,
-    /// There was one, if only an empty one.
+    /// A `Cookie` field has arrived, even if it was empty.
     cookies: bool,
-    /// The request line stands in the buffer.
+    /// The request line is in the buffer.
     line: bool,
-    /// A `Host` header came, too.
+    /// A `Host` field has arrived.
     host: bool,
     fault: Option<ComposeError>,
-    /// They come over HTTP/3.
+    /// The heads arrive over HTTP/3.
     http3: bool,
 }
 
 impl Composer {
-    /// Of heads over HTTP/3; [`Composer::default`] is of those over HTTP/2.
+    /// Composes heads over HTTP/3. [`Composer::default`] composes those over HTTP/2.
     pub fn of_http3() -> Composer {
         Composer { http3: true, ..Composer::default() }
     }
@@ -235,14 +235,15 @@ impl Composer {
         }
     }
 
-    /// Takes a field of the block; after a fault, only [`Composer::finish`] tells of it.
+    /// Takes a field of the block. After an error, fields are ignored, and [`Composer::finish`]
+    /// returns the error.
     pub fn field(&mut self, name: &[u8], value: &[u8], to: &mut HeadDraft<'_>) {
         if self.fault.is_none() {
             self.fault = self.take(name, value, to).err();
         }
     }
 
-    /// The block has ended; `ended` says that no body follows. Makes ready for the next head.
+    /// Ends the block. With `ended`, no body follows. Prepares for the next head.
     pub fn finish(&mut self, ended: bool, to: &mut HeadDraft<'_>) -> Result<(), ComposeError> {
         let result = match self.fault.take() {
             Some(fault) => Err(fault),
@@ -283,7 +284,7 @@ impl Composer {
         }
         if !self.line {
             self.request_line(to)?;
-            // By the limits of the server that is known now.
+            // Checks again, by the limits of the server that is known now.
             odd = check_name(name, to.limits)?;
         }
         if odd && to.limits.ignore_invalid {
@@ -329,7 +330,7 @@ impl Composer {
         Ok(())
     }
 
-    /// Writes the request line, and `Host` of what `:authority` says.
+    /// Writes the request line, and a `Host` line from `:authority`.
     fn request_line(&mut self, to: &mut HeadDraft<'_>) -> Result<(), ComposeError> {
         let method = self.method.ok_or(ComposeError::Missing(":method"))?;
         self.scheme.ok_or(ComposeError::Missing(":scheme"))?;
@@ -354,12 +355,12 @@ impl Composer {
         head.connection = ConnectionHeader::KeepAlive;
         buf.extend_from_slice(b"\r\n");
         head.line_end = buf.len() as u32;
-        parser.line_is_there();
+        parser.line_composed();
         if !LineParser::target(buf, target, end, &mut parser.head) {
             return Err(ComposeError::InvalidPath(path.of(&self.text).into()));
         }
         if parser.normalise(buf, limits).is_err() {
-            // Half of a path is none.
+            // An invalid path must not be used in part.
             (parser.head.path, parser.head.complex) = (Span::default(), false);
             return Err(ComposeError::Head(HeadError::InvalidRequest));
         }
@@ -371,7 +372,7 @@ impl Composer {
         Ok(())
     }
 
-    /// What is known of a head that has no line, for the log.
+    /// Writes the known parts of a head without request line, for the log.
     fn pieces(&self, to: &mut HeadDraft<'_>) {
         let HeadDraft { parser: RequestParser { head, .. }, buf, .. } = to;
         buf.clear();
@@ -396,7 +397,7 @@ impl Composer {
         to: &mut HeadDraft<'_>,
     ) -> Result<(), ComposeError> {
         let HeadDraft { limits, parser, buf, .. } = to;
-        // `Host` of `:authority` is not one that the client has sent.
+        // The client has not sent the `Host` line that was made from `:authority`.
         let sent = parser.head.headers.len() - usize::from(self.authority.is_some());
         if sent >= limits.max_headers {
             return Err(ComposeError::Head(HeadError::TooManyHeaders));
@@ -416,7 +417,7 @@ impl Composer {
         Ok(())
     }
 
-    /// What only the whole head shows.
+    /// Makes the checks that need the whole head.
     fn end(&mut self, ended: bool, to: &mut HeadDraft<'_>) -> Result<(), ComposeError> {
         if !self.line {
             self.request_line(to)?;
@@ -465,7 +466,7 @@ impl Composer {
     }
 }
 
-/// Writes a line of the head.
+/// Appends a field line.
 fn append(buf: &mut Vec<u8>, name: &[u8], value: &[u8]) -> HeaderLine {
     let start = buf.len();
     buf.extend_from_slice(name);
@@ -478,7 +479,7 @@ fn append(buf: &mut Vec<u8>, name: &[u8], value: &[u8]) -> HeaderLine {
     HeaderLine { name: Span::new(start, name_end), value, id: HeaderId::from_name(name) }
 }
 
-/// True for a name that is odd, but may be ignored.
+/// True for an odd name that may be ignored.
 fn check_name(name: &[u8], limits: &HeadLimits) -> Result<bool, ComposeError> {
     if name.is_empty() {
         return Err(ComposeError::InvalidName(name.into()));
@@ -497,7 +498,8 @@ fn check_name(name: &[u8], limits: &HeadLimits) -> Result<bool, ComposeError> {
     Ok(odd)
 }
 
-/// A byte that would end a line. Without an early end, so that the compiler uses vectors: most values are short and in order.
+/// Whether a byte ends a line. It has no early exit, so that the compiler uses vector instructions:
+/// most values are short and valid.
 fn has_line_end(value: &[u8]) -> bool {
     value.iter().fold(false, |found, &byte| found | matches!(byte, 0 | b'\r' | b'\n'))
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a request head, the status that answers it and the line that is logged.
+//! Why a request head is invalid, the status of the answer, and the line for the log.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::names::HeaderLine;
 use crate::Span;
 
-/// Why a request head is refused. The client is to blame for each of these.
+/// Why a request head is refused. Each error is the client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
     /// A method that is not made of capital letters, `_` and `-`.
@@ -21,7 +21,7 @@ pub enum HeadError {
     InvalidHostInLine,
     /// The request line does not fit a buffer.
     TooLongUri,
-    /// A header line does not fit a buffer; the span is what came of it.
+    /// A header line does not fit a buffer.
     TooLongHeader {
         /// The part of the line that was received.
         line: Span,
@@ -30,25 +30,25 @@ pub enum HeadError {
     TooLargeRequest,
     /// More header lines than `max_headers`.
     TooManyHeaders,
-    /// A header line with a byte that cannot stand where it stands.
+    /// A header line has a byte that is not allowed at its place.
     InvalidHeader {
         /// The line up to the byte.
         line: Span,
         /// The byte.
         byte: u8,
     },
-    /// A header that may be sent once only was sent again.
+    /// A field that may only be sent once was sent again.
     DuplicateHeader {
         /// The second line.
         second: HeaderLine,
-        /// The line that was there before.
+        /// The first line.
         first: HeaderLine,
     },
-    /// The same for `Host`.
+    /// `Host` was sent again.
     DuplicateHost {
         /// The second line.
         second: HeaderLine,
-        /// The line that was there before.
+        /// The first line.
         first: HeaderLine,
     },
     /// `Host` does not hold a host.
@@ -59,9 +59,9 @@ pub enum HeadError {
     InvalidContentLength,
     /// `Transfer-Encoding` in a request of HTTP/1.0.
     TransferEncodingInHttp10,
-    /// Both `Content-Length` and `Transfer-Encoding`: two servers could see two bodies.
+    /// Both `Content-Length` and `Transfer-Encoding`. Two servers could find different bodies.
     LengthAndEncoding,
-    /// A transfer coding other than `chunked`; the span is the value.
+    /// A transfer coding other than `chunked`.
     UnknownTransferEncoding {
         /// The value of the header.
         value: Span,
@@ -75,7 +75,8 @@ pub enum HeadError {
 }
 
 impl HeadError {
-    /// The status that nginx answers with. 494 is its own: sent as 400, told apart by `error_page`.
+    /// The status that nginx answers with. 494 is nginx's own: it is sent as 400, but `error_page`
+    /// can tell it apart.
     pub fn status(&self) -> u16 {
         match self {
             HeadError::InvalidVersion => 505,
@@ -89,8 +90,8 @@ impl HeadError {
         }
     }
 
-    /// Whether the request line itself was in order, so that its method and target may be used
-    /// for the log and for choosing an error page.
+    /// Whether the request line was valid, so that its method and target may be used for the log
+    /// and to choose an error page.
     pub fn line_parsed(&self) -> bool {
         !matches!(
             self,
@@ -102,8 +103,8 @@ impl HeadError {
         )
     }
 
-    /// Whether more of the head is on its way, so that closing at once would reset the connection
-    /// before the client reads the answer (nginx's lingering close).
+    /// Whether more of the head may arrive. If the connection closed at once, it would be reset
+    /// before the client has read the answer (nginx's lingering close).
     pub fn lingers(&self) -> bool {
         matches!(
             self,
@@ -114,7 +115,7 @@ impl HeadError {
     }
 
     /// The text for the error log, in nginx's words since scripts look for them. `buf` is the
-    /// buffer that was parsed.
+    /// parsed buffer.
     pub fn reason(&self, buf: &[u8]) -> Cow<'static, str> {
         match *self {
             HeadError::InvalidMethod => "client sent invalid method",

@@ -1,10 +1,10 @@
-//! Header lines, resumable at any byte: those of requests, of responses and of trailers.
-//! nginx: ngx_http_parse_header_line.
+//! Parses field lines of requests, responses and trailers. It can resume at any byte. nginx:
+//! ngx_http_parse_header_line.
 
 use super::names::{HeaderId, HeaderLine};
 use crate::Span;
 
-/// Reads header lines up to the empty line that ends them.
+/// Parses field lines up to the empty line that ends them.
 #[derive(Clone, Debug, Default)]
 pub struct FieldsReader {
     state: FieldState,
@@ -18,23 +18,24 @@ pub struct FieldsReader {
     upstream: bool,
 }
 
-/// What a call of [`FieldsReader::parse`] found.
+/// The result of [`FieldsReader::parse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldsProgress {
     /// The bytes ran out.
     More,
-    /// A header line; `invalid` if its name holds bytes that names should not hold.
+    /// A field line.
     Line {
         /// The line.
         header: HeaderLine,
-        /// Whether nginx's `ignore_invalid_headers` drops it.
+        /// Its name has bytes that names should not have: nginx's `ignore_invalid_headers` drops
+        /// the line.
         invalid: bool,
     },
-    /// The empty line behind the last header.
+    /// The empty line after the last field.
     End,
 }
 
-/// A byte that cannot stand where it stands.
+/// A byte that is not allowed at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldsError {
     /// The line up to the byte.
@@ -57,14 +58,14 @@ enum FieldState {
 }
 
 impl FieldsReader {
-    /// Starts at offset `pos`. `underscores`: names may hold `_` (nginx's
+    /// Begins at offset `pos`. With `underscores`, names may contain `_` (nginx's
     /// `underscores_in_headers`).
     pub fn of_request(pos: usize, underscores: bool) -> FieldsReader {
         FieldsReader { pos, name_start: pos, underscores, ..FieldsReader::default() }
     }
 
-    /// The same for a response's headers or trailers: underscores are usual, and a second
-    /// status line is skipped.
+    /// As [`FieldsReader::of_request`], for the fields or trailers of a response. Underscores are
+    /// allowed, and a second status line is skipped.
     pub fn of_response(pos: usize) -> FieldsReader {
         FieldsReader { upstream: true, ..FieldsReader::of_request(pos, true) }
     }
@@ -74,22 +75,22 @@ impl FieldsReader {
         self.pos
     }
 
-    /// Where the line that is being read begins, or `None` between lines.
+    /// The beginning of the line that is being parsed. `None` between lines.
     pub fn line_start(&self) -> Option<usize> {
         (self.state != FieldState::Start).then_some(self.name_start)
     }
 
-    /// Where the last line that was begun begins.
+    /// The beginning of the last line that was begun.
     pub(super) fn last_start(&self) -> usize {
         self.name_start
     }
 
-    /// A server that was chosen by its name may have another mind about underscores.
+    /// Applies the setting of the requested server.
     pub(super) fn set_underscores(&mut self, underscores: bool) {
         self.underscores = underscores;
     }
 
-    /// Reads on to the end of one line. `buf` begins where it began at the first call.
+    /// Parses up to the end of one line. `buf` must begin at the same byte in each call.
     #[inline]
     pub fn parse(&mut self, buf: &[u8]) -> Result<FieldsProgress, FieldsError> {
         if self.state == FieldState::Start
@@ -100,8 +101,8 @@ impl FieldsReader {
         self.any_line(buf)
     }
 
-    /// The line if all of it is there and nothing about it is unusual; otherwise nothing has been
-    /// read. Most lines are read here, in a fraction of the steps.
+    /// Parses the line if it is whole and ordinary. Otherwise it reads nothing. Most lines are
+    /// parsed here, in a fraction of the steps.
     #[inline]
     fn usual_line(&mut self, buf: &[u8]) -> Option<FieldsProgress> {
         let line = buf.get(self.pos..)?;
@@ -126,7 +127,7 @@ impl FieldsReader {
         Some(FieldsProgress::Line { header: HeaderLine { name, value, id }, invalid: false })
     }
 
-    /// The machine that takes every line, at any pace.
+    /// Parses any line, byte by byte.
     fn any_line(&mut self, buf: &[u8]) -> Result<FieldsProgress, FieldsError> {
         while let Some(&ch) = buf.get(self.pos) {
             match self.state {
@@ -187,7 +188,7 @@ impl FieldsReader {
         Ok(FieldsProgress::More)
     }
 
-    /// A name, or a line without a colon, which nginx takes as a name with an empty value.
+    /// Parses a name, or a line without a colon, which nginx takes as a name with an empty value.
     fn name(&mut self, buf: &[u8]) -> Result<Option<FieldsProgress>, FieldsError> {
         let mut pos = self.pos;
         while let Some(&ch) = buf.get(pos) {
@@ -236,7 +237,7 @@ impl FieldsReader {
         }
     }
 
-    /// At the CR or LF behind a value.
+    /// Handles the CR or LF after a value.
     fn end_of_value(&mut self, buf: &[u8], ch: u8) -> Option<FieldsProgress> {
         let value = buf.get(self.value_start..self.pos).unwrap_or_default();
         let trailing = value.iter().rev().take_while(|&&b| b == b' ').count();
@@ -252,7 +253,7 @@ impl FieldsReader {
         None
     }
 
-    /// The line feed stands at `self.pos`.
+    /// Returns the line. The line feed is at `self.pos`.
     fn line(&mut self, buf: &[u8]) -> FieldsProgress {
         self.pos += 1;
         self.state = FieldState::Start;
@@ -274,8 +275,8 @@ impl FieldsReader {
     }
 }
 
-/// How many bytes at the beginning are neither NUL, CR nor LF. Eight bytes at a step: values are
-/// short, and a call into a vector routine would cost more than it saves.
+/// The number of leading bytes that are neither NUL, CR nor LF. It tests eight bytes at once:
+/// values are short, and a call of a vector routine would cost more than it saves.
 #[inline]
 fn plain_len(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
@@ -303,7 +304,7 @@ fn plain_len(bytes: &[u8]) -> usize {
 enum Class {
     Token,
     Underscore,
-    /// A byte that makes the line one to be dropped.
+    /// A byte that makes the line invalid, so that it may be dropped.
     Odd,
     Colon,
     /// CR, LF.

@@ -6,10 +6,10 @@ use super::names::{HeaderId, HeaderLine};
 use super::request::HeadLimits;
 use crate::{Renew, Span, as_new};
 
-/// What the client wishes to happen to the connection; the last `Connection` header counts.
+/// The client's wish for the connection. The last `Connection` field decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConnectionHeader {
-    /// It did not say.
+    /// Not given.
     #[default]
     Unspecified,
     /// `close`.
@@ -27,8 +27,8 @@ pub struct RequestHead {
     pub method_name: Span,
     /// The request line without its line end (`$request`).
     pub line: Span,
-    /// Path, query and fragment as sent (`$request_uri`). One `/` borrowed from elsewhere in the
-    /// line when the target has no path.
+    /// Path, query and fragment as sent (`$request_uri`). If the target has no path, it is a `/`
+    /// elsewhere in the line.
     pub target: Span,
     /// The path as sent, before `?` and `#`.
     pub path: Span,
@@ -44,25 +44,26 @@ pub struct RequestHead {
     pub version: Version,
     /// The minor number of HTTP/1.x.
     pub minor: u16,
-    /// The path as sent is not the path that is meant: see [`RequestHead::uri`].
+    /// The path as sent is not normalised: see [`RequestHead::uri`].
     pub complex: bool,
-    /// The path holds `%`.
+    /// The path contains `%`.
     pub quoted: bool,
-    /// The path holds `+`.
+    /// The path contains `+`.
     pub plus: bool,
     /// An absolute-form target with `?` directly after its authority.
     pub empty_path: bool,
-    /// The server's name from the target or else from `Host`, without port and trailing dot.
+    /// The requested server's name, from the target or else from `Host`, without port and trailing
+    /// dot.
     pub server: Option<Span>,
-    /// The name has upper-case letters: fold it before comparing.
+    /// The name has upper-case letters, so it must be lower-cased before it is compared.
     pub server_upper: bool,
-    /// The port that came with the name, 0 if none did.
+    /// The port after the name, 0 if there is none.
     pub port: u16,
     /// Header lines in the order sent.
     pub headers: Vec<HeaderLine>,
-    /// Lines that were left out because of odd names; nginx logs each at `info`.
+    /// Lines that were dropped because of odd names. nginx logs each at `info`.
     pub dropped: Vec<Span>,
-    /// What `Connection` said.
+    /// The value of `Connection`.
     pub connection: ConnectionHeader,
     /// `Content-Length`.
     pub content_length: Option<u64>,
@@ -72,7 +73,7 @@ pub struct RequestHead {
     pub line_end: u32,
     /// Offset behind the head: the body begins here.
     pub end: u32,
-    /// Bits of the names that were seen.
+    /// The set of known names that were seen.
     pub(super) seen: u64,
     pub(super) normalised: Vec<u8>,
 }
@@ -89,13 +90,13 @@ impl Renew for RequestHead {
 }
 
 impl RequestHead {
-    /// The path that is meant: decoded and without dot segments (`$uri`).
+    /// The normalised path: decoded and without dot segments (`$uri`).
     #[inline]
     pub fn uri<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
         if self.complex { &self.normalised } else { self.path.of(buf) }
     }
 
-    /// The first header of a name. Costs nothing when there is none.
+    /// The first field with this name. Costs nothing if there is none.
     #[inline]
     pub fn header(&self, id: HeaderId) -> Option<&HeaderLine> {
         if self.seen & id.bit() == 0 {
@@ -104,14 +105,14 @@ impl RequestHead {
         self.headers.iter().find(|header| header.id == id)
     }
 
-    /// All headers of a name, in the order sent.
+    /// All fields with this name, in the order sent.
     pub fn all(&self, id: HeaderId) -> impl Iterator<Item = &HeaderLine> {
         let present = self.seen & id.bit() != 0;
         let headers: &[HeaderLine] = if present { &self.headers } else { &[] };
         headers.iter().filter(move |header| header.id == id)
     }
 
-    /// Adds a header line that was not sent.
+    /// Adds a field line that the client has not sent.
     pub fn add_header(&mut self, header: HeaderLine) {
         self.seen |= header.id.bit();
         self.headers.push(header);
@@ -126,7 +127,7 @@ impl RequestHead {
         }
     }
 
-    /// The checks that need the whole head. nginx: ngx_http_process_request_header.
+    /// Makes the checks that need the whole head. nginx: ngx_http_process_request_header.
     pub(super) fn check(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
         const NEED_LOOK: u64 =
             1 << HeaderId::ContentLength as u32 | 1 << HeaderId::TransferEncoding as u32;
@@ -169,7 +170,7 @@ impl RequestHead {
     }
 }
 
-/// nginx looks for the words anywhere in the value.
+/// Reads `Connection`. As in nginx, the words may be anywhere in the value.
 pub(super) fn connection(value: &[u8]) -> Option<ConnectionHeader> {
     let holds = |word: &[u8]| value.windows(word.len()).any(|w| w.eq_ignore_ascii_case(word));
     match value {

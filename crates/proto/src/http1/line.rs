@@ -1,11 +1,11 @@
-//! The request line, resumable at any byte. nginx: ngx_http_parse_request_line.
+//! Parses the request line. It can resume at any byte. nginx: ngx_http_parse_request_line.
 
 use super::error::HeadError;
 use super::head::RequestHead;
 use super::method::{Method, Version};
 use crate::Span;
 
-/// Reads one request line, and blank lines before it.
+/// Parses one request line, and blank lines before it.
 #[derive(Debug, Default)]
 pub(super) struct LineParser {
     state: RequestLineState,
@@ -13,11 +13,11 @@ pub(super) struct LineParser {
     pub(super) pos: usize,
     /// Where the method begins.
     pub(super) start: usize,
-    /// Begin of the element that is being read: target, scheme or host.
+    /// The beginning of the element that is being parsed: target, scheme or host.
     mark: usize,
-    /// Begin of the target's path (or of its `?`), or of the `/` that stands in for it.
+    /// The beginning of the target's path (or of its `?`), or of a `/` that is used as its path.
     target: usize,
-    /// Offset of the `?`, 0 if there is none: no `?` can be the first byte of a request.
+    /// The offset of the `?`, 0 if there is none. No request begins with `?`.
     query: usize,
     /// Offset of the `#`, 0 if there is none.
     fragment: usize,
@@ -41,10 +41,10 @@ enum RequestLineState {
     HostEnd,
     PortStart,
     Port,
-    /// Behind a `/` of the path: `.` and `/` are special here.
+    /// After a `/` of the path, where `.` and `/` need normalisation.
     AfterSlash,
     Path,
-    /// Behind the first thing that makes splitting the path needless or impossible.
+    /// After a byte that makes normalisation necessary, or after the path.
     Rest,
     AfterTarget,
     Protocol,
@@ -63,7 +63,7 @@ impl LineParser {
         self.state == RequestLineState::Start
     }
 
-    /// Reads on; `true` when the line is complete and `head` describes it.
+    /// Parses the next bytes. `true` once the line is complete and `head` describes it.
     #[inline]
     pub(super) fn parse(&mut self, buf: &[u8], head: &mut RequestHead) -> Result<bool, HeadError> {
         while let Some(&ch) = buf.get(self.pos) {
@@ -157,7 +157,7 @@ impl LineParser {
         Ok(())
     }
 
-    /// Scheme, host and port of an absolute-form or CONNECT target.
+    /// Parses scheme, host and port of an absolute-form or CONNECT target.
     fn authority(&mut self, ch: u8, head: &mut RequestHead) -> Result<(), HeadError> {
         match (self.state, ch) {
             (
@@ -239,8 +239,8 @@ impl LineParser {
         Ok(())
     }
 
-    /// Takes a target apart that stands alone, between `start` and `end`; a byte that ends it must follow. False
-    /// if it is no path.
+    /// Parses a target between `start` and `end`, without a request line. A byte that ends the
+    /// target must follow it. False if it is no path.
     pub(super) fn target(buf: &[u8], start: usize, end: usize, head: &mut RequestHead) -> bool {
         let mut line = LineParser {
             state: RequestLineState::AfterSlash,
@@ -254,7 +254,7 @@ impl LineParser {
             && head.target.end as usize == end
     }
 
-    /// The path, the query and the fragment, up to the space or the end of the line.
+    /// Parses path, query and fragment, up to the space or the end of the line.
     #[inline]
     fn path(&mut self, buf: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {
         let mut state = self.state;
@@ -316,7 +316,7 @@ impl LineParser {
         Ok(())
     }
 
-    /// Takes the target apart at the byte that ends it, which stays to be read as what it is.
+    /// Splits the target at the byte that ends it. That byte is not consumed, unless it is a space.
     #[inline]
     fn end_target(&mut self, ch: u8, head: &mut RequestHead) {
         let end = self.pos;
@@ -370,7 +370,7 @@ impl LineParser {
         Ok(())
     }
 
-    /// `HTTP/` has been read up to its slash.
+    /// Handles the slash of `HTTP/`, which is used as the path of a CONNECT request.
     fn name_read(&mut self, slash: usize, head: &mut RequestHead) {
         if head.method == Method::Connect {
             head.target = Span::new(slash, slash + 1);
@@ -378,7 +378,7 @@ impl LineParser {
         }
     }
 
-    /// From the `H` of the version to the line feed, one byte at a time.
+    /// Parses from the `H` of the version to the line feed, one byte at a time.
     fn version(&mut self, ch: u8, head: &mut RequestHead) -> Result<(), HeadError> {
         match (self.state, ch) {
             (RequestLineState::Protocol, _) => {
@@ -431,7 +431,7 @@ impl LineParser {
         head.version = Version::of_minor(head.minor);
     }
 
-    /// The line feed stands at `self.pos`, the line's text ends at `end`.
+    /// Completes the line. The line feed is at `self.pos`, and the text of the line ends at `end`.
     #[inline]
     fn finish(&mut self, end: usize, head: &mut RequestHead) {
         head.line = Span::new(self.start, end);

@@ -21,7 +21,7 @@ macro_rules! methods {
                 }
             }
 
-            /// The name, or `None` for [`Method::Other`]: only the request knows its name.
+            /// The name. `None` for [`Method::Other`], whose name only the request has.
             pub fn name(self) -> Option<&'static str> {
                 match self {
                     $(Method::$id => std::str::from_utf8($name).ok(),)*

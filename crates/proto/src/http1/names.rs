@@ -2,14 +2,14 @@
 
 use crate::Span;
 
-/// One header line: where its name and its value stand, and which known name it is.
+/// A field line: the positions of its name and value, and the known name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderLine {
     /// The name as sent, without the colon.
     pub name: Span,
     /// The value without the spaces around it.
     pub value: Span,
-    /// The name, if the server knows it.
+    /// The name, if it is a known one.
     pub id: HeaderId,
 }
 
@@ -107,7 +107,7 @@ impl HeaderId {
         }
     }
 
-    /// The name in its usual spelling; empty for [`HeaderId::Other`].
+    /// The name in its usual spelling. Empty for [`HeaderId::Other`].
     pub fn name(self) -> &'static str {
         KNOWN.get(self as usize).map_or("", |&(name, _)| name)
     }
@@ -140,8 +140,9 @@ impl HeaderId {
     }
 }
 
-// Length, first and last byte tell all known names apart, so one multiplication finds the only
-// candidate. The multiplier that leaves no two names in one slot is searched at compile time.
+// Length, first byte and last byte differ between all known names, so one multiplication finds the
+// only candidate. The multiplier must leave no two names in one slot; it is searched at compile
+// time.
 
 const SLOT_BITS: u32 = 9;
 const EMPTY: u8 = u8::MAX;

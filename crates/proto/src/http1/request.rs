@@ -1,4 +1,4 @@
-//! Request heads. nginx: ngx_http_process_request_line and what follows it.
+//! Parses request heads. nginx: ngx_http_process_request_line and the functions after it.
 
 use super::error::HeadError;
 use super::fields::{FieldsProgress, FieldsReader};
@@ -10,27 +10,27 @@ use super::window::Window;
 use crate::uri;
 use crate::{Renew, Span, as_new};
 
-/// The limits and switches of the server that a request is read for.
+/// The limits and switches of a server for request heads.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadLimits {
-    /// Size of the buffer that a head is first read into (`client_header_buffer_size`).
+    /// The size of the first buffer for a head (`client_header_buffer_size`).
     pub first: usize,
-    /// Size of one further buffer: no line may be longer (`large_client_header_buffers`).
+    /// The size of each further buffer, which no line may exceed (`large_client_header_buffers`).
     pub line: usize,
-    /// Size of all further buffers together.
+    /// The size of all further buffers together.
     pub total: usize,
-    /// Names may hold underscores (`underscores_in_headers`).
+    /// Names may contain underscores (`underscores_in_headers`).
     pub underscores: bool,
-    /// Lines with other odd bytes in their names are dropped (`ignore_invalid_headers`).
+    /// Lines whose names have other odd bytes are dropped (`ignore_invalid_headers`).
     pub ignore_invalid: bool,
-    /// How many header lines a request may have (`max_headers`).
+    /// The most header lines of a request (`max_headers`).
     pub max_headers: usize,
     /// Adjacent slashes of a path become one (`merge_slashes`).
     pub merge_slashes: bool,
-    /// CONNECT is served here.
+    /// CONNECT is allowed.
     pub allow_connect: bool,
-    /// Stop with [`HeadProgress::Server`] as soon as the server's name is known, since another
-    /// server may have other limits.
+    /// Stop with [`HeadProgress::Server`] once the server's name is known, since another server may
+    /// have other limits.
     pub pause_at_server: bool,
 }
 
@@ -51,19 +51,19 @@ impl Default for HeadLimits {
     }
 }
 
-/// What [`RequestParser::parse`] came to.
+/// The result of [`RequestParser::parse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadProgress {
-    /// The head is not complete: call again with more bytes.
+    /// The head is not complete. Call again with more bytes.
     More,
     /// Only with `pause_at_server`: [`RequestHead::server`] is known. Call again with the same
-    /// bytes, and the limits of that server.
+    /// bytes and that server's limits.
     Server,
     /// The head is complete.
     Done,
 }
 
-/// Reads one request head after another.
+/// Parses one request head after another.
 #[derive(Debug, Default)]
 pub struct RequestParser {
     pub(super) head: RequestHead,
@@ -81,7 +81,7 @@ enum Stage {
     Done,
 }
 
-/// Makes ready for the next request; its buffer begins behind this one's bytes.
+/// Prepares for the next request. Its buffer must begin after the bytes of this one.
 impl Renew for RequestParser {
     fn renew(&mut self) {
         as_new!(self, RequestParser { head; stage, line, fields, window });
@@ -94,33 +94,34 @@ impl RequestParser {
         RequestParser::default()
     }
 
-    /// A parser that has read this head: for a request that is made from another one.
+    /// A parser with a complete head, for a request that is made from another one.
     pub fn with_head(head: RequestHead) -> RequestParser {
         RequestParser { head, stage: Stage::Done, ..RequestParser::default() }
     }
 
-    /// What has been understood so far; all of it after [`HeadProgress::Done`].
+    /// The head as parsed so far. It is complete after [`HeadProgress::Done`].
     #[inline]
     pub fn head(&self) -> &RequestHead {
         &self.head
     }
 
-    /// The head, for code that changes what was asked.
+    /// The head, for code that changes the request.
     pub fn head_mut(&mut self) -> &mut RequestHead {
         &mut self.head
     }
 
-    /// Takes the head out, for a request that outlives this parser's turn.
+    /// Takes the head, for a request that outlives this parser.
     pub fn take_head(&mut self) -> RequestHead {
         std::mem::take(&mut self.head)
     }
 
-    /// Whether the request line is complete and in order.
+    /// Whether the request line is complete and valid.
     pub fn line_parsed(&self) -> bool {
         self.stage != Stage::Line
     }
 
-    /// The length of the lines that came whole and could be read, that which was refused for what it says included.
+    /// The length of all complete lines that could be parsed, including one that was refused for
+    /// its contents.
     pub fn lines_len(&self) -> usize {
         let end = match self.stage {
             Stage::Line => self.head.line_end as usize,
@@ -130,13 +131,13 @@ impl RequestParser {
         end.saturating_sub(self.head.line.start as usize)
     }
 
-    /// Whether all bytes so far were blank lines. They may be thrown away, with [`Renew::renew`],
-    /// and should be: nginx takes any number of them.
+    /// Whether all bytes so far were blank lines. They should be discarded with [`Renew::renew`],
+    /// since nginx accepts any number of them.
     pub fn blank(&self) -> bool {
         self.stage == Stage::Line && self.line.blank()
     }
 
-    /// The request line for the log, also when it could not be parsed to its end.
+    /// The request line for the log, even if it could not be parsed to its end.
     pub fn logged_line<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
         if self.line_parsed() {
             return self.head.line.of(buf);
@@ -146,7 +147,8 @@ impl RequestParser {
         rest.get(..end).unwrap_or_default()
     }
 
-    /// Reads on. `buf` begins with the first byte of the request and only grows between calls.
+    /// Parses the next bytes. `buf` begins with the first byte of the request and only grows
+    /// between calls.
     pub fn parse(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<HeadProgress, HeadError> {
         loop {
             let end = self.window.end(limits);
@@ -196,7 +198,7 @@ impl RequestParser {
         self.fields(buf, limits)
     }
 
-    /// The path that is meant, where it is not the one that was sent.
+    /// Computes the normalised path, if it differs from the one that was sent.
     #[inline]
     pub(super) fn normalise(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<(), uri::BadUri> {
         let head = &mut self.head;
@@ -206,8 +208,8 @@ impl RequestParser {
         uri::normalise(head.path.of(buf), limits.merge_slashes, &mut head.normalised)
     }
 
-    /// The request line was composed, not read.
-    pub(super) fn line_is_there(&mut self) {
+    /// Marks the request line as parsed, since it was composed.
+    pub(super) fn line_composed(&mut self) {
         self.stage = Stage::Done;
     }
 
@@ -247,7 +249,8 @@ impl RequestParser {
         }
     }
 
-    /// Acts on a known header, the last of `headers`; `true` if the server's name became known.
+    /// Handles a known field, which is the last of `headers`. `true` if it makes the server's name
+    /// known.
     #[inline]
     pub(super) fn known(&mut self, buf: &[u8], header: HeaderLine) -> Result<bool, HeadError> {
         let head = &mut self.head;

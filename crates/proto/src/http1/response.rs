@@ -12,13 +12,13 @@ use crate::Span;
 /// Room for the fields of most responses.
 const USUAL: usize = 16;
 
-/// Why a response head is refused. The upstream is to blame.
+/// Why a response head is refused. Each error is the upstream's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseError {
-    /// No status line. nginx then takes every byte as the body of an HTTP/0.9 response, unless
-    /// the answer is to be cached or the connection must stay usable: the caller decides.
+    /// There is no status line. nginx then takes all bytes as the body of an HTTP/0.9 response,
+    /// unless the answer is cached or the connection must stay usable. The caller decides.
     NoStatusLine,
-    /// A header line with a byte that cannot stand where it stands.
+    /// A header line has a byte that is not allowed at its place.
     InvalidHeader {
         /// The line up to the byte.
         line: Span,
@@ -28,7 +28,7 @@ pub enum ResponseError {
 }
 
 impl ResponseError {
-    /// The text for the error log. `buf` is the buffer that was parsed.
+    /// The text for the error log. `buf` is the parsed buffer.
     pub fn reason(&self, buf: &[u8]) -> Cow<'static, str> {
         match *self {
             ResponseError::NoStatusLine => "upstream sent no valid HTTP/1.0 header".into(),
@@ -43,15 +43,15 @@ impl ResponseError {
 /// A response head. Spans point into the buffer that was parsed.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseHead {
-    /// The version; anything below 1.1 closes the connection.
+    /// The version. Below 1.1, the connection is not kept.
     pub version: Version,
     /// The status code.
     pub status: u16,
-    /// Code and text, as nginx passes them on: `404 Not Found`.
+    /// Status code and reason phrase, as nginx passes them on: `404 Not Found`.
     pub status_line: Span,
-    /// The text alone; may be empty.
+    /// The reason phrase. It may be empty.
     pub reason: Span,
-    /// Header lines in the order sent, odd names included.
+    /// Header lines in the order sent, including those with odd names.
     pub headers: Vec<HeaderLine>,
     /// Offset behind the head: the body begins here.
     pub end: u32,
@@ -59,7 +59,7 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// The first header of a name. Costs nothing when there is none.
+    /// The first field with this name. Costs nothing if there is none.
     #[inline]
     pub fn header(&self, id: HeaderId) -> Option<&HeaderLine> {
         if self.seen & id.bit() == 0 {
@@ -68,7 +68,7 @@ impl ResponseHead {
         self.headers.iter().find(|header| header.id == id)
     }
 
-    /// `Content-Length` as nginx reads it: `Some(None)` if it is there but no valid number.
+    /// `Content-Length` as nginx reads it. `Some(None)` if it is no valid number.
     pub fn content_length(&self, buf: &[u8]) -> Option<Option<u64>> {
         self.header(HeaderId::ContentLength).map(|header| offset(header.value.of(buf)))
     }
@@ -80,7 +80,7 @@ impl ResponseHead {
     }
 }
 
-/// Reads one response head after another.
+/// Parses one response head after another.
 #[derive(Debug, Default)]
 pub struct ResponseParser {
     head: ResponseHead,
@@ -115,31 +115,32 @@ impl ResponseParser {
         ResponseParser::default()
     }
 
-    /// A parser for the head that a CGI script sends: header lines alone.
+    /// A parser for the head of a CGI script, which has header lines only.
     pub fn of_script() -> ResponseParser {
         let fields = FieldsReader::of_response(0);
         ResponseParser { state: ResponseState::Fields, fields, ..ResponseParser::default() }
     }
 
-    /// Makes ready for the next response; its buffer begins behind this one's bytes.
+    /// Prepares for the next response. Its buffer must begin after the bytes of this one.
     pub fn reset(&mut self) {
         self.head.clear();
         let head = std::mem::take(&mut self.head);
         *self = ResponseParser { head, ..ResponseParser::default() };
     }
 
-    /// What has been understood so far; all of it after [`HeadProgress::Done`].
+    /// The head as parsed so far. It is complete after [`HeadProgress::Done`].
     #[inline]
     pub fn head(&self) -> &ResponseHead {
         &self.head
     }
 
-    /// Takes the head out, for a response that outlives this parser's turn.
+    /// Takes the head, for a response that outlives this parser.
     pub fn take_head(&mut self) -> ResponseHead {
         std::mem::take(&mut self.head)
     }
 
-    /// Reads on. `buf` begins with the first byte of the response and only grows between calls.
+    /// Parses the next bytes. `buf` begins with the first byte of the response and only grows
+    /// between calls.
     pub fn parse(&mut self, buf: &[u8]) -> Result<HeadProgress, ResponseError> {
         if !self.status_line(buf)? {
             return Ok(HeadProgress::More);
@@ -171,7 +172,7 @@ impl ResponseParser {
         }
     }
 
-    /// `true` when the status line has been read.
+    /// Parses the status line. `true` once it is complete.
     fn status_line(&mut self, buf: &[u8]) -> Result<bool, ResponseError> {
         while self.state < ResponseState::Fields {
             let Some(&ch) = buf.get(self.pos) else {
@@ -260,7 +261,8 @@ impl ResponseParser {
         Ok(())
     }
 
-    /// The line feed stands at `self.pos`, the line's text ends at `end`.
+    /// Completes the status line. The line feed is at `self.pos`, and the text of the line ends at
+    /// `end`.
     fn end_line(&mut self, end: usize) {
         let head = &mut self.head;
         head.version = match (self.major, self.minor) {

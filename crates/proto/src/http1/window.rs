@@ -1,4 +1,4 @@
-//! The size of a head, counted as nginx counts it.
+//! Limits the size of a head, counted as in nginx.
 
 use super::error::HeadError;
 use super::fields::FieldsReader;
@@ -6,12 +6,12 @@ use super::line::LineParser;
 use super::request::HeadLimits;
 use crate::Span;
 
-/// The buffer of nginx that the reading stands in. nginx reads a head into a first buffer and
-/// then into a few large ones, moving an unfinished line along, and refuses a head that these
-/// do not hold. The buffer here is one piece; this keeps count of what nginx's would be.
+/// The buffer that nginx would be using. nginx reads a head into a first buffer and then into a few
+/// large ones, and moves an unfinished line along. It refuses a head that does not fit these.
+/// weir's buffer is one piece, so this counts the buffers that nginx would use.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// End of the current buffer, 0 for the first.
+    /// The end of the current buffer. 0 for the first.
     end: usize,
     used: usize,
 }
@@ -57,7 +57,7 @@ impl Window {
         })
     }
 
-    /// The line that began at `start` goes on at `pos`, in the next buffer.
+    /// Continues the line that began at `start` in the next buffer, from `pos` on.
     fn advance(&mut self, start: usize, pos: usize, limits: &HeadLimits) -> Option<()> {
         let line = limits.line.max(1);
         if pos - start >= line || self.used >= limits.total / line {
