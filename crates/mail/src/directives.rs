@@ -173,7 +173,7 @@ static TABLE: &[MailDirective] = &[
         "Addresses of proxies that are trusted to name the client.",
         |s, d| {
             let first = s.first(d);
-            access::believe(&mut s.conf.believed, d, first, &mut s.setup.warnings)
+            access::read_trusted(&mut s.conf.believed, d, first, &mut s.setup.warnings)
         },
     ),
     line("imap_client_buffer", "The longest command of IMAP.", |s, d| {

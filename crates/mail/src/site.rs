@@ -9,7 +9,7 @@ use weir_conf::Error;
 use weir_log::Log;
 use weir_ssl::CertificateFacts;
 use weir_upstream::config::Upstreams;
-use weir_values::doing::{Blamed, THRESHOLD, Usual};
+use weir_values::doing::{Blamed, StallDefaults, THRESHOLD};
 use weir_values::endpoints::{BoundSocket, bind};
 use weir_values::listen::{Deferred, Listen, ListenLine, Protocols};
 use weir_values::{Address, Variables};
@@ -139,8 +139,8 @@ impl Site {
     }
 
     /// Where stalls are logged that belong to no server in particular.
-    pub fn usual(&self) -> Usual {
-        Usual { log: self.main_log.clone(), threshold: THRESHOLD }
+    pub fn stall_defaults(&self) -> StallDefaults {
+        StallDefaults { log: self.main_log.clone(), threshold: THRESHOLD }
     }
 
     /// Whether an `error_log` of it is stderr.

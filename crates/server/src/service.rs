@@ -171,9 +171,9 @@ impl Service {
         // workers only take changes of `http`.
         let stream_site = served.stream.clone().map(|site| &**Box::leak(Box::new(site)));
         let mail_site = served.mail.clone().map(|site| &**Box::leak(Box::new(site)));
-        let usual = served.http().map(|site| site.usual());
-        let usual = usual.or_else(|| stream_site.map(|site| site.usual()));
-        if let Some(usual) = usual.or_else(|| mail_site.map(|site| site.usual())) {
+        let usual = served.http().map(|site| site.stall_defaults());
+        let usual = usual.or_else(|| stream_site.map(|site| site.stall_defaults()));
+        if let Some(usual) = usual.or_else(|| mail_site.map(|site| site.stall_defaults())) {
             handle.keep_time(Keeper::new(metrics.clone(), usual));
         }
         let of_http = served.http().map_or(0, |site| site.listens().len());
@@ -241,7 +241,7 @@ impl Service {
             let _ = next.commands.set(Rc::clone(tell));
             let _ = next.asks_change.set(Rc::clone(ask));
         }
-        self.handle.keep_time(Keeper::new(self.metrics.clone(), next.site.usual()));
+        self.handle.keep_time(Keeper::new(self.metrics.clone(), next.site.stall_defaults()));
         self.http.replace(Some(next));
     }
 

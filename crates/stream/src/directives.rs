@@ -170,7 +170,7 @@ static TABLE: &[StreamDirective] = &[
         "Variables, each with its place in what a database says of an address.",
         |s, d| {
             let prefix = s.setup.inputs.prefix;
-            geoip::chosen(&mut s.setup.reading(), d, prefix, |_| None)
+            geoip::define_chosen(&mut s.setup.reading(), d, prefix, |_| None)
         },
     ),
     line("set", "Sets a variable.", set),
@@ -215,7 +215,7 @@ static TABLE: &[StreamDirective] = &[
         "Addresses of proxies that are trusted to name the client.",
         |s, d| {
             let first = s.first(d);
-            access::believe(&mut s.conf.believed, d, first, &mut s.setup.warnings)
+            access::read_trusted(&mut s.conf.believed, d, first, &mut s.setup.warnings)
         },
     ),
     once!(
@@ -344,7 +344,7 @@ fn country(
     variables: geoip::VariablePaths,
 ) -> Result<(), Error> {
     let prefix = s.setup.inputs.prefix;
-    geoip::known(&mut s.setup.reading(), d, prefix, variables, |_| None)
+    geoip::define_fixed(&mut s.setup.reading(), d, prefix, variables, |_| None)
 }
 
 fn bytes(d: &Line) -> Result<usize, Error> {

@@ -11,7 +11,7 @@ use weir_ssl::CertificateFacts;
 use weir_ssl::ocsp::Stapling;
 use weir_upstream::Group;
 use weir_upstream::config::servers_file::ServersFile;
-use weir_values::doing::{Blamed, Usual};
+use weir_values::doing::{Blamed, StallDefaults};
 use weir_values::endpoints::{AddressGroup, BoundSocket, bind, gather};
 use weir_values::listen::{Listen, ListenLine, Protocols};
 use weir_values::log::LogTarget;
@@ -177,8 +177,8 @@ impl Site {
     }
 
     /// Where stalls are logged that belong to no server in particular.
-    pub fn usual(&self) -> Usual {
-        Usual { log: self.main_log.clone(), threshold: self.threshold }
+    pub fn stall_defaults(&self) -> StallDefaults {
+        StallDefaults { log: self.main_log.clone(), threshold: self.threshold }
     }
 
     /// Whether an `error_log` of it is stderr.

@@ -1,4 +1,4 @@
-//! Allows and denies by an address.
+//! Rules that allow and deny addresses.
 
 use std::net::IpAddr;
 
@@ -7,49 +7,50 @@ use weir_conf::{Directive, Error};
 use crate::address::{self, Address};
 use crate::cidr::Cidr;
 
-/// `allow` and `deny`: the first that applies decides.
+/// The rules of `allow` and `deny`. The first one that applies decides.
 #[derive(Debug, Clone, Default)]
 pub struct Rules(Vec<Rule>);
 
 #[derive(Debug, Clone, Copy)]
 struct Rule {
     deny: bool,
-    who: Who,
+    source: RuleSource,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Who {
+enum RuleSource {
     All,
     These(Cidr),
 }
 
 impl Rule {
     fn applies(&self, address: &Address) -> bool {
-        match self.who {
-            Who::All => *address != Address::Unknown,
-            Who::These(cidr) => cidr.contains(address),
+        match self.source {
+            RuleSource::All => *address != Address::Unknown,
+            RuleSource::These(cidr) => cidr.contains(address),
         }
     }
 }
 
 impl Rules {
-    /// Nothing is said.
+    /// There are no rules.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether clients that no other rule names are refused.
+    /// Whether clients that no other rule matches are denied.
     pub fn deny_the_rest(&self) -> bool {
-        let of_all = |rule: &&Rule| matches!(rule.who, Who::All);
+        let of_all = |rule: &&Rule| matches!(rule.source, RuleSource::All);
         self.0.iter().find(of_all).is_some_and(|rule| rule.deny)
     }
 
-    /// Whether an address is let in; none where no rule applies.
+    /// Whether an address is allowed. `None` if no rule applies.
     pub fn allow(&self, address: &Address) -> Option<bool> {
         self.0.iter().find(|rule| rule.applies(address)).map(|rule| !rule.deny)
     }
 
-    /// `allow address|network|unix:|all`, `deny ...`; `first`: the first of its block.
+    /// Reads `allow address|network|unix:|all` or `deny ...`. With `first`, the first line of its
+    /// block, inherited rules are dropped.
     pub fn read(
         &mut self,
         d: &Directive,
@@ -57,19 +58,21 @@ impl Rules {
         warnings: &mut Vec<Error>,
     ) -> Result<(), Error> {
         let Some(word) = d.arg(0) else { return Ok(()) };
-        let who = match word.is("all") {
-            true => Who::All,
-            false => Who::These(network(d, warnings).ok_or_else(|| d.invalid("parameter", word))?),
+        let source = match word.is("all") {
+            true => RuleSource::All,
+            false => {
+                RuleSource::These(network(d, warnings).ok_or_else(|| d.invalid("parameter", word))?)
+            }
         };
         if first {
             self.0.clear();
         }
-        self.0.push(Rule { deny: d.name.is("deny"), who });
+        self.0.push(Rule { deny: d.name.is("deny"), source });
         Ok(())
     }
 }
 
-/// The network that a directive names, if it is one.
+/// The network in a directive's argument. `None` if the argument is no network.
 pub fn network(d: &Directive, warnings: &mut Vec<Error>) -> Option<Cidr> {
     let word = d.arg(0)?;
     let (cidr, odd) = Cidr::parse(&word.bytes)?;
@@ -80,18 +83,19 @@ pub fn network(d: &Directive, warnings: &mut Vec<Error>) -> Option<Cidr> {
     Some(cidr)
 }
 
-/// `set_real_ip_from ADDRESS|NETWORK|NAME|unix:`; the first of a block replaces what was inherited.
-pub fn believe(
-    believed: &mut Vec<Cidr>,
+/// Reads `set_real_ip_from ADDRESS|NETWORK|NAME|unix:`. The first line of a block replaces the
+/// inherited list.
+pub fn read_trusted(
+    trusted: &mut Vec<Cidr>,
     d: &Directive,
     first: bool,
     warnings: &mut Vec<Error>,
 ) -> Result<(), Error> {
     let networks = networks(d, warnings)?;
     if first {
-        believed.clear();
+        trusted.clear();
     }
-    believed.extend(networks);
+    trusted.extend(networks);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Addresses: of listening sockets, of peers, of servers that a configuration names.
+//! Addresses: of listening sockets, of peers, of servers in a configuration.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -11,19 +11,19 @@ use crate::cidr;
 /// The longest path of a Unix socket.
 const UNIX_PATH: usize = 107;
 
-/// Where a socket is bound, or the address of its peer.
+/// The address of a socket or of its peer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// IPv4 or IPv6.
     Inet(SocketAddr),
-    /// A Unix socket; empty for a peer that has no name.
+    /// A Unix socket. The path is empty if the peer has no name.
     Unix(PathBuf),
-    /// The kernel did not tell.
+    /// The kernel has not reported it.
     Unknown,
 }
 
 impl Address {
-    /// What the kernel reported of a peer.
+    /// A peer's address as the kernel reports it.
     pub fn from_any(address: Option<SocketAddrAny>) -> Address {
         let Some(address) = address else { return Address::Unix(PathBuf::new()) };
         if let Ok(inet) = SocketAddr::try_from(address.clone()) {
@@ -43,7 +43,8 @@ impl Address {
         stream.local_addr().ok().map(|a| Address::from_any(Some(a)))
     }
 
-    /// As `$remote_addr` and `$server_addr` show it: without port; `unix:` for Unix sockets.
+    /// The form of `$remote_addr` and `$server_addr`: without port, and `unix:` with the path for
+    /// Unix sockets.
     pub fn host(&self) -> String {
         match self {
             Address::Inet(inet) => inet.ip().to_string(),
@@ -67,7 +68,7 @@ impl Address {
         };
     }
 
-    /// The port, where there is one.
+    /// The port of an IP address.
     pub fn port(&self) -> Option<u16> {
         match self {
             Address::Inet(inet) => Some(inet.port()),
@@ -75,7 +76,7 @@ impl Address {
         }
     }
 
-    /// The IP address, where there is one; IPv4 inside IPv6 is taken out.
+    /// The IP address, if it is one. An IPv4-mapped IPv6 address becomes IPv4.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
             Address::Inet(inet) => Some(inet.ip().to_canonical()),
@@ -83,13 +84,14 @@ impl Address {
         }
     }
 
-    /// Stands for every address of its family.
+    /// The address stands for every address of its family.
     pub fn is_wildcard(&self) -> bool {
         matches!(self, Address::Inet(inet) if inet.ip().is_unspecified())
     }
 }
 
-/// By hand: most requests to servers and lines of logs say at least one, and formatting costs ten times as much.
+/// Appends an IPv4 address. Formatting would cost ten times as much, and most requests to servers
+/// and log lines have an address.
 fn write_ipv4(ip: &Ipv4Addr, out: &mut Vec<u8>) {
     let mut text = [b'.'; 16];
     let mut at = 0;
@@ -115,8 +117,8 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// The addresses that `listen` names: `host`, `host:port`, `port`, `[ipv6]:port`, `unix:path`, with a range
-/// `first-last` for a port. The error is nginx's text. nginx: ngx_parse_url.
+/// The addresses of a `listen`: `host`, `host:port`, `port`, `[ipv6]:port`, `unix:path`. A port may
+/// be a range, `first-last`. The error is nginx's text. nginx: ngx_parse_url.
 pub fn listening(text: &str) -> Result<Vec<Address>, &'static str> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(vec![unix(path)?]);
@@ -138,13 +140,13 @@ pub fn listening(text: &str) -> Result<Vec<Address>, &'static str> {
     Ok(all)
 }
 
-/// Whether the text of a `listen` names a port, or needs none.
+/// Whether the text of a `listen` has a port, or needs none.
 pub fn has_port(text: &str) -> bool {
     let named = || matches!(split(text), Ok((_, Some(_))));
     text.starts_with("unix:") || matches!(only_ports(text), Ok(Some(_))) || named()
 }
 
-/// The addresses of a server that is asked: a name may have several.
+/// The addresses of a server. A name may have several.
 pub fn server(text: &str, default_port: u16) -> Result<Vec<Address>, &'static str> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(vec![unix(path)?]);
@@ -155,7 +157,7 @@ pub fn server(text: &str, default_port: u16) -> Result<Vec<Address>, &'static st
     Ok(ips.into_iter().map(|ip| Address::Inet(SocketAddr::new(ip, port))).collect())
 }
 
-/// The addresses of a name alone, without port.
+/// The addresses of a name without port.
 pub fn named(host: &str) -> Result<Vec<IpAddr>, &'static str> {
     if host.is_empty() { Err("no host") } else { resolve(host_kind(host)) }
 }
@@ -165,7 +167,7 @@ enum HostKind<'a> {
     Name(&'a str),
 }
 
-/// Host and port; the port still is text.
+/// Splits a text into host and port. The port is not parsed yet.
 fn split(text: &str) -> Result<(HostKind<'_>, Option<&str>), &'static str> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or("invalid host")?;
@@ -196,7 +198,7 @@ fn host_kind(host: &str) -> HostKind<'_> {
     }
 }
 
-/// Names are resolved while the configuration is read, when no client waits for an answer yet.
+/// Resolves a host. This blocks, so it is only done while the configuration is read.
 fn resolve(host: HostKind<'_>) -> Result<Vec<IpAddr>, &'static str> {
     match host {
         HostKind::Ip(ip) => Ok(vec![ip]),
@@ -238,7 +240,7 @@ fn port_range(text: &str) -> Result<std::ops::RangeInclusive<u16>, &'static str>
     if first > last { Err("invalid port range") } else { Ok(first..=last) }
 }
 
-/// `8080` or `8080-8083`; none if the text is a host.
+/// `8080` or `8080-8083`. `None` if the text is a host.
 fn only_ports(text: &str) -> Result<Option<std::ops::RangeInclusive<u16>>, &'static str> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());

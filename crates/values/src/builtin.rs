@@ -1,5 +1,5 @@
-//! The variables of both ends of a connection, of this server and of the clock, for requests and
-//! sessions alike. nginx documents each name.
+//! The variables of both ends of a connection, of this server and of the clock, which requests and
+//! sessions share. nginx documents each name.
 
 use weir_proto::date;
 use weir_proto::proxy_protocol::{ProxyHeader, TlvError};
@@ -22,7 +22,7 @@ pub fn write_number(mut n: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Appends a port; nothing where there is none.
+/// Appends a port, or nothing if there is none.
 pub fn write_port(port: Option<u16>, out: &mut Vec<u8>) {
     match port.unwrap_or(0) {
         0 => {}
@@ -41,13 +41,13 @@ pub fn write_seconds(time: std::time::Duration, out: &mut Vec<u8>) {
 
 type ReadVariable<S> = fn(&mut S, &mut Vec<u8>) -> bool;
 
-/// Defines them.
+/// Defines these variables.
 pub fn define<S: Subject>(variables: &mut Variables<S>) {
     for (name, read) in table::<S>() {
         variables.define(name, read);
     }
     let host = hostname();
-    // nginx does not have it, so a configuration may have its own.
+    // nginx does not have `$loop`, so a configuration may define it itself.
     variables.define_changeable("loop", false, |r, out| number(out, u64::from(r.identity().index)));
     variables.define("hostname", move |_, out| {
         out.extend_from_slice(&host);
@@ -119,7 +119,7 @@ fn table<S: Subject>() -> [(&'static str, ReadVariable<S>); 15] {
     ]
 }
 
-/// `$proxy_protocol_tlv_x`: what a balancer in front adds to its header.
+/// `$proxy_protocol_tlv_x`: a TLV of the PROXY header.
 pub fn tlv<S: Subject>(r: &S, name: &[u8], out: &mut Vec<u8>) -> bool {
     let Some(header) = r.proxy() else { return false };
     let (what, named) = match header.tlv(name) {

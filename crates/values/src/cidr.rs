@@ -16,7 +16,7 @@ pub enum Cidr {
 }
 
 impl Cidr {
-    /// Reads a network. The flag says that bits were set which the mask cuts off.
+    /// Parses a network. The flag says whether bits are set that the mask clears.
     pub fn parse(text: &[u8]) -> Option<(Cidr, bool)> {
         if text == b"unix:" {
             return Some((Cidr::Unix, false));
@@ -43,7 +43,7 @@ impl Cidr {
         }
     }
 
-    /// Whether an address is in it. An IPv4 address inside IPv6 is in IPv4 networks.
+    /// Whether the network contains an address. An IPv4-mapped IPv6 address is in IPv4 networks.
     pub fn contains(self, address: &Address) -> bool {
         match (self, address) {
             (Cidr::Unix, Address::Unix(_)) => true,
@@ -60,7 +60,8 @@ impl Cidr {
     }
 }
 
-/// An address without port. Four decimal numbers are an IPv4 address, leading zeros or not.
+/// Parses an address without port. Four decimal numbers are an IPv4 address, even with leading
+/// zeros.
 pub fn parse_ip(text: &[u8]) -> Option<IpAddr> {
     if let Some(ip) = parse_ipv4(text) {
         return Some(IpAddr::V4(ip));
@@ -69,14 +70,15 @@ pub fn parse_ip(text: &[u8]) -> Option<IpAddr> {
     text.parse::<Ipv6Addr>().ok().map(IpAddr::V6)
 }
 
-/// Four decimal numbers. The system's resolver takes numbers with leading zeros as octal, so it must not see them.
+/// Parses four decimal numbers. The system's resolver would read numbers with leading zeros as
+/// octal, so it never gets them.
 pub fn parse_ipv4(text: &[u8]) -> Option<Ipv4Addr> {
     let mut octets = [0u8; 4];
     let mut parts = text.split(|b| *b == b'.');
     for octet in &mut octets {
         *octet = u8::try_from(weir_conf::values::number(parts.next()?)?).ok()?;
     }
-    // As nginx, which cannot tell the broadcast address from a mistake.
+    // As in nginx, which cannot tell the broadcast address from an error.
     (parts.next().is_none() && octets != [255; 4]).then(|| octets.into())
 }
 

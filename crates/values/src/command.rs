@@ -1,4 +1,4 @@
-//! Commands of an operator to the whole server, which come through one of its workers.
+//! Commands of an operator to the whole server. One of its workers receives them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,36 +7,36 @@ use std::task::{Context, Poll, Waker};
 
 use weir_log::Level;
 
-/// Something that all processes do.
+/// A command that all processes carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Open the log files anew.
+    /// Reopen the log files.
     Reopen,
-    /// Error logs take messages of this level, or as the configuration says.
+    /// Set the level of the error logs. `None`: as configured.
     Level(Option<Level>),
-    /// Servers behind were changed: requests that wait for one look again.
+    /// Servers of a group were changed, so requests that wait for one check again.
     Look,
 }
 
-/// What is asked for in place of the configuration in use.
+/// A change of the configuration in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeRequest {
-    /// Another one, with this text.
+    /// Another configuration, as text.
     Text(Vec<u8>),
-    /// Another one, as a tree in the form of `weir_conf::write_bytes`.
+    /// Another configuration, as a tree in the form of `weir_conf::write_bytes`.
     Tree(Vec<u8>),
-    /// Another one, in the form of `weir_conf::Parts`.
+    /// Another configuration, in the form of `weir_conf::Parts`.
     Parts(Vec<u8>),
-    /// One with a further line of `server` in a group.
+    /// A further `server` line in a group.
     AddServer {
         /// `http` or `stream`.
         block: String,
         /// The group's name.
         group: String,
-        /// The line's words; the first one is the address.
+        /// The words of the line. The first one is the address.
         words: Vec<String>,
     },
-    /// One without the line of a server.
+    /// A group without the line of a server.
     RemoveServer {
         /// `http` or `stream`.
         block: String,
@@ -48,7 +48,7 @@ pub enum ChangeRequest {
 }
 
 impl ChangeRequest {
-    /// As bytes, for another process.
+    /// Encodes the request for another process.
     pub fn to_bytes(&self) -> Vec<u8> {
         let (kind, parts) = match self {
             ChangeRequest::Text(text) => return [b"=", text.as_slice()].concat(),
@@ -65,7 +65,7 @@ impl ChangeRequest {
         format!("{kind}{}", parts.join("\0")).into_bytes()
     }
 
-    /// What [`ChangeRequest::to_bytes`] wrote.
+    /// Decodes the bytes of [`ChangeRequest::to_bytes`].
     pub fn of(bytes: &[u8]) -> Option<ChangeRequest> {
         let (kind, rest) = bytes.split_first()?;
         match kind {
@@ -87,36 +87,37 @@ impl ChangeRequest {
     }
 }
 
-/// What became of a request for another configuration.
+/// The result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeOutcome {
-    /// Whether and how it is in use.
+    /// Whether and how the configuration is in use.
     pub kind: ChangeKind,
-    /// What is to blame.
+    /// The place of the error.
     pub place: ChangePlace,
-    /// What is to be said of it.
+    /// A text for the operator.
     pub text: String,
 }
 
-/// Where a configuration is wrong.
+/// The place of an error in a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangePlace {
-    /// The name of the text; empty where there is none.
+    /// The name of the text. Empty if there is none.
     pub file: String,
-    /// The line's number; 0 for none.
+    /// The number of the line. 0 if there is none.
     pub line: u32,
-    /// The directive's number in the outermost list, in the block of that, and so on; empty for none.
+    /// The directive's index in the outermost list, then in the block of that, and so on. Empty if
+    /// there is none.
     pub path: Vec<u32>,
 }
 
-/// See [`ChangeOutcome`].
+/// The kind of a [`ChangeOutcome`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// All loops of the workers that run have taken it.
+    /// All loops of the present workers use it.
     Taken,
-    /// Workers that began with it have taken the place of those that ran.
+    /// Workers that began with it have replaced the previous ones.
     Reloaded,
-    /// It is wrong.
+    /// It has an error.
     Wrong,
     /// The bytes are no tree, or no parts.
     Unreadable,
@@ -124,23 +125,23 @@ pub enum ChangeKind {
     Unknown,
     /// The group has this server.
     Present,
-    /// It is right, and may not be taken in this way.
+    /// It is valid, but cannot be changed in this way.
     Refused,
-    /// Another one is being taken.
+    /// Another change is under way.
     Busy,
-    /// Not all workers have taken it in time.
+    /// Some workers did not use it in time.
     Late,
-    /// The master could not be asked.
+    /// The master could not be reached.
     Unasked,
 }
 
 impl ChangeOutcome {
-    /// Without a place.
+    /// An outcome without a place.
     pub fn new(kind: ChangeKind, text: impl Into<String>) -> ChangeOutcome {
         ChangeOutcome { kind, place: ChangePlace::default(), text: text.into() }
     }
 
-    /// As bytes, for another process.
+    /// Encodes the outcome for another process.
     pub fn to_bytes(&self) -> Vec<u8> {
         let ChangePlace { file, line, path } = &self.place;
         let kind =
@@ -151,7 +152,7 @@ impl ChangeOutcome {
         [head.as_slice(), file.as_bytes(), self.text.as_bytes()].concat()
     }
 
-    /// What [`ChangeOutcome::to_bytes`] wrote.
+    /// Decodes the bytes of [`ChangeOutcome::to_bytes`].
     pub fn of(bytes: &[u8]) -> Option<ChangeOutcome> {
         let (byte, mut rest) = bytes.split_first()?;
         let kind = KINDS.iter().find(|(_, known)| known == byte).map(|(kind, _)| *kind)?;
@@ -181,7 +182,7 @@ const KINDS: [(ChangeKind, u8); 10] = [
     (ChangeKind::Unasked, b'u'),
 ];
 
-/// An outcome that is still to come, from whatever thread.
+/// A future outcome. Any thread may set it.
 #[derive(Clone, Default)]
 pub struct ChangeAnswer(Arc<Mutex<AnswerState>>);
 
@@ -192,8 +193,8 @@ struct AnswerState {
 }
 
 impl ChangeAnswer {
-    /// It has come.
-    pub fn give(&self, outcome: ChangeOutcome) {
+    /// Sets the outcome and wakes the task that waits for it.
+    pub fn set(&self, outcome: ChangeOutcome) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.outcome = Some(outcome);
         if let Some(waker) = state.waker.take() {

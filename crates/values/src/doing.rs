@@ -1,9 +1,9 @@
 //! The current activity of this thread's loop, for messages about handlers that stall it.
 //!
-//! What begins something notes it here, with a look at the kernel's coarse clock. That costs a few
-//! nanoseconds and is exact enough for what is worth a warning. What took longest of a handler is
-//! named at its lap ([`weir_engine::Timekeeper`]), so that no handler is blamed for another one's
-//! work.
+//! The code that begins an activity notes it here, with the time of the kernel's coarse clock. That
+//! costs a few nanoseconds and is exact enough for warnings. When a handler ends
+//! ([`weir_engine::Timekeeper`]), its longest activity is named. So no handler is blamed for the
+//! work of another one.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -19,9 +19,9 @@ use weir_engine::{Timekeeper, coarse_nanos, longest_operation, waited_for_proces
 use weir_log::{Level, Log};
 use weir_metrics::{Activity, Culprit, Histogram, LoopTally, Metric, Tally};
 
-use crate::told::{Again, PAUSE, RepeatFilter};
+use crate::repeat_filter::{PAUSE, RepeatFilter, Repeated};
 
-/// A block of the configuration, for which something is done.
+/// A block of the configuration that work is done for.
 pub trait Blamed: Debug {
     /// Its directive and its name.
     fn name(&self) -> (&'static str, Cow<'_, str>);
@@ -31,31 +31,32 @@ pub trait Blamed: Debug {
     fn threshold(&self) -> Duration;
 }
 
-/// What `blocked_threshold` is where nothing is said.
+/// The default of `blocked_threshold`.
 pub const THRESHOLD: Duration = Duration::from_millis(20);
 
-/// Where messages go about work for no block in particular.
+/// The settings for work that belongs to no particular block.
 #[derive(Debug, Clone)]
-pub struct Usual {
+pub struct StallDefaults {
     /// `error_log`
     pub log: Arc<Log>,
     /// `blocked_threshold`
     pub threshold: Duration,
 }
 
-/// The module with code that runs, and for what.
+/// An activity: phase, module, and the block that it is for.
 #[derive(Clone, Copy, Debug)]
 struct Doing {
-    /// Empty where nothing was noted.
+    /// Empty if nothing was noted.
     phase: &'static str,
     module: &'static str,
     block: Option<&'static dyn Blamed>,
 }
 
 impl Doing {
-    /// A number of its own. Addresses are enough: should the same words stand at two, they have two.
+    /// A hash that identifies the activity. It hashes addresses: equal texts at two addresses count
+    /// as two activities.
     #[inline]
-    fn sum(self) -> u64 {
+    fn fingerprint(self) -> u64 {
         let block = self.block.map_or(0, |block| std::ptr::from_ref(block).cast::<()>().addr());
         let addresses = [block, self.module.as_ptr().addr(), self.phase.as_ptr().addr()];
         let odd = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f, 0x1656_67b1_9e37_79f9_u64];
@@ -71,8 +72,8 @@ impl PartialEq for Doing {
     }
 }
 
-/// Forgets what this thread was at: blocks of the configuration that were noted may be freed from now on, and others come where
-/// they stood.
+/// Forgets this thread's activities. From now on, blocks that were noted may be freed, and others
+/// may be allocated at their addresses.
 pub fn forget() {
     DOING.set((NOTHING, 0));
     LONGEST.set((NOTHING, 0));
@@ -80,18 +81,17 @@ pub fn forget() {
     ALL_NUMBERS.with_borrow_mut(HashMap::clear);
 }
 
-/// Nothing was noted.
+/// The activity when nothing was noted.
 const NOTHING: Doing = Doing { phase: "", module: "", block: None };
 
 thread_local! {
-    /// What is being done, and since when, by the coarse clock.
+    /// The present activity and the time it began, by the coarse clock.
     static DOING: Cell<(Doing, u64)> = const { Cell::new((NOTHING, 0)) };
-    /// What took longest of what this handler did before, and how many nanoseconds.
+    /// The longest earlier activity of this handler, and its nanoseconds.
     static LONGEST: Cell<(Doing, u64)> = const { Cell::new((NOTHING, 0)) };
 }
 
-/// Notes the module that runs, its phase and its block; the module is empty if there is none in
-/// particular.
+/// Notes the present phase, module and block. The module is empty if there is none in particular.
 #[inline]
 pub fn note(phase: &'static str, module: &'static str, block: &'static dyn Blamed) {
     begin(Doing { phase, module, block: Some(block) });
@@ -109,50 +109,50 @@ fn begin(doing: Doing) {
 }
 
 thread_local! {
-    /// Where the loop of this thread shows what it is at.
-    static ROW: Cell<Option<Activity>> = const { Cell::new(None) };
-    /// The numbers of what it was at before. Each has one of two neighbouring places, by its sum: two activities of a request
-    /// that would have the same place do not drive each other out.
+    /// Where this thread's loop publishes its activity.
+    static ACTIVITY: Cell<Option<Activity>> = const { Cell::new(None) };
+    /// The numbers of recent activities. The hash of an activity selects two neighbouring places.
+    /// So two activities of a request that share a place do not evict each other.
     static NUMBERS: [Cell<(u64, u32)>; PLACES] = const { [const { Cell::new((0, 0)) }; PLACES] };
-    /// The numbers of all, by the same sums, for those that find no place.
+    /// The numbers of all activities by their hashes, for those without a place in `NUMBERS`.
     static ALL_NUMBERS: RefCell<HashMap<u64, u32>> = RefCell::default();
 }
 
-/// More than the activities of a busy loop.
+/// More than the number of activities of a busy loop.
 const PLACES: usize = 256;
 
-/// Shows the other threads and processes what the loop is at.
+/// Publishes the activity of the loop for other threads and processes.
 #[inline]
 fn publish(doing: Doing) {
-    let Some(row) = ROW.get() else { return };
-    let sum = doing.sum();
+    let Some(activity) = ACTIVITY.get() else { return };
+    let fingerprint = doing.fingerprint();
     let number = NUMBERS.with(|numbers| {
-        let place = (sum >> 56) as usize;
+        let place = (fingerprint >> 56) as usize;
         let (known, number) = numbers[place].get();
-        if known == sum {
+        if known == fingerprint {
             return number;
         }
         let (known, number) = numbers[place ^ 1].get();
-        if known == sum { number } else { remember(doing, sum) }
+        if known == fingerprint { number } else { remember(doing, fingerprint) }
     });
-    row.doing(number);
+    activity.doing(number);
 }
 
-/// Keeps the number of what the loop does, for the next time.
+/// Keeps the number of an activity for the next time.
 #[cold]
 #[inline(never)]
-fn remember(doing: Doing, sum: u64) -> u32 {
-    let new = || name(&HeldUp { doing, operation: None, preempted: false }.to_string()).0;
-    let number = ALL_NUMBERS.with_borrow_mut(|all| *all.entry(sum).or_insert_with(new));
+fn remember(doing: Doing, fingerprint: u64) -> u32 {
+    let new = || name(&Stall { doing, operation: None, preempted: false }.to_string()).0;
+    let number = ALL_NUMBERS.with_borrow_mut(|all| *all.entry(fingerprint).or_insert_with(new));
     NUMBERS.with(|numbers| {
-        let place = (sum >> 56) as usize;
+        let place = (fingerprint >> 56) as usize;
         let is_free = numbers[place].get().0 == 0;
-        numbers[if is_free { place } else { place ^ 1 }].set((sum, number));
+        numbers[if is_free { place } else { place ^ 1 }].set((fingerprint, number));
     });
     number
 }
 
-/// The names of a process' activities, each with its number.
+/// The names of a process' activities. A name's number is its index plus one.
 #[derive(Default)]
 struct Names {
     numbers: HashMap<Arc<str>, u32>,
@@ -161,18 +161,18 @@ struct Names {
 
 static NAMES: Mutex<Option<Names>> = Mutex::new(None);
 
-/// So many names are kept: there may be no end of scripts whose path has variables.
+/// The most names that are kept. Scripts whose path has variables would add names without end.
 const NAMES_KEPT: usize = 65_536;
 
 fn names() -> MutexGuard<'static, Option<Names>> {
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number of an activity's name in this process.
+/// The number of a name in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ActivityName(u32);
 
-/// Keeps the name of an activity. Takes a lock: not for each request.
+/// Keeps a name and returns its number. Takes a lock, so it must not be called for each request.
 pub fn name(name: &str) -> ActivityName {
     let mut names = names();
     let names = names.get_or_insert_default();
@@ -189,17 +189,17 @@ pub fn name(name: &str) -> ActivityName {
     ActivityName(number)
 }
 
-/// Runs a script, and shows meanwhile that the loop is at it.
+/// Runs a script and publishes its name meanwhile.
 #[inline]
 pub fn running<T>(script: ActivityName, work: impl FnOnce() -> T) -> T {
-    let Some(row) = ROW.get() else { return work() };
-    row.script(script.0);
+    let Some(activity) = ACTIVITY.get() else { return work() };
+    activity.script(script.0);
     let out = work();
-    row.script(0);
+    activity.script(0);
     out
 }
 
-/// What a loop of this process is at.
+/// The present activity of a loop of this process.
 pub fn current(of: &LoopTally) -> String {
     let [doing, script] = of.activity();
     let names = names();
@@ -211,18 +211,19 @@ pub fn current(of: &LoopTally) -> String {
     }
 }
 
-/// What took longest of what the handler did that has just ended.
+/// The longest activity of the handler that has just ended, if it took half of its time, or else
+/// the last one.
 fn blame(took: Duration) -> Doing {
     let nothing = (NOTHING, 0);
-    if let Some(row) = ROW.get() {
-        row.doing(0);
+    if let Some(activity) = ACTIVITY.get() {
+        activity.doing(0);
     }
     let ((last, _), (longest, time)) = (DOING.replace(nothing), LONGEST.replace(nothing));
     let time = Duration::from_nanos(time);
     if 2 * time >= took && !time.is_zero() { longest } else { last }
 }
 
-/// Runs a future, and notes its module at each of its steps.
+/// Polls a future, and notes its phase and module before each poll.
 pub async fn noting<T>(
     phase: &'static str,
     module: &'static str,
@@ -237,34 +238,35 @@ pub async fn noting<T>(
     .await
 }
 
-/// Puts the times of a loop into its counters, and tells of handlers that hold it up.
+/// Counts the times of a loop, and logs handlers that stall it.
 pub struct Keeper {
     metrics: Rc<Tally>,
-    usual: Usual,
-    told: RefCell<RepeatFilter<Told>>,
-    /// When there is something to sum up, by the monotonic clock in nanoseconds.
+    usual: StallDefaults,
+    recent: RefCell<RepeatFilter<LoggedStall>>,
+    /// When the next summary is due, in nanoseconds of the monotonic clock.
     next: Cell<u64>,
 }
 
-/// What held the loop up.
+/// A stall: what the loop did meanwhile.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct HeldUp {
+struct Stall {
     doing: Doing,
     operation: Option<&'static str>,
-    /// It was held up itself: its thread waited for a processor.
+    /// Without the wait for a processor, the handler would have stayed within the threshold.
     preempted: bool,
 }
 
-/// What the log was told of, or its repetition: the block may be freed before that.
+/// A stall that was logged. It keeps the text and the log, since the block may be freed before a
+/// repetition is logged.
 #[derive(Clone, Debug)]
-struct Told {
+struct LoggedStall {
     what: String,
     preempted: bool,
     log: Arc<Log>,
 }
 
-impl PartialEq for Told {
-    fn eq(&self, other: &Told) -> bool {
+impl PartialEq for LoggedStall {
+    fn eq(&self, other: &LoggedStall) -> bool {
         (self.preempted, &self.what) == (other.preempted, &other.what)
             && Arc::ptr_eq(&self.log, &other.log)
     }
@@ -272,28 +274,28 @@ impl PartialEq for Told {
 
 impl Keeper {
     /// The keeper of a loop.
-    pub fn new(metrics: Rc<Tally>, usual: Usual) -> Rc<Keeper> {
-        ROW.set(metrics.activity());
-        Rc::new(Keeper { metrics, usual, told: RefCell::default(), next: Cell::new(u64::MAX) })
+    pub fn new(metrics: Rc<Tally>, usual: StallDefaults) -> Rc<Keeper> {
+        ACTIVITY.set(metrics.activity());
+        Rc::new(Keeper { metrics, usual, recent: RefCell::default(), next: Cell::new(u64::MAX) })
     }
 
     fn threshold(&self, doing: Doing) -> Duration {
         doing.block.map_or(self.usual.threshold, Blamed::threshold)
     }
 
-    /// Work that was slow only for lack of a processor is not to blame.
-    fn held_up(&self, doing: Doing, operation: Option<&'static str>, took: Duration) {
+    /// Logs and counts a stall. Work that was slow only for lack of a processor is not blamed.
+    fn report_stall(&self, doing: Doing, operation: Option<&'static str>, took: Duration) {
         let waited = waited_for_processor().unwrap_or_default().min(took);
         let preempted = took - waited <= self.threshold(doing);
-        let what = HeldUp { doing, operation, preempted }.to_string();
+        let what = Stall { doing, operation, preempted }.to_string();
         let log = doing.block.map_or(&self.usual.log, Blamed::log);
-        let held_up = Told { what: what.clone(), preempted, log: Arc::clone(log) };
+        let stall = LoggedStall { what: what.clone(), preempted, log: Arc::clone(log) };
         self.metrics.add(Metric::SlowHandlers, 1);
         self.metrics.add(Metric::Preempted, preempted.into());
         let now = coarse_nanos();
         self.metrics.culprit(&Culprit { at: now, took, waited, preempted, what: what.clone() });
-        let mut told = self.told.borrow_mut();
-        if !told.is_news(held_up, took, now) {
+        let mut recent = self.recent.borrow_mut();
+        if !recent.should_log(stall, took, now) {
             self.metrics.add(Metric::SlowLeftOut, 1);
         } else if preempted {
             let (millis, waited) = (took.as_millis(), waited.as_millis());
@@ -306,14 +308,14 @@ impl Keeper {
             let text = format_args!("the event loop was held up for {millis} ms by {what}");
             log.write(Level::Error, None, text);
         }
-        self.next.set(told.next());
+        self.next.set(recent.next_due());
     }
 
-    /// Tells of what was left out until `now`.
+    /// Logs the repetitions until `now`.
     fn sum_up(&self, now: u64) {
-        let mut told = self.told.borrow_mut();
+        let mut recent = self.recent.borrow_mut();
         let within = PAUSE.as_secs();
-        for Again { what, times, worst } in told.over(now) {
+        for Repeated { what, times, worst } in recent.take_repeated(now) {
             let millis = worst.as_millis();
             let (level, what_happened) = match what.preempted {
                 true => (Level::Info, "waited for a processor"),
@@ -325,14 +327,14 @@ impl Keeper {
             );
             what.log.write(level, None, text);
         }
-        let others = told.take_others(now);
+        let others = recent.take_others(now);
         if others > 0 {
             let text = format_args!(
                 "the event loop was held up {others} more times within {within} s by others"
             );
             self.usual.log.write(Level::Error, None, text);
         }
-        self.next.set(told.next());
+        self.next.set(recent.next_due());
     }
 }
 
@@ -342,7 +344,7 @@ impl Drop for Keeper {
     }
 }
 
-impl std::fmt::Display for HeldUp {
+impl std::fmt::Display for Stall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Doing { phase, module, block } = self.doing;
         f.write_str(if phase.is_empty() { "something else" } else { phase })?;
@@ -365,7 +367,7 @@ impl Timekeeper for Keeper {
         self.metrics.record(Histogram::Blocked, blocked);
         self.metrics.record(Histogram::Handler, took);
         if took > self.threshold(doing) {
-            self.held_up(doing, operation, took);
+            self.report_stall(doing, operation, took);
         }
     }
 
@@ -394,26 +396,26 @@ mod tests {
         static NAMES: [u8; PLACES + 1] = [b'a'; PLACES + 1];
         let names = std::str::from_utf8(&NAMES).unwrap();
         let at = |from: usize| Doing { phase: &names[from..], module: "", block: None };
-        let place = |doing: Doing| (doing.sum() >> 56) as usize;
+        let place = |doing: Doing| (doing.fingerprint() >> 56) as usize;
         let mut seen = HashMap::new();
-        // There are more of them than places.
+        // There is one more activity than places.
         let pair = (0..=PLACES).find_map(|from| Some((seen.insert(place(at(from)), from)?, from)));
         let (one, other) = pair.unwrap();
         let kept =
             || NUMBERS.with(|numbers| [0, 1].map(|near| numbers[place(at(one)) ^ near].get().0));
         for from in [one, other] {
-            remember(at(from), at(from).sum());
+            remember(at(from), at(from).fingerprint());
         }
-        assert_eq!(kept(), [at(one).sum(), at(other).sum()]);
+        assert_eq!(kept(), [at(one).fingerprint(), at(other).fingerprint()]);
     }
 
     #[test]
     fn a_message_names_what_is_known() {
-        let nothing = HeldUp { doing: NOTHING, operation: None, preempted: false };
-        let held_up = HeldUp { operation: Some("TLS handshake"), ..nothing };
-        assert_eq!(held_up.to_string(), "something else, operation: \"TLS handshake\"");
+        let nothing = Stall { doing: NOTHING, operation: None, preempted: false };
+        let stall = Stall { operation: Some("TLS handshake"), ..nothing };
+        assert_eq!(stall.to_string(), "something else, operation: \"TLS handshake\"");
         let doing = Doing { phase: "the content phase", module: "static", block: None };
-        let held_up = HeldUp { doing, ..nothing };
-        assert_eq!(held_up.to_string(), "the content phase, module: \"static\"");
+        let stall = Stall { doing, ..nothing };
+        assert_eq!(stall.to_string(), "the content phase, module: \"static\"");
     }
 }

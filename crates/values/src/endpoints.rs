@@ -1,4 +1,4 @@
-//! The sockets that the `listen` lines of all servers result in, and the servers of each.
+//! The sockets of all servers' `listen` lines, and the servers of each.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,17 +9,18 @@ use crate::address::Address;
 use crate::listen::{Listen, ListenLine, Protocols};
 use crate::names::{Hosts, ServerId, ServerName};
 
-/// What one listening socket leads to.
+/// The endpoints of one listening socket.
 #[derive(Debug)]
 pub struct BoundSocket<E> {
-    /// Where other addresses of the port share a wildcard's socket: told apart by the local address.
+    /// Endpoints of other addresses that share this wildcard socket, by a connection's local
+    /// address.
     addresses: HashMap<IpAddr, E>,
-    /// The socket's own address.
+    /// The endpoint of the socket's own address.
     pub own: E,
 }
 
 impl<E> BoundSocket<E> {
-    /// What a connection's own address leads to.
+    /// The endpoint of a connection, by its local address.
     pub fn at(&self, local: impl FnOnce() -> Option<IpAddr>) -> &E {
         if self.addresses.is_empty() {
             return &self.own;
@@ -27,7 +28,7 @@ impl<E> BoundSocket<E> {
         local().and_then(|ip| self.addresses.get(&ip)).unwrap_or(&self.own)
     }
 
-    /// Its other addresses.
+    /// The other addresses of the socket.
     pub fn others(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.keys().copied()
     }
@@ -40,31 +41,32 @@ pub struct AddressGroup<'a> {
     options_at: Option<&'a ListenLine>,
     /// `default_server`
     pub default: Option<ServerId>,
-    protocols: Gathered,
+    protocols: CombinedProtocols,
     /// The servers that listen on it.
     pub servers: Vec<ServerId>,
 }
 
-/// The protocols of an address as its lines add up.
-struct Gathered {
-    /// What any line asks for.
+/// The protocols of an address, combined from its lines.
+struct CombinedProtocols {
+    /// The protocols of all lines.
     all: Protocols,
-    /// What later lines are compared with, once a second one was there.
+    /// The protocols that later lines are compared with, from the second line on.
     expected: Option<Protocols>,
     changed: bool,
 }
 
-impl Gathered {
+impl CombinedProtocols {
     fn new(first: Protocols) -> Self {
-        Gathered { all: first, expected: None, changed: false }
+        CombinedProtocols { all: first, expected: None, changed: false }
     }
 
-    /// Adds a further line's; true where the lines contradict each other. nginx: ngx_http_add_addresses.
+    /// Adds the protocols of a further line. True if the lines contradict each other. nginx:
+    /// ngx_http_add_addresses.
     fn add(&mut self, line: &ListenLine, options_before: bool) -> bool {
         let (before, these) = (self.all, line.protocols);
         self.all = before.or(these);
         let differs = self.expected.is_some_and(|expected| expected != these);
-        let (odd, expected) = if self.all != before {
+        let (contradicts, expected) = if self.all != before {
             let removes = self.all != these;
             let late = options_before && !line.options;
             (late || self.changed || removes, before)
@@ -75,11 +77,12 @@ impl Gathered {
         };
         self.changed |= before != these;
         self.expected = Some(expected);
-        odd
+        contradicts
     }
 }
 
-/// Collects the lines of each address, those of a server after another's; complains about contradictions in nginx's words.
+/// Groups the lines by address. `lines` has them server by server. Contradictions are reported in
+/// nginx's words.
 pub fn gather<'a>(
     lines: &'a [(ServerId, ListenLine)],
     warnings: &mut Vec<Error>,
@@ -93,13 +96,13 @@ pub fn gather<'a>(
                 listen: line.listen.clone(),
                 options_at: None,
                 default: None,
-                protocols: Gathered::new(line.protocols),
+                protocols: CombinedProtocols::new(line.protocols),
                 servers: Vec::new(),
             });
             groups.len() - 1
         });
         let group = &mut groups[at];
-        // Lines of a server stand together.
+        // The lines of a server follow each other.
         if group.servers.last() == Some(server) {
             return Err(line.at.error(format!("a duplicate listen {address}")));
         }
@@ -126,12 +129,12 @@ pub fn gather<'a>(
 }
 
 impl AddressGroup<'_> {
-    /// What is spoken on it, as its lines add up.
+    /// The protocols of all lines.
     pub fn protocols(&self) -> Protocols {
         self.protocols.all
     }
 
-    /// Its servers by their names.
+    /// The address's servers by their names.
     pub fn hosts<'n>(
         self,
         names: impl Fn(ServerId) -> &'n [ServerName],
@@ -140,7 +143,7 @@ impl AddressGroup<'_> {
     ) -> Result<Hosts, Error> {
         let default = self.default.or(self.servers.first().copied()).unwrap_or(ServerId(0));
         let mut hosts = Hosts::new(default);
-        // Names of a server that is alone at its address select nothing, so nginx does not look at them.
+        // The names of a single server select nothing, so nginx does not check them.
         let alone = self.servers.len() == 1;
         for id in self.servers {
             for name in names(id) {
@@ -160,8 +163,8 @@ impl AddressGroup<'_> {
     }
 }
 
-/// What is wrong with a name. If the configuration sets the size of a bucket, the message names
-/// what does not fit, as nginx does; weir itself has no such limit.
+/// Checks a name. If the configuration sets the bucket size, a name that does not fit is an error,
+/// as in nginx. weir itself has no such limit.
 fn check_name(name: &ServerName, address: &Address, bucket: Option<u64>) -> Result<(), Error> {
     match name {
         ServerName::Bad(text) => Err(Error::emerg(format!(
@@ -183,7 +186,7 @@ fn check_name(name: &ServerName, address: &Address, bucket: Option<u64>) -> Resu
     }
 }
 
-/// Lets addresses share a wildcard's socket of the same port, unless they are bound on their own.
+/// Lets addresses share the wildcard socket of their port, unless they are bound separately.
 pub fn bind<E>(endpoints: Vec<(Listen, E)>) -> (Vec<Listen>, Vec<BoundSocket<E>>) {
     let shares = |a: &Address, b: &Address| match (a, b) {
         (Address::Inet(a), Address::Inet(b)) => a.port() == b.port() && a.is_ipv4() == b.is_ipv4(),

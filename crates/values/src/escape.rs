@@ -1,23 +1,24 @@
-//! Escaping of text that becomes part of JSON, or of a line of a head.
+//! Escapes text for JSON and for lines of a head.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Bytes that no value of a header may hold: RFC 9110, section 5.5.
+/// Bytes that a field value must not contain: RFC 9110, section 5.5.
 fn ends_line(byte: u8) -> bool {
     matches!(byte, b'\r' | b'\n' | 0)
 }
 
-/// Whether a line ends in this text. It looks at all of it, so that many bytes are compared at once: most values are
-/// too short for more.
+/// Whether a text contains a byte that ends a line. Without an early exit, many bytes are compared
+/// at once; most values are too short for more.
 #[inline]
 fn has_line_end(text: &[u8]) -> bool {
     text.iter().fold(false, |any, byte| any | ends_line(*byte))
 }
 
-/// A text of the configuration as one line: each line end becomes a space, together with the blanks around it, and the
-/// outermost blanks go. RFC 9112, section 5.2 has recipients read folded lines so. A text without a line end stays.
+/// A text of the configuration as one line. Each line end, with the blanks around it, becomes a
+/// space, and the outermost blanks are removed. Recipients read folded lines in the same way: RFC
+/// 9112, section 5.2. A text without line ends is unchanged.
 pub fn one_line(text: &[u8]) -> Cow<'_, [u8]> {
     if !has_line_end(text) {
         return Cow::Borrowed(text);
@@ -34,13 +35,14 @@ fn fold(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Texts of several lines that a configuration gives to its variables (`map`, `set` and kin). Where one of them stands
-/// in a header, its line ends become spaces; all other line ends come from requests, and are escaped.
+/// Texts of several lines that the configuration gives to variables (`map`, `set` and the like). In
+/// a field value, their line ends become spaces. All other line ends come from requests and are
+/// escaped.
 #[derive(Debug, Default)]
 pub struct OwnTexts(Vec<Box<[u8]>>);
 
 impl OwnTexts {
-    /// Adds a text, if it has several lines and more than blanks. True if it was added.
+    /// Adds a text, if it has several lines and not only blanks. True if it was added.
     pub fn add(&mut self, text: &[u8]) -> bool {
         let is_one = has_line_end(text) && text.iter().any(|byte| *byte > b' ');
         if is_one && !self.0.iter().any(|known| **known == *text) {
@@ -49,7 +51,8 @@ impl OwnTexts {
         is_one
     }
 
-    /// Where such texts stand in a value: in order, none within another. Of several that begin together, the longest.
+    /// The ranges of such texts in a value, in order and without overlaps. Of several that begin
+    /// together, the longest counts.
     fn find(&self, value: &[u8]) -> Vec<Range<usize>> {
         let places =
             self.0.iter().filter(|text| text.len() <= value.len()).flat_map(|text| {
@@ -67,8 +70,9 @@ impl OwnTexts {
     }
 }
 
-/// Where certificates stand in a value, as `$ssl_client_cert` and `$ssl_client_raw_cert` show them. The server writes
-/// these texts itself, and servers behind know such a header: Apache sends one with spaces, too.
+/// The ranges of certificates in a value, in the form of `$ssl_client_cert` and
+/// `$ssl_client_raw_cert`. The server makes these texts itself, and upstreams accept them in one
+/// line: Apache sends a certificate with spaces, too.
 fn certificates(value: &[u8]) -> impl Iterator<Item = Range<usize>> {
     const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
     const END: &[u8] = b"-----END CERTIFICATE-----";
@@ -82,9 +86,10 @@ fn certificates(value: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Keeps what stands in `out` from `start` on within its line. CR, LF and NUL would end the line and begin another one:
-/// those of the configuration's own texts and of certificates become spaces, all others are escaped as in a URL. Each value of a header or
-/// trailer that is written goes through here: a decoded path may have any byte.
+/// Keeps the bytes of `out` from `start` on within their line. CR, LF and NUL would end the line
+/// and begin another one. Those of the configuration's own texts and of certificates become spaces;
+/// all others are percent-encoded. Every field value that is written must pass here, since a
+/// decoded path may contain any byte.
 #[inline]
 pub fn within_line(out: &mut Vec<u8>, start: usize, own: &OwnTexts) {
     if out.get(start..).is_some_and(has_line_end) {
@@ -106,7 +111,8 @@ fn bring_within_line(out: &mut Vec<u8>, start: usize, own: &OwnTexts) {
     percent(&value[from..], out, ends_line);
 }
 
-/// The same for the name of a header: what is no character of a token is escaped. RFC 9110, section 5.1.
+/// As [`within_line`], for a field name: bytes that are no token characters are percent-encoded.
+/// RFC 9110, section 5.1.
 pub fn within_name(out: &mut Vec<u8>, start: usize) {
     if !is_name(out.get(start..).unwrap_or_default()) {
         let name = out.split_off(start);
@@ -114,7 +120,8 @@ pub fn within_name(out: &mut Vec<u8>, start: usize) {
     }
 }
 
-/// Whether a header may have this name. The empty one escapes to itself, so its writer leaves the line out.
+/// Whether a field may have this name. The empty name is true here, and its writer leaves the line
+/// out.
 pub fn is_name(name: &[u8]) -> bool {
     name.iter().all(|byte| is_token(*byte))
 }
@@ -123,11 +130,11 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// As [`within_line`], for a word of a request line (method, target): spaces and other control characters would end
-/// it, too.
+/// As [`within_line`], for a word of a request line (method, target): spaces and other control
+/// characters are percent-encoded as well.
 pub fn within_word(out: &mut Vec<u8>, start: usize) {
     let ends = |byte: u8| byte <= b' ' || byte == 0x7f;
-    // It looks at all of it, so that many bytes are compared at once.
+    // Without an early exit, many bytes are compared at once.
     if out.get(start..).unwrap_or_default().iter().fold(false, |any, byte| any | ends(*byte)) {
         let word = out.split_off(start);
         percent(&word, out, ends);
@@ -179,13 +186,13 @@ fn json_escaped(byte: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'\\', short]);
 }
 
-/// Bytes as two small digits each.
+/// Bytes in lower-case hexadecimal.
 pub fn hex_text(bytes: &[u8]) -> String {
     let digit = |n: u8| char::from(n + if n < 10 { b'0' } else { b'a' - 10 });
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// A byte as two digits.
+/// A byte as two upper-case hexadecimal digits.
 pub fn hex(byte: u8) -> [u8; 2] {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]

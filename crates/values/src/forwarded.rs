@@ -1,4 +1,4 @@
-//! The client behind proxies, as `X-Forwarded-For` and kin name it. nginx:
+//! The client behind proxies, from `X-Forwarded-For` and similar fields. nginx:
 //! ngx_http_get_forwarded_addr.
 
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use weir_proto::proxy_protocol::ProxyHeader;
 use crate::address::Address;
 use crate::cidr::{self, Cidr};
 
-/// The client that a balancer's header names, with its port, if the balancer is one of the proxies.
+/// The client in a PROXY header, with its port, if the balancer is a trusted proxy.
 pub fn introduced(peer: &Address, header: &ProxyHeader, proxies: &[Cidr]) -> Option<Address> {
     let found = client(peer, &[&header.source], proxies, false)?;
     Some(match found {
@@ -20,8 +20,9 @@ pub fn introduced(peer: &Address, header: &ProxyHeader, proxies: &[Cidr]) -> Opt
     })
 }
 
-/// The client behind `peer`, if `peer` is one of the proxies and the header names a client. `lines` are the
-/// header's values in the order sent; with `recursive`, proxies in the list are passed over.
+/// The client behind `peer`, if `peer` is a trusted proxy and the field names a client. `lines` are
+/// the field's values in the order in which they were sent. With `recursive`, trusted proxies in
+/// the list are skipped.
 pub fn client(
     peer: &Address,
     lines: &[&[u8]],
@@ -53,7 +54,7 @@ pub fn client(
     found
 }
 
-/// The last entry of a list with commas or spaces, and what stands before it.
+/// The last entry of a list separated by commas or spaces, and the list before it.
 fn split_last(list: &[u8]) -> (Option<&[u8]>, &[u8]) {
     let separator = |b: &u8| matches!(b, b' ' | b',');
     let end = list.iter().rposition(|b| !separator(b)).map_or(0, |at| at + 1);

@@ -1,4 +1,4 @@
-//! What the crates that read blocks of the configuration are given.
+//! The environment in which crates read the blocks of the configuration.
 
 use std::any::Any;
 use std::path::Path;
@@ -8,46 +8,46 @@ use weir_conf::{Directive, Error, Sources, Word};
 use weir_log::{Log, OpenLogs, Reject};
 use weir_zone::Declarations;
 
-/// What the configuration's reader gives to the rooms of its blocks.
+/// The values that the configuration's reader passes to the crates that read its blocks.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
-    /// What `-V` says of the words with which the program was configured.
+    /// The configure arguments that `-V` prints.
     pub configured: &'a str,
-    /// `-p`: where relative paths begin.
+    /// `-p`: the directory where relative paths begin.
     pub prefix: &'a Path,
-    /// The directory of the configuration file, for `include`-like names.
+    /// The directory of the configuration file, where names of included files begin.
     pub conf_prefix: &'a Path,
-    /// Files that logs are written to, reopened together.
+    /// The log files, which are reopened together.
     pub logs: &'a OpenLogs,
-    /// Where servers log requests that say nothing of it.
+    /// The default access log.
     pub access_log: &'a Path,
-    /// Where files stand that requests need for a while, unless the configuration says.
+    /// The default directory of temporary files.
     pub temporary: &'a Path,
-    /// The main context's error log, in force where a block says nothing.
+    /// The error log of the main context, for blocks without their own.
     pub error_log: &'a Arc<Log>,
-    /// Shared memory that is asked for here and elsewhere.
+    /// The shared memory that directives declare.
     pub zones: &'a Declarations,
-    /// Names of pools of threads for files, besides the default one.
+    /// Names of thread pools, besides the default one.
     pub pools: &'a [&'a str],
     /// The texts of the configuration.
     pub sources: &'a Sources,
-    /// The `stream` block, for the room that has its scripts.
+    /// The `stream` block, for the crate that compiles its scripts.
     pub sessions: Option<&'a Directive>,
-    /// What the process serves while it reads another configuration: the room knows the type. What has not changed is
-    /// taken from there.
+    /// The site that the process serves while it reads another configuration, as the type that the
+    /// crate knows. Unchanged parts are taken from it.
     pub before: Option<&'a (dyn Any + Send + Sync)>,
-    /// What the process has compiled before with the same words outside of the block: what says the same need not be compiled
-    /// again.
+    /// Earlier compiled parts for the same directives outside of the block. Equal parts need not be
+    /// compiled again.
     pub known: Option<&'a (dyn Any + Send + Sync)>,
 }
 
 impl Inputs<'_> {
-    /// `error_log`: the lines of one block add up; the first replaces what was inherited.
+    /// `error_log`: the lines of one block add up. The first one replaces inherited logs.
     pub fn error_log(&self, d: &Directive, first: bool, before: &Log) -> Result<Arc<Log>, Error> {
         let args: Vec<_> = d.args.iter().map(Word::lossy).collect();
         let args: Vec<&str> = args.iter().map(|text| &**text).collect();
         let sink = weir_log::sink(&args, self.prefix, self.logs);
-        // nginx opens files when all is read, and then knows no line.
+        // nginx opens files once all is read, so its message has no line.
         let sink = sink.map_err(|reject| match reject {
             Reject::Open(..) => Error::emerg(reject.to_string()),
             _ => d.error(reject.to_string()),

@@ -1,5 +1,5 @@
 //! Values of a configuration, and their meaning for a request or a session: addresses and networks,
-//! regular expressions, variables, and texts with variables in them.
+//! regular expressions, variables, and texts with variables.
 //!
 //! All of it is generic over its [`Subject`]: `http` and `stream` share the variables that both
 //! know, and each adds its own.
@@ -28,11 +28,11 @@ pub mod names;
 pub mod presence;
 mod reading;
 pub mod regex;
+mod repeat_filter;
 pub mod split_clients;
 pub mod status;
 mod subject;
 mod template;
-mod told;
 mod variables;
 pub mod zones;
 

@@ -10,16 +10,16 @@ use crate::reading::Reading;
 use crate::subject::Subject;
 use crate::zones::Keyed;
 
-/// What its zones are declared as.
+/// The purpose that its zones are declared with.
 const TAG: &str = "limit_conn_zone";
 /// The longest key that is counted.
 const LONGEST_KEY: usize = 255;
 
-/// Settings.
+/// The settings of `limit_conn`.
 #[derive(Debug, Clone, Default)]
 pub struct Limits {
     zones: Vec<Arc<Keyed>>,
-    /// `limit_conn` of this block, until all zones are known.
+    /// The `limit_conn` lines of this block, until all zones are known.
     lines: Vec<(String, u64)>,
     limits: Vec<ConnLimit>,
 }
@@ -49,7 +49,7 @@ impl LimitStatus {
     }
 }
 
-/// What the limits said to a request, and the places that it takes until it ends.
+/// The verdict of the limits on a subject, and the connections that count for it until it ends.
 #[derive(Default)]
 pub struct HeldPlaces {
     status: Option<LimitStatus>,
@@ -57,13 +57,13 @@ pub struct HeldPlaces {
 }
 
 impl HeldPlaces {
-    /// The same for a subrequest, which takes no places of its own.
+    /// The same verdict for a subrequest, which is not counted itself.
     pub fn counted(&self) -> HeldPlaces {
         HeldPlaces { status: self.status, places: Vec::new() }
     }
 }
 
-/// One place of a key's; given back when dropped.
+/// One connection that is counted under a key. The count is reduced when this is dropped.
 struct CountedConnection {
     zone: &'static Keyed,
     key: Vec<u8>,
@@ -81,7 +81,7 @@ impl Drop for CountedConnection {
 }
 
 impl CountedConnection {
-    /// Takes a place; `None` if all are taken. An error where the zone is full.
+    /// Counts a connection. `None` if the limit is reached; an error if the zone is full.
     fn take(limit: &'static ConnLimit, key: Vec<u8>) -> Result<Option<CountedConnection>, ()> {
         let zone: &'static Keyed = &limit.zone;
         let mut table = zone.lock().ok_or(())?;
@@ -95,17 +95,17 @@ impl CountedConnection {
     }
 }
 
-/// What is logged at which level.
+/// How refusals are logged and applied.
 #[derive(Debug, Clone, Copy)]
 pub struct LimitLogging {
     /// The level of the message.
     pub log_level: Level,
-    /// Requests above a limit pass all the same.
+    /// Subjects above a limit are not refused.
     pub dry_run: bool,
 }
 
 impl Limits {
-    /// Whether nothing is limited.
+    /// Whether there are no limits.
     pub fn is_empty(&self) -> bool {
         self.limits.is_empty()
     }
@@ -140,12 +140,12 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether [`Limits::finish`] has something to do.
+    /// Whether [`Limits::finish`] has lines to apply.
     pub fn is_unfinished(&self) -> bool {
         !self.lines.is_empty()
     }
 
-    /// The lines of a block were read: they stand for those around.
+    /// Applies the lines of a block, which replace the inherited ones.
     pub fn finish(&mut self, all: &Declarations) -> Result<(), Error> {
         if self.lines.is_empty() {
             return Ok(());
@@ -161,7 +161,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Takes a place under each limit. An error: it is refused.
+    /// Counts a connection under each limit. An error if it must be refused.
     pub fn take<S: Subject>(
         &'static self,
         r: &mut S,
@@ -196,7 +196,7 @@ impl HeldPlaces {
         }
     }
 
-    /// The limits have had their say.
+    /// The limits have been applied.
     pub fn is_decided(&self) -> bool {
         self.status.is_some()
     }

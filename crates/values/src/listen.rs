@@ -6,14 +6,14 @@ use weir_conf::{Directive, Error, Spot};
 
 use crate::address::{self, Address};
 
-/// A listening socket that the configuration asks for. Fields are nginx's parameters of `listen`.
+/// A listening socket. The fields are parameters of nginx's `listen`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listen {
-    /// Where.
+    /// The address.
     pub address: Address,
-    /// Length of the accept queue; 511 where nothing is said.
+    /// The length of the accept queue; 511 by default.
     pub backlog: u32,
-    /// A socket for each loop.
+    /// Each loop has a socket.
     pub reuseport: bool,
     /// Whether an IPv6 socket refuses IPv4.
     pub ipv6only: bool,
@@ -23,29 +23,29 @@ pub struct Listen {
     pub rcvbuf: Option<u64>,
     /// SO_SNDBUF
     pub sndbuf: Option<u64>,
-    /// TCP Fast Open queue.
+    /// The length of the TCP Fast Open queue.
     pub fastopen: Option<u32>,
     /// SO_KEEPALIVE
     pub so_keepalive: Option<Keepalive>,
     /// Use MPTCP.
     pub multipath: bool,
-    /// Bound on its own, even beside a wildcard of the same port.
+    /// The socket is bound separately, even beside a wildcard of the same port.
     pub bind: bool,
-    /// Datagrams are received on it.
+    /// It receives datagrams.
     pub udp: bool,
-    /// They are those of QUIC.
+    /// The datagrams are QUIC's.
     pub quic: bool,
 }
 
 impl Listen {
-    /// What is listened with where only the address is said.
+    /// The socket of a `listen` with an address alone.
     pub fn new(address: Address) -> Listen {
         Listen {
             address,
             backlog: 511,
             reuseport: false,
             ipv6only: true,
-            deferred: Deferred::InARush,
+            deferred: Deferred::Adaptive,
             rcvbuf: None,
             sndbuf: None,
             fastopen: None,
@@ -57,19 +57,19 @@ impl Listen {
         }
     }
 
-    /// What tells it from others: a port of UDP is not that of TCP.
+    /// The key that differs between sockets: a UDP port is not the TCP port.
     pub fn place(&self) -> (&Address, bool) {
         (&self.address, self.udp)
     }
 }
 
-/// `deferred`: whether the kernel keeps a connection until its first bytes are there, for a second at most
-/// (TCP_DEFER_ACCEPT).
+/// `deferred` (TCP_DEFER_ACCEPT): whether the kernel holds a connection back until its first bytes
+/// have arrived, for a second at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Deferred {
-    /// While a loop accepts many connections whose first bytes come at once.
+    /// While a loop accepts many connections whose first bytes arrive at once.
     #[default]
-    InARush,
+    Adaptive,
     /// Always.
     On,
     /// Never.
@@ -79,7 +79,7 @@ pub enum Deferred {
 /// `so_keepalive=`
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Keepalive {
-    /// Off is said, too.
+    /// False for `so_keepalive=off`.
     pub on: bool,
     /// TCP_KEEPIDLE
     pub idle: Option<Duration>,
@@ -89,21 +89,22 @@ pub struct Keepalive {
     pub count: Option<u32>,
 }
 
-/// What is spoken on an address before and below HTTP/1: parameters of `listen` that any line may add.
+/// The protocols on an address around HTTP/1. They are parameters of `listen` that any line may
+/// add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Protocols {
-    /// `proxy_protocol`: each connection begins with a balancer's header.
+    /// `proxy_protocol`: each connection begins with a PROXY header.
     pub proxy_protocol: bool,
     /// `ssl`
     pub ssl: bool,
     /// `http2`
     pub http2: bool,
-    /// `quic`: connections of QUIC, over datagrams.
+    /// `quic`: QUIC connections over datagrams.
     pub quic: bool,
 }
 
 impl Protocols {
-    /// What either of two lines asks for.
+    /// The protocols of two lines together.
     pub fn or(self, other: Protocols) -> Protocols {
         Protocols {
             proxy_protocol: self.proxy_protocol | other.proxy_protocol,
@@ -114,23 +115,23 @@ impl Protocols {
     }
 }
 
-/// One use of `listen`: an address and what it says about it.
+/// One address of a `listen` line, with its parameters.
 #[derive(Debug, Clone)]
 pub struct ListenLine {
     /// The socket.
     pub listen: Listen,
     /// `default_server`
     pub default_server: bool,
-    /// Says more of the socket than its address: only one line for an address may.
+    /// It has parameters of the socket. Only one line for an address may have them.
     pub options: bool,
-    /// What is spoken before and below HTTP/1.
+    /// The protocols around HTTP/1.
     pub protocols: Protocols,
     /// For error messages.
     pub at: Spot,
 }
 
-/// Reads `listen ADDRESS [parameter]...`; a host name may stand for several addresses. Sessions are not of HTTP: they
-/// have other parameters, and a port of their own must be told.
+/// Reads `listen ADDRESS [parameter]...`. A host name may have several addresses. A session's
+/// `listen` (not `of_http`) has other parameters, and must name a port.
 pub fn parse(
     d: &Directive,
     of_http: bool,
@@ -277,12 +278,12 @@ fn keepalive(value: &str) -> Option<Keepalive> {
     said.then_some(Keepalive { on: true, idle, interval, count })
 }
 
-/// A queue of connections was asked for, which datagrams do not have.
+/// Whether `backlog` is set: datagrams have no accept queue.
 fn has_backlog(d: &Directive) -> bool {
     d.args.iter().any(|word| word.bytes.starts_with(b"backlog="))
 }
 
-/// None of these parameters was said, since none goes with `other`.
+/// An error if one of these parameters is set, since none of them is compatible with `other`.
 fn apart(d: &Directive, said: &[(bool, &str)], other: &str) -> Result<(), Error> {
     match said.iter().find(|(said, _)| *said) {
         Some((_, name)) => {

@@ -1,4 +1,4 @@
-//! Variables with values from a table, by other values. nginx: ngx_http_map_module.
+//! Variables whose value is looked up by another value. nginx: ngx_http_map_module.
 
 use weir_conf::{Directive as Line, Error, Spot};
 
@@ -13,9 +13,9 @@ use crate::regex::{Matched, Regex};
 #[derive(Debug)]
 struct Map {
     source: Template,
-    /// Names may have wildcards, and a dot behind a name does not count.
+    /// Names may have wildcards, and a trailing dot of the source is ignored.
     hostnames: bool,
-    /// Lower case: names are compared without case.
+    /// Names in lower case, since they are compared without case.
     names: WildcardNames<Template>,
     regexes: Vec<(Regex, Template)>,
     default: Option<Template>,
@@ -37,14 +37,14 @@ impl Map {
         if let Some(template) = self.names.find(&source.to_ascii_lowercase()) {
             return Some(template);
         }
-        // An empty value is compared with names alone: a pattern that may match nothing, such as
-        // `^[0-9]*$`, would let in requests without the header.
+        // An empty source is compared with names only, as in nginx. A regular expression that
+        // matches the empty string, such as `^[0-9]*$`, would match requests without the header.
         let regexes = if source.is_empty() { &[] } else { self.regexes.as_slice() };
         for (regex, template) in regexes {
             match regex.decide(r, source) {
                 Matched::Yes => return Some(template),
                 Matched::No => {}
-                // The default may be what lets a client in.
+                // The default could let a client in, so it does not apply.
                 Matched::Failed => return None,
             }
         }
@@ -65,7 +65,7 @@ pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Line) -> Result<(), Error> {
         default: None,
     };
     let mut volatile = false;
-    // Whether names may have wildcards is said anywhere before them.
+    // `hostnames` may stand before or after the entries.
     for line in d.block() {
         match (line.name.bytes.as_slice(), line.args.as_slice()) {
             (b"hostnames", []) => map.hostnames = true,
@@ -113,7 +113,7 @@ fn entry<S: Subject>(
         line.error_at(&line.name, format!("invalid hostname or wildcard \"{key}\""))
     })?;
     if !map.names.add(&name, value) {
-        // nginx: a key is written in small letters before it is looked for.
+        // nginx compares keys in lower case.
         let key = key.to_ascii_lowercase();
         let text = format!("conflicting parameter \"{}\"", String::from_utf8_lossy(&key));
         return Err(line.error_at(&line.name, text));

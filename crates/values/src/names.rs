@@ -1,5 +1,6 @@
-//! Virtual hosts: which server a host name selects on an address. Order of nginx: the exact name, the longest
-//! `*.` wildcard, the longest `.*` wildcard, the first regular expression, the default server.
+//! Virtual hosts: the server that a host name selects on an address. As in nginx, the order is: the
+//! exact name, the longest `*.` wildcard, the longest `.*` wildcard, the first regular expression,
+//! the default server.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,7 +12,7 @@ use crate::reading::Reading;
 use crate::regex::{GaveUp, Regex};
 use crate::subject::Subject;
 
-/// A server's place in its site's list.
+/// A server's index in the site's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ServerId(pub u32);
 
@@ -22,18 +23,19 @@ pub enum ServerName {
     Exact(Vec<u8>),
     /// `*.example.org` (without the star and dot).
     Head(Vec<u8>),
-    /// `.example.org` (without the dot): the exact name and all below it, or neither where one of them is taken.
+    /// `.example.org` (without the dot): the exact name and all names below it. If one of these is
+    /// taken, neither is added.
     Both(Vec<u8>),
     /// `www.*` (without dot and star).
     Tail(Vec<u8>),
     /// `~^www\d+`
     Regex(Regex),
-    /// A wildcard of a form that does not exist; complained about where addresses are known.
+    /// An invalid wildcard. The error is reported once the addresses are known.
     Bad(Vec<u8>),
 }
 
 impl ServerName {
-    /// Reads a name as written; lower-cased, as hosts are compared without case. `None`: no name at all.
+    /// Parses a name, in lower case since hosts are compared without case. `None` if it is no name.
     pub fn parse(text: &[u8]) -> Option<ServerName> {
         match text {
             [b'*', rest @ ..] if rest.len() < 2 || rest.first() != Some(&b'.') => return None,
@@ -89,7 +91,8 @@ pub fn server_names<S: Subject>(
     Ok(names)
 }
 
-/// Values by names with wildcards: the exact name wins, then the longest `*.` wildcard, then the longest `.*`.
+/// Values by names with wildcards. The exact name wins, then the longest `*.` wildcard, then the
+/// longest `.*` wildcard.
 #[derive(Debug, Clone)]
 pub struct WildcardNames<T> {
     exact: HashMap<Box<[u8]>, T>,
@@ -104,7 +107,7 @@ impl<T> Default for WildcardNames<T> {
 }
 
 impl<T: Clone> WildcardNames<T> {
-    /// Adds a name. False if it is there already. Names that are patterns are not kept here.
+    /// Adds a name. False if it is there already. Regular expressions are not kept here.
     pub fn add(&mut self, name: &ServerName, value: T) -> bool {
         let (map, key) = match name {
             ServerName::Exact(key) => (&mut self.exact, key),
@@ -129,7 +132,7 @@ impl<T: Clone> WildcardNames<T> {
         }
     }
 
-    /// The value for a name in lower case.
+    /// The value for a name, which must be in lower case.
     pub fn find(&self, name: &[u8]) -> Option<&T> {
         if let Some(value) = self.exact.get(name) {
             return Some(value);
@@ -150,11 +153,11 @@ impl<T: Clone> WildcardNames<T> {
 /// The servers of one address.
 #[derive(Debug)]
 pub struct Hosts {
-    /// The server that answers when no name fits.
+    /// The server for hosts that match no name.
     pub default: ServerId,
     names: WildcardNames<ServerId>,
     regexes: Vec<(Regex, ServerId)>,
-    /// The default server has all names.
+    /// All names belong to the default server.
     single: bool,
 }
 
@@ -174,13 +177,14 @@ impl Hosts {
         self.names.add(name, server)
     }
 
-    /// The server for a host (lower case, without port). `r` receives the groups of a regular expression.
+    /// The server for a host (lower case, without port). `r` gets the captures of a regular
+    /// expression.
     pub fn find<S: Subject>(&self, host: &[u8], r: &mut S) -> Result<ServerId, GaveUp> {
         self.find_by(host, |regex| regex.keep_groups(r, host))
             .map(|found| found.unwrap_or(self.default))
     }
 
-    /// The same without the groups of a regular expression; none where only the default is left.
+    /// As [`Hosts::find`], without captures. `None` if only the default server is left.
     pub fn find_named(&self, host: &[u8]) -> Result<Option<ServerId>, GaveUp> {
         self.find_by(host, |regex| regex.test(host))
     }
@@ -204,14 +208,14 @@ impl Hosts {
         Ok(None)
     }
 
-    /// True where the default server has all requests.
+    /// True if the default server gets all requests.
     pub fn single(&self) -> bool {
         self.single
     }
 }
 
 impl ServerName {
-    /// `$server_name`, if it is a server's first: as written, but for a leading dot.
+    /// `$server_name`, if this is the server's first name: as written, without a leading dot.
     pub fn of_server(&self) -> Vec<u8> {
         match self {
             ServerName::Both(name) => name.clone(),
@@ -219,7 +223,7 @@ impl ServerName {
         }
     }
 
-    /// As written, for messages.
+    /// The name as written, for messages.
     pub fn text(&self) -> Vec<u8> {
         match self {
             ServerName::Exact(name) | ServerName::Bad(name) => name.clone(),
@@ -312,7 +316,7 @@ mod tests {
         prop::collection::vec(name, 0..8)
     }
 
-    /// The same rule, written down as slowly as it is said.
+    /// The same rule, written as plainly as possible.
     fn naive(names: &[String], host: &str) -> u32 {
         let server = |i: usize| i as u32 + 1;
         // A name with a leading dot is refused if an earlier name has one of its halves.

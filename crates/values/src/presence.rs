@@ -1,4 +1,4 @@
-//! The sessions of a loop, as it counts them.
+//! Counts the open sessions of a loop.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,23 +14,23 @@ pub struct OpenSessions {
 }
 
 impl OpenSessions {
-    /// None so far; the loop's counters count them as well.
+    /// No sessions yet. They are also counted in the loop's metrics.
     pub fn new(metrics: &Rc<Tally>) -> Rc<OpenSessions> {
         let (connections, inflight) = (Cell::new(0), Cell::new(0));
         Rc::new(OpenSessions { metrics: metrics.clone(), connections, inflight })
     }
 
-    /// How many there are.
+    /// The number of open sessions.
     pub fn connections(&self) -> usize {
         self.connections.get()
     }
 
-    /// How many have not come to where they lead.
+    /// The number of sessions that have not reached their destination.
     pub fn inflight(&self) -> usize {
         self.inflight.get()
     }
 
-    /// A session that was accepted, and is on its way.
+    /// Counts a session that was accepted.
     pub fn begin(self: &Rc<Self>) -> Presence {
         self.metrics.add(Metric::Active, 1);
         self.connections.set(self.connections.get() + 1);
@@ -39,7 +39,7 @@ impl OpenSessions {
     }
 }
 
-/// One session as its loop counts it. What is counted is undone when the value is dropped.
+/// A session that is counted. Dropping it reduces the counts.
 #[derive(Debug)]
 pub struct Presence {
     all: Rc<OpenSessions>,
@@ -47,7 +47,7 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// It has come to where it leads: from now on it costs what its bytes cost.
+    /// The session has reached its destination, so it is no longer in flight.
     pub fn quiet(&self) {
         if self.busy.replace(false) {
             self.all.inflight.set(self.all.inflight.get().saturating_sub(1));

@@ -14,17 +14,17 @@ use crate::variables::{VariableId, Variables};
 pub struct UsedDirectives(HashSet<Vec<u8>>);
 
 impl UsedDirectives {
-    /// True the first time that the block uses the directive: the moment to drop an inherited list.
+    /// True for the first line of the directive in its block, which replaces an inherited list.
     pub fn first(&mut self, d: &Directive) -> bool {
         self.first_of(&d.name.bytes)
     }
 
-    /// The same for several directives that make one list.
+    /// As [`UsedDirectives::first`], for several directives that add to one list.
     pub fn first_of(&mut self, names: &[u8]) -> bool {
         self.0.insert(names.to_vec())
     }
 
-    /// For directives that may stand once in a block: nginx's `is duplicate`.
+    /// An error for the second line in a block: nginx's `is duplicate`.
     pub fn once(&mut self, d: &Directive) -> Result<(), Error> {
         if self.first(d) {
             return Ok(());
@@ -38,21 +38,21 @@ impl UsedDirectives {
     }
 }
 
-/// What a directive adds to while it is read.
+/// The state that directives read and add to.
 pub struct Reading<'r, S> {
     /// All variables, defined and referred to.
     pub variables: &'r mut Variables<S>,
-    /// What was noticed that does not stop the start.
+    /// Warnings, which do not stop the start.
     pub warnings: &'r mut Vec<Error>,
 }
 
 impl<S: Subject> Reading<'_, S> {
-    /// A value with variables; errors point at the word.
+    /// Compiles a word as a template. Errors point at the word.
     pub fn template(&mut self, d: &Directive, word: &Word) -> Result<Template, Error> {
         self.template_of(d, word, &word.bytes)
     }
 
-    /// The same for a part of the word, or what is made of it.
+    /// As [`Reading::template`], for a text that was made of the word or a part of it.
     pub fn template_of(
         &mut self,
         d: &Directive,
@@ -62,7 +62,7 @@ impl<S: Subject> Reading<'_, S> {
         Template::new(self.variables, text).map_err(|error| d.error_at(word, error))
     }
 
-    /// A regular expression in a word; errors point at the word.
+    /// Compiles a regular expression. Errors point at the word.
     pub fn regex(
         &mut self,
         d: &Directive,
@@ -73,7 +73,7 @@ impl<S: Subject> Reading<'_, S> {
         Regex::new(self.variables, pattern, caseless).map_err(|error| d.error_at(word, error))
     }
 
-    /// The name of a variable that a directive defines. The built-in variables cannot be defined.
+    /// The name of a variable that a directive defines. Built-in variables cannot be defined.
     pub fn new_variable(&self, d: &Directive, word: &Word) -> Result<String, Error> {
         let name = variable_name(d, word)?;
         if self.variables.is_fixed(name) {
@@ -83,7 +83,7 @@ impl<S: Subject> Reading<'_, S> {
         Ok(String::from_utf8_lossy(name).into_owned())
     }
 
-    /// A variable that a directive names with its `$`.
+    /// The variable that a word names, with its `$`.
     pub fn refer_variable(&mut self, d: &Directive, word: &Word) -> Result<VariableId, Error> {
         Ok(self.variables.refer(variable_name(d, word)?))
     }

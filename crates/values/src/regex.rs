@@ -1,4 +1,4 @@
-//! Regular expressions in the sense of a configuration: PCRE, with captures that become variables.
+//! Regular expressions of a configuration: PCRE, with captures that become variables.
 
 use std::fmt;
 
@@ -17,25 +17,25 @@ pub struct Regex {
     named: Vec<(usize, VariableId)>,
 }
 
-/// What `$1`... refer to: the subject of the last match and the groups in it.
+/// The captures `$1`...: the subject of the last match, and its groups.
 #[derive(Debug, Default, Clone)]
 pub struct Captures {
     subject: Vec<u8>,
     groups: Vec<Option<(usize, usize)>>,
 }
 
-/// What became of a match.
+/// The result of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Matched {
     /// It matches.
     Yes,
     /// It does not.
     No,
-    /// PCRE gave up: a limit was exceeded. The log was told.
+    /// PCRE gave up, since a limit was exceeded. This was logged.
     Failed,
 }
 
-/// PCRE gave up on a subject, since a limit was exceeded: what the log is to be told.
+/// PCRE gave up, since a limit was exceeded. The text is for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GaveUp(String);
 
@@ -50,10 +50,10 @@ pub enum RegexError {
         what: String,
         /// The pattern.
         pattern: String,
-        /// The part of the pattern from the fault on, where PCRE knows it.
+        /// The pattern from the error on, if PCRE knows the position.
         rest: Option<String>,
     },
-    /// A named group would set this variable, which is defined already.
+    /// A named group has the name of a variable that cannot be set.
     Duplicate(String),
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for GaveUp {
 }
 
 impl Captures {
-    /// Group `n` of the last match, `None` if it took no part.
+    /// Group `n` of the last match. `None` if it took no part in the match.
     pub fn get(&self, n: usize) -> Option<&[u8]> {
         let (start, end) = (*self.groups.get(n)?)?;
         self.subject.get(start..end)
@@ -90,18 +90,19 @@ impl Renew for Captures {
     }
 }
 
-/// How many steps a match may take before PCRE gives up, unless the pattern begins with a limit of its own. Its
-/// default, ten times as much, lets one request hold a loop for a tenth of a second at each pattern.
+/// The most steps of a match before PCRE gives up, unless the pattern begins with a limit of its
+/// own. PCRE's default is ten times as much: one request could stall a loop for a tenth of a second
+/// at each pattern.
 const MATCH_LIMIT: &str = "(*LIMIT_MATCH=1000000)";
 
-/// Compiles a pattern and gives its text back.
+/// Compiles a pattern. Also returns its text.
 pub fn compile(pattern: &[u8], caseless: bool) -> Result<(Pcre, String), RegexError> {
     compile_with(pattern, |builder| {
         builder.caseless(caseless);
     })
 }
 
-/// The same with other options.
+/// As [`compile`], with other options.
 pub fn compile_with(
     pattern: &[u8],
     set: impl FnOnce(&mut RegexBuilder),
@@ -129,7 +130,7 @@ pub fn compile_with(
 }
 
 impl Regex {
-    /// Compiles a pattern; named groups become variables.
+    /// Compiles a pattern. Named groups become variables.
     pub fn new<S: Subject>(
         variables: &mut Variables<S>,
         pattern: &[u8],
@@ -148,38 +149,39 @@ impl Regex {
         Ok(Regex { pcre, text, named })
     }
 
-    /// Number of groups, without the whole match.
+    /// The number of groups, without the whole match.
     pub fn groups(&self) -> usize {
         self.pcre.captures_len() - 1
     }
 
-    /// As written.
+    /// The pattern as written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Matches without looking at groups. A pattern that exceeds PCRE's match limit does not match.
+    /// Matches without captures. A pattern that exceeds PCRE's match limit does not match.
     pub fn is_match(&self, subject: &[u8]) -> bool {
         operation("regex", || self.pcre.is_match(subject)).unwrap_or(false)
     }
 
-    /// The same where it matters that nothing could be decided.
+    /// As [`Regex::is_match`], with an error if the limit is exceeded.
     pub fn test(&self, subject: &[u8]) -> Result<bool, GaveUp> {
         let matched = operation("regex", || self.pcre.is_match(subject));
         matched.map_err(|error| self.gave_up(subject, &error))
     }
 
-    /// The same where a match withholds something: then a pattern that exceeds the limit matches.
+    /// As [`Regex::is_match`], for callers that withhold something on a match: a pattern that
+    /// exceeds the limit matches.
     pub fn may_match(&self, subject: &[u8]) -> bool {
         operation("regex", || self.pcre.is_match(subject)).unwrap_or(true)
     }
 
-    /// Matches a subject and keeps the groups. A pattern that exceeds PCRE's match limit does not match.
+    /// Matches and keeps the captures. A pattern that exceeds PCRE's match limit does not match.
     pub fn matches<S: Subject>(&self, r: &mut S, subject: &[u8]) -> bool {
         self.decide(r, subject) == Matched::Yes
     }
 
-    /// The same, telling apart what does not match and what could not be decided.
+    /// As [`Regex::matches`], but tells a failure from a pattern that does not match.
     pub fn decide<S: Subject>(&self, r: &mut S, subject: &[u8]) -> Matched {
         match self.keep_groups(r, subject) {
             Ok(true) => Matched::Yes,
@@ -191,7 +193,7 @@ impl Regex {
         }
     }
 
-    /// The same for callers that forget the groups of earlier matches when this one fails.
+    /// As [`Regex::decide`], and drops the captures of earlier matches if this one does not match.
     pub fn try_match<S: Subject>(&self, r: &mut S, subject: &[u8]) -> Matched {
         let matched = self.decide(r, subject);
         if matched == Matched::No {
@@ -200,7 +202,7 @@ impl Regex {
         matched
     }
 
-    /// The same for callers that write to the log themselves.
+    /// As [`Regex::decide`], for callers that write to the log themselves.
     pub fn keep_groups<S: Subject>(&self, r: &mut S, subject: &[u8]) -> Result<bool, GaveUp> {
         if self.groups() == 0 {
             let matched = self.test(subject)?;

@@ -1,4 +1,5 @@
-//! Variables that give each of several values to a share of clients. nginx: ngx_http_split_clients_module.
+//! Variables that have each of several values for a share of clients. nginx:
+//! ngx_http_split_clients_module.
 
 use weir_conf::{Directive as Line, Error, Spot};
 
@@ -9,10 +10,10 @@ use crate::template::Template;
 /// A hundred percent, in hundredths of a percent.
 const ALL: u32 = 10_000;
 
-/// A value and the share of clients that get it.
+/// A value, and the share of clients that get it.
 #[derive(Debug, PartialEq, Eq)]
 struct Share {
-    /// Hashes below this have it; `None`: all that are left.
+    /// Hashes below this get the value. `None`: all that are left.
     below: Option<u32>,
     value: Vec<u8>,
 }
@@ -81,7 +82,7 @@ fn percent(text: &[u8]) -> Option<u32> {
     u32::try_from(value).ok().filter(|value| *value > 0)
 }
 
-/// MurmurHash2 with seed 0 (Austin Appleby): what nginx splits by, so that clients keep their share.
+/// MurmurHash2 with seed 0 (Austin Appleby). nginx uses it, so clients keep their share.
 fn murmur(data: &[u8]) -> u32 {
     const M: u32 = 0x5bd1_e995;
     let mut hash = data.len() as u32;

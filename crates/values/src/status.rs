@@ -1,4 +1,4 @@
-//! `status_zone`: counters of servers under a name, over all workers and reloads, for status pages.
+//! `status_zone`: named counters of servers for status pages, over all workers and reloads.
 
 use std::sync::Arc;
 
@@ -6,31 +6,31 @@ use weir_conf::{Directive, Error};
 use weir_metrics::{MetricValue, MetricsPage, ZONES};
 use weir_zone::{Claimed, Declarations, Row, Rows, Use, ZoneRef};
 
-/// What is counted under one name.
+/// The counters of one name.
 #[derive(Debug)]
 pub struct StatusZone {
     name: String,
     zone: ZoneRef,
 }
 
-/// Values of its row.
+/// The values of the zone's row.
 const VALUES: usize = 6;
 const CONNECTIONS: usize = 0;
-/// The first of three, one for each class of statuses.
+/// The first of three counters, one for each class of status.
 const SESSIONS: usize = 1;
 const RECEIVED: usize = 4;
 const SENT: usize = 5;
 const CLASSES: usize = 3;
-/// It has one row.
+/// The key of the only row.
 const ROW: u128 = 1;
 const SIZE: u64 = 4096;
 const TAG: &str = "status_zone";
 
-/// One that is counted as in progress, until it is dropped.
+/// A session in progress. It is counted until this is dropped.
 #[derive(Debug)]
 pub struct Counting(Arc<StatusZone>);
 
-/// What a page shows.
+/// The values that a page shows.
 #[derive(Debug, Default)]
 struct ZoneCounts {
     processing: u64,
@@ -46,7 +46,7 @@ impl StatusZone {
             return Err(d.error_at(word, "invalid zone name \"\""));
         }
         let purpose = Use::of(TAG, 0);
-        // The zone's size comes from here, unless another directive says it.
+        // The size of the zone is set here, unless another directive sets it.
         let zone = zones.declare(&format!("{TAG} {name}"), SIZE, purpose);
         let zone = zone.map_err(|text| d.error(text))?;
         Ok(Some(Arc::new(StatusZone { name, zone })))
@@ -57,7 +57,7 @@ impl StatusZone {
         &self.name
     }
 
-    /// One more.
+    /// Counts a session that begins.
     pub fn begin(self: &Arc<Self>) -> Counting {
         self.change(|rows, row| {
             rows.hold(row);
@@ -82,7 +82,7 @@ impl StatusZone {
 }
 
 impl Counting {
-    /// It has ended so.
+    /// Counts the end of a session.
     pub fn ended(self, status: u16, received: u64, sent: u64) {
         let class = match status / 100 {
             4 => SESSIONS + 1,
@@ -103,7 +103,7 @@ impl Drop for Counting {
     }
 }
 
-/// Adds what they have counted to a page, on which these names are taken.
+/// Adds the counters to a page. A zone whose name is in `taken` is shown with another name.
 pub fn show(zones: &[Arc<StatusZone>], taken: &[String], page: &mut MetricsPage) {
     for zone in zones {
         let is_taken = taken.contains(&zone.name);

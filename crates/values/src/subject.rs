@@ -1,4 +1,4 @@
-//! What variables are about: a request, or a session of bytes.
+//! The subject of variables: a request or a session.
 
 use std::cell::Cell;
 use std::fmt::Arguments;
@@ -14,7 +14,7 @@ use crate::escape;
 use crate::regex::Captures;
 use crate::variables::{CachedValue, Get, NotStored, VariableId, VariableValues, Variables};
 
-/// Which loop serves.
+/// The loop that serves a subject.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity {
     /// Its process.
@@ -31,53 +31,53 @@ pub struct Identity {
     pub agent: bool,
 }
 
-/// What variables, templates and tables ask of their subject.
+/// The values that variables, templates and tables need of a subject.
 pub trait Subject: Sized + 'static {
     /// Defines the variables that every configuration has.
     fn define(variables: &mut Variables<Self>);
 
-    /// How a variable is read that has a prefix in its name, such as `$arg_x`.
+    /// How a variable with a prefix is read, such as `$arg_x`.
     fn prefixed(name: &[u8]) -> Option<Get<Self>>;
 
-    /// The variables of its configuration.
+    /// The variables of the subject's configuration.
     fn variables(&self) -> &'static Variables<Self>;
 
-    /// The values of variables that were computed once.
+    /// The cached values of variables.
     fn values(&mut self) -> &mut VariableValues;
 
-    /// Groups of the last regular expression.
+    /// The captures of the last regular expression.
     fn captures(&mut self) -> &mut Captures;
 
-    /// Writes to its error log, with what is said of it in each line.
+    /// Writes to the subject's error log, which adds the subject to each line.
     fn log(&self, level: Level, text: Arguments<'_>);
 
-    /// The other end's address, or that of the client behind it.
+    /// The peer's address, or that of the client behind it.
     fn peer(&self) -> &Address;
 
-    /// This end.
+    /// The local address.
     fn local(&self) -> &Address;
 
-    /// What a balancer in front said of the client.
+    /// The PROXY header of a balancer in front.
     fn proxy(&self) -> Option<&ProxyHeader>;
 
     /// `$connection`
     fn number(&self) -> u64;
 
-    /// The loop that serves it.
+    /// The loop that serves the subject.
     fn handle(&self) -> &Handle;
 
     /// The time of day: seconds since 1970 (UTC), and the local zone's offset from it in seconds.
     fn local_time(&self) -> (i64, i32);
 
-    /// Which one that is.
+    /// The identity of that loop.
     fn identity(&self) -> Identity;
 
-    /// All that is said about clients behind this one, for modules that believe it.
+    /// The values of `X-Forwarded-For`, for modules that trust it.
     fn forwarded_for(&self) -> Vec<&[u8]> {
         Vec::new()
     }
 
-    /// Appends a variable's value; false where the subject has none.
+    /// Appends a variable's value. False if the subject has none.
     fn variable(&mut self, id: VariableId, out: &mut Vec<u8>) -> bool {
         let variable = self.variables().get(id);
         let Some(slot) = variable.slot else {
@@ -104,20 +104,20 @@ pub trait Subject: Sized + 'static {
         }
     }
 
-    /// Keeps what stands in `out` from `start` on within the line of a header. See [`escape::within_line`].
+    /// Keeps the bytes of `out` from `start` on within a field line. See [`escape::within_line`].
     #[inline]
     fn within_line(&self, out: &mut Vec<u8>, start: usize) {
         escape::within_line(out, start, self.variables().own_texts());
     }
 
-    /// The value of a variable by its name, for modules that look at one by its fixed name.
+    /// The value of a variable, for modules that need a particular one.
     fn variable_value(&mut self, id: VariableId) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         self.variable(id, &mut out).then_some(out)
     }
 
-    /// The value of a variable by a name that was not known when the configuration was read (SSI). False
-    /// where there is no such variable, or the subject has none of it.
+    /// Appends the value of a variable by a name that was not known when the configuration was read
+    /// (SSI). False if there is no such variable, or it has no value.
     fn variable_named(&mut self, name: &[u8], out: &mut Vec<u8>) -> bool {
         let name = name.to_ascii_lowercase();
         match self.variables().known(&name) {
@@ -126,19 +126,19 @@ pub trait Subject: Sized + 'static {
         }
     }
 
-    /// The same by the number that [`Variables::number_of`] gave.
+    /// As [`Subject::variable_named`], by the number from [`Variables::number_of`].
     fn variable_at(&mut self, number: u32, out: &mut Vec<u8>) -> bool {
         self.variables().at(number).is_some_and(|id| self.variable(id, out))
     }
 
-    /// Stores a variable by a name that was not known when the configuration was read (Lua), as `set` would. Without a value
-    /// the subject has none of it from now on.
+    /// Stores a variable by a name that was not known when the configuration was read (Lua), as
+    /// `set` does. `None` removes the value.
     fn store_named(&mut self, name: &[u8], value: Option<Vec<u8>>) -> Result<(), NotStored> {
         let id = self.variables().known(&name.to_ascii_lowercase()).ok_or(NotStored::Unknown)?;
         self.store_at(id.0, value)
     }
 
-    /// The same by the number that [`Variables::number_of`] gave.
+    /// As [`Subject::store_named`], by the number from [`Variables::number_of`].
     fn store_at(&mut self, number: u32, value: Option<Vec<u8>>) -> Result<(), NotStored> {
         let variables = self.variables();
         let id = variables.at(number).ok_or(NotStored::Unknown)?;
@@ -154,11 +154,12 @@ pub trait Subject: Sized + 'static {
     }
 }
 
-/// Values that are being computed, each for the one before.
+/// How deeply variables are being computed, each for the previous one.
 #[derive(Clone, Copy)]
 struct Nesting {
     depth: u32,
-    /// There were too many: none is computed for them any more. Two variables that each need the other twice would never end.
+    /// The limit was exceeded, so no variable is computed until all are done. Two variables that
+    /// need each other twice would not end.
     too_deep: bool,
 }
 
@@ -166,10 +167,10 @@ thread_local! {
     static NESTING: Cell<Nesting> = const { Cell::new(Nesting { depth: 0, too_deep: false }) };
 }
 
-/// As many as in nginx. A `map` may lead back to itself, which its directives cannot tell.
+/// The same limit as in nginx. A `map` may refer to itself, which its directive cannot detect.
 const DEEPEST: u32 = 100;
 
-/// One of them.
+/// A variable that is being computed.
 struct Nested;
 
 impl Nested {
@@ -217,18 +218,19 @@ pub fn binary(address: &Address, out: &mut Vec<u8>) {
     }
 }
 
-/// How a loop is to end.
+/// How a loop ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retire {
-    /// Others took over: idle connections stay until their client had its chance to ask once more.
+    /// Another worker took over. Idle connections stay until their clients had a chance to send
+    /// another request.
     Reload,
-    /// The server ends: idle connections close now.
+    /// The server ends. Idle connections are closed now.
     Quit,
-    /// As `Quit`, and another process accepts from the sockets, or will.
+    /// As `Quit`, but another process accepts from the sockets, or will.
     Yield,
 }
 
-/// The local zone's offset from UTC, as it was when it was last asked for.
+/// The local zone's offset from UTC, cached for one second.
 #[derive(Debug)]
 pub struct Offset(Cell<(i64, i32)>);
 
@@ -252,7 +254,7 @@ impl Offset {
     }
 }
 
-/// `$connection` counts through a whole process, over all its loops.
+/// The last `$connection`. All loops of a process share it.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// The next connection's number.

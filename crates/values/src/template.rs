@@ -1,4 +1,4 @@
-//! Values with variables in them, such as `"$scheme://$host/$1"`: nginx's complex values.
+//! Texts with variables, such as `"$scheme://$host/$1"`: nginx's complex values.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use weir_proto::uri::{self, Escape};
 use crate::subject::Subject;
 use crate::variables::{VariableId, Variables};
 
-/// A value that may refer to variables and to the groups of the last match.
+/// A text that may contain variables and captures of the last match.
 #[derive(Debug, Clone, Default)]
 pub struct Template {
     parts: Vec<TemplatePart>,
@@ -24,12 +24,12 @@ enum TemplatePart {
     Group(usize),
 }
 
-/// What is wrong with a value, or with the words of a log's format; shown in nginx's words.
+/// Why a text, or the format of a log, is invalid. Shown in nginx's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TemplateError {
     /// No name follows a `$`.
     Name,
-    /// The same in a log's format, from the `$` on.
+    /// In the format of a log, no name follows a `$`. The text begins with that `$`.
     Parameter(String),
     /// The variable of this name begins with `${` and has no `}`.
     Bracket(String),
@@ -57,7 +57,7 @@ impl Template {
     /// The empty value.
     pub const EMPTY: Template = Template { parts: Vec::new() };
 
-    /// Reads a value as written.
+    /// Parses a text as written.
     pub fn new<S: Subject>(
         variables: &mut Variables<S>,
         text: &[u8],
@@ -90,7 +90,7 @@ impl Template {
         Template { parts: vec![TemplatePart::Text(Bytes::copy_from_slice(text))] }
     }
 
-    /// The value, if it is the same for every subject.
+    /// The text, if it is the same for every subject.
     pub fn constant(&self) -> Option<&[u8]> {
         match self.parts.as_slice() {
             [] => Some(b""),
@@ -99,7 +99,7 @@ impl Template {
         }
     }
 
-    /// The text before the first variable.
+    /// The text before the first variable or capture.
     pub fn beginning(&self) -> &[u8] {
         match self.parts.first() {
             Some(TemplatePart::Text(text)) => text,
@@ -107,7 +107,7 @@ impl Template {
         }
     }
 
-    /// The value as a body, if it is the same for every subject: without a copy.
+    /// The text as a body, if it is the same for every subject. It is not copied.
     pub fn shared(&self) -> Option<Bytes> {
         match self.parts.as_slice() {
             [] => Some(Bytes::new()),
@@ -116,32 +116,32 @@ impl Template {
         }
     }
 
-    /// The texts of the configuration in it.
+    /// The constant parts.
     pub fn texts(&self) -> impl Iterator<Item = &[u8]> {
         self.parts
             .iter()
             .filter_map(|p| if let TemplatePart::Text(text) = p { Some(&**text) } else { None })
     }
 
-    /// The variables in it.
+    /// The variables.
     pub fn variables(&self) -> impl Iterator<Item = VariableId> {
         self.parts
             .iter()
             .filter_map(|p| if let TemplatePart::Variable(id) = p { Some(*id) } else { None })
     }
 
-    /// Whether `$1`... stand in it.
+    /// Whether there are captures (`$1`...).
     pub fn has_groups(&self) -> bool {
         self.parts.iter().any(|p| matches!(p, TemplatePart::Group(_)))
     }
 
-    /// The highest of `$1`... in it, 0 if none.
+    /// The highest capture, 0 if there is none.
     pub fn highest_group(&self) -> usize {
         let groups = self.parts.iter().map(|p| if let TemplatePart::Group(n) = p { *n } else { 0 });
         groups.max().unwrap_or(0)
     }
 
-    /// The value for this subject; borrowed where it is constant.
+    /// The value for a subject. Borrowed if it is constant.
     pub fn eval<S: Subject>(&self, r: &mut S) -> Cow<'_, [u8]> {
         if let Some(text) = self.constant() {
             return Cow::Borrowed(text);
@@ -151,7 +151,7 @@ impl Template {
         Cow::Owned(out)
     }
 
-    /// The value for this subject as a size in bytes. If it is none, the log says so, and it is 0.
+    /// The value for a subject as a size in bytes. An invalid size is logged and counts as 0.
     pub fn size<S: Subject>(&self, r: &mut S) -> u64 {
         let text = self.eval(r);
         weir_conf::values::size(&text).unwrap_or_else(|| {
@@ -171,8 +171,8 @@ impl Template {
         })
     }
 
-    /// The value, and the places in it that the configuration vouches for: its own text, and a variable that the
-    /// value begins with.
+    /// The value, and the ranges of it that the configuration vouches for: its constant parts, and
+    /// a variable that the value begins with.
     pub fn vouched<S: Subject>(&self, r: &mut S) -> (Vec<u8>, Vec<Range<usize>>) {
         let (mut value, mut vouched) = (Vec::new(), Vec::new());
         for (i, part) in self.parts.iter().enumerate() {
@@ -187,12 +187,13 @@ impl Template {
         (value, vouched)
     }
 
-    /// Appends the value for this subject.
+    /// Appends the value for a subject.
     pub fn eval_into<S: Subject>(&self, r: &mut S, out: &mut Vec<u8>) {
         self.eval_escaping(r, false, out);
     }
 
-    /// Appends the value; `$1`... escaped for a query if asked. nginx: the rewrite module's way.
+    /// Appends the value. With `escape_groups`, captures are escaped for a query, as in nginx's
+    /// rewrite module.
     pub fn eval_escaping<S: Subject>(&self, r: &mut S, escape_groups: bool, out: &mut Vec<u8>) {
         for part in &self.parts {
             Self::append(part, r, escape_groups, out);
@@ -217,7 +218,8 @@ impl Template {
     }
 }
 
-/// What stands behind a `$`, such as `1`, `name` or `{name}`, and the rest. `${1}` is a variable, as for nginx.
+/// Parses the reference behind a `$`, such as `1`, `name` or `{name}`. Also returns the rest.
+/// `${1}` is a variable, as in nginx.
 fn reference<'t, S: Subject>(
     variables: &mut Variables<S>,
     text: &'t [u8],

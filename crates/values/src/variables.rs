@@ -11,7 +11,7 @@ use weir_proto::{Renew, as_new};
 use crate::escape::OwnTexts;
 use crate::subject::Subject;
 
-/// A variable's place in the site's list.
+/// A variable's index in the site's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VariableId(pub(crate) u32);
 
@@ -20,12 +20,12 @@ pub type Get<S> = Arc<dyn Fn(&mut S, &mut Vec<u8>) -> bool + Send + Sync>;
 /// What `set $name value` does to a variable that is more than a stored value.
 pub type Put<S> = fn(&mut S, &[u8]);
 
-/// Why a variable keeps its value.
+/// Why a variable cannot be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotStored {
-    /// No configuration has defined it.
+    /// The configuration has no such variable.
     Unknown,
-    /// It is computed.
+    /// The variable is computed.
     Fixed,
 }
 
@@ -35,26 +35,26 @@ pub struct Variables<S> {
     list: Vec<Variable<S>>,
     slots: u32,
     own_texts: OwnTexts,
-    /// Where each of them is written, and the variable that it is for.
+    /// The positions of texts with several lines, each with its variable.
     several_lines: Vec<(VariableId, Spot)>,
-    /// What a part of the configuration uses of them, while that is noted.
+    /// The variables that a part of the configuration uses, while that is recorded.
     noted: Option<VariableUses<S>>,
 }
 
-/// What a part of a configuration uses of a site's variables. See [`Variables::note`].
+/// How a part of a configuration uses the variables of a site. See [`Variables::note`].
 pub struct VariableUses<S> {
     referred: Vec<VariableId>,
     stored: Vec<StoredVariable<S>>,
-    /// It has done more than that.
+    /// It has done something else as well.
     more: bool,
 }
 
 /// A variable that something stores.
 struct StoredVariable<S> {
     id: VariableId,
-    /// What it is until it is stored.
+    /// How it is computed until a value is stored.
     get: Get<S>,
-    /// That counts whatever `set` or `map` said of it before.
+    /// This replaces an earlier definition by `set` or `map`.
     replaces: bool,
 }
 
@@ -65,7 +65,8 @@ impl<S> Default for VariableUses<S> {
 }
 
 impl<S> VariableUses<S> {
-    /// Whether it has only referred to variables and stored values, which another site with the same numbers can repeat.
+    /// Whether it has only referred to variables and stored values. Another site with the same
+    /// numbers can repeat that.
     pub fn is_repeatable(&self) -> bool {
         !self.more
     }
@@ -75,12 +76,12 @@ pub(crate) struct Variable<S> {
     name: Vec<u8>,
     pub(crate) get: Option<Get<S>>,
     pub(crate) put: Option<Put<S>>,
-    /// Where a subject keeps the value, if it is kept.
+    /// The slot of the cached value, if values are cached.
     pub(crate) slot: Option<u32>,
     pub(crate) changeable: bool,
-    /// Something refers to it.
+    /// Something refers to the variable.
     referred: bool,
-    /// Only another site has used the name: the place is kept for it.
+    /// Only another site has used the name. The number is reserved for it.
     reserved: bool,
 }
 
@@ -91,7 +92,7 @@ impl<S> Variable<S> {
     }
 }
 
-/// A request's kept values. Subrequests share those of the request that they are made for.
+/// The cached values of a request. A subrequest may share those of its parent.
 #[derive(Debug, Default)]
 pub struct VariableValues {
     own: Vec<CachedValue>,
@@ -113,14 +114,14 @@ impl Renew for VariableValues {
 }
 
 impl VariableValues {
-    /// The same values for another request: what one stores, the other one sees.
+    /// The same values for another request. Each sees what the other stores.
     pub fn share(&mut self) -> VariableValues {
         let own = std::mem::take(&mut self.own);
         let shared = self.shared.get_or_insert_with(|| Rc::new(RefCell::new(own))).clone();
         VariableValues { own: Vec::new(), shared: Some(shared) }
     }
 
-    /// The same values as they are now.
+    /// A copy of the present values.
     pub fn copy(&self) -> VariableValues {
         let own = match &self.shared {
             None => self.own.clone(),
@@ -129,7 +130,7 @@ impl VariableValues {
         VariableValues { own, shared: None }
     }
 
-    /// Appends a kept value; `None` where nothing is known of it yet.
+    /// Appends a cached value. `None` if nothing is cached.
     #[inline]
     pub(crate) fn read(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
         match &self.shared {
@@ -174,7 +175,7 @@ impl<S: Subject> Default for Variables<S> {
 }
 
 impl<S: Subject> Variables<S> {
-    /// The variables that every site has.
+    /// The variables of every site.
     pub fn new() -> Self {
         let mut this = Variables {
             by_name: HashMap::new(),
@@ -188,7 +189,7 @@ impl<S: Subject> Variables<S> {
         this
     }
 
-    /// Defines a variable that is computed each time it is asked for.
+    /// Defines a variable that is computed each time it is read.
     pub fn define(
         &mut self,
         name: &str,
@@ -200,7 +201,7 @@ impl<S: Subject> Variables<S> {
         id
     }
 
-    /// Defines a variable that is computed once a request, such as those of `map`.
+    /// Defines a variable that is computed once for each request, such as those of `map`.
     pub fn define_kept(
         &mut self,
         name: &str,
@@ -211,7 +212,8 @@ impl<S: Subject> Variables<S> {
         id
     }
 
-    /// Defines a variable that `set` may change, or another definition replace; kept: computed once a request.
+    /// Defines a variable that `set` may change and another definition may replace. With `kept`, it
+    /// is computed once for each request.
     pub fn define_changeable(
         &mut self,
         name: &str,
@@ -222,26 +224,29 @@ impl<S: Subject> Variables<S> {
         self.list[id.0 as usize].changeable = true;
     }
 
-    /// Lets `set` change a variable: `put` is called with the new value.
+    /// Lets `set` change a variable: `put` gets the new value.
     pub fn settable(&mut self, id: VariableId, put: Put<S>) {
         let variable = &mut self.list[id.0 as usize];
         (variable.put, variable.changeable) = (Some(put), true);
         self.note_more();
     }
 
-    /// A variable that a module stores: created by its first use. The request has none of it until it is stored.
+    /// A variable that a module stores. Its first use creates it. It has no value until it is
+    /// stored.
     pub fn stored(&mut self, name: &[u8]) -> VariableId {
         self.stored_or(name, |_, _| false)
     }
 
-    /// The same for a named group. As in nginx that is so whatever `set` or `map` said of the variable before.
+    /// As [`Variables::stored`], for a named group. As in nginx, it replaces an earlier definition
+    /// by `set` or `map`.
     pub fn captured(&mut self, name: &[u8]) -> VariableId {
         let id = self.refer(name);
         self.store(StoredVariable { id, get: Arc::new(|_, _| false), replaces: true });
         id
     }
 
-    /// The same, with what it is until it is stored, unless something else has defined it.
+    /// As [`Variables::stored`]. `get` computes the value until one is stored, unless the variable
+    /// is defined otherwise.
     pub fn stored_or(
         &mut self,
         name: &[u8],
@@ -271,7 +276,8 @@ impl<S: Subject> Variables<S> {
         }
     }
 
-    /// The variable of this name; whether it exists is seen when all is read ([`Variables::check`]).
+    /// The variable of this name. Whether it exists is checked once everything is read
+    /// ([`Variables::check`]).
     pub fn refer(&mut self, name: &[u8]) -> VariableId {
         let id = self.place(name);
         self.list[id.0 as usize].referred = true;
@@ -281,8 +287,8 @@ impl<S: Subject> Variables<S> {
         id
     }
 
-    /// Gives the names that only `other` has the numbers that they have there. False, and nothing is done: the first names
-    /// are others than there.
+    /// Gives names that only `other` has the same numbers as there. False if the names so far have
+    /// other numbers; then nothing is changed.
     pub fn number_as(&mut self, other: &Variables<S>) -> bool {
         let begins = self.list.len() <= other.list.len()
             && self.list.iter().zip(&other.list).all(|(own, theirs)| own.name == theirs.name);
@@ -295,22 +301,22 @@ impl<S: Subject> Variables<S> {
         begins
     }
 
-    /// How many names only another site has used, and how many there are.
+    /// The number of names that only another site has used, and the number of all names.
     pub fn reserved(&self) -> (usize, usize) {
         (self.list.iter().filter(|variable| variable.reserved).count(), self.list.len())
     }
 
-    /// What is read from now on, until [`Variables::noted`], is noted.
+    /// Records the uses of variables from now on, until [`Variables::noted`].
     pub fn note(&mut self) {
         self.noted = Some(VariableUses::default());
     }
 
-    /// What was read since then.
+    /// The uses since [`Variables::note`].
     pub fn noted(&mut self) -> VariableUses<S> {
         self.noted.take().unwrap_or_default()
     }
 
-    /// Whether nothing else defines here what `uses` has stored there, so that it cannot be set.
+    /// Whether all variables that `uses` has stored can be stored here, too.
     pub fn can_repeat(&self, uses: &VariableUses<S>) -> bool {
         uses.stored.iter().all(|stored| {
             let variable = self.get(stored.id);
@@ -318,7 +324,7 @@ impl<S: Subject> Variables<S> {
         })
     }
 
-    /// Does what `uses` has noted in a site with the same numbers.
+    /// Repeats recorded uses in a site with the same numbers.
     pub fn repeat(&mut self, uses: &VariableUses<S>) {
         for id in &uses.referred {
             let variable = &mut self.list[id.0 as usize];
@@ -333,7 +339,8 @@ impl<S: Subject> Variables<S> {
         }
     }
 
-    /// A variable may have one of these texts of the configuration as its value, or as a part of it.
+    /// Records texts of the configuration that a variable may have as its value, or as a part of
+    /// it.
     pub fn own_texts_of<'t>(
         &mut self,
         name: &[u8],
@@ -348,18 +355,18 @@ impl<S: Subject> Variables<S> {
         }
     }
 
-    /// The configuration's own texts of several lines.
+    /// The configuration's texts of several lines.
     #[inline]
     pub fn own_texts(&self) -> &OwnTexts {
         &self.own_texts
     }
 
-    /// Variables that may have several lines by the configuration's own words, and where those are written.
+    /// Variables whose value may have several lines, with the positions of these texts.
     pub fn several_lines(&self) -> impl Iterator<Item = &(VariableId, Spot)> {
         self.several_lines.iter()
     }
 
-    /// The names of all that are there, in lower case.
+    /// The names of all variables, in lower case.
     pub fn names(&self) -> impl Iterator<Item = String> {
         let used = self.list.iter().filter(|variable| !variable.reserved);
         used.map(|variable| String::from_utf8_lossy(&variable.name).into_owned())
@@ -390,12 +397,13 @@ impl<S: Subject> Variables<S> {
         id
     }
 
-    /// The number of a variable that the configuration knows by this name, in lower case.
+    /// The number of the variable with this name, in lower case.
     pub fn number_of(&self, name: &[u8]) -> Option<u32> {
         self.known(name).map(|id| id.0)
     }
 
-    /// Whether a variable of this name was defined and may not be set: nginx's `the duplicate "x" variable`.
+    /// Whether a variable of this name is defined and cannot be set: nginx's
+    /// `the duplicate "x" variable`.
     pub fn is_fixed(&self, name: &[u8]) -> bool {
         let id = self.by_name.get(name.to_ascii_lowercase().as_slice());
         id.is_some_and(|id| {
@@ -404,7 +412,7 @@ impl<S: Subject> Variables<S> {
         })
     }
 
-    /// Resolves names such as `http_user_agent`; fails with a variable that is not defined.
+    /// Resolves names such as `http_user_agent`. An error names a variable that is not defined.
     pub fn check(&mut self) -> Result<(), Error> {
         for variable in self.list.iter_mut().filter(|variable| !variable.reserved) {
             if variable.get.is_none() {

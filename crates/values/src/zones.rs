@@ -1,5 +1,4 @@
-//! Zones with keys from values of requests: what `limit_req_zone` and `limit_conn_zone` have in
-//! common.
+//! Zones whose keys are values of requests, as `limit_req_zone` and `limit_conn_zone` have them.
 
 use weir_conf::{Directive, Error, Word, values};
 use weir_log::Level;
@@ -9,10 +8,10 @@ use crate::reading::Reading;
 use crate::subject::Subject;
 use crate::template::Template;
 
-/// nginx's slab allocator takes no less: eight pages.
+/// nginx's slab allocator needs at least eight pages.
 const SMALLEST: u64 = 8 * 4096;
 
-/// A zone with what its keys are made of.
+/// A zone, with the template of its keys.
 #[derive(Debug, Clone)]
 pub struct Keyed {
     zone: ZoneRef,
@@ -20,7 +19,8 @@ pub struct Keyed {
 }
 
 impl Keyed {
-    /// Reads `KEY zone=NAME:SIZE ...`; words that are neither go to `other`, which says whether it knows them.
+    /// Reads `KEY zone=NAME:SIZE ...`. Other words go to `other`, which returns whether it knows
+    /// them.
     pub fn read<S: Subject>(
         s: &mut Reading<'_, S>,
         zones: &Declarations,
@@ -56,7 +56,7 @@ impl Keyed {
         self.zone.name()
     }
 
-    /// The key's value for a request; `None` where the request does not count: it is empty, or too long.
+    /// The key of a request. `None` if it is empty or too long: then the request is not counted.
     pub fn key<S: Subject>(&self, r: &mut S, longest: usize) -> Option<Vec<u8>> {
         let mut value = Vec::new();
         self.key.eval_into(r, &mut value);
@@ -73,18 +73,18 @@ impl Keyed {
         (!value.is_empty()).then_some(value)
     }
 
-    /// The table.
+    /// Locks the zone's table.
     pub fn lock(&self) -> Option<Locked<'_>> {
         self.zone.get().map(weir_zone::Zone::lock)
     }
 
-    /// This turn's time in the zone's milliseconds.
+    /// The time of this turn, in the zone's milliseconds.
     pub fn now<S: Subject>(&self, r: &S) -> u64 {
         self.zone.get().map_or(0, |zone| zone.msec(r.handle().now()))
     }
 }
 
-/// `NAME:SIZE`, as a zone of keys is written.
+/// Parses `NAME:SIZE` of a zone with keys.
 pub fn name_and_size(d: &Directive, word: &Word, value: &[u8]) -> Result<(String, u64), Error> {
     let invalid = || d.invalid("zone size", word);
     let colon = value.iter().position(|b| *b == b':').ok_or_else(invalid)?;

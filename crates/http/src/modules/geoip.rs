@@ -75,10 +75,12 @@ pub const ALSO: &[&str] = &["http_geoip"];
 
 fn known(s: &mut Scope<'_, '_>, d: &Line, variables: VariablePaths) -> Result<(), Error> {
     let prefix = s.setup.inputs.prefix;
-    geoip::known(&mut s.setup.reading(), d, prefix, variables, |r| Some(&CONF.of(r.conf()).proxies))
+    geoip::define_fixed(&mut s.setup.reading(), d, prefix, variables, |r| {
+        Some(&CONF.of(r.conf()).proxies)
+    })
 }
 
 fn chosen(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let prefix = s.setup.inputs.prefix;
-    geoip::chosen(&mut s.setup.reading(), d, prefix, |r| Some(&CONF.of(r.conf()).proxies2))
+    geoip::define_chosen(&mut s.setup.reading(), d, prefix, |r| Some(&CONF.of(r.conf()).proxies2))
 }

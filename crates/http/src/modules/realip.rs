@@ -122,7 +122,7 @@ fn find(r: &Request, conf: &Conf) -> Option<Address> {
 fn from(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
     let from = &mut CONF.change(&mut s.location).from;
-    weir_values::access::believe(from, d, first, &mut s.setup.warnings)
+    weir_values::access::read_trusted(from, d, first, &mut s.setup.warnings)
 }
 
 fn source(d: &Line) -> Result<AddressSource, Error> {

@@ -31,7 +31,7 @@ use location::{Location, LocationId};
 use main_conf::MainConfs;
 use server::ServerConf;
 use weir_values::Variables;
-use weir_values::doing::Usual;
+use weir_values::doing::StallDefaults;
 use weir_values::endpoints::{AddressGroup, BoundSocket, bind, gather};
 use weir_values::log::LogTarget;
 
@@ -191,9 +191,9 @@ impl Site {
     }
 
     /// Where a stall of a loop is logged that belongs to no location.
-    pub fn usual(&self) -> Usual {
+    pub fn stall_defaults(&self) -> StallDefaults {
         let log = self.main.core.error_log.clone();
-        Usual { log, threshold: self.main.core.blocked_threshold }
+        StallDefaults { log, threshold: self.main.core.blocked_threshold }
     }
 
     /// Whether an `error_log` of it is stderr.

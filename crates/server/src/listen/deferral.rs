@@ -40,7 +40,7 @@ impl Deferral {
     /// For a listening socket. Sessions are excluded, since their servers may speak first.
     pub(super) fn new(listen: &Listen, is_http: bool) -> Deferral {
         let address = match listen.address {
-            Address::Inet(address) if listen.deferred == Deferred::InARush && is_http => {
+            Address::Inet(address) if listen.deferred == Deferred::Adaptive && is_http => {
                 Some(address)
             }
             _ => None,
@@ -111,7 +111,7 @@ mod tests {
     }
 
     fn deferral() -> Deferral {
-        Deferral::new(&listen(Deferred::InARush), true)
+        Deferral::new(&listen(Deferred::Adaptive), true)
     }
 
     /// Whether one of `n` connections, `apart` from each other, sets the option.
@@ -146,7 +146,7 @@ mod tests {
         for (listen, is_http) in [
             (listen(Deferred::On), true),
             (listen(Deferred::Off), true),
-            (listen(Deferred::InARush), false),
+            (listen(Deferred::Adaptive), false),
             (Listen::new(Address::Unix("socket".into())), true),
         ] {
             let mut deferral = Deferral::new(&listen, is_http);

@@ -42,11 +42,11 @@ impl Asking {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(channel) = channel else {
             let why = "a server without master process cannot change its configuration";
-            answer.give(ChangeOutcome::new(ChangeKind::Refused, why));
+            answer.set(ChangeOutcome::new(ChangeKind::Refused, why));
             return answer;
         };
         if waiting.is_some() {
-            answer.give(ChangeOutcome::new(ChangeKind::Busy, "another change is under way"));
+            answer.set(ChangeOutcome::new(ChangeKind::Busy, "another change is under way"));
             return answer;
         }
         let told = change::memory(&request.to_bytes())
@@ -55,7 +55,7 @@ impl Asking {
             Ok(()) => *waiting = Some(answer.clone()),
             Err(e) => {
                 let text = format!("the master process does not hear {}", Cause(&e));
-                answer.give(ChangeOutcome::new(ChangeKind::Unasked, text));
+                answer.set(ChangeOutcome::new(ChangeKind::Unasked, text));
             }
         }
         answer
@@ -68,7 +68,7 @@ impl Asking {
         let outcome = bytes.and_then(Result::ok).and_then(|bytes| ChangeOutcome::of(&bytes));
         if let Some(waiting) = waiting {
             let lost = || ChangeOutcome::new(ChangeKind::Unasked, "the answer was lost");
-            waiting.give(outcome.unwrap_or_else(lost));
+            waiting.set(outcome.unwrap_or_else(lost));
         }
     }
 }

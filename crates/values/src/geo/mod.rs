@@ -25,10 +25,10 @@ type GeoValue = Arc<[u8]>;
 /// One `geo`.
 #[derive(Debug)]
 struct Geo {
-    /// The variable that holds the address; the client's where none is named.
+    /// The variable with the address. `None`: the client's address.
     source: Option<VariableId>,
     table: GeoTable,
-    /// Proxies with a believed `X-Forwarded-For`.
+    /// Proxies whose `X-Forwarded-For` is trusted.
     proxies: Vec<Cidr>,
     recursive: bool,
 }
@@ -63,7 +63,7 @@ impl Geo {
     }
 }
 
-/// `geo [$address] $variable { ... }`, where clients may stand behind `proxies` that name them.
+/// `geo [$address] $variable { ... }`. With `proxies`, the block may name trusted proxies.
 pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Line, proxies: bool) -> Result<(), Error> {
     let (source, variable) = match d.args.as_slice() {
         [variable] => (None, variable),
@@ -120,7 +120,7 @@ impl Geo {
     }
 }
 
-/// A network; the broadcast address is one here.
+/// Parses a network. The broadcast address is valid here.
 fn network(warnings: &mut Vec<Error>, line: &Line, word: &Word) -> Result<Cidr, Error> {
     if word.is("255.255.255.255") {
         return Ok(Cidr::V4(u32::MAX, u32::MAX));

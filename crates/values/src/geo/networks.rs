@@ -8,7 +8,7 @@ use weir_conf::{Directive as Line, Error, Word};
 use super::{GeoValue, network};
 use crate::cidr::Cidr;
 
-/// Values by network, one tree for each family.
+/// Values by network, separately for each family.
 #[derive(Debug, Default)]
 pub struct Networks {
     v4: NetworksByMask,
@@ -22,7 +22,7 @@ struct NetworksByMask {
 }
 
 impl NetworksByMask {
-    /// Gives back the value that was there.
+    /// Adds a network. Returns the value that it had.
     fn insert(&mut self, net: u128, mask: u128, value: GeoValue) -> Option<GeoValue> {
         let at = self.masks.partition_point(|(m, _)| *m > mask);
         if self.masks.get(at).is_none_or(|(m, _)| *m != mask) {
@@ -42,12 +42,12 @@ impl NetworksByMask {
 }
 
 impl Networks {
-    /// True until a line was read.
+    /// True until a network was added.
     pub fn is_empty(&self) -> bool {
         self.v4.masks.is_empty() && self.v6.masks.is_empty()
     }
 
-    /// The value for an address. What has no address counts as the broadcast address.
+    /// The value for an address. A subject without an IP address counts as the broadcast address.
     pub fn find(&self, ip: Option<IpAddr>) -> Option<&[u8]> {
         match ip {
             Some(IpAddr::V6(ip)) => self.v6.find(ip.to_bits()),

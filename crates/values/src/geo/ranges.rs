@@ -1,6 +1,6 @@
-//! A table by ranges of IPv4 addresses: a later range may lie inside an earlier one.
+//! A table of ranges of IPv4 addresses. A later range may lie inside an earlier one.
 //!
-//! Kept in blocks of 65536 addresses, so that overlaps are treated as in nginx.
+//! It is kept in blocks of 65536 addresses, so that overlaps have the same effect as in nginx.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -26,18 +26,18 @@ struct Range {
     value: GeoValue,
 }
 
-/// How a range came to its place.
+/// The result of adding a range.
 #[derive(Debug, PartialEq, Eq)]
 enum Added {
     Fresh,
     /// The same range was there, with this value.
     Instead(GeoValue),
-    /// It overlaps this one.
+    /// The range overlaps this one.
     Overlaps(u16, u16),
 }
 
 impl Ranges {
-    /// The value for an address. What has no IPv4 address counts as the broadcast address.
+    /// The value for an address. A subject without an IPv4 address counts as the broadcast address.
     pub fn find(&self, ip: Option<IpAddr>) -> Option<&[u8]> {
         let bits = match ip {
             Some(IpAddr::V4(ip)) => ip.to_bits(),
@@ -100,7 +100,7 @@ impl Ranges {
         Ok(())
     }
 
-    /// False if some part of it was not there.
+    /// False if a part of the range was not there.
     fn delete(&mut self, range: &RangeInclusive<u32>) -> bool {
         let mut all = true;
         for (block, start, end) in pieces(range) {
@@ -115,7 +115,7 @@ impl Ranges {
 
 fn parse(text: &[u8]) -> Option<RangeInclusive<u32>> {
     let at = memchr::memchr(b'-', text)?;
-    // As in nginx the broadcast address, which means no address, ends no range.
+    // As in nginx, no range ends with the broadcast address, which stands for no address.
     let ip = |text: &[u8]| match cidr::parse_ip(text)? {
         IpAddr::V4(ip) => Some(ip.to_bits()).filter(|bits| *bits < u32::MAX),
         IpAddr::V6(_) => None,
@@ -124,7 +124,7 @@ fn parse(text: &[u8]) -> Option<RangeInclusive<u32>> {
     (!range.is_empty()).then_some(range)
 }
 
-/// What of a range lies in each block.
+/// The parts of a range in each block.
 fn pieces(range: &RangeInclusive<u32>) -> impl Iterator<Item = (u16, u16, u16)> + use<> {
     let (start, end) = (*range.start(), *range.end());
     (start >> 16..=end >> 16).map(move |block| {
@@ -134,7 +134,7 @@ fn pieces(range: &RangeInclusive<u32>) -> impl Iterator<Item = (u16, u16, u16)> 
     })
 }
 
-/// Puts a range in its place; the ranges are in order.
+/// Adds a range. The ranges are kept in order.
 fn add(ranges: &mut Vec<Range>, new: Range) -> Added {
     let meets = |r: &Range| r.start <= new.end && new.start <= r.end;
     let Some(at) = ranges.iter().rposition(meets) else {

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use maxminddb::{MaxMindDbError, PathElement, Reader};
 use serde::de::{Deserialize, Deserializer, Visitor};
 
-/// A file, read whole: a loop must not wait for a page of it.
+/// A database file, read as a whole: a loop must not block on a page of it.
 pub struct Database {
     reader: Reader<Vec<u8>>,
     read: u64,
@@ -22,7 +22,7 @@ impl fmt::Debug for Database {
     }
 }
 
-/// A place in what is said of an address, such as `country`, `names`, `en`.
+/// A path in the record of an address, such as `country`, `names`, `en`.
 #[derive(Debug, Clone, Default)]
 pub struct Field(Vec<PathStep>);
 
@@ -33,7 +33,7 @@ enum PathStep {
 }
 
 impl Field {
-    /// A name is a map's key, a number an element's place in a list.
+    /// A name is a key of a map, a number is an index in a list.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Field {
         let step = |name: &str| match name.parse() {
             Ok(place) => PathStep::Index(place),
@@ -46,9 +46,9 @@ impl Field {
 /// Why a database cannot be used.
 #[derive(Debug)]
 pub enum DatabaseError {
-    /// It cannot be read.
+    /// The file cannot be read.
     Io(io::Error),
-    /// It is damaged, or no database.
+    /// The file is damaged, or no database.
     Invalid(MaxMindDbError),
 }
 
@@ -81,7 +81,8 @@ impl Database {
         self.read
     }
 
-    /// Writes a value, fractions with so many digits; false if there is none for the address, or no text or number.
+    /// Appends a value. Fractions get so many digits. False if the address has no such value, or it
+    /// is neither text nor number.
     pub fn find(&self, ip: IpAddr, field: &Field, digits: usize, out: &mut Vec<u8>) -> bool {
         let path: Vec<PathElement<'_>> = field
             .0
@@ -92,12 +93,12 @@ impl Database {
             })
             .collect();
         let found = self.reader.lookup(ip).and_then(|found| found.decode_path::<Scalar>(&path));
-        // A damaged record is one that says nothing.
+        // A damaged record counts as missing.
         found.ok().flatten().is_some_and(|value| value.write(digits, out))
     }
 }
 
-/// A value without parts.
+/// A value that is no map or list.
 enum Scalar {
     Text(Vec<u8>),
     Fraction(f64),
@@ -107,7 +108,7 @@ impl Scalar {
     fn write(&self, digits: usize, out: &mut Vec<u8>) -> bool {
         match self {
             Scalar::Text(text) => out.extend_from_slice(text),
-            // Into memory.
+            // Writing to memory cannot fail.
             Scalar::Fraction(value) => drop(write!(out, "{value:.digits$}")),
         }
         true

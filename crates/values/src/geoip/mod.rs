@@ -19,18 +19,19 @@ mod database;
 
 use database::{Database, Field};
 
-/// Proxies that are believed when they name a client behind them.
+/// Proxies that are trusted to name the client behind them.
 #[derive(Debug, Clone, Default)]
 pub struct Proxies {
     list: Vec<Cidr>,
-    /// The last address counts that is none of theirs.
+    /// Take the last address that is no trusted proxy.
     pub recursive: bool,
 }
 
-/// Finds them, once all of the configuration was read.
+/// The trusted proxies of a subject, which are known once the whole configuration was read.
 pub type Trust<S> = fn(&S) -> Option<&'static Proxies>;
 
-/// Variables of a directive, and where their values stand; the first place that has one counts.
+/// The variables of a directive, with the paths of their values. The first path with a value
+/// counts.
 pub type VariablePaths = &'static [(&'static str, &'static [&'static str])];
 
 /// `geoip_country`
@@ -61,7 +62,7 @@ pub const ORGANIZATION: VariablePaths =
     &[("geoip_org", &["organization", "isp", "autonomous_system_organization"])];
 
 impl Proxies {
-    /// One more, or a network of them.
+    /// Adds a proxy, or a network of proxies.
     pub fn add(&mut self, d: &Line) -> Result<(), Error> {
         let Some(word) = d.arg(0) else { return Ok(()) };
         let (cidr, _) = Cidr::parse(&word.bytes).ok_or_else(|| d.invalid("network", word))?;
@@ -70,7 +71,7 @@ impl Proxies {
     }
 }
 
-/// The address that counts: the client's, or that of the client behind a proxy.
+/// The address to look up: the peer's, or that of the client behind trusted proxies.
 fn client<S: Subject>(subject: &S, trust: Trust<S>) -> Option<IpAddr> {
     let peer = subject.peer();
     let Some(proxies) = trust(subject).filter(|proxies| !proxies.list.is_empty()) else {
@@ -81,8 +82,8 @@ fn client<S: Subject>(subject: &S, trust: Trust<S>) -> Option<IpAddr> {
     behind.as_ref().unwrap_or(peer).ip()
 }
 
-/// `geoip_country file [utf8]` and kin.
-pub fn known<S: Subject>(
+/// `geoip_country file [utf8]` and similar directives.
+pub fn define_fixed<S: Subject>(
     s: &mut Reading<'_, S>,
     d: &Line,
     prefix: &Path,
@@ -117,7 +118,7 @@ fn open(d: &Line, prefix: &Path, word: &Word) -> Result<Database, Error> {
 }
 
 /// `geoip2 file { $variable [default=value] [source=$variable] place...; }`
-pub fn chosen<S: Subject>(
+pub fn define_chosen<S: Subject>(
     s: &mut Reading<'_, S>,
     d: &Line,
     prefix: &Path,
@@ -132,24 +133,24 @@ pub fn chosen<S: Subject>(
             continue;
         }
         let name = s.new_variable(line, &line.name)?;
-        let value = Chosen::read(s, line, database.clone(), trust)?;
+        let value = ChosenVariable::read(s, line, database.clone(), trust)?;
         s.variables.define_changeable(&name, true, move |r, out| value.write(r, out));
     }
     Ok(())
 }
 
 /// A variable of `geoip2`.
-struct Chosen<S> {
+struct ChosenVariable<S> {
     database: Arc<Database>,
     trust: Trust<S>,
     default: Vec<u8>,
-    /// An address, where it is not the client's.
+    /// The address to look up, if it is not the client's.
     source: Option<Template>,
     what: VariableSource,
 }
 
 enum VariableSource {
-    /// What is said of the address.
+    /// A field of the address's record.
     Field(Field),
     /// `metadata build_epoch`
     Built,
@@ -157,13 +158,13 @@ enum VariableSource {
     Read,
 }
 
-impl<S: Subject> Chosen<S> {
+impl<S: Subject> ChosenVariable<S> {
     fn read(
         s: &mut Reading<'_, S>,
         line: &Line,
         database: Arc<Database>,
         trust: Trust<S>,
-    ) -> Result<Chosen<S>, Error> {
+    ) -> Result<ChosenVariable<S>, Error> {
         let (mut default, mut source) = (Vec::new(), None);
         let mut words = line.args.iter().peekable();
         while let Some(word) = words.peek() {
@@ -190,7 +191,7 @@ impl<S: Subject> Chosen<S> {
             [] => return Err(line.error("invalid number of arguments in \"geoip2\" block")),
             place => VariableSource::Field(Field::new(place.iter().copied())),
         };
-        Ok(Chosen { database, trust, default, source, what })
+        Ok(ChosenVariable { database, trust, default, source, what })
     }
 
     fn write(&self, r: &mut S, out: &mut Vec<u8>) -> bool {

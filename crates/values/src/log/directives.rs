@@ -16,20 +16,20 @@ use crate::reading::Reading;
 use crate::subject::Subject;
 use crate::template::Template;
 
-/// What `gzip` without a size gathers.
+/// The size of the buffer for `gzip` without `buffer`.
 const GZIP_BUFFER: usize = 64 * 1024;
 
-/// What the readers of these directives add to, and where files are.
+/// The state that the log directives read and add to.
 pub struct Files<'r, S> {
     /// Variables and warnings.
     pub reading: Reading<'r, S>,
-    /// The files so far.
+    /// The log files so far.
     pub targets: &'r mut Vec<LogTarget>,
     /// Where relative names begin.
     pub prefix: &'r Path,
     /// Files that are reopened together.
     pub logs: &'r OpenLogs,
-    /// The formats that need no `log_format`: by the name as written, their text and how it is escaped.
+    /// The predefined formats: a format's text and escaping, by its name as written.
     pub ready: fn(&[u8]) -> Option<(&'static str, Escape)>,
 }
 
@@ -68,8 +68,9 @@ pub fn log_format<S: Subject>(
     Ok(())
 }
 
-/// `access_log off`, `access_log path [format [buffer=size] [gzip[=level]] [flush=time] [if=condition]]`
-/// `first`: the first of its block. `usual` is the format where none is said.
+/// `access_log off`,
+/// `access_log path [format [buffer=size] [gzip[=level]] [flush=time] [if=condition]]`. With
+/// `first`, the first line of its block, inherited logs are dropped. `usual` is the default format.
 pub fn access_log<S: Subject>(
     s: &mut Files<'_, S>,
     conf: &mut Conf,
@@ -108,7 +109,8 @@ pub fn access_log<S: Subject>(
     Ok(())
 }
 
-/// A subject without a log of its own logs to this file, in a format that is ready. Returns the target's index.
+/// Sets the log of a subject without a log of its own, in a predefined format. Returns the target's
+/// index.
 pub fn default_log<S: Subject>(
     s: &mut Files<'_, S>,
     conf: &mut Conf,
@@ -158,7 +160,7 @@ pub fn open(targets: &mut Vec<LogTarget>, logs: &OpenLogs, path: PathBuf) -> Res
     Ok(targets.len() - 1)
 }
 
-/// The format of this name; `format=json` has one ready.
+/// The format of this name. `format=json` names a predefined one.
 fn named_format<S: Subject>(s: &mut Files<'_, S>, conf: &Conf, name: &[u8]) -> Option<Arc<Format>> {
     let bare = name.strip_prefix(b"format=").unwrap_or(name);
     if let Some(found) = conf.formats.iter().find(|f| f.name.eq_ignore_ascii_case(bare)) {
@@ -204,7 +206,7 @@ fn parameters<S: Subject>(
     Ok((condition, size.map(|size| Buffer { size, flush, gzip })))
 }
 
-/// Lines of this place are gathered. All places that log to a file gather alike.
+/// Sets the buffer of a log file. All lines that name the file must have the same parameters.
 fn gather<S>(
     s: &mut Files<'_, S>,
     d: &Directive,

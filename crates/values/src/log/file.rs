@@ -1,4 +1,4 @@
-//! The files of a site's access logs, with the parameters that all uses of a file share.
+//! The files of a site's access logs, with the parameters that belong to a file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,24 +6,24 @@ use std::time::Duration;
 
 use weir_log::LogFile;
 
-/// A file that some `access_log` names, or a group of files with names from one template.
+/// A file of an `access_log`, or all files with names from one template.
 #[derive(Debug, Clone)]
 pub struct LogTarget {
-    /// Its path; of a group, the name as written.
+    /// The path, or the template as written.
     pub path: PathBuf,
-    /// The open file; none of a group.
+    /// The open file. `None` for a template.
     pub file: Option<Arc<LogFile>>,
-    /// How lines are gathered before they are written.
+    /// The buffering of lines.
     pub buffer: Option<Buffer>,
 }
 
 /// `buffer=`, `flush=` and `gzip=`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffer {
-    /// So many bytes are gathered at the most.
+    /// The most bytes that are buffered.
     pub size: usize,
-    /// The oldest line waits no longer than this.
+    /// The longest time that a line stays in the buffer.
     pub flush: Option<Duration>,
-    /// Level of compression.
+    /// The level of compression.
     pub gzip: Option<u32>,
 }

@@ -5,7 +5,7 @@ use crate::subject::Subject;
 use crate::template::TemplateError;
 use crate::variables::{VariableId, Variables};
 
-/// A named form of lines.
+/// A named format of log lines.
 #[derive(Debug)]
 pub struct Format {
     /// The name that `access_log` refers to.
@@ -14,14 +14,14 @@ pub struct Format {
     parts: Vec<FormatPart>,
 }
 
-/// What is done to the values of variables.
+/// How the values of variables are escaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Escape {
     /// `"`, `\` and what does not print as `\xXX`; `-` for what a request has not.
     Default,
-    /// As in a JSON string; nothing for what a request has not.
+    /// As in a JSON string. A missing value is empty.
     Json,
-    /// As they are.
+    /// Not at all.
     None,
 }
 
@@ -46,7 +46,7 @@ impl Format {
         Ok(Format { name: name.to_vec(), escape, parts })
     }
 
-    /// Appends a request's line, without its end.
+    /// Appends the line of a request, without its line end.
     pub fn write<S: Subject>(&self, r: &mut S, out: &mut Vec<u8>) {
         for part in &self.parts {
             match part {
@@ -106,7 +106,7 @@ fn text(parts: &mut Vec<FormatPart>, more: &[u8]) {
 }
 
 impl Escape {
-    /// Escapes what a variable has put behind `start`.
+    /// Escapes the value that a variable has appended after `start`.
     fn apply(self, out: &mut Vec<u8>, start: usize, found: bool) {
         if !found {
             out.truncate(start);

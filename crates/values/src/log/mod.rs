@@ -1,8 +1,8 @@
-//! Lines of access logs: their formats, and their way to files.
+//! Access logs: formats, and writing to files.
 //!
-//! A line is made on the loop and written by a thread of the file pool, so that no disk stalls a
-//! request; see `writer`. Lines of one loop keep their order, none is torn, and all queued lines
-//! are written before a loop ends.
+//! A line is formatted on the loop and written by a thread of the file pool, so that no disk stalls
+//! a request; see `writer`. The lines of one loop stay in order, and no line is torn. All queued
+//! lines are written before a loop ends.
 
 use std::sync::Arc;
 
@@ -23,21 +23,21 @@ pub use format::{Escape, Format};
 pub use path::{NamedLine, OpenLogFiles};
 pub use writer::Writers;
 
-/// Settings.
+/// The settings of access logs.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
     /// `log_format`s
     pub formats: Arc<Vec<Arc<Format>>>,
-    /// Where it is logged.
+    /// The logs of the block.
     pub logs: Logs,
     /// `open_log_file_cache`
     pub cache: Option<OpenLogFiles>,
 }
 
-/// What a location logs to.
+/// The access logs of a location.
 #[derive(Debug, Clone, Default)]
 pub enum Logs {
-    /// Nothing was said: the server's default file.
+    /// Not set: the server's default file.
     #[default]
     Unset,
     /// `access_log off`
@@ -55,19 +55,19 @@ pub struct AccessLog {
     pub(crate) condition: Option<Template>,
 }
 
-/// Where the lines go.
+/// Where lines are written.
 #[derive(Debug, Clone)]
 pub enum LogDestination {
-    /// A file: its index among the site's [`LogTarget`]s.
+    /// A file, by its index among the site's [`LogTarget`]s.
     File(usize),
-    /// A file with variables in its name: likewise, and the name.
+    /// A file with variables in its name: its index, and the name.
     Named(usize, Template),
     /// A syslog server.
     Syslog(Arc<Syslog>),
 }
 
-/// Writes the lines about a subject. `named` says where a line goes if its file's name has
-/// variables. False if a syslog server did not take its line.
+/// Writes the log lines of a subject. `named` computes the file of a line, if the file's name has
+/// variables. False if a line could not be sent to a syslog server.
 pub fn write<S: Subject>(
     r: &mut S,
     conf: &Conf,

@@ -1,4 +1,5 @@
-//! Logs with variables in their names: opened for each line, or kept open for a while.
+//! Logs with variables in their names. Their files are opened for each line, or kept open for a
+//! while.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,13 +13,14 @@ use weir_log::{Cause, Level, Log, LogFile};
 /// `open_log_file_cache`
 #[derive(Debug, Clone, Copy)]
 pub struct OpenLogFiles {
-    /// So many files stay open at the most; the least recently used closes.
+    /// The most files that stay open. The least recently used one is closed.
     pub max: usize,
-    /// A file that was not used for so long closes.
+    /// A file that is not used for this long is closed.
     pub inactive: Duration,
-    /// A file stays open from this use on, of those while it is watched.
+    /// The number of uses from which a file stays open. Uses are counted while the file is in the
+    /// cache.
     pub min_uses: u64,
-    /// After this time it is looked whether the name still leads to the open file.
+    /// How long a file stays open before its name is looked up again.
     pub valid: Duration,
 }
 
@@ -29,26 +31,26 @@ impl Default for OpenLogFiles {
     }
 }
 
-/// A line on its way, with all that its file's name means.
+/// A line for a file with variables in its name.
 #[derive(Debug)]
 pub struct NamedLine {
     /// The file's name.
     pub path: PathBuf,
-    /// The request's root, which must exist: so that no client's host name makes files.
+    /// The request's root, which must exist. Otherwise a client could create files by host names.
     pub root: Option<PathBuf>,
-    /// How long the file stays open.
+    /// How long the file stays open. `None`: it is opened for each line.
     pub cache: Option<OpenLogFiles>,
     /// The line.
     pub line: Vec<u8>,
-    /// The number of its connection.
+    /// The number of the connection.
     pub connection: u64,
-    /// The error log of the request or session. It is told if the file does not open.
+    /// The error log of the request or session, for failures to open the file.
     pub log: Arc<Log>,
-    /// What it is told of the request.
+    /// The description of the request for that log.
     pub about: String,
 }
 
-/// Files that were opened for names, on the side of the thread that writes.
+/// The open files, in the thread that writes.
 #[derive(Debug, Default)]
 pub struct OpenFiles {
     files: HashMap<PathBuf, Open>,
@@ -56,7 +58,7 @@ pub struct OpenFiles {
 
 #[derive(Debug)]
 struct Open {
-    /// None while it is not used often enough to stay open.
+    /// `None` until the file is used often enough to stay open.
     file: Option<Arc<LogFile>>,
     opened: Instant,
     used: Instant,
@@ -64,7 +66,7 @@ struct Open {
 }
 
 impl OpenFiles {
-    /// Writes lines, each to its file. Blocks: called by threads that may.
+    /// Writes each line to its file. This blocks, so a thread of the file pool calls it.
     pub fn write(&mut self, lines: Vec<NamedLine>) {
         let now = Instant::now();
         self.expire(&lines, now);
@@ -112,7 +114,7 @@ impl OpenFiles {
         Ok(file)
     }
 
-    /// Closes what was not used, or may have been renamed.
+    /// Closes files that were not used for long, or may have been renamed.
     fn expire(&mut self, lines: &[NamedLine], now: Instant) {
         let Some(cache) = lines.iter().find_map(|named| named.cache) else { return };
         self.files.retain(|_, open| {

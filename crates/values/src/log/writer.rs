@@ -1,9 +1,9 @@
-//! The way of lines from a loop to their files.
+//! The way of log lines from a loop to their files.
 //!
-//! A loop appends to a queue for each file. Once a turn it gives a thread of the file pool the job
-//! to write the queue: one write for all lines of the turn. One job at a time empties a queue, so
-//! order stays. A loop that takes a connection over appends that one's lines to the queues of the
-//! loop before. When a loop ends, it empties the queues that it has used.
+//! A loop appends lines to one queue for each file. Once a turn, it gives the file pool a job that
+//! writes the queue, so all lines of the turn are one write. Only one job at a time writes a queue,
+//! so the order is kept. A loop that takes over a connection appends that connection's lines to the
+//! queues of the previous loop. When a loop ends, it writes out all queues that it has used.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -18,47 +18,48 @@ use weir_log::{Cause, Level, Log, SendError, Syslog};
 use super::file::LogTarget;
 use super::path::{NamedLine, OpenFiles};
 
-/// More than this does not wait for a disk that is stuck: lines are dropped, and the error log is told.
-const MOST: usize = 64 * 1024 * 1024;
+/// The most bytes that are queued while a disk is stuck. Further lines are dropped, and the error
+/// log has a message.
+const MOST_QUEUED: usize = 64 * 1024 * 1024;
 
-/// When the pool takes no job, it is asked again after this time.
-const AGAIN: Duration = Duration::from_millis(20);
+/// When to try again if the pool refuses a job.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// The longest wait for lines to be written, in case the disk is slow.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// At the most one complaint about a file in this time, as nginx.
-const QUIET: Duration = Duration::from_secs(60);
+/// The shortest time between two messages about a file, as in nginx.
+const MESSAGE_PAUSE: Duration = Duration::from_secs(60);
 
-/// A loop's queues, one for each target of a site. Other loops may have them, too.
+/// The queues of a loop, one for each target of a site. Other loops may use them as well.
 #[derive(Clone, Default)]
-pub struct Writers(Arc<Lanes>);
+pub struct Writers(Arc<TargetWriters>);
 
 #[derive(Default)]
-struct Lanes {
-    list: Vec<Lane>,
-    /// Where faults are told.
+struct TargetWriters {
+    list: Vec<TargetWriter>,
+    /// The log for failures.
     log: Option<Arc<Log>>,
 }
 
-/// A loop's way to one target.
-struct Lane {
+/// The queue and the buffer of one target.
+struct TargetWriter {
     target: Arc<LogTarget>,
     queue: Arc<LineQueue>,
-    gathered: Mutex<Gathered>,
+    buffered: Mutex<BufferedLines>,
 }
 
-/// `buffer=`: lines that are not to be written yet.
+/// The lines in the buffer (`buffer=`).
 #[derive(Default)]
-struct Gathered {
+struct BufferedLines {
     lines: Vec<u8>,
-    /// A timer for the oldest of them runs.
+    /// A timer for the oldest line runs.
     timed: bool,
-    /// The loop has ended: nothing is gathered any more.
+    /// The loop has ended, so lines are no longer buffered.
     over: bool,
 }
 
-/// What waits to be written.
+/// The lines that wait to be written.
 struct LineQueue {
     waiting: Mutex<WaitingLines>,
     /// Held by the thread that writes.
@@ -71,14 +72,15 @@ struct LineQueue {
 struct WaitingLines {
     lines: Vec<u8>,
     named: Vec<NamedLine>,
-    /// The loop that has called for a job. Another one does not rely on it, which may be held up.
+    /// The loop that has started a job. Other loops do not rely on that job, since this loop may be
+    /// stalled.
     called: Option<ThreadId>,
-    /// How often something was taken to be written, and how often that is done.
+    /// How often lines were taken from the queue, and how often they were written.
     taken: u64,
     written: u64,
-    /// The tasks that wait for that.
+    /// Tasks that wait for lines to be written.
     waiters: Vec<Waker>,
-    /// A wait was in vain: no other task waits before something is written.
+    /// A wait has timed out. No task waits until something is written.
     slow: bool,
     complained: Option<std::time::Instant>,
 }
@@ -88,7 +90,7 @@ impl WaitingLines {
         self.lines.is_empty() && self.named.is_empty()
     }
 
-    /// What was taken is written: the tasks that waited look again.
+    /// Counts a write. Returns the tasks to wake.
     fn one_more_written(&mut self) -> Vec<Waker> {
         self.written += 1;
         self.slow = false;
@@ -99,60 +101,60 @@ impl WaitingLines {
 impl Writers {
     /// Empty queues for all targets.
     pub fn new(targets: &[Arc<LogTarget>], log: &Arc<Log>) -> Writers {
-        let list = targets.iter().map(|target| Lane::new(target, log)).collect();
-        Writers(Arc::new(Lanes { list, log: Some(Arc::clone(log)) }))
+        let list = targets.iter().map(|target| TargetWriter::new(target, log)).collect();
+        Writers(Arc::new(TargetWriters { list, log: Some(Arc::clone(log)) }))
     }
 
-    /// A syslog server did not take a line.
+    /// Logs that a syslog server did not accept a line.
     pub fn complain(&self, server: &Syslog, fault: &SendError) {
         if let Some(log) = &self.0.log {
             log.complain(server, fault);
         }
     }
 
-    /// Whether both are the same queues.
+    /// Whether both have the same queues.
     pub fn is(&self, other: &Writers) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether both lead to the targets of one site.
+    /// Whether both write to the targets of one site.
     pub fn is_beside(&self, other: &Writers) -> bool {
         let (one, two) = (self.0.list.first(), other.0.list.first());
         one.zip(two).is_some_and(|(one, two)| Arc::ptr_eq(&one.target, &two.target))
     }
 
-    /// Takes a line with its end.
+    /// Appends a line, with its line end.
     pub fn line(&self, handle: &Handle, target: usize, line: &[u8]) {
-        let Some(lane) = self.0.list.get(target) else { return };
-        let Some(buffer) = lane.target.buffer else {
-            return lane.send(handle, |waiting| waiting.lines.extend_from_slice(line));
+        let Some(writer) = self.0.list.get(target) else { return };
+        let Some(buffer) = writer.target.buffer else {
+            return writer.send(handle, |waiting| waiting.lines.extend_from_slice(line));
         };
-        let mut gathered = lock(&lane.gathered);
-        if gathered.lines.len() + line.len() > buffer.size {
-            lane.send(handle, |waiting| waiting.lines.append(&mut gathered.lines));
+        let mut buffered = lock(&writer.buffered);
+        if buffered.lines.len() + line.len() > buffer.size {
+            writer.send(handle, |waiting| waiting.lines.append(&mut buffered.lines));
         }
-        if line.len() > buffer.size || gathered.over {
-            return lane.send(handle, |waiting| waiting.lines.extend_from_slice(line));
+        if line.len() > buffer.size || buffered.over {
+            return writer.send(handle, |waiting| waiting.lines.extend_from_slice(line));
         }
-        gathered.lines.extend_from_slice(line);
+        buffered.lines.extend_from_slice(line);
         if let Some(time) = buffer.flush
-            && !std::mem::replace(&mut gathered.timed, true)
+            && !std::mem::replace(&mut buffered.timed, true)
         {
             self.flush_later(target, handle, time);
         }
     }
 
-    /// Takes a line for a file named by variables.
+    /// Appends a line for a file with variables in its name.
     pub fn named(&self, handle: &Handle, target: usize, named: NamedLine) {
-        if let Some(lane) = self.0.list.get(target) {
-            lane.send(handle, |waiting| waiting.named.push(named));
+        if let Some(writer) = self.0.list.get(target) {
+            writer.send(handle, |waiting| waiting.named.push(named));
         }
     }
 
-    /// Sends what is gathered on its way.
+    /// Queues the buffered lines.
     pub fn flush(&self, handle: &Handle) {
-        for lane in self.0.list.iter() {
-            lane.flush(handle, &mut lock(&lane.gathered));
+        for writer in self.0.list.iter() {
+            writer.flush(handle, &mut lock(&writer.buffered));
         }
     }
 
@@ -160,62 +162,67 @@ impl Writers {
         let (writers, own) = (self.clone(), handle.clone());
         handle.spawn(async move {
             own.sleep(time).await;
-            if let Some(lane) = writers.0.list.get(target) {
-                let mut gathered = lock(&lane.gathered);
-                gathered.timed = false;
-                lane.flush(&own, &mut gathered);
+            if let Some(writer) = writers.0.list.get(target) {
+                let mut buffered = lock(&writer.buffered);
+                buffered.timed = false;
+                writer.flush(&own, &mut buffered);
             }
         });
     }
 
-    /// Waits until the lines that were sent on their way are in their files, as far as the disk is not slow.
+    /// Waits until the queued lines are in their files, unless the disk is slow.
     pub async fn written(&self, handle: &Handle) {
-        for lane in self.0.list.iter() {
-            lane.queue.written(handle).await;
+        for writer in self.0.list.iter() {
+            writer.queue.written(handle).await;
         }
     }
 
-    /// Nothing waits to be written.
+    /// Nothing is buffered or queued.
     pub fn is_empty(&self) -> bool {
-        let is_empty = |lane: &Lane| {
-            lock(&lane.gathered).lines.is_empty() && lock(&lane.queue.waiting).is_empty()
+        let is_empty = |writer: &TargetWriter| {
+            lock(&writer.buffered).lines.is_empty() && lock(&writer.queue.waiting).is_empty()
         };
         self.0.list.iter().all(is_empty)
     }
 
-    /// Writes everything, waiting for the disk: the loop ends, or another one that has used them.
+    /// Writes everything and blocks meanwhile: this loop ends, or another one that has used the
+    /// queues.
     pub fn finish(&self) {
-        for lane in self.0.list.iter() {
-            let mut gathered = lock(&lane.gathered);
-            gathered.over = true;
-            lock(&lane.queue.waiting).lines.append(&mut gathered.lines);
-            drop(gathered);
-            lane.queue.write();
+        for writer in self.0.list.iter() {
+            let mut buffered = lock(&writer.buffered);
+            buffered.over = true;
+            lock(&writer.queue.waiting).lines.append(&mut buffered.lines);
+            drop(buffered);
+            writer.queue.write();
         }
     }
 }
 
-impl Lane {
-    fn new(target: &Arc<LogTarget>, log: &Arc<Log>) -> Lane {
+impl TargetWriter {
+    fn new(target: &Arc<LogTarget>, log: &Arc<Log>) -> TargetWriter {
         let queue = LineQueue {
             waiting: Mutex::default(),
             writing: Mutex::default(),
             target: Arc::clone(target),
             log: Arc::clone(log),
         };
-        Lane { target: Arc::clone(target), queue: Arc::new(queue), gathered: Mutex::default() }
-    }
-
-    fn flush(&self, handle: &Handle, gathered: &mut Gathered) {
-        if !gathered.lines.is_empty() {
-            self.send(handle, |waiting| waiting.lines.append(&mut gathered.lines));
+        TargetWriter {
+            target: Arc::clone(target),
+            queue: Arc::new(queue),
+            buffered: Mutex::default(),
         }
     }
 
-    /// Puts something into the queue, and calls for a job that writes it.
+    fn flush(&self, handle: &Handle, buffered: &mut BufferedLines) {
+        if !buffered.lines.is_empty() {
+            self.send(handle, |waiting| waiting.lines.append(&mut buffered.lines));
+        }
+    }
+
+    /// Adds lines to the queue and makes sure that a job writes them.
     fn send(&self, handle: &Handle, put: impl FnOnce(&mut WaitingLines)) {
         let mut waiting = lock(&self.queue.waiting);
-        if waiting.lines.len() > MOST {
+        if waiting.lines.len() > MOST_QUEUED {
             let full = "lines are dropped: the log is written too slowly";
             return self.queue.complain(&mut waiting, full);
         }
@@ -223,18 +230,18 @@ impl Lane {
         let this = Some(std::thread::current().id());
         if std::mem::replace(&mut waiting.called, this) != this {
             drop(waiting);
-            // A task of its own, so that the other requests of this turn add their lines.
+            // A separate task starts the job, so that other requests of this turn can add lines.
             handle.spawn(call(Arc::clone(&self.queue), handle.clone()));
         }
     }
 }
 
-/// Gives the job to the pool. A full pool is asked again.
+/// Gives the job to the file pool. Tries again if the pool is full.
 async fn call(queue: Arc<LineQueue>, handle: Handle) {
     loop {
         let job = Arc::clone(&queue);
         let offload = handle.files().write(move || job.write());
-        // The answer is of no interest; that the job was refused is known at once.
+        // The result does not matter. A refusal is known at the first poll.
         let refused = {
             let mut context = Context::from_waker(Waker::noop());
             matches!(pin!(offload).poll(&mut context), Poll::Ready(Err(_)))
@@ -242,7 +249,7 @@ async fn call(queue: Arc<LineQueue>, handle: Handle) {
         if !refused {
             return;
         }
-        handle.sleep(AGAIN).await;
+        handle.sleep(RETRY).await;
     }
 }
 
@@ -263,12 +270,12 @@ impl LineQueue {
             waiting.waiters.push(cx.waker().clone());
             Poll::Pending
         });
-        if let Either::Right(()) = either(done, handle.sleep(PATIENCE)).await {
+        if let Either::Right(()) = either(done, handle.sleep(LONGEST_WAIT)).await {
             lock(&self.waiting).slow = true;
         }
     }
 
-    /// Writes until nothing waits. Blocks.
+    /// Writes until the queue is empty. Blocks.
     fn write(&self) {
         let mut files = lock(&self.writing);
         loop {
@@ -308,14 +315,14 @@ impl LineQueue {
 
     fn complain(&self, waiting: &mut WaitingLines, text: &str) {
         let now = std::time::Instant::now();
-        if waiting.complained.is_none_or(|at| now.saturating_duration_since(at) >= QUIET) {
+        if waiting.complained.is_none_or(|at| now.saturating_duration_since(at) >= MESSAGE_PAUSE) {
             waiting.complained = Some(now);
             self.log.write(Level::Alert, None, format_args!("{text}"));
         }
     }
 }
 
-/// A member of its own: members of one file are read one after another.
+/// Compresses lines into a gzip member. A file may have many members, one after another.
 fn compressed(lines: &[u8], level: u32) -> Vec<u8> {
     use std::io::Write;
     let room = Vec::with_capacity(lines.len() / 4);
