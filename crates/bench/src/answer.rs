@@ -1,4 +1,4 @@
-//! Reads answers: where each ends, and whether the connection goes on.
+//! Reads HTTP/1 responses: where each ends, and whether the connection is kept alive.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,18 +10,18 @@ use weir_tls::Wire;
 
 use crate::RequestFailure;
 
-/// A head longer than this is malformed.
+/// Longest response head, in bytes. A longer one counts as malformed.
 const LONGEST_HEAD: usize = 256 << 10;
-/// Room for receiving, to begin with and for long bodies.
-const ROOM: usize = 4 << 10;
-const MUCH_ROOM: usize = 128 << 10;
+/// Bytes of buffer to reserve before a receive: usually, and for long bodies.
+const RECEIVE_SIZE: usize = 4 << 10;
+const BODY_RECEIVE_SIZE: usize = 128 << 10;
 
-/// An answer that was read to its end.
+/// A response that was read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompleteResponse {
     pub(crate) status: u16,
-    /// The connection may serve another request.
-    pub(crate) keeps: bool,
+    /// Whether the connection may serve another request.
+    pub(crate) keep_alive: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,36 +31,36 @@ enum ResponseFraming {
     UntilClose,
 }
 
-/// The last head that was parsed. A server's answers are mostly equal to the byte, so that
-/// comparing replaces parsing.
+/// The last parsed head and its meaning. Most responses of a server have equal heads, and comparing
+/// is cheaper than parsing.
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
     head: Vec<u8>,
     meaning: Option<(CompleteResponse, ResponseFraming)>,
 }
 
-/// What was received on a connection and not used yet.
+/// Received bytes of a connection that are not yet parsed.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseReader {
     buf: Vec<u8>,
     start: usize,
-    /// Bytes received since the reader was made.
+    /// Bytes received since the reader was created.
     pub(crate) received: u64,
 }
 
 impl ResponseReader {
-    /// Forgets everything; the memory stays.
+    /// Discards all received bytes and keep_alive the memory.
     pub(crate) fn reset(&mut self) {
         self.buf.clear();
         self.start = 0;
     }
 
-    /// Nothing of an answer is here.
+    /// Whether all received bytes are used.
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.buf.len()
     }
 
-    /// Waits until there is something of an answer.
+    /// Waits for the first byte of a response.
     pub(crate) async fn first_byte(&mut self, wire: &Wire) -> Result<(), RequestFailure> {
         if self.is_empty() && self.receive(wire).await? == 0 {
             return Err(RequestFailure::Closed);
@@ -68,7 +68,7 @@ impl ResponseReader {
         Ok(())
     }
 
-    /// Reads one answer to its end; answers below 200 are passed over.
+    /// Reads one response to its end. Interim responses (1xx, except 101) are skipped.
     pub(crate) async fn answer(
         &mut self,
         wire: &Wire,
@@ -83,9 +83,9 @@ impl ResponseReader {
             let without = is_head || matches!(answer.status, 101 | 204 | 304);
             let framing = if without { ResponseFraming::Length(0) } else { framing };
             self.body(wire, framing).await?;
-            let keeps =
-                answer.keeps && framing != ResponseFraming::UntilClose && answer.status != 101;
-            return Ok(CompleteResponse { keeps, ..answer });
+            let keep_alive =
+                answer.keep_alive && framing != ResponseFraming::UntilClose && answer.status != 101;
+            return Ok(CompleteResponse { keep_alive, ..answer });
         }
     }
 
@@ -142,8 +142,8 @@ impl ResponseReader {
             }
             if step.consumed == 0 {
                 self.drop_used();
-                if decoder.expected().is_some_and(|left| left > ROOM as u64) {
-                    self.buf.reserve(MUCH_ROOM);
+                if decoder.expected().is_some_and(|left| left > RECEIVE_SIZE as u64) {
+                    self.buf.reserve(BODY_RECEIVE_SIZE);
                 }
                 self.more(wire).await?;
             }
@@ -171,7 +171,7 @@ impl ResponseReader {
             self.reset();
         }
         if self.buf.capacity() == self.buf.len() {
-            self.buf.reserve(ROOM);
+            self.buf.reserve(RECEIVE_SIZE);
         }
         let (received, buf) = wire.recv(std::mem::take(&mut self.buf)).await;
         self.buf = buf;
@@ -210,7 +210,7 @@ fn meaning(
             v.split(|b| *b == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(word))
         })
     };
-    let keeps = match head.version {
+    let keep_alive = match head.version {
         Version::Http11 => !says(b"close"),
         _ => says(b"keep-alive"),
     };
@@ -226,5 +226,5 @@ fn meaning(
         (None, Some(length)) => ResponseFraming::Length(length.ok_or(RequestFailure::Malformed)?),
         (None, None) => ResponseFraming::UntilClose,
     };
-    Ok((CompleteResponse { status: head.status, keeps }, framing))
+    Ok((CompleteResponse { status: head.status, keep_alive }, framing))
 }

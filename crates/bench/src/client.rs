@@ -1,4 +1,4 @@
-//! One of the client's connections: request, answer, and so on.
+//! HTTP/1: a client, which has one connection at a time and makes one request after another.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -8,75 +8,82 @@ use weir_tls::Wire;
 
 use crate::answer::ResponseReader;
 use crate::pace::Start;
-use crate::site::{DueRequest, Leave, ThreadPlan};
 use crate::tally::note;
+use crate::thread_state::{ClientGuard, DueRequest, ThreadState};
 use crate::{Closing, PreparedRequest, RequestFailure};
 
-/// A connection of the past or the present.
+/// A client with its current connection, if it has one.
 struct ConnectionLoop {
-    site: Rc<ThreadPlan>,
-    line: Option<OpenConnection>,
+    state: Rc<ThreadState>,
+    connection: Option<OpenConnection>,
     reader: ResponseReader,
     random: u64,
-    /// When the last request was over.
-    free: Instant,
+    /// When the last request ended.
+    free_since: Instant,
 }
 
 struct OpenConnection {
     wire: Wire,
     peer: usize,
-    /// It has answered before.
+    /// Whether it has carried a request before.
     is_kept: bool,
 }
 
-/// Makes requests until there are no more to make.
-pub(crate) async fn run(site: Rc<ThreadPlan>, order: u32) {
-    let _leave = Leave(Rc::clone(&site));
+/// Makes requests until the schedule has no more.
+pub(crate) async fn run(state: Rc<ThreadState>, order: u32) {
+    let _guard = ClientGuard(Rc::clone(&state));
     let random = Closing::seed(order);
-    // It had nothing to do before the run.
-    let free = site.schedule.began;
-    let mut client =
-        ConnectionLoop { site, line: None, reader: ResponseReader::default(), random, free };
-    if let Some(gap) = client.site.plan.connect_first {
-        client.arrive(gap.saturating_mul(order)).await;
+    // The client is free from the start of the run.
+    let free_since = state.schedule.began;
+    let mut client = ConnectionLoop {
+        state,
+        connection: None,
+        reader: ResponseReader::default(),
+        random,
+        free_since,
+    };
+    if let Some(gap) = client.state.plan.connect_first {
+        client.connect_early(gap.saturating_mul(order)).await;
     }
-    while let Some(start) = client.site.schedule.claim(Instant::now()) {
+    while let Some(start) = client.state.schedule.claim(Instant::now()) {
         client.serve(start).await;
     }
 }
 
 impl ConnectionLoop {
-    /// Connects `after` a while, and waits for the first request's time.
-    async fn arrive(&mut self, after: Duration) {
-        let h = self.site.h.clone();
+    /// Connects after this delay, then waits until the first request is due.
+    async fn connect_early(&mut self, after: Duration) {
+        let h = self.state.h.clone();
         h.sleep(after).await;
-        // A client that cannot connect tries again with the first request, where failures count.
-        let _ = self.connect(self.site.plan.calls.first().map_or(0, |call| call.peer)).await;
-        h.sleep_until(self.site.schedule.began).await;
+        // A failure is not counted here. The first request connects again and counts it.
+        let _ = self.connect(self.state.plan.calls.first().map_or(0, |call| call.peer)).await;
+        h.sleep_until(self.state.schedule.began).await;
     }
 
     async fn serve(&mut self, start: Start) {
-        let site = Rc::clone(&self.site);
-        let Some(DueRequest { call, began, now }) = site.begin(start, self.free).await else {
+        let state = Rc::clone(&self.state);
+        let Some(DueRequest { call, began, now }) = state.begin(start, self.free_since).await
+        else {
             return;
         };
         let more = self.batch();
         let mut left = 1 + more;
         if let Err(failure) = self.exchange(call, began, now, &mut left).await {
-            self.line = None;
-            site.failed(failure, left).await;
+            self.connection = None;
+            state.failed(failure, left).await;
         }
-        self.free = Instant::now();
+        self.free_since = Instant::now();
     }
 
-    /// With pipelining: how many more requests go out with this one.
+    /// Claims the further requests of a pipelined batch. Returns their number.
     fn batch(&mut self) -> u64 {
-        let wanted = self.site.plan.pipeline.saturating_sub(1);
+        let wanted = self.state.plan.pipeline.saturating_sub(1);
         let now = Instant::now();
-        (0..wanted).map_while(|_| self.site.schedule.claim(now)).count() as u64
+        (0..wanted).map_while(|_| self.state.schedule.claim(now)).count() as u64
     }
 
-    /// Sends `left` requests and reads their answers; `left` says how many have none.
+    /// Sends `left` requests and reads their responses. `left` then counts those without a
+    /// response.
     async fn exchange(
         &mut self,
         call: &PreparedRequest,
@@ -84,56 +91,59 @@ impl ConnectionLoop {
         now: Instant,
         left: &mut u64,
     ) -> Result<(), RequestFailure> {
-        let site = Rc::clone(&self.site);
+        let state = Rc::clone(&self.state);
         let closes = self.closes();
         let had_line = self.reuse(call.peer);
         if !had_line {
             self.connect(call.peer).await?;
         }
         let sent = if had_line { now } else { Instant::now() };
-        let Some(line) = &mut self.line else { return Err(RequestFailure::Connect) };
-        line.wire.set_timeout(Some(site.plan.timeout));
-        let was_kept = std::mem::replace(&mut line.is_kept, true);
-        send(&line.wire, call, *left, closes).await?;
+        let Some(connection) = &mut self.connection else { return Err(RequestFailure::Connect) };
+        connection.wire.set_timeout(Some(state.plan.timeout));
+        let was_kept = std::mem::replace(&mut connection.is_kept, true);
+        send(&connection.wire, call, *left, closes).await?;
         let mut first = true;
         while *left > 0 {
             let before = self.reader.received;
             if first {
-                let come = self.reader.first_byte(&line.wire).await;
-                come.map_err(|failure| blame(failure, was_kept))?;
+                let received = self.reader.first_byte(&connection.wire).await;
+                received.map_err(|failure| as_failure(failure, was_kept))?;
                 let waited = sent.elapsed();
-                note(&mut site.tally.borrow_mut().first_byte, waited);
+                note(&mut state.tally.borrow_mut().first_byte, waited);
                 first = false;
             }
-            let answer = self.reader.answer(&line.wire, call.is_head, &site.memo).await?;
+            let answer = self.reader.answer(&connection.wire, call.is_head, &state.memo).await?;
             *left -= 1;
-            site.answered(began, answer.status, self.reader.received - before);
-            if !answer.keeps || (closes && *left == 0) {
-                let line = self.line.take();
-                close(line);
-                // What was sent behind a last answer will have none.
+            state.answered(began, answer.status, self.reader.received - before);
+            if !answer.keep_alive || (closes && *left == 0) {
+                let connection = self.connection.take();
+                close(connection);
+                // The server does not answer requests that were sent behind its last response.
                 return if *left == 0 { Ok(()) } else { Err(RequestFailure::ClosedKept) };
             }
         }
         Ok(())
     }
 
-    /// True if the connection there is can be used.
+    /// Whether the current connection can carry a request to this peer. A closed one, or one to
+    /// another peer, is dropped.
     fn reuse(&mut self, peer: usize) -> bool {
-        self.line.take_if(|line| line.peer != peer || line.wire.socket().peek_closed());
-        self.line.is_some() && self.reader.is_empty()
+        self.connection.take_if(|connection| {
+            connection.peer != peer || connection.wire.socket().peek_closed()
+        });
+        self.connection.is_some() && self.reader.is_empty()
     }
 
     async fn connect(&mut self, peer: usize) -> Result<(), RequestFailure> {
-        let Some(to) = self.site.plan.peers.get(peer) else { return Err(RequestFailure::Connect) };
-        let wire = self.site.open(to).await?;
+        let Some(to) = self.state.plan.peers.get(peer) else { return Err(RequestFailure::Connect) };
+        let wire = self.state.open(to).await?;
         self.reader.reset();
-        self.line = Some(OpenConnection { wire, peer, is_kept: false });
+        self.connection = Some(OpenConnection { wire, peer, is_kept: false });
         Ok(())
     }
 
     fn closes(&mut self) -> bool {
-        self.site.plan.closing.draw(&mut self.random)
+        self.state.plan.closing.draw(&mut self.random)
     }
 }
 
@@ -149,21 +159,22 @@ async fn send(
     wire.send(&mut chain, Patience::Watched).await.map_err(|e| RequestFailure::of_send(&e))
 }
 
-/// An end before the first byte on a connection that has served is told apart.
-fn blame(failure: RequestFailure, was_kept: bool) -> RequestFailure {
+/// Counts the end of a reused connection before the first byte as a failure of its own.
+fn as_failure(failure: RequestFailure, was_kept: bool) -> RequestFailure {
     match failure {
         RequestFailure::Closed | RequestFailure::Reset if was_kept => RequestFailure::ClosedKept,
         other => other,
     }
 }
 
-/// Closes after a complete answer. If the server has not closed first, the connection is reset:
-/// otherwise it would hold a port of this machine for a minute, and ports would run out.
-fn close(line: Option<OpenConnection>) {
-    if let Some(line) = line
-        && !line.wire.socket().peek_closed()
+/// Closes a connection after a complete response. If the server has not closed first, the
+/// connection is reset: its port would otherwise stay in TIME_WAIT for a minute, and the ports of
+/// this machine would run out.
+fn close(connection: Option<OpenConnection>) {
+    if let Some(connection) = connection
+        && !connection.wire.socket().peek_closed()
     {
-        // What it fails at is a better way to close.
-        let _ = line.wire.socket().reset_on_close();
+        // If the reset fails, the close is an ordinary one.
+        let _ = connection.wire.socket().reset_on_close();
     }
 }

@@ -1,4 +1,4 @@
-//! `weir bench` and `weir histogram` as commands.
+//! The commands `weir bench` and `weir histogram`.
 
 use std::fmt;
 use std::io::{self, BufWriter, Write};
@@ -15,18 +15,18 @@ use crate::options::{HistogramOptions, Options, PlanError};
 use crate::plot::DrawingError;
 use crate::{LoadPlan, RunOutcome, RunProgress, RunWatcher, Sample, report, run};
 
-/// Why the run could not be made, or not be written.
+/// Why a run failed, or its results could not be written.
 #[derive(Debug)]
 enum BenchError {
-    /// The options mean no plan.
+    /// The options are not a valid plan.
     Plan(PlanError),
-    /// The loops of the client fail.
+    /// A thread of the client, or its event loop, failed.
     Run(io::Error),
-    /// This file cannot be written.
+    /// The file could not be written.
     Write(PathBuf, io::Error),
-    /// Standard output cannot be written.
+    /// Standard output could not be written.
     Print(PrintError),
-    /// The picture cannot be drawn.
+    /// The chart could not be drawn.
     Picture(DrawingError),
 }
 
@@ -42,13 +42,13 @@ impl fmt::Display for BenchError {
     }
 }
 
-/// `weir bench`: the exit status.
+/// Runs `weir bench`. Returns the exit status.
 ///
-/// 0: every request was answered; 1: some were not; 2: the run could not be made; 130: Ctrl-C ended it.
+/// 0: every request was answered; 1: some were not; 2: the run failed; 130: Ctrl-C ended it.
 pub fn bench(options: Options) -> i32 {
     let done = options.plan().map_err(BenchError::Plan).and_then(|plan| measure(&options, &plan));
     match done {
-        // As a shell says it of a program that the signal ended.
+        // The status that shells report for a program that SIGINT ended.
         Ok(outcome) if outcome.interrupted => 128 + Signal::INT.as_raw(),
         Ok(outcome) => i32::from(outcome.tally.errors() > 0),
         Err(e) => {
@@ -58,7 +58,8 @@ pub fn bench(options: Options) -> i32 {
     }
 }
 
-/// `weir histogram`: the exit status, 1 if a line of standard input is no number.
+/// Runs `weir histogram`. Returns the exit status: 1 if a line of standard input has no number, 2
+/// if reading fails.
 pub fn histogram(options: HistogramOptions) -> i32 {
     let numbers = match crate::histogram::read(io::stdin().lock(), &options.title) {
         Ok(numbers) => numbers,
@@ -67,16 +68,16 @@ pub fn histogram(options: HistogramOptions) -> i32 {
             return 2;
         }
     };
-    if let Some(first) = numbers.odd.first() {
-        let count = numbers.odd.len();
+    if let Some(first) = numbers.invalid_lines.first() {
+        let count = numbers.invalid_lines.len();
         eprintln!("weir histogram: {count} lines are no numbers, the first is line {first}");
     }
-    weir_print::ending("weir histogram", numbers.text, i32::from(!numbers.odd.is_empty()))
+    weir_print::ending("weir histogram", numbers.text, i32::from(!numbers.invalid_lines.is_empty()))
 }
 
 fn measure(options: &Options, plan: &LoadPlan) -> Result<RunOutcome, BenchError> {
     let mut screen = Screen::new(plan, options.raw);
-    // Threads inherit this, so the signal waits until the run asks for it.
+    // Threads inherit the blocked signal, so that it stays pending until the run asks for it.
     screen.interrupt.block().map_err(BenchError::Run)?;
     let outcome = run(plan, &mut screen).map_err(BenchError::Run);
     screen.interrupt.unblock().map_err(BenchError::Run)?;
@@ -112,15 +113,15 @@ fn write(path: &Path, text: &str) -> Result<(), BenchError> {
     std::fs::write(path, text).map_err(|e| BenchError::Write(path.to_owned(), e))
 }
 
-/// Progress on standard error, raw lines on standard output.
+/// Shows progress on standard error and raw samples on standard output.
 struct Screen {
     bar: ProgressBar,
     by_count: bool,
     last: RunProgress,
     out: BufWriter<io::Stdout>,
-    /// What became of the raw lines.
+    /// The last error of writing raw samples.
     written: Result<(), BenchError>,
-    /// Ctrl-C, which ends the run and shows what it has so far.
+    /// SIGINT. It ends the run, and the results so far are shown.
     interrupt: SignalSet,
 }
 

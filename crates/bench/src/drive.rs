@@ -1,4 +1,4 @@
-//! Runs a plan: threads, each with a loop, and the thread that watches them.
+//! Runs a plan: the threads, each with an event loop, and their watcher.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -14,34 +14,34 @@ use weir_engine::{Driver, Handle, ListenerKey, Loop, Options, Turn};
 
 use crate::machine::{CpuUse, Meter};
 use crate::pace::{Alarm, Schedule};
-use crate::site::{News, ThreadPlan};
+use crate::thread_state::{ThreadMessage, ThreadState};
 use crate::{LoadPlan, Protocol, Sample, Tally, client, http3, streams};
 
-/// How often the watcher hears of progress.
-const BEAT: Duration = Duration::from_millis(100);
+/// How often progress is reported.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunProgress {
-    /// Time since its beginning.
+    /// Time since the start of the run.
     pub elapsed: Duration,
-    /// Requests that are over, failed ones included.
+    /// Completed requests, failed ones included.
     pub done: u64,
 }
 
-/// Hears of a run while it goes on. Both calls default to nothing.
+/// Observes a run. All methods are optional.
 pub trait RunWatcher {
-    /// About ten times a second.
+    /// Called about ten times a second.
     fn progress(&mut self, progress: &RunProgress) {
         let _ = progress;
     }
 
-    /// Some answers, if the plan asks for samples.
+    /// Called with completed requests, if the plan wants samples.
     fn samples(&mut self, samples: &[Sample]) {
         let _ = samples;
     }
 
-    /// Whether the run is to end now; asked about ten times a second.
+    /// Whether to end the run now. Asked about ten times a second.
     fn interrupts(&mut self) -> bool {
         false
     }
@@ -49,42 +49,44 @@ pub trait RunWatcher {
 
 impl RunWatcher for () {}
 
-/// What a run saw.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct RunOutcome {
     /// Times and counts of all threads.
     pub tally: Tally,
-    /// From the first request to the last answer.
+    /// Time from the first due request to the last response.
     pub elapsed: Duration,
-    /// The time that was given, if the run was to end by it.
-    pub given: Option<Duration>,
-    /// Requests a second that were asked for, in an open loop.
+    /// The planned duration, if the run has one and was not interrupted.
+    pub planned_duration: Option<Duration>,
+    /// Requested rate of an open loop, per second.
     pub rate: Option<f64>,
-    /// What each thread of this client cost.
+    /// CPU use of each thread of this client.
     pub threads: Vec<CpuUse>,
-    /// It was ended before its time.
+    /// Whether the watcher ended the run early.
     pub interrupted: bool,
 }
 
 impl RunOutcome {
-    /// Answers per second; of a run that ends by time, those within it, if there are any.
+    /// Responses per second. For a run with a duration, only responses within it count, if there
+    /// are any.
     pub fn requests_per_second(&self) -> f64 {
-        match self.given {
-            Some(given) if given < self.elapsed && self.tally.in_time > 0 => {
-                per(self.tally.in_time, given)
+        match self.planned_duration {
+            Some(planned_duration) if planned_duration < self.elapsed && self.tally.in_time > 0 => {
+                per(self.tally.in_time, planned_duration)
             }
             _ => per(self.tally.requests(), self.elapsed.max(self.scheduled())),
         }
     }
 
-    /// How long the starts of an open loop take. The last answer may come long before that time is over.
+    /// How long the schedule of an open loop is. The last response may arrive long before its end.
     fn scheduled(&self) -> Duration {
         let Some(rate) = self.rate else { return Duration::ZERO };
         let starts = (self.tally.requests() + self.tally.errors()) as f64;
-        self.given.unwrap_or_else(|| Duration::try_from_secs_f64(starts / rate).unwrap_or_default())
+        self.planned_duration
+            .unwrap_or_else(|| Duration::try_from_secs_f64(starts / rate).unwrap_or_default())
     }
 
-    /// Answers per second of this client's CPU time.
+    /// Responses per second of this client's CPU time.
     pub fn requests_per_cpu_second(&self) -> f64 {
         per(self.tally.requests(), self.threads.iter().map(|t| t.busy).sum())
     }
@@ -94,11 +96,12 @@ fn per(count: u64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
 }
 
-/// Does what the plan says. Returns when the last request is over.
+/// Runs the plan. Returns when the last request has ended.
 ///
 /// # Errors
 ///
-/// A plan without requests or peers, and a system that gives no thread or no epoll instance.
+/// A plan without requests or peers, or a failure of the system to create a thread or an epoll
+/// instance.
 pub fn run(plan: &LoadPlan, watcher: &mut dyn RunWatcher) -> io::Result<RunOutcome> {
     if plan.calls.is_empty() || plan.peers.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is nothing to request"));
@@ -110,28 +113,28 @@ pub fn run(plan: &LoadPlan, watcher: &mut dyn RunWatcher) -> io::Result<RunOutco
     let ahead = gap.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX));
     let began = now.checked_add(ahead).unwrap_or(now);
     let schedule = Arc::new(Schedule::new(plan, began));
-    let (sender, news) = channel();
+    let (sender, messages) = channel();
     let mut done = Vec::with_capacity(threads);
     for n in 0..threads {
         let count = Arc::new(AtomicU64::new(0));
         done.push(Arc::clone(&count));
-        // The first threads take what does not divide evenly.
+        // The first threads take the remainder of the division.
         let share = connections / threads + usize::from(n < connections % threads);
         let (plan, schedule, sender) = (plan.clone(), Arc::clone(&schedule), sender.clone());
         std::thread::Builder::new().name(format!("bench {n}")).spawn(move || {
             let end = thread(plan, schedule, &sender, share, n as u64, count);
-            let _ = sender.send(News::Done(end));
+            let _ = sender.send(ThreadMessage::Done(end));
         })?;
     }
     drop(sender);
-    let (tally, threads) = watch(&news, &done, &schedule, watcher)?;
+    let (tally, threads) = watch(&messages, &done, &schedule, watcher)?;
     let interrupted = schedule.is_interrupted();
-    let given = plan.duration.filter(|_| !interrupted);
+    let planned_duration = plan.duration.filter(|_| !interrupted);
     let rate = match plan.pace {
         crate::Pace::Closed => None,
         crate::Pace::Open { rate } => Some(rate),
     };
-    Ok(RunOutcome { tally, elapsed: began.elapsed(), given, rate, threads, interrupted })
+    Ok(RunOutcome { tally, elapsed: began.elapsed(), planned_duration, rate, threads, interrupted })
 }
 
 fn connections(plan: &LoadPlan) -> usize {
@@ -139,20 +142,20 @@ fn connections(plan: &LoadPlan) -> usize {
     plan.connections.min(most).max(1)
 }
 
-/// Hears all threads out.
+/// Receives the results of all threads, and reports progress meanwhile.
 fn watch(
-    news: &Receiver<News>,
+    messages: &Receiver<ThreadMessage>,
     done: &[Arc<AtomicU64>],
     schedule: &Schedule,
     watcher: &mut dyn RunWatcher,
 ) -> io::Result<(Tally, Vec<CpuUse>)> {
     let (mut tally, mut threads) = (Tally::new(), Vec::new());
     let began = schedule.began;
-    let mut told = began;
+    let mut reported_at = began;
     loop {
-        match news.recv_timeout(BEAT) {
-            Ok(News::Samples(samples)) => watcher.samples(&samples),
-            Ok(News::Done(end)) => {
+        match messages.recv_timeout(PROGRESS_INTERVAL) {
+            Ok(ThreadMessage::Samples(samples)) => watcher.samples(&samples),
+            Ok(ThreadMessage::Done(end)) => {
                 let (part, cpu) = *end?;
                 tally.merge(&part);
                 threads.push(cpu);
@@ -160,8 +163,8 @@ fn watch(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok((tally, threads)),
         }
-        if told.elapsed() >= BEAT {
-            told = Instant::now();
+        if reported_at.elapsed() >= PROGRESS_INTERVAL {
+            reported_at = Instant::now();
             let done = done.iter().map(|count| count.load(Ordering::Relaxed)).sum();
             watcher.progress(&RunProgress { elapsed: began.elapsed(), done });
             if watcher.interrupts() {
@@ -174,7 +177,7 @@ fn watch(
 fn thread(
     plan: LoadPlan,
     schedule: Arc<Schedule>,
-    news: &Sender<News>,
+    messages: &Sender<ThreadMessage>,
     connections: usize,
     n: u64,
     done: Arc<AtomicU64>,
@@ -182,55 +185,55 @@ fn thread(
     let meter = Meter::start();
     let mut event_loop = Loop::new(&Options::default())?;
     let h = event_loop.handle();
-    let site = Rc::new(ThreadPlan {
+    let state = Rc::new(ThreadState {
         alarm: Alarm::new(&h)?,
         h: h.clone(),
         plan,
         schedule,
         tally: RefCell::new(Tally::new()),
         samples: RefCell::default(),
-        news: news.clone(),
+        messages: messages.clone(),
         memo: RefCell::default(),
         datagrams: RefCell::default(),
         live: Cell::new(0),
     });
     for i in 0..connections as u64 {
-        // Connections of all threads take turns in their order.
-        let order = u32::try_from(i * site.plan.threads.max(1) as u64 + n).unwrap_or(u32::MAX);
-        match site.plan.protocol {
+        // Orders interleave the connections of all threads.
+        let order = u32::try_from(i * state.plan.threads.max(1) as u64 + n).unwrap_or(u32::MAX);
+        match state.plan.protocol {
             Protocol::Http1 => {
-                site.live.set(site.live.get() + 1);
-                h.spawn(client::run(Rc::clone(&site), order));
+                state.live.set(state.live.get() + 1);
+                h.spawn(client::run(Rc::clone(&state), order));
             }
-            Protocol::Http2(n) => streams::spawn::<SendRequest<Bytes>>(&site, order, n),
-            Protocol::Http3(n) => streams::spawn::<http3::Sender>(&site, order, n),
+            Protocol::Http2(n) => streams::spawn::<SendRequest<Bytes>>(&state, order, n),
+            Protocol::Http3(n) => streams::spawn::<http3::Sender>(&state, order, n),
         }
     }
-    event_loop.run(&mut TurnCounter { site: Rc::clone(&site), done })?;
-    site.hand_over(site.samples.take());
+    event_loop.run(&mut TurnCounter { state: Rc::clone(&state), done })?;
+    state.hand_over(state.samples.take());
     let cpu = meter.stop();
-    Ok(Box::new((site.tally.replace(Tally::new()), cpu)))
+    Ok(Box::new((state.tally.replace(Tally::new()), cpu)))
 }
 
-/// Publishes a thread's count after each turn.
+/// Publishes a thread's count of completed requests after each turn.
 struct TurnCounter {
-    site: Rc<ThreadPlan>,
+    state: Rc<ThreadState>,
     done: Arc<AtomicU64>,
 }
 
 impl Driver for TurnCounter {
     fn before_wait(&mut self, _: &Handle, _: Instant) -> Option<Duration> {
-        // A loop that waits for a slow answer hears of an interrupt, too.
-        Some(BEAT)
+        // Bounds the wait, so that a loop without events also notices an interrupt.
+        Some(PROGRESS_INTERVAL)
     }
 
     fn acceptable(&mut self, _: &Handle, _: ListenerKey) {}
 
     fn end_of_turn(&mut self, h: &Handle, _: &Turn) {
-        if self.site.schedule.is_interrupted() {
+        if self.state.schedule.is_interrupted() {
             h.stop();
         }
-        let tally = self.site.tally.borrow();
+        let tally = self.state.tally.borrow();
         self.done.store(tally.requests() + tally.errors(), Ordering::Relaxed);
     }
 }

@@ -1,51 +1,51 @@
-//! Every way in which a request can fail, counted apart.
+//! The ways in which a request can fail. Each is counted.
 
 use std::io;
 
-/// Why a request has no complete answer.
+/// Why a request has no complete response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestFailure {
-    /// No server listens there.
+    /// The connection was refused: no server listens there.
     Refused,
-    /// No connection within the time.
+    /// No connection within the timeout.
     ConnectTimeout,
-    /// This machine has no more ports or descriptors: the client is in the way.
+    /// This machine has no more ports, descriptors or memory. The client is the bottleneck.
     Exhausted,
-    /// Any other error while connecting.
+    /// Any other error of connecting.
     Connect,
-    /// The server's certificate leads to no authority, or is for another name.
+    /// The server's certificate is not trusted, or is for another name.
     Certificate,
-    /// The TLS handshake failed otherwise.
+    /// Any other failure of the TLS handshake.
     Handshake,
-    /// HTTP/2 was asked for, and the server does not speak it.
+    /// HTTP/2 was requested, and the server does not support it.
     NoHttp2,
-    /// HTTP/3 was asked for, and the server does not speak it.
+    /// HTTP/3 was requested, and the server does not support it.
     NoHttp3,
     /// Sending failed.
     Send,
-    /// The connection was reset while the answer was awaited.
+    /// The connection was reset before the response was complete.
     Reset,
-    /// The server closed a connection that had served before, without a byte of an answer. That may be a
-    /// race that HTTP allows.
+    /// The server closed a reused connection before the first byte of a response. HTTP allows this
+    /// race.
     ClosedKept,
-    /// The server closed before the answer was complete.
+    /// The server closed the connection before the response was complete.
     Closed,
-    /// No complete answer within the time.
+    /// No complete response within the timeout.
     Timeout,
-    /// What came is not HTTP.
+    /// The response is not valid HTTP.
     Malformed,
-    /// HTTP/2 and 3: the server refused the request before it began with it.
+    /// HTTP/2 and HTTP/3: the server refused the request before processing it.
     StreamRefused,
-    /// HTTP/2 and 3: the server broke one request off.
+    /// HTTP/2 and HTTP/3: the server reset the stream of the request.
     StreamReset,
-    /// HTTP/2 and 3: the server ended the connection with an error.
+    /// HTTP/2 and HTTP/3: the server ended the connection with an error.
     GoneAway,
-    /// Any other error while receiving.
+    /// Any other error of receiving.
     Receive,
 }
 
 impl RequestFailure {
-    /// All of them, in the order of their counters.
+    /// All failures, in the order of their counters.
     pub const ALL: [RequestFailure; 18] = [
         RequestFailure::Refused,
         RequestFailure::ConnectTimeout,
@@ -91,7 +91,7 @@ impl RequestFailure {
         }
     }
 
-    /// What it is, for people.
+    /// The text of the report.
     pub fn text(self) -> &'static str {
         match self {
             RequestFailure::Refused => "connection refused",
@@ -115,13 +115,13 @@ impl RequestFailure {
         }
     }
 
-    /// There is no connection: a client that tries again at once would spin.
+    /// Whether no connection was made. A client that retries at once would spin.
     pub(crate) fn is_of_connecting(self) -> bool {
         use RequestFailure::*;
         matches!(self, Refused | Exhausted | Connect | Certificate | Handshake | NoHttp2 | NoHttp3)
     }
 
-    /// Of an error while connecting.
+    /// The failure for an error of connecting.
     pub(crate) fn of_connect(error: &io::Error) -> RequestFailure {
         match error.kind() {
             io::ErrorKind::ConnectionRefused => RequestFailure::Refused,
@@ -132,7 +132,7 @@ impl RequestFailure {
         }
     }
 
-    /// Of an error while receiving.
+    /// The failure for an error of receiving.
     pub(crate) fn of_receive(error: &io::Error) -> RequestFailure {
         match error.kind() {
             io::ErrorKind::ConnectionReset => RequestFailure::Reset,
@@ -141,7 +141,7 @@ impl RequestFailure {
         }
     }
 
-    /// Of an error while sending.
+    /// The failure for an error of sending.
     pub(crate) fn of_send(error: &io::Error) -> RequestFailure {
         match error.kind() {
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => RequestFailure::Reset,

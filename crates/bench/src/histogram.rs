@@ -1,37 +1,37 @@
-//! `weir histogram`: numbers from standard input, a histogram on standard output.
+//! `weir histogram`: reads numbers from standard input and prints their histogram.
 
 use std::io::BufRead;
 
-use crate::Log2;
+use crate::Log2Histogram;
 
-/// What standard input held.
+/// The numbers of standard input.
 pub(crate) struct Numbers {
-    /// The histogram, ready to print.
+    /// The histogram as text.
     pub(crate) text: String,
-    /// Lines, counted from 1, that begin with no number.
-    pub(crate) odd: Vec<usize>,
+    /// Numbers of the lines, from 1, that do not begin with a number.
+    pub(crate) invalid_lines: Vec<usize>,
 }
 
-/// Reads a number at the start of each line; whatever follows it is left alone, so that the raw
-/// output of `weir bench` needs no cutting.
+/// Reads the number at the start of each line and ignores the rest. So the raw output of `weir
+/// bench` can be used as it is.
 pub(crate) fn read(input: impl BufRead, title: &str) -> std::io::Result<Numbers> {
     let mut values: Vec<f64> = Vec::new();
-    let mut odd = Vec::new();
+    let mut invalid_lines = Vec::new();
     for (n, line) in input.lines().enumerate() {
         let line = line?;
         let Some(word) = line.split_whitespace().next() else { continue };
         match word.parse::<f64>() {
             Ok(value) if value.is_finite() => values.push(value),
-            _ => odd.push(n + 1),
+            _ => invalid_lines.push(n + 1),
         }
     }
     values.sort_by(f64::total_cmp);
-    let mut all = Log2::new();
+    let mut all = Log2Histogram::new();
     values.iter().for_each(|&value| all.add(value));
-    Ok(Numbers { text: all.render(title, median(&values)), odd })
+    Ok(Numbers { text: all.render(title, median(&values)), invalid_lines })
 }
 
-/// The middle of sorted values, or the mean of the two in the middle.
+/// The middle one of sorted values, or the mean of the middle two.
 fn median(sorted: &[f64]) -> f64 {
     let half = sorted.len() / 2;
     match (sorted.get(half.wrapping_sub(1)), sorted.get(half)) {
@@ -48,14 +48,14 @@ mod tests {
     #[test]
     fn first_words_are_numbers() {
         let numbers = read(&b"1.5 200\n\nx\n  4\n2.5 503\n8\n"[..], "T").unwrap();
-        assert_eq!(numbers.odd, [3]);
+        assert_eq!(numbers.invalid_lines, [3]);
         let first = numbers.text.lines().next().unwrap();
         assert_eq!(first, "min:1.50 avg:4.00 med=3.25 max:8.00 dev:2.47 count:4");
         assert!(numbers.text.contains("\nT:\n"));
     }
 
     #[test]
-    fn no_number_at_all() {
+    fn input_without_numbers_has_zeros() {
         assert!(read(&b""[..], "T").unwrap().text.starts_with("min:0.00 avg:0.00"));
     }
 }

@@ -1,12 +1,12 @@
 //! `weir bench`, a load generator, and `weir histogram`.
 //!
-//! A load generator that measures servers must not share their code: of weir it uses the event
-//! loop, the wire format and TLS, nothing of HTTP's server side. A [`LoadPlan`] says what to send
-//! where and how often, and [`run`] does it. The [`RunOutcome`] has the figures, and says whether
-//! the client itself was the bottleneck.
+//! A load generator that measures servers must not share their code. Of weir it uses the event
+//! loop, the wire formats and TLS, but nothing of the HTTP server. A [`LoadPlan`] says which
+//! requests are sent where and at which pace. [`run`] carries it out. The [`RunOutcome`] has the
+//! results, and shows whether the client itself was the bottleneck.
 //!
 //! - In: a plan, from the command line or from an experiment.
-//! - Out: counts, times and errors of all requests, as text, JSON or a picture.
+//! - Out: counts, times and failures of all requests, as text, JSON or a chart.
 //! - Callers: the binary `weir`, and `lab`.
 
 mod answer;
@@ -25,9 +25,10 @@ mod peer;
 mod plan;
 pub mod plot;
 mod report;
-mod site;
+
 mod streams;
 mod tally;
+mod thread_state;
 mod url;
 
 #[cfg(test)]
@@ -36,7 +37,7 @@ mod tests;
 pub use command::{bench, histogram};
 pub use drive::{RunOutcome, RunProgress, RunWatcher, run};
 pub use failure::RequestFailure;
-pub use log2::{Figures, Log2};
+pub use log2::{Figures, Log2Histogram};
 pub use machine::{CpuUse, cpu_of_process};
 pub use options::{HistogramOptions, Options};
 pub use peer::{TargetServer, TlsTarget};

@@ -1,55 +1,55 @@
-//! Histograms with rows that double: 0, 1, 2, 4, 8, ...
+//! Histograms whose bounds double: 0, 1, 2, 4, 8, ...
 
 use std::fmt::Write as _;
 
-/// Width of the longest bar.
+/// Width of the longest bar, in characters.
 const WIDTH: usize = 50;
 
-/// Rows below 1: the least bound but 0 is 2^-(FINE - 1).
-const FINE: usize = 11;
+/// Number of fine rows, which divide the row below 1. The least bound above 0 is 2^-(FINE_ROWS - 1).
+const FINE_ROWS: usize = 11;
 
-/// Counts per power of two, with the exact minimum, mean, maximum and deviation.
+/// A histogram with a row per power of two, and the exact minimum, mean, maximum and deviation.
 #[derive(Clone, Debug, Default)]
-pub struct Log2 {
+pub struct Log2Histogram {
     rows: Vec<u64>,
-    /// What is below 1, by halves: the last row is from 1/2 on, the first from 0.
-    fine: [u64; FINE],
+    /// The values below 1 in rows whose bounds halve. The last row begins at 1/2, the first at 0.
+    fine: [u64; FINE_ROWS],
     count: u64,
     min: f64,
     max: f64,
     mean: f64,
-    /// Sum of squared distances from the mean.
+    /// Sum of squared differences from the mean (Welford's method).
     squares: f64,
 }
 
-/// The exact figures of a histogram.
+/// The exact statistics of a histogram.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
-    /// The least value.
+    /// The minimum.
     pub min: f64,
     /// The mean.
     pub mean: f64,
-    /// The greatest value.
+    /// The maximum.
     pub max: f64,
     /// The standard deviation.
     pub deviation: f64,
 }
 
-impl Log2 {
-    /// A histogram from another program: the rows' counts, from 0 on.
-    pub fn of(rows: &[u64], figures: &Figures) -> Log2 {
+impl Log2Histogram {
+    /// A histogram with the counts of another program, by row from 0 on.
+    pub fn of(rows: &[u64], figures: &Figures) -> Log2Histogram {
         let count = rows.iter().sum();
         let squares = figures.deviation.powi(2) * count as f64;
         let Figures { min, mean, max, .. } = *figures;
-        Log2 { rows: rows.to_vec(), fine: [0; FINE], count, min, max, mean, squares }
+        Log2Histogram { rows: rows.to_vec(), fine: [0; FINE_ROWS], count, min, max, mean, squares }
     }
 
-    /// Nothing counted.
-    pub fn new() -> Log2 {
-        Log2::default()
+    /// An empty histogram.
+    pub fn new() -> Log2Histogram {
+        Log2Histogram::default()
     }
 
-    /// Counts a value; below 1 it belongs to the first row.
+    /// Adds a value. Values below 1 belong to the first row.
     #[inline]
     pub fn add(&mut self, value: f64) {
         let row = row_of(value);
@@ -72,8 +72,8 @@ impl Log2 {
         self.squares += off * (value - self.mean);
     }
 
-    /// Adds all that `other` counted.
-    pub fn merge(&mut self, other: &Log2) {
+    /// Adds all values of `other`.
+    pub fn merge(&mut self, other: &Log2Histogram) {
         if other.count == 0 {
             return;
         }
@@ -96,39 +96,39 @@ impl Log2 {
         (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));
     }
 
-    /// How many values there were.
+    /// The number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The least value, 0 if there was none.
+    /// The minimum. 0 without values.
     pub fn min(&self) -> f64 {
         self.min
     }
 
-    /// The greatest value, 0 if there was none.
+    /// The maximum. 0 without values.
     pub fn max(&self) -> f64 {
         self.max
     }
 
-    /// The mean, 0 if there was no value.
+    /// The mean. 0 without values.
     pub fn mean(&self) -> f64 {
         self.mean
     }
 
-    /// The standard deviation, 0 if there was no value.
+    /// The standard deviation. 0 without values.
     pub fn deviation(&self) -> f64 {
         if self.count == 0 { 0.0 } else { (self.squares / self.count as f64).sqrt() }
     }
 
-    /// The rows as `(lower bound, count)`, from 0 to the last that is not empty.
+    /// The rows as `(lower bound, count)`, from 0 to the greatest value's.
     pub fn rows(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let bound = |row: usize| row.checked_sub(1).map_or(0, |power| 1u64 << power.min(63));
         self.rows.iter().enumerate().map(move |(row, &count)| (bound(row), count))
     }
 
-    /// Rows with fine ones in the first one's place, from the least that is not empty: where most is below 1, that row
-    /// would say nothing.
+    /// The rows to print. If most values are below 1, fine rows replace the first row. They begin
+    /// with the first non-empty one.
     fn shown(&self) -> Vec<(f64, u64)> {
         let rows = self.rows().map(|(bound, count)| (bound as f64, count));
         let first = self.fine.iter().position(|n| *n > 0).unwrap_or(0);
@@ -137,13 +137,13 @@ impl Log2 {
         }
         let bound = |row: usize| match row {
             0 => 0.0,
-            row => 0.5_f64.powi((FINE - row) as i32),
+            row => 0.5_f64.powi((FINE_ROWS - row) as i32),
         };
         let fine = self.fine.iter().enumerate().map(|(row, n)| (bound(row), *n));
         fine.skip(first).chain(rows.skip(1)).collect()
     }
 
-    /// One line of figures, the title, and a bar per row. The median is the caller's to know.
+    /// Renders a line of statistics, the title, and a bar per row. The caller knows the median.
     pub fn render(&self, title: &str, median: f64) -> String {
         let mut out = format!(
             "min:{:.2} avg:{:.2} med={:.2} max:{:.2} dev:{:.2} count:{}\n{title}:\n",
@@ -171,12 +171,12 @@ impl Log2 {
 
 fn fine_row_of(value: f64) -> usize {
     let halves = -value.log2().floor();
-    // What is 0 or less, or no number, is in the first row.
-    if halves >= 1.0 { FINE.saturating_sub(halves as usize) } else { 0 }
+    // Zero, negative values and NaN belong to the first row.
+    if halves >= 1.0 { FINE_ROWS.saturating_sub(halves as usize) } else { 0 }
 }
 
 fn row_of(value: f64) -> usize {
-    // Casts saturate; what is below 1, or no number, becomes 0.
+    // The cast saturates. Values below 1 and NaN become 0.
     let whole = value as u64;
     whole.checked_ilog2().map_or(0, |power| power as usize + 1)
 }
@@ -187,8 +187,8 @@ mod tests {
 
     use super::*;
 
-    fn of(values: &[f64]) -> Log2 {
-        let mut all = Log2::new();
+    fn of(values: &[f64]) -> Log2Histogram {
+        let mut all = Log2Histogram::new();
         values.iter().for_each(|&v| all.add(v));
         all
     }
@@ -212,20 +212,21 @@ mod tests {
     #[test]
     fn a_published_histogram_is_shown_as_it_was() {
         let figures = Figures { min: 3.61, mean: 30.39, max: 72.65, deviation: 1.58 };
-        let text = Log2::of(&[0, 0, 1, 16, 67, 91_760, 8155, 1], &figures).render("T", 30.28);
+        let text =
+            Log2Histogram::of(&[0, 0, 1, 16, 67, 91_760, 8155, 1], &figures).render("T", 30.28);
         let first = "min:3.61 avg:30.39 med=30.28 max:72.65 dev:1.58 count:100000";
         assert_eq!(text.lines().next(), Some(first));
         assert!(text.ends_with("\n    32 |                                              **** 8155\n    64 |                                                   1\n"));
     }
 
     #[test]
-    fn what_is_mostly_below_one_has_finer_rows() {
+    fn values_mostly_below_one_have_finer_rows() {
         let text = of(&[0.06, 0.07, 0.3, 0.999, 1.5]).render("T", 0.3);
         let bounds = text.lines().skip(3).map(|line| line.split('|').next().unwrap().trim());
         let counts = text.lines().skip(3).map(|line| line.rsplit(' ').next().unwrap());
         assert_eq!(bounds.collect::<Vec<_>>(), ["0.031", "0.062", "0.125", "0.250", "0.500", "1"]);
         assert_eq!(counts.collect::<Vec<_>>(), ["1", "1", "0", "1", "1", "1"]);
-        // Half of it, or whole numbers, look as ever.
+        // If no more than half of the values are below 1, the rows are whole numbers.
         let text = of(&[0.1, 0.2, 1.0, 2.0]).render("T", 0.5);
         assert!(text.lines().nth(3).unwrap().starts_with("     0 |"), "{text}");
         let text = of(&[0.0, 0.0, -1.0, 4.0]).render("T", 0.0);

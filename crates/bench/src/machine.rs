@@ -1,29 +1,29 @@
-//! The cost of the client itself: a busy client must report that.
+//! CPU use of the client. A client that lacks CPU time must report it.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A thread's time between two moments.
+/// CPU use of a thread over an interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuUse {
     /// Time on a CPU.
     pub busy: Duration,
-    /// Time ready to run while no CPU was free.
+    /// Time on the run queue: ready to run, but no CPU was free.
     pub waited: Duration,
-    /// Time that passed.
+    /// Elapsed time.
     pub wall: Duration,
 }
 
 impl CpuUse {
-    /// The share of its time in which the thread worked or wanted to, 0 to 1.
+    /// The share of the interval that the thread was running or ready to run, 0 to 1.
     pub fn pressure(&self) -> f64 {
         let wall = self.wall.as_secs_f64();
         if wall > 0.0 { (self.busy + self.waited).as_secs_f64() / wall } else { 0.0 }
     }
 }
 
-/// Measures the calling thread from its making.
+/// Measures the CPU use of the calling thread.
 pub(crate) struct Meter {
     began: Instant,
     busy: Duration,
@@ -54,8 +54,8 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Nanoseconds on the run queue: the second figure of the scheduler's statistics of the thread.
-/// Zero where the kernel does not keep them.
+/// Time on the run queue: the second number of /proc/thread-self/schedstat. Zero if the kernel has
+/// no scheduler statistics.
 fn waited() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split_whitespace().nth(1).and_then(|word| word.parse().ok());

@@ -1,4 +1,4 @@
-//! The command line of `weir bench` and `weir histogram`, and the plan that it means.
+//! The options of `weir bench` and `weir histogram`, and the plan that they describe.
 
 use std::fmt;
 use std::io;
@@ -16,8 +16,8 @@ use crate::{
     UrlError,
 };
 
-/// How long a run lasts when nothing is said.
-const USUAL: Duration = Duration::from_secs(10);
+/// The duration of a run without `-n` and `-d`.
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
 /// Loads a web server and says what its clients see.
 ///
@@ -54,7 +54,7 @@ pub struct Options {
     /// Connect here whatever the URL says: host:port, or unix:/path
     #[arg(short, long, value_name = "ADDRESS")]
     route: Option<String>,
-    /// Requests a second, begun on time: an open loop
+    /// Requests a second, due on time: an open loop
     #[arg(long, value_name = "R")]
     rate: Option<f64>,
     /// Requests sent at once on a connection
@@ -128,36 +128,36 @@ pub struct HistogramOptions {
     pub(crate) title: String,
 }
 
-/// Why the options mean no plan; [`fmt::Display`] gives a line for people.
+/// Why the options are not a valid plan.
 #[derive(Debug)]
 pub(crate) enum PlanError {
-    /// This file cannot be read.
+    /// The file cannot be read.
     File(PathBuf, io::Error),
-    /// No URL.
+    /// Not a valid URL.
     Url(String, UrlError),
-    /// Neither a URL nor a file with one.
+    /// Neither a URL nor a file with URLs.
     NoUrl,
-    /// The address of `--route` has no host or port that can be read.
+    /// `--route` is not a valid host and port.
     Route(String, UrlError),
-    /// The address of `--route` cannot be resolved, or is too long.
+    /// The address of `--route` cannot be resolved, or its path is too long.
     RouteAddress(String, io::Error),
     /// A URL's host cannot be resolved.
     Resolve(io::Error),
     /// TLS cannot be set up.
     Tls(TrustError),
-    /// No header line.
+    /// Not a header line.
     Header(String),
-    /// No method.
+    /// Not a method.
     Method(String),
     /// `--rate` is not above 0.
     Rate,
-    /// `--pipeline` and `--rate` stand together.
+    /// `--pipeline` was combined with `--rate`.
     PipelineRate,
-    /// HTTP/2 and HTTP/3 have no form for one of the requests.
+    /// A method, URL or header line cannot be sent over HTTP/2 or HTTP/3.
     NoForm,
-    /// `--streams` without either of them.
+    /// `--streams` without `--http2` or `--http3`.
     Streams,
-    /// `--http3` with a URL without TLS, or a socket that takes no datagrams.
+    /// `--http3` with an `http` URL or a Unix-domain socket.
     NoQuic,
 }
 
@@ -183,13 +183,13 @@ impl fmt::Display for PlanError {
     }
 }
 
-/// A number, and not zero.
+/// Parses a number that is at least 1.
 fn at_least_one<T: TryFrom<u64> + Clone + Send + Sync>() -> RangedU64ValueParser<T> {
     RangedU64ValueParser::new().range(1..)
 }
 
 impl Options {
-    /// What is meant.
+    /// Builds the plan.
     pub(crate) fn plan(&self) -> Result<LoadPlan, PlanError> {
         if self.streams.is_some() && !self.http2 && !self.http3 {
             return Err(PlanError::Streams);
@@ -201,9 +201,9 @@ impl Options {
             .map_err(PlanError::Resolve)?;
         plan.protocol = self.protocol();
         plan.connections = self.connections;
-        plan.threads = self.threads.unwrap_or_else(usual_threads);
+        plan.threads = self.threads.unwrap_or_else(default_threads);
         plan.requests = self.requests;
-        plan.duration = self.duration.or(self.requests.is_none().then_some(USUAL));
+        plan.duration = self.duration.or(self.requests.is_none().then_some(DEFAULT_DURATION));
         plan.pace = match self.rate {
             None => Pace::Closed,
             Some(rate) if rate.is_finite() && rate > 0.0 => Pace::Open { rate },
@@ -300,20 +300,20 @@ fn route(text: &str) -> Result<SocketAddrAny, PlanError> {
     address.map_err(|e| PlanError::RouteAddress(text.to_owned(), e))
 }
 
-fn usual_threads() -> usize {
+fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get().min(4))
 }
 
-/// Why a text is no time.
+/// Why a text is not a time.
 #[derive(Debug)]
 enum TimeError {
-    /// No unit.
+    /// Unknown unit.
     Unit,
-    /// No number.
+    /// Not a number.
     Number,
     /// The number is negative or too large.
     Range(TryFromFloatSecsError),
-    /// No time at all.
+    /// The time is zero.
     Zero,
 }
 
@@ -330,7 +330,7 @@ impl fmt::Display for TimeError {
 
 impl std::error::Error for TimeError {}
 
-/// Reads `10s`, `500ms`, `2m`, `1.5` (seconds).
+/// Parses `10s`, `500ms`, `2m` or `1.5` (seconds).
 fn time(text: &str) -> Result<Duration, TimeError> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text.get(digits.len()..).unwrap_or_default() {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_article_s_line() {
+    fn the_published_command_line_is_read() {
         let plan = plan("-n 100000 -c 200 --close -r 127.0.0.1:8181 http://a.a/").unwrap();
         assert_eq!((plan.requests, plan.connections), (Some(100_000), 200));
         assert_eq!((plan.closing, plan.duration), (Closing::Always, None));
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_kept_unless_it_is_said() {
+    fn connections_are_kept_by_default() {
         let closing = |line: &str| plan(&format!("{line} 127.0.0.1:1/")).unwrap().closing;
         assert_eq!(closing(""), Closing::Never);
         assert_eq!(closing("-k 0"), Closing::Never);

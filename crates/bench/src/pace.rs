@@ -1,4 +1,4 @@
-//! When the next request begins.
+//! The schedule of requests.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -19,7 +19,8 @@ use weir_engine::Handle;
 
 use crate::{LoadPlan, Pace};
 
-/// What all threads share: how many requests have been claimed, of how many, until when.
+/// The schedule of a run, which all threads share: the requests claimed so far, their limit, and
+/// the end.
 pub(crate) struct Schedule {
     claimed: AtomicU64,
     limit: u64,
@@ -29,12 +30,12 @@ pub(crate) struct Schedule {
     interrupted: AtomicBool,
 }
 
-/// One request to make.
+/// A claimed request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
-    /// Which one it is, from 0.
+    /// Its number, from 0.
     pub(crate) number: u64,
-    /// In an open loop, when it is to begin.
+    /// When it is due, in an open loop.
     pub(crate) intended: Option<Instant>,
 }
 
@@ -50,7 +51,7 @@ impl Schedule {
         Schedule { claimed, limit, began, end, rate, interrupted }
     }
 
-    /// Ends the run at once.
+    /// Ends the run early.
     pub(crate) fn interrupt(&self) {
         self.interrupted.store(true, Ordering::Relaxed);
     }
@@ -59,8 +60,8 @@ impl Schedule {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// The next request; `None` when there are no more. With a limit, every number below it is
-    /// claimed once.
+    /// Claims the next request. `None` if there are no more. Each number below the limit is claimed
+    /// once.
     pub(crate) fn claim(&self, now: Instant) -> Option<Start> {
         if self.rate.is_none() && self.end.is_some_and(|end| now >= end) {
             return None;
@@ -77,8 +78,8 @@ impl Schedule {
     }
 }
 
-/// Wakes the connections of one loop at their moments: more exactly than the loop's own timers,
-/// which have a unit of a millisecond.
+/// Wakes the connections of one loop when their requests are due. It is a timerfd, since the loop's
+/// own timers have a resolution of a millisecond.
 pub(crate) struct Alarm {
     timer: Arc<OwnedFd>,
     waiting: RefCell<VecDeque<(Instant, Waker)>>,
@@ -95,8 +96,7 @@ impl Alarm {
         Ok(alarm)
     }
 
-    /// Waits until `at`. Calls of one loop come with ever later times, since starts are claimed
-    /// in their order.
+    /// Waits until `at`. Times of one loop never decrease, since requests are claimed in order.
     pub(crate) async fn until(&self, at: Instant) {
         let mut queued = false;
         poll_fn(|cx| {
@@ -114,7 +114,7 @@ impl Alarm {
     }
 
     fn ring(&self) {
-        // Only the time matters, not how often the timer fired.
+        // The number of expirations does not matter.
         let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
         let now = Instant::now();
         let due = |waiting: &VecDeque<(Instant, Waker)>| {
@@ -134,18 +134,18 @@ impl Alarm {
         self.set();
     }
 
-    /// Sets the timer for the first connection that waits.
+    /// Arms the timer for the first waiting connection.
     fn set(&self) {
         let waiting = self.waiting.borrow();
         let Some((at, _)) = waiting.front() else { return };
-        // Zero would turn the timer off.
+        // Zero would disarm the timer.
         let left = at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let value = Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
         };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-        // It fails for values that no clock has; then no connection waits for long anyway.
+        // It fails only for times out of the clock's range, which no connection waits for.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 }

@@ -1,4 +1,4 @@
-//! The server that requests go to, and what TLS is to be there.
+//! The servers that requests are sent to, and their TLS settings.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -13,20 +13,20 @@ use crate::{Protocol, RequestFailure, Url};
 pub struct TargetServer {
     /// Its address.
     pub address: SocketAddrAny,
-    /// The name that TLS is opened to.
+    /// The host name for SNI and for the certificate.
     pub(crate) name: Option<String>,
     pub(crate) tls: Option<weir_tls::TlsClient>,
 }
 
-/// What TLS is to be.
+/// TLS settings that all servers share.
 #[derive(Clone, Debug)]
 pub struct TlsTarget {
     client: weir_tls::TlsClient,
 }
 
 impl TlsTarget {
-    /// Reads what is trusted. Sessions are resumed only with `resume`, so that each connection
-    /// costs the server a whole handshake.
+    /// Reads the trusted certificates. Without `resume`, each connection costs the server a full
+    /// handshake.
     pub fn new(
         trust: &CertificateTrust,
         protocol: Protocol,
@@ -38,7 +38,7 @@ impl TlsTarget {
 }
 
 impl TargetServer {
-    /// The server of a URL; with `to`, the one there.
+    /// The server of a URL. With `to`, connections go to that address instead.
     pub(crate) fn of(
         url: &Url,
         to: Option<&SocketAddrAny>,
@@ -56,7 +56,7 @@ impl TargetServer {
         Ok(TargetServer { address, name: Some(url.host.clone()), tls: Some(tls) })
     }
 
-    /// True if connections to the one serve requests to the other.
+    /// Whether both servers can share a connection: they have the same address and TLS name.
     pub(crate) fn is_same(&self, other: &TargetServer) -> bool {
         self.address == other.address && self.name == other.name
     }
@@ -66,7 +66,7 @@ impl TargetServer {
     }
 }
 
-/// The first address of a name.
+/// Resolves a name to its first address.
 pub(crate) fn resolve(host: &str, port: u16) -> io::Result<SocketAddrAny> {
     let named = |e: io::Error| io::Error::new(e.kind(), format!("{host}: {e}"));
     let mut all = (host, port).to_socket_addrs().map_err(named)?;
@@ -75,7 +75,7 @@ pub(crate) fn resolve(host: &str, port: u16) -> io::Result<SocketAddrAny> {
     Ok(first.into())
 }
 
-/// What a handshake's failure counts as.
+/// The failure for an error of a TLS handshake.
 pub(crate) fn handshake_failure(error: &HandshakeError, http2: bool) -> RequestFailure {
     use rustls::{AlertDescription, Error};
     match error {

@@ -1,4 +1,4 @@
-//! What to send where, how often and how fast.
+//! The plan of a run: its requests, servers, connections and pace.
 
 use std::io;
 use std::time::Duration;
@@ -20,12 +20,12 @@ pub enum Closing {
 }
 
 impl Closing {
-    /// Where a client's chances begin.
+    /// The seed of a client's random numbers.
     pub(crate) fn seed(order: u32) -> u64 {
         (u64::from(order) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
     }
 
-    /// Whether the connection closes after the next request.
+    /// Draws whether the connection closes after the next request.
     pub(crate) fn draw(self, random: &mut u64) -> bool {
         match self {
             Closing::Always => true,
@@ -40,32 +40,32 @@ impl Closing {
     }
 }
 
-/// When requests begin.
+/// When requests are due.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// Each connection begins the next one when the last is answered.
+    /// Closed loop: a connection sends its next request once the last one is answered.
     Closed,
-    /// So many a second, whatever the answers do.
+    /// Open loop: requests are due at a constant rate, independent of the responses.
     Open {
         /// Requests a second.
         rate: f64,
     },
 }
 
-/// What is spoken on a connection.
+/// The protocol of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1.
     Http1,
-    /// HTTP/2, with so many requests at a time on each connection. Without TLS the server must
-    /// expect it.
+    /// HTTP/2 with this many concurrent requests per connection. Without TLS the server must accept
+    /// it with prior knowledge.
     Http2(usize),
-    /// HTTP/3, likewise. It needs TLS.
+    /// HTTP/3 with this many concurrent requests per connection. It needs TLS.
     Http3(usize),
 }
 
 impl Protocol {
-    /// Requests at a time on each connection.
+    /// Concurrent requests per connection.
     pub(crate) fn streams(self) -> usize {
         match self {
             Protocol::Http1 => 1,
@@ -73,7 +73,7 @@ impl Protocol {
         }
     }
 
-    /// Its name in a TLS handshake. RFC 7301.
+    /// The ALPN name. RFC 7301.
     pub(crate) fn alpn(self) -> &'static [u8] {
         match self {
             Protocol::Http1 => b"http/1.1",
@@ -83,65 +83,66 @@ impl Protocol {
     }
 }
 
-/// A request, ready to send.
+/// An encoded request.
 #[derive(Clone, Debug)]
 pub struct PreparedRequest {
-    /// The peer's index in [`LoadPlan::peers`].
+    /// Index of the peer in [`LoadPlan::peers`].
     pub peer: usize,
-    /// The request of a connection that stays.
+    /// The request in HTTP/1.1, on a connection that is kept alive.
     pub kept: Bytes,
-    /// The same with `Connection: close`.
+    /// The request in HTTP/1.1 with `Connection: close`.
     pub closing: Bytes,
-    /// The same for HTTP/2; none if its URL or a header line cannot be sent there.
+    /// The head in HTTP/2. `None` if HTTP/2 cannot carry the URL or a header line.
     pub(crate) head: Option<http::Request<()>>,
-    /// The same for HTTP/3: a HEADERS frame; empty without `head`.
+    /// The HEADERS frame in HTTP/3. Empty if `head` is `None`.
     pub(crate) frame: Bytes,
     /// The body.
     pub(crate) body: Bytes,
-    /// The answer has no body, whatever its head says.
+    /// Whether the method is HEAD, so that the response has no body.
     pub is_head: bool,
 }
 
 /// What a run does.
 #[derive(Clone, Debug)]
 pub struct LoadPlan {
-    /// Requests, sent in turn.
+    /// The requests, sent in turn.
     pub calls: Vec<PreparedRequest>,
-    /// The servers that they go to.
+    /// The servers of the requests.
     pub peers: Vec<TargetServer>,
-    /// Connections at a time.
+    /// Concurrent connections.
     pub connections: usize,
     /// Threads of this client.
     pub threads: usize,
-    /// End after so many requests.
+    /// The run ends after this many requests.
     pub requests: Option<u64>,
-    /// Begin none after this time.
+    /// No request is sent after this time.
     pub duration: Option<Duration>,
-    /// When requests begin.
+    /// When requests are due.
     pub pace: Pace,
-    /// When connections end.
+    /// When connections are closed.
     pub closing: Closing,
-    /// Requests sent at once on a connection; HTTP/1.
+    /// Pipelined requests per connection. HTTP/1 only.
     pub pipeline: usize,
-    /// What is spoken.
+    /// The protocol of the connections.
     pub protocol: Protocol,
-    /// Longest wait for a connection, and for an answer.
+    /// Timeout of connecting, and of each response.
     pub timeout: Duration,
-    /// Open all connections before the first request, one after another, so far apart: as idle
-    /// visitors come. Time and rate count from the first request.
+    /// Opens all connections before the first request, at this interval. Duration and rate start
+    /// with the first request.
     pub connect_first: Option<Duration>,
-    /// HTTP/3: take no longer datagrams. What Ethernet carries if `None`.
+    /// HTTP/3: the longest UDP payload that the client accepts. `None`: 1472 bytes, which fit
+    /// Ethernet.
     pub longest_datagram: Option<u16>,
-    /// Hand each answer to the watcher.
+    /// Whether the watcher receives samples.
     pub samples: bool,
 }
 
-/// What each request looks like.
+/// The form of all requests.
 #[derive(Clone, Debug)]
 pub struct RequestShape {
-    /// `GET`, unless said otherwise.
+    /// The method.
     pub method: String,
-    /// Lines without their end, as in `Accept: text/html`.
+    /// Header lines without their line ends, such as `Accept: text/html`.
     pub headers: Vec<String>,
     /// The body.
     pub body: Vec<u8>,
@@ -154,7 +155,7 @@ impl Default for RequestShape {
 }
 
 impl PreparedRequest {
-    /// Puts a request together.
+    /// Encodes a request.
     pub fn new(url: &Url, shape: &RequestShape, peer: usize) -> PreparedRequest {
         let kept = bytes(url, shape, false);
         let closing = bytes(url, shape, true);
@@ -166,13 +167,14 @@ impl PreparedRequest {
 }
 
 impl LoadPlan {
-    /// A GET of each `http` URL in a closed loop, over connections that stay. Where `to` is given,
-    /// all connections go there.
+    /// A plan with a GET of each `http` URL, in a closed loop over kept connections. With `to`, all
+    /// connections go there.
     pub fn get(urls: &[Url], to: Option<&SocketAddrAny>) -> io::Result<LoadPlan> {
         LoadPlan::new(urls, &RequestShape::default(), to, None)
     }
 
-    /// Such requests in a closed loop, over connections that stay; `secure` is for `https` URLs.
+    /// A plan with a request for each URL, in a closed loop over kept connections. `secure` is
+    /// needed for `https` URLs.
     pub fn new(
         urls: &[Url],
         shape: &RequestShape,

@@ -1,4 +1,4 @@
-//! Pictures as SVG text: lines by percentile.
+//! Charts in SVG: latency by percentile.
 
 use std::io;
 
@@ -7,12 +7,12 @@ use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (960, 440);
-/// Room for the names of the series, at the right.
-const NAMES: u32 = 250;
-/// From one name to the next.
-const LINE: i32 = 21;
-/// From this ratio of the greatest to the least on, times are drawn to a logarithmic scale.
-const WIDE: f64 = 30.0;
+/// Width of the legend, at the right.
+const LEGEND_WIDTH: u32 = 250;
+/// Distance between lines of the legend.
+const LEGEND_LINE_HEIGHT: i32 = 21;
+/// If the ratio of greatest to least time exceeds this, the scale is logarithmic.
+const LOG_SCALE_RATIO: f64 = 30.0;
 const COLOURS: [RGBColor; 12] = [
     RGBColor(0x1f, 0x77, 0xb4),
     RGBColor(0xd6, 0x27, 0x28),
@@ -30,19 +30,19 @@ const COLOURS: [RGBColor; 12] = [
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// What the drawing library says.
+/// An error of the drawing library.
 pub type DrawingError = DrawingAreaErrorKind<io::Error>;
 
 fn colour(n: usize) -> RGBColor {
     COLOURS.get(n % COLOURS.len()).copied().unwrap_or(BLACK)
 }
 
-/// Latency curves: each point is `(nines, ms)`, 2 nines being the 99th percentile. Where they differ much,
-/// to a logarithmic scale.
+/// Draws latency curves. A point is `(nines, ms)`; 2 nines are the 99th percentile. If the times
+/// differ widely, the scale is logarithmic.
 ///
 /// # Errors
 ///
-/// What the drawing library says.
+/// An error of the drawing library.
 pub fn percentiles(
     title: &str,
     series: &[(&str, Vec<(f64, f64)>)],
@@ -51,7 +51,7 @@ pub fn percentiles(
     let right = points().map(|p| p.0).fold(1.0, f64::max);
     let top = points().map(|p| p.1).fold(0.0, f64::max).max(1e-3);
     let bottom = points().map(|p| p.1).filter(|ms| *ms > 0.0).fold(top, f64::min);
-    let is_wide = top / bottom > WIDE;
+    let is_wide = top / bottom > LOG_SCALE_RATIO;
     let height = |ms: f64| if is_wide { ms.max(bottom).log10() } else { ms };
     let back = |y: &f64| time(if is_wide { 10f64.powf(*y) } else { *y });
     let range = match is_wide {
@@ -84,26 +84,26 @@ pub fn percentiles(
             let line = LineSeries::new(points, colour(n).stroke_width(2));
             chart.draw_series(line)?;
         }
-        tell_names(&names, series.iter().map(|(name, _)| *name))?;
+        draw_legend(&names, series.iter().map(|(name, _)| *name))?;
         root.present()?;
     }
     Ok(out)
 }
 
-/// The title, and below it the area for the figures and that for the names.
+/// Draws the title. Returns the areas for the curves and for the legend.
 fn frame<'a>(root: &Area<'a>, title: &str) -> Result<(Area<'a>, Area<'a>), DrawingError> {
     root.fill(&WHITE)?;
     let area = root.titled(title, ("sans-serif", 20))?;
-    Ok(area.split_horizontally(SIZE.0 - NAMES))
+    Ok(area.split_horizontally(SIZE.0 - LEGEND_WIDTH))
 }
 
-/// The series' names beside their colours, where they hide nothing.
-fn tell_names<'n>(
+/// Draws the names of the series beside their colours.
+fn draw_legend<'n>(
     area: &Area<'_>,
     names: impl Iterator<Item = &'n str>,
 ) -> Result<(), DrawingError> {
     for (n, name) in names.enumerate() {
-        let y = 18 + LINE * i32::try_from(n).unwrap_or(0);
+        let y = 18 + LEGEND_LINE_HEIGHT * i32::try_from(n).unwrap_or(0);
         let mark = Rectangle::new([(4, y), (18, y + 10)], colour(n).filled());
         area.draw(&mark)?;
         let text = Text::new(name.to_owned(), (26, y - 1), ("sans-serif", 13));
@@ -120,7 +120,7 @@ fn percent(nines: f64) -> String {
     }
 }
 
-/// Milliseconds with as many digits as matter.
+/// Formats milliseconds: the smaller, the more decimals, three at most.
 fn time(ms: f64) -> String {
     match ms {
         ms if ms >= 10.0 => amount(ms.round()),
@@ -130,7 +130,7 @@ fn time(ms: f64) -> String {
     }
 }
 
-/// A number with commas between the thousands; small ones with a decimal.
+/// Formats a number with commas between thousands. Fractions below 10 have one decimal.
 fn amount(value: f64) -> String {
     if value.abs() < 10.0 && value.fract() != 0.0 {
         return format!("{value:.1}");

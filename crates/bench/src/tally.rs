@@ -1,61 +1,61 @@
-//! The results, counted per thread and added up at the end.
+//! The results, counted per thread and merged at the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::{Log2, RequestFailure};
+use crate::{Log2Histogram, RequestFailure};
 
-/// Longest time that is told apart: an hour, in nanoseconds.
+/// Longest recorded time: an hour, in nanoseconds. Longer times count as this.
 const LONGEST: u64 = 3_600_000_000_000;
-/// Decimal digits that are kept of each time.
+/// Significant decimal digits of recorded times.
 const DIGITS: u8 = 3;
 
-/// One answered request.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// From the start, or the intended start, to the last byte.
+    /// Time from the start, in an open loop from the due time, to the last byte.
     pub latency_ms: f32,
     /// The status code.
     pub status: u16,
 }
 
-/// Times and counts.
+/// Times and counts of completed requests.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    /// From the start, or the intended start, to the last byte; nanoseconds.
+    /// Time from the start, in an open loop from the due time, to the last byte. Nanoseconds.
     pub latency: Histogram<u64>,
-    /// The same in milliseconds, in rows that double.
-    pub log2: Log2,
-    /// Establishing connections, without TLS; nanoseconds.
+    /// The latency in milliseconds, as a histogram whose bounds double.
+    pub log2: Log2Histogram,
+    /// Time to connect, without TLS. Nanoseconds.
     pub connect: Histogram<u64>,
-    /// TLS handshakes; nanoseconds.
+    /// Time of TLS handshakes. Nanoseconds.
     pub handshake: Histogram<u64>,
-    /// From the last byte sent to the first received; nanoseconds.
+    /// Time from the last byte sent to the first byte received. Nanoseconds.
     pub first_byte: Histogram<u64>,
-    /// How late requests left although a connection was free: this client's fault. Open loop
+    /// How late requests were sent although a connection was free: the client's fault. Open loop
     /// only; nanoseconds.
     pub lag: Histogram<u64>,
-    /// Answers by status code.
+    /// Responses by status code.
     pub statuses: BTreeMap<u16, u64>,
-    /// Failures in the order of [`RequestFailure::ALL`].
+    /// Failures, in the order of [`RequestFailure::ALL`].
     pub failures: [u64; RequestFailure::ALL.len()],
-    /// For failures of kinds that say too little, what the first of them said.
+    /// The first error text for failures that need one, by name of the failure.
     pub reasons: BTreeMap<&'static str, String>,
     /// Bytes received.
     pub bytes: u64,
-    /// Answers that were complete before the time was over.
+    /// Responses that were complete within the planned duration.
     pub in_time: u64,
-    /// Starts that had to wait for a free connection. Open loop only.
-    pub crowded: u64,
+    /// Requests that were due while no connection was free. Open loop only.
+    pub waited_for_connection: u64,
 }
 
 impl Tally {
     pub(crate) fn new() -> Tally {
         Tally {
             latency: times(),
-            log2: Log2::new(),
+            log2: Log2Histogram::new(),
             connect: times(),
             handshake: times(),
             first_byte: times(),
@@ -65,7 +65,7 @@ impl Tally {
             reasons: BTreeMap::new(),
             bytes: 0,
             in_time: 0,
-            crowded: 0,
+            waited_for_connection: 0,
         }
     }
 
@@ -84,7 +84,7 @@ impl Tally {
         }
     }
 
-    /// Keeps what a failure said, if it is the first of its kind.
+    /// Keeps the error text of a failure, if it is the first of its kind.
     pub(crate) fn explain(&mut self, failure: RequestFailure, reason: &str) {
         self.reasons.entry(failure.name()).or_insert_with(|| reason.to_owned());
     }
@@ -98,7 +98,7 @@ impl Tally {
             (&mut self.lag, &other.lag),
         ];
         for (mine, theirs) in pairs {
-            // All have the same bounds, so nothing can be out of them.
+            // Histograms with equal bounds can always be added.
             let _ = mine.add(theirs);
         }
         self.log2.merge(&other.log2);
@@ -113,33 +113,33 @@ impl Tally {
         }
         self.bytes += other.bytes;
         self.in_time += other.in_time;
-        self.crowded += other.crowded;
+        self.waited_for_connection += other.waited_for_connection;
     }
 
-    /// Complete answers, whatever their status.
+    /// Complete responses, of any status.
     pub fn requests(&self) -> u64 {
         self.log2.count()
     }
 
-    /// Requests without a complete answer.
+    /// Requests without a complete response.
     pub fn errors(&self) -> u64 {
         self.failures.iter().sum()
     }
 
     /// A percentile of the latency, in milliseconds.
     pub fn percentile(&self, p: f64) -> f64 {
-        // The histogram rounds up within its precision; the exact maximum is known.
+        // The histogram rounds up. The exact maximum is known.
         (self.latency.value_at_percentile(p) as f64 / 1e6).min(self.log2.max())
     }
 }
 
-/// Records a time; longer ones count as the longest.
+/// Records a time. Longer ones count as [`LONGEST`].
 pub(crate) fn note(times: &mut Histogram<u64>, time: Duration) {
     times.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
 }
 
 fn times() -> Histogram<u64> {
     let made = Histogram::new_with_bounds(1, LONGEST, DIGITS);
-    // The bounds are constants that the crate accepts; a histogram that grows is the same thing.
+    // The crate accepts these constants. A growing histogram is equivalent.
     made.or_else(|_| Histogram::new(DIGITS)).unwrap_or_else(|_| unreachable!("constant bounds"))
 }

@@ -1,4 +1,4 @@
-//! Runs against small servers that answer, or fail, as told.
+//! Runs against small servers whose behaviour each test sets.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use crate::{
 
 mod secure;
 
-/// A server with connections that `serve` serves, until the process ends.
+/// Starts a server that runs `serve` for each connection, until the process ends.
 pub(crate) fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -122,8 +122,8 @@ impl LoadPlan {
 }
 
 #[test]
-fn a_kept_connection_that_the_server_ends_is_no_early_close() {
-    // Answers once, then waits for the next request only to hang up.
+fn a_kept_connection_closed_by_the_server_counts_apart() {
+    // Answers once and closes when the next request arrives.
     let address = server(|mut stream| {
         let mut piece = [0; 4096];
         let _ = stream.read(&mut piece);
@@ -137,7 +137,7 @@ fn a_kept_connection_that_the_server_ends_is_no_early_close() {
 
 #[test]
 fn an_open_loop_counts_from_the_intended_start() {
-    // One connection, 20 ms an answer, 100 starts a second: the queue grows.
+    // One connection, 20 ms per response, 100 requests due per second: the queue grows.
     let address = server(|mut stream| {
         let mut piece = [0; 4096];
         while let Ok(1..) = stream.read(&mut piece) {
@@ -153,18 +153,18 @@ fn an_open_loop_counts_from_the_intended_start() {
     plan.pace = Pace::Open { rate: 100.0 };
     let run = outcome(&plan);
     assert_eq!(run.tally.requests(), 20);
-    // The last starts at 190 ms and is answered at 400 ms or later.
+    // The last request starts at 190 ms and is answered at 400 ms or later.
     assert!(run.tally.log2.max() >= 200.0, "{}", run.tally.log2.max());
-    assert!(run.tally.crowded >= 10);
+    assert!(run.tally.waited_for_connection >= 10);
     assert!(text(&run).contains("cannot answer 100 a second over so few connections"));
-    // The same crowd, of a server that was slow for a moment.
+    // The same waits, but the rate was reached: the server was only slow for a moment.
     let mut run = run;
     run.rate = Some(run.requests_per_second());
     assert!(text(&run).contains("some of the time; "), "{}", text(&run));
 }
 
 #[test]
-fn a_rate_is_kept() {
+fn an_open_loop_sends_at_its_rate() {
     let mut plan = plan(answers(OK), u64::MAX, 4);
     (plan.requests, plan.duration) = (None, Some(Duration::from_millis(200)));
     plan.pace = Pace::Open { rate: 1000.0 };
@@ -174,7 +174,7 @@ fn a_rate_is_kept() {
 }
 
 #[test]
-fn connections_may_come_first() {
+fn connections_may_open_before_requests() {
     let mut plan = plan(answers(OK), 40, 4);
     plan.connect_first = Some(Duration::from_millis(2));
     let run = outcome(&plan);
@@ -217,20 +217,20 @@ fn reports_have_their_figures() {
 }
 
 #[test]
-fn rates_count_from_the_time_that_was_meant() {
-    // Started at once and answered at once, so the run is shorter than the time that was given.
+fn rates_count_over_the_planned_duration() {
+    // The only request is answered at once, so the run is shorter than its planned duration.
     let mut open = plan(answers(OK), u64::MAX, 2);
     (open.requests, open.duration) = (None, Some(Duration::from_millis(200)));
     open.pace = Pace::Open { rate: 5.0 };
     let run = outcome(&open);
-    assert_eq!((run.tally.requests(), run.tally.crowded), (1, 0));
+    assert_eq!((run.tally.requests(), run.tally.waited_for_connection), (1, 0));
     assert!(run.requests_per_second() <= 5.0, "{}", run.requests_per_second());
     (open.requests, open.duration) = (Some(1), None);
     let run = outcome(&open);
     assert!(run.requests_per_second() <= 5.0, "{}", run.requests_per_second());
-    // No answer comes within the time that was given.
+    // No response arrives within the planned duration.
     let mut run = run;
-    (run.rate, run.given, run.tally.in_time) = (None, Some(run.elapsed / 2), 0);
+    (run.rate, run.planned_duration, run.tally.in_time) = (None, Some(run.elapsed / 2), 0);
     assert!(run.requests_per_second() > 0.0);
 }
 
@@ -242,7 +242,7 @@ fn two_lengths_are_no_answer() {
 }
 
 #[test]
-fn a_short_run_says_nothing_of_its_client() {
+fn a_short_run_does_not_judge_the_client() {
     let mut run = outcome(&plan(answers(OK), 1, 1));
     let says = |run: &RunOutcome| text(run).contains("this client was the bottleneck");
     for thread in &mut run.threads {
@@ -255,7 +255,7 @@ fn a_short_run_says_nothing_of_its_client() {
 }
 
 #[test]
-fn a_run_that_is_interrupted_tells_what_it_has() {
+fn an_interrupted_run_reports_its_results() {
     struct Impatient(u64);
     impl RunWatcher for Impatient {
         fn progress(&mut self, progress: &RunProgress) {
@@ -266,7 +266,7 @@ fn a_run_that_is_interrupted_tells_what_it_has() {
             self.0 == 3
         }
     }
-    // The first request of a connection is answered, the next one is not.
+    // The first request of a connection is answered. The next one is not.
     let address = server(|mut stream| {
         let mut piece = [0; 4096];
         let _ = stream.read(&mut piece).and_then(|_| stream.write_all(OK));

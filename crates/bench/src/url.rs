@@ -8,35 +8,35 @@ use weir_proto::uri::{Unescape, unescape};
 /// The parts of a URL that a request needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Host name or address; an IPv6 address without its brackets.
+    /// Host name or address. An IPv6 address has no brackets.
     pub host: String,
-    /// `https`: TLS is spoken.
+    /// Whether the scheme is `https`.
     pub secure: bool,
-    /// The port; 80, or 443 with TLS, unless said otherwise.
+    /// The port. 80 by default, 443 for `https`.
     pub port: u16,
-    /// The `Host` header: as it stands in the URL.
+    /// The `Host` header: host and port as in the URL.
     pub authority: String,
-    /// Path and query, `/` at least.
+    /// Path and query, at least `/`.
     pub path: String,
-    /// `user:password` of the URL, as `Authorization` has it.
+    /// `user:password` of the URL as an `Authorization` header.
     pub authorization: Option<String>,
 }
 
-/// Why a text is no URL that can be asked.
+/// Why a text is not a usable URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlError {
     /// Neither `http` nor `https`.
     Scheme,
     /// No host.
     Host,
-    /// The port is no number below 65536.
+    /// The port is not a number below 65536.
     Port,
-    /// A space or a control character.
+    /// It has a space or a control character.
     Byte,
 }
 
 impl Url {
-    /// Reads a URL; without a scheme it is `http`. The fragment is dropped.
+    /// Parses a URL. The default scheme is `http`. A fragment is dropped.
     pub fn parse(text: &str) -> Result<Url, UrlError> {
         if text.bytes().any(|b| b <= b' ' || b == 0x7f) {
             return Err(UrlError::Byte);
@@ -62,7 +62,7 @@ impl Url {
     }
 }
 
-/// A user and password as `Authorization` has them. RFC 7617.
+/// Encodes a user and password for `Authorization`. RFC 7617.
 fn basic(user: &str) -> String {
     let mut plain = Vec::new();
     unescape(Unescape::All, user.as_bytes(), &mut plain);
@@ -74,7 +74,7 @@ fn basic(user: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Reads `host`, `host:port`, `[v6]` and `[v6]:port`.
+/// Parses `host`, `host:port`, `[v6]` or `[v6]:port`.
 pub(crate) fn host_and_port(text: &str) -> Result<(String, Option<u16>), UrlError> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {

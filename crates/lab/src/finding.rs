@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
-use weir_bench::Log2;
+use weir_bench::Log2Histogram;
 
 use crate::chart::Chart;
 use crate::comparison::Comparison;
@@ -38,7 +38,7 @@ pub(crate) struct DoublingHistogram {
 }
 
 impl DoublingHistogram {
-    pub(crate) fn new(title: &str, values: &Log2, median: f64) -> DoublingHistogram {
+    pub(crate) fn new(title: &str, values: &Log2Histogram, median: f64) -> DoublingHistogram {
         let text = values.render(title, median);
         DoublingHistogram { title: title.to_owned(), rows: values.rows().collect(), text }
     }

@@ -1,4 +1,4 @@
-//! HTTP/2. The protocol is the `h2` crate's: a foreign client, as a witness should be.
+//! HTTP/2. The protocol is the `h2` crate's, so that client and server share no code.
 
 mod socket;
 #[cfg(test)]
@@ -14,16 +14,16 @@ use http::header::{AUTHORIZATION, HOST, HeaderName, USER_AGENT};
 use http::{HeaderValue, Request, Uri, Version};
 
 use self::socket::H2Socket;
-use crate::site::{DueRequest, ThreadPlan};
-use crate::streams::{Lost, Multiplexed};
+use crate::streams::{ExchangeError, Multiplexed};
 use crate::tally::note;
+use crate::thread_state::{DueRequest, ThreadState};
 use crate::{PreparedRequest, RequestFailure, RequestShape, Url};
 
-/// Fields of a connection, which HTTP/2 does not have.
-const OF_CONNECTIONS: [&str; 5] =
+/// Connection-specific header fields, which HTTP/2 forbids. RFC 9113 section 8.2.2.
+const CONNECTION_SPECIFIC: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
-/// A request's head. `None` if it cannot be one: a method, path or field that the wire cannot carry.
+/// Builds a request's head. `None` if HTTP/2 cannot carry the method, path or a field.
 pub(crate) fn head(url: &Url, shape: &RequestShape) -> Option<Request<()>> {
     let fields = || shape.headers.iter().filter_map(|line| line.split_once(':'));
     let host = fields().find(|(name, _)| name.trim().eq_ignore_ascii_case("host"));
@@ -43,7 +43,7 @@ pub(crate) fn head(url: &Url, shape: &RequestShape) -> Option<Request<()>> {
         let value = HeaderValue::from_str(value.trim()).ok()?;
         if name == USER_AGENT {
             headers.insert(name, value);
-        } else if name != HOST && !OF_CONNECTIONS.contains(&name.as_str()) {
+        } else if name != HOST && !CONNECTION_SPECIFIC.contains(&name.as_str()) {
             headers.append(name, value);
         }
     }
@@ -55,75 +55,79 @@ pub(crate) fn head(url: &Url, shape: &RequestShape) -> Option<Request<()>> {
     request.body(()).ok()
 }
 
-/// How much a server may send before we have taken it; as large as it may be, so that it is never
-/// the client that slows it.
+/// Flow-control window of the client. It is the maximum, so that the client never slows the server.
 const WINDOW: u32 = (1 << 31) - 1;
-/// Room for a frame of an answer, as the protocol's least.
+/// Longest frame of a response: the protocol's minimum.
 const FRAME: u32 = 16 << 10;
 
 impl Multiplexed for SendRequest<Bytes> {
-    async fn connect(site: &Rc<ThreadPlan>, peer: usize) -> Result<Self, RequestFailure> {
-        let Some(to) = site.plan.peers.get(peer) else { return Err(RequestFailure::Connect) };
-        let socket = H2Socket::new(site.open(to).await?, Rc::clone(site));
+    async fn connect(state: &Rc<ThreadState>, peer: usize) -> Result<Self, RequestFailure> {
+        let Some(to) = state.plan.peers.get(peer) else { return Err(RequestFailure::Connect) };
+        let socket = H2Socket::new(state.open(to).await?, Rc::clone(state));
         let (sender, connection) = Builder::new()
             .initial_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
             .max_frame_size(FRAME)
             .enable_push(false)
-            .initial_max_send_streams(site.plan.protocol.streams())
+            .initial_max_send_streams(state.plan.protocol.streams())
             .handshake(socket)
             .await
             .map_err(|_| RequestFailure::Send)?;
-        // How it ends is told to each of its requests.
-        site.h.spawn(async move { drop(connection.await) });
+        // The `h2` crate reports the end of the connection to each of its requests.
+        state.h.spawn(async move { drop(connection.await) });
         Ok(sender)
     }
 
-    async fn exchange(self, site: &ThreadPlan, begun: &DueRequest<'_>) -> Result<(), Lost> {
-        // What is wrong with a connection before anything was sent concerns no request.
+    async fn exchange(
+        self,
+        state: &ThreadState,
+        due: &DueRequest<'_>,
+    ) -> Result<(), ExchangeError> {
+        // If the connection fails before the request is sent, the request may use another one.
         let ready = self.ready().await;
-        let mut sender = ready.map_err(|_| Lost::Untouched(RequestFailure::ClosedKept))?;
-        let PreparedRequest { head: Some(head), body, .. } = begun.call else {
-            return Err(Lost::For(RequestFailure::Send));
+        let mut sender =
+            ready.map_err(|_| ExchangeError::Unprocessed(RequestFailure::ClosedKept))?;
+        let PreparedRequest { head: Some(head), body, .. } = due.call else {
+            return Err(ExchangeError::Other(RequestFailure::Send));
         };
         let sent = Instant::now();
         let (answer, mut stream) =
-            sender.send_request(head.clone(), body.is_empty()).map_err(|e| lost(&e))?;
+            sender.send_request(head.clone(), body.is_empty()).map_err(|e| exchange_error(&e))?;
         drop(sender);
         if !body.is_empty() {
-            stream.send_data(body.clone(), true).map_err(|e| lost(&e))?;
+            stream.send_data(body.clone(), true).map_err(|e| exchange_error(&e))?;
         }
-        let answer = answer.await.map_err(|e| lost(&e))?;
-        note(&mut site.tally.borrow_mut().first_byte, sent.elapsed());
+        let answer = answer.await.map_err(|e| exchange_error(&e))?;
+        note(&mut state.tally.borrow_mut().first_byte, sent.elapsed());
         let status = answer.status().as_u16();
         let mut body = answer.into_body();
         while let Some(piece) = body.data().await {
-            let len = piece.map_err(|e| lost(&e))?.len();
-            body.flow_control().release_capacity(len).map_err(|e| lost(&e))?;
+            let len = piece.map_err(|e| exchange_error(&e))?.len();
+            body.flow_control().release_capacity(len).map_err(|e| exchange_error(&e))?;
         }
-        site.answered(begun.began, status, 0);
+        state.answered(due.began, status, 0);
         Ok(())
     }
 }
 
-fn lost(error: &h2::Error) -> Lost {
+fn exchange_error(error: &h2::Error) -> ExchangeError {
     if let Some(e) = error.get_io() {
         let failure = RequestFailure::of_receive(e);
         let ended =
             matches!(e.kind(), std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::BrokenPipe);
-        return Lost::For(if ended { RequestFailure::Closed } else { failure });
+        return ExchangeError::Other(if ended { RequestFailure::Closed } else { failure });
     }
     let reason = error.reason().unwrap_or(Reason::INTERNAL_ERROR);
     match error {
         e if e.is_go_away() && e.is_remote() && reason == Reason::NO_ERROR => {
-            Lost::Untouched(RequestFailure::ClosedKept)
+            ExchangeError::Unprocessed(RequestFailure::ClosedKept)
         }
-        e if e.is_go_away() && e.is_remote() => Lost::For(RequestFailure::GoneAway),
+        e if e.is_go_away() && e.is_remote() => ExchangeError::Other(RequestFailure::GoneAway),
         e if e.is_reset() && e.is_remote() && reason == Reason::REFUSED_STREAM => {
-            Lost::Untouched(RequestFailure::StreamRefused)
+            ExchangeError::Unprocessed(RequestFailure::StreamRefused)
         }
-        e if e.is_reset() && e.is_remote() => Lost::For(RequestFailure::StreamReset),
-        // Our own library found the answer at fault.
-        _ => Lost::For(RequestFailure::Malformed),
+        e if e.is_reset() && e.is_remote() => ExchangeError::Other(RequestFailure::StreamReset),
+        // The `h2` crate found the response invalid.
+        _ => ExchangeError::Other(RequestFailure::Malformed),
     }
 }

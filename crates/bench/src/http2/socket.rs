@@ -1,4 +1,4 @@
-//! A wire as the `h2` crate wants it: tokio's traits, without tokio's loop.
+//! Implements tokio's I/O traits for a wire on weir's loop, for the `h2` crate.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -9,28 +9,34 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use weir_engine::Chain;
 use weir_tls::Wire;
 
-use crate::site::ThreadPlan;
+use crate::thread_state::ThreadState;
 
-/// Room for what is received at once.
-const ROOM: usize = 16 << 10;
+/// Size of the receive buffer.
+const RECEIVE_SIZE: usize = 16 << 10;
 
 pub(super) struct H2Socket {
     wire: Wire,
-    site: Rc<ThreadPlan>,
+    state: Rc<ThreadState>,
     received: Vec<u8>,
-    /// How much of it has been handed over.
+    /// Bytes of `received` that are already handed over.
     used: usize,
     outgoing: Chain,
 }
 
 impl H2Socket {
-    pub(super) fn new(wire: Wire, site: Rc<ThreadPlan>) -> H2Socket {
-        // From here on each request has its own time.
+    pub(super) fn new(wire: Wire, state: Rc<ThreadState>) -> H2Socket {
+        // From here on the timeout is per request.
         wire.set_deadline(None);
-        H2Socket { wire, site, received: Vec::with_capacity(ROOM), used: 0, outgoing: Chain::new() }
+        H2Socket {
+            wire,
+            state,
+            received: Vec::with_capacity(RECEIVE_SIZE),
+            used: 0,
+            outgoing: Chain::new(),
+        }
     }
 
-    /// Sends what is to be sent.
+    /// Sends all outgoing bytes.
     fn drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.outgoing.is_empty() {
             if self.wire.try_send(&mut self.outgoing)?.is_none() {
@@ -40,14 +46,14 @@ impl H2Socket {
         Poll::Ready(Ok(()))
     }
 
-    /// Receives until something is there; 0 at the end.
+    /// Receives until bytes arrive. Returns 0 at the end of the connection.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.received.clear();
         self.used = 0;
         loop {
             match self.wire.try_recv(&mut self.received)? {
                 Some(n) => {
-                    self.site.tally.borrow_mut().bytes += n as u64;
+                    self.state.tally.borrow_mut().bytes += n as u64;
                     return Poll::Ready(Ok(n));
                 }
                 None => ready!(pin!(self.wire.readable()).poll(cx))?,
@@ -82,10 +88,10 @@ impl AsyncWrite for H2Socket {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         ready!(this.drain(cx))?;
-        let mut copy = this.site.h.take_buf(buf.len());
+        let mut copy = this.state.h.take_buf(buf.len());
         copy.extend_from_slice(buf);
         this.outgoing.push(copy);
-        // What does not fit goes with the next write or flush.
+        // The next write or flush sends the rest.
         this.wire.try_send(&mut this.outgoing)?;
         Poll::Ready(Ok(buf.len()))
     }
@@ -98,7 +104,8 @@ impl AsyncWrite for H2Socket {
         let this = self.get_mut();
         ready!(this.drain(cx))?;
         this.wire.close_notify();
-        // Otherwise a port of this machine would be held for a minute; all answers are here.
+        // Resets the connection, so that its port does not stay in TIME_WAIT for a minute. All
+        // responses have arrived.
         let _ = this.wire.socket().reset_on_close();
         Poll::Ready(Ok(()))
     }

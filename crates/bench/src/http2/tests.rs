@@ -1,4 +1,4 @@
-//! Runs against servers of the `h2` crate on tokio's loop, which answer or fail as told.
+//! Runs against servers of the `h2` crate on tokio's loop, whose behaviour each test sets.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::{Closing, LoadPlan, Pace, Protocol, RequestFailure, Url, text};
 type Respond = server::SendResponse<Bytes>;
 
 /// What a server does with a request.
-enum Deed {
+enum Action {
     Answer(&'static [u8]),
     Reset(Reason),
-    /// Answers after that, with the end of the connection announced.
+    /// Answers, then announces the end of the connection (GOAWAY).
     LastAnswer,
     /// Never answers.
     Keep,
 }
 
-/// Serves HTTP/2: `deed` is told the number of each connection's request, from 1.
+/// Serves HTTP/2. `action` receives the number of the request on its connection, from 1.
 fn serve(
-    deed: impl Fn(u64, &Request<h2::RecvStream>) -> Deed + Copy + Send + 'static,
+    action: impl Fn(u64, &Request<h2::RecvStream>) -> Action + Copy + Send + 'static,
 ) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -37,7 +37,7 @@ fn serve(
             tasks
                 .run_until(async {
                     while let Ok((socket, _)) = listener.accept().await {
-                        tokio::task::spawn_local(connection(socket, deed));
+                        tokio::task::spawn_local(connection(socket, action));
                     }
                 })
                 .await;
@@ -48,23 +48,23 @@ fn serve(
 
 async fn connection(
     socket: tokio::net::TcpStream,
-    deed: impl Fn(u64, &Request<h2::RecvStream>) -> Deed,
+    action: impl Fn(u64, &Request<h2::RecvStream>) -> Action,
 ) {
     let Ok(mut connection) = server::handshake(socket).await else { return };
     let (mut number, mut kept) = (0, Vec::new());
     while let Some(Ok((request, respond))) = connection.accept().await {
         number += 1;
-        match deed(number, &request) {
-            Deed::Answer(body) => answer(respond, body),
-            Deed::Reset(reason) => {
+        match action(number, &request) {
+            Action::Answer(body) => answer(respond, body),
+            Action::Reset(reason) => {
                 let mut respond: Respond = respond;
                 respond.send_reset(reason);
             }
-            Deed::LastAnswer => {
+            Action::LastAnswer => {
                 answer(respond, b"bye");
                 connection.graceful_shutdown();
             }
-            Deed::Keep => kept.push(respond),
+            Action::Keep => kept.push(respond),
         }
     }
 }
@@ -83,7 +83,7 @@ fn h2(address: SocketAddr, requests: u64, connections: usize, streams: usize) ->
 
 #[test]
 fn every_request_is_made_once_over_few_connections() {
-    let address = serve(|_, _| Deed::Answer(b"hello"));
+    let address = serve(|_, _| Action::Answer(b"hello"));
     let run = outcome(&h2(address, 500, 4, 10));
     assert_eq!((run.tally.requests(), run.tally.errors()), (500, 0), "{}", text(&run));
     assert_eq!(run.tally.connect.len(), 4);
@@ -99,14 +99,14 @@ fn every_request_is_made_once_over_few_connections() {
 #[test]
 fn long_bodies_pass_every_window() {
     static LONG: &[u8] = &[7; 300_000];
-    let run = outcome(&h2(serve(|_, _| Deed::Answer(LONG)), 20, 1, 4));
+    let run = outcome(&h2(serve(|_, _| Action::Answer(LONG)), 20, 1, 4));
     assert_eq!((run.tally.requests(), run.tally.errors()), (20, 0));
     assert!(run.tally.bytes > 6_000_000);
 }
 
 #[test]
-fn an_announced_end_costs_no_request() {
-    let address = serve(|n, _| if n == 10 { Deed::LastAnswer } else { Deed::Answer(b"") });
+fn a_graceful_goaway_costs_no_request() {
+    let address = serve(|n, _| if n == 10 { Action::LastAnswer } else { Action::Answer(b"") });
     let run = outcome(&h2(address, 200, 2, 3));
     assert_eq!((run.tally.requests(), run.tally.errors()), (200, 0), "{}", text(&run));
     assert!(run.tally.connect.len() >= 15, "{}", run.tally.connect.len());
@@ -119,16 +119,16 @@ fn failures_of_streams_are_told_apart() {
         (Reason::INTERNAL_ERROR, RequestFailure::StreamReset),
     ] {
         let address = match kind {
-            RequestFailure::StreamRefused => serve(|_, _| Deed::Reset(Reason::REFUSED_STREAM)),
-            _ => serve(|_, _| Deed::Reset(Reason::INTERNAL_ERROR)),
+            RequestFailure::StreamRefused => serve(|_, _| Action::Reset(Reason::REFUSED_STREAM)),
+            _ => serve(|_, _| Action::Reset(Reason::INTERNAL_ERROR)),
         };
         let run = outcome(&h2(address, 6, 1, 2));
         assert_eq!(failures(&run, kind), 6, "{reason}: {}", text(&run));
     }
-    let mut slow = h2(serve(|_, _| Deed::Keep), 2, 1, 2);
+    let mut slow = h2(serve(|_, _| Action::Keep), 2, 1, 2);
     slow.timeout = Duration::from_millis(50);
     assert_eq!(failures(&outcome(&slow), RequestFailure::Timeout), 2);
-    // A server that speaks HTTP/1 takes the preface for a bad request.
+    // A server of HTTP/1 answers the preface with a bad request.
     let run = outcome(&h2(answers(OK), 3, 1, 1));
     assert_eq!((run.tally.requests(), run.tally.errors()), (0, 3), "{}", text(&run));
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -136,14 +136,14 @@ fn failures_of_streams_are_told_apart() {
 }
 
 #[test]
-fn heads_say_what_was_asked() {
+fn http2_heads_carry_the_requested_fields() {
     let address = serve(|_, request| {
         let is_right = request.method() == "PUT"
             && request.uri().path() == "/x"
             && request.uri().authority().is_some_and(|a| a == "named")
             && request.headers()["a"] == "1"
             && !request.headers().contains_key("connection");
-        if is_right { Deed::Answer(b"right") } else { Deed::Reset(Reason::CANCEL) }
+        if is_right { Action::Answer(b"right") } else { Action::Reset(Reason::CANCEL) }
     });
     let shape = crate::RequestShape {
         method: "PUT".to_owned(),
@@ -159,7 +159,7 @@ fn heads_say_what_was_asked() {
 
 #[test]
 fn an_open_loop_uses_free_streams() {
-    let mut plan = h2(serve(|_, _| Deed::Answer(b"x")), u64::MAX, 1, 8);
+    let mut plan = h2(serve(|_, _| Action::Answer(b"x")), u64::MAX, 1, 8);
     (plan.requests, plan.duration) = (None, Some(Duration::from_millis(200)));
     plan.pace = Pace::Open { rate: 500.0 };
     let run = outcome(&plan);

@@ -1,22 +1,22 @@
-//! Reads an answer: its frames, and the status in its head.
+//! Reads HTTP/3 responses: their frames, and the status of the head.
 
 use quinn_proto::StreamId;
 use weir_proto::http3::qpack::{Decoded, Decoder, FieldLimits};
 use weir_proto::http3::{RequestFrames, RequestPart, Role, Section};
 
-/// Fields longer than this are malformed.
+/// Longest field section, in bytes. A longer one counts as malformed.
 const LONGEST_FIELDS: usize = 256 << 10;
 
-/// It is not HTTP/3.
+/// The response is not valid HTTP/3.
 #[derive(Debug)]
 pub(super) struct Malformed;
 
 pub(super) struct Answer {
     frames: RequestFrames,
-    /// What has come of a section of fields.
+    /// The bytes received of the current field section.
     section: Vec<u8>,
     status: Option<u16>,
-    /// What the head has announced, and what has come of it.
+    /// The announced length of the body, and the bytes received of it.
     length: Option<u64>,
     received: u64,
 }
@@ -34,7 +34,7 @@ impl Default for Answer {
 }
 
 impl Answer {
-    /// Takes bytes of the stream.
+    /// Parses received bytes of the stream.
     pub(super) fn read(&mut self, id: StreamId, mut bytes: &[u8]) -> Result<(), Malformed> {
         while !bytes.is_empty() {
             let (used, part) = self.frames.read(bytes).map_err(|_| Malformed)?;
@@ -53,10 +53,10 @@ impl Answer {
         Ok(())
     }
 
-    /// The stream has ended: the status.
+    /// Ends the response. Returns the status.
     pub(super) fn end(&self) -> Result<u16, Malformed> {
         self.frames.finish().map_err(|_| Malformed)?;
-        // An answer to HEAD announces what does not come.
+        // A response to HEAD announces a body that it does not have.
         if self.length.is_some_and(|length| length != self.received && self.received > 0) {
             return Err(Malformed);
         }

@@ -1,9 +1,10 @@
-//! HTTP/3. Each connection has a socket of its own, so that a server spreads connections as it does those of different clients.
+//! HTTP/3. Each connection has a socket of its own, so that a server balances them like those of
+//! different clients.
 //!
-//! QUIC is `quinn-proto`'s, without the settings of weir's server. The table of QPACK is not used.
+//! QUIC is `quinn-proto`'s, with settings of its own. The dynamic table of QPACK is not used.
 
 mod answer;
-mod line;
+mod connection;
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -14,13 +15,13 @@ use quinn_proto::StreamId;
 use weir_proto::http3::{ErrorCode, frame, qpack};
 
 use self::answer::Answer;
-use self::line::Line;
+use self::connection::QuicConnection;
 use crate::RequestFailure;
-use crate::site::{DueRequest, ThreadPlan};
-use crate::streams::{Lost, Multiplexed};
+use crate::streams::{ExchangeError, Multiplexed};
 use crate::tally::note;
+use crate::thread_state::{DueRequest, ThreadState};
 
-/// Indices of names and fields that all answers to come share. RFC 9204 appendix A.
+/// Indices in the static table of QPACK. RFC 9204 appendix A.
 const AUTHORITY: u8 = 0;
 const PATH: u8 = 1;
 const METHOD: u8 = 15;
@@ -28,7 +29,7 @@ const METHOD_GET: u8 = 17;
 const METHOD_POST: u8 = 20;
 const SCHEME_HTTPS: u8 = 23;
 
-/// A request's HEADERS frame.
+/// Encodes the HEADERS frame of a request.
 pub(crate) fn head(request: &Request<()>) -> Bytes {
     let mut out = Vec::with_capacity(128);
     let begin = frame::leave_headers_head(&mut out);
@@ -50,12 +51,12 @@ pub(crate) fn head(request: &Request<()>) -> Bytes {
     out.into()
 }
 
-/// A way to make requests of a connection.
+/// A handle to make requests on a connection.
 #[derive(Clone)]
 pub(crate) struct Sender(Rc<Open>);
 
-/// The connection, until the last way to make requests is gone.
-struct Open(Rc<Line>);
+/// Closes the connection when its last handle is dropped.
+struct Open(Rc<QuicConnection>);
 
 impl Drop for Open {
     fn drop(&mut self) {
@@ -63,9 +64,9 @@ impl Drop for Open {
     }
 }
 
-/// A request under way. One that is given up is told of.
+/// A request in progress. Dropping it early cancels the stream.
 struct Stream<'a> {
-    line: &'a Line,
+    connection: &'a QuicConnection,
     id: StreamId,
     is_over: bool,
 }
@@ -73,39 +74,43 @@ struct Stream<'a> {
 impl Drop for Stream<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.line.give_up(self.id, ErrorCode::RequestCancelled as u64);
+            self.connection.cancel(self.id, ErrorCode::RequestCancelled as u64);
         }
     }
 }
 
 impl Multiplexed for Sender {
-    async fn connect(site: &Rc<ThreadPlan>, peer: usize) -> Result<Sender, RequestFailure> {
-        let Some(to) = site.plan.peers.get(peer) else { return Err(RequestFailure::Connect) };
+    async fn connect(state: &Rc<ThreadState>, peer: usize) -> Result<Sender, RequestFailure> {
+        let Some(to) = state.plan.peers.get(peer) else { return Err(RequestFailure::Connect) };
         let began = Instant::now();
-        let line = Line::open(site, to)?;
-        let sender = Sender(Rc::new(Open(Rc::clone(&line))));
-        line.connected(began + site.plan.timeout).await?;
-        note(&mut site.tally.borrow_mut().handshake, began.elapsed());
+        let connection = QuicConnection::open(state, to)?;
+        let sender = Sender(Rc::new(Open(Rc::clone(&connection))));
+        connection.connected(began + state.plan.timeout).await?;
+        note(&mut state.tally.borrow_mut().handshake, began.elapsed());
         Ok(sender)
     }
 
-    async fn exchange(self, site: &ThreadPlan, begun: &DueRequest<'_>) -> Result<(), Lost> {
-        let line = &*self.0.0;
-        let mut stream = Stream { line, id: line.stream().await?, is_over: false };
+    async fn exchange(
+        self,
+        state: &ThreadState,
+        due: &DueRequest<'_>,
+    ) -> Result<(), ExchangeError> {
+        let connection = &*self.0.0;
+        let mut stream = Stream { connection, id: connection.stream().await?, is_over: false };
         let sent = Instant::now();
-        line.send(stream.id, begun.call).await?;
+        connection.send(stream.id, due.call).await?;
         let (mut answer, mut is_first) = (Answer::default(), true);
-        while let Some(bytes) = line.receive(stream.id).await? {
+        while let Some(bytes) = connection.receive(stream.id).await? {
             if std::mem::take(&mut is_first) {
-                note(&mut site.tally.borrow_mut().first_byte, sent.elapsed());
+                note(&mut state.tally.borrow_mut().first_byte, sent.elapsed());
             }
             if answer.read(stream.id, &bytes).is_err() {
-                return Err(Lost::For(RequestFailure::Malformed));
+                return Err(ExchangeError::Other(RequestFailure::Malformed));
             }
         }
         stream.is_over = true;
-        let status = answer.end().map_err(|_| Lost::For(RequestFailure::Malformed))?;
-        site.answered(begun.began, status, 0);
+        let status = answer.end().map_err(|_| ExchangeError::Other(RequestFailure::Malformed))?;
+        state.answered(due.began, status, 0);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The text form that HdrHistogram's plotter reads.
+//! The text format of HdrHistogram, which its plotter reads.
 
 use std::fmt::Write as _;
 

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use crate::report::text::warnings;
 use crate::{RequestFailure, RunOutcome};
 
-/// The summary as one JSON object and a line's end.
+/// The summary as one JSON object and a newline.
 pub fn json(run: &RunOutcome) -> String {
     let tally = &run.tally;
     let mut out = String::from("{");
@@ -30,7 +30,7 @@ pub fn json(run: &RunOutcome) -> String {
     if let Some(rate) = run.rate {
         field(&mut out, "rate", number(rate));
         field(&mut out, "send_lag_ms", times(&tally.lag));
-        field(&mut out, "starts_without_free_connection", tally.crowded);
+        field(&mut out, "starts_without_free_connection", tally.waited_for_connection);
     }
     field(&mut out, "client", client(run));
     out.push_str("}\n");
@@ -74,7 +74,7 @@ fn client(run: &RunOutcome) -> String {
     field(&mut out, "cpu_seconds", number(busy.as_secs_f64()));
     field(&mut out, "cpu_wait_seconds", number(waited.as_secs_f64()));
     field(&mut out, "requests_per_cpu_second", number(run.requests_per_cpu_second()));
-    // The texts have neither quotes nor backslashes.
+    // The texts have no character that JSON escapes.
     let texts: Vec<String> = warnings(run).iter().map(|text| format!("\"{text}\"")).collect();
     field(&mut out, "warnings", format!("[{}]", texts.join(", ")));
     out + "}"

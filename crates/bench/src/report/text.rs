@@ -6,16 +6,16 @@ use std::time::Duration;
 use crate::report::PERCENTILES;
 use crate::{RequestFailure, RunOutcome};
 
-/// From this share of its time on, a thread of the client was in the way.
-const FULL: f64 = 0.9;
-/// A server that answers this share of a rate answers it.
-const ENOUGH: f64 = 0.98;
-/// Send lag beyond this share of the latency spoils it.
+/// A thread with at least this pressure was a bottleneck.
+const BUSY_THREAD: f64 = 0.9;
+/// A server that answers at least this share of the rate keeps up with it.
+const RATE_REACHED: f64 = 0.98;
+/// Send lag above this share of the latency distorts the result.
 const MUCH_LAG: f64 = 0.1;
-/// A run has to be as long as this to say something of its client: a shorter one is mostly the start of its threads.
-const TELLING: Duration = Duration::from_millis(300);
+/// The client is judged only after a run this long. In a shorter one, threads mostly start.
+const MIN_CONCLUSIVE_RUN: Duration = Duration::from_millis(300);
 
-/// The summary for people: rates, times, errors, and what the client itself cost.
+/// The summary as text: rates, times, failures, and the cost of the client.
 pub fn text(run: &RunOutcome) -> String {
     let tally = &run.tally;
     let mut out = String::new();
@@ -55,7 +55,8 @@ fn times(out: &mut String, run: &RunOutcome) {
     }
     out.push('\n');
     row(out, "latency", |p| tally.percentile(p));
-    // These are parts of a latency, whose maximum is exact; histograms round up. A request that failed has no latency.
+    // The first byte and send lag are parts of a latency, so they are at most its exact maximum.
+    // Histograms round up. Failed requests have no latency, so the bound holds only without them.
     let is_part = |name| matches!(name, "first byte" | "send lag") && tally.errors() == 0;
     let most = |name| if is_part(name) { tally.log2.max() } else { f64::MAX };
     for (name, times) in [
@@ -92,11 +93,13 @@ fn client(out: &mut String, run: &RunOutcome) {
     );
 }
 
-/// Why the figures may say more about the client than about the server.
+/// Reasons why the results may depend on the client rather than the server.
 pub(crate) fn warnings(run: &RunOutcome) -> Vec<String> {
     let mut all = Vec::new();
     let fullest = run.threads.iter().max_by(|a, b| a.pressure().total_cmp(&b.pressure()));
-    if let Some(thread) = fullest.filter(|t| t.pressure() >= FULL && run.elapsed >= TELLING) {
+    if let Some(thread) =
+        fullest.filter(|t| t.pressure() >= BUSY_THREAD && run.elapsed >= MIN_CONCLUSIVE_RUN)
+    {
         let share = |time: Duration| 100.0 * time.as_secs_f64() / thread.wall.as_secs_f64();
         let (busy, waited) = (share(thread.busy), share(thread.waited));
         all.push(format!(
@@ -112,9 +115,9 @@ pub(crate) fn warnings(run: &RunOutcome) -> Vec<String> {
                 "1 in 100 requests left {lag:.3} ms late: this client was in the way"
             ));
         }
-        if tally.crowded > 0 {
-            let (count, kept) = (tally.crowded, run.requests_per_second());
-            all.push(if kept < ENOUGH * rate {
+        if tally.waited_for_connection > 0 {
+            let (count, kept) = (tally.waited_for_connection, run.requests_per_second());
+            all.push(if kept < RATE_REACHED * rate {
                 format!(
                     "{count} requests waited for a free connection: the server cannot answer {rate:.0} \
                      a second over so few connections"

@@ -1,7 +1,8 @@
-//! Connections with several requests at a time: HTTP/2 and HTTP/3.
+//! Connections with concurrent requests: HTTP/2 and HTTP/3.
 //!
-//! Each connection has as many streams as were asked for; each is a client that makes one request after another. The first
-//! that needs the connection makes it, the others wait for it. What is spoken on it is a [`Multiplexed`]'s.
+//! Each connection has as many streams as the plan says. Each stream is a client that makes one
+//! request after another. The first stream that needs a connection opens it, and the others wait
+//! for it. The protocol implements [`Multiplexed`].
 
 mod pool;
 
@@ -12,94 +13,100 @@ use weir_engine::{Either, either};
 
 use self::pool::ConnectionPool;
 use crate::RequestFailure;
-use crate::site::{DueRequest, Leave, ThreadPlan};
+use crate::thread_state::{ClientGuard, DueRequest, ThreadState};
 
-/// A connection, of which each copy can make requests. It is closed with the last copy.
+/// A connection. Each clone can make requests, and the connection closes with the last clone.
 pub(crate) trait Multiplexed: Clone + 'static {
-    /// Makes a connection to the peer of this number.
-    async fn connect(site: &Rc<ThreadPlan>, peer: usize) -> Result<Self, RequestFailure>;
-    /// Makes a request and reads its answer. It may be given up at any time.
-    async fn exchange(self, site: &ThreadPlan, begun: &DueRequest<'_>) -> Result<(), Lost>;
+    /// Connects to the peer of this index.
+    async fn connect(state: &Rc<ThreadState>, peer: usize) -> Result<Self, RequestFailure>;
+    /// Makes a request and reads its response. The future may be dropped at any time.
+    async fn exchange(self, state: &ThreadState, due: &DueRequest<'_>)
+    -> Result<(), ExchangeError>;
 }
 
-/// Why a request has no answer.
-pub(crate) enum Lost {
-    /// The server has said that it did not begin with it: it may be sent again.
-    Untouched(RequestFailure),
-    /// Any other way.
-    For(RequestFailure),
+/// Why a request has no response.
+pub(crate) enum ExchangeError {
+    /// The server has not processed the request, so it may be sent again.
+    Unprocessed(RequestFailure),
+    /// Any other failure.
+    Other(RequestFailure),
 }
 
 /// Starts the clients of one connection.
-pub(crate) fn spawn<C: Multiplexed>(site: &Rc<ThreadPlan>, order: u32, streams: usize) {
-    let pool = ConnectionPool::<C>::new(site.plan.peers.len(), order);
-    site.live.set(site.live.get() + streams);
+pub(crate) fn spawn<C: Multiplexed>(state: &Rc<ThreadState>, order: u32, streams: usize) {
+    let pool = ConnectionPool::<C>::new(state.plan.peers.len(), order);
+    state.live.set(state.live.get() + streams);
     for n in 0..streams {
-        let client =
-            StreamLoop { site: Rc::clone(site), pool: Rc::clone(&pool), free: site.schedule.began };
-        site.h.spawn(client.run(order, n == 0));
+        let client = StreamLoop {
+            state: Rc::clone(state),
+            pool: Rc::clone(&pool),
+            free_since: state.schedule.began,
+        };
+        state.h.spawn(client.run(order, n == 0));
     }
 }
 
-/// One stream after another of a connection.
+/// One stream of a connection.
 struct StreamLoop<C> {
-    site: Rc<ThreadPlan>,
+    state: Rc<ThreadState>,
     pool: Rc<ConnectionPool<C>>,
-    /// When the last request was over.
-    free: Instant,
+    /// When the last request ended.
+    free_since: Instant,
 }
 
 impl<C: Multiplexed> StreamLoop<C> {
     async fn run(mut self, order: u32, is_first: bool) {
-        let site = Rc::clone(&self.site);
-        let _leave = Leave(Rc::clone(&site));
-        if let Some(gap) = site.plan.connect_first {
+        let state = Rc::clone(&self.state);
+        let _guard = ClientGuard(Rc::clone(&state));
+        if let Some(gap) = state.plan.connect_first {
             if is_first {
-                site.h.sleep(gap.saturating_mul(order)).await;
-                // A client that cannot connect tries again with the first request, where failures
-                // count.
-                let first = site.plan.calls.first().map_or(0, |call| call.peer);
-                let _ = self.pool.sender(&site, first).await;
+                state.h.sleep(gap.saturating_mul(order)).await;
+                // A failure is not counted here. The first request connects again and counts it.
+                let first = state.plan.calls.first().map_or(0, |call| call.peer);
+                let _ = self.pool.sender(&state, first).await;
             }
-            site.h.sleep_until(site.schedule.began).await;
+            state.h.sleep_until(state.schedule.began).await;
         }
-        while let Some(start) = site.schedule.claim(Instant::now()) {
-            let Some(begun) = site.begin(start, self.free).await else { return };
-            if let Err(failure) = self.serve(&begun).await {
-                site.failed(failure, 1).await;
+        while let Some(start) = state.schedule.claim(Instant::now()) {
+            let Some(due) = state.begin(start, self.free_since).await else { return };
+            if let Err(failure) = self.serve(&due).await {
+                state.failed(failure, 1).await;
             }
-            self.free = Instant::now();
+            self.free_since = Instant::now();
         }
     }
 
-    /// One request. One that the server did not begin with, as when it ends the connection after so
-    /// many requests, is sent once more over the next connection, as browsers do.
-    async fn serve(&mut self, begun: &DueRequest<'_>) -> Result<(), RequestFailure> {
+    /// Makes one request. If the server has not processed it, for example because the connection
+    /// reached its limit of requests, it is sent once more on a new connection. Browsers do the
+    /// same.
+    async fn serve(&mut self, due: &DueRequest<'_>) -> Result<(), RequestFailure> {
         let mut again = true;
         loop {
-            let peer = begun.call.peer;
-            let (sender, number) = self.pool.sender(&self.site, peer).await?;
+            let peer = due.call.peer;
+            let (sender, number) = self.pool.sender(&self.state, peer).await?;
             let over = either(
-                sender.exchange(&self.site, begun),
-                self.site.h.sleep(self.site.plan.timeout),
+                sender.exchange(&self.state, due),
+                self.state.h.sleep(self.state.plan.timeout),
             );
             match over.await {
                 Either::Left(Ok(())) => {
-                    if self.pool.closes(&self.site) {
-                        self.pool.leave(peer, number);
+                    if self.pool.closes(&self.state) {
+                        self.pool.retire(peer, number);
                     }
                     return Ok(());
                 }
-                Either::Left(Err(Lost::Untouched(_))) if again => {
+                Either::Left(Err(ExchangeError::Unprocessed(_))) if again => {
                     again = false;
-                    self.pool.leave(peer, number);
+                    self.pool.retire(peer, number);
                 }
-                Either::Left(Err(Lost::Untouched(failure) | Lost::For(failure))) => {
+                Either::Left(Err(
+                    ExchangeError::Unprocessed(failure) | ExchangeError::Other(failure),
+                )) => {
                     if !matches!(
                         failure,
                         RequestFailure::StreamReset | RequestFailure::StreamRefused
                     ) {
-                        self.pool.leave(peer, number);
+                        self.pool.retire(peer, number);
                     }
                     return Err(failure);
                 }

@@ -1,4 +1,4 @@
-//! The connections that one client's streams share: one to each peer, made when needed.
+//! The connections that a group of streams shares: one per peer, opened when needed.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use super::Multiplexed;
-use crate::site::ThreadPlan;
+use crate::thread_state::ThreadState;
 use crate::{Closing, RequestFailure};
 
 pub(super) struct ConnectionPool<C> {
     slots: RefCell<Vec<PoolSlot<C>>>,
     random: Cell<u64>,
-    /// The next connection's number.
+    /// Number of the next connection.
     next: Cell<u64>,
 }
 
@@ -22,12 +22,12 @@ enum PoolSlot<C> {
     Open(C, u64),
 }
 
-/// A connection that is being made.
+/// A connection that is being opened.
 #[derive(Default)]
 struct Attempt {
     /// Streams that wait for it.
     waiting: RefCell<Vec<Waker>>,
-    /// Why it was not made.
+    /// Why it failed.
     failure: Cell<Option<RequestFailure>>,
 }
 
@@ -38,19 +38,19 @@ impl<C: Multiplexed> ConnectionPool<C> {
         Rc::new(ConnectionPool { slots: RefCell::new(slots), random, next: Cell::new(0) })
     }
 
-    /// A way to send to a peer, and the connection's number. Its time is bounded by the plan's: what fails for one stream fails
-    /// for all that wait for it.
+    /// Returns a sender for the peer and the number of its connection. If opening it fails, all
+    /// waiting streams fail. The plan's timeout bounds the wait.
     pub(super) async fn sender(
         &self,
-        site: &Rc<ThreadPlan>,
+        state: &Rc<ThreadState>,
         peer: usize,
     ) -> Result<(C, u64), RequestFailure> {
         let mut awaited = None;
-        let found = poll_fn(|cx| self.open_or_mine(peer, &mut awaited, cx.waker())).await?;
+        let found = poll_fn(|cx| self.poll_open(peer, &mut awaited, cx.waker())).await?;
         if let Some(open) = found {
             return Ok(open);
         }
-        let made = C::connect(site, peer).await;
+        let made = C::connect(state, peer).await;
         let mut slots = self.slots.borrow_mut();
         let Some(slot) = slots.get_mut(peer) else { return Err(RequestFailure::Connect) };
         let number = self.next.replace(self.next.get() + 1);
@@ -65,8 +65,9 @@ impl<C: Multiplexed> ConnectionPool<C> {
         made.map(|sender| (sender, number))
     }
 
-    /// The open connection; or nothing, and it is the caller's to open one. `awaited`: the attempt that the caller waits for.
-    fn open_or_mine(
+    /// Returns the open connection. `None` if the caller is to open it. `awaited` is the attempt
+    /// that the caller waits for.
+    fn poll_open(
         &self,
         peer: usize,
         awaited: &mut Option<Rc<Attempt>>,
@@ -92,8 +93,8 @@ impl<C: Multiplexed> ConnectionPool<C> {
         }
     }
 
-    /// No further request goes over this connection; it ends when the last of its requests has.
-    pub(super) fn leave(&self, peer: usize, number: u64) {
+    /// Sends no more requests on this connection. It closes when its last request ends.
+    pub(super) fn retire(&self, peer: usize, number: u64) {
         if let Some(slot) = self.slots.borrow_mut().get_mut(peer)
             && matches!(slot, PoolSlot::Open(_, open) if *open == number)
         {
@@ -101,10 +102,10 @@ impl<C: Multiplexed> ConnectionPool<C> {
         }
     }
 
-    /// Whether the connection is left after a request.
-    pub(super) fn closes(&self, site: &ThreadPlan) -> bool {
+    /// Draws whether the connection closes after a request.
+    pub(super) fn closes(&self, state: &ThreadState) -> bool {
         let mut random = self.random.get();
-        let closes = site.plan.closing.draw(&mut random);
+        let closes = state.plan.closing.draw(&mut random);
         self.random.set(random);
         closes
     }

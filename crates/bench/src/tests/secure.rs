@@ -1,4 +1,4 @@
-//! TLS: which certificates are accepted, and how handshakes fail. The server is rustls itself.
+//! TLS: which certificates are accepted, and how handshakes fail. The server is rustls.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -109,7 +109,7 @@ fn handshakes_fail_in_their_own_ways() {
 }
 
 #[test]
-fn a_connection_that_cannot_be_made_is_tried_once_for_all_its_streams() {
+fn a_failed_connection_is_tried_once_for_all_its_streams() {
     let seen = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&seen);
     let hasty = server(move |_| {
@@ -121,7 +121,7 @@ fn a_connection_that_cannot_be_made_is_tried_once_for_all_its_streams() {
 }
 
 #[test]
-fn without_tls_settings_there_is_no_https() {
+fn https_needs_tls_settings() {
     let to = tls().into();
     assert!(LoadPlan::get(&[Url::parse(NAME).unwrap()], Some(&to)).is_err());
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_bench::{Closing, Figures, Log2, RunOutcome};
+use weir_bench::{Closing, Figures, Log2Histogram, RunOutcome};
 
 use crate::chart::Chart;
 use crate::comparison::Better;
@@ -160,7 +160,7 @@ fn histograms(finding: &mut LabFinding, outcomes: &[(String, RunOutcome)]) {
         DoublingHistogram::new(&title, all, run.tally.percentile(50.0))
     };
     for (published, ends) in [(&ONE_QUEUE, ONE), (&MANY_QUEUES, MANY)] {
-        let there = Log2::of(published.rows, &published.figures);
+        let there = Log2Histogram::of(published.rows, &published.figures);
         let mut pair = vec![DoublingHistogram::new(published.title, &there, published.median)];
         pair.extend(nearest(outcomes, &ends).map(|(label, run)| here(label, run)));
         finding.histograms(pair);

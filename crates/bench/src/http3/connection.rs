@@ -22,67 +22,68 @@ use weir_engine::{ConnectOptions, Datagram, Either, either};
 use weir_proto::http3::varint::PartialVarint;
 use weir_proto::http3::{ControlFrames, ControlPart, ErrorCode, Role, Settings, StreamType, frame};
 
-use crate::site::ThreadPlan;
-use crate::streams::Lost;
+use crate::streams::ExchangeError;
+use crate::thread_state::ThreadState;
 use crate::{PreparedRequest, RequestFailure, TargetServer};
 
-/// What the kernel may put together of one sender's datagrams, and how many of these are received with one call.
+/// The longest batch that GRO may form of datagrams, and the number of batches per receive call.
 const BATCH: usize = 65_535;
 const BATCHES: usize = 4;
-/// So many datagrams are sent with one call.
-const SEGMENTS: usize = 10;
-/// Read of a stream at once.
+/// Most datagrams per send call (GSO).
+const MAX_SEGMENTS: usize = 10;
+/// Most bytes per read of a stream.
 const READ: usize = 64 << 10;
-/// How much a server may send before we have taken it: it is never the client that slows it.
+/// Flow-control window of the client, so large that the client does not slow the server.
 const WINDOW: u32 = 64 << 20;
-/// What the kernel keeps of it while this process does not run, if `net.core.rmem_max` permits. What the default holds comes within
-/// 11 ms at 100 Mbit/s. The server takes the loss of what does not fit for that of a full path.
+/// Size of the kernel's receive buffer, if `net.core.rmem_max` permits. The default size fills in
+/// 11 ms at 100 Mbit/s while this process does not run. The server would take the overflow for
+/// congestion.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy)]
 enum Phase {
     Handshake,
     Open,
-    /// The server begins with no request whose stream has this number or a higher one.
-    Leaving(u64),
-    /// It ended in this way.
+    /// The server has sent GOAWAY. It does not process streams from this number on.
+    GoingAway(u64),
+    /// The connection ended with this failure.
     Over(RequestFailure),
 }
 
-/// A stream that the server has opened.
+/// A unidirectional stream of the server.
 #[derive(Default)]
-struct FromServer {
+struct ServerStream {
     kind: PartialVarint,
     control: Option<ControlFrames>,
-    is_of_no_interest: bool,
+    ignored: bool,
 }
 
-pub(super) struct Line {
-    site: Rc<ThreadPlan>,
+pub(super) struct QuicConnection {
+    state: Rc<ThreadState>,
     socket: Datagram,
     udp: UdpSocketState,
     endpoint: RefCell<quinn_proto::Endpoint>,
     handle: ConnectionHandle,
     inner: RefCell<quinn_proto::Connection>,
     phase: Cell<Phase>,
-    /// Nobody wants it any more.
-    is_left: Cell<bool>,
+    /// Whether the connection is to be closed.
+    close_requested: Cell<bool>,
     driver: RefCell<Option<Waker>>,
-    /// Tasks that wait for something of the connection, or of a stream.
+    /// Wakers of tasks that wait for the connection, and of those that wait for a stream.
     waiting: RefCell<Vec<Waker>>,
     streams: RefCell<Vec<(StreamId, Waker)>>,
-    from_server: RefCell<Vec<(StreamId, FromServer)>>,
-    /// What did not fit into the socket, and its bytes.
+    server_streams: RefCell<Vec<(StreamId, ServerStream)>>,
+    /// A transmit that the socket did not accept, and its bytes.
     unsent: RefCell<(Option<Transmit>, Vec<u8>)>,
 }
 
-impl Line {
-    /// Sends the first packet.
+impl QuicConnection {
+    /// Opens the socket and starts the task of the connection.
     pub(super) fn open(
-        site: &Rc<ThreadPlan>,
+        state: &Rc<ThreadState>,
         to: &TargetServer,
-    ) -> Result<Rc<Line>, RequestFailure> {
+    ) -> Result<Rc<QuicConnection>, RequestFailure> {
         let (Some(tls), Some(name)) = (&to.tls, &to.name) else {
             return Err(RequestFailure::Connect);
         };
@@ -90,61 +91,61 @@ impl Line {
         let address = address.map_err(|_| RequestFailure::Connect)?;
         let failed = |e: io::Error| RequestFailure::of_connect(&e);
         let how = ConnectOptions { rcvbuf: Some(RECEIVE_BUFFER), ..ConnectOptions::default() };
-        let socket = site.h.connect_datagrams(&to.address, &how).map_err(failed)?;
+        let socket = state.h.connect_datagrams(&to.address, &how).map_err(failed)?;
         let udp = UdpSocketState::new((&socket).into()).map_err(failed)?;
         let crypto = QuicClientConfig::try_from(tls.config()).map_err(|e| {
-            site.tally.borrow_mut().explain(RequestFailure::Handshake, &e.to_string());
+            state.tally.borrow_mut().explain(RequestFailure::Handshake, &e.to_string());
             RequestFailure::Handshake
         })?;
         let mut config = ClientConfig::new(Arc::new(crypto));
-        config.transport_config(Arc::new(transport(site)));
+        config.transport_config(Arc::new(transport(state)));
         let mut settings = EndpointConfig::default();
-        if let Some(longest) = site.plan.longest_datagram {
+        if let Some(longest) = state.plan.longest_datagram {
             let set = settings.max_udp_payload_size(longest);
             set.map_err(|_| RequestFailure::Connect)?;
         }
         let mut endpoint = quinn_proto::Endpoint::new(Arc::new(settings), None, true, None);
         let connected = endpoint.connect(Instant::now(), config, address, name);
         let (handle, inner) = connected.map_err(|_| RequestFailure::Connect)?;
-        let line = Rc::new(Line {
-            site: Rc::clone(site),
+        let connection = Rc::new(QuicConnection {
+            state: Rc::clone(state),
             socket,
             udp,
             endpoint: RefCell::new(endpoint),
             handle,
             inner: RefCell::new(inner),
             phase: Cell::new(Phase::Handshake),
-            is_left: Cell::new(false),
+            close_requested: Cell::new(false),
             driver: RefCell::default(),
             waiting: RefCell::default(),
             streams: RefCell::default(),
-            from_server: RefCell::default(),
+            server_streams: RefCell::default(),
             unsent: RefCell::default(),
         });
-        site.h.spawn(Rc::clone(&line).run());
-        Ok(line)
+        state.h.spawn(Rc::clone(&connection).run());
+        Ok(connection)
     }
 
-    /// Waits until requests can be made.
+    /// Waits for the end of the handshake.
     pub(super) async fn connected(&self, until: Instant) -> Result<(), RequestFailure> {
         let open = poll_fn(|cx| match self.phase.get() {
             Phase::Handshake => self.wait(cx),
             Phase::Over(failure) => Poll::Ready(Err(failure)),
-            Phase::Open | Phase::Leaving(_) => Poll::Ready(Ok(())),
+            Phase::Open | Phase::GoingAway(_) => Poll::Ready(Ok(())),
         });
-        match either(open, self.site.h.sleep_until(until)).await {
+        match either(open, self.state.h.sleep_until(until)).await {
             Either::Left(open) => open,
             Either::Right(()) => Err(RequestFailure::ConnectTimeout),
         }
     }
 
-    /// A stream for a request.
-    pub(super) async fn stream(&self) -> Result<StreamId, Lost> {
+    /// Opens a stream for a request.
+    pub(super) async fn stream(&self) -> Result<StreamId, ExchangeError> {
         poll_fn(|cx| match self.phase.get() {
-            Phase::Over(RequestFailure::Closed) | Phase::Leaving(_) => {
-                Poll::Ready(Err(Lost::Untouched(RequestFailure::ClosedKept)))
+            Phase::Over(RequestFailure::Closed) | Phase::GoingAway(_) => {
+                Poll::Ready(Err(ExchangeError::Unprocessed(RequestFailure::ClosedKept)))
             }
-            Phase::Over(failure) => Poll::Ready(Err(Lost::Untouched(failure))),
+            Phase::Over(failure) => Poll::Ready(Err(ExchangeError::Unprocessed(failure))),
             Phase::Handshake | Phase::Open => {
                 match self.inner.borrow_mut().streams().open(Dir::Bi) {
                     Some(id) => Poll::Ready(Ok(id)),
@@ -156,7 +157,11 @@ impl Line {
     }
 
     /// Sends a request.
-    pub(super) async fn send(&self, id: StreamId, call: &PreparedRequest) -> Result<(), Lost> {
+    pub(super) async fn send(
+        &self,
+        id: StreamId,
+        call: &PreparedRequest,
+    ) -> Result<(), ExchangeError> {
         let mut parts = vec![call.frame.clone()];
         if !call.body.is_empty() {
             let mut head = Vec::new();
@@ -166,7 +171,7 @@ impl Line {
         poll_fn(|cx| {
             loop {
                 if let Phase::Over(failure) = self.phase.get() {
-                    return Poll::Ready(Err(Lost::For(failure)));
+                    return Poll::Ready(Err(ExchangeError::Other(failure)));
                 }
                 let mut inner = self.inner.borrow_mut();
                 let mut stream = inner.send_stream(id);
@@ -174,54 +179,54 @@ impl Line {
                     Ok(written) => {
                         parts.drain(..written.chunks);
                         if parts.is_empty() {
-                            // The server may have stopped it: its answer says so.
+                            // If the server has stopped the stream, its response says why.
                             let _ = stream.finish();
                             break;
                         }
                     }
                     Err(WriteError::Blocked) => {
                         drop(inner);
-                        self.touch();
+                        self.wake_driver();
                         return self.wait_for(id, cx);
                     }
-                    // The answer is there without all of the request.
+                    // The server answers without the rest of the request.
                     Err(WriteError::Stopped(_) | WriteError::ClosedStream) => break,
                 }
             }
-            self.touch();
+            self.wake_driver();
             Poll::Ready(Ok(()))
         })
         .await
     }
 
-    /// The next piece of an answer; none at its end.
-    pub(super) async fn receive(&self, id: StreamId) -> Result<Option<Bytes>, Lost> {
+    /// Returns the next piece of a response. `None` at its end.
+    pub(super) async fn receive(&self, id: StreamId) -> Result<Option<Bytes>, ExchangeError> {
         poll_fn(|cx| {
             let mut inner = self.inner.borrow_mut();
             let mut stream = inner.recv_stream(id);
-            let closed = Lost::For(RequestFailure::Closed);
+            let closed = ExchangeError::Other(RequestFailure::Closed);
             let Ok(mut chunks) = stream.read(true) else { return Poll::Ready(Err(closed)) };
             let read = chunks.next(READ);
             let transmit = chunks.finalize().should_transmit();
             drop(inner);
             if transmit {
-                self.touch();
+                self.wake_driver();
             }
             match (read, self.phase.get()) {
                 (Ok(Some(chunk)), _) => Poll::Ready(Ok(Some(chunk.bytes))),
                 (Ok(None), _) => Poll::Ready(Ok(None)),
                 (Err(ReadError::Reset(code)), _) => {
                     Poll::Ready(Err(if code.into_inner() == ErrorCode::RequestRejected as u64 {
-                        Lost::Untouched(RequestFailure::StreamRefused)
+                        ExchangeError::Unprocessed(RequestFailure::StreamRefused)
                     } else {
-                        Lost::For(RequestFailure::StreamReset)
+                        ExchangeError::Other(RequestFailure::StreamReset)
                     }))
                 }
-                (Err(ReadError::Blocked), Phase::Leaving(first)) if u64::from(id) >= first => {
-                    Poll::Ready(Err(Lost::Untouched(RequestFailure::ClosedKept)))
+                (Err(ReadError::Blocked), Phase::GoingAway(first)) if u64::from(id) >= first => {
+                    Poll::Ready(Err(ExchangeError::Unprocessed(RequestFailure::ClosedKept)))
                 }
                 (Err(ReadError::Blocked), Phase::Over(failure)) => {
-                    Poll::Ready(Err(Lost::For(failure)))
+                    Poll::Ready(Err(ExchangeError::Other(failure)))
                 }
                 (Err(ReadError::Blocked), _) => self.wait_for(id, cx),
             }
@@ -229,22 +234,22 @@ impl Line {
         .await
     }
 
-    /// Wants no more of a request.
-    pub(super) fn give_up(&self, id: StreamId, code: u64) {
+    /// Cancels a request.
+    pub(super) fn cancel(&self, id: StreamId, code: u64) {
         let code = VarInt::from_u64(code).unwrap_or_default();
         let mut inner = self.inner.borrow_mut();
-        // One that is closed needs neither.
+        // Both fail on a closed stream, where nothing is left to cancel.
         let _ = inner.recv_stream(id).stop(code);
         let _ = inner.send_stream(id).reset(code);
         drop(inner);
         self.streams.borrow_mut().retain(|(other, _)| *other != id);
-        self.touch();
+        self.wake_driver();
     }
 
-    /// Ends the connection.
+    /// Closes the connection.
     pub(super) fn close(&self) {
-        self.is_left.set(true);
-        self.touch();
+        self.close_requested.set(true);
+        self.wake_driver();
     }
 
     fn wait<T>(&self, cx: &Context<'_>) -> Poll<T> {
@@ -273,8 +278,8 @@ impl Line {
         self.streams.take().into_iter().for_each(|(_, waker)| waker.wake());
     }
 
-    /// The driver looks at the connection.
-    fn touch(&self) {
+    /// Wakes the driver task.
+    fn wake_driver(&self) {
         if let Some(driver) = self.driver.take() {
             driver.wake();
         }
@@ -296,7 +301,7 @@ impl Line {
             if due {
                 self.inner.borrow_mut().handle_timeout(now);
             }
-            if self.is_left.get() && !self.is_over() {
+            if self.close_requested.get() && !self.is_over() {
                 let code = VarInt::from_u64(ErrorCode::NoError as u64).unwrap_or_default();
                 self.inner.borrow_mut().close(now, code, Bytes::new());
                 self.phase.set(Phase::Over(RequestFailure::Closed));
@@ -310,9 +315,9 @@ impl Line {
         }
     }
 
-    /// Ready when there is something to do.
+    /// Ready when the driver has work.
     fn poll_work(&self, cx: &mut Context<'_>) -> Poll<()> {
-        // Whatever woke the task is dealt with by now; a touch from here on wakes it again.
+        // The reason of this wake-up is handled below. A later wake-up takes the new waker.
         let untouched = self.driver.borrow_mut().replace(cx.waker().clone()).is_some();
         let unsent = self.unsent.borrow().0.is_some();
         let deadline = self.inner.borrow_mut().poll_timeout();
@@ -325,7 +330,7 @@ impl Line {
     }
 
     fn receive_datagrams(&self) {
-        let mut room = self.site.datagrams.take();
+        let mut room = self.state.datagrams.take();
         room.resize(BATCH * BATCHES, 0);
         let mut metas = [RecvMeta::default(); BATCHES];
         let received = self.socket.try_receive(|fd| {
@@ -338,23 +343,24 @@ impl Line {
             Ok(n) => {
                 let now = Instant::now();
                 for (meta, part) in metas.iter().zip(room.chunks(BATCH)).take(n.unwrap_or(0)) {
-                    self.site.tally.borrow_mut().bytes += meta.len as u64;
+                    self.state.tally.borrow_mut().bytes += meta.len as u64;
                     let bytes = part.get(..meta.len).unwrap_or(part);
                     for datagram in bytes.chunks(meta.stride.max(1)) {
-                        self.came(now, meta, datagram);
+                        self.handle_datagram(now, meta, datagram);
                     }
                 }
             }
-            // Nothing receives there. Once there is a connection, anybody could say so.
+            // No server listens there. After the handshake the error is ignored, since anyone could
+            // forge it.
             Err(e) if matches!(self.phase.get(), Phase::Handshake) => {
                 self.phase.set(Phase::Over(RequestFailure::of_connect(&e)));
             }
             Err(_) => {}
         }
-        self.site.datagrams.replace(room);
+        self.state.datagrams.replace(room);
     }
 
-    fn came(&self, now: Instant, meta: &RecvMeta, datagram: &[u8]) {
+    fn handle_datagram(&self, now: Instant, meta: &RecvMeta, datagram: &[u8]) {
         let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
         let (bytes, mut answer) = (BytesMut::from(datagram), Vec::new());
         let mut endpoint = self.endpoint.borrow_mut();
@@ -369,9 +375,11 @@ impl Line {
             let event = self.inner.borrow_mut().poll();
             let Some(event) = event else { return };
             match event {
-                Event::Connected => self.begin(),
-                Event::ConnectionLost { reason } => self.lost(&reason),
-                Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => self.opened(),
+                Event::Connected => self.handshake_completed(),
+                Event::ConnectionLost { reason } => self.connection_lost(&reason),
+                Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
+                    self.accept_server_streams()
+                }
                 Event::Stream(StreamEvent::Readable { id }) if id.dir() == Dir::Uni => {
                     self.read(id);
                 }
@@ -391,14 +399,14 @@ impl Line {
         }
     }
 
-    /// The handshake is complete: says what HTTP/3 says first.
-    fn begin(&self) {
+    /// Completes the handshake: opens the control stream and sends the settings.
+    fn handshake_completed(&self) {
         let mut first = Vec::new();
         frame::write_stream_type(StreamType::Control, &mut first);
         Settings::default().write(&mut first);
         let mut inner = self.inner.borrow_mut();
         if let Some(id) = inner.streams().open(Dir::Uni) {
-            // So few bytes fit, or the server lets nobody speak HTTP/3.
+            // The write fails only if the server permits too few bytes for HTTP/3.
             let _ = inner.send_stream(id).write(&first);
         }
         drop(inner);
@@ -406,13 +414,13 @@ impl Line {
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
-    fn lost(&self, reason: &ConnectionError) {
+    fn connection_lost(&self, reason: &ConnectionError) {
         let (failure, needs_a_reason) = match (self.phase.get(), reason) {
             (_, ConnectionError::LocallyClosed) => return,
             (Phase::Handshake, ConnectionError::TimedOut) => {
                 (RequestFailure::ConnectTimeout, false)
             }
-            (Phase::Handshake, reason) => (of_handshake(reason), true),
+            (Phase::Handshake, reason) => (handshake_failure(reason), true),
             (_, ConnectionError::TimedOut) => (RequestFailure::Closed, false),
             (_, ConnectionError::Reset) => (RequestFailure::Reset, false),
             (_, ConnectionError::ApplicationClosed(close))
@@ -426,23 +434,23 @@ impl Line {
             (_, _) => (RequestFailure::Malformed, true),
         };
         if needs_a_reason {
-            self.site.tally.borrow_mut().explain(failure, &words(reason));
+            self.state.tally.borrow_mut().explain(failure, &describe(reason));
         }
         self.phase.set(Phase::Over(failure));
     }
 
-    fn opened(&self) {
+    fn accept_server_streams(&self) {
         loop {
             let id = self.inner.borrow_mut().streams().accept(Dir::Uni);
             let Some(id) = id else { return };
-            self.from_server.borrow_mut().push((id, FromServer::default()));
+            self.server_streams.borrow_mut().push((id, ServerStream::default()));
             self.read(id);
         }
     }
 
-    /// Reads a stream that the server has opened.
+    /// Reads a unidirectional stream of the server.
     fn read(&self, id: StreamId) {
-        let mut all = self.from_server.borrow_mut();
+        let mut all = self.server_streams.borrow_mut();
         let Some((_, stream)) = all.iter_mut().find(|(other, _)| *other == id) else { return };
         let mut inner = self.inner.borrow_mut();
         let mut receive = inner.recv_stream(id);
@@ -451,7 +459,7 @@ impl Line {
             match stream.take(&chunk.bytes) {
                 Ok(None) => {}
                 Ok(Some(first)) => {
-                    self.phase.set(Phase::Leaving(first));
+                    self.phase.set(Phase::GoingAway(first));
                     self.wake_all();
                 }
                 Err(()) => {
@@ -460,7 +468,7 @@ impl Line {
                 }
             }
         }
-        // What is to be said goes with what follows.
+        // Updates of flow control are sent with the next packet.
         let _ = chunks.finalize();
     }
 
@@ -471,14 +479,14 @@ impl Line {
             let answer = self.endpoint.borrow_mut().handle_event(self.handle, event);
             if let Some(answer) = answer {
                 self.inner.borrow_mut().handle_event(answer);
-                self.touch();
+                self.wake_driver();
             }
         }
     }
 
     fn transmit(&self) {
         let (mut unsent, mut out) = self.unsent.take();
-        let most = self.udp.max_gso_segments().min(SEGMENTS);
+        let most = self.udp.max_gso_segments().min(MAX_SEGMENTS);
         loop {
             let next = unsent.take().or_else(|| {
                 out.clear();
@@ -502,14 +510,14 @@ impl Line {
     }
 }
 
-impl FromServer {
-    /// Takes bytes of it. The first stream that is not served, when the server leaves.
+impl ServerStream {
+    /// Parses received bytes. Returns the stream number of a GOAWAY frame.
     fn take(&mut self, mut bytes: &[u8]) -> Result<Option<u64>, ()> {
-        if self.control.is_none() && !self.is_of_no_interest {
+        if self.control.is_none() && !self.ignored {
             let Some(kind) = self.kind.read(&mut bytes) else { return Ok(None) };
             match StreamType::from(kind) {
                 StreamType::Control => self.control = Some(ControlFrames::new(Role::Client)),
-                _ => self.is_of_no_interest = true,
+                _ => self.ignored = true,
             }
         }
         let (Some(control), mut leaves) = (&mut self.control, None) else { return Ok(None) };
@@ -524,28 +532,29 @@ impl FromServer {
     }
 }
 
-fn transport(site: &ThreadPlan) -> TransportConfig {
+fn transport(state: &ThreadState) -> TransportConfig {
     let mut transport = TransportConfig::default();
     transport.stream_receive_window(WINDOW.into());
     transport.receive_window(WINDOW.into());
     transport.max_concurrent_bidi_streams(0_u32.into());
     transport.datagram_receive_buffer_size(None);
-    transport.max_idle_timeout(site.plan.timeout.try_into().ok());
+    transport.max_idle_timeout(state.plan.timeout.try_into().ok());
     transport
 }
 
-/// Why a connection was lost, for people.
-fn words(reason: &ConnectionError) -> String {
+/// Describes why a connection was connection_lost.
+fn describe(reason: &ConnectionError) -> String {
     let ConnectionError::TransportError(error) = reason else { return reason.to_string() };
-    // Its code is a number, which the reason explains. A refused certificate is wrapped in the names of rustls' types.
+    // The reason explains the error code. rustls wraps the reason of a refused certificate in names
+    // of its types.
     let wrapped = error.reason.strip_prefix("invalid peer certificate: Other(OtherError(");
     let text = wrapped.and_then(|text| text.strip_suffix("))")).unwrap_or(&error.reason);
     let text = text.strip_prefix("upstream SSL ").unwrap_or(text);
     if text.is_empty() { error.to_string() } else { text.to_owned() }
 }
 
-/// Why a handshake failed.
-fn of_handshake(reason: &ConnectionError) -> RequestFailure {
+/// The failure for an error of a handshake.
+fn handshake_failure(reason: &ConnectionError) -> RequestFailure {
     let code = match reason {
         ConnectionError::TransportError(error) => error.code,
         ConnectionError::ConnectionClosed(close) => close.error_code,

@@ -1,4 +1,4 @@
-//! What the connections of one thread share.
+//! The state of a thread, which its connections share.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -17,38 +17,38 @@ use crate::peer::{TargetServer, handshake_failure};
 use crate::tally::note;
 use crate::{LoadPlan, PreparedRequest, Protocol, RequestFailure, Sample, Tally};
 
-/// Answers handed to the watcher at once.
-const BLOCK: usize = 4096;
-/// How long a client keeps still that could not connect: a server that is away must not make
-/// this one spin.
-const PAUSE: Duration = Duration::from_millis(1);
+/// Samples per message to the watcher.
+const SAMPLES_PER_MESSAGE: usize = 4096;
+/// Pause after a failed connection attempt. Without it, the client would spin while a server is
+/// down.
+const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// What threads tell the one that watches.
-pub(crate) enum News {
+/// Messages from a thread to the watcher.
+pub(crate) enum ThreadMessage {
     Samples(Vec<Sample>),
     Done(io::Result<Box<(Tally, CpuUse)>>),
 }
 
-/// A thread's plan and what it has seen.
-pub(crate) struct ThreadPlan {
+/// The plan of a thread, and its results so far.
+pub(crate) struct ThreadState {
     pub(crate) h: Handle,
     pub(crate) plan: LoadPlan,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) alarm: Rc<Alarm>,
     pub(crate) tally: RefCell<Tally>,
     pub(crate) samples: RefCell<Vec<Sample>>,
-    pub(crate) news: Sender<News>,
+    pub(crate) messages: Sender<ThreadMessage>,
     pub(crate) memo: RefCell<Memo>,
-    /// Where HTTP/3 receives datagrams.
+    /// The buffer in which HTTP/3 receives datagrams.
     pub(crate) datagrams: RefCell<Vec<u8>>,
-    /// Clients that have not ended.
+    /// Clients that are still running.
     pub(crate) live: Cell<usize>,
 }
 
-/// Counts a client out when it ends, in whatever way. With the last one the loop ends.
-pub(crate) struct Leave(pub(crate) Rc<ThreadPlan>);
+/// Counts a client as ended when it is dropped. The loop stops with its last client.
+pub(crate) struct ClientGuard(pub(crate) Rc<ThreadState>);
 
-impl Drop for Leave {
+impl Drop for ClientGuard {
     fn drop(&mut self) {
         let live = self.0.live.get().saturating_sub(1);
         self.0.live.set(live);
@@ -58,17 +58,17 @@ impl Drop for Leave {
     }
 }
 
-/// A request at its due time.
+/// A request whose time has come.
 pub(crate) struct DueRequest<'a> {
     pub(crate) call: &'a PreparedRequest,
-    /// What its latency counts from.
+    /// Start of its latency: in an open loop its due time, otherwise the time it is sent.
     pub(crate) began: Instant,
     pub(crate) now: Instant,
 }
 
-impl ThreadPlan {
-    /// Waits for a start's time; `free` is since when the client has nothing else to do.
-    pub(crate) async fn begin(&self, start: Start, free: Instant) -> Option<DueRequest<'_>> {
+impl ThreadState {
+    /// Waits until a claimed request is due. `free_since` is when the client became free.
+    pub(crate) async fn begin(&self, start: Start, free_since: Instant) -> Option<DueRequest<'_>> {
         if let Some(at) = start.intended {
             self.alarm.until(at).await;
         }
@@ -76,15 +76,15 @@ impl ThreadPlan {
         let began = start.intended.unwrap_or(now);
         if start.intended.is_some() {
             let mut tally = self.tally.borrow_mut();
-            tally.crowded += u64::from(free > began);
-            note(&mut tally.lag, now.saturating_duration_since(began.max(free)));
+            tally.waited_for_connection += u64::from(free_since > began);
+            note(&mut tally.lag, now.saturating_duration_since(began.max(free_since)));
         }
         let calls = &self.plan.calls;
         let call = calls.get(start.number as usize % calls.len().max(1))?;
         Some(DueRequest { call, began, now })
     }
 
-    /// Connects, and opens TLS where the peer wants it.
+    /// Connects, and completes a TLS handshake if the peer has TLS.
     pub(crate) async fn open(&self, peer: &TargetServer) -> Result<Wire, RequestFailure> {
         let began = Instant::now();
         let deadline = began.checked_add(self.plan.timeout);
@@ -129,23 +129,23 @@ impl ThreadPlan {
         if self.plan.samples {
             let mut samples = self.samples.borrow_mut();
             samples.push(sample);
-            if samples.len() == BLOCK {
+            if samples.len() == SAMPLES_PER_MESSAGE {
                 self.hand_over(std::mem::take(&mut *samples));
             }
         }
     }
 
-    /// Counts requests without an answer. Returns after a while where trying again at once would
-    /// be a storm.
+    /// Counts requests without a response. After a failed connection it also waits for
+    /// [`RETRY_PAUSE`].
     pub(crate) async fn failed(&self, failure: RequestFailure, requests: u64) {
         self.tally.borrow_mut().failed(failure, requests);
         if failure.is_of_connecting() {
-            self.h.sleep(PAUSE).await;
+            self.h.sleep(RETRY_PAUSE).await;
         }
     }
 
-    /// Gives answers to the thread that watches. It is gone only when the run is.
+    /// Sends samples to the watcher. It fails only once the run has ended.
     pub(crate) fn hand_over(&self, samples: Vec<Sample>) {
-        let _ = self.news.send(News::Samples(samples));
+        let _ = self.messages.send(ThreadMessage::Samples(samples));
     }
 }
