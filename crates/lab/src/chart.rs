@@ -1,5 +1,5 @@
-//! Charts: rows of dots on one scale. The page draws them without a fixed size, so that they are
-//! legible on a phone.
+//! Charts: rows of dots on one scale. The page draws them without a fixed size, so that phones show
+//! them legibly.
 
 use serde::{Deserialize, Serialize};
 use weir_bench::RunOutcome;
@@ -21,7 +21,7 @@ pub(crate) struct Chart {
     pub(crate) unit: String,
     pub(crate) caption: String,
     pub(crate) scale: Scale,
-    /// The names of the first dots of each row, which get a number each; the others are dots alone.
+    /// The names of the first dots of each row. Each gets a number. The other dots have none.
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<ChartRow>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct ChartRow {
     pub(crate) dots: Vec<Dot>,
 }
 
-/// The value of a cell in each round; nothing where it could not be measured.
+/// The values of a cell in all rounds. Empty if none was measured.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Dot(Vec<f64>);
 
@@ -64,7 +64,7 @@ impl Chart {
         self
     }
 
-    /// A row with the percentiles of these runs.
+    /// A chart of the latency percentiles of these runs, with a row per run.
     pub(crate) fn percentiles<'a>(
         title: &str,
         runs: impl IntoIterator<Item = (&'a str, &'a RunOutcome)>,
@@ -85,7 +85,7 @@ impl Chart {
         self.rows.push(ChartRow { label: label.to_owned(), dots });
     }
 
-    /// Adds the values of another round.
+    /// Adds the values of another round. Rows are matched by label.
     pub(crate) fn join(&mut self, other: &Chart) {
         for row in &mut self.rows {
             let Some(more) = other.rows.iter().find(|more| more.label == row.label) else {
@@ -97,7 +97,7 @@ impl Chart {
         }
     }
 
-    /// The ends of the scale.
+    /// The least and the greatest value of the scale.
     pub(crate) fn ends(&self) -> (f64, f64) {
         let ranges = self.rows.iter().flat_map(|row| &row.dots).filter_map(Dot::range);
         let (least, most) = ranges.fold((f64::INFINITY, 0.0_f64), |(least, most), (low, high)| {
@@ -110,7 +110,7 @@ impl Chart {
         }
     }
 
-    /// The position of a value, from 0 to 1.
+    /// The position of a value on the scale, from 0 to 1.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let (least, most) = self.ends();
         let place = match self.scale {
@@ -120,7 +120,7 @@ impl Chart {
         place.clamp(0.0, 1.0)
     }
 
-    /// Round values along the scale.
+    /// Round values on the scale, for its labels.
     pub(crate) fn ticks(&self) -> Vec<f64> {
         let (least, most) = self.ends();
         let inside = |value: &f64| (least..=most).contains(value);
@@ -146,7 +146,7 @@ impl Chart {
     }
 }
 
-/// A number as charts write it: three digits, thousands with a `k`.
+/// Formats a number with two or three digits. Thousands end with `k`.
 pub(crate) fn amount(value: f64) -> String {
     let size = value.abs();
     match size {

@@ -85,7 +85,7 @@ enum LabCommand {
     },
 }
 
-/// `weir lab`: the exit status.
+/// Runs `weir lab`. Returns the exit status.
 pub fn lab(options: Options) -> i32 {
     let done = match options.command {
         LabCommand::List => list(),
@@ -110,11 +110,11 @@ pub fn lab(options: Options) -> i32 {
     }
 }
 
-/// Why `weir lab` ends.
+/// Why `weir lab` ends early.
 pub(crate) enum LabError {
-    /// Nothing reads what is printed.
+    /// The reader of standard output has closed it. This is no error.
     NoReader,
-    /// A line for the user.
+    /// A message for the user.
     Failed(String),
 }
 
@@ -133,7 +133,7 @@ impl From<Unprinted> for LabError {
     }
 }
 
-/// Prints for a reader that is there.
+/// Prints to standard output. [`LabError::NoReader`] if its reader has closed it.
 pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), LabError> {
     Ok(weir_print::print_to_reader(text)?)
 }
@@ -152,7 +152,7 @@ fn run(
     dir: &Path,
 ) -> Result<(), LabError> {
     let chosen = choose(names)?;
-    let programs = if servers.is_empty() { usual()? } else { given(servers)? };
+    let programs = if servers.is_empty() { default_programs()? } else { named_programs(servers)? };
     let bar = ProgressBar::new(chosen.len() as u64 * u64::from(rounds));
     bar.set_style(style("{spinner} {pos}/{len} {elapsed} {prefix}: {msg}"));
     let lab = Lab { programs, brief, bar };
@@ -200,7 +200,7 @@ fn simulate(
     if let Some(odd) = workers.iter().find(|n| !(2..=4096).contains(*n)) {
         return Err(format!("{odd} workers: 2 to 4096 can be asked about").into());
     }
-    let programs = if servers.is_empty() { vec![this()?] } else { given(servers)? };
+    let programs = if servers.is_empty() { vec![this_weir()?] } else { named_programs(servers)? };
     if let Some(other) = programs.iter().find(|p| p.family != Family::Weir) {
         return Err(format!(
             "{}: the model runs weir's policies, so only a weir can stand beside it",
@@ -216,7 +216,7 @@ fn simulate(
 }
 
 fn advise(conf: &Path, servers: &[String], brief: bool) -> Result<(), LabError> {
-    let programs = if servers.is_empty() { vec![this()?] } else { given(servers)? };
+    let programs = if servers.is_empty() { vec![this_weir()?] } else { named_programs(servers)? };
     let bar = ProgressBar::new(1).with_style(style("{spinner} {pos}/{len} {elapsed}: {msg}"));
     let lab = Lab { programs, brief, bar };
     let advice = crate::doctor::advise(&lab, conf);
@@ -250,14 +250,14 @@ fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
     names.iter().map(find).collect()
 }
 
-fn this() -> Result<Program, String> {
+fn this_weir() -> Result<Program, String> {
     let me = std::env::current_exe().map_err(|e| format!("where am I: {e}"))?;
     Program::inspect("weir", &me)
 }
 
-/// This weir, and nginx where it is usually installed.
-fn usual() -> Result<Vec<Program>, String> {
-    let mut all = vec![this()?];
+/// This weir, and nginx if it is in `PATH` or `/usr/sbin`.
+fn default_programs() -> Result<Vec<Program>, String> {
+    let mut all = vec![this_weir()?];
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     if let Some(nginx) = places.map(|dir| dir.join("nginx")).find(|file| file.is_file()) {
@@ -266,7 +266,7 @@ fn usual() -> Result<Vec<Program>, String> {
     Ok(all)
 }
 
-fn given(servers: &[String]) -> Result<Vec<Program>, String> {
+fn named_programs(servers: &[String]) -> Result<Vec<Program>, String> {
     let inspect = |text: &String| {
         let (name, path) = text.split_once('=').ok_or(format!("{text:?} is not NAME=BINARY"))?;
         Ok(calibrated(Program::inspect(name, Path::new(path))?))
@@ -275,5 +275,5 @@ fn given(servers: &[String]) -> Result<Vec<Program>, String> {
 }
 
 fn calibrated(program: Program) -> Program {
-    program.calibrated(RunningServer::can_open_slowly, RunningServer::time_of_work)
+    program.calibrated(RunningServer::can_open_slowly, RunningServer::measure_work)
 }

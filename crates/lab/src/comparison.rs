@@ -1,6 +1,6 @@
-//! Comparisons of measured figures, in words that follow what was measured.
+//! Comparisons of measured values, in words that follow from the measurement.
 //!
-//! A text of the lab that says which of two figures is larger takes its words from [`Relation`].
+//! Texts of the lab take words such as "less" and "more" from [`Relation`] alone.
 
 use std::fmt;
 
@@ -8,26 +8,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::chart::amount;
 
-/// Which figures are good.
+/// Whether small or large values are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Better {
     Less,
     More,
 }
 
-/// How a figure relates to another one.
+/// The relation of a value to another one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Relation {
     /// One of them was not measured.
     Unknown,
-    /// Their spreads overlap.
+    /// The difference is within the noise.
     Same,
-    /// The factor between them, if there is one.
+    /// The value is smaller, by this factor if there is one.
     Less(Option<f64>),
+    /// The value is larger, by this factor if there is one.
     More(Option<f64>),
 }
 
-/// How a figure stands beside another one.
+/// The relation of a way to another one, in terms of better and worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Ahead,
@@ -36,13 +37,14 @@ pub(crate) enum Standing {
     Unknown,
 }
 
-/// The values of fewer rounds say little about their spread.
-const ENOUGH: usize = 3;
-/// The share by which a spread is widened, with enough rounds and with fewer.
+/// With fewer rounds, their spread is not known well.
+const MIN_ROUNDS: usize = 3;
+/// The margin by which a spread is widened, as a share of its ends: with enough rounds, and with
+/// fewer.
 const MARGIN: f64 = 0.025;
 const MARGIN_OF_FEW: f64 = 0.1;
 
-/// The median of a figure's rounds and the range that its noise covers.
+/// The median of all rounds, and the range of its noise.
 #[derive(Clone, Copy, Debug)]
 struct Spread {
     median: f64,
@@ -51,11 +53,11 @@ struct Spread {
 }
 
 impl Spread {
-    /// Values that are not finite are left out.
+    /// The spread of finite values. `None` if there are none.
     fn of(rounds: &[f64]) -> Option<Spread> {
         let mut all: Vec<f64> = rounds.iter().copied().filter(|value| value.is_finite()).collect();
         all.sort_by(f64::total_cmp);
-        let margin = if all.len() < ENOUGH { MARGIN_OF_FEW } else { MARGIN };
+        let margin = if all.len() < MIN_ROUNDS { MARGIN_OF_FEW } else { MARGIN };
         let (least, most) = (*all.first()?, *all.last()?);
         let median = *all.get(all.len() / 2)?;
         Some(Spread { median, low: least - margin * least.abs(), high: most + margin * most.abs() })
@@ -63,7 +65,7 @@ impl Spread {
 }
 
 impl Relation {
-    /// The relation of a figure to another one, each with its values in all rounds.
+    /// The relation of a value to another one. Each has a value per round.
     pub(crate) fn of(figure: &[f64], other: &[f64]) -> Relation {
         let (Some(figure), Some(other)) = (Spread::of(figure), Spread::of(other)) else {
             return Relation::Unknown;
@@ -80,7 +82,7 @@ impl Relation {
         }
     }
 
-    /// The words in front of the name of the other way.
+    /// The words between a relation and the name of the other way.
     fn than(self) -> &'static str {
         match self {
             Relation::Unknown => "beside",
@@ -110,7 +112,7 @@ impl fmt::Display for Relation {
     }
 }
 
-/// A way to do something, and its figure in each round.
+/// A way to do something, and its measured value in each round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MeasuredWay {
     pub(crate) way: String,
@@ -144,10 +146,10 @@ impl MeasuredWay {
     }
 }
 
-/// A figure of one way beside the same figure of others.
+/// A measured quantity of one way, compared with the same quantity of others.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Comparison {
-    /// The name of the figure.
+    /// The name of the quantity.
     what: String,
     unit: String,
     better: Better,
@@ -156,7 +158,7 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// The figure of the way in question. `what` begins a sentence.
+    /// A comparison of this way with none yet. `what` begins a sentence.
     pub(crate) fn new(
         what: &str,
         unit: &str,
@@ -167,7 +169,7 @@ impl Comparison {
         Comparison { what, unit, better, own: MeasuredWay::new(way, figure), others: Vec::new() }
     }
 
-    /// The figure of another way, unless it is there already.
+    /// Adds the value of another way. A way that is already present is ignored.
     pub(crate) fn beside(mut self, (way, figure): (&str, f64)) -> Comparison {
         if self.others.iter().all(|other| other.way != way) {
             self.others.push(MeasuredWay::new(way, figure));
@@ -203,7 +205,7 @@ impl Comparison {
         }
     }
 
-    /// How far apart this way and another one are: 0 is level.
+    /// The factor between this way and another one. 0 if they are level.
     pub(crate) fn distance(&self, other: &MeasuredWay) -> f64 {
         match self.relation(other) {
             Relation::Unknown | Relation::Same => 0.0,
@@ -211,7 +213,7 @@ impl Comparison {
         }
     }
 
-    /// What is compared: `p99 with fair`.
+    /// The quantity and this way: `p99 with fair`.
     pub(crate) fn subject(&self) -> String {
         format!("{} with {}", self.what, self.own.way)
     }

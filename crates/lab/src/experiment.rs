@@ -3,19 +3,19 @@
 use crate::finding::LabFinding;
 use crate::lab::Lab;
 
-/// An experiment.
+/// An experiment of `weir lab`.
 pub(crate) struct Experiment {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     /// The question that it answers.
     pub(crate) question: &'static str,
-    /// Published results about it.
+    /// Published results that answer the question.
     pub(crate) published: &'static str,
-    /// Runs it. Errors are lines for the user.
+    /// Runs it. An error is a message for the user.
     pub(crate) run: fn(&Lab) -> Result<LabFinding, String>,
 }
 
-/// weir's policies with the names that the published experiments use.
+/// weir's accept policies, under the names of the published experiments.
 pub(crate) const POLICIES: &[(&str, &str)] = &[
     ("blocking accept", "blocking"),
     ("EPOLLEXCLUSIVE", "exclusive"),

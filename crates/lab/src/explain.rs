@@ -1,4 +1,4 @@
-//! `weir lab sim --explain`: the kernel's walk along the list of waiters, step by step.
+//! `weir lab sim --explain`: how the kernel walks the wait list, step by step.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ const MS: Duration = Duration::from_millis(1);
 const LOOPS: usize = 3;
 const CONNECTIONS: u32 = 4;
 
-/// The accept models with different walks along the list, and what to watch.
-const TOLD: &[(&str, &str, &str)] = &[
+/// The accept models that walk the wait list differently, and what to watch for.
+const MODELS: &[(&str, &str, &str)] = &[
     (
         "blocking accept()",
         "blocking",
@@ -49,8 +49,8 @@ const TOLD: &[(&str, &str, &str)] = &[
 
 /// The whole text.
 pub(crate) fn explain() -> String {
-    let mut out = the_list();
-    for (title, policy, remark) in TOLD {
+    let mut out = wait_list_example();
+    for (title, policy, remark) in MODELS {
         if let Ok(kind) = AcceptPolicy::parse(policy) {
             let _ =
                 writeln!(out, "\n{title}: {CONNECTIONS} connections, {LOOPS} sleeping workers\n");
@@ -62,8 +62,8 @@ pub(crate) fn explain() -> String {
     out
 }
 
-/// The article's four registrations.
-pub(crate) fn the_list() -> String {
+/// The four entries of the published example.
+pub(crate) fn wait_list_example() -> String {
     let name = |who: usize| ["A", "B", "C", "D"].get(who).copied().unwrap_or("?").to_owned();
     let mut out = wrap(
         "A listening socket has a list of those who want to hear of connections. An entry is a worker's epoll instance; \
@@ -84,29 +84,29 @@ pub(crate) fn the_list() -> String {
         "(fs/eventpoll.c adds exclusive entries with add_wait_queue_exclusive, at the tail, and plain ones with add_wait_queue, \
          at the head. The article on epoll has it the other way round, B C A D; what it concludes of B and C holds all the same.)",
     );
-    let tell = |out: &mut String, socket: &mut ModelSocket, title: &str, busy: &[usize]| {
+    let describe = |out: &mut String, socket: &mut ModelSocket, title: &str, busy: &[usize]| {
         let _ = writeln!(out, "\n{title}");
         let order = socket.order();
         let walk = socket.arrive(0, Duration::ZERO, |who| !busy.contains(&who));
         steps(out, &order, &walk, name);
         let _ = socket.accept();
     };
-    tell(&mut out, &mut socket, "A connection comes while all sleep:", &[]);
-    tell(&mut out, &mut socket, "Another one, while B is busy:", &[1]);
+    describe(&mut out, &mut socket, "A connection comes while all sleep:", &[]);
+    describe(&mut out, &mut socket, "Another one, while B is busy:", &[1]);
     socket.remove(1);
     socket.add(1, true);
     let title = format!(
         "B removes its entry and adds it again, as nginx does after 16 connections: {}. The next one:",
         listed(&socket.order(), name)
     );
-    tell(&mut out, &mut socket, &title, &[]);
+    describe(&mut out, &mut socket, &title, &[]);
     out
 }
 
-/// Connections that come one after another, under a policy.
+/// Connections that arrive one after another, under a policy.
 fn walk(kind: AcceptPolicy) -> String {
     let mut world = World::new(kind, LOOPS, Instant::now());
-    // The start is left out.
+    // Skips the start.
     world.run(MS);
     world.take_notes();
     for n in 1..=CONNECTIONS {
@@ -114,13 +114,13 @@ fn walk(kind: AcceptPolicy) -> String {
     }
     world.run(MS * 50 * (CONNECTIONS + 1));
     let mut out = String::new();
-    world.notes().iter().for_each(|note| tell(&mut out, note));
+    world.notes().iter().for_each(|note| describe(&mut out, note));
     let got: Vec<String> = world.witness().accepted.iter().map(u64::to_string).collect();
     let _ = writeln!(out, "  So the workers took {}.", got.join(" / "));
     out
 }
 
-fn tell(out: &mut String, note: &Note) {
+fn describe(out: &mut String, note: &Note) {
     let at = note.at.as_secs_f64() * 1e3;
     let name = |who: usize| format!("worker {who}");
     match &note.what {
@@ -150,7 +150,7 @@ fn tell(out: &mut String, note: &Note) {
     }
 }
 
-/// Each entry that the walk meets, why it is woken or not, and what is left.
+/// Each entry that the walk visits, why it is woken or not, and the entries not visited.
 fn steps(
     out: &mut String,
     order: &[(usize, bool)],
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_articles_four_are_walked_as_the_kernel_does() {
-        let text = the_list();
+        let text = wait_list_example();
         assert!(text.contains("D is put at the head: D, A, B, C"), "{text}");
         let all: Vec<&str> = text.lines().map(str::trim).collect();
         let at = |line: &str| all.iter().position(|l| l.starts_with(line)).unwrap();

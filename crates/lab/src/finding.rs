@@ -1,4 +1,4 @@
-//! The finding of an experiment.
+//! The finding of an experiment: its answer, tables, charts and raw data.
 
 use std::fmt::Write as _;
 
@@ -8,18 +8,18 @@ use weir_bench::Log2Histogram;
 use crate::chart::Chart;
 use crate::comparison::Comparison;
 
-/// Rows under headings.
+/// A table with headings.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct FindingTable {
     heads: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
-/// What is shown, in the order in which it is read.
+/// A part of a finding, in the order of presentation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum FindingPart {
     Table(FindingTable),
-    /// Texts in columns of their own, side by side where there is room.
+    /// Preformatted texts, side by side if there is room.
     Blocks(Vec<String>),
     Remark(String),
     Chart(Chart),
@@ -27,13 +27,13 @@ pub(crate) enum FindingPart {
     Histograms(Vec<DoublingHistogram>),
 }
 
-/// The number of values in each row of a histogram with rows that double.
+/// A histogram whose bounds double.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DoublingHistogram {
     pub(crate) title: String,
-    /// Where a row begins, and how many values it has.
+    /// Lower bounds of the rows, and their counts.
     pub(crate) rows: Vec<(u64, u64)>,
-    /// The histogram as text for a terminal.
+    /// The histogram as terminal text.
     text: String,
 }
 
@@ -44,15 +44,15 @@ impl DoublingHistogram {
     }
 }
 
-/// The answer: figures beside each other, and what a reader needs to know about them.
+/// The answer of an experiment: a comparison, and a note for the reader.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LabVerdict {
     pub(crate) comparison: Comparison,
-    /// A sentence that holds whatever was measured.
+    /// A sentence that is true whatever the measurement shows.
     pub(crate) note: String,
 }
 
-/// A published figure and its counterpart.
+/// A published result and its counterpart on this machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Counterpart {
     what: String,
@@ -60,7 +60,7 @@ struct Counterpart {
     here: HereFigure,
 }
 
-/// What this machine shows.
+/// The counterpart on this machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum HereFigure {
     Text(String),
@@ -71,10 +71,10 @@ enum HereFigure {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct LabFinding {
     beside: Vec<Counterpart>,
-    /// Where this machine differs, and why.
+    /// Where this machine differs from the published results, and why.
     because: Vec<String>,
     parts: Vec<FindingPart>,
-    /// Name and tab-separated values.
+    /// Raw data: names and tab-separated values.
     #[serde(skip)]
     pub(crate) raw: Vec<(String, String)>,
     verdict: Option<LabVerdict>,
@@ -89,7 +89,7 @@ impl FindingTable {
         self.rows.push(cells.to_vec());
     }
 
-    /// Columns, the first to the left and the others to the right.
+    /// The table as text, with the first column to the left and the others to the right.
     pub(crate) fn text(&self) -> String {
         let all = || std::iter::once(&self.heads).chain(&self.rows);
         let mut widths = vec![0; self.heads.len()];
@@ -128,60 +128,61 @@ impl FindingTable {
 }
 
 impl LabFinding {
-    /// A published figure and its counterpart.
+    /// Adds a published result and its counterpart.
     pub(crate) fn beside(&mut self, what: &str, published: &str, here: impl Into<String>) {
         let (what, published) = (what.to_owned(), published.to_owned());
         self.beside.push(Counterpart { what, published, here: HereFigure::Text(here.into()) });
     }
 
-    /// A published relation and its counterpart.
+    /// Adds a published relation and its counterpart.
     pub(crate) fn beside_compared(&mut self, what: &str, published: &str, here: Comparison) {
         let (what, published) = (what.to_owned(), published.to_owned());
         self.beside.push(Counterpart { what, published, here: HereFigure::Compared(here) });
     }
 
-    /// A sentence on where this machine differs from the published figures, and why.
+    /// Adds a sentence about a difference from the published results and its reason.
     pub(crate) fn because(&mut self, text: impl Into<String>) {
         self.because.push(text.into());
     }
 
-    /// A table, to be read and as raw data.
+    /// Adds a table, also as raw data.
     pub(crate) fn table(&mut self, name: &str, table: &FindingTable) {
         self.parts.push(FindingPart::Table(table.clone()));
         self.raw.push((name.to_owned(), table.tsv()));
     }
 
-    /// A remark.
+    /// Adds a remark.
     pub(crate) fn remark(&mut self, text: &str) {
         self.parts.push(FindingPart::Remark(text.to_owned()));
     }
 
-    /// Texts that keep their lines, side by side where there is room.
+    /// Adds preformatted texts, side by side if there is room.
     pub(crate) fn blocks(&mut self, texts: Vec<String>) {
         self.parts.push(FindingPart::Blocks(texts));
     }
 
-    /// A chart.
+    /// Adds a chart.
     pub(crate) fn chart(&mut self, chart: Chart) {
         self.parts.push(FindingPart::Chart(chart));
     }
 
-    /// Histograms side by side.
+    /// Adds histograms side by side.
     pub(crate) fn histograms(&mut self, all: Vec<DoublingHistogram>) {
         self.parts.push(FindingPart::Histograms(all));
     }
 
-    /// The answer. `note` holds whatever was measured.
+    /// Sets the answer. `note` is true whatever the measurement shows.
     pub(crate) fn verdict(&mut self, comparison: Comparison, note: &str) {
         self.verdict = Some(LabVerdict { comparison, note: note.to_owned() });
     }
 
-    /// The answer in one line.
+    /// The answer, if there is one.
     pub(crate) fn answer(&self) -> Option<&LabVerdict> {
         self.verdict.as_ref()
     }
 
-    /// The round with the median answer, with the figures of all rounds in its answer and charts.
+    /// Merges rounds: shows the round with the median answer. Its answer and charts get the values
+    /// of all rounds.
     pub(crate) fn of_rounds(mut rounds: Vec<LabFinding>) -> Option<LabFinding> {
         let figure = |finding: &LabFinding| finding.verdict.as_ref()?.comparison.own.figure();
         rounds.sort_by(|a, b| {
@@ -201,7 +202,7 @@ impl LabFinding {
             let mut all: Vec<&Chart> = all.map(|chart| &*chart).collect();
             let mut joined = all.remove(0).clone();
             all.into_iter().for_each(|other| joined.join(other));
-            // The rows keep the order of the round that is shown.
+            // The rows keep the order of the shown round.
             chart.rows.iter_mut().for_each(|row| {
                 if let Some(all) = joined.rows.iter().find(|other| other.label == row.label) {
                     row.clone_from(all);
@@ -211,7 +212,7 @@ impl LabFinding {
         Some(shown)
     }
 
-    /// Adds the compared figures of another round.
+    /// Adds the compared values of another round.
     fn join(&mut self, round: &LabFinding) {
         if let (Some(own), Some(other)) = (&mut self.verdict, &round.verdict) {
             own.comparison.join(&other.comparison);
@@ -226,7 +227,7 @@ impl LabFinding {
         }
     }
 
-    /// Published figures beside those of this machine, if there are any.
+    /// Published results beside those of this machine, if there are any.
     pub(crate) fn comparison(&self) -> Option<FindingTable> {
         let mut table = FindingTable::new(&["", "the article saw", "this machine"]);
         for Counterpart { what, published, here } in &self.beside {
@@ -279,7 +280,7 @@ impl HereFigure {
 }
 
 impl Counterpart {
-    /// One line, or a few that are not wider than others.
+    /// One line, or several if the texts are long.
     fn text(&self) -> String {
         let Counterpart { what, published, here } = self;
         let here = here.text();

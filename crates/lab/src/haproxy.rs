@@ -1,14 +1,14 @@
-//! HAProxy's configuration, which is no nginx.conf. Its workers are the threads of one process. A
-//! master watches the process.
+//! The configuration of HAProxy. Its workers are the threads of one process, which a master
+//! watches.
 
 use std::path::Path;
 
 use crate::program::{HandlerWork, ServerSetup};
 
-/// The script that stalls a thread.
+/// The script that blocks a thread.
 pub(crate) const SCRIPT: &str = "work.lua";
 
-/// The configuration text; `bind` is what follows the address. It logs to standard output.
+/// The configuration text. `bind` follows the address. Access logs go to standard output.
 pub(crate) fn configuration(setup: &ServerSetup, bind: &str, dir: &Path, port: u16) -> String {
     let threads = setup.processes * setup.threads;
     let log = if setup.log { "log stdout format raw local0" } else { "" };
@@ -52,8 +52,8 @@ frontend lab
     )
 }
 
-/// A script that stalls its thread: it opens a file that takes its time, or it counts. How far it
-/// must count is measured when the script is loaded, while there is only one thread.
+/// A Lua script that blocks its thread: it opens a slow file, or counts. The count is calibrated
+/// when the script is loaded, while there is only one thread.
 pub(crate) fn script(work: HandlerWork, slow_file: &Path) -> String {
     let deed = match work {
         HandlerWork::Sleep(_) | HandlerWork::Either(..) => {

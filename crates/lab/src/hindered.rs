@@ -1,4 +1,4 @@
-//! A worker that is stopped, for good or repeatedly.
+//! Stops a worker process, permanently or repeatedly.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The slow worker is stopped for so long,
+/// How long a slow worker is stopped.
 pub(crate) const STOPPED: Duration = Duration::from_millis(50);
-/// and then works for so long.
+/// How long a slow worker runs between two stops.
 pub(crate) const WORKING: Duration = Duration::from_millis(20);
 
-/// A worker that is hindered until this is dropped.
+/// A stopped or slow worker. It runs normally again when this is dropped.
 pub(crate) struct Hindered {
     worker: Pid,
     slow: Option<(Sender<()>, JoinHandle<()>)>,
@@ -25,7 +25,7 @@ impl Hindered {
         Ok(Hindered { worker, slow: None })
     }
 
-    /// Stops the worker repeatedly, as if it waited for a slow disk.
+    /// Stops the worker repeatedly, like one that waits for a slow disk.
     pub(crate) fn slow(worker: u32) -> Result<Hindered, String> {
         let hindered = Hindered::stopped(worker)?;
         let (worker, (over, is_over)) = (hindered.worker, channel());

@@ -1,4 +1,4 @@
-//! What experiments share: programs, sizes, load, progress.
+//! The environment of experiments: programs, sizes, load and progress.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::running::RunningServer;
 /// The programs under test, and the options of the run.
 pub(crate) struct Lab {
     pub(crate) programs: Vec<Program>,
-    /// A short run, to see that everything works.
+    /// Whether the run is short, to check only that everything works.
     pub(crate) brief: bool,
     pub(crate) bar: ProgressBar,
 }
 
-/// How to load a server.
+/// The load of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traffic {
     pub(crate) connections: usize,
@@ -25,14 +25,14 @@ pub(crate) struct Traffic {
     pub(crate) pace: Pace,
     pub(crate) requests: Option<u64>,
     pub(crate) time: Duration,
-    /// All connections begin before the first request, with this time between two.
+    /// All connections are opened before the first request, at this interval.
     pub(crate) connect_first: Option<Duration>,
-    /// A request without an answer within this time counts as lost.
+    /// A request without an answer within this time is lost.
     pub(crate) timeout: Duration,
 }
 
 impl Traffic {
-    /// A closed loop for this time.
+    /// A closed loop for this duration.
     pub(crate) fn closed(connections: usize, closing: Closing, time: Duration) -> Traffic {
         Traffic {
             connections,
@@ -47,7 +47,7 @@ impl Traffic {
 }
 
 impl Lab {
-    /// `full`, or `brief` in the short form.
+    /// `full`, or `brief` in a short run.
     pub(crate) fn size<T>(&self, full: T, brief: T) -> T {
         if self.brief { brief } else { full }
     }
@@ -58,8 +58,8 @@ impl Lab {
         found.ok_or_else(|| "there is no weir among the servers".to_owned())
     }
 
-    /// weir's policies by label and name, then nginx's ways, for each nginx, then HAProxy's. With
-    /// `working`, only servers with handlers that can block.
+    /// The subjects: weir's policies by label and name, then the ways of each nginx, then those of
+    /// HAProxy. With `working`, only servers with handlers that can block.
     pub(crate) fn subjects(
         &self,
         policies: &[(&str, &str)],
@@ -86,7 +86,7 @@ impl Lab {
         self.bar.tick();
     }
 
-    /// Loads a server; `during` is called with the elapsed time.
+    /// Loads a server. `during` is called repeatedly with the elapsed time.
     pub(crate) fn load(
         &self,
         server: &RunningServer,
@@ -96,7 +96,7 @@ impl Lab {
         self.load_at("/", server, load, during)
     }
 
-    /// The same with requests for `path`.
+    /// As [`Lab::load`], with requests for `path`.
     pub(crate) fn load_at(
         &self,
         path: &str,
@@ -114,29 +114,30 @@ impl Lab {
         self.run(&plan, during)
     }
 
-    /// Runs a plan; `during` is called with the elapsed time.
+    /// Runs a plan. `during` is called repeatedly with the elapsed time.
     pub(crate) fn run(
         &self,
         plan: &LoadPlan,
         during: &mut dyn FnMut(Duration),
     ) -> Result<RunOutcome, String> {
-        weir_bench::run(plan, &mut Eye { bar: &self.bar, during }).map_err(|e| e.to_string())
+        weir_bench::run(plan, &mut ProgressWatcher { bar: &self.bar, during })
+            .map_err(|e| e.to_string())
     }
 }
 
-struct Eye<'a> {
+struct ProgressWatcher<'a> {
     bar: &'a ProgressBar,
     during: &'a mut dyn FnMut(Duration),
 }
 
-impl RunWatcher for Eye<'_> {
+impl RunWatcher for ProgressWatcher<'_> {
     fn progress(&mut self, progress: &RunProgress) {
         self.bar.tick();
         (self.during)(progress.elapsed);
     }
 }
 
-/// The unevenness of values: their deviation as a share of their mean. 0 is even.
+/// The coefficient of variation: the standard deviation divided by the mean. 0 is even.
 pub(crate) fn variation(values: &[f64]) -> f64 {
     let n = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / n;
@@ -144,7 +145,7 @@ pub(crate) fn variation(values: &[f64]) -> f64 {
     if mean > 0.0 { (squares / n).sqrt() / mean } else { 0.0 }
 }
 
-/// A value for each worker, the largest first; a worker without one has 0.
+/// A value per worker, in descending order. A worker without a value has 0.
 pub(crate) fn padded(counts: impl IntoIterator<Item = u64>, workers: usize) -> Vec<u64> {
     let mut all: Vec<u64> = counts.into_iter().collect();
     all.resize(all.len().max(workers), 0);
@@ -152,12 +153,12 @@ pub(crate) fn padded(counts: impl IntoIterator<Item = u64>, workers: usize) -> V
     all
 }
 
-/// `6 / 0 / 0`
+/// Formats counts as `6 / 0 / 0`.
 pub(crate) fn slashed(counts: &[u64]) -> String {
     counts.iter().map(u64::to_string).collect::<Vec<_>>().join(" / ")
 }
 
-/// A figure of the row whose label ends with `own`, beside the nearest rows of each group of ends.
+/// Compares the row whose label ends with `own` with the best match of each group in `others`.
 pub(crate) fn compared<T>(
     (what, unit, better): (&str, &str, Better),
     rows: &[(String, T)],
@@ -171,7 +172,7 @@ pub(crate) fn compared<T>(
     Some(others.fold(own, |all, (label, value)| all.beside((label, figure(value)))))
 }
 
-/// The label and the value of the first row that ends with one of `ends`, the preferred end first.
+/// The first row whose label ends with one of `ends`. Earlier entries of `ends` are preferred.
 pub(crate) fn nearest<'a, T>(rows: &'a [(String, T)], ends: &[&str]) -> Option<(&'a str, &'a T)> {
     let find = |end: &&str| rows.iter().find(|(label, _)| label.ends_with(end));
     ends.iter().find_map(find).map(|(label, value)| (label.as_str(), value))

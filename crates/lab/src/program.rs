@@ -1,4 +1,4 @@
-//! The servers under test: which program, which accept model, which configuration.
+//! The servers under test: binary, accept model and configuration.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::slow_disk::Spread;
 
-/// The kind of a binary.
+/// The kind of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Weir,
@@ -22,65 +22,65 @@ pub(crate) struct Program {
     pub(crate) name: String,
     pub(crate) path: PathBuf,
     pub(crate) family: Family,
-    /// Its own words: `nginx/1.22.1`.
+    /// Its version line: `nginx/1.22.1`.
     pub(crate) version: String,
-    /// nginx only: the path of its Lua module, for a handler that blocks.
+    /// nginx only: path of its Lua module, for a handler that blocks.
     lua: Option<PathBuf>,
-    /// HAProxy only: it runs scripts.
+    /// HAProxy only: whether it can run Lua scripts.
     scripts: bool,
-    /// nginx without Lua: the length of a text that a certain pattern takes a millisecond to
-    /// refuse.
-    pub(crate) hard_text: Option<f64>,
-    /// A file that takes time to open can stall its worker: nginx without Lua, HAProxy with it.
+    /// nginx without Lua: the length of a text that [`HARD_PATTERN`] takes a millisecond to reject.
+    pub(crate) slow_text_length: Option<f64>,
+    /// Whether a slow open() can block its worker: nginx without Lua, HAProxy with it.
     pub(crate) opens_slowly: bool,
 }
 
-/// To refuse `aaa...b` takes time with the cube of its length, since three borders can be anywhere.
+/// A regular expression that rejects `aaa...b` in time proportional to the cube of its length:
+/// backtracking tries all three borders.
 const HARD_PATTERN: &str = "^a*a*a*a*$";
 
-/// A program with one way of spreading connections.
+/// A program with one way to accept.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     pub(crate) program: Program,
-    /// As tables name it.
+    /// Its name in tables.
     pub(crate) label: String,
     events: String,
     listen: &'static str,
-    /// More lines for `http`.
+    /// Further lines for `http`.
     http: &'static str,
 }
 
-/// The server's setup.
+/// The setup of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSetup {
     pub(crate) processes: usize,
-    /// Loops per process; weir only.
+    /// Loops per process. weir only.
     pub(crate) threads: usize,
-    /// Each request blocks its loop for so long.
+    /// How each request blocks its loop.
     pub(crate) work: Option<HandlerWork>,
-    /// Log which worker served which connection.
+    /// Whether to log which worker served which connection.
     pub(crate) log: bool,
-    /// More lines for `events`.
+    /// Further lines for `events`.
     pub(crate) events: &'static str,
-    /// More lines for `http`.
+    /// Further lines for `http`.
     pub(crate) http: String,
-    /// More lines for its server.
+    /// Further lines for its `server`.
     pub(crate) server: String,
 }
 
 /// How a handler blocks its loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HandlerWork {
-    /// Without using the CPU.
+    /// Sleeps.
     Sleep(Duration),
-    /// Computing.
+    /// Computes.
     Spin(Duration),
-    /// Without using the CPU, for the first time and, in this share of requests, for the second.
+    /// Sleeps for the first time, or for the second in this share of requests.
     Either(Duration, Duration, f64),
 }
 
 impl HandlerWork {
-    /// The time that it sleeps, if it does.
+    /// The distribution of its sleep times, if it sleeps.
     pub(crate) fn sleeps(self) -> Option<Spread> {
         match self {
             HandlerWork::Sleep(time) => Some(Spread::Fixed(time)),
@@ -98,22 +98,22 @@ impl Default for ServerSetup {
 }
 
 impl Program {
-    /// Looks at a binary: the version that it prints tells the family.
+    /// Reads the family from the version that the binary prints.
     pub(crate) fn inspect(name: &str, path: &Path) -> Result<Program, String> {
         let output = Command::new(path).arg("-V").output();
         let output = output.map_err(|e| format!("cannot run {}: {e}", path.display()))?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned()
+        let version_text = String::from_utf8_lossy(&output.stderr).into_owned()
             + &String::from_utf8_lossy(&output.stdout);
-        let family = if said.contains("weir") {
+        let family = if version_text.contains("weir") {
             Family::Weir
-        } else if said.contains("nginx") {
+        } else if version_text.contains("nginx") {
             Family::Nginx
-        } else if said.contains("HAProxy") {
+        } else if version_text.contains("HAProxy") {
             Family::Haproxy
         } else {
             return Err(format!("{} is neither weir, nginx nor HAProxy", path.display()));
         };
-        let modules = said.split("--modules-path=").nth(1);
+        let modules = version_text.split("--modules-path=").nth(1);
         let modules = modules.and_then(|rest| rest.split_whitespace().next());
         let lua = modules.map(|dir| Path::new(dir).join("ngx_http_lua_module.so"));
         let lua = lua.filter(|file| file.exists() && family == Family::Nginx);
@@ -122,8 +122,8 @@ impl Program {
             built.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("Built with Lua"))
         };
         let version = match family {
-            Family::Weir | Family::Nginx => said.split("version: ").nth(1),
-            Family::Haproxy => said.split("version ").nth(1),
+            Family::Weir | Family::Nginx => version_text.split("version: ").nth(1),
+            Family::Haproxy => version_text.split("version ").nth(1),
         };
         let version = version.and_then(|rest| rest.split_whitespace().next()).unwrap_or("-");
         let version = version.rsplit('/').next().unwrap_or(version);
@@ -134,26 +134,28 @@ impl Program {
             family,
             lua,
             scripts,
-            hard_text: None,
+            slow_text_length: None,
             opens_slowly: false,
         })
     }
 
-    /// Whether one of its handlers can block its loop on purpose.
+    /// Whether its handlers can block their loop on purpose.
     pub(crate) fn can_work(&self) -> bool {
         match self.family {
             Family::Weir => true,
-            Family::Nginx => self.lua.is_some() || self.opens_slowly || self.hard_text.is_some(),
+            Family::Nginx => {
+                self.lua.is_some() || self.opens_slowly || self.slow_text_length.is_some()
+            }
             Family::Haproxy => self.scripts && self.opens_slowly,
         }
     }
 
-    /// Whether such a handler can sleep, and sometimes for longer.
+    /// Whether its handlers can sleep, some requests for longer.
     pub(crate) fn can_sleep(&self) -> bool {
         self.can_work() && (self.lua.is_some() || self.opens_slowly)
     }
 
-    /// How its handler stalls a worker.
+    /// How its handler blocks a worker.
     pub(crate) fn way_of_work(&self) -> &'static str {
         match self.family {
             Family::Weir => "the directive work: it sleeps, or computes",
@@ -161,15 +163,15 @@ impl Program {
             Family::Nginx | Family::Haproxy if self.opens_slowly => {
                 "a file with an open() that takes that time, on a disk made for it"
             }
-            Family::Nginx if self.hard_text.is_some() => {
+            Family::Nginx if self.slow_text_length.is_some() => {
                 "a regular expression that is hard to refuse: it computes where others sleep"
             }
             Family::Nginx | Family::Haproxy => "none can be made",
         }
     }
 
-    /// Finds other ways to stall a worker if there is no Lua. `time` measures a request to a server
-    /// with a handler that computes for a millisecond, if possible.
+    /// Finds other ways to block a worker if there is no Lua. `time` measures a request whose
+    /// handler computes for a millisecond, if possible.
     pub(crate) fn calibrated(
         mut self,
         opens_slowly: impl Fn() -> bool,
@@ -181,11 +183,12 @@ impl Program {
         if self.family == Family::Nginx && self.lua.is_none() {
             self.opens_slowly = opens_slowly();
             let tried = 80.0;
-            self.hard_text = Some(tried);
+            self.slow_text_length = Some(tried);
             let millis = time(&self).map(|t| t.as_secs_f64() * 1e3);
             let length = millis.filter(|ms| *ms > 0.0).map(|ms| tried / ms.cbrt());
-            // Other lengths mean that the pattern was optimised, or that something else took time.
-            self.hard_text = length.filter(|length| (10.0..400.0).contains(length));
+            // Another length means that the expression was optimised, or that other work took the
+            // time.
+            self.slow_text_length = length.filter(|length| (10.0..400.0).contains(length));
         }
         self
     }
@@ -203,7 +206,7 @@ impl Program {
         self.subject(label, &format!("accept_balance {policy};"), "")
     }
 
-    /// The default, with lines for `http`.
+    /// The default way to accept, with further lines for `http`.
     pub(crate) fn with(&self, label: &str, http: &'static str) -> Subject {
         Subject { http, ..self.subject(label, "", "") }
     }
@@ -223,7 +226,7 @@ impl Program {
         self.subject("reuseport", "accept_mutex off;", " reuseport")
     }
 
-    /// The most different ways of a server other than weir.
+    /// The most different ways to accept of a server other than weir.
     pub(crate) fn others(&self) -> Vec<Subject> {
         match self.family {
             Family::Weir => Vec::new(),
@@ -232,14 +235,14 @@ impl Program {
         }
     }
 
-    /// The ways of HAProxy: a queue that its threads share and pass on from, and a queue per thread.
+    /// The ways of HAProxy: one queue that its threads share, and a queue per thread.
     pub(crate) fn haproxy(&self) -> [Subject; 2] {
         [self.subject("one socket", "", ""), self.subject("by thread", "", " shards by-thread")]
     }
 }
 
 impl Subject {
-    /// Arguments that make the program run with a configuration `file` and leave its pid in `dir`.
+    /// Arguments to run the program with the configuration `file` and its pid file in `dir`.
     pub(crate) fn arguments(&self, file: &Path, dir: &Path) -> Vec<OsString> {
         let (file, pid, log) = (file.into(), dir.join("pid"), dir.join("error.log"));
         let own = |text: &str| OsString::from(text);
@@ -251,12 +254,12 @@ impl Subject {
         }
     }
 
-    /// The number of processes that serve.
+    /// The number of worker processes.
     pub(crate) fn processes(&self, setup: &ServerSetup) -> usize {
         if self.program.family == Family::Haproxy { 1 } else { setup.processes }
     }
 
-    /// The configuration text. `dir` gets the log and the pid file.
+    /// The configuration text. Logs and the pid file go to `dir`.
     pub(crate) fn configuration(&self, setup: &ServerSetup, dir: &Path, port: u16) -> String {
         if self.program.family == Family::Haproxy {
             return crate::haproxy::configuration(setup, self.listen, dir, port);
@@ -290,7 +293,7 @@ impl Subject {
             line("init_by_lua_block { ffi = require 'ffi'; ffi.cdef 'int usleep(unsigned int);' }");
             line("init_worker_by_lua_block { math.randomseed(ngx.worker.pid()) }");
         }
-        let either = setup.work.filter(|_| weir).and_then(kinds);
+        let either = setup.work.filter(|_| weir).and_then(either_handlers);
         if let Some((share, _)) = &either {
             line(share);
         }
@@ -299,7 +302,7 @@ impl Subject {
         if let Some((_, locations)) = &either {
             line(locations);
         }
-        let hard = self.program.hard_text.filter(|_| !weir);
+        let hard = self.program.slow_text_length.filter(|_| !weir);
         let handler = match (setup.work, hard) {
             (Some(work), _) if self.program.opens_slowly && work.sleeps().is_some() => {
                 format!("root {dir}/slow; rewrite ^ /file break;")
@@ -312,8 +315,8 @@ impl Subject {
     }
 }
 
-/// Of weir's two kinds of handlers how often which is asked for, and their locations.
-fn kinds(work: HandlerWork) -> Option<(String, String)> {
+/// How often each kind of handler is chosen, and the locations of both kinds.
+fn either_handlers(work: HandlerWork) -> Option<(String, String)> {
     let HandlerWork::Either(usual, rare, share) = work else { return None };
     let location = |kind: &str, time: Duration| {
         format!("location = /{kind} {{ work sleep {}ms; return 200 $loop; }}", millis(time))
@@ -352,7 +355,7 @@ fn handler(weir: bool, work: Option<HandlerWork>, who: &str) -> String {
     }
 }
 
-/// Without Lua a pattern that is hard to refuse keeps the worker busy.
+/// Without Lua, an expression that is slow to reject keeps the worker busy.
 fn hard_handler(length_of_ms: f64, work: HandlerWork) -> String {
     let (HandlerWork::Sleep(time) | HandlerWork::Spin(time) | HandlerWork::Either(time, ..)) = work;
     let text = "a".repeat((length_of_ms * (time.as_secs_f64() * 1e3).cbrt()) as usize);

@@ -1,4 +1,4 @@
-//! A running server, and what the kernel tells about its workers.
+//! A running server, and what the kernel reports about its workers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,32 +13,32 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::program::{Family, HandlerWork, Program, ServerSetup, Subject};
 use crate::slow_disk::{Delays, SlowDisk, Spread};
 
-/// How long a server may take to start, to settle and to end.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The number of requests; the fastest one tells how long the work takes.
+/// How long a server may take to start, to settle or to end.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Requests to measure the work of a handler. The fastest one counts.
 const TRIALS: usize = 20;
-/// The time between two looks.
-const GLANCE: Duration = Duration::from_millis(2);
+/// The interval of polling.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A started server; ended, with its files, when it is dropped.
+/// A running server. It is ended and its files are removed when this is dropped.
 pub(crate) struct RunningServer {
     child: Child,
     dir: PathBuf,
     subject: Subject,
     port: u16,
     processes: usize,
-    /// The disk of the server's files, if opening a file stalls a worker.
+    /// The disk with its files, if opening a file blocks a worker.
     disk: Option<SlowDisk>,
 }
 
 /// Requests and connections by worker.
 #[derive(Default)]
 pub(crate) struct ServedByWorker {
-    /// Requests of each worker that served any.
+    /// Requests by worker.
     pub(crate) requests: BTreeMap<String, u64>,
-    /// Connections of each worker that served any.
+    /// Connections by worker.
     pub(crate) connections: BTreeMap<String, u64>,
-    /// Requests of each worker for each path.
+    /// Requests by worker and path.
     pub(crate) by_path: BTreeMap<(String, String), u64>,
 }
 
@@ -62,7 +62,7 @@ impl RunningServer {
                 let script = crate::haproxy::script(work, &dir.join("slow/file"));
                 fs::write(dir.join(crate::haproxy::SCRIPT), script).map_err(|e| e.to_string())?;
             }
-            // It logs elsewhere only to syslog.
+            // HAProxy logs only to standard output or syslog.
             let create = |name: &str| fs::File::create(dir.join(name)).map_err(|e| e.to_string());
             command.stdout(create("access.log")?).stderr(create("error.log")?);
         }
@@ -78,9 +78,9 @@ impl RunningServer {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// The time of a request to a server with a handler that works for a millisecond: the least of
-    /// several.
-    pub(crate) fn time_of_work(program: &Program) -> Option<Duration> {
+    /// The time that a handler works for one millisecond of nominal work: the least of several
+    /// requests, minus that of requests without work.
+    pub(crate) fn measure_work(program: &Program) -> Option<Duration> {
         let work = Some(HandlerWork::Spin(Duration::from_millis(1)));
         let setup = ServerSetup { processes: 1, work, ..ServerSetup::default() };
         let (idle, busy) = (ServerSetup { work: None, ..setup.clone() }, setup);
@@ -95,7 +95,7 @@ impl RunningServer {
         Some(least(&busy)?.saturating_sub(least(&idle)?))
     }
 
-    /// Whether a disk can be mounted with a slow open().
+    /// Whether a disk with a slow open() can be mounted.
     pub(crate) fn can_open_slowly() -> bool {
         let name = format!("weir-lab-{}-trial", std::process::id());
         let dir = std::env::temp_dir().join(name);
@@ -111,20 +111,20 @@ impl RunningServer {
         let began = Instant::now();
         while !(pid_file.exists() && self.workers().len() >= self.processes) {
             let ended = self.child.try_wait().ok().flatten().is_some();
-            if ended || began.elapsed() > PATIENCE {
+            if ended || began.elapsed() > DEADLINE {
                 return Err(format!("{} does not start: {}", self.subject.label, self.log()));
             }
-            pause(GLANCE);
+            pause(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    /// Waits until all workers sleep: then all work is done.
+    /// Waits until all workers sleep, since then they have no more work.
     pub(crate) fn settle(&self) -> Result<(), String> {
-        self.settle_within(PATIENCE)
+        self.settle_within(DEADLINE)
     }
 
-    /// As [`RunningServer::settle`], for longer work.
+    /// As [`RunningServer::settle`], with another deadline.
     pub(crate) fn settle_within(&self, patience: Duration) -> Result<(), String> {
         let began = Instant::now();
         let mut quiet = 0;
@@ -134,12 +134,12 @@ impl RunningServer {
             if began.elapsed() > patience {
                 return Err(format!("{} does not come to rest", self.subject.label));
             }
-            pause(GLANCE);
+            pause(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    /// The worker processes.
+    /// The process ids of the workers.
     pub(crate) fn workers(&self) -> Vec<u32> {
         let id = self.child.id();
         let text = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
@@ -147,19 +147,19 @@ impl RunningServer {
         text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
     }
 
-    /// One of the workers.
-    pub(crate) fn a_worker(&self) -> Result<u32, String> {
+    /// The process id of one worker.
+    pub(crate) fn any_worker(&self) -> Result<u32, String> {
         let first = self.workers().first().copied();
         first.ok_or_else(|| format!("{} has no worker", self.subject.label))
     }
 
-    /// The process that started them.
+    /// The process id of the master.
     pub(crate) fn master(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether its error log has this text.
-    pub(crate) fn has_said(&self, text: &str) -> bool {
+    /// Whether the error log has this text.
+    pub(crate) fn error_log_contains(&self, text: &str) -> bool {
         let log = fs::read_to_string(self.dir.join("error.log"));
         log.is_ok_and(|log| log.contains(text))
     }
@@ -170,31 +170,31 @@ impl RunningServer {
         let of = |pid: u32| -> Vec<Duration> { tasks(pid).iter().map(time).collect() };
         let each = self.workers().into_iter().map(of);
         match self.subject.program.family {
-            // Its threads are its workers.
+            // HAProxy's workers are threads.
             Family::Haproxy => each.flatten().collect(),
             Family::Weir | Family::Nginx => each.map(|tasks| tasks.iter().sum()).collect(),
         }
     }
 
-    /// How often the workers have gone to sleep.
+    /// How often the workers have gone to sleep: their voluntary context switches.
     pub(crate) fn sleeps(&self) -> u64 {
         let workers = self.workers();
         workers.into_iter().flat_map(tasks).map(|task| switches(&task)).sum()
     }
 
-    /// One request over a connection of its own, closed by the server: the longest word of the
-    /// answer, since a chunked body has its length on the first line.
+    /// Sends a request on a connection of its own. Returns the longest word of the answer, since a
+    /// chunked body begins with its length.
     pub(crate) fn ask(&self) -> Result<String, String> {
         let body = self.get("/ask")?;
         let word = body.split_whitespace().max_by_key(|word| word.len());
         word.map(str::to_owned).ok_or_else(|| format!("{}: no answer", self.subject.label))
     }
 
-    /// The body of the answer at `path`.
+    /// The body of the answer for `path`.
     pub(crate) fn get(&self, path: &str) -> Result<String, String> {
         let ask = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(self.address())?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(DEADLINE))?;
             write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
             let mut text = String::new();
             stream.read_to_string(&mut text)?;
@@ -204,15 +204,15 @@ impl RunningServer {
         Ok(text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
     }
 
-    /// A counter of weir's status page at `/status`; `None` where there is none.
+    /// A counter of weir's status page. `None` if there is none.
     pub(crate) fn counter(&self, name: &str) -> Option<u64> {
         let page = self.get("/status").ok()?;
         let value = |line: &str| line.strip_prefix(name)?.trim().parse().ok();
         page.lines().find_map(value)
     }
 
-    /// Sends requests one after another, as if the server had run for a while: each worker's first
-    /// accepts are often special. They do not count as served.
+    /// Sends requests one after another. The first accepts of a worker often differ from later
+    /// ones. These requests do not count as served.
     pub(crate) fn warm_up(&self, requests: usize) -> Result<(), String> {
         (0..requests).try_for_each(|_| {
             self.ask()?;
@@ -228,9 +228,9 @@ impl RunningServer {
         }
     }
 
-    /// Which worker served what. The server ends, so that its log is complete.
+    /// Ends the server, so that its log is complete. Returns what each worker served.
     pub(crate) fn served(mut self) -> Result<ServedByWorker, String> {
-        // The signal for a graceful shutdown.
+        // The signal of a graceful shutdown.
         let gently = match self.subject.program.family {
             Family::Haproxy => Signal::USR1,
             Family::Weir | Family::Nginx => Signal::QUIT,
@@ -258,15 +258,15 @@ impl RunningServer {
     fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
-            // It may have ended by itself.
+            // The process may have ended.
             let _ = kill_process(pid, signal);
         }
     }
 
     fn wait_end(&mut self) {
         let began = Instant::now();
-        while began.elapsed() < PATIENCE && matches!(self.child.try_wait(), Ok(None)) {
-            pause(GLANCE);
+        while began.elapsed() < DEADLINE && matches!(self.child.try_wait(), Ok(None)) {
+            pause(POLL_INTERVAL);
         }
     }
 
@@ -288,13 +288,13 @@ impl Drop for RunningServer {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
-        // The files on the disk must stay until it is unmounted.
+        // The files of the disk must exist until it is unmounted.
         drop(self.disk.take());
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
-/// A disk with one file that takes so long to open.
+/// A disk whose files take this long to open.
 pub(crate) fn slow_disk(dir: &Path, time: Spread) -> Result<SlowDisk, String> {
     let failed = |e: std::io::Error| format!("a slow disk: {e}");
     let (source, mount) = (dir.join("files"), dir.join("slow"));
@@ -319,7 +319,7 @@ fn tasks(pid: u32) -> Vec<PathBuf> {
 
 fn is_asleep(task: &Path) -> bool {
     let text = fs::read_to_string(task.join("stat")).unwrap_or_default();
-    // The state follows the name, which stands in parentheses and may hold anything.
+    // The name is in parentheses and may have any characters. The state follows it.
     text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
 }
 

@@ -1,4 +1,4 @@
-//! Texts, configurations and pages; the binary's tests run whole experiments.
+//! Tests of texts, configurations and pages. The tests of the binary run whole experiments.
 
 use crate::chart::{Chart, Scale};
 use crate::comparison::{Better, Comparison};
@@ -72,27 +72,28 @@ fn the_page_holds_what_was_found() {
     assert!(page.contains("a &lt; b"));
     assert!(page.contains("<figcaption>Less is better.</figcaption></figure>"));
     assert_eq!(page.matches(experiment.question).count(), 1);
-    // The figures of all rounds are in the answer: to take home, in the line of its experiment and inside.
+    // The answer has the values of all rounds: in the summary, in the line of its experiment, and
+    // in its details.
     let answer = "4 times as much as with other, 4 ms (2 to 4) against 1 ms";
     assert_eq!(page.matches(answer).count(), 3, "{page}");
     assert!(page.contains("<b class=\"badge behind\">behind</b> p99 &lt; max with fair: 4 times"));
     assert!(page.contains("Least: 1 &lt; 2.") && page.contains("(3 rounds, with their ranges)"));
-    // Machine and noise stand on top, once.
+    // The machine and its noise are at the top, once.
     let head = page.find("64.0 % of the time").unwrap();
     assert!(head < page.find("<details").unwrap() && page.matches(" CPUs (").count() == 1);
-    // There is no server that could share it.
+    // No server is listed that could share the machine.
     assert!(!page.contains("Servers and client share") && !text.contains("; ."), "{text}");
     assert!(text.lines().take(6).any(|line| line.contains("64.0 %")), "{text}");
     assert!(text.contains("\np99: published 3 times; here p99 < max with fair: 2 times as much"));
     assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
-    // weir's own row stands out; what was not measured is a dash; the third dot has no figure.
+    // weir's row is marked, a missing value is a dash, and the third dot has no number.
     assert_eq!(page.matches("<tr class=\"own\"><th scope=\"row\">fair</th>").count(), 1);
     assert!(page.contains("<td data-of=\"p99\">-</td>") && page.contains("dot other"));
     assert!(page.contains("Short runs (--brief)") && !page.contains("src="));
     assert!(other.contains("is of another weir"), "{other}");
 }
 
-/// A direction that stands in an experiment's source does not follow what was measured.
+/// A text in an experiment must not state a direction, since the measurement decides it.
 #[test]
 fn experiments_leave_directions_to_what_was_measured() {
     let published = [

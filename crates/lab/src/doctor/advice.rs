@@ -3,10 +3,10 @@
 use super::measure::MeasuredSetup;
 use crate::comparison::Relation;
 
-/// A way may stay if its worse situation is at most this factor above the best.
-const SMALL: f64 = 1.1;
+/// The configured way is kept if its worse situation exceeds the best way's by at most this factor.
+const TOLERANCE: f64 = 1.1;
 
-/// The best p99 of each situation, to which all ways are compared.
+/// The best p99 in each situation. All ways are compared with it.
 struct Best {
     overload: f64,
     kept: f64,
@@ -20,43 +20,44 @@ impl Best {
         Best { overload: least(|m| m.overload), kept: least(|m| m.kept) }
     }
 
-    /// The largest factor between this way and the best.
-    fn badness(&self, m: &MeasuredSetup) -> f64 {
+    /// The larger of the two ratios of a way's p99 to the best one.
+    fn worst_ratio(&self, m: &MeasuredSetup) -> f64 {
         (m.overload / self.overload).max(m.kept / self.kept)
     }
 }
 
-/// Which way of one server to use. The best is the one with the least bad worse situation, each
-/// taken against the best there. `change` says how to come from what the configuration has to a
-/// way.
+/// Advises one way to accept for a server. The best way has the smallest ratio in its worse
+/// situation. `change` describes how to change the configuration to a way.
 pub(super) fn advice(
     server: &str,
     ways: &[&MeasuredSetup],
     change: impl Fn(&MeasuredSetup) -> String,
 ) -> String {
     let best = Best::of(ways);
-    let Some(first) = ways.iter().min_by(|a, b| best.badness(a).total_cmp(&best.badness(b))) else {
+    let Some(first) =
+        ways.iter().min_by(|a, b| best.worst_ratio(a).total_cmp(&best.worst_ratio(b)))
+    else {
         return String::new();
     };
-    let Some(now) = ways.iter().find(|m| m.now) else {
+    let Some(current) = ways.iter().find(|m| m.is_configured) else {
         return format!("Advice for {server}: {}. {}", first.setting, figures(first));
     };
-    if best.badness(now) <= best.badness(first) * SMALL {
+    if best.worst_ratio(current) <= best.worst_ratio(first) * TOLERANCE {
         return format!(
             "Advice for {server}: leave it as it is ({}). {} In the worse of the two situations, none of the other ways is more than a \
              tenth better.",
-            now.setting,
-            figures(now)
+            current.setting,
+            figures(current)
         );
     }
-    let overload = Relation::of(&[now.overload], &[first.overload]);
-    let kept = Relation::of(&[now.kept], &[first.kept]);
+    let overload = Relation::of(&[current.overload], &[first.overload]);
+    let kept = Relation::of(&[current.kept], &[first.kept]);
     if (overload, kept) == (Relation::Same, Relation::Same) {
         return format!(
             "Advice for {server}: none. {} is not better than what there is ({}) beyond the noise. {}",
             first.setting,
-            now.setting,
-            figures(now)
+            current.setting,
+            figures(current)
         );
     }
     format!(
@@ -65,24 +66,24 @@ pub(super) fn advice(
         first.setting,
         change(first),
         first.overload,
-        now.overload,
+        current.overload,
         overload,
         first.kept,
-        now.kept,
+        current.kept,
         kept,
-        why(now, first),
+        why(current, first),
     )
 }
 
-/// What nginx does with the same configuration: for operators who have an nginx and no weir yet.
+/// Compares with nginx under the same configuration, for operators with nginx and no weir.
 pub(super) fn beside_nginx(ways: &[&MeasuredSetup]) -> Option<String> {
-    let now = ways.iter().find(|m| m.now)?;
-    let nginx = ways.iter().find(|m| m.policy == "rotate").filter(|m| !m.now)?;
+    let current = ways.iter().find(|m| m.is_configured)?;
+    let nginx = ways.iter().find(|m| m.policy == "rotate").filter(|m| !m.is_configured)?;
     Some(format!(
         "An nginx of today (1.21.6 and later) with this configuration does what accept_balance rotate does: {:.1} ms under overload and \
          {:.1} ms on connections that stay, of which its busiest worker had {} (here: {}). --server \
          nginx=/usr/sbin/nginx measures the one that is installed.",
-        nginx.overload, nginx.kept, nginx.most, now.most
+        nginx.overload, nginx.kept, nginx.most_on_one_worker, current.most_on_one_worker
     ))
 }
 
@@ -94,13 +95,13 @@ fn figures(way: &MeasuredSetup) -> String {
     )
 }
 
-/// What is wrong with the configured way.
-fn why(now: &MeasuredSetup, first: &MeasuredSetup) -> String {
+/// Explains what is wrong with the configured way.
+fn why(current: &MeasuredSetup, first: &MeasuredSetup) -> String {
     let landed = format!(
         "Of the connections that stay, one worker had {} (with {}: {})",
-        now.most, first.setting, first.most
+        current.most_on_one_worker, first.setting, first.most_on_one_worker
     );
-    match now.policy.as_str() {
+    match current.policy.as_str() {
         "reuseport" => {
             format!(
                 "Why: the kernel's hash binds each connection to one worker's queue, and whoever is hashed to a \
@@ -124,19 +125,29 @@ mod tests {
     fn way(policy: &str, overload: f64, kept: f64) -> MeasuredSetup {
         let (label, setting) = (String::new(), format!("accept_balance {policy}"));
         let (policy, program) = (policy.to_owned(), "weir".to_owned());
-        let (deviation, most, now) = (1.0, 9, false);
-        MeasuredSetup { program, label, policy, setting, now, overload, deviation, kept, most }
+        let (deviation, most_on_one_worker, is_configured) = (1.0, 9, false);
+        MeasuredSetup {
+            program,
+            label,
+            policy,
+            setting,
+            is_configured,
+            overload,
+            deviation,
+            kept,
+            most_on_one_worker,
+        }
     }
 
-    fn ways(now: &str) -> Vec<MeasuredSetup> {
+    fn ways(configured: &str) -> Vec<MeasuredSetup> {
         let mut all =
             vec![way("rotate", 36.0, 30.0), way("reuseport", 120.0, 10.0), way("fair", 37.0, 9.0)];
-        all.iter_mut().for_each(|way| way.now = way.policy == now);
+        all.iter_mut().for_each(|way| way.is_configured = way.policy == configured);
         all
     }
 
-    fn advised(now: &str) -> String {
-        let all = ways(now);
+    fn advised(configured: &str) -> String {
+        let all = ways(configured);
         let ways: Vec<&MeasuredSetup> = all.iter().collect();
         advice("weir", &ways, |to| format!("Change to {}.", to.policy))
     }
@@ -155,8 +166,8 @@ mod tests {
             "{}",
             advised("rotate")
         );
-        let now = MeasuredSetup { now: true, ..way("rotate", 44.0, 10.0) };
-        let none = advice("weir", &[&now, &way("fair", 38.0, 9.0)], |_| String::new());
+        let current = MeasuredSetup { is_configured: true, ..way("rotate", 44.0, 10.0) };
+        let none = advice("weir", &[&current, &way("fair", 38.0, 9.0)], |_| String::new());
         assert!(none.starts_with("Advice for weir: none. accept_balance fair is not"), "{none}");
         let stays = advised("fair");
         assert!(stays.contains("leave it as it is (accept_balance fair)"), "{stays}");
@@ -166,8 +177,8 @@ mod tests {
 
     #[test]
     fn an_nginx_is_told_of_where_it_does_something_else() {
-        let told = |now| {
-            let all = ways(now);
+        let told = |configured| {
+            let all = ways(configured);
             beside_nginx(&all.iter().collect::<Vec<_>>())
         };
         let text = told("fair").unwrap();

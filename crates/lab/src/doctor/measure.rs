@@ -1,4 +1,4 @@
-//! Measures a way to accept under the two loads that distinguish ways.
+//! Measures ways to accept under the two loads that distinguish them.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use crate::running::RunningServer;
 
 /// How long a request blocks its loop.
 pub(super) const WORK: Duration = Duration::from_millis(2);
-/// The time between two kept connections: long enough for a loop to sleep again.
-const APART: Duration = Duration::from_millis(10);
-/// Clients for each loop under overload, and with kept connections.
-pub(super) const CROWD: usize = 16;
-pub(super) const KEPT: usize = 3;
+/// The interval between kept connections: long enough for a loop to sleep again.
+const CONNECT_INTERVAL: Duration = Duration::from_millis(10);
+/// Clients per loop: under overload, and with kept connections.
+pub(super) const CLIENTS_PER_LOOP: usize = 16;
+pub(super) const KEPT_PER_LOOP: usize = 3;
 
 /// One way to accept.
 pub(super) struct AcceptSetup {
     pub(super) subject: Subject,
-    /// Its name in other experiments.
+    /// Its name in the experiments.
     pub(super) label: String,
-    /// The policy of weir that it is, or is equivalent to.
+    /// The policy of weir that it is or corresponds to.
     pub(super) policy: String,
-    /// The configuration line for it.
+    /// The line of the configuration for it.
     pub(super) setting: String,
-    /// Whether the configuration has it.
-    pub(super) now: bool,
+    /// Whether the configuration uses this way.
+    pub(super) is_configured: bool,
 }
 
 /// One way to accept, measured.
@@ -36,31 +36,31 @@ pub(super) struct MeasuredSetup {
     pub(super) label: String,
     pub(super) policy: String,
     pub(super) setting: String,
-    pub(super) now: bool,
-    /// p99 under overload, and the deviation.
+    pub(super) is_configured: bool,
+    /// p99 of the latency under overload, and the standard deviation, in ms.
     pub(super) overload: f64,
     pub(super) deviation: f64,
-    /// p99 of kept connections.
+    /// p99 of the latency with kept connections, in ms.
     pub(super) kept: f64,
-    /// The connections of the loop with the most kept ones.
-    pub(super) most: u64,
+    /// The number of kept connections of the loop with the most.
+    pub(super) most_on_one_worker: u64,
 }
 
 impl MeasuredSetup {
-    /// The better value of both in each situation: disturbances by other programs only make values
-    /// worse.
+    /// Takes the smaller of both values in each situation. Other programs on the machine only make
+    /// values larger.
     pub(super) fn better(self, other: MeasuredSetup) -> MeasuredSetup {
         MeasuredSetup {
             overload: self.overload.min(other.overload),
             deviation: self.deviation.min(other.deviation),
             kept: self.kept.min(other.kept),
-            most: self.most.min(other.most),
+            most_on_one_worker: self.most_on_one_worker.min(other.most_on_one_worker),
             ..self
         }
     }
 }
 
-/// Measures a way with so many processes and loops in each.
+/// Measures a way with this many processes and loops per process.
 pub(super) fn measure(
     lab: &Lab,
     (processes, threads): (usize, usize),
@@ -78,7 +78,7 @@ pub(super) fn measure(
     lab.step(&format!("{}: more clients than it can serve", way.subject.label));
     lab.bar.inc(1);
     let server = RunningServer::start(&way.subject, &setup)?;
-    let load = Traffic::closed(loops * CROWD, Closing::Always, time);
+    let load = Traffic::closed(loops * CLIENTS_PER_LOOP, Closing::Always, time);
     let tally = lab.load(&server, &load, &mut |_| {})?.tally;
     let (overload, deviation) = (tally.percentile(99.0), tally.log2.deviation());
     drop(server);
@@ -87,23 +87,23 @@ pub(super) fn measure(
     let server = RunningServer::start(&way.subject, &setup)?;
     server.warm_up(loops + 2)?;
     let load = Traffic {
-        connect_first: Some(APART),
-        ..Traffic::closed(loops * KEPT, Closing::Never, time)
+        connect_first: Some(CONNECT_INTERVAL),
+        ..Traffic::closed(loops * KEPT_PER_LOOP, Closing::Never, time)
     };
     let kept = lab.load(&server, &load, &mut |_| {})?.tally.percentile(99.0);
-    let most = server.served()?.connections.into_values().max().unwrap_or(0);
+    let most_on_one_worker = server.served()?.connections.into_values().max().unwrap_or(0);
     let program = way.subject.program.name.clone();
-    let AcceptSetup { label, policy, setting, now, .. } = way;
+    let AcceptSetup { label, policy, setting, is_configured, .. } = way;
     let (label, policy, setting) = (label.clone(), policy.clone(), setting.clone());
     Ok(MeasuredSetup {
         program,
         label,
         policy,
         setting,
-        now: *now,
+        is_configured: *is_configured,
         overload,
         deviation,
         kept,
-        most,
+        most_on_one_worker,
     })
 }

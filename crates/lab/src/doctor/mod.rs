@@ -1,4 +1,4 @@
-//! `weir lab doctor`: which way to accept suits a configuration's number of workers.
+//! `weir lab doctor`: finds the way to accept that suits a configuration's number of workers.
 
 mod advice;
 mod measure;
@@ -9,37 +9,37 @@ use std::process::Command;
 
 use weir_conf::Sources;
 
-use self::measure::{AcceptSetup, CROWD, KEPT, MeasuredSetup, WORK, measure};
+use self::measure::{AcceptSetup, CLIENTS_PER_LOOP, KEPT_PER_LOOP, MeasuredSetup, WORK, measure};
 use self::shape::{LoopSetup, shape};
 use crate::experiment::MAIN;
 use crate::finding::{FindingTable, LabFinding, wrap};
 use crate::lab::Lab;
 use crate::program::{Family, Program, Subject};
 
-/// The number of measurements of each way.
+/// Measurements per way.
 const ROUNDS: usize = 2;
-/// More loops than this would need more clients than a small machine can run.
-const MOST: usize = 32;
+/// The most loops to measure. More would need more clients than a small machine can run.
+const MAX_LOOPS: usize = 32;
 
-/// A way of nginx, its configuration line, and the equivalent policy of weir.
-type OfNginx = (fn(&Program) -> Subject, &'static str, &'static str);
+/// How to set up a way with nginx, its configuration line, and the equivalent policy of weir.
+type NginxWay = (fn(&Program) -> Subject, &'static str, &'static str);
 
-const OF_NGINX: &[OfNginx] = &[
+const NGINX_WAYS: &[NginxWay] = &[
     (Program::one_queue, "nginx's default", "rotate"),
     (Program::accept_mutex, "accept_mutex on", "mutex"),
     (Program::reuseport, "listen ... reuseport", "reuseport"),
 ];
 
-/// Measures, and advises a way with its reason.
+/// Measures all ways. Returns advice with its reason.
 pub(crate) fn advise(lab: &Lab, conf: &Path) -> Result<String, String> {
     let path = conf.canonicalize().map_err(|e| format!("{}: {e}", conf.display()))?;
     let tree = weir_conf::read(&path, None);
     if let Some(error) = &tree.broken {
         return Err(tree.sources.first_line(error));
     }
-    lab.programs.iter().try_for_each(|program| checked(program, &path))?;
+    lab.programs.iter().try_for_each(|program| check(program, &path))?;
     let shape = shape(&tree.main);
-    let mut out = told(&shape, &tree.sources, &path) + "\n";
+    let mut out = describe(&shape, &tree.sources, &path) + "\n";
     if shape.processes * shape.threads < 2 {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         out += &wrap(&format!(
@@ -53,9 +53,9 @@ pub(crate) fn advise(lab: &Lab, conf: &Path) -> Result<String, String> {
     lab.bar.set_length((ways.len() * rounds * 2) as u64);
     let mut measured = Vec::new();
     for way in &ways {
-        let mut best = measure(lab, played(&shape), way)?;
+        let mut best = measure(lab, measured_size(&shape), way)?;
         for _ in 1..rounds {
-            best = best.better(measure(lab, played(&shape), way)?);
+            best = best.better(measure(lab, measured_size(&shape), way)?);
         }
         measured.push(best);
     }
@@ -64,16 +64,16 @@ pub(crate) fn advise(lab: &Lab, conf: &Path) -> Result<String, String> {
     Ok(out)
 }
 
-/// Refuses a configuration that the server refuses. One that only lacks something on this machine
-/// (a directory for its logs, the right to read a key) may be sound where it is used.
-fn checked(program: &Program, conf: &Path) -> Result<(), String> {
+/// Checks a configuration with `-t` of the server. A failed system call is no objection: a missing
+/// directory or key may exist on the machine that uses the configuration.
+fn check(program: &Program, conf: &Path) -> Result<(), String> {
     if program.family == Family::Haproxy {
         return Ok(());
     }
     let output = Command::new(&program.path).args(["-t", "-q", "-c"]).arg(conf).output();
     let output = output.map_err(|e| format!("cannot run {}: {e}", program.path.display()))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let why: Vec<&str> = said.lines().filter(|line| !line.contains("[alert]")).collect();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let why: Vec<&str> = errors.lines().filter(|line| !line.contains("[alert]")).collect();
     let lacks = why.iter().any(|line| line.contains(" failed ("));
     if output.status.success() || lacks {
         return Ok(());
@@ -81,12 +81,12 @@ fn checked(program: &Program, conf: &Path) -> Result<(), String> {
     Err(format!("{} -t refuses this configuration:\n{}", program.name, why.join("\n")))
 }
 
-/// What was read from the configuration, as text.
-fn told(shape: &LoopSetup, sources: &Sources, conf: &Path) -> String {
-    let said = match &shape.said {
-        Some(said) => {
-            let by = if said.words == "accept_balance" { "" } else { ", by weir's name" };
-            let (words, place) = (said.words, said.place(sources, conf));
+/// Describes the loops and the policy of the configuration.
+fn describe(shape: &LoopSetup, sources: &Sources, conf: &Path) -> String {
+    let policy = match &shape.chosen_by {
+        Some(directive) => {
+            let by = if directive.words == "accept_balance" { "" } else { ", by weir's name" };
+            let (words, place) = (directive.words, directive.place(sources, conf));
             format!(
                 "The workers share new connections as {words} says ({place}): accept_balance {}{by}.",
                 shape.policy
@@ -97,7 +97,7 @@ fn told(shape: &LoopSetup, sources: &Sources, conf: &Path) -> String {
             .to_owned(),
     };
     wrap(&format!(
-        "{}: {} with {} each. {said}",
+        "{}: {} with {} each. {policy}",
         conf.display(),
         counted(shape.processes, "worker process", "es"),
         counted(shape.threads, "loop", "s"),
@@ -124,19 +124,20 @@ fn ways(lab: &Lab, shape: &LoopSetup) -> Result<Vec<AcceptSetup>, String> {
                     label: label.to_owned(),
                     policy: policy.to_owned(),
                     setting: format!("accept_balance {policy}"),
-                    now: policy == shape.policy,
+                    is_configured: policy == shape.policy,
                 }));
             }
             Family::Nginx if program.can_work() => {
                 // nginx does not know accept_balance.
-                let now = OF_NGINX.iter().map(|way| way.2).find(|policy| *policy == shape.policy);
-                let now = now.unwrap_or("rotate");
-                all.extend(OF_NGINX.iter().map(|(subject, setting, policy)| AcceptSetup {
+                let configured =
+                    NGINX_WAYS.iter().map(|way| way.2).find(|policy| *policy == shape.policy);
+                let configured = configured.unwrap_or("rotate");
+                all.extend(NGINX_WAYS.iter().map(|(subject, setting, policy)| AcceptSetup {
                     subject: subject(program),
                     label: subject(program).label,
                     policy: (*policy).to_owned(),
                     setting: (*setting).to_owned(),
-                    now: *policy == now,
+                    is_configured: *policy == configured,
                 }));
             }
             Family::Nginx => {
@@ -156,13 +157,13 @@ fn ways(lab: &Lab, shape: &LoopSetup) -> Result<Vec<AcceptSetup>, String> {
     Ok(all)
 }
 
-/// The number of processes, and of loops in each, that a small machine can run.
-fn played(shape: &LoopSetup) -> (usize, usize) {
-    let processes = shape.processes.min(MOST);
-    (processes, shape.threads.min((MOST / processes).max(1)))
+/// The number of processes and of loops per process that are measured.
+fn measured_size(shape: &LoopSetup) -> (usize, usize) {
+    let processes = shape.processes.min(MAX_LOOPS);
+    (processes, shape.threads.min((MAX_LOOPS / processes).max(1)))
 }
 
-/// The advice first, then its figures.
+/// The finding: the advice, then its measurements.
 fn finding(
     shape: &LoopSetup,
     rounds: usize,
@@ -170,14 +171,14 @@ fn finding(
     change: impl Fn(&MeasuredSetup) -> String,
 ) -> LabFinding {
     let mut finding = LabFinding::default();
-    let (processes, threads) = played(shape);
+    let (processes, threads) = measured_size(shape);
     let (loops, asked) = (processes * threads, shape.processes * shape.threads);
     let mut servers: Vec<&str> = all.iter().map(|m| m.program.as_str()).collect();
     servers.dedup();
     for server in &servers {
         let ways: Vec<&MeasuredSetup> = all.iter().filter(|m| m.program == *server).collect();
         finding.remark(&advice::advice(server, &ways, &change));
-        let is_weirs_default = shape.said.is_none() && ways.iter().any(|m| m.policy == "fair");
+        let is_weirs_default = shape.chosen_by.is_none() && ways.iter().any(|m| m.policy == "fair");
         if is_weirs_default
             && servers.len() == 1
             && let Some(text) = advice::beside_nginx(&ways)
@@ -195,12 +196,12 @@ fn finding(
     finding.remark(&format!(
         "Every request holds its worker for 2 ms, as one does that computes or waits for a disk. Overload: {} clients ask without pause, \
          each request on a connection of its own; the least that their p99, the time within which 99 of 100 were answered, can be is \
-         {} ms. The deviation says how far clients are from waiting alike. Kept: {} connections that stay, {KEPT} for each \
+         {} ms. The deviation says how far clients are from waiting alike. Kept: {} connections that stay, {KEPT_PER_LOOP} for each \
          worker if they are spread evenly, which would be {} ms. {runs}",
-        loops * CROWD,
-        best(CROWD),
-        loops * KEPT,
-        best(KEPT),
+        loops * CLIENTS_PER_LOOP,
+        best(CLIENTS_PER_LOOP),
+        loops * KEPT_PER_LOOP,
+        best(KEPT_PER_LOOP),
     ));
     if threads > 1 {
         finding.remark("A worker is one loop here, of which each process has several.");
@@ -211,9 +212,10 @@ fn finding(
     finding
 }
 
-/// How to change the configuration to another way.
+/// Describes how to change the configuration to another way.
 fn change(shape: &LoopSetup, sources: &Sources, conf: &Path, to: &MeasuredSetup) -> String {
-    let place = shape.said.as_ref().map(|said| (said.words, said.place(sources, conf)));
+    let place =
+        shape.chosen_by.as_ref().map(|directive| (directive.words, directive.place(sources, conf)));
     let away = match &place {
         Some(("listen ... reuseport", place)) => {
             format!("Take reuseport away from the listen lines, first of them {place}")
@@ -240,14 +242,14 @@ fn table(measured: &[MeasuredSetup]) -> FindingTable {
         ["", "known as", "overload p99 ms", "deviation", "kept p99 ms", "most on one worker"];
     let mut table = FindingTable::new(&heads);
     for way in measured {
-        let mark = if way.now { " *" } else { "" };
+        let mark = if way.is_configured { " *" } else { "" };
         table.row(&[
             format!("{}{mark}", way.setting),
             way.label.clone(),
             format!("{:.2}", way.overload),
             format!("{:.2}", way.deviation),
             format!("{:.2}", way.kept),
-            way.most.to_string(),
+            way.most_on_one_worker.to_string(),
         ]);
     }
     table

@@ -1,29 +1,29 @@
-//! What a configuration says about its loops and the way they accept.
+//! The loops of a configuration, and how they accept.
 
 use std::path::Path;
 
 use weir_conf::{Directive, Pos, Sources};
 
-/// What a configuration says about its loops.
+/// The loops of a configuration, and how they accept.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LoopSetup {
     pub(crate) processes: usize,
     pub(crate) threads: usize,
-    /// The policy that it results in, by weir's name.
+    /// The resulting policy, by weir's name.
     pub(crate) policy: String,
-    /// The words that choose it; none: the default.
-    pub(super) said: Option<ConfiguredWords>,
+    /// The directive that chooses it. `None` if it is the default.
+    pub(super) chosen_by: Option<PolicyDirective>,
 }
 
-/// Words of the configuration.
+/// A directive that chooses the policy.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ConfiguredWords {
+pub(super) struct PolicyDirective {
     pub(super) words: &'static str,
     at: Pos,
 }
 
-impl ConfiguredWords {
-    /// Their position, with a path from the configuration's directory.
+impl PolicyDirective {
+    /// Its position, with a path relative to the configuration's directory.
     pub(super) fn place(&self, sources: &Sources, conf: &Path) -> String {
         let Some(source) = sources.get(self.at.file) else { return String::new() };
         let dir = conf.parent().unwrap_or(conf);
@@ -32,8 +32,8 @@ impl ConfiguredWords {
     }
 }
 
-/// Reads a configuration as weir would: `accept_balance`, or nginx's own words for the same. An
-/// address with `reuseport` has a queue for each worker in any case.
+/// Reads the loops and the policy: `accept_balance`, or the equivalent directives of nginx. An
+/// address with `reuseport` always has a queue per worker.
 pub(crate) fn shape(main: &[Directive]) -> LoopSetup {
     let find = |list: &[Directive], name: &str| {
         let found = list.iter().find(|d| d.name.is(name))?;
@@ -47,12 +47,12 @@ pub(crate) fn shape(main: &[Directive]) -> LoopSetup {
     };
     let events =
         main.iter().find(|d| d.name.is("events")).map(Directive::block).unwrap_or_default();
-    let (policy, said) = if let Some(at) = reuseport(main) {
-        ("reuseport".to_owned(), Some(ConfiguredWords { words: "listen ... reuseport", at }))
+    let (policy, chosen_by) = if let Some(at) = reuseport(main) {
+        ("reuseport".to_owned(), Some(PolicyDirective { words: "listen ... reuseport", at }))
     } else if let Some((policy, at)) = find(events, "accept_balance") {
-        (policy, Some(ConfiguredWords { words: "accept_balance", at }))
+        (policy, Some(PolicyDirective { words: "accept_balance", at }))
     } else if let Some((_, at)) = find(events, "accept_mutex").filter(|(word, _)| word == "on") {
-        ("mutex".to_owned(), Some(ConfiguredWords { words: "accept_mutex on", at }))
+        ("mutex".to_owned(), Some(PolicyDirective { words: "accept_mutex on", at }))
     } else {
         ("fair".to_owned(), None)
     };
@@ -60,11 +60,11 @@ pub(crate) fn shape(main: &[Directive]) -> LoopSetup {
         processes: count("worker_processes"),
         threads: count("worker_threads"),
         policy,
-        said,
+        chosen_by,
     }
 }
 
-/// The first `listen` that asks for a queue for each worker, datagrams apart.
+/// The first `listen` with `reuseport`, except those for QUIC and UDP.
 fn reuseport(list: &[Directive]) -> Option<Pos> {
     list.iter().find_map(|d| {
         if !d.name.is("listen") {
@@ -84,7 +84,9 @@ mod tests {
         let read = |text: &str| {
             let tree = weir_conf::read_text(Path::new("/etc/nginx.conf"), text.as_bytes());
             let shape = shape(&tree.main);
-            let place = shape.said.map(|said| said.place(&tree.sources, Path::new("/etc/x")));
+            let place = shape
+                .chosen_by
+                .map(|directive| directive.place(&tree.sources, Path::new("/etc/x")));
             (shape.processes, shape.threads, shape.policy, place.unwrap_or_default())
         };
         for (text, processes, threads, policy, place) in [

@@ -22,24 +22,24 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The ways to wait; the last one is weir's alone.
+/// The backends. Only weir has the last one.
 const WAYS: [(&str, &str); 4] = [
     ("epoll", "use epoll;"),
     ("poll", "use poll;"),
     ("select", "use select;"),
     ("io_uring", "use io_uring;"),
 ];
-/// select(2) takes no descriptors from 1024 on.
-const MOST_FOR_SELECT: usize = 900;
-/// The time to accept ten thousand connections. A server that scans all connections for each accept
-/// needs long.
-const TO_ACCEPT: Duration = Duration::from_secs(60);
-/// Descriptors of this process that are not for idle connections.
-const OTHERS: u64 = 200;
+/// select(2) takes only descriptors below 1024.
+const SELECT_MAX: usize = 900;
+/// How long accepting ten thousand connections may take. A server that scans all connections for
+/// each accept needs long.
+const ACCEPT_DEADLINE: Duration = Duration::from_secs(60);
+/// Descriptors of this process for other things than idle connections.
+const RESERVED_DESCRIPTORS: u64 = 200;
 
 fn run(lab: &Lab) -> Result<LabFinding, String> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let room = limit.map_or(usize::MAX, |n| n.saturating_sub(OTHERS) as usize);
+    let room = limit.map_or(usize::MAX, |n| n.saturating_sub(RESERVED_DESCRIPTORS) as usize);
     let all = lab.size(vec![10, 100, 1000, 10_000], vec![10, 100]);
     let sizes: Vec<usize> = all.into_iter().filter(|&n| n <= room).collect();
     let time = lab.size(Duration::from_millis(1200), Duration::from_millis(300));
@@ -62,13 +62,13 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
             let (mut cells, mut values) = (vec![label.clone()], Vec::new());
             for &idle in &sizes {
                 lab.step(&format!("{label}, {idle} idle connections"));
-                if name == "select" && idle > MOST_FOR_SELECT {
+                if name == "select" && idle > SELECT_MAX {
                     cells.push("-".to_owned());
                     values.push(0.0);
                     continue;
                 }
                 let Ok(server) = RunningServer::start(&subject, &setup) else {
-                    // The server was built without it, or the kernel lacks it.
+                    // The server or the kernel lacks this backend.
                     cells.push("-".to_owned());
                     values.push(0.0);
                     continue;
@@ -76,13 +76,13 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
                 let kept: Result<Vec<_>, _> =
                     (0..idle).map(|_| TcpStream::connect(server.address())).collect();
                 let kept = kept.map_err(|e| format!("idle connections: {e}"))?;
-                server.settle_within(TO_ACCEPT)?;
+                server.settle_within(ACCEPT_DEADLINE)?;
                 let before: Duration = server.cpu().into_iter().sum();
                 let outcome = lab.load(&server, &load, &mut |_| {})?;
                 drop(kept);
                 let cpu = server.cpu().into_iter().sum::<Duration>().saturating_sub(before);
                 let rate = outcome.tally.requests() as f64 / cpu.as_secs_f64().max(1e-9);
-                // A server at its limit of connections answers none of ours.
+                // A server at its limit of connections answers no request.
                 cells.push(if rate > 0.0 { format!("{rate:.0}") } else { "-".to_owned() });
                 values.push(rate);
             }
@@ -118,7 +118,7 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     Ok(finding)
 }
 
-/// `rates` holds a row for each way to wait, from few idle connections to many; 0: not measured.
+/// `rates` has a row per backend, from few idle connections to many. 0 is not measured.
 fn compare(finding: &mut LabFinding, rates: &[(String, Vec<f64>)]) {
     for (way, published) in [
         ("epoll", "does not grow with the idle connections"),

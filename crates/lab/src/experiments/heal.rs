@@ -1,4 +1,4 @@
-//! Another server's slow worker, and `weir balance`.
+//! A slow worker of another server, with and without `weir balance`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use weir_bench::RunOutcome;
 
-use super::steer::paced;
+use super::steer::open_loop;
 use crate::chart::Chart;
 use crate::comparison::{Better, Comparison};
 use crate::experiment::Experiment;
@@ -28,11 +28,11 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 const WORKERS: usize = 4;
-/// After `weir balance` is killed, the kernel follows its last table for a second.
-const FORGOTTEN: Duration = Duration::from_millis(1200);
+/// How long to wait after `weir balance` is killed. The kernel follows its last table for a second.
+const TABLE_EXPIRY: Duration = Duration::from_millis(1200);
 
 /// The phases of the experiment: the name, and the path that clients request in it.
-const TIMES: [(&str, &str); 4] = [
+const PHASES: [(&str, &str); 4] = [
     ("the kernel's hash", "/before"),
     ("weir balance", "/steered"),
     ("after its end", "/after"),
@@ -40,18 +40,18 @@ const TIMES: [(&str, &str); 4] = [
 ];
 
 /// The results of one server.
-struct Healed {
+struct HealResult {
     label: String,
     outcomes: Vec<RunOutcome>,
-    /// The slow worker's share of the requests in each phase.
-    parts: Vec<f64>,
+    /// The share of requests that the slow worker served in each phase, in percent.
+    shares: Vec<f64>,
 }
 
 fn run(lab: &Lab) -> Result<LabFinding, String> {
     let mut finding = LabFinding::default();
     for subject in subjects(lab)? {
         match heal(lab, &subject)? {
-            Ok(healed) => tell(&mut finding, &healed),
+            Ok(healed) => report(&mut finding, &healed),
             Err(why) => finding.remark(&format!("{}: not steered. {why}", subject.label)),
         }
     }
@@ -69,48 +69,48 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     Ok(finding)
 }
 
-/// Each nginx with a queue per worker; without an nginx, weir with as many queues.
+/// Each nginx with a queue per worker. Without an nginx: weir with a queue per loop.
 fn subjects(lab: &Lab) -> Result<Vec<Subject>, String> {
     let nginx = lab.programs.iter().filter(|program| program.family == Family::Nginx);
     let all: Vec<Subject> = nginx.map(Program::reuseport).collect();
     Ok(if all.is_empty() { vec![lab.weir()?.policy("reuseport", "reuseport")] } else { all })
 }
 
-/// Measures before, while it steers, after its end and after it was killed; or returns why it does
-/// not steer.
-fn heal(lab: &Lab, subject: &Subject) -> Result<Result<Healed, String>, String> {
+/// Measures before steering, while `weir balance` steers, after it ended and after it was killed.
+/// If it does not steer, returns the reason.
+fn heal(lab: &Lab, subject: &Subject) -> Result<Result<HealResult, String>, String> {
     let server = RunningServer::start(
         subject,
         &ServerSetup { processes: WORKERS, log: true, ..ServerSetup::default() },
     )?;
-    let slow = server.a_worker()?;
+    let slow = server.any_worker()?;
     let hindered = Hindered::slow(slow)?;
     let weir = lab.weir()?;
     let load = |(name, path): (&str, &str)| {
         lab.step(&format!("{}, {name}", subject.label));
-        lab.load_at(path, &server, &paced(lab), &mut |_| {})
+        lab.load_at(path, &server, &open_loop(lab), &mut |_| {})
     };
-    let [before, steered, after, killed] = TIMES;
+    let [before, steered, after, killed] = PHASES;
     let mut outcomes = vec![load(before)?];
-    let balance = match BalanceProcess::begin(weir, &server)? {
+    let balance = match BalanceProcess::start(weir, &server)? {
         Ok(balance) => balance,
         Err(why) => return Ok(Err(why)),
     };
     outcomes.push(load(steered)?);
     balance.end()?;
     outcomes.push(load(after)?);
-    let balance = BalanceProcess::begin(weir, &server)?;
+    let balance = BalanceProcess::start(weir, &server)?;
     drop(balance?);
-    pause(FORGOTTEN);
+    pause(TABLE_EXPIRY);
     outcomes.push(load(killed)?);
     drop(hindered);
     let served = server.served()?;
-    let parts = TIMES.iter().map(|(_, path)| part(&served, path, slow)).collect();
-    Ok(Ok(Healed { label: subject.label.clone(), outcomes, parts }))
+    let shares = PHASES.iter().map(|(_, path)| share(&served, path, slow)).collect();
+    Ok(Ok(HealResult { label: subject.label.clone(), outcomes, shares }))
 }
 
 /// A worker's share of the requests for a path, in percent.
-fn part(served: &ServedByWorker, path: &str, worker: u32) -> f64 {
+fn share(served: &ServedByWorker, path: &str, worker: u32) -> f64 {
     let (mut own, mut all) = (0, 0);
     for ((who, _), requests) in served.by_path.iter().filter(|((_, of), _)| of == path) {
         all += requests;
@@ -122,8 +122,8 @@ fn part(served: &ServedByWorker, path: &str, worker: u32) -> f64 {
     100.0 * own as f64 / f64::from(u32::try_from(all).unwrap_or(u32::MAX).max(1))
 }
 
-fn tell(finding: &mut LabFinding, healed: &Healed) {
-    let Healed { label, outcomes, parts } = healed;
+fn report(finding: &mut LabFinding, healed: &HealResult) {
+    let HealResult { label, outcomes, shares } = healed;
     let mut table = FindingTable::new(&[
         label.as_str(),
         "p50 ms",
@@ -133,16 +133,16 @@ fn tell(finding: &mut LabFinding, healed: &Healed) {
         "lost",
         "the slow one's part",
     ]);
-    for (((name, _), outcome), part) in TIMES.iter().zip(outcomes).zip(parts) {
+    for (((name, _), outcome), share) in PHASES.iter().zip(outcomes).zip(shares) {
         let at = [50.0, 90.0, 99.0, 99.9].map(|percent| outcome.tally.percentile(percent));
         let mut cells = vec![(*name).to_owned()];
         cells.extend(at.map(|ms| format!("{ms:.2}")));
-        cells.extend([outcome.tally.errors().to_string(), format!("{part:.0} %")]);
+        cells.extend([outcome.tally.errors().to_string(), format!("{share:.0} %")]);
         table.row(&cells);
     }
     let name: String = label.chars().filter(char::is_ascii_alphanumeric).collect();
     finding.table(&name, &table);
-    let runs = TIMES.iter().map(|(name, _)| *name).zip(outcomes);
+    let runs = PHASES.iter().map(|(name, _)| *name).zip(outcomes);
     let title = format!("{label}: what clients wait");
     finding.chart(
         Chart::percentiles(&title, runs)
@@ -150,7 +150,7 @@ fn tell(finding: &mut LabFinding, healed: &Healed) {
     );
     let p99: Vec<f64> = outcomes.iter().map(|run| run.tally.percentile(99.0)).collect();
     let [before, steered, after, killed] = p99[..] else { return };
-    let [own, ..] = TIMES.map(|(name, _)| name);
+    let [own, ..] = PHASES.map(|(name, _)| name);
     let here = Comparison::new("p99", "ms", Better::Less, ("weir balance", steered));
     let here = here.beside((own, before));
     finding.beside_compared(&format!("p99 without weir balance and with it, {label}"), "-", here);
@@ -163,15 +163,15 @@ fn tell(finding: &mut LabFinding, healed: &Healed) {
     }
 }
 
-/// `weir balance` at work; killed when it is dropped.
+/// A running `weir balance`. It is killed when this is dropped.
 struct BalanceProcess {
     child: Child,
-    said: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
 impl BalanceProcess {
-    /// Starts it. Returns once it steers, or with the reason why it does not.
-    fn begin(
+    /// Starts it. Returns once it steers, or the reason why it does not.
+    fn start(
         weir: &Program,
         server: &RunningServer,
     ) -> Result<Result<BalanceProcess, String>, String> {
@@ -179,12 +179,12 @@ impl BalanceProcess {
         command.args(["balance", "--look", "0", "--pid", &server.master().to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| format!("weir balance: {e}"))?;
-        let said = child.stdout.take().ok_or("weir balance has no output")?;
-        let mut balance = BalanceProcess { child, said: BufReader::new(said) };
+        let output = child.stdout.take().ok_or("weir balance has no output")?;
+        let mut balance = BalanceProcess { child, output: BufReader::new(output) };
         let mut line = String::new();
         while !line.starts_with("steering") {
             line.clear();
-            let read = balance.said.read_line(&mut line).map_err(|e| e.to_string())?;
+            let read = balance.output.read_line(&mut line).map_err(|e| e.to_string())?;
             if read == 0 {
                 let mut why = String::new();
                 if let Some(mut from) = balance.child.stderr.take() {
@@ -196,13 +196,13 @@ impl BalanceProcess {
         Ok(Ok(balance))
     }
 
-    /// Ends it as Ctrl-C does.
+    /// Ends it with SIGINT.
     fn end(mut self) -> Result<(), String> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or("weir balance has gone")?;
         kill_process(pid, Signal::INT).map_err(|e| e.to_string())?;
         let mut rest = String::new();
-        let _ = self.said.read_to_string(&mut rest);
+        let _ = self.output.read_to_string(&mut rest);
         match rest.contains("all is as it was before") {
             true => Ok(()),
             false => Err(format!("weir balance did not end well: {rest}")),

@@ -1,4 +1,4 @@
-//! How many workers a connection wakes.
+//! How many workers a new connection wakes.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     Ok(finding)
 }
 
-/// `rows` holds the sleeps per connection.
+/// `rows` has the sleeps per connection.
 fn compare(finding: &mut LabFinding, rows: &[(String, f64)]) {
     for (what, published, ends) in [
         ("plain registration (eight workers)", "all wake", ["plain epoll", "plain epoll"]),

@@ -1,4 +1,4 @@
-//! Kept connections.
+//! Connections that are kept alive: how they spread over workers.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 const WORKERS: usize = 12;
-/// The time between two connections: long enough for the worker that took one to sleep again.
-const APART: Duration = Duration::from_millis(15);
+/// The interval between connections: long enough for the worker that accepted to sleep again.
+const CONNECT_INTERVAL: Duration = Duration::from_millis(15);
 
 fn run(lab: &Lab) -> Result<LabFinding, String> {
     let nginx: &[fn(&Program) -> Subject] = &[Program::one_queue, Program::reuseport];
@@ -47,7 +47,7 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
             let server = RunningServer::start(&subject, &setup)?;
             server.warm_up(WORKERS + 2)?;
             let load = Traffic {
-                connect_first: Some(APART),
+                connect_first: Some(CONNECT_INTERVAL),
                 ..Traffic::closed(connections, Closing::Never, time)
             };
             let outcome = lab.load(&server, &load, &mut |_| {})?;

@@ -19,7 +19,7 @@ mod workers;
 use crate::experiment::Experiment;
 use crate::program::{Family, Program};
 
-/// All of them, in the order of the report.
+/// All experiments, in the order of the report.
 pub(crate) const ALL: &[Experiment] = &[
     spread::EXPERIMENT,
     queues::EXPERIMENT,
@@ -38,7 +38,7 @@ pub(crate) const ALL: &[Experiment] = &[
     sim::EXPERIMENT,
 ];
 
-/// Experiments in which each request stalls its worker.
+/// Experiments whose requests block their worker.
 const NEED_SLOW_HANDLERS: &[&str] = &["queues", "workers", "keepalive", "reload", "steer"];
 
 /// Why a server takes no part in an experiment; `None` if it does.

@@ -1,4 +1,4 @@
-//! From twelve workers to four, under load.
+//! A reload from twelve workers to four, under load.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     let many = ServerSetup { processes: 12, work, ..ServerSetup::default() };
     let few = ServerSetup { processes: 4, ..many.clone() };
     let time = lab.size(Duration::from_secs(4), Duration::from_millis(1200));
-    // More than the workers can serve, so that connections wait in every queue.
+    // More clients than the workers can serve, so that connections wait in every queue.
     let load = Traffic::closed(CLIENTS, Closing::Always, time);
     let mut finding = LabFinding::default();
     let mut table = FindingTable::new(&[

@@ -1,4 +1,4 @@
-//! The cost of giving up one's place in the wait list.
+//! The cost of leaving the wait list and joining it again.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 const WORKERS: usize = 4;
 
-/// One N.
+/// The results for one interval of rejoining.
 struct ReorderRun {
     rate: f64,
     mean: f64,
     per_cpu: f64,
     p99: f64,
-    /// Requests by worker, the most first.
+    /// Requests by worker, in descending order.
     requests: Vec<u64>,
 }
 

@@ -19,7 +19,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// Longer than any wake-up takes.
-const A_WHILE: Duration = Duration::from_millis(300);
+const WAIT: Duration = Duration::from_millis(300);
 
 fn run(lab: &Lab) -> Result<LabFinding, String> {
     lab.step("close() and shutdown()");
@@ -29,14 +29,14 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     let (handle, listener, ended) = blocked().map_err(failed)?;
     drop(handle);
     let mut finding = LabFinding::default();
-    let closed = heard(&ended);
+    let closed = result_of(&ended);
     finding.beside("close() on the listening socket", "does not interrupt accept()", &*closed);
     table.row(&["close()".to_owned(), closed]);
     let address = listener;
     let late = TcpStream::connect(address);
     let connected =
         if late.is_ok() { "is established; accept() " } else { "is refused; accept() " };
-    let after = connected.to_owned() + &heard(&ended);
+    let after = connected.to_owned() + &result_of(&ended);
     finding.beside(
         "a connection after close()",
         "accept() may succeed on a socket that no longer exists",
@@ -46,7 +46,7 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
 
     let (handle, _, ended) = blocked().map_err(failed)?;
     rustix::net::shutdown(&handle, rustix::net::Shutdown::Read).map_err(|e| e.to_string())?;
-    let shut = heard(&ended);
+    let shut = result_of(&ended);
     finding.beside("shutdown()", "interrupts it, against POSIX", &*shut);
     table.row(&["shutdown()".to_owned(), shut]);
     finding.because(
@@ -61,10 +61,11 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     Ok(finding)
 }
 
-type EndedServer = Receiver<std::io::Result<()>>;
+type AcceptResult = Receiver<std::io::Result<()>>;
 
-/// A thread that blocks in accept, another descriptor of its socket, and how the call ends.
-fn blocked() -> std::io::Result<(TcpListener, std::net::SocketAddr, EndedServer)> {
+/// Starts a thread that blocks in accept(). Returns another descriptor of its socket, the address,
+/// and the channel that receives the result of the call.
+fn blocked() -> std::io::Result<(TcpListener, std::net::SocketAddr, AcceptResult)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (other, address) = (listener.try_clone()?, listener.local_addr()?);
     let (sender, ended) = channel();
@@ -77,13 +78,13 @@ fn blocked() -> std::io::Result<(TcpListener, std::net::SocketAddr, EndedServer)
         let _ = sender.send(end);
     });
     let _ = begins.recv();
-    // This thread cannot see whether the other one has reached the call, so it waits a while.
-    let _ = ended.recv_timeout(A_WHILE);
+    // This thread cannot see whether the other one is in accept() yet.
+    let _ = ended.recv_timeout(WAIT);
     Ok((other, address, ended))
 }
 
-fn heard(ended: &EndedServer) -> String {
-    match ended.recv_timeout(A_WHILE) {
+fn result_of(ended: &AcceptResult) -> String {
+    match ended.recv_timeout(WAIT) {
         Ok(Ok(())) => "returns a connection".to_owned(),
         Ok(Err(e)) => format!("fails: {e}"),
         Err(RecvTimeoutError::Timeout) => "goes on blocking".to_owned(),

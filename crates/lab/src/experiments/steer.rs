@@ -1,4 +1,4 @@
-//! A queue for each worker, filled by a hash or by the loops' load.
+//! A queue per worker, filled by the kernel's hash or by the load of the loops.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 const POLICIES: &[(&str, &str)] =
     &[("reuseport", "reuseport"), ("reuseport by load", "reuseport_load"), ("fair", "fair")];
-/// The number of workers when one is stopped or slow, or when requests are cheap.
+/// Workers in the runs with a stopped or slow worker, and with cheap requests.
 const FEW: usize = 4;
-/// Workers that are stalled by their requests.
+/// Workers in the runs whose requests block them.
 const MANY: usize = 12;
-/// Connections. One without an answer within this time is lost.
-const KNOCKS: u64 = 200;
+/// Connections beside a stopped worker. One without an answer within `PATIENCE` is lost.
+const PROBES: u64 = 200;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Connections per second beside a slow worker.
 const RATE: f64 = 1500.0;
@@ -52,17 +52,17 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     let mut finding = LabFinding::default();
     let mut all = Vec::new();
     for subject in subjects.iter().filter(|subject| is_own_process(subject)) {
-        if let Some(why) = plain(lab, subject)? {
+        if let Some(why) = fallback_reason(lab, subject)? {
             finding.remark(&why);
         }
-        all.push((subject.label.clone(), look(lab, subject)?));
+        all.push((subject.label.clone(), measure(lab, subject)?));
     }
     compare(&mut finding, &all);
     finding.table("figures", &table(&all));
     charts(&mut finding, &all);
     verdict(&mut finding, &all);
     finding.remark(&format!(
-        "Stopped: one of four workers is stopped (SIGSTOP) and {KNOCKS} clients come at once; who has no answer within a second is \
+        "Stopped: one of four workers is stopped (SIGSTOP) and {PROBES} clients come at once; who has no answer within a second is \
          lost. Slow: one of four is stopped for {} ms of each {}, and {RATE:.0} connections a second begin on time. Overload: twelve workers that each request holds \
          up for 2 ms, 200 connections at a time, a request each. Light: four at a time. Cheap: four workers, 50 at a time, \
          a request or all requests on a connection. CV: how uneven the requests are, 0 is even.",
@@ -72,12 +72,12 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     Ok(finding)
 }
 
-/// Why connections are spread by the hash after all, if they are.
-fn plain(lab: &Lab, subject: &Subject) -> Result<Option<String>, String> {
+/// If connections are spread by the hash after all, returns the reason.
+fn fallback_reason(lab: &Lab, subject: &Subject) -> Result<Option<String>, String> {
     lab.step(&subject.label);
     let server =
         RunningServer::start(subject, &ServerSetup { processes: FEW, ..ServerSetup::default() })?;
-    let said = server.has_said("is plain reuseport");
+    let said = server.error_log_contains("is plain reuseport");
     Ok(said.then(|| {
         format!(
             "{}: this process may not load a program into the kernel (CAP_BPF, CAP_NET_ADMIN), so that connections went by the \
@@ -87,24 +87,24 @@ fn plain(lab: &Lab, subject: &Subject) -> Result<Option<String>, String> {
     }))
 }
 
-fn look(lab: &Lab, subject: &Subject) -> Result<PolicyResult, String> {
+fn measure(lab: &Lab, subject: &Subject) -> Result<PolicyResult, String> {
     let few = ServerSetup { processes: FEW, ..ServerSetup::default() };
     let lost = {
         lab.step(&format!("{}, one stopped", subject.label));
         let server = RunningServer::start(subject, &few)?;
-        let _stopped = Hindered::stopped(server.a_worker()?)?;
-        let knocks = Traffic {
-            requests: Some(KNOCKS),
+        let _stopped = Hindered::stopped(server.any_worker()?)?;
+        let probes = Traffic {
+            requests: Some(PROBES),
             timeout: PATIENCE,
-            ..Traffic::closed(KNOCKS as usize, Closing::Always, PATIENCE)
+            ..Traffic::closed(PROBES as usize, Closing::Always, PATIENCE)
         };
-        lab.load(&server, &knocks, &mut |_| {})?.tally.errors()
+        lab.load(&server, &probes, &mut |_| {})?.tally.errors()
     };
     let slow = {
         lab.step(&format!("{}, one slow", subject.label));
         let server = RunningServer::start(subject, &few)?;
-        let _slow = Hindered::slow(server.a_worker()?)?;
-        lab.load(&server, &paced(lab), &mut |_| {})?
+        let _slow = Hindered::slow(server.any_worker()?)?;
+        lab.load(&server, &open_loop(lab), &mut |_| {})?
     };
     let cheap = |closing| {
         lab.step(&format!("{}, cheap", subject.label));
@@ -114,19 +114,24 @@ fn look(lab: &Lab, subject: &Subject) -> Result<PolicyResult, String> {
         Ok::<_, String>(outcome.requests_per_second())
     };
     let (closing, kept) = (cheap(Closing::Always)?, cheap(Closing::Never)?);
-    let overload = held_up(lab, subject, 200, lab.size(20_000, 1000))?;
-    let light = held_up(lab, subject, 4, lab.size(4000, 200))?;
+    let overload = blocking_requests(lab, subject, 200, lab.size(20_000, 1000))?;
+    let light = blocking_requests(lab, subject, 4, lab.size(4000, 200))?;
     Ok(PolicyResult { lost, slow, overload, light, closing, kept })
 }
 
-/// Connections that begin on time, even if answers are late.
-pub(super) fn paced(lab: &Lab) -> Traffic {
+/// An open loop of connections with one request each.
+pub(super) fn open_loop(lab: &Lab) -> Traffic {
     let time = lab.size(Duration::from_secs(4), Duration::from_millis(700));
     Traffic { pace: Pace::Open { rate: RATE }, ..Traffic::closed(400, Closing::Always, time) }
 }
 
-/// The p99 and the CV of so many requests that stall their workers.
-fn held_up(lab: &Lab, subject: &Subject, at_once: usize, n: u64) -> Result<(f64, f64), String> {
+/// The p99, and the coefficient of variation over workers, of requests that block their workers.
+fn blocking_requests(
+    lab: &Lab,
+    subject: &Subject,
+    at_once: usize,
+    n: u64,
+) -> Result<(f64, f64), String> {
     lab.step(&format!("{}, {at_once} at a time", subject.label));
     let work = Some(HandlerWork::Sleep(Duration::from_millis(2)));
     let setup = ServerSetup { processes: MANY, work, log: true, ..ServerSetup::default() };
@@ -199,13 +204,13 @@ fn verdict(finding: &mut LabFinding, all: &[(String, PolicyResult)]) {
     }
 }
 
-/// The label of a row, the name, unit and good end of its figure, and how it is read.
+/// The label of a row, the name, unit and better end of its value, and the function that reads it.
 type RowFigure = (&'static str, (&'static str, &'static str, Better), fn(&PolicyResult) -> f64);
 
 fn compare(finding: &mut LabFinding, all: &[(String, PolicyResult)]) {
     for (label, seen) in all {
         let published = if label.ends_with("reuseport") { "a quarter" } else { "none" };
-        let here = format!("{} of {KNOCKS} lost", seen.lost);
+        let here = format!("{} of {PROBES} lost", seen.lost);
         finding.beside(&format!("one of four stopped, {label}"), published, here);
     }
     let [own] = STEERED;

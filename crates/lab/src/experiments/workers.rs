@@ -1,4 +1,4 @@
-//! Each worker's share of a light load.
+//! How a light load is shared among workers.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 const WORKERS: usize = 12;
-/// Requests a second: a fifth of one CPU at a millisecond each.
+/// Requests per second. A millisecond each makes a fifth of one CPU.
 const RATE: f64 = 200.0;
 
 fn run(lab: &Lab) -> Result<LabFinding, String> {
@@ -98,7 +98,7 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     Ok(finding)
 }
 
-/// `cpu` holds each subject's workers, the busiest first.
+/// `cpu` has the CPU time of each subject's workers, in descending order.
 fn compare(finding: &mut LabFinding, cpu: &[(String, Vec<f64>)]) {
     let ends = |all: &Vec<f64>| {
         let (most, least) = (all.first().unwrap_or(&0.0), all.last().unwrap_or(&0.0));

@@ -1,5 +1,5 @@
-//! Charts as tables with a track of dots in each row: readers who hear the page get figures,
-//! readers who see it places.
+//! Charts as HTML tables with a track of dots in each row. A screen reader reads the values, a
+//! sighted reader sees positions.
 
 use std::fmt::Write as _;
 
@@ -40,7 +40,7 @@ fn row(out: &mut String, chart: &Chart, row: &ChartRow) {
     for tick in chart.ticks() {
         let _ = write!(out, "<s style=\"left:{:.2}%\"></s>", 100.0 * chart.place(tick));
     }
-    // What has a figure lies above what has none.
+    // Dots with a number are drawn above those without.
     for (n, dot) in row.dots.iter().enumerate().rev() {
         self::dot(out, chart, n, dot);
     }
@@ -63,7 +63,7 @@ fn dot(out: &mut String, chart: &Chart, n: usize, dot: &Dot) {
     let _ = write!(out, "<i class=\"dot {kind}\" style=\"left:{:.2}%\"></i>", place(value));
 }
 
-/// Histograms side by side, each row a bar.
+/// Histograms side by side, with a bar per row.
 pub(super) fn histograms(all: &[DoublingHistogram]) -> String {
     let mut out = String::from("<div class=\"histograms\">\n");
     for one in all {

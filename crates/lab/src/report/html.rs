@@ -1,5 +1,5 @@
-//! The page: on top the machine, its noise and what to take home, then a folded part for each
-//! experiment, then the terms.
+//! The page: the machine, its noise and a summary, then a folded section per experiment, then the
+//! terms.
 
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ pub(super) fn page(found: &[(&Experiment, ExperimentRecord)]) -> String {
     out + "</main>\n</body></html>\n"
 }
 
-/// Each run: its machine, its servers and its noise. One run of all experiments is one paragraph.
+/// Each run with its machine, servers and noise. A run of all experiments is one paragraph.
 fn machines(out: &mut String, found: &[(&Experiment, ExperimentRecord)]) {
     let mut runs: Vec<(&MachineFacts, Vec<&(&Experiment, ExperimentRecord)>)> = Vec::new();
     for one in found {
@@ -107,7 +107,7 @@ fn section(out: &mut String, experiment: &Experiment, record: &ExperimentRecord)
     out.push_str("</details>\n");
 }
 
-/// The line of an experiment: the way that weir stands beside worst, or else the first one.
+/// The answer of an experiment: the comparison in which weir does worst, or else the first one.
 fn answer(comparison: &Comparison) -> String {
     let is_own = OWN.contains(&comparison.own.way.as_str());
     let order = |other: &&MeasuredWay| match comparison.standing(other) {
@@ -150,7 +150,7 @@ fn answers(out: &mut String, verdict: &LabVerdict) {
     let _ = writeln!(out, "</ul><p>{}</p></div>", escape(note));
 }
 
-/// All figures.
+/// All results of an experiment.
 fn details(out: &mut String, finding: &LabFinding, machine: &MachineFacts) {
     out.push_str("<details class=\"all\"><summary>All that was measured</summary>\n");
     for part in finding.parts() {
@@ -178,12 +178,12 @@ fn details(out: &mut String, finding: &LabFinding, machine: &MachineFacts) {
     out.push_str("</details>\n");
 }
 
-/// A table. On a narrow screen each row is a block, in which each cell names its column.
+/// A table. On a narrow screen each row is a block whose cells name their columns.
 fn table(table: &FindingTable, class: &str) -> String {
     let mut out = format!("<table class=\"figures {class}\">\n<thead><tr>");
     for head in table.heads() {
         let _ = match head.as_str() {
-            // A header without text means nothing to a screen reader.
+            // A screen reader would read an empty header.
             "" => write!(out, "<td></td>"),
             head => write!(out, "<th scope=\"col\">{}</th>", escape(head)),
         };

@@ -1,4 +1,4 @@
-//! The machine that was measured, and its figures.
+//! Facts about the measured machine, and its noise.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::program::{Family, Program};
 
-/// How long the load of other programs is watched.
-const WATCHED: Duration = Duration::from_millis(300);
-/// The pause between two looks at the clock.
-const PAUSE: Duration = Duration::from_micros(100);
+/// How long to measure the noise.
+const MEASURE_TIME: Duration = Duration::from_millis(300);
+/// The shortest gap between two clock reads that counts as a pause.
+const MIN_PAUSE: Duration = Duration::from_micros(100);
 
-/// The machine, and the servers that were asked.
+/// The machine, and the servers under test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct MachineFacts {
     day: String,
@@ -21,22 +21,22 @@ pub(crate) struct MachineFacts {
     kernel: String,
     pub(crate) servers: Vec<ServerFacts>,
     pub(crate) brief: bool,
-    /// This program, which is the client and mostly the weir under test, is a debug build.
+    /// Whether this program is a debug build. It is the client, and usually the weir under test.
     unoptimized: bool,
 }
 
-/// A server that was asked.
+/// A server under test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ServerFacts {
     pub(crate) name: String,
     pub(crate) version: String,
-    /// How a handler of it holds up its worker.
+    /// How its handler blocks a worker.
     pub(crate) way_of_work: String,
     pub(crate) is_weir: bool,
 }
 
 impl MachineFacts {
-    /// Looks at this machine for a moment.
+    /// Reads the facts of this machine.
     pub(crate) fn look(programs: &[Program], brief: bool) -> MachineFacts {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
@@ -62,7 +62,7 @@ impl MachineFacts {
         }
     }
 
-    /// A machine that is not looked at: name and version of each server, and whether it is weir.
+    /// Facts with only the servers: name, version, and whether it is weir.
     #[cfg(test)]
     pub(crate) fn of_servers(servers: &[(&str, &str, bool)]) -> MachineFacts {
         let server = |(name, version, is_weir): &(&str, &str, bool)| ServerFacts {
@@ -76,7 +76,7 @@ impl MachineFacts {
         MachineFacts { day, cpus: 2, model, kernel, servers, brief: false, unoptimized: false }
     }
 
-    /// The facts as text, in a few sentences.
+    /// The facts as a few sentences.
     pub(crate) fn text(&self) -> String {
         let MachineFacts { day, cpus, model, kernel, .. } = self;
         let servers = self.servers.iter().map(|s| format!("{} {}", s.name, s.version));
@@ -95,27 +95,27 @@ impl MachineFacts {
     }
 }
 
-/// The time that other programs took from a computing task.
+/// CPU time that other programs took from a computing task.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Noise {
     /// The share of the time, from 0 to 1.
     pub(crate) share: f64,
-    /// The longest pause in ms.
+    /// The longest pause, in ms.
     pub(crate) longest: f64,
-    /// Tasks that wanted a CPU in the last minute.
+    /// The load average of the last minute.
     pub(crate) load: f64,
 }
 
 impl Noise {
-    /// Measures it: computes for a while.
+    /// Measures the noise: computes for a while.
     pub(crate) fn look() -> Noise {
-        let (share, longest) = taken();
+        let (share, longest) = lost_time();
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0);
         Noise { share, longest, load }
     }
 
-    /// The greater noise of two moments.
+    /// The greater noise of two measurements.
     #[must_use]
     pub(crate) fn or(self, other: Noise) -> Noise {
         let (share, longest) = (self.share.max(other.share), self.longest.max(other.longest));
@@ -132,25 +132,26 @@ impl Noise {
     }
 }
 
-/// Computes for a while: the share of the time that this thread did not get, and the longest pause in ms.
-fn taken() -> (f64, f64) {
+/// Computes for a while. Returns the share of the time in which this thread did not run, and the
+/// longest pause in ms.
+fn lost_time() -> (f64, f64) {
     let begin = Instant::now();
     let (mut last, mut lost, mut longest) = (begin, Duration::ZERO, Duration::ZERO);
-    while last.duration_since(begin) < WATCHED {
+    while last.duration_since(begin) < MEASURE_TIME {
         let now = Instant::now();
         let pause = now.duration_since(last);
-        if pause > PAUSE {
+        if pause > MIN_PAUSE {
             lost += pause;
             longest = longest.max(pause);
         }
         last = now;
     }
-    (lost.as_secs_f64() / WATCHED.as_secs_f64(), longest.as_secs_f64() * 1e3)
+    (lost.as_secs_f64() / MEASURE_TIME.as_secs_f64(), longest.as_secs_f64() * 1e3)
 }
 
-/// A day by its number since 1970 in the calendar, as `2026-01-31`.
+/// Formats a number of days since 1970 as `2026-01-31`.
 fn day(since_1970: u64) -> String {
-    // Years begin in March here, so that the leap day is the last of one; an era has 400 of them.
+    // Years begin in March, so that a leap day is the last day of a year. An era has 400 years.
     let days = since_1970 + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! Files of findings, and one page of them all.
+//! Writes findings to files, and makes one page of them.
 
 mod chart;
 mod html;
@@ -17,10 +17,10 @@ use crate::finding::{LabFinding, wrap};
 
 pub(crate) use machine::{MachineFacts, Noise};
 
-/// weir's own ways, which it takes by default.
+/// weir's default ways.
 const OWN: [&str; 3] = ["fair", "taken over", "weir, all in threads"];
 
-/// What the page needs to know of a finished experiment.
+/// A finished experiment, as the page needs it.
 #[derive(Debug, Serialize, Deserialize)]
 struct ExperimentRecord {
     finding: LabFinding,
@@ -29,20 +29,20 @@ struct ExperimentRecord {
     noise: Noise,
 }
 
-/// A finding as text: the question, the published results, the results here.
+/// A finding as text: the question, the published results, and the results of this machine.
 pub(crate) fn text(experiment: &Experiment, finding: &LabFinding) -> String {
     let mut out = format!("{}: {}\n", experiment.name, wrap(experiment.question));
     let _ = writeln!(out, "{}", wrap(&format!("Published: {}", experiment.published)));
     out + &finding.text()
 }
 
-/// Why a finding or the page cannot be written; shown to the user.
+/// Why a finding or the page cannot be written.
 #[derive(Debug)]
 pub(crate) enum ReportError {
     NoDirectory(PathBuf, io::Error),
     Unwritten(PathBuf, io::Error),
     Unencoded(serde_json::Error),
-    /// A record that another version of weir wrote.
+    /// Another version of weir wrote the record.
     Foreign(PathBuf, serde_json::Error),
     /// The directory has no findings.
     Nothing(PathBuf),
@@ -89,7 +89,8 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Writes one self-contained page with all findings in `dir`: the page, and their number.
+/// Writes one self-contained page with all findings to `dir`. Returns its path and the number of
+/// findings.
 pub(crate) fn write_page(dir: &Path) -> Result<(PathBuf, usize), ReportError> {
     let mut found = Vec::new();
     for experiment in ALL {

@@ -1,24 +1,24 @@
-//! What a reader takes home: a few sentences over all comparisons of weir's own ways.
+//! The summary: a few sentences over all comparisons of weir's default ways.
 
 use super::{ExperimentRecord, OWN};
 use crate::comparison::{Comparison, MeasuredWay, Standing};
 use crate::experiment::Experiment;
 
-/// From this share of the time on, other programs decide what is measured.
+/// With at least this share of noise, other programs decide the result.
 pub(super) const NOISY: f64 = 0.1;
 /// The most sentences about comparisons in which weir is behind.
 const MOST_BEHIND: usize = 2;
 
-/// One of weir's own ways beside another way.
+/// One of weir's default ways, compared with another way.
 struct Pair<'a> {
     comparison: &'a Comparison,
     other: &'a MeasuredWay,
     standing: Standing,
-    /// The other way is another server's.
+    /// Whether the other way is that of another server.
     is_peer: bool,
 }
 
-/// Three to five sentences. They name the comparisons in which weir is behind.
+/// Three to five sentences, which name the comparisons in which weir is behind.
 pub(super) fn sentences(found: &[(&Experiment, ExperimentRecord)]) -> Vec<String> {
     let peers = peers(found);
     let pairs: Vec<Pair<'_>> = found
@@ -42,7 +42,7 @@ pub(super) fn sentences(found: &[(&Experiment, ExperimentRecord)]) -> Vec<String
     });
     let furthest = |standing: Standing| {
         let mut all: Vec<&Pair<'_>> = pairs.iter().filter(|p| p.standing == standing).collect();
-        // A peer's figure says more than one of weir's other policies.
+        // A comparison with another server says more than one with another policy of weir.
         let key = |pair: &Pair<'_>| (pair.is_peer, pair.comparison.distance(pair.other));
         all.sort_by(|a, b| {
             let ((a_peer, a), (b_peer, b)) = (key(a), key(b));
@@ -56,14 +56,14 @@ pub(super) fn sentences(found: &[(&Experiment, ExperimentRecord)]) -> Vec<String
     let behind = furthest(Standing::Behind);
     let mut told: Vec<&Pair<'_>> = Vec::new();
     for pair in behind {
-        // One sentence about each experiment.
+        // At most one sentence per experiment.
         if told.iter().all(|other| !std::ptr::eq(other.comparison, pair.comparison)) {
             told.push(pair);
         }
     }
     let told = told.iter().take(MOST_BEHIND);
     out.extend(told.map(|pair| format!("Behind: {}", pair.comparison.sentence(pair.other))));
-    // Five sentences are the most.
+    // There are at most five sentences.
     if out.len() < 5 {
         out.push(noise(found));
     }

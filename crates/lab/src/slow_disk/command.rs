@@ -36,10 +36,10 @@ pub(crate) struct Options {
     mount: PathBuf,
 }
 
-/// Mounts, and waits for a signal. The error is a line for the user.
+/// Mounts the disk and waits for a signal. The error is a message for the user.
 pub(crate) fn run(options: Options) -> Result<(), LabError> {
     let Options { ops: operations, share, delay: time, seed, source, mount } = options;
-    // Before there are threads: they inherit the mask.
+    // Threads inherit the signal mask, so it is set before they start.
     let ends = [Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw);
     let signals = SignalSet::new(&[&ends[..], &[Signal::USR1.as_raw()]].concat());
     signals.block().map_err(|e| format!("signals: {e}"))?;

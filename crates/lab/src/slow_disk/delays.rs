@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What can be delayed.
+/// An operation that can be delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Operation {
     /// open() of a file that is there
@@ -27,34 +27,34 @@ pub(crate) enum Operation {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Share(f64);
 
-/// How long a slow operation takes.
+/// The distribution of delays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Spread {
-    /// Always the same.
+    /// A constant delay.
     Fixed(Duration),
-    /// Anything between two times.
+    /// Uniformly distributed between two delays.
     Uniform(Duration, Duration),
-    /// The first, or in this share of cases the second.
+    /// The first delay, or the second in this share of cases.
     Either(Duration, Duration, f64),
-    /// Short ones often, long ones rarely: the mean of an exponential distribution.
+    /// Exponentially distributed with this mean.
     Exponential(Duration),
 }
 
-/// What is delayed, and how.
+/// The delays of a slow disk.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Delays {
     /// The operations that may be slow.
     pub(crate) operations: Vec<Operation>,
-    /// The probability.
+    /// The probability of a delay.
     pub(crate) share: Share,
-    /// The delay.
+    /// The distribution of delays.
     pub(crate) time: Spread,
-    /// The seed that draws them.
+    /// The seed of the random numbers.
     pub(crate) seed: u64,
 }
 
 impl Delays {
-    /// Every open() of a file takes this time.
+    /// Delays every open() of a file.
     pub(crate) fn each_open(time: Spread) -> Delays {
         let operations = vec![Operation::Open];
         Delays { operations, share: Share(1.0), time, seed: 1 }
@@ -62,7 +62,7 @@ impl Delays {
 }
 
 impl Share {
-    /// One operation of so many.
+    /// One in `n` operations.
     pub(crate) fn one_in(n: u32) -> Share {
         Share(1.0 / f64::from(n.max(1)))
     }
@@ -114,7 +114,7 @@ fn duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number * seconds).ok()
 }
 
-/// The delays of a mounted disk, drawn in turn.
+/// The delays of a mounted disk, drawn in order of the operations.
 #[derive(Debug)]
 pub(crate) struct Faults {
     delays: Delays,
@@ -137,12 +137,12 @@ impl Faults {
         self.slow.load(Ordering::Relaxed)
     }
 
-    /// The numbers of delayed operations and of draws.
+    /// The number of delayed operations, and of draws.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.delayed.load(Ordering::Relaxed), self.drawn.load(Ordering::Relaxed))
     }
 
-    /// The delay of this operation.
+    /// Draws the delay of an operation. `None` if it is not delayed.
     pub(crate) fn draw(&self, operation: Operation) -> Option<Duration> {
         if !self.is_slow() || !self.delays.operations.contains(&operation) {
             return None;
@@ -158,7 +158,7 @@ impl Faults {
 }
 
 impl Spread {
-    /// The quantile of the distribution at a place between 0 and 1.
+    /// The quantile of the distribution for a number from 0 to 1.
     fn at(self, place: f64) -> Duration {
         match self {
             Spread::Fixed(time) => time,
@@ -175,12 +175,13 @@ impl Spread {
     }
 }
 
-/// A number between 0 and 1, without 1.
+/// A number from 0 to 1, 1 excluded.
 fn unit(word: u64) -> f64 {
     (word >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// SplitMix64's output function (Steele, Lea, Flood 2014): neighbouring words get unrelated values.
+/// The output function of SplitMix64 (Steele, Lea, Flood 2014). Adjacent words give unrelated
+/// values.
 fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! The directory behind the mount point: operations by inode number.
+//! The directory behind the mount point. Operations name files by inode number.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -12,19 +12,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::tree::FileNumbers;
+use super::tree::InodeNumbers;
 
-/// The user and group of the process that asks.
+/// The user and group of the calling process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileOwner {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
 }
 
-/// An entry of a directory: number, kind, name.
-pub(crate) type Listed = (u64, FileType, OsString);
+/// An entry of a directory: inode number, type and name.
+pub(crate) type DirEntry = (u64, FileType, OsString);
 
-/// The attributes of a file that are to change.
+/// The attributes to change of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Changes {
     pub(crate) mode: Option<u32>,
@@ -37,7 +37,7 @@ pub(crate) struct Changes {
 
 #[derive(Debug)]
 pub(crate) struct Disk {
-    tree: Mutex<FileNumbers>,
+    tree: Mutex<InodeNumbers>,
     open: Mutex<Handles>,
 }
 
@@ -45,12 +45,12 @@ pub(crate) struct Disk {
 struct Handles {
     last: u64,
     files: HashMap<u64, Arc<File>>,
-    listings: HashMap<u64, Arc<Vec<Listed>>>,
+    listings: HashMap<u64, Arc<Vec<DirEntry>>>,
 }
 
 impl Disk {
     pub(crate) fn new(source: PathBuf) -> Disk {
-        Disk { tree: Mutex::new(FileNumbers::new(source)), open: Mutex::default() }
+        Disk { tree: Mutex::new(InodeNumbers::new(source)), open: Mutex::default() }
     }
 
     pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> io::Result<FileAttr> {
@@ -105,7 +105,7 @@ impl Disk {
     ) -> io::Result<FileAttr> {
         let path = self.child(parent, name)?;
         rustix::fs::mkdir(&path, Mode::from_raw_mode(mode))?;
-        give(&path, owner);
+        set_owner(&path, owner);
         self.lookup(parent, name)
     }
 
@@ -133,7 +133,7 @@ impl Disk {
     }
 
     pub(crate) fn open(&self, number: u64, flags: i32) -> io::Result<u64> {
-        let file = rustix::fs::openat(CWD, self.path(number)?, kept(flags), Mode::empty())?;
+        let file = rustix::fs::openat(CWD, self.path(number)?, passed_flags(flags), Mode::empty())?;
         Ok(self.keep(file.into()))
     }
 
@@ -146,10 +146,11 @@ impl Disk {
         owner: FileOwner,
     ) -> io::Result<(FileAttr, u64)> {
         let path = self.child(parent, name)?;
-        let flags =
-            kept(flags) | OFlags::CREATE | OFlags::from_bits_retain(flags as u32) & OFlags::EXCL;
+        let flags = passed_flags(flags)
+            | OFlags::CREATE
+            | OFlags::from_bits_retain(flags as u32) & OFlags::EXCL;
         let file = File::from(rustix::fs::openat(CWD, &path, flags, Mode::from_raw_mode(mode))?);
-        give(&path, owner);
+        set_owner(&path, owner);
         let attributes = attributes(lock(&self.tree).number(parent, name), &file.metadata()?);
         Ok((attributes, self.keep(file)))
     }
@@ -182,7 +183,7 @@ impl Disk {
         let mut open = lock(&self.open);
         let closed = (open.files.remove(&handle), open.listings.remove(&handle));
         drop(open);
-        // Not under the lock: closing may take long.
+        // The files are closed without the lock, since closing may take long.
         drop(closed);
     }
 
@@ -205,7 +206,7 @@ impl Disk {
         Ok(handle)
     }
 
-    pub(crate) fn listing(&self, handle: u64) -> Option<Arc<Vec<Listed>>> {
+    pub(crate) fn listing(&self, handle: u64) -> Option<Arc<Vec<DirEntry>>> {
         lock(&self.open).listings.get(&handle).cloned()
     }
 
@@ -214,11 +215,11 @@ impl Disk {
     }
 
     fn path(&self, number: u64) -> io::Result<PathBuf> {
-        lock(&self.tree).path(number).ok_or_else(gone)
+        lock(&self.tree).path(number).ok_or_else(stale)
     }
 
     fn child(&self, parent: u64, name: &OsStr) -> io::Result<PathBuf> {
-        lock(&self.tree).child(parent, name).ok_or_else(gone)
+        lock(&self.tree).child(parent, name).ok_or_else(stale)
     }
 
     fn keep(&self, file: File) -> u64 {
@@ -239,18 +240,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn gone() -> io::Error {
+fn stale() -> io::Error {
     io::Error::from_raw_os_error(Errno::ESTALE.code())
 }
 
-/// The flags that are passed on. The kernel has handled the rest, and buffers here are not aligned.
-fn kept(flags: i32) -> OFlags {
+/// The flags that are passed on. The kernel handles the others, and O_DIRECT would need aligned
+/// buffers.
+fn passed_flags(flags: i32) -> OFlags {
     let flags = OFlags::from_bits_retain(flags as u32);
     (flags & (OFlags::RWMODE | OFlags::TRUNC)) | OFlags::CLOEXEC
 }
 
-/// A new file belongs to the process that made it, if this process may say so.
-fn give(path: &Path, owner: FileOwner) {
+/// Gives a new file to the process that created it, if this process has the right.
+fn set_owner(path: &Path, owner: FileOwner) {
     let _ = lchown(path, Some(owner.uid), Some(owner.gid));
 }
 

@@ -1,4 +1,4 @@
-//! The FUSE side: each request is done at once, or later by a thread that waits first.
+//! The FUSE file system. Each request is performed at once, or after a delay by a thread.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,9 +17,10 @@ use super::delays::{Faults, Operation};
 use super::disk::{Changes, Disk, FileOwner};
 use crate::running::pause;
 
-/// How long the kernel may cache what it was told of a file.
-const TRUSTED: Duration = Duration::from_secs(1);
-/// The number of read-aheads that the kernel may have in flight; a slow one must not stall others.
+/// How long the kernel may cache names and attributes.
+const CACHE_TTL: Duration = Duration::from_secs(1);
+/// Background requests, such as read-aheads, that the kernel may have in flight. A slow one must
+/// not block others.
 const BACKGROUND: u16 = 512;
 
 pub(crate) struct FileSystem {
@@ -32,7 +33,7 @@ impl FileSystem {
         FileSystem { disk: Arc::new(disk), faults }
     }
 
-    /// Does `work` now, or after a delay on a thread of its own.
+    /// Performs `work` now, or after a delay on a thread of its own.
     fn perform(&self, operation: Operation, work: impl FnOnce(&Disk) + Send + 'static) {
         let Some(delay) = self.faults.draw(operation) else { return work(&self.disk) };
         let disk = Arc::clone(&self.disk);
@@ -40,12 +41,12 @@ impl FileSystem {
             pause(delay);
             work(&disk);
         };
-        // If no thread can be started, `work` is dropped and its reply reports an error.
+        // If no thread can be started, `work` is dropped, and its reply reports an error.
         let _ = std::thread::Builder::new().name("slow operation".to_owned()).spawn(later);
     }
 }
 
-/// Replies with the result, or with the error.
+/// Replies with the result or the error.
 macro_rules! answer {
     ($reply:ident, $done:expr, $value:pat => $say:expr) => {
         match $done {
@@ -57,7 +58,7 @@ macro_rules! answer {
 
 impl Filesystem for FileSystem {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // A kernel without these capabilities works in its own way.
+        // An older kernel may lack these capabilities and works without them.
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         let _ = config.set_max_background(BACKGROUND);
         Ok(())
@@ -70,7 +71,7 @@ impl Filesystem for FileSystem {
 
     fn getattr(&self, _: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
         self.perform(Operation::Getattr, move |disk| {
-            answer!(reply, disk.getattr(ino.0, fh.map(|fh| fh.0)), found => reply.attr(&TRUSTED, &found));
+            answer!(reply, disk.getattr(ino.0, fh.map(|fh| fh.0)), found => reply.attr(&CACHE_TTL, &found));
         });
     }
 
@@ -92,10 +93,10 @@ impl Filesystem for FileSystem {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let (accessed, modified) = (atime.map(moment), mtime.map(moment));
+        let (accessed, modified) = (atime.map(system_time), mtime.map(system_time));
         let changes = Changes { mode, uid, gid, size, accessed, modified };
         let done = self.disk.setattr(ino.0, fh.map(|fh| fh.0), &changes);
-        answer!(reply, done, found => reply.attr(&TRUSTED, &found));
+        answer!(reply, done, found => reply.attr(&CACHE_TTL, &found));
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
@@ -165,7 +166,7 @@ impl Filesystem for FileSystem {
         self.perform(Operation::Create, move |disk| {
             let done = disk.create(parent.0, &name, mode, flags, owner);
             answer!(reply, done, (found, handle) => reply.created(
-                &TRUSTED,
+                &CACHE_TTL,
                 &found,
                 Generation(0),
                 FileHandle(handle),
@@ -276,7 +277,7 @@ fn owner(request: &Request) -> FileOwner {
     FileOwner { uid: request.uid(), gid: request.gid() }
 }
 
-fn moment(time: TimeOrNow) -> SystemTime {
+fn system_time(time: TimeOrNow) -> SystemTime {
     match time {
         TimeOrNow::SpecificTime(time) => time,
         TimeOrNow::Now => SystemTime::now(),
@@ -284,7 +285,7 @@ fn moment(time: TimeOrNow) -> SystemTime {
 }
 
 fn entry(reply: ReplyEntry, done: io::Result<FileAttr>) {
-    answer!(reply, done, found => reply.entry(&TRUSTED, &found, Generation(0)));
+    answer!(reply, done, found => reply.entry(&CACHE_TTL, &found, Generation(0)));
 }
 
 fn opened(reply: ReplyOpen, done: io::Result<u64>) {

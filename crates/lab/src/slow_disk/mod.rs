@@ -1,9 +1,9 @@
-//! A file system with slow operations: it shows another directory, and a share of chosen operations
-//! takes longer. A seed makes a run repeatable.
+//! A FUSE file system with slow operations. It shows another directory and delays a share of chosen
+//! operations. A seed makes a run repeatable.
 //!
-//! A delayed operation waits on a thread of its own, so that it delays only callers that wait for
-//! it. What stands still behind one slow operation is then the fault of the server under test. FUSE
-//! needs `/dev/fuse` and the right to mount, or the program `fusermount3`; libfuse is not needed.
+//! A delayed operation waits on a thread of its own, so that it delays only its own callers. If
+//! other work stops behind a slow operation, that is the fault of the server under test. FUSE needs
+//! `/dev/fuse` and the right to mount, or the program `fusermount3`, but not libfuse.
 
 mod command;
 mod delays;
@@ -27,10 +27,10 @@ use delays::Faults;
 use disk::Disk;
 use file_system::FileSystem;
 
-/// Threads that take requests from the kernel. None of them ever waits for a delay.
+/// Threads that receive requests from the kernel. They never wait for a delay.
 const THREADS: usize = 4;
 
-/// A mounted slow disk; unmounted when it is dropped.
+/// A mounted slow disk. It is unmounted when this is dropped.
 #[derive(Debug)]
 pub(crate) struct SlowDisk {
     session: Option<BackgroundSession>,
@@ -43,7 +43,7 @@ impl SlowDisk {
     ///
     /// # Errors
     ///
-    /// Where FUSE is not there or not allowed, and where either is no directory.
+    /// FUSE is missing or not permitted, or one of the paths is not a directory.
     pub(crate) fn mount(source: &Path, mount: &Path, delays: Delays) -> io::Result<SlowDisk> {
         let faults = Arc::new(Faults::new(delays));
         let disk = Disk::new(source.canonicalize()?);
@@ -71,7 +71,7 @@ impl SlowDisk {
         self.faults.is_slow()
     }
 
-    /// How many operations were delayed so far, and how many might have been.
+    /// The number of delayed operations, and of those that could have been.
     pub(crate) fn counts(&self) -> (u64, u64) {
         self.faults.counts()
     }
@@ -81,7 +81,7 @@ impl Drop for SlowDisk {
     fn drop(&mut self) {
         let Some(session) = self.session.take() else { return };
         if session.umount_and_join().is_err() {
-            // A process still has a file open there. The mount goes away with the last of them.
+            // A process still has a file open. The kernel unmounts once the last one is closed.
             let _ = rustix::mount::unmount(&self.mount, rustix::mount::UnmountFlags::DETACH);
         }
     }

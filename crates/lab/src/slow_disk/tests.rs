@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::delays::Faults;
-use super::tree::FileNumbers;
+use super::tree::InodeNumbers;
 use super::*;
 
 fn delays(share: Share, time: Spread) -> Delays {
@@ -67,11 +67,11 @@ proptest! {
         }
     }
 
-    /// Names are created, removed and changed in any order: a name has one number, a number one
-    /// name.
+    /// Names are created, removed and renamed in any order. Each name has one number, and each
+    /// number one name.
     #[test]
     fn numbers_and_names_agree(steps in prop::collection::vec((0u8..3, 0u8..6, 0u8..6), 0..60)) {
-        let mut tree = FileNumbers::new("/top".into());
+        let mut tree = InodeNumbers::new("/top".into());
         let mut model = std::collections::HashMap::new();
         for (what, a, b) in steps {
             let (from, to) = (a.to_string(), b.to_string());
@@ -103,7 +103,7 @@ proptest! {
 
 #[test]
 fn a_directory_takes_its_files_along() {
-    let mut tree = FileNumbers::new("/top".into());
+    let mut tree = InodeNumbers::new("/top".into());
     let directory = tree.number(1, "a".as_ref());
     let file = tree.number(directory, "b".as_ref());
     tree.renamed((1, "a".as_ref()), (1, "c".as_ref()));
@@ -112,7 +112,7 @@ fn a_directory_takes_its_files_along() {
     assert_eq!(tree.path(file), None);
 }
 
-/// A scratch directory with a mounted disk. `None`, and a message, if this machine does not allow
+/// A temporary directory with a mounted disk. `None` and a message if this machine does not permit
 /// mounts.
 fn mounted(name: &str, delays: Delays) -> Option<(PathBuf, SlowDisk)> {
     let dir = std::env::temp_dir().join(format!("weir-slow-{name}-{}", std::process::id()));
@@ -165,8 +165,8 @@ fn what_is_done_at_the_mount_is_done_to_the_directory() {
     fs::remove_dir_all(dir).unwrap();
 }
 
-/// Every open takes a second, and thirty-two of them together take about one: no more threads are
-/// needed than there are openers.
+/// Every open() takes a second. Thirty-two concurrent ones take about a second together, with no
+/// more threads than callers.
 #[test]
 fn one_delay_does_not_wait_for_another() {
     let second = Duration::from_secs(1);

@@ -1,16 +1,16 @@
-//! The inode numbers of files. A number stays with its file through renames, as long as the file
-//! has a name. So a file that is looked up twice is the same file.
+//! Inode numbers of files. A file keeps its number through renames as long as it has a name. So a
+//! file that is looked up twice has one number.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// The number of the directory that is mounted.
+/// The number of the mounted directory.
 const ROOT: u64 = 1;
 
 /// Files by number and by name.
 #[derive(Debug)]
-pub(crate) struct FileNumbers {
+pub(crate) struct InodeNumbers {
     root: PathBuf,
     nodes: HashMap<u64, Node>,
     numbers: HashMap<Node, u64>,
@@ -30,12 +30,12 @@ impl Node {
     }
 }
 
-impl FileNumbers {
-    pub(crate) fn new(root: PathBuf) -> FileNumbers {
-        FileNumbers { root, nodes: HashMap::new(), numbers: HashMap::new(), last: ROOT }
+impl InodeNumbers {
+    pub(crate) fn new(root: PathBuf) -> InodeNumbers {
+        InodeNumbers { root, nodes: HashMap::new(), numbers: HashMap::new(), last: ROOT }
     }
 
-    /// The path of a file; `None` if it has lost its name.
+    /// The path of a file. `None` if it has no name any more.
     pub(crate) fn path(&self, number: u64) -> Option<PathBuf> {
         let mut names = Vec::new();
         let mut at = number;
@@ -53,7 +53,7 @@ impl FileNumbers {
         self.path(parent).map(|path| path.join(name))
     }
 
-    /// The number of a name, which it keeps.
+    /// The number of a name. A new name gets the next number.
     pub(crate) fn number(&mut self, parent: u64, name: &OsStr) -> u64 {
         let node = Node::new(parent, name);
         if let Some(number) = self.numbers.get(&node) {
@@ -65,14 +65,14 @@ impl FileNumbers {
         self.last
     }
 
-    /// A name was removed.
+    /// Records that a name was removed.
     pub(crate) fn removed(&mut self, parent: u64, name: &OsStr) {
         if let Some(number) = self.numbers.remove(&Node::new(parent, name)) {
             self.nodes.remove(&number);
         }
     }
 
-    /// A file was renamed; a file that had the new name has none now.
+    /// Records a rename. A file that had the new name has no name any more.
     pub(crate) fn renamed(&mut self, from: (u64, &OsStr), to: (u64, &OsStr)) {
         let (from, to) = (Node::new(from.0, from.1), Node::new(to.0, to.1));
         if from == to {

@@ -1,4 +1,4 @@
-//! A disk with one slow operation in some hundred: which requests wait for it?
+//! Which requests wait when one disk operation in some hundred is slow?
 
 mod origin;
 mod site;
@@ -34,7 +34,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 /// Requests a second of each stream.
 const RATE: f64 = 500.0;
-/// One in so many disk operations is slow.
+/// The reciprocal of the share of slow operations.
 const ONE_IN: u32 = 500;
 
 /// The file operations that each variant of weir gives to threads.
@@ -48,8 +48,8 @@ const ALL: &str = "weir, all in threads";
 const NGINX: &[(&str, &str)] =
     &[("aio off", "aio off;"), ("aio threads", "aio threads; aio_write on;")];
 
-/// A server under one load.
-struct Course {
+/// The results of a server under one load.
+struct LoadResult {
     subject: String,
     load: DiskRequest,
     /// The figures without slow operations.
@@ -67,15 +67,15 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
             return Ok(finding);
         }
     };
-    let mut courses = Vec::new();
+    let mut results = Vec::new();
     for subject in subjects(lab) {
-        courses.extend(site.measure(lab, &subject)?);
+        results.extend(site.measure(lab, &subject)?);
     }
-    compare(&mut finding, &courses);
-    finding.table("ttfb", &times(&courses));
-    finding.table("loops", &loops(&courses));
-    charts(&mut finding, &courses);
-    finding.table("times", &ratios(&courses));
+    compare(&mut finding, &results);
+    finding.table("ttfb", &times(&results));
+    finding.table("loops", &loops(&results));
+    charts(&mut finding, &results);
+    finding.table("times", &ratios(&results));
     finding.remark(
         "Two loops. Each stream sends 500 requests a second, whatever the answers do. One stream needs no \
          disk; the other asks for stored answers of 4 to 60 KiB: each of many in turn (cold), a few \
@@ -94,7 +94,7 @@ fn subjects(lab: &Lab) -> Vec<Subject> {
         let variants = match program.family {
             Family::Weir => WEIR,
             Family::Nginx => NGINX,
-            // It stores nothing on disk.
+            // HAProxy has no cache on disk.
             Family::Haproxy => &[],
         };
         all.extend(variants.iter().map(|(label, http)| program.with(label, http)));
@@ -102,11 +102,11 @@ fn subjects(lab: &Lab) -> Vec<Subject> {
     all
 }
 
-/// The published steps, and the same here.
-fn compare(finding: &mut LabFinding, courses: &[Course]) {
+/// Compares the published steps with the same steps here.
+fn compare(finding: &mut LabFinding, results: &[LoadResult]) {
     let find = |subject: &str, load: DiskRequest| {
-        let found = courses.iter().find(|course| course.subject == subject && course.load == load);
-        found.map(|course| course.slow.all().quantile(0.99))
+        let found = results.iter().find(|result| result.subject == subject && result.load == load);
+        found.map(|result| result.slow.all().quantile(0.99))
     };
     let mut step = |what: &str, published: &str, load: DiskRequest, from: &str, to: &str| {
         let Some((before, after)) = find(from, load).zip(find(to, load)) else { return };
@@ -117,11 +117,11 @@ fn compare(finding: &mut LabFinding, courses: &[Course]) {
     step("p99 with threads for open() too", "a factor of 6", DiskRequest::Cold, READS, OPENS);
     step("p99 of fills: create and rename too", "not tried", DiskRequest::Fills, OPENS, ALL);
     let blocking =
-        courses.iter().find(|course| course.subject == NOTHING && course.load == DiskRequest::Cold);
-    if let Some((course, blocked)) =
-        blocking.and_then(|course| course.slow.blocked.as_ref().map(|b| (course, b)))
+        results.iter().find(|result| result.subject == NOTHING && result.load == DiskRequest::Cold);
+    if let Some((result, blocked)) =
+        blocking.and_then(|result| result.slow.blocked.as_ref().map(|b| (result, b)))
     {
-        let share = 100.0 * blocked.quantile(0.99) / course.slow.all().quantile(0.99).max(1e-6);
+        let share = 100.0 * blocked.quantile(0.99) / result.slow.all().quantile(0.99).max(1e-6);
         let what = "event_loop_blocked of the time to first byte, at p99";
         finding.beside(what, "more than 50 %", format!("{share:.0} %"));
     }
@@ -132,7 +132,7 @@ fn compare(finding: &mut LabFinding, courses: &[Course]) {
     );
 }
 
-fn times(courses: &[Course]) -> FindingTable {
+fn times(results: &[LoadResult]) -> FindingTable {
     let mut table = FindingTable::new(&[
         "time to first byte, ms",
         "load",
@@ -147,12 +147,12 @@ fn times(courses: &[Course]) -> FindingTable {
         "slow",
         "bad",
     ]);
-    for course in courses {
+    for result in results {
         for (name, fast, slow) in [
-            ("memory", &course.fast.memory, &course.slow.memory),
-            ("disk", &course.fast.disk, &course.slow.disk),
+            ("memory", &result.fast.memory, &result.slow.memory),
+            ("disk", &result.fast.disk, &result.slow.disk),
         ] {
-            let delayed = if name == "disk" { course.slow.delayed } else { 0 };
+            let delayed = if name == "disk" { result.slow.delayed } else { 0 };
             let figures = [
                 fast.quantile(0.5),
                 fast.quantile(0.99),
@@ -163,7 +163,7 @@ fn times(courses: &[Course]) -> FindingTable {
                 slow.quantile_without(delayed, 0.99),
             ];
             let mut cells =
-                vec![course.subject.clone(), course.load.name().to_owned(), name.to_owned()];
+                vec![result.subject.clone(), result.load.name().to_owned(), name.to_owned()];
             cells.extend(figures.map(|ms| format!("{ms:.2}")));
             cells.extend([delayed, fast.bad + slow.bad].map(|n| n.to_string()));
             table.row(&cells);
@@ -173,17 +173,17 @@ fn times(courses: &[Course]) -> FindingTable {
 }
 
 /// What the loops report of their delays.
-fn loops(courses: &[Course]) -> FindingTable {
+fn loops(results: &[LoadResult]) -> FindingTable {
     let heads =
         ["event loop blocked, ms", "load", "p50", "p99", "p99.9", "ttfb p99", "share of it %"];
     let mut table = FindingTable::new(&heads);
-    for course in courses {
-        let Some(blocked) = &course.slow.blocked else { continue };
+    for result in results {
+        let Some(blocked) = &result.slow.blocked else { continue };
         let [half, most, nearly_all] = [0.5, 0.99, 0.999].map(|q| blocked.quantile(q));
-        let ttfb = course.slow.all().quantile(0.99);
+        let ttfb = result.slow.all().quantile(0.99);
         let share = 100.0 * most / ttfb.max(1e-6);
         let figures = [half, most, nearly_all, ttfb].map(|ms| format!("{ms:.2}"));
-        let mut cells = vec![course.subject.clone(), course.load.name().to_owned()];
+        let mut cells = vec![result.subject.clone(), result.load.name().to_owned()];
         cells.extend(figures);
         cells.push(format!("{share:.0}"));
         table.row(&cells);
@@ -191,18 +191,18 @@ fn loops(courses: &[Course]) -> FindingTable {
     table
 }
 
-fn charts(finding: &mut LabFinding, courses: &[Course]) {
-    let cold = || courses.iter().filter(|course| course.load == DiskRequest::Cold);
-    let memory: fn(&Course) -> &FirstByteWaits = |course| &course.slow.memory;
+fn charts(finding: &mut LabFinding, results: &[LoadResult]) {
+    let cold = || results.iter().filter(|result| result.load == DiskRequest::Cold);
+    let memory: fn(&LoadResult) -> &FirstByteWaits = |result| &result.slow.memory;
     for (title, stream) in [
         ("Time to first byte of requests that need no disk", memory),
-        ("Time to first byte of requests that need the disk", |course| &course.slow.disk),
+        ("Time to first byte of requests that need the disk", |result| &result.slow.disk),
     ] {
         let columns = ["p50", "p99", "p99.9", "max"];
         let mut chart = Chart::new(title, "ms, less is better", Scale::Log, &columns);
-        for course in cold() {
-            let waits = stream(course);
-            chart.row(&course.subject, [0.5, 0.99, 0.999, 1.0].map(|share| waits.quantile(share)));
+        for result in cold() {
+            let waits = stream(result);
+            chart.row(&result.subject, [0.5, 0.99, 0.999, 1.0].map(|share| waits.quantile(share)));
         }
         finding.chart(chart.caption(
             "One operation of the disk in 500 takes 100 ms. The fewer dots of a row stand there, the fewer requests wait for a \
@@ -210,7 +210,7 @@ fn charts(finding: &mut LabFinding, courses: &[Course]) {
         ));
     }
     let rows: Vec<(String, f64)> =
-        cold().map(|course| (course.subject.clone(), memory(course).quantile(0.99))).collect();
+        cold().map(|result| (result.subject.clone(), memory(result).quantile(0.99))).collect();
     let p99 = ("p99 of requests that need no disk, beside a slow disk,", "ms", Better::Less);
     let others: &[&[&str]] = &[&["aio threads"], &["aio off"], &[NOTHING], &[OPENS]];
     if let Some(answer) = compared(p99, &rows, ALL, others, |p99| *p99) {
@@ -218,26 +218,26 @@ fn charts(finding: &mut LabFinding, courses: &[Course]) {
     }
 }
 
-/// The p99 of others as a multiple of weir's. For weir itself: as a multiple of its p99 on a disk
-/// that is never slow.
-fn ratios(courses: &[Course]) -> FindingTable {
+/// The p99 of each server as a multiple of weir's. For weir itself: as a multiple of its p99
+/// without slow operations.
+fn ratios(results: &[LoadResult]) -> FindingTable {
     let ratio = |a: f64, b: f64| a / b.max(1e-3);
     let heads = DiskRequest::ALL
         .map(|load| ["memory", "disk"].map(|name| format!("{} {name}", load.name())));
     let heads = heads.as_flattened().iter().map(String::as_str);
     let mut table =
         FindingTable::new(&std::iter::once("p99, times").chain(heads).collect::<Vec<_>>());
-    let weir: Vec<&Course> = courses.iter().filter(|course| course.subject == ALL).collect();
+    let weir: Vec<&LoadResult> = results.iter().filter(|result| result.subject == ALL).collect();
     let mut own = vec![format!("{ALL}: of its p99 without slow operations")];
-    for course in &weir {
-        let without = course.slow.disk.quantile_without(course.slow.delayed, 0.99);
-        let memory = ratio(course.slow.memory.quantile(0.99), course.fast.memory.quantile(0.99));
-        let disk = ratio(without, course.fast.disk.quantile(0.99));
+    for result in &weir {
+        let without = result.slow.disk.quantile_without(result.slow.delayed, 0.99);
+        let memory = ratio(result.slow.memory.quantile(0.99), result.fast.memory.quantile(0.99));
+        let disk = ratio(without, result.fast.disk.quantile(0.99));
         own.extend([memory, disk].map(|times| format!("{times:.2}")));
     }
     table.row(&own);
     for others in
-        courses.chunks(DiskRequest::ALL.len()).filter(|of| of.iter().all(|r| r.subject != ALL))
+        results.chunks(DiskRequest::ALL.len()).filter(|of| of.iter().all(|r| r.subject != ALL))
     {
         let Some(first) = others.first() else { continue };
         let mut cells = vec![format!("{}: of that of {ALL}", first.subject)];

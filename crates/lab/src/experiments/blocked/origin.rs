@@ -1,33 +1,33 @@
-//! The server behind the cache: objects of known sizes that never change.
+//! The origin behind the cache. Its objects have known sizes and never change.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The smallest object and the largest.
+/// The least and the greatest size of an object.
 const SIZES: (f64, f64) = (4.0 * 1024.0, 60.0 * 1024.0);
 
-/// A started origin; it ends when this is dropped.
+/// A running origin. It ends when this is dropped.
 pub(crate) struct Origin {
     address: SocketAddr,
-    over: Arc<AtomicBool>,
+    stopped: Arc<AtomicBool>,
 }
 
 impl Origin {
-    /// Starts one.
+    /// Starts an origin.
     pub(crate) fn start() -> std::io::Result<Origin> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let origin = Origin { address: listener.local_addr()?, over: Arc::default() };
-        let over = Arc::clone(&origin.over);
+        let origin = Origin { address: listener.local_addr()?, stopped: Arc::default() };
+        let stopped = Arc::clone(&origin.stopped);
         let bytes: Arc<[u8]> = (0..SIZES.1 as u32).map(|n| ((n * 31) >> 3) as u8).collect();
         std::thread::Builder::new().name("origin".to_owned()).spawn(move || {
             for stream in listener.incoming().flatten() {
-                if over.load(Ordering::Relaxed) {
+                if stopped.load(Ordering::Relaxed) {
                     break;
                 }
                 let bytes = Arc::clone(&bytes);
-                // A connection without a thread is closed, and the cache reports that.
+                // If no thread can be started, the connection closes, and the cache reports that.
                 let _ = std::thread::Builder::new().spawn(move || serve(&stream, &bytes));
             }
         })?;
@@ -41,13 +41,13 @@ impl Origin {
 
 impl Drop for Origin {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        // The thread sleeps in accept(): this wakes it.
+        self.stopped.store(true, Ordering::Relaxed);
+        // Wakes the thread from accept().
         let _ = TcpStream::connect(self.address);
     }
 }
 
-/// Answers until the other side closes.
+/// Answers requests until the client closes.
 fn serve(stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let (mut reader, mut writer) = (BufReader::new(stream), stream);
@@ -80,7 +80,8 @@ fn serve(stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     }
 }
 
-/// The size of an object: as many between 4 and 8 KiB as between 30 and 60.
+/// The size of an object. Sizes are distributed logarithmically: as many are between 4 and 8 KiB as
+/// between 30 and 60.
 pub(crate) fn size(path: &str) -> usize {
     let sum = path.bytes().fold(0u32, |sum, b| (sum ^ u32::from(b)).wrapping_mul(0x0100_0193));
     let place = f64::from(sum >> 8) / f64::from(1u32 << 24);

@@ -1,4 +1,4 @@
-//! Disk, origin and server of the experiment.
+//! The disk, the origin and the server of the experiment.
 
 use std::cell::Cell;
 use std::fs;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::origin::Origin;
 use super::streams::{self, DiskRequest, Streams};
 use super::waits::Buckets;
-use super::{Course, ONE_IN};
+use super::{LoadResult, ONE_IN};
 use crate::lab::Lab;
 use crate::program::{Family, ServerSetup, Subject};
 use crate::running::RunningServer;
@@ -16,21 +16,21 @@ use crate::slow_disk::{Delays, Operation, Share, SlowDisk, Spread};
 
 /// How long a slow operation takes.
 const DELAY: Duration = Duration::from_millis(100);
-/// The number of objects that are asked for repeatedly.
+/// The number of objects that are requested repeatedly.
 const HOT: u32 = 20;
 
-/// What all servers share. Fields are dropped in their order.
+/// The disk and the origin, which all servers share. Fields are dropped in this order.
 pub(crate) struct SharedServers {
     origin: Origin,
     disk: SlowDisk,
     scratch: Scratch,
-    /// The next object that was never asked for.
+    /// Number of the next object that was never requested.
     fresh: Cell<u32>,
-    /// The next object of those that are asked for in turn.
+    /// Number of the next object for loads that request all objects in turn.
     next: Cell<u32>,
 }
 
-/// A directory that is removed in the end.
+/// A directory that is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -40,7 +40,7 @@ impl Drop for Scratch {
 }
 
 impl SharedServers {
-    /// Mounts the disk and starts the origin. The error says why there is no disk.
+    /// Mounts the disk and starts the origin. The error says why there is no slow disk.
     pub(crate) fn new(lab: &Lab) -> Result<SharedServers, String> {
         lab.step("mounting a slow disk");
         let name = format!("weir-lab-disk-{}", std::process::id());
@@ -62,8 +62,8 @@ impl SharedServers {
         Ok(SharedServers { origin, disk, scratch, fresh: Cell::new(1_000_000), next: Cell::new(0) })
     }
 
-    /// A server under all loads, each without slow operations first.
-    pub(crate) fn measure(&self, lab: &Lab, subject: &Subject) -> Result<Vec<Course>, String> {
+    /// Measures a server under all loads, each first without slow operations.
+    pub(crate) fn measure(&self, lab: &Lab, subject: &Subject) -> Result<Vec<LoadResult>, String> {
         lab.step(&format!("{}: starting", subject.label));
         let server = RunningServer::start(subject, &self.setup(subject))?;
         let objects = lab.size(5_500, 200);
@@ -71,18 +71,18 @@ impl SharedServers {
             lab.step(&format!("{}: storing {}", subject.label, load.name()));
             streams::fetch(lab, server.address(), &self.paths(load, objects, 0))?;
         }
-        let mut courses = Vec::new();
+        let mut results = Vec::new();
         for load in DiskRequest::ALL {
-            let fast = self.both(lab, subject, &server, load, objects)?;
+            let fast = self.measure_streams(lab, subject, &server, load, objects)?;
             self.disk.set_slow(true);
-            let slow = self.both(lab, subject, &server, load, objects);
+            let slow = self.measure_streams(lab, subject, &server, load, objects);
             self.disk.set_slow(false);
-            courses.push(Course { subject: subject.label.clone(), load, fast, slow: slow? });
+            results.push(LoadResult { subject: subject.label.clone(), load, fast, slow: slow? });
         }
-        Ok(courses)
+        Ok(results)
     }
 
-    fn both(
+    fn measure_streams(
         &self,
         lab: &Lab,
         subject: &Subject,
@@ -103,8 +103,8 @@ impl SharedServers {
         Ok(Streams { memory, disk, delayed, blocked })
     }
 
-    /// What a load asks for. `fresh` is how many objects it needs that were not asked for yet, or
-    /// not of late.
+    /// The paths that a load requests. `fresh` is how many of them must not have been requested yet
+    /// or recently.
     fn paths(&self, load: DiskRequest, objects: u32, fresh: u32) -> Vec<String> {
         let named = |prefix: &str, numbers: std::ops::Range<u32>| {
             numbers.map(|n| format!("/{prefix}/{n}")).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! Two streams of requests at a steady rate: one that needs no disk, one that does.
+//! Two open-loop streams of requests: one needs the disk, the other does not.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::RATE;
 use super::waits::{Buckets, FirstByteWaits};
 use crate::lab::Lab;
 
-/// Connections of a stream: enough for all requests that come while a loop is blocked.
+/// Connections per stream: enough for all requests that are due while a loop is blocked.
 const CONNECTIONS: usize = 128;
 
-/// What the requests of the disk stream ask for.
+/// The objects that the disk stream requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiskRequest {
     /// Each of all objects in turn.
@@ -21,7 +21,7 @@ pub(crate) enum DiskRequest {
     Hot,
     /// Objects that are not stored yet.
     Fills,
-    /// Objects that must be checked with their origin.
+    /// Objects that must be revalidated with their origin.
     Checks,
 }
 
@@ -38,7 +38,7 @@ impl DiskRequest {
         }
     }
 
-    /// How long it lasts. What no operation delays is soon known.
+    /// The duration of a measurement. It is shorter for loads with few delays.
     pub(crate) fn time(self, lab: &Lab, is_slow: bool) -> Duration {
         let millis = match (self, is_slow) {
             (DiskRequest::Cold, true) => lab.size(7000, 400),
@@ -50,24 +50,24 @@ impl DiskRequest {
     }
 }
 
-/// What both streams saw.
+/// The results of both streams.
 pub(crate) struct Streams {
     pub(crate) memory: FirstByteWaits,
     pub(crate) disk: FirstByteWaits,
-    /// The number of operations that were slow meanwhile.
+    /// The number of delayed operations during the measurement.
     pub(crate) delayed: u64,
-    /// What the loops report, if they do.
+    /// How long events waited, as weir's loops report it.
     pub(crate) blocked: Option<Buckets>,
 }
 
 impl Streams {
-    /// The requests of both.
+    /// The requests of both streams.
     pub(crate) fn all(&self) -> FirstByteWaits {
         self.memory.with(&self.disk)
     }
 }
 
-/// Runs both at once: the memory stream's answers, and the disk stream's.
+/// Runs both streams at once. Returns the results of the memory stream and of the disk stream.
 pub(crate) fn run(
     lab: &Lab,
     server: SocketAddr,
@@ -88,7 +88,7 @@ pub(crate) fn run(
     })
 }
 
-/// Asks for each of these paths once, as fast as answers come.
+/// Requests each of these paths once, in a closed loop.
 pub(crate) fn fetch(lab: &Lab, server: SocketAddr, paths: &[String]) -> Result<Tally, String> {
     let mut plan = plan(server, paths)?;
     (plan.connections, plan.requests) = (16, Some(paths.len() as u64));

@@ -1,12 +1,12 @@
-//! Times that requests waited, and times that events waited for their loops.
+//! How long requests waited, and how long events waited for their loops.
 
 use weir_bench::Tally;
 
-/// How long the requests of a stream waited for the first byte.
+/// Times to first byte of the requests of a stream.
 #[derive(Clone)]
 pub(crate) struct FirstByteWaits {
     tally: Tally,
-    /// Requests without an answer, or with another one than 200.
+    /// Requests without an answer, or with a status other than 200.
     pub(crate) bad: u64,
 }
 
@@ -17,12 +17,12 @@ impl FirstByteWaits {
         FirstByteWaits { bad: tally.errors() + other, tally }
     }
 
-    /// The time in milliseconds within which this share of the requests had their first byte.
+    /// A quantile of the time to first byte, in milliseconds.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         self.tally.first_byte.value_at_quantile(share) as f64 / 1e6
     }
 
-    /// The same without the slowest requests.
+    /// A quantile, without the given number of slowest requests.
     pub(crate) fn quantile_without(&self, slowest: u64, share: f64) -> f64 {
         let all = self.tally.first_byte.len().max(1);
         let rest = all.saturating_sub(slowest) as f64 / all as f64;
@@ -32,18 +32,18 @@ impl FirstByteWaits {
     /// The requests of both streams.
     pub(crate) fn with(&self, other: &FirstByteWaits) -> FirstByteWaits {
         let mut tally = self.tally.clone();
-        // All have the same bounds.
+        // Histograms with equal bounds can always be added.
         let _ = tally.first_byte.add(&other.tally.first_byte);
         FirstByteWaits { tally, bad: self.bad + other.bad }
     }
 }
 
-/// A histogram of `weir_status`: how many values are within each bound.
+/// A histogram of `weir_status`: the cumulative count for each bound.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Buckets(Vec<(f64, u64)>);
 
 impl Buckets {
-    /// Reads the histogram from Prometheus' text format. Its bounds are in seconds, the result's in
+    /// Parses a histogram in Prometheus' text format. Its bounds are in seconds, the result's in
     /// milliseconds.
     pub(crate) fn read(text: &str, name: &str) -> Option<Buckets> {
         let prefix = format!("{name}_bucket{{le=\"");
@@ -62,7 +62,7 @@ impl Buckets {
         Buckets(pairs.map(|((bound, n), (_, old))| (*bound, n.saturating_sub(*old))).collect())
     }
 
-    /// A bound that this share of the values does not exceed.
+    /// The least bound that this share of the values does not exceed.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         let all = self.0.last().map_or(0, |(_, n)| *n);
         let wanted = all as f64 * share;

@@ -31,11 +31,11 @@ const CONNECTIONS: usize = 200;
 const SHORT: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_millis(50);
 /// The percentage of long requests.
-const LONG_ONES: f64 = 1.0;
-/// The loads, as shares of what all loops can do.
+const LONG_SHARE_PERCENT: f64 = 1.0;
+/// The loads, as shares of the loops' capacity.
 const LOADS: [f64; 3] = [0.30, 0.60, 0.75];
-/// The time between two connections, so that each comes to a sleeping loop.
-const APART: Duration = Duration::from_millis(2);
+/// The interval between connections, so that each one wakes a sleeping loop.
+const CONNECT_INTERVAL: Duration = Duration::from_millis(2);
 
 fn run(lab: &Lab) -> Result<LabFinding, String> {
     let weir = lab.weir()?;
@@ -113,7 +113,8 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     Ok(finding)
 }
 
-const WORK: Option<HandlerWork> = Some(HandlerWork::Either(SHORT, LONG, LONG_ONES / 100.0));
+const WORK: Option<HandlerWork> =
+    Some(HandlerWork::Either(SHORT, LONG, LONG_SHARE_PERCENT / 100.0));
 
 fn setup(events: &'static str) -> ServerSetup {
     let server = "location = /status { weir_status; }".to_owned();
@@ -127,14 +128,14 @@ fn setup(events: &'static str) -> ServerSetup {
     }
 }
 
-/// As many workers as weir has loops.
+/// The setup of other servers: as many workers as weir has loops.
 fn setup_of_others() -> ServerSetup {
     ServerSetup { processes: LOOPS, work: WORK, ..ServerSetup::default() }
 }
 
-/// The requests per second that make this load.
+/// The rate in requests per second that makes this load.
 fn rate(load: f64) -> f64 {
-    let part = LONG_ONES / 100.0;
+    let part = LONG_SHARE_PERCENT / 100.0;
     let mean = part * LONG.as_secs_f64() + (1.0 - part) * SHORT.as_secs_f64();
     load * LOOPS as f64 / mean
 }
@@ -142,12 +143,12 @@ fn rate(load: f64) -> f64 {
 fn open(load: f64, time: Duration) -> Traffic {
     Traffic {
         pace: Pace::Open { rate: rate(load) },
-        connect_first: Some(APART),
+        connect_first: Some(CONNECT_INTERVAL),
         ..Traffic::closed(CONNECTIONS, Closing::Never, time)
     }
 }
 
-/// Rows of the model's ways. Returns their figures at 60 % for the chart.
+/// Adds the rows of the model. Returns their percentiles at 60 % load for the chart.
 fn beside_the_model(
     lab: &Lab,
     finding: &mut LabFinding,
@@ -176,7 +177,7 @@ fn beside_the_model(
     at_sixty
 }
 
-/// The times at 60 %, with and without stealing.
+/// Compares the latency at 60 % load with and without stealing.
 fn compare(finding: &mut LabFinding, at_sixty: &[[f64; 4]]) {
     let [[_, on90, on99, _], [_, off90, off99, _], ..] = at_sixty else { return };
     let compared = |what, on: &f64, off: &f64| {

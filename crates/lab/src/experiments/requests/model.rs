@@ -1,9 +1,9 @@
-//! The same loops, connections and requests in virtual time, where only handlers take time: the
-//! effect of the rules alone.
+//! A discrete-event model of loops, connections and requests. Only handlers take time, so it shows
+//! the effect of the rules alone.
 //!
-//! The rules of takeover are the server's own: when a loop counts as stalled, how often a sleeper
-//! looks, and how many events a loop fetches at once. Each loop has a processor, and each handler
-//! blocks its loop.
+//! The rules of request stealing are the server's own: when a loop is stalled, how often a sleeping
+//! loop looks, and how many events a loop fetches at once. Each loop has a processor, and each
+//! handler blocks its loop.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use weir_engine::StealGroup;
 
-use super::{CONNECTIONS, LONG, LONG_ONES, LOOPS, SHORT};
+use super::{CONNECTIONS, LONG, LONG_SHARE_PERCENT, LOOPS, SHORT};
 
 /// Which loop serves a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestRouting {
-    /// Always the loop that has its connection.
+    /// The loop that has the connection.
     Pinned,
-    /// An idle loop takes the connection.
+    /// An idle loop, which steals the connection of a stalled one.
     TakenOver,
-    /// A free loop takes the next request: the ideal.
+    /// The ideal: any free loop takes the next request.
     OneQueue,
 }
 
@@ -33,23 +33,23 @@ impl RequestRouting {
     ];
 }
 
-/// The results.
+/// The results of a run of the model.
 pub(super) struct ModelResult {
-    /// The times of the requests in ms, in ascending order.
+    /// The latencies of the requests in ms, in ascending order.
     times: Vec<f64>,
-    /// Connections that another loop took.
+    /// The number of stolen connections.
     pub(super) taken: u64,
 }
 
 impl ModelResult {
-    /// The time in milliseconds that this percentage of the requests did not exceed.
+    /// A percentile of the latency, in milliseconds.
     pub(super) fn percentile(&self, percent: f64) -> f64 {
         let at = (self.times.len() as f64 * percent / 100.0) as usize;
         self.times.get(at).or(self.times.last()).copied().unwrap_or(0.0)
     }
 }
 
-/// Runs so many requests at this rate per second.
+/// Runs the model with this number of requests at this rate per second.
 pub(super) fn run(way: RequestRouting, rate: f64, requests: u64) -> ModelResult {
     let mut model = QueueModel::new(way);
     let apart = Duration::from_secs_f64(1.0 / rate);
@@ -77,19 +77,19 @@ pub(super) fn run(way: RequestRouting, rate: f64, requests: u64) -> ModelResult 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ModelEvent {
     Arrival,
-    /// The handler of a loop ends.
+    /// The handler of this loop ends.
     Done(usize),
-    /// The timer of the watch fires.
+    /// The timer fires that wakes a sleeper to look for stalled loops.
     Watch,
 }
 
 #[derive(Default)]
 struct ModelLoop {
-    /// The ready list that the kernel holds for it.
+    /// Its ready list in the kernel.
     ready: VecDeque<usize>,
-    /// The events that it has fetched.
+    /// Events that it has fetched and not handled.
     batch: VecDeque<usize>,
-    /// When its turn began; none while it sleeps.
+    /// Start of its turn. `None` while it sleeps.
     turn: Option<Duration>,
     serves: usize,
 }
@@ -110,10 +110,10 @@ struct QueueModel {
     random: u64,
     loops: Vec<ModelLoop>,
     connections: Vec<ModelConnection>,
-    /// Connections without a request. `waiting`: the times of requests without a connection.
+    /// Connections without a request, and due times of requests without a connection.
     free: VecDeque<usize>,
     waiting: VecDeque<Duration>,
-    /// The queue of all loops, where there is only one.
+    /// The queue of all loops, with [`RequestRouting::OneQueue`].
     queue: VecDeque<usize>,
     watched: bool,
     after: Duration,
@@ -148,7 +148,7 @@ impl QueueModel {
         self.events.push(Reverse((at, self.serial, event)));
     }
 
-    /// Gives requests to connections without one.
+    /// Gives waiting requests to free connections.
     fn admit(&mut self) {
         while let (Some(_), Some(&began)) = (self.free.front(), self.waiting.front()) {
             let Some(connection) = self.free.pop_front() else { return };
@@ -175,7 +175,7 @@ impl QueueModel {
         }
     }
 
-    /// The loop fetches its events, and sleeps if there are none.
+    /// The loop fetches its events. It sleeps if there are none.
     fn turn(&mut self, i: usize) {
         let fetched = match self.way {
             RequestRouting::OneQueue => self.queue.pop_front().into_iter().collect(),
@@ -196,7 +196,7 @@ impl QueueModel {
         }
     }
 
-    /// Takes a connection out of the ready list of a stalled loop.
+    /// Steals a connection from the ready list of a stalled loop.
     fn look(&mut self, i: usize) -> Option<usize> {
         let now = self.now;
         let mut others = (1..LOOPS).map(|further| (i + further) % LOOPS);
@@ -214,7 +214,7 @@ impl QueueModel {
     fn serve(&mut self, i: usize) {
         let Some(connection) = self.loops[i].batch.pop_front() else { return self.turn(i) };
         self.loops[i].serves = connection;
-        let work = if self.draw() < LONG_ONES / 100.0 { LONG } else { SHORT };
+        let work = if self.draw() < LONG_SHARE_PERCENT / 100.0 { LONG } else { SHORT };
         self.schedule(self.now + work, ModelEvent::Done(i));
     }
 
@@ -227,7 +227,7 @@ impl QueueModel {
         self.admit();
     }
 
-    /// While a loop works, one must watch.
+    /// Starts the watch timer. While a loop works, it must run.
     fn watch(&mut self) {
         if self.way == RequestRouting::TakenOver && !self.watched {
             self.watched = true;
@@ -235,7 +235,8 @@ impl QueueModel {
         }
     }
 
-    /// One sleeper looks. If none sleeps, each loop looks before it sleeps.
+    /// Wakes one sleeper to look for stalled loops. If none sleeps, each loop looks before it
+    /// sleeps.
     fn timer_fired(&mut self) {
         self.watched = false;
         let stalled = self.loops.iter().any(|l| l.is_stalled(self.now));
@@ -249,7 +250,7 @@ impl QueueModel {
         }
     }
 
-    /// A number from 0 to 1.
+    /// A pseudo-random number from 0 to 1.
     fn draw(&mut self) -> f64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -268,8 +269,8 @@ impl ModelLoop {
 mod tests {
     use super::*;
 
-    /// The published sketch found these figures at 60 %: 68, 7.5 and 4.4 ms at p90, and 152, 50.6
-    /// and 50.4 at p99.
+    /// The published sketch reports these latencies at 60 % load: 68, 7.5 and 4.4 ms at p90; 152,
+    /// 50.6 and 50.4 ms at p99.
     #[test]
     fn the_model_knows_the_sketch() {
         let rate = 0.6 * LOOPS as f64 / 1.49e-3;

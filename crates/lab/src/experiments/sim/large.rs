@@ -1,11 +1,11 @@
-//! Sixty-four workers, five hundred and twelve.
+//! The model with 64, 512 and other large numbers of workers.
 
 use std::time::{Duration, Instant};
 
 use weir_balance::AcceptPolicy;
 use weir_balance::model::{ModelClient, World};
 
-use super::{kinds, quantile};
+use super::{policies, quantile};
 use crate::chart::{Chart, Scale};
 use crate::comparison::{Better, Comparison};
 use crate::finding::{FindingTable, LabFinding};
@@ -13,21 +13,23 @@ use crate::lab::Lab;
 
 /// How long a request blocks its worker.
 const WORK: Duration = Duration::from_millis(2);
-/// Clients for each worker: an overload, or connections that are kept.
+/// Clients per worker: under overload, and with kept connections.
 const OVERLOAD: usize = 16;
 const KEPT: usize = 3;
-/// The share of their time for which workers are busy under heavy-tailed requests.
+/// The utilisation of workers under heavy-tailed service times.
 const LOAD: f64 = 0.7;
-/// The tail's exponent: at 1.5 the variance is infinite, and one request in a thousand takes 33 times the mean.
+/// The exponent of the Pareto distribution. At 1.5 the variance is infinite, and one request in a
+/// thousand takes 33 times the mean.
 const TAIL: f64 = 1.5;
-/// No request takes longer.
+/// The bound of service times.
 const LONGEST: Duration = Duration::from_millis(500);
-/// Requests under the heavy tail, for each worker.
+/// Requests per worker under the heavy tail.
 const REQUESTS: usize = 100;
 
-/// The results of each policy with these numbers of workers.
+/// Adds the results of each policy for these numbers of workers.
 pub(super) fn tables(lab: &Lab, sizes: &[usize], finding: &mut LabFinding) {
-    let mut tails: Vec<(&str, Vec<f64>)> = kinds().map(|(label, _)| (label, Vec::new())).collect();
+    let mut tails: Vec<(&str, Vec<f64>)> =
+        policies().map(|(label, _)| (label, Vec::new())).collect();
     for &workers in sizes {
         let p99 = tables_for(lab, workers, finding);
         tails.iter_mut().zip(p99).for_each(|((_, all), p99)| all.push(p99));
@@ -53,7 +55,7 @@ pub(super) fn tables(lab: &Lab, sizes: &[usize], finding: &mut LabFinding) {
     }
 }
 
-/// The table for so many workers; returns the p99 under the heavy tail of each policy.
+/// Adds the table for one number of workers. Returns the p99 of each policy under the heavy tail.
 fn tables_for(lab: &Lab, workers: usize, finding: &mut LabFinding) -> Vec<f64> {
     finding.remark(&format!("The model alone, {workers} workers:"));
     let heads = [
@@ -69,13 +71,13 @@ fn tables_for(lab: &Lab, workers: usize, finding: &mut LabFinding) -> Vec<f64> {
         "p99.9",
     ];
     let (mut table, mut tails) = (FindingTable::new(&heads), Vec::new());
-    // With more workers, less virtual time gives as many samples.
+    // With more workers, a shorter virtual time gives as many samples.
     let least = lab.size(120, 40);
     let time = Duration::from_millis((lab.size(24_000, 1200) / workers as u64).max(least));
-    for (label, kind) in kinds() {
+    for (label, kind) in policies() {
         lab.step(&format!("model, {workers} workers, {label}"));
         let mut full = crowd(kind, workers, workers * OVERLOAD, |_| ModelClient::closing(WORK));
-        // The connections come before their first requests, as those of idle visitors do.
+        // The connections are opened before the first requests, as by idle clients.
         let gap = WORK * 2;
         let mut kept = crowd(kind, workers, workers * KEPT, |_| ModelClient {
             gap,
@@ -114,7 +116,7 @@ pub(super) fn explain(finding: &mut LabFinding) {
     );
 }
 
-/// A world with these clients, which all come within 2 ms.
+/// A world with these clients, which all connect within 2 ms.
 fn crowd(
     kind: AcceptPolicy,
     workers: usize,
@@ -128,7 +130,7 @@ fn crowd(
     world
 }
 
-/// Requests at random times with very different service times; at the end all are answered.
+/// Runs requests at random times with heavy-tailed service times, until all are answered.
 fn heavy_tail(kind: AcceptPolicy, workers: usize, requests: usize) -> World {
     let mut world = World::new(kind, workers, Instant::now());
     world.draw_services(pareto(WORK));
@@ -146,7 +148,7 @@ fn heavy_tail(kind: AcceptPolicy, workers: usize, requests: usize) -> World {
     world
 }
 
-/// Times of Pareto's distribution with this mean, each as likely as the others.
+/// Samples of the Pareto distribution with this mean, all equally likely.
 fn pareto(mean: Duration) -> Vec<Duration> {
     const TIMES: u32 = 8192;
     let least = mean.as_secs_f64() * (TAIL - 1.0) / TAIL;

@@ -1,5 +1,4 @@
-//! The same questions to a model of the kernel's queues: first beside this machine, then for larger
-//! machines.
+//! A model of the kernel's queues: first compared with this machine, then run for larger machines.
 
 mod beside;
 mod large;
@@ -22,7 +21,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run: |lab| study(lab, lab.size(&[12, 64, 512], &[12, 64])),
 };
 
-/// The model beside this machine, and then alone for these numbers of workers.
+/// Compares the model with this machine, then runs it alone for these numbers of workers.
 pub(crate) fn study(lab: &Lab, sizes: &[usize]) -> Result<LabFinding, String> {
     let mut finding = LabFinding::default();
     if lab.weir().is_ok() {
@@ -33,15 +32,15 @@ pub(crate) fn study(lab: &Lab, sizes: &[usize]) -> Result<LabFinding, String> {
     finding.remark(
         "How the kernel walks along its list of waiters (weir lab sim --explain tells more):",
     );
-    finding.blocks(vec![crate::explain::the_list()]);
+    finding.blocks(vec![crate::explain::wait_list_example()]);
     Ok(finding)
 }
 
-fn kinds() -> impl Iterator<Item = (&'static str, AcceptPolicy)> {
+fn policies() -> impl Iterator<Item = (&'static str, AcceptPolicy)> {
     POLICIES.iter().filter_map(|(label, name)| Some((*label, AcceptPolicy::parse(name).ok()?)))
 }
 
-/// The time in milliseconds that this share of the world's requests did not exceed.
+/// A quantile of the latency in milliseconds.
 fn quantile(world: &World, share: f64) -> f64 {
     world.witness().quantile(share).as_secs_f64() * 1e3
 }

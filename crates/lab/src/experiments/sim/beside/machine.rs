@@ -1,4 +1,4 @@
-//! Measures the figures of this machine that the model is given.
+//! Measures the costs on this machine that the model needs.
 
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -11,19 +11,19 @@ use crate::lab::{Lab, Traffic};
 use crate::program::ServerSetup;
 use crate::running::{RunningServer, pause};
 
-/// The number of wake-ups that are measured.
+/// The number of wake-ups to measure.
 const WAKES: u32 = 300;
-/// Clients of the server with requests that are weighed: enough to keep it busy.
+/// Clients of the server whose request cost is measured: enough to keep it busy.
 const CLIENTS: usize = 8;
 
-/// CPU time for a request, of the server and of the client.
+/// CPU time per request, of the server and of the client.
 struct Cost {
     server: Duration,
     client: Duration,
 }
 
-/// Measures a request on a kept connection, and the additional cost of a connection of its own.
-pub(super) fn measured(lab: &Lab) -> Result<Machine, String> {
+/// Measures the cost of a request on a kept connection, and the additional cost of a connection.
+pub(super) fn measure(lab: &Lab) -> Result<Machine, String> {
     lab.step("what a wake-up and a connection cost");
     let (kept, closing) = (cost(lab, Closing::Never)?, cost(lab, Closing::Always)?);
     Ok(Machine {
@@ -35,8 +35,8 @@ pub(super) fn measured(lab: &Lab) -> Result<Machine, String> {
     })
 }
 
-/// The figures that the model was given, as text.
-pub(super) fn told(machine: &Machine) -> String {
+/// The measured costs, as text.
+pub(super) fn describe(machine: &Machine) -> String {
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
     let mut wakes = machine.wakes.clone();
     wakes.sort_unstable();
@@ -73,13 +73,13 @@ fn cost(lab: &Lab, closing: Closing) -> Result<Cost, String> {
     Ok(Cost { server: server / requests, client: client / requests })
 }
 
-/// The times from a send to the first line of the thread that it wakes.
+/// Measures wake-up latency: from a send on a channel until the receiving thread runs.
 fn wakes(times: u32) -> Vec<Duration> {
     let (sender, wishes) = channel::<Instant>();
     let sleeper = std::thread::spawn(move || wishes.iter().map(|at| at.elapsed()).collect());
     for _ in 0..times {
         pause(MS);
-        // The other thread ends only after this.
+        // The receiving thread ends only when the channel closes.
         let _ = sender.send(Instant::now());
     }
     drop(sender);

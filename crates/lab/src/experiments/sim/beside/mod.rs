@@ -1,5 +1,5 @@
-//! The model beside this machine: spread, queues and workers once more. Each is measured several
-//! times, so that the spread of the machine's own figures is known.
+//! Compares the model with this machine in the experiments spread, queues and workers. Each is
+//! measured several times, so that the variation of the measurement is known.
 
 mod machine;
 mod others;
@@ -18,16 +18,16 @@ use crate::lab::Lab;
 
 const MS: Duration = Duration::from_millis(1);
 const WORKERS: usize = 12;
-/// Measurements of each.
+/// Measurements of each experiment.
 const ROUNDS: u32 = 5;
-/// Draws of the model for each measurement.
+/// Runs of the model per measurement.
 const DRAWS: u64 = 5;
 
-/// The three comparisons.
+/// Adds the three comparisons.
 pub(super) fn tables(lab: &Lab, finding: &mut LabFinding) -> Result<(), String> {
     let others = others::Others::watch();
-    let machine = machine::measured(lab)?;
-    finding.remark(&machine::told(&machine));
+    let machine = machine::measure(lab)?;
+    finding.remark(&machine::describe(&machine));
     spread::compare(lab, &machine, finding)?;
     queues::compare(lab, &machine, finding)?;
     workers::compare(lab, &machine, finding)?;
@@ -39,7 +39,7 @@ pub(super) fn tables(lab: &Lab, finding: &mut LabFinding) -> Result<(), String> 
     Ok(())
 }
 
-/// The world with this machine's loops, for a seed.
+/// A world with this machine's costs, from a seed.
 fn world(kind: AcceptPolicy, loops: usize, machine: &Machine, seed: u64) -> World {
     let mut world = World::new(kind, loops, Instant::now());
     world.seed(seed);

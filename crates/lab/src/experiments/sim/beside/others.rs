@@ -1,9 +1,9 @@
-//! The work of other programs meanwhile, which the model does not know.
+//! CPU time of other programs during a measurement, which the model does not have.
 
 use std::fs;
 use std::time::Instant;
 
-/// The work of the CPUs since a moment.
+/// CPU time since a start time.
 pub(super) struct Others {
     since: Instant,
     all: u64,
@@ -17,7 +17,7 @@ impl Others {
         Others { since: Instant::now(), all, own }
     }
 
-    /// The share of the CPUs that other programs have used since, from 0 to 1.
+    /// The share of CPU time that other programs used since the start, from 0 to 1.
     pub(super) fn share(&self) -> f64 {
         let now = Others::watch();
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -29,7 +29,7 @@ impl Others {
     }
 }
 
-/// Ticks that all CPUs worked, or were taken away by the host: all but idle and waiting for disks.
+/// Ticks of CPU time of the whole machine, stolen time included, without idle and I/O wait.
 fn all(stat: &str) -> u64 {
     let line = stat.lines().next().unwrap_or_default();
     let ticks = line.split_whitespace().skip(1).take(8).enumerate();
@@ -39,9 +39,9 @@ fn all(stat: &str) -> u64 {
         .sum()
 }
 
-/// Ticks of this process and of its ended children.
+/// CPU ticks of this process and of its ended children.
 fn own(stat: &str) -> u64 {
-    // The name stands in parentheses and may hold anything; the state is the first word behind it.
+    // The name is in parentheses and may have any characters. The state is the first word after it.
     let rest = stat.rsplit(')').next().unwrap_or_default();
     rest.split_whitespace().skip(11).take(4).filter_map(|word| word.parse::<u64>().ok()).sum()
 }

@@ -1,4 +1,4 @@
-//! Overload: percentiles and deviation of the latency.
+//! Overload: percentiles and standard deviation of the latency.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::program::{HandlerWork, ServerSetup};
 use crate::running::RunningServer;
 
 const CLIENTS: usize = 200;
-/// The number of times that represent the distribution of service times.
+/// The number of samples that represent the distribution of service times.
 const TIMES: u32 = 500;
-/// Between two connections: long enough for a loop to sleep again.
-const APART: Duration = Duration::from_millis(5);
+/// The interval between connections: long enough for a loop to sleep again.
+const CONNECT_INTERVAL: Duration = Duration::from_millis(5);
 const NAMES: [&str; 3] = ["p50 ms", "p99", "deviation"];
 
 pub(super) fn compare(
@@ -37,7 +37,7 @@ pub(super) fn compare(
     let load = Traffic::closed(CLIENTS, Closing::Always, time);
     let mut all = vec![<[(MeasuredValues, MeasuredValues); NAMES.len()]>::default(); MAIN.len()];
     for round in 1..=lab.size(ROUNDS, 1) {
-        // The load of other programs changes, so the cost of a request is measured anew each time.
+        // The load of other programs varies, so the cost of a request is measured each time.
         let services = services(lab, &setup)?;
         for ((label, policy), values) in MAIN.iter().zip(&mut all) {
             lab.step(&format!("overload, {label}, round {round}"));
@@ -72,14 +72,14 @@ pub(super) fn compare(
     Ok(())
 }
 
-/// The service time of a request under overload. The mean follows from the throughput of workers
-/// that are never idle, the spread around it from what clients see.
+/// The service times of requests under overload. Their mean follows from the throughput of workers
+/// that are never idle, their distribution from the latency of clients.
 fn services(lab: &Lab, setup: &ServerSetup) -> Result<Vec<Duration>, String> {
     lab.step("what a request costs");
     let server = RunningServer::start(&lab.weir()?.policy("fair", "fair"), setup)?;
     let time = lab.size(MS * 700, MS * 300);
     let load = Traffic {
-        connect_first: Some(APART),
+        connect_first: Some(CONNECT_INTERVAL),
         ..Traffic::closed(WORKERS * 2, Closing::Never, time)
     };
     let seen: RunOutcome = lab.load(&server, &load, &mut |_| {})?;

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const WORKERS: usize = 3;
-/// The model draws this many times more often, since it costs little.
+/// Runs of the model per run of the server. The model is cheap.
 const MORE: u64 = 8;
 
-/// How many connections each loop got, with the number of times that this was seen.
+/// The number of connections of each loop, and how often this outcome occurred.
 type Outcomes = BTreeMap<Vec<u64>, u32>;
 
 pub(super) fn compare(
@@ -38,8 +38,8 @@ pub(super) fn compare(
         let (real, model) = (busiest(&seen), busiest(&drawn));
         table.row(&[
             (*label).to_owned(),
-            told(&seen),
-            told(&drawn),
+            most_frequent(&seen),
+            most_frequent(&drawn),
             real.text(),
             model.text(),
             verdict(&real, &model),
@@ -63,8 +63,8 @@ fn draw(policy: &str, machine: &Machine, seed: u64) -> Result<Vec<u64>, String> 
     Ok(padded(world.run(MS * 1000).accepted.iter().copied(), WORKERS))
 }
 
-/// The most frequent outcome, with its share if there are others.
-fn told(outcomes: &Outcomes) -> String {
+/// The most frequent outcome. Its share is shown if there are others.
+fn most_frequent(outcomes: &Outcomes) -> String {
     let all: u32 = outcomes.values().sum();
     let Some((who, times)) = outcomes.iter().max_by_key(|(_, times)| **times) else {
         return String::new();

@@ -1,6 +1,6 @@
-//! Whether the model's figures agree with the machine's.
+//! Compares the model's values with the measured ones.
 
-/// Values of one kind, of several measurements or draws.
+/// The values of several measurements, or of several runs of the model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MeasuredValues(Vec<f64>);
 
@@ -18,31 +18,31 @@ impl MeasuredValues {
         self.0.last().copied().unwrap_or(0.0)
     }
 
-    fn middle(&self) -> f64 {
+    fn median(&self) -> f64 {
         self.0.get(self.0.len() / 2).copied().unwrap_or(0.0)
     }
 
-    fn holds(&self, value: f64) -> bool {
+    fn contains(&self, value: f64) -> bool {
         (self.least()..=self.most()).contains(&value)
     }
 
-    /// `least to most`, or the one value that there is.
+    /// `least to most`, or one value if both are equal.
     pub(super) fn text(&self) -> String {
         let (least, most) = (format!("{:.1}", self.least()), format!("{:.1}", self.most()));
         if least == most { least } else { format!("{least} to {most}") }
     }
 }
 
-/// Figures that differ by less than this share count as equal: the cost of a request is not known
-/// more exactly.
+/// Values that differ by less than this share count as equal. The cost of a request is not known
+/// more precisely.
 const RESOLUTION: f64 = 0.02;
 
-/// The model agrees if its median lies in the measured range, or the measured median in its range.
-/// Otherwise: how far the medians are apart.
+/// The model agrees if its median is in the measured range, or the measured median in the model's
+/// range. Otherwise the text says how far the medians are apart.
 pub(super) fn verdict(seen: &MeasuredValues, model: &MeasuredValues) -> String {
-    let (real, drawn) = (seen.middle(), model.middle());
+    let (real, drawn) = (seen.median(), model.median());
     let near = (drawn - real).abs() <= RESOLUTION * real.abs();
-    if near || seen.holds(drawn) || model.holds(real) {
+    if near || seen.contains(drawn) || model.contains(real) {
         return "inside".to_owned();
     }
     match (drawn / real - 1.0) * 100.0 {
