@@ -1,19 +1,19 @@
-//! Listening sockets: which loops wait in them, which ones the kernel wakes, and how long
+//! Listening sockets: the loops in their wait lists, the loops that the kernel wakes, and how long
 //! connections wait beside sleeping loops.
 
 use std::time::Duration;
 
 use weir_balance::model::ModelSocket;
 
-use crate::looping::{Looping, Loops, State};
+use crate::threads::{LoopThread, Loops, State};
 
-/// One queue for all loops, or one for each, in their order.
+/// The accept queues: one for all loops, or one per loop.
 #[derive(Default)]
 pub struct AcceptQueues {
     list: Vec<AcceptQueue>,
-    /// Each queue belongs to one loop, in their order.
+    /// Whether each loop has a queue of its own, in order.
     one_each: bool,
-    /// The number of connections that each loop took.
+    /// The number of connections that each loop accepted.
     pub accepted: Vec<u64>,
 }
 
@@ -21,7 +21,7 @@ pub struct AcceptQueues {
 struct AcceptQueue {
     socket: ModelSocket,
     /// The number of connections so far.
-    came: usize,
+    arrivals: usize,
     /// The connection that waits longest, and how long each loop has slept meanwhile, in
     /// nanoseconds.
     beside: Option<(usize, Vec<u64>)>,
@@ -29,11 +29,12 @@ struct AcceptQueue {
     seen: Seen,
 }
 
-/// What was measured from outside, in nanoseconds.
+/// Measurements of a listening socket, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// The longest sleep of one loop beside one waiting connection that it could have taken, all
-    /// its naps together. A loop that wakes up for its own work could have taken the connection.
+    /// The longest time that one loop slept while one connection waited that it could have
+    /// accepted. All its sleeps count: whenever it wakes for other work, it could accept the
+    /// connection.
     pub beside_sleeper: u64,
     /// The longest time in which all loops slept and none was armed.
     pub nobody_armed: u64,
@@ -45,7 +46,7 @@ impl AcceptQueues {
         AcceptQueues { list, one_each, accepted: vec![0; loops] }
     }
 
-    /// More loops begin.
+    /// Adds loops.
     pub fn expect(&mut self, loops: usize) {
         self.accepted.resize(self.accepted.len() + loops, 0);
     }
@@ -58,7 +59,7 @@ impl AcceptQueues {
         self.list[accept_queue].socket.remove(who);
     }
 
-    /// The loop waits for no socket any more.
+    /// Removes the loop from all wait lists.
     pub fn forget(&mut self, who: usize) {
         self.list.iter_mut().for_each(|accept_queue| accept_queue.socket.remove(who));
     }
@@ -77,7 +78,7 @@ impl AcceptQueues {
         self.accepted[row] += 1;
     }
 
-    /// A connection is established. Returns the loops that are woken.
+    /// Adds a connection. Returns the loops that the kernel wakes.
     pub fn arrive(
         &mut self,
         accept_queue: usize,
@@ -85,12 +86,13 @@ impl AcceptQueues {
         sleeps: impl Fn(usize) -> bool,
     ) -> Vec<usize> {
         let accept_queue = &mut self.list[accept_queue];
-        accept_queue.came += 1;
-        let walk = accept_queue.socket.arrive(accept_queue.came, Duration::from_nanos(now), sleeps);
+        accept_queue.arrivals += 1;
+        let walk =
+            accept_queue.socket.arrive(accept_queue.arrivals, Duration::from_nanos(now), sleeps);
         walk.into_iter().filter(|visit| visit.asleep).map(|visit| visit.who).collect()
     }
 
-    /// Notes the time from `now` to `to`.
+    /// Records the time from `now` to `to`.
     pub fn observe(&mut self, now: u64, to: u64, loops: &Loops) {
         let used = if self.one_each { self.list.len() } else { 1 };
         for (row, accept_queue) in self.list.iter_mut().enumerate().take(used) {
@@ -108,11 +110,11 @@ impl AcceptQueues {
 }
 
 impl AcceptQueue {
-    /// Notes this time for one queue. `whose`: the only loop that may take from it, if there is
-    /// one.
+    /// Records this time for one queue. `whose` is the only loop that may accept from it, if there
+    /// is one.
     fn observe(&mut self, now: u64, to: u64, loops: &Loops, whose: Option<usize>) {
         let mine = |row: usize| whose.is_none_or(|whose| whose == row);
-        let sleeps = |l: &Looping| l.is_asleep(now) && l.unable <= now;
+        let sleeps = |l: &LoopThread| l.is_asleep(now) && l.cannot_accept_until <= now;
         let oldest = self.socket.oldest().map(|(connection, _)| connection);
         let before = self.beside.take();
         self.beside = oldest.map(|oldest| match before {
@@ -130,7 +132,9 @@ impl AcceptQueue {
         let order = self.socket.order();
         let armed = |row: usize| order.iter().any(|(who, _)| who / 2 == row);
         let living = || loops.rows().enumerate().filter(|(_, l)| !l.gone && l.stopped <= now);
-        let idle = |l: &Looping| matches!(l.state, State::Rests { .. }) && l.unable <= now;
+        let idle = |l: &LoopThread| {
+            matches!(l.state, State::Waiting { .. }) && l.cannot_accept_until <= now
+        };
         let all = living().all(|(row, l)| idle(l) && !armed(row));
         let unarmed = living().next().is_some() && all;
         self.unarmed = if unarmed { self.unarmed + (to - now) } else { 0 };

@@ -1,17 +1,17 @@
-//! HTTP/1 messages, read byte by byte: answers as a client reads them, requests as a server does.
+//! HTTP/1 messages, parsed byte by byte: answers for clients, requests for servers.
 
-/// How a body ends.
+/// How a body is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Frame {
     Length(u64),
-    /// The bytes that are left of a chunk; `Between`: what stands between chunks.
+    /// The bytes that are left of a chunk, and the state between chunks.
     Chunk(u64),
     Between,
     Trailers,
     Close,
 }
 
-/// A message that is being read.
+/// A message that is being parsed.
 #[derive(Debug, Default)]
 pub struct Message {
     head: Vec<u8>,
@@ -60,8 +60,7 @@ impl Message {
         self.lines.first().and_then(|line| line.split(' ').nth(1)).unwrap_or("")
     }
 
-    /// Reads `bytes`. Returns how many of them belong to this message, and the part that is its
-    /// body.
+    /// Parses `bytes`. Returns how many of them belong to this message, and the part that is body.
     pub fn feed<'a>(&mut self, bytes: &'a [u8], side: Side) -> (usize, &'a [u8]) {
         let mut at = 0;
         while !self.has_head() && at < bytes.len() {
@@ -113,7 +112,7 @@ impl Message {
         let Some(text) = line.strip_suffix("\r\n") else { return self.fail("a chunk's line") };
         match self.frame {
             Some(Frame::Trailers) => self.done = text.is_empty(),
-            // The line end after a chunk's bytes.
+            // The line end after a chunk's data.
             _ if text.is_empty() && self.seen > 0 => {}
             _ => match u64::from_str_radix(text.split(';').next().unwrap_or(""), 16) {
                 Ok(0) => self.frame = Some(Frame::Trailers),
@@ -157,13 +156,13 @@ impl Message {
         self.frame = Some(frame);
     }
 
-    /// The connection has ended. Returns whether the message is complete.
+    /// Handles the end of the connection. Returns whether the message is complete.
     pub fn end(&mut self) -> bool {
         self.done |= self.frame == Some(Frame::Close);
         self.done && self.broken.is_none()
     }
 
-    /// Whether the message ends with its connection.
+    /// Whether the end of the connection ends the message.
     pub fn ends_with_connection(&self) -> bool {
         self.frame == Some(Frame::Close)
     }

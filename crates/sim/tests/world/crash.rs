@@ -1,10 +1,9 @@
-//! The machine loses its power: of a file that was not on the disk yet, only a beginning is left,
-//! or nothing. Then the same server starts over the same directory, in this process, which becomes
-//! another program.
+//! A power loss: a file that was not yet on disk is truncated, empty or missing. Then the same
+//! server starts over the same directory, in this process, which executes itself again.
 //!
-//! weir never asks the kernel to sync a file, since it can fetch what it stores again. Of a file of
-//! the cache the disk may have all, nothing, or a beginning. File systems behave so that write data
-//! before they write a file's length.
+//! weir never syncs files, since it can fetch cached answers again. After a power loss a cache file
+//! may be complete, truncated or missing. File systems that write data before they change a file's
+//! length behave so.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -12,38 +11,38 @@ use std::process::Command;
 
 use weir_testkit::{Dice, number};
 
-use crate::fate::{ACCEPT_QUEUES, Fate};
+use crate::plan::{ACCEPT_QUEUES, CoursePlan};
 use crate::world::World;
 
 const HOME: &str = "WEIR_HOME";
 const DATE: &str = "WEIR_DATE";
 const TRACE: &str = "WEIR_TRACE_BEFORE";
 
-/// What is known of the course before the crash.
+/// Data of the course before the power loss.
 pub struct Before {
     pub home: PathBuf,
     pub date: i64,
     pub trace: u64,
 }
 
-/// The course before the crash, if there was one.
+/// The data of the course before the power loss, if there was one.
 pub fn before() -> Option<Before> {
     let home = PathBuf::from(std::env::var_os(HOME)?);
     Some(Before { home, date: number(DATE)? as i64, trace: number(TRACE)? })
 }
 
-/// The crash: this process starts itself anew over the same directory.
-pub fn happens(home: &Path, world: &World, fate: &Fate) {
-    let mut dice = Dice::salted(fate.seed, "disk");
+/// The power loss: this process executes itself again over the same directory.
+pub fn power_loss(home: &Path, world: &World, plan: &CoursePlan) {
+    let mut dice = Dice::salted(plan.seed, "disk");
     for file in files_under(&home.join("cache")) {
         lose(&file, &mut dice);
     }
-    // Sockets and temporary files go, as when a system starts.
+    // Sockets and temporary files are removed, as when a system boots.
     let accept_queues = (0..ACCEPT_QUEUES).map(|accept_queue| format!("u{accept_queue}"));
     for name in ["s".to_owned(), "pid".to_owned()].into_iter().chain(accept_queues) {
         let _ = std::fs::remove_file(home.join(name));
     }
-    for accept_queue in 1..fate.loops {
+    for accept_queue in 1..plan.loops {
         let _ = std::fs::remove_file(home.join(format!("s.{accept_queue}")));
     }
     for name in ["body", "proxy"] {
@@ -75,7 +74,7 @@ fn lose(file: &Path, dice: &mut Dice) {
     }
 }
 
-/// All files under a directory, in a fixed order.
+/// All files below a directory, in a fixed order.
 fn files_under(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {

@@ -1,11 +1,11 @@
-//! Optional parts of a configuration. They are drawn for a course, and its clients ask for them.
+//! Optional parts of a configuration, and the requests that use them.
 
 use weir_testkit::{Dice, number};
 
-/// The parts that a course has.
+/// The optional parts of a course.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extras {
-    /// Clients ask for parts of cached answers.
+    /// Clients request ranges of cached answers.
     pub ranged: bool,
     /// `slice`.
     pub sliced: bool,
@@ -15,11 +15,11 @@ pub struct Extras {
     pub mirrored: bool,
     /// `auth_request`.
     pub guarded: bool,
-    /// An additional client asks for compressed answers.
+    /// Clients accept compressed answers.
     pub zipped: bool,
-    /// Cached objects are kept by the rules of RFC 9111.
+    /// Objects are cached by RFC 9111.
     pub standard: bool,
-    /// And many clients ask for few objects, and for nothing else.
+    /// Many clients request few cached objects, and nothing else.
     pub caching: bool,
 }
 
@@ -50,13 +50,13 @@ impl Extras {
             standard: some(),
             caching: false,
         };
-        // A course about caches has nothing else: it would be long.
+        // A course about caches has no other parts, since it would take long.
         let about_caches =
             Extras { ranged: drawn.ranged, standard: true, caching, ..Extras::default() };
         if caching { about_caches } else { drawn }
     }
 
-    /// Lines of `http`, lines of the locations that are asked and that send something, and further
+    /// Directives for `http`, for the locations without and with request bodies, and further
     /// locations.
     pub fn lines(self, d: &mut Dice, home: &str, scheme: &str) -> (String, String, String, String) {
         let (mut http, mut asked, mut sent) = (String::new(), String::new(), String::new());
@@ -114,7 +114,7 @@ impl Extras {
     }
 }
 
-/// The first and the last byte of a simple `Range`, in a body of this length.
+/// The first and the last byte of a simple `Range` in a body of this length.
 pub fn range(text: &str, len: u64) -> Option<(u64, u64)> {
     let (from, to) = text.strip_prefix("bytes=")?.split_once('-')?;
     let (from, to) = (from.parse().ok()?, to.parse().unwrap_or(u64::MAX));

@@ -1,12 +1,12 @@
-//! HTTP/3 as clients of the world write and read it: frames, and fields without a table of earlier ones.
+//! HTTP/3 frames and QPACK fields of clients, without the dynamic table.
 
-/// Frames.
+/// Frame types.
 pub const DATA: u64 = 0;
 pub const HEADERS: u64 = 1;
 pub const SETTINGS: u64 = 4;
 pub const GOAWAY: u64 = 7;
 
-/// `:status` in the static table: the index and the value.
+/// `:status` in the static table: index and value.
 const STATUS: &[(u64, u16)] = &[
     (24, 103),
     (25, 200),
@@ -24,14 +24,15 @@ const STATUS: &[(u64, u16)] = &[
     (71, 500),
 ];
 
-/// Characters of five, six and seven bits in the Huffman code, each with the code of the first. Others are not read.
+/// Characters with Huffman codes of five, six and seven bits, each with the code of the first one.
+/// Others are not decoded.
 const CODES: [(u32, u32, &[u8]); 3] = [
     (5, 0, b"012aceiost"),
     (6, 0x14, b" %-./3456789=A_bdfghlmnpru"),
     (7, 0x5c, b":BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz"),
 ];
 
-/// Appends a number of QUIC.
+/// Appends a QUIC integer.
 pub fn write_number(out: &mut Vec<u8>, n: u64) {
     match n {
         0..0x40 => out.push(n as u8),
@@ -40,7 +41,7 @@ pub fn write_number(out: &mut Vec<u8>, n: u64) {
     }
 }
 
-/// Takes a number of QUIC from the front.
+/// Takes a QUIC integer from the front.
 pub fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     let first = *bytes.first()?;
     let len = 1 << (first >> 6);
@@ -57,7 +58,7 @@ pub fn frame(out: &mut Vec<u8>, kind: u64, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// Appends a number that begins in the low bits of a byte.
+/// Appends an HPACK integer that begins in the low bits of a byte.
 fn write_prefixed(out: &mut Vec<u8>, high: u8, bits: u32, n: usize) {
     let most = (1 << bits) - 1;
     if n < most {
@@ -90,7 +91,7 @@ fn take_prefixed(bytes: &mut &[u8], bits: u32) -> Option<u64> {
     Some(n)
 }
 
-/// Appends a section of fields, each as it stands.
+/// Appends a field section of literals.
 pub fn section(out: &mut Vec<u8>, fields: &[(&str, &str)]) {
     out.extend_from_slice(&[0, 0]);
     for (name, value) in fields {
@@ -101,7 +102,7 @@ pub fn section(out: &mut Vec<u8>, fields: &[(&str, &str)]) {
     }
 }
 
-/// The text of a string in the Huffman code. A character that is not read becomes the end.
+/// Decodes a Huffman-coded string. It ends at a character that is not decoded.
 fn decode(bytes: &[u8]) -> String {
     let (mut code, mut bits, mut text) = (0, 0, String::new());
     for at in 0..bytes.len() * 8 {
@@ -126,14 +127,14 @@ fn take_string(bytes: &mut &[u8], bits: u32) -> Option<String> {
     Some(if coded { decode(text) } else { String::from_utf8_lossy(text).into_owned() })
 }
 
-/// A head: its status and its fields, of which those with a name from the static table have a number for it.
+/// A decoded head. A field whose name is in the static table has its index as the name.
 #[derive(Debug, Default, Clone)]
 pub struct Read {
     pub status: u16,
     pub fields: Vec<(String, String)>,
 }
 
-/// Reads a section of fields.
+/// Decodes a field section.
 pub fn read(mut bytes: &[u8]) -> Option<Read> {
     let bytes = &mut bytes;
     let (earlier, _) = (take_prefixed(bytes, 8)?, take_prefixed(bytes, 7)?);

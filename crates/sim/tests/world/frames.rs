@@ -1,4 +1,4 @@
-//! Frames of HTTP/2, as clients and servers of the world write and read them.
+//! HTTP/2 frames, as clients and servers of the world write and parse them.
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
@@ -15,7 +15,7 @@ pub const ACK: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 pub const PADDED: u8 = 8;
 
-/// The head of a frame.
+/// The header of a frame.
 pub struct Head {
     pub kind: u8,
     pub flags: u8,

@@ -1,5 +1,5 @@
-//! A worker's process is killed between any two steps that it takes: system calls, turns, words of
-//! shared memory. Only its own connections end with it. Another worker takes its place.
+//! Kills a worker's process between any two of its steps: system calls, turns, words of shared
+//! memory. Only its own connections end, and another worker replaces it.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,20 +9,20 @@ use rustix::net::{Shutdown, SocketAddrAny, SocketAddrUnix, getpeername, getsockn
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use weir_engine::sim::sockets_of;
 
-use crate::course::{Course, What};
+use crate::course::{Course, CourseEvent};
 
-/// The numbers of steps within which a worker dies.
+/// A worker is killed within this many steps.
 const STEPS: [usize; 4] = [1, 30, 300, 3_000];
 
 impl Course {
     /// Plans the next kill.
     pub fn plan_kill(&mut self) {
-        if let Some(after) = self.fate.kills.pop() {
-            self.after(after, What::Kill);
+        if let Some(after) = self.plan.kills.pop() {
+            self.after(after, CourseEvent::Kill);
         }
     }
 
-    /// Condemns one of the workers to die within a few steps.
+    /// Picks a worker to be killed within a few steps.
     pub fn kill(&mut self) {
         let firsts = self.generations.as_ref().map(|g| g.firsts()).unwrap_or_default();
         if firsts.is_empty() {
@@ -33,11 +33,11 @@ impl Course {
             return;
         };
         let most = self.dice.pick(&STEPS);
-        self.world.doom(rows, self.dice.below(most) as u64);
+        self.world.kill_after(rows, self.dice.below(most) as u64);
     }
 
-    /// A worker was killed: its sockets are closed, and its clients know.
-    pub fn look_for_dead(&mut self) {
+    /// Handles a killed worker: closes its sockets, so that its clients notice.
+    pub fn handle_killed(&mut self) {
         let Some(rows) = self.world.take_dead() else { return };
         weir_zone::dies(rows.start);
         close_all(&rows);
@@ -47,31 +47,33 @@ impl Course {
             let Some(fd) = peer.client() else { continue };
             let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), gone)];
             if poll(&mut fds, Some(&now)).is_ok_and(|found| found > 0) {
-                peer.is_bereft();
+                peer.worker_killed();
             }
         }
-        self.callers.values_mut().for_each(|caller| caller.is_bereft());
+        self.quic_clients.values_mut().for_each(|quic_client| quic_client.worker_killed());
         self.killed += 1;
         let delay = self.dice.pick(&[0, 100_000, 50_000_000]);
         let delay = self.dice.below(delay + 1) as u64;
-        self.after(delay, What::Bury(rows.start));
+        self.after(delay, CourseEvent::NoticeKill(rows.start));
         self.plan_kill();
     }
 
-    /// The master hears of a killed worker.
-    pub fn bury(&mut self, first: usize) {
+    /// Lets the master notice a killed worker.
+    pub fn notice_killed(&mut self, first: usize) {
         let Some(generations) = &mut self.generations else { return };
         if let Some(loops) = generations.successor(first) {
             self.world.expect(loops);
         }
         if !generations.bury(first) {
-            return self.book.find("no worker takes the place of one that was killed".to_owned());
+            return self
+                .records
+                .report("no worker takes the place of one that was killed".to_owned());
         }
-        self.world.gather();
+        self.world.wait_for_start();
     }
 }
 
-/// Whether the socket was accepted at the server's address, or leads to a server behind.
+/// Whether the socket was accepted at the server's address, or is connected to an upstream server.
 fn is_the_servers(socket: &OwnedFd) -> bool {
     let begins = |name: Option<SocketAddrAny>, with: &str| {
         let name = name.and_then(|name| SocketAddrUnix::try_from(name).ok());

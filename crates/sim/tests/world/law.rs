@@ -7,14 +7,14 @@ use weir_balance::{AcceptPolicy, SocketLayout};
 use weir_testkit::Dice;
 
 use crate::accept_queue::Seen;
-use crate::book::Book;
+use crate::records::Records;
 
-/// The time of a wake-up, an accept, and what precedes the accept in a turn.
+/// How long a wake-up and an accept may take, including the work before the accept in a turn.
 const PROMPT: Duration = Duration::from_micros(500);
-/// `fair` is the default, so it is drawn this many times as often as another policy.
+/// How much more often `fair` is drawn than another policy, since it is the default.
 const FAIR: usize = 4;
 
-/// What a policy promises in the world.
+/// The promise of an accept policy in the world.
 #[derive(Clone, Copy, Debug)]
 pub struct Law(Promise);
 
@@ -34,7 +34,8 @@ impl Law {
         self.0.policy.to_string()
     }
 
-    /// This one, or the default, if loops would not share a queue: the kernel's hash of addresses differs each time.
+    /// This policy, or `fair` if it gives each loop a queue of its own. The kernel's hash of
+    /// addresses would not be repeatable.
     pub fn with_a_shared_queue(self) -> Law {
         let shared = |policy: AcceptPolicy| matches!(policy.shape(), SocketLayout::Shared { .. });
         let default = PROMISES.iter().find(|promise| promise.policy == AcceptPolicy::Fair);
@@ -44,28 +45,29 @@ impl Law {
         }
     }
 
-    /// Each loop has a queue of its own.
+    /// Whether each loop has a queue of its own.
     pub fn has_a_queue_each(policy: &str) -> bool {
         policy == AcceptPolicy::Reuseport.name()
     }
 
-    /// Six connections came to three idle loops, one after another.
-    pub fn judge_six(&self, accepted: &[u64], book: &mut Book) {
+    /// Checks how six connections were spread that came one after another to three idle loops.
+    pub fn judge_six(&self, accepted: &[u64], records: &mut Records) {
         let mut spread = accepted.to_vec();
         spread.sort_unstable();
         if !self.0.six.fits(&spread) {
-            book.find(format!("{}: six connections went {spread:?}", self.0.policy));
+            records.report(format!("{}: six connections went {spread:?}", self.0.policy));
         }
     }
 
-    /// What was seen of the listening socket, while there was a processor for every loop.
-    pub fn judge(&self, seen: Seen, stops: bool, book: &mut Book) {
+    /// Checks the measurements of the listening sockets, while there was a processor for every
+    /// loop.
+    pub fn judge(&self, seen: Seen, stops: bool, records: &mut Records) {
         let wait = if stops { self.0.wait } else { self.0.calm_wait };
         let unarmed = if stops { Bound::Unbounded } else { self.0.unarmed };
         let mut within = |bound: Bound, seen: u64, what: &str| {
             let limit = bound.limit(PROMPT).map(|limit| limit.as_nanos() as u64);
             if limit.is_some_and(|limit| seen > limit) {
-                book.find(format!("{}: {what} for {} us", self.0.policy, seen / 1000));
+                records.report(format!("{}: {what} for {} us", self.0.policy, seen / 1000));
             }
         };
         within(wait, seen.beside_sleeper, "a connection waited beside a loop that slept");

@@ -1,4 +1,4 @@
-//! Many courses, each in a process of its own.
+//! Runs many courses, each in a process of its own.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use weir_testkit::{number, seed};
 
-/// Courses with clients of HTTP/3 that are run beside the others; in the last one a worker is killed.
+/// Seeds of the courses with HTTP/3 that run in addition. In the last one a worker is killed.
 const QUIC: [u64; 6] = [9, 12, 17, 35, 60, 6019];
-/// The number of courses by default.
+/// The default number of courses.
 const COURSES: u64 = 10;
-/// A course that takes longer hangs: in ticks of 10 ms of a processor's time. The slowest take 50 s on an idle machine,
-/// and a processor that others use, too, has colder caches.
+/// The limit of a course's CPU time, in ticks of 10 ms. The slowest courses take 50 s on an idle
+/// machine, and more on a shared one with colder caches.
 const TICKS: u64 = 18_000;
 const PATIENCE: Duration = Duration::from_secs(1_200);
 
@@ -22,7 +22,7 @@ pub fn run() -> ExitCode {
         println!("world: test");
         return ExitCode::SUCCESS;
     }
-    // A filter of `cargo test` that means other tests.
+    // The filter of `cargo test` selects other tests.
     if args.iter().any(|arg| !arg.starts_with('-') && !"world".contains(arg.as_str())) {
         return ExitCode::SUCCESS;
     }
@@ -77,14 +77,14 @@ fn command(seed: u64) -> Command {
     command
 }
 
-/// The processor time of a process, in ticks.
+/// The CPU time of a process, in ticks.
 fn ticks(id: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_ascii_whitespace();
     fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
-/// Runs a course: its output, and whether it passed.
+/// Runs a course. Returns its output, and whether it passed.
 fn course(command: &mut Command, seed: u64) -> (String, bool) {
     let mut child: Child = command.spawn().expect("a process for a course");
     let mut out = child.stdout.take().expect("what it says");

@@ -1,20 +1,20 @@
-//! The network of datagrams: which of them arrive, when, and as what.
+//! A network path of datagrams: delay, loss, duplication, damage.
 
 use weir_testkit::Dice;
 
-/// A way for datagrams, in both directions.
+/// The properties of a path, in both directions.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
-    /// The delay of a datagram, and how much longer it may be for some: those come late.
+    /// The delay of a datagram, and the most additional delay of some. These may be reordered.
     pub delay: u64,
     pub jitter: u64,
-    /// One in so many is lost, comes twice, or is damaged; 0 is never.
+    /// One in this many datagrams is lost, duplicated or damaged. 0 is never.
     pub loses: usize,
     pub repeats: usize,
     pub damages: usize,
-    /// Longer datagrams are swallowed.
+    /// Longer datagrams are dropped.
     pub longest: usize,
-    /// Nothing passes before this time.
+    /// All datagrams are dropped before this time.
     pub dark_until: u64,
 }
 
@@ -32,12 +32,12 @@ impl Path {
         }
     }
 
-    /// Whether something that is said may get lost.
+    /// Whether datagrams may be lost.
     pub fn is_lossy(&self) -> bool {
         self.loses + self.damages > 0 || self.dark_until > 0
     }
 
-    /// When a datagram arrives that leaves now, for each time that it does, and whether it is damaged.
+    /// The copies of a datagram that arrive: the delay of each, and whether it is damaged.
     pub fn carry(&self, dice: &mut Dice, now: u64, len: usize) -> Vec<(u64, bool)> {
         let some = |dice: &mut Dice, often: usize| often > 0 && dice.one_in(often);
         if now < self.dark_until || len > self.longest || some(dice, self.loses) {

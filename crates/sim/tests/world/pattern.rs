@@ -1,8 +1,8 @@
-//! Bodies that say at each offset to which answer they belong.
+//! Bodies whose bytes identify their answer and their offset.
 
 use weir_testkit::Dice;
 
-/// The eight bytes from `at * 8` on of the body that belongs to `owner`.
+/// The eight bytes of `owner`'s body from offset `at * 8` on.
 fn word(owner: u64, at: u64) -> [u8; 8] {
     let word = (owner ^ at.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (word ^ word >> 29).wrapping_mul(0x94d0_49bb_1331_11eb).to_le_bytes()
@@ -30,7 +30,7 @@ pub fn fill(out: &mut Vec<u8>, owner: u64, offset: u64, len: u64) {
     }
 }
 
-/// The first offset at which `bytes`, which should be `owner`'s from `offset` on, are wrong.
+/// The first offset at which `bytes` differ from `owner`'s body. They begin at `offset`.
 pub fn first_wrong(owner: u64, offset: u64, bytes: &[u8]) -> Option<u64> {
     let mut left = bytes;
     for (word, skip) in pieces(owner, offset) {
@@ -46,18 +46,18 @@ pub fn first_wrong(owner: u64, offset: u64, bytes: &[u8]) -> Option<u64> {
     None
 }
 
-/// The pattern of a cached object's body, by its name and its generation.
+/// The owner of a cached object's body, by its name and generation.
 pub fn object(name: u64, generation: u64) -> u64 {
     0x0b1e_c700_0000 + name * 0x1_0000 + generation
 }
 
-/// The pattern of a file's body.
+/// The owner of a file's body.
 pub fn file(name: u64) -> u64 {
     0xf11e_0000_0000 + name
 }
 
-/// Appends a part of an owner's body in chunks of drawn lengths up to `most`, each with this
-/// extension. The last chunk's line end is left out.
+/// Appends `owner`'s body in chunks of random lengths up to `most`, each with this extension. The
+/// line end after the last chunk is left out.
 pub fn chunks(out: &mut Vec<u8>, dice: &mut Dice, whose: (u64, u64), most: usize, extension: &str) {
     let ((owner, len), mut at) = (whose, 0);
     while at < len {

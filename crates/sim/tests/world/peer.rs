@@ -1,22 +1,23 @@
-//! The peers at the other ends of the server's connections.
+//! The peers of the server: clients and upstream servers.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::client::Client;
 use crate::course::Course;
+use crate::http1_server::Http1Server;
+use crate::http2_server::Http2Server;
 use crate::multiplexed::Multiplexed;
-use crate::origin::Origin;
-use crate::server::Served;
 use crate::wire::Wire;
 
 pub enum Peer {
     Client(Box<Client>),
     Multiplexed(Box<Multiplexed>),
-    Server(Box<Served>),
-    Origin(Box<Origin>),
+    Http1Server(Box<Http1Server>),
+    Http2Server(Box<Http2Server>),
 }
 
 impl Peer {
@@ -24,26 +25,26 @@ impl Peer {
         match self {
             Peer::Client(client) => &mut client.wire,
             Peer::Multiplexed(client) => &mut client.wire,
-            Peer::Server(served) => &mut served.wire,
-            Peer::Origin(origin) => &mut origin.wire,
+            Peer::Http1Server(served) => &mut served.wire,
+            Peer::Http2Server(origin) => &mut origin.wire,
         }
     }
 
-    /// A client's connection.
+    /// The connection of a client.
     pub fn client(&self) -> Option<&OwnedFd> {
         match self {
             Peer::Client(client) => Some(&client.wire.fd),
             Peer::Multiplexed(client) => Some(&client.wire.fd),
-            Peer::Server(_) | Peer::Origin(_) => None,
+            Peer::Http1Server(_) | Peer::Http2Server(_) => None,
         }
     }
 
-    /// The worker that served it was killed.
-    pub fn is_bereft(&mut self) {
+    /// Notes that the worker of the connection was killed.
+    pub fn worker_killed(&mut self) {
         match self {
-            Peer::Client(client) => client.is_bereft(),
-            Peer::Multiplexed(client) => client.is_bereft(),
-            Peer::Server(_) | Peer::Origin(_) => {}
+            Peer::Client(client) => client.worker_killed(),
+            Peer::Multiplexed(client) => client.worker_killed(),
+            Peer::Http1Server(_) | Peer::Http2Server(_) => {}
         }
     }
 
@@ -51,21 +52,21 @@ impl Peer {
         match self {
             Peer::Client(client) => client.done,
             Peer::Multiplexed(client) => client.done,
-            Peer::Server(served) => served.done,
-            Peer::Origin(origin) => origin.done,
+            Peer::Http1Server(served) => served.done,
+            Peer::Http2Server(origin) => origin.done,
         }
     }
 }
 
 impl Course {
-    /// Connects to the server. None if it has no room now.
+    /// Connects to the server. `None` if its accept queue is full.
     pub fn connect(&mut self) -> Option<OwnedFd> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let kind = SocketType::STREAM;
         let fd =
             rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).expect("a socket");
-        // With several queues, the kernel chooses by its hash.
-        let accept_queue = self.dice.below(self.fate.config.accept_queues);
+        // With several queues, the choice stands for the kernel's hash.
+        let accept_queue = self.dice.below(self.plan.config.accept_queues);
         let name = if accept_queue > 0 { format!("s.{accept_queue}") } else { "s".to_owned() };
         let to = SocketAddrUnix::new(self.home.join(name)).expect("an address");
         match rustix::net::connect(&fd, &to) {
@@ -75,9 +76,20 @@ impl Course {
             }
             Err(Errno::AGAIN) => None,
             Err(e) => {
-                self.book.find(format!("cannot connect: {e}"));
+                self.records.report(format!("cannot connect: {e}"));
                 None
             }
         }
     }
+}
+
+/// A listening socket at a path.
+pub fn accept_queue(path: &Path) -> OwnedFd {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let fd = fd.expect("a socket");
+    let address = SocketAddrUnix::new(path).expect("an address");
+    rustix::net::bind(&fd, &address).expect("a name");
+    rustix::net::listen(&fd, 500).expect("a listening socket");
+    fd
 }

@@ -1,12 +1,12 @@
-//! A new configuration takes the place of the old one. Its workers begin beside the old ones. The
-//! end of all workers is here as well.
+//! Reloads, changes of the site, and the end of all workers. The workers of a new configuration
+//! start beside the old ones.
 
 use std::sync::Arc;
 
 use weir_server::Generations;
 use weir_testkit::Dice;
 
-use crate::course::{Course, MOST, What};
+use crate::course::{Course, CourseEvent, MAX_TIME};
 
 /// Draws when running workers take another site.
 pub fn changes(seed: u64) -> Vec<u64> {
@@ -20,43 +20,43 @@ pub fn changes(seed: u64) -> Vec<u64> {
 impl Course {
     /// Plans the next reload.
     pub fn plan_reload(&mut self) {
-        if let Some((after, _)) = self.fate.reloads.last() {
-            self.after(*after, What::Reload);
+        if let Some((after, _)) = self.plan.reloads.last() {
+            self.after(*after, CourseEvent::Reload);
         }
     }
 
-    /// The next generation of workers begins beside the present ones.
+    /// Starts the next generation of workers beside the present one.
     pub fn reload(&mut self) {
-        let Some((_, config)) = self.fate.reloads.pop() else { return };
+        let Some((_, config)) = self.plan.reloads.pop() else { return };
         std::fs::write(self.home.join("nginx.conf"), &config.text).expect("a configuration");
-        self.world.note("reload", self.fate.reloads.len() as u64, 0);
-        self.world.expect(self.fate.loops);
+        self.world.note("reload", self.plan.reloads.len() as u64, 0);
+        self.world.expect(self.plan.loops);
         if !self.generations.as_mut().is_some_and(Generations::reload) {
-            return self.book.find("a configuration was not taken".to_owned());
+            return self.records.report("a configuration was not taken".to_owned());
         }
-        self.fate.config = config;
-        self.world.gather();
+        self.plan.config = config;
+        self.world.wait_for_start();
         let pause = self.dice.pick(&[0, 1_000_000, 500_000_000]);
         let pause = self.dice.below(pause + 1) as u64;
-        self.after(pause, What::Retire);
-        self.after(pause, What::Nothing);
+        self.after(pause, CourseEvent::Retire);
+        self.after(pause, CourseEvent::Nothing);
         self.plan_reload();
     }
 
     /// Plans the next change.
     pub fn plan_change(&mut self) {
-        if let Some(after) = self.fate.changes.get(self.changed) {
-            self.after(*after, What::Change);
+        if let Some(after) = self.plan.changes.get(self.changed) {
+            self.after(*after, CourseEvent::Change);
         }
     }
 
-    /// Another site, of which each answer tells: which one the request was in when it was rewritten, and which one when
-    /// its head was sent.
+    /// Gives the workers another site. Each answer shows the site in which its request was
+    /// rewritten, and the site in which its head was sent.
     pub fn change(&mut self) {
         self.changed += 1;
         let n = self.changed;
         self.world.note("change", n as u64, 0);
-        let text = self.fate.config.text.replacen(
+        let text = self.plan.config.text.replacen(
             "http {\n",
             &format!("http {{\n    add_header X-Site $site/{n} always;\n"),
             1,
@@ -65,31 +65,31 @@ impl Course {
             text.replacen("        http2 on;\n", &format!("        http2 on; set $site {n};\n"), 1);
         let taken = self.generations.as_mut().is_some_and(|all| all.change(text.as_bytes()));
         if !taken {
-            self.book.find("a running worker cannot take another site".to_owned());
+            self.records.report("a running worker cannot take another site".to_owned());
         }
-        self.world.stir();
+        self.world.note_events();
         self.plan_change();
     }
 
-    /// Each worker has the newest site, and no other one: no request is left.
-    pub fn look_for_old_sites(&mut self) {
+    /// Checks that each worker holds the newest site alone, since no request is left.
+    pub fn check_sites(&mut self) {
         let Some(generations) = self.generations.as_ref().filter(|_| self.killed == 0) else {
             return;
         };
-        let (sites, workers) = (generations.sites(), self.fate.config.processes as u64);
+        let (sites, workers) = (generations.sites(), self.plan.config.processes as u64);
         if sites != workers {
-            self.book.find(format!("{workers} workers hold {sites} sites"));
+            self.records.report(format!("{workers} workers hold {sites} sites"));
         }
     }
 
-    /// The server is told to end, and must end.
+    /// Ends the server, and checks that it ends.
     pub fn quit(&mut self) {
         self.generations.iter_mut().for_each(Generations::quit);
-        self.world.stir();
-        let end = self.world.now() + MOST;
+        self.world.note_events();
+        let end = self.world.now() + MAX_TIME;
         while !self.world.all_gone() && self.world.now() < end {
             if !self.step() && !self.world.all_gone() {
-                self.book.find("the server does not end".to_owned());
+                self.records.report("the server does not end".to_owned());
                 return;
             }
         }

@@ -1,39 +1,39 @@
-//! One request of a client over HTTP/3: what is sent, and how the answer is read and checked.
+//! A request over HTTP/3: its bytes, and how its answer is parsed and checked.
 
 use weir_testkit::Dice;
 
-use crate::book::Book;
-use crate::client::{Ask, Head, Kind};
+use crate::client_request::{ClientRequest, Head, RequestKind};
 use crate::fields::{self, DATA, HEADERS, frame, take_number};
 use crate::pattern;
+use crate::records::Records;
 
-/// Fields of an answer are shorter.
+/// Longest field section of an answer.
 const LONGEST: usize = 70_000;
 
-/// One request.
+/// A request and its answer.
 pub struct Stream {
-    pub ask: Ask,
+    pub request: ClientRequest,
     pub out: Vec<u8>,
     pub at: usize,
-    /// The end is said now, or later.
+    /// Whether the stream is to be finished once all is written.
     pub ends: bool,
     pub buf: Vec<u8>,
-    /// What is left of a frame of data.
+    /// The bytes that are left of a DATA frame.
     pub data: u64,
     pub head: Option<fields::Read>,
     pub body: Vec<u8>,
-    /// The client wants no more after so many bytes.
+    /// The client cancels the request after this many bytes of the answer.
     pub enough: Option<usize>,
-    /// The client gives up what it sends after so many bytes.
+    /// The client resets the request after sending this many bytes.
     pub breaks: Option<usize>,
 }
 
-/// A request as bytes.
-pub fn write(ask: &Ask, dice: &mut Dice) -> Vec<u8> {
-    let (path, id) = (ask.path(), ask.id.to_string());
-    let range = ask.range.map(|(from, to)| format!("bytes={from}-{to}"));
+/// Encodes a request.
+pub fn write(request: &ClientRequest, dice: &mut Dice) -> Vec<u8> {
+    let (path, id) = (request.path(), request.id.to_string());
+    let range = request.range.map(|(from, to)| format!("bytes={from}-{to}"));
     let mut all = vec![
-        (":method", ask.method()),
+        (":method", request.method()),
         (":scheme", "https"),
         (":authority", "h"),
         (":path", &path),
@@ -46,7 +46,7 @@ pub fn write(ask: &Ask, dice: &mut Dice) -> Vec<u8> {
     if dice.one_in(4) {
         all.push(("x-long", &long));
     }
-    let len = if let Kind::Upload(len) = ask.kind { Some(len) } else { None };
+    let len = if let RequestKind::Upload(len) = request.kind { Some(len) } else { None };
     let text = len.map(|len| len.to_string());
     if let Some(text) = text.as_ref().filter(|_| dice.one_in(2)) {
         all.push(("content-length", text));
@@ -54,7 +54,7 @@ pub fn write(ask: &Ask, dice: &mut Dice) -> Vec<u8> {
     let (mut section, mut out) = (Vec::new(), Vec::new());
     fields::section(&mut section, &all);
     if dice.one_in(4) {
-        // A frame that means nothing.
+        // A reserved frame type, which the server must ignore.
         frame(&mut out, 0x21 + 0x1f * 3, b"grease");
     }
     frame(&mut out, HEADERS, &section);
@@ -62,7 +62,7 @@ pub fn write(ask: &Ask, dice: &mut Dice) -> Vec<u8> {
     while at < len {
         let n = (1 + dice.below(70_000) as u64).min(len - at);
         let mut piece = Vec::new();
-        pattern::fill(&mut piece, ask.id, at, n);
+        pattern::fill(&mut piece, request.id, at, n);
         frame(&mut out, DATA, &piece);
         at += n;
     }
@@ -70,7 +70,7 @@ pub fn write(ask: &Ask, dice: &mut Dice) -> Vec<u8> {
 }
 
 impl Stream {
-    /// Reads frames as far as they have come. What is wrong with them.
+    /// Parses frames as far as they have arrived. Returns what is wrong with them.
     pub fn parse(&mut self) -> Option<String> {
         loop {
             let take = (self.data.min(self.buf.len() as u64)) as usize;
@@ -100,7 +100,7 @@ impl Stream {
                 let Some(head) = fields::read(payload) else {
                     return Some(format!("fields {payload:x?}"));
                 };
-                // Fields after a body have no status, and an interim answer is none.
+                // Trailers have no status, and an interim answer is not the answer.
                 if self.head.is_none() && head.status >= 200 {
                     self.head = Some(head);
                 }
@@ -109,13 +109,16 @@ impl Stream {
         }
     }
 
-    /// Checks what has come of an answer, or all of it.
-    pub fn judge(&self, whole: bool, book: &mut Book) {
-        let ask = &self.ask;
-        let (id, path) = (ask.id, ask.path());
+    /// Checks an answer, or what has arrived of it.
+    pub fn judge(&self, whole: bool, records: &mut Records) {
+        let request = &self.request;
+        let (id, path) = (request.id, request.path());
         let Some(read) = &self.head else {
             if whole {
-                ask.doubt(book, format!("request {id} {path} over HTTP/3 ended without a head"));
+                request.suspect(
+                    records,
+                    format!("request {id} {path} over HTTP/3 ended without a head"),
+                );
             }
             return;
         };
@@ -124,16 +127,16 @@ impl Stream {
             found.map(|(_, value)| value.clone())
         };
         let head = Head { status: read.status, field: &field };
-        let text = match ask.owner(&head) {
+        let text = match request.expected_body(&head) {
             Err(why) => format!("got {why}: {read:?}"),
             Ok(None) => String::new(),
             Ok(Some((owner, from, len))) => {
-                book.verified += self.body.len() as u64;
-                let expected = if ask.head_only { 0 } else { len };
+                records.verified += self.body.len() as u64;
+                let expected = if request.head_only { 0 } else { len };
                 let seen = self.body.len() as u64;
                 match pattern::first_wrong(owner, from, &self.body) {
                     Some(at) => format!("got wrong bytes at {at} of {len}"),
-                    None if seen > expected || whole && seen != expected && !ask.excused => {
+                    None if seen > expected || whole && seen != expected && !request.excused => {
                         format!("got {seen} bytes instead of {expected}")
                     }
                     None => String::new(),
@@ -141,29 +144,30 @@ impl Stream {
             }
         };
         if !text.is_empty() {
-            ask.doubt(book, format!("request {id} {path} over HTTP/3 {text}"));
+            request.suspect(records, format!("request {id} {path} over HTTP/3 {text}"));
         }
         let within = self.data > 0 || !self.buf.is_empty();
         if whole && within {
-            ask.doubt(book, format!("request {id} {path} over HTTP/3 ended within a frame"));
+            request
+                .suspect(records, format!("request {id} {path} over HTTP/3 ended within a frame"));
         }
         if whole {
-            let count = if read.status < 300 { &mut book.answered } else { &mut book.failed };
+            let count = if read.status < 300 { &mut records.answered } else { &mut records.failed };
             *count += 1;
-            book.over_quic += 1;
+            records.over_quic += 1;
         }
     }
 
-    /// It is not answered, or not as a whole.
-    pub fn fails(&self, why: String, book: &mut Book) {
-        let ask = &self.ask;
-        if ask.excused || ask.changes && self.head.is_some() {
-            book.excused += 1;
+    /// Reports that the request was not completely answered.
+    pub fn fails(&self, why: String, records: &mut Records) {
+        let request = &self.request;
+        if request.excused || request.changes && self.head.is_some() {
+            records.excused += 1;
             return;
         }
-        let (id, path, seen) = (ask.id, ask.path(), self.body.len());
+        let (id, path, seen) = (request.id, request.path(), self.body.len());
         let begun = if self.head.is_some() { "begun" } else { "not begun" };
         let text = format!("request {id} {path} over HTTP/3: {why}, {begun}, {seen} bytes");
-        ask.doubt(book, text);
+        request.suspect(records, text);
     }
 }

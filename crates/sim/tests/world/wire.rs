@@ -1,8 +1,8 @@
-//! The world's end of a connection, and the network between it and the server.
+//! A peer's end of a connection, and the network between it and the server.
 //!
-//! Bytes go through a socket of the kernel that has no timers. What a peer sends enters the socket
-//! when it arrives, in pieces. What the server sent is taken out only when it arrives at the peer.
-//! Until then the pages of a file that was sent without a copy belong to the file.
+//! Bytes pass through a kernel socket without timers. A peer's bytes enter the socket at their time
+//! of arrival, in pieces. The server's bytes are taken out only when they arrive at the peer. Until
+//! then the pages of a file that was sent without a copy are still those of the file.
 
 use std::os::fd::OwnedFd;
 
@@ -11,28 +11,28 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use weir_testkit::Dice;
 
-use crate::secured::Secured;
+use crate::tls::TlsEnd;
 
-/// How bytes travel in one direction.
+/// The properties of a link in one direction.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct Link {
     /// The largest piece.
     pub piece: usize,
-    /// The delay of a piece is between one and two times so many nanoseconds.
+    /// A piece is delayed by one to two times this, in nanoseconds.
     pub delay: u64,
 }
 
-impl Way {
-    /// Draws a direction that takes at most about a thousand pieces for `bytes`.
-    pub fn draw(dice: &mut Dice, bytes: u64) -> Way {
+impl Link {
+    /// Draws a link that needs at most about a thousand pieces for `bytes`.
+    pub fn draw(dice: &mut Dice, bytes: u64) -> Link {
         let piece = dice.pick(&[1, 7, 100, 1460, 16_000, 64_000]);
         let delay = dice.pick(&[1_000, 50_000, 1_000_000, 20_000_000]);
-        Way { piece: piece.max(bytes as usize / 600), delay }
+        Link { piece: piece.max(bytes as usize / 600), delay }
     }
 
-    /// Draws a direction with short delays and large pieces.
-    pub fn quick(dice: &mut Dice) -> Way {
-        Way { piece: 64_000, delay: dice.pick(&[1_000, 30_000, 500_000]) }
+    /// Draws a link with short delays and large pieces.
+    pub fn quick(dice: &mut Dice) -> Link {
+        Link { piece: 64_000, delay: dice.pick(&[1_000, 30_000, 500_000]) }
     }
 
     pub fn time(&self, dice: &mut Dice) -> u64 {
@@ -40,7 +40,7 @@ impl Way {
     }
 }
 
-/// What happens after everything was sent.
+/// What a peer does once all bytes are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
     Stay,
@@ -51,44 +51,58 @@ pub enum Finish {
 
 pub struct Wire {
     pub fd: OwnedFd,
-    pub there: Way,
-    pub back: Way,
-    /// What the peer has to send.
+    pub there: Link,
+    pub back: Link,
+    /// The bytes that the peer has to send.
     pub out: Vec<u8>,
     at: usize,
-    /// TLS, if the peer speaks it.
-    pub tls: Option<Box<Secured>>,
-    /// From this offset on, `out` has stray bytes. `strayed`: some of them are at the server.
-    pub strange: Option<usize>,
-    pub strayed: bool,
+    /// TLS, if the peer uses it.
+    pub tls: Option<Box<TlsEnd>>,
+    /// The offset in `out` from which on the bytes are stray, and whether some of these are at the
+    /// server.
+    pub stray_from: Option<usize>,
+    pub stray_arrived: bool,
     pub finish: Finish,
-    /// An event is planned that will send, or take, a piece.
+    /// Whether an event is planned that sends a piece, and one that receives a piece.
     pub sending: bool,
     pub taking: bool,
-    /// The server does not take what arrived.
+    /// Whether the socket buffer is full, since the server does not read.
     pub stuck: bool,
 }
 
-/// The result of a look at the socket.
+/// The result of a receive.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Came {
+pub enum Received {
     Bytes(usize),
     Nothing,
     End,
     Reset,
-    /// What came is no TLS, or belongs to another connection.
+    /// The bytes are not valid TLS, or belong to another connection.
     Torn(String),
 }
 
 impl Wire {
-    pub fn new(fd: OwnedFd, there: Way, back: Way) -> Wire {
+    pub fn new(fd: OwnedFd, there: Link, back: Link) -> Wire {
         let (out, finish, tls) = (Vec::new(), Finish::Stay, None);
-        let (sending, taking, stuck, strayed) = (false, false, false, false);
-        let (at, strange) = (0, None);
-        Wire { fd, there, back, out, at, tls, strange, strayed, finish, sending, taking, stuck }
+        let (sending, taking, stuck, stray_arrived) = (false, false, false, false);
+        let (at, stray_from) = (0, None);
+        Wire {
+            fd,
+            there,
+            back,
+            out,
+            at,
+            tls,
+            stray_from,
+            stray_arrived,
+            finish,
+            sending,
+            taking,
+            stuck,
+        }
     }
 
-    /// The number of bytes that were written and have not left.
+    /// The number of bytes that were written and not sent.
     pub fn left(&self) -> usize {
         self.out.len() - self.at + self.tls.as_ref().map_or(0, |tls| tls.left())
     }
@@ -102,13 +116,13 @@ impl Wire {
         }
     }
 
-    /// Whether everything was sent, and the connection is to be closed now.
+    /// Whether all bytes were sent and the connection is to be closed now.
     pub fn is_over(&self) -> bool {
         let sent = self.tls.as_ref().is_none_or(|tls| !tls.has_more());
         sent && self.at >= self.out.len() && self.finish == Finish::Close
     }
 
-    /// One piece arrives at the server. False if the server has closed.
+    /// Delivers a piece to the server. False if the server has closed.
     pub fn send(&mut self, dice: &mut Dice) -> bool {
         self.stuck = false;
         let (out, at) = match &mut self.tls {
@@ -131,14 +145,14 @@ impl Wire {
                 }
             }
         }
-        self.strayed |= self.strange.take_if(|at| *at < self.at).is_some();
+        self.stray_arrived |= self.stray_from.take_if(|at| *at < self.at).is_some();
         let all = self.tls.as_mut().is_none_or(|tls| tls.forget_sent());
-        // Within TLS it has arrived only when all of it has.
+        // With TLS, stray bytes have arrived only when the whole record has.
         let sealed = self.tls.is_some() && all && self.out.is_empty();
-        self.strayed |= sealed && self.strange.take().is_some();
+        self.stray_arrived |= sealed && self.stray_from.take().is_some();
         if all && self.at == self.out.len() {
             self.out.clear();
-            (self.at, self.strange) = (0, None);
+            (self.at, self.stray_from) = (0, None);
             if self.finish == Finish::Half {
                 self.finish = Finish::Stay;
                 let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
@@ -147,8 +161,8 @@ impl Wire {
         true
     }
 
-    /// One piece arrives at the peer.
-    pub fn take(&mut self, dice: &mut Dice, into: &mut Vec<u8>) -> Came {
+    /// Delivers a piece to the peer.
+    pub fn take(&mut self, dice: &mut Dice, into: &mut Vec<u8>) -> Received {
         into.clear();
         into.reserve_exact(1 + dice.below(self.back.piece));
         let room = into.capacity().min(self.back.piece.max(1));
@@ -158,15 +172,15 @@ impl Wire {
             None => into.append(&mut piece),
             Some(tls) => {
                 if let Err(why) = tls.open(&piece, into) {
-                    return Came::Torn(why);
+                    return Received::Torn(why);
                 }
             }
         }
         match got {
-            Ok((0, _)) => Came::End,
-            Ok((n, _)) => Came::Bytes(n),
-            Err(Errno::AGAIN) => Came::Nothing,
-            Err(_) => Came::Reset,
+            Ok((0, _)) => Received::End,
+            Ok((n, _)) => Received::Bytes(n),
+            Err(Errno::AGAIN) => Received::Nothing,
+            Err(_) => Received::Reset,
         }
     }
 }

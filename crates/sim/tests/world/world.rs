@@ -1,4 +1,4 @@
-//! The world as the engine sees it: which thread has the turn, what time it is, what fails.
+//! The world as the engine sees it: whose turn it is, the time, and the faults.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -13,20 +13,22 @@ use weir_testkit::Dice;
 use weir_zone::Holding;
 
 use crate::accept_queue::{AcceptQueues, Seen};
-use crate::fate::{Fate, Faults};
-use crate::looping::{Loops, Then};
+use crate::faults::Faults;
+use crate::plan::CoursePlan;
+use crate::threads::{AfterTurn, Loops};
 
-/// The world's time when it begins.
-pub const BEGINNING: u64 = 1_000_000_000;
+/// The world's time at its start, in nanoseconds.
+pub const START_TIME: u64 = 1_000_000_000;
 thread_local! {
-    /// The number of this thread, among those of loops and those beside them.
-    pub static ME: Cell<usize> = const { Cell::new(0) };
+    /// Index of this thread. A loop has an even one, and the helper thread of the loop the next odd
+    /// one.
+    pub static THREAD_INDEX: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What all threads share.
+/// The state that all threads share.
 pub struct World {
     pub core: Mutex<Core>,
-    /// The condition variables of the world's turn and of the loops' turns.
+    /// Signals the end of a loop's turn, and the start of each loop's turn.
     pub turn: Condvar,
     pub turns: Vec<Condvar>,
     pub nanos: AtomicU64,
@@ -40,39 +42,39 @@ pub struct Core {
     pub loops: Loops,
     pub accept_queues: AcceptQueues,
     pub running: Option<usize>,
-    /// What the loop that ran wants next.
-    pub then: Then,
-    /// The world itself acts.
+    /// What the loop that had the turn does next.
+    pub then: AfterTurn,
+    /// Whether the world acts, and no loop has the turn.
     pub acting: bool,
-    /// Jobs by their time, and the loop of each.
+    /// Jobs by due time and number, each with its loop.
     pub jobs: BTreeMap<(u64, u64), (usize, Job)>,
     pub numbers: u64,
     pub most_calls: u64,
-    /// The number of connected peers: each may be worth a task's budget.
+    /// The number of connected peers. Each may cost a task's budget of system calls.
     pub peers: u64,
     pub trace: Trace,
-    /// Connections with an endless stream: more comes whenever the server reads.
+    /// Connections with an endless stream. More bytes arrive whenever the server reads.
     pub floods: Vec<OwnedFd>,
     pub over: bool,
-    /// The rows of the loops to kill, and the number of their steps until then.
-    pub doom: Option<(Range<usize>, u64)>,
-    /// No more kills.
+    /// The loops to kill, and the number of their steps until then.
+    pub kill_after: Option<(Range<usize>, u64)>,
+    /// Whether kills have ended.
     pub calm: bool,
-    /// The rows of the loops that were killed.
+    /// The loops that were killed.
     pub dead: Option<Range<usize>>,
 }
 
 impl Core {
-    /// Clears what the loops of a killed process were about to do.
-    fn bury(&mut self, now: u64) {
+    /// Drops the pending work of a killed process.
+    fn drop_killed(&mut self, now: u64) {
         let Some(rows) = self.dead.clone() else { return };
         self.trace.add(now, "killed", rows.start as u64, rows.end as u64);
         for i in 2 * rows.start..2 * rows.end {
             let l = &mut self.loops.list[i];
-            (l.gone, l.news) = (true, None);
+            (l.gone, l.wakeup_fd) = (true, None);
             self.accept_queues.forget(i);
         }
-        // The jobs of its threads are not even dropped.
+        // The jobs of a killed process do not even run their destructors.
         let jobs = std::mem::take(&mut self.jobs);
         let (dead, living): (Vec<_>, Vec<_>) =
             jobs.into_iter().partition(|(_, (whose, _))| rows.contains(whose));
@@ -82,7 +84,7 @@ impl Core {
     }
 }
 
-/// A hash of what happened: two runs of a seed must agree on it.
+/// A hash of all events. Two runs of a seed must have the same one.
 #[derive(Clone, Default)]
 pub struct Trace {
     hash: u64,
@@ -103,16 +105,16 @@ impl Trace {
 }
 
 impl World {
-    pub fn new(fate: &Fate, secs: i64, shown: bool) -> Arc<World> {
-        let Fate { loops, cpus, faults, .. } = *fate;
-        let part = if fate.again { "world again" } else { "world" };
+    pub fn new(plan: &CoursePlan, secs: i64, shown: bool) -> Arc<World> {
+        let CoursePlan { loops, cpus, faults, .. } = *plan;
+        let part = if plan.again { "world again" } else { "world" };
         let core = Core {
-            dice: Dice::salted(fate.seed, part),
+            dice: Dice::salted(plan.seed, part),
             faults,
             loops: Loops::new(loops, cpus),
-            accept_queues: AcceptQueues::new(loops, fate.config.accept_queues > 1),
+            accept_queues: AcceptQueues::new(loops, plan.config.accept_queues > 1),
             running: None,
-            then: Then::Run,
+            then: AfterTurn::Run,
             acting: false,
             jobs: BTreeMap::new(),
             numbers: 0,
@@ -121,19 +123,19 @@ impl World {
             trace: Trace { hash: 0, shown },
             floods: Vec::new(),
             over: false,
-            doom: None,
+            kill_after: None,
             calm: false,
             dead: None,
         };
         Arc::new(World {
             core: Mutex::new(core),
             turn: Condvar::new(),
-            turns: (0..2 * loops * (1 + fate.reloads.len() + fate.kills.len()))
+            turns: (0..2 * loops * (1 + plan.reloads.len() + plan.kills.len()))
                 .map(|_| Condvar::new())
                 .collect(),
-            nanos: AtomicU64::new(BEGINNING),
+            nanos: AtomicU64::new(START_TIME),
             secs,
-            seed: fate.seed,
+            seed: plan.seed,
         })
     }
 
@@ -149,23 +151,23 @@ impl World {
         core
     }
 
-    /// A word of shared memory is about to be read or changed. If no lock is held, other loops may
-    /// run before.
+    /// Called before a word of shared memory is read or changed. If no lock is held, other loops
+    /// may run first.
     fn at_word(&self, me: usize, holding: Holding) {
         self.step(self.core(), me);
         let mut core = self.core();
         let often = core.faults.words;
         let may = core.running == Some(me) && holding == Holding::Nothing && often > 0;
         if may && core.dice.one_in(often) {
-            self.give_back(core, me, Then::Run);
+            self.give_back(core, me, AfterTurn::Run);
         }
     }
 
-    /// A doomed loop dies here if this was its last step.
+    /// Counts a step of a loop. A loop to be killed is killed at its last step.
     pub fn step(&self, mut core: MutexGuard<'_, Core>, me: usize) {
         let runs = core.running == Some(me);
         let Some((rows, left)) =
-            core.doom.as_mut().filter(|(rows, _)| runs && rows.contains(&(me / 2)))
+            core.kill_after.as_mut().filter(|(rows, _)| runs && rows.contains(&(me / 2)))
         else {
             return;
         };
@@ -174,28 +176,28 @@ impl World {
             return;
         }
         core.dead = Some(rows.clone());
-        core.doom = None;
-        // The loop never gets another turn.
-        self.give_back(core, me, Then::Die);
+        core.kill_after = None;
+        // The loop never has a turn again.
+        self.give_back(core, me, AfterTurn::Die);
     }
 
-    /// Condemns the loops of these rows to die after so many steps of theirs.
-    pub fn doom(&self, rows: Range<usize>, steps: u64) {
+    /// Kills these loops after a number of their steps.
+    pub fn kill_after(&self, rows: Range<usize>, steps: u64) {
         let mut core = self.core();
-        core.doom = (!core.calm).then_some((rows, steps));
+        core.kill_after = (!core.calm).then_some((rows, steps));
     }
 
-    /// The rows of the killed process, once.
+    /// Takes the loops of the killed process.
     pub fn take_dead(&self) -> Option<Range<usize>> {
         self.core().dead.take()
     }
 
-    /// Gives the turn back, and waits for this loop's next one.
-    pub fn give_back<'a>(&'a self, mut core: MutexGuard<'a, Core>, me: usize, then: Then) {
+    /// Ends the turn and waits for this loop's next one.
+    pub fn give_back<'a>(&'a self, mut core: MutexGuard<'a, Core>, me: usize, then: AfterTurn) {
         core.then = then;
         core.running = None;
         drop(core);
-        // The woken thread must find the lock free.
+        // The lock must be free for the woken thread.
         self.turn.notify_one();
         core = self.core();
         while core.running != Some(me) {
@@ -207,12 +209,12 @@ impl World {
         self.nanos.load(Ordering::Relaxed)
     }
 
-    /// Waits until all loops are about to begin.
-    pub fn gather(&self) {
-        self.wait_until(|core| core.loops.list.iter().all(|l| l.began)).acting = true;
+    /// Waits until all loops have started.
+    pub fn wait_for_start(&self) {
+        self.wait_until(|core| core.loops.list.iter().all(|l| l.started)).acting = true;
     }
 
-    /// Announces so many more loops.
+    /// Adds loops that are about to start.
     pub fn expect(&self, loops: usize) {
         let Core { loops: all, accept_queues, acting, .. } = &mut *self.core();
         all.add(loops);
@@ -220,24 +222,24 @@ impl World {
         *acting = false;
     }
 
-    /// Whether at most so many loops are left.
-    pub fn are_gone_but(&self, last: usize) -> bool {
+    /// Whether at most this many loops are left.
+    pub fn at_most_left(&self, last: usize) -> bool {
         self.core().loops.rows().filter(|l| !l.gone).count() <= last
     }
 
-    /// Something happened outside of the loops: they may have something to do.
-    pub fn stir(&self) {
+    /// Notes that loops may have events, since something happened outside of them.
+    pub fn note_events(&self) {
         self.core().loops.may_have_events = true;
     }
 
-    /// A connection is established.
+    /// Notes that a connection is established.
     pub fn arrive(&self, accept_queue: usize) {
         let now = self.now();
         let Core { loops, accept_queues, dice, .. } = &mut *self.core();
         loops.arrive(accept_queue, now, accept_queues, dice);
     }
 
-    /// Stops a loop's process for this time.
+    /// Stops a loop's process for this time, as SIGSTOP does.
     pub fn stop(&self, i: usize, time: u64) {
         let now = self.now();
         let mut core = self.core();
@@ -245,15 +247,15 @@ impl World {
         core.trace.add(now, "stops", i as u64, time);
     }
 
-    /// Whether a loop sleeps that could serve what came at that time, and no other loop has fetched
-    /// it.
+    /// Whether a sleeping loop could serve an event of this time, and no other loop has fetched it.
     pub fn could_relieve(&self, came: u64) -> bool {
         let (now, core) = (self.now(), self.core());
         let sleeps = core.loops.rows().any(|l| l.is_asleep(now));
         sleeps && core.loops.rows().all(|l| l.is_asleep(now) || l.fetched < came)
     }
 
-    /// What was seen of the listening socket, and how many connections each loop accepted.
+    /// The measurements of the listening sockets, and the number of connections that each loop
+    /// accepted.
     pub fn seen(&self) -> (Seen, Vec<u64>) {
         let core = self.core();
         (core.accept_queues.seen(), core.accept_queues.accepted.clone())
@@ -268,7 +270,7 @@ impl World {
         self.core().trace.add(now, what, a, b);
     }
 
-    /// The seconds since 1970.
+    /// The world's date, in seconds since 1970.
     pub fn date(&self) -> i64 {
         self.secs + (self.now() / 1_000_000_000) as i64
     }
@@ -277,25 +279,25 @@ impl World {
         self.core().trace.hash
     }
 
-    /// The most system calls of one turn.
+    /// The most system calls of a turn.
     pub fn most_calls(&self) -> u64 {
         self.core().most_calls
     }
 
-    /// From now on, more comes on this connection whenever the server reads.
+    /// Adds a connection on which more bytes arrive whenever the server reads.
     pub fn flood(&self, fd: OwnedFd) {
         self.core().floods.push(fd);
     }
 
-    /// Ends all faults and endless streams.
-    pub fn calm(&self) {
+    /// Ends all faults, kills and endless streams.
+    pub fn end_faults(&self) {
         let mut core = self.core();
         core.faults = Faults::default();
         core.floods.clear();
-        (core.doom, core.calm) = (None, true);
+        (core.kill_after, core.calm) = (None, true);
     }
 
-    /// Lets one loop have a turn. Returns whether one had something to do.
+    /// Gives one loop a turn. Returns whether a loop had something to do.
     pub fn turn_one(&self) -> bool {
         let now = self.now();
         let mut core = self.core();
@@ -303,7 +305,7 @@ impl World {
         loops.settle(now, accept_queues, dice);
         let Some(i) = loops.dispatch(now, dice) else { return false };
         let l = &mut loops.list[i];
-        if std::mem::take(&mut l.fresh) {
+        if std::mem::take(&mut l.new_turn) {
             l.calls = 0;
         }
         if l.rested {
@@ -316,16 +318,16 @@ impl World {
         self.turns[i].notify_one();
         let mut core = self.wait_until(|core| core.running.is_none());
         core.acting = true;
-        // The loop's work takes effect now. The others go on from here, as long as there are
-        // processors.
+        // The loop's work takes effect now, but its processor is busy until then. Other loops may
+        // use the other processors meanwhile.
         let until = self.nanos.swap(now, Ordering::Relaxed);
-        if let Then::Die = core.then {
-            core.bury(now);
+        if let AfterTurn::Die = core.then {
+            core.drop_killed(now);
             return true;
         }
         let Core { loops, then, trace, most_calls, .. } = &mut *core;
         let l = &mut loops.list[i];
-        l.rested = matches!(then, Then::Rest(_));
+        l.rested = matches!(then, AfterTurn::Rest(_));
         l.works(now, until, *then);
         *most_calls = l.calls.max(*most_calls);
         trace.add(now, "turn", i as u64, l.calls);
@@ -333,7 +335,7 @@ impl World {
         true
     }
 
-    /// The next time at which something happens by itself in the loops, or a job is due.
+    /// The next time at which a loop or a job has something to do.
     pub fn next(&self) -> Option<u64> {
         let core = self.core();
         let job = core.jobs.keys().map(|(at, _)| *at).next();
@@ -346,7 +348,7 @@ impl World {
         accept_queues.observe(now, to.max(now), loops);
     }
 
-    /// Does the jobs that are due. Returns whether there were any.
+    /// Runs the jobs that are due. Returns whether there were any.
     pub fn work(&self) -> bool {
         let mut any = false;
         loop {
@@ -363,7 +365,7 @@ impl World {
             if let Some((_, job)) = job {
                 job();
             }
-            self.stir();
+            self.note_events();
         }
     }
 
@@ -379,14 +381,13 @@ impl World {
         self.core().loops.are_gone()
     }
 
-    /// The server has ended: no thread takes jobs any more.
+    /// Notes that the server has ended, so that no thread runs jobs any more.
     pub fn finish(&self) {
         self.core().over = true;
         self.turn.notify_all();
     }
 
-    /// After the loops' end: does at once what their threads still want, until the server has
-    /// ended.
+    /// Runs the jobs of ended loops at once, until the server has ended.
     pub fn clean_up(&self) {
         loop {
             let mut core = self.wait_until(|core| core.over || !core.jobs.is_empty());
@@ -398,16 +399,16 @@ impl World {
     }
 }
 
-/// Runs at each step of shared memory, in the one world that there is.
+/// Calls the world at each step in shared memory.
 pub fn on_step(world: &Arc<World>) {
     static WORLD: OnceLock<Arc<World>> = OnceLock::new();
     let _ = WORLD.set(Arc::clone(world));
     weir_zone::on_step(|holding| {
         if let Some(world) = WORLD.get() {
-            world.at_word(ME.get(), holding);
+            world.at_word(THREAD_INDEX.get(), holding);
         }
     });
 }
 
-/// A queue in the order of time.
+/// A queue of events in order of time.
 pub type Queue<T> = std::collections::BinaryHeap<Reverse<(u64, u64, T)>>;

@@ -1,4 +1,4 @@
-//! The world's face to the engine.
+//! Implements the engine's interface to the world.
 
 use std::cell::Cell;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -12,29 +12,29 @@ use weir_engine::sim::{self, Job, Rest};
 use weir_engine::{Arm, Call};
 use weir_testkit::Dice;
 
-use crate::looping::Then;
-use crate::world::{Core, ME, World};
+use crate::threads::AfterTurn;
+use crate::world::{Core, THREAD_INDEX, World};
 
-/// The most system calls of a task in a turn, and a few more for tasks without a peer.
+/// The most system calls of a task in a turn, and the number of tasks without a peer.
 const BUDGET: u64 = 150;
 const FEW: u64 = 4;
 /// How long a loop accepts nothing after a failed accept.
 const SHORTAGE: u64 = 510_000_000;
-/// The time of a system call, in nanoseconds.
+/// The duration of a system call, in nanoseconds.
 const CALL: u64 = 800;
 
-/// What an endless answer sends at once.
+/// The bytes of an endless answer that are sent at once.
 const FLOOD: &[u8] = &[b'a'; 16_384];
 
 thread_local! {
-    /// How often this thread has asked for a number.
+    /// How many random numbers this thread has drawn.
     static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The world as the engine holds it.
-pub struct Share(pub Arc<World>);
+pub struct WorldHandle(pub Arc<World>);
 
-impl sim::SimulatedWorld for Share {
+impl sim::SimulatedWorld for WorldHandle {
     fn nanos(&self) -> u64 {
         self.0.now()
     }
@@ -44,11 +44,11 @@ impl sim::SimulatedWorld for Share {
     }
 
     fn born(&self, number: usize) {
-        ME.set(2 * number);
+        THREAD_INDEX.set(2 * number);
     }
 
     fn me(&self) -> usize {
-        ME.get() / 2
+        THREAD_INDEX.get() / 2
     }
 
     fn is_runnable(&self, number: usize) -> bool {
@@ -63,34 +63,34 @@ impl sim::SimulatedWorld for Share {
         let mut core = self.0.core();
         core.numbers += 1;
         let number = core.numbers;
-        core.jobs.insert((self.0.now() + nanos, number), (ME.get() / 2, job));
+        core.jobs.insert((self.0.now() + nanos, number), (THREAD_INDEX.get() / 2, job));
     }
 
     fn beside(&self) -> usize {
-        let number = ME.get() | 1;
+        let number = THREAD_INDEX.get() | 1;
         self.0.core().loops.list[number].expect();
         number
     }
 
     fn begin_beside(&self, number: usize) {
-        ME.set(number);
+        THREAD_INDEX.set(number);
         self.begin();
     }
 
     fn call_beside(&self) {
         let Core { loops, .. } = &mut *self.0.core();
-        loops.list[ME.get() | 1].called = true;
+        loops.list[THREAD_INDEX.get() | 1].called = true;
         loops.may_have_events = true;
     }
 
     fn wait(&self, until: Option<u64>) {
-        self.0.give_back(self.0.core(), ME.get(), Then::Rest(until));
+        self.0.give_back(self.0.core(), THREAD_INDEX.get(), AfterTurn::Rest(until));
     }
 
     fn begin(&self) {
-        let (world, me) = (&self.0, ME.get());
+        let (world, me) = (&self.0, THREAD_INDEX.get());
         let mut core = world.core();
-        core.loops.list[me].began = true;
+        core.loops.list[me].started = true;
         world.turn.notify_one();
         while core.running != Some(me) {
             core = world.turns[me].wait(core).unwrap_or_else(PoisonError::into_inner);
@@ -98,43 +98,43 @@ impl sim::SimulatedWorld for Share {
     }
 
     fn rest(&self, Rest { until, looked, news }: Rest<'_>) {
-        let (world, me) = (&self.0, ME.get());
+        let (world, me) = (&self.0, THREAD_INDEX.get());
         world.step(world.core(), me);
         let mut core = world.core();
         let l = &mut core.loops.list[me];
-        if l.news.is_none() {
-            l.news = news.and_then(|fd| fd.try_clone_to_owned().ok());
+        if l.wakeup_fd.is_none() {
+            l.wakeup_fd = news.and_then(|fd| fd.try_clone_to_owned().ok());
         }
-        l.fresh |= !looked;
-        world.give_back(core, me, Then::Rest(until));
+        l.new_turn |= !looked;
+        world.give_back(core, me, AfterTurn::Rest(until));
     }
 
     fn holds(&self, tasks: usize, sockets: usize) {
-        self.0.core().loops.list[ME.get()].holds = (tasks, sockets);
+        self.0.core().loops.list[THREAD_INDEX.get()].holds = (tasks, sockets);
     }
 
     fn block(&self, time: Duration, computes: bool) {
-        let (world, me) = (&self.0, ME.get());
+        let (world, me) = (&self.0, THREAD_INDEX.get());
         world.step(world.core(), me);
         let nanos = time.as_nanos() as u64;
-        let then = if computes { Then::Compute(nanos) } else { Then::Sleep(nanos) };
+        let then = if computes { AfterTurn::Compute(nanos) } else { AfterTurn::Sleep(nanos) };
         world.give_back(world.core(), me, then);
     }
 
     fn end(&self) {
-        let (world, me) = (&self.0, ME.get());
+        let (world, me) = (&self.0, THREAD_INDEX.get());
         let mut core = world.core();
         core.loops.list[me].gone = true;
-        core.loops.list[me].news = None;
+        core.loops.list[me].wakeup_fd = None;
         core.accept_queues.forget(me);
-        // The loop may wait for what the thread beside it does.
+        // The loop may wait for its helper thread.
         core.loops.list[me & !1].called |= me % 2 == 1;
         core.running = None;
         world.turn.notify_one();
     }
 
     fn call(&self, call: Call) -> Result<(), Errno> {
-        let me = ME.get();
+        let me = THREAD_INDEX.get();
         let mut core = self.0.core();
         self.0.step(core, me);
         core = self.0.core();
@@ -143,13 +143,13 @@ impl sim::SimulatedWorld for Share {
         if !core.acting && !runs {
             return Ok(());
         }
-        // Other calls may be made under locks of the file pool or of connection pools. There no
+        // Other calls may be made under locks of the file pool or of connection pools, where no
         // other loop may run.
         let lets_go = matches!(call, Call::Accept | Call::Send | Call::Watch | Call::Connect);
         if runs && core.faults.others > 0 && lets_go {
             let Core { dice, faults, .. } = &mut *core;
             if dice.one_in(faults.others) {
-                self.0.give_back(core, me, Then::Run);
+                self.0.give_back(core, me, AfterTurn::Run);
                 core = self.0.core();
             }
         }
@@ -177,10 +177,10 @@ impl sim::SimulatedWorld for Share {
             trace.add(self.0.now(), "fails", me as u64, u64::from(call == Call::Watch));
             let until = self.0.now() + SHORTAGE;
             match me % 2 {
-                0 => loops.list[me].unable = until,
-                // The thread beside a loop has consumed the wake-up, and other such threads are not
+                0 => loops.list[me].cannot_accept_until = until,
+                // The helper thread has consumed the wake-up, and other helper threads are not
                 // woken.
-                _ => loops.list.iter_mut().for_each(|l| l.unable = until),
+                _ => loops.list.iter_mut().for_each(|l| l.cannot_accept_until = until),
             }
         }
         Err(errno)
@@ -188,40 +188,40 @@ impl sim::SimulatedWorld for Share {
 
     fn enlist(&self, socket: BorrowedFd<'_>, arm: Arm) -> Option<usize> {
         let accept_queue = accept_queue_of(socket)?;
-        self.0.core().accept_queues.add(accept_queue, ME.get(), arm == Arm::Exclusive);
+        self.0.core().accept_queues.add(accept_queue, THREAD_INDEX.get(), arm == Arm::Exclusive);
         Some(accept_queue)
     }
 
     fn leave(&self, accept_queue: usize) {
-        self.0.core().accept_queues.remove(accept_queue, ME.get());
+        self.0.core().accept_queues.remove(accept_queue, THREAD_INDEX.get());
     }
 
     fn reports(&self, accept_queue: usize) -> bool {
-        self.0.core().accept_queues.reports(accept_queue, ME.get())
+        self.0.core().accept_queues.reports(accept_queue, THREAD_INDEX.get())
     }
 
     fn accepted(&self, socket: BorrowedFd<'_>) {
         if let Some(accept_queue) = accept_queue_of(socket) {
             let now = self.0.now();
             let mut core = self.0.core();
-            core.trace.add(now, "accepts", accept_queue as u64, ME.get() as u64);
-            core.accept_queues.accept(accept_queue, ME.get() / 2);
+            core.trace.add(now, "accepts", accept_queue as u64, THREAD_INDEX.get() as u64);
+            core.accept_queues.accept(accept_queue, THREAD_INDEX.get() / 2);
         }
     }
 
     fn later(&self, job: Job) {
         let mut core = self.0.core();
-        let ordered = core.acting || core.running == Some(ME.get());
+        let ordered = core.acting || core.running == Some(THREAD_INDEX.get());
         let slow = core.faults.slow_disk;
         let delay = if ordered { 20_000 + core.dice.below(slow as usize + 1) as u64 } else { 0 };
         core.numbers += 1;
         let number = core.numbers;
-        core.jobs.insert((self.0.now() + delay, number), (ME.get() / 2, job));
+        core.jobs.insert((self.0.now() + delay, number), (THREAD_INDEX.get() / 2, job));
         drop(core);
         self.0.turn.notify_all();
     }
 
-    /// The kernel reports in order, and the first event is served first.
+    /// The last index if events are reported in order, since the engine takes the last one.
     fn below(&self, n: usize) -> usize {
         let mut core = self.0.core();
         if core.faults.orderly { n - 1 } else { core.dice.below(n) }
@@ -229,7 +229,7 @@ impl sim::SimulatedWorld for Share {
 
     fn any(&self) -> u64 {
         let asked = ASKED.replace(ASKED.get() + 1);
-        Dice::salted(self.0.seed ^ (ME.get() as u64) << 32 ^ asked << 48, "any").any()
+        Dice::salted(self.0.seed ^ (THREAD_INDEX.get() as u64) << 32 ^ asked << 48, "any").any()
     }
 
     fn send_buffer(&self) -> usize {
@@ -245,8 +245,8 @@ impl sim::SimulatedWorld for Share {
     }
 }
 
-/// The number of the server's listening socket, by its name. An epoll instance stands for the only
-/// one.
+/// The index of the server's listening socket, by its name. An epoll instance stands for the only
+/// socket.
 fn accept_queue_of(socket: BorrowedFd<'_>) -> Option<usize> {
     let name = match rustix::net::getsockname(socket) {
         Err(Errno::NOTSOCK) => return Some(0),

@@ -1,5 +1,5 @@
-//! TLS as the world's clients and servers speak it: rustls, without a socket. Keys and signatures
-//! differ each time but have the same length. So a seed's course is the same.
+//! TLS of the world's clients and servers: rustls without a socket. Keys and signatures differ
+//! between runs but have the same length, so a seed gives the same course.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rustls::{ClientConfig, ClientConnection, Connection, HandshakeKind, RootCert
 use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion, version};
 use weir_testkit::{Dice, Dir};
 
-use crate::fate::SERVERS;
+use crate::plan::SERVERS;
 
 const CERTIFICATE: &[u8] = include_bytes!("../../testdata/h.pem");
 const KEY: &[u8] = include_bytes!("../../testdata/h.key");
@@ -18,15 +18,15 @@ const OLD: &[&SupportedProtocolVersion] = &[&version::TLS12];
 const NEW: &[&SupportedProtocolVersion] = &[&version::TLS13];
 const BOTH: &[&SupportedProtocolVersion] = &[&version::TLS12, &version::TLS13];
 
-/// What connections have in common: a client that connects again resumes a session.
-pub struct Secrets {
+/// The TLS settings of all clients and servers. A client that connects again resumes a session.
+pub struct TlsSettings {
     clients: [ClientConfig; 2],
     /// Each server keeps its own sessions.
     servers: [ServerConfig; SERVERS],
 }
 
-impl Secrets {
-    pub fn new(dice: &mut Dice) -> Secrets {
+impl TlsSettings {
+    pub fn new(dice: &mut Dice) -> TlsSettings {
         let mut roots = RootCertStore::empty();
         let certificate = CertificateDer::from_pem_slice(CERTIFICATE).expect("a certificate");
         roots.add(certificate.clone()).expect("a root");
@@ -44,34 +44,34 @@ impl Secrets {
             let chain = vec![certificate.clone()];
             builder.with_no_client_auth().with_single_cert(chain, key).expect("its key")
         });
-        Secrets { clients, servers }
+        TlsSettings { clients, servers }
     }
 
-    /// A client's end of a connection. It does not know yet whether it will speak HTTP/2.
-    pub fn connect(&self, dice: &mut Dice, multiplexed: bool) -> Box<Secured> {
+    /// The client's end of a connection. ALPN follows from `multiplexed`.
+    pub fn connect(&self, dice: &mut Dice, multiplexed: bool) -> Box<TlsEnd> {
         let mut config = self.clients[dice.below(2)].clone();
         config.max_fragment_size = fragments(dice);
         let protocol: &[u8] = if multiplexed { b"h2" } else { b"http/1.1" };
         config.alpn_protocols = vec![protocol.to_vec()];
         let name = ServerName::try_from("h").expect("a name");
         let connection = ClientConnection::new(Arc::new(config), name).expect("a connection");
-        Secured::new(connection.into())
+        TlsEnd::new(connection.into())
     }
 
-    /// The TLS of clients of QUIC.
+    /// The TLS settings of QUIC clients.
     pub fn tls_13(&self) -> ClientConfig {
         self.clients[1].clone()
     }
 
-    /// A server's end of a connection.
-    pub fn accept(&self, dice: &mut Dice, server: usize, multiplexed: bool) -> Box<Secured> {
+    /// The server's end of a connection.
+    pub fn accept(&self, dice: &mut Dice, server: usize, multiplexed: bool) -> Box<TlsEnd> {
         let mut config = self.servers[server % SERVERS].clone();
         if multiplexed {
             config.alpn_protocols = vec![b"h2".to_vec()];
         }
         config.max_fragment_size = fragments(dice);
         let connection = ServerConnection::new(Arc::new(config)).expect("a connection");
-        Secured::new(connection.into())
+        TlsEnd::new(connection.into())
     }
 }
 
@@ -79,28 +79,28 @@ fn fragments(dice: &mut Dice) -> Option<usize> {
     dice.pick(&[None, None, Some(64), Some(1_000)])
 }
 
-/// Writes the server's files.
+/// Writes the server's certificate and key.
 pub fn write_files(dir: &Dir) {
     dir.write("h.pem", CERTIFICATE);
     dir.write("h.key", KEY);
 }
 
-pub struct Secured {
+pub struct TlsEnd {
     connection: Connection,
-    /// The bytes to be sent, and how many of them were sent.
+    /// The encrypted bytes to send, and how many of them were sent.
     sealed: Vec<u8>,
     at: usize,
-    /// The connection ends when all else is sent, or has ended.
+    /// Whether the connection is to end after all other bytes, and whether it has.
     ends: bool,
     ended: bool,
 }
 
-impl Secured {
-    fn new(connection: Connection) -> Box<Secured> {
-        Box::new(Secured { connection, sealed: Vec::new(), at: 0, ends: false, ended: false })
+impl TlsEnd {
+    fn new(connection: Connection) -> Box<TlsEnd> {
+        Box::new(TlsEnd { connection, sealed: Vec::new(), at: 0, ends: false, ended: false })
     }
 
-    /// Ends the connection after what is to be sent, and tells the peer so.
+    /// Ends the connection with close_notify after all other bytes.
     pub fn ends(&mut self) {
         self.ends = true;
     }
@@ -114,7 +114,7 @@ impl Secured {
         self.at < self.sealed.len() || self.connection.wants_write()
     }
 
-    /// The number of sealed bytes that have not left.
+    /// The number of encrypted bytes that were not sent.
     pub fn left(&self) -> usize {
         self.sealed.len() - self.at
     }
@@ -123,7 +123,7 @@ impl Secured {
         self.connection.is_handshaking()
     }
 
-    /// Appends the bytes that can be sent.
+    /// Encrypts `out`, if the handshake is complete, and collects the bytes to send.
     pub fn seal(&mut self, out: &mut Vec<u8>) {
         if !self.is_handshaking() {
             self.connection.set_buffer_limit(None);
@@ -142,7 +142,7 @@ impl Secured {
         (&self.sealed, &mut self.at)
     }
 
-    /// Drops what was sent. Returns whether that was all.
+    /// Drops sent bytes. Returns whether all were sent.
     pub fn forget_sent(&mut self) -> bool {
         let all = self.at == self.sealed.len();
         if all {
@@ -152,7 +152,7 @@ impl Secured {
         all
     }
 
-    /// Decrypts what came, and appends the plain text.
+    /// Decrypts received bytes and appends the plain text.
     pub fn open(&mut self, mut sealed: &[u8], into: &mut Vec<u8>) -> Result<(), String> {
         while !sealed.is_empty() {
             self.connection.read_tls(&mut sealed).map_err(|e| e.to_string())?;

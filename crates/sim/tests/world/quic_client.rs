@@ -1,4 +1,7 @@
-//! Clients over HTTP/3: quinn-proto without a socket, and frames of their own. They move, are slow, give up, and vanish.
+//! Clients over HTTP/3: quinn-proto without a socket, and frames of their own. They migrate, read
+//! slowly, cancel requests, and vanish.
+
+mod lost;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -9,66 +12,65 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
-    ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Endpoint,
-    EndpointConfig, Event, IdleTimeout, ReadError, StreamEvent, StreamId, TransportConfig,
-    TransportErrorCode, VarInt, WriteError,
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
+    Event, IdleTimeout, ReadError, StreamEvent, StreamId, TransportConfig, VarInt, WriteError,
 };
 use weir_testkit::Dice;
 
-use crate::book::Book;
-use crate::client::{Ask, Kind};
+use crate::client_request::{ClientRequest, RequestKind};
 use crate::fields::{GOAWAY, SETTINGS, frame, take_number, write_number};
 use crate::path::Path;
+use crate::records::Records;
 use crate::stream::{self, Stream};
 
 const NO_ERROR: u64 = 0x100;
 const REQUEST_REJECTED: u64 = 0x10b;
 const REQUEST_CANCELLED: u64 = 0x10c;
-/// A client begins so many connections at most.
+/// The most connections that a client opens.
 const ATTEMPTS: usize = 12;
 
-/// What a client does at a time of its own.
+/// An action of a client at a time of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Act {
+enum ClientAction {
     Read,
     Finish(u64),
     Move,
     Vanish,
 }
 
-pub struct Caller {
+pub struct QuicClient {
     config: ClientConfig,
     endpoint: Endpoint,
     connection: Option<(ConnectionHandle, Connection)>,
     pub server: SocketAddr,
-    /// The last one is in use.
+    /// The client's sockets. The last one is in use.
     pub sockets: Vec<OwnedFd>,
     pub path: Path,
     pub dice: Dice,
     streams: BTreeMap<StreamId, Stream>,
-    later: Vec<Ask>,
+    unsent: Vec<ClientRequest>,
     at_once: usize,
-    /// The client reads so much, and pauses then.
-    gulp: usize,
+    /// The client reads at most this many bytes at once, then pauses.
+    read_size: usize,
     pause: u64,
     readable: BTreeSet<StreamId>,
-    acts: BTreeSet<(u64, Act)>,
+    actions: BTreeSet<(u64, ClientAction)>,
     control: BTreeMap<StreamId, Vec<u8>>,
-    /// Streams from this number on are not served.
+    /// The stream number of a GOAWAY frame. Streams from it on are not served.
     goaway: Option<u64>,
     early: bool,
-    shaken: bool,
+    handshake_done: bool,
     attempts: usize,
     moves: usize,
     gives_up: bool,
-    /// The worker of its connection may be no more.
-    bereft: bool,
+    /// Whether the worker of the connection may have been killed.
+    worker_maybe_killed: bool,
     pub wants_socket: bool,
     pub planned: Option<u64>,
     pub done: bool,
 }
 
-/// A moment of the world as quinn knows it.
+/// Converts the world's time for quinn.
 fn instant(now: u64) -> Instant {
     weir_sys::beginning::beginning() + Duration::from_nanos(now)
 }
@@ -77,19 +79,24 @@ fn nanos(at: Instant) -> u64 {
     at.saturating_duration_since(weir_sys::beginning::beginning()).as_nanos() as u64
 }
 
-pub struct Nature {
+pub struct QuicClientSetup {
     pub server: SocketAddr,
     pub socket: OwnedFd,
     pub path: Path,
-    pub asks: Vec<Ask>,
-    /// The most bytes of an answer.
+    pub requests: Vec<ClientRequest>,
+    /// The length of the longest answer.
     pub heaviest: u64,
     pub breaks: bool,
 }
 
-impl Caller {
-    pub fn new(mut tls: rustls::ClientConfig, nature: Nature, dice: &mut Dice, now: u64) -> Caller {
-        let Nature { server, socket, path, asks, heaviest, breaks } = nature;
+impl QuicClient {
+    pub fn new(
+        mut tls: rustls::ClientConfig,
+        nature: QuicClientSetup,
+        dice: &mut Dice,
+        now: u64,
+    ) -> QuicClient {
+        let QuicClientSetup { server, socket, path, requests, heaviest, breaks } = nature;
         let mut dice = Dice::new(dice.any());
         let window = dice.pick(&[1_000, 20_000, 1 << 20]).max(heaviest as u32 / 100);
         let mut transport = TransportConfig::default();
@@ -112,7 +119,7 @@ impl Caller {
         of_endpoint.grease_quic_bit(dice.one_in(2));
         let endpoint = Endpoint::new(Arc::new(of_endpoint), None, true, Some(seed));
         let slow = dice.one_in(4);
-        let mut caller = Caller {
+        let mut quic_client = QuicClient {
             config,
             endpoint,
             connection: None,
@@ -120,32 +127,32 @@ impl Caller {
             sockets: vec![socket],
             path,
             streams: BTreeMap::new(),
-            later: asks,
+            unsent: requests,
             at_once: dice.pick(&[1, 3, 100]),
-            gulp: if slow { (heaviest as usize / 50).max(500) } else { usize::MAX },
+            read_size: if slow { (heaviest as usize / 50).max(500) } else { usize::MAX },
             pause: if slow { dice.pick(&[1_000_000, 50_000_000]) } else { 0 },
             readable: BTreeSet::new(),
-            acts: BTreeSet::new(),
+            actions: BTreeSet::new(),
             control: BTreeMap::new(),
             goaway: None,
             early: false,
-            shaken: false,
+            handshake_done: false,
             attempts: 0,
             moves: dice.pick(&[0, 0, 1, 4]),
-            bereft: false,
+            worker_maybe_killed: false,
             gives_up: breaks && dice.one_in(3),
             wants_socket: false,
             planned: None,
             done: false,
             dice,
         };
-        caller.plan_move(now);
-        if breaks && caller.dice.one_in(8) {
-            let after = caller.dice.pick(&[0, 1_000_000, 300_000_000, 3_000_000_000]);
-            let after = caller.dice.below(after + 1) as u64;
-            caller.acts.insert((now + after, Act::Vanish));
+        quic_client.plan_move(now);
+        if breaks && quic_client.dice.one_in(8) {
+            let after = quic_client.dice.pick(&[0, 1_000_000, 300_000_000, 3_000_000_000]);
+            let after = quic_client.dice.below(after + 1) as u64;
+            quic_client.actions.insert((now + after, ClientAction::Vanish));
         }
-        caller
+        quic_client
     }
 
     fn plan_move(&mut self, now: u64) {
@@ -153,18 +160,21 @@ impl Caller {
             self.moves -= 1;
             let after = self.dice.pick(&[1_000_000, 100_000_000, 2_000_000_000]);
             let after = self.dice.below(after) as u64;
-            self.acts.insert((now + after, Act::Move));
+            self.actions.insert((now + after, ClientAction::Move));
         }
     }
 
-    /// Begins a connection.
-    fn connect(&mut self, now: u64, book: &mut Book) {
+    /// Opens a connection.
+    fn connect(&mut self, now: u64, records: &mut Records) {
         self.attempts += 1;
         if self.attempts > ATTEMPTS {
-            for ask in std::mem::take(&mut self.later) {
-                match ask.excused || self.path.is_lossy() {
-                    true => book.excused += 1,
-                    false => ask.doubt(book, format!("request {} is served nowhere", ask.id)),
+            for request in std::mem::take(&mut self.unsent) {
+                match request.excused || self.path.is_lossy() {
+                    true => records.excused += 1,
+                    false => request.suspect(
+                        records,
+                        format!("request {} is not served on any connection", request.id),
+                    ),
                 }
             }
             self.done = true;
@@ -173,18 +183,18 @@ impl Caller {
         let connected = self.endpoint.connect(instant(now), self.config.clone(), self.server, "h");
         let (handle, connection) = connected.expect("a connection");
         self.goaway = None;
-        self.bereft = false;
+        self.worker_maybe_killed = false;
         self.control.clear();
-        self.shaken = false;
+        self.handshake_done = false;
         self.early = connection.has_0rtt();
         self.connection = Some((handle, connection));
         if self.early {
-            self.introduce();
+            self.open_control_streams();
         }
     }
 
-    /// Opens the streams that carry no request.
-    fn introduce(&mut self) {
+    /// Opens the control stream and the streams of QPACK.
+    fn open_control_streams(&mut self) {
         let Some((_, connection)) = &mut self.connection else { return };
         let mut settings = Vec::new();
         write_number(&mut settings, 0);
@@ -196,26 +206,27 @@ impl Caller {
         }
     }
 
-    /// Asks for as much as is to be asked for at once.
-    fn ask(&mut self, now: u64, book: &mut Book) {
-        // What is asked between the end of the handshake and the event of it is lost with a refusal.
+    /// Sends requests, as many as may be in flight.
+    fn send_requests(&mut self, now: u64, records: &mut Records) {
+        // A request between the end of the handshake and its event would be lost if early data was
+        // refused.
         let early = self.early && self.connection.as_ref().is_some_and(|(_, c)| c.is_handshaking());
-        let may = |caller: &Caller, ask: &Ask| {
-            caller.shaken || early && !matches!(ask.kind, Kind::Upload(_))
+        let may = |quic_client: &QuicClient, request: &ClientRequest| {
+            quic_client.handshake_done || early && !matches!(request.kind, RequestKind::Upload(_))
         };
         while self.goaway.is_none()
             && self.streams.len() < self.at_once
-            && self.later.last().is_some_and(|ask| may(self, ask))
+            && self.unsent.last().is_some_and(|request| may(self, request))
             && let Some((_, connection)) = &mut self.connection
             && let Some(id) = connection.streams().open(Dir::Bi)
-            && let Some(ask) = self.later.pop()
+            && let Some(request) = self.unsent.pop()
         {
-            let out = stream::write(&ask, &mut self.dice);
-            book.begun.insert(ask.id, now);
+            let out = stream::write(&request, &mut self.dice);
+            records.begun.insert(request.id, now);
             let late = self.dice.one_in(6);
             if late {
                 let after = self.dice.below(3_000_000_000) as u64;
-                self.acts.insert((now + after, Act::Finish(id.into())));
+                self.actions.insert((now + after, ClientAction::Finish(id.into())));
             }
             let some = |dice: &mut Dice| dice.clone().pick(&[1, 3_000, 100_000]);
             let gives_up = self.gives_up && self.dice.one_in(3);
@@ -223,10 +234,10 @@ impl Caller {
             let breaks = gives_up && self.dice.one_in(2);
             let breaks = breaks.then(|| self.dice.below(out.len() + 1));
             if breaks.is_some() {
-                book.spoiled.insert(ask.id);
+                records.broken_requests.insert(request.id);
             }
             let stream = Stream {
-                ask,
+                request,
                 out,
                 at: 0,
                 ends: !late,
@@ -242,7 +253,7 @@ impl Caller {
         }
     }
 
-    /// Writes what a stream takes.
+    /// Writes as much of a request as the stream accepts.
     fn write(&mut self, id: StreamId) {
         let (Some(stream), Some((_, connection))) =
             (self.streams.get_mut(&id), &mut self.connection)
@@ -255,7 +266,7 @@ impl Caller {
             match to.write(&stream.out[stream.at..most]) {
                 Ok(n) => stream.at += n,
                 Err(WriteError::Blocked) => return,
-                // The server has answered, and wants no more.
+                // The server has answered and wants no more of the request.
                 Err(_) => stream.at = most,
             }
         }
@@ -269,8 +280,8 @@ impl Caller {
         }
     }
 
-    /// A datagram arrives.
-    pub fn hear(&mut self, now: u64, bytes: &[u8]) {
+    /// Receives a datagram.
+    pub fn receive(&mut self, now: u64, bytes: &[u8]) {
         let mut unsent = Vec::new();
         let event = self.endpoint.handle(
             instant(now),
@@ -288,24 +299,24 @@ impl Caller {
         }
     }
 
-    /// Does what is due, and what follows from what has come. Returns the datagrams to send.
-    pub fn act(&mut self, now: u64, book: &mut Book) -> Vec<Vec<u8>> {
+    /// Performs due actions and handles events. Returns the datagrams to send.
+    pub fn act(&mut self, now: u64, records: &mut Records) -> Vec<Vec<u8>> {
         let mut sent = Vec::new();
-        while let Some((at, act)) = self.acts.first().copied()
+        while let Some((at, act)) = self.actions.first().copied()
             && at <= now
         {
-            self.acts.pop_first();
-            self.does(act, now, book);
+            self.actions.pop_first();
+            self.perform_action(act, now, records);
         }
         while !self.done {
             if self.connection.is_none() {
-                match self.later.is_empty() {
+                match self.unsent.is_empty() {
                     true => self.done = true,
-                    false => self.connect(now, book),
+                    false => self.connect(now, records),
                 }
                 continue;
             }
-            self.ask(now, book);
+            self.send_requests(now, records);
             let Some((_, connection)) = &mut self.connection else { continue };
             if connection.poll_timeout().is_some_and(|at| at <= instant(now)) {
                 connection.handle_timeout(instant(now));
@@ -313,9 +324,9 @@ impl Caller {
             let mut any = false;
             while let Some(event) = self.connection.as_mut().and_then(|(_, c)| c.poll()) {
                 any = true;
-                self.happens(event, now, book);
+                self.on_event(event, now, records);
             }
-            let over = self.later.is_empty() && self.streams.is_empty();
+            let over = self.unsent.is_empty() && self.streams.is_empty();
             let leaves = self.goaway.is_some() && self.streams.is_empty();
             if (over || leaves)
                 && let Some((_, connection)) = &mut self.connection
@@ -338,7 +349,7 @@ impl Caller {
                     connection.handle_event(event);
                 }
             }
-            // A connection that was closed is forgotten: the client answers nothing more.
+            // A closed connection is dropped at once, so that the client sends nothing more.
             if drained || connection.is_closed() && over {
                 self.connection = None;
                 self.done |= over;
@@ -351,14 +362,14 @@ impl Caller {
         sent
     }
 
-    fn does(&mut self, act: Act, now: u64, book: &mut Book) {
+    fn perform_action(&mut self, act: ClientAction, now: u64, records: &mut Records) {
         match act {
-            Act::Read => {
+            ClientAction::Read => {
                 for id in std::mem::take(&mut self.readable) {
-                    self.read(id, now, book);
+                    self.read(id, now, records);
                 }
             }
-            Act::Finish(id) => {
+            ClientAction::Finish(id) => {
                 let found = self.streams.keys().copied().find(|stream| u64::from(*stream) == id);
                 if let Some(id) = found
                     && let Some(stream) = self.streams.get_mut(&id)
@@ -367,15 +378,17 @@ impl Caller {
                     self.write(id);
                 }
             }
-            Act::Move => {
+            ClientAction::Move => {
                 let Some((_, connection)) = &mut self.connection else { return };
                 if connection.stats().frame_rx.handshake_done == 0 {
-                    // Until then, a client that moves begins anew (RFC 9000, section 9).
-                    self.acts.insert((now + 50_000_000, Act::Move));
+                    // A client that moves before the handshake is confirmed starts anew (RFC 9000,
+                    // section 9).
+                    self.actions.insert((now + 50_000_000, ClientAction::Move));
                     return;
                 }
                 self.wants_socket = true;
-                // A router gives the client another port, or the client knows that it has moved.
+                // Either a NAT gives the client another port, or the client itself notices that it
+                // has moved.
                 if self.dice.one_in(2) {
                     connection.local_address_changed();
                 }
@@ -385,62 +398,64 @@ impl Caller {
                 }
                 self.plan_move(now);
             }
-            Act::Vanish => {
-                for stream in
-                    self.streams.values().filter(|s| matches!(s.ask.kind, Kind::Upload(_)))
+            ClientAction::Vanish => {
+                for stream in self
+                    .streams
+                    .values()
+                    .filter(|s| matches!(s.request.kind, RequestKind::Upload(_)))
                 {
-                    book.spoiled.insert(stream.ask.id);
+                    records.broken_requests.insert(stream.request.id);
                 }
                 self.done = true;
             }
         }
     }
 
-    fn happens(&mut self, event: Event, now: u64, book: &mut Book) {
+    fn on_event(&mut self, event: Event, now: u64, records: &mut Records) {
         match event {
             Event::Connected => {
                 let Some((_, connection)) = &self.connection else { return };
                 let refused = self.early && !connection.accepted_0rtt();
                 if refused {
                     let streams = std::mem::take(&mut self.streams).into_values();
-                    self.later.extend(streams.map(|stream| stream.ask));
+                    self.unsent.extend(streams.map(|stream| stream.request));
                 }
                 if refused || !self.early {
-                    self.introduce();
+                    self.open_control_streams();
                 }
-                book.early += u64::from(self.early && !refused);
-                self.shaken = true;
+                records.early += u64::from(self.early && !refused);
+                self.handshake_done = true;
             }
-            Event::ConnectionLost { reason } => self.lost(reason, book),
+            Event::ConnectionLost { reason } => self.lost(reason, records),
             Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
                 while let Some(id) =
                     self.connection.as_mut().and_then(|(_, c)| c.streams().accept(Dir::Uni))
                 {
                     self.control.insert(id, Vec::new());
-                    self.hear_control(id, book);
+                    self.read_control(id, records);
                 }
             }
             Event::Stream(StreamEvent::Readable { id }) if self.control.contains_key(&id) => {
-                self.hear_control(id, book);
+                self.read_control(id, records);
             }
-            Event::Stream(StreamEvent::Readable { id }) => self.will_read(id, now, book),
+            Event::Stream(StreamEvent::Readable { id }) => self.will_read(id, now, records),
             Event::Stream(StreamEvent::Writable { id }) => self.write(id),
             Event::Stream(StreamEvent::Stopped { id, .. }) => self.write(id),
             _ => {}
         }
     }
 
-    fn will_read(&mut self, id: StreamId, now: u64, book: &mut Book) {
+    fn will_read(&mut self, id: StreamId, now: u64, records: &mut Records) {
         if self.pause == 0 {
-            return self.read(id, now, book);
+            return self.read(id, now, records);
         }
         if self.readable.is_empty() {
-            self.acts.insert((now + self.pause, Act::Read));
+            self.actions.insert((now + self.pause, ClientAction::Read));
         }
         self.readable.insert(id);
     }
 
-    fn hear_control(&mut self, id: StreamId, book: &mut Book) {
+    fn read_control(&mut self, id: StreamId, records: &mut Records) {
         let (Some((_, connection)), Some(buf)) = (&mut self.connection, self.control.get_mut(&id))
         else {
             return;
@@ -462,15 +477,17 @@ impl Caller {
             if kind == GOAWAY {
                 let last = take_number(&mut payload);
                 if self.goaway.is_some_and(|before| last.is_none_or(|last| last > before)) {
-                    book.find("a later GOAWAY is for more streams than an earlier one".to_owned());
+                    records.report(
+                        "a later GOAWAY is for more streams than an earlier one".to_owned(),
+                    );
                 }
                 self.goaway = last.or(Some(0));
             }
         }
     }
 
-    /// Reads an answer as far as it has come.
-    fn read(&mut self, id: StreamId, now: u64, book: &mut Book) {
+    /// Reads an answer as far as it has arrived.
+    fn read(&mut self, id: StreamId, now: u64, records: &mut Records) {
         let (Some((_, connection)), Some(stream)) =
             (&mut self.connection, self.streams.get_mut(&id))
         else {
@@ -478,7 +495,7 @@ impl Caller {
         };
         let mut from = connection.recv_stream(id);
         let Ok(mut chunks) = from.read(true) else { return };
-        let mut left = self.gulp;
+        let mut left = self.read_size;
         let ended = loop {
             if left == 0 {
                 break None;
@@ -497,117 +514,68 @@ impl Caller {
         let full = left == 0;
         let torn = stream.parse();
         if let Some(why) = torn {
-            let (id, path) = (stream.ask.id, stream.ask.path());
-            book.find(format!("request {id} {path} over HTTP/3: {why}"));
+            let (id, path) = (stream.request.id, stream.request.path());
+            records.report(format!("request {id} {path} over HTTP/3: {why}"));
         }
         let enough = stream.enough.is_some_and(|enough| stream.body.len() >= enough);
         match ended {
             None if enough => {
                 if let Some(stream) = self.streams.remove(&id) {
-                    stream.judge(false, book);
-                    book.spoiled.insert(stream.ask.id);
+                    stream.judge(false, records);
+                    records.broken_requests.insert(stream.request.id);
                 }
                 let _ = connection.recv_stream(id).stop(code(REQUEST_CANCELLED));
                 let _ = connection.send_stream(id).reset(code(REQUEST_CANCELLED));
             }
-            None if full => self.will_read(id, now, book),
+            None if full => self.will_read(id, now, records),
             None => {}
             Some(Ok(())) => {
                 let Some(stream) = self.streams.remove(&id) else { return };
-                // What was not sent is not wanted.
+                // The rest of the request is not needed.
                 let _ = connection.send_stream(id).reset(code(NO_ERROR));
-                stream.judge(true, book);
+                stream.judge(true, records);
             }
             Some(Err(why)) => {
                 let Some(stream) = self.streams.remove(&id) else { return };
                 let _ = connection.send_stream(id).reset(code(NO_ERROR));
                 if why == REQUEST_REJECTED && stream.head.is_none() {
-                    self.later.push(stream.ask);
-                    // It is not asked here again.
+                    self.unsent.push(stream.request);
+                    // The request is not sent again on this connection.
                     self.goaway.get_or_insert(u64::from(id));
                     return;
                 }
-                stream.judge(false, book);
-                // A slow client may leave a stream without room for `send_timeout` while it reads others.
+                stream.judge(false, records);
+                // A slow client may leave a stream without flow-control credit for `send_timeout`
+                // while it reads others.
                 match why == REQUEST_CANCELLED && self.pause > 0 {
-                    true => book.excused += 1,
-                    false => stream.fails(format!("reset with {why:#x}"), book),
+                    true => records.excused += 1,
+                    false => stream.fails(format!("reset with {why:#x}"), records),
                 }
             }
         }
     }
 
-    /// The connection is no more.
-    fn lost(&mut self, reason: ConnectionError, book: &mut Book) {
-        let streams = std::mem::take(&mut self.streams);
-        self.readable.clear();
-        self.acts.retain(|(_, act)| !matches!(act, Act::Read | Act::Finish(_)));
-        let (mut kind, mut again) = ("lost", false);
-        let excused = self.bereft || self.path.is_lossy();
-        match &reason {
-            ConnectionError::ApplicationClosed(close) => {
-                kind = "closed";
-                again = close.error_code.into_inner() == NO_ERROR;
-                if !again {
-                    book.find(format!("a server closed with {close}"));
-                }
-            }
-            ConnectionError::TimedOut => {
-                kind = "timed out";
-                again = excused;
-            }
-            ConnectionError::LocallyClosed => {}
-            // The server has closed, and what it said was lost. Or a worker that knows nothing of the connection said so.
-            ConnectionError::Reset if excused => again = true,
-            // It has closed after its answer, of which not all has come, not even the end of the handshake.
-            ConnectionError::ConnectionClosed(close)
-                if excused && close.error_code == TransportErrorCode::APPLICATION_ERROR =>
-            {
-                again = true;
-            }
-            reason => {
-                let (attempt, path) = (self.attempts, self.path);
-                book.find(format!("connection {attempt} of a client ended: {reason}; {path:?}"));
-            }
-        }
-        for (id, stream) in streams {
-            let refused = self.goaway.is_some_and(|from| u64::from(id) >= from);
-            let upload = matches!(stream.ask.kind, Kind::Upload(_));
-            let unserved = again && stream.head.is_none() && !upload;
-            if refused || unserved {
-                self.later.push(stream.ask);
-            } else if again && upload {
-                book.excused += 1;
-            } else {
-                stream.judge(false, book);
-                match again && excused {
-                    true => book.excused += 1,
-                    false => stream.fails(format!("connection {kind}, {:?}", self.path), book),
-                }
-            }
-        }
+    /// Notes that a worker was killed, perhaps that of this connection. The client cannot know
+    /// until the server resets the connection.
+    pub fn worker_killed(&mut self) {
+        let asked = self.streams.values_mut().map(|stream| &mut stream.request);
+        asked.chain(&mut self.unsent).for_each(|request| request.excused = true);
+        self.worker_maybe_killed |= self.connection.is_some();
     }
 
-    /// A worker was killed, perhaps the one that serves it. It cannot know before the server resets its connection.
-    pub fn is_bereft(&mut self) {
-        let asked = self.streams.values_mut().map(|stream| &mut stream.ask);
-        asked.chain(&mut self.later).for_each(|ask| ask.excused = true);
-        self.bereft |= self.connection.is_some();
-    }
-
-    /// When the client does something by itself.
+    /// The next time at which the client has work.
     pub fn next(&mut self) -> Option<u64> {
         let timeout = self.connection.as_mut().and_then(|(_, c)| c.poll_timeout()).map(nanos);
-        let act = self.acts.first().map(|(at, _)| *at);
+        let act = self.actions.first().map(|(at, _)| *at);
         timeout.into_iter().chain(act).min()
     }
 
-    /// What the client waits for, in words.
+    /// Describes what the client waits for.
     pub fn waits_for(&self) -> String {
-        let waits = |s: &Stream| format!("{} after {} bytes", s.ask.path(), s.body.len());
+        let waits = |s: &Stream| format!("{} after {} bytes", s.request.path(), s.body.len());
         let all: Vec<String> = self.streams.values().map(waits).collect();
-        let (later, attempts) = (self.later.len(), self.attempts);
-        format!("{} over HTTP/3, {later} later, in connection {attempts}", all.join(", "))
+        let (unsent, attempts) = (self.unsent.len(), self.attempts);
+        format!("{} over HTTP/3, {unsent} later, in connection {attempts}", all.join(", "))
     }
 }
 

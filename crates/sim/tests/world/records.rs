@@ -1,5 +1,4 @@
-//! What is known of every request: what the client asked, what its server was told to do, what went
-//! wrong.
+//! Records of all requests: what clients requested, how servers are to answer, and what went wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +6,7 @@ use weir_testkit::Dice;
 
 use crate::reuse::Reuses;
 
-/// How a server frames its answer's body.
+/// How a server frames the body of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     Length,
@@ -15,7 +14,7 @@ pub enum Framing {
     Close,
 }
 
-/// What a server does with a request.
+/// How a server answers a request.
 #[derive(Clone, Debug)]
 pub struct Script {
     pub len: u64,
@@ -24,16 +23,16 @@ pub struct Script {
     pub breaks: Option<u64>,
     /// The number of interim answers before the answer.
     pub interim: usize,
-    /// After the answer the server sends bytes that belong to no answer.
+    /// The server sends further bytes after the answer that belong to none.
     pub extra: bool,
     pub keeps: bool,
-    /// The server sends an endless extension of a chunk, as fast as it is read.
+    /// The server sends an endless chunk extension, as fast as it is read.
     pub floods: bool,
-    /// The client takes the first half of its body and leaves.
+    /// The script of the client reads half of the body and leaves the rest.
     pub left: bool,
-    /// The body has bytes in its middle that are no chunk.
+    /// The body has bytes between chunks that are no chunk.
     pub garbled: bool,
-    /// The time before the answer.
+    /// The delay before the answer.
     pub delay: u64,
 }
 
@@ -84,57 +83,58 @@ impl Script {
     }
 }
 
-/// What draws an object's answers.
+/// The seed of an object's answers.
 pub fn object_salt(seed: u64, name: u64, generation: u64) -> u64 {
     seed ^ name << 32 ^ generation << 8
 }
 
 #[derive(Default)]
-pub struct Book {
-    /// The time.
+pub struct Records {
+    /// The world's time.
     pub now: u64,
-    /// When the sending of each request began, at the earliest.
+    /// The earliest time at which each request was sent.
     pub begun: BTreeMap<u64, u64>,
-    /// Requests that change something and have arrived at a server as a whole.
+    /// Requests that change something and have completely arrived at a server.
     posts: BTreeSet<u64>,
     pub scripts: BTreeMap<u64, Script>,
     /// The first generation of cached objects.
     pub first: u64,
-    /// The current generation of each cached object: it grows with each answer.
+    /// The current generation of each cached object. Each answer begins a new one.
     generations: BTreeMap<u64, u64>,
-    /// What is known of objects that are kept by the rules of the standard.
+    /// Records for objects that are cached by RFC 9111.
     pub reuses: Reuses,
-    /// How often servers were asked for slices.
+    /// The number of requests for slices.
     pub slices: u64,
-    /// Requests with stray bytes after their bodies.
-    pub spoiled: BTreeSet<u64>,
-    /// Requests that may have got stray bytes as their answers.
-    pub haunted: BTreeSet<u64>,
-    /// What is wrong unless the answer was made of stray bytes: the request's id, and whether it
-    /// asked for a cached object.
-    doubts: Vec<(u64, bool, String)>,
+    /// Requests followed by stray bytes.
+    pub broken_requests: BTreeSet<u64>,
+    /// Requests that may have received stray bytes as their answers.
+    pub maybe_stray: BTreeSet<u64>,
+    /// Faults that are none if the answer consists of stray bytes: the request's id, whether it was
+    /// for a cached object, and the text.
+    suspected: Vec<(u64, bool, String)>,
     pub findings: Vec<String>,
     pub answered: u64,
     pub failed: u64,
     pub excused: u64,
     pub verified: u64,
-    /// Answers over HTTP/3, and connections whose first packets had requests.
+    /// Answers over HTTP/3, and connections with accepted early data.
     pub over_quic: u64,
     pub early: u64,
     /// Connections to servers that resumed a session.
     pub resumed: BTreeSet<u64>,
 }
 
-impl Book {
-    /// Whether the answer to a request, or an object in the cache, may be made of stray bytes.
-    fn is_haunted(&self, id: u64, cached: bool) -> bool {
-        self.haunted.contains(&id) || cached && !self.haunted.is_empty()
+impl Records {
+    /// Whether the answer to a request, or an object in the cache, may consist of stray bytes.
+    fn may_be_stray(&self, id: u64, cached: bool) -> bool {
+        self.maybe_stray.contains(&id) || cached && !self.maybe_stray.is_empty()
     }
 
-    /// A request that changes something has arrived at a server. It must not arrive a second time.
-    pub fn asked(&mut self, id: u64) {
+    /// Records that a request that changes something has arrived at a server. It must not arrive
+    /// twice.
+    pub fn post_arrived(&mut self, id: u64) {
         if !self.posts.insert(id) {
-            self.find(format!("request {id} was made twice, and is none that may be"));
+            self.report(format!("request {id} arrived twice, which changes something"));
         }
     }
 
@@ -143,26 +143,28 @@ impl Book {
         *self.generations.entry(name).or_insert(self.first)
     }
 
-    /// Its next answer is the next generation.
+    /// Begins the next generation of an object.
     pub fn next_generation(&mut self, name: u64) {
         *self.generations.entry(name).or_insert(self.first) += 1;
     }
 
-    /// Notes a fault in the answer to a request.
-    pub fn doubt(&mut self, id: u64, cached: bool, what: String) {
-        self.doubts.push((id, cached, what));
+    /// Records a fault in the answer to a request. It counts unless the answer may consist of stray
+    /// bytes.
+    pub fn suspect(&mut self, id: u64, cached: bool, what: String) {
+        self.suspected.push((id, cached, what));
     }
 
-    /// Only at the end it is known which answers may have been made of stray bytes.
-    pub fn settle(&mut self) {
-        for (id, cached, what) in std::mem::take(&mut self.doubts) {
-            if !self.is_haunted(id, cached) {
-                self.find(what);
+    /// Reports recorded faults. Only at the end it is known which answers may consist of stray
+    /// bytes.
+    pub fn report_suspected(&mut self) {
+        for (id, cached, what) in std::mem::take(&mut self.suspected) {
+            if !self.may_be_stray(id, cached) {
+                self.report(what);
             }
         }
     }
 
-    pub fn find(&mut self, what: String) {
+    pub fn report(&mut self, what: String) {
         if self.findings.len() < 20 {
             self.findings.push(what);
         }

@@ -1,68 +1,20 @@
-//! What a seed has in store: how the server is configured, what fails, which clients come.
+//! The plan that a seed draws for a course: the configuration, the faults and the clients.
 
 use std::net::SocketAddrV4;
 
-use rustix::io::Errno;
-use weir_engine::Call;
 use weir_testkit::{Dice, number};
 
-use crate::book::Script;
-use crate::calls;
 use crate::extras::Extras;
+use crate::faults::Faults;
 use crate::law::{self, Law};
+use crate::quic_network;
+use crate::records::Script;
 use crate::reload;
 
-/// Faults, each once in so many times; 0 is never.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Faults {
-    pub accept: usize,
-    pub connect: usize,
-    pub watch: usize,
-    pub offload: usize,
-    /// A read finds nothing in the page cache.
-    pub cold: usize,
-    /// Events of sockets are reported late.
-    pub holds: usize,
-    /// The most nanoseconds of an operation on a file.
-    pub slow_disk: u64,
-    /// Other loops run before a system call.
-    pub others: usize,
-    /// Other loops run before a word of the load table is read or changed.
-    pub words: usize,
-    /// Events are reported in order.
-    pub orderly: bool,
-}
-
-impl Faults {
-    pub fn of(&self, call: Call, dice: &mut Dice) -> Option<Errno> {
-        let (rate, errors): (usize, &[Errno]) = match call {
-            Call::Accept => {
-                (self.accept, &[Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM])
-            }
-            Call::Connect => (self.connect, &[Errno::MFILE, Errno::NFILE, Errno::NOMEM]),
-            Call::Watch => (self.watch, &[Errno::NOSPC, Errno::NOMEM]),
-            Call::Offload => (self.offload, &[Errno::BUSY]),
-            Call::FromMemory => (self.cold, &[Errno::AGAIN]),
-            Call::Recv | Call::Send => (0, &[]),
-        };
-        (rate > 0 && dice.one_in(rate)).then(|| dice.pick(errors))
-    }
-
-    /// Whether the disk is so slow that the cache gives answers up while they come in.
-    pub fn gives_up_stores(&self) -> bool {
-        self.slow_disk > 100_000_000
-    }
-
-    /// Whether these faults may fail requests.
-    pub fn excuse(&self) -> bool {
-        self.accept + self.connect + self.watch + self.offload > 0
-    }
-}
-
-/// The limits of `/k/`.
+/// The limits of concurrent requests of `/k/`.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// `limit_conn`.
+    /// `limit_conn` of the location.
     pub all: usize,
     /// `max_conns` of each server.
     pub each: usize,
@@ -74,80 +26,80 @@ impl Limits {
     }
 }
 
-/// Servers behind the server, one more for scripts, and those that speak HTTP/2.
+/// The HTTP/1 servers, the index of the server for scripts, and the number of HTTP/2 servers.
 pub const SERVERS: usize = 2;
-pub const OF_SCRIPTS: usize = SERVERS;
-pub const ORIGINS: usize = 2;
-pub const ACCEPT_QUEUES: usize = OF_SCRIPTS + 1 + ORIGINS;
+pub const SCRIPT_SERVER: usize = SERVERS;
+pub const HTTP2_SERVERS: usize = 2;
+pub const ACCEPT_QUEUES: usize = SCRIPT_SERVER + 1 + HTTP2_SERVERS;
 
 /// A configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub text: String,
-    /// The number of its listening sockets.
+    /// The number of listening sockets.
     pub accept_queues: usize,
     pub processes: usize,
-    /// Any loop may steal requests of any other.
+    /// Whether any loop may steal requests of any other loop.
     pub relieves: bool,
 }
 
-/// One course of the world.
+/// The plan of a course.
 #[derive(Clone, Debug)]
-pub struct Fate {
+pub struct CoursePlan {
     pub seed: u64,
-    /// All loops of a generation, in all its processes.
+    /// The loops of one generation, in all its processes.
     pub loops: usize,
     pub cpus: usize,
-    /// The course is about accepting alone.
+    /// The promise of the accept policy, if the course is about accepting alone.
     pub accepts: Option<Law>,
-    /// Loops are stopped for a while now and then.
+    /// Whether loops are stopped now and then.
     pub stops: bool,
     pub faults: Faults,
     pub clients: usize,
-    /// Clients speak TLS. `tls_behind`: servers do as well, except with scripts.
+    /// Whether clients use TLS, and whether upstream servers do, except the one for scripts.
     pub tls: bool,
     pub tls_behind: bool,
-    /// Some servers speak HTTP/2.
+    /// Whether some upstream servers use HTTP/2.
     pub http2_behind: bool,
-    /// Where the server speaks HTTP/3, and some clients do.
+    /// The address of the server for HTTP/3. Some clients use it.
     pub http3: Option<SocketAddrV4>,
     pub extras: Extras,
-    /// The limits of requests, at the client's side and for each server.
+    /// The limits of concurrent requests, if there are any.
     pub limits: Option<Limits>,
-    /// Servers break off, and so do clients.
+    /// Whether servers and clients break connections off.
     pub broken_servers: bool,
     pub broken_clients: bool,
-    /// The machine loses its power after this time.
+    /// The time after which the machine loses power.
     pub crash: Option<u64>,
-    /// This course goes on after a crash.
+    /// Whether this is the course after a power loss.
     pub again: bool,
     /// The length of the longest body.
     pub longest: u64,
     pub config: Config,
-    /// The times after which workers are killed, each from the one before.
+    /// The intervals before workers are killed, each counted from the kill before.
     pub kills: Vec<u64>,
-    /// The configurations that replace this one, each with the time before it.
+    /// The configurations that replace this one, each with the interval before it.
     pub reloads: Vec<(u64, Config)>,
-    /// The times after which running workers take another site, each from the one before. Such a course has no scripts.
+    /// The intervals before running workers take another site. Such a course has no scripts.
     pub changes: Vec<u64>,
 }
 
-/// The number of files.
+/// The number of static files.
 pub const FILES: u64 = 8;
 
 pub fn file_len(name: u64) -> u64 {
     [0, 1, 100, 4096, 20_000, 65_537, 300_000, 1_200_000][name as usize % 8]
 }
 
-/// The number of locations that stall their loop.
-pub const WORKS: u64 = 4;
+/// The number of locations that block their loop.
+pub const WORK_LOCATIONS: u64 = 4;
 
-/// What scripts do.
+/// The actions of Lua scripts.
 pub const SCRIPTS: &[&str] = &["sleep", "capture", "ask", "leave"];
 
-/// Scripts that ask a server through a subrequest or on connections of their own. The script that
-/// leaves takes half of what the server says. If the rest stayed in the connection, it would reach
-/// the next script.
+/// Scripts that use a server through a subrequest or on connections of their own. The script
+/// `leave` reads half of an answer's body. The rest must not stay in the connection, since the next
+/// script would read it.
 const SCRIPT: &str = r#"
             local id, how = ngx.var.http_x_ask, ngx.var.uri:match("^/l/(%a+)/")
             local function answer(whose, len, body)
@@ -193,27 +145,27 @@ fn work(d: &mut Dice, name: u64) -> String {
     format!("        location = /w{name} {{ work {how} {time}ms; return 200 short; }}\n")
 }
 
-impl Fate {
-    pub fn draw(seed: u64, home: &str) -> Fate {
+impl CoursePlan {
+    pub fn draw(seed: u64, home: &str) -> CoursePlan {
         let mut dice = Dice::salted(seed, "fate");
         let accepts = dice.one_in(3);
         if accepts && ["WEIR_CACHING", "WEIR_HTTP3"].iter().all(|name| number(name).is_none()) {
-            return Fate::of_accepts(seed, home, dice);
+            return CoursePlan::of_accepts(seed, home, dice);
         }
-        let mut fate = Fate::of_all(seed, home, dice);
+        let mut plan = CoursePlan::of_all(seed, home, dice);
         let mut dice = Dice::salted(seed, "power");
-        fate.crash =
+        plan.crash =
             dice.one_in(5).then(|| dice.pick(&[100_000_000, 3_000_000_000, 60_000_000_000u64]));
-        fate.crash = fate.crash.map(|most| dice.below(most as usize) as u64);
-        fate
+        plan.crash = plan.crash.map(|most| dice.below(most as usize) as u64);
+        plan
     }
 
-    /// The course after the crash.
-    pub fn after_crash(self) -> Fate {
-        Fate { crash: None, again: true, ..self }
+    /// The plan of the course after the power loss.
+    pub fn after_crash(self) -> CoursePlan {
+        CoursePlan { crash: None, again: true, ..self }
     }
 
-    fn of_all(seed: u64, home: &str, mut dice: Dice) -> Fate {
+    fn of_all(seed: u64, home: &str, mut dice: Dice) -> CoursePlan {
         let d = &mut dice;
         let mut faults = Faults { words: words(seed), ..Faults::default() };
         if d.one_in(2) {
@@ -242,18 +194,20 @@ impl Fate {
         let limits = of_limits.one_in(2).then_some(Limits { all, each });
         let extras = Extras::draw(seed);
         let speaks = number("WEIR_HTTP3").is_some() && !extras.caching;
-        let http3 = speaks.then(|| calls::address(seed));
+        let http3 = speaks.then(|| quic_network::address(seed));
         let law = if http3.is_some() { law.with_a_shared_queue() } else { law };
-        let same = Same { http3, loops, home, tls, tls_behind, http2_behind, extras, limits };
+        let same =
+            SharedSettings { http3, loops, home, tls, tls_behind, http2_behind, extras, limits };
         let changes = if extras.caching { Vec::new() } else { reload::changes(seed) };
         let mut of_cache = Dice::salted(seed, "of cache");
         let sound = extras.caching && !of_cache.one_in(4);
         if sound {
             (faults.accept, faults.connect, faults.watch, faults.offload) = (0, 0, 0, 0);
         }
-        // Many clients, bodies that are short for that, and one configuration: such courses would be long.
+        // Courses about caches have many clients, so their bodies are short and their configuration
+        // stays. They would take long otherwise.
         let (times, longest) = if extras.caching { (4, 100_000) } else { (1, u64::MAX) };
-        Fate {
+        CoursePlan {
             seed,
             changes,
             tls,
@@ -280,8 +234,9 @@ impl Fate {
         .without_scripts()
     }
 
-    /// Running workers take no other site where there are scripts.
-    fn without_scripts(mut self) -> Fate {
+    /// Removes scripts from a plan with changes of the site, since workers with scripts take no
+    /// other site.
+    fn without_scripts(mut self) -> CoursePlan {
         if !self.changes.is_empty() {
             let configs = self.reloads.iter_mut().map(|(_, config)| config);
             for config in configs.chain([&mut self.config]) {
@@ -296,8 +251,8 @@ impl Fate {
         self
     }
 
-    /// A course with many clients and short requests. Some requests stall their loops.
-    fn of_accepts(seed: u64, home: &str, mut dice: Dice) -> Fate {
+    /// A plan about accepting: many clients with short requests, some of which block their loops.
+    fn of_accepts(seed: u64, home: &str, mut dice: Dice) -> CoursePlan {
         let d = &mut dice;
         let mut faults = Faults { orderly: true, words: words(seed), ..Faults::default() };
         if d.one_in(4) {
@@ -306,7 +261,7 @@ impl Fate {
         }
         let loops = 1 + d.below(5);
         let law = law::draw(d);
-        let same = Same {
+        let same = SharedSettings {
             loops,
             home,
             tls: false,
@@ -316,7 +271,7 @@ impl Fate {
             extras: Extras::default(),
             limits: None,
         };
-        Fate {
+        CoursePlan {
             seed,
             tls: false,
             tls_behind: false,
@@ -342,16 +297,16 @@ impl Fate {
         }
     }
 
-    /// Draws what a server does with a request.
+    /// Draws how a server answers a request.
     pub fn script(&self, dice: &mut Dice) -> Script {
         let script = Script::draw(dice, self.longest, self.broken_servers);
-        // An endless answer is not made within TLS.
+        // Endless answers are not sent within TLS.
         Script { floods: script.floods && !self.tls_behind, ..script }
     }
 }
 
-/// What all configurations of a course have in common.
-struct Same<'a> {
+/// The settings that all configurations of a course share.
+struct SharedSettings<'a> {
     loops: usize,
     http3: Option<SocketAddrV4>,
     home: &'a str,
@@ -362,7 +317,7 @@ struct Same<'a> {
     limits: Option<Limits>,
 }
 
-/// How often other loops run before a word is read; in half of the courses never.
+/// How often other loops run before a word of shared memory is read. In half of the courses, never.
 fn words(seed: u64) -> usize {
     let mut dice = Dice::salted(seed, "words");
     if dice.one_in(2) { dice.pick(&[2, 10, 100]) } else { 0 }
@@ -377,9 +332,9 @@ fn kills(seed: u64) -> Vec<u64> {
     most.into_iter().map(|most| d.below(most as usize) as u64).collect()
 }
 
-/// The configurations that take the first one's place. They keep its limits and change anything
+/// The configurations that replace the first one. They keep its limits and may change everything
 /// else.
-fn reloads(seed: u64, same: &Same<'_>) -> Vec<(u64, Config)> {
+fn reloads(seed: u64, same: &SharedSettings<'_>) -> Vec<(u64, Config)> {
     let mut dice = Dice::salted(seed, "reloads");
     let d = &mut dice;
     let count = d.pick(&[0, 0, 1, 3]);
@@ -392,14 +347,14 @@ fn reloads(seed: u64, same: &Same<'_>) -> Vec<(u64, Config)> {
     (0..count).map(one).collect()
 }
 
-/// Draws the number of processes for these loops, with as many loops in each.
+/// Draws the number of processes, all with the same number of loops.
 fn split(d: &mut Dice, loops: usize) -> usize {
     let ways: Vec<usize> = (1..=loops).filter(|n| loops.is_multiple_of(*n)).collect();
     d.pick(&ways)
 }
 
-/// A group of servers with a limit of requests at once, and a location with a limit of its own.
-fn limit_lines(limits: Limits, same: &Same<'_>, keepalive: &str) -> (String, String) {
+/// A group of servers with `max_conns`, and a location with `limit_conn`.
+fn limit_lines(limits: Limits, same: &SharedSettings<'_>, keepalive: &str) -> (String, String) {
     let (Limits { all, each }, home, scheme) = (limits, same.home, same.scheme());
     let server = |i: usize| format!("server unix:{home}/u{i} max_conns={each} max_fails=0;");
     let servers: Vec<String> = (0..SERVERS).map(server).collect();
@@ -414,7 +369,7 @@ fn limit_lines(limits: Limits, same: &Same<'_>, keepalive: &str) -> (String, Str
     )
 }
 
-/// The lines that make the server speak TLS with its clients.
+/// The directives of TLS with clients.
 fn tls_lines(d: &mut Dice, home: &str) -> String {
     let (size, tickets) = (d.pick(&["16k", "4k", "100"]), d.pick(&["on", "off"]));
     let cache = d.pick(&["off", "shared:t:100k"]);
@@ -429,7 +384,7 @@ fn tls_lines(d: &mut Dice, home: &str) -> String {
     )
 }
 
-/// The lines that make it speak TLS with the servers behind.
+/// The directives of TLS with upstream servers.
 fn behind_lines(d: &mut Dice, home: &str) -> String {
     let (reuse, verify, named) =
         (d.pick(&["on", "on", "off"]), d.pick(&["on", "off"]), d.pick(&["on", "off"]));
@@ -443,8 +398,8 @@ fn behind_lines(d: &mut Dice, home: &str) -> String {
     )
 }
 
-/// A group of servers that speak HTTP/2, and the addresses that `/p/`, `/u/` and `/c/` pass to.
-fn origin_lines(d: &mut Dice, same: &Same<'_>) -> (String, [String; 3]) {
+/// A group of HTTP/2 servers, and the `proxy_pass` lines of `/p/`, `/u/` and `/c/`.
+fn origin_lines(d: &mut Dice, same: &SharedSettings<'_>) -> (String, [String; 3]) {
     let (home, scheme) = (same.home, same.scheme());
     let usual = format!("proxy_pass {scheme}://u;");
     if !same.http2_behind {
@@ -452,21 +407,21 @@ fn origin_lines(d: &mut Dice, same: &Same<'_>) -> (String, [String; 3]) {
     }
     let keepalive =
         d.pick(&["", "keepalive 1;", "keepalive 8;", "keepalive 8; keepalive_requests 3;"]);
-    let first = OF_SCRIPTS + 1;
+    let first = SCRIPT_SERVER + 1;
     let server = |i: usize| format!("server unix:{home}/u{i} max_fails=0;");
-    let servers: Vec<String> = (first..first + ORIGINS).map(server).collect();
+    let servers: Vec<String> = (first..first + HTTP2_SERVERS).map(server).collect();
     let group = format!("    upstream v {{ {} {keepalive} }}\n", servers.join(" "));
     let multiplexed = format!("proxy_http_version 2; proxy_pass {scheme}://v;");
     (group, [(); 3].map(|()| if d.one_in(4) { usual.clone() } else { multiplexed.clone() }))
 }
 
-impl Same<'_> {
+impl SharedSettings<'_> {
     fn scheme(&self) -> &'static str {
         if self.tls_behind { "https" } else { "http" }
     }
 }
 
-fn config(d: &mut Dice, policy: &str, same: &Same<'_>) -> Config {
+fn config(d: &mut Dice, policy: &str, same: &SharedSettings<'_>) -> Config {
     let accept_queues = if Law::has_a_queue_each(policy) { same.loops } else { 1 };
     let (processes, balances) = (split(d, same.loops), !d.one_in(4));
     let relieves = processes == 1 && same.loops > 1 && balances;
@@ -481,10 +436,10 @@ fn config(d: &mut Dice, policy: &str, same: &Same<'_>) -> Config {
 fn text(
     d: &mut Dice,
     policy: &str,
-    same: &Same<'_>,
+    same: &SharedSettings<'_>,
     (processes, balances): (usize, bool),
 ) -> String {
-    let &Same { loops, home, .. } = same;
+    let &SharedSettings { loops, home, .. } = same;
     let mut http = String::new();
     let mut say = |line: String| {
         http.push_str("    ");
@@ -544,7 +499,7 @@ fn text(
     ];
     let cache = match same.extras.standard {
         false => cache.to_vec(),
-        // The model knows the standard, and no directive that adds to it.
+        // The model of RFC 9111 does not know directives that change its rules.
         true => vec![
             cache[0].clone(),
             "proxy_cache_rules rfc9111".to_owned(),
@@ -554,13 +509,13 @@ fn text(
     };
     let cache: String = cache.iter().map(|line| format!("            {line};\n")).collect();
     let keepalive = d.pick(&["", "keepalive 1;", "keepalive 8;"]);
-    let works: String = (0..WORKS).map(|name| work(d, name)).collect();
+    let works: String = (0..WORK_LOCATIONS).map(|name| work(d, name)).collect();
     let secured = match same.tls {
         true => tls_lines(d, home),
         false => format!("        listen unix:{home}/s;\n"),
     };
     let quic = match same.http3 {
-        Some(address) => calls::lines(d, address, home, same.tls),
+        Some(address) => quic_network::lines(d, address, home, same.tls),
         None => String::new(),
     };
     let (group, limited) = same.limits.map(|l| limit_lines(l, same, keepalive)).unwrap_or_default();

@@ -1,20 +1,20 @@
-//! What a shared cache may do, written from RFC 9111 and RFC 5861 alone: whether an answer that was made for one request may be sent
-//! for another one.
+//! The rules of a shared cache, written from RFC 9111 and RFC 5861 alone: whether an answer to one
+//! request may be reused for another.
 
 use weir_testkit::Dice;
 
-/// What an answer says of itself.
+/// The cache fields of an answer.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Told {
+pub struct AnswerFields {
     control: &'static str,
     age: Option<u64>,
     vary: &'static str,
     tagged: bool,
 }
 
-/// What a request says to caches.
+/// The fields of a request that matter to caches.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Said {
+pub struct RequestFields {
     control: &'static str,
     authorized: bool,
     kind: &'static str,
@@ -61,14 +61,14 @@ const REQUESTS: &[&str] = &[
     "max-stale, max-age=3",
 ];
 
-/// Times are whole seconds on both sides, and a head takes its time.
+/// Tolerance in seconds: both sides round to seconds, and a head takes time.
 const SLACK: u64 = 2;
 
-impl Told {
-    /// What a whole answer says.
-    pub fn draw(salt: u64) -> Told {
+impl AnswerFields {
+    /// Draws the fields of a complete answer.
+    pub fn draw(salt: u64) -> AnswerFields {
         let mut dice = Dice::salted(salt, "told");
-        Told {
+        AnswerFields {
             control: dice.pick(ANSWERS),
             age: dice.pick(&[None, None, Some(0), Some(1), Some(50)]),
             vary: dice.pick(&["", "", "", "X-Kind", "X-Kind, Accept-Language", "*"]),
@@ -76,15 +76,15 @@ impl Told {
         }
     }
 
-    /// What an answer 304 says. It is silent on what it leaves as it is.
-    pub fn draw_unchanged(salt: u64) -> Told {
+    /// Draws the fields of a 304. Fields that it lacks stay as they are.
+    pub fn draw_unchanged(salt: u64) -> AnswerFields {
         let mut dice = Dice::salted(salt, "unchanged");
         let control = dice.pick(&ANSWERS[1..]);
         let age = dice.pick(&[None, None, Some(0), Some(50)]);
-        Told { control, age, vary: "", tagged: false }
+        AnswerFields { control, age, vary: "", tagged: false }
     }
 
-    /// Its fields; `generation` tells it from others.
+    /// The fields as text. `generation` makes the entity tag unique.
     pub fn fields(&self, generation: u64) -> String {
         let mut fields = String::new();
         let mut add = |name: &str, value: &str| {
@@ -100,21 +100,21 @@ impl Told {
     }
 }
 
-/// The tag of an answer.
+/// The entity tag of an answer.
 fn tag(generation: u64) -> String {
     format!("\"e{generation}\"")
 }
 
-/// The generation that a condition of a request names.
+/// The generation that an entity tag in a condition names.
 pub fn tagged(condition: &str) -> Option<u64> {
     condition.strip_prefix("\"e")?.strip_suffix('"')?.parse().ok()
 }
 
-impl Said {
-    /// What a request says; most say nothing.
-    pub fn draw(salt: u64, id: u64) -> Said {
+impl RequestFields {
+    /// Draws the fields of a request. Most have none.
+    pub fn draw(salt: u64, id: u64) -> RequestFields {
         let mut dice = Dice::salted(salt ^ id << 20, "asks");
-        Said {
+        RequestFields {
             control: if dice.one_in(3) { dice.pick(REQUESTS) } else { "" },
             authorized: dice.one_in(8),
             kind: dice.pick(&["", "", "a", "b"]),
@@ -139,12 +139,12 @@ impl Said {
         fields
     }
 
-    /// It wants no answer but a stored one.
+    /// Whether the request accepts only a stored answer.
     pub fn wants_stored(&self) -> bool {
         has(self.control, "only-if-cached")
     }
 
-    /// The value of a field that answers vary by. Spaces between members of a list do not count.
+    /// The value of a field that `Vary` names. Spaces between list members do not count.
     fn value(&self, name: &str) -> String {
         match name {
             "X-Kind" => self.kind.to_owned(),
@@ -162,31 +162,32 @@ fn seconds(control: &str, name: &str) -> Option<u64> {
     control.split(", ").find_map(value)
 }
 
-/// A second request for a stored answer.
+/// A reuse of a stored answer.
 #[derive(Debug)]
 pub struct Reuse {
-    /// The answer that the body came with, and the request that it was made for.
-    pub whole: (Told, Said),
-    /// The newest one about it, which is the same one or a 304, and its request.
-    pub last: (Told, Said),
-    /// The request that got it.
-    pub second: Said,
-    /// Seconds between the newest answer and the second request.
+    /// The answer that had the body, and its request.
+    pub whole: (AnswerFields, RequestFields),
+    /// The newest answer for it, the same one or a 304, and its request.
+    pub last: (AnswerFields, RequestFields),
+    /// The request that received it.
+    pub second: RequestFields,
+    /// Seconds from the newest answer to this request.
     pub since: u64,
-    /// The `Age` that the second request got.
+    /// `Age` in the received answer.
     pub age: Option<u64>,
-    /// A server has answered the second request with an error.
+    /// Whether a server answered this request with an error.
     pub failed: bool,
-    /// The server may not have been reached.
+    /// Whether the server may have been unreachable.
     pub cut_off: bool,
-    /// The request that has changed the object since the newest answer, as this request's client may know.
+    /// The request that changed the object after the newest answer, if this request's client may
+    /// know of it.
     pub outlived: Option<u64>,
 }
 
-/// Whether the answer may be sent a second time. The error is why not.
+/// Checks that the answer may be reused. The error says why not.
 pub fn judge(reuse: &Reuse) -> Result<(), &'static str> {
     let &Reuse { whole, last, second, since, age: shown, failed, cut_off, outlived } = reuse;
-    // Section 3: what is not stored is not sent again.
+    // Section 3: an answer that must not be stored is not reused.
     for (told, asked) in [whole, last] {
         let control = told.control;
         if has(control, "no-store") || has(control, "private") || has(asked.control, "no-store") {
@@ -209,14 +210,15 @@ pub fn judge(reuse: &Reuse) -> Result<(), &'static str> {
             return Err("it is for another kind of requests");
         }
     }
-    // Section 5.2.2.4: this request's own validation has another newest answer.
+    // Section 5.2.2.4. If this request had validated the answer, the newest answer would be its
+    // own.
     if has(control, "no-cache") {
         return Err("it must be validated");
     }
     let shared = seconds(control, "s-maxage");
-    // Without a lifetime and without a date of its last change it is never fresh.
+    // Without a lifetime and without `Last-Modified`, it is never fresh.
     let lifetime = shared.or(seconds(control, "max-age")).unwrap_or(0);
-    // Section 4.2.3: it is at least as old as this.
+    // Section 4.2.3: the least age.
     let age = (last.0.age.unwrap_or(0) + since).saturating_sub(SLACK);
     // Section 5.1.
     if shown.is_none_or(|shown| shown < age) {
@@ -224,7 +226,7 @@ pub fn judge(reuse: &Reuse) -> Result<(), &'static str> {
     }
     let too_old = age.saturating_sub(lifetime);
     let within = |control, name| seconds(control, name).is_some_and(|most| too_old <= most);
-    // RFC 5861, section 4: whatever else says how fresh it must be.
+    // RFC 5861, section 4: this overrides other directives about freshness.
     let on_error =
         failed && (within(control, "stale-if-error") || within(second.control, "stale-if-error"));
     let wishes = !cut_off && !on_error;
