@@ -250,7 +250,7 @@ fn silence(conf: &mut LocationConf, log: &Arc<Log>) {
     let core = Scope::change(&mut conf.core);
     core.error_log = log.clone();
     core.post_action = Default::default();
-    rewrite::tell(rewrite::CONF.change(conf), answer_by);
+    rewrite::trace(rewrite::CONF.change(conf), answer_by);
 }
 
 fn now(run: fn(&mut Request) -> Step) -> Named<Handler> {

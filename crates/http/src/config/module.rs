@@ -141,7 +141,7 @@ mod tests {
     use crate::modules::MODULES;
 
     #[test]
-    fn a_location_without_settings_asks_only_those_that_any_request_may_need() {
+    fn a_location_without_settings_has_only_the_common_handlers() {
         let plan = MODULES.plan(&LocationConf::new(MODULES.settings));
         assert_eq!(plan.preaccess.len() + plan.access.len() + plan.precontent.len(), 0);
         assert_eq!(

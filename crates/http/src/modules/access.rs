@@ -1,4 +1,4 @@
-//! Allows and denies by the client's address. nginx: ngx_http_access_module.
+//! Allows and denies requests by the client's address. nginx: ngx_http_access_module.
 
 use weir_conf::Error;
 use weir_log::Level;
@@ -40,7 +40,7 @@ pub fn denies_the_rest(conf: &Conf) -> bool {
     conf.rules.deny_the_rest()
 }
 
-/// The first rule that applies decides.
+/// Access phase. The first rule that matches the address decides.
 pub fn handler(r: &mut Request) -> Step {
     match CONF.of(r.conf()).rules.allow(r.peer()) {
         None => Step::Next,
@@ -54,7 +54,7 @@ pub fn handler(r: &mut Request) -> Step {
     }
 }
 
-/// Both directives make one list.
+/// `allow` and `deny` add to one list of rules.
 fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     let first = s.first_of("allow, deny");
     let rules = &mut CONF.change(&mut s.location).rules;

@@ -1,4 +1,5 @@
-//! Other paths' bodies before and behind an answer. nginx: ngx_http_addition_filter_module.
+//! Adds the bodies of other URIs before and after a response. nginx:
+//! ngx_http_addition_filter_module.
 
 use std::io;
 

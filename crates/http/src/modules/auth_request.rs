@@ -1,4 +1,4 @@
-//! Access by the answer to a subrequest. nginx: ngx_http_auth_request_module.
+//! Allows or denies a request by the result of a subrequest. nginx: ngx_http_auth_request_module.
 
 use weir_conf::{Directive as Line, Error, Spot};
 use weir_engine::Boxed;
@@ -17,9 +17,9 @@ use weir_values::Template;
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// The location to ask; empty for none.
+    /// The URI of the subrequest. Empty: none.
     path: Vec<u8>,
-    /// What is kept of the answer.
+    /// `auth_request_set`: the variables that are set from the answer.
     variables: Vec<(VariableId, Template)>,
 }
 
@@ -72,12 +72,12 @@ pub fn wanted(conf: &LocationConf) -> bool {
     !CONF.of(conf).path.is_empty()
 }
 
-/// Access phase.
+/// Access phase handler.
 pub fn handler(r: &mut Request) -> Answer<'_> {
-    Answer::Later(Boxed::new(move || ask(r)))
+    Answer::Later(Boxed::new(move || authorize(r)))
 }
 
-async fn ask(r: &mut Request) -> Step {
+async fn authorize(r: &mut Request) -> Step {
     let conf = CONF.of(r.conf());
     let Some(mut answer) = r.ask(&conf.path, b"").await else { return Step::Abort };
     for (variable, template) in &conf.variables {
@@ -95,7 +95,8 @@ async fn ask(r: &mut Request) -> Step {
             Step::Status(401)
         }
         status => {
-            // nginx's words go on with what was done last.
+            // As in nginx, the line ends with the last activity, once the subrequest used an upstream
+            // server.
             let asked = !answer.contexts.upstream.attempts.is_empty();
             let doing = if asked { " while sending to client" } else { "" };
             r.log(Level::Error, format_args!("auth request unexpected status: {status}{doing}"));

@@ -1,4 +1,4 @@
-//! Answers in Brotli (RFC 7932). The directives are those of Google's ngx_brotli.
+//! Compresses responses with Brotli (RFC 7932). The directives are those of Google's ngx_brotli.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use crate::request::Request;
 use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
 
-/// The compressor's own input buffer.
+/// The size of the compressor's input buffer.
 const BUFFER: usize = 4096;
 
 /// Settings.
@@ -77,7 +77,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     Ok(())
 }
 
-/// Whether the client may have an answer in Brotli.
+/// Whether the request may be answered in Brotli.
 pub fn allowed(r: &Request) -> bool {
     r.is_main() && accepts(r, "br")
 }
@@ -85,8 +85,8 @@ pub fn allowed(r: &Request) -> bool {
 fn window_bits(window: u64, length: Option<u64>, level: u32) -> u32 {
     let needed = length.map_or(64, |length| length.max(1 << 10).next_power_of_two().ilog2());
     let bits = window.ilog2().clamp(10, 24).min(needed);
-    // For a smaller window the crate has no table of its own size at these levels, and takes one of 32 MB for each answer,
-    // however short.
+    // At these levels the crate has no tables for smaller windows. It would allocate 32 MB for each
+    // answer, even a short one.
     if (5..=8).contains(&level) { bits.max(17) } else { bits }
 }
 

@@ -1,5 +1,4 @@
-//! Files that stand compressed beside the plain ones, as `.br`. The directive is that of Google's
-//! ngx_brotli.
+//! Serves precompressed `.br` files. The directive is that of Google's ngx_brotli.
 
 use weir_conf::Directive as Line;
 use weir_engine::Boxed;
@@ -40,12 +39,12 @@ pub fn wanted(conf: &LocationConf) -> bool {
     CONF.of(conf).mode != Precompressed::Off
 }
 
-/// Content phase.
+/// Content phase handler.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let mode = CONF.of(r.conf()).mode;
-    if !precompressed::concerns(r) {
+    if !precompressed::applies(r) {
         return Answer::Now(Step::Next);
     }
-    let taken = brotli_filter::allowed(r);
-    Answer::Later(Boxed::new(move || precompressed::send(r, mode, taken, b".br", b"br")))
+    let accepted = brotli_filter::allowed(r);
+    Answer::Later(Boxed::new(move || precompressed::send(r, mode, accepted, b".br", b"br")))
 }

@@ -1,4 +1,4 @@
-//! Whether a browser is a modern one, by its name and version. nginx: ngx_http_browser_module.
+//! Tells modern browsers by name and version. nginx: ngx_http_browser_module.
 
 use memchr::memmem;
 use weir_conf::{Directive as Line, Error};
@@ -19,11 +19,11 @@ pub struct Conf {
     ancient_value: Vec<u8>,
 }
 
-/// `modern_browser`: in the order of [`BROWSERS`], each with its first modern version.
+/// `modern_browser`: the index of a browser in [`BROWSERS`], and its first modern version.
 #[derive(Debug, Clone, Default)]
 struct Modern {
     versions: Vec<(usize, u64)>,
-    /// Browsers that are not listed are modern.
+    /// `unlisted`: browsers that are not listed are modern.
     unlisted: bool,
 }
 
@@ -47,19 +47,20 @@ impl Default for Conf {
 
 impl Settings for Conf {}
 
-/// All lines of a block were read.
+/// Called when all lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let versions = &CONF.of(&s.location).modern.versions;
     if !versions.is_empty() && !versions.iter().any(|(browser, _)| *browser == OPERA) {
-        // It may call itself MSIE: no version of it is modern unless that is said.
+        // Opera may call itself MSIE. Unless it is configured, no version of it is modern.
         let conf = CONF.change(&mut s.location);
         conf.modern.versions.insert(0, (OPERA, u64::MAX));
     }
     Ok(())
 }
 
-/// A browser: its name in the configuration, where in the header its own name may begin, that name, and how
-/// far behind its start the version stands.
+/// A browser: its name in the configuration, and how to find its version in `User-Agent`. The
+/// search for `token` begins at the offset `skip`. The version is `version` bytes behind the start
+/// of the token.
 struct Browser {
     name: &'static [u8],
     skip: usize,
@@ -67,7 +68,7 @@ struct Browser {
     version: usize,
 }
 
-/// Opera first, since it names others, too.
+/// Opera is first, since its `User-Agent` contains names of other browsers.
 const OPERA: usize = 0;
 
 const BROWSERS: &[Browser] = &[
@@ -140,7 +141,7 @@ fn agent(r: &Request) -> Option<&[u8]> {
     r.header(HeaderId::UserAgent)
 }
 
-/// MSIE, and not Opera that calls itself so.
+/// Whether it is MSIE. Opera may call itself MSIE.
 fn is_msie(agent: &[u8]) -> bool {
     memmem::find(agent, b"MSIE ").is_some_and(|at| agent.len() > at + 7)
         && memmem::find(agent, b"Opera").is_none()
@@ -184,7 +185,7 @@ impl Browser {
     }
 }
 
-/// Up to four numbers as one: two digits for each behind the first.
+/// A version of up to four numbers as one number. Each number behind the first takes two digits.
 fn version(text: &[u8]) -> Option<u64> {
     let mut scale = 1_000_000;
     let mut sum = 0u64;
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_listed() {
+    fn unlisted_browsers() {
         let conf = conf("modern_browser unlisted; ancient_browser Lynx netscape4;");
         assert!(conf.is_modern(None));
         assert!(conf.is_modern(Some(b"curl/8")));

@@ -1,11 +1,11 @@
-//! The module of locations that remove answers from a cache. Its directives, `..._cache_purge`, are those of each kind
-//! of cache, and stand with the caches.
+//! The module of content handlers that remove answers from a cache. The directives are
+//! `proxy_cache_purge` and alike. The caches define them.
 
 use crate::config::module::Module;
 use crate::site::settings::{Key, Settings};
 use crate::upstream::cache::purge_location;
 
-/// Settings: none, the directives name a handler.
+/// No settings: the directives set a content handler.
 #[derive(Debug, Clone, Default)]
 pub struct Conf;
 

@@ -1,4 +1,4 @@
-//! Answers with the texts of its directives, in their order: for trying things out. nginx: the echo module.
+//! Answers with texts from the configuration, for tests and experiments. nginx: the echo module.
 
 use std::time::{Duration, Instant};
 
@@ -31,21 +31,21 @@ pub struct Conf {
 
 impl Settings for Conf {}
 
-/// Words with a space between two.
+/// Words that are joined with spaces.
 #[derive(Debug, Clone)]
 struct EchoText {
     words: Vec<Template>,
     newline: bool,
 }
 
-/// What is done to answer, in its order.
+/// The actions that make up the answer, in order.
 #[derive(Debug, Clone)]
-pub struct Acts(Vec<Act>);
+pub struct Actions(Vec<Action>);
 
 #[derive(Debug, Clone)]
-enum Act {
-    Say(EchoText),
-    /// `echo_duplicate`: how often, and what.
+enum Action {
+    Echo(EchoText),
+    /// `echo_duplicate`: the count and the text.
     Repeat(Template, Template),
     /// `echo_flush`
     Flush,
@@ -64,7 +64,7 @@ enum Act {
         args: Option<Template>,
         body: Option<Template>,
     },
-    /// `echo_foreach_split`: what stands between two, and the whole.
+    /// `echo_foreach_split`: the separator and the text to split.
     Each(Template, Template),
     /// `echo_end`
     End,
@@ -72,23 +72,23 @@ enum Act {
     Exec(Template, Option<Template>),
 }
 
-/// What a request remembers.
+/// The state of a request.
 #[derive(Debug, Default)]
 pub struct Context {
     /// `$echo_it`
     it: Option<Vec<u8>>,
-    /// When time began anew.
+    /// The time of the last `echo_reset_timer`.
     timer: Option<Instant>,
 }
 
-/// A row of the table.
+/// A row of the table of directives.
 macro_rules! act {
     ($name:literal, $read:expr, $help:literal) => {
         Directive {
             name: $name,
             help: $help,
             set: Set::Simple(|s, d| {
-                let read: fn(&mut Scope<'_, '_>, &Line) -> Result<Act, Error> = $read;
+                let read: fn(&mut Scope<'_, '_>, &Line) -> Result<Action, Error> = $read;
                 let act = read(s, d)?;
                 add(s, act);
                 Ok(())
@@ -100,37 +100,37 @@ macro_rules! act {
 const DIRECTIVES: &[Directive] = &[
     act!(
         "echo",
-        |s, d| Ok(Act::Say(text(s, d)?)),
+        |s, d| Ok(Action::Echo(text(s, d)?)),
         "Says its words and ends the line; `-n` does not."
     ),
     act!(
         "echo_duplicate",
-        |s, d| Ok(Act::Repeat(word(s, d, 0)?, word(s, d, 1)?)),
+        |s, d| Ok(Action::Repeat(word(s, d, 0)?, word(s, d, 1)?)),
         "Says something many times."
     ),
-    act!("echo_flush", |_, _| Ok(Act::Flush), "Sends what was said so far."),
-    act!("echo_sleep", |s, d| Ok(Act::Sleep(word(s, d, 0)?)), "Waits, in seconds."),
+    act!("echo_flush", |_, _| Ok(Action::Flush), "Sends what was said so far."),
+    act!("echo_sleep", |s, d| Ok(Action::Sleep(word(s, d, 0)?)), "Waits, in seconds."),
     act!(
         "echo_blocking_sleep",
-        |s, d| Ok(Act::Sleep(word(s, d, 0)?)),
+        |s, d| Ok(Action::Sleep(word(s, d, 0)?)),
         "As `echo_sleep`: weir's loops do not wait. See `work` for one that does."
     ),
-    act!("echo_reset_timer", |_, _| Ok(Act::ResetTimer), "$echo_timer_elapsed begins anew."),
-    act!("echo_read_request_body", |_, _| Ok(Act::ReadBody), "Reads the request's body."),
-    act!("echo_request_body", |_, _| Ok(Act::Body), "Says the request's body, if it was read."),
+    act!("echo_reset_timer", |_, _| Ok(Action::ResetTimer), "$echo_timer_elapsed begins anew."),
+    act!("echo_read_request_body", |_, _| Ok(Action::ReadBody), "Reads the request's body."),
+    act!("echo_request_body", |_, _| Ok(Action::Body), "Says the request's body, if it was read."),
     act!("echo_location", location, "Says what another path answers."),
     act!("echo_location_async", location, "As `echo_location`."),
     act!("echo_subrequest", subrequest, "As `echo_location`, with another method and body."),
     act!("echo_subrequest_async", subrequest, "As `echo_subrequest`."),
     act!(
         "echo_foreach_split",
-        |s, d| Ok(Act::Each(word(s, d, 0)?, word(s, d, 1)?)),
+        |s, d| Ok(Action::Each(word(s, d, 0)?, word(s, d, 1)?)),
         "Does what follows for each part of a text: $echo_it."
     ),
-    act!("echo_end", |_, _| Ok(Act::End), "Ends `echo_foreach_split`."),
+    act!("echo_end", |_, _| Ok(Action::End), "Ends `echo_foreach_split`."),
     act!(
         "echo_exec",
-        |s, d| Ok(Act::Exec(word(s, d, 0)?, optional(s, d, 1)?)),
+        |s, d| Ok(Action::Exec(word(s, d, 0)?, optional(s, d, 1)?)),
         "Goes on as if another path had been asked for."
     ),
     Directive {
@@ -157,7 +157,7 @@ const DIRECTIVES: &[Directive] = &[
     },
 ];
 
-/// What the module remembers of a request.
+/// The state of a request.
 static CONTEXT: ContextKey<Context> = ContextKey::passing();
 
 /// The module's settings.
@@ -167,16 +167,16 @@ pub static CONF: Key<Conf> = Key::new();
 pub const MODULE: Module =
     Module { name: "http_echo", directives: DIRECTIVES, init, ..Module::NEW };
 
-/// One more act of the block; its first takes the place of those of the block around it.
-fn add(s: &mut Scope<'_, '_>, act: Act) {
+/// Adds an action. The first one of a block replaces the inherited actions.
+fn add(s: &mut Scope<'_, '_>, act: Action) {
     let first = s.first_of("acts of echo");
     match CONTENT.change(&mut Scope::change(&mut s.location.core).content) {
-        Some(Acts(acts)) if !first => acts.push(act),
-        _ => s.answer_with(CONTENT.with(Acts(vec![act]))),
+        Some(Actions(actions)) if !first => actions.push(act),
+        _ => s.answer_with(CONTENT.with(Actions(vec![act]))),
     }
 }
 
-/// One more text of a list; the first of a block replaces those of the block around it.
+/// Adds a text to a list. The first one of a block replaces the inherited texts.
 fn around(
     s: &mut Scope<'_, '_>,
     d: &Line,
@@ -209,7 +209,8 @@ fn init(setup: &mut crate::config::Setup<'_>) {
     });
     let body = variables.refer(b"request_body");
     variables.define("echo_request_body", move |r, out| r.variable(body, out));
-    // Of a subrequest its own, where $request_method is the client's.
+    // In a subrequest, this is the subrequest's method. $request_method is that of the main
+    // request.
     variables.define("echo_request_method", |r, out| {
         out.extend_from_slice(r.method_name());
         true
@@ -264,13 +265,13 @@ fn optional(s: &mut Scope<'_, '_>, d: &Line, n: usize) -> Result<Option<Template
     d.arg(n).map(|word| s.setup.template(d, word)).transpose()
 }
 
-fn location(s: &mut Scope<'_, '_>, d: &Line) -> Result<Act, Error> {
+fn location(s: &mut Scope<'_, '_>, d: &Line) -> Result<Action, Error> {
     let (path, args) = (word(s, d, 0)?, optional(s, d, 1)?);
-    Ok(Act::Include { method: Method::Get, path, args, body: None })
+    Ok(Action::Include { method: Method::Get, path, args, body: None })
 }
 
 /// `METHOD path [-q args] [-b body]`
-fn subrequest(s: &mut Scope<'_, '_>, d: &Line) -> Result<Act, Error> {
+fn subrequest(s: &mut Scope<'_, '_>, d: &Line) -> Result<Action, Error> {
     let method = d.arg(0).map_or(Method::Get, |word| Method::from_name(&word.bytes));
     if let (Method::Other, Some(word)) = (method, d.arg(0)) {
         return Err(d.invalid("method", word));
@@ -287,7 +288,7 @@ fn subrequest(s: &mut Scope<'_, '_>, d: &Line) -> Result<Act, Error> {
             _ => return Err(d.invalid("option", option)),
         }
     }
-    Ok(Act::Include { method, path, args, body })
+    Ok(Action::Include { method, path, args, body })
 }
 
 impl EchoText {
@@ -305,37 +306,37 @@ impl EchoText {
 }
 
 /// The content handler.
-static CONTENT: ContentHandler<Acts> = ContentHandler {
+static CONTENT: ContentHandler<Actions> = ContentHandler {
     module: "echo",
     in_limit_except: false,
     optional: true,
     run: |r, settings| Answer::Later(handler(r, settings)),
 };
 
-/// The content handler of a location with such lines.
-fn handler<'a>(r: &'a mut Request, Acts(acts): &'static Acts) -> Later<'a> {
+/// The content handler of a location with actions.
+fn handler<'a>(r: &'a mut Request, Actions(actions): &'static Actions) -> Later<'a> {
     Boxed::new(move || async move {
-        let mut said = Said { pending: Vec::new() };
-        let end = match perform(r, acts, &mut said).await {
-            Ok(()) => said.send(r, true).await,
+        let mut output = Output { pending: Vec::new() };
+        let end = match perform(r, actions, &mut output).await {
+            Ok(()) => output.send(r, true).await,
             Err(end) => Err(end),
         };
         end.err().unwrap_or(Step::Sent)
     })
 }
 
-/// What was said and not sent.
-struct Said {
+/// The text that was not sent yet.
+struct Output {
     pending: Vec<u8>,
 }
 
-/// As much is said without a send.
+/// The length at which pending text is sent at once.
 const ROOM: usize = 16 * 1024;
 
-/// Repeats make so much, at the most.
+/// The most bytes that one `echo_duplicate` makes.
 const REPEATED: usize = 16 << 20;
 
-impl Said {
+impl Output {
     async fn send(&mut self, r: &mut Request, last: bool) -> Result<(), Step> {
         if !r.response.sent {
             if !r.body.is_whole() {
@@ -356,56 +357,60 @@ impl Said {
     }
 }
 
-/// Carries out the directives in their order. The error is the request's end.
-async fn perform(r: &mut Request, acts: &'static [Act], said: &mut Said) -> Result<(), Step> {
-    let mut rest = acts;
+/// Runs the actions in order. The error ends the request.
+async fn perform(
+    r: &mut Request,
+    actions: &'static [Action],
+    output: &mut Output,
+) -> Result<(), Step> {
+    let mut rest = actions;
     while let [act, after @ ..] = rest {
         rest = after;
         match act {
-            Act::Say(text) => text.write(r, &mut said.pending),
-            Act::Repeat(times, text) => repeat(r, times, text, said),
-            Act::Flush => {
-                said.send(r, false).await?;
+            Action::Echo(text) => text.write(r, &mut output.pending),
+            Action::Repeat(times, text) => repeat(r, times, text, output),
+            Action::Flush => {
+                output.send(r, false).await?;
                 r.flush_body().await.map_err(|_| Step::Abort)?;
             }
-            Act::Sleep(seconds) => {
-                said.send(r, false).await?;
+            Action::Sleep(seconds) => {
+                output.send(r, false).await?;
                 let seconds = number(r, seconds);
                 let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
                 r.event_loop.handle.sleep(time).await;
             }
-            Act::ResetTimer => {
+            Action::ResetTimer => {
                 let now = r.event_loop.handle.now();
                 context(r).timer = Some(now);
             }
-            Act::ReadBody => r.read_body().await?,
-            Act::Body => {
-                said.send(r, false).await?;
+            Action::ReadBody => r.read_body().await?,
+            Action::Body => {
+                output.send(r, false).await?;
                 let mut chain = Chain::new();
                 r.body.append_to(&mut chain);
                 r.send_body(chain, false).await.map_err(|_| Step::Abort)?;
             }
-            Act::Include { method, path, args, body } => {
-                said.send(r, false).await?;
+            Action::Include { method, path, args, body } => {
+                output.send(r, false).await?;
                 let (path, args) = (value(r, path), args.as_ref().map(|args| value(r, args)));
                 let body = body.as_ref().map(|body| value(r, body));
                 let sub = r.include_by(*method, &path, &args.unwrap_or_default(), body);
                 r.send_subrequest(sub.ok_or(Step::Status(500))?);
                 r.send_queued().await.map_err(|_| Step::Abort)?;
             }
-            Act::Each(separator, whole) => {
-                let end = after.iter().position(|act| matches!(act, Act::End));
+            Action::Each(separator, whole) => {
+                let end = after.iter().position(|act| matches!(act, Action::End));
                 let (each, behind) = after.split_at(end.unwrap_or(after.len()));
                 rest = behind;
                 let (separator, whole) = (value(r, separator), value(r, whole));
                 for part in parts(&whole, &separator) {
                     context(r).it = Some(part.to_vec());
-                    Box::pin(perform(r, each, said)).await?;
+                    Box::pin(perform(r, each, output)).await?;
                 }
                 context(r).it = None;
             }
-            Act::End => {}
-            Act::Exec(path, args) => {
+            Action::End => {}
+            Action::Exec(path, args) => {
                 let (path, args) = (value(r, path), args.as_ref().map(|args| value(r, args)));
                 return Err(match path.strip_prefix(b"@") {
                     Some(_) => r.redirect_to_named(&path),
@@ -413,8 +418,8 @@ async fn perform(r: &mut Request, acts: &'static [Act], said: &mut Said) -> Resu
                 });
             }
         }
-        if said.pending.len() >= ROOM {
-            said.send(r, false).await?;
+        if output.pending.len() >= ROOM {
+            output.send(r, false).await?;
         }
     }
     Ok(())
@@ -433,16 +438,16 @@ fn number(r: &mut Request, template: &Template) -> f64 {
     std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0.0)
 }
 
-fn repeat(r: &mut Request, times: &Template, text: &Template, said: &mut Said) {
+fn repeat(r: &mut Request, times: &Template, text: &Template, output: &mut Output) {
     let (times, text) = (number(r, times), value(r, text));
     let most = REPEATED / text.len().max(1);
-    // Negative numbers and none at all are none.
+    // A negative number or no number counts as zero.
     let times = (times as usize).min(most);
-    said.pending.reserve(times * text.len());
-    (0..times).for_each(|_| said.pending.extend_from_slice(&text));
+    output.pending.reserve(times * text.len());
+    (0..times).for_each(|_| output.pending.extend_from_slice(&text));
 }
 
-/// Parts that are not empty.
+/// The parts of a text that are not empty.
 fn parts<'a>(whole: &'a [u8], separator: &[u8]) -> Vec<&'a [u8]> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -457,7 +462,7 @@ fn parts<'a>(whole: &'a [u8], separator: &[u8]) -> Vec<&'a [u8]> {
     parts
 }
 
-/// Whether answers of a location get something before or behind them.
+/// Whether the location adds text to its answers.
 pub fn wanted(conf: &LocationConf) -> bool {
     !(CONF.of(conf).before.is_empty() && CONF.of(conf).after.is_empty())
 }
@@ -483,18 +488,18 @@ impl BodyFilter for Around {
     }
 
     fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, last: bool) -> Filtered<'a> {
-        let said = |r: &mut Request, texts: &[EchoText]| {
+        let output = |r: &mut Request, texts: &[EchoText]| {
             let mut out = Vec::new();
             texts.iter().for_each(|text| text.write(r, &mut out));
             Bytes::from(out)
         };
         let mut all = Chain::new();
         if !std::mem::replace(&mut self.begun, true) && !self.conf.before.is_empty() {
-            all.push(said(r, &self.conf.before));
+            all.push(output(r, &self.conf.before));
         }
         all.append(&mut input);
         if last && !self.conf.after.is_empty() {
-            all.push(said(r, &self.conf.after));
+            all.push(output(r, &self.conf.after));
         }
         Filtered::Now(Ok(all))
     }

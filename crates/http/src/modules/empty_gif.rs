@@ -1,4 +1,4 @@
-//! Answers with a transparent picture of one pixel. nginx: ngx_http_empty_gif_module.
+//! Answers with a transparent image of one pixel. nginx: ngx_http_empty_gif_module.
 
 use bytes::Bytes;
 use weir_proto::http1::Method;
@@ -21,11 +21,11 @@ const DIRECTIVES: &[Directive] = &[Directive {
 /// The module.
 pub const MODULE: Module = Module { name: "http_empty_gif", directives: DIRECTIVES, ..Module::NEW };
 
-/// GIF89a: a screen of one pixel, a palette of two colours of which one is transparent, one picture.
+/// GIF89a: a screen of one pixel, a palette of two colours, one of them transparent, and one image.
 const GIF: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x01\x00\x00\x00\x00\xff\xff\xff\
     \x21\xf9\x04\x01\x00\x00\x01\x00\x2c\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02\x4c\x01\x00\x3b";
 
-/// Mon, 28 Sep 1970 06:00:00 GMT, as nginx says: the picture never changes.
+/// As in nginx: Mon, 28 Sep 1970 06:00:00 GMT. The image never changes.
 const MODIFIED: i64 = 23_349_600;
 
 /// The content handler.

@@ -1,4 +1,4 @@
-//! Content codings: which of them a client takes, and bodies that are coded on their way out.
+//! Content codings: selects them by `Accept-Encoding` and encodes bodies.
 //! nginx: ngx_http_gzip_accept_encoding.
 
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ mod settings;
 pub(crate) use settings::coding_directives;
 pub use settings::{Common, power_of_two};
 
-/// Whether `Accept-Encoding` names the coding, and does not rule it out by its quality.
+/// Whether `Accept-Encoding` names the coding with a quality above zero.
 pub fn accepts(r: &Request, coding: &str) -> bool {
     r.header(HeaderId::AcceptEncoding).is_some_and(|header| is_listed(header, coding.as_bytes()))
 }
@@ -36,7 +36,7 @@ fn is_listed(header: &[u8], coding: &[u8]) -> bool {
     false
 }
 
-/// What follows the coding's name is its end, or a quality above 0.
+/// Whether the coding's name ends here, and its quality is above zero or missing.
 fn has_quality(rest: &[u8]) -> bool {
     let rest = rest.trim_ascii_start();
     let parameter = match rest.first() {
@@ -51,7 +51,8 @@ fn has_quality(rest: &[u8]) -> bool {
     }
 }
 
-/// `0`, `0.5`, `1`, `1.000`: in hundredths or so, 0 for what is none.
+/// Parses `0`, `0.5`, `1` or `1.000`. The result is above 0 if the quality is. An invalid one
+/// counts as 0.
 fn quality(value: &[u8]) -> u32 {
     let end = value.iter().position(|b| matches!(b, b',' | b' ')).unwrap_or(value.len());
     let (whole, digits) = match &value[..end] {
@@ -67,39 +68,40 @@ fn quality(value: &[u8]) -> u32 {
     if sum > 100 { 0 } else { sum }
 }
 
-/// Codes a body; what comes out is taken piece by piece.
+/// Encodes a body piece by piece.
 pub trait Encoder {
-    /// Takes more of the body.
+    /// Encodes more of the body.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// More comes, and it is not known when: what waits for it is to be no more than the coding
-    /// asks for.
+    /// Tells that the next piece comes at an unknown time. The encoder then keeps no more output
+    /// than the coding requires.
     fn pause(&mut self) -> io::Result<()> {
         Ok(())
     }
-    /// Brings out all that was taken.
+    /// Makes all output of the input so far available.
     fn flush(&mut self) -> io::Result<()>;
-    /// The body has ended.
+    /// Ends the body.
     fn finish(&mut self) -> io::Result<()>;
-    /// What came out.
+    /// Takes the available output.
     fn take(&mut self) -> Vec<u8>;
 }
 
-/// A compressor of a crate that writes into memory.
+/// A compressor of another crate that writes to memory.
 pub trait Compress: Write {
-    /// What came out so far.
+    /// The output so far.
     fn out(&mut self) -> &mut Vec<u8>;
-    /// Ends the stream; all that is left of it.
+    /// Ends the stream and returns the rest of the output.
     fn end(self) -> io::Result<Vec<u8>>;
 }
 
-/// An encoder over such a compressor. `None` once the body has ended and the last of it waits in `rest`.
+/// An [`Encoder`] over such a compressor. `writer` is `None` once the body has ended. The last
+/// output is then in `rest`.
 pub struct Compressor<W> {
     writer: Option<W>,
     rest: Vec<u8>,
 }
 
 impl<W: Compress> Compressor<W> {
-    /// Takes a compressor that has written nothing yet.
+    /// Wraps a compressor without output so far.
     pub fn over(writer: W) -> Self {
         Compressor { writer: Some(writer), rest: Vec::new() }
     }
@@ -126,7 +128,7 @@ impl<W: Compress> Encoder for Compressor<W> {
     }
 }
 
-/// The answer will be coded: what of its head is not true any more is taken away.
+/// Encodes the response: changes its head accordingly and adds the body filter.
 pub fn encode(r: &mut Request, coding: &'static Coding, encoder: impl Encoder + 'static) {
     r.response.content_encoding = Some(coding.name.to_vec());
     r.response.headers.mark(Place::ContentEncoding, b"Content-Encoding");
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coding_is_taken_if_it_is_named_with_a_quality() {
+    fn a_coding_is_accepted_if_its_quality_is_above_zero() {
         for yes in [
             "gzip",
             "GZIP",

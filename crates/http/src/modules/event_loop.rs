@@ -1,4 +1,5 @@
-//! How long the loop is held up, and when that is worth a warning. weir's own, nothing in nginx.
+//! `blocked_threshold` and `$event_loop_blocked`: how long handlers block the loop, and from when
+//! that is logged. nginx has no such module.
 
 use crate::config::Setup;
 use crate::config::module::Module;

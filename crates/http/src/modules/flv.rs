@@ -1,4 +1,4 @@
-//! Flash video from a place in the file on. nginx: ngx_http_flv_module.
+//! Sends an FLV file from a byte offset on. nginx: ngx_http_flv_module.
 
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error, values};
@@ -21,8 +21,8 @@ const DIRECTIVES: &[Directive] = &[Directive {
 /// The module.
 pub const MODULE: Module = Module { name: "http_flv", directives: DIRECTIVES, ..Module::NEW };
 
-/// What a part of a file begins with: signature, version, audio and video, length of this header, no tag
-/// before.
+/// The header of a partial file: signature, version, audio and video, the header's length, and the
+/// size of the previous tag, 0.
 const HEADER: &[u8] = b"FLV\x01\x05\0\0\0\x09\0\0\0\0";
 
 /// The content handler.
@@ -33,7 +33,7 @@ static CONTENT: ContentHandler<()> = ContentHandler {
     run: |r, ()| Answer::Later(handler(r)),
 };
 
-/// The location's handler.
+/// The content handler of a location with `flv`.
 fn handler(r: &mut Request) -> Later<'_> {
     Boxed::new(move || send(r))
 }

@@ -1,4 +1,4 @@
-//! Variables with values that depend on an address. nginx: ngx_http_geo_module.
+//! Variables that depend on the client's address. nginx: ngx_http_geo_module.
 
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Set};

@@ -1,5 +1,5 @@
-//! Variables that say where an address is, out of databases of MaxMind's form. nginx: ngx_http_geoip_module, and
-//! the geoip2 module.
+//! Variables with the country, city and alike of an address, from MaxMind databases. nginx:
+//! ngx_http_geoip_module, and the geoip2 module.
 
 use weir_conf::{Directive as Line, Error};
 use weir_values::geoip::{self, CITY, COUNTRY, ORGANIZATION, Proxies, VariablePaths};
@@ -8,10 +8,10 @@ use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::site::settings::{Key, Settings};
 
-/// Settings of `http`; locations inherit them.
+/// Settings of `http`, which locations inherit.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// Proxies that are trusted to name clients: `geoip_proxy`.
+    /// `geoip_proxy`: proxies whose `X-Forwarded-For` is trusted.
     proxies: Proxies,
     /// `geoip2_proxy`
     proxies2: Proxies,
@@ -67,10 +67,10 @@ const DIRECTIVES: &[Directive] = &[
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
 
-/// The modules: one database, two sets of directives.
+/// One module for the directives of both nginx modules.
 pub const MODULE: Module = Module { name: "http_geoip2", directives: DIRECTIVES, ..Module::NEW };
 
-/// nginx has `geoip_country` and its like in a module of their own.
+/// nginx's other module: it has `geoip_country` and alike.
 pub const ALSO: &[&str] = &["http_geoip"];
 
 fn known(s: &mut Scope<'_, '_>, d: &Line, variables: VariablePaths) -> Result<(), Error> {

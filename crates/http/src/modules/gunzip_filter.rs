@@ -1,4 +1,5 @@
-//! Unpacks answers in gzip for clients that do not take them. nginx: ngx_http_gunzip_filter_module.
+//! Decompresses gzip responses for clients that do not accept gzip. nginx:
+//! ngx_http_gunzip_filter_module.
 
 use std::io;
 
@@ -16,16 +17,17 @@ use crate::request::Request;
 use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
 
-/// Room for what comes out at once.
+/// The size of an output buffer.
 const ROOM: usize = 32 * 1024;
-/// A little input may become a thousand times as much: this much of it waits for the client.
+/// The output that is collected before it is sent ahead. The output may be a thousand times the
+/// input.
 const WAITING: u64 = 128 * 1024;
 
 /// Settings.
 #[derive(Debug, Clone)]
 pub struct Conf {
     on: bool,
-    /// Read, and of no effect: weir sizes these buffers itself.
+    /// No effect: weir sizes these buffers itself.
     buffers: (u64, u64),
 }
 
@@ -78,18 +80,18 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     r.response.weaken_etag();
     r.add_body_filter(Box::new(Gunzip {
         inflate: Decompress::new_gzip(15),
-        between: false,
-        began: false,
+        between_members: false,
+        has_output: false,
     }));
     Ok(())
 }
 
 struct Gunzip {
     inflate: Decompress,
-    /// One member has ended, and no other has begun.
-    between: bool,
-    /// Something was unpacked.
-    began: bool,
+    /// Whether a gzip member has ended and the next has not begun.
+    between_members: bool,
+    /// Whether there was any output.
+    has_output: bool,
 }
 
 impl BodyFilter for Gunzip {
@@ -106,9 +108,10 @@ impl Gunzip {
     async fn run(&mut self, r: &mut Request, input: Chain, last: bool) -> io::Result<Chain> {
         let mut out = Chain::new();
         let done = self.unpack(r, input, &mut out, last).await;
-        if done.is_err() && self.began {
-            // What came before the error is good, as in an answer whose server breaks off. If nothing came, the head
-            // stays away as well: a client of HTTP/1.0 would take it for an empty answer.
+        if done.is_err() && self.has_output {
+            // Output before the error is valid, as with a server that breaks off, so it is sent. If
+            // there was no output, the head is not sent either: an HTTP/1.0 client would take it
+            // for an empty response.
             r.send_ahead(std::mem::take(&mut out)).await?;
             r.send_queued().await?;
             r.flush_delivered().await?;
@@ -127,7 +130,7 @@ impl Gunzip {
             let bytes = into_bytes(segment);
             let mut at = 0;
             while let Some(piece) = self.next(bytes.get(at..).unwrap_or_default(), &mut at, r)? {
-                self.began |= !piece.is_empty();
+                self.has_output |= !piece.is_empty();
                 out.push(piece);
                 if out.len() >= WAITING {
                     r.send_ahead(std::mem::take(out)).await?;
@@ -135,7 +138,7 @@ impl Gunzip {
                 }
             }
         }
-        if last && !self.between {
+        if last && !self.between_members {
             let text = format_args!("inflate() returned 0 on response end{}", r.sending());
             r.log(Level::Error, text);
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -143,14 +146,14 @@ impl Gunzip {
         Ok(())
     }
 
-    /// What comes out next; `None` when the input is used up.
+    /// The next output. `None` when the input is used up.
     fn next(&mut self, input: &[u8], at: &mut usize, r: &Request) -> io::Result<Option<Vec<u8>>> {
-        if self.between {
+        if self.between_members {
             if input.is_empty() {
                 return Ok(None);
             }
             self.inflate = Decompress::new_gzip(15);
-            self.between = false;
+            self.between_members = false;
         }
         let before = self.inflate.total_in();
         let mut out = Vec::with_capacity(ROOM);
@@ -159,9 +162,9 @@ impl Gunzip {
         let read = (self.inflate.total_in() - before) as usize;
         *at += read;
         match status {
-            Ok(Status::StreamEnd) => self.between = true,
+            Ok(Status::StreamEnd) => self.between_members = true,
             Ok(Status::Ok | Status::BufError) => {}
-            // What came out before the error goes first. The next call fails with nothing.
+            // Output before the error is returned first. The next call returns the error.
             Err(_) if !out.is_empty() => {}
             Err(error) => {
                 r.log(Level::Error, format_args!("inflate() failed: {error}{}", r.sending()));

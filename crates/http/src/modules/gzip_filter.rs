@@ -1,4 +1,5 @@
-//! Answers in gzip, and which requests may have them. nginx: ngx_http_gzip_filter_module, ngx_http_gzip_ok.
+//! Compresses responses with gzip, and decides for which requests. nginx:
+//! ngx_http_gzip_filter_module, ngx_http_gzip_ok.
 
 use weir_conf::{Directive as Line, Error};
 use weir_proto::date;
@@ -32,11 +33,11 @@ pub struct Conf {
     not_msie6: bool,
     /// `gzip_disable`
     disable: Vec<Regex>,
-    /// Read, and of no effect: the compressor sizes its hash by its window and level.
+    /// No effect: the compressor sizes its hash by window and level.
     hash: u64,
-    /// Read, and of no effect: the compressor gathers its input itself.
+    /// No effect: the compressor collects its input itself.
     postpone: u64,
-    /// Read, and of no effect, like `postpone`.
+    /// No effect, like `postpone`.
     no_buffer: bool,
 }
 
@@ -58,7 +59,7 @@ impl Default for Conf {
 
 impl Settings for Conf {}
 
-/// `gzip_proxied`: which answers to proxies may be coded.
+/// `gzip_proxied`: which responses to proxied requests may be compressed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Proxied {
     any: bool,
@@ -210,7 +211,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     Ok(())
 }
 
-/// Whether the client may have an answer in gzip.
+/// Whether the request may be answered with gzip.
 pub fn allowed(r: &Request) -> bool {
     let conf = CONF.of(r.conf());
     if !r.is_main() || !accepts(r, "gzip") || r.version < conf.version {
@@ -255,7 +256,7 @@ impl Proxied {
         !self.is_off() && !cacheable
     }
 
-    /// Nothing is allowed unless a parameter says so.
+    /// Whether no parameter allows a response.
     fn is_off(&self) -> bool {
         !(self.expired
             || self.no_cache
@@ -275,7 +276,7 @@ fn names(list: &[u8], word: &[u8]) -> bool {
     list.split(|b| matches!(b, b',' | b';' | b' ' | b'=')).any(|w| w.eq_ignore_ascii_case(word))
 }
 
-/// The window in bits, no larger than a short answer needs.
+/// The window in bits, no larger than a short response needs.
 fn window_bits(window: u64, length: Option<u64>) -> u8 {
     let mut bits = window.trailing_zeros().clamp(9, 15) as u8;
     while bits > 9 && length.is_some_and(|length| length > 0 && length + 262 < 1 << (bits - 1)) {

@@ -1,4 +1,4 @@
-//! Files that stand compressed beside the plain ones, as `.gz`. nginx: ngx_http_gzip_static_module.
+//! Serves precompressed `.gz` files. nginx: ngx_http_gzip_static_module.
 
 use weir_conf::Directive as Line;
 use weir_engine::Boxed;
@@ -39,12 +39,12 @@ pub fn wanted(conf: &LocationConf) -> bool {
     CONF.of(conf).mode != Precompressed::Off
 }
 
-/// Content phase.
+/// Content phase handler.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let mode = CONF.of(r.conf()).mode;
-    if !precompressed::concerns(r) {
+    if !precompressed::applies(r) {
         return Answer::Now(Step::Next);
     }
-    let taken = gzip_filter::allowed(r);
-    Answer::Later(Boxed::new(move || precompressed::send(r, mode, taken, b".gz", b"gzip")))
+    let accepted = gzip_filter::allowed(r);
+    Answer::Later(Boxed::new(move || precompressed::send(r, mode, accepted, b".gz", b"gzip")))
 }

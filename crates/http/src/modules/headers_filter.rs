@@ -1,4 +1,5 @@
-//! Adds headers and trailers, and says how long an answer stays fresh. nginx: ngx_http_headers_filter_module.
+//! Adds headers and trailers, and sets the expiry of responses. nginx:
+//! ngx_http_headers_filter_module.
 
 use std::sync::Arc;
 
@@ -27,9 +28,9 @@ pub struct Conf {
 /// The lines of `add_header` or `add_trailer`.
 #[derive(Debug, Clone, Default)]
 struct List {
-    /// Those in force.
+    /// The lines in force.
     lines: Vec<AddedHeader>,
-    /// Those of the blocks around this one.
+    /// The lines of the outer block.
     outer: Vec<AddedHeader>,
     inherit: Inherit,
 }
@@ -37,12 +38,12 @@ struct List {
 /// `add_header_inherit`, `add_trailer_inherit`
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Inherit {
-    /// Where the block has none of its own.
+    /// Inherits if the block has no lines of its own.
     #[default]
     On,
-    /// Never.
+    /// Does not inherit.
     Off,
-    /// Behind the block's own.
+    /// Inherits in addition to the block's own lines.
     Merge,
 }
 
@@ -52,11 +53,11 @@ struct AddedHeader {
     name: Vec<u8>,
     value: Template,
     kind: AddedKind,
-    /// Whatever the status is.
+    /// Whether it is added for every status.
     always: bool,
 }
 
-/// Headers that are more than a line.
+/// How a header is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AddedKind {
     Plain,
@@ -75,7 +76,7 @@ impl Settings for Conf {
     }
 }
 
-/// All lines of a block were read.
+/// Called when all lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let conf = CONF.of(&s.location);
     if conf.headers.outer.is_empty() && conf.trailers.outer.is_empty() {
@@ -98,12 +99,12 @@ impl List {
 
     fn finish(&mut self) {
         let outer = std::mem::take(&mut self.outer);
-        let takes = match self.inherit {
+        let inherits = match self.inherit {
             Inherit::On => self.lines.is_empty(),
             Inherit::Off => false,
             Inherit::Merge => true,
         };
-        if takes {
+        if inherits {
             self.lines.extend(outer);
         }
     }
@@ -147,7 +148,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
     conf.expires.is_some() || lists.iter().any(|list| !list.lines.is_empty())
 }
 
-/// Adds what is to be added to this answer's head, and announces trailers.
+/// Adds headers, and declares trailers.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     if !r.is_main() {
         return Ok(());
@@ -167,12 +168,12 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     Ok(())
 }
 
-/// Whether a location's answers may have trailers.
+/// Whether responses of a location have trailers.
 pub fn wants_trailers(conf: &LocationConf) -> bool {
     !CONF.of(conf).trailers.lines.is_empty()
 }
 
-/// Adds the trailers: their values are known when the last of the body is.
+/// Adds trailers. Their values are evaluated after the last of the body.
 pub fn trailer_filter(r: &mut Request) {
     let conf = CONF.of(r.conf());
     let safe = is_safe(r.response.status);
@@ -184,7 +185,7 @@ pub fn trailer_filter(r: &mut Request) {
     }
 }
 
-/// Without `always`, only answers that went well get headers.
+/// The statuses for which headers are added without `always`.
 fn is_safe(status: u16) -> bool {
     matches!(status, 200 | 201 | 204 | 206 | 301..=304 | 307 | 308)
 }
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_its_own_replaces_those_around() {
+    fn a_line_of_a_block_replaces_the_inherited_ones() {
         let around = "add_header A 1; server { add_header B 1;";
         assert_eq!(names(&format!("{around} location /x {{ }} }}")), ["B"]);
         assert_eq!(names(&format!("{around} location /x {{ add_header C 1; }} }}")), ["C"]);

@@ -1,4 +1,4 @@
-//! The file that stands for a directory. nginx: ngx_http_index_module.
+//! Redirects a request for a directory to its index file. nginx: ngx_http_index_module.
 
 use weir_conf::{Directive as Line, Error};
 use weir_engine::Boxed;
@@ -58,7 +58,7 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-/// The handler of the content phase.
+/// Content phase handler.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let method = matches!(r.method, Method::Get | Method::Head | Method::Post);
     if !r.path.ends_with(b"/") || !method {
@@ -109,13 +109,13 @@ async fn search(r: &mut Request) -> Step {
     Step::Next
 }
 
-/// From within, with the query string that was there.
+/// Redirects internally and keeps the query string.
 fn redirect(r: &mut Request, path: Vec<u8>) -> Step {
     let args = std::mem::take(&mut r.args);
     r.redirect_to_parts(&path, args)
 }
 
-/// The directory itself may be missing: then it is not found, rather than forbidden.
+/// Tests the directory itself. If it is missing, the status is 404 instead of 403.
 async fn test_directory(r: &mut Request, directory: &[u8], path: &[u8]) -> Option<Step> {
     let name = directory.strip_suffix(b"/").filter(|name| !name.is_empty()).unwrap_or(directory);
     match files::stat(r, name).await {

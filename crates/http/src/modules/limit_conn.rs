@@ -1,4 +1,4 @@
-//! Limits how many requests of a key are processed at once. nginx: ngx_http_limit_conn_module.
+//! Limits the number of concurrent requests of a key. nginx: ngx_http_limit_conn_module.
 
 use weir_conf::{Directive as Line, Error};
 use weir_metrics::Metric;
@@ -24,7 +24,7 @@ pub struct Conf {
 
 impl Settings for Conf {}
 
-/// All lines of a block were read.
+/// Called when all lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     if !CONF.of(&s.location).limits.is_unfinished() {
         return Ok(());
@@ -63,7 +63,7 @@ const DIRECTIVES: &[Directive] = &[
     setting!("limit_conn_dry_run", CONF.refusal.dry_run, Line::flag, "Counts, but limits nothing."),
 ];
 
-/// What the module remembers of a request.
+/// The state of a request.
 static CONTEXT: ContextKey<HeldPlaces> = ContextKey {
     for_subrequest: Some(HeldPlaces::counted),
     survives_redirect: true,
@@ -90,7 +90,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
     !CONF.of(conf).limits.is_empty()
 }
 
-/// Takes a place under each limit of the location.
+/// Counts the request under each limit of the location.
 pub fn handler(r: &mut Request) -> Step {
     let conf = CONF.of(r.conf());
     if CONTEXT.of(&r.contexts).is_some_and(HeldPlaces::is_decided) {

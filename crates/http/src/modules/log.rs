@@ -19,7 +19,7 @@ pub use weir_values::log::{Conf, LogTarget, Writers};
 
 impl Settings for Conf {}
 
-/// A server for which nothing was said logs to the default file.
+/// Sets the default log of servers without `access_log`.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     if !s.context.meets(Contexts::SERVER) || !matches!(CONF.of(&s.location).logs, Logs::Unset) {
         return Ok(());
@@ -31,11 +31,11 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// nginx's ready-made format, and the one where nothing is said.
+/// The format `combined`, which is the default.
 const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status \
     $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
 
-/// The ready-made format `json` (`access_log FILE format=json`): one object a line.
+/// The format `json` (`access_log FILE format=json`), one object per line.
 const JSON: &str = "{\"time\":\"$time_iso8601\",\"msec\":$msec,\"remote_addr\":\"$remote_addr\",\
     \"remote_user\":\"$remote_user\",\"method\":\"$request_method\",\"host\":\"$host\",\
     \"uri\":\"$request_uri\",\"protocol\":\"$server_protocol\",\"status\":$status,\
@@ -52,8 +52,8 @@ const JSON: &str = "{\"time\":\"$time_iso8601\",\"msec\":$msec,\"remote_addr\":\
     \"ssl_protocol\":\"$ssl_protocol\",\"ssl_cipher\":\"$ssl_cipher\",\
     \"ssl_session_reused\":\"$ssl_session_reused\"}";
 
-/// The formats that are ready: `combined`, and `format=json`.
-fn ready(name: &[u8]) -> Option<(&'static str, Escape)> {
+/// The predefined formats: `combined` and `format=json`.
+fn predefined(name: &[u8]) -> Option<(&'static str, Escape)> {
     let bare = name.strip_prefix(b"format=");
     match bare.unwrap_or(name).to_ascii_lowercase().as_slice() {
         b"combined" => Some((COMBINED, Escape::Default)),
@@ -62,7 +62,7 @@ fn ready(name: &[u8]) -> Option<(&'static str, Escape)> {
     }
 }
 
-/// Reads with the settings of this block.
+/// Runs `read` with the settings of this block.
 fn with<T>(
     s: &mut Scope<'_, '_>,
     read: impl FnOnce(&mut Files<'_, Request>, &mut Conf) -> Result<T, Error>,
@@ -76,7 +76,7 @@ fn with<T>(
         targets: &mut setup.log_targets,
         prefix: setup.inputs.prefix,
         logs: setup.inputs.logs,
-        ready,
+        ready: predefined,
     };
     read(&mut files, CONF.change(&mut s.location))
 }
@@ -117,17 +117,18 @@ pub static CONF: Key<Conf> = Key::new();
 pub const MODULE: Module =
     Module { name: "http_log", directives: DIRECTIVES, finish, ..Module::NEW };
 
-/// Writes the request's lines.
+/// Log phase handler: writes the request's lines.
 pub fn handler(r: &mut Request) {
     let event_loop = r.event_loop.clone();
     let conn = r.conn.clone();
-    if !log::write(r, CONF.of(r.conf()), event_loop.lines(conn.lines()), named) {
+    if !log::write(r, CONF.of(r.conf()), event_loop.lines(conn.lines()), named_line) {
         r.log(Level::Warn, format_args!("send() to syslog failed while logging request"));
     }
 }
 
-/// The line for this request's file; none where what the client says would lead out of the logs' directory.
-fn named(
+/// The line and its file, for a file name with variables. `None` if the name would leave the
+/// directory of the logs.
+fn named_line(
     r: &mut Request,
     name: &Template,
     cache: Option<OpenLogFiles>,

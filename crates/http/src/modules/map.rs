@@ -1,4 +1,4 @@
-//! Variables with values that a table finds by other values. nginx: ngx_http_map_module.
+//! Variables whose values depend on other variables. nginx: ngx_http_map_module.
 
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Set};

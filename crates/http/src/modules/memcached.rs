@@ -1,4 +1,4 @@
-//! Answers with what memcached has. nginx: ngx_http_memcached_module.
+//! Answers requests from memcached. nginx: ngx_http_memcached_module.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ use weir_values::{Template, TemplateError};
 /// Settings of a location.
 #[derive(Debug, Clone)]
 pub struct Conf {
-    /// What all protocols have.
+    /// The settings that all protocols share.
     passing: UpstreamConf,
     /// `memcached_gzip_flag`
     gzip_flag: u64,
@@ -108,7 +108,7 @@ static CONTENT: ContentHandler<MemcachedPass> = ContentHandler {
     run: |r, settings| phases::Answer::Later(handler(r, settings)),
 };
 
-/// The content handler of a location with `memcached_pass`.
+/// Handles a request in a location with `memcached_pass`.
 fn handler<'a>(r: &'a mut Request, pass: &'static MemcachedPass) -> Later<'a> {
     Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head) {
@@ -132,17 +132,17 @@ fn handler<'a>(r: &'a mut Request, pass: &'static MemcachedPass) -> Later<'a> {
     })
 }
 
-/// Why an answer is refused.
+/// Why an answer of memcached is invalid.
 enum MemcachedError {
-    /// The line answers something else than `get`.
+    /// The line is not an answer to `get`.
     Line(String),
-    /// A word of the line is wrong.
+    /// A word of the line is invalid.
     Word {
-        /// Which one.
+        /// The kind of the word.
         what: &'static str,
         /// The line.
         line: String,
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
     },
 }
@@ -165,12 +165,12 @@ struct Memcached {
     rest: RemainingValue,
 }
 
-/// The part of a value that has not come.
+/// The part of an answer that was not received yet.
 #[derive(Default)]
 struct RemainingValue {
-    /// Bytes of the value.
+    /// Remaining bytes of the value.
     value: u64,
-    /// Bytes of the end that have come; none if there is no value.
+    /// Received bytes of the trailer. `None` if there is no value.
     end: Option<usize>,
 }
 
@@ -271,7 +271,7 @@ impl Reader for Memcached {
         self.rest.end = Some(seen + found.unwrap_or(0));
         buf.truncate(value);
         if more {
-            // The value is whole all the same.
+            // The value is complete, so only the connection is not reused.
             let extra = Extra { text: "memcached sent invalid trailer", level: Level::Error };
             return Ok(Taken { done: true, extra: Some(extra) });
         }

@@ -1,4 +1,4 @@
-//! Copies of requests to other locations. Their answers are dropped. nginx: ngx_http_mirror_module.
+//! Copies requests to other locations and drops the answers. nginx: ngx_http_mirror_module.
 
 use weir_conf::{Directive as Line, Error};
 use weir_engine::Boxed;
@@ -54,7 +54,8 @@ fn mirror(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         paths.clear();
     }
     let off = word.bytes == b"off";
-    // `off` stands alone: an empty list that was touched is one that is off.
+    // `off` excludes other lines: if this is not the first line and the list is empty, the first
+    // was `off`.
     if !first && (off || paths.is_empty()) {
         return Err(d.problem("is duplicate"));
     }
@@ -69,7 +70,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
     !CONF.of(conf).paths.is_empty()
 }
 
-/// Precontent phase.
+/// Precontent phase handler.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let conf = CONF.of(r.conf());
     if !r.is_main() {

@@ -1,7 +1,8 @@
-//! The modules, and the only list of phases and filters, in their order.
+//! Lists all modules, the handlers of each phase, and the filters in their order. There is no other
+//! list.
 //!
-//! A module is one file in one order: settings, directive table, `MODULE`, handler, helpers. It has nginx's
-//! name without `ngx_http_` and `_module`. A new module is its file and its lines here.
+//! A module is one file in one order: settings, directive table, `MODULE`, handler, helpers. It has
+//! nginx's name without `ngx_http_` and `_module`. A new module is its file and its lines here.
 
 use std::sync::OnceLock;
 
@@ -84,13 +85,13 @@ pub mod work;
 pub mod zstd_filter;
 pub mod zstd_static;
 
-/// Declares the modules once: their order, and those that have settings in each location.
+/// Declares the modules in their order, and the settings of those that have settings per location.
 macro_rules! modules {
     ($($name:ident $(: $settings:ident)?),* $(,)?) => {
         /// All modules, in the order in which their directives are looked up.
         static LIST: &[&Module] = &[$(&$name::MODULE),*];
 
-        /// The settings of those that have some.
+        /// The settings of the modules that have settings.
         static SETTINGS: Slots = &[$($(&$name::$settings,)?)*];
     };
 }
@@ -190,12 +191,12 @@ const fn plain<T: Copy>(module: &'static str, wanted: Wanted, run: T) -> Entry<T
 /// The module name of filters that only compare a few values. Their time is not measured.
 const QUICK: &str = "";
 
-/// Any request may need it.
+/// The `wanted` of handlers and filters that any request may need.
 fn always(_: &LocationConf) -> bool {
     true
 }
 
-/// One request's way through the modules.
+/// The handlers of each phase, in the order in which they run.
 #[expect(clippy::disallowed_methods, reason = "this is their order")]
 static PHASES: Phases = Phases {
     client_hello: &[plain("lua", lua::wants_client_hello, lua::client_hello)],
@@ -292,7 +293,8 @@ static HEADER_FILTERS: &[Entry<HeaderFilter>] = &[
     plain("slice_filter", slice_filter::wanted, slice_filter::last_header_filter),
 ];
 
-/// What modules make of the whole `http` block. A key stands behind those that its draft needs when it is finished.
+/// What modules make of the whole `http` block. A key comes after the keys that its draft reads
+/// when it is finished.
 static MAIN_KEYS: MainKeys = &[
     &crate::upstream::groups::GROUPS,
     &crate::upstream::health::CHECKS,
@@ -302,7 +304,7 @@ static MAIN_KEYS: MainKeys = &[
     &acme::ISSUERS,
 ];
 
-/// What modules keep in each loop, in the order in which their hooks run.
+/// What modules keep in each loop. Their hooks run in this order.
 static LOOP_KEYS: LoopKeys = &[
     &crate::upstream::counts::COUNTS,
     &crate::upstream::pools::POOLS,
@@ -317,7 +319,7 @@ static LOOP_KEYS: LoopKeys = &[
 static TRAILER_FILTERS: &[Entry<TrailerFilter>] =
     &[plain("headers_filter", headers_filter::wants_trailers, headers_filter::trailer_filter)];
 
-/// All of them, for the core.
+/// Everything above, for the core.
 pub static MODULES: Modules = Modules {
     list: LIST,
     settings: SETTINGS,
@@ -336,7 +338,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     names.chain(upstream::ALSO.iter().chain(geoip::ALSO).copied())
 }
 
-/// Whether weir has built this directive for this context of the `http` family.
+/// Whether weir gives a meaning to this directive in the `http` family.
 pub fn built(name: &str) -> bool {
     directive(name).is_some()
 }

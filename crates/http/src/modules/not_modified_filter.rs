@@ -1,4 +1,4 @@
-//! Conditional requests: 304 and 412. nginx: ngx_http_not_modified_filter_module.
+//! Evaluates preconditions: 304 and 412. nginx: ngx_http_not_modified_filter_module.
 
 use weir_proto::Renew;
 use weir_proto::conditional::{self, ModifiedSince};
@@ -49,7 +49,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     Ok(())
 }
 
-/// The request's condition does not hold: nothing of the answer is sent.
+/// A precondition has failed: nothing of the response is sent.
 fn failed(r: &mut Request) -> Step {
     r.response.renew();
     Step::Status(412)

@@ -1,5 +1,4 @@
-//! Files that were compressed beforehand, beside the plain ones: `gzip_static` and its kin.
-//! nginx: ngx_http_gzip_static_module.
+//! Serves precompressed files, for `gzip_static` and alike. nginx: ngx_http_gzip_static_module.
 
 use weir_engine::FileKind;
 use weir_log::Level;
@@ -13,35 +12,36 @@ use crate::request::Request;
 /// `gzip_static`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precompressed {
-    /// Not looked for.
+    /// No precompressed file is sent.
     #[default]
     Off,
-    /// For clients that take the coding.
+    /// Sent to clients that accept the coding.
     On,
-    /// For all.
+    /// Sent to all clients.
     Always,
 }
 
-/// The words of a configuration.
+/// The values of the directive.
 pub const CHOICE: &[(&str, Precompressed)] =
     &[("off", Precompressed::Off), ("on", Precompressed::On), ("always", Precompressed::Always)];
 
-/// Whether a request may be for such a file at all.
-pub fn concerns(r: &Request) -> bool {
+/// Whether a request may be answered with a precompressed file.
+pub fn applies(r: &Request) -> bool {
     matches!(r.method, Method::Get | Method::Head) && !r.path.ends_with(b"/")
 }
 
-/// Answers with the file of this suffix. `taken`: the client takes the coding.
+/// Sends the file with this suffix. `accepted`: the client accepts the coding.
 pub async fn send(
     r: &mut Request,
     mode: Precompressed,
-    taken: bool,
+    accepted: bool,
     suffix: &[u8],
     coding: &[u8],
 ) -> Step {
-    let taken = taken || mode == Precompressed::Always;
-    // Whether the answer depends on the client is of interest only if the file is there.
-    if !taken && !r.conf().core.gzip_vary {
+    let accepted = accepted || mode == Precompressed::Always;
+    // Without the file, the response does not vary. So the file is looked up even for a client that
+    // does not accept the coding, if `gzip_vary` is on.
+    if !accepted && !r.conf().core.gzip_vary {
         return Step::Next;
     }
     let mut path = Vec::new();
@@ -62,7 +62,7 @@ pub async fn send(
     };
     if mode == Precompressed::On {
         r.response.varies_by_encoding = true;
-        if !taken {
+        if !accepted {
             return Step::Next;
         }
     }

@@ -1,4 +1,4 @@
-//! Any file of a directory stands for the directory. nginx: ngx_http_random_index_module.
+//! Redirects a request for a directory to a random file of it. nginx: ngx_http_random_index_module.
 
 use weir_conf::Directive as Line;
 use weir_engine::Boxed;
@@ -39,7 +39,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
     CONF.of(conf).enabled
 }
 
-/// The handler of the content phase.
+/// Content phase handler.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let method = matches!(r.method, Method::Get | Method::Head | Method::Post);
     if !method || !r.path.ends_with(b"/") {

@@ -1,4 +1,4 @@
-//! Parts of an answer: 206 and 416. nginx: ngx_http_range_filter_module.
+//! Sends ranges of a response: 206 and 416. nginx: ngx_http_range_filter_module.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,7 +72,7 @@ fn partial(r: &mut Request, length: u64, ranges: Vec<ByteRange>) {
     r.output.cut(Cutter::new(ranges, multipart, offset));
 }
 
-/// Takes the answer's type for the parts and puts that of the whole in its place.
+/// Moves the response's content type to the parts and sets `multipart/byteranges`.
 fn multipart(r: &mut Request, length: u64) -> Multipart {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let boundary = format!("{:020}", NUMBER.fetch_add(1, Ordering::Relaxed));

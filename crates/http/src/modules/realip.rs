@@ -1,4 +1,4 @@
-//! The client's address where trusted proxies stand between the client and this server. nginx: ngx_http_realip_module.
+//! Replaces the address of a trusted proxy by that of the client. nginx: ngx_http_realip_module.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ use crate::site::settings::{Key, Settings};
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// Proxies that are trusted to name clients.
+    /// `set_real_ip_from`: addresses of trusted proxies.
     from: Vec<Cidr>,
     header: AddressSource,
     recursive: bool,
@@ -25,17 +25,17 @@ pub struct Conf {
 
 impl Settings for Conf {}
 
-/// Where the client's address stands.
+/// The source of the client's address.
 #[derive(Debug, Clone, Default, PartialEq)]
 enum AddressSource {
     /// The first header `X-Real-IP`.
     #[default]
     XRealIp,
-    /// All headers `X-Forwarded-For`, one list.
+    /// All headers `X-Forwarded-For`, as one list.
     XForwardedFor,
     /// The first header of another name.
     Header(Vec<u8>),
-    /// What the connection began with.
+    /// The PROXY protocol header of the connection.
     ProxyProtocol,
 }
 
@@ -86,7 +86,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
     !CONF.of(conf).from.is_empty()
 }
 
-/// Replaces the client's address, once a request.
+/// Replaces the client's address, once per request.
 pub fn handler(r: &mut Request) -> Step {
     let conf = CONF.of(r.conf());
     if r.contexts.realip.is_none() {

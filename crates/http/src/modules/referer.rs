@@ -1,4 +1,4 @@
-//! Whether a page that may link here has sent the client. nginx: ngx_http_referer_module.
+//! Checks `Referer` against a list of valid hosts. nginx: ngx_http_referer_module.
 
 use std::sync::Arc;
 
@@ -16,30 +16,32 @@ use crate::site::settings::{Key, Settings};
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// Requests without `Referer` are fine.
+    /// `none`: requests without `Referer` are valid.
     none: bool,
-    /// So are those with a `Referer` that is no URL: a proxy or firewall has removed it.
+    /// `blocked`: a `Referer` that is not a URL is valid, since a proxy or firewall has removed the
+    /// URL.
     blocked: bool,
-    /// The server's own names are fine; they are put into the table when all are known.
+    /// `server_names`: the server's names are valid. They are added to the table when all are
+    /// known.
     server_names: bool,
     table: Arc<ValidReferers>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct ValidReferers {
-    /// Hosts, each with what its paths must begin with.
+    /// Hosts, each with the prefix that paths must have.
     names: WildcardNames<Vec<u8>>,
-    /// Also where one of them is no host's name, and so not kept.
+    /// Whether there was any name. One that is not a host name is not in `names`.
     has_names: bool,
-    /// The server's names that are patterns.
+    /// Names of the server that are regular expressions.
     server_names: Vec<Regex>,
-    /// Patterns for what follows the scheme.
+    /// Regular expressions for the part behind the scheme.
     regexes: Vec<Regex>,
 }
 
 impl Settings for Conf {}
 
-/// All lines of a block were read.
+/// Called when all lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     if CONF.of(&s.location).server_names {
         let mut names = s.server.names.clone();
@@ -52,7 +54,7 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         for name in names {
             match name {
                 ServerName::Regex(regex) => table.server_names.push(regex),
-                // One of them may stand in the line, too.
+                // The directive may list the name as well.
                 name => _ = table.add(&name, Vec::new()),
             }
         }
@@ -115,10 +117,10 @@ impl Conf {
     }
 }
 
-/// The longest host that is looked up.
+/// The longest host that is looked up. A longer one is not valid.
 const HOST_MAX: usize = 256;
 
-/// What follows `http://` or `https://`, if there is enough of it to be a URL.
+/// The part behind `http://` or `https://`, if the text is long enough for a URL.
 fn behind_scheme(referer: &[u8]) -> Option<&[u8]> {
     if referer.len() < b"http://i.ru".len() {
         return None;
@@ -149,7 +151,7 @@ impl ValidReferers {
             || self.regexes.iter().any(|regex| regex.is_match(rest))
     }
 
-    /// Adds a host with what its paths must begin with. False if it is there already.
+    /// Adds a host with the prefix of its paths. False if the host was added before.
     fn add(&mut self, name: &ServerName, path: Vec<u8>) -> bool {
         self.has_names = true;
         self.names.add(name, path)
@@ -234,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Twenty times as many take about twenty times as long, not four hundred times.
+    /// The time grows with the number of hosts, not with its square.
     #[test]
     fn many_hosts_are_read_in_time() {
         let time = |many: u32| {

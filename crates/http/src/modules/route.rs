@@ -1,7 +1,8 @@
-//! Hands a request to a named location by several of its properties at once. weir's own, nothing in nginx.
+//! `route` passes a request to a named location by several properties at once. nginx has no such
+//! module.
 //!
-//! `location` and `if` ask one thing each. A rule of a gateway asks for a path, a method, headers and arguments
-//! together, and shares its requests out by weight.
+//! `location` and `if` test one property each. A rule of a gateway tests path, method, headers and
+//! arguments together, and splits its requests by weight.
 
 use weir_conf::{Directive as Line, Error, Word, values};
 use weir_proto::uri::{self, Unescape};
@@ -18,7 +19,7 @@ use weir_values::Regex;
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// Not inherited: a named location inside would send its requests to itself.
+    /// Not inherited: a named location inside would pass its requests to itself.
     rules: Vec<Rule>,
 }
 
@@ -30,13 +31,13 @@ impl Settings for Conf {
     }
 }
 
-/// One line.
+/// A `route` line.
 #[derive(Debug, Clone)]
 struct Rule {
     conditions: Vec<Condition>,
-    /// Named locations, each with its weight.
+    /// Named locations with their weights.
     targets: Vec<(Vec<u8>, u64)>,
-    /// The sum of the weights; not zero.
+    /// The sum of the weights, which is not zero.
     total: u64,
 }
 
@@ -50,11 +51,11 @@ enum Condition {
     Argument(Vec<u8>, Text),
 }
 
-/// What a value must be.
+/// The test of a value.
 #[derive(Debug, Clone)]
 enum Text {
     Equal(Vec<u8>),
-    Fits(Regex),
+    Matches(Regex),
 }
 
 const DIRECTIVES: &[Directive] = &[Directive {
@@ -75,7 +76,8 @@ pub fn wanted(conf: &LocationConf) -> bool {
     !CONF.of(conf).rules.is_empty()
 }
 
-/// Rewrite phase, before the rewrite module: a rule decides which location's code runs.
+/// Rewrite phase handler, before the rewrite module, since a rule decides which location's code
+/// runs.
 pub fn handler(r: &mut Request) -> Step {
     let rules = &CONF.of(r.conf()).rules;
     let Some(rule) = rules.iter().find(|rule| rule.conditions.iter().all(|c| c.holds(r))) else {
@@ -114,12 +116,12 @@ impl Text {
     fn holds(&self, value: &[u8]) -> bool {
         match self {
             Text::Equal(text) => text == value,
-            Text::Fits(pattern) => pattern.is_match(value),
+            Text::Matches(pattern) => pattern.is_match(value),
         }
     }
 }
 
-/// All values of a header, as one list.
+/// The values of all headers of this name, as one list.
 fn header(r: &Request, name: &[u8]) -> Option<Vec<u8>> {
     let mut values = r.headers().filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v);
     let mut joined = values.next()?.to_vec();
@@ -130,7 +132,7 @@ fn header(r: &Request, name: &[u8]) -> Option<Vec<u8>> {
     Some(joined)
 }
 
-/// The first argument of a name, both without escapes.
+/// The first argument of this name, without escapes.
 fn argument(args: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     args.split(|byte| *byte == b'&').find_map(|pair| {
         let at = memchr::memchr(b'=', pair).unwrap_or(pair.len());
@@ -166,7 +168,7 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-/// The largest weight: more than a gateway's rule may have, and no sum of them overflows.
+/// The largest weight. A sum of weights does not overflow, and no gateway's rule has a larger one.
 const MOST: u64 = 1 << 32;
 
 fn target(d: &Line, word: &Word) -> Result<(Vec<u8>, u64), Error> {
@@ -199,7 +201,7 @@ fn condition(s: &mut Scope<'_, '_>, d: &Line, word: &Word) -> Result<Condition, 
     };
     let text = match sign {
         b'=' => Text::Equal(value.to_vec()),
-        b'~' => Text::Fits(s.setup.regex(d, word, value, false)?),
+        b'~' => Text::Matches(s.setup.regex(d, word, value, false)?),
         _ => return Err(wrong()),
     };
     Ok(match what {
@@ -227,7 +229,7 @@ mod tests {
                 escape(Escape::UriComponent, bytes, &mut out);
                 out
             };
-            // A name is not found in the value of another argument.
+            // The name is not found in the value of another argument.
             let args = [b"x!=", escaped(&before).as_slice(), b"&", &escaped(&name), b"=", &escaped(&value)].concat();
             prop_assert_eq!(argument(&args, &name), Some(value));
             prop_assert_eq!(argument(&before, b"\xff\xfe absent name"), None);

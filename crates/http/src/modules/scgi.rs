@@ -21,7 +21,7 @@ use crate::upstream::{OutgoingError, UpstreamConf};
 /// Settings of a location.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// What all protocols have.
+    /// The settings that all protocols share.
     passing: UpstreamConf,
     /// `scgi_param`
     params: Params,
@@ -29,7 +29,7 @@ pub struct Conf {
 
 impl Settings for Conf {}
 
-/// All lines of a block were read.
+/// Called when all lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     if !CONF.is_own(&mut s.location) {
         return Ok(());
@@ -64,7 +64,8 @@ pub static CONF: Key<Conf> = Key::new();
 pub const MODULE: Module =
     Module { name: "http_scgi", directives: DIRECTIVES, finish, ..Module::NEW };
 
-/// The settings by which a location passes this request, and the request's key in a cache; `None`: it passes none.
+/// The proxy settings for this request and its cache key. `None` if the location has no
+/// `scgi_pass`.
 pub fn cached(r: &mut Request) -> Option<(&'static UpstreamConf, Vec<u8>)> {
     CONTENT.of(&r.conf().core.content)?;
     let conf = CONF.of(r.conf());
@@ -80,7 +81,7 @@ static CONTENT: ContentHandler<Pass> = ContentHandler {
     run: |r, settings| phases::Answer::Later(handler(r, settings)),
 };
 
-/// The content handler of a location with `scgi_pass`.
+/// Handles a request in a location with `scgi_pass`.
 fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = CONF.of(r.conf());
@@ -110,5 +111,5 @@ impl Dialect for Scgi {
     }
 }
 
-/// Most requests fit.
+/// The first allocation for a request, enough for most.
 const ROOM: usize = 2048;

@@ -1,4 +1,4 @@
-//! Links that can only be made with a secret, and that may expire. nginx: ngx_http_secure_link_module.
+//! Checks links that are signed with a secret and may expire. nginx: ngx_http_secure_link_module.
 
 use md5::{Digest, Md5};
 use weir_conf::{Directive as Line, Error, values};
@@ -16,13 +16,13 @@ use weir_values::Template;
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// `secure_link`: the checksum, and behind a comma the time until which the link is good.
+    /// `secure_link`: the checksum, and optionally a comma and the expiry time.
     link: Option<Template>,
-    /// `secure_link_md5`: what the checksum is of.
+    /// `secure_link_md5`: the text that the checksum is made of.
     md5: Option<Template>,
     /// `secure_link_secret`
     secret: Option<Vec<u8>>,
-    /// What this block itself says.
+    /// The settings that this block itself has.
     own: Own,
 }
 
@@ -40,7 +40,7 @@ impl Settings for Conf {
     }
 }
 
-/// The two ways exclude each other: that of this block counts.
+/// A block has either kind of settings. Its own kind removes the inherited other kind.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     match CONF.of(&s.location).own {
         Own { link: true, secret: true } => Err(s.setup.error_at_end(
@@ -93,7 +93,7 @@ const DIRECTIVES: &[Directive] = &[
     },
 ];
 
-/// What the module remembers of a request.
+/// The state of a request: the expiry time, for `$secure_link_expires`.
 static CONTEXT: ContextKey<Box<[u8]>> = ContextKey::passing();
 
 /// The module's settings.
@@ -121,7 +121,7 @@ fn template(s: &mut Scope<'_, '_>, d: &Line) -> Result<Option<Template>, Error> 
     s.setup.template(d, word).map(Some)
 }
 
-/// `1` for a good link, `0` for an expired one.
+/// `1` for a valid link, `0` for an expired one, empty for an invalid one.
 fn by_checksum(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let conf = CONF.of(r.conf());
     let (Some(link), Some(md5)) = (&conf.link, &conf.md5) else { return false };
@@ -152,7 +152,7 @@ fn by_checksum(r: &mut Request, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// What follows the checksum, of a request for `/prefix/checksum/link`.
+/// The link in a URI `/prefix/checksum/link`, if the checksum is valid.
 fn by_secret(r: &Request, secret: &[u8], out: &mut Vec<u8>) -> bool {
     let target = r.text(r.head().target);
     let mut parts = target.get(1..).unwrap_or_default().splitn(3, |b| *b == b'/');

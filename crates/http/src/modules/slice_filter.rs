@@ -1,4 +1,4 @@
-//! Fetches a large answer in slices of one size, which caches can keep each for itself.
+//! Fetches a large response in slices of equal size, which are cached one by one.
 //! nginx: ngx_http_slice_filter_module.
 
 use std::cell::RefCell;
@@ -24,7 +24,7 @@ use crate::upstream::reading;
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// 0: no slices.
+    /// The size of a slice. 0: off.
     size: u64,
 }
 
@@ -37,7 +37,7 @@ const DIRECTIVES: &[Directive] = &[setting!(
     "The size of the slices that `$slice_range` asks for; 0 is none."
 )];
 
-/// What the module remembers of a request.
+/// The state of a request.
 static CONTEXT: ContextKey<Rc<RefCell<Slices>>> =
     ContextKey { for_update: Some(alone), ..ContextKey::passing() };
 
@@ -50,55 +50,66 @@ pub const MODULE: Module =
 
 fn init(setup: &mut crate::config::Setup<'_>) {
     setup.variables.define("slice_range", |r, out| {
-        let Some(slices) = begun(r) else { return false };
+        let Some(slices) = slices_of(r) else { return false };
         let slices = slices.borrow();
-        let text = format!("bytes={}-{}", slices.asked, slices.asked + slices.size - 1);
+        let text = format!("bytes={}-{}", slices.requested, slices.requested + slices.size - 1);
         out.extend_from_slice(text.as_bytes());
         true
     });
 }
 
-/// Where an answer in slices stands; its subrequests share it.
+/// The progress of a response in slices, which its subrequests share.
 #[derive(Debug)]
 pub struct Slices {
     size: u64,
-    /// Where the slice begins that is asked for.
-    asked: u64,
-    /// Where the next one begins.
+    /// The offset of the requested slice.
+    requested: u64,
+    /// The offset of the next slice.
     next: u64,
-    /// Where the last one ends.
+    /// The end of the part that is sent.
     end: u64,
     etag: Option<Vec<u8>>,
     /// `Last-Modified`
     modified: Option<i64>,
-    /// The slice that is asked for has come.
+    /// Whether the requested slice has arrived.
     active: bool,
-    /// The whole answer is sent, even if the client asks for a range.
+    /// Whether the whole response is sent, even if the client requested a range.
     whole: bool,
-    /// The first that has come is not where that begins.
-    unwanted: bool,
-    /// It is asked for by itself, and becomes no part of an answer.
+    /// Whether the first slice is dropped, since the response starts before it.
+    drop_first: bool,
+    /// Whether a background update fetches this slice alone, without sending a response.
     alone: bool,
 }
 
 impl Slices {
-    /// Nothing has come, and this is asked for.
-    fn from(asked: u64, size: u64) -> Slices {
-        let (active, whole, unwanted, alone) = (false, false, false, false);
+    /// The state before the first slice was received.
+    fn from(requested: u64, size: u64) -> Slices {
+        let (active, whole, drop_first, alone) = (false, false, false, false);
         let (etag, modified) = (None, None);
-        Slices { size, asked, next: asked, end: 0, etag, modified, active, whole, unwanted, alone }
+        Slices {
+            size,
+            requested,
+            next: requested,
+            end: 0,
+            etag,
+            modified,
+            active,
+            whole,
+            drop_first,
+            alone,
+        }
     }
 }
 
-/// The slice that a request asks for now, for one that asks for nothing else.
+/// The state for a background update of the currently requested slice.
 fn alone(slices: &Rc<RefCell<Slices>>) -> Rc<RefCell<Slices>> {
     let slices = slices.borrow();
-    let (size, asked) = (slices.size, slices.asked);
-    Rc::new(RefCell::new(Slices { alone: true, ..Slices::from(asked, size) }))
+    let (size, requested) = (slices.size, slices.requested);
+    Rc::new(RefCell::new(Slices { alone: true, ..Slices::from(requested, size) }))
 }
 
-/// The request's slices; asking for `$slice_range` begins them.
-fn begun(r: &mut Request) -> Option<Rc<RefCell<Slices>>> {
+/// The state of a request. The first use of `$slice_range` creates it.
+fn slices_of(r: &mut Request) -> Option<Rc<RefCell<Slices>>> {
     if CONTEXT.of(&r.contexts).is_none() {
         let size = CONF.of(r.conf()).size;
         if !r.is_main() || r.response.status != 0 || size == 0 {
@@ -110,7 +121,7 @@ fn begun(r: &mut Request) -> Option<Rc<RefCell<Slices>>> {
     CONTEXT.of(&r.contexts).cloned()
 }
 
-/// The first byte that the client asks for.
+/// The first byte of the client's range.
 fn first_wanted(r: &Request) -> u64 {
     let range = r.header(HeaderId::Range).filter(|_| r.header(HeaderId::IfRange).is_none());
     range.and_then(range_start).unwrap_or(0)
@@ -123,17 +134,17 @@ fn range_start(range: &[u8]) -> Option<u64> {
     }
     let range = range.trim_ascii_start();
     let digits = range.iter().take_while(|b| b.is_ascii_digit()).count();
-    // Room above, so that sums of it do not overflow.
+    // Bounded, so that sums do not overflow.
     std::str::from_utf8(&range[..digits]).ok()?.parse().ok().filter(|n| *n <= i64::MAX as u64)
 }
 
-/// A `Content-Range`.
+/// A value of `Content-Range`.
 #[derive(Debug, PartialEq, Eq)]
 struct Span {
     start: u64,
-    /// Behind the last byte.
+    /// The offset behind the last byte.
     end: u64,
-    /// Of the whole, if that is known.
+    /// The complete length, if it is known.
     length: Option<u64>,
 }
 
@@ -157,7 +168,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
     CONF.of(conf).size > 0
 }
 
-/// Header filter, before all others: a slice is presented as a part of the whole.
+/// First header filter: makes the response of a slice look like that of the whole resource.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let Some(slices) = CONTEXT.of(&r.contexts).cloned().filter(|s| !s.borrow().alone) else {
         return Ok(());
@@ -191,17 +202,18 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
         return fail(r, "no complete length in slice response");
     };
     let end = span.start.saturating_add(slices.size).min(length);
-    if span.start != slices.asked || span.end != end {
-        let (start, asked) = (span.start, slices.asked);
+    if span.start != slices.requested || span.end != end {
+        let (start, requested) = (span.start, slices.requested);
         let text = format!(
-            "unexpected range in slice response: {start}-{}, expected: {asked}-{end}",
+            "unexpected range in slice response: {start}-{}, expected: {requested}-{end}",
             span.end
         );
         return fail(r, &text);
     }
     (slices.next, slices.active) = (end, true);
     if r.is_main() {
-        // The first slice sets the end of the wanted range. Later ones only know the length of the whole.
+        // The first slice sets the end of the part that is sent. Later ones only know the complete
+        // length.
         slices.end = length;
     }
     let response = &mut r.response;
@@ -213,12 +225,12 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     (response.allow_ranges, response.single_range) = (true, true);
     response.is_slice = !slices.whole;
     if r.is_main() {
-        r.add_body_filter(Box::new(More));
+        r.add_body_filter(Box::new(NextSlices));
     }
     Ok(())
 }
 
-/// Header filter, behind the one that looks for ranges: which slices are wanted is known now.
+/// Header filter behind the range filter, which has decided on the ranges.
 pub fn last_header_filter(r: &mut Request) -> Result<(), Step> {
     let Some(slices) = CONTEXT.of(&r.contexts).filter(|_| r.is_main()) else { return Ok(()) };
     if r.response.status == 206 {
@@ -229,14 +241,15 @@ pub fn last_header_filter(r: &mut Request) -> Result<(), Step> {
         }
         slices.end = start + r.response.content_length.unwrap_or(0);
     } else {
-        // A client that asked for a range gets all: a filter changes the body, so ranges do not apply.
+        // The client's range is not applied, for example if a filter changes the body. So all
+        // slices are sent.
         let mut slices = slices.borrow_mut();
         slices.whole = true;
         if std::mem::take(&mut r.response.content_offset) > 0 {
-            (slices.next, slices.unwanted) = (0, true);
+            (slices.next, slices.drop_first) = (0, true);
         }
     }
-    if r.response.by_standard && following(slices).is_some() && !names_bytes(r) {
+    if r.response.by_standard && next_slice(slices).is_some() && !has_strong_validator(r) {
         let text = "slices without a strong ETag or Last-Modified cannot be joined under the rules of RFC 9111; \
                     serve this location without \"slice\"";
         r.log(Level::Error, format_args!("{text}"));
@@ -246,9 +259,10 @@ pub fn last_header_filter(r: &mut Request) -> Result<(), Step> {
     Ok(())
 }
 
-/// Whether the answer has a strong validator: then parts with the same one are of the same bytes (RFC 9110, section 8.8.1). A
-/// `Last-Modified` is strong if it is older than the answer (section 8.8.2.2).
-fn names_bytes(r: &Request) -> bool {
+/// Whether the response has a strong validator, so that slices with the same one belong together
+/// (RFC 9110, section 8.8.1). `Last-Modified` is strong if it is earlier than `Date` (section
+/// 8.8.2.2).
+fn has_strong_validator(r: &Request) -> bool {
     let response = &r.response;
     if let Some(etag) = &response.etag {
         return !etag.starts_with(b"W/");
@@ -263,10 +277,10 @@ fn fail(r: &Request, text: &str) -> Result<(), Step> {
     Err(Step::Abort)
 }
 
-/// Behind the first slice, asks for the others, one after another.
-struct More;
+/// Body filter: requests the other slices after the first one.
+struct NextSlices;
 
-impl BodyFilter for More {
+impl BodyFilter for NextSlices {
     fn module(&self) -> &'static str {
         "slice_filter"
     }
@@ -275,21 +289,21 @@ impl BodyFilter for More {
         let Some(slices) = CONTEXT.of(&r.contexts).cloned() else {
             return Filtered::Now(Ok(input));
         };
-        let input = if slices.borrow().unwanted { Chain::new() } else { input };
+        let input = if slices.borrow().drop_first { Chain::new() } else { input };
         if !last {
             return Filtered::Now(Ok(input));
         }
         Filtered::Later(Boxed::new(move || async move {
             r.send_last_ahead(input).await?;
-            if following(&slices).is_some() {
-                // The bytes of this slice are sent, even if the next slice fails.
+            if next_slice(&slices).is_some() {
+                // The bytes of this slice are sent even if the next slice fails.
                 r.send_queued().await?;
                 r.flush().await?;
             }
-            while let Some(next) = following(&slices) {
+            while let Some(next) = next_slice(&slices) {
                 {
                     let mut slices = slices.borrow_mut();
-                    (slices.asked, slices.active) = (next, false);
+                    (slices.requested, slices.active) = (next, false);
                 }
                 let shared = slices.clone();
                 let sub = r.ask_again(|sr| CONTEXT.set(&mut sr.contexts, shared));
@@ -309,8 +323,8 @@ impl BodyFilter for More {
     }
 }
 
-/// Where the next slice begins, if one is wanted.
-fn following(slices: &RefCell<Slices>) -> Option<u64> {
+/// The offset of the next slice, if another one is needed.
+fn next_slice(slices: &RefCell<Slices>) -> Option<u64> {
     let slices = slices.borrow();
     (slices.next < slices.end).then_some(slices.next)
 }

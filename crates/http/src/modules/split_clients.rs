@@ -1,4 +1,4 @@
-//! Variables that give each of several values to a share of clients. nginx: ngx_http_split_clients_module.
+//! Variables that split requests by a hash into shares. nginx: ngx_http_split_clients_module.
 
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Set};

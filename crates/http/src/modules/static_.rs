@@ -1,4 +1,4 @@
-//! Answers with files. nginx: ngx_http_static_module.
+//! Serves files. nginx: ngx_http_static_module.
 
 use weir_engine::{Boxed, Chain, FileKind};
 use weir_log::Level;
@@ -9,10 +9,11 @@ use crate::files::{self, FileError, Opened};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 
-/// Files up to this size travel with their head in one send; larger ones are sent from the page cache.
+/// The maximum size of a file that is read into memory and sent together with the head. A larger
+/// file is sent from the page cache.
 const SMALL: u64 = 16 * 1024;
 
-/// The handler of the content phase.
+/// Content phase handler.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     if !matches!(r.method, Method::Get | Method::Head | Method::Post) {
         return Answer::Now(Step::Status(405));
@@ -34,8 +35,8 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     Answer::Later(Boxed::new(move || open_and_send(r, path)))
 }
 
-/// Opens the file that the path stands for, for a handler that sends a part of it to GET and HEAD; the file's
-/// name comes with it. What is no file is left to the handlers behind.
+/// Opens the file of the request's path, for a content handler that sends part of it. Only for GET
+/// and HEAD. Directories are left to other handlers. Returns the file and its path.
 pub async fn open_file(r: &mut Request) -> Result<(Opened, Vec<u8>), Step> {
     if !matches!(r.method, Method::Get | Method::Head) {
         return Err(Step::Status(405));
@@ -43,7 +44,7 @@ pub async fn open_file(r: &mut Request) -> Result<(Opened, Vec<u8>), Step> {
     if r.path.ends_with(b"/") {
         return Err(Step::Next);
     }
-    // Whatever comes of the file, even a page of an error.
+    // The body is accepted whatever becomes of the file, even for an error page.
     r.invite();
     let mut path = Vec::new();
     r.conf().core.map_path_into(r, &mut path)?;
@@ -54,7 +55,7 @@ pub async fn open_file(r: &mut Request) -> Result<(Opened, Vec<u8>), Step> {
     }
 }
 
-/// Answers with something made of a file.
+/// Sends a body that is made of parts of a file.
 pub async fn send_part(r: &mut Request, opened: &Opened, body: Chain) -> Step {
     if let Err(step) = describe(r, opened) {
         return step;
@@ -62,7 +63,7 @@ pub async fn send_part(r: &mut Request, opened: &Opened, body: Chain) -> Step {
     let len = body.len();
     r.response.content_length = Some(len);
     if r.conf().core.etag {
-        // Of a part, not of the file: parts are answers of their own.
+        // The entity tag has the length of the part, since the part is a resource of its own.
         r.response.etag = Some(etag(opened.info.modified, len));
     }
     if let Err(step) = r.send_head() {
@@ -126,7 +127,7 @@ pub fn describe(r: &mut Request, opened: &Opened) -> Result<(), Step> {
     Ok(())
 }
 
-/// Sends the head and all of the file.
+/// Sends the head and the whole file.
 pub async fn send(r: &mut Request, opened: Opened) -> Step {
     if let Err(step) = r.send_head() {
         return step;
@@ -150,7 +151,8 @@ fn refuse(r: &Request, error: FileError, path: &[u8]) -> Step {
     Step::Status(status)
 }
 
-/// A directory's own address ends with a slash: relative links in its index depend on it.
+/// Redirects to the path of a directory with a slash at the end. Relative links of its index need
+/// the slash.
 fn add_slash(r: &mut Request) -> Step {
     let mut target = Vec::with_capacity(r.path.len() + 1);
     weir_proto::uri::escape(Escape::Uri, &r.path, &mut target);
@@ -163,7 +165,7 @@ fn add_slash(r: &mut Request) -> Step {
     Step::Status(301)
 }
 
-/// nginx's entity tag: time and size in hexadecimal.
+/// nginx's entity tag: modification time and size in hexadecimal.
 pub fn etag(modified: i64, len: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(36);
     out.push(b'"');
@@ -193,7 +195,7 @@ mod tests {
     fn entity_tags_are_nginxs() {
         assert_eq!(etag(0x5f3a_1b2c, 1024), b"\"5f3a1b2c-400\"");
         assert_eq!(etag(0, 0), b"\"0-0\"");
-        // A day before 1970.
+        // One day before 1970.
         assert_eq!(etag(-86_400, 1), b"\"-15180-1\"");
     }
 }

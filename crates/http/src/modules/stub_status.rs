@@ -1,4 +1,4 @@
-//! Counters of connections and requests, as nginx shows them and as monitors read them.
+//! Shows counters of connections and requests, for nginx's format and for monitoring.
 //! nginx: ngx_http_stub_status_module.
 
 use bytes::Bytes;
@@ -80,7 +80,7 @@ static STUB_STATUS: ContentHandler<()> = ContentHandler {
     run: |r, ()| Answer::Now(handler(r)),
 };
 
-/// The content handler of a location with `stub_status`.
+/// Handles a request in a location with `stub_status`.
 fn handler(r: &mut Request) -> Step {
     let sum = |metric| r.event_loop.registry.sum(metric);
     let text = format!(
@@ -97,11 +97,11 @@ fn handler(r: &mut Request) -> Step {
     answer(r, b"text/plain", text)
 }
 
-/// What `weir_status` answers.
+/// The output of `weir_status`.
 #[derive(Debug, Clone, Copy)]
 pub enum Form {
-    /// All counters, for Prometheus; those of single loops with `?loops=1`, of many servers with `?servers=1`, and rows of long tables
-    /// that have counted nothing with `?idle=1`.
+    /// All counters, for Prometheus. `?loops=1` adds those of each loop, `?servers=1` those of each
+    /// server of large groups, and `?idle=1` zero rows of long tables.
     Prometheus,
     /// All counters.
     Json,
@@ -110,7 +110,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// The content handler of a location with `weir_status`.
+    /// Handles a request in a location with `weir_status`.
     async fn answer(self, r: &mut Request) -> Step {
         let asks = |name: &[u8]| uri::arg(&r.args, name).is_some_and(|value| value == b"1");
         let each = asks(b"servers");
@@ -133,10 +133,11 @@ impl Form {
     }
 }
 
-/// A page is sent as a whole if it is no longer than this. Of a longer one, a loop keeps one piece at a time.
+/// A page up to this length is sent as a whole. For a longer one, the loop has one piece in memory
+/// at a time.
 const WHOLE: usize = 1 << 20;
 
-/// Answers with all figures of the server.
+/// Answers with all counters.
 pub(super) async fn answer_page(r: &mut Request, kind: &[u8], each: bool, form: PageForm) -> Step {
     let page = gather(r, each).await;
     let handle = r.event_loop.handle.clone();
@@ -152,7 +153,7 @@ pub(super) async fn answer_page(r: &mut Request, kind: &[u8], each: bool, form: 
     answer(r, kind, whole)
 }
 
-/// Answers with what is there, and with the rest as it is made.
+/// Sends `begin`, and then the rest as it is made.
 async fn stream(
     r: &mut Request,
     kind: &[u8],
@@ -179,7 +180,7 @@ async fn stream(
     }
 }
 
-/// The figures as one text.
+/// All counters as one text.
 pub(super) async fn text(r: &Request, form: PageForm) -> String {
     let page = gather(r, false).await;
     let mut text = String::new();
@@ -190,7 +191,8 @@ pub(super) async fn text(r: &Request, form: PageForm) -> String {
     text
 }
 
-/// All figures of the server. With many loops and servers there is much to read: the loop does something else meanwhile.
+/// Collects all counters. With many loops and servers this takes long, so other tasks run in
+/// between.
 async fn gather(r: &Request, each: bool) -> MetricsPage {
     let mut page = MetricsPage::new();
     let mut counting = Counting::new(r.event_loop.registry);
@@ -209,10 +211,10 @@ async fn gather(r: &Request, each: bool) -> MetricsPage {
     page
 }
 
-/// A cell has a kilobyte.
+/// The counters of a loop take a kilobyte.
 const CELLS_AT_A_TIME: usize = 500;
 
-/// The newest lines of what the location logs to memory.
+/// The newest lines of the location's logs in memory.
 fn log(r: &Request) -> Bytes {
     let memories =
         r.conf().core.error_log.sinks().iter().filter_map(|(_, sink)| match sink.place() {
@@ -277,5 +279,6 @@ fn set_status(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Err
     Ok(())
 }
 
-/// Bytes of the log in memory that one answer shows: more would keep the loop busy for milliseconds.
+/// The most bytes of a log in memory that a response has. More would block the loop for
+/// milliseconds.
 const LOG_SHOWN: usize = 1 << 20;

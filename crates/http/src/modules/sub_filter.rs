@@ -1,4 +1,4 @@
-//! Replaces texts in a body. nginx: ngx_http_sub_filter_module.
+//! Replaces strings in a response. nginx: ngx_http_sub_filter_module.
 
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error};
@@ -14,13 +14,13 @@ use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
 use weir_values::Template;
 
-/// Texts to look for in one block, at the most.
+/// The most strings of a block.
 const PAIRS: usize = 255;
 
 /// Settings.
 #[derive(Debug, Clone)]
 pub struct Conf {
-    /// What is looked for, in lower case, and what takes its place.
+    /// The strings to search for, in lower case, and their replacements.
     pairs: Vec<(Template, Template)>,
     once: bool,
     last_modified: bool,
@@ -131,10 +131,11 @@ impl BodyFilter for Sub {
     }
 }
 
-/// Pieces shorter than this are copied together: a body with a text in each line would leave in thousands of them.
+/// The length below which pieces are joined. Otherwise a body with a match in each line would
+/// become thousands of pieces.
 const SHORT: usize = 512;
 
-/// What goes out, with short pieces joined.
+/// The output, with short pieces joined.
 #[derive(Default)]
 struct Joined {
     chain: Chain,
@@ -157,32 +158,32 @@ impl Joined {
     }
 }
 
-/// A search for several texts in a body that comes in pieces. The text that begins first wins; of those that
-/// begin at the same byte, the one that was configured first.
+/// Searches for several strings in a body that comes in pieces. The match that begins first wins.
+/// Of matches at the same byte, the string that was configured first wins.
 struct Search {
     texts: Vec<Substitution>,
     once: bool,
-    /// Whether a byte begins one of the texts.
+    /// Whether a byte begins one of the strings.
     begins: Box<[bool; 256]>,
-    /// The end of what was read, which may be the begin of a text.
+    /// The end of the input, which may be the beginning of a match.
     pending: Bytes,
 }
 
 struct Substitution {
-    /// In lower case.
+    /// The string to search for, in lower case.
     from: Vec<u8>,
     to: &'static Template,
-    /// What takes its place in this answer, once that is known.
+    /// The value of the replacement in this response, once it was evaluated.
     value: Option<Bytes>,
 }
 
-/// What stands at a place of the body.
+/// The result of a comparison at a position.
 enum At {
-    /// None of the texts.
+    /// No match.
     Nothing,
-    /// This one, whole.
+    /// The string of this index matches.
     Text(usize),
-    /// Perhaps the begin of a text: more bytes are needed.
+    /// A match may begin here: more bytes are needed.
     Unknown,
 }
 
@@ -192,7 +193,7 @@ impl Search {
         Search { texts: Vec::new(), once, begins, pending: Bytes::new() }
     }
 
-    /// Looks for one more text; an empty one is nowhere.
+    /// Adds a string. An empty one never matches.
     fn add(&mut self, from: &[u8], to: &'static Template) {
         let from = from.to_ascii_lowercase();
         if let Some(&first) = from.first() {
@@ -213,7 +214,7 @@ impl Search {
         self.scan(body, false, eval, out);
     }
 
-    /// The body has ended: what is only the begin of a text is none.
+    /// Ends the body. An incomplete match is text.
     fn end(&mut self, eval: &mut dyn FnMut(&Template) -> Bytes, out: &mut dyn FnMut(Bytes)) {
         let pending = std::mem::take(&mut self.pending);
         self.scan(pending, true, eval, out);
@@ -248,7 +249,7 @@ impl Search {
         out(body);
     }
 
-    /// Each text was replaced, once.
+    /// Whether each string was replaced once, with `sub_filter_once on`.
     fn is_over(&self) -> bool {
         self.once && self.texts.iter().all(|text| text.value.is_some())
     }
@@ -286,7 +287,7 @@ mod tests {
     use crate::trial::complaint;
     use weir_engine::Segment;
 
-    /// Replaces in a body that comes in these pieces: `(from, to)`.
+    /// Replaces `(from, to)` in a body that comes in these pieces.
     fn replaced(pairs: &[(&str, &'static Template)], once: bool, pieces: &[&[u8]]) -> Vec<u8> {
         let mut search = Search::new(once);
         for (from, to) in pairs {
@@ -319,10 +320,10 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_first_wins_and_then_what_was_configured_first() {
+    fn the_first_match_wins_and_then_the_first_configured_string() {
         let pairs: &[(&str, &'static Template)] = &[("bcd", &ONE), ("ab", &LONG), ("abc", &EMPTY)];
         assert_eq!(replaced(pairs, false, &[b"abcd bcd"]), b"<aab>cd 1");
-        // The begin of a text at the end of the body hides no other one.
+        // An incomplete match at the end of the body does not hide another one.
         let pairs: &[(&str, &'static Template)] = &[("abcd", &ONE), ("b", &LONG)];
         assert_eq!(replaced(pairs, false, &[b"abc"]), b"a<aab>c");
     }

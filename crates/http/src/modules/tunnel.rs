@@ -1,4 +1,4 @@
-//! Tunnels to the servers that clients name with CONNECT. nginx: ngx_http_tunnel_module.
+//! Tunnels for clients that send CONNECT. nginx: ngx_http_tunnel_module.
 
 use std::convert::Infallible;
 
@@ -76,7 +76,7 @@ static CONTENT: ContentHandler<Pass> = ContentHandler {
     run: |r, settings| phases::Answer::Later(handler(r, settings)),
 };
 
-/// Opens a tunnel.
+/// Handles a request in a location with `tunnel_pass`.
 fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
         if r.method != Method::Connect {
@@ -91,7 +91,8 @@ fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     })
 }
 
-/// A tunnel's protocol. The server's connection is the answer; its bytes are not read.
+/// The protocol of a tunnel. The upstream connection is the answer, and its bytes are passed on
+/// unread.
 struct Opaque;
 
 impl Protocol for Opaque {

@@ -1,4 +1,4 @@
-//! Gives each client a cookie by which it is known again. nginx: ngx_http_userid_filter_module.
+//! Identifies clients by a cookie. nginx: ngx_http_userid_filter_module.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
@@ -30,7 +30,7 @@ pub struct Conf {
     domain: Vec<u8>,
     path: Vec<u8>,
     expires: CookieExpires,
-    /// As they stand in the cookie.
+    /// The attributes, as the cookie has them.
     flags: Vec<&'static str>,
     p3p: Vec<u8>,
     mark: Option<u8>,
@@ -61,7 +61,7 @@ impl Settings for Conf {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Mode {
     Off,
-    /// Cookies that came are logged, none is set.
+    /// `log`: received cookies are logged, and none is set.
     Log,
     V1,
     V2,
@@ -70,25 +70,25 @@ enum Mode {
 /// `userid_expires`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CookieExpires {
-    /// When the browser closes.
+    /// At the end of the browser session.
     Session,
-    /// As late as cookies can.
+    /// At the latest possible date.
     Max,
-    /// After so many seconds.
+    /// After this number of seconds.
     After(i64),
 }
 
-/// An identifier: four numbers. Their bytes in the machine's order are the cookie.
+/// An identifier. The cookie has its bytes in the machine's order.
 type Uid = [u32; 4];
 
-/// The cookie of a request, read or to be set.
+/// The cookie of a request.
 #[derive(Debug, Default)]
 pub struct UserIdCookie {
-    got: Option<Uid>,
-    /// The cookie as it came.
+    received: Option<Uid>,
+    /// The text of the received cookie.
     cookie: Vec<u8>,
     set: Option<Uid>,
-    /// The cookie that came does not count: `$uid_reset`.
+    /// `$uid_reset`: the received cookie is ignored.
     reset: bool,
 }
 
@@ -116,7 +116,7 @@ const DIRECTIVES: &[Directive] = &[
     setting!("userid_mark", CONF.mark, mark, "A letter that marks the cookie as renewed."),
 ];
 
-/// What the module remembers of a request.
+/// The state of a request.
 static CONTEXT: ContextKey<UserIdCookie> = ContextKey::passing();
 
 /// The module's settings.
@@ -132,22 +132,22 @@ fn init(setup: &mut Setup<'_>) {
         if conf.mode == Mode::Off {
             return false;
         }
-        let got = known(r).got;
-        show(&conf.name, got, out)
+        let received = cookie_of(r).received;
+        write_uid(&conf.name, received, out)
     });
     setup.variables.define("uid_set", |r, out| {
         let conf = CONF.of(r.conf());
         if conf.mode < Mode::V1 {
             return false;
         }
-        let set = decide(r).set;
-        show(&conf.name, set, out)
+        let set = cookie_to_set(r).set;
+        write_uid(&conf.name, set, out)
     });
     setup.variables.define_changeable("uid_reset", true, |_, _| true);
 }
 
-/// `name=` and the four numbers in hexadecimal.
-fn show(name: &[u8], uid: Option<Uid>, out: &mut Vec<u8>) -> bool {
+/// Appends `name=` and the four numbers in hexadecimal.
+fn write_uid(name: &[u8], uid: Option<Uid>, out: &mut Vec<u8>) -> bool {
     let Some(uid) = uid else { return false };
     out.extend_from_slice(name);
     out.push(b'=');
@@ -165,19 +165,19 @@ pub fn wanted(conf: &LocationConf) -> bool {
     CONF.of(conf).mode >= Mode::V1
 }
 
-/// Sets the cookie of an answer.
+/// Sets the cookie of a response.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = CONF.of(r.conf());
     if !r.is_main() {
         return Ok(());
     }
-    let known = decide(r);
-    let Some(uid) = known.set else { return Ok(()) };
+    let state = cookie_to_set(r);
+    let Some(uid) = state.set else { return Ok(()) };
     let mut cookie = conf.name.clone();
     cookie.push(b'=');
-    match conf.mark.filter(|_| known.got.is_some() && !known.reset) {
+    match conf.mark.filter(|_| state.received.is_some() && !state.reset) {
         Some(mark) => {
-            cookie.extend_from_slice(known.cookie.get(..TEXT).unwrap_or_default());
+            cookie.extend_from_slice(state.cookie.get(..TEXT).unwrap_or_default());
             cookie.extend_from_slice(&[mark, b'=']);
         }
         None => {
@@ -208,18 +208,18 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     Ok(())
 }
 
-/// How much of a cookie is the identifier: the end may be a mark, or what old servers left there.
+/// The length of the identifier in a cookie. A mark may follow, or padding that old servers wrote.
 const TEXT: usize = 22;
 
 fn bytes(uid: Uid) -> Vec<u8> {
     uid.iter().flat_map(|number| number.to_ne_bytes()).collect()
 }
 
-/// What came, read once a request.
-fn known(r: &mut Request) -> &mut UserIdCookie {
+/// The cookie of a request, which is parsed once.
+fn cookie_of(r: &mut Request) -> &mut UserIdCookie {
     if CONTEXT.of(&r.contexts).is_none() {
-        let known = read(r);
-        CONTEXT.set(&mut r.contexts, known);
+        let state = read(r);
+        CONTEXT.set(&mut r.contexts, state);
     }
     CONTEXT.or_insert_with(&mut r.contexts, UserIdCookie::default)
 }
@@ -233,54 +233,55 @@ fn read(r: &Request) -> UserIdCookie {
         let line = weir_log::Bytes(line);
         r.log(Level::Error, format_args!("client sent {what} userid cookie \"{line}\""));
     };
-    let mut known = UserIdCookie { cookie: cookie.to_vec(), ..UserIdCookie::default() };
+    let mut state = UserIdCookie { cookie: cookie.to_vec(), ..UserIdCookie::default() };
     let Some(text) = cookie.get(..TEXT) else {
         complain("too short");
-        return known;
+        return state;
     };
     let numbers = base64::decode(Alphabet::Plain, text).map(|bytes| {
         let (words, _) = bytes.as_chunks::<4>();
         words.iter().map(|word| u32::from_ne_bytes(*word)).collect::<Vec<_>>()
     });
     match numbers.as_deref() {
-        Some([a, b, c, d]) => known.got = Some([*a, *b, *c, *d]).filter(|uid| uid[3] != 0),
+        Some([a, b, c, d]) => state.received = Some([*a, *b, *c, *d]).filter(|uid| uid[3] != 0),
         _ => complain("invalid"),
     }
-    known
+    state
 }
 
-/// What is to be set: nothing where a good cookie came.
-fn decide(r: &mut Request) -> &UserIdCookie {
+/// Decides whether to set a cookie. A valid cookie is kept unless it must be reset or lacks the
+/// mark.
+fn cookie_to_set(r: &mut Request) -> &UserIdCookie {
     let conf = CONF.of(r.conf());
-    let (got, set) = (known(r).got, known(r).set);
+    let (received, set) = (cookie_of(r).received, cookie_of(r).set);
     if set.is_some() {
-        return known(r);
+        return cookie_of(r);
     }
-    if let Some(uid) = got {
+    if let Some(uid) = received {
         let reset = conf.reset.and_then(|id| r.variable_value(id)).unwrap_or_default();
         if matches!(reset.as_slice(), b"" | b"0") {
-            let known = known(r);
+            let state = cookie_of(r);
             let marked = conf
                 .mark
-                .is_none_or(|mark| known.cookie.get(TEXT..TEXT + 2) == Some(&[mark, b'=']));
-            known.set = (!marked).then_some(uid);
-            return known;
+                .is_none_or(|mark| state.cookie.get(TEXT..TEXT + 2) == Some(&[mark, b'=']));
+            state.set = (!marked).then_some(uid);
+            return state;
         }
-        known(r).reset = true;
+        cookie_of(r).reset = true;
         if reset == b"log" {
             let name = String::from_utf8_lossy(&conf.name);
             let text = digits(uid);
             r.log(Level::Notice, format_args!("userid cookie \"{name}={text}\" was reset"));
         }
     }
-    let uid = fresh(r, conf);
-    let known = known(r);
-    known.set = Some(uid);
-    known
+    let uid = new_uid(r, conf);
+    let state = cookie_of(r);
+    state.set = Some(uid);
+    state
 }
 
-fn fresh(r: &Request, conf: &Conf) -> Uid {
-    /// Counters of this process; loops share them.
+fn new_uid(r: &Request, conf: &Conf) -> Uid {
+    /// Counters that the loops of this process share.
     static V1: AtomicU32 = AtomicU32::new(1);
     static V2: AtomicU32 = AtomicU32::new(0x0303_0302);
     let now = r.event_loop.handle.wall().secs as u32;
@@ -303,7 +304,7 @@ fn fresh(r: &Request, conf: &Conf) -> Uid {
     [place, now.to_be(), start().to_be(), number.to_be()]
 }
 
-/// What makes the identifiers of processes differ: the time of the start and the process ID.
+/// Distinguishes the identifiers of processes: the start time and the process ID.
 fn start() -> u32 {
     static START: OnceLock<u32> = OnceLock::new();
     *START.get_or_init(|| {
@@ -357,7 +358,7 @@ fn expires(d: &Line) -> Result<CookieExpires, Error> {
 }
 
 fn flags(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    /// In the order in which they stand in the cookie.
+    /// The attributes, in their order in the cookie.
     const FLAGS: [(&str, &str); 5] = [
         ("secure", "; secure"),
         ("httponly", "; httponly"),
@@ -367,7 +368,7 @@ fn flags(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     ];
     let first = s.first(d);
     let flags = &mut CONF.change(&mut s.location).flags;
-    // What several lines of a block say adds up, in whatever order; "off" alone is none of them.
+    // The lines of a block are combined. `off` adds nothing.
     let before = if first { Vec::new() } else { std::mem::take(flags) };
     let said = |name: &str| d.args.iter().any(|w| w.bytes.eq_ignore_ascii_case(name.as_bytes()));
     let all = FLAGS.iter().filter(|(name, text)| said(name) || before.contains(text));

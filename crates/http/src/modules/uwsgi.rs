@@ -1,4 +1,4 @@
-//! Passes requests to servers of the uwsgi protocol, plainly or over TLS. nginx: ngx_http_uwsgi_module.
+//! Passes requests to uwsgi servers, with or without TLS. nginx: ngx_http_uwsgi_module.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::upstream::{OutgoingError, UpstreamConf};
 /// Settings of a location.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// What all protocols have.
+    /// The settings that all protocols share.
     passing: UpstreamConf,
     /// `uwsgi_param`
     params: Params,
@@ -38,19 +38,19 @@ pub struct Conf {
     string: Vec<u8>,
 }
 
-/// Where requests are passed to.
+/// The target of `uwsgi_pass`.
 #[derive(Debug, Clone)]
 pub enum To {
-    /// A server that is known from the start, how it is spoken to, and what it is called.
+    /// A server or group, with the scheme, and the name for checks of certificates.
     Known(Pass, Scheme, Vec<u8>),
-    /// An address with variables in it, perhaps with a scheme.
+    /// An address with variables.
     Computed(Template),
 }
 
-/// How a server is spoken to: what an address begins with.
+/// `uwsgi://` or `suwsgi://`.
 type Scheme = &'static str;
 
-/// What certificates are checked for.
+/// The name that certificates are checked for.
 type Name = Cow<'static, [u8]>;
 
 const PLAIN: Scheme = "uwsgi://";
@@ -58,7 +58,7 @@ const SECURE: Scheme = "suwsgi://";
 
 impl Settings for Conf {}
 
-/// All lines of a block were read.
+/// Called when all lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let needed = match CONTENT.of(&s.location.core.content) {
         Some(To::Computed(address)) => Some(Needed::for_computed(address, PLAIN, Needed::Tls)),
@@ -98,7 +98,7 @@ const OWN: &[Directive] = table! { "uwsgi_", settings:
         "Bytes behind the parameters of packets.";
 };
 
-/// Its bounds were judged by the tables of conf.
+/// The tables of `conf` have checked the range.
 fn modifier(number: u64) -> u8 {
     number as u8
 }
@@ -114,7 +114,7 @@ pub static CONF: Key<Conf> = Key::new();
 pub const MODULE: Module =
     Module { name: "http_uwsgi", directives: DIRECTIVES, finish, ..Module::NEW };
 
-/// Takes the scheme off an address.
+/// Splits the scheme off an address.
 fn scheme(address: &[u8]) -> (Scheme, &[u8]) {
     for scheme in [PLAIN, SECURE] {
         if let Some((start, rest)) = address.split_at_checked(scheme.len())
@@ -137,7 +137,8 @@ fn to(s: &mut Scope<'_, '_>, d: &Line) -> Result<To, Error> {
     Ok(To::Known(Pass::read(s, d, Some(address))?, scheme, address.to_vec()))
 }
 
-/// The settings by which a location passes this request, and the request's key in a cache; `None`: it passes none.
+/// The proxy settings for this request and its cache key. `None` if the location has no
+/// `uwsgi_pass`.
 pub fn cached(r: &mut Request) -> Option<(&'static UpstreamConf, Vec<u8>)> {
     CONTENT.of(&r.conf().core.content)?;
     let conf = CONF.of(r.conf());
@@ -153,7 +154,7 @@ static CONTENT: ContentHandler<To> = ContentHandler {
     run: |r, settings| Answer::Later(handler(r, settings)),
 };
 
-/// The content handler of a location with `uwsgi_pass`.
+/// Handles a request in a location with `uwsgi_pass`.
 fn handler<'a>(r: &'a mut Request, to: &'static To) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = CONF.of(r.conf());
@@ -173,7 +174,7 @@ fn handler<'a>(r: &'a mut Request, to: &'static To) -> Later<'a> {
     })
 }
 
-/// A server that is known only now.
+/// Evaluates an address with variables.
 fn compute(r: &mut Request, address: &Template) -> Result<(Target, Scheme, Name), Step> {
     let text = address.eval(r).into_owned();
     let (scheme, address) = scheme(&text);
@@ -211,5 +212,5 @@ impl Dialect for Uwsgi {
     }
 }
 
-/// Most requests fit.
+/// The first allocation for a request, enough for most.
 const ROOM: usize = 2048;

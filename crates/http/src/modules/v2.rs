@@ -1,4 +1,4 @@
-//! Settings of HTTP/2; what they are for is in `crate::http2`. nginx: ngx_http_v2_module.
+//! Settings of HTTP/2, which `crate::http2` uses. nginx: ngx_http_v2_module.
 
 use weir_conf::{Directive as Line, Error};
 use weir_proto::http2::frame::MAX_WINDOW;
@@ -96,7 +96,7 @@ pub const MODULE: Module = Module {
     ..Module::NEW
 };
 
-/// A directive that nginx has given up: a warning says what is used instead.
+/// A directive that nginx has removed. A warning names its replacement.
 const fn obsolete(name: &'static str, help: &'static str) -> Directive {
     Directive { name, help, set: Set::Simple(warn) }
 }

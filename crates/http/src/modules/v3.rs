@@ -1,4 +1,4 @@
-//! Settings of HTTP/3 and QUIC; what they are for is in `crate::http3`. nginx: ngx_http_v3_module.
+//! Settings of HTTP/3 and QUIC, which `crate::http3` uses. nginx: ngx_http_v3_module.
 
 use weir_conf::{Contexts as Place, Directive as Line, Error};
 use weir_proto::http1::Version;
@@ -92,15 +92,15 @@ pub const MODULE: Module = Module {
     finish,
 };
 
-/// How many seconds a client may remember what `Alt-Svc` has said.
+/// `ma` of `Alt-Svc`: how long a client may remember it, in seconds.
 const REMEMBERED: u32 = 86_400;
 
-/// Whether answers of a location offer HTTP/3.
+/// Whether responses of a location advertise HTTP/3.
 pub fn wanted(conf: &LocationConf) -> bool {
     conf.core.http3.offer.is_some()
 }
 
-/// Offers HTTP/3 to clients that came over TCP. An answer that says something else of it keeps what it says.
+/// Advertises HTTP/3 to clients over TLS and TCP, unless the response already has `Alt-Svc`.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     const NAME: &[u8] = b"Alt-Svc";
     let is_over_tcp = r.conn.is_tls() && r.carrier.protocol() != Protocol::Http3;
@@ -114,7 +114,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     Ok(())
 }
 
-/// Writes what a server offers, from the ports of its `listen ... quic`.
+/// Writes the server's `Alt-Svc`, with the ports of `listen ... quic`.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     if s.context != Place::SERVER {
         return Ok(());

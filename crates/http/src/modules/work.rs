@@ -1,4 +1,4 @@
-//! Blocks the loop on purpose, as a slow handler would: for experiments and tests. weir's own, nothing in nginx.
+//! Blocks the loop on purpose, for experiments and tests. nginx has no such module.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ pub struct Conf {
 
 impl Settings for Conf {}
 
-/// How a request holds its loop up.
+/// How a request blocks its loop.
 #[derive(Debug, Clone, Copy)]
 enum WorkKind {
     /// The thread sleeps, as in a blocking system call.
     Sleep(Duration),
     /// The thread computes.
     Spin(Duration),
-    /// The handler panics, as only a defect should make it.
+    /// The handler panics, as a defect would make it do.
     Panic,
 }
 
@@ -49,7 +49,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
     CONF.of(conf).work.is_some()
 }
 
-/// Holds the loop up, before any other code of the location.
+/// Blocks the loop before any other code of the location runs.
 pub fn handler(r: &mut Request) -> Step {
     match CONF.of(r.conf()).work {
         None => {}

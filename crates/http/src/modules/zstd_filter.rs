@@ -1,4 +1,5 @@
-//! Answers in Zstandard (RFC 8878). The directives are those of the zstd-nginx-module.
+//! Compresses responses with Zstandard (RFC 8878). The directives are those of the
+//! zstd-nginx-module.
 
 use std::io;
 
@@ -14,7 +15,7 @@ use crate::request::Request;
 use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
 
-/// RFC 9659: no window above 8 MiB in HTTP.
+/// RFC 9659: HTTP clients need not support windows above 8 MiB.
 const WINDOW_BITS: u32 = 23;
 
 /// Settings.
@@ -65,7 +66,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     Ok(())
 }
 
-/// Whether the client may have an answer in Zstandard.
+/// Whether the request may be answered with Zstandard.
 pub fn allowed(r: &Request) -> bool {
     r.is_main() && accepts(r, "zstd")
 }
@@ -75,14 +76,14 @@ type Zstd = Compressor<Writer<'static, Vec<u8>>>;
 impl Zstd {
     fn new(level: i32, length: Option<u64>) -> io::Result<Zstd> {
         let mut writer = Writer::new(Vec::new(), level)?;
-        // A filter before this one may change the length, so it is a hint to the compressor alone.
+        // Only a hint, since an earlier filter may change the length.
         let small = length.is_some_and(|length| length < 1 << 17);
         writer.window_log(if small { 17 } else { WINDOW_BITS.min(window_of(level)) })?;
         Ok(Compressor::over(writer))
     }
 }
 
-/// Low levels do not gain from wide windows, which cost memory for each answer.
+/// Low levels gain nothing from large windows, which cost memory for each response.
 fn window_of(level: i32) -> u32 {
     match level {
         ..=3 => 19,

@@ -23,7 +23,7 @@ fn after(start: Instant, secs: u64) -> Instant {
 }
 
 #[test]
-fn a_file_is_known_until_it_must_be_looked_at_again() {
+fn a_file_is_cached_until_it_must_be_checked_again() {
     let (conf, start, mut caches) = (conf(2, 1), Instant::now(), Caches::default());
     caches.put(&conf, b"/a", &opened(), start);
     assert!(caches.get(&conf, b"/a", after(start, 4)).is_some());
@@ -41,7 +41,7 @@ fn rare_files_do_not_stay_open() {
 }
 
 #[test]
-fn failures_are_kept_only_where_that_is_asked_for() {
+fn failures_are_cached_only_with_open_file_cache_errors() {
     let (mut conf, now, mut caches) = (conf(2, 1), Instant::now(), Caches::default());
     let failed = Err(FileError { errno: rustix::io::Errno::NOENT, call: "open()" });
     caches.put(&conf, b"/a", &failed, now);

@@ -9,12 +9,12 @@ use weir_conf::{Directive, Error, Word};
 
 use crate::config::Setup;
 
-/// How long a hook may run, unless `dns_hook_timeout` says it.
+/// How long a hook may run without `dns_hook_timeout`.
 const HOOK: Duration = Duration::from_secs(60);
-/// The longest wait for a record, and for a hook.
+/// The longest allowed wait for a record, and for a hook.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Reads one of the lines.
+/// Reads one of these lines.
 pub fn set(
     issuer: &mut Issuer,
     setup: &mut Setup<'_>,
@@ -48,7 +48,7 @@ pub fn set(
     }
 }
 
-/// What belongs together: `timeout` is the line `dns_hook_timeout`.
+/// Checks lines that depend on each other. `timeout` is the line `dns_hook_timeout`.
 pub fn finish(
     issuer: &mut Issuer,
     block: &Directive,

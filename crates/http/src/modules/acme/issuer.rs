@@ -20,17 +20,18 @@ use crate::config::scope::Scope;
 use crate::site::Site;
 use crate::site::main_conf::{BlockEnd, MainDraft, MainKey, Uses};
 
-/// What was read so far.
+/// The issuers and certificates of the configuration that is being read.
 #[derive(Debug, Default)]
 pub struct Issuers {
     list: Vec<Issuer>,
     /// `acme_shared_zone`
     zone: Option<SharedZone>,
-    /// The certificates that are wanted, by the names of their issuers and their ids.
+    /// The requested certificates, by issuer name and certificate id.
     placed: Orders,
-    /// Those of the site before, whose issuers are the same.
+    /// The certificates of the previous site. An equal certificate of the same issuer continues the
+    /// old one.
     before: Orders,
-    /// What the server uses that is being read: issuers and certificates.
+    /// The issuer name and certificate of each `acme_certificate` in the server that is being read.
     noted: Vec<(String, Arc<CertificateOrder>)>,
 }
 
@@ -39,22 +40,22 @@ type Orders = HashMap<(String, String), Arc<CertificateOrder>>;
 /// `acme_shared_zone zone=NAME:SIZE`
 #[derive(Debug)]
 pub struct SharedZone {
-    /// Its name.
+    /// The name of the zone.
     pub name: String,
     /// Its size in bytes.
     pub size: u64,
-    /// Where it is named.
+    /// The place of the directive.
     pub at: Spot,
 }
 
-/// The zone without `acme_shared_zone`.
+/// The name of the zone without `acme_shared_zone`.
 const ZONE: &str = "ngx_acme_shared";
 const ZONE_SIZE: u64 = 256 << 10;
 
 /// The issuers of the site.
 pub static ISSUERS: MainKey<Issuers> = MainKey::new();
 
-/// The issuers of a site, with the certificates that are wanted of each.
+/// The issuers of a site, with the certificates requested from each.
 pub fn issuers(site: &Site) -> &[Arc<Issuer>] {
     ISSUERS.of(&site.main_confs)
 }
@@ -75,7 +76,8 @@ impl MainDraft for Issuers {
                 Some(declared.map_err(|why| zone.at.error(why))?)
             }
             None if self.list.is_empty() => None,
-            // Also for none yet: a running worker has no room for the first one otherwise.
+            // The zone exists even without certificates. Running workers take a new configuration,
+            // but cannot open a new zone for its first certificate.
             None => {
                 let mut size = ZONE_SIZE;
                 while Standings::capacity(size) < wanted {
@@ -116,24 +118,24 @@ impl MainDraft for Issuers {
 }
 
 impl Issuers {
-    /// Where those that are asked over HTTP keep what they answer.
+    /// The directories with the answers to challenges of the issuers that use `http-01`.
     pub fn directories(&self) -> Vec<PathBuf> {
         let over_http = self.list.iter().filter(|issuer| issuer.challenge == Challenge::Http);
         over_http.map(|issuer| issuer.directory.clone()).collect()
     }
 
-    /// How the names of an issuer are proved.
+    /// The challenge type of an issuer.
     pub fn challenge(&self, name: &str) -> Option<Challenge> {
         Some(self.list.iter().find(|issuer| issuer.name == name)?.challenge)
     }
 
-    /// Notes `acme_shared_zone`.
+    /// Sets `acme_shared_zone`.
     pub fn keep_in(&mut self, zone: SharedZone) {
         self.zone = Some(zone);
     }
 
-    /// Adds a certificate to those of an issuer; the same one twice, or one of the site before, is one. None, if there is no
-    /// such issuer.
+    /// Requests a certificate from an issuer. Equal requests share one order, also with the
+    /// previous site. `None` if there is no such issuer.
     pub fn place(&mut self, name: &str, order: CertificateOrder) -> Option<Arc<CertificateOrder>> {
         let key = (name.to_owned(), order.id.clone());
         let known = self.placed.get(&key).or_else(|| self.before.get(&key));
@@ -153,7 +155,7 @@ impl Issuers {
     }
 }
 
-/// The lines of a block: the least and the most arguments of each.
+/// The lines of a block, with the minimum and maximum number of arguments.
 const LINES: &[(&str, usize, usize)] = &[
     ("uri", 1, 1),
     ("account_key", 1, 1),
@@ -174,7 +176,7 @@ const LINES: &[(&str, usize, usize)] = &[
     ("accept_terms_of_service", 0, 0),
 ];
 
-/// Reads a block.
+/// Reads an `acme_issuer` block.
 pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let setup = &mut *s.setup;
     let name = d.arg(0).map(|word| word.lossy().into_owned()).unwrap_or_default();
@@ -308,7 +310,7 @@ fn uri(setup: &mut Setup<'_>, line: &Directive, word: &Word) -> Result<String, E
     Ok(text)
 }
 
-/// An address with its scheme; without one it is of mail.
+/// A contact as a URL. Without a scheme it is a mail address.
 fn contact(line: &Directive, word: &Word) -> Result<String, Error> {
     let text = word.lossy();
     if text.is_empty() || text.chars().any(|c| c.is_control() || c.is_whitespace()) {
@@ -356,7 +358,7 @@ fn external(setup: &mut Setup<'_>, line: &Directive) -> Result<ExternalAccount, 
     Ok(ExternalAccount { kid: kid.lossy().into_owned(), key })
 }
 
-/// The authorities that vouch for the ACME server: those in the file, or the machine's.
+/// The certificate authorities trusted for the ACME server: those in the file, or the system's.
 fn anchors(
     setup: &mut Setup<'_>,
     block: &Directive,

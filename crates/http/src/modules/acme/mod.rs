@@ -1,7 +1,7 @@
-//! Certificates from an ACME server, asked for and renewed while the server serves. nginx: ngx_http_acme_module.
+//! Obtains and renews certificates from an ACME server at run time. nginx: ngx_http_acme_module.
 //!
-//! The crate `weir-acme` has the threads that do it. Here are the directives, the variables with the newest certificate, and
-//! the answers to the challenge `http-01`.
+//! The threads of the crate `weir-acme` do that. This module has the directives, the variables that
+//! name the newest certificate, and the answers to `http-01` challenges.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -33,9 +33,9 @@ pub use issuer::{ISSUERS, issuers};
 pub struct Conf {
     /// `acme_certificate`, as written.
     wanted: Option<Arc<Wanted>>,
-    /// What it comes to.
+    /// The certificate that `acme_certificate` requests.
     order: Option<Arc<CertificateOrder>>,
-    /// Where answers to challenges are: the directories of the issuers that ask over HTTP.
+    /// The directories with answers to challenges: those of all issuers that use `http-01`.
     directories: Option<Arc<[PathBuf]>>,
 }
 
@@ -79,7 +79,7 @@ pub static CONF: Key<Conf> = Key::new();
 /// The module.
 pub const MODULE: Module = Module { name: "http_acme", directives: DIRECTIVES, init, finish };
 
-/// The names of the variables, as `ssl_certificate` has them.
+/// The variables that `ssl_certificate` and `ssl_certificate_key` may name.
 const CERTIFICATE: &str = "acme_certificate";
 const CERTIFICATE_KEY: &str = "acme_certificate_key";
 
@@ -88,7 +88,7 @@ fn init(setup: &mut Setup<'_>) {
     setup.variables.define(CERTIFICATE_KEY, file);
 }
 
-/// The file with the newest certificate of the server, its chain and its key.
+/// The file with the newest certificate of the server. It has the chain and the key.
 fn file(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let order = CONF.of(r.conf()).order.as_ref();
     let Some(file) = order.and_then(|order| order.file()) else { return false };
@@ -96,15 +96,15 @@ fn file(r: &mut Request, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Where an ACME server asks for the answer to a challenge.
+/// The prefix of the URIs that ACME servers request for `http-01` challenges.
 const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 
-/// Whether a server may be asked for answers.
+/// Whether a server may be asked for the answer to a challenge.
 pub fn wanted(conf: &LocationConf) -> bool {
     CONF.of(conf).directories.is_some()
 }
 
-/// Answers a challenge before anything else in the configuration can.
+/// Post-read phase: answers a challenge before any other directive applies.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let token = r.path.strip_prefix(PREFIX).filter(|_| r.is_main());
     let directories = CONF.of(r.conf()).directories.as_ref();
@@ -128,7 +128,7 @@ async fn answer(r: &mut Request, paths: Vec<PathBuf>) -> Step {
     Step::Respond(answer.into())
 }
 
-/// All lines of a block were read.
+/// Called when all lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     if s.context == Contexts::HTTP {
         let directories = ISSUERS.draft(&mut s.setup.drafts).directories();
@@ -157,7 +157,7 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
                 conf.keep_files();
                 let replaceable = Arc::new(ReplaceableIdentity::default());
                 order.given_to(&replaceable, |replaceable: &ReplaceableIdentity, pem| {
-                    // What cannot be loaded is told by the first handshake over TCP.
+                    // If the file cannot be loaded, the first handshake over TCP logs why.
                     if let Ok(identity) = Identity::load(pem, pem, &[]) {
                         replaceable.put(identity);
                     }
@@ -177,7 +177,7 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Adds the certificate to those that its issuer is asked for.
+/// Requests the certificate from its issuer.
 fn place(s: &mut Scope<'_, '_>, wanted: &Wanted) -> Result<(Arc<CertificateOrder>, Spot), Error> {
     let mut identifiers = wanted.identifiers.clone();
     if identifiers.is_empty() {
@@ -213,7 +213,7 @@ fn place(s: &mut Scope<'_, '_>, wanted: &Wanted) -> Result<(Arc<CertificateOrder
         let text = "\"acme_certificate\": no identifiers found in \"server_name\"";
         return Err(wanted.at.error(text));
     }
-    // Authorities refuse a name that a wildcard beside it covers.
+    // Authorities reject an order with a name that a wildcard in the same order covers.
     let all = names.clone();
     let covers = |name: &str| name.split_once('.').map(|(_, above)| format!("*.{above}"));
     names.retain(|name| {
@@ -263,7 +263,7 @@ fn certificate(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-/// The least that nginx's allocator takes: eight pages.
+/// The smallest zone that nginx's slab allocator accepts: eight pages.
 const SMALLEST_ZONE: u64 = 8 * 4096;
 
 /// `acme_shared_zone zone=NAME:SIZE`

@@ -1,4 +1,4 @@
-//! Caches: which there are, and what is taken out of them.
+//! Lists caches and removes answers from them.
 
 use serde_json::{Value, json};
 use weir_cache::purge::{Which, purge};
@@ -50,7 +50,8 @@ pub async fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -
     }
 }
 
-/// `{"key": TEXT}`, `{"prefix": TEXT}`, `{"tags": [TEXT, ...]}`, `{"groups": [TEXT, ...], "origin": URL}`, `{"all": true}`
+/// Reads which answers are to be removed: `{"key": TEXT}`, `{"prefix": TEXT}`, `{"tags": [TEXT,
+/// ...]}`, `{"groups": [TEXT, ...], "origin": URL}` or `{"all": true}`.
 fn which(body: &Value) -> Result<Which, ApiError> {
     let members = members(body, &["key", "prefix", "tags", "groups", "origin", "all"])?;
     if let Some(tags) = members.get("tags").filter(|_| members.len() == 1) {
@@ -75,7 +76,7 @@ fn which(body: &Value) -> Result<Which, ApiError> {
     }
 }
 
-/// Texts as tags.
+/// Converts a list of texts to tags.
 fn tags_of(list: &Value, tag: impl Fn(&[u8]) -> Tag) -> Result<Tags, ApiError> {
     let texts = list.as_array().filter(|list| (1..=MOST_TAGS).contains(&list.len()));
     let texts = texts.and_then(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());

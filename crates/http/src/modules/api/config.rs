@@ -1,5 +1,6 @@
-//! `PUT /config`: the whole configuration, as the text of a file, as a tree or in parts; and servers that come to a group or leave it. The master
-//! tests what comes of it, and has the running workers take it.
+//! `PUT /config` replaces the whole configuration, which comes as a file's text, as a tree or as
+//! parts. Servers can also be added to a group or removed from it. The master tests the resulting
+//! configuration and has the running workers take it.
 
 use serde_json::{Value, json};
 use weir_proto::http1::Method;
@@ -8,25 +9,25 @@ use weir_values::{ChangeKind, ChangeOutcome, ChangePlace, ChangeRequest};
 use super::error::{ApiError, ApiResult, members};
 use crate::request::Request;
 
-/// What a configuration may come as.
-const KINDS: [&str; 4] = ["text/plain", "application/octet-stream", TREE, PARTS];
-/// What programs send.
+/// The accepted content types of a configuration.
+const CONTENT_TYPES: [&str; 4] = ["text/plain", "application/octet-stream", TREE, PARTS];
+/// The content type of a whole tree, for programs.
 const TREE: &str = "application/vnd.weir.tree";
-/// The same, with names of what was there before.
+/// The content type of a tree that refers to unchanged parts of the current configuration by name.
 const PARTS: &str = "application/vnd.weir.parts";
-/// The longest text.
+/// The maximum length of a text.
 const LONGEST: u64 = 15 << 20;
-/// The longest tree. It has the files that it names.
+/// The maximum length of a tree, which contains the files that it names.
 const LONGEST_TREE: u64 = 256 << 20;
 
-/// Answers when the configuration is in use, or is not.
+/// Answers once the configuration is in use or has failed.
 pub async fn answer(r: &mut Request, parts: &[&str], method: Method) -> ApiResult {
     match (parts, method) {
         ([], Method::Put) => {}
         ([], _) => return Err(ApiError::method("PUT")),
         _ => return Err(ApiError::not_found()),
     }
-    let request = match super::kind(r, &KINDS)? {
+    let request = match super::content_type(r, &CONTENT_TYPES)? {
         TREE => ChangeRequest::Tree(super::body(r, LONGEST_TREE).await?),
         PARTS => ChangeRequest::Parts(super::body(r, LONGEST_TREE).await?),
         _ => ChangeRequest::Text(super::body(r, LONGEST).await?),
@@ -34,7 +35,7 @@ pub async fn answer(r: &mut Request, parts: &[&str], method: Method) -> ApiResul
     ask(r, &request).await
 }
 
-/// Adds a server to a group, or takes one away: `{"server": ADDRESS, ...}`.
+/// Adds a server to a group, or removes it: `{"server": ADDRESS, ...}`.
 pub async fn server(
     r: &Request,
     block: &str,
@@ -53,7 +54,7 @@ pub async fn server(
     ask(r, &request).await
 }
 
-/// The words of a `server` line.
+/// Converts the body to the arguments of a `server` line.
 fn words(body: &Value) -> Result<Vec<String>, ApiError> {
     const NUMBERS: [&str; 3] = ["weight", "max_conns", "max_fails"];
     const FLAGS: [&str; 2] = ["backup", "down"];

@@ -1,8 +1,8 @@
-//! Why a request to the API is refused.
+//! Errors of the API.
 
 use serde_json::Value;
 
-/// The answer to a request, or why there is none.
+/// The answer to a request, or an error.
 pub type ApiResult = Result<Value, ApiError>;
 
 /// A status and the text that explains it.
@@ -10,9 +10,9 @@ pub type ApiResult = Result<Value, ApiError>;
 pub struct ApiError {
     pub status: u16,
     pub text: String,
-    /// Members that say what of a configuration is to blame.
+    /// Members of the answer that name the faulty place of a configuration.
     pub place: Vec<(&'static str, Value)>,
-    /// A header that the answer has besides.
+    /// An additional header of the answer.
     pub header: Option<(&'static str, &'static str)>,
 }
 
@@ -22,30 +22,30 @@ impl ApiError {
         ApiError { status, text: text.into(), place: Vec::new(), header: None }
     }
 
-    /// The path names nothing.
+    /// 404: the path names no resource.
     pub fn not_found() -> ApiError {
         ApiError::new(404, "there is no such thing")
     }
 
-    /// The resource has only these methods.
+    /// 405: the resource supports only these methods.
     pub fn method(allowed: &'static str) -> ApiError {
         let header = Some(("Allow", allowed));
         ApiError { header, ..ApiError::new(405, format!("allowed here: {allowed}")) }
     }
 
-    /// The client has shown no token, or another one.
+    /// 401: the client sent no token or a wrong one.
     pub fn unknown() -> ApiError {
         let header = Some(("WWW-Authenticate", "Bearer"));
         ApiError { header, ..ApiError::new(401, "this needs the token") }
     }
 
-    /// The body is not as it should be.
+    /// 400: the body is not valid.
     pub fn invalid(text: impl Into<String>) -> ApiError {
         ApiError::new(400, text)
     }
 }
 
-/// The members of an object, of which these are known.
+/// The members of an object. An unknown member is an error.
 pub fn members<'v>(
     body: &'v Value,
     known: &[&str],

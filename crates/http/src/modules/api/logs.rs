@@ -1,4 +1,5 @@
-//! Logs: opened anew, and how much error logs tell. That is for all processes, so the master does it.
+//! Reopens logs and changes the level of error logs. Both concern all processes, so the master does
+//! it.
 
 use serde_json::{Value, json};
 use weir_log::Level;
@@ -19,7 +20,7 @@ pub fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -> ApiR
         (["reopen"], _) => Err(ApiError::method("POST")),
         (["level"], Method::Get) => Ok(json!({ "level": level() })),
         (["level"], Method::Post) => {
-            let level = wanted(body)?;
+            let level = requested_level(body)?;
             pass_on(r, Command::Level(level))?;
             Ok(json!({ "level": level.map(Level::name) }))
         }
@@ -32,13 +33,13 @@ pub fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -> ApiR
     }
 }
 
-/// What all error logs have instead of their own.
+/// The level that overrides those of all error logs, if one is set.
 fn level() -> Option<&'static str> {
     weir_log::level().map(Level::name)
 }
 
 /// `{"level": NAME | null}`
-fn wanted(body: &Value) -> Result<Option<Level>, ApiError> {
+fn requested_level(body: &Value) -> Result<Option<Level>, ApiError> {
     match members(body, &["level"])?.get("level") {
         Some(Value::Null) => Ok(None),
         Some(Value::String(name)) if Level::parse(name).is_some() => Ok(Level::parse(name)),

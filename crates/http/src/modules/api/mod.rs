@@ -1,8 +1,9 @@
-//! `weir_api`: what an operator changes while the server runs, as JSON over HTTP. weir's own, nothing in nginx.
+//! `weir_api` lets an operator change a running server, with JSON over HTTP. nginx has no such
+//! module.
 //!
-//! The location's other settings restrict the clients; a location open to all is refused at the start. Requests that a
-//! page of another site could have sent are refused (`request::origin`), and what changes something must say that it
-//! brings JSON.
+//! Access is restricted by the other settings of the location. A location that is open to all is
+//! refused at start-up. Requests that a page of another site may have sent are refused
+//! (`request::origin`), and a request that changes something must have the content type of JSON.
 
 use std::sync::OnceLock;
 
@@ -35,27 +36,28 @@ mod servers;
 
 use error::{ApiError, ApiResult};
 
-/// Settings: none, the directive names a handler.
+/// No settings: the directive sets a content handler.
 #[derive(Debug, Clone, Default)]
 pub struct Conf;
 
 /// `weir_api`
 #[derive(Debug, Clone)]
 pub struct Api {
-    /// Where the directive stands.
+    /// The place of the directive.
     at: Spot,
-    /// `token=`: what a client must show.
+    /// `token=`: the token that clients must send.
     token: Option<Vec<u8>>,
-    /// `config`: clients may change the whole configuration.
+    /// `config`: clients may replace the whole configuration.
     config: bool,
 }
 
 impl Settings for Conf {}
 
-/// The user that started the server. The master reads a configuration with an API before it forks the first worker.
+/// The user that started the server. The master sets it when it reads a configuration with an API,
+/// which is before it forks the first worker.
 static OWNER: OnceLock<u32> = OnceLock::new();
 
-/// Each block that has the handler is judged by the rules that hold in it.
+/// Checks each block with the handler against the access rules that are in force there.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let Some(api) = CONTENT.of(&s.location.core.content) else { return Ok(()) };
     OWNER.get_or_init(|| geteuid().as_raw());
@@ -73,7 +75,7 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     Err(api.at.error(text))
 }
 
-/// Whether the location restricts its clients.
+/// Whether the access rules of the location restrict its clients.
 fn is_guarded(conf: &LocationConf) -> bool {
     let asked = [
         access::wanted(conf).then(|| access::denies_the_rest(access::CONF.of(conf))),
@@ -136,11 +138,11 @@ fn read_token(
     Ok(token)
 }
 
-/// What there is.
+/// The resources, as `GET` of the root lists them.
 const RESOURCES: [&str; 4] = ["upstreams", "stream/upstreams", "caches", "logs"];
-/// Less could be guessed.
+/// The minimum length of a token. A shorter one could be guessed.
 const SHORTEST: usize = 16;
-/// The longest body that says something.
+/// The maximum length of a JSON body.
 const LONGEST: u64 = 8 << 10;
 
 /// The content handler.
@@ -177,13 +179,14 @@ fn handler<'a>(r: &'a mut Request, api: &'static Api) -> Later<'a> {
 
 async fn answer(r: &mut Request, api: &Api) -> ApiResult {
     if let Some(token) = &api.token {
-        // No page of another site has the token, so a request that shows it comes from none.
+        // A page of another site does not know the token, so a request with the token needs no
+        // check of its origin.
         let shown = r.header(HeaderId::Authorization).unwrap_or_default();
         let shown = shown.strip_prefix(b"Bearer ").unwrap_or_default();
         if !is_same(shown.trim_ascii(), token) {
             return Err(ApiError::unknown());
         }
-    } else if let Some(why) = origin::refuse(r).or_else(|| stranger(r)) {
+    } else if let Some(why) = origin::refuse(r).or_else(|| refuse_peer(r)) {
         r.log(Level::Error, format_args!("weir_api refused a request: {why}"));
         return Err(ApiError::new(403, why));
     }
@@ -202,7 +205,7 @@ async fn answer(r: &mut Request, api: &Api) -> ApiResult {
     }
     let body = match method {
         Method::Get => Value::Null,
-        _ => said(r).await?,
+        _ => json_body(r).await?,
     };
     match (parts.as_slice(), method) {
         ([], Method::Get) => {
@@ -231,9 +234,9 @@ async fn answer(r: &mut Request, api: &Api) -> ApiResult {
     }
 }
 
-/// Why a request is refused where nothing but a unix socket keeps clients out. Such a socket is open to all users of the
-/// machine, and a server of `stream` may pass clients of other sockets on to it.
-fn stranger(r: &Request) -> Option<String> {
+/// Why a request is refused if only a Unix-domain socket restricts access. All users of the machine
+/// may connect to such a socket, and a server of `stream` may pass other clients on to it.
+fn refuse_peer(r: &Request) -> Option<String> {
     if is_guarded(r.conf()) {
         return None;
     }
@@ -246,9 +249,9 @@ fn stranger(r: &Request) -> Option<String> {
     }
 }
 
-/// What a request that changes something says: JSON, which it calls so.
-async fn said(r: &mut Request) -> ApiResult {
-    kind(r, &["application/json"])?;
+/// Reads the JSON body of a request that changes something. The content type must be that of JSON.
+async fn json_body(r: &mut Request) -> ApiResult {
+    content_type(r, &["application/json"])?;
     let text = body(r, LONGEST).await?;
     if text.is_empty() {
         return Ok(Value::Null);
@@ -256,23 +259,23 @@ async fn said(r: &mut Request) -> ApiResult {
     serde_json::from_slice(&text).map_err(|why| ApiError::invalid(format!("no JSON: {why}")))
 }
 
-/// What the body is said to be: one of these types.
-fn kind<'k>(r: &Request, kinds: &[&'k str]) -> Result<&'k str, ApiError> {
-    let said = types::without_parameters(r.header(HeaderId::ContentType).unwrap_or_default());
-    let known = kinds.iter().find(|known| said.eq_ignore_ascii_case(known.as_bytes()));
+/// The content type of the body, which must be one of these.
+fn content_type<'k>(r: &Request, kinds: &[&'k str]) -> Result<&'k str, ApiError> {
+    let named = types::without_parameters(r.header(HeaderId::ContentType).unwrap_or_default());
+    let known = kinds.iter().find(|known| named.eq_ignore_ascii_case(known.as_bytes()));
     known.copied().ok_or_else(|| {
         let text = format!("what changes something says Content-Type: {}", kinds.join(" or "));
         ApiError::new(415, text)
     })
 }
 
-/// A body of at most so many bytes.
+/// Reads a body of at most `longest` bytes.
 async fn body(r: &mut Request, longest: u64) -> Result<Vec<u8>, ApiError> {
     let too_long = || ApiError::new(413, "the body is too long");
     if r.body.length.is_some_and(|length| length > longest) || r.body.file.is_some() {
         return Err(too_long());
     }
-    // Another handler may have read it.
+    // Another handler may have read the beginning.
     let mut text = r.body.memory.concat();
     loop {
         let piece = r.next_body_span().await;

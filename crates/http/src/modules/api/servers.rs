@@ -1,4 +1,4 @@
-//! Servers behind: which there are, how they fare, and what is changed of them.
+//! Shows the servers of upstream groups and their state, and changes it.
 
 use serde_json::{Value, json};
 use weir_proto::http1::Method;
@@ -9,16 +9,16 @@ use super::error::{ApiError, ApiResult, members};
 use crate::request::Request;
 use crate::upstream::groups::GROUPS;
 
-/// What a request changes about a server.
+/// A change of a server's state.
 type ServerChange = Box<dyn Fn(&mut Changes)>;
 
-/// Those of requests.
+/// The groups of `http`.
 pub fn of_http(r: &Request) -> Vec<&Group> {
     let groups = GROUPS.of(&r.site.main_confs);
     groups.all().map(|upstream| &*upstream.group).collect()
 }
 
-/// Those of sessions.
+/// The groups of `stream`.
 pub fn of_stream(r: &Request) -> Vec<&Group> {
     r.event_loop.stream_groups.get().into_iter().flatten().map(|group| &**group).collect()
 }
@@ -46,7 +46,7 @@ pub fn answer(
             return Ok(if rest.is_empty() { shown } else { shown["servers"].clone() });
         }
         [] | ["servers"] => return Err(ApiError::method("GET")),
-        // The path of a Unix socket has slashes.
+        // A path of a Unix-domain socket contains slashes.
         ["servers", server @ ..] => server.join("/"),
         _ => return Err(ApiError::not_found()),
     };
@@ -57,7 +57,7 @@ pub fn answer(
     let change: ServerChange = match method {
         Method::Get => Box::new(|_| {}),
         Method::Delete => Box::new(|changes| *changes = Changes::default()),
-        Method::Patch => wanted(body)?,
+        Method::Patch => requested_change(body)?,
         _ => return Err(ApiError::method("GET, PATCH, DELETE")),
     };
     if method != Method::Get {
@@ -67,7 +67,8 @@ pub fn answer(
             return Err(ApiError::new(409, format!("upstream \"{}\" {text}", group.name)));
         }
         group.change(is_it, &*change, now);
-        // Requests may wait in other processes. Without a master there are no other processes.
+        // Requests may wait for a server in other processes. Without a master there are no other
+        // processes.
         if let Some(tell) = r.event_loop.commands.get() {
             let _ = tell(Command::Look);
         }
@@ -80,8 +81,9 @@ pub fn answer(
     all.next().map(|seat| server_shown(&seat, now)).ok_or_else(ApiError::not_found)
 }
 
-/// `{"state": "up" | "drain" | "down" | null, "weight": N | null}`: null is what the configuration says.
-fn wanted(body: &Value) -> Result<ServerChange, ApiError> {
+/// Reads a change: `{"state": "up" | "drain" | "down" | null, "weight": N | null}`. `null` restores
+/// the value of the configuration.
+fn requested_change(body: &Value) -> Result<ServerChange, ApiError> {
     let members = members(body, &["state", "weight"])?;
     let duty = match members.get("state") {
         None => None,

@@ -1,4 +1,5 @@
-//! User files that were read before and have not changed since. For threads of the pool: it asks the disk.
+//! Caches user files that have not changed since they were read. Runs on threads of the pool, since
+//! it reads the disk.
 
 #![expect(clippy::disallowed_methods, reason = "the name is looked at when it is put together")]
 
@@ -14,14 +15,15 @@ use rustix::fs::OFlags;
 
 use super::users;
 
-/// Files that are kept; a name may come from a client's request.
+/// The most files in the cache. Names of files may depend on the request.
 const MOST: usize = 16;
-/// Larger files are read each time, line by line.
+/// Larger files are not cached: they are read line by line each time.
 const LARGEST: u64 = 1 << 20;
-/// A file that was changed so lately may change again without another time stamp.
+/// A file that was changed more recently than this may change again without a new time stamp. So it
+/// is not cached.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// The files of a process.
+/// The cache of this process.
 static FILES: Mutex<Option<HashMap<PathBuf, CachedUserFile>>> = Mutex::new(None);
 
 #[derive(Debug)]
@@ -30,7 +32,7 @@ struct CachedUserFile {
     content: Arc<[u8]>,
 }
 
-/// What differs when a file's content does.
+/// The attributes that show whether a file has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     file: (u64, u64),
@@ -56,9 +58,10 @@ impl Stamp {
     }
 }
 
-/// The password that the file keeps for a user.
+/// The stored password of a user.
 pub fn password_of(path: &Path, user: &[u8]) -> io::Result<Option<Vec<u8>>> {
-    // Opened each time: whether that is allowed may change, too. A pipe without a writer is empty.
+    // The file is opened each time, since its permissions may change, too. With O_NONBLOCK, a pipe
+    // without a writer is empty instead of blocking.
     let nonblock = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
     let stamp = Stamp::of(&file.metadata()?);
@@ -69,7 +72,7 @@ pub fn password_of(path: &Path, user: &[u8]) -> io::Result<Option<Vec<u8>>> {
     Ok(users::find(&content, user).map(<[u8]>::to_vec))
 }
 
-/// The content of a file that is not large. A device has no end.
+/// The content of a small file. The length is bounded, since a device has no end.
 fn read(path: &Path, file: File, stamp: Stamp) -> io::Result<Arc<[u8]>> {
     let now = SystemTime::now();
     if let Some(content) = known(path, &stamp) {
@@ -112,7 +115,7 @@ mod tests {
         std::fs::write(&path, "ann:one").unwrap();
         assert_eq!(password(), Some(b"one".to_vec()));
         let stamp = Stamp::of(&path.metadata().unwrap());
-        // Just written: not remembered.
+        // A file that was just written is not cached.
         assert!(known(&path, &stamp).is_none());
         let later = SystemTime::now() + SETTLED * 2;
         assert!(stamp.is_settled(later));

@@ -1,6 +1,6 @@
-//! Lets in clients with a user's name and password. nginx: ngx_http_auth_basic_module.
+//! Authenticates clients by user name and password. nginx: ngx_http_auth_basic_module.
 //!
-//! The user file is read and the password hashed on a thread of the pool: both take their time.
+//! A thread of the pool reads the user file and hashes the password, since both may take long.
 
 use std::ffi::OsStr;
 use std::io;
@@ -31,7 +31,7 @@ mod users;
 pub struct Conf {
     realm: Option<Template>,
     user_file: Option<Template>,
-    /// Where relative names of it begin.
+    /// The directory that a relative name of the user file starts from.
     directory: PathBuf,
 }
 
@@ -62,7 +62,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
     CONF.of(conf).realm.is_some() && CONF.of(conf).user_file.is_some()
 }
 
-/// Whether every request needs a password.
+/// Whether every request needs a password: the realm is constant and not `off`.
 pub fn asks_every_client(conf: &Conf) -> bool {
     conf.realm.as_ref().and_then(Template::constant).is_some_and(|realm| realm != b"off")
 }
@@ -80,17 +80,17 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     let Some((user, password)) = credentials(r) else {
         let text = format_args!("no user/password was provided for basic authentication");
         r.log(Level::Info, text);
-        return Answer::Now(ask(r, &realm));
+        return Answer::Now(challenge(r, &realm));
     };
     let name = file.eval(r).into_owned();
     if files::climbs(r, &name, file) {
         return Answer::Now(Step::Status(403));
     }
     let path = conf.directory.join(OsStr::from_bytes(&name));
-    Answer::Later(Boxed::new(move || judge(r, realm, user, password, path)))
+    Answer::Later(Boxed::new(move || authenticate(r, realm, user, password, path)))
 }
 
-/// What a look into the user file came to.
+/// The result of a look-up in the user file.
 enum PasswordVerdict {
     Right,
     Wrong,
@@ -99,7 +99,7 @@ enum PasswordVerdict {
     NoFile(io::Error),
 }
 
-async fn judge(
+async fn authenticate(
     r: &mut Request,
     realm: Vec<u8>,
     user: Vec<u8>,
@@ -108,18 +108,19 @@ async fn judge(
 ) -> Step {
     let shown = weir_log::Bytes(&user).to_string();
     let file = path.clone();
-    // A hash may be made to take seconds, and any client may ask for it: half of the pool's threads are left for files.
+    // Verifying a hash may take seconds, and any client may cause it. As a write, it gets at most
+    // half of the pool's threads, and the other half is left for files.
     let verdict = r.event_loop.handle.files().write(move || look_up(file, &user, &password)).await;
     let path = path.display();
     match verdict.unwrap_or_else(PasswordVerdict::NoFile) {
         PasswordVerdict::Right => Step::Done,
         PasswordVerdict::Wrong => {
             r.log(Level::Error, format_args!("user \"{shown}\": password mismatch"));
-            ask(r, &realm)
+            challenge(r, &realm)
         }
         PasswordVerdict::NoSuchUser => {
             r.log(Level::Error, format_args!("user \"{shown}\" was not found in \"{path}\""));
-            ask(r, &realm)
+            challenge(r, &realm)
         }
         PasswordVerdict::UnknownForm => {
             r.log(Level::Crit, format_args!("crypt_r() failed (22: Invalid argument)"));
@@ -136,7 +137,7 @@ async fn judge(
     }
 }
 
-/// Runs on a thread of the pool.
+/// Looks the user up and verifies the password. Runs on a thread of the pool.
 fn look_up(path: PathBuf, user: &[u8], password: &[u8]) -> PasswordVerdict {
     let kept = match cache::password_of(&path, user) {
         Ok(Some(kept)) => kept,
@@ -150,10 +151,10 @@ fn look_up(path: PathBuf, user: &[u8], password: &[u8]) -> PasswordVerdict {
     }
 }
 
-/// Asks the client for a name and password.
-fn ask(r: &mut Request, realm: &[u8]) -> Step {
+/// Asks the client to authenticate.
+fn challenge(r: &mut Request, realm: &[u8]) -> Step {
     let value = [b"Basic realm=\"", realm, b"\""].concat();
-    // To a client that asks for a tunnel, this server is a proxy.
+    // A client that sends CONNECT sees this server as a proxy.
     let (name, status): (&[u8], u16) = match r.method {
         Method::Connect => (b"Proxy-Authenticate", 407),
         _ => (b"WWW-Authenticate", 401),

@@ -1,4 +1,4 @@
-//! Whether a password is the one that a user file keeps in one of its forms. nginx: ngx_crypt.c.
+//! Compares a password with a stored one, in any format of a user file. nginx: ngx_crypt.c.
 
 use md5::{Digest, Md5};
 use sha1::Sha1;
@@ -6,14 +6,14 @@ use weir_proto::base64::{self, Alphabet};
 
 use crate::secret::is_same;
 
-/// The digits of crypt(3)'s methods, by value.
+/// The digits of crypt(3)'s base 64, by value.
 const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const APR1: &[u8] = b"$apr1$";
 const SHA1_LEN: usize = 20;
 
-/// Whether the password is the kept one. `None` for an unknown form. May take long.
+/// Whether the password matches the stored one. `None` for an unknown format. May take long.
 pub fn matches(password: &[u8], kept: &[u8]) -> Option<bool> {
-    // What follows a NUL belongs to neither.
+    // The password ends at a NUL, as a C string does.
     let password = password.split(|b| *b == 0).next().unwrap_or_default();
     let hash = if let Some(rest) = kept.strip_prefix(APR1) {
         apr1(password, rest)
@@ -35,7 +35,7 @@ fn encoded(scheme: &[u8], bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// SHA-1 of password and salt, with the salt behind it.
+/// The stored form of a salted SHA-1: base64 of the digest and the salt.
 fn salted_sha(password: &[u8], kept: &[u8]) -> Vec<u8> {
     let kept = base64::decode(Alphabet::Plain, kept).unwrap_or_default();
     let salt = kept.get(SHA1_LEN..).unwrap_or_default();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none() {
+    fn odd_stored_passwords() {
         assert_ne!(check("secret", "$nothing$"), Some(true));
         assert_ne!(check("secret", "*0"), Some(true));
         assert_eq!(check("secret", "{SSHA}%%"), Some(false));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     proptest! {
-        // 1000 rounds each.
+        // Each case hashes 1000 rounds.
         #![proptest_config(ProptestConfig::with_cases(16))]
 
         #[test]

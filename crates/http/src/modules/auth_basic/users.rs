@@ -1,11 +1,11 @@
-//! User files: `name:password[:...]`, one a line, `#` before what is to be passed over.
+//! User files. A line is `name:password[:...]`, or a comment that begins with `#`.
 
 use std::io::{self, BufRead, Read};
 
-/// So much of a line counts in a file that is read line by line.
+/// The length at which a line is cut, in a file that is read line by line.
 const LONGEST: u64 = 64 * 1024;
 
-/// The password that the file keeps for a user.
+/// The stored password of a user.
 pub fn find<'a>(file: &'a [u8], user: &[u8]) -> Option<&'a [u8]> {
     let line = file.split(|b| *b == b'\n').find_map(|line| {
         let rest = line.strip_prefix(user)?.strip_prefix(b":")?;
@@ -14,7 +14,7 @@ pub fn find<'a>(file: &'a [u8], user: &[u8]) -> Option<&'a [u8]> {
     line.split(|b| matches!(b, b'\r' | b':')).next()
 }
 
-/// The same in a file that is read line by line.
+/// The same for a file that is read line by line.
 pub fn search(mut file: impl BufRead, user: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     while file.by_ref().take(LONGEST).read_until(b'\n', &mut line)? > 0 {

@@ -1,4 +1,4 @@
-//! The list of a directory's files. nginx: ngx_http_autoindex_module.
+//! Lists the files of a directory. nginx: ngx_http_autoindex_module.
 
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error};
@@ -23,9 +23,9 @@ mod page;
 pub struct Conf {
     enabled: bool,
     format: Format,
-    /// Times of the HTML page are local ones.
+    /// Whether the HTML page has local times.
     localtime: bool,
-    /// Sizes of the HTML page are in bytes.
+    /// Whether the HTML page has sizes in bytes.
     exact_size: bool,
 }
 
@@ -43,7 +43,7 @@ enum Format {
     Html,
     Xml,
     Json,
-    /// JSON in a call of the function that the query names.
+    /// JSON as the argument of a call of the function that the query names.
     Jsonp,
 }
 
@@ -143,7 +143,7 @@ async fn list(r: &mut Request) -> Step {
     Step::Respond(Bytes::from(body))
 }
 
-/// The function that the query names; an error if that is no name.
+/// The function that the query names. An error if it is not a valid name.
 fn callback(r: &Request) -> Result<Option<Vec<u8>>, ()> {
     let Some(name) = uri::arg(&r.args, b"callback") else { return Ok(None) };
     let complain = |what: &str| {

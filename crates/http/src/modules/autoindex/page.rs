@@ -1,4 +1,4 @@
-//! The forms of a list. Byte for byte nginx's, since programs read them.
+//! Formats a list of files. The output is byte for byte nginx's, since programs parse it.
 
 use std::io::Write;
 
@@ -8,24 +8,24 @@ use weir_proto::uri::{Escape, escape, escape_html};
 use crate::escape::json_escape;
 use crate::files::directory::DirectoryEntry;
 
-/// Width of the column of names, in characters.
+/// The width of the column of names, in characters.
 const NAMES: usize = 50;
 
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// How the HTML page shows times and sizes.
+/// How the HTML page shows names, times and sizes.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
-    /// Seconds that are added to times.
+    /// The offset of local time from UTC, in seconds, or 0.
     pub offset: i64,
-    /// Sizes in bytes.
+    /// Whether sizes are in bytes.
     pub exact_size: bool,
-    /// The page is in UTF-8: a character of a name may be several bytes.
+    /// Whether the page is in UTF-8, so that a character may have several bytes.
     pub utf8: bool,
 }
 
-/// A page for people.
+/// The HTML page.
 pub fn html(path: &[u8], entries: &[DirectoryEntry], look: Look) -> Vec<u8> {
     let mut out = b"<html>\r\n<head><title>Index of ".to_vec();
     escape_html(path, &mut out);
@@ -75,7 +75,7 @@ fn line(entry: &DirectoryEntry, look: Look, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A size in seven columns.
+/// A size in a column of seven characters.
 fn short_size(len: u64) -> String {
     let rounded = |unit: u64| len / unit + u64::from(len % unit > unit / 2 - 1);
     match len {
@@ -137,7 +137,7 @@ pub fn json(entries: &[DirectoryEntry]) -> Vec<u8> {
     out
 }
 
-/// JSON as the argument of a function's call.
+/// JSON as the argument of a call of `callback`.
 pub fn jsonp(entries: &[DirectoryEntry], callback: &[u8]) -> Vec<u8> {
     [b"/* callback */\r\n", callback, b"(", &json(entries), b");"].concat()
 }
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_as_long_as_their_characters_are_many() {
+    fn the_width_of_a_name_is_its_number_of_characters() {
         let entry = |name: &str| DirectoryEntry { name: name.as_bytes().to_vec(), info: info() };
         let shown = |name: &str, utf8| {
             let page = html(b"/", &[entry(name)], Look { offset: 0, exact_size: true, utf8 });
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(shown(&"\u{e4}".repeat(51), true), "\u{e4}".repeat(47) + "..&gt;</a>");
         let fits = "\u{e4}".repeat(49) + "</a> ";
         assert_eq!(shown(&"\u{e4}".repeat(49), true), fits);
-        // In another charset, and for what is no UTF-8, each byte is one.
+        // In other charsets, and in invalid UTF-8, each byte counts as a character.
         assert_eq!(shown(&"\u{e4}".repeat(24), false), "\u{e4}".repeat(24) + "</a>  ");
     }
 

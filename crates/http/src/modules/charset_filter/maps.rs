@@ -1,4 +1,4 @@
-//! Tables from one charset to another.
+//! Tables that convert one charset to another.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,64 +7,65 @@ use weir_conf::{Directive, Error};
 
 use super::recode::decode;
 
-/// Bytes of a character in UTF-8, at the most: only the basic plane has a place in a table.
+/// The most bytes of a UTF-8 character in a table, which has only the basic multilingual plane.
 const UTF8: usize = 3;
 
-/// All charsets and tables of a configuration.
+/// All charsets and tables of the configuration.
 #[derive(Debug, Default)]
 pub struct Maps {
-    /// Names that a directive uses.
+    /// Charsets that a directive names.
     names: Vec<Vec<u8>>,
     tables: Vec<(Vec<u8>, Vec<u8>, CharsetTable)>,
-    /// Pairs that some block asks for.
+    /// Pairs of charsets that a block needs a table for.
     needed: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// How bytes become others.
+/// Converts bytes to another charset.
 #[derive(Debug, Clone)]
 pub enum CharsetTable {
-    /// Byte for byte.
+    /// Each byte becomes one byte.
     Bytes(Arc<[u8; 256]>),
-    /// A byte becomes a character of UTF-8.
+    /// Each byte becomes a character of UTF-8.
     ToUtf8(Arc<Vec<Vec<u8>>>),
-    /// The other way; what is not there becomes a reference to the character.
+    /// A character of UTF-8 becomes a byte. One that is not in the table becomes a numeric
+    /// character reference.
     FromUtf8(Arc<HashMap<u32, u8>>),
 }
 
 impl CharsetTable {
-    /// Whether the length of a body becomes another.
+    /// Whether the conversion may change the length of a body.
     pub fn changes_length(&self) -> bool {
         !matches!(self, CharsetTable::Bytes(_))
     }
 }
 
 impl Maps {
-    /// Takes note of a charset.
+    /// Adds a charset.
     pub fn add(&mut self, name: &[u8]) {
         if !self.knows(name) {
             self.names.push(name.to_vec());
         }
     }
 
-    /// Whether the configuration names the charset somewhere.
+    /// Whether the configuration names the charset.
     pub fn knows(&self, name: &[u8]) -> bool {
         self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 
-    /// A block recodes from one to the other.
+    /// Notes that a block converts between these charsets.
     pub fn need(&mut self, from: &[u8], to: &[u8]) {
         if !from.eq_ignore_ascii_case(to) {
             self.needed.push((from.to_vec(), to.to_vec()));
         }
     }
 
-    /// The first pair that is asked for without a table.
+    /// The first pair that is needed and has no table.
     pub fn missing(&self) -> Option<(&[u8], &[u8])> {
         let missing = self.needed.iter().find(|(from, to)| self.table(from, to).is_none());
         missing.map(|(from, to)| (from.as_slice(), to.as_slice()))
     }
 
-    /// The table from one to the other.
+    /// The table that converts `from` to `to`.
     pub fn table(&self, from: &[u8], to: &[u8]) -> Option<CharsetTable> {
         let same = |(f, t): (&Vec<u8>, &Vec<u8>)| {
             f.eq_ignore_ascii_case(from) && t.eq_ignore_ascii_case(to)
@@ -138,7 +139,7 @@ fn read_utf8(lines: &[Directive]) -> Result<(CharsetTable, CharsetTable), Error>
     Ok((CharsetTable::ToUtf8(Arc::new(there)), CharsetTable::FromUtf8(Arc::new(back))))
 }
 
-/// The byte in the first column, and the text of the second.
+/// The byte in the first column of a line, and the text in the second.
 fn columns(line: &Directive) -> Result<(u8, &[u8]), Error> {
     let [word] = line.args.as_slice() else {
         return Err(line.error("invalid parameters number"));

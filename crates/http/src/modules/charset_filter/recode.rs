@@ -1,4 +1,4 @@
-//! Recodes a body that comes in pieces.
+//! Converts the charset of a body piece by piece.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -10,29 +10,29 @@ use super::maps::CharsetTable;
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
 use crate::request::Request;
 
-/// What bytes are if they are no character.
+/// Why bytes could not be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bad {
-    /// The rest of the character is still to come.
+pub enum DecodeError {
+    /// The rest of the character has not arrived.
     Incomplete,
-    /// No character.
+    /// The bytes are not a character.
     Invalid,
 }
 
-/// The filter.
+/// The body filter.
 pub struct Recode {
     table: CharsetTable,
-    /// The begin of a character that a piece ended with.
-    saved: Vec<u8>,
+    /// An incomplete character at the end of the last piece.
+    incomplete: Vec<u8>,
 }
 
 impl Recode {
-    /// At the begin of a body.
+    /// A filter at the beginning of a body.
     pub fn new(table: CharsetTable) -> Recode {
-        Recode { table, saved: Vec::new() }
+        Recode { table, incomplete: Vec::new() }
     }
 
-    /// Recodes the next piece.
+    /// Converts the next piece.
     pub fn run(&mut self, input: Bytes) -> Bytes {
         match &self.table {
             CharsetTable::Bytes(_) | CharsetTable::ToUtf8(_) if input.is_empty() => input,
@@ -46,21 +46,21 @@ impl Recode {
                 }
                 out.into()
             }
-            CharsetTable::FromUtf8(_) if self.saved.is_empty() && input.is_ascii() => input,
+            CharsetTable::FromUtf8(_) if self.incomplete.is_empty() && input.is_ascii() => input,
             CharsetTable::FromUtf8(table) => {
-                let bytes = [self.saved.as_slice(), &input].concat();
+                let bytes = [self.incomplete.as_slice(), &input].concat();
                 let mut rest = bytes.as_slice();
                 let mut out = Vec::with_capacity(bytes.len());
                 from_utf8(&mut rest, table, &mut out);
-                self.saved = rest.to_vec();
+                self.incomplete = rest.to_vec();
                 out.into()
             }
         }
     }
 
-    /// The body has ended; a character that has not is none.
+    /// Ends the body. An incomplete character becomes `?`.
     pub fn end(&mut self) -> Bytes {
-        if std::mem::take(&mut self.saved).is_empty() {
+        if std::mem::take(&mut self.incomplete).is_empty() {
             return Bytes::new();
         }
         Bytes::from_static(b"?")
@@ -84,7 +84,7 @@ impl BodyFilter for Recode {
     }
 }
 
-/// Recodes all whole characters; an incomplete one at the end stays.
+/// Converts all complete characters. An incomplete one at the end stays in `rest`.
 fn from_utf8(rest: &mut &[u8], table: &HashMap<u32, u8>, out: &mut Vec<u8>) {
     while let Some(&byte) = rest.first() {
         if byte < 0x80 {
@@ -96,39 +96,40 @@ fn from_utf8(rest: &mut &[u8], table: &HashMap<u32, u8>, out: &mut Vec<u8>) {
             Ok(character) => match table.get(&character) {
                 Some(byte) => out.push(*byte),
                 None => {
-                    // A vector takes all that is written.
+                    // Writing to a vector cannot fail.
                     let _ = write!(out, "&#{character};");
                 }
             },
-            Err(Bad::Invalid) => out.push(b'?'),
-            Err(Bad::Incomplete) => return,
+            Err(DecodeError::Invalid) => out.push(b'?'),
+            Err(DecodeError::Incomplete) => return,
         }
     }
 }
 
-/// Takes one character beyond ASCII, or what is none, off the begin of `bytes`. An incomplete one stays.
-pub fn decode(bytes: &mut &[u8]) -> Result<u32, Bad> {
-    let first = bytes.first().copied().ok_or(Bad::Incomplete)?;
+/// Takes one non-ASCII character, or an invalid sequence, from the beginning of `bytes`. An
+/// incomplete character stays. nginx: ngx_utf8_decode.
+pub fn decode(bytes: &mut &[u8]) -> Result<u32, DecodeError> {
+    let first = bytes.first().copied().ok_or(DecodeError::Incomplete)?;
     let (mut value, more, above) = match first {
         0xf0..=0xf7 => (u32::from(first & 7), 3, 0xffff),
         0xe0..=0xef => (u32::from(first & 0xf), 2, 0x7ff),
         0xc2..=0xdf => (u32::from(first & 0x1f), 1, 0x7f),
         _ => {
             *bytes = &bytes[1..];
-            return Err(Bad::Invalid);
+            return Err(DecodeError::Invalid);
         }
     };
     if bytes.len() <= more {
-        return Err(Bad::Incomplete);
+        return Err(DecodeError::Incomplete);
     }
     for i in 1..=more {
         let byte = bytes[i];
         if byte < 0x80 {
             *bytes = &bytes[i + 1..];
-            return Err(Bad::Invalid);
+            return Err(DecodeError::Invalid);
         }
         value = value << 6 | u32::from(byte & 0x3f);
     }
     *bytes = &bytes[more + 1..];
-    if value > above && value <= 0x10_ffff { Ok(value) } else { Err(Bad::Invalid) }
+    if value > above && value <= 0x10_ffff { Ok(value) } else { Err(DecodeError::Invalid) }
 }

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::recode::{Bad, Recode, decode};
+use super::recode::{DecodeError, Recode, decode};
 use super::*;
 
 /// The tables of a `charset_map koi8-r to { lines }`.
@@ -32,7 +32,7 @@ fn bytes_become_others_and_come_back() {
 }
 
 #[test]
-fn utf8_that_has_no_place_becomes_a_reference() {
+fn utf8_without_a_mapping_becomes_a_reference() {
     let maps = maps("utf-8", "C0 D18E; C1 E282AC;");
     assert_eq!(recoded(&maps, "koi8-r", "utf-8", &[b"a\xc0\xc1\xc2"]), "aю€?".as_bytes());
     let text = "aю€й😀".as_bytes();
@@ -48,10 +48,10 @@ fn characters_are_read_as_nginx_reads_them() {
         assert_eq!(decode(&mut bytes), Ok(u32::from(c)));
         assert!(bytes.is_empty());
     }
-    assert_eq!(decode(&mut &b"\xe2\x82"[..]), Err(Bad::Incomplete));
+    assert_eq!(decode(&mut &b"\xe2\x82"[..]), Err(DecodeError::Incomplete));
     for bad in [b"\x80abc".as_slice(), b"\xc1\xbf", b"\xe0\x80\x80", b"\xf7\xbf\xbf\xbf", b"\xc3a"]
     {
-        assert_eq!(decode(&mut &*bad), Err(Bad::Invalid), "{bad:?}");
+        assert_eq!(decode(&mut &*bad), Err(DecodeError::Invalid), "{bad:?}");
     }
 }
 

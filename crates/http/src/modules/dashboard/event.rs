@@ -1,8 +1,10 @@
-//! Events of the panel, and their gzip, which all viewers of a loop share.
+//! Events of the dashboard, and their gzip, which all viewers of a loop share.
 //!
-//! Two events are nearly the same text. So a piece is compressed with the event before it as its dictionary: a sixth of the
-//! text remains. A viewer whose stream has that event as its last can read the piece, whatever the stream began with. Others, as
-//! one that has just come, get the event compressed alone. RFC 1951: blocks may refer to the 32 KiB before them.
+//! Consecutive events have nearly the same text. So each is compressed with the previous event as
+//! the dictionary, which leaves a sixth of the text. A viewer that received the previous event can
+//! decode the piece, whichever event its stream began with. All other viewers, such as a new one,
+//! get the event compressed without a dictionary. RFC 1951: blocks may refer to the 32 KiB before
+//! them.
 
 use std::cell::OnceCell;
 use std::io;
@@ -10,21 +12,22 @@ use std::io;
 use bytes::Bytes;
 use flate2::{Compress, Compression, Crc, FlushCompress};
 
-/// What is sent to viewers once a second.
+/// An event that is sent to all viewers, once a second.
 pub struct Event {
     number: u64,
     text: Bytes,
-    /// The text of the event before.
+    /// The text of the previous event.
     before: Option<Bytes>,
-    /// Its gzip for viewers that have the one before, and for others; made when the first of these needs it.
+    /// The gzip for viewers that received the previous event, and for all others. Each is made when
+    /// a viewer first needs it.
     following: OnceCell<Bytes>,
     alone: OnceCell<Bytes>,
 }
 
 impl Event {
-    /// The event that comes after another.
+    /// The event that follows `before`.
     pub fn after(before: Option<&Event>, json: &str) -> Event {
-        // An event's data may have no line ends in it; in JSON they mean nothing.
+        // Line ends would split the data of an event. In JSON they are white space.
         let text = format!("data: {}\n\n", json.replace(['\n', '\r'], " "));
         Event {
             number: before.map_or(0, |event| event.number + 1),
@@ -35,7 +38,7 @@ impl Event {
         }
     }
 
-    /// As a client without gzip gets it.
+    /// The event for a client without gzip.
     pub fn text(&self) -> Bytes {
         self.text.clone()
     }
@@ -56,19 +59,19 @@ impl Event {
 /// The gzip stream of one viewer.
 #[derive(Default)]
 pub struct Gzip {
-    /// The event that it had last.
-    had: Option<u64>,
+    /// The number of the last event that was sent.
+    last_sent: Option<u64>,
     sum: Crc,
 }
 
-/// RFC 1952: no name, no time, an unknown system.
+/// A gzip header (RFC 1952) without name and time, with an unknown operating system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 
 impl Gzip {
-    /// An event as this stream goes on.
+    /// The bytes that continue this stream with `event`.
     pub fn next(&mut self, event: &Event) -> io::Result<Bytes> {
-        let piece = event.piece(self.had.is_some_and(|had| had + 1 == event.number))?;
-        let begins = self.had.replace(event.number).is_none();
+        let piece = event.piece(self.last_sent.is_some_and(|last| last + 1 == event.number))?;
+        let begins = self.last_sent.replace(event.number).is_none();
         self.sum.update(&event.text);
         Ok(if begins { [&HEADER[..], &piece].concat().into() } else { piece })
     }
@@ -80,7 +83,7 @@ impl Gzip {
     }
 }
 
-/// Blocks of deflate that end with a whole byte.
+/// Compresses to deflate blocks that end at a byte boundary.
 fn deflate(text: &[u8], dictionary: &[u8]) -> io::Result<Bytes> {
     let mut compress = Compress::new(Compression::default(), false);
     if !dictionary.is_empty() {
@@ -90,7 +93,7 @@ fn deflate(text: &[u8], dictionary: &[u8]) -> io::Result<Bytes> {
     loop {
         let rest = text.get(compress.total_in() as usize..).unwrap_or_default();
         compress.compress_vec(rest, &mut out, FlushCompress::Sync)?;
-        // With room left, all is out.
+        // The compressor has no more output if it left room in the buffer.
         if out.len() < out.capacity() {
             return Ok(out.into());
         }
@@ -105,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// A snapshot of loops that count; long enough to need several rounds of output.
+    /// A snapshot with counting loops. It is long enough for several rounds of output.
     fn json(second: u64) -> String {
         let mut text = "{\n\"loops\":[".to_owned();
         for n in 0..200 {
@@ -128,13 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn each_viewer_reads_the_same_whenever_it_came() {
+    fn viewers_read_the_same_events_whenever_they_join() {
         let mut events = vec![Event::after(None, &json(0))];
         for second in 1..10 {
             let next = Event::after(events.last(), &json(second));
             events.push(next);
         }
-        // One that came first, one that came later, and one that missed some.
+        // A viewer from the beginning, a later one, and one that missed events.
         for seen in [(0..10).collect::<Vec<_>>(), vec![4, 5, 6], vec![0, 1, 5, 6, 9]] {
             let mut gzip = Gzip::default();
             let (mut stream, mut text) = (Vec::new(), String::new());

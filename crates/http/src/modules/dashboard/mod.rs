@@ -1,7 +1,8 @@
-//! `weir_dashboard`: a live page about loops, latency and servers. weir's own, nothing in nginx.
+//! `weir_dashboard` shows a live page about loops, latency and servers. nginx has no such module.
 //!
-//! The page asks its own address for server-sent events: one is what `weir_status json` answers, without what the page does not
-//! show. All that is shown is made from it by the page, so nothing is counted, kept or sent without a viewer.
+//! The page requests its own URL for server-sent events. An event is the answer of `weir_status
+//! json` without the parts that the page does not show. The page computes all that it shows from
+//! events, so nothing is counted, kept or sent without a viewer.
 
 mod event;
 
@@ -30,7 +31,7 @@ use crate::phases::{Answer, Later, Step};
 use crate::request::{Request, origin};
 use crate::site::content::ContentHandler;
 
-/// The page, and what its browser is to allow it.
+/// The page and its `Content-Security-Policy`.
 #[derive(Debug, Clone)]
 pub struct DashboardPage {
     text: Bytes,
@@ -65,7 +66,7 @@ static CONTENT: ContentHandler<DashboardPage> = ContentHandler {
     run: |r, settings| Answer::Later(handler(r, settings)),
 };
 
-/// Events or JSON for clients that accept these, else the page.
+/// Sends events or JSON to a client that accepts these types, and the page to others.
 fn handler<'a>(r: &'a mut Request, page: &'static DashboardPage) -> Later<'a> {
     Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head) {
@@ -97,9 +98,10 @@ fn answer(r: &mut Request, kind: &[u8], text: Bytes) -> Step {
     Step::Respond(text)
 }
 
-/// Events until the client goes, or the worker wants to end: its browser comes again by itself.
+/// Sends events until the client disconnects or the worker retires. The browser then connects again
+/// by itself.
 async fn stream(r: &mut Request) -> Step {
-    let Some(_place) = ViewerPermit::take() else {
+    let Some(_permit) = ViewerPermit::take() else {
         r.response.headers.add(b"Retry-After", b"10");
         return Step::Status(503);
     };
@@ -110,9 +112,9 @@ async fn stream(r: &mut Request) -> Step {
     if gzip.is_some() {
         r.response.content_encoding = Some(b"gzip".to_vec());
     }
-    // nginx's word for a proxy in front that would wait for more.
+    // Tells an nginx in front not to buffer the answer.
     r.response.headers.add(b"X-Accel-Buffering", b"no");
-    // A worker that ends is not to wait for another request on it.
+    // A retiring worker must not wait for another request on this connection.
     r.keepalive = false;
     if let Err(end) = r.send_head() {
         return end;
@@ -168,7 +170,7 @@ impl DashboardPage {
     }
 }
 
-/// How a policy names a text.
+/// The hash of an inline script or style, as `Content-Security-Policy` writes it.
 fn hash(text: &str) -> String {
     let digest = digest::digest(&digest::SHA256, text.as_bytes());
     let mut name = b"sha256-".to_vec();
@@ -180,21 +182,22 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The newest event of a loop, as long as it has viewers. It is made once for all viewers: with many zones that
-/// takes milliseconds.
+/// The newest event of a loop. It exists as long as the loop has viewers. An event is made once for
+/// all viewers, since that takes milliseconds with many zones.
 #[derive(Default)]
 pub struct Newest(RefCell<Option<(Instant, Rc<Event>)>>);
 
 impl Newest {
-    /// The event, and when the next one is due. None: it is due now.
+    /// The current event, and when the next one is due. `None` if one is due now.
     fn at(&self, now: Instant) -> Option<(Rc<Event>, Instant)> {
         let newest = self.0.borrow();
         let (due, event) = newest.as_ref().filter(|(due, _)| *due > now)?;
         Some((Rc::clone(event), *due))
     }
 
-    /// Takes another one, and says when the next one is due. Of two viewers that have made one at a time, the second one gets
-    /// the first one's.
+    /// Sets a new event unless a current one exists. Returns the current event and when the next
+    /// one is due. Two viewers may make an event at the same time: the second one then gets the
+    /// first one's.
     fn set(&self, now: Instant, json: &str) -> (Rc<Event>, Instant) {
         self.at(now).unwrap_or_else(|| {
             let before = self.0.take().map(|(_, event)| event);
@@ -205,7 +208,7 @@ impl Newest {
     }
 }
 
-/// Where a loop's viewers find it.
+/// Refers to the loop's newest event for new viewers.
 #[derive(Default)]
 pub struct Viewers(RefCell<Weak<Newest>>);
 
@@ -225,7 +228,7 @@ impl Viewers {
     }
 }
 
-/// The right to send values to one viewer of this process.
+/// A permit to send events to one viewer of this process.
 struct ViewerPermit;
 
 impl ViewerPermit {
@@ -242,9 +245,9 @@ impl Drop for ViewerPermit {
 }
 
 static LOOKING: AtomicUsize = AtomicUsize::new(0);
-/// So many may look on at a time, for each worker process: every event is sent to each of them.
+/// The most viewers of a worker process, since every event is sent to each of them.
 const VIEWERS: usize = 32;
-/// Between two events.
+/// The interval between two events.
 const PAUSE: Duration = Duration::from_secs(1);
 
 const EVENTS: &[u8] = b"text/event-stream";
@@ -255,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_is_whole_and_its_policy_names_what_stands_in_it() {
+    fn the_policy_has_the_hashes_of_the_page() {
         let page = DashboardPage::new("<b> & \"more\"");
         let text = std::str::from_utf8(&page.text).unwrap();
         assert!(!text.contains("{{"), "a place was left open");
@@ -265,7 +268,7 @@ mod tests {
             let inside = inside.split_once(&format!("</{tag}>")).unwrap().0;
             assert!(page.policy.contains(&format!("{source} '{}'", hash(inside))), "{tag}");
         }
-        // Nothing that a policy without 'unsafe-inline' would refuse.
+        // A policy without 'unsafe-inline' would block any of these.
         assert!(!text.contains(" style=") && !text.contains(" onclick="));
         assert!(!text.contains("innerHTML") && !text.contains("http://127"));
     }
@@ -287,19 +290,19 @@ mod tests {
             let each = all.each_ref().map(|newest| at(Rc::clone(newest), now));
             let expected = (text(turn as i32 + 1), now + PAUSE);
             assert_eq!(each, [(); 3].map(|()| expected.clone()));
-            // One that comes between two events waits for the same as the others.
+            // A viewer that joins between two events waits for the same next event as the others.
             assert_eq!(at(viewers.join(), now + PAUSE / 2), expected);
-            // Two have begun to make the same one.
+            // Two viewers have begun to make the same event.
             let (event, due) = all[0].set(now, "another");
             assert_eq!((event.text(), due), expected);
         }
-        // Nothing is kept without viewers.
+        // Without viewers no event is kept.
         drop(all);
         assert_eq!(at(viewers.join(), began + PAUSE * 3).0, text(5));
     }
 
     #[test]
-    fn no_more_than_so_many_look_on() {
+    fn the_number_of_viewers_is_limited() {
         let places: Vec<ViewerPermit> =
             std::iter::from_fn(ViewerPermit::take).take(VIEWERS + 1).collect();
         assert_eq!(places.len(), VIEWERS);

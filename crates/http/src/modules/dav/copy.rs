@@ -1,4 +1,4 @@
-//! COPY and MOVE: what the headers ask for, before anything is touched.
+//! COPY and MOVE. All headers are checked before a file is changed.
 
 use weir_log::Level;
 use weir_proto::http1::Method;
@@ -14,7 +14,7 @@ use crate::phases::Step;
 use crate::request::Request;
 use crate::site::core::StandsFor;
 
-/// The whole of COPY or MOVE.
+/// Carries out COPY or MOVE.
 pub async fn handler(r: &mut Request) -> Step {
     let (transfer, to_collection) = match plan(r).await {
         Ok(plan) => plan,
@@ -22,7 +22,7 @@ pub async fn handler(r: &mut Request) -> Step {
     };
     let done = on_disk(r, move |disk| disk.transfer(&transfer, to_collection)).await;
     if done.is_ok() && r.method == Method::Move {
-        dav_ext::gone(r);
+        dav_ext::remove_locks(r);
     }
     status(done)
 }
@@ -48,7 +48,7 @@ async fn plan(r: &mut Request) -> Result<(Transfer, bool), Step> {
     let (from, to) = (merge_slashes(&from), merge_slashes(&to));
     let to_collection = to.ends_with(b"/");
     let (from, to) = (without_slash(&from), without_slash(&to));
-    check_places(r, from, to, to_collection, &shown)?;
+    check_overlap(r, from, to, to_collection, &shown)?;
     let transfer = Transfer {
         from: disk::path(from),
         to: disk::path(to),
@@ -67,42 +67,42 @@ fn invalid(r: &Request, shown: &str) -> Step {
     refuse(r, 400, &format!("client sent invalid \"Destination\" header: \"{shown}\""))
 }
 
-/// Why a URI names nothing here.
-enum Elsewhere {
-    /// The client has not said which host it means.
+/// Why a URI has no path on this server.
+enum ForeignUri {
+    /// The request has no host to compare with.
     NoHost,
-    /// Another host.
+    /// The URI names another host.
     Host,
-    /// It is no URI of what this connection speaks.
+    /// The URI is malformed or has another scheme than this connection.
     Invalid,
 }
 
-/// What follows the host in a URI.
-fn behind_host<'u>(r: &Request, uri: &'u [u8]) -> Result<&'u [u8], Elsewhere> {
+/// The part of a URI behind its host.
+fn behind_host<'u>(r: &Request, uri: &'u [u8]) -> Result<&'u [u8], ForeignUri> {
     if uri.starts_with(b"/") {
         return Ok(uri);
     }
     if r.host.is_empty() {
-        return Err(Elsewhere::NoHost);
+        return Err(ForeignUri::NoHost);
     }
     let scheme: &[u8] = if r.conn.is_tls() { b"https://" } else { b"http://" };
-    let host = uri.strip_prefix(scheme).ok_or(Elsewhere::Invalid)?;
-    let behind = host.strip_prefix(r.host.as_slice()).ok_or(Elsewhere::Host)?;
-    let slash = behind.iter().position(|b| *b == b'/').ok_or(Elsewhere::Invalid)?;
+    let host = uri.strip_prefix(scheme).ok_or(ForeignUri::Invalid)?;
+    let behind = host.strip_prefix(r.host.as_slice()).ok_or(ForeignUri::Host)?;
+    let slash = behind.iter().position(|b| *b == b'/').ok_or(ForeignUri::Invalid)?;
     Ok(&behind[slash..])
 }
 
-/// The path of a URI, if it is one of this host: decoded, and not above the root.
+/// The decoded path of a URI on this host. `None` for another host and for a path above the root.
 pub(crate) fn own_path(r: &Request, uri: &[u8]) -> Option<Vec<u8>> {
     uri::is_unsafe(behind_host(r, uri).ok()?).ok().map(|safe| safe.path)
 }
 
-/// The path that `Destination` names: on this host, decoded, and not above the root.
+/// The decoded path of `Destination`, which must be on this host and not above the root.
 fn target(r: &Request, destination: &[u8], shown: &str) -> Result<Vec<u8>, Step> {
     let raw = behind_host(r, destination).map_err(|why| match why {
-        Elsewhere::NoHost => refuse(r, 400, "client sent no \"Host\" header"),
-        Elsewhere::Invalid => invalid(r, shown),
-        Elsewhere::Host => {
+        ForeignUri::NoHost => refuse(r, 400, "client sent no \"Host\" header"),
+        ForeignUri::Invalid => invalid(r, shown),
+        ForeignUri::Host => {
             let text = "is handled by different repository than the source URI";
             refuse(r, 400, &format!("\"Destination\" URI \"{shown}\" {text}"))
         }
@@ -120,7 +120,7 @@ fn target(r: &Request, destination: &[u8], shown: &str) -> Result<Vec<u8>, Step>
     Ok(safe.path)
 }
 
-/// With `alias`, the destination must lie in the location.
+/// With `alias`, the path of the destination must begin with the location's name.
 fn check_alias(r: &Request, target: &[u8], shown: &str) -> Result<(), Step> {
     match r.conf().core.root.stands_for {
         StandsFor::Prefix(len) if target.len() < len => Err(invalid(r, shown)),
@@ -148,8 +148,8 @@ fn overwrite(r: &Request) -> Result<bool, Step> {
     }
 }
 
-/// Nothing goes onto itself, and no collection into itself.
-fn check_places(
+/// Refuses a copy of a resource onto itself, and of a collection into itself.
+fn check_overlap(
     r: &Request,
     from: &[u8],
     to: &[u8],

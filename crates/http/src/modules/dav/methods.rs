@@ -1,4 +1,4 @@
-//! What the methods of DAV do to the disk, on a thread of the pool.
+//! The work of the DAV methods on the disk. Runs on a thread of the pool.
 
 #![expect(
     clippy::disallowed_methods,
@@ -17,29 +17,29 @@ use super::Depth;
 use crate::files::LinkRule;
 use crate::files::disk::{Disk, DiskError, DiskResult, modified, path};
 
-/// What is at the two ends of COPY and MOVE.
+/// The source and destination of COPY or MOVE.
 pub struct Transfer {
-    /// What is copied; without the slash of a collection.
+    /// The source, without the slash of a collection.
     pub from: PathBuf,
-    /// Where to; without the slash of a collection.
+    /// The destination, without the slash of a collection.
     pub to: PathBuf,
-    /// It is a move.
+    /// Whether the method is MOVE.
     pub moves: bool,
-    /// The path of the source ends with a slash.
+    /// Whether the path of the source ends with a slash.
     pub collection: bool,
-    /// What exists may be replaced.
+    /// Whether an existing destination is replaced.
     pub overwrite: bool,
-    /// For log lines: the path and the `Destination`.
+    /// The path of the request and `Destination`, for log lines.
     pub names: (String, String),
     /// The method as the client wrote it.
     pub method: String,
-    /// Permissions of directories on the way.
+    /// The permission bits of directories that are created.
     pub access: u32,
-    /// Which links in a collection are not followed.
+    /// The rule for symbolic links inside a collection.
     pub links: LinkRule,
 }
 
-/// A method's whole work.
+/// Each function carries out a method.
 impl Disk {
     /// DELETE.
     pub fn delete(&mut self, bytes: &[u8], collection: bool, depth: Depth) -> DiskResult<()> {
@@ -73,7 +73,7 @@ impl Disk {
         self.remove_tree(&path(bytes.strip_suffix(b"/").unwrap_or(bytes)))
     }
 
-    /// COPY and MOVE; the answer is the status.
+    /// COPY and MOVE. Returns the status.
     pub fn transfer(&mut self, t: &Transfer, to_collection: bool) -> DiskResult<u16> {
         let there = self.destination(t, to_collection)?;
         let mut from = t.from.clone().into_os_string();
@@ -114,7 +114,7 @@ impl Disk {
         Ok(201)
     }
 
-    /// What is at the destination, if it may be replaced.
+    /// What exists at the destination, if it may be replaced.
     fn destination(&mut self, t: &Transfer, to_collection: bool) -> DiskResult<Option<Metadata>> {
         let there = match fs::symlink_metadata(&t.to) {
             Ok(there) => there,

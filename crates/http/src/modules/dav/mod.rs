@@ -1,7 +1,7 @@
 //! PUT, DELETE, MKCOL, COPY and MOVE of files. nginx: ngx_http_dav_module.
 //!
-//! All that touches the disk runs on a thread of the pool (`files::disk`); what is to be logged of it comes back
-//! with its answer.
+//! All work on the disk runs on a thread of the pool (`files::disk`). Log lines of that work come
+//! back with its result.
 
 use weir_conf::{Directive as Line, Error};
 use weir_engine::Boxed;
@@ -30,7 +30,7 @@ pub(crate) use copy::own_path;
 #[derive(Debug, Clone)]
 pub struct Conf {
     methods: Vec<Method>,
-    /// Permission bits of files that are created.
+    /// The permission bits of files that are created.
     access: u32,
     create_full_put_path: bool,
     min_delete_depth: u64,
@@ -89,7 +89,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
     !CONF.of(conf).methods.is_empty()
 }
 
-/// The handler of the content phase.
+/// Content phase handler.
 #[expect(clippy::disallowed_methods, reason = "its methods are one handler")]
 pub fn handler(r: &mut Request) -> Answer<'_> {
     if !CONF.of(r.conf()).methods.contains(&r.method) {
@@ -150,7 +150,7 @@ async fn delete(r: &mut Request) -> Step {
     let least = CONF.of(r.conf()).min_delete_depth;
     let depth = elements(&r.path);
     if depth < least {
-        // The log counts slashes.
+        // As in nginx, the log line has the number of slashes instead of the depth.
         let slashes = r.path.iter().filter(|b| **b == b'/').count();
         return refuse(r, 409, &format!("insufficient URI depth:{slashes} to DELETE"));
     }
@@ -161,18 +161,18 @@ async fn delete(r: &mut Request) -> Step {
     let (collection, level) = (r.path.ends_with(b"/"), depth_header(r));
     let deleted = on_disk(r, move |disk| disk.delete(&path, collection, level)).await;
     if deleted.is_ok() {
-        dav_ext::gone(r);
+        dav_ext::remove_locks(r);
     }
     status(deleted.map(|()| 204))
 }
 
-/// An empty file where nothing is.
+/// Creates an empty file. An existing file is an error.
 pub(crate) async fn create(r: &mut Request, path: &[u8]) -> DiskResult<()> {
     let (path, access) = (disk::path(path), CONF.of(r.conf()).access);
     on_disk(r, move |disk| disk.create(&path, access)).await
 }
 
-/// Elements of a path; a slash at the end begins none.
+/// The number of elements of a path. A slash at the end does not begin one.
 fn elements(path: &[u8]) -> u64 {
     let slashes = path.iter().filter(|b| **b == b'/').count() as u64;
     slashes - u64::from(path.ends_with(b"/") && slashes > 0)
@@ -260,7 +260,7 @@ fn methods(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         conf.methods.clear();
     }
     for word in &d.args {
-        // The check before has seen to it that it is one of these or `off`.
+        // The tables of `conf` accept only these methods and `off`.
         let method = Method::from_name(&word.bytes.to_ascii_uppercase());
         if method != Method::Other {
             conf.methods.push(method);

@@ -1,37 +1,37 @@
-//! `If` (RFC 4918, section 10.4): what must be so for a request to be carried out, with the tokens of locks that its
-//! client holds; and how tokens are written.
+//! The header `If` (RFC 4918, section 10.4): the conditions of a request, with the lock tokens of
+//! its client. Also the text form of tokens.
 
-/// So many lists may stand in one header.
+/// The most lists in a header.
 const LISTS: usize = 64;
 
-/// Conditions that must all hold.
+/// A list of conditions that must all hold.
 #[derive(Debug, PartialEq, Eq)]
 pub struct List<'t> {
-    /// What they are about; the request's own path if nothing is named.
+    /// The resource of the conditions, as a URI. `None`: that of the request.
     pub of: Option<&'t [u8]>,
     /// The conditions.
     pub all: Vec<Condition<'t>>,
 }
 
-/// One of them.
+/// A condition.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Condition<'t> {
-    /// It must not be so.
+    /// `Not`: the state must not match.
     pub not: bool,
-    /// What is asked for.
+    /// The expected state.
     pub state: ResourceState<'t>,
 }
 
-/// What a condition asks of a resource: a lock token or an entity tag.
+/// The state of a resource: a lock token or an entity tag.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ResourceState<'t> {
-    /// Locked, with this token.
+    /// The resource is locked with this token.
     Token(&'t [u8]),
-    /// As it was when it had this entity tag.
+    /// The resource has this entity tag.
     Tag(&'t [u8]),
 }
 
-/// Lists, one of which must hold; `None` for what is no such header.
+/// Parses the header. At least one of the lists must hold. `None` if the header is malformed.
 pub fn parse(text: &[u8]) -> Option<Vec<List<'_>>> {
     let (mut rest, mut of, mut lists) = (text.trim_ascii(), None, Vec::new());
     while !rest.is_empty() && lists.len() < LISTS {
@@ -78,7 +78,7 @@ fn until(text: &[u8], end: u8) -> Option<(&[u8], &[u8])> {
 
 const SCHEME: &str = "urn:uuid:";
 
-/// A token as clients see it.
+/// The text form of a token: a URI.
 pub fn write(token: u128) -> String {
     let hex = format!("{token:032x}");
     format!(
@@ -91,7 +91,7 @@ pub fn write(token: u128) -> String {
     )
 }
 
-/// The token that clients see so.
+/// The token of a text form.
 pub fn read(text: &[u8]) -> Option<u128> {
     let text = std::str::from_utf8(text).ok()?;
     let token = u128::from_str_radix(&text.strip_prefix(SCHEME)?.replace('-', ""), 16).ok()?;

@@ -1,4 +1,4 @@
-//! LOCK and UNLOCK, and whether a request may change locked files.
+//! LOCK and UNLOCK, and the check that a client holds the locks of files that it changes.
 
 use bytes::Bytes;
 use weir_engine::Boxed;
@@ -16,12 +16,13 @@ use crate::modules::static_;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 
-/// The handler before the content's: a client that changes what is locked must hold the lock.
+/// Handler in front of the content handlers: a client must hold the locks of resources that it
+/// changes.
 pub fn check(r: &mut Request) -> Answer<'_> {
     use Method::*;
     match r.method {
         Put | Delete | Mkcol | Copy | Move | Proppatch => Answer::Later(Boxed::new(|| async {
-            match bound(r).await {
+            match is_locked(r).await {
                 Ok(true) => Step::Status(423),
                 Ok(false) => Step::Next,
                 Err(step) => step,
@@ -31,10 +32,10 @@ pub fn check(r: &mut Request) -> Answer<'_> {
     }
 }
 
-/// Whether a lock that the client does not hold stands in the way.
-async fn bound(r: &mut Request) -> Result<bool, Step> {
+/// Whether the request changes a resource that is locked and whose lock the client does not hold.
+async fn is_locked(r: &mut Request) -> Result<bool, Step> {
     let Some(locks) = &CONF.of(r.conf()).locks else { return Ok(false) };
-    let held = Held::read(r, locks).await?;
+    let held = HeldTokens::read(r, locks).await?;
     let mut changed = Vec::new();
     if r.method != Method::Copy {
         changed.push((r.path.clone(), matches!(r.method, Method::Delete | Method::Move)));
@@ -52,8 +53,8 @@ async fn bound(r: &mut Request) -> Result<bool, Step> {
     }))
 }
 
-/// What a request has removed has no locks any more.
-pub fn gone(r: &Request) {
+/// Removes the locks of a resource that the request has removed.
+pub fn remove_locks(r: &Request) {
     if let Some(locks) = &CONF.of(r.conf()).locks
         && let Some(mut table) = open(r, locks)
     {
@@ -65,14 +66,14 @@ fn open<'z>(r: &Request, locks: &'z Locks) -> Option<LockTable<'z>> {
     locks.open(r.event_loop.handle.now())
 }
 
-/// The tokens that a client has shown.
-struct Held(Vec<u128>);
+/// The tokens that the client sent.
+struct HeldTokens(Vec<u128>);
 
-impl Held {
-    /// Reads `If`; what it asks for must hold.
-    async fn read(r: &mut Request, locks: &Locks) -> Result<Held, Step> {
+impl HeldTokens {
+    /// Reads `If` and tests its conditions. Status 412 if they do not hold.
+    async fn read(r: &mut Request, locks: &Locks) -> Result<HeldTokens, Step> {
         let Some(text) = r.header_named(b"if").map(<[u8]>::to_vec) else {
-            return Ok(Held(Vec::new()));
+            return Ok(HeldTokens(Vec::new()));
         };
         let Some(lists) = condition::parse(&text) else {
             r.log(Level::Error, format_args!("client sent invalid \"If\" header"));
@@ -86,16 +87,17 @@ impl Held {
             ResourceState::Token(text) => condition::read(text),
             ResourceState::Tag(_) => None,
         });
-        Ok(Held(tokens.collect()))
+        Ok(HeldTokens(tokens.collect()))
     }
 
     fn has(&self, lock: &Lock) -> bool {
         self.0.contains(&lock.token)
     }
 
-    /// Whether a client may write where these locks are: it needs each exclusive one, and of the shared ones one.
+    /// Whether a client may write under these locks. It needs the token of each exclusive lock, and
+    /// one token of the shared ones.
     fn suffices(&self, locks: &[Lock]) -> bool {
-        let (shared, alone): (Vec<_>, Vec<_>) = locks.iter().partition(|lock| lock.wish.shared);
+        let (shared, alone): (Vec<_>, Vec<_>) = locks.iter().partition(|lock| lock.request.shared);
         alone.into_iter().all(|lock| self.has(lock))
             && (shared.is_empty() || shared.into_iter().any(|lock| self.has(lock)))
     }
@@ -125,7 +127,7 @@ async fn any_holds(r: &mut Request, locks: &Locks, lists: &[List<'_>]) -> Result
     Ok(false)
 }
 
-/// The entity tag of the file that a path names.
+/// The entity tag of the file at a path.
 async fn tag(r: &mut Request, path: &[u8]) -> Result<Option<Vec<u8>>, Step> {
     let own = std::mem::replace(&mut r.path, path.to_vec());
     let file = file_of(r).await;
@@ -134,7 +136,7 @@ async fn tag(r: &mut Request, path: &[u8]) -> Result<Option<Vec<u8>>, Step> {
     Ok(stat.map(|stat| static_::etag(stat.0.modified, stat.0.len)))
 }
 
-/// LOCK.
+/// Handles LOCK.
 pub async fn lock(r: &mut Request) -> Step {
     let Some(locks) = &CONF.of(r.conf()).locks else { return Step::Status(405) };
     match locked(r, locks).await {
@@ -143,7 +145,7 @@ pub async fn lock(r: &mut Request) -> Step {
                 let token = format!("<{}>", condition::write(lock.token));
                 r.response.headers.set(b"Lock-Token", token.as_bytes());
             }
-            respond(r, status, Bytes::from(told(&lock)))
+            respond(r, status, Bytes::from(lock_discovery(&lock)))
         }
         Err(step) => step,
     }
@@ -156,7 +158,7 @@ async fn locked(r: &mut Request, locks: &Locks) -> Result<(u16, Lock, bool), Ste
         Depth::Infinity | Depth::Absent => true,
         Depth::One | Depth::Invalid => return Err(Step::Status(400)),
     };
-    let held = Held::read(r, locks).await?;
+    let held = HeldTokens::read(r, locks).await?;
     if body.is_empty() {
         let mut table = open(r, locks).ok_or(Step::Status(500))?;
         let own = table.over(&r.path).into_iter().find(|lock| held.has(lock));
@@ -164,13 +166,13 @@ async fn locked(r: &mut Request, locks: &Locks) -> Result<(u16, Lock, bool), Ste
         table.refresh(&mut lock);
         return Ok((200, lock, false));
     }
-    let Some(wish) = wish(&body, deep) else {
+    let Some(request) = lock_request(&body, deep) else {
         r.log(Level::Error, format_args!("dav_ext: the body of LOCK is no XML"));
         return Err(Step::Status(400));
     };
     let file = file_of(r).await?;
     let there = files::stat(r, &file).await.is_ok();
-    let lock = add(r, locks, &held, wish, there)?;
+    let lock = add(r, locks, &held, request, there)?;
     if there {
         return Ok((200, lock, true));
     }
@@ -183,37 +185,38 @@ async fn locked(r: &mut Request, locks: &Locks) -> Result<(u16, Lock, bool), Ste
     }
 }
 
-/// A new lock, unless another stands in the way; only shared ones stand beside each other. Where nothing is yet, it needs
-/// a new name in its directory.
+/// Adds a lock unless an existing one conflicts. Only shared locks are compatible with each other.
+/// A lock of a path without a file creates the file, so the client must hold the locks of its
+/// directory.
 fn add(
     r: &Request,
     locks: &Locks,
-    held: &Held,
-    wish: LockRequest,
+    held: &HeldTokens,
+    request: LockRequest,
     there: bool,
 ) -> Result<Lock, Step> {
     let mut table = open(r, locks).ok_or(Step::Status(500))?;
     let own = key(&r.path);
     let (binding, of_directory): (Vec<_>, Vec<_>) =
-        table.over(&r.path).into_iter().partition(|lock| lock.wish.deep || lock.root == own);
-    let below = if wish.deep { table.below(&r.path) } else { Vec::new() };
-    let stands = |lock: &Lock| !(lock.wish.shared && wish.shared);
-    if binding.iter().chain(&below).any(stands) || !there && !held.suffices(&of_directory) {
+        table.over(&r.path).into_iter().partition(|lock| lock.request.deep || lock.root == own);
+    let below = if request.deep { table.below(&r.path) } else { Vec::new() };
+    let conflicts = |lock: &Lock| !(lock.request.shared && request.shared);
+    if binding.iter().chain(&below).any(conflicts) || !there && !held.suffices(&of_directory) {
         return Err(Step::Status(423));
     }
     let token = u128::from_ne_bytes(r.event_loop.random_id());
-    table.add(&r.path, token, wish).ok_or_else(|| {
+    table.add(&r.path, token, request).ok_or_else(|| {
         let name = locks.zone.name();
         r.log(Level::Error, format_args!("could not allocate a lock in dav_ext zone \"{name}\""));
         Step::Status(507)
     })
 }
 
-/// A client that says more of itself is not told of.
+/// A longer `owner` element is not stored.
 const LONGEST_OWNER: usize = 1024;
 
-/// The lock that a body asks for; `None` for what is no XML.
-fn wish(body: &[u8], deep: bool) -> Option<LockRequest> {
+/// The lock that a body requests. `None` if the body is not XML.
+fn lock_request(body: &[u8], deep: bool) -> Option<LockRequest> {
     let document = xml::document(body)?;
     let named = |name: &'static str| {
         document.descendants().filter(move |node| node.has_tag_name(("DAV:", name)))
@@ -230,27 +233,27 @@ fn wish(body: &[u8], deep: bool) -> Option<LockRequest> {
     Some(LockRequest { deep, shared, owner })
 }
 
-fn told(lock: &Lock) -> Vec<u8> {
+fn lock_discovery(lock: &Lock) -> Vec<u8> {
     let mut out =
         b"<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n<D:prop xmlns:D=\"DAV:\">\n<D:lockdiscovery>"
             .to_vec();
-    describe(lock, &mut out);
+    write_active_lock(lock, &mut out);
     out.extend_from_slice(b"</D:lockdiscovery>\n</D:prop>\n");
     out
 }
 
-/// One that is in force.
-pub fn describe(lock: &Lock, out: &mut Vec<u8>) {
-    let depth = if lock.wish.deep { "infinity" } else { "0" };
-    let scope = if lock.wish.shared { "shared" } else { "exclusive" };
+/// Writes an existing lock as an `activelock` element.
+pub fn write_active_lock(lock: &Lock, out: &mut Vec<u8>) {
+    let depth = if lock.request.deep { "infinity" } else { "0" };
+    let scope = if lock.request.shared { "shared" } else { "exclusive" };
     let text = format!(
         "<D:activelock>\n<D:locktype><D:write/></D:locktype>\n\
          <D:lockscope><D:{scope}/></D:lockscope>\n<D:depth>{depth}</D:depth>\n"
     );
     out.extend_from_slice(text.as_bytes());
-    if !lock.wish.owner.is_empty() {
+    if !lock.request.owner.is_empty() {
         out.extend_from_slice(b"<D:owner>");
-        out.extend_from_slice(&lock.wish.owner);
+        out.extend_from_slice(&lock.request.owner);
         out.extend_from_slice(b"</D:owner>\n");
     }
     let text = format!(
@@ -267,7 +270,7 @@ pub fn describe(lock: &Lock, out: &mut Vec<u8>) {
     out.extend_from_slice(b"</D:href></D:lockroot>\n</D:activelock>\n");
 }
 
-/// UNLOCK.
+/// Handles UNLOCK.
 pub fn unlock(r: &mut Request) -> Step {
     let Some(locks) = &CONF.of(r.conf()).locks else { return Step::Status(405) };
     let shown = r.header_named(b"lock-token").map(<[u8]>::trim_ascii);
@@ -279,7 +282,7 @@ pub fn unlock(r: &mut Request) -> Step {
     let Some(mut table) = open(r, locks) else { return Step::Status(500) };
     let token = condition::read(shown);
     let own = table.over(&r.path).into_iter().find(|lock| Some(lock.token) == token);
-    // A lock ends only by its token, and by a path that it covers.
+    // UNLOCK needs the token of the lock, and a path that the lock covers.
     let Some(lock) = own else { return Step::Status(409) };
     table.remove(&lock);
     Step::Status(204)

@@ -1,61 +1,61 @@
-//! Locks in shared memory, on writing: exclusive ones, and shared ones that several clients have at once. One record has
-//! all locks of a path.
+//! Write locks in shared memory. A lock is exclusive or shared, and several clients may have a
+//! shared lock of the same path. One record has all locks of a path.
 
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use weir_zone::{Locked, LockedEntry, RecordName, ZoneRef};
 
-/// Words of a record beside its contents.
+/// The number of words of a record, in addition to its contents.
 pub const VALUES: usize = 0;
-/// No file has a longer name.
+/// The longest path of a lock: no file has a longer name.
 const LONGEST: usize = 4096;
-/// So many clients may share a path.
+/// The most locks of a path.
 const MOST: usize = 32;
 
-/// A zone of locks.
+/// A zone of locks, and its timeout.
 #[derive(Debug, Clone)]
 pub struct Locks {
-    /// The memory.
+    /// The shared memory.
     pub zone: ZoneRef,
     /// How long a lock lasts unless it is refreshed.
     pub timeout: Duration,
 }
 
-/// The lock that a client asks for.
+/// A requested lock.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LockRequest {
-    /// Whether all below is locked, too.
+    /// `Depth: infinity`: the lock also covers everything below.
     pub deep: bool,
-    /// Whether others may have a shared lock, too.
+    /// Whether the lock is shared, so that others may have shared locks as well.
     pub shared: bool,
-    /// What the client says of itself: XML, or nothing.
+    /// The `owner` element of the client, as XML. May be empty.
     pub owner: Vec<u8>,
 }
 
-/// A lock that is in force.
+/// A lock in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lock {
-    /// What was locked; see [`key`].
+    /// The locked path; see [`key`].
     pub root: Vec<u8>,
-    /// Requests that carry it may write.
+    /// The token. Requests that send it may write.
     pub token: u128,
-    /// What was asked for.
-    pub wish: LockRequest,
-    /// When it ends, in milliseconds of the zone's clock.
+    /// The request for the lock.
+    pub request: LockRequest,
+    /// The end of the lock, in milliseconds of the zone's clock.
     until: u64,
-    /// Seconds until it ends.
+    /// Seconds until the end.
     pub left: u64,
 }
 
-/// The locks, for this thread alone until dropped.
+/// The locked zone. Other threads wait until it is dropped.
 pub struct LockTable<'z> {
     locked: Locked<'z>,
     now: u64,
     timeout: u64,
 }
 
-/// A path as locks are found by it: the slash behind a directory makes no difference.
+/// The normalized form of a path: always with a slash at the end.
 pub fn key(path: &[u8]) -> Vec<u8> {
     [path.strip_suffix(b"/").unwrap_or(path), b"/"].concat()
 }
@@ -67,7 +67,7 @@ fn name_of(key: &[u8]) -> RecordName {
 }
 
 impl Locks {
-    /// The table, which may have to be waited for; none before the configuration is in use.
+    /// Locks the zone, which may wait for other threads. `None` before the configuration is in use.
     pub fn open(&self, now: Instant) -> Option<LockTable<'_>> {
         let zone = self.zone.get()?;
         let timeout = self.timeout.as_millis() as u64;
@@ -76,8 +76,8 @@ impl Locks {
 }
 
 impl LockTable<'_> {
-    /// The locks that stand in the way of a change at `path`: its own, those of its directory, and deep ones further
-    /// above.
+    /// The locks that restrict a change at `path`: its own, those of its directory, and `deep` ones
+    /// further above.
     pub fn over(&self, path: &[u8]) -> Vec<Lock> {
         let key = key(path);
         let mut found = Vec::new();
@@ -89,13 +89,13 @@ impl LockTable<'_> {
         while let Some(slash) = above.split_last().and_then(|(_, name)| memchr::memrchr(b'/', name))
         {
             above = &above[..=slash];
-            found.extend(self.at(above).into_iter().filter(|lock| lock.wish.deep || next));
+            found.extend(self.at(above).into_iter().filter(|lock| lock.request.deep || next));
             next = false;
         }
         found
     }
 
-    /// Those of what is in a directory; those of one path follow each other.
+    /// The locks of everything below a directory. Locks of one path are adjacent.
     pub fn below(&self, path: &[u8]) -> Vec<Lock> {
         let (key, mut found) = (key(path), Vec::new());
         self.each_below(&key, |table, entry| found.extend(table.live(entry)));
@@ -125,8 +125,8 @@ impl LockTable<'_> {
         all
     }
 
-    /// A lock beside those that there are; `None` without room for it.
-    pub fn add(&mut self, path: &[u8], token: u128, wish: LockRequest) -> Option<Lock> {
+    /// Adds a lock. `None` if the zone or the path has no room for it.
+    pub fn add(&mut self, path: &[u8], token: u128, request: LockRequest) -> Option<Lock> {
         while let Some(oldest) = self.locked.oldest().filter(|oldest| self.live(*oldest).is_empty())
         {
             self.locked.remove(oldest);
@@ -134,12 +134,12 @@ impl LockTable<'_> {
         let (root, until) = (key(path), self.now + self.timeout);
         let mut all = self.at(&root);
         let left = self.timeout.div_ceil(1000);
-        let lock = Lock { root, token, wish, until, left };
+        let lock = Lock { root, token, request, until, left };
         all.push(lock.clone());
         (all.len() <= MOST && self.write(&lock.root, &all)).then_some(lock)
     }
 
-    /// The lock lasts as long again as at its beginning.
+    /// Restarts the timeout of a lock.
     pub fn refresh(&mut self, lock: &mut Lock) {
         let mut all = self.at(&lock.root);
         for same in all.iter_mut().filter(|same| same.token == lock.token) {
@@ -150,14 +150,14 @@ impl LockTable<'_> {
         }
     }
 
-    /// The lock ends.
+    /// Removes a lock.
     pub fn remove(&mut self, lock: &Lock) {
         let mut all = self.at(&lock.root);
         all.retain(|other| other.token != lock.token);
         self.write(&lock.root, &all);
     }
 
-    /// What has stood there is gone, and so are its locks.
+    /// Removes all locks at and below a path.
     pub fn remove_all(&mut self, path: &[u8]) {
         let (key, mut gone) = (key(path), Vec::new());
         self.each_below(&key, |_, entry| gone.push(entry));
@@ -165,8 +165,9 @@ impl LockTable<'_> {
         self.write(&key, &[]);
     }
 
-    /// Replaces the locks of a path; false, and nothing is changed, without room for more than there was. The new record
-    /// comes before the old one goes, so that a process that is killed in between leaves one of them.
+    /// Replaces the locks of a path. Returns false without a change if there is no room for more
+    /// locks. The new record is added before the old one is removed, so that one of them survives a
+    /// killed process.
     fn write(&mut self, root: &[u8], all: &[Lock]) -> bool {
         let name = name_of(root);
         let mut old = self.locked.find_record(&name);
@@ -193,22 +194,22 @@ impl LockTable<'_> {
 const DEEP: u8 = 1;
 const SHARED: u8 = 2;
 
-/// The contents of a record: the root, then each lock.
+/// Serializes a record: the root, then each lock.
 fn written(root: &[u8], all: &[Lock]) -> Vec<u8> {
     let mut out = (root.len() as u32).to_le_bytes().to_vec();
     out.extend_from_slice(root);
-    for Lock { token, wish, until, .. } in all {
-        let flags = u8::from(wish.deep) * DEEP + u8::from(wish.shared) * SHARED;
+    for Lock { token, request, until, .. } in all {
+        let flags = u8::from(request.deep) * DEEP + u8::from(request.shared) * SHARED;
         out.extend_from_slice(&token.to_le_bytes());
         out.extend_from_slice(&until.to_le_bytes());
         out.push(flags);
-        out.extend_from_slice(&(wish.owner.len() as u32).to_le_bytes());
-        out.extend_from_slice(&wish.owner);
+        out.extend_from_slice(&(request.owner.len() as u32).to_le_bytes());
+        out.extend_from_slice(&request.owner);
     }
     out
 }
 
-/// What [`written`] wrote; `None` for anything else.
+/// Parses a record. `None` if it is malformed.
 fn read(mut text: &[u8]) -> Option<(Vec<u8>, Vec<Lock>)> {
     let text = &mut text;
     let (root, mut all) = (bytes(text)?.to_vec(), Vec::new());
@@ -217,8 +218,8 @@ fn read(mut text: &[u8]) -> Option<(Vec<u8>, Vec<Lock>)> {
         let until = u64::from_le_bytes(array(text)?);
         let [flags] = array(text)?;
         let owner = bytes(text)?.to_vec();
-        let wish = LockRequest { deep: flags & DEEP != 0, shared: flags & SHARED != 0, owner };
-        all.push(Lock { root: root.clone(), token, wish, until, left: 0 });
+        let request = LockRequest { deep: flags & DEEP != 0, shared: flags & SHARED != 0, owner };
+        all.push(Lock { root: root.clone(), token, request, until, left: 0 });
     }
     Some((root, all))
 }
@@ -229,7 +230,7 @@ fn array<const N: usize>(text: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-/// Bytes with their number before them.
+/// Reads bytes with their length in front.
 fn bytes<'t>(text: &mut &'t [u8]) -> Option<&'t [u8]> {
     let length = u32::from_le_bytes(array(text)?) as usize;
     let (first, rest) = text.split_at_checked(length)?;
@@ -251,7 +252,7 @@ mod tests {
         let zone = zones.declare("l", 65536, purpose).unwrap();
         zones.open(&Zones::default()).unwrap();
         let locks = Locks { zone, timeout: Duration::from_secs(60) };
-        // The clock of zones begins when it is asked first.
+        // The zone's clock starts at its first use.
         assert!(locks.open(Instant::now()).unwrap().below(b"/").is_empty());
         locks
     }
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_bind_what_is_under_them() {
+    fn locks_cover_what_is_below_them() {
         let zones = Declarations::default();
         let (locks, now) = (locks(&zones), Instant::now());
         let mut table = locks.open(now).unwrap();
@@ -300,12 +301,12 @@ mod tests {
         let zones = Declarations::default();
         let (locks, now) = (locks(&zones), Instant::now());
         let mut table = locks.open(now).unwrap();
-        let wish = |owner: &str| LockRequest { shared: true, owner: owner.into(), ..DEEP };
-        let first = table.add(b"/a", 1, wish("one")).unwrap();
-        table.add(b"/a", 2, wish("two")).unwrap();
+        let request = |owner: &str| LockRequest { shared: true, owner: owner.into(), ..DEEP };
+        let first = table.add(b"/a", 1, request("one")).unwrap();
+        table.add(b"/a", 2, request("two")).unwrap();
         let shown = |table: &LockTable<'_>| {
             let all = table.over(b"/a/x").into_iter();
-            all.map(|lock| (lock.token, lock.wish.owner)).collect::<Vec<_>>()
+            all.map(|lock| (lock.token, lock.request.owner)).collect::<Vec<_>>()
         };
         assert_eq!(shown(&table), [(1, b"one".to_vec()), (2, b"two".to_vec())]);
         assert_eq!(table.below(b"/").len(), 2);
@@ -313,17 +314,17 @@ mod tests {
         assert_eq!(shown(&table), [(2, b"two".to_vec())]);
         drop(table);
         let later = now + Duration::from_secs(30);
-        locks.open(later).unwrap().add(b"/a", 3, wish("three")).unwrap();
+        locks.open(later).unwrap().add(b"/a", 3, request("three")).unwrap();
         let table = locks.open(now + Duration::from_secs(61)).unwrap();
         assert_eq!(shown(&table), [(3, b"three".to_vec())]);
         drop(table);
         let mut table = locks.open(later).unwrap();
-        let more = (4..100).take_while(|n| table.add(b"/a", *n, wish("")).is_some()).count();
+        let more = (4..100).take_while(|n| table.add(b"/a", *n, request("")).is_some()).count();
         assert_eq!(more, MOST - 2);
     }
 
     #[test]
-    fn a_full_zone_lets_a_lock_of_several_end() {
+    fn one_of_several_locks_can_be_removed_in_a_full_zone() {
         let zones = Declarations::default();
         let (locks, now) = (locks(&zones), Instant::now());
         let mut table = locks.open(now).unwrap();
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_zone_takes_no_more_and_forgets_none() {
+    fn a_full_zone_refuses_new_locks_and_keeps_the_others() {
         let zones = Declarations::default();
         let (locks, now) = (locks(&zones), Instant::now());
         let mut table = locks.open(now).unwrap();

@@ -1,5 +1,5 @@
-//! PROPFIND, PROPPATCH, OPTIONS, LOCK and UNLOCK, for programs that look at a tree of files over WebDAV (RFC 4918) and
-//! change it. The directives are those of the module nginx-dav-ext, which has no PROPPATCH.
+//! PROPFIND, PROPPATCH, OPTIONS, LOCK and UNLOCK, for clients that browse and change files over
+//! WebDAV (RFC 4918). The directives are those of the module nginx-dav-ext, which has no PROPPATCH.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ mod locks;
 mod properties;
 mod xml;
 
-pub use lock::{check, gone};
+pub use lock::{check, remove_locks};
 use locks::{Lock, Locks};
 use properties::Property;
 use xml::Name;
@@ -50,7 +50,7 @@ pub struct Conf {
 
 impl Settings for Conf {}
 
-/// All lines of a block were read.
+/// Called when all lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let has_properties = CONF.of(&s.location).methods.contains(&Method::Proppatch);
     if has_properties != s.location.core.carry_properties.is_some() {
@@ -85,7 +85,7 @@ const DIRECTIVES: &[Directive] = &[
 ];
 
 const TAG: &str = "dav_ext";
-/// How long a lock lasts where nothing is said.
+/// The timeout of a lock without `timeout=`.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The module's settings.
@@ -157,7 +157,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
     !CONF.of(conf).methods.is_empty()
 }
 
-/// Whether files have properties that clients gave them.
+/// Whether clients may set properties of files.
 pub fn has_properties(conf: &LocationConf) -> bool {
     CONF.of(conf).methods.contains(&Method::Proppatch)
 }
@@ -167,7 +167,7 @@ pub fn has_locks(conf: &LocationConf) -> bool {
     CONF.of(conf).locks.is_some()
 }
 
-/// The handler of the content phase.
+/// Content phase handler.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     if !CONF.of(r.conf()).methods.contains(&r.method) {
         return Answer::Now(Step::Next);
@@ -194,7 +194,7 @@ fn options(r: &mut Request) -> Step {
     Step::Respond(Bytes::new())
 }
 
-/// What the server itself tells of a file, by its name in `DAV:`.
+/// The live properties, by their names in `DAV:`. The server computes their values.
 const NAMES: [&str; 7] = [
     "displayname",
     "getcontentlength",
@@ -205,38 +205,38 @@ const NAMES: [&str; 7] = [
     "supportedlock",
 ];
 
-/// What a PROPFIND asks for.
+/// The properties that a PROPFIND requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Asked {
-    /// Everything.
+enum Propfind {
+    /// `allprop`: all properties.
     All,
-    /// The names of what there is.
+    /// `propname`: the names of all properties.
     Names,
-    /// These.
+    /// `prop`: these properties.
     Some(Vec<Name>),
 }
 
-/// The most bytes of a question.
+/// The maximum length of a body.
 const LONGEST: u64 = 64 * 1024;
-/// The most bytes of the names that are asked for. The answer repeats them for each file.
+/// The maximum total length of the requested names. The answer repeats them for each file.
 const LONGEST_NAMES: usize = 8 * 1024;
 
-impl Asked {
-    /// Or why it cannot be answered.
-    fn read(body: &[u8]) -> Result<Asked, &'static str> {
+impl Propfind {
+    /// Parses a body. The error says why it is refused.
+    fn read(body: &[u8]) -> Result<Propfind, &'static str> {
         if body.is_empty() {
-            return Ok(Asked::All);
+            return Ok(Propfind::All);
         }
         let document = xml::document(body).ok_or("is no XML")?;
         let root = document.root_element();
         let named = |name: &str| root.children().find(|node| node.has_tag_name(("DAV:", name)));
         if !root.has_tag_name(("DAV:", "propfind")) || named("allprop").is_some() {
-            return Ok(Asked::All);
+            return Ok(Propfind::All);
         }
         if named("propname").is_some() {
-            return Ok(Asked::Names);
+            return Ok(Propfind::Names);
         }
-        let Some(prop) = named("prop") else { return Ok(Asked::All) };
+        let Some(prop) = named("prop") else { return Ok(Propfind::All) };
         let (mut names, mut size) = (Vec::new(), 0);
         for element in prop.children().filter(|node| node.is_element()) {
             let name = Name::of(element);
@@ -246,27 +246,27 @@ impl Asked {
             }
             names.push(name);
         }
-        Ok(Asked::Some(names))
+        Ok(Propfind::Some(names))
     }
 
-    /// Whether a property of this name is asked for.
+    /// Whether a property of this name is requested.
     fn wants(&self, name: &Name) -> bool {
         match self {
-            Asked::All | Asked::Names => true,
-            Asked::Some(names) => names.contains(name),
+            Propfind::All | Propfind::Names => true,
+            Propfind::Some(names) => names.contains(name),
         }
     }
 
-    /// Whether more is asked for than the server itself tells.
+    /// Whether properties other than the live ones are requested.
     fn wants_properties(&self) -> bool {
         match self {
-            Asked::All | Asked::Names => true,
-            Asked::Some(names) => names.iter().any(|name| name.of_dav().is_none()),
+            Propfind::All | Propfind::Names => true,
+            Propfind::Some(names) => names.iter().any(|name| name.of_dav().is_none()),
         }
     }
 }
 
-/// The body of a request that asks something.
+/// Reads the body of a request.
 async fn body(r: &mut Request) -> Result<Vec<u8>, Step> {
     r.read_body().await?;
     if r.body.len() > LONGEST || r.body.file.is_some() {
@@ -275,7 +275,7 @@ async fn body(r: &mut Request) -> Result<Vec<u8>, Step> {
     Ok(r.body.memory.concat())
 }
 
-/// The file or directory that the request is about, without the slash of a directory.
+/// The path of the request's file or directory, without the slash of a directory.
 async fn file_of(r: &mut Request) -> Result<Vec<u8>, Step> {
     let mut path = dav::map_path(r).await?;
     if path.len() > 1 && path.ends_with(b"/") {
@@ -289,7 +289,7 @@ async fn find(r: &mut Request) -> Step {
         Ok(body) => body,
         Err(step) => return step,
     };
-    let asked = match Asked::read(&body) {
+    let asked = match Propfind::read(&body) {
         Ok(asked) => asked,
         Err(why) => {
             r.log(Level::Error, format_args!("dav_ext: the body of PROPFIND {why}"));
@@ -347,17 +347,17 @@ async fn find(r: &mut Request) -> Step {
     }
     let mut out = begin_multistatus();
     let mut given = given.into_iter();
-    let tagged = r.conf().core.etag;
+    let has_etag = r.conf().core.etag;
     for (href, entry) in &all {
-        let (locks, properties) = (Told::of(r, href), given.next().unwrap_or_default());
-        let told = Resource { href, entry, locks, properties, tagged };
+        let (locks, properties) = (LockProperties::of(r, href), given.next().unwrap_or_default());
+        let told = Resource { href, entry, locks, properties, has_etag };
         told.write(&asked, &mut out);
     }
     end_multistatus(&mut out);
     respond(r, 207, Bytes::from(out))
 }
 
-/// The properties that clients gave to each of these files. Blocks.
+/// The properties that clients have set on each of these files. Blocks.
 fn properties_of(paths: &[Vec<u8>], disk: &mut Disk) -> Vec<Vec<Property>> {
     let read = |path: &Vec<u8>| {
         let path = disk_path(path);
@@ -377,7 +377,7 @@ fn end_multistatus(out: &mut Vec<u8>) {
     out.extend_from_slice(b"</D:multistatus>\n");
 }
 
-/// An answer in XML.
+/// Answers with XML.
 fn respond(r: &mut Request, status: u16, text: Bytes) -> Step {
     r.response.status = status;
     r.response.content_type = b"text/xml".to_vec();
@@ -393,24 +393,24 @@ fn write_href(path: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"</D:href>");
 }
 
-/// What is told of locks.
-struct Told {
-    /// There can be some.
+/// The lock properties of a file.
+struct LockProperties {
+    /// Whether the location has locks.
     supported: bool,
-    /// Those that bind a file.
+    /// The locks that restrict a change of the file.
     locks: Vec<Lock>,
 }
 
-impl Told {
-    fn of(r: &Request, path: &[u8]) -> Told {
+impl LockProperties {
+    fn of(r: &Request, path: &[u8]) -> LockProperties {
         let locks = CONF.of(r.conf()).locks.as_ref();
         let supported = locks.is_some();
         let table = locks.and_then(|locks| locks.open(r.event_loop.handle.now()));
-        Told { supported, locks: table.map_or_else(Vec::new, |table| table.over(path)) }
+        LockProperties { supported, locks: table.map_or_else(Vec::new, |table| table.over(path)) }
     }
 }
 
-/// The kinds of locks, as `supportedlock` tells them.
+/// Writes the supported kinds of locks, for `supportedlock`.
 fn write_supported(out: &mut Vec<u8>) {
     for scope in ["exclusive", "shared"] {
         let text = format!(
@@ -421,19 +421,19 @@ fn write_supported(out: &mut Vec<u8>) {
     }
 }
 
-/// A file or directory that is told of.
+/// A file or directory in the answer to PROPFIND.
 struct Resource<'r> {
     href: &'r [u8],
     entry: &'r DirectoryEntry,
-    locks: Told,
-    /// Those that clients gave it.
+    locks: LockProperties,
+    /// The properties that clients have set.
     properties: Vec<Property>,
-    /// Answers have an entity tag.
-    tagged: bool,
+    /// Whether answers have an entity tag (`etag on`).
+    has_etag: bool,
 }
 
 impl Resource<'_> {
-    fn write(&self, asked: &Asked, out: &mut Vec<u8>) {
+    fn write(&self, asked: &Propfind, out: &mut Vec<u8>) {
         out.extend_from_slice(b"<D:response>\n");
         write_href(self.href, out);
         let (mut found, mut there) = (Vec::new(), Vec::new());
@@ -443,7 +443,7 @@ impl Resource<'_> {
                 continue;
             }
             there.push(name);
-            if *asked == Asked::Names {
+            if *asked == Propfind::Names {
                 found.extend_from_slice(format!("<D:{property}/>\n").as_bytes());
                 continue;
             }
@@ -454,12 +454,12 @@ impl Resource<'_> {
         for property in self.properties.iter().filter(|property| asked.wants(&property.name)) {
             there.push(property.name.clone());
             match asked {
-                Asked::Names => property.name.write(&mut found),
+                Propfind::Names => property.name.write(&mut found),
                 _ => found.extend_from_slice(&property.element),
             }
         }
         let missing: Vec<Name> = match asked {
-            Asked::Some(names) => {
+            Propfind::Some(names) => {
                 names.iter().filter(|name| !there.contains(name)).cloned().collect()
             }
             _ => Vec::new(),
@@ -475,11 +475,11 @@ impl Resource<'_> {
         out.extend_from_slice(b"</D:response>\n");
     }
 
-    /// Whether it has one of [`NAMES`].
+    /// Whether the resource has this live property.
     fn has(&self, property: &str) -> bool {
         match property {
             "getcontentlength" => !self.entry.is_directory(),
-            "getetag" => self.tagged && !self.entry.is_directory(),
+            "getetag" => self.has_etag && !self.entry.is_directory(),
             _ => true,
         }
     }
@@ -491,7 +491,9 @@ impl Resource<'_> {
             "getcontentlength" => out.extend_from_slice(info.len.to_string().as_bytes()),
             "getetag" => escape_html(&static_::etag(info.modified, info.len), out),
             "getlastmodified" => out.extend_from_slice(&imf_fixdate(info.modified)),
-            "lockdiscovery" => self.locks.locks.iter().for_each(|l| lock::describe(l, out)),
+            "lockdiscovery" => {
+                self.locks.locks.iter().for_each(|l| lock::write_active_lock(l, out))
+            }
             "supportedlock" if self.locks.supported => write_supported(out),
             "resourcetype" if self.entry.is_directory() => {
                 out.extend_from_slice(b"<D:collection/>");
@@ -506,11 +508,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_read() {
-        let of = |text: &str| Asked::read(text.as_bytes());
-        assert_eq!(of(""), Ok(Asked::All));
-        assert_eq!(of("<a/>"), Ok(Asked::All));
-        assert_eq!(of("<propfind xmlns='DAV:'><propname/></propfind>"), Ok(Asked::Names));
+    fn propfind_bodies_are_parsed() {
+        let of = |text: &str| Propfind::read(text.as_bytes());
+        assert_eq!(of(""), Ok(Propfind::All));
+        assert_eq!(of("<a/>"), Ok(Propfind::All));
+        assert_eq!(of("<propfind xmlns='DAV:'><propname/></propfind>"), Ok(Propfind::Names));
         let some = "<a:propfind xmlns:a='DAV:' xmlns:b='b'><a:prop><b:displayname/>\
                     <a:resourcetype/></a:prop></a:propfind>";
         let name = |namespace: &str, local: &str| Name {
@@ -518,7 +520,7 @@ mod tests {
             local: local.into(),
         };
         let names = vec![name("b", "displayname"), name("DAV:", "resourcetype")];
-        assert_eq!(of(some), Ok(Asked::Some(names)));
+        assert_eq!(of(some), Ok(Propfind::Some(names)));
         assert_eq!(of("<a>"), Err("is no XML"));
         let namespace = "x".repeat(1000);
         let many = |names: usize| {
@@ -527,14 +529,14 @@ mod tests {
                 "<propfind xmlns='DAV:' xmlns:b='{namespace}'><prop>{names}</prop></propfind>"
             ))
         };
-        assert!(matches!(many(8), Ok(Asked::Some(names)) if names.len() == 8));
+        assert!(matches!(many(8), Ok(Propfind::Some(names)) if names.len() == 8));
         assert_eq!(many(9), Err("asks for too many properties"));
     }
 
     #[test]
     fn question() {
         bolero::check!().for_each(|bytes: &[u8]| {
-            if let Ok(Asked::Some(names)) = Asked::read(bytes) {
+            if let Ok(Propfind::Some(names)) = Propfind::read(bytes) {
                 assert!(names.iter().all(|name| !name.local.is_empty()));
             }
         });

@@ -1,7 +1,7 @@
-//! PROPPATCH: properties that clients give to files (RFC 4918, section 9.2).
+//! PROPPATCH: properties that clients set on files (RFC 4918, section 9.2).
 //!
-//! An extended attribute of the file has all of them, so that a change is made whole or not at all, and a file that is
-//! renamed keeps them.
+//! All properties of a file are in one extended attribute. So a change is atomic, and a renamed
+//! file keeps its properties.
 
 use std::path::Path;
 
@@ -17,14 +17,14 @@ use crate::files::disk::{DiskError, on_disk, path as disk_path};
 use crate::phases::Step;
 use crate::request::Request;
 
-/// The extended attribute.
+/// The name of the extended attribute.
 const ATTRIBUTE: &str = "user.weir.dav";
-/// The most bytes of it.
+/// The maximum length of its value.
 const LARGEST: usize = 16 * 1024;
-/// The most bytes of all names and values of a request.
+/// The maximum total length of names and values in a request.
 const MOST: usize = 64 * 1024;
 
-/// A property, with its element as it is stored and sent.
+/// A property, with its XML element as it is stored and sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Property {
     /// Its name.
@@ -33,7 +33,7 @@ pub struct Property {
     pub element: Vec<u8>,
 }
 
-/// What is asked of one property.
+/// A change of one property.
 #[derive(Debug, PartialEq, Eq)]
 enum PropertyChange {
     Set(Property),
@@ -48,8 +48,9 @@ impl PropertyChange {
         }
     }
 
-    /// The changes of a body, in its order; the status if it asks for none, or for more than there is room for. A value of
-    /// more than [`LARGEST`] bytes is not whole.
+    /// Parses the changes of a body, in order. The error is the status of the answer: the body has
+    /// no change or is too large. A value of more than [`LARGEST`] bytes is truncated, and a later
+    /// check refuses it.
     fn read(body: &[u8]) -> Result<Vec<PropertyChange>, u16> {
         let document = xml::document(body).ok_or(400u16)?;
         let root = document.root_element();
@@ -80,7 +81,7 @@ impl PropertyChange {
     }
 }
 
-/// The handler of PROPPATCH.
+/// Handles PROPPATCH.
 pub async fn change(r: &mut Request) -> Step {
     match changed(r).await {
         Ok(answer) => respond(r, 207, Bytes::from(answer)),
@@ -106,7 +107,7 @@ async fn changed(r: &mut Request) -> Result<Vec<u8>, Step> {
         error.log(r, Level::Error, &path);
         return Err(Step::Status(if error.is_absent() { 404 } else { 403 }));
     }
-    // All of WebDAV's own properties are the server's.
+    // Clients cannot change any property of the namespace `DAV:`.
     let (own, others): (Vec<Name>, Vec<Name>) =
         changes.iter().map(|change| change.name().clone()).partition(|n| n.of_dav().is_some());
     let mut out = begin_multistatus();
@@ -132,7 +133,7 @@ async fn changed(r: &mut Request) -> Result<Vec<u8>, Step> {
     Ok(out)
 }
 
-/// The status of these properties.
+/// Writes a `propstat` element with these properties and a status.
 pub fn write_status(names: &[Name], status: u16, why: &str, out: &mut Vec<u8>) {
     if names.is_empty() {
         return;
@@ -152,7 +153,7 @@ pub fn write_status(names: &[Name], status: u16, why: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(end.as_bytes());
 }
 
-/// What it is that a property could not be changed.
+/// Maps an error of the extended attribute to the error of the method.
 fn failure(error: Errno) -> DiskError {
     match error {
         Errno::NOSPC | Errno::DQUOT | Errno::TOOBIG | Errno::RANGE => DiskError::Full,
@@ -177,12 +178,12 @@ fn apply(path: &Path, changes: &[PropertyChange]) -> Result<(), Errno> {
     }
 }
 
-/// The properties of a file. Blocks.
+/// Reads the properties of a file. Blocks.
 pub fn read(path: &Path) -> Result<Vec<Property>, Errno> {
     Ok(stored(path)?.map_or_else(Vec::new, |text| parse(&text)))
 }
 
-/// Gives a file the properties of another, as they are stored. Blocks.
+/// Copies the stored properties of a file to another. Blocks.
 pub fn carry(from: &Path, to: &Path) -> std::io::Result<()> {
     let carried = stored(from).and_then(|text| match text {
         Some(text) => setxattr(to, ATTRIBUTE, &text, XattrFlags::empty()),
@@ -194,7 +195,7 @@ pub fn carry(from: &Path, to: &Path) -> std::io::Result<()> {
 fn stored(path: &Path) -> Result<Option<Vec<u8>>, Errno> {
     let mut text = vec![0; LARGEST];
     let length = match absent(getxattr(path, ATTRIBUTE, &mut text[..])) {
-        // The file system has no extended attributes.
+        // The file system does not support extended attributes.
         Err(Errno::OPNOTSUPP) => None,
         found => found?,
     };
@@ -204,7 +205,7 @@ fn stored(path: &Path) -> Result<Option<Vec<u8>>, Errno> {
     }))
 }
 
-/// A file without the attribute is no failure.
+/// Maps a missing attribute to `None`.
 fn absent<T>(found: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match found {
         Err(Errno::NODATA) => Ok(None),
@@ -212,7 +213,7 @@ fn absent<T>(found: Result<T, Errno>) -> Result<Option<T>, Errno> {
     }
 }
 
-/// The properties of a stored text. One that another program has spoilt has none.
+/// Parses stored properties. If another program has corrupted the text, there are none.
 fn parse(text: &[u8]) -> Vec<Property> {
     let text = [b"<p>", text, b"</p>"].concat();
     let Some(document) = xml::document(&text) else { return Vec::new() };
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_namespace_does_not_make_changes_longer_than_there_is_room_for() {
+    fn a_long_namespace_does_not_exceed_the_limit_of_changes() {
         let of = |prop: &str| {
             let text = format!(
                 "<propertyupdate xmlns='DAV:' xmlns:n='{}'><set><prop>{prop}</prop></set></propertyupdate>",
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_read_again() {
+    fn stored_properties_are_read_back() {
         let stored = b"<n:a xmlns:n=\"u\">1 &lt; 2</n:a><b></b>";
         let all = parse(stored);
         assert_eq!(

@@ -1,8 +1,8 @@
-//! XML in the bodies of WebDAV: reading it, and writing parts of it so that they can be read alone.
+//! Reads the XML bodies of WebDAV, and writes elements of them that can be read on their own.
 
 use roxmltree::{Document, Node, NodeType, ParsingOptions};
 
-/// The most elements and texts of a body.
+/// The most nodes of a body.
 const MOST: u32 = 8192;
 /// The namespace of the prefix `xml`.
 const XML: &str = "http://www.w3.org/XML/1998/namespace";
@@ -23,12 +23,12 @@ impl Name {
         Name { namespace, local: name.name().to_owned() }
     }
 
-    /// The name if it is one of WebDAV's.
+    /// The local name, if the namespace is `DAV:`.
     pub fn of_dav(&self) -> Option<&str> {
         (self.namespace == "DAV:").then_some(&self.local)
     }
 
-    /// How many bytes it takes where it is written.
+    /// The length of the element that [`Name::write`] appends.
     pub fn size(&self) -> usize {
         "<n: xmlns:n=\"\"/>".len() + self.namespace.len() + self.local.len()
     }
@@ -40,8 +40,8 @@ impl Name {
     }
 }
 
-/// A body; `None` for what is no XML. A prefix that is given an empty name is not: "Namespaces in XML 1.0", section
-/// 2.2, which the parser lets pass.
+/// Parses a body. `None` if it is not XML, or if it declares a prefix with an empty namespace. The
+/// parser accepts the latter, although "Namespaces in XML 1.0", section 2.2, forbids it.
 pub fn document(body: &[u8]) -> Option<Document<'_>> {
     let options = ParsingOptions { nodes_limit: MOST, ..Default::default() };
     let document = Document::parse_with_options(std::str::from_utf8(body).ok()?, options).ok()?;
@@ -51,9 +51,9 @@ pub fn document(body: &[u8]) -> Option<Document<'_>> {
     (!document.descendants().any(nameless)).then_some(document)
 }
 
-/// Appends an element with all that is in it, and with the language that it is written in. It does not recurse, since a
-/// body may be nested deeply. It stops in the middle once there are more than `most` bytes: each element declares its
-/// namespace, so a small body with a long one becomes thousands of times as long.
+/// Appends an element with its contents and its language. Does not recurse, since a body may be
+/// nested deeply. Stops in the middle once `out` has more than `most` bytes: each element declares
+/// its namespace, so a small body may become a thousand times as long.
 pub fn write(element: Node<'_, '_>, most: usize, out: &mut Vec<u8>) {
     let outside = element.ancestors().skip(1).find_map(|node| node.attribute((XML, "lang")));
     let outside = outside.filter(|_| element.attribute((XML, "lang")).is_none());
@@ -82,7 +82,7 @@ pub fn write(element: Node<'_, '_>, most: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends all that is in an element, as [`write()`] does.
+/// Appends the contents of an element, as [`write()`] does.
 pub fn write_inside(element: Node<'_, '_>, most: usize, out: &mut Vec<u8>) {
     for child in element.children() {
         if out.len() > most {
@@ -92,7 +92,8 @@ pub fn write_inside(element: Node<'_, '_>, most: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// The beginning of a start tag. Each element declares its own namespace, so that it can be read without the others.
+/// Appends the beginning of a start tag. Each element declares its own namespace, so that it can be
+/// read alone.
 fn begin(namespace: &str, local: &str, out: &mut Vec<u8>) {
     if namespace.is_empty() {
         out.push(b'<');
@@ -158,8 +159,8 @@ fn close(node: Node<'_, '_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends text for an element or an attribute. White space other than a space is written by number, since a parser
-/// changes it.
+/// Appends text of an element or attribute. White space other than a space becomes a character
+/// reference, since a parser would change it.
 fn escape(text: &str, out: &mut Vec<u8>) {
     for byte in text.bytes() {
         match byte {
@@ -177,7 +178,7 @@ fn escape(text: &str, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// What is written of the element `e` of a text.
+    /// The output of [`write()`] for the element `e` of a text.
     fn written(text: &str) -> Option<String> {
         let document = document(text.as_bytes())?;
         let element = document.descendants().find(|node| node.tag_name().name() == "e")?;

@@ -1,4 +1,4 @@
-//! Bodies for the tests of encoders.
+//! Inputs for the tests of encoders.
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ pub fn pieces(longest: usize) -> impl Strategy<Value = Vec<(Vec<u8>, After)>> {
     prop::collection::vec((prop::collection::vec(0u8..4, 0..longest), after), 0..5)
 }
 
-/// Codes the pieces: what came out, and what went in.
+/// Encodes the pieces. Returns the output and the input.
 pub fn coded(mut encoder: impl Encoder, pieces: Vec<(Vec<u8>, After)>) -> (Vec<u8>, Vec<u8>) {
     let (mut coded, mut plain) = (Vec::new(), Vec::new());
     for (piece, after) in pieces {

@@ -1,4 +1,4 @@
-//! What the directives of each coding say alike: `gzip`, `gzip_types`, `brotli_types` ...
+//! The directives that all content codings have: `gzip`, `gzip_types`, `brotli_types` and alike.
 
 use std::ops::RangeInclusive;
 
@@ -7,10 +7,10 @@ use weir_conf::{Directive, Error};
 use crate::config::types::Types;
 use crate::request::Request;
 
-/// Settings that each coding has.
+/// The settings that all content codings have.
 #[derive(Debug, Clone)]
 pub struct Common {
-    /// Whether answers are coded.
+    /// Whether responses are encoded.
     pub on: bool,
     /// `..._types`
     pub types: Types,
@@ -18,18 +18,18 @@ pub struct Common {
     pub level: u32,
     /// `..._min_length`
     pub min_length: u64,
-    /// `..._buffers`, of no effect: weir's buffers grow and shrink with the answer.
+    /// `..._buffers`. No effect: weir's buffers grow and shrink with the response.
     pub buffers: (u64, u64),
 }
 
 impl Common {
-    /// Off, with this level where none is given.
+    /// The defaults, with this level. Off.
     pub fn at_level(level: u32) -> Common {
         Common { on: false, types: Types::default(), level, min_length: 20, buffers: (32, 4096) }
     }
 
-    /// Whether an answer is worth coding, for any client. If it is, it varies by what its client
-    /// takes.
+    /// Whether the response should be encoded for clients that accept the coding. If so, the
+    /// response also varies by `Accept-Encoding`.
     pub fn fits(&self, r: &mut Request) -> bool {
         let response = &mut r.response;
         let fits = matches!(response.status, 200 | 403 | 404)
@@ -42,7 +42,7 @@ impl Common {
     }
 }
 
-/// A size that is a power of two within bounds; `problem` names those.
+/// Reads a size that must be a power of two within bounds. `problem` is the error text.
 pub fn power_of_two(
     d: &Directive,
     bounds: RangeInclusive<u64>,
@@ -52,9 +52,9 @@ pub fn power_of_two(
     size.ok_or_else(|| d.problem(problem))
 }
 
-/// The directives that set a coding's [`Common`]: `coding_directives!(gzip_filter, "gzip", 1, 9,
-/// "...")` for a module with settings that have a field `common`, levels from 1 to 9, and what the
-/// directive of its name is for.
+/// The directives that set a coding's [`Common`]. The module's settings must have a field `common`.
+/// The arguments are the key of the settings, the directives' prefix, the lowest and highest level,
+/// and the help of the directive that turns the coding on.
 macro_rules! coding_directives {
     ($key:ident, $name:literal, $lowest:literal, $highest:literal, $help:literal) => {{
         use weir_conf::Directive as Line;

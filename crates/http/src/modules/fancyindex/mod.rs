@@ -1,5 +1,5 @@
-//! The list of a directory's files as a table that can be sorted, between a header and a footer of the site's own. As the
-//! module ngx-fancyindex has it.
+//! Lists a directory's files as a sortable table between the site's own header and footer. Like the
+//! module ngx-fancyindex.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct Conf {
     order: Order,
     look: Look,
     which: Which,
-    /// Names that are left out.
+    /// Files whose names match are not listed.
     ignore: Vec<Arc<Regex>>,
 }
 
@@ -51,7 +51,7 @@ impl Default for Conf {
 
 impl Settings for Conf {}
 
-/// All lines of a block were read.
+/// Called when all lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let conf = CONF.of(&s.location);
     if conf.enabled && !conf.look.path && conf.header.is_none() {
@@ -61,12 +61,12 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What stands before or behind the table.
+/// The site's own header or footer.
 #[derive(Debug, Clone)]
 enum PagePart {
-    /// The answer of another path.
+    /// The URI of a subrequest whose answer is inserted.
     Path(Vec<u8>),
-    /// A file's text, read at the start.
+    /// The contents of a file, read at start-up.
     Text(Bytes),
 }
 
@@ -229,7 +229,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
     CONF.of(conf).enabled
 }
 
-/// The handler of the content phase.
+/// Content phase handler.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let method = matches!(r.method, Method::Get | Method::Head);
     if !method || !r.path.ends_with(b"/") {
@@ -277,12 +277,13 @@ async fn list(r: &mut Request) -> Step {
     }
 }
 
-/// What withholds a name does so even if its pattern gives up.
+/// A file is ignored even if a pattern exceeds its match limit, so that no name leaks.
 fn is_ignored(conf: &Conf, entry: &DirectoryEntry) -> bool {
     conf.ignore.iter().any(|regex| regex.may_match(&entry.name))
 }
 
-/// A part of the site's own; none where there is none, or where its path does not answer with 200.
+/// The text of the site's own header or footer. `None` if there is none, or if its subrequest
+/// fails.
 async fn own(r: &mut Request, part: Option<&PagePart>) -> Option<Vec<u8>> {
     let path = match part? {
         PagePart::Text(text) => return Some(text.to_vec()),

@@ -1,4 +1,4 @@
-//! The page. As the module writes it, since style sheets refer to its parts.
+//! Writes the page. Its HTML is that of ngx-fancyindex, since style sheets refer to it.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use weir_proto::uri::{Escape, escape, escape_html};
 use crate::files::directory::DirectoryEntry;
 use crate::modules::ssi_filter::strftime::{Moment, strftime};
 
-/// What a list is sorted by.
+/// The column that a list is sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
     Name,
@@ -15,13 +15,13 @@ pub enum Column {
     Date,
 }
 
-/// In what order entries stand.
+/// How entries are sorted.
 #[derive(Debug, Clone)]
 pub struct Order {
-    /// The order where the client asks for none: the column, and whether it is descending.
+    /// The default column, and whether it is descending.
     pub by: (Column, bool),
     pub directories_first: bool,
-    /// Names that differ in case stand apart.
+    /// Whether names are compared by case.
     pub cased: bool,
 }
 
@@ -31,16 +31,16 @@ impl Default for Order {
     }
 }
 
-/// What a page looks like.
+/// The appearance of a page.
 #[derive(Debug, Clone)]
 pub struct Look {
     pub css: Vec<u8>,
     pub exact_size: bool,
     pub hide_parent: bool,
     pub localtime: bool,
-    /// Characters of names.
+    /// The width of names, in characters.
     pub name_length: usize,
-    /// The path stands behind a header of the site's own.
+    /// Whether the path is shown below the site's own header.
     pub path: bool,
     pub time_format: Vec<u8>,
 }
@@ -60,7 +60,7 @@ impl Default for Look {
 }
 
 impl Order {
-    /// Sorts by a column.
+    /// Sorts entries by a column. `down`: in descending order.
     pub fn sort(&self, entries: &mut [DirectoryEntry], (column, down): (Column, bool)) {
         let named = |a: &DirectoryEntry, b: &DirectoryEntry| match self.cased {
             true => a.name.cmp(&b.name),
@@ -83,7 +83,7 @@ impl Order {
     }
 }
 
-/// What a query asks for: `C=N`, `C=S` or `C=M`, and perhaps `&O=D`.
+/// The sort order that a query requests: `C=N`, `C=S` or `C=M`, optionally with `&O=D`.
 pub fn asked(args: &[u8]) -> Option<(Column, bool)> {
     let (column, down) = match *args {
         [b'C', b'=', column] => (column, false),
@@ -98,7 +98,7 @@ pub fn asked(args: &[u8]) -> Option<(Column, bool)> {
     Some((column, down))
 }
 
-/// The whole page.
+/// Writes the whole page.
 pub fn table(
     path: &[u8],
     entries: &[DirectoryEntry],

@@ -68,7 +68,7 @@ impl fmt::Display for FastCgiError {
     }
 }
 
-/// The positions and lengths of framing bytes in the output, most of which is one record.
+/// The positions and lengths of framing bytes in the output, which usually is one record.
 #[derive(Default)]
 struct Framing {
     /// All framing bytes.

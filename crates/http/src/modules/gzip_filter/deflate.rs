@@ -1,4 +1,4 @@
-//! The compressor of gzip, used again for the next answer.
+//! The streaming compressor of gzip, which is reused for later responses.
 
 use std::cell::RefCell;
 use std::io;
@@ -7,21 +7,21 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 
 use crate::modules::encoding::Encoder;
 
-/// Room for what comes out of the compressor at once.
+/// The free output space for each call of the compressor.
 const ROOM: usize = 16 * 1024;
 
-/// So many compressors of a loop are kept at most; each takes about 270 KiB.
-const KEPT: usize = 8;
+/// The most idle compressors of a loop. Each takes about 270 KiB.
+const MOST_IDLE: usize = 8;
 
 thread_local! {
-    /// Compressors of answers that have ended. To make a new one costs a third of what it takes to
-    /// compress 100 KiB: its tables are fresh memory each time.
+    /// Compressors of responses that have ended. To make a new one costs a third of the time to
+    /// compress 100 KiB, since its tables are fresh memory.
     static IDLE: RefCell<Vec<Compressor>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Compresses one answer.
+/// Compresses one response.
 pub struct Deflate {
-    /// Gone only while this is dropped.
+    /// `None` only while this is dropped.
     compressor: Option<Compressor>,
     out: Vec<u8>,
 }
@@ -33,7 +33,7 @@ struct Compressor {
 }
 
 impl Compressor {
-    /// One that has compressed nothing yet.
+    /// A compressor in its initial state.
     fn take(level: u32, window_bits: u8) -> Compressor {
         let idle = IDLE.with_borrow_mut(|idle| {
             let fits = |c: &Compressor| (c.level, c.window_bits) == (level, window_bits);
@@ -47,12 +47,13 @@ impl Compressor {
         Compressor { level, window_bits, compress }
     }
 
-    /// Keeps it for the next answer, in the place of the one that was kept the longest.
+    /// Keeps the compressor for a later response. If there are too many, the oldest idle one is
+    /// dropped.
     fn keep(self) {
-        // A thread that ends has no place for it.
+        // Fails if the thread is ending.
         let _ = IDLE.try_with(|idle| {
             let mut idle = idle.borrow_mut();
-            if idle.len() == KEPT {
+            if idle.len() == MOST_IDLE {
                 idle.remove(0);
             }
             idle.push(self);
@@ -60,14 +61,14 @@ impl Compressor {
     }
 }
 
-/// What is level 1 in zlib is level 2 in zlib-rs. Its own level 1 is faster still,
-/// but makes answers a fifth longer.
+/// zlib's level 1 corresponds to level 2 of zlib-rs. Level 1 of zlib-rs is faster still, but its
+/// output is a fifth longer.
 fn compression(level: u32) -> Compression {
     Compression::new(level.max(2))
 }
 
 impl Deflate {
-    /// For an answer that is compressed at nginx's level, with a window of so many bits.
+    /// A compressor at nginx's level `level`, with this window.
     pub fn new(level: u32, window_bits: u8) -> Deflate {
         Deflate { compressor: Some(Compressor::take(level, window_bits)), out: Vec::new() }
     }
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
     use crate::modules::encoding::samples::{After, coded, pieces};
 
-    /// A text of words, with some order in it.
+    /// A text of words, with some repetition.
     fn text() -> Vec<u8> {
         let word =
             |n: u64| format!("{:x} ", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (40 + n % 20));
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compressor_that_was_used_before_makes_the_same() {
+    fn a_reused_compressor_gives_the_same_output() {
         let text = text();
         let first = made(3, &text);
         let mut left_early = Deflate::new(3, 15);
@@ -148,7 +149,7 @@ mod tests {
         for level in [1, 2, 4, 5, 6, 7, 8, 9, 1, 2] {
             made(level, &text);
         }
-        assert_eq!(IDLE.with_borrow(Vec::len), KEPT);
+        assert_eq!(IDLE.with_borrow(Vec::len), MOST_IDLE);
     }
 
     #[test]

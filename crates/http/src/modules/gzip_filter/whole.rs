@@ -1,4 +1,5 @@
-//! Answers that are compressed whole, in one call: two to three times as fast as piece by piece, and shorter.
+//! Compresses whole responses in one call, which is two to three times as fast as piece by piece,
+//! and gives a shorter result.
 
 use std::cell::RefCell;
 use std::io;
@@ -8,41 +9,42 @@ use libdeflater::{CompressionLvl, Compressor};
 use super::deflate::Deflate;
 use crate::modules::encoding::Encoder;
 
-/// Up to this size answers are compressed whole: no call holds the loop for more than two milliseconds, in
-/// which zlib does less.
+/// The longest response that is compressed whole. A call blocks the loop for less than two
+/// milliseconds; zlib compresses less in that time.
 const MOST: usize = 128 * 1024;
 
-/// Shorter ones are for the other compressor: this one stores what is shorter than about 50 bytes.
+/// The shortest response that is compressed whole. This compressor only stores what is shorter than
+/// about 50 bytes.
 const LEAST: usize = 64;
 
-/// The same as [`MOST`] for the levels that think long, from [`LONG`] on.
+/// The same as [`MOST`] for the slow levels, from [`LONG`] on.
 const MOST_LONG: usize = 64 * 1024;
 
-/// The first of them.
+/// The first slow level.
 const LONG: u32 = 7;
 
-/// So much is gathered while it is unknown when more comes. A client of nginx's has to wait for it as well: zlib
-/// takes 16 Ki letters and matches before anything comes out.
-const PATIENCE: usize = 16 * 1024;
+/// The most bytes that are collected while it is unknown when more follows. zlib would also hold
+/// them back: it collects 16 Ki literals and matches before it writes any output.
+const MOST_HELD: usize = 16 * 1024;
 
-/// So many compressors of a loop are kept at most; one takes up to 800 KiB.
-const KEPT: usize = 2;
+/// The most idle compressors of a loop. One takes up to 800 KiB.
+const MOST_IDLE: usize = 2;
 
 thread_local! {
-    static TOOLS: RefCell<Tools> = const { RefCell::new(Tools { kept: Vec::new(), room: Vec::new() }) };
+    static WORKSPACE: RefCell<Workspace> = const { RefCell::new(Workspace { idle: Vec::new(), output: Vec::new() }) };
 }
 
-/// What a loop compresses with.
+/// The compressors and the output buffer of a loop.
 #[derive(Default)]
-struct Tools {
-    /// With their levels; the one that was used last stands first.
-    kept: Vec<(u32, Compressor)>,
-    /// For what comes out, before its length is known.
-    room: Vec<u8>,
+struct Workspace {
+    /// The compressors with their levels, most recently used first.
+    idle: Vec<(u32, Compressor)>,
+    /// The output, until its length is known.
+    output: Vec<u8>,
 }
 
-/// Gathers an answer and compresses it at its end. One that turns out to be long, or slow to come, is
-/// compressed piece by piece from there on.
+/// Collects a response and compresses it at its end. If it is too long, or pauses, the rest is
+/// compressed piece by piece.
 pub struct Whole {
     level: u32,
     window_bits: u8,
@@ -55,21 +57,21 @@ enum GzipState {
     Ended(Vec<u8>),
 }
 
-/// Whether an answer may be compressed whole, as far as its head tells. A window that was set is for the other
-/// compressor.
+/// Whether a response with such a head may be compressed whole. With a `gzip_window` other than the
+/// default it is compressed piece by piece.
 pub fn suits(level: u32, window: u64, length: Option<u64>) -> bool {
     window == 32 * 1024 && length.is_none_or(|length| length <= most(level) as u64)
 }
 
 impl Whole {
-    /// For an answer that is compressed at nginx's level, in pieces with a window of so many bits.
+    /// A compressor at nginx's level `level`. The window is for compression piece by piece.
     pub fn new(level: u32, window_bits: u8, length: Option<u64>) -> Whole {
         let length = length.and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
         let gathered = Vec::with_capacity(length.min(most(level)));
         Whole { level, window_bits, state: GzipState::Gathering(gathered) }
     }
 
-    /// Goes on in pieces.
+    /// Switches to compression piece by piece.
     fn in_pieces(&mut self) -> io::Result<&mut Deflate> {
         if let GzipState::Gathering(gathered) = &self.state {
             let mut deflate = Deflate::new(self.level, self.window_bits);
@@ -96,7 +98,7 @@ impl Encoder for Whole {
 
     fn pause(&mut self) -> io::Result<()> {
         match &self.state {
-            GzipState::Gathering(gathered) if gathered.len() > PATIENCE => {
+            GzipState::Gathering(gathered) if gathered.len() > MOST_HELD => {
                 self.in_pieces().map(drop)
             }
             _ => Ok(()),
@@ -131,31 +133,31 @@ fn most(level: u32) -> usize {
 }
 
 fn compress(level: u32, bytes: &[u8]) -> io::Result<Vec<u8>> {
-    TOOLS.with_borrow_mut(|Tools { kept, room }| {
-        let compressor = at_hand(kept, level);
+    WORKSPACE.with_borrow_mut(|Workspace { idle, output }| {
+        let compressor = compressor_of(idle, level);
         let most = compressor.gzip_compress_bound(bytes.len());
-        if room.len() < most {
-            room.resize(most, 0);
+        if output.len() < most {
+            output.resize(most, 0);
         }
-        let len = compressor.gzip_compress(bytes, room).map_err(io::Error::other)?;
-        Ok(room.get(..len).unwrap_or_default().to_vec())
+        let len = compressor.gzip_compress(bytes, output).map_err(io::Error::other)?;
+        Ok(output.get(..len).unwrap_or_default().to_vec())
     })
 }
 
-/// The compressor of a level; what was not used for the longest time makes room for it.
-fn at_hand(kept: &mut Vec<(u32, Compressor)>, level: u32) -> &mut Compressor {
-    let found = match kept.iter().position(|(of, _)| *of == level) {
-        Some(at) => kept.remove(at),
+/// The compressor of a level. A new one takes the place of the least recently used one.
+fn compressor_of(idle: &mut Vec<(u32, Compressor)>, level: u32) -> &mut Compressor {
+    let found = match idle.iter().position(|(of, _)| *of == level) {
+        Some(at) => idle.remove(at),
         None => {
-            kept.truncate(kept.len().min(KEPT - 1));
+            idle.truncate(idle.len().min(MOST_IDLE - 1));
             (level, Compressor::new(own_level(level)))
         }
     };
-    kept.insert(0, found);
-    &mut kept[0].1
+    idle.insert(0, found);
+    &mut idle[0].1
 }
 
-/// The compressor's level with answers no longer than those of zlib's level; they are numbered alike.
+/// The libdeflate level whose output is no longer than that of the zlib level.
 fn own_level(level: u32) -> CompressionLvl {
     let own = if matches!(level, 5 | 6) { level + 1 } else { level };
     CompressionLvl::new(own as i32).unwrap_or_default()
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_comes_out_at_the_end_alone() {
+    fn a_short_response_is_compressed_at_its_end() {
         let mut whole = Whole::new(1, 15, Some(100_000));
         for _ in 0..4 {
             whole.write(&[b'a'; 25_000]).unwrap();
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_brings_out_all_that_was_gathered() {
+    fn a_flush_outputs_all_collected_input() {
         let mut whole = Whole::new(6, 15, None);
         whole.write(b"now").unwrap();
         whole.flush().unwrap();
@@ -218,7 +220,7 @@ mod tests {
     #[test]
     fn a_slow_answer_waits_for_no_more_than_zlib_would() {
         let mut whole = Whole::new(1, 15, Some(100_000));
-        whole.write(&[b'a'; PATIENCE]).unwrap();
+        whole.write(&[b'a'; MOST_HELD]).unwrap();
         whole.pause().unwrap();
         assert!(matches!(whole.state, GzipState::Gathering(_)));
         whole.write(b"b").unwrap();
@@ -231,7 +233,8 @@ mod tests {
         for level in [1, 2, 1, 9, 1, 3] {
             compress(level, b"abc").unwrap();
         }
-        let levels = TOOLS.with_borrow(|t| t.kept.iter().map(|(of, _)| *of).collect::<Vec<_>>());
+        let levels =
+            WORKSPACE.with_borrow(|t| t.idle.iter().map(|(of, _)| *of).collect::<Vec<_>>());
         assert_eq!(levels, [3, 1]);
     }
 

@@ -1,4 +1,4 @@
-//! `expires`: when an answer stops being fresh.
+//! `expires`: sets `Expires` and `Cache-Control`.
 
 use weir_conf::{Directive, Error, values};
 use weir_proto::date;
@@ -8,29 +8,29 @@ use crate::modules::headers_filter::CONF;
 use crate::request::Request;
 use weir_values::Template;
 
-/// What the directive says.
+/// The value of the directive.
 #[derive(Debug, Clone)]
 pub enum Expires {
-    /// The same for every request.
+    /// The same for all requests.
     Fixed(When),
-    /// To be read for each request; with `modified`.
+    /// A value with variables, and whether `modified` was given.
     Variable(Template, bool),
 }
 
-/// A point of time.
+/// A point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// Nothing is said.
+    /// No headers are set.
     Off,
-    /// Long ago.
+    /// In the past: `no-cache`.
     Epoch,
-    /// As far as dates reach.
+    /// The latest date.
     Max,
     /// Seconds from now.
     Access(i64),
     /// Seconds from the last change of the file.
     Modified(i64),
-    /// The next time that a day's clock shows these seconds, local time.
+    /// The next time that the local clock shows this second of the day.
     Daily(i64),
 }
 
@@ -54,7 +54,8 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads a time as nginx does. The error is nginx's text behind the directive's name.
+/// Parses a time as nginx does. The error is the part of nginx's message behind the directive's
+/// name.
 fn parse(text: &[u8], modified: bool) -> Result<When, &'static str> {
     match text {
         b"epoch" if !modified => return Ok(When::Epoch),
@@ -81,7 +82,7 @@ fn parse(text: &[u8], modified: bool) -> Result<When, &'static str> {
 }
 
 impl Expires {
-    /// Sets the two headers.
+    /// Sets both headers.
     pub fn apply(&self, r: &mut Request) {
         let when = match self {
             Expires::Fixed(when) => *when,
@@ -105,7 +106,7 @@ impl Expires {
 }
 
 impl When {
-    /// The date, and how many seconds the answer stays fresh; none: it never was.
+    /// The date for `Expires`, and `max-age` in seconds. `None` for the age means `no-cache`.
     fn resolve(self, now: i64, offset: i64, modified: Option<i64>) -> Option<(i64, Option<i64>)> {
         let (at, age) = match (self, modified) {
             (When::Off, _) => return None,
@@ -130,7 +131,7 @@ impl When {
     }
 }
 
-/// The next time that a local clock shows `clock` seconds of the day.
+/// The next time that the local clock shows the second `clock` of the day.
 fn next(now: i64, offset: i64, clock: i64) -> i64 {
     let today = now + offset - (now + offset).rem_euclid(DAY) - offset + clock;
     if today > now { today } else { today + DAY }

@@ -1,7 +1,8 @@
-//! Makes pictures smaller, cuts and turns them, or describes them. nginx: ngx_http_image_filter_module.
+//! Resizes, crops and rotates images, or describes them. nginx: ngx_http_image_filter_module.
 //!
-//! The head of the answer depends on the whole picture. So the module asks the location's handler by a request of its own,
-//! changes the picture on a thread of the file pool, and answers with the result.
+//! The head of the response depends on the whole image. So the module repeats the request as a
+//! captured subrequest, changes the image on a thread of the file pool, and answers with the
+//! result.
 
 use std::fmt;
 
@@ -28,19 +29,19 @@ use picture::{Angle, ImageAction, PictureFormat};
 /// Settings.
 #[derive(Debug, Clone)]
 pub struct Conf {
-    what: What,
-    /// `image_filter rotate` beside another one.
+    filter: ImageFilter,
+    /// `image_filter rotate` in addition to another line.
     angle: Option<Template>,
     jpeg_quality: Template,
     sharpen: Template,
-    /// The most bytes that a picture may have.
+    /// `image_filter_buffer`: the maximum length of an image.
     buffer: u64,
 }
 
 impl Default for Conf {
     fn default() -> Self {
         Conf {
-            what: What::Nothing,
+            filter: ImageFilter::Off,
             angle: None,
             jpeg_quality: Template::text(b"75"),
             sharpen: Template::EMPTY,
@@ -53,11 +54,11 @@ impl Settings for Conf {}
 
 /// `image_filter`
 #[derive(Debug, Clone)]
-enum What {
-    Nothing,
-    /// Lets pictures pass, and nothing else.
+enum ImageFilter {
+    Off,
+    /// Passes images unchanged, and refuses other types.
     Test,
-    /// Tells how large they are.
+    /// Answers with the dimensions.
     Size,
     Rotate,
     /// Widths and heights.
@@ -65,7 +66,7 @@ enum What {
     Crop(Template, Template),
 }
 
-/// The most that `test` holds of a picture, which it does not change.
+/// The maximum length of an image for `test`, which does not change it.
 const TESTED: u64 = 32 << 20;
 
 const DIRECTIVES: &[Directive] = &[
@@ -105,13 +106,13 @@ pub const MODULE: Module =
 fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     if s.first(d) {
         let conf = CONF.change(&mut s.location);
-        (conf.what, conf.angle) = (What::Nothing, None);
+        (conf.filter, conf.angle) = (ImageFilter::Off, None);
     }
     let Some((word, more)) = d.args.split_first() else { return Ok(()) };
-    let what = match (word.bytes.as_slice(), more) {
-        (b"off", []) => What::Nothing,
-        (b"test", []) => What::Test,
-        (b"size", []) => What::Size,
+    let filter = match (word.bytes.as_slice(), more) {
+        (b"off", []) => ImageFilter::Off,
+        (b"test", []) => ImageFilter::Test,
+        (b"size", []) => ImageFilter::Size,
         (b"rotate", [angle]) => {
             let value = s.setup.template(d, angle)?;
             if value.constant().is_some_and(|text| Angle::read(text).is_none()) {
@@ -119,16 +120,18 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             }
             let conf = CONF.change(&mut s.location);
             conf.angle = Some(value);
-            if matches!(conf.what, What::Nothing) {
-                conf.what = What::Rotate;
+            if matches!(conf.filter, ImageFilter::Off) {
+                conf.filter = ImageFilter::Rotate;
             }
             return Ok(());
         }
-        (b"resize", [width, height]) => What::Resize(side(s, d, width)?, side(s, d, height)?),
-        (b"crop", [width, height]) => What::Crop(side(s, d, width)?, side(s, d, height)?),
+        (b"resize", [width, height]) => {
+            ImageFilter::Resize(side(s, d, width)?, side(s, d, height)?)
+        }
+        (b"crop", [width, height]) => ImageFilter::Crop(side(s, d, width)?, side(s, d, height)?),
         _ => return Err(d.invalid("parameter", word)),
     };
-    CONF.change(&mut s.location).what = what;
+    CONF.change(&mut s.location).filter = filter;
     Ok(())
 }
 
@@ -140,7 +143,7 @@ fn side(s: &mut Scope<'_, '_>, d: &Line, word: &Word) -> Result<Template, Error>
     Ok(value)
 }
 
-/// The last line of a block counts.
+/// Reads a number. The last line of a block counts.
 fn number(
     s: &mut Scope<'_, '_>,
     d: &Line,
@@ -155,7 +158,7 @@ fn number(
     Ok(())
 }
 
-/// A width or height; `-` is any.
+/// A width or height in pixels. `-`: any.
 fn pixels(text: &[u8]) -> Option<u32> {
     if text == b"-" {
         return Some(u32::MAX);
@@ -171,7 +174,7 @@ fn percent(text: &[u8]) -> Option<u8> {
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    !matches!(CONF.of(conf).what, What::Nothing)
+    !matches!(CONF.of(conf).filter, ImageFilter::Off)
 }
 
 /// Precontent phase.
@@ -192,7 +195,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
 async fn answer(r: &mut Request) -> Step {
     DECIDED.set(&mut r.contexts, ());
     let conf = CONF.of(r.conf()).clone();
-    let most = if matches!(conf.what, What::Test) { TESTED } else { conf.buffer };
+    let most = if matches!(conf.filter, ImageFilter::Test) { TESTED } else { conf.buffer };
     if let Err(error) = r.read_body().await {
         return error.into();
     }
@@ -201,8 +204,8 @@ async fn answer(r: &mut Request) -> Step {
     let (status, whole) = (sub.response.status, sub.capture_is_whole());
     let is_elsewhere = !wanted(sub.conf());
     let picture = Bytes::from(sub.take_captured_body());
-    adopt(r, std::mem::take(&mut sub.response));
-    // `$upstream_...` of this request show the servers that its subrequest was passed to.
+    take_head(r, std::mem::take(&mut sub.response));
+    // `$upstream_...` show the servers of the subrequest.
     r.contexts.upstream = std::mem::take(&mut sub.contexts.upstream);
     drop(sub);
     if status == 304 {
@@ -220,14 +223,15 @@ async fn answer(r: &mut Request) -> Step {
         return Step::Respond(picture);
     }
     let Some(kind) = PictureFormat::of(&picture) else { return refuse(r, &conf, "no picture") };
-    let work = match work(r, &conf) {
-        Some(work) => work,
+    let action = match action(r, &conf) {
+        Some(action) => action,
         None => return refuse(r, &conf, "invalid parameters for a picture"),
     };
-    // Half of the pool's threads are left for requests that need a file.
-    let done = r.event_loop.handle.files().write(move || match work {
+    // As a write, it gets at most half of the pool's threads. The others are left for requests that
+    // need a file.
+    let done = r.event_loop.handle.files().write(move || match action {
         ImageAction::Pass => Ok((picture, None)),
-        work => picture::change(&picture, kind, &work).map(|new| (picture, new)),
+        action => picture::change(&picture, kind, &action).map(|new| (picture, new)),
     });
     let (old, new) = match done.await {
         Ok(Ok(done)) => done,
@@ -237,7 +241,8 @@ async fn answer(r: &mut Request) -> Step {
             return Step::Status(500);
         }
     };
-    let kind = if matches!(conf.what, What::Size) { "application/json" } else { kind.mime() };
+    let kind =
+        if matches!(conf.filter, ImageFilter::Size) { "application/json" } else { kind.mime() };
     r.response.say_type(kind.as_bytes());
     match new {
         None => Step::Respond(old),
@@ -248,8 +253,8 @@ async fn answer(r: &mut Request) -> Step {
     }
 }
 
-/// The head of the answer that the picture came with becomes this one's.
-fn adopt(r: &mut Request, mut response: Response) {
+/// Takes over the head of the subrequest's response.
+fn take_head(r: &mut Request, mut response: Response) {
     response.expect_changes();
     (response.sent, response.header_only, response.chunked) = (false, false, false);
     (response.head_bytes, response.expects_trailers) = (0, false);
@@ -257,8 +262,8 @@ fn adopt(r: &mut Request, mut response: Response) {
     *r.response = response;
 }
 
-/// What is to be done for this request.
-fn work(r: &mut Request, conf: &Conf) -> Option<ImageAction> {
+/// The action for this request, from the values of variables. `None` if a value is invalid.
+fn action(r: &mut Request, conf: &Conf) -> Option<ImageAction> {
     let angle = match &conf.angle {
         None => Angle::None,
         Some(angle) => Angle::read(&angle.eval(r))?,
@@ -266,15 +271,15 @@ fn work(r: &mut Request, conf: &Conf) -> Option<ImageAction> {
     let mut size = |width: &Template, height: &Template| {
         Some((pixels(&width.eval(r))?, pixels(&height.eval(r))?))
     };
-    let shape = match &conf.what {
-        What::Nothing | What::Test => return Some(ImageAction::Pass),
-        What::Size => return Some(ImageAction::Tell),
-        What::Rotate => picture::Shape::Same,
-        What::Resize(width, height) => {
+    let shape = match &conf.filter {
+        ImageFilter::Off | ImageFilter::Test => return Some(ImageAction::Pass),
+        ImageFilter::Size => return Some(ImageAction::Describe),
+        ImageFilter::Rotate => picture::Shape::Same,
+        ImageFilter::Resize(width, height) => {
             let (width, height) = size(width, height)?;
             picture::Shape::Within(width, height)
         }
-        What::Crop(width, height) => {
+        ImageFilter::Crop(width, height) => {
             let (width, height) = size(width, height)?;
             picture::Shape::Cut(width, height)
         }
@@ -286,7 +291,7 @@ fn work(r: &mut Request, conf: &Conf) -> Option<ImageAction> {
 
 fn refuse(r: &mut Request, conf: &Conf, why: impl fmt::Display) -> Step {
     r.response.renew();
-    if matches!(conf.what, What::Size) {
+    if matches!(conf.filter, ImageFilter::Size) {
         (r.response.status, r.error_status) = (200, 0);
         r.response.say_type(b"application/json");
         return Step::Respond(Bytes::from_static(b"{}\r\n"));

@@ -1,4 +1,5 @@
-//! Pictures: what kind they are, how large, and how they are changed. What takes long: never on a loop.
+//! Formats and dimensions of images, and their changes. Changes take long, so they never run on a
+//! loop.
 
 use std::fmt;
 use std::io::Cursor;
@@ -7,12 +8,12 @@ use image::codecs::{gif::GifEncoder, jpeg::JpegEncoder, png::PngEncoder, webp::W
 use image::imageops::FilterType;
 use image::{DynamicImage, ImageError, ImageFormat, ImageReader, Limits};
 
-/// The most that a picture may have: 100 MB while it is changed. A file of a few bytes may say that it is larger.
+/// The most pixels of an image, which take 100 MB while it is changed. A small file may claim more.
 pub const PIXELS: u64 = 25_000_000;
-/// The most bytes that a decoder takes.
+/// The most memory for a decoder.
 const MEMORY: u64 = 256 << 20;
 
-/// What a picture is, by its first bytes.
+/// The format of an image, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PictureFormat {
     Jpeg,
@@ -22,7 +23,7 @@ pub enum PictureFormat {
 }
 
 impl PictureFormat {
-    /// None for what is no picture.
+    /// `None` if this is not an image.
     pub fn of(bytes: &[u8]) -> Option<PictureFormat> {
         match bytes {
             [0xff, 0xd8, _, _, ..] => Some(PictureFormat::Jpeg),
@@ -59,7 +60,7 @@ impl PictureFormat {
     }
 }
 
-/// How far a picture is turned, counterclockwise.
+/// The angle of a rotation, counterclockwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Angle {
     None,
@@ -80,30 +81,30 @@ impl Angle {
     }
 }
 
-/// How large a picture becomes. None becomes larger.
+/// The size of the result. No image is enlarged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     Same,
-    /// No wider and no higher than this, in its proportions.
+    /// At most this wide and high. The proportions stay.
     Within(u32, u32),
-    /// The middle of it: its smaller side as large as this, what is too much of the other cut off.
+    /// Scaled down so that one side fits. The middle of the other side is kept.
     Cut(u32, u32),
 }
 
-/// What is done with a picture.
+/// What to do with an image.
 #[derive(Debug, Clone, Copy)]
 pub enum ImageAction {
     Pass,
-    Tell,
+    Describe,
     Change { shape: Shape, angle: Angle, quality: u8, sharpen: u8 },
 }
 
-/// Why a picture is not changed; shown in the log.
+/// Why an image is not changed, for the log.
 #[derive(Debug)]
 pub enum PictureError {
-    /// It cannot be read or written.
+    /// The image cannot be decoded or encoded.
     Image(ImageError),
-    /// It has more pixels than are worked on: width and height.
+    /// The image has more than [`PIXELS`] pixels: width and height.
     TooManyPixels(u32, u32),
 }
 
@@ -124,16 +125,16 @@ impl fmt::Display for PictureError {
     }
 }
 
-/// The new picture, or what is said of it; `None` where it stays as it is.
+/// The new image or the description. `None` if the image stays as it is.
 pub fn change(
     bytes: &[u8],
     kind: PictureFormat,
-    work: &ImageAction,
+    action: &ImageAction,
 ) -> Result<Option<Vec<u8>>, PictureError> {
     let (width, height) = reader(bytes, kind).into_dimensions()?;
-    let (shape, angle, quality, sharpen) = match *work {
+    let (shape, angle, quality, sharpen) = match *action {
         ImageAction::Pass => return Ok(None),
-        ImageAction::Tell => {
+        ImageAction::Describe => {
             let name = kind.name();
             let text = format!(
                 "{{ \"img\" : {{ \"width\": {width}, \"height\": {height}, \"type\": \"{name}\" }} }}\r\n"
@@ -182,7 +183,7 @@ fn reader(bytes: &[u8], kind: PictureFormat) -> ImageReader<Cursor<&[u8]>> {
     reader
 }
 
-/// How large it is before it is cut.
+/// The size before the image is cropped.
 fn scaled((width, height): (u32, u32), shape: Shape) -> (u32, u32) {
     let part = |side: u32, by: u32, of: u32| {
         let side = u64::from(side) * u64::from(by) / u64::from(of.max(1));
@@ -197,7 +198,7 @@ fn scaled((width, height): (u32, u32), shape: Shape) -> (u32, u32) {
             if height > h { (part(width, h, height), h) } else { (width, height) }
         }
         Shape::Cut(w, h) => {
-            // Whether it is less wide, in proportion, than what is wanted.
+            // Whether the image is narrower, in proportion, than the requested size.
             let slim = u64::from(width) * u64::from(h) < u64::from(w) * u64::from(height);
             match slim {
                 true if width > w => narrower(w),
@@ -259,7 +260,7 @@ mod tests {
         [PictureFormat::Jpeg, PictureFormat::Gif, PictureFormat::Png, PictureFormat::Webp];
 
     #[test]
-    fn each_kind_is_known_and_changed() {
+    fn each_format_is_detected_and_changed() {
         let (angle, quality, sharpen) = (Angle::None, 75, 10);
         for kind in KINDS {
             let old = picture(kind, 40, 20);
@@ -272,44 +273,44 @@ mod tests {
                 (Shape::Same, Angle::Quarter, (20, 40)),
                 (Shape::Within(20, 20), Angle::ThreeQuarters, (10, 20)),
             ] {
-                let work = ImageAction::Change { shape, angle, quality, sharpen };
-                let new = change(&old, kind, &work).unwrap().expect("another one");
+                let action = ImageAction::Change { shape, angle, quality, sharpen };
+                let new = change(&old, kind, &action).unwrap().expect("another one");
                 assert_eq!(
                     (PictureFormat::of(&new), size(&new, kind)),
                     (Some(kind), expected),
                     "{shape:?}"
                 );
             }
-            let work =
+            let action =
                 ImageAction::Change { shape: Shape::Within(40, 20), angle, quality, sharpen };
-            assert!(matches!(change(&old, kind, &work), Ok(None)));
+            assert!(matches!(change(&old, kind, &action), Ok(None)));
         }
     }
 
     #[test]
     fn a_quarter_is_counterclockwise() {
         let old = picture(PictureFormat::Png, 3, 2);
-        let work = ImageAction::Change {
+        let action = ImageAction::Change {
             shape: Shape::Same,
             angle: Angle::Quarter,
             quality: 75,
             sharpen: 0,
         };
-        let new = change(&old, PictureFormat::Png, &work).unwrap().unwrap();
+        let new = change(&old, PictureFormat::Png, &action).unwrap().unwrap();
         let new = reader(&new, PictureFormat::Png).decode().unwrap().to_rgb8();
-        // The upper right corner comes to the upper left.
+        // The upper right corner becomes the upper left one.
         assert_eq!(new.get_pixel(0, 0), &image::Rgb([2, 0, 99]));
     }
 
     #[test]
-    fn a_picture_that_says_that_it_is_huge_is_refused_before_it_is_read() {
+    fn a_huge_image_is_refused_before_it_is_decoded() {
         let mut bomb = picture(PictureFormat::Png, 8, 8);
         bomb[16..24].copy_from_slice(&[0, 0, 0xf0, 0, 0, 0, 0xf0, 0]);
         let crc = crc(&bomb[12..29]);
         bomb[29..33].copy_from_slice(&crc.to_be_bytes());
         let shape = Shape::Within(5, 5);
-        let work = ImageAction::Change { shape, angle: Angle::None, quality: 75, sharpen: 0 };
-        let why = change(&bomb, PictureFormat::Png, &work).unwrap_err();
+        let action = ImageAction::Change { shape, angle: Angle::None, quality: 75, sharpen: 0 };
+        let why = change(&bomb, PictureFormat::Png, &action).unwrap_err();
         assert_eq!(why.to_string(), "too many pixels: 61440 x 61440");
     }
 
@@ -341,8 +342,8 @@ mod tests {
             let at = at.index(bytes.len());
             bytes[at] = byte;
             bytes.truncate(cut.index(bytes.len()) + 1);
-            let work = ImageAction::Change { shape: Shape::Within(3, 3), angle: Angle::Half, quality: 75, sharpen: 0 };
-            let _ = change(&bytes, kind, &work);
+            let action = ImageAction::Change { shape: Shape::Within(3, 3), angle: Angle::Half, quality: 75, sharpen: 0 };
+            let _ = change(&bytes, kind, &action);
         }
     }
 }

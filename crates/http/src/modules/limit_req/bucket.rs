@@ -1,42 +1,43 @@
-//! The leaky bucket, in thousandths of a request and milliseconds, as nginx counts.
+//! The leaky bucket. As in nginx, it counts thousandths of a request, and milliseconds.
 //!
-//! A key's state is when it was last seen, and how far it was above its rate then. The state is pinned while
-//! a request that met it waits for the other limits of its location.
+//! The state of a key is the time of its last request and the excess over its rate at that time. A
+//! state is pinned while a request is checked against the other limits of its location.
 
 use weir_zone::{Locked, LockedEntry};
 
-/// Words of value for each key.
+/// The number of words of a key's state.
 pub const VALUES: usize = 2;
-/// Jumps of the clock: a state so far in the future is one of the past.
+/// The clock may jump. A state that is further in the future than this is treated as an old one.
 const FUTURE: i64 = -60_000;
-/// A state that was not used for so long may go if its bucket is empty.
+/// A state that was unused for this long, in milliseconds, may be removed if its bucket is empty.
 const OLD: u64 = 60_000;
 
 /// What a limit allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
-    /// Thousandths of a request a second.
+    /// The rate, in thousandths of a request per second.
     pub rate: u64,
     /// How far above the rate a key may be, in thousandths of a request.
     pub burst: u64,
-    /// From where on requests are delayed.
+    /// The excess from which requests are delayed.
     pub delay: u64,
 }
 
-/// What a key's bucket says to one more request.
+/// The result of checking a request against a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BucketVerdict {
-    /// It is counted; the excess.
+    /// The request is allowed and counted, with this excess.
     Counted(u64),
-    /// It may, and waits to be counted with [`count`]; the state is pinned.
+    /// The request is allowed. The state is pinned until [`count`] or [`unpin`].
     Pinned,
-    /// Too much; the excess.
+    /// The request is refused, with this excess.
     Refused(u64),
-    /// There is no room for the key's state.
+    /// The zone is full.
     NoRoom,
 }
 
-/// Asks a key's bucket; `last`: no other limit follows, so that the request is counted at once.
+/// Checks a request against the bucket of its key. `last`: no limit follows, so an allowed request
+/// is counted at once.
 pub fn ask(
     t: &mut Locked<'_>,
     key: &[u8],
@@ -75,7 +76,8 @@ fn first(t: &mut Locked<'_>, key: &[u8], allow: &Allowance, now: u64, last: bool
     BucketVerdict::Pinned
 }
 
-/// Counts the request at a key's pinned state; the excess. None is left where the zone was emptied meanwhile.
+/// Counts a request in the pinned state of its key. Returns the excess, or 0 if the zone has been
+/// emptied since.
 pub fn count(t: &mut Locked<'_>, key: &[u8], rate: u64, now: u64) -> u64 {
     let Some(entry) = t.find(key) else { return 0 };
     let state = BucketState::of(t, entry);
@@ -85,24 +87,26 @@ pub fn count(t: &mut Locked<'_>, key: &[u8], rate: u64, now: u64) -> u64 {
     excess
 }
 
-/// Lets go of a key's pinned state without counting.
+/// Unpins the state of a key without counting the request.
 pub fn unpin(t: &mut Locked<'_>, key: &[u8]) {
     let Some(entry) = t.find(key) else { return };
     let state = BucketState::of(t, entry);
     BucketState { pins: state.pins.saturating_sub(1), ..state }.put(t, entry);
 }
 
-/// How long a request with this excess waits, in milliseconds.
+/// The delay of a request with this excess, in milliseconds.
 pub fn delay(allow: &Allowance, excess: u64) -> u64 {
     excess.saturating_sub(allow.delay).saturating_mul(1000) / allow.rate.max(1)
 }
 
-/// Removes one or two states that nothing is left of; before, the oldest by force.
+/// Removes up to two expired states, oldest first. With `force`, the oldest state is removed
+/// before, even if it has not expired. nginx: ngx_http_limit_req_expire.
 fn expire(t: &mut Locked<'_>, rate: u64, now: u64, mut force: bool) {
     for _ in 0..if force { 3 } else { 2 } {
         let Some(entry) = t.oldest() else { return };
         let state = BucketState::of(t, entry);
-        // Each lookup makes its state the newest: what is pinned has only pinned ones before it.
+        // A look-up makes a state the newest. So all states older than a pinned one are pinned as
+        // well.
         if state.pins > 0 {
             return;
         }
@@ -117,7 +121,7 @@ fn expire(t: &mut Locked<'_>, rate: u64, now: u64, mut force: bool) {
     }
 }
 
-/// A key's state, as the table's two words hold it.
+/// The state of a key, which the zone stores as two words.
 #[derive(Debug, Clone, Copy)]
 struct BucketState {
     last: u64,
@@ -140,7 +144,7 @@ impl BucketState {
         t.set_values(entry, [self.last, excess << 16 | u64::from(self.pins.min(0xffff))]);
     }
 
-    /// What is in the bucket with one more request, and the time since the last.
+    /// The excess including one more request, and the time since the last one.
     fn excess(&self, rate: u64, now: u64) -> (u64, u64) {
         let elapsed = match (now as i64).saturating_sub(self.last as i64) {
             ms if ms < FUTURE => 1,
@@ -180,14 +184,14 @@ mod tests {
         assert_eq!(ask(1_000_000), BucketVerdict::Counted(0));
         assert_eq!(ask(1_000_000), BucketVerdict::Counted(1000));
         assert_eq!(ask(1_000_000), BucketVerdict::Refused(2000));
-        // 2 requests a second: 499 ms leak 0.998 of one.
+        // At 2 requests per second, 499 ms leak 0.998 of a request.
         assert_eq!(ask(1_000_499), BucketVerdict::Refused(1002));
         assert_eq!(ask(1_000_500), BucketVerdict::Counted(1000));
         assert_eq!(ask(2_000_000), BucketVerdict::Counted(0));
     }
 
     #[test]
-    fn delays_are_what_is_above_the_free_part() {
+    fn delays_follow_from_the_excess_above_the_free_part() {
         let limit = Allowance { rate: 2000, burst: 5000, delay: 1000 };
         assert_eq!(delay(&limit, 1000), 0);
         assert_eq!(delay(&limit, 2500), 750);
@@ -200,16 +204,16 @@ mod tests {
         let limit = allow(1, 0);
         assert_eq!(ask(&mut t, b"k", &limit, 90_000_000, false), BucketVerdict::Pinned);
         while t.add(&t.len().to_be_bytes()).is_some() {}
-        // The oldest is pinned: nothing makes room.
+        // The oldest state is pinned, so nothing can be removed.
         assert_eq!(ask(&mut t, b"other", &limit, 99_000_000, true), BucketVerdict::NoRoom);
         assert_eq!(count(&mut t, b"k", limit.rate, 99_000_000), 0);
         assert_eq!(ask(&mut t, b"other", &limit, 99_000_000, true), BucketVerdict::Counted(0));
         assert_eq!(t.find(b"k"), None);
     }
 
-    /// The zone may have been emptied since, and other keys have come.
+    /// The zone may have been emptied in between, and other keys added.
     #[test]
-    fn a_request_that_waits_is_counted_at_no_other_key() {
+    fn a_delayed_request_is_not_counted_under_another_key() {
         let zone = zone();
         let mut t = zone.lock();
         let limit = allow(1, 5);

@@ -1,4 +1,4 @@
-//! Limits the rate of requests for each key. nginx: ngx_http_limit_req_module.
+//! Limits the request rate of keys. nginx: ngx_http_limit_req_module.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +23,18 @@ pub mod refusal;
 use bucket::{Allowance, BucketVerdict};
 use refusal::RejectSettings;
 
-/// What its zones are declared as.
+/// The tag of its zones.
 const TAG: &str = "limit_req";
-/// The longest key that is counted.
+/// The longest key.
 const LONGEST_KEY: usize = 65535;
-/// `nodelay`: whatever is above the rate, it is not delayed.
+/// `nodelay`: the excess from which requests are delayed is out of reach.
 const NEVER: u64 = u64::MAX / 1000;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
     zones: Vec<Arc<LimitReqZone>>,
-    /// `limit_req` of this block, until all zones are known.
+    /// The `limit_req` lines of this block, until all zones are known.
     lines: Vec<LimitLine>,
     limits: Vec<Limit>,
     refusal: RejectSettings,
@@ -44,7 +44,7 @@ pub struct Conf {
 #[derive(Debug)]
 struct LimitReqZone {
     keyed: Keyed,
-    /// Thousandths of a request a second.
+    /// Thousandths of a request per second.
     rate: u64,
 }
 
@@ -68,11 +68,11 @@ struct Limit {
 pub enum Status {
     /// Within all limits.
     Passed,
-    /// Had to wait.
+    /// Delayed.
     Delayed,
     /// Above a limit.
     Rejected,
-    /// Would have had to wait.
+    /// Would have been delayed.
     DelayedDryRun,
     /// Would have been rejected.
     RejectedDryRun,
@@ -92,7 +92,7 @@ impl Status {
 
 impl Settings for Conf {}
 
-/// All lines of a block were read.
+/// Called when all lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     if CONF.of(&s.location).lines.is_empty() {
         return Ok(());
@@ -138,7 +138,7 @@ const DIRECTIVES: &[Directive] = &[
     setting!("limit_req_dry_run", CONF.refusal.dry_run, Line::flag, "Counts, but limits nothing."),
 ];
 
-/// What the module remembers of a request.
+/// The state of a request.
 static CONTEXT: ContextKey<Status> = ContextKey {
     for_subrequest: Some(|status| *status),
     survives_redirect: true,
@@ -167,7 +167,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
     !CONF.of(conf).limits.is_empty()
 }
 
-/// Asks the limits of the location.
+/// Checks the request against the limits of the location.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let conf = CONF.of(r.conf());
     if CONTEXT.of(&r.contexts).is_some() {
@@ -176,9 +176,9 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     let mut pins = Pins { limits: &conf.limits, keys: Vec::new() };
     let outcome = pins.ask(r);
     let (excess, limit) = match outcome {
-        LimitOutcome::Free => return Answer::Now(Step::Next),
+        LimitOutcome::NoKey => return Answer::Now(Step::Next),
         LimitOutcome::Refused(refused) => {
-            pins.let_go();
+            pins.unpin();
             return Answer::Now(reject(r, conf, refused));
         }
         LimitOutcome::Allowed(excess, limit) => (excess, limit),
@@ -191,7 +191,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     let dry = if conf.refusal.dry_run { ", dry run" } else { "" };
     let (whole, part, name) = (excess / 1000, excess % 1000, limit.zone.keyed.name());
     r.log(
-        one_below(conf.refusal.log_level),
+        delay_level(conf.refusal.log_level),
         format_args!("delaying request{dry}, excess: {whole}.{part:03}, by zone \"{name}\""),
     );
     if conf.refusal.dry_run {
@@ -220,21 +220,21 @@ fn reject(r: &mut Request, conf: &Conf, refused: Option<(u64, &Limit)>) -> Step 
     conf.refusal.refuse(r)
 }
 
-/// Holds the request back; a client that goes meanwhile ends it.
+/// Delays the request. Status 499 if the client disconnects meanwhile.
 async fn wait(r: &mut Request, delay: Duration) -> Step {
     if r.client_stays_for(delay, "").await { Step::Next } else { Step::Status(499) }
 }
 
 enum LimitOutcome {
     /// No limit has a key for the request.
-    Free,
-    /// All allow it; the excess at the last one if that has counted it.
+    NoKey,
+    /// All limits allow the request. The excess at the last limit, if that has counted the request.
     Allowed(u64, &'static Limit),
-    /// One does not; without an excess where its zone is full.
+    /// A limit refuses the request. The excess is missing if its zone is full.
     Refused(Option<(u64, &'static Limit)>),
 }
 
-/// States that wait for the verdict of the limits behind theirs.
+/// Pinned states of limits, until the limits behind them are checked as well.
 struct Pins {
     limits: &'static [Limit],
     keys: Vec<(&'static Limit, Vec<u8>)>,
@@ -242,7 +242,7 @@ struct Pins {
 
 impl Pins {
     fn ask(&mut self, r: &mut Request) -> LimitOutcome {
-        let mut outcome = LimitOutcome::Free;
+        let mut outcome = LimitOutcome::NoKey;
         for (i, limit) in self.limits.iter().enumerate() {
             let keyed = &limit.zone.keyed;
             let Some(key) = keyed.key(r, LONGEST_KEY) else { continue };
@@ -269,7 +269,8 @@ impl Pins {
         outcome
     }
 
-    /// Counts the request everywhere: the longest delay, in milliseconds, with the excess and limit it is due to.
+    /// Counts the request in all pinned states. Returns the longest delay, in milliseconds, with
+    /// its excess and limit.
     fn count(self, r: &Request, excess: u64, limit: &'static Limit) -> (u64, u64, &'static Limit) {
         let mut worst = (bucket::delay(&limit.allow, excess), excess, limit);
         for (limit, key) in self.keys.into_iter().rev() {
@@ -285,7 +286,7 @@ impl Pins {
         worst
     }
 
-    fn let_go(self) {
+    fn unpin(self) {
         for (limit, key) in self.keys {
             if let Some(mut table) = limit.zone.keyed.lock() {
                 bucket::unpin(&mut table, &key);
@@ -294,7 +295,7 @@ impl Pins {
     }
 }
 
-fn one_below(level: Level) -> Level {
+fn delay_level(level: Level) -> Level {
     match level {
         Level::Error => Level::Warn,
         Level::Warn => Level::Notice,

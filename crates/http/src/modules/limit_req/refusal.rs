@@ -1,4 +1,4 @@
-//! What a request above a limit gets, and at which level it is logged: the same for rates and for connections.
+//! How requests above a limit are refused and logged, for `limit_req` and `limit_conn`.
 
 use weir_conf::{Directive as Line, Error};
 use weir_log::Level;
@@ -7,19 +7,19 @@ use weir_metrics::Metric;
 use crate::phases::Step;
 use crate::request::Request;
 
-/// What a refused request gets: `limit_..._log_level`, `limit_..._status`, `limit_..._dry_run`.
+/// `limit_..._log_level`, `limit_..._status` and `limit_..._dry_run`.
 #[derive(Debug, Clone)]
 pub struct RejectSettings {
     /// The level of the message.
     pub log_level: Level,
     /// The status of the answer.
     pub status: u16,
-    /// The request passes all the same.
+    /// Whether a request above the limit is only logged.
     pub dry_run: bool,
 }
 
 impl RejectSettings {
-    /// Refuses a request, and counts that.
+    /// Refuses a request and counts the refusal.
     pub fn refuse(&self, r: &Request) -> Step {
         let metrics = &r.event_loop.metrics;
         metrics.add(Metric::Limited, 1);
@@ -36,7 +36,7 @@ impl Default for RejectSettings {
     }
 }
 
-/// `info`, `notice`, `warn` or `error`.
+/// Reads `info`, `notice`, `warn` or `error`.
 pub fn log_level(d: &Line) -> Result<Level, Error> {
     d.choice(&[
         ("info", Level::Info),
@@ -46,7 +46,7 @@ pub fn log_level(d: &Line) -> Result<Level, Error> {
     ])
 }
 
-/// A status that tells a client to come back later.
+/// Reads a status between 400 and 599.
 pub fn status(d: &Line) -> Result<u16, Error> {
     d.number_within(400, Some(599)).map(|n| n as u16)
 }

@@ -1,4 +1,4 @@
-//! Looking through a file for what is to be cut. Waits for the disk: for a thread of the pool.
+//! Searches a file for the parts to send. Reads from the disk, so it runs on a thread of the pool.
 
 use std::fs::File;
 use std::io;
@@ -6,18 +6,18 @@ use std::os::unix::fs::FileExt;
 
 use weir_proto::mp4::{self, Cut, FileLayout, Problem, TimeSpan};
 
-/// More than any `ftyp` needs.
+/// The maximum size of `ftyp`.
 const LARGEST_FTYP: u64 = 1024;
 
-/// What is sent of a file, or why nothing is.
+/// The part of a file to send, or why there is none.
 pub enum Mp4Selection {
-    /// The file itself is what is wanted.
+    /// The file as it is.
     Whole,
-    /// `ftyp`, and what follows it.
+    /// `ftyp`, then the cut `moov` and `mdat`.
     Part(Vec<u8>, Cut),
-    /// What is wrong with it.
+    /// The file is not valid.
     Problem(Problem),
-    /// The disk did not answer.
+    /// The file cannot be read.
     Failed(io::Error),
 }
 
@@ -39,7 +39,7 @@ impl From<io::Error> for Mp4Stop {
     }
 }
 
-/// Finds what is wanted of a file of this size, with a `moov` no larger than `most`.
+/// Finds the part of a file of the size `end`. `moov` must not be larger than `most`.
 pub fn find(file: &File, end: u64, wanted: TimeSpan, most: u64) -> Mp4Selection {
     match search(file, end, wanted, most) {
         Ok((ftyp, cut)) => Mp4Selection::Part(ftyp, cut),
@@ -71,7 +71,7 @@ fn search(file: &File, end: u64, wanted: TimeSpan, most: u64) -> Result<(Vec<u8>
                 ftyp.extend(read(file, content, size)?);
             }
             b"moov" if moov.is_some() => return Err(duplicate("moov").into()),
-            // The tables come first, and all is wanted: that is the file as it is.
+            // `moov` comes before `mdat` and all is requested, so the file is sent as it is.
             b"moov" if data.is_none() && wanted.start == 0 && wanted.length == 0 => {
                 return Err(Mp4Stop::Whole);
             }

@@ -1,4 +1,4 @@
-//! MP4 videos from a time on, up to a time. nginx: ngx_http_mp4_module.
+//! Sends a time span of an MP4 file. nginx: ngx_http_mp4_module.
 
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error};
@@ -77,7 +77,7 @@ static CONTENT: ContentHandler<()> = ContentHandler {
     run: |r, ()| Answer::Later(handler(r)),
 };
 
-/// The location's handler.
+/// The content handler of a location with `mp4`.
 fn handler(r: &mut Request) -> Later<'_> {
     Boxed::new(move || send(r))
 }
@@ -129,7 +129,7 @@ async fn find(r: &Request, opened: &Opened, wanted: TimeSpan) -> Mp4Selection {
     found.unwrap_or_else(Mp4Selection::Failed)
 }
 
-/// What the query asks for, if for a part.
+/// The time span that the query requests. `None` if it requests the whole file.
 fn wanted(args: &[u8], key_frame: bool) -> Option<TimeSpan> {
     let time = |name: &[u8]| uri::arg(args, name).and_then(milliseconds);
     let (start, end) = (time(b"start"), time(b"end").filter(|end| *end > 0));
@@ -141,7 +141,7 @@ fn wanted(args: &[u8], key_frame: bool) -> Option<TimeSpan> {
     })
 }
 
-/// Seconds with a fraction of any length, of which three digits count.
+/// Parses seconds with a fraction, of which three digits count.
 fn milliseconds(text: &[u8]) -> Option<u64> {
     let mut halves = text.splitn(2, |b| *b == b'.');
     let (whole, fraction) = (halves.next()?, halves.next().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! A connection to the collector: one request of HTTP/1.1 after another.
+//! A connection to the collector. It carries one HTTP/1.1 request at a time.
 
 use std::io;
 use std::net::ToSocketAddrs;
@@ -15,62 +15,63 @@ use weir_upstream::reply::{Reply, Unread};
 
 use super::exporter::{Exporter, PORT, seconds};
 
-/// How long one request may take, from its connection to its answer.
+/// The timeout of a request, including the connect.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest answer that is read, so that the connection may serve again.
+/// The longest body of an answer. With a longer one the connection is not reused.
 const LONGEST: usize = 64 * 1024;
 
-/// Names are looked up by the system, which may take long, so not on threads that files need.
+/// The system's resolver may block for long, so names are not looked up on threads that files need.
 static NAMES: LazyLock<FilePool> = LazyLock::new(|| FilePool::named("otel_names", 1, 64));
 
-/// Why the collector did not take spans.
+/// Why spans were not exported.
 #[derive(Debug)]
 pub struct ExportError {
-    /// For people.
+    /// The text for the log.
     pub text: String,
-    /// They may be taken later.
-    pub again: bool,
-    /// Not before this.
-    pub after: Option<Duration>,
+    /// Whether to try again later.
+    pub retry: bool,
+    /// `Retry-After`.
+    pub retry_after: Option<Duration>,
 }
 
 impl ExportError {
     fn later(text: impl Into<String>) -> ExportError {
-        ExportError { text: text.into(), again: true, after: None }
+        ExportError { text: text.into(), retry: true, retry_after: None }
     }
 
     fn io(doing: &str, error: &io::Error) -> ExportError {
         ExportError::later(format!("{doing} failed {}", Cause(error)))
     }
 
-    /// The worker has ended.
+    /// The worker is exiting.
     pub fn ended() -> ExportError {
         ExportError {
             text: "the worker ended while sending to".to_owned(),
-            again: false,
-            after: None,
+            retry: false,
+            retry_after: None,
         }
     }
 }
 
-/// One loop's way to the collector.
+/// The client of a loop for the collector.
 pub struct Collector {
     exporter: Arc<Exporter>,
     handle: Handle,
-    kept: Option<Wire>,
+    idle: Option<Wire>,
 }
 
 impl Collector {
-    /// Not connected yet.
+    /// A client without a connection.
     pub fn new(exporter: Arc<Exporter>, handle: &Handle) -> Collector {
-        Collector { exporter, handle: handle.clone(), kept: None }
+        Collector { exporter, handle: handle.clone(), idle: None }
     }
 
-    /// Sends spans, and waits until the collector has taken them, or all but some.
+    /// Sends spans and waits for the answer. The collector may reject some of the spans.
     pub async fn post(&mut self, spans: &Bytes) -> Result<Partly, ExportError> {
         let until = self.handle.now() + TIMEOUT;
-        if let Some(wire) = self.kept.take().filter(Wire::is_silent) {
-            // The collector may close it right now, which says nothing of the spans.
+        if let Some(wire) = self.idle.take().filter(Wire::is_silent) {
+            // The collector may be closing the idle connection, so a failure leads to a second
+            // attempt.
             if let Ok(answer) = self.ask(wire, spans, until).await {
                 return answer;
             }
@@ -79,7 +80,7 @@ impl Collector {
         self.ask(wire, spans, until).await?
     }
 
-    /// Sends a request; what goes wrong before there is an answer is the outer error.
+    /// Sends a request. The outer error is a failure before there was an answer.
     async fn ask(
         &mut self,
         wire: Wire,
@@ -100,7 +101,7 @@ impl Collector {
         let (answer, reusable) = receive(&wire).await?;
         if reusable {
             wire.set_deadline(None);
-            self.kept = Some(wire);
+            self.idle = Some(wire);
         }
         Ok(answer)
     }
@@ -148,7 +149,7 @@ impl Collector {
 }
 
 impl Exporter {
-    /// As people know the collector.
+    /// The collector's URL, for the log.
     pub fn shown(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let port = self.url.port.map(|port| format!(":{port}")).unwrap_or_default();
@@ -158,26 +159,26 @@ impl Exporter {
     }
 }
 
-/// What the collector says, and whether it may be asked again on this connection.
+/// Receives the answer. Also returns whether the connection may be reused.
 async fn receive(wire: &Wire) -> Result<(Result<Partly, ExportError>, bool), ExportError> {
     let unread = |error| match error {
         Unread::Io(error) => ExportError::io("recv() from", &error),
         Unread::Wrong(text) => ExportError::later(format!("{text} while reading the answer of")),
     };
     let mut reply = Reply::read(wire).await.map_err(unread)?;
-    let judged = judge(reply.status(), reply.header(b"retry-after").and_then(seconds));
-    // What came whole is an answer, whatever becomes of its body.
+    let result = classify(reply.status(), reply.header(b"retry-after").and_then(seconds));
+    // The head is complete, so its status counts even if the body cannot be read.
     let body = reply.body(wire, LONGEST).await.unwrap_or_default();
-    let answer = judged.map(|()| otlp::partly(&body.bytes).unwrap_or_default());
+    let answer = result.map(|()| otlp::partly(&body.bytes).unwrap_or_default());
     Ok((answer, body.reusable))
 }
 
-/// What a status means, as the protocol says.
-fn judge(status: u16, after: Option<Duration>) -> Result<(), ExportError> {
-    let again = matches!(status, 429 | 502..=504);
+/// The meaning of a status, by the OTLP specification.
+fn classify(status: u16, retry_after: Option<Duration>) -> Result<(), ExportError> {
+    let retry = matches!(status, 429 | 502..=504);
     match status {
         200..=299 => Ok(()),
-        _ => Err(ExportError { text: format!("status {status} from"), again, after }),
+        _ => Err(ExportError { text: format!("status {status} from"), retry, retry_after }),
     }
 }
 
@@ -186,11 +187,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_pass_is_sent_again() {
-        assert!(judge(200, None).is_ok() && judge(202, None).is_ok());
-        for (status, again) in [(400, false), (404, false), (429, true), (500, false), (503, true)]
+    fn only_temporary_failures_are_retried() {
+        assert!(classify(200, None).is_ok() && classify(202, None).is_ok());
+        for (status, retry) in [(400, false), (404, false), (429, true), (500, false), (503, true)]
         {
-            assert_eq!(judge(status, None).unwrap_err().again, again, "{status}");
+            assert_eq!(classify(status, None).unwrap_err().retry, retry, "{status}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `otel_exporter { }`, and what is said of the server as a whole.
+//! `otel_exporter { }` and the attributes of the resource, which is this server.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -13,66 +13,68 @@ use crate::config::Setup;
 use crate::escape::is_name;
 use crate::site::main_conf::{BlockEnd, MainDraft, MainKey};
 
-/// Where spans go, and in which portions.
+/// The collector, and how spans are batched.
 #[derive(Debug)]
 pub struct Exporter {
     /// The collector's address.
     pub url: Url,
-    /// TLS, where it is spoken.
+    /// Set if the connection uses TLS.
     pub tls: Option<TlsClient>,
-    /// The head of a request as far as the length of its body.
+    /// The head of each request, up to the value of `Content-Length`.
     pub head: Vec<u8>,
-    /// What stands before the spans.
+    /// The resource, which is in front of the spans.
     pub source: Resource,
-    /// How long a span waits for others.
+    /// How long a span waits for others to fill its batch.
     pub interval: Duration,
-    /// Spans of a batch.
+    /// The maximum number of spans of a batch.
     pub batch_size: usize,
-    /// Batches of a loop that may wait.
+    /// The maximum number of batches of a loop that wait.
     pub batch_count: usize,
-    /// The last batch was not taken: said once by each process.
+    /// Whether the last batch failed. Each process logs a change once.
     pub failing: AtomicBool,
-    /// What is told of batches that were taken in part.
-    pub told: Told,
+    /// Limits the log lines about batches that were taken in part.
+    pub rejection_log: RejectionLog,
 }
 
-/// How often a process tells what a collector says of batches that it took.
+/// Limits how often a process logs what a collector reports about batches that it took.
 #[derive(Debug, Default)]
-pub struct Told(Mutex<Telling>);
+pub struct RejectionLog(Mutex<RejectionState>);
 
 #[derive(Debug, Default)]
-struct Telling {
-    /// The last time.
-    at: Option<Instant>,
-    /// Spans that were rejected since.
+struct RejectionState {
+    /// The time of the last log line.
+    logged_at: Option<Instant>,
+    /// The rejected spans since then.
     rejected: u64,
 }
 
-/// Once in so long.
-const SELDOM: Duration = Duration::from_secs(60);
+/// The minimum interval between two log lines.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-impl Told {
-    /// So many spans were rejected, or something `said`: whether that is to be told now, and of how many.
-    pub fn due(&self, rejected: u64, said: bool, now: Instant) -> Option<u64> {
-        if rejected == 0 && !said {
+impl RejectionLog {
+    /// Notes that spans were rejected or that the collector sent a message. Returns the number of
+    /// spans to log, if a line is due.
+    pub fn note(&self, rejected: u64, has_message: bool, now: Instant) -> Option<u64> {
+        if rejected == 0 && !has_message {
             return None;
         }
         let mut this = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         this.rejected += rejected;
-        let is_due = this.at.is_none_or(|at| now.saturating_duration_since(at) >= SELDOM);
+        let is_due =
+            this.logged_at.is_none_or(|at| now.saturating_duration_since(at) >= LOG_INTERVAL);
         is_due.then(|| {
-            this.at = Some(now);
+            this.logged_at = Some(now);
             std::mem::take(&mut this.rejected)
         })
     }
 }
 
-/// The port of collectors.
+/// The port of OTLP over HTTP.
 pub const PORT: u16 = 4318;
-/// The one where they speak gRPC.
+/// The port of OTLP over gRPC.
 const GRPC: u16 = 4317;
 
-/// What was read so far.
+/// The directives of the configuration that is being read.
 #[derive(Debug, Default)]
 pub struct Reading {
     draft: Option<Draft>,
@@ -90,7 +92,7 @@ struct Draft {
     batch_count: usize,
 }
 
-/// Where the site's spans go.
+/// The exporter of the site.
 pub static EXPORTER: MainKey<Reading> = MainKey::new();
 
 impl MainDraft for Reading {
@@ -161,7 +163,7 @@ impl Reading {
         self.service = d.arg(0).map(|word| word.bytes.clone());
     }
 
-    /// `otel_resource_attr NAME VALUE`: the last of a name counts.
+    /// `otel_resource_attr NAME VALUE`. The last line for a name counts.
     pub fn resource_attribute(&mut self, d: &Directive) {
         if let (Some(name), Some(value)) = (d.arg(0), d.arg(1)) {
             self.attributes.retain(|(known, _)| *known != name.bytes);
@@ -174,7 +176,7 @@ impl Reading {
         self.draft.is_some()
     }
 
-    /// All was read.
+    /// The exporter, when the whole configuration was read.
     fn exporter(self) -> Option<Exporter> {
         let Draft { url, tls, headers, interval, batch_size, batch_count } = self.draft?;
         let mut attributes = self.attributes;
@@ -189,14 +191,24 @@ impl Reading {
         let pairs = attributes.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
         let source = Resource::new(pairs, "weir", crate::site::core::VERSION);
         let head = head(&url, &headers);
-        let (failing, told) = (AtomicBool::new(false), Told::default());
-        Some(Exporter { url, tls, head, source, interval, batch_size, batch_count, failing, told })
+        let (failing, rejection_log) = (AtomicBool::new(false), RejectionLog::default());
+        Some(Exporter {
+            url,
+            tls,
+            head,
+            source,
+            interval,
+            batch_size,
+            batch_count,
+            failing,
+            rejection_log,
+        })
     }
 }
 
-/// What collectors know a server by.
+/// The attribute with the server's name.
 const NAME: &[u8] = b"service.name";
-/// A batch has no more spans, and a loop keeps no more batches.
+/// The largest allowed sizes of a batch and of the queue.
 const MOST_SPANS: u64 = 65_536;
 const MOST_BATCHES: u64 = 1024;
 
@@ -205,7 +217,8 @@ fn count(d: &Directive, most: u64) -> Result<usize, Error> {
     Ok(usize::try_from(n).unwrap_or(usize::MAX))
 }
 
-/// `[http[s]://]HOST[:PORT][/PATH]`, and whether TLS is spoken there. Nothing says where, as the protocol has it.
+/// `[http[s]://]HOST[:PORT][/PATH]`, and whether it uses TLS. The default path is that of the
+/// protocol.
 fn address(d: &Directive, word: &Word) -> Result<(Url, bool), Error> {
     let starts = |scheme: &[u8]| {
         let start = word.bytes.get(..scheme.len());
@@ -231,12 +244,12 @@ fn address(d: &Directive, word: &Word) -> Result<(Url, bool), Error> {
     Ok((url, secure))
 }
 
-/// An address of IPv6 without its brackets.
+/// The host without the brackets of an IPv6 address.
 fn bare(host: &[u8]) -> &[u8] {
     host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]")).unwrap_or(host)
 }
 
-/// Headers that say how a request is made.
+/// Headers that the exporter sets itself.
 const OWN: [&[u8]; 6] = [
     b"host",
     b"connection",
@@ -277,7 +290,8 @@ fn head(url: &Url, headers: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
-/// TLS to a collector. Its certificate must lead to these authorities, or to those of the machine.
+/// The TLS client for the collector. Its certificate must be signed by the authorities of the file,
+/// or by those of the system.
 fn client(
     setup: &mut Setup<'_>,
     line: &Directive,
@@ -313,10 +327,10 @@ fn client(
     settings.build().map_err(|why| line.error(why))
 }
 
-/// Authorities between the collector's certificate and the root, at most; OpenSSL's default.
+/// The most intermediate certificates. OpenSSL's default.
 const DEPTH: u32 = 100;
 
-/// Seconds that a collector asks to wait for.
+/// Parses the seconds of `Retry-After`.
 pub fn seconds(text: &[u8]) -> Option<Duration> {
     values::number(text).map(Duration::from_secs)
 }
@@ -326,13 +340,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_collectors_say_is_told_seldom_and_none_is_forgotten() {
-        let (told, start) = (Told::default(), Instant::now());
-        assert_eq!(told.due(0, false, start), None);
-        assert_eq!(told.due(0, true, start), Some(0));
-        assert_eq!(told.due(3, true, start + SELDOM / 2), None);
-        assert_eq!(told.due(0, false, start + SELDOM), None);
-        assert_eq!(told.due(4, true, start + SELDOM), Some(7));
-        assert_eq!(told.due(1, false, start + 2 * SELDOM), Some(1));
+    fn rejected_spans_are_logged_seldom_and_all_are_counted() {
+        let (rejection_log, start) = (RejectionLog::default(), Instant::now());
+        assert_eq!(rejection_log.note(0, false, start), None);
+        assert_eq!(rejection_log.note(0, true, start), Some(0));
+        assert_eq!(rejection_log.note(3, true, start + LOG_INTERVAL / 2), None);
+        assert_eq!(rejection_log.note(0, false, start + LOG_INTERVAL), None);
+        assert_eq!(rejection_log.note(4, true, start + LOG_INTERVAL), Some(7));
+        assert_eq!(rejection_log.note(1, false, start + 2 * LOG_INTERVAL), Some(1));
     }
 }

@@ -1,8 +1,8 @@
-//! Traces: a span for each request, with its parent and its times, sent to an OpenTelemetry collector.
-//! nginx: ngx_otel_module.
+//! Tracing: sends a span for each request to an OpenTelemetry collector. nginx: ngx_otel_module.
 //!
-//! A request gets its IDs when a directive or a variable first needs them. They are passed on in its
-//! headers, and when it is over, its span goes to the sender of its loop, which sends them.
+//! A request gets its trace context when a directive or variable first needs it. The context is
+//! passed on in the headers of the request. When the request ends, its span is added to the batch
+//! of its loop.
 
 use weir_conf::{Error, Spot};
 use weir_proto::trace_context::{self, TraceContext};
@@ -30,32 +30,32 @@ pub use spans::SPANS;
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// Spans go to a collector.
+    /// Whether there is an exporter.
     exports: bool,
     /// `otel_trace`
     trace: Option<Template>,
-    /// Where that stands.
+    /// The place of `otel_trace`.
     at: Option<Spot>,
     /// `otel_trace_context`
-    context: Passed,
+    context: Propagation,
     /// `otel_span_name`
     name: Option<Template>,
     /// `otel_span_attr`
     attributes: Vec<(Vec<u8>, Template)>,
 }
 
-/// What of a trace comes in, and what goes on.
+/// How trace contexts are propagated.
 #[derive(Debug, Clone, Copy, Default)]
-struct Passed {
-    /// The client's span is the parent of ours.
+struct Propagation {
+    /// The client's span becomes the parent of the request's span.
     extract: bool,
-    /// Servers behind hear of ours.
+    /// The request's own context is passed to upstream servers.
     inject: bool,
 }
 
 impl Settings for Conf {}
 
-/// All lines of a block were read.
+/// Called when all lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let exports = EXPORTER.read_so_far(&s.setup.drafts).is_complete();
     if let Some(at) = CONF.of(&s.location).at.filter(|_| !exports) {
@@ -99,7 +99,7 @@ const DIRECTIVES: &[Directive] = &[
     setting!(
         "otel_trace_context",
         CONF.context,
-        passed,
+        propagation,
         "What becomes of traceparent and tracestate: `ignore`, `extract` the client's, `inject` our own into what servers \
          behind get, `propagate` for both."
     ),
@@ -121,7 +121,7 @@ const DIRECTIVES: &[Directive] = &[
     },
 ];
 
-/// What the module remembers of a request.
+/// The state of a request.
 static CONTEXT: ContextKey<Traced> = ContextKey {
     for_subrequest: Some(Traced::clone),
     survives_redirect: true,
@@ -158,7 +158,7 @@ fn init(setup: &mut Setup<'_>) {
     });
 }
 
-/// A request in its trace.
+/// The trace context of a request.
 #[derive(Clone)]
 pub struct Traced {
     /// The parent, if the client's trace is trusted.
@@ -167,24 +167,25 @@ pub struct Traced {
     state: Vec<u8>,
     /// The request's own span.
     own: TraceContext,
-    /// `otel_trace` has said whether it is sampled.
+    /// Whether `otel_trace` has been evaluated.
     decided: bool,
 }
 
-/// Whether a location's requests have to do with traces.
+/// Whether a location's requests need a trace context.
 pub fn wanted(conf: &LocationConf) -> bool {
-    let Passed { extract, inject } = CONF.of(conf).context;
+    let Propagation { extract, inject } = CONF.of(conf).context;
     CONF.of(conf).trace.is_some() || extract || inject
 }
 
-/// Whether requests that end here may leave spans.
+/// Whether requests may leave spans.
 pub fn wants_spans(conf: &LocationConf) -> bool {
     CONF.of(conf).exports
 }
 
-/// Before all else that a location does: whether the request is sampled, and what servers behind hear of it.
+/// First handler of the location: decides on sampling and sets the headers for upstream servers.
 pub fn handler(r: &mut Request) -> Step {
-    // What a request asks for inside is part of it, and once is enough.
+    // Subrequests belong to the span of the main request. A redirected request was decided on
+    // before.
     if !r.is_main() || CONTEXT.of(&r.contexts).is_some_and(|traced| traced.decided) {
         return Step::Next;
     }
@@ -207,7 +208,7 @@ pub fn handler(r: &mut Request) -> Step {
     Step::Next
 }
 
-/// The request's place in its trace, which it gets when it is asked for first.
+/// The request's trace context, which is made at the first call.
 fn context(r: &mut Request) -> &mut Traced {
     let traced = CONTEXT.take(&mut r.contexts).unwrap_or_else(|| new_context(r));
     CONTEXT.or_insert_with(&mut r.contexts, || traced)
@@ -220,7 +221,7 @@ fn new_context(r: &Request) -> Traced {
     };
     let extract = CONF.of(r.conf()).context.extract;
     let parent = extract.then(|| TraceContext::parse(lines(b"traceparent"))).flatten();
-    // A state without its parent says nothing.
+    // `tracestate` has no meaning without `traceparent`.
     let state = parent.and_then(|_| trace_context::state(lines(b"tracestate")));
     let trace = parent.map_or_else(|| r.event_loop.random_id(), |parent| parent.trace);
     let span = r.event_loop.random_word().max(1).to_ne_bytes();
@@ -239,8 +240,8 @@ fn set_trace(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Erro
 }
 
 /// `otel_trace_context`
-fn passed(d: &weir_conf::Directive) -> Result<Passed, Error> {
-    let both = |extract, inject| Passed { extract, inject };
+fn propagation(d: &weir_conf::Directive) -> Result<Propagation, Error> {
+    let both = |extract, inject| Propagation { extract, inject };
     d.choice(&[
         ("ignore", both(false, false)),
         ("extract", both(true, false)),
@@ -290,7 +291,7 @@ mod tests {
         assert!(exporter("endpoint 127.0.0.1:0;").contains("invalid port"));
         let twice = "otel_exporter { endpoint 127.0.0.1; } otel_exporter { endpoint 127.0.0.1; }";
         assert!(complaint(twice).contains("is duplicate"));
-        // Whichever comes first.
+        // The order does not matter.
         assert_eq!(complaint("otel_trace on; otel_exporter { endpoint 127.0.0.1; }"), "");
     }
 }

@@ -1,4 +1,4 @@
-//! What a span says of its request.
+//! Makes the span of a request.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::modules::otel::CONF;
 use crate::request::Request;
 use crate::variables::{body_bytes, status};
 
-/// Leaves the span of a request that is over.
+/// Log phase handler: makes the span of a request that has ended.
 pub fn log(r: &mut Request) {
     if !r.is_main() {
         return;
@@ -43,7 +43,7 @@ pub fn log(r: &mut Request) {
     spans.add(&text);
 }
 
-/// When the request began and ended, in nanoseconds since 1970.
+/// The start and end of the request, in nanoseconds since 1970.
 fn times(r: &Request) -> (u64, u64) {
     let handle = &r.event_loop.handle;
     let now = handle.now_or_later();
@@ -54,7 +54,8 @@ fn times(r: &Request) -> (u64, u64) {
     (end.saturating_sub(since(r.started)), end)
 }
 
-/// Those of the semantic conventions for HTTP of version 1.16, as nginx's module has them, and the configuration's own.
+/// The attributes of nginx's module, which follow the semantic conventions for HTTP of version
+/// 1.16, and those of the configuration.
 fn attributes(r: &mut Request, status: u16) -> Attributes {
     let mut all = Attributes::of_span();
     let number = |n: u64| AttributeValue::Number(i64::try_from(n).unwrap_or(i64::MAX));

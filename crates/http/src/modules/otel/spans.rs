@@ -1,5 +1,5 @@
-//! The spans of one loop on their way to the collector: they gather in batches, and one task sends these one after
-//! another, beside all else that the loop does. What finds no room is counted and forgotten.
+//! The queue of a loop's spans. Spans are collected in batches, and one task sends these in order.
+//! A span without room in the queue is counted and dropped.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,16 +19,16 @@ use super::collector::{Collector, ExportError};
 use super::exporter::{EXPORTER, Exporter};
 use crate::event_loop::{LoopKey, LoopPart, LoopStart, LoopState};
 
-/// A batch is full when it has so many bytes: collectors take a few of these.
+/// The maximum length of a batch. Collectors accept a few MiB.
 const BATCH: usize = 1 << 20;
-/// A batch that was not taken is sent again after so long, then after twice as long, and so on.
+/// The pause before a failed batch is sent again. It doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// But not later than this.
+/// The maximum pause.
 const LAST_PAUSE: Duration = Duration::from_secs(30);
-/// How long a loop that has ended otherwise waits for the collector.
+/// How long an ending loop waits for the collector.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// Spans that wait.
+/// The queue.
 pub struct Spans {
     exporter: Arc<Exporter>,
     handle: Handle,
@@ -36,19 +36,19 @@ pub struct Spans {
     log: Arc<Log>,
     filling: RefCell<Batch>,
     full: RefCell<VecDeque<Batch>>,
-    /// The batch that is being sent, or will be again.
+    /// Whether a batch is being sent, or waits to be sent again.
     sending: Cell<bool>,
-    /// The loop has nothing else to do from then on, and how long it waits.
-    until: Cell<Option<Instant>>,
-    /// All that could be sent was.
+    /// Set when the loop ends: the deadline for sending the rest.
+    drain_until: Cell<Option<Instant>>,
+    /// Whether the task has ended.
     done: Cell<bool>,
     task: RefCell<Option<Waker>>,
 }
 
-/// The loop's spans, where the site has an exporter.
+/// The loop's queue, if the site has an exporter.
 pub struct LoopSpans(pub Option<Rc<Spans>>);
 
-/// The loop's spans.
+/// The queue of each loop.
 pub static SPANS: LoopKey<LoopSpans> = LoopKey::new(LoopSpans::new);
 
 impl LoopSpans {
@@ -66,13 +66,13 @@ impl LoopPart for LoopSpans {
 }
 
 impl Drop for LoopSpans {
-    /// No request adds to them any more: what waits is sent.
+    /// No request adds spans any more, so the rest is sent.
     fn drop(&mut self) {
         self.0.iter().for_each(|spans| _ = spans.finish());
     }
 }
 
-/// Spans that are sent together.
+/// Spans that are sent in one request.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -81,7 +81,7 @@ struct Batch {
 }
 
 impl Spans {
-    /// Starts the loop's task.
+    /// Starts the task of a loop.
     pub fn start(
         exporter: &Arc<Exporter>,
         handle: &Handle,
@@ -96,7 +96,7 @@ impl Spans {
             filling: RefCell::default(),
             full: RefCell::default(),
             sending: Cell::new(false),
-            until: Cell::new(None),
+            drain_until: Cell::new(None),
             done: Cell::new(false),
             task: RefCell::default(),
         });
@@ -104,10 +104,10 @@ impl Spans {
         spans
     }
 
-    /// One more span, as a batch has it.
+    /// Adds an encoded span.
     pub fn add(&self, span: &[u8]) {
         let mut filling = self.filling.borrow_mut();
-        if !filling.has_room(&self.exporter, span.len()) && !self.put_aside(&mut filling)
+        if !filling.has_room(&self.exporter, span.len()) && !self.enqueue(&mut filling)
             || span.len() > BATCH
             || self.done.get()
         {
@@ -119,13 +119,13 @@ impl Spans {
         filling.spans += 1;
         let is_first = filling.spans == 1;
         let is_full = !filling.has_room(&self.exporter, 0);
-        if is_full && self.put_aside(&mut filling) || is_first {
+        if is_full && self.enqueue(&mut filling) || is_first {
             self.wake();
         }
     }
 
-    /// A batch that is full waits to be sent, if there is room for one more.
-    fn put_aside(&self, filling: &mut Batch) -> bool {
+    /// Moves the batch to the queue. False if the queue is full.
+    fn enqueue(&self, filling: &mut Batch) -> bool {
         let mut full = self.full.borrow_mut();
         let has_room = full.len() + usize::from(self.sending.get()) < self.exporter.batch_count;
         if has_room {
@@ -134,11 +134,11 @@ impl Spans {
         has_room
     }
 
-    /// The loop has nothing else to do any more: what waits is sent now, or given up after a while. Whether that is
-    /// done.
+    /// Called when the loop has nothing else to do: sends the rest until a deadline. Returns
+    /// whether that is done.
     pub fn finish(&self) -> bool {
-        if self.until.get().is_none() {
-            self.until.set(Some(self.handle.now() + FLUSH));
+        if self.drain_until.get().is_none() {
+            self.drain_until.set(Some(self.handle.now() + FLUSH));
             self.wake();
         }
         self.done.get()
@@ -150,10 +150,10 @@ impl Spans {
         }
     }
 
-    /// Waits until this is so. Each change of the queue wakes the task.
-    async fn once(&self, is_so: impl Fn() -> bool) {
+    /// Waits until a condition holds. Each change of the queue wakes the task.
+    async fn wait_until(&self, holds: impl Fn() -> bool) {
         poll_fn(|cx| {
-            if is_so() {
+            if holds() {
                 return Poll::Ready(());
             }
             *self.task.borrow_mut() = Some(cx.waker().clone());
@@ -162,7 +162,7 @@ impl Spans {
         .await;
     }
 
-    /// The next batch that is to be sent; none when the loop has ended and nothing is left.
+    /// The next batch to send. `None` when the loop has ended and nothing is left.
     async fn next(&self) -> Option<Batch> {
         loop {
             let full = self.full.borrow_mut().pop_front();
@@ -176,37 +176,39 @@ impl Spans {
             match began {
                 Some(began) => {
                     let due = began + self.exporter.interval;
-                    if is_full || self.until.get().is_some() || self.handle.now() >= due {
+                    if is_full || self.drain_until.get().is_some() || self.handle.now() >= due {
                         return Some(std::mem::take(&mut *self.filling.borrow_mut()));
                     }
-                    let early =
-                        self.once(|| self.until.get().is_some() || !self.full.borrow().is_empty());
+                    let early = self.wait_until(|| {
+                        self.drain_until.get().is_some() || !self.full.borrow().is_empty()
+                    });
                     either(pin!(early), self.handle.sleep_until(due)).await;
                 }
-                None if self.until.get().is_some() => return None,
+                None if self.drain_until.get().is_some() => return None,
                 None => {
                     let some = || self.filling.borrow().spans > 0 || !self.full.borrow().is_empty();
-                    self.once(|| self.until.get().is_some() || some()).await;
+                    self.wait_until(|| self.drain_until.get().is_some() || some()).await;
                 }
             }
         }
     }
 
-    /// Waits until the loop has waited for long enough after its end.
-    async fn too_late(&self) {
-        self.once(|| self.until.get().is_some()).await;
-        if let Some(until) = self.until.get() {
-            self.handle.sleep_until(until).await;
+    /// Waits until the deadline of an ending loop has passed.
+    async fn drain_deadline(&self) {
+        self.wait_until(|| self.drain_until.get().is_some()).await;
+        if let Some(drain_until) = self.drain_until.get() {
+            self.handle.sleep_until(drain_until).await;
         }
     }
 
-    /// Sends a batch, again and again if need be, as long as the collector may take it later.
+    /// Sends a batch, and repeats that while the collector may take it later.
     async fn deliver(&self, collector: &mut Collector, batch: Batch) {
         let spans = batch.spans as u64;
         let bytes = bytes::Bytes::from(batch.bytes);
         let mut pause = FIRST_PAUSE;
         loop {
-            let sent = match either(pin!(collector.post(&bytes)), pin!(self.too_late())).await {
+            let sent = match either(pin!(collector.post(&bytes)), pin!(self.drain_deadline())).await
+            {
                 Either::Left(sent) => sent,
                 Either::Right(()) => Err(ExportError::ended()),
             };
@@ -215,35 +217,38 @@ impl Spans {
                     let rejected = partly.rejected.min(spans);
                     self.metrics.add(Metric::SpansSent, spans - rejected);
                     self.metrics.add(Metric::SpansDropped, rejected);
-                    self.works();
-                    return self.partly(rejected, &partly.why);
+                    self.log_recovery();
+                    return self.log_partial(rejected, &partly.why);
                 }
                 Err(refused) => refused,
             };
-            self.fails(&refused);
-            if !refused.again || self.until.get().is_some() {
+            self.log_failure(&refused);
+            if !refused.retry || self.drain_until.get().is_some() {
                 self.metrics.add(Metric::SpansDropped, spans);
                 return;
             }
-            let wait = refused.after.unwrap_or(pause).clamp(FIRST_PAUSE, LAST_PAUSE);
+            let wait = refused.retry_after.unwrap_or(pause).clamp(FIRST_PAUSE, LAST_PAUSE);
             pause = (pause * 2).min(LAST_PAUSE);
-            let ends = self.once(|| self.until.get().is_some());
+            let ends = self.wait_until(|| self.drain_until.get().is_some());
             either(pin!(ends), self.handle.sleep(wait)).await;
         }
     }
 
-    fn works(&self) {
+    fn log_recovery(&self) {
         if self.exporter.failing.swap(false, Relaxed) {
             let to = self.exporter.shown();
             self.log.write(Level::Notice, None, format_args!("OTel export to {to} works again"));
         }
     }
 
-    /// The collector took all but so many, or has something to say of them.
-    fn partly(&self, rejected: u64, why: &str) {
-        let told = &self.exporter.told;
-        let Some(rejected) = told.due(rejected, !why.is_empty(), self.handle.now()) else { return };
-        let (to, why) = (self.exporter.shown(), shortened(why));
+    /// Logs that the collector rejected spans, or its message about them.
+    fn log_partial(&self, rejected: u64, why: &str) {
+        let rejection_log = &self.exporter.rejection_log;
+        let Some(rejected) = rejection_log.note(rejected, !why.is_empty(), self.handle.now())
+        else {
+            return;
+        };
+        let (to, why) = (self.exporter.shown(), truncated(why));
         let (level, text) = match rejected {
             0 => (Level::Notice, format!("OTel export: {to} says \"{why}\"")),
             n => (
@@ -254,11 +259,11 @@ impl Spans {
         self.log.write(level, None, format_args!("{text}"));
     }
 
-    /// Said when it begins, for all loops of the process.
-    fn fails(&self, why: &ExportError) {
+    /// Logs the first of several failures, for all loops of the process.
+    fn log_failure(&self, why: &ExportError) {
         if !self.exporter.failing.swap(true, Relaxed) {
             let to = self.exporter.shown();
-            let then = match why.again {
+            let then = match why.retry {
                 true => {
                     "it will be tried again, and spans beyond otel_exporter's batches are dropped"
                 }
@@ -276,15 +281,15 @@ impl Batch {
     }
 }
 
-/// What a collector says, as far as a line of a log has room for it.
-fn shortened(text: &str) -> String {
+/// Cuts a collector's message to the length of a log line.
+fn truncated(text: &str) -> String {
     text.chars().take(MOST).collect()
 }
 
-/// Letters of what a collector says that are told.
+/// The most characters of such a message in the log.
 const MOST: usize = 256;
 
-/// The task.
+/// The task that sends all batches.
 async fn send_all(spans: Rc<Spans>) {
     let mut collector = Collector::new(Arc::clone(&spans.exporter), &spans.handle);
     while let Some(batch) = spans.next().await {

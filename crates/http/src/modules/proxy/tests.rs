@@ -1,4 +1,4 @@
-//! Which URI a server is asked for.
+//! Tests of the URI that is passed to a server.
 
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ const PLAIN: Parts<'_> = Parts {
 };
 
 #[test]
-fn buffers_must_leave_room_for_those_that_are_busy() {
+fn buffers_must_leave_room_for_busy_ones() {
     let wrong = "\"proxy_busy_buffers_size\" must be less than the size of all \"proxy_buffers\" minus one buffer";
     let complaint = crate::trial::complaint("proxy_buffers 2 4k;");
     assert!(complaint.contains(wrong), "{complaint}");
@@ -45,7 +45,7 @@ fn without_a_uri_the_request_goes_on_as_it_came() {
 }
 
 #[test]
-fn what_is_put_behind_a_uri_stays_below_it() {
+fn an_appended_path_stays_below_the_uri() {
     let parts = Parts { own: b"/v1/", location: b"/api", ..PLAIN };
     for path in [&b"/api../x"[..], b"/api.."] {
         assert!(Parts { path, ..parts }.climbs());
@@ -71,7 +71,7 @@ fn a_computed_uri_is_complete() {
 }
 
 proptest! {
-    /// Unescaping what was escaped gives the path behind the location's name.
+    /// Unescaping an escaped path gives the part of the path behind the location's name.
     #[test]
     fn what_the_server_decodes_is_what_was_meant(
         tail in prop::collection::vec(1u8..=255, 0..40),

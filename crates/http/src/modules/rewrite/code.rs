@@ -1,4 +1,4 @@
-//! What the directives of the module become.
+//! The operations that the directives of the module compile to.
 
 use weir_conf::Pos;
 
@@ -8,17 +8,17 @@ use crate::site::location::LocationId;
 use crate::variables::VariableId;
 use weir_values::Template;
 
-/// Statuses that send their text as `Location`.
+/// Whether `return` sends its text as `Location`.
 pub fn is_redirect(status: u16) -> bool {
     matches!(status, 301 | 302 | 303 | 307 | 308)
 }
 
-/// One step.
+/// An operation.
 #[derive(Debug, Clone)]
 pub enum Op {
     /// `rewrite`
     Rewrite(Box<Rewrite>),
-    /// `return`; without a text, codes from 400 show the page for the code.
+    /// `return`. Without a text, a status from 400 on sends its error page.
     Return { status: u16, text: Option<Template>, line: Pos },
     /// `break`
     Break,
@@ -26,39 +26,40 @@ pub enum Op {
     Set { variable: VariableId, value: Template },
     /// `set_by_lua`
     SetByLua { variable: VariableId, script: Script, args: Vec<Template> },
-    /// `if`: the next `len` steps, and the settings of its block, only if the test holds.
+    /// `if`: if the test fails, the next `len` operations are skipped. If it holds, the settings of
+    /// its block apply.
     If { test: Test, block: Option<LocationId>, len: usize },
 }
 
 /// `rewrite PATTERN REPLACEMENT [FLAG]`
 #[derive(Debug, Clone)]
 pub struct Rewrite {
-    /// What the path must match.
+    /// The pattern for the path.
     pub pattern: Regex,
-    /// The new path; for a redirect the whole URL.
+    /// The new path, or the URL of a redirect.
     pub path: Template,
-    /// The new query, where the replacement has one; a redirect's stays in `path`.
+    /// The new query string, if the replacement has one. That of a redirect is in `path`.
     pub args: Option<Template>,
-    /// The replacement has a query, so that the old one is put behind it with `&`.
+    /// Whether the replacement has a query string. The old one is then appended with `&`.
     pub has_query: bool,
-    /// The old query is kept; a `?` at the end of the replacement says no.
+    /// Whether the old query string is appended. A `?` at the end of the replacement prevents that.
     pub keep_args: bool,
-    /// What follows.
+    /// What happens after a match.
     pub then: Then,
-    /// Where it is written.
+    /// The place of the directive.
     pub line: Pos,
 }
 
-/// What follows a `rewrite` that matched.
+/// What happens after a `rewrite` has matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// The next step.
+    /// The next operation runs.
     Go,
-    /// `last`: a location is looked for.
+    /// `last`: a new location is searched for.
     Last,
     /// `break`: the location stays.
     Break,
-    /// The client is sent there, with this status.
+    /// The client is redirected with this status.
     Redirect(u16),
 }
 
@@ -75,7 +76,7 @@ pub enum Test {
     File { kind: FileTest, path: Template, not: bool },
 }
 
-/// What is asked about a file.
+/// A test of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileTest {
     /// `-f`: it is a regular file.

@@ -1,4 +1,5 @@
-//! Directives into steps. An `if`'s own lines stand in the code of the block around it, in order.
+//! Compiles directives to operations. The lines of an `if` are compiled in place, into the code of
+//! the block around it.
 
 use std::borrow::Cow;
 
@@ -15,10 +16,10 @@ use crate::modules::rewrite::CONF;
 use crate::site::location::Kind;
 use crate::variables::{VariableId, prefixed};
 
-/// A line of a server or location: its steps are put behind those that are there.
+/// Compiles a line of a server or location, and appends it to the block's code.
 pub fn line(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     if in_if(s) {
-        // Compiled when the `if` itself was.
+        // The line was compiled together with its `if`.
         return Ok(());
     }
     let mut code = std::mem::take(&mut CONF.change(&mut s.location).code);
@@ -29,10 +30,10 @@ pub fn line(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     done
 }
 
-/// The settings in the block of an `if`, read when the lines around it are.
+/// Reads the settings in the block of an `if`.
 pub fn settings_of_if(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     if s.context.meets(Contexts::SERVER) {
-        // Such a block holds nothing but code.
+        // In a server, such a block has only lines that are compiled.
         return Ok(());
     }
     let at = s.conditional_blocks.iter().position(|(pos, _)| *pos == d.name.pos);
@@ -99,11 +100,11 @@ fn set_by_lua(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Op, Error> {
     Ok(Op::SetByLua { variable, script, args })
 }
 
-/// A variable that `set` may not have reached when it is read.
+/// A variable that may be read before a `set` of it has run.
 fn uninitialized(s: &mut Scope<'_, '_>, name: &[u8]) -> VariableId {
     let name = name.to_ascii_lowercase();
     if let Some(get) = prefixed(&name) {
-        // Where no `set` has reached it, `$http_x` still is the header.
+        // Before a `set` has run, `$http_x` is the header.
         return s.setup.variables.stored_or(&name, move |r, out| get(r, out));
     }
     let text = String::from_utf8_lossy(&name).into_owned();
@@ -174,7 +175,7 @@ fn rewrite(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Rewrite, Error> {
     Ok(Rewrite { pattern, path, args, has_query, keep_args, then, line })
 }
 
-/// A text that begins like this sends the client elsewhere.
+/// Whether the replacement is a URL, which redirects the client.
 fn is_url(text: &[u8]) -> bool {
     [b"http://".as_slice(), b"https://", b"$scheme"].iter().any(|start| text.starts_with(start))
 }

@@ -1,4 +1,4 @@
-//! The condition of an `if`, as nginx reads it: the brackets may be words of their own or not.
+//! Parses the condition of an `if`, as nginx does. The parentheses may be words of their own.
 
 use weir_conf::{Directive, Error, Word};
 
@@ -6,7 +6,7 @@ use super::code::{FileTest, Test};
 use crate::config::scope::Scope;
 use crate::variables::VariableId;
 
-/// Reads what stands between `if` and its block.
+/// Reads the condition between `if` and its block.
 pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Test, Error> {
     let words = unwrap(d)?;
     let Some(first) = words.first() else { return Err(invalid(d, &d.name)) };
@@ -21,7 +21,7 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Test, Error> {
     }
 }
 
-/// The words without the brackets around them.
+/// The words without the parentheses around them.
 fn unwrap(d: &Directive) -> Result<Vec<Word>, Error> {
     let mut words = d.args.clone();
     let first = words.first_mut().ok_or_else(|| invalid(d, &d.name))?;
@@ -33,7 +33,7 @@ fn unwrap(d: &Directive) -> Result<Vec<Word>, Error> {
     let alone = words.len() == 1;
     let last = words.last_mut().ok_or_else(|| invalid(d, &d.name))?;
     match last.bytes.as_slice() {
-        // Nothing is between the brackets: this one is the word that is no condition.
+        // The parentheses are empty, so this word is reported as the invalid condition.
         [b')'] if alone => {}
         [b')'] => drop(words.pop()),
         [.., b')'] => drop(last.bytes.pop()),

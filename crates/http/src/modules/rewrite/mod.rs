@@ -1,7 +1,7 @@
-//! Changes paths, sets variables, answers at once: a small program for each server and location.
+//! Rewrites URIs, sets variables and returns responses, by the code of servers and locations.
 //! nginx: ngx_http_rewrite_module, ngx_http_script.c.
 //!
-//! `compile` and `condition` turn directives into the steps of `code`, `run` performs them.
+//! `compile` and `condition` compile directives to the operations of `code`, and `run` runs them.
 
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Set, setting};
@@ -25,15 +25,15 @@ use weir_conf::{Directive as Line, Pos};
 /// Settings.
 #[derive(Debug, Clone)]
 pub struct Conf {
-    /// Not inherited: the code of a block runs in that block alone.
+    /// The code of this block. It is not inherited.
     code: Vec<Op>,
-    /// Some step asks about a file, so that the code may have to wait.
+    /// Whether an operation tests a file, so that the code may wait.
     tests_files: bool,
     /// `rewrite_log`
     log: bool,
     /// `uninitialized_variable_warn`
     warn: bool,
-    /// Hears of a line that answers the request, before it does.
+    /// Called with the place of the directive that answers the request, before it does.
     on_answer: Option<fn(&Request, Pos)>,
 }
 
@@ -100,8 +100,8 @@ pub static CONF: Key<Conf> = Key::new();
 /// The module.
 pub const MODULE: Module = Module { name: "http_rewrite", directives: DIRECTIVES, ..Module::NEW };
 
-/// Has the code say what it does, and which of its lines answers.
-pub fn tell(conf: &mut Conf, on_answer: fn(&Request, Pos)) {
+/// Makes the code log what it does, and report the directive that answers.
+pub fn trace(conf: &mut Conf, on_answer: fn(&Request, Pos)) {
     (conf.log, conf.on_answer) = (true, Some(on_answer));
 }
 
@@ -110,18 +110,19 @@ pub fn wanted(conf: &LocationConf) -> bool {
     !CONF.of(conf).code.is_empty()
 }
 
-/// Whether an `if` of a location may change the settings within the rewrite phase. What comes behind in this phase is
-/// then the matter of the block as well, so the location's plan has it whether the location wants it or not.
+/// Whether an `if` of a location may change the settings during the rewrite phase. Later handlers
+/// of the phase may then be needed by the block alone, so the location's plan includes them in any
+/// case.
 pub fn has_blocks(conf: &LocationConf) -> bool {
     CONF.of(conf).code.iter().any(|op| matches!(op, Op::If { block: Some(_), .. }))
 }
 
-/// The server's code.
+/// Runs the server's code.
 pub fn server(r: &mut Request) -> Answer<'_> {
     start(r)
 }
 
-/// The location's code.
+/// Runs the location's code.
 pub fn location(r: &mut Request) -> Answer<'_> {
     if r.location.kind.is_server() {
         return Answer::Now(Step::Next);

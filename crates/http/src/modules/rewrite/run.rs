@@ -1,4 +1,4 @@
-//! Performs the code of a block.
+//! Runs the code of a block.
 
 use bytes::Bytes;
 use weir_conf::Pos;
@@ -16,40 +16,41 @@ use crate::request::Request;
 use weir_values::Subject;
 use weir_values::Template;
 
-/// The text of a `return` without one.
+/// The text of a `return` without text.
 static NOTHING: Template = Template::EMPTY;
 
-/// The state of code that runs.
+/// The state of running code.
 struct RewriteRun {
     conf: &'static Conf,
-    /// The next step.
+    /// The index of the next operation.
     at: usize,
-    /// Groups are escaped where they came from an escaped path: until the first `rewrite` that matched.
-    quote: bool,
-    /// The root may be another one since it was last looked for.
-    moved: bool,
+    /// Whether captures of an escaped path are escaped. It is false after the first `rewrite` that
+    /// matched.
+    escape_captures: bool,
+    /// Whether `root` may have another value since it was last resolved.
+    root_changed: bool,
 }
 
 /// Why the code stopped.
 enum RewriteStop {
-    /// It came to its end.
+    /// The end of the code.
     End(Step),
-    /// It must know something about a file; the answer decides whether the next `len` steps are taken.
+    /// A file must be tested. If the test fails, the next `len` operations are skipped.
     File { kind: FileTest, path: Vec<u8>, not: bool, len: usize },
-    /// `$realpath_root` may be asked for, and a disk must be asked for it.
+    /// `$realpath_root` may be needed, and must be resolved on the disk first.
     Root,
 }
 
-/// Performs code that needs no file.
+/// Runs code that tests no file.
 pub fn at_once(r: &mut Request, conf: &'static Conf) -> Step {
     match RewriteRun::new(conf).steps(r) {
         RewriteStop::End(step) => step,
-        // Not reached: such code is run by `with_files`.
+        // Unreachable: `with_files` runs such code.
         RewriteStop::File { .. } | RewriteStop::Root => Step::Status(500),
     }
 }
 
-/// Performs code that may ask about files, without holding up the loop.
+/// Runs code that tests files, without blocking the loop.
 pub async fn with_files(r: &mut Request, conf: &'static Conf) -> Step {
     let mut run = RewriteRun::new(conf);
     loop {
@@ -66,18 +67,18 @@ pub async fn with_files(r: &mut Request, conf: &'static Conf) -> Step {
 
 impl RewriteRun {
     fn new(conf: &'static Conf) -> RewriteRun {
-        RewriteRun { conf, at: 0, quote: true, moved: false }
+        RewriteRun { conf, at: 0, escape_captures: true, root_changed: false }
     }
 
     fn steps(&mut self, r: &mut Request) -> RewriteStop {
         let code = self.conf.code.as_slice();
         while let Some(op) = code.get(self.at) {
-            // What a step changes may stand in `root`.
-            if std::mem::take(&mut self.moved) {
+            // The last operation may have changed a variable of `root`.
+            if std::mem::take(&mut self.root_changed) {
                 return RewriteStop::Root;
             }
             self.at += 1;
-            self.moved = r.site.asks_realpath;
+            self.root_changed = r.site.asks_realpath;
             match op {
                 Op::Rewrite(rewrite) => {
                     if let Some(step) = self.rewrite(r, rewrite) {
@@ -119,7 +120,7 @@ impl RewriteRun {
         RewriteStop::End(Step::Next)
     }
 
-    /// Enters the `if` that was just tested, or passes over it.
+    /// Enters the block of the `if` that was just tested, or skips it.
     fn branch(&mut self, r: &mut Request, holds: bool, len: usize) {
         if !holds {
             self.at += len;
@@ -136,7 +137,7 @@ impl RewriteRun {
 
     fn value(&self, r: &mut Request, template: &Template) -> Vec<u8> {
         let mut out = Vec::new();
-        let escape = self.quote && was_escaped(r);
+        let escape = self.escape_captures && was_escaped(r);
         template.eval_escaping(r, escape, &mut out);
         out
     }
@@ -158,7 +159,7 @@ impl RewriteRun {
                     matched => Ok((matched == Matched::Yes) != *not),
                 }
             }
-            // Asked by the caller, since it takes time.
+            // The caller runs this test, since it takes time.
             Test::File { .. } => Ok(false),
         }
     }
@@ -189,7 +190,7 @@ impl RewriteRun {
         (r.internal, r.unchanged_path) = (true, false);
         r.rewritten_in_place |= rewrite.then == Then::Break;
         r.path_changed = rewrite.then != Then::Break;
-        self.quote = false;
+        self.escape_captures = false;
         if let Then::Redirect(status) = rewrite.then {
             self.answers(r, rewrite.line);
             self.redirect(r, rewrite);
@@ -207,7 +208,7 @@ impl RewriteRun {
         }
     }
 
-    /// The client is sent to what the replacement says.
+    /// Redirects the client to the replacement.
     fn redirect(&self, r: &mut Request, rewrite: &Rewrite) {
         let (mut text, mut url) = (Vec::new(), Vec::new());
         let escape = was_escaped(r);
@@ -225,7 +226,7 @@ impl RewriteRun {
         r.response.location = Some(url);
     }
 
-    /// Path and query become what the replacement says.
+    /// Replaces path and query string.
     fn replace(&self, r: &mut Request, rewrite: &Rewrite) -> Option<Step> {
         let mut path = Vec::new();
         rewrite.path.eval_escaping(r, false, &mut path);
@@ -255,23 +256,24 @@ impl RewriteRun {
     }
 }
 
-/// The client's path held escapes, so that groups of it must be escaped where they enter a query.
+/// Whether the client's path had escapes. Captures of it are then escaped in query strings and
+/// URLs.
 fn was_escaped(r: &Request) -> bool {
     r.head().quoted || r.head().plus
 }
 
-/// What `return` means: redirects carry the text as their `Location`, other answers as their body.
+/// Runs `return`. The text becomes the `Location` of a redirect or the body of another response.
 fn answer(r: &mut Request, status: u16, text: Option<&Template>) -> Step {
-    let said = text.is_some_and(|text| text.constant() != Some(b""));
-    if status >= 400 && !said {
+    let has_text = text.is_some_and(|text| text.constant() != Some(b""));
+    if status >= 400 && !has_text {
         return Step::Status(status);
     }
     let text = text.unwrap_or(&NOTHING);
-    // Before the text is made, since variables tell what came of the body.
+    // Before the text is evaluated, since variables may depend on the body's end.
     if let Err(error) = r.discard_received() {
         return error.into();
     }
-    // The text may tell it.
+    // Before the text is evaluated, since it may contain `$status`.
     r.response.status = status;
     if is_redirect(status) {
         r.invite();

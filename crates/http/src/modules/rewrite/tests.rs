@@ -91,7 +91,7 @@ fn lines_and_conditions_stay_in_order() {
 }
 
 #[test]
-fn a_replacement_says_what_becomes_of_the_query() {
+fn a_replacement_decides_on_the_query() {
     let rewrite = |text: &str| match code(&format!("rewrite ^ {text};")).into_iter().next() {
         Some(Op::Rewrite(rewrite)) => *rewrite,
         other => panic!("{other:?}"),

@@ -1,4 +1,4 @@
-//! Performs the commands of a page.
+//! Runs the commands of a page.
 
 use std::cell::RefCell;
 use std::io;
@@ -14,34 +14,35 @@ use super::{Conf, SsiBlock, SsiShared, complain, text};
 use crate::request::Request;
 use crate::request::family::Stub;
 
-/// Parameters of one command, at the most.
+/// The most parameters of a command.
 const PARAMS: usize = 16;
-/// So many bytes of variables do not wait for more of the page, which may say a long value many times.
+/// The bytes of echoed variables after which the output is sent ahead. A page may echo a long value
+/// often.
 const MOST_ECHOED: usize = 1 << 20;
 
-/// Why a command did not work.
+/// Why a command failed.
 pub enum Fault {
-    /// Its own fault: the page gets the message about it.
+    /// The command is invalid. The page shows the error message.
     Command,
-    /// The answer cannot go on.
+    /// The response cannot continue.
     Io(io::Error),
 }
 
-/// A page that is being read.
+/// A page in progress.
 pub struct SsiPage {
     conf: &'static Conf,
     shared: Rc<RefCell<SsiShared>>,
     parser: Parser,
-    /// What is not output is skipped, or kept for a block.
+    /// Whether text is output. If not, it is skipped or stored in a block.
     output: bool,
     in_block: bool,
-    /// Which part of an `if` this is.
+    /// The current branch of an `if`.
     part: Branch,
-    /// A branch of the `if` was taken.
+    /// Whether a branch of the `if` was taken.
     taken: bool,
     encoding: Encoding,
     error_message: Bytes,
-    /// Bytes of variables that were not sent ahead.
+    /// The length of echoed variables since output was last sent ahead.
     echoed: usize,
 }
 
@@ -59,12 +60,12 @@ enum Encoding {
     Entity,
 }
 
-/// A command that weir knows.
+/// A known command.
 struct CommandSpec {
     name: &'static str,
-    /// Names, and whether they must be there.
+    /// The parameters, and whether each is required.
     params: &'static [(&'static str, bool)],
-    /// The last part of an `if` that it may follow.
+    /// The last branch of an `if` that the command may follow.
     after: Option<Branch>,
 }
 
@@ -110,7 +111,7 @@ impl<'c> CommandParams<'c> {
 }
 
 impl SsiPage {
-    /// At its begin.
+    /// The state at the beginning of a page.
     pub fn new(conf: &'static Conf, shared: Rc<RefCell<SsiShared>>) -> SsiPage {
         SsiPage {
             conf,
@@ -128,7 +129,7 @@ impl SsiPage {
         }
     }
 
-    /// Reads the next piece of it; what the client is to see goes to `out`.
+    /// Processes the next piece of the page. Appends the output to `out`.
     pub async fn read(
         &mut self,
         r: &mut Request,
@@ -163,7 +164,7 @@ impl SsiPage {
         Ok(())
     }
 
-    /// The page has ended.
+    /// Ends the page.
     pub fn end(&mut self, out: &mut Chain) {
         if let Some(Event::Text(bytes)) = self.parser.end() {
             self.text(bytes, out);
@@ -352,7 +353,7 @@ impl SsiPage {
     }
 }
 
-/// What an `include` asks for.
+/// The parameters of an `include`.
 struct Include<'c> {
     target: &'c [u8],
     wait: bool,

@@ -25,8 +25,8 @@ fn text_len(event: &Event) -> usize {
     }
 }
 
-/// A command that is written for later is read as the same one. One with a quote in a value, which
-/// the other kind of quotes allowed, is not: nginx writes it in the same way.
+/// A command that is stored in a block is parsed as the same command. A value with a `"` is an
+/// exception, since nginx writes it unescaped as well.
 fn written_is_read(command: &Command) {
     if command.params.iter().any(|(_, value)| value.contains(&b'"')) {
         return;

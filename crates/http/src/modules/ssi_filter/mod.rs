@@ -1,6 +1,7 @@
-//! Server-side includes: commands in a page. nginx: ngx_http_ssi_filter_module.
+//! Server-side includes: runs commands in pages. nginx: ngx_http_ssi_filter_module.
 //!
-//! `parser` finds the commands, `commands` performs them, `text` fills in variables, `strftime` writes dates.
+//! `parser` finds commands, `commands` runs them, `text` expands variables, `strftime` formats
+//! dates.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -41,9 +42,9 @@ pub struct Conf {
     last_modified: bool,
     types: Types,
     value_length: u64,
-    /// Read, and of no effect: weir copies no file into buffers that could be sent from it.
+    /// No effect: weir does not copy parts of files into buffers.
     min_file_chunk: u64,
-    /// Read, and of no effect: weir's buffers are not lent.
+    /// No effect: weir has no recycled buffers.
     ignore_recycled_buffers: bool,
 }
 
@@ -98,10 +99,10 @@ const DIRECTIVES: &[Directive] = &[
     ),
 ];
 
-/// What the module remembers of one request.
+/// The state of a request.
 static CONTEXT: ContextKey<Context> = ContextKey::passing();
 
-/// What it remembers of a client's request with all of its subrequests.
+/// The state that a main request and its subrequests share.
 static SHARED: ContextKey<Rc<RefCell<SsiShared>>> = ContextKey::passing();
 
 /// The module's settings.
@@ -126,16 +127,16 @@ fn zone(unix: i64) -> String {
     weir_sys::localtime::zone(unix)
 }
 
-/// What is known of a page.
+/// The state of a page.
 #[derive(Debug, Default)]
 pub struct Context {
-    /// `timefmt` as it set it.
+    /// The last `timefmt`.
     time_format: Option<Vec<u8>>,
-    /// What the log says is being done with it.
+    /// The activity that log lines end with.
     doing: &'static str,
 }
 
-/// Tells the log what is wrong in a page.
+/// Logs an error in a page.
 fn complain(r: &Request, level: Level, text: fmt::Arguments<'_>) {
     let doing = CONTEXT.of(&r.contexts).map_or("", |context| context.doing);
     r.log(level, format_args!("{text}{doing}"));
@@ -149,18 +150,18 @@ fn date(r: &mut Request, out: &mut Vec<u8>, moment: Moment<'_>) -> bool {
     true
 }
 
-/// The most that the variables of one answer's pages may hold.
+/// The maximum length of the variables of a response.
 const MOST_KEPT: usize = 16 << 20;
 
-/// What the pages of one answer share, whichever subrequest they come from.
+/// The state that all pages of a response share, including those of subrequests.
 #[derive(Default)]
 pub struct SsiShared {
-    /// Names in lower case, and values.
+    /// Variables: names in lower case, and values.
     variables: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The bytes of all names and values.
+    /// The total length of names and values.
     kept: usize,
     blocks: Vec<SsiBlock>,
-    /// Groups of the last regular expression.
+    /// The captures of the last regular expression.
     groups: Vec<Vec<u8>>,
 }
 
@@ -174,14 +175,14 @@ fn set(r: &mut Request, name: &[u8], value: Vec<u8>) -> Result<(), Fault> {
     has_room.then_some(()).ok_or(Fault::Command)
 }
 
-/// What the pages of this request's answer share.
+/// The shared state of the request's response.
 fn shared(r: &mut Request) -> Rc<RefCell<SsiShared>> {
     let family = r.family();
     let mut contexts = family.contexts.borrow_mut();
     SHARED.or_insert_with(&mut contexts, Rc::default).clone()
 }
 
-/// A part of a page that may take the place of an include.
+/// A `block`: output that may replace an `include`.
 struct SsiBlock {
     name: Vec<u8>,
     body: Vec<bytes::Bytes>,
@@ -197,7 +198,7 @@ impl SsiShared {
         self.variables.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice())
     }
 
-    /// False, and nothing is changed, where the variables would hold too much.
+    /// Sets a variable. False, without a change, if the total length would be too large.
     fn set(&mut self, name: &[u8], value: Vec<u8>) -> bool {
         let known = self.variables.iter_mut().find(|(n, _)| n.eq_ignore_ascii_case(name));
         let before = known.as_ref().map_or(0, |(n, old)| n.len() + old.len());
@@ -226,7 +227,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
         return Ok(());
     }
     let doing = match (&r.contexts.upstream.current, r.response.allow_ranges) {
-        // Of files parts can be had.
+        // As in nginx: ranges are allowed only for files.
         (_, true) => " while sending response to client",
         (Some(_), false) => " while sending to client",
         (None, false) => "",

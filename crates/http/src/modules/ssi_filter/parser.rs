@@ -1,37 +1,37 @@
-//! Finds commands in a page, however the page is cut into pieces.
+//! Finds the commands in a page that comes in pieces.
 //!
 //! `<!--# command name="value" name='value' -->`
 
 use bytes::Bytes;
 
-/// What a command begins with.
+/// The beginning of a command.
 const OPEN: &[u8] = b"<!--#";
 /// The longest name of a command, and of a parameter.
 const NAME: usize = 32;
 
-/// What comes next in a page.
+/// The next part of a page.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Bytes to pass on.
+    /// Text to pass on.
     Text(Bytes),
     /// A command.
     Command(Command),
-    /// A command that cannot be read; it was complained about by [`Event::Complaint`].
+    /// The end of an invalid command. [`Event::Complaint`] has said why it is invalid.
     Broken,
-    /// What is wrong with the command that is being read.
+    /// The error in the current command.
     Complaint(String),
 }
 
-/// A command as written.
+/// A command, unevaluated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Command {
     /// Its name.
     pub name: Vec<u8>,
-    /// Names and values, with backslashes as written.
+    /// Names and values of parameters, with their backslashes.
     pub params: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Where in a page the reading stands.
+/// The parser's state.
 #[derive(Debug)]
 pub struct Parser {
     state: ParserState,
@@ -43,7 +43,7 @@ pub struct Parser {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ParserState {
     Text,
-    /// This many bytes of [`OPEN`] were seen.
+    /// The number of bytes of [`OPEN`] that matched.
     Open(usize),
     BeforeCommand,
     Command,
@@ -56,17 +56,17 @@ enum ParserState {
     AfterValue,
     /// `-` was seen, then `--`.
     End(u8),
-    /// Skips to the end of a broken command; so many `-` were seen.
+    /// Skips to the end of an invalid command. The number of matched `-`.
     Broken(u8),
 }
 
 impl Parser {
-    /// At the begin of a page.
+    /// A parser at the beginning of a page.
     pub fn new(longest_value: usize) -> Parser {
         Parser { state: ParserState::Text, command: Command::default(), longest_value }
     }
 
-    /// Takes from `input` what belongs to the next event; `None` when it is used up.
+    /// Takes the next event from `input`. `None` when it is used up.
     pub fn next(&mut self, input: &mut Bytes) -> Option<Event> {
         while !input.is_empty() {
             let event = match self.state {
@@ -84,7 +84,7 @@ impl Parser {
         None
     }
 
-    /// The page ends: what looked like the begin of a command was text.
+    /// Ends the page. An incomplete beginning of a command is text.
     pub fn end(&mut self) -> Option<Event> {
         match std::mem::replace(&mut self.state, ParserState::Text) {
             ParserState::Open(seen) => Some(opening(seen)),
@@ -114,7 +114,7 @@ impl Parser {
             }
             return None;
         }
-        // Not a command after all; the byte may begin one.
+        // This is not a command. The byte may begin one.
         self.state = ParserState::Text;
         Some(opening(seen))
     }
@@ -257,7 +257,7 @@ impl Parser {
 }
 
 impl Command {
-    /// The command as it may be written again, for a block that is kept.
+    /// Writes the command, for a block that is stored.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(OPEN);
         out.extend_from_slice(&self.name);

@@ -1,10 +1,10 @@
-//! Dates in the format of strftime(3), in the C locale: `config timefmt`.
+//! Formats dates as strftime(3) does in the C locale, for `config timefmt`.
 
 use std::fmt::Write;
 
 use weir_proto::date::Calendar;
 
-/// A point of time in some zone.
+/// A time in a time zone.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment<'a> {
     /// Seconds since 1970.
@@ -32,7 +32,7 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// The moment in this format.
+/// Formats a time.
 pub fn strftime(format: &[u8], moment: Moment<'_>) -> Vec<u8> {
     let date = Date::new(moment);
     let mut out = Vec::new();
@@ -43,7 +43,7 @@ pub fn strftime(format: &[u8], moment: Moment<'_>) -> Vec<u8> {
             continue;
         }
         let mut kind = rest.next();
-        // Alternative forms are the plain ones in the C locale.
+        // In the C locale, `%E` and `%O` have no effect.
         if let Some(b'E' | b'O') = kind {
             kind = rest.next();
         }
@@ -131,7 +131,7 @@ impl<'a> Date<'a> {
         }
     }
 
-    /// Several conversions, with a separator between them.
+    /// Formats several conversions. A space stands for the separator.
     fn all(&self, kinds: &[u8], separator: u8, out: &mut String) -> std::fmt::Result {
         for &kind in kinds {
             match kind {
@@ -142,7 +142,7 @@ impl<'a> Date<'a> {
         Ok(())
     }
 
-    /// 0 is Sunday.
+    /// The day of the week; 0 is Sunday.
     fn day(&self) -> u32 {
         self.c.weekday % 7
     }
@@ -155,7 +155,7 @@ impl<'a> Date<'a> {
         MONTHS[(self.c.month as usize).saturating_sub(1).min(11)]
     }
 
-    /// Year and week of ISO 8601: a week belongs to the year that its Thursday is in.
+    /// Year and week of ISO 8601. A week belongs to the year of its Thursday.
     fn iso_week(&self) -> (i64, u32) {
         let year = i64::from(self.c.year);
         let days_of = |year: i64| 365 + i64::from(is_leap(year));

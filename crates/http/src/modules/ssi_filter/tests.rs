@@ -5,7 +5,7 @@ use super::parser::{Event, Parser};
 use super::{MOST_KEPT, SsiShared};
 use crate::trial::complaint;
 
-/// All events of a page that comes in these pieces; neighbouring texts are one.
+/// All events of a page that comes in these pieces. Consecutive texts are joined.
 pub fn events(pieces: &[&[u8]]) -> Vec<Event> {
     let mut parser = Parser::new(16);
     let mut all: Vec<Event> = Vec::new();
@@ -32,7 +32,7 @@ fn text(text: &str) -> Event {
     Event::Text(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-/// Text, commands in brackets, complaints with an exclamation mark.
+/// Shows events: text as it is, commands in brackets, complaints between exclamation marks.
 fn shown(page: &str) -> String {
     let mut out = String::new();
     for event in events(&[page.as_bytes()]) {
@@ -51,7 +51,7 @@ fn shown(page: &str) -> String {
 }
 
 #[test]
-fn commands_stand_out_of_the_text() {
+fn commands_are_separated_from_text() {
     assert_eq!(shown("a<!--#echo var=\"x\" -->b"), "a[<!--#echo var=\"x\" -->]b");
     assert_eq!(
         shown("<!--# echo var = 'x'\tdefault=\"\"-->"),
@@ -65,7 +65,7 @@ fn commands_stand_out_of_the_text() {
 }
 
 #[test]
-fn what_only_looks_like_a_command_is_text() {
+fn an_incomplete_opening_is_text() {
     for page in ["a<b", "<!-- c -->", "<<<!-", "<!--", "<!-<!--x", "<"] {
         assert_eq!(events(&[page.as_bytes()]), [text(page)], "{page}");
     }
@@ -97,7 +97,7 @@ fn variables_of_a_page_have_no_case() {
 }
 
 #[test]
-fn variables_of_a_page_hold_so_much_and_no_more() {
+fn the_size_of_page_variables_is_limited() {
     let mut shared = SsiShared::default();
     let (name, large) = (b"name", vec![b'x'; MOST_KEPT / 2]);
     assert!(shared.set(name, large.clone()));

@@ -1,4 +1,4 @@
-//! Values of parameters with variables in them, and the expression of `if`.
+//! Expands variables in values of parameters, and evaluates the expression of `if`.
 
 use weir_log::Level;
 
@@ -8,12 +8,12 @@ use crate::regex;
 use crate::request::Request;
 use weir_values::Subject;
 
-/// The longest text with its variables filled in. Each command may double a value.
+/// The maximum length of an expanded text. Each command could double a value.
 const LONGEST: usize = 1 << 20;
 
-/// Fills in variables, and takes backslashes away where they hide a quote, a `$` or a backslash.
-/// With `below_page`, a value that does not begin with a slash is put behind the page's directory, but for nothing that
-/// variables came to.
+/// Expands variables, and removes backslashes before quotes, `$` and backslashes. With
+/// `below_page`, a result that does not begin with a slash is appended to the page's directory. If
+/// variables expand to nothing, the result stays empty.
 pub fn evaluate(r: &mut Request, text: &[u8], below_page: bool) -> Result<Vec<u8>, Fault> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -40,7 +40,7 @@ pub fn evaluate(r: &mut Request, text: &[u8], below_page: bool) -> Result<Vec<u8
     Ok(out)
 }
 
-/// Appends what stands before the next variable.
+/// Appends the text up to the next variable.
 fn plain<'a>(text: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
     let mut quoted = false;
     for (i, &byte) in text.iter().enumerate() {
@@ -97,7 +97,7 @@ fn invalid_name(r: &Request, text: &[u8]) -> Fault {
     Fault::Command
 }
 
-/// Appends the value of a page's own variable, or of one of the server's; false where there is none.
+/// Appends a variable of the page or of the server. False if it is not set.
 pub fn append_variable(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     if let Some(value) = shared(r).borrow().get(name) {
         out.extend_from_slice(value);
@@ -106,7 +106,7 @@ pub fn append_variable(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool 
     r.variable_named(name, out)
 }
 
-/// Whether the expression of an `if` holds: `$a`, `$a = text`, `$a != text`, `$a = /pattern/`.
+/// Evaluates the expression of an `if`: `$a`, `$a = text`, `$a != text` or `$a = /pattern/`.
 pub fn holds(r: &mut Request, expression: &[u8]) -> Result<bool, Fault> {
     let end = expression
         .iter()
@@ -146,7 +146,8 @@ fn invalid(r: &Request, expression: &[u8]) -> Fault {
     Fault::Command
 }
 
-/// Matches, and keeps groups: numbered ones until the next match, named ones as variables.
+/// Matches a pattern and stores its captures. Numbered ones last until the next match, named ones
+/// become variables.
 fn matches(r: &mut Request, pattern: &[u8], subject: Vec<u8>) -> Result<bool, Fault> {
     let (regex, text) = regex::compile(pattern, false).map_err(|message| {
         complain(r, Level::Error, format_args!("{message}"));
@@ -173,14 +174,14 @@ fn matches(r: &mut Request, pattern: &[u8], subject: Vec<u8>) -> Result<bool, Fa
     };
     let shared = shared(r);
     let mut shared = shared.borrow_mut();
-    // Groups behind the last one that took part are not there at all.
+    // Captures behind the last one that matched do not exist.
     let last = (0..spans.len()).rev().find(|n| spans.get(*n).is_some());
-    // A name has one digit.
+    // The name of a numbered capture is one digit.
     let count = last.map_or(0, |last| last + 1).min(10);
     shared.groups = (0..count).map(group).collect();
     for (n, name) in regex.capture_names().iter().enumerate() {
         if let Some(name) = name {
-            // Where there is no room, it stays as it was.
+            // Without room, the variable keeps its value.
             let _ = shared.set(name.as_bytes(), group(n));
         }
     }

@@ -34,7 +34,7 @@ pub const MODULE: Module = Module {
 
 const DIRECTIVES: [Directive; COMMON.len() + OWN.len()] = together(&COMMON, OWN);
 
-/// Those that sessions have as well.
+/// The directives that sessions of `stream` and `mail` have as well.
 const COMMON: [Directive; ROWS.len()] = {
     let mut all = [OWN[0]; ROWS.len()];
     let mut i = 0;
@@ -66,7 +66,7 @@ fn common(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 impl Settings for Conf {}
 
-/// All lines of a block were read.
+/// Called when all lines of a block were read.
 fn finish(scope: &mut Scope<'_, '_>) -> Result<(), Error> {
     if scope.context == Place::SERVER {
         let conf = &scope.location;
@@ -79,7 +79,7 @@ fn finish(scope: &mut Scope<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The server's TLS, if its settings ask for any.
+/// Makes the server's TLS context, if its settings require one.
 fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<ServerContext>>, Error> {
     let core = &s.location.core;
     let look_up = LookUp { resolver: core.resolver.clone(), timeout: core.resolver_timeout };
@@ -90,7 +90,7 @@ fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<ServerContext>>, Error> {
     server::build(CONF.of(&s.location), &mut s.setup.tls(), look_up, spoken, b"")
 }
 
-/// What may be spoken over QUIC, if the server listens with it.
+/// The ALPN protocols over QUIC, if the server listens with it.
 fn over_quic(s: &Scope<'_, '_>) -> Option<Vec<Vec<u8>>> {
     let http3 = &s.location.core.http3;
     let spoken = [(http3.enabled, &b"h3"[..]), (http3.hq, HQ)];
@@ -99,7 +99,7 @@ fn over_quic(s: &Scope<'_, '_>) -> Option<Vec<Vec<u8>>> {
     listens.then(|| names.collect())
 }
 
-/// What may be spoken above TLS.
+/// The ALPN protocols over TCP.
 fn protocols(s: &Scope<'_, '_>) -> Vec<Vec<u8>> {
     let http2 = s.location.core.http2.enabled || s.server.listens.iter().any(|l| l.protocols.http2);
     let names: &[&[u8]] = &[b"h2", b"http/1.1", b"http/1.0", b"http/0.9"];

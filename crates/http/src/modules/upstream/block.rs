@@ -1,4 +1,4 @@
-//! `upstream { }`: its servers, the method that chooses among them, what is kept of their connections.
+//! `upstream { }`: servers, balancing method and keep-alive connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub fn upstream(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
 fn read(s: &mut Scope<'_, '_>, line: &Directive) -> Result<(), Error> {
     let name = line.name.lossy();
     match &*name {
-        // These names mean something else outside.
+        // Outside of this block, these names are other directives.
         "server" => with(s, line, |s, block| server(block, s.warnings, line, 80)),
         "keepalive_requests" => {
             block(s, line)?.keepalive.requests = line.number()?;
@@ -84,7 +84,7 @@ pub fn with(
     done
 }
 
-/// The block that is being read. Directives that call this stand nowhere else, which the check has seen to.
+/// The block that is being read. The tables of `conf` allow such directives only inside of one.
 pub fn block<'s>(s: &'s mut Scope<'_, '_>, d: &Directive) -> Result<&'s mut Block, Error> {
     let draft = GROUPS.draft(&mut s.setup.drafts);
     draft.block.as_mut().ok_or_else(|| d.problem("is not allowed here"))

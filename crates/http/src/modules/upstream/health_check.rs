@@ -1,4 +1,4 @@
-//! `health_check` as it is written.
+//! Reads `health_check`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::escape::within_word;
 use crate::modules::proxy;
 use crate::upstream::health::{CHECKS, Check, Match};
 
-/// A `health_check` line, until the location's other settings are known.
+/// A `health_check` line, until all settings of the location are known.
 #[derive(Debug, Clone)]
 pub struct HealthCheckLine {
     line: health::HealthCheckOptions,
@@ -40,7 +40,7 @@ impl HealthCheckLine {
         Ok(HealthCheckLine { line, uri, kept })
     }
 
-    /// The check, when all of its location is known.
+    /// The check, when all settings of the location are known.
     pub fn finish(self, s: &mut Scope<'_, '_>) -> Result<Check, Error> {
         let passed = proxy::group(&s.location);
         let Some((group, scheme)) = passed else {

@@ -1,4 +1,4 @@
-//! Groups of servers that requests are passed to, as configurations describe them, and what variables tell of them.
+//! Reads groups of upstream servers, and defines their variables.
 //! nginx: ngx_http_upstream_module and its balancing modules.
 
 use std::sync::Arc;
@@ -17,10 +17,10 @@ mod variables;
 use block::with;
 use health_check::HealthCheckLine;
 
-/// What a location says of its servers; the rest is said by the modules that pass.
+/// The settings of a location. The protocols' modules have the others.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// `health_check`, until all of the location is known.
+    /// `health_check` lines, until all settings of the location are known.
     checks: Vec<HealthCheckLine>,
 }
 
@@ -32,7 +32,7 @@ impl Settings for Conf {
     }
 }
 
-/// All lines of a block were read.
+/// Called when all lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
     if CONF.of(&s.location).checks.is_empty() {
         return Ok(());
@@ -132,7 +132,7 @@ pub static CONF: Key<Conf> = Key::new();
 /// The module.
 pub const MODULE: Module = Module { name: "http_upstream", directives: DIRECTIVES, init, finish };
 
-/// nginx counts each way of balancing as a module of its own.
+/// nginx has a module for each balancing method.
 pub const ALSO: &[&str] = &[
     "http_upstream_hash",
     "http_upstream_ip_hash",

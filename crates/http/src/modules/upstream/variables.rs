@@ -1,4 +1,4 @@
-//! `$upstream_addr` and kin: a value for each attempt, joined.
+//! `$upstream_addr` and alike. They join the values of all attempts.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::request::passed::Attempt;
 
 type One = fn(&Attempt, &mut Vec<u8>);
 
-/// Names, and what they show of an attempt.
+/// Names of variables, and their value for an attempt.
 const TABLE: &[(&str, One)] = &[
     ("upstream_status", |a, out| match a.status {
         0 => out.push(b'-'),
@@ -23,7 +23,7 @@ const TABLE: &[(&str, One)] = &[
     ("upstream_bytes_sent", |a, out| write_number(a.sent, out)),
 ];
 
-/// Defines them.
+/// Defines the variables.
 pub fn define(setup: &mut Setup<'_>) {
     for (name, one) in TABLE {
         let one = *one;
@@ -38,7 +38,8 @@ pub fn define(setup: &mut Setup<'_>) {
     });
 }
 
-/// Attempts are joined by a comma; those of different locations by a colon.
+/// Joins attempts by commas, and groups of attempts by colons. A new group begins with an internal
+/// redirect.
 fn join(r: &mut Request, out: &mut Vec<u8>, one: One) -> bool {
     let attempts = &r.contexts.upstream.attempts;
     let mut separator: &[u8] = b"";
