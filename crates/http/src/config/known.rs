@@ -1,19 +1,23 @@
-//! `server` blocks that say the same as in the site before are taken from there as they were compiled, so that a change of one of
-//! thousands of sites costs little more than that one.
+//! Reuses compiled `server` blocks of the previous site. So a change of one of thousands of servers
+//! costs little more than that server.
 //!
-//! - In: the site before ([`Inputs::known`](weir_values::Inputs::known)), and the block that is to be read.
-//! - Out: the parts of that site which the new one shares, and what the next site may share with it ([`Site::known`]).
+//! - In: the previous site ([`Inputs::known`](weir_values::Inputs::known)), and the block that is
+//!   being read.
+//! - Out: the parts that the new site shares with it, and those that the next site may reuse
+//!   ([`Site::known`]).
 //!
-//! A compiled server names variables, groups of servers and locations by their numbers. So the new site first gives each name
-//! the number that it has in the site before, and a server's locations keep their places. A place that nothing uses any more
-//! goes to the next location; with too many unused names all is compiled anew.
+//! A compiled server refers to variables, upstream groups and locations by number. So the new site
+//! first gives each name its number in the previous site, and the locations of a server keep their
+//! places. A place that is unused goes to the next location. With too many unused names, everything
+//! is compiled again.
 //!
-//! A server is taken only if nothing outside of it makes a difference:
+//! A server is reused only if nothing outside of it makes a difference:
 //!
-//! - all else that the `http` block says is the same, but for groups and maps, which are read anew each time and found by
-//!   their numbers;
-//! - reading it has left nothing behind but what can be repeated: uses of variables, of `upstream` blocks, of
-//!   `status_zone`s, of ACME issuers, and of files of certificates and keys that still hold the same. [`Marks`] tells.
+//! - The rest of the `http` block is unchanged. Upstream groups and maps may change: they are read
+//!   again each time, and servers find them by number.
+//! - Reading the server has had only effects that can be repeated: uses of variables, of `upstream`
+//!   blocks, of `status_zone`s, of ACME issuers, and of certificate and key files that have not
+//!   changed. [`Marks`] detects other effects.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -33,10 +37,10 @@ use crate::site::main_conf::DraftUses;
 use crate::site::{Server, Site};
 use crate::variables::VariableId;
 
-/// What a list of directives says, wherever it stands.
+/// The digest of a list of directives, without their places.
 type Digest = [u8; 32];
 
-/// A table by digests: a part of one is as good as any hash of it.
+/// Hashes digests by a part of the digest, which is as good as any hash.
 #[derive(Clone, Copy, Debug, Default)]
 struct ByDigest;
 
@@ -62,69 +66,69 @@ impl Hasher for DigestHasher {
     }
 }
 
-/// The servers of a site that the next one may take.
+/// The servers of a site that the next site may reuse.
 #[derive(Debug, Default)]
-struct KnownServers {
-    /// All else that the block says.
-    around: Digest,
+struct ReusableServers {
+    /// The digest of the rest of the `http` block.
+    surroundings: Digest,
     /// See [`Setup::has_hello_script`].
     has_hello_script: bool,
-    servers: HashMap<Digest, Arc<KnownServer>, ByDigest>,
+    servers: HashMap<Digest, Arc<ReusableServer>, ByDigest>,
 }
 
-/// A server that another site may take.
-struct KnownServer {
+/// A server that the next site may reuse.
+struct ReusableServer {
     server: Arc<Server>,
     listens: Vec<ListenLine>,
     locations: Vec<LocationId>,
     variables: VariableUses<Request>,
     drafts: DraftUses,
     files: KeyFileUses,
-    /// Numbers of `status_zone`s.
+    /// The numbers of its `status_zone`s.
     zones: Vec<usize>,
-    /// Variables in its lines of heads.
+    /// The variables in its header lines.
     in_lines: Vec<VariableId>,
-    /// The place of the default log, where it uses that.
+    /// The index of the default log, if the server uses it.
     default_log: Option<usize>,
 }
 
-impl std::fmt::Debug for KnownServer {
+impl std::fmt::Debug for ReusableServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} with {} locations", self.server.name(), self.locations.len())
     }
 }
 
-/// What is taken from the site before, while a block is read.
+/// The state of reuse while a block is read.
 #[derive(Default)]
-pub struct Taking<'a> {
-    before: Option<(&'a Site, &'a KnownServers)>,
-    /// How many servers were taken.
-    taken: usize,
-    /// What the servers say that are still to be read, in order.
+pub struct ServerReuse<'a> {
+    before: Option<(&'a Site, &'a ReusableServers)>,
+    /// The number of reused servers.
+    reused: usize,
+    /// The digests of the servers that were not read yet, in order.
     digests: VecDeque<Digest>,
-    known: KnownServers,
-    /// Places of locations that are free.
+    known: ReusableServers,
+    /// Free places of locations.
     free: Vec<LocationId>,
-    /// Locations of the server that is being read.
+    /// The locations of the server that is being read.
     reserved: Vec<LocationId>,
-    /// Variables in lines of heads that it has.
+    /// The variables in its header lines.
     in_lines: Vec<VariableId>,
-    /// The place of the default log, where that server uses it.
+    /// The index of the default log, if it uses that.
     default_log: Option<usize>,
-    /// How many places in the list of logs it has: one, once a server uses it.
+    /// The number of entries of the default log in the list of logs: 1 once a server uses it.
     default_logs: usize,
-    /// How many directories for temporary files there were before the first server.
+    /// The number of directories for temporary files before the first server.
     common_paths: Option<usize>,
 }
 
-/// What is counted of things that a server may leave behind and that cannot be repeated.
+/// Counts of effects that a server may have and that cannot be repeated.
 #[derive(PartialEq, Eq)]
 pub struct Marks([usize; 11]);
 
-/// Blocks that are read anew each time, and that servers find by names or numbers.
+/// Blocks that are read again each time. Servers refer to them by name or number.
 const READ_ANEW: [&str; 3] = ["server", "upstream", "map"];
 
-/// Whether one of these lines, or of servers in them, is a script for clients' first messages.
+/// Whether one of these lines, or of the servers in them, is a script for the ClientHello.
 fn has_hello_script(lines: &[Directive]) -> bool {
     lines.iter().any(|line| match &line.body {
         DirectiveBody::Block(block) => line.name.is("server") && has_hello_script(block),
@@ -132,36 +136,38 @@ fn has_hello_script(lines: &[Directive]) -> bool {
     })
 }
 
-/// More unused names than this, and than used ones, are too many.
-const UNUSED: usize = 1000;
+/// With more unused names than this, if that is more than half of all names, everything is compiled
+/// again.
+const MOST_UNUSED: usize = 1000;
 
 impl<'a> Setup<'a> {
-    /// The block is going to be read: gives names the numbers that they have in the site before.
-    pub fn begin_taking(&mut self, lines: &[Directive]) {
+    /// Called before the block is read: gives names their numbers in the previous site.
+    pub fn begin_reuse(&mut self, lines: &[Directive]) {
         let is_server = |d: &&Directive| d.name.is("server");
-        let around = lines.iter().filter(|d| !READ_ANEW.iter().any(|name| d.name.is(name)));
-        self.taking.known.around = digest(around);
+        let surroundings = lines.iter().filter(|d| !READ_ANEW.iter().any(|name| d.name.is(name)));
+        self.reuse.known.surroundings = digest(surroundings);
         self.has_hello_script = has_hello_script(lines);
-        self.taking.known.has_hello_script = self.has_hello_script;
-        self.taking.digests = lines.iter().filter(is_server).map(|d| digest([d])).collect();
+        self.reuse.known.has_hello_script = self.has_hello_script;
+        self.reuse.digests = lines.iter().filter(is_server).map(|d| digest([d])).collect();
         let before = self.inputs.known.and_then(|site| site.downcast_ref::<Site>());
         let known = before.and_then(|before| Some((before, before.known.downcast_ref()?)));
         let Some((before, known)) = known else { return };
-        let known: &KnownServers = known;
-        let own = &self.taking.known;
-        if known.around != own.around || known.has_hello_script != own.has_hello_script {
+        let known: &ReusableServers = known;
+        let own = &self.reuse.known;
+        if known.surroundings != own.surroundings || known.has_hello_script != own.has_hello_script
+        {
             return;
         }
         let (unused, names) = before.variables.reserved();
-        let many = unused > UNUSED.max(names / 2);
-        if many || !self.drafts.has_few_unused(&before.main_confs, UNUSED) {
+        let many = unused > MOST_UNUSED.max(names / 2);
+        if many || !self.drafts.has_few_unused(&before.main_confs, MOST_UNUSED) {
             return;
         }
         if !self.variables.number_as(&before.variables) {
             return;
         }
         self.drafts.number_as(&before.main_confs);
-        let wanted: HashSet<&Digest, ByDigest> = self.taking.digests.iter().collect();
+        let wanted: HashSet<&Digest, ByDigest> = self.reuse.digests.iter().collect();
         let stay = known.servers.iter().filter(|(digest, _)| wanted.contains(digest));
         let stay: Vec<_> = stay.map(|(_, known)| known).collect();
         let kept: HashSet<u32> = stay.iter().flat_map(|k| &k.locations).map(|id| id.0).collect();
@@ -169,19 +175,19 @@ impl<'a> Setup<'a> {
         self.status_zones.number_as(&before.status_zones, zones);
         self.locations.resize_with(before.locations.len(), || None);
         let places = (0..before.locations.len() as u32).rev();
-        self.taking.free = places.filter(|at| !kept.contains(at)).map(LocationId).collect();
-        self.taking.before = Some((before, known));
+        self.reuse.free = places.filter(|at| !kept.contains(at)).map(LocationId).collect();
+        self.reuse.before = Some((before, known));
     }
 
-    /// The site that servers are taken from.
-    pub fn taken_from(&self) -> Option<&'a Site> {
-        self.taking.before.map(|(site, _)| site)
+    /// The previous site, if servers are reused.
+    pub fn previous_site(&self) -> Option<&'a Site> {
+        self.reuse.before.map(|(site, _)| site)
     }
 
-    /// Takes a server from the site before. False: it is to be read.
-    pub fn take_server(&mut self) -> bool {
-        let Some((before, servers)) = self.taking.before else { return false };
-        let Some(digest) = self.taking.digests.front().copied() else { return false };
+    /// Reuses a server of the previous site. If it returns false, the server must be read.
+    pub fn reuse_server(&mut self) -> bool {
+        let Some((before, servers)) = self.reuse.before else { return false };
+        let Some(digest) = self.reuse.digests.front().copied() else { return false };
         let Some(known) = servers.servers.get(&digest) else { return false };
         let same_log = known.default_log.is_none_or(|known| self.default_log() == Some(known));
         if !same_log
@@ -191,7 +197,7 @@ impl<'a> Setup<'a> {
         {
             return false;
         }
-        self.taking.digests.pop_front();
+        self.reuse.digests.pop_front();
         self.variables.repeat(&known.variables);
         self.drafts.repeat(&known.drafts);
         self.status_zones.repeat(&known.zones);
@@ -203,108 +209,111 @@ impl<'a> Setup<'a> {
             }
         }
         self.servers.push((known.server.clone(), known.listens.clone()));
-        self.taking.known.servers.insert(digest, known.clone());
-        self.taking.taken += 1;
+        self.reuse.known.servers.insert(digest, known.clone());
+        self.reuse.reused += 1;
         true
     }
 
-    /// The place of the default log, which gets one now if it has none.
+    /// The index of the default log, which is opened if no server has used it.
     fn default_log(&mut self) -> Option<usize> {
         let targets = self.log_targets.len();
         let path = self.inputs.access_log.to_owned();
         let target = log::open(&mut self.log_targets, self.inputs.logs, path).ok();
-        self.taking.default_logs += self.log_targets.len() - targets;
+        self.reuse.default_logs += self.log_targets.len() - targets;
         target
     }
 
-    /// A server without a log of its own was read: it uses the default one, which is at this place of the list. So many were there
-    /// before.
+    /// Called when a server without `access_log` was read: it uses the default log at index
+    /// `target`. There were `before` logs in the list.
     pub fn note_default_log(&mut self, target: usize, before: usize) {
-        self.taking.default_logs += self.log_targets.len() - before;
-        self.taking.default_log = Some(target);
+        self.reuse.default_logs += self.log_targets.len() - before;
+        self.reuse.default_log = Some(target);
     }
 
-    /// A server is going to be read.
+    /// Called before a server is read.
     pub fn begin_server(&mut self) -> Marks {
         self.variables.note();
         self.pem_files.note();
         self.drafts.note();
         self.status_zones.note();
-        self.taking.reserved.clear();
-        self.taking.in_lines.clear();
-        self.taking.default_log = None;
-        self.taking.common_paths.get_or_insert(self.temp_paths.len());
+        self.reuse.reserved.clear();
+        self.reuse.in_lines.clear();
+        self.reuse.default_log = None;
+        self.reuse.common_paths.get_or_insert(self.temp_paths.len());
         self.marks()
     }
 
-    /// A directory for temporary files that the configuration has named before: one of another server goes with that server.
+    /// Called when a directory for temporary files is used again. A server that uses the directory
+    /// of another server cannot be reused, since the other may go.
     pub fn use_temp_path(&mut self, at: usize) {
-        if self.taking.common_paths.is_some_and(|common| at >= common) {
-            self.touch();
+        if self.reuse.common_paths.is_some_and(|common| at >= common) {
+            self.forbid_reuse();
         }
     }
 
-    /// It was read, as the last one of the list: the next site may take it if it has left nothing else behind.
+    /// Called when a server was read and added to the list. The next site may reuse it if it had no
+    /// other effects.
     pub fn end_server(&mut self, begin: &Marks) {
         let (variables, files) = (self.variables.noted(), self.pem_files.noted());
         let (drafts, zones) = (self.drafts.noted(), self.status_zones.noted());
-        let Some(digest) = self.taking.digests.pop_front() else { return };
+        let Some(digest) = self.reuse.digests.pop_front() else { return };
         if !variables.is_repeatable() || self.marks() != *begin {
             return;
         }
         let Some((server, listens)) = self.servers.last() else { return };
-        let known = KnownServer {
+        let known = ReusableServer {
             server: server.clone(),
             listens: listens.clone(),
-            locations: std::mem::take(&mut self.taking.reserved),
+            locations: std::mem::take(&mut self.reuse.reserved),
             variables,
             drafts,
             files,
             zones,
-            in_lines: std::mem::take(&mut self.taking.in_lines),
-            default_log: self.taking.default_log,
+            in_lines: std::mem::take(&mut self.reuse.in_lines),
+            default_log: self.reuse.default_log,
         };
-        self.taking.known.servers.entry(digest).or_insert_with(|| Arc::new(known));
+        self.reuse.known.servers.entry(digest).or_insert_with(|| Arc::new(known));
     }
 
-    /// A place for a location that is still to be read.
+    /// Reserves a place for a location.
     pub fn reserve(&mut self) -> LocationId {
-        let id = self.taking.free.pop().unwrap_or_else(|| {
+        let id = self.reuse.free.pop().unwrap_or_else(|| {
             self.locations.push(None);
             LocationId(self.locations.len() as u32 - 1)
         });
-        self.taking.reserved.push(id);
+        self.reuse.reserved.push(id);
         id
     }
 
-    /// Variables of a text that becomes a line of a head.
+    /// Notes the variables of a text that becomes a header line.
     pub fn note_in_line(&mut self, variables: impl Iterator<Item = VariableId>) {
-        let begin = self.taking.in_lines.len();
-        self.taking.in_lines.extend(variables);
-        self.in_lines.extend(&self.taking.in_lines[begin..]);
+        let begin = self.reuse.in_lines.len();
+        self.reuse.in_lines.extend(variables);
+        self.in_lines.extend(&self.reuse.in_lines[begin..]);
     }
 
-    /// What cannot be repeated was done: a server that does it is read each time.
-    pub fn touch(&mut self) {
-        self.touched += 1;
+    /// Notes an effect that cannot be repeated. The server is then read each time.
+    pub fn forbid_reuse(&mut self) {
+        self.unrepeatable += 1;
     }
 
-    /// All of the setup is named here, so that who adds to it decides whether a server may leave something behind there.
+    /// Lists all fields, so that the author of a new one must decide whether a server may change
+    /// it.
     fn marks(&self) -> Marks {
         let Setup {
             modules: _,
             inputs,
             end: _,
-            // Noted by themselves.
+            // These note changes themselves.
             variables: _,
             pem_files,
             locations: _,
             servers: _,
             status_zones: _,
             in_lines: _,
-            taking,
+            reuse,
             drafts,
-            // Counted by `touch` where a server adds to them.
+            // `forbid_reuse` counts changes of these by a server.
             log_targets,
             takes_commands: _,
             takes_changes: _,
@@ -318,36 +327,37 @@ impl<'a> Setup<'a> {
             caches,
             tls_challenges,
             names_bucket: _,
-            touched,
-            // Scripts of sessions are read in each site.
+            unrepeatable,
+            // Scripts of sessions are read for each site.
             reads_sessions: _,
         } = self;
         Marks([
             drafts.changes(),
-            log_targets.len() - taking.default_logs,
+            log_targets.len() - reuse.default_logs,
             *file_caches as usize,
             temp_paths.len(),
             warnings.len(),
             staplings.len(),
             caches.len(),
             tls_challenges.len(),
-            *touched,
+            *unrepeatable,
             inputs.zones.lines(),
-            // Files that something else has read.
+            // Files that other code has read.
             weir_conf::files_asked() - pem_files.reads(),
         ])
     }
 
-    /// What the next site may take, how many servers were taken, and all locations. A free place gets `unused`.
-    pub fn end_taking(
+    /// The servers that the next site may reuse, the number of reused servers, and all locations.
+    /// Free places get `unused`.
+    pub fn end_reuse(
         &mut self,
         unused: Location,
     ) -> (Box<dyn Any + Send + Sync>, usize, Vec<Arc<Location>>) {
         let unused = Arc::new(unused);
         let locations = std::mem::take(&mut self.locations).into_iter();
         let locations = locations.map(|location| location.unwrap_or_else(|| unused.clone()));
-        let known = std::mem::take(&mut self.taking.known);
-        (Box::new(known), self.taking.taken, locations.collect())
+        let known = std::mem::take(&mut self.reuse.known);
+        (Box::new(known), self.reuse.reused, locations.collect())
     }
 }
 

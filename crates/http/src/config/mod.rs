@@ -1,4 +1,4 @@
-//! Reads the `http` block by the tables of the modules, and returns a [`Site`].
+//! Reads the `http` block with the modules' tables of directives. The result is a [`Site`].
 
 pub mod known;
 pub mod module;
@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicUsize;
 use weir_conf::{Contexts, Directive, DirectiveBody, Error, Pos, Word, values};
 use weir_log::{Log, OpenLogs};
 
-use crate::config::known::Taking;
+use crate::config::known::ServerReuse;
 use crate::config::module::Modules;
 use crate::config::path_names::PathNames;
 use crate::config::place::Place;
@@ -43,61 +43,61 @@ use weir_values::log::LogTarget;
 use weir_values::{Reading, Template};
 use weir_zone::Declarations;
 
-/// What the whole block shares while it is read.
+/// The state that is shared while the `http` block is read.
 pub struct Setup<'a> {
     /// All modules.
     pub modules: &'static Modules,
-    /// From outside.
+    /// The inputs from outside of the block.
     pub inputs: Inputs<'a>,
     /// All variables, defined and referred to.
     pub variables: Variables,
-    /// Servers so far, with the addresses that each listens on.
+    /// The servers so far, with their `listen` lines.
     pub servers: Vec<(Arc<Server>, Vec<ListenLine>)>,
-    /// Files that requests are logged to.
+    /// The access logs.
     pub log_targets: Vec<LogTarget>,
-    /// What was noticed that does not stop the start.
+    /// Warnings.
     pub warnings: Vec<Error>,
-    /// Where the block ends.
+    /// The end of the block.
     end: Option<Pos>,
     locations: Vec<Option<Arc<Location>>>,
-    /// What is taken from the site before.
-    taking: Taking<'a>,
-    /// How often something was done that is to be done anew for each site.
-    touched: usize,
-    /// What modules read of the whole block.
+    /// The state of reuse of servers.
+    reuse: ServerReuse<'a>,
+    /// The number of effects that cannot be repeated; see [`Setup::forbid_reuse`].
+    unrepeatable: usize,
+    /// The modules' drafts of their settings for the whole block.
     pub drafts: MainDrafts,
-    /// Requests can ask for what the master does.
+    /// Whether requests can send commands to the master.
     pub takes_commands: bool,
-    /// A `weir_api` takes whole configurations.
+    /// Whether a `weir_api` accepts whole configurations.
     pub takes_changes: bool,
-    /// The lines being read are of `stream`.
+    /// Whether lines of `stream` are being read.
     pub reads_sessions: bool,
-    /// A script runs before anything is served, and may fail.
+    /// Whether a script runs before the site is served. It may fail.
     pub has_init_script: bool,
-    /// A script of some server may choose versions of TLS for clients of any.
+    /// Whether a script for the ClientHello may choose TLS versions, for clients of any server.
     pub has_hello_script: bool,
-    /// Certificates and keys, each read once.
+    /// Certificates and keys. Each file is read once.
     pub pem_files: weir_ssl::KeyFiles,
-    /// Responses that are fetched to be sent along with certificates.
+    /// OCSP responses that are fetched for stapling.
     pub staplings: Vec<weir_ssl::ocsp::Stapling>,
     /// Names of `status_zone`s.
     pub status_zones: ZoneNames,
-    /// Directories of answers that are kept.
+    /// Caches.
     pub caches: Vec<Arc<weir_cache::Cache>>,
     temp_paths: Vec<Arc<TempPath>>,
-    /// Directories by name, each with its one use.
+    /// The directories of caches and temporary files, each with one use.
     pub path_names: PathNames,
-    /// Where certificates are that prove names to ACME servers.
+    /// The directories with certificates for `tls-alpn-01` challenges.
     pub tls_challenges: Vec<PathBuf>,
     file_caches: u32,
     /// Variables in values of headers.
     in_lines: HashSet<VariableId>,
-    /// `server_names_hash_bucket_size`, where it was set.
+    /// `server_names_hash_bucket_size`, if it is set.
     pub names_bucket: Option<u64>,
 }
 
 impl<'a> Setup<'a> {
-    /// Nothing read yet.
+    /// The state before the block is read.
     pub fn new(inputs: Inputs<'a>, modules: &'static Modules) -> Self {
         Setup {
             modules,
@@ -108,8 +108,8 @@ impl<'a> Setup<'a> {
             warnings: Vec::new(),
             end: None,
             locations: Vec::new(),
-            taking: Taking::default(),
-            touched: 0,
+            reuse: ServerReuse::default(),
+            unrepeatable: 0,
             drafts: MainDrafts::new(modules.main_keys),
             takes_commands: false,
             takes_changes: false,
@@ -129,22 +129,22 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// Fills a reserved place.
+    /// Fills the place that was reserved for a location.
     pub fn place(&mut self, id: LocationId, location: Location) {
         self.locations[id.0 as usize] = Some(Arc::new(location));
     }
 
-    /// Whether a location that was read adds the slash to its name.
+    /// Whether a request for the location's name without its slash is redirected.
     pub fn auto_redirect(&self, id: LocationId) -> bool {
         self.locations[id.0 as usize].as_ref().is_some_and(|l| l.auto_redirect)
     }
 
-    /// What reading a value adds to.
+    /// The part of the state that values with variables need.
     pub fn reading(&mut self) -> Reading<'_, Request> {
         Reading { variables: &mut self.variables, warnings: &mut self.warnings }
     }
 
-    /// The same for what is said of TLS.
+    /// The part of the state that directives of TLS need.
     pub fn tls(&mut self) -> weir_ssl::SslReader<'_, 'a, Request> {
         weir_ssl::SslReader {
             inputs: self.inputs,
@@ -155,12 +155,12 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// A value with variables; errors point at the word.
+    /// A value with variables. Errors point at the word.
     pub fn template(&mut self, d: &Directive, word: &Word) -> Result<Template, Error> {
         self.template_of(d, word, &word.bytes)
     }
 
-    /// The same for a part of the word, or what is made of it.
+    /// The same for a text that is part of the word or was made of it.
     pub fn template_of(
         &mut self,
         d: &Directive,
@@ -170,12 +170,12 @@ impl<'a> Setup<'a> {
         self.reading().template_of(d, word, text)
     }
 
-    /// A value that becomes a line of a head. See [`Setup::line_text`].
+    /// A value of a header line, with variables. See [`Setup::line_text`].
     pub fn line(&mut self, d: &Directive, word: &Word) -> Result<Template, Error> {
         self.line_of(d, word, &word.bytes)
     }
 
-    /// The same for a part of the word, or what is made of it.
+    /// The same for a text that is part of the word or was made of it.
     pub fn line_of(&mut self, d: &Directive, word: &Word, text: &[u8]) -> Result<Template, Error> {
         let text = self.line_text(d, word, text);
         let template = self.template_of(d, word, &text)?;
@@ -183,8 +183,9 @@ impl<'a> Setup<'a> {
         Ok(template)
     }
 
-    /// A text of a word that becomes (a part of) a line of a head: several lines become one, and the configuration's
-    /// author is told. What writes a head escapes line ends, since it cannot know that they are not a client's.
+    /// The text of a header line, or of a part of one. Line ends become spaces, with a warning for
+    /// the author of the configuration. The code that writes heads could not tell whether line ends
+    /// come from a client, so it escapes them.
     pub fn line_text<'t>(&mut self, d: &Directive, word: &Word, text: &'t [u8]) -> Cow<'t, [u8]> {
         let line = one_line(text);
         if matches!(line, Cow::Owned(_)) {
@@ -195,8 +196,8 @@ impl<'a> Setup<'a> {
         line
     }
 
-    /// The name of a header; none, with a warning, where no header may have it: clients and servers refuse such a
-    /// line, some all of the head.
+    /// The name of a header. `None`, with a warning, if it is not valid: clients and servers would
+    /// refuse the line or the whole head.
     pub fn line_name(&mut self, d: &Directive, word: &Word, name: &[u8]) -> Option<Vec<u8>> {
         if !name.is_empty() && is_name(name) {
             return Some(name.to_vec());
@@ -206,7 +207,7 @@ impl<'a> Setup<'a> {
         None
     }
 
-    /// A regular expression in a word; errors point at the word.
+    /// A regular expression in a word. Errors point at the word.
     pub fn regex(
         &mut self,
         d: &Directive,
@@ -217,21 +218,21 @@ impl<'a> Setup<'a> {
         self.reading().regex(d, word, pattern, caseless)
     }
 
-    /// A path relative to the prefix.
+    /// A path, relative to the prefix.
     pub fn path(&self, name: &[u8]) -> std::path::PathBuf {
         use std::os::unix::ffi::OsStrExt;
         self.inputs.prefix.join(std::ffi::OsStr::from_bytes(name))
     }
 
-    /// The same as bytes; variables may stand in it.
+    /// The same as bytes. The text may contain variables.
     pub fn full_name(&self, name: &[u8]) -> Vec<u8> {
         use std::os::unix::ffi::OsStringExt;
         self.path(name).into_os_string().into_vec()
     }
 
-    /// Another `open_file_cache`: its number among all of the site.
+    /// The number of a new `open_file_cache` within the site.
     pub fn next_file_cache(&mut self) -> u32 {
-        self.touch();
+        self.forbid_reuse();
         self.file_caches += 1;
         self.file_caches - 1
     }
@@ -252,27 +253,27 @@ impl<'a> Setup<'a> {
         if levels.iter().sum::<usize>() > DIGITS {
             return Err(d.problem("invalid value"));
         }
-        // A server that is taken as it was compiled would not be counted.
+        // A reused server would not be counted.
         if context == Contexts::SERVER {
-            self.touch();
+            self.forbid_reuse();
         }
         let sources = self.inputs.sources;
         self.path_names.add_temporary((d, context), &directory, &levels, sources)?;
         Ok(self.temp_path(TempPath { directory, levels }))
     }
 
-    /// The directory where no `..._temp_path` names one.
+    /// The default directory for a `..._temp_path`.
     pub fn default_temp_path(&mut self, name: &str) -> Arc<TempPath> {
         let directory = self.inputs.temporary.join(name);
         self.temp_path(TempPath { directory, levels: Vec::new() })
     }
 
-    /// An error that nginx finds when it has read the whole block, and names its end for.
+    /// An error that nginx reports at the end of the block, where it is detected.
     pub fn error_at_end(&self, text: impl std::fmt::Display) -> Error {
         Error { at: self.end, ..Error::emerg(text) }
     }
 
-    /// Takes note of a directory for temporary files, which the server creates before it serves.
+    /// Adds a directory for temporary files. The server creates it before it serves.
     pub fn temp_path(&mut self, path: TempPath) -> Arc<TempPath> {
         let known = self.temp_paths.iter().position(|known| **known == path);
         if let Some((at, known)) = known.and_then(|at| Some((at, self.temp_paths.get(at)?.clone())))
@@ -286,7 +287,7 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// The names of all variables that are there without a directive.
+/// The names of all variables that exist without a directive.
 pub fn variables(modules: &'static Modules) -> Vec<String> {
     let (logs, error_log) = (OpenLogs::new(), Arc::new(Log::new(Vec::new())));
     let (root, zones) = (Path::new("/"), Declarations::default());
@@ -313,7 +314,7 @@ pub fn variables(modules: &'static Modules) -> Vec<String> {
     setup.variables.names().collect()
 }
 
-/// Reads the block; also says what is odd but no reason to stop.
+/// Reads the block. Returns the site and the warnings.
 pub fn configure(
     block: &Directive,
     inputs: Inputs<'_>,
@@ -327,7 +328,7 @@ pub fn configure(
     for module in modules.list {
         (module.init)(&mut setup);
     }
-    setup.begin_taking(lines);
+    setup.begin_reuse(lines);
     let mut location = LocationConf::new(modules.settings);
     let core = Scope::change(&mut location.core);
     core.error_log = inputs.error_log.clone();
@@ -352,7 +353,7 @@ pub fn configure(
         }
     }
     let unused = Place::new(b"", Kind::Server).build(main.clone(), modules, &|_| false)?;
-    let (for_next, taken, locations) = setup.end_taking(unused);
+    let (for_next, reused, locations) = setup.end_reuse(unused);
     let around = InheritedSettings {
         resolver: main.core.resolver.clone(),
         resolver_timeout: main.core.resolver_timeout,
@@ -378,7 +379,7 @@ pub fn configure(
         servers,
         locations,
         known: for_next,
-        taken,
+        reused,
         asks_realpath: setup.variables.is_referred(b"realpath_root"),
         loads_for_quic,
         variables: setup.variables,

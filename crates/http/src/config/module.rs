@@ -1,4 +1,4 @@
-//! What a module is to the core: its directives, its settings, and its handlers in the phases.
+//! A module, as the core sees it: its directives, settings, and handlers of phases.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -15,72 +15,72 @@ use crate::site::main_conf::MainKeys;
 use crate::site::plan::Plan;
 use crate::site::settings::{LocationConf, Slots};
 
-/// What the configuration and the phases know of a module.
+/// A module, for the configuration and the phases.
 #[derive(Debug, Clone, Copy)]
 pub struct Module {
-    /// nginx's name of it, such as `http_rewrite`: the middle of `--with-..._module`.
+    /// nginx's name of the module, such as `http_rewrite`: the middle of `--with-..._module`.
     pub name: &'static str,
-    /// The directives that it gives a meaning to.
+    /// The directives that the module implements.
     pub directives: &'static [Directive],
-    /// Called once before the `http` block is read: registers variables.
+    /// Called once before the `http` block is read. Defines variables.
     pub init: fn(&mut Setup<'_>),
-    /// The lines of a block were read: checks and completes what only the whole shows.
+    /// Called when all lines of a block were read. Checks and completes its settings.
     pub finish: fn(&mut Scope<'_, '_>) -> Result<(), Error>,
 }
 
 impl Module {
-    /// A module without a directive, with hooks that do nothing. A module names what it has and
-    /// takes the rest from here.
+    /// A module without directives, whose hooks do nothing. Modules override parts of it.
     pub const NEW: Module = Module { name: "", directives: &[], init: |_| {}, finish: |_| Ok(()) };
 }
 
-/// A handler or filter, and whether a location with such settings needs it. See `Plan`.
+/// A handler or filter, with a test whether a location with such settings needs it. See `Plan`.
 pub struct Entry<T: 'static> {
-    /// What runs.
+    /// The handler or filter.
     pub named: Named<T>,
-    /// Whether it has anything to do there.
+    /// Whether a location with these settings needs it.
     pub wanted: fn(&LocationConf) -> bool,
 }
 
-/// The phases, in nginx's order; the handlers of each run in the order written here.
+/// The phases, in nginx's order. The handlers of a phase run in the order of its list.
 pub struct Phases {
-    /// A client's first message of TLS is there; asked of the default server of the address.
+    /// The ClientHello was received. The plan of the address's default server is used.
     pub client_hello: &'static [Entry<HandshakeHandler>],
-    /// A client may resume a session of TLS 1.2 by its id.
+    /// A client wants to resume a TLS 1.2 session by its ID.
     pub session_fetch: &'static [Entry<HandshakeHandler>],
-    /// A session of TLS 1.2 has begun that can be resumed by its id.
+    /// A TLS 1.2 session has begun that can be resumed by its ID.
     pub session_store: &'static [Entry<HandshakeHandler>],
-    /// A certificate would be shown.
+    /// A certificate is about to be sent.
     pub certificate: &'static [Entry<HandshakeHandler>],
-    /// A request's head was read: `realip` changes the client's address.
+    /// The request's head was read. `realip` changes the client's address here.
     pub post_read: &'static [Entry<Handler>],
-    /// `rewrite` directives of the server, before a location is looked for.
+    /// `rewrite` directives of the server, before a location is searched for.
     pub server_rewrite: &'static [Entry<Handler>],
     /// `rewrite` directives of the location.
     pub rewrite: &'static [Entry<Handler>],
-    /// The rest of the rewrite phase, of the block that those directives have led to: an `if` has settings of its own.
+    /// The rest of the rewrite phase. It uses the settings of the `if` block that those directives
+    /// may have entered.
     pub rewritten: &'static [Entry<Handler>],
-    /// Limits.
+    /// Limits of rates and connections.
     pub preaccess: &'static [Entry<Handler>],
-    /// Access rules; `satisfy` says how their answers add up.
+    /// Access rules. `satisfy` combines their results.
     pub access: &'static [Entry<Handler>],
     /// `try_files`, `mirror`.
     pub precontent: &'static [Entry<Handler>],
-    /// The answer, where the location names no handler of its own (`proxy_pass`, `stub_status`).
+    /// The response, if the location has no content handler (`proxy_pass`, `stub_status`).
     pub content: &'static [Entry<Handler>],
-    /// The request is over.
+    /// The request has ended.
     pub log: &'static [Entry<LogHandler>],
 }
 
-/// All modules, as the one list of them has them.
+/// All modules.
 pub struct Modules {
-    /// In the order in which their directives are looked up.
+    /// The modules, in the order in which directives are looked up.
     pub list: &'static [&'static Module],
-    /// The settings that they have in each location.
+    /// Their settings in each location.
     pub settings: Slots,
-    /// What they make of the whole `http` block.
+    /// Their settings for the whole `http` block.
     pub main_keys: MainKeys,
-    /// What they keep in each loop.
+    /// Their state in each loop.
     pub loop_keys: LoopKeys,
     /// Their handlers.
     pub phases: &'static Phases,
@@ -88,27 +88,28 @@ pub struct Modules {
     pub header_filters: &'static [Entry<HeaderFilter>],
     /// Their trailer filters.
     pub trailer_filters: &'static [Entry<TrailerFilter>],
-    /// Checks what only the settings of the whole `http` block show.
+    /// Checks that need the settings of the whole `http` block.
     pub check: fn(&LocationConf) -> Result<(), Error>,
-    /// Their directives, found when the first one is looked up.
+    /// Their directives by name. It is filled at the first look-up.
     pub by_name: DirectiveTable,
 }
 
-/// Directives by name: a configuration may have a hundred thousand lines.
+/// Directives by name, since a configuration may have a hundred thousand lines.
 pub type DirectiveTable = OnceLock<HashMap<&'static str, &'static Directive>>;
 
 impl Modules {
     /// The directive of this name, if a module has it.
     pub fn directive(&self, name: &str) -> Option<&'static Directive> {
         let by_name = self.by_name.get_or_init(|| {
-            // The first of two with one name.
+            // Of two directives with one name, the first one counts.
             let all = self.list.iter().rev().flat_map(|m| m.directives.iter().rev());
             all.map(|d| (d.name, d)).collect()
         });
         by_name.get(name).copied()
     }
 
-    /// Which handlers and filters a location with these settings needs: the others are not even asked there.
+    /// The handlers and filters that a location with these settings needs. The others are not
+    /// called there.
     pub fn plan(&self, conf: &LocationConf) -> Plan {
         let phases = self.phases;
         Plan {

@@ -1,4 +1,4 @@
-//! Directories that the configuration names for caches and for temporary files: each has one use, and one kind of
+//! The directories of caches and temporary files. A directory has one use and one structure of
 //! subdirectories. nginx: ngx_add_path().
 
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use weir_conf::{Contexts, Directive, Error, Pos, Sources};
 
-/// Directories where no `..._temp_path` names one, and nginx's levels of them; weir has none in its own.
+/// The default directories of `..._temp_path`, with nginx's levels. weir's own have no levels.
 const DEFAULTS: [(&str, &[usize]); 5] = [
     ("client_body_temp", &[]),
     ("proxy_temp", &[1, 2]),
@@ -16,29 +16,30 @@ const DEFAULTS: [(&str, &[usize]); 5] = [
     ("scgi_temp", &[1, 2]),
 ];
 
-/// The directories that were named so far.
+/// The directories so far.
 #[derive(Debug, Default)]
 pub struct PathNames {
     list: Vec<PathName>,
-    /// How often each `..._temp_path` stands in `http`, and how often in a `server`.
+    /// The number of uses of each `..._temp_path` in `http`, and in `server` blocks.
     said: HashMap<Vec<u8>, [usize; 2]>,
 }
 
 #[derive(Debug)]
 struct PathName {
     directory: Box<OsStr>,
-    /// Those of temporary files. A cache has its directory for itself.
+    /// The levels of a directory for temporary files. `None` for a cache, which shares its
+    /// directory with nothing.
     levels: Option<Vec<usize>>,
     at: Pos,
 }
 
 impl PathNames {
-    /// A cache of its own in this directory.
+    /// Adds the directory of a cache.
     pub fn add_cache(&mut self, d: &Directive, path: &Path, all: &Sources) -> Result<(), Error> {
         self.add(d, path, None, all)
     }
 
-    /// Temporary files in this directory, as a line in such a context says.
+    /// Adds a directory for temporary files, which a line in this context names.
     pub fn add_temporary(
         &mut self,
         (d, context): (&Directive, Contexts),
@@ -74,8 +75,8 @@ impl PathNames {
         }
     }
 
-    /// The whole block was read, with so many servers, up to its end: looks at the directories that are used because a
-    /// server names none.
+    /// Called at the end of the block, with the number of servers. Checks the default directories,
+    /// which servers without `..._temp_path` use.
     pub fn end(
         &self,
         servers: usize,
@@ -109,7 +110,7 @@ impl PathNames {
         Ok(())
     }
 
-    /// Two names are the same if they are written alike.
+    /// The directory with exactly this name.
     fn find(&self, path: &Path) -> Option<&PathName> {
         self.list.iter().find(|known| *known.directory == *path.as_os_str())
     }

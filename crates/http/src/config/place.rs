@@ -1,4 +1,4 @@
-//! The block that is being read, as the location that it becomes.
+//! The block that is being read, as a location.
 
 use weir_conf::{Error, Pos};
 
@@ -6,28 +6,28 @@ use crate::config::module::Modules;
 use crate::site::location::{Children, Key, Kind, Location, LocationId};
 use crate::site::settings::LocationConf;
 
-/// The block that a scope becomes: its name, kind, and the locations read inside it so far.
+/// The location that a block becomes: its name, kind, and the locations inside so far.
 #[derive(Debug)]
 pub struct Place {
     /// As written.
     pub name: Vec<u8>,
-    /// Where its block begins.
+    /// The start of the block.
     pub at: Option<Pos>,
-    /// What selects it.
+    /// How the location is selected.
     pub kind: Kind,
-    /// Set by handlers that want the slash added.
+    /// Whether the location's handler wants a slash added to paths, by a redirect.
     pub auto_redirect: bool,
-    /// Locations inside, each with what to say if another one has its name.
+    /// The locations inside, each with an error in case that its name is a duplicate.
     pub inner: Vec<(LocationId, Key, Error)>,
 }
 
 impl Place {
-    /// A place without locations in it yet.
+    /// A place without locations inside.
     pub fn new(name: &[u8], kind: Kind) -> Self {
         Place { name: name.to_vec(), at: None, kind, auto_redirect: false, inner: Vec::new() }
     }
 
-    /// The location, when its block was read.
+    /// Makes the location, when its block was read.
     pub fn build(
         self,
         conf: LocationConf,

@@ -1,4 +1,5 @@
-//! A block that is being read: what its directives may set, and what the block inside it inherits.
+//! A block that is being read: the settings that its directives change and that inner blocks
+//! inherit.
 
 use std::sync::Arc;
 
@@ -14,52 +15,52 @@ use crate::site::settings::LocationConf;
 use crate::variables::VariableId;
 use weir_values::UsedDirectives;
 
-/// A directive of the `http` family that weir gives a meaning to. Its contexts and argument counts stand in
-/// the tables of `weir-conf`.
+/// A directive of the `http` family that weir implements. The tables of `weir-conf` have its
+/// contexts and argument counts.
 #[derive(Debug, Clone, Copy)]
 pub struct Directive {
-    /// As written in a configuration.
+    /// The name.
     pub name: &'static str,
     /// One sentence for docs/directives.md.
     pub help: &'static str,
-    /// Reads one use of it.
+    /// Reads a use of the directive.
     pub set: Set,
 }
 
 /// How a directive is read.
 #[derive(Debug, Clone, Copy)]
 pub enum Set {
-    /// A line that changes the settings of its block.
+    /// The settings of the current block change.
     Simple(Setter),
-    /// A block with settings of its own: read when all lines around it are, since it inherits from them.
+    /// A block with its own settings. It is read after the lines around it, since it inherits from
+    /// them.
     Block(Setter),
-    /// Both: seen in order with the lines (`if` is a step of the rewrite code), entered after them.
+    /// Both: `if` is compiled in order with the lines, and its settings are read after them.
     Both(Setter, Setter),
 }
 
-/// Reads one use of a directive into the scope.
+/// Reads a use of a directive into the scope.
 pub type Setter = fn(&mut Scope<'_, '_>, &weir_conf::Directive) -> Result<(), Error>;
 
-/// One block while it is read.
+/// A block that is being read.
 pub struct Scope<'s, 'a> {
-    /// What the whole `http` block shares: variables, upstreams, servers, locations.
+    /// The state of the whole `http` block: variables, upstreams, servers, locations.
     pub setup: &'s mut Setup<'a>,
-    /// Where in the grammar this block stands.
+    /// The context of the block.
     pub context: Contexts,
-    /// Settings of the server, or of `http` for the servers in it.
+    /// Settings of the server, or those of `http` that servers inherit.
     pub server: ServerConf,
-    /// Settings of the location, or of the blocks around it.
+    /// Settings of the location, or those of an outer block that locations inherit.
     pub location: LocationConf,
-    /// Kind and children of the location that this block becomes; `None` at `http`.
+    /// The location that this block becomes. In `http` it is not used.
     pub place: Place,
-    /// Blocks of `if` after their code was read, to be filled with their settings: where each
-    /// stands.
+    /// The `if` blocks that were compiled and whose settings are read later, by position.
     pub conditional_blocks: Vec<(Pos, LocationId)>,
     used: UsedDirectives,
 }
 
 impl<'s, 'a> Scope<'s, 'a> {
-    /// A block with the settings that it inherits.
+    /// A block with inherited settings.
     pub fn new(
         setup: &'s mut Setup<'a>,
         context: Contexts,
@@ -71,7 +72,8 @@ impl<'s, 'a> Scope<'s, 'a> {
         Scope { setup, context, server, location, place, conditional_blocks, used }
     }
 
-    /// Reads all directives of the block: first the lines, then the blocks inside, which inherit from them.
+    /// Reads all directives of the block: first the lines, then the inner blocks, which inherit
+    /// from them.
     pub fn read(&mut self, block: &[weir_conf::Directive]) -> Result<(), Error> {
         for d in block {
             match self.find(d).map(|known| known.set) {
@@ -88,12 +90,13 @@ impl<'s, 'a> Scope<'s, 'a> {
         Ok(())
     }
 
-    /// True the first time that this block uses the directive: the moment to drop an inherited list.
+    /// Whether this is the first use of the directive in the block. An inherited list is then
+    /// replaced.
     pub fn first(&mut self, d: &weir_conf::Directive) -> bool {
         self.used.first(d)
     }
 
-    /// The same for several directives that make one list.
+    /// The same for several directives with one list.
     pub fn first_of(&mut self, names: &str) -> bool {
         self.used.first_of(names.as_bytes())
     }
@@ -103,17 +106,17 @@ impl<'s, 'a> Scope<'s, 'a> {
         self.used.contains(name)
     }
 
-    /// For directives that may stand once in a block: nginx's `is duplicate`.
+    /// For directives that are allowed once per block. The error is nginx's `is duplicate`.
     pub fn once(&mut self, d: &weir_conf::Directive) -> Result<(), Error> {
         self.used.once(d)
     }
 
-    /// The name of a variable that a directive defines; the built-in ones cannot be defined.
+    /// The name of a variable that a directive defines. A built-in variable cannot be defined.
     pub fn new_variable(&mut self, d: &weir_conf::Directive, word: &Word) -> Result<String, Error> {
         self.setup.reading().new_variable(d, word)
     }
 
-    /// A variable that a directive names with its `$`.
+    /// A variable that a directive refers to, with its `$`.
     pub fn refer_variable(
         &mut self,
         d: &weir_conf::Directive,
@@ -122,25 +125,25 @@ impl<'s, 'a> Scope<'s, 'a> {
         self.setup.reading().refer_variable(d, word)
     }
 
-    /// The block's content handler, in place of one that it has taken from the block around it.
+    /// Sets the block's content handler, which replaces an inherited one.
     pub fn answer_with(&mut self, content: Content) {
         let core = Scope::change(&mut self.location.core);
         (core.content, core.names_content) = (Some(content), true);
     }
 
-    /// The directive's reader. None for one that weir has not built: the check before has refused it, or
-    /// warned of it where it only tunes.
+    /// The implementation of a directive. `None` if weir does not have it: the check before has
+    /// refused the directive, or warned if it has no effect on behaviour.
     fn find(&self, d: &weir_conf::Directive) -> Option<&'static Directive> {
         self.setup.modules.directive(&d.name.lossy())
     }
 
-    /// Settings of the core, to be changed: copied first if a parent shares them.
+    /// Settings of the core, to be changed. They are copied first if the outer block shares them.
     pub fn change<T: Clone>(conf: &mut Arc<T>) -> &mut T {
         Arc::make_mut(conf)
     }
 }
 
-/// A directive that stands once in a block and sets one field of a module's settings.
+/// A directive that is allowed once per block and sets one field of a module's settings.
 macro_rules! setting {
     ($name:literal, core $(. $field:ident)+, $read:expr, $help:literal) => {
         $crate::config::scope::setting!(@ $name, s,

@@ -1,21 +1,22 @@
-//! Tables of directives that several modules have, each under a prefix of its own, and tables of tables.
+//! Tables of directives that several modules have, each with its own prefix. Tables can be
+//! combined.
 
 use weir_conf::Error;
 
 use crate::config::scope::{Directive, Scope};
 
-/// Reads a value that refers to what the scope knows.
+/// Reads a value that needs the scope.
 pub type Read<T> = fn(&mut Scope<'_, '_>, &weir_conf::Directive) -> Result<T, Error>;
 
-/// A table with rows that say how a directive is read:
+/// A table of directives. A row says how the directive is read:
 ///
-/// - `value(FIELD, READ)`: stands once in a block, and is read into a field of the settings;
-/// - `scoped(FIELD, READ)`: the same where reading it takes the scope;
-/// - `list(FIELD, READ)`: what is read is added to a list, which begins anew in each block;
-/// - `once(SET)`: stands once in a block;
-/// - `line(SET)`: all else.
+/// - `value(FIELD, READ)`: allowed once per block. The value is stored in a field of the settings.
+/// - `scoped(FIELD, READ)`: the same for a value that needs the scope.
+/// - `list(FIELD, READ)`: the value is added to a list. Each block begins its own list.
+/// - `once(SET)`: allowed once per block.
+/// - `line(SET)`: any other directive.
 ///
-/// `settings` finds what the module's lines change, as a function of a scope.
+/// `settings` is a function that returns the module's settings in a scope.
 macro_rules! table {
     ($prefix:literal, $settings:ident:
      $($name:literal: $kind:ident($($how:tt)*), $help:literal;)*) => {
@@ -30,7 +31,7 @@ macro_rules! table {
 }
 pub(crate) use table;
 
-/// How one row of a table is read.
+/// The implementation of a row.
 macro_rules! setter {
     (value, $settings:ident, $($field:ident).+, $read:expr) => {
         |s, d| {
@@ -74,7 +75,7 @@ macro_rules! setter {
 }
 pub(crate) use setter;
 
-/// Puts two tables of directives together.
+/// Concatenates two tables of directives.
 pub const fn together<const N: usize>(a: &[Directive], b: &[Directive]) -> [Directive; N] {
     let mut all = [a[0]; N];
     let mut i = 0;
@@ -85,7 +86,7 @@ pub const fn together<const N: usize>(a: &[Directive], b: &[Directive]) -> [Dire
     all
 }
 
-/// Whether two names are the same.
+/// Whether two names are equal.
 pub const fn is_same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut i = 0;

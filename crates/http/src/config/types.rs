@@ -1,4 +1,4 @@
-//! Types that a module is for: `ssi_types`, `sub_filter_types` and kin.
+//! The content types that a module applies to: `ssi_types`, `sub_filter_types` and alike.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use weir_conf::Directive;
 
 use crate::config::scope::Scope;
 
-/// A set of types, or all of them.
+/// A set of content types, or all types.
 #[derive(Debug, Clone)]
 pub struct Types {
     names: Arc<HashSet<Vec<u8>>>,
@@ -15,7 +15,7 @@ pub struct Types {
 }
 
 impl Default for Types {
-    /// What nginx looks at unless told otherwise.
+    /// nginx's default for most modules.
     fn default() -> Self {
         Types::of(&["text/html"])
     }
@@ -28,7 +28,8 @@ impl Types {
         Types { names: Arc::new(names), all: false }
     }
 
-    /// Reads one line of types into a block's set, to which pages always belong, and nothing else of the defaults.
+    /// Reads a line into the types of a block. They always include `text/html`, and none of the
+    /// other defaults.
     pub fn read(&mut self, s: &mut Scope<'_, '_>, d: &Directive) {
         if s.first(d) {
             *self = Types::default();
@@ -46,7 +47,7 @@ impl Types {
         }
     }
 
-    /// Whether the type is one of them; one with parameters of its own is another, as for nginx.
+    /// Whether the set has this type. As in nginx, a type with parameters does not match.
     pub fn matches(&self, content_type: &[u8]) -> bool {
         if self.all {
             return true;
@@ -58,12 +59,12 @@ impl Types {
     }
 }
 
-/// A value of `Content-Type` up to its first parameter.
+/// The content type without parameters.
 pub fn without_parameters(content_type: &[u8]) -> &[u8] {
     content_type.split(|b| *b == b';').next().unwrap_or_default().trim_ascii()
 }
 
-/// A directive that names the types a module is for.
+/// A directive that sets the content types of a module.
 macro_rules! types_setting {
     ($name:literal, $key:ident.$field:ident, $help:literal) => {
         $crate::config::scope::Directive {

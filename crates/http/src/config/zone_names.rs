@@ -1,24 +1,24 @@
-//! Names of `status_zone`s by their numbers, which compiled servers know.
+//! The names of `status_zone`s, by number. Compiled servers refer to the numbers.
 //!
-//! - In: names, as blocks are read; uses that a server of the site before repeats ([`super::known`]).
-//! - Out: the site's names, each at its number. A place that nothing uses is empty.
+//! - In: names, as blocks are read, and uses that a reused server repeats ([`super::known`]).
+//! - Out: the site's names by number. An unused number has an empty name.
 
 use std::collections::HashMap;
 
-/// The names of a site that is being read.
+/// The names of the site that is being read.
 #[derive(Debug, Default)]
 pub struct ZoneNames {
     names: Vec<String>,
     numbers: HashMap<String, usize>,
-    /// Places of the site before that nothing uses any more.
+    /// Numbers of the previous site that are free.
     free: Vec<usize>,
     is_used: Vec<bool>,
-    /// Those that the server uses that is being read.
+    /// The numbers that the server that is being read uses.
     noted: Vec<usize>,
 }
 
 impl ZoneNames {
-    /// The number of a name, which is used.
+    /// The number of a name. It counts as used.
     pub fn of(&mut self, name: &str) -> usize {
         let at = self.numbers.get(name).copied().unwrap_or_else(|| {
             let at = self.free.pop().unwrap_or(self.names.len());
@@ -41,7 +41,8 @@ impl ZoneNames {
         }
     }
 
-    /// Names have the numbers of the site before. All but those that are kept may get other names.
+    /// Takes over the numbers of the previous site. Only the `kept` ones stay reserved for their
+    /// names.
     pub fn number_as(&mut self, before: &[String], kept: impl Iterator<Item = usize>) {
         self.names = vec![String::new(); before.len()];
         for at in kept {
@@ -53,22 +54,22 @@ impl ZoneNames {
         self.free = places.filter(|(_, name)| name.is_empty()).map(|(at, _)| at).collect();
     }
 
-    /// A server is going to be read.
+    /// Called before a server is read.
     pub fn note(&mut self) {
         self.noted.clear();
     }
 
-    /// What it used.
+    /// The numbers that the server used.
     pub fn noted(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.noted)
     }
 
-    /// A server of the site before uses the same again.
+    /// Repeats the uses of a reused server.
     pub fn repeat(&mut self, noted: &[usize]) {
         noted.iter().for_each(|at| self.uses(*at));
     }
 
-    /// The names at their numbers; empty where none is.
+    /// The names by number. Unused numbers have empty names.
     pub fn end(mut self) -> Vec<String> {
         self.is_used.resize(self.names.len(), false);
         for (name, _) in self.names.iter_mut().zip(&self.is_used).filter(|(_, used)| !**used) {

@@ -13,7 +13,7 @@ use crate::site::location::{Key, Kind, LocationId};
 
 /// `server { }`
 pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
-    if s.setup.take_server() {
+    if s.setup.reuse_server() {
         return Ok(());
     }
     let begin = s.setup.begin_server();
@@ -43,7 +43,7 @@ pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     Ok(())
 }
 
-/// A server without `listen`: port 80, or 8000 if weir does not run as root.
+/// The `listen` of a server without one: port 80, or 8000 if weir does not run as root.
 fn default_listen(d: &Directive) -> Result<Vec<ListenLine>, Error> {
     let port = if rustix::process::geteuid().is_root() { "80" } else { "8000" };
     let word = Word { bytes: port.as_bytes().to_vec(), pos: d.name.pos, quoted: false };
@@ -62,14 +62,14 @@ pub fn location(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads a block of settings into a location of its own that inherits from this scope.
+/// Reads a block into a location that inherits from this scope.
 pub fn open(s: &mut Scope<'_, '_>, d: &Directive, place: Place) -> Result<LocationId, Error> {
     let id = s.setup.reserve();
     open_reserved(s, d, place, Contexts::LOCATION, id)?;
     Ok(id)
 }
 
-/// The same into a place that was reserved before, in a context of its own (`if`, `limit_except`).
+/// The same for a reserved place and another context (`if`, `limit_except`).
 pub fn open_reserved(
     s: &mut Scope<'_, '_>,
     d: &Directive,
@@ -84,12 +84,14 @@ pub fn open_reserved(
     let Scope { setup, server, location, place, .. } = inner;
     let built = place.build(location, setup.modules, &|id| setup.auto_redirect(id))?;
     setup.place(id, built);
-    // A tunnel in a location is known before the request's path is.
+    // CONNECT must be allowed before the request's path is known, so it is allowed in the whole
+    // server.
     s.server.head_limits.allow_connect |= server.head_limits.allow_connect;
     Ok(())
 }
 
-/// Which paths are meant, and the name without its modifier, which may stand apart or be glued to it.
+/// How the location is selected, and its name. The modifier may be a word of its own or part of the
+/// name.
 fn selector<'d>(
     s: &mut Scope<'_, '_>,
     d: &'d Directive,
@@ -97,7 +99,7 @@ fn selector<'d>(
     let (modifier, name, word) = match d.args.as_slice() {
         [modifier, word] => (modifier.bytes.as_slice(), word.bytes.as_slice(), word),
         [word, ..] => {
-            let (modifier, name) = glued(&word.bytes);
+            let (modifier, name) = split_modifier(&word.bytes);
             (modifier, name, word)
         }
         [] => return Err(d.error("invalid number of arguments in \"location\" directive")),
@@ -116,8 +118,8 @@ fn selector<'d>(
     Ok((kind, key, word, name))
 }
 
-/// The modifier that a word begins with, and the rest of it.
-fn glued(word: &[u8]) -> (&[u8], &[u8]) {
+/// Splits the modifier off a word.
+fn split_modifier(word: &[u8]) -> (&[u8], &[u8]) {
     let modifiers: [&[u8]; 4] = [b"=", b"^~", b"~*", b"~"];
     let begins = modifiers.into_iter().find(|modifier| word.starts_with(modifier));
     word.split_at(begins.map_or(0, <[u8]>::len))

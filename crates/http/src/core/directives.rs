@@ -23,7 +23,7 @@ const IN_FILE: &[(&str, BodyInFile)] =
 const LINGERING: &[(&str, Linger)] =
     &[("off", Linger::Off), ("on", Linger::On), ("always", Linger::Always)];
 
-/// All of them.
+/// All directives of `core`.
 pub const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "server",

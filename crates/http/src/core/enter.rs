@@ -1,4 +1,4 @@
-//! A request enters a location: its settings hold from here on, for the request and for its connection.
+//! Applies the settings of the location that a request enters, to the request and its connection.
 
 use weir_proto::http1::{HeaderId, Method};
 
@@ -9,24 +9,25 @@ use crate::request::user_agent::Browser;
 use crate::site::core::Conf;
 use crate::site::location::LocationId;
 
-/// A location was found by its path: may this request be here?
+/// Enters the location that was found for the path. Returns the status if the request is refused.
 pub fn enter_location(r: &mut Request) -> Option<Step> {
     if r.conf().core.internal && !r.internal {
         return Some(Step::Status(404));
     }
-    entered(r);
+    apply_location(r);
     check_body_size(r)
 }
 
-/// Another location serves the request, from its rewrite phase on.
-fn entered(r: &mut Request) {
+/// Applies the settings of a new location. The rewrite phase follows.
+fn apply_location(r: &mut Request) {
     r.chosen_content = None;
     counts::at(r);
     enter_limit_except(r);
     settings_changed(r);
 }
 
-/// `client_max_body_size`, as far as the size is known: from the head, or because the body was read elsewhere.
+/// Checks `client_max_body_size` if the length is known, from the head or because the body was
+/// read.
 pub fn check_body_size(r: &mut Request) -> Option<Step> {
     let limit = r.conf().core.client_max_body_size;
     let length = r.body.size().filter(|length| limit > 0 && *length > limit)?;
@@ -38,13 +39,13 @@ pub fn check_body_size(r: &mut Request) -> Option<Step> {
     Some(Step::Status(413))
 }
 
-/// Goes on in a named location, whatever its path may be.
+/// Enters a named location.
 pub fn enter_named(r: &mut Request, id: LocationId) {
     r.location = r.site.location(id);
-    entered(r);
+    apply_location(r);
 }
 
-/// Other settings are in force (a location, an `if` in it): what they say of the connection holds.
+/// Applies settings to the connection, after the location changed or an `if` block was entered.
 pub fn settings_changed(r: &mut Request) {
     if !r.keepalive {
         return;
@@ -68,7 +69,7 @@ fn browser_is_disabled(r: &Request, core: &Conf) -> bool {
         || (disable.msie6 && browser.msie6 && r.method == Method::Post)
 }
 
-/// `limit_except`: goes on with the settings of the block, if the request's method is not one that it excepts.
+/// `limit_except`: uses the settings of the block, unless it lists the request's method.
 fn enter_limit_except(r: &mut Request) {
     if let Some(limit) = &r.conf().core.limit_except
         && !limit.allowed.contains(&r.method)

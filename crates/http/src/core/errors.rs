@@ -26,7 +26,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     }
     let page = match page_word.bytes.first() {
         Some(b'/' | b'@') => s.setup.template(d, page_word)?,
-        // A URL becomes a `Location`.
+        // A URL is sent as `Location`.
         _ => s.setup.line(d, page_word)?,
     };
     for word in codes {

@@ -1,4 +1,4 @@
-//! `limit_except`: settings for all methods but some, mostly which clients may use them.
+//! `limit_except`: settings for all but some methods, mostly access rules.
 
 use weir_conf::{Contexts, Directive as Line, Error};
 use weir_proto::http1::Method;

@@ -1,4 +1,4 @@
-//! What every server has: addresses, names, locations, files' places, limits and time-outs.
+//! The core module: addresses, names, locations, paths of files, limits and timeouts.
 //! nginx: ngx_http_core_module.
 
 use weir_conf::Contexts;
@@ -24,7 +24,7 @@ pub use try_files::{handler as try_files, wanted as wants_try_files};
 pub const MODULE: Module =
     Module { name: "http_core", directives: directives::DIRECTIVES, finish, ..Module::NEW };
 
-/// Bodies of clients go into a directory of the server's own where the `http` block names none.
+/// Sets the default of `client_body_temp_path`, which is a directory of the server.
 fn finish(scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
     let core = &scope.location.core;
     if scope.context == Contexts::HTTP

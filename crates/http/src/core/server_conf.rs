@@ -1,4 +1,4 @@
-//! The directives of a server as a whole.
+//! Directives with settings of the whole server.
 
 use weir_conf::{Directive as Line, Error};
 
@@ -83,7 +83,7 @@ pub fn names_bucket(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-/// `connection_pool_size`: weir has no such pool, but nginx compares the value with others.
+/// `connection_pool_size`: weir has no such pool, but nginx checks other sizes against it.
 pub fn connection_pool_size(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.server.connection_pool = pool_size(d)?;
     Ok(())

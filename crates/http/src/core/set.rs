@@ -1,4 +1,4 @@
-//! The directives of `core` with arguments that need a closer look.
+//! Directives of `core` with complex arguments.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::site::core::{NoKeepalive, Root, StandsFor, Tokens};
 use crate::site::location::Kind;
 use weir_values::Template;
 
-/// For directives that tune what weir does not have: the tables of directives judge their values.
+/// Accepts directives without effect. The tables of `conf` have checked their values.
 pub fn accept(_: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {
     Ok(())
 }
@@ -95,7 +95,7 @@ pub fn keepalive_timeout(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     };
     let conf = Scope::change(&mut s.location.core);
     conf.keepalive_timeout = timeout;
-    // What clients are told stays as it was said outside, where this line says nothing of it.
+    // Without a second value, the header's value is inherited.
     if let Some(seconds) = header {
         conf.keepalive_header = Some(seconds).filter(|seconds| *seconds > 0);
     }
@@ -151,7 +151,7 @@ pub fn limit_rate(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 /// `error_log`
 pub fn error_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
-    s.setup.touch();
+    s.setup.forbid_reuse();
     let log = s.setup.inputs.error_log(d, first, &s.location.core.error_log)?;
     Scope::change(&mut s.location.core).error_log = log;
     Ok(())
@@ -178,7 +178,7 @@ pub fn early_hints(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-/// `aio on | off | threads[=POOL]`, and for comparison `reads | opens`
+/// `aio on | off | threads[=POOL]`. For experiments also `reads | opens`.
 pub fn aio(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let Some(word) = d.arg(0) else { return Ok(()) };
     let aio = match word.bytes.as_slice() {
@@ -195,7 +195,7 @@ pub fn aio(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-/// The name of a pool, which is known unless it has variables.
+/// The name of a pool. Without variables, it must be a known one.
 fn pool(s: &mut Scope<'_, '_>, d: &Line, word: &Word, name: &[u8]) -> Result<Template, Error> {
     let name = Template::new(&mut s.setup.variables, name).map_err(|e| d.error_at(word, e))?;
     if let Some(name) = name.constant() {
@@ -216,7 +216,7 @@ pub fn directio(_: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     }
 }
 
-/// `send_lowat`: nginx does not have it on Linux either, and says so.
+/// `send_lowat`: nginx does not support it on Linux either, and warns as well.
 pub fn send_lowat(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.setup.warnings.push(d.warning("\"send_lowat\" is not supported, ignored"));
     Ok(())

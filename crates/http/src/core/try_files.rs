@@ -1,4 +1,4 @@
-//! `try_files`: the first file that exists, or another way. nginx: ngx_http_try_files_module.
+//! `try_files`: serves the first file that exists, or a fallback. nginx: ngx_http_try_files_module.
 
 use std::sync::Arc;
 
@@ -35,12 +35,12 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a location looks for files.
+/// Whether a location has `try_files`.
 pub fn wanted(conf: &LocationConf) -> bool {
     conf.core.try_files.is_some()
 }
 
-/// The handler of the precontent phase.
+/// Precontent phase handler.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     match &r.conf().core.try_files {
         Some(wanted) => Answer::Later(Boxed::new(move || search(r, wanted))),
@@ -94,7 +94,7 @@ async fn search(r: &mut Request, wanted: &TryFiles) -> Step {
     }
 }
 
-/// With `alias` the location's name stands for the directory, so it is taken off what was named.
+/// With `alias`, the location's name is cut off a name that begins with it.
 fn cut_alias(root: &Root, r: &Request, name: &mut Vec<u8>) {
     if let StandsFor::Prefix(len) = root.stands_for
         && let Some(prefix) = r.path.get(..len)
@@ -104,7 +104,7 @@ fn cut_alias(root: &Root, r: &Request, name: &mut Vec<u8>) {
     }
 }
 
-/// The request goes on with the path of what was found.
+/// Continues with the path of the file or directory that was found.
 fn found(root: &Root, r: &mut Request, name: &[u8], directory: bool) {
     match root.stands_for {
         StandsFor::Nothing => r.set_path(name),

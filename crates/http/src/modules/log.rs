@@ -84,7 +84,7 @@ fn with<T>(
 fn access_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
     if !d.arg(0).is_some_and(|word| word.is("off")) {
-        s.setup.touch();
+        s.setup.forbid_reuse();
     }
     with(s, |files, conf| log::access_log(files, conf, d, first, Some(b"combined")))
 }

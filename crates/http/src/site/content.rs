@@ -1,8 +1,8 @@
-//! The content handler of a location: what answers there, with all that it needs to know.
+//! The content handler of a location, with its settings.
 //!
-//! Handler and settings are one value. A block takes both from the block around it or none, so that no handler runs with
-//! the settings of a block that did not name it. What holds for other handlers too (timeouts, `proxy_set_header`) is
-//! inherited as settings of the modules.
+//! Handler and settings are one value. A block inherits both or neither, so a handler never runs
+//! with the settings of a block that did not name it. Settings that other handlers use as well
+//! (timeouts, `proxy_set_header`) are inherited as settings of modules.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -12,18 +12,18 @@ use crate::request::Request;
 use crate::request::step::Answer;
 use crate::site::location::Kind;
 
-/// The settings that are in force do not name the handler that is to answer.
+/// The current settings do not name the handler that must answer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LacksSettings;
 
-/// A handler that a directive names, declared once by its module; `T` is what the directive says.
+/// A content handler, declared once by its module. `T` is the settings that its directive reads.
 pub struct ContentHandler<T: 'static> {
     /// nginx's name of the module, without `ngx_http_` and `_module`.
     pub module: &'static str,
-    /// `limit_except` keeps the handler of the location around it. Those that nginx keeps there and weir's own do; with the
-    /// others a request of a limited method is for the files of the location.
+    /// Whether `limit_except` inherits the handler. nginx's handlers are as in nginx, weir's own
+    /// are inherited. Without it, a request with a limited method is served from files.
     pub in_limit_except: bool,
-    /// Where a later `if` does not name it, the request is for the files of the location.
+    /// If a later `if` does not name the handler, the request is served from files.
     pub optional: bool,
     /// Answers a request.
     pub run: for<'a> fn(&'a mut Request, &'static T) -> Answer<'a>,
@@ -35,7 +35,7 @@ impl<T: Clone + Debug + Send + Sync + 'static> ContentHandler<T> {
         Content(Arc::new(Named { handler: self, settings }))
     }
 
-    /// What the directive of this handler says, where it is the one that answers.
+    /// The settings, if this is the handler of the block.
     pub fn of<'a>(&'static self, content: &'a Option<Content>) -> Option<&'a T> {
         let named: &dyn Any = &*content.as_ref()?.0;
         let named: &Named<T> = named.downcast_ref()?;
@@ -54,22 +54,22 @@ impl<T: Clone + Debug + Send + Sync + 'static> ContentHandler<T> {
     }
 }
 
-/// A handler, and what its directive says.
+/// A handler with its settings.
 struct Named<T: 'static> {
     handler: &'static ContentHandler<T>,
     settings: T,
 }
 
-trait Answers: Any + Send + Sync {
+trait AnyHandler: Any + Send + Sync {
     fn module(&self) -> &'static str;
     fn in_limit_except(&self) -> bool;
     fn optional(&self) -> bool;
-    /// Where the declaration stands, by which two handlers are told apart.
+    /// The address of the declaration, which identifies the handler.
     fn identity(&self) -> usize;
     fn answer<'a>(&'static self, r: &'a mut Request) -> Answer<'a>;
 }
 
-impl<T: Send + Sync + 'static> Answers for Named<T> {
+impl<T: Send + Sync + 'static> AnyHandler for Named<T> {
     fn module(&self) -> &'static str {
         self.handler.module
     }
@@ -91,9 +91,9 @@ impl<T: Send + Sync + 'static> Answers for Named<T> {
     }
 }
 
-/// The content handler that a block names.
+/// The content handler of a block.
 #[derive(Clone)]
-pub struct Content(Arc<dyn Answers>);
+pub struct Content(Arc<dyn AnyHandler>);
 
 impl Debug for Content {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -102,8 +102,8 @@ impl Debug for Content {
 }
 
 impl Content {
-    /// Whether a block of this kind keeps the handler of the block around it: `if` does, `limit_except` for some. A location
-    /// inside names its own handler.
+    /// Whether a block of this kind inherits the handler. `if` does, `limit_except` inherits some
+    /// handlers. Nested locations name their own.
     pub fn is_kept_in(&self, block: &Kind) -> bool {
         match block {
             Kind::If => true,
@@ -114,10 +114,10 @@ impl Content {
         }
     }
 
-    /// What answers behind several `if`s that hold. As in nginx, the last one that names a handler
-    /// decides the handler. The last one of all, with the handler `own`, decides its settings. So a
-    /// handler answers only where both name the same directive. `echo` and Lua leave the request to
-    /// the files without an act or a script.
+    /// The handler after several `if` blocks were entered. As in nginx, the last `if` that names a
+    /// handler decides on the handler. The last `if` of all, with the handler `own`, decides on the
+    /// settings. So a handler answers only if both name the same directive. If they do not, `echo`
+    /// and Lua leave the request to the static files.
     pub fn after_ifs<'a>(
         chosen: Option<&'a Content>,
         own: Option<&'a Content>,
@@ -132,7 +132,7 @@ impl Content {
         }
     }
 
-    /// The module that the handler belongs to.
+    /// The module of the handler.
     pub fn module(&self) -> &'static str {
         self.0.module()
     }

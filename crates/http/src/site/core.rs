@@ -19,15 +19,15 @@ use weir_quic::{Congestion, HostKey};
 use weir_resolver::ResolverConf as Resolver;
 use weir_values::Template;
 
-/// Gives the second file the properties of the first one, as they are stored. Blocks.
+/// Copies the stored properties of the first file to the second. Blocks.
 pub type CarryProperties = fn(&std::path::Path, &std::path::Path) -> std::io::Result<()>;
 
 /// Settings of a location.
 #[derive(Debug, Clone)]
 pub struct Conf {
-    /// What answers, where a directive such as `proxy_pass` says so.
+    /// The content handler, if a directive such as `proxy_pass` sets one.
     pub content: Option<Content>,
-    /// The block's own directive says so, not that of a block around it.
+    /// Whether this block itself names the content handler.
     pub names_content: bool,
     /// `root` or `alias`
     pub root: Root,
@@ -53,9 +53,9 @@ pub struct Conf {
     pub log_not_found: bool,
     /// `log_subrequest`
     pub log_subrequest: bool,
-    /// `post_action`: a path or a named location; empty: nothing is done after an answer.
+    /// `post_action`: a URI or a named location. Empty: none.
     pub post_action: Vec<u8>,
-    /// Gives a file the properties of the one that it replaces, where clients may give files properties.
+    /// Copies the properties of a file that is replaced, if clients may set properties.
     pub carry_properties: Option<CarryProperties>,
     /// `recursive_error_pages`
     pub recursive_error_pages: bool,
@@ -69,7 +69,7 @@ pub struct Conf {
     pub etag: bool,
     /// `if_modified_since`
     pub if_modified_since: ModifiedSince,
-    /// `max_ranges`; `None` where nothing is said.
+    /// `max_ranges`; `None` by default.
     pub max_ranges: Option<u64>,
     /// `server_tokens`
     pub server_tokens: Tokens,
@@ -83,19 +83,19 @@ pub struct Conf {
     pub postpone_output: u64,
     /// `sendfile`
     pub sendfile: bool,
-    /// `sendfile_max_chunk`; 0: the engine's own limit.
+    /// `sendfile_max_chunk`. 0: the engine's own limit.
     pub sendfile_max_chunk: u64,
     /// `tcp_nodelay`
     pub tcp_nodelay: bool,
     /// `aio`
     pub aio: Aio,
-    /// `open_file_cache` and its kin.
+    /// `open_file_cache` and the directives that tune it.
     pub open_files: OpenFiles,
     /// `disable_symlinks`
     pub symlinks: Symlinks,
     /// `keepalive_timeout`, first value.
     pub keepalive_timeout: Duration,
-    /// `keepalive_timeout`, second value: seconds.
+    /// `keepalive_timeout`, second value, in seconds.
     pub keepalive_header: Option<u64>,
     /// `keepalive_min_timeout`
     pub keepalive_min_timeout: Duration,
@@ -129,7 +129,7 @@ pub struct Conf {
     pub lingering_time: Duration,
     /// `lingering_timeout`
     pub lingering_timeout: Duration,
-    /// `limit_rate`, bytes a second.
+    /// `limit_rate`, in bytes per second.
     pub limit_rate: Option<Template>,
     /// `limit_rate_after`
     pub limit_rate_after: Option<Template>,
@@ -137,22 +137,22 @@ pub struct Conf {
     pub resolver: Option<Arc<Resolver>>,
     /// `resolver_timeout`
     pub resolver_timeout: Duration,
-    /// `gzip_vary`: `Vary` names what a coding was chosen by.
+    /// `gzip_vary`
     pub gzip_vary: bool,
-    /// `http2` and what tunes it.
+    /// `http2` and the directives that tune it.
     pub http2: Http2,
-    /// `http3` and what tunes it.
+    /// `http3` and the directives that tune it.
     pub http3: Http3,
     /// `status_zone`
     pub status_zones: StatusZones,
-    /// `blocked_threshold`: a handler that takes longer is named in the error log.
+    /// `blocked_threshold`: a handler that blocks the loop for longer is logged.
     pub blocked_threshold: Duration,
     /// `early_hints`: an upstream's 103 is passed on if one of these is neither empty nor `0`.
     pub early_hints: Vec<Template>,
 }
 
 impl Conf {
-    /// A block of this kind begins inside: drops what it does not inherit.
+    /// Called when a block of this kind begins inside. Drops the settings that it does not inherit.
     pub fn enter(&mut self, block: &Kind) {
         self.content.take_if(|content| !content.is_kept_in(block));
         (self.try_files, self.limit_except, self.root.set) = (None, None, false);
@@ -160,61 +160,61 @@ impl Conf {
     }
 }
 
-/// One status of an `error_page` line.
+/// The page of a status in an `error_page` line.
 #[derive(Debug, Clone)]
 pub struct ErrorPage {
-    /// The status that it stands for.
+    /// The status that the page is for.
     pub status: u16,
-    /// What the client is told: the status itself, another one, or what the page answers.
+    /// The status that the client gets.
     pub tell: Tell,
-    /// A path, a named location or a URL.
+    /// A URI, a named location or a URL.
     pub page: Template,
 }
 
-/// The status of an answer for which a page stands.
+/// The status of a response with an error page.
 #[derive(Debug, Clone, Copy)]
 pub enum Tell {
-    /// The one that the page stands for.
+    /// The original status.
     Same,
-    /// `=CODE`
+    /// `=CODE`: this status.
     This(u16),
-    /// `=`: the page's own.
+    /// `=`: the status of the page's response.
     Page,
 }
 
-/// `try_files`: what to look for, and what to do when nothing is there.
+/// `try_files`: the candidates and the fallback.
 #[derive(Debug, Clone)]
 pub struct TryFiles {
-    /// The paths, in order.
+    /// The candidates, in order.
     pub names: Vec<Candidate>,
-    /// What else is done.
+    /// The last parameter.
     pub fallback: Fallback,
 }
 
-/// A path below the root.
+/// A path that `try_files` tests.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// What follows the root.
+    /// The path below the root.
     pub name: Template,
-    /// It ends with a slash: a directory is wanted.
+    /// Whether it ends with a slash, so that a directory is expected.
     pub directory: bool,
 }
 
-/// The last parameter.
+/// The last parameter of `try_files`.
 #[derive(Debug, Clone)]
 pub enum Fallback {
     /// `=CODE`
     Status(u16),
-    /// A path or a named location.
+    /// A URI or a named location.
     Path(Template),
 }
 
 /// `limit_except`
 #[derive(Debug, Clone)]
 pub struct LimitExcept {
-    /// The methods that it excepts.
+    /// The listed methods, which keep the settings of the location.
     pub allowed: Vec<Method>,
-    /// The settings for the others.
+    /// The settings for all other methods.
     pub location: LocationId,
 }
 
@@ -261,7 +261,7 @@ pub struct Http3 {
     pub congestion: Congestion,
     /// `http3_alt_svc`
     pub alt_svc: bool,
-    /// What `Alt-Svc` says of the server, where it is to be said.
+    /// The value of `Alt-Svc`, if the server advertises HTTP/3.
     pub offer: Option<Vec<u8>>,
     /// `quic_host_key`
     pub host_key: Option<HostKey>,
@@ -287,44 +287,44 @@ impl Default for Http3 {
     }
 }
 
-/// Under which `status_zone`s requests are counted, by their numbers in the site.
+/// The `status_zone`s that count requests, by number within the site.
 #[derive(Debug, Clone, Default)]
 pub struct StatusZones {
-    /// The server's.
+    /// The zone of the server.
     pub server: Option<usize>,
-    /// The location's, or of one around it.
+    /// The zone of the location, which may be inherited.
     pub location: Option<usize>,
-    /// `if=`: the first of these whose value is neither empty nor `0` has a request in place of the location's.
+    /// `if=`: the first zone whose value is neither empty nor `0` replaces that of the location.
     pub instead: Vec<(Template, usize)>,
 }
 
-/// Where a path's files are.
+/// The root of a location.
 #[derive(Debug, Clone, Default)]
 pub struct Root {
-    /// The directory, absolute unless it begins with a variable.
+    /// The directory. It is absolute unless it begins with a variable.
     pub value: Template,
-    /// What of the path it stands for, which is told by the location that it is written in.
+    /// The part of the path that it replaces. It depends on the location with the directive.
     pub stands_for: StandsFor,
-    /// A block of its own said so.
+    /// Whether this block itself has the directive.
     pub set: bool,
 }
 
 impl Root {
-    /// Said with `alias`.
+    /// Whether this is `alias`.
     pub fn is_alias(&self) -> bool {
         self.stands_for != StandsFor::Nothing
     }
 }
 
-/// See [`Root`].
+/// The part of a request's path that a [`Root`] replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StandsFor {
-    /// `root`: all of the path is below it.
+    /// `root`: nothing. The whole path is below the root.
     #[default]
     Nothing,
-    /// `alias` in a location by prefix: so many bytes of the path, the rest is below it.
+    /// `alias` in a prefix location: this many bytes of the path. The rest is below the root.
     Prefix(usize),
-    /// `alias` in a location by pattern: the file itself.
+    /// `alias` in a regular expression location: the whole path.
     Match,
 }
 
@@ -340,16 +340,16 @@ pub enum BodyInFile {
     Clean,
 }
 
-/// `keepalive_disable`: browsers that get no second request on a connection.
+/// `keepalive_disable`: browsers whose connections are closed after a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoKeepalive {
-    /// Old MSIE, after a POST.
+    /// Old versions of MSIE, after a POST.
     pub msie6: bool,
-    /// Safari and browsers like it on macOS.
+    /// Safari and similar browsers on macOS.
     pub safari: bool,
 }
 
-/// weir's own version, as `Server:` and the error pages show it.
+/// The version that `Server` and error pages show.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// `server_tokens`
@@ -357,12 +357,12 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub struct Tokens(Vec<u8>);
 
 impl Tokens {
-    /// With the version, or the name alone.
+    /// The name, with or without the version.
     pub fn new(version: bool) -> Tokens {
         Tokens(if version { format!("weir/{}", VERSION).into_bytes() } else { b"weir".to_vec() })
     }
 
-    /// What `Server:` and weir's own pages show.
+    /// The text for `Server` and weir's own pages.
     pub fn signature(&self) -> &[u8] {
         &self.0
     }
@@ -415,7 +415,7 @@ impl Default for Conf {
             reset_timedout_connection: false,
             client_body_timeout: Duration::from_secs(60),
             client_max_body_size: 1024 * 1024,
-            // nginx: two pages
+            // As in nginx: two pages.
             client_body_buffer_size: 8 * 1024,
             client_body_in_file_only: BodyInFile::Off,
             client_body_in_single_buffer: false,
@@ -438,7 +438,7 @@ impl Default for Conf {
     }
 }
 
-/// The types that nginx knows without a `types` block.
+/// nginx's default for `types`.
 fn default_types() -> HashMap<Vec<u8>, Vec<u8>> {
     [("html", "text/html"), ("gif", "image/gif"), ("jpg", "image/jpeg")]
         .map(|(extension, kind)| (extension.as_bytes().to_vec(), kind.as_bytes().to_vec()))

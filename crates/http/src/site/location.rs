@@ -1,5 +1,6 @@
-//! Locations: which one a path selects. Rules of nginx: the longest prefix, unless a regular expression
-//! matches; `=` and `^~` end the search; nested locations are searched inside the one that was found.
+//! Selects the location of a path. As in nginx, the longest prefix is selected, unless a regular
+//! expression matches. `=` and `^~` end the search. Nested locations are searched inside the
+//! selected one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,84 +12,85 @@ use crate::request::Request;
 use crate::site::plan::Plan;
 use crate::site::settings::LocationConf;
 
-/// A location's place in [`crate::Site`]'s list.
+/// The index of a location in [`crate::Site`]'s list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LocationId(pub u32);
 
-/// What a location is selected by.
+/// How a location is selected.
 #[derive(Debug)]
 pub enum Kind {
-    /// The settings of a server outside of any location.
+    /// The settings of a server outside of its locations.
     Server,
     /// `location = /x`
     Exact,
-    /// `location /x`, and with `^~`: no regular expression is asked.
+    /// `location /x`
     Prefix {
-        /// `^~`
+        /// `^~`: regular expressions are not tested.
         noregex: bool,
     },
     /// `location ~ x`, `~* x`
     Regex(Regex),
     /// `location @x`
     Named,
-    /// `if (...) { }`: entered by the rewrite code alone.
+    /// `if (...) { }`: entered by the rewrite module.
     If,
-    /// `limit_except { }`: entered by method.
+    /// `limit_except { }`: entered by the request's method.
     LimitExcept,
 }
 
 impl Kind {
-    /// The settings of a server outside of any location.
+    /// Whether this is the settings of a server.
     pub fn is_server(&self) -> bool {
         matches!(self, Kind::Server)
     }
 
-    /// `location ~ x`
+    /// Whether this is `location ~ x`.
     pub fn is_regex(&self) -> bool {
         matches!(self, Kind::Regex(_))
     }
 }
 
-/// One location: its settings and those inside it.
+/// A location with its settings and nested locations.
 #[derive(Debug)]
 pub struct Location {
-    /// As written: the prefix, path, pattern or `@name`.
+    /// The name as written: prefix, path, pattern or `@name`.
     pub name: Vec<u8>,
-    /// Where its block begins.
+    /// The start of the block.
     pub at: Option<Pos>,
-    /// What selects it.
+    /// How it is selected.
     pub kind: Kind,
     /// Settings of all modules.
     pub conf: LocationConf,
-    /// Which handlers and filters it needs.
+    /// The handlers and filters that it needs.
     pub plan: Plan,
-    /// A request for the name without its last slash is sent to the name (`proxy_pass` and kin).
+    /// Whether a request for the name without its last slash is redirected (`proxy_pass` and
+    /// alike).
     pub auto_redirect: bool,
-    /// Locations inside.
+    /// Nested locations.
     pub children: Children,
 }
 
-/// How a location stands among its siblings.
+/// The key of a location among its siblings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// By the whole path.
+    /// The whole path.
     Exact(Vec<u8>),
-    /// By its beginning.
+    /// A prefix of the path.
     Prefix(Vec<u8>),
-    /// By a pattern.
+    /// A pattern.
     Regex,
-    /// By `@name`.
+    /// `@name`
     Named(Vec<u8>),
 }
 
-/// Locations by whole names. The names are the configuration's, so that no client can make them collide.
+/// Locations by name. Names are from the configuration, so clients cannot cause collisions.
 type Names = HashMap<Vec<u8>, LocationId, FxBuildHasher>;
 
-/// The locations directly inside a server or a location, arranged for the search.
+/// The locations of a server or location, arranged for the search.
 #[derive(Debug, Default)]
 pub struct Children {
     exact: Names,
-    /// Sorted by name, so that all names with a common beginning stand together.
+    /// Sorted by name, so that names with a common prefix are adjacent.
     prefixes: Vec<Prefix>,
     regexes: Vec<LocationId>,
     named: Names,
@@ -100,11 +102,11 @@ pub struct Children {
 struct Prefix {
     name: Vec<u8>,
     id: LocationId,
-    /// The longest other name that this one begins with.
+    /// The longest other name that is a prefix of this one.
     parent: Option<u32>,
 }
 
-/// What a search among prefixes found.
+/// The result of a search among exact names and prefixes.
 enum Static {
     Exact(LocationId),
     Redirect(LocationId),
@@ -113,7 +115,8 @@ enum Static {
 }
 
 impl Children {
-    /// Arranges these. Each comes with what to say if another one has its name; `auto` tells which want the slash added.
+    /// Arranges locations. Each comes with the error for a duplicate name. `auto` tells whether a
+    /// location redirects to its name with a slash.
     pub fn new(
         inner: Vec<(LocationId, Key, Error)>,
         auto: &dyn Fn(LocationId) -> bool,
@@ -140,7 +143,7 @@ impl Children {
                     this.prefixes.push(Prefix { name, id, parent: None });
                 }
                 Key::Regex => this.regexes.push(id),
-                // As in nginx, a second location of the name is allowed and never reached.
+                // As in nginx, a second location of the name is allowed, and unreachable.
                 Key::Named(name) => {
                     this.named.entry(name).or_insert(id);
                 }
@@ -159,7 +162,7 @@ impl Children {
         Ok(this)
     }
 
-    /// True where no location stands inside.
+    /// Whether there are no nested locations.
     pub fn is_empty(&self) -> bool {
         self.exact.is_empty()
             && self.prefixes.is_empty()
@@ -167,7 +170,7 @@ impl Children {
             && self.named.is_empty()
     }
 
-    /// The named location `@name` (the name with its `@`).
+    /// The location of a name that begins with `@`.
     pub fn named(&self, name: &[u8]) -> Option<LocationId> {
         self.named.get(name).copied()
     }
@@ -197,18 +200,20 @@ impl Children {
     }
 }
 
-/// The end of a search.
+/// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// This location serves the request.
     At(LocationId),
-    /// The request must be sent to this location's name, which is its path and a slash.
+    /// The request must be redirected to the location's name, which is its path with a slash.
     Redirect(LocationId),
-    /// A pattern could not be decided: another location might let a client in that this one keeps out.
+    /// A regular expression exceeded its match limit. The request is refused, since another
+    /// location might allow what this one denies.
     Undecided,
 }
 
-/// The location for the request's path, searched inside `start` (a server's own location at first).
+/// Finds the location for the request's path inside `start`. The first `start` is the server's own
+/// location.
 pub fn find(r: &mut Request, start: LocationId) -> Found {
     match search(r, start) {
         (Outcome::Redirect, id) => Found::Redirect(id),
@@ -219,12 +224,12 @@ pub fn find(r: &mut Request, start: LocationId) -> Found {
 
 #[derive(PartialEq, Eq)]
 enum Outcome {
-    /// The search is over.
+    /// The search has ended.
     Final,
-    /// Found by prefix or not at all: regular expressions around it may still win.
+    /// Only a prefix or nothing was found. Regular expressions of outer locations may match.
     Open,
     Redirect,
-    /// PCRE gave up on a pattern.
+    /// A regular expression exceeded its match limit.
     Failed,
 }
 
@@ -271,7 +276,7 @@ fn search(r: &mut Request, start: LocationId) -> (Outcome, LocationId) {
     (Outcome::Open, best)
 }
 
-/// Matches the request's path and keeps the groups for `$1`... and the named variables.
+/// Matches the request's path. Captures become `$1` and so on, and named variables.
 fn matches_path(regex: &Regex, r: &mut Request) -> Matched {
     let path = std::mem::take(&mut r.path);
     let matched = regex.decide(r, &path);
@@ -341,7 +346,7 @@ mod tests {
         }
     }
 
-    /// Twenty times as many take about twenty times as long: four hundred times would be minutes.
+    /// The time grows with the number of locations, not with its square.
     #[test]
     fn many_locations_are_arranged_in_time() {
         let time = |many: u32| {

@@ -1,7 +1,8 @@
-//! What a module makes of the `http` block as a whole. nginx: main configurations.
+//! The settings of modules for the whole `http` block. nginx: main configurations.
 //!
-//! A module declares a key, and the list of modules has the keys. The core knows slots by their numbers; the key has the
-//! types of what it holds while the block is read, and of what stays.
+//! A module declares a key, and the list of modules includes it. The core has slots by number. The
+//! key has the types of the draft, which exists while the block is read, and of the settings that
+//! it becomes.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -11,86 +12,87 @@ use weir_conf::Error;
 use weir_upstream::config::InheritedSettings;
 use weir_zone::Declarations;
 
-/// What a module has read of the block so far.
+/// The draft of a module's settings for the `http` block.
 pub trait MainDraft: Default + 'static {
-    /// What it comes to.
+    /// The finished settings.
     type MainConf: Send + Sync + 'static;
 
-    /// The whole block was read.
+    /// Called when the whole block was read.
     ///
     /// # Errors
     ///
-    /// What only the whole block shows to be wrong.
+    /// An error that only the whole block shows.
     fn finish(self, end: &mut BlockEnd<'_>) -> Result<Self::MainConf, Error>;
 
-    /// Gives what another site has, too, the numbers that it has there. Nothing was read yet.
+    /// Takes over the numbers of things that the previous site has as well. Called before the block
+    /// is read.
     fn number_as(&mut self, _before: &Self::MainConf) {}
 
-    /// How many numbers of that site nothing has, and how many there are.
+    /// The number of unused numbers of the previous site, and of all numbers.
     fn unused(_before: &Self::MainConf) -> (usize, usize) {
         (0, 0)
     }
 
-    /// What a server uses from now on, until [`MainDraft::noted`], is noted. Only uses for which a module asks nobody but the draft
-    /// itself need that: see [`MainDrafts::unnoted`].
+    /// Starts to note what a server uses, until [`MainDraft::noted`]. Needed only for uses that ask
+    /// nothing but the draft itself: see [`MainDrafts::unnoted`].
     fn note(&mut self) {}
 
-    /// What the server has used.
+    /// The uses of the server since [`MainDraft::note`].
     fn noted(&mut self) -> Option<Uses> {
         None
     }
 
-    /// Whether a server that has used that finds the same here.
+    /// Whether a reused server finds here what it uses.
     fn can_repeat(&self, _uses: &Uses) -> bool {
         true
     }
 
-    /// A server of the site before, which is taken as it is, uses that again.
+    /// Repeats the uses of a reused server.
     fn repeat(&mut self, _uses: &Uses) {}
 }
 
-/// What a server uses of a draft; the module knows the type.
+/// The uses of a draft by a server. The module knows the type.
 pub type Uses = Box<dyn Any + Send + Sync>;
 
-/// What a server uses of all drafts.
+/// The uses of all drafts by a server.
 pub struct DraftUses(Vec<Option<Uses>>);
 
-/// What is known when the whole block was read.
+/// The state at the end of the block.
 pub struct BlockEnd<'a> {
-    /// What the block says for groups of servers.
+    /// Settings of the block that groups of servers inherit.
     pub around: &'a InheritedSettings,
-    /// Shared memory that the configuration asks for.
+    /// The declared zones.
     pub zones: &'a Declarations,
-    /// What the process serves meanwhile: what has not changed may be taken from there.
+    /// The settings of the running site. Unchanged parts may be taken over.
     pub before: Option<&'a MainConfs>,
-    /// What does not stop the start.
+    /// Warnings.
     pub warnings: &'a mut Vec<Error>,
-    /// What the keys before this one in the list came to.
+    /// The settings that previous keys of the list became.
     pub made: &'a MainConfs,
 }
 
-/// All modules' keys, in the order in which their drafts are finished.
+/// The keys of all modules, in the order in which their drafts are finished.
 pub type MainKeys = &'static [&'static dyn AnyMainKey];
 
 /// The drafts of all modules.
 pub struct MainDrafts {
     keys: MainKeys,
     slots: Vec<Box<dyn Any>>,
-    /// How often one was asked for, to be changed.
+    /// How often a draft was accessed for a change.
     changes: usize,
 }
 
 impl MainDrafts {
-    /// Nothing was read yet.
+    /// Empty drafts.
     pub fn new(keys: MainKeys) -> MainDrafts {
         let drafts = keys.iter().enumerate().map(|(at, key)| {
-            key.settle(at);
+            key.set_index(at);
             key.draft()
         });
         MainDrafts { keys, slots: drafts.collect(), changes: 0 }
     }
 
-    /// Gives what another site has, too, the numbers that it has there.
+    /// See [`MainDraft::number_as`].
     pub fn number_as(&mut self, before: &MainConfs) {
         self.keys
             .iter()
@@ -98,24 +100,24 @@ impl MainDrafts {
             .for_each(|(key, slot)| key.number_as(&mut **slot, before));
     }
 
-    /// Whether at most so many numbers of that site are unused, or half of them.
+    /// Whether the number of unused numbers of the previous site is at most `most`, or half of all.
     pub fn has_few_unused(&self, before: &MainConfs, most: usize) -> bool {
         let mut all = self.keys.iter().map(|key| key.unused(before));
         all.all(|(unused, numbers)| unused <= most.max(numbers / 2))
     }
 
-    /// What a server uses from now on is noted.
+    /// See [`MainDraft::note`].
     pub fn note(&mut self) {
         self.keys.iter().zip(&mut self.slots).for_each(|(key, slot)| key.note(&mut **slot));
     }
 
-    /// What it has used.
+    /// See [`MainDraft::noted`].
     pub fn noted(&mut self) -> DraftUses {
         let all = self.keys.iter().zip(&mut self.slots);
         DraftUses(all.map(|(key, slot)| key.noted(&mut **slot)).collect())
     }
 
-    /// Whether a server that has used that finds the same here.
+    /// See [`MainDraft::can_repeat`].
     pub fn can_repeat(&self, uses: &DraftUses) -> bool {
         let mut all = self.keys.iter().zip(&self.slots).zip(&uses.0);
         all.all(|((key, slot), uses)| {
@@ -123,7 +125,7 @@ impl MainDrafts {
         })
     }
 
-    /// A server that has used that is taken as it is.
+    /// See [`MainDraft::repeat`].
     pub fn repeat(&mut self, uses: &DraftUses) {
         for ((key, slot), uses) in self.keys.iter().zip(&mut self.slots).zip(&uses.0) {
             if let Some(uses) = uses {
@@ -132,12 +134,12 @@ impl MainDrafts {
         }
     }
 
-    /// How often a draft was asked for, to be changed.
+    /// How often a draft was accessed for a change.
     pub fn changes(&self) -> usize {
         self.changes
     }
 
-    /// Does something that is noted elsewhere, and counts as no change.
+    /// Runs an access that is noted elsewhere, so that it does not count as a change.
     pub fn unnoted<T>(&mut self, f: impl FnOnce(&mut MainDrafts) -> T) -> T {
         let changes = self.changes;
         let value = f(self);
@@ -145,7 +147,7 @@ impl MainDrafts {
         value
     }
 
-    /// The whole block was read.
+    /// Finishes all drafts.
     pub fn finish(
         self,
         keys: MainKeys,
@@ -162,40 +164,40 @@ impl MainDrafts {
     }
 }
 
-/// What a slot holds when the block was read.
+/// The type-erased settings of a key.
 type Slot = Box<dyn Any + Send + Sync>;
 
-/// What all modules made of the block.
+/// The settings of all modules for the `http` block.
 #[derive(Debug, Default)]
 pub struct MainConfs(Vec<Slot>);
 
-/// The way to what a module makes of the block: declared once by the module, as a static.
+/// The key to a module's settings for the `http` block. The module declares it as a static.
 pub struct MainKey<D> {
-    /// The slot's number, which the list of modules gives; the same in each site.
+    /// The slot's index, which follows from the list of modules. It is the same in each site.
     at: AtomicUsize,
     draft: PhantomData<fn() -> D>,
 }
 
 impl<D: MainDraft> MainKey<D> {
-    /// A key without a number yet.
+    /// A key without an index.
     pub const fn new() -> MainKey<D> {
         MainKey { at: AtomicUsize::new(usize::MAX), draft: PhantomData }
     }
 
-    /// What the module has read so far, to be changed.
+    /// The module's draft, to be changed.
     pub fn draft<'a>(&self, drafts: &'a mut MainDrafts) -> &'a mut D {
         drafts.changes += 1;
         let slot = drafts.slots.get_mut(self.at.load(Ordering::Relaxed));
         slot.and_then(|slot| slot.downcast_mut()).unwrap_or_else(|| undeclared())
     }
 
-    /// The same, which stays as it is.
+    /// The module's draft.
     pub fn read_so_far<'a>(&self, drafts: &'a MainDrafts) -> &'a D {
         let slot = drafts.slots.get(self.at.load(Ordering::Relaxed));
         slot.and_then(|slot| slot.downcast_ref()).unwrap_or_else(|| undeclared())
     }
 
-    /// What the module made of it.
+    /// The module's settings.
     #[inline]
     pub fn of<'a>(&self, confs: &'a MainConfs) -> &'a D::MainConf {
         let slot = confs.0.get(self.at.load(Ordering::Relaxed));
@@ -205,7 +207,7 @@ impl<D: MainDraft> MainKey<D> {
         }
     }
 
-    /// Puts something else in its place.
+    /// Replaces the module's settings.
     pub fn replace(&self, confs: &mut MainConfs, conf: D::MainConf) {
         if let Some(slot) = confs.0.get_mut(self.at.load(Ordering::Relaxed)) {
             *slot = Box::new(conf);
@@ -213,19 +215,19 @@ impl<D: MainDraft> MainKey<D> {
     }
 }
 
-/// A key is used without standing in the list of modules.
+/// The list of modules lacks a key that is used.
 #[cold]
 fn undeclared() -> ! {
     unreachable!("the list of modules lacks a key")
 }
 
-/// A key, whatever its types are.
+/// A key of any type.
 pub trait AnyMainKey: Sync {
-    /// Takes its number in the list.
-    fn settle(&self, at: usize);
-    /// Nothing was read yet.
+    /// Sets the index.
+    fn set_index(&self, at: usize);
+    /// An empty draft.
     fn draft(&self) -> Box<dyn Any>;
-    /// The whole block was read.
+    /// Finishes a draft.
     fn finish(&self, draft: Box<dyn Any>, end: &mut BlockEnd<'_>) -> Result<Slot, Error>;
     /// See [`MainDraft::number_as`].
     fn number_as(&self, draft: &mut dyn Any, before: &MainConfs);
@@ -242,7 +244,7 @@ pub trait AnyMainKey: Sync {
 }
 
 impl<D: MainDraft> AnyMainKey for MainKey<D> {
-    fn settle(&self, at: usize) {
+    fn set_index(&self, at: usize) {
         self.at.store(at, Ordering::Relaxed);
     }
 

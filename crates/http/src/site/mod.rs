@@ -1,4 +1,4 @@
-//! A whole `http` block, ready to serve: servers, locations, and which server an address and a name select.
+//! A compiled `http` block: servers, locations, and the selection of a server by address and name.
 
 pub mod content;
 pub mod core;
@@ -35,18 +35,18 @@ use weir_values::doing::StallDefaults;
 use weir_values::endpoints::{AddressGroup, BoundSocket, bind, gather};
 use weir_values::log::LogTarget;
 
-/// One `server` block.
+/// A `server` block.
 #[derive(Debug)]
 pub struct Server {
     /// Settings that belong to the server as a whole.
     pub conf: ServerConf,
-    /// The names that select it.
+    /// The names of `server_name`.
     pub names: Vec<ServerName>,
     /// The first name as written: `$server_name`.
     pub first_name: String,
-    /// The settings outside of any location, and the locations inside.
+    /// The location with the settings outside of all locations. It contains the locations.
     pub location: LocationId,
-    /// Where it stands in the configuration.
+    /// The place of the block.
     pub at: Spot,
 }
 
@@ -57,12 +57,12 @@ impl Server {
     }
 }
 
-/// Tells a site from the others of a process, whatever becomes of them.
+/// Identifies a site among all sites of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SiteNumber(u64);
 
 impl SiteNumber {
-    /// One that no other site of the process has.
+    /// A number that no other site of the process has.
     pub fn next() -> SiteNumber {
         static LAST: AtomicU64 = AtomicU64::new(0);
         SiteNumber(LAST.fetch_add(1, Ordering::Relaxed))
@@ -72,67 +72,67 @@ impl SiteNumber {
 /// A compiled `http` block.
 #[derive(Debug)]
 pub struct Site {
-    /// Which one it is.
+    /// The site's number.
     pub number: SiteNumber,
-    /// How many loops hold it: each for the requests that begin, or for some that have begun.
+    /// The number of loops that use the site, for new requests or for running ones.
     pub loops: AtomicUsize,
-    /// Its sockets.
+    /// Its listening sockets.
     pub listening: Listening,
     /// All servers.
     pub servers: Vec<Arc<Server>>,
     /// All locations.
     pub locations: Vec<Arc<Location>>,
-    /// What the next site may take of them; the reader of configurations knows the type.
+    /// The parts that the next site may reuse. The type is private to `config`.
     pub known: Box<dyn Any + Send + Sync>,
-    /// How many servers were taken from the site before.
-    pub taken: usize,
+    /// The number of servers that were reused from the previous site.
+    pub reused: usize,
     /// All variables.
     pub variables: Variables<Request>,
-    /// Something refers to `$realpath_root`, which may have to be found before it is asked for.
+    /// Whether `$realpath_root` is used, which must be resolved in advance.
     pub asks_realpath: bool,
-    /// Some server has certificates for QUIC that are loaded when a client asks for them.
+    /// Whether a server has certificates for QUIC that are loaded during the handshake.
     pub loads_for_quic: bool,
-    /// Settings of the `http` block, for what happens outside of any server.
+    /// Settings of the `http` block, for events outside of any server.
     pub main: crate::site::settings::LocationConf,
-    /// Responses that are fetched to be sent along with certificates.
+    /// OCSP responses that are fetched for stapling.
     pub staplings: Vec<Arc<weir_ssl::ocsp::Stapling>>,
-    /// Certificates that peers are shown.
+    /// The certificates that are shown to clients and servers.
     pub certificates: BTreeSet<weir_ssl::CertificateFacts>,
-    /// Names of `status_zone`s at their numbers; an empty one is of no zone.
+    /// The names of `status_zone`s by number. An unused number has an empty name.
     pub status_zones: Vec<String>,
-    /// Directories of answers that are kept.
+    /// Caches.
     pub caches: Vec<Arc<weir_cache::Cache>>,
-    /// What modules keep in each loop.
+    /// The modules' state in each loop.
     pub loop_keys: LoopKeys,
-    /// What modules made of the block.
+    /// The modules' settings for the whole block.
     pub main_confs: MainConfs,
-    /// Requests can ask for what the master does, through `weir_api`.
+    /// Whether requests can send commands to the master, through `weir_api`.
     pub takes_commands: bool,
-    /// They can ask it for another configuration.
+    /// Whether requests can replace the configuration.
     pub takes_changes: bool,
-    /// There is an `init_by_lua`, which may fail.
+    /// Whether there is an `init_by_lua`, which may fail.
     pub has_init_script: bool,
-    /// Directories for temporary files, to be created before the site is served.
+    /// The directories for temporary files, which are created before the site is served.
     pub temp_paths: Vec<Arc<TempPath>>,
-    /// Where certificates are that prove names to ACME servers.
+    /// The directories with certificates for `tls-alpn-01` challenges.
     pub tls_challenges: Vec<PathBuf>,
-    /// What `-V` says of the words with which the program was configured.
+    /// The configure arguments that `-V` shows.
     pub configured: String,
-    /// Where relative paths begin.
+    /// The directory that relative paths start from.
     pub prefix: Vec<u8>,
-    /// Files that requests are logged to.
+    /// The access logs.
     pub log_targets: Vec<Arc<LogTarget>>,
 }
 
-/// The sockets of a site, and what each leads to.
+/// The listening sockets of a site, and their servers.
 #[derive(Debug)]
 pub struct Listening {
     sockets: Vec<Listen>,
-    /// For each socket.
+    /// The addresses of each socket.
     bound: Vec<BoundSocket<Endpoint>>,
 }
 
-/// What one address leads to.
+/// The servers and protocols of an address.
 #[derive(Debug)]
 struct Endpoint {
     hosts: Hosts,
@@ -140,7 +140,8 @@ struct Endpoint {
 }
 
 impl Listening {
-    /// The sockets for the addresses that these servers listen on, and `server_names_hash_bucket_size`, where it was set.
+    /// Makes the sockets for the addresses of the servers. `names_bucket` is
+    /// `server_names_hash_bucket_size`, if it is set.
     pub fn new(
         servers: &[Arc<Server>],
         lines: &[(ServerId, ListenLine)],
@@ -167,17 +168,18 @@ impl Listening {
 }
 
 impl Site {
-    /// Directories for temporary files, to be created before the site is served.
+    /// The directories for temporary files, which are created before the site is served.
     pub fn temp_paths(&self) -> &[Arc<TempPath>] {
         &self.temp_paths
     }
 
-    /// The sockets to open; connections are handed over with an index into this list.
+    /// The sockets to open. A connection is handed over with its index in this list.
     pub fn listens(&self) -> &[Listen] {
         &self.listening.sockets
     }
 
-    /// Whether connections begin there as here, at each address of the same sockets: with TLS, with a balancer's header.
+    /// Whether connections to the same sockets begin alike in both sites, at each address: with
+    /// TLS, with the PROXY protocol.
     pub fn begins_as(&self, other: &Site) -> bool {
         let mut pairs = self.listening.bound.iter().zip(&other.listening.bound);
         let begins = |bound: &BoundSocket<Endpoint>, ip| {
@@ -190,19 +192,19 @@ impl Site {
         })
     }
 
-    /// Where a stall of a loop is logged that belongs to no location.
+    /// The log and threshold for stalls of a loop that belong to no location.
     pub fn stall_defaults(&self) -> StallDefaults {
         let log = self.main.core.error_log.clone();
         StallDefaults { log, threshold: self.main.core.blocked_threshold }
     }
 
-    /// Whether an `error_log` of it is stderr.
+    /// Whether any `error_log` is stderr.
     pub fn logs_to_stderr(&self) -> bool {
         let confs = self.locations.iter().map(|location| &location.conf).chain([&self.main]);
         confs.into_iter().any(|conf| conf.core.error_log.has_stderr())
     }
 
-    /// A location by its place.
+    /// The location of an ID.
     pub fn location(&self, id: LocationId) -> &Location {
         &self.locations[id.0 as usize]
     }
@@ -212,27 +214,27 @@ impl Site {
         &self.locations
     }
 
-    /// All of them that no other site shares, before the site is served.
+    /// The locations that are not shared with another site. To be called before the site is served.
     pub(crate) fn locations_mut(&mut self) -> impl Iterator<Item = &mut Location> {
         self.locations.iter_mut().filter_map(Arc::get_mut)
     }
 
-    /// What is spoken at an address, before and below HTTP/1, on connections of a listening socket.
+    /// The protocols of an address of a listening socket.
     pub fn protocols_at(&self, listen: usize, ip: Option<IpAddr>) -> Option<Protocols> {
         Some(self.listening.bound.get(listen)?.at(|| ip).protocols)
     }
 
-    /// A server by its place.
+    /// The server of an ID.
     pub fn server(&self, id: ServerId) -> &Server {
         &self.servers[id.0 as usize]
     }
 
-    /// The server of this connection where no name is known.
+    /// The server of a connection while no host name is known.
     pub fn default_server(&'static self, conn: &Conn) -> &'static Server {
         self.server(self.default_id(conn))
     }
 
-    /// Its place.
+    /// The ID of that server.
     pub fn default_id(&self, conn: &Conn) -> ServerId {
         match &conn.tls {
             Some(tls) if tls.site == self.number => tls.server,
@@ -241,7 +243,7 @@ impl Site {
         }
     }
 
-    /// The server that the client named in a handshake with an older site.
+    /// The server for the name in a handshake that an older site has done.
     #[cold]
     fn named_again(&self, conn: &Conn, tls: &Secure) -> ServerId {
         let hosts = self.hosts(conn);
@@ -255,7 +257,7 @@ impl Site {
         bound.map_or(ServerId(0), |bound| bound.at(|| ip).hosts.default)
     }
 
-    /// As [`Site::server_named`], by an address of a listening socket.
+    /// As [`Site::server_named`], for an address of a listening socket.
     pub fn server_named_at(
         &self,
         listen: usize,
@@ -266,7 +268,7 @@ impl Site {
         bound.map_or(Ok(None), |bound| bound.at(|| ip).hosts.find_named(name))
     }
 
-    /// True where names make no difference on this connection's address.
+    /// Whether the connection's address has a single server, so that names are not needed.
     pub fn is_single(&self, conn: &Conn) -> bool {
         self.hosts(conn).single()
     }
@@ -281,7 +283,7 @@ impl Site {
         hosts.find(host, r).map(|id| self.server(id))
     }
 
-    /// The server for a name that a client gave in the handshake, if there is one of this name.
+    /// The server for the name of a TLS handshake, if a server has this name.
     pub fn server_named(
         &'static self,
         conn: &Conn,
@@ -290,17 +292,18 @@ impl Site {
         self.hosts(conn).find_named(name)
     }
 
-    /// What heads may be like for the server of this host name, if it has one of its own.
+    /// The limits for heads of the server with this host name. `None` if names are not needed or no
+    /// server has it.
     pub fn head_limits_of(&'static self, conn: &Conn, host: &[u8]) -> Option<&'static HeadLimits> {
         if self.is_single(conn) {
             return None;
         }
-        // Where a regular expression gives up, the request will be refused.
+        // If a regular expression exceeds its match limit, the request will be refused.
         let named = self.server_named(conn, host).ok().flatten()?;
         Some(&self.server(named).conf.head_limits)
     }
 
-    /// How long a new connection of a socket may stay silent.
+    /// The timeout for the first bytes of a connection.
     pub fn first_timeout(&self, listen: usize) -> Duration {
         match self.listening.bound.get(listen) {
             Some(bound) => self.server(bound.own.hosts.default).conf.client_header_timeout,
@@ -308,7 +311,7 @@ impl Site {
         }
     }
 
-    /// What is spoken on a connection's address before and below HTTP/1.
+    /// The protocols of a connection's address.
     pub fn protocols(&self, conn: &Conn) -> Protocols {
         self.endpoint(conn).protocols
     }
@@ -322,8 +325,8 @@ impl Site {
     }
 }
 
-/// A server that listens with TLS needs a certificate: the default server, or each server where that one refuses
-/// handshakes.
+/// Checks that servers with TLS have certificates. Only the default server needs one, unless it
+/// refuses handshakes: then each server needs one.
 fn check_certificates(
     group: &AddressGroup<'_>,
     servers: &[Arc<Server>],
@@ -335,7 +338,8 @@ fn check_certificates(
     missing.map_or(Ok(()), |server| Err(error(server)))
 }
 
-/// The default server of an address with QUIC needs TLS 1.3. Clients that name another server without it are refused.
+/// Checks that the default server of an address with QUIC has TLS 1.3. A client that names another
+/// server without it is refused.
 fn check_quic(
     group: &AddressGroup<'_>,
     servers: &[Arc<Server>],

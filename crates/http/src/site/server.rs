@@ -1,4 +1,4 @@
-//! The settings of a server as a whole.
+//! Settings of a whole server.
 
 use std::time::Duration;
 
@@ -12,17 +12,18 @@ use crate::names::ServerName;
 /// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct ServerConf {
-    /// `client_header_buffer_size`, `large_client_header_buffers`, `merge_slashes` and kin.
+    /// `client_header_buffer_size`, `large_client_header_buffers`, `merge_slashes` and alike.
     pub head_limits: HeadLimits,
     /// `client_header_timeout`
     pub client_header_timeout: Duration,
-    /// `client_body_early_read`: the body is read before the phases if one of these says so.
+    /// `client_body_early_read`: the body is read before the phases if one of these is neither
+    /// empty nor `0`.
     pub early_read: Vec<Template>,
-    /// `listen`, so far.
+    /// The `listen` lines so far.
     pub listens: Vec<ListenLine>,
-    /// `server_name`, so far.
+    /// The names of `server_name` so far.
     pub names: Vec<ServerName>,
-    /// The server's TLS.
+    /// The TLS context.
     pub ssl: Option<std::sync::Arc<weir_ssl::server::ServerContext>>,
     /// `connection_pool_size`
     pub connection_pool: u64,
@@ -43,7 +44,7 @@ impl Default for ServerConf {
 }
 
 impl ServerConf {
-    /// What only the whole block shows.
+    /// Checks settings that depend on each other.
     pub fn check(&self) -> Result<(), Error> {
         if (self.head_limits.line as u64) < self.connection_pool {
             return Err(Error::emerg(

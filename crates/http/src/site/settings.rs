@@ -1,5 +1,5 @@
-//! The settings of one location: those of the core as fields, those of modules in slots with types
-//! that the modules know.
+//! The settings of a location. Those of the core are fields. Those of modules are in slots with
+//! types that the modules know.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -9,38 +9,38 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::site::core::Conf;
 use crate::site::location::Kind;
 
-/// What a slot holds.
+/// The type-erased settings of a module.
 type Slot = Arc<dyn Any + Send + Sync>;
 
-/// What the settings of a module do when blocks nest.
+/// The settings of a module in a location.
 pub trait Settings: Clone + Default + Send + Sync + 'static {
-    /// A block of this kind begins inside: drop what it does not inherit.
+    /// Called when a block of this kind begins inside. Drops the settings that it does not inherit.
     fn enter(_conf: &mut Arc<Self>, _block: &Kind) {}
 }
 
-/// The slots of all modules, in the order of the list of modules.
-pub type Slots = &'static [&'static dyn Declared];
+/// The keys of all modules, in the order of the list of modules.
+pub type Slots = &'static [&'static dyn AnyKey];
 
-/// One location's settings; a block inside begins with its parent's.
+/// The settings of a location. A nested block begins with those of the outer block.
 #[derive(Debug, Clone)]
 pub struct LocationConf {
-    /// Settings that each request touches.
+    /// The settings of the core, which each request uses.
     pub core: Arc<Conf>,
     declared: Slots,
     slots: Vec<Slot>,
 }
 
 impl LocationConf {
-    /// The settings of a block that says nothing.
+    /// The defaults.
     pub fn new(declared: Slots) -> LocationConf {
         let slots = declared.iter().enumerate().map(|(at, key)| {
-            key.settle(at);
-            key.usual()
+            key.set_index(at);
+            key.default_slot()
         });
         LocationConf { core: Arc::default(), declared, slots: slots.collect() }
     }
 
-    /// The settings that a block of this kind begins with inside this one: all but what it does not inherit.
+    /// The settings that a nested block of this kind begins with.
     pub fn inherited(&self, block: &Kind) -> Self {
         let mut child = self.clone();
         Arc::make_mut(&mut child.core).enter(block);
@@ -51,15 +51,15 @@ impl LocationConf {
     }
 }
 
-/// The way to a module's settings: declared once by the module, as a static.
+/// The key to a module's settings. The module declares it as a static.
 pub struct Key<T> {
-    /// The slot's number, which the list of modules gives; the same in each site.
+    /// The slot's index, which follows from the list of modules. It is the same in each site.
     at: AtomicUsize,
     settings: PhantomData<fn() -> T>,
 }
 
 impl<T: Settings> Key<T> {
-    /// A key without a number yet.
+    /// A key without an index.
     pub const fn new() -> Key<T> {
         Key { at: AtomicUsize::new(usize::MAX), settings: PhantomData }
     }
@@ -74,13 +74,13 @@ impl<T: Settings> Key<T> {
         }
     }
 
-    /// Whether a line of the block has changed them. If not, they are those of the block around it, which were finished there.
+    /// Whether this block has changed the settings. If not, the outer block has finished them.
     pub fn is_own(&self, conf: &mut LocationConf) -> bool {
         let slot = conf.slots.get_mut(self.at.load(Ordering::Relaxed));
         slot.is_some_and(|slot| Arc::get_mut(slot).is_some())
     }
 
-    /// The same, to be changed: copied first if a parent shares them.
+    /// The settings, to be changed. They are copied first if the outer block shares them.
     pub fn change<'a>(&self, conf: &'a mut LocationConf) -> &'a mut T {
         let at = self.at.load(Ordering::Relaxed);
         if conf.slots.get_mut(at).is_some_and(|slot| Arc::get_mut(slot).is_none()) {
@@ -95,28 +95,28 @@ impl<T: Settings> Key<T> {
     }
 }
 
-/// A key is used without standing in the list of modules.
+/// The list of modules lacks a key that is used.
 #[cold]
 fn undeclared() -> ! {
     unreachable!("the list of modules lacks a key")
 }
 
-/// A key, whatever the type of its settings is.
-pub trait Declared: Sync {
-    /// Takes its number in the list.
-    fn settle(&self, at: usize);
-    /// The settings of a block that says nothing.
-    fn usual(&self) -> Slot;
-    /// A block begins inside.
+/// A key of any type.
+pub trait AnyKey: Sync {
+    /// Sets the index.
+    fn set_index(&self, at: usize);
+    /// The defaults.
+    fn default_slot(&self) -> Slot;
+    /// Called when a block begins inside.
     fn enter(&self, slot: &mut Slot, block: &Kind);
 }
 
-impl<T: Settings> Declared for Key<T> {
-    fn settle(&self, at: usize) {
+impl<T: Settings> AnyKey for Key<T> {
+    fn set_index(&self, at: usize) {
         self.at.store(at, Ordering::Relaxed);
     }
 
-    fn usual(&self) -> Slot {
+    fn default_slot(&self) -> Slot {
         Arc::new(T::default())
     }
 
@@ -128,8 +128,8 @@ impl<T: Settings> Declared for Key<T> {
     }
 }
 
-impl std::fmt::Debug for dyn Declared {
+impl std::fmt::Debug for dyn AnyKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Declared")
+        f.write_str("AnyKey")
     }
 }

@@ -127,8 +127,8 @@ impl Master {
         let (plan, files) = with_files(files, || self.origin.compile(tree, None, sites, log));
         let plan = plan.map_err(wrong)?;
         if let Some(site) = &plan.sites.http {
-            let (taken, all) = (site.taken, site.servers.len());
-            log!(log, Notice, None, "{taken} of {all} servers are as before");
+            let (reused, all) = (site.reused, site.servers.len());
+            log!(log, Notice, None, "{reused} of {all} servers are as before");
         }
         let plan = self.origin.open_logs(plan, log).map_err(failed)?;
         let (old, new) = (&self.cycle, &plan);

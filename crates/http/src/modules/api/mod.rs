@@ -61,7 +61,7 @@ static OWNER: OnceLock<u32> = OnceLock::new();
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let Some(api) = CONTENT.of(&s.location.core.content) else { return Ok(()) };
     OWNER.get_or_init(|| geteuid().as_raw());
-    s.setup.touch();
+    s.setup.forbid_reuse();
     s.setup.takes_commands = true;
     s.setup.takes_changes |= api.config;
     let listens = &s.server.listens;

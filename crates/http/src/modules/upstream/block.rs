@@ -16,7 +16,7 @@ use weir_values::Reading;
 pub fn upstream(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let Some(name) = d.args.first() else { return Ok(()) };
     let digest = digest([d]);
-    let (before, zones) = (s.setup.taken_from(), s.setup.inputs.zones);
+    let (before, zones) = (s.setup.previous_site(), s.setup.inputs.zones);
     let groups = before.map(|site| GROUPS.of(&site.main_confs));
     let draft = GROUPS.draft(&mut s.setup.drafts);
     if groups.is_some_and(|groups| draft.all.take(&name.bytes, &digest, (groups, zones))) {

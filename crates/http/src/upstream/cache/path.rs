@@ -48,7 +48,7 @@ pub fn set_path(s: &mut Scope<'_, '_>, d: &Directive, tag: &'static str) -> Resu
     s.setup.temp_path(TempPath { directory, levels: Vec::new() });
     let before = s.setup.inputs.before.and_then(|before| before.downcast_ref::<Site>());
     // Locations that are taken over from the last site use its caches.
-    let before = before.or(s.setup.taken_from());
+    let before = before.or(s.setup.previous_site());
     let mut known = before.into_iter().flat_map(|site| &site.caches);
     // A process serves two sites at a time only if both have the same zones, so the sizes are
     // equal.
