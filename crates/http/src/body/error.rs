@@ -1,4 +1,4 @@
-//! Why the client's body cannot be read, and what follows for the request.
+//! Errors of reading the client's body, and their consequences for the request.
 
 use std::{fmt, io};
 
@@ -11,7 +11,7 @@ use crate::files::temp_file::Failed;
 use crate::request::Request;
 use crate::request::step::Step;
 
-/// Why the client's body cannot be read. The log was told.
+/// Why the client's body cannot be read. It has been logged.
 #[derive(Debug)]
 pub enum RequestBodyError {
     /// The client closed the connection inside the body.
@@ -25,36 +25,36 @@ pub enum RequestBodyError {
         /// The client did not take it in time.
         timed_out: bool,
     },
-    /// The client gave its stream up.
+    /// The client reset its stream.
     StreamClosed {
-        /// A stream of HTTP/3, for which nginx has another status.
+        /// Whether this is a stream of HTTP/3, for which nginx has another status.
         http3: bool,
     },
     /// The client ended its stream before the length that it declared.
     StreamShort {
-        /// What came.
+        /// The received bytes.
         received: u64,
-        /// What was declared.
+        /// The declared length.
         length: u64,
-        /// A stream of HTTP/3, for which nginx has other words.
+        /// Whether this is a stream of HTTP/3, for which nginx has another message.
         http3: bool,
     },
-    /// More came than the client declared.
+    /// More bytes were received than the client declared.
     StreamLong,
     /// The chunks are malformed.
     Chunks(BodyError),
-    /// A chunk goes beyond `client_max_body_size`.
+    /// A chunk exceeds `client_max_body_size`.
     ChunkTooLarge {
-        /// What came before the chunk.
+        /// The length of the body before the chunk.
         before: u64,
-        /// The chunk's size.
+        /// The size of the chunk.
         size: u64,
     },
-    /// So much came on a stream, which is beyond `client_max_body_size`.
+    /// The body of a stream exceeds `client_max_body_size`. This many bytes were received.
     StreamTooLarge(u64),
-    /// There is no temporary file for it.
+    /// The temporary file cannot be created.
     Open(Box<Failed>),
-    /// It cannot be written into its temporary file.
+    /// The temporary file cannot be written.
     Write(Box<Failed>),
 }
 
@@ -75,7 +75,7 @@ impl RequestBodyError {
         }
     }
 
-    /// The level of its line in the log; `None` if there is no line.
+    /// The level of the log line. `None` if there is no line.
     fn level(&self) -> Option<Level> {
         match self {
             RequestBodyError::ContinueUnsent { timed_out: false } => None,
@@ -93,7 +93,7 @@ impl RequestBodyError {
         }
     }
 
-    /// The client or its connection is gone: no page reaches it.
+    /// Whether the client or its connection is gone, so that it cannot receive an error page.
     pub fn is_left(&self) -> bool {
         matches!(
             self,
@@ -104,12 +104,12 @@ impl RequestBodyError {
         )
     }
 
-    /// What came of the body was in order, and no more came.
+    /// Whether the bytes so far are valid and the rest will not come.
     pub(super) fn is_break(&self) -> bool {
         self.is_left() || self.is_late()
     }
 
-    /// A time limit of the client has passed.
+    /// Whether a timeout of the client has expired.
     fn is_late(&self) -> bool {
         matches!(
             self,
@@ -173,8 +173,8 @@ impl From<RequestBodyError> for Step {
 }
 
 impl Request {
-    /// Logs why the body cannot be read. The connection serves no other request, unless the client is only refused
-    /// or the failure is weir's.
+    /// Logs why the body cannot be read. The connection is closed after the request, unless the
+    /// body was too large or the failure is weir's own.
     pub(super) fn body_failed(&mut self, error: RequestBodyError) -> RequestBodyError {
         if let Some(level) = error.level() {
             self.log(level, format_args!("{error}{}", self.uploading()));
@@ -184,14 +184,14 @@ impl Request {
         }
         self.body.left |= error.is_left();
         match error.status() {
-            // What came of it is no body for an error page either, and what comes is thrown away.
+            // The part that was read is not passed to an error page, and the rest is discarded.
             413 | 500 => self.body.refuse(),
             _ => (self.body.done, self.body.broken, self.keepalive) = (true, true, false),
         }
         error
     }
 
-    /// What goes on while the body is read, in the log's words: without buffering, it goes to a server at once.
+    /// The activity for the log line. An unbuffered body is sent to the server while it is read.
     fn uploading(&self) -> &'static str {
         match self.contexts.upstream.attempts.is_empty() || self.response.sent {
             true => "",

@@ -1,15 +1,15 @@
-//! A body that is to be had whole, while it comes.
+//! A body that is being read whole.
 
-/// What was read of it, and where it goes.
+/// The part that was read, and where the body is kept.
 pub(super) struct Gathering {
-    /// In a file, those that came last.
+    /// The body in memory. If it has a file, the part that was not written yet.
     pub(super) bytes: Vec<u8>,
     /// `client_body_buffer_size`
     pub(super) room: usize,
-    /// All of it may stay in memory.
-    pub(super) fits: bool,
-    /// It becomes a file, however small it is.
+    /// Whether a body of any length stays in memory.
+    pub(super) in_memory: bool,
+    /// Whether a body of any length is written to a file.
     pub(super) in_file: bool,
-    /// All that came is in the buffer of the head.
-    pub(super) beside_head: bool,
+    /// Whether all received bytes are in the buffer of the head.
+    pub(super) in_head_buffer: bool,
 }

@@ -1,4 +1,4 @@
-//! The client's body: its framing, how much of it was read, and where the bytes are (memory or a file).
+//! The client's body: its framing, how much was read, and where it is (memory or a file).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,10 +16,11 @@ mod whole;
 
 pub use error::RequestBodyError;
 
-/// So many bytes around a body's own cost a point: the heads of chunks, extensions, trailers.
+/// The number of framing bytes that cost a point of the task's budget: heads and extensions of
+/// chunks, trailers.
 pub const FRAMING: usize = 16;
 
-/// How much of the client's body was read, and what was kept of it.
+/// The state of the client's body, and the part that was kept.
 #[derive(Default)]
 pub struct Body {
     decoder: Option<BodyDecoder>,
@@ -27,49 +28,49 @@ pub struct Body {
     pub length: Option<u64>,
     /// `Transfer-Encoding: chunked`
     pub chunked: bool,
-    /// It ends behind the head, in a frame of its own, even if it is empty.
+    /// Whether a frame of its own ends the body, behind that of the head. The body may be empty.
     ends_apart: bool,
-    /// The client waits for `100 Continue`.
+    /// Whether the client waits for `100 Continue`.
     pub expects_continue: bool,
-    /// Where in the request's buffer the unread bytes begin.
+    /// The offset of the unread bytes in the request's buffer.
     at: usize,
-    /// The last byte of it was read.
+    /// Whether the last byte of the body was read.
     done: bool,
-    /// What was read so far, without framing.
+    /// The bytes read so far, without framing.
     pub received: u64,
     /// The whole body, once [`crate::request::Request::read_body`] has read it into memory.
     pub memory: Vec<Bytes>,
-    /// The same in a file, if it was too large or a file was asked for.
+    /// The whole body in a file, if it was too large for memory or a file was requested.
     pub file: Option<BodyFile>,
-    /// What came of a body that broke off, for `$request_body` alone: no handler gets it.
+    /// The part of an incomplete body, for `$request_body` alone. No handler gets it.
     pub part: Vec<u8>,
-    /// [`crate::request::Request::gather_now`] has begun to read it.
+    /// The state of [`crate::request::Request::gather_now`] until the body is complete.
     gathering: Option<Box<gathering::Gathering>>,
-    /// [`crate::request::Request::read_body`] has read it.
+    /// Whether [`crate::request::Request::read_body`] has completed.
     whole: bool,
-    /// The handler wants it as a file that it may keep.
-    for_keeps: bool,
-    /// What is read is thrown away.
+    /// Whether the handler needs a file that it may keep.
+    may_keep_file: bool,
+    /// Whether the rest of the body is discarded.
     discarding: bool,
-    /// The connection broke inside the body, or the client is not worth waiting for.
+    /// Whether the connection broke inside the body, or is closed without waiting for the client.
     broken: bool,
-    /// The request was refused, and the client still sends.
+    /// Whether the request was refused while the client is still sending.
     sends_on: bool,
-    /// What follows is of another protocol.
+    /// Whether the connection carries another protocol from here on.
     handed_over: bool,
-    /// The client has left inside it.
+    /// Whether the client has disconnected inside the body.
     left: bool,
-    /// The client took too long to send more of it.
+    /// Whether a timeout for the body has expired.
     late: Cell<bool>,
-    /// In a subrequest, how long the body is that the request has which it is made for: it counts as its own where
-    /// one may not be too large.
+    /// In a subrequest without the body: the length of its parent's body. It counts against
+    /// `client_max_body_size` as well.
     outer: Option<u64>,
 }
 
 /// A body in a file.
 #[derive(Clone)]
 pub struct BodyFile {
-    /// The file; subrequests share it.
+    /// The file, which subrequests share.
     pub file: Rc<TempFile>,
     /// The body's length.
     pub len: u64,
@@ -78,82 +79,83 @@ pub struct BodyFile {
 /// `lingering_close`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Linger {
-    /// Never.
+    /// Never lingers.
     Off,
-    /// Where the client may still be sending.
+    /// Lingers if the client may still be sending.
     #[default]
     On,
-    /// Always.
+    /// Always lingers.
     Always,
 }
 
 impl Body {
-    /// No body.
+    /// The state of a request without a body.
     pub fn none() -> Body {
         Body { done: true, whole: true, ..Body::default() }
     }
 
-    /// The body as a subrequest sees it: all of it if it was read, and nothing more to come.
+    /// The body for a subrequest: the whole body if it was read, otherwise none.
     pub fn for_subrequest(&self) -> Body {
         if !self.whole {
             return self.for_subrequest_without();
         }
         let (memory, file) = (self.memory.clone(), self.file.clone());
-        // A request without a body has none to tell of.
+        // A request without a body has no `Content-Length`.
         let has = self.length.is_some() || self.chunked || self.received > 0;
         let length = has.then_some(self.received);
         Body { length, received: self.received, memory, file, ..Body::none() }
     }
 
-    /// The client has left inside it: no page reaches it.
+    /// Whether the client has disconnected inside the body. It cannot receive an error page.
     pub fn is_left(&self) -> bool {
         self.left
     }
 
-    /// The client took too long to send more of it.
+    /// Notes that a timeout for the body has expired.
     pub fn time_out(&self) {
         self.late.set(true);
     }
 
-    /// That was so.
+    /// Whether a timeout for the body has expired.
     pub fn is_late(&self) -> bool {
         self.late.get()
     }
 
-    /// No body for a subrequest of the request that has this one.
+    /// The empty body of a subrequest that does not get the body of this request.
     pub fn for_subrequest_without(&self) -> Body {
         Body { outer: self.size(), ..Body::none() }
     }
 
-    /// Its length, where that is known and the body is not thrown away.
+    /// The length of the body, if it is known and the body is not discarded.
     pub fn size(&self) -> Option<u64> {
         self.length.or(self.outer).filter(|_| !self.discarding)
     }
 
-    /// The head ends here; what follows is the body, or the next request.
+    /// Called when the head was parsed. The bytes from here on are the body or the next request.
     pub fn starts_at(&mut self, at: usize) {
         (self.at, self.done) = (at, true);
     }
 
-    /// The head was refused: nothing behind it is read, or all of it until the client stops. What answers, an error page too,
-    /// finds no body.
+    /// Refuses the head. With `linger`, everything behind it is discarded until the client stops,
+    /// otherwise nothing is read. Handlers and error pages see no body.
     pub fn refused(&mut self, at: usize, linger: bool) {
         (self.at, self.done, self.broken) = (at, !linger, !linger);
         (self.discarding, self.whole) = (true, true);
     }
 
-    /// The head was refused with bytes behind the fault: the client has more to send than was read.
-    pub fn refused_amid(&mut self) {
+    /// Notes that a refused head had more bytes behind the error, so the client is still sending.
+    pub fn note_bytes_behind_error(&mut self) {
         self.sends_on = true;
     }
 
-    /// What the head means was refused. A body that it has announced still comes; what else follows is not looked at.
-    pub fn refused_unread(&mut self) {
+    /// Refuses the meaning of a valid head. An announced body is still discarded. Any other bytes
+    /// are not read.
+    pub fn refuse_valid_head(&mut self) {
         self.broken = self.done;
     }
 
-    /// It is larger than allowed, or cannot be had whole any more. What answers, an error page too, finds no body, and what still
-    /// comes is thrown away.
+    /// Refuses a body that is too large or cannot be read whole. Handlers and error pages see no
+    /// body, and the rest is discarded.
     pub fn refuse(&mut self) {
         (self.expects_continue, self.discarding) = (false, true);
         (self.length, self.whole) = (Some(0), true);
@@ -161,63 +163,64 @@ impl Body {
         self.file = None;
     }
 
-    /// It was refused: how long it would have been is not known.
+    /// Whether the body was refused. Its length is then unknown.
     pub fn is_refused(&self) -> bool {
         self.whole && self.discarding
     }
 
-    /// It comes by a stream of HTTP/2, which tells where it ends. A reader finds out whether it ended early.
-    /// `drained`: nothing is left to come; `bare`: the frame of the head was the end.
-    pub fn comes_by_stream(&mut self, drained: bool, bare: bool) {
+    /// Prepares for a body in frames, whose end the stream reports. The reader checks the length.
+    /// `drained`: no more bytes follow. `bare`: the frame of the head ended the stream.
+    pub fn expect_frames(&mut self, drained: bool, bare: bool) {
         let done = drained && matches!(self.length, None | Some(0));
         (self.decoder, self.done) = (None, done);
         self.expects_continue &= !drained && !bare;
         self.ends_apart = !bare;
     }
 
-    /// A stream of HTTP/2 ended it in a frame of its own. A server may wait for such a frame: some gRPC servers do not take
-    /// the end of the head's frame for the end of a call's messages.
+    /// Whether a frame of its own ended the body. The same is then done to the upstream server:
+    /// some gRPC servers do not take the end of the head's frame for the end of a call's messages.
     pub fn ends_apart(&self) -> bool {
         self.ends_apart
     }
 
-    /// A body of this framing follows.
+    /// Prepares for a body with this framing.
     pub fn expect(&mut self, decoder: BodyDecoder) {
         (self.decoder, self.done) = (Some(decoder), false);
     }
 
-    /// How many bytes of the request's buffer belong to this request.
+    /// The end of this request in the buffer, as far as it was read.
     pub fn read_to(&self) -> usize {
         self.at
     }
 
-    /// True when no byte of the body is left unread.
+    /// Whether all of the body was read.
     pub fn is_read(&self) -> bool {
         self.done
     }
 
-    /// The body is wanted as a file, however small, that may be kept ([`TempFile::keep`]).
+    /// Has the body written to a file of any size that may be kept ([`TempFile::keep`]).
     pub fn keep_in_file(&mut self) {
-        self.for_keeps = true;
+        self.may_keep_file = true;
     }
 
-    /// The whole body was read, and is in memory or in a file.
+    /// Whether the whole body is in memory or in a file.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// The client has sent a body without a byte, and all of it was read.
+    /// Whether the client sent an empty body, and its end was read.
     pub fn was_read_empty(&self) -> bool {
         let announced = self.chunked || self.length.is_some();
         self.whole && announced && !self.discarding && self.received == 0 && self.file.is_none()
     }
 
-    /// A part of it was read that [`crate::request::Request::read_body`] adds the rest to.
+    /// Whether a part of the body was read, and [`crate::request::Request::read_body`] reads the
+    /// rest.
     pub fn is_half_read(&self) -> bool {
         self.gathering.is_some() && !self.whole
     }
 
-    /// The length of the whole body.
+    /// The length of the kept body.
     pub fn len(&self) -> u64 {
         match &self.file {
             Some(file) => file.len,
@@ -225,17 +228,18 @@ impl Body {
         }
     }
 
-    /// All that was read of it is still there: what was sent of it can be sent again.
+    /// Whether all bytes that were read are still kept, so that they can be sent again.
     pub fn is_kept(&self) -> bool {
         self.len() == self.received
     }
 
-    /// A part of it was sent to a server as it came, and is gone: no other server can have it.
+    /// Whether a part of the body was sent to a server and not kept, so that no other server can
+    /// get the request.
     pub fn is_spent(&self) -> bool {
         !self.whole && !self.is_kept()
     }
 
-    /// Appends the whole body. It stays, too, for another attempt.
+    /// Appends the whole body. It is kept for another attempt.
     pub fn append_to(&self, chain: &mut Chain) {
         match &self.file {
             Some(BodyFile { file, len }) => {
@@ -245,12 +249,12 @@ impl Body {
         }
     }
 
-    /// The head in front of the body has grown by this much.
+    /// The head in front of the body has grown by this many bytes.
     pub fn shift(&mut self, by: usize) {
         self.at += by;
     }
 
-    /// Another body takes the place of the whole one that was read.
+    /// Replaces the body.
     pub fn replace(&mut self, bytes: Bytes) {
         (self.length, self.chunked) = (Some(bytes.len() as u64), false);
         self.received = bytes.len() as u64;
@@ -261,28 +265,28 @@ impl Body {
         }
     }
 
-    /// The client is not worth waiting for: its request was no request.
+    /// Closes the connection without lingering, since the client did not send a valid request.
     pub fn never_linger(&mut self) {
         self.broken = true;
     }
 
-    /// The request was none, its body broke off, or its client took too long.
+    /// Whether the request was malformed, its body broke off, or its client took too long.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// What follows on the connection is of another protocol, and no longer the client's next request.
+    /// The connection carries another protocol from here on instead of a next request.
     pub fn hand_over(&mut self) {
         self.handed_over = true;
     }
 
-    /// Whether bytes that came unread are a reason to read on before closing.
-    pub fn may_be_followed(&self, linger: Linger) -> bool {
+    /// Whether unread bytes of the client are a reason to linger.
+    pub fn lingers_for_unread(&self, linger: Linger) -> bool {
         linger != Linger::Off && !self.handed_over
     }
 
-    /// Whether to read on before closing, when `read` bytes of the connection were read: more than the request
-    /// means that the client sends on.
+    /// Whether to linger before the connection is closed, if `read` bytes of the buffer were
+    /// received. Bytes behind the request mean that the client is still sending.
     pub fn should_linger(&self, linger: Linger, read: usize) -> bool {
         match linger {
             Linger::Off => false,

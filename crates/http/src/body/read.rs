@@ -1,4 +1,4 @@
-//! Reading a body piece by piece, and throwing away what no handler asked for.
+//! Reads a body piece by piece, and discards bodies that no handler needs.
 
 use std::io;
 use std::ops::Range;
@@ -13,31 +13,31 @@ use crate::carrier::{Arrival, Interim};
 use crate::request::Request;
 
 impl Request {
-    /// True if the next piece of the body is not there yet.
+    /// Whether the next piece of the body must be received first.
     pub fn body_needs_bytes(&self) -> bool {
         !self.body.done && self.body.at >= self.buf.len()
     }
 
-    /// Takes what was read behind the request, for another protocol that both sides agreed to.
+    /// Takes the bytes behind the request, for the protocol that the connection was upgraded to.
     pub fn take_unread(&mut self) -> Vec<u8> {
         self.body.hand_over();
         self.buf.split_off(self.body.at.min(self.buf.len()))
     }
 
-    /// The next piece of the client's body, `None` at its end.
+    /// The next piece of the client's body. `None` at its end.
     pub async fn next_body_piece(&mut self) -> Result<Option<Bytes>, RequestBodyError> {
         let piece = self.next_body_span().await?;
         let bytes = |span| Bytes::copy_from_slice(self.buf.get(span).unwrap_or_default());
         Ok(piece.map(bytes))
     }
 
-    /// What is there of the next piece of the body, without waiting.
+    /// The next piece of the body if it was received, without waiting.
     pub fn body_piece_now(&mut self) -> Result<Option<Bytes>, RequestBodyError> {
         let span = self.body_span_now()?;
         Ok(span.and_then(|span| self.buf.get(span).map(Bytes::copy_from_slice)))
     }
 
-    /// Where in the buffer it stands, until the next read.
+    /// The position of that piece in the buffer. It is valid until the next read.
     pub(super) fn body_span_now(&mut self) -> Result<Option<Range<usize>>, RequestBodyError> {
         while !self.body_needs_bytes() && !self.body.done && !self.body.discarding {
             let span = self.decode()?;
@@ -48,13 +48,13 @@ impl Request {
         Ok(None)
     }
 
-    /// Waits for more of the body, which [`Request::body_piece_now`] then finds.
+    /// Waits for more of the body. Then [`Request::body_piece_now`] returns it.
     pub async fn more_body(&mut self) -> Result<(), RequestBodyError> {
         self.read_body_bytes(None).await
     }
 
-    /// Keeps a piece that was passed on, for `$request_body`, as long as all of the body fits into
-    /// `client_body_buffer_size`.
+    /// Keeps a piece that was passed on, for `$request_body`. If the body exceeds
+    /// `client_body_buffer_size`, all pieces are dropped.
     pub fn keep_body_piece(&mut self, piece: &Bytes) {
         if self.body.received <= self.conf().core.client_body_buffer_size {
             self.body.memory.push(piece.clone());
@@ -63,11 +63,11 @@ impl Request {
         }
     }
 
-    /// Where in the buffer the next piece of the body stands, until the next read.
+    /// The position of the next piece of the body in the buffer. It is valid until the next read.
     pub(crate) async fn next_body_span(
         &mut self,
     ) -> Result<Option<Range<usize>>, RequestBodyError> {
-        // Even an empty body may have been announced.
+        // Even an empty body may have been announced with `Expect`.
         self.send_continue().await?;
         while !self.body.done && !self.body.discarding {
             if self.body.at < self.buf.len() {
@@ -82,7 +82,7 @@ impl Request {
         Ok(None)
     }
 
-    /// Reads what is left of the body and forgets it. False if the connection is of no more use.
+    /// Reads the rest of the body and discards it. False if the connection cannot be used any more.
     pub async fn discard_body(&mut self) -> bool {
         if self.body.done {
             return true;
@@ -101,8 +101,8 @@ impl Request {
         true
     }
 
-    /// Checks what came of a body that no handler asked for: a broken one is refused while the client can still be told.
-    /// Does not wait for more.
+    /// Decodes the received part of a body that no handler needs. A malformed body is refused while
+    /// an error can still be sent. Does not wait.
     pub fn discard_received(&mut self) -> Result<(), RequestBodyError> {
         if self.body.done {
             return Ok(());
@@ -114,8 +114,9 @@ impl Request {
         Ok(())
     }
 
-    /// Checks what came of the body with the head, and leaves it there: no server is asked for a request that is refused. True if
-    /// all of it has come, or there is none: its length is known, and it can be had without waiting.
+    /// Checks the part of the body that was received with the head, and leaves it unread. So a
+    /// refused request is not passed to a server. True if the body is complete: its length is known
+    /// and it can be read without waiting.
     pub fn check_body_received(&mut self) -> Result<bool, RequestBodyError> {
         if self.body.done {
             return Ok(true);
@@ -130,23 +131,23 @@ impl Request {
                 Ok(step) => step,
                 Err(error) => return Err(self.body_failed(RequestBodyError::Chunks(error))),
             };
-            let came = step.data.len() as u64;
-            self.check_chunk(before, came.saturating_add(decoder.data_left()))?;
+            let received = step.data.len() as u64;
+            self.check_chunk(before, received.saturating_add(decoder.data_left()))?;
             if step.done || step.consumed == 0 {
                 return Ok(step.done);
             }
             at += step.consumed;
-            before += came;
+            before += received;
         }
     }
 
-    /// Looks at what was read; the answer is where data stands, if any.
+    /// Decodes received bytes. Returns the position of body data, which may be empty.
     fn decode(&mut self) -> Result<Range<usize>, RequestBodyError> {
         if let Some(arrival) = self.carrier.arrival() {
             let piece = self.body.at..self.buf.len();
             self.body.at = self.buf.len();
             self.body.received += piece.len() as u64;
-            self.body_came(arrival)?;
+            self.check_arrival(arrival)?;
             return Ok(piece);
         }
         let Some(decoder) = &mut self.body.decoder else {
@@ -166,17 +167,17 @@ impl Request {
         self.body.done = step.done;
         self.body.received += step.data.len() as u64;
         if step.done && self.body.chunked {
-            // Now the length is known. Nothing is left of a body that is thrown away.
+            // The length is known now. A discarded body has the length 0.
             let left = if self.body.discarding { 0 } else { self.body.received };
             self.body.length = Some(left);
         }
-        let (came, left) = (step.data.len() as u64, decoder.data_left());
-        self.check_chunk(self.body.received - came, came.saturating_add(left))?;
+        let (received, left) = (step.data.len() as u64, decoder.data_left());
+        self.check_chunk(self.body.received - received, received.saturating_add(left))?;
         Ok(at + step.data.start..at + step.data.end)
     }
 
-    /// `client_max_body_size`, of a body in chunks: a chunk that is too large is refused as soon as its size is known. `size` is
-    /// what is known of it, behind so many bytes before it.
+    /// Checks a chunk against `client_max_body_size` as soon as its size is known. `before` bytes
+    /// of the body precede it.
     fn check_chunk(&mut self, before: u64, size: u64) -> Result<(), RequestBodyError> {
         let limit = self.conf().core.client_max_body_size;
         let unwanted = !self.body.chunked || limit == 0 || self.body.discarding;
@@ -186,7 +187,7 @@ impl Request {
         Err(self.body_failed(RequestBodyError::ChunkTooLarge { before, size }))
     }
 
-    /// `client_max_body_size`, for a body in frames without an announced length.
+    /// Checks a body in frames without a declared length against `client_max_body_size`.
     fn check_chunked_size(&mut self) -> Result<(), RequestBodyError> {
         let limit = self.conf().core.client_max_body_size;
         let received = self.body.received;
@@ -196,8 +197,9 @@ impl Request {
         Ok(())
     }
 
-    /// More of a body came in frames, or its end: is it what was announced?
-    fn body_came(&mut self, arrival: Arrival) -> Result<(), RequestBodyError> {
+    /// Checks a body in frames against the declared length, after more bytes or its end were
+    /// received.
+    fn check_arrival(&mut self, arrival: Arrival) -> Result<(), RequestBodyError> {
         let (received, ended) = (self.body.received, arrival.drained);
         let announced = self.body.length.filter(|_| !self.body.chunked);
         if arrival.gone {
@@ -222,12 +224,13 @@ impl Request {
         Ok(())
     }
 
-    /// Reads more of the body in the place of what was read of it; `end` bounds what is thrown away.
+    /// Receives more of the body into the buffer, in place of the part that was consumed. `end` is
+    /// the deadline of a body that is discarded.
     async fn read_body_bytes(&mut self, end: Option<Instant>) -> Result<(), RequestBodyError> {
         self.buf.truncate(self.parser.head().end as usize);
         self.body.at = self.buf.len();
         match (self.receive_body(end).await, self.carrier.arrival()) {
-            (Ok(0), Some(arrival)) => self.body_came(arrival),
+            (Ok(0), Some(arrival)) => self.check_arrival(arrival),
             (Err(error), Some(_)) if error.kind() != io::ErrorKind::TimedOut => {
                 Err(self.stream_closed())
             }
@@ -244,7 +247,8 @@ impl Request {
         match result {
             Ok(0) => Err(self.body_failed(RequestBodyError::Closed)),
             Ok(n) => {
-                // Without frames, what is read may belong to the next request: it counts where it is decoded.
+                // HTTP/1 bytes may belong to the next request, so they are counted when they are
+                // decoded.
                 if let Some(all) = self.carrier.received() {
                     self.request_length = all;
                 } else if self.carrier.has_frames() {
@@ -259,8 +263,9 @@ impl Request {
         }
     }
 
-    /// Tells a client that asked (`Expect: 100-continue`) to send its body, over HTTP/2 and HTTP/3 as well: some wait for that until
-    /// they give up. A client that does not take it within `send_timeout` gets nothing else either.
+    /// Sends `100 Continue` to a client that sent `Expect: 100-continue`, also over HTTP/2 and
+    /// HTTP/3: some clients wait for it until they give up. If it cannot be sent within
+    /// `send_timeout`, the request ends.
     pub async fn send_continue(&mut self) -> Result<(), RequestBodyError> {
         let asked = std::mem::take(&mut self.body.expects_continue);
         if !asked || self.version < Version::Http11 || self.response.sent {

@@ -1,4 +1,4 @@
-//! Reading the whole body: into memory as far as `client_body_buffer_size` goes, into a file beyond.
+//! Reads the whole body: up to `client_body_buffer_size` into memory, a larger one into a file.
 
 use std::io;
 use std::ops::Range;
@@ -15,13 +15,14 @@ use crate::request::Request;
 use crate::site::core::BodyInFile;
 
 impl Request {
-    /// Reads all of the body, within the limits that the location sets. It stays for later calls.
+    /// Reads the whole body, within the limits of the location. It is kept for later calls.
     pub async fn read_body(&mut self) -> Result<(), RequestBodyError> {
         self.gather_body(true).await
     }
 
-    /// The same for a body that has come already ([`Request::check_body_received`]) and is not to be buffered. It stays in
-    /// memory, which it takes anyway: `client_body_in_file_only` and `client_body_buffer_size` are about buffered bodies.
+    /// Reads a body that was already received ([`Request::check_body_received`]) and is not
+    /// buffered. It stays in memory: `client_body_in_file_only` and `client_body_buffer_size` are
+    /// for buffered bodies.
     pub async fn take_body(&mut self) -> Result<(), RequestBodyError> {
         self.gather_body(false).await
     }
@@ -40,8 +41,8 @@ impl Request {
         self.gathered(gathering).await
     }
 
-    /// Takes what has come of the body, without waiting for more. True once that is all of it: as after [`Request::read_body`],
-    /// which reads the rest otherwise.
+    /// Takes the received part of the body, without waiting. True if the body is complete, as after
+    /// [`Request::read_body`]. Otherwise that function reads the rest.
     pub async fn gather_now(&mut self) -> Result<bool, RequestBodyError> {
         if self.body.whole {
             return Ok(true);
@@ -57,7 +58,7 @@ impl Request {
         Ok(false)
     }
 
-    /// The same where there is more of the body ([`Request::body_readable`]).
+    /// The same after more of the body has arrived ([`Request::body_readable`]).
     pub async fn gather_more(&mut self) -> Result<bool, RequestBodyError> {
         if let Err(error) = self.more_body().await {
             let mut gathering = self.gathering(true);
@@ -67,48 +68,52 @@ impl Request {
         self.gather_now().await
     }
 
-    /// What was gathered before, or nothing yet.
+    /// The state of a body that was read in part, or a new one.
     fn gathering(&mut self, buffered: bool) -> Gathering {
-        if let Some(begun) = self.body.gathering.take() {
-            return *begun;
+        if let Some(started) = self.body.gathering.take() {
+            return *started;
         }
         let core = &self.conf().core;
         let file_only = buffered && core.client_body_in_file_only != BodyInFile::Off;
-        let in_file = self.body.for_keeps || file_only;
+        let in_file = self.body.may_keep_file || file_only;
         let room = usize::try_from(core.client_body_buffer_size).unwrap_or(usize::MAX);
         let known = self.body.length.and_then(|n| usize::try_from(n).ok());
-        // A body that misses the buffer by a little is not worth a file; over HTTP/2 nginx does not say so.
+        // Over HTTP/1, a body that exceeds the buffer by up to a quarter stays in memory. nginx
+        // does the same.
         let limit = if self.carrier.has_frames() { room } else { room + room / 4 };
-        let beside_head = !in_file && self.is_beside_head(known);
-        let fits = known.is_some_and(|length| length <= limit && !in_file || beside_head);
-        let fits = fits || !buffered && !in_file;
+        let in_head_buffer = !in_file && self.fits_head_buffer(known);
+        let in_memory = known.is_some_and(|length| length <= limit && !in_file || in_head_buffer);
+        let in_memory = in_memory || !buffered && !in_file;
         let bytes = Vec::with_capacity(known.unwrap_or(0).min(room));
-        Gathering { bytes, room, fits, in_file, beside_head }
+        Gathering { bytes, room, in_memory, in_file, in_head_buffer }
     }
 
-    /// One more piece of the body.
+    /// Adds a piece of the body.
     async fn gather(
         &mut self,
         gathering: &mut Gathering,
         piece: Range<usize>,
     ) -> Result<(), RequestBodyError> {
         gathering.bytes.extend_from_slice(self.buf.get(piece).unwrap_or_default());
-        // Once more is read, it is beside the head no more.
-        gathering.beside_head &= !self.body_needs_bytes() || self.body.is_read();
-        if gathering.bytes.len() > gathering.room && !gathering.fits && !gathering.beside_head {
+        // When more is received, the body is no longer in the head's buffer.
+        gathering.in_head_buffer &= !self.body_needs_bytes() || self.body.is_read();
+        if gathering.bytes.len() > gathering.room
+            && !gathering.in_memory
+            && !gathering.in_head_buffer
+        {
             gathering.bytes = self.write_body(std::mem::take(&mut gathering.bytes)).await?;
         }
         Ok(())
     }
 
-    /// No more comes of it.
+    /// Keeps the part of a body that broke off, for `$request_body`.
     fn keep_part(&mut self, gathering: &mut Gathering, error: &RequestBodyError) {
         if error.is_break() && self.body.file.is_none() {
             self.body.part = std::mem::take(&mut gathering.bytes);
         }
     }
 
-    /// That was all of it.
+    /// Completes the body.
     async fn gathered(&mut self, gathering: Gathering) -> Result<(), RequestBodyError> {
         if self.body.file.is_some() || (gathering.in_file && self.has_body()) {
             self.write_body(gathering.bytes).await?;
@@ -119,7 +124,7 @@ impl Request {
         Ok(())
     }
 
-    /// Another body takes the place of the one that was read. One of more than `room` bytes is kept in a file.
+    /// Replaces the body. A body of more than `room` bytes is written to a file.
     pub async fn put_body(&mut self, bytes: Vec<u8>, room: u64) -> Result<(), RequestBodyError> {
         let len = bytes.len() as u64;
         let is_large = len > room;
@@ -132,7 +137,8 @@ impl Request {
         Ok(())
     }
 
-    /// The same with a file that is there already; `clean` removes its name when the request has ended.
+    /// Replaces the body by an existing file. `clean`: its name is removed when the request has
+    /// ended.
     #[expect(clippy::disallowed_methods, reason = "a script names the file")]
     pub async fn put_body_file(&mut self, path: PathBuf, clean: bool) -> io::Result<()> {
         let handle = self.event_loop.handle.clone();
@@ -145,9 +151,9 @@ impl Request {
         Ok(())
     }
 
-    /// What came of the body with the head has room in the head's buffer, and all of it, as far as its length is
-    /// known: nginx leaves it there, however small the body's own buffer is.
-    fn is_beside_head(&self, known: Option<usize>) -> bool {
+    /// Whether the body fits into the buffer of the head, together with the head. nginx leaves it
+    /// there, however small `client_body_buffer_size` is.
+    fn fits_head_buffer(&self, known: Option<usize>) -> bool {
         let (head, limits) = (self.parser.head().end as usize, &self.server.conf.head_limits);
         let buffer = if head < limits.first { limits.first } else { limits.line };
         let came = self.buf.len().saturating_sub(head);
@@ -155,12 +161,12 @@ impl Request {
         !self.carrier.has_frames() && came > 0 && head.saturating_add(needed) <= buffer
     }
 
-    /// The request has a body, even if it is empty.
+    /// Whether the request has a body, which may be empty.
     fn has_body(&self) -> bool {
         self.body.chunked || self.body.length.is_some()
     }
 
-    /// Appends to the body's file; the buffer comes back empty.
+    /// Appends to the body's file. Returns the empty buffer.
     async fn write_body(&mut self, bytes: Vec<u8>) -> Result<Vec<u8>, RequestBodyError> {
         let BodyFile { file, len: offset } = match self.body.file.take() {
             Some(file) => file,
@@ -181,7 +187,7 @@ impl Request {
     async fn create_body_file(&mut self) -> Result<TempFile, RequestBodyError> {
         let core = &self.conf().core;
         let (keep, level) = match core.client_body_in_file_only {
-            _ if self.body.for_keeps => (Keep::WhileUsed, Level::Debug),
+            _ if self.body.may_keep_file => (Keep::WhileUsed, Level::Debug),
             BodyInFile::Off => (Keep::Nameless, Level::Warn),
             BodyInFile::On => (Keep::Forever, Level::Notice),
             BodyInFile::Clean => (Keep::WhileUsed, Level::Notice),

@@ -60,7 +60,7 @@ impl Request {
     /// Waits until the client closes its connection or resets the stream. Never returns for a request whose answer no client
     /// gets.
     pub async fn client_left(&self) {
-        if self.is_unheard() {
+        if self.is_detached() {
             return std::future::pending().await;
         }
         match self.carrier.stream() {

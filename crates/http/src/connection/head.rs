@@ -254,7 +254,7 @@ fn refused(r: &mut Request, error: &HeadError) -> Head {
     // Bytes behind the fault may be a body. They are not read as another request.
     r.body.refused(r.buf.len(), error.lingers());
     if r.parser.lines_len() < r.buf.len() {
-        r.body.refused_amid();
+        r.body.note_bytes_behind_error();
     }
     Head::Refused(error.status())
 }

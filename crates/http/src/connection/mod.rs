@@ -494,7 +494,7 @@ async fn request(r: &mut Request) -> After {
                         _ => match check::check(r) {
                             None => phases::serve(r).await,
                             Some(refusal) => {
-                                r.body.refused_unread();
+                                r.body.refuse_valid_head();
                                 phases::refuse(r, refusal.status()).await
                             }
                         },
@@ -529,7 +529,7 @@ async fn linger(r: &mut Request) {
     // More may have arrived than was read: of a malformed request, or behind one while it was answered. Closing the socket would
     // reset the connection, perhaps before the client has read the answer.
     let sent_more =
-        |r: &Request| r.body.may_be_followed(core.lingering_close) && !r.conn.wire().is_silent();
+        |r: &Request| r.body.lingers_for_unread(core.lingering_close) && !r.conn.wire().is_silent();
     if !r.body.should_linger(core.lingering_close, r.buf.len()) && !sent_more(r) {
         return;
     }

@@ -149,7 +149,7 @@ fn accept<'f>(
     // A short body may have arrived with the head.
     let drained = r.carrier.arrival().is_none_or(|arrival| arrival.drained);
     r.body.starts_at(r.buf.len());
-    r.body.comes_by_stream(drained, ended);
+    r.body.expect_frames(drained, ended);
     selected.map_err(HeadRefusal::Unselected)?;
     meaning::tell_dropped(r);
     if let Some(fault) = fault {

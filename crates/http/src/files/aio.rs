@@ -1,4 +1,4 @@
-//! `aio`: which thread reads and writes files.
+//! `aio`: selects the threads that read and write files.
 
 use weir_engine::Touches;
 use weir_values::Template;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::opened::{FileError, Opened};
 
-/// `open_file_cache` and what tunes it.
+/// `open_file_cache` and the directives that tune it.
 #[derive(Debug, Clone)]
 pub struct OpenFiles {
-    /// The cache, `None` where it is off.
+    /// The cache, or `None` if it is off.
     pub cache: Option<FileCache>,
     /// `open_file_cache_valid`
     pub valid: Duration,
@@ -24,22 +24,22 @@ impl Default for OpenFiles {
     }
 }
 
-/// One `open_file_cache` line: blocks that inherit it share it.
+/// An `open_file_cache` line. Blocks that inherit it share the cache.
 #[derive(Debug, Clone, Copy)]
 pub struct FileCache {
-    /// Which of the site's caches.
+    /// The number of the cache within the site.
     pub id: u32,
-    /// At most this many files.
+    /// The most files in the cache.
     pub max: u64,
-    /// Files that were not asked for in this time are dropped.
+    /// Files that were not used for this long are dropped.
     pub inactive: Duration,
 }
 
-/// The caches of one loop, by their number.
+/// The caches of a loop, by number.
 #[derive(Debug, Default)]
 pub struct Caches(Vec<Cache>);
 
-/// One cache: a table of paths, and their order of use.
+/// A cache: a table of paths, and their order of use.
 #[derive(Debug, Default)]
 struct Cache {
     index: HashMap<Box<[u8]>, usize>,
@@ -52,25 +52,25 @@ struct Cache {
 #[derive(Debug)]
 struct Slot {
     path: Box<[u8]>,
-    kept: Kept,
+    file: CachedFile,
     checked: Instant,
     used: Instant,
     uses: u64,
-    /// Towards the more recently used, and towards the less.
+    /// The next more recently used slot.
     newer: Option<usize>,
     older: Option<usize>,
 }
 
 #[derive(Debug)]
-enum Kept {
-    /// Not used often enough to stay open.
+enum CachedFile {
+    /// A file that was not used often enough to stay open.
     Counted,
     Open(Opened),
     Failed(FileError),
 }
 
 impl Caches {
-    /// What is known of a path, if that is young enough. Counts as a use.
+    /// The cached result for a path, if it is still valid. Counts as a use.
     pub fn get(
         &mut self,
         conf: &OpenFiles,
@@ -81,7 +81,7 @@ impl Caches {
         self.cache(limits).get(conf, path, now)
     }
 
-    /// Remembers what came of opening a path.
+    /// Caches the result of opening a path.
     pub fn put(
         &mut self,
         conf: &OpenFiles,
@@ -93,8 +93,8 @@ impl Caches {
         let cache = self.cache(limits);
         match opened {
             Err(_) if !conf.errors => cache.remove(path),
-            Err(error) => cache.put(conf, limits, path, Kept::Failed(*error), now),
-            Ok(opened) => cache.put(conf, limits, path, Kept::Open(opened.clone()), now),
+            Err(error) => cache.put(conf, limits, path, CachedFile::Failed(*error), now),
+            Ok(opened) => cache.put(conf, limits, path, CachedFile::Open(opened.clone()), now),
         }
     }
 
@@ -122,22 +122,29 @@ impl Cache {
         if now.saturating_duration_since(slot.checked) >= conf.valid {
             return None;
         }
-        match &slot.kept {
-            Kept::Counted => None,
-            Kept::Open(opened) => Some(Ok(opened.clone())),
-            Kept::Failed(error) => Some(Err(*error)),
+        match &slot.file {
+            CachedFile::Counted => None,
+            CachedFile::Open(opened) => Some(Ok(opened.clone())),
+            CachedFile::Failed(error) => Some(Err(*error)),
         }
     }
 
-    fn put(&mut self, conf: &OpenFiles, limits: FileCache, path: &[u8], kept: Kept, now: Instant) {
+    fn put(
+        &mut self,
+        conf: &OpenFiles,
+        limits: FileCache,
+        path: &[u8],
+        file: CachedFile,
+        now: Instant,
+    ) {
         self.expire(limits, now);
         let at = match self.index.get(path) {
             Some(&at) => at,
             None => self.add(path, now),
         };
         let slot = &mut self.slots[at];
-        let often = slot.uses >= conf.min_uses || matches!(kept, Kept::Failed(_));
-        slot.kept = if often { kept } else { Kept::Counted };
+        let often = slot.uses >= conf.min_uses || matches!(file, CachedFile::Failed(_));
+        slot.file = if often { file } else { CachedFile::Counted };
         (slot.checked, slot.used) = (now, now);
         while self.index.len() as u64 > limits.max {
             self.drop_oldest();
@@ -147,7 +154,7 @@ impl Cache {
     fn add(&mut self, path: &[u8], now: Instant) -> usize {
         let slot = Slot {
             path: path.into(),
-            kept: Kept::Counted,
+            file: CachedFile::Counted,
             checked: now,
             used: now,
             uses: 1,
@@ -169,7 +176,7 @@ impl Cache {
         at
     }
 
-    /// Drops files that no request asked for in the time of `inactive`; a few each time, as nginx does.
+    /// Drops up to two files that were unused for `inactive`, as nginx does with each call.
     fn expire(&mut self, limits: FileCache, now: Instant) {
         for _ in 0..2 {
             let Some((_, oldest)) = self.ends else { return };
@@ -191,7 +198,7 @@ impl Cache {
         let Some(at) = self.index.remove(path) else { return };
         self.unlink(at);
         let slot = &mut self.slots[at];
-        (slot.kept, slot.path) = (Kept::Counted, Box::default());
+        (slot.file, slot.path) = (CachedFile::Counted, Box::default());
         self.free.push(at);
     }
 

@@ -1,4 +1,4 @@
-//! What is in a directory: read by a thread of the file pool, since a scan may ask the disk for each name.
+//! Lists directories, on threads of the file pool: a scan may read the disk for each name.
 
 #![expect(
     clippy::disallowed_methods,
@@ -17,34 +17,35 @@ use crate::files;
 use crate::phases::Step;
 use crate::request::Request;
 
-/// A name in a directory and the file behind it, links followed.
+/// A name in a directory, and the file that it refers to. Links are followed.
 #[derive(Debug, Clone)]
 pub struct DirectoryEntry {
     /// The name.
     pub name: Vec<u8>,
-    /// What it is; a link that leads nowhere is a link.
+    /// The attributes of the file. Those of the link itself if its target does not exist.
     pub info: FileInfo,
 }
 
-/// Which entries are asked for.
+/// Selects the entries of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Which {
-    /// Those that begin with a dot, too.
+pub struct EntryFilter {
+    /// Whether names that begin with a dot are included.
     pub dotfiles: bool,
-    /// Links, too.
+    /// Whether links are included.
     pub links: bool,
 }
 
-impl Which {
-    /// What a list usually shows.
-    pub const USUAL: Which = Which { dotfiles: false, links: true };
+impl EntryFilter {
+    /// The entries that lists usually show.
+    pub const USUAL: EntryFilter = EntryFilter { dotfiles: false, links: true };
 }
 
-/// A list of more is sorted and written by a thread of the file pool, since a loop must not be held up by it.
+/// A list with more entries is sorted and written by a thread of the file pool, so as not to block
+/// the loop.
 const MANY: usize = 200;
 
-/// The path of the directory that a request names with a slash at its end.
-pub fn asked(r: &mut Request) -> Result<Vec<u8>, Step> {
+/// The path of the directory that a request names with a slash at the end.
+pub fn requested_path(r: &mut Request) -> Result<Vec<u8>, Step> {
     let mut path = Vec::new();
     r.conf().core.map_path_into(r, &mut path)?;
     if path.len() > 1 {
@@ -53,8 +54,9 @@ pub fn asked(r: &mut Request) -> Result<Vec<u8>, Step> {
     Ok(path)
 }
 
-/// What `write` makes of a list of `entries`. The error is what the client gets; the log was told.
-pub async fn written<T: Send + 'static>(
+/// Runs `write` for a list of `entries`, on a thread if there are many. A failure is logged and
+/// returned as a step.
+pub async fn run_for<T: Send + 'static>(
     r: &Request,
     entries: usize,
     write: impl FnOnce() -> T + Send + 'static,
@@ -68,23 +70,23 @@ pub async fn written<T: Send + 'static>(
     })
 }
 
-/// What went wrong, and with which call on which path.
+/// A failed call and its path.
 struct Failed {
     call: &'static str,
     path: PathBuf,
     error: io::Error,
 }
 
-/// The entries of a directory, in no order. The error is what the client gets; the log was told.
+/// The entries of a directory, unsorted. A failure is logged and returned as a step.
 pub async fn entries(
     r: &mut Request,
     path: &[u8],
-    which: Which,
+    filter: EntryFilter,
 ) -> Result<Vec<DirectoryEntry>, Step> {
     files::check_links(r, path).await?;
     let directory = PathBuf::from(OsString::from_vec(path.to_vec()));
-    let scanned = r.event_loop.handle.files().run(move || scan(&directory, which)).await;
-    let (entries, odd) = match scanned {
+    let scanned = r.event_loop.handle.files().run(move || scan(&directory, filter)).await;
+    let (entries, skipped) = match scanned {
         Ok(Ok(found)) => found,
         Ok(Err(failed)) => return Err(refuse(r, &failed)),
         Err(error) => {
@@ -92,7 +94,7 @@ pub async fn entries(
             return Err(Step::Status(500));
         }
     };
-    for failed in odd {
+    for failed in skipped {
         failed.log(r, Level::Crit);
     }
     Ok(entries)
@@ -122,29 +124,32 @@ fn refuse(r: &Request, failed: &Failed) -> Step {
     Step::Status(status)
 }
 
-/// Blocks. What may not be looked at is left out, and told.
-fn scan(directory: &Path, which: Which) -> Result<(Vec<DirectoryEntry>, Vec<Failed>), Failed> {
+/// Scans a directory. Blocks. Also returns entries that were skipped for lack of permission.
+fn scan(
+    directory: &Path,
+    filter: EntryFilter,
+) -> Result<(Vec<DirectoryEntry>, Vec<Failed>), Failed> {
     let open = || std::fs::read_dir(directory);
     let listing = file_operation("opendir", directory, open)
         .map_err(|e| Failed::new("opendir()", directory, e))?;
-    let (mut entries, mut odd) = (Vec::new(), Vec::new());
+    let (mut entries, mut skipped) = (Vec::new(), Vec::new());
     for item in listing {
         let item = item.map_err(|e| Failed::new("readdir()", directory, e))?;
         let name = item.file_name();
         let is_link = || item.file_type().is_ok_and(|kind| kind.is_symlink());
-        if !which.dotfiles && name.as_bytes().starts_with(b".") || !which.links && is_link() {
+        if !filter.dotfiles && name.as_bytes().starts_with(b".") || !filter.links && is_link() {
             continue;
         }
         let path = item.path();
         match look(&path) {
             Ok(info) => entries.push(DirectoryEntry { name: name.into_vec(), info }),
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                odd.push(Failed::new("stat()", &path, error));
+                skipped.push(Failed::new("stat()", &path, error));
             }
             Err(error) => return Err(Failed::new("stat()", &path, error)),
         }
     }
-    Ok((entries, odd))
+    Ok((entries, skipped))
 }
 
 fn look(path: &Path) -> io::Result<FileInfo> {
@@ -158,12 +163,12 @@ fn look(path: &Path) -> io::Result<FileInfo> {
 }
 
 impl DirectoryEntry {
-    /// It is a directory.
+    /// Whether this is a directory.
     pub fn is_directory(&self) -> bool {
         self.info.kind == FileKind::Directory
     }
 
-    /// It is a regular file.
+    /// Whether this is a regular file.
     pub fn is_file(&self) -> bool {
         self.info.kind == FileKind::File
     }

@@ -1,5 +1,5 @@
-//! Changes to the disk, for PUT and its kin and for answers that are stored as files. Every function may wait: none of
-//! them runs on a loop but [`on_disk`], which has them done by a thread of the pool.
+//! Changes files on the disk, for PUT and other methods of WebDAV, and for `..._store`. All
+//! functions may block and run on threads of the pool. [`on_disk`] starts them from a loop.
 
 #![expect(
     clippy::disallowed_methods,
@@ -22,29 +22,29 @@ use crate::request::Request;
 use crate::request::step::Step;
 use crate::site::core::CarryProperties;
 
-/// What an act on the disk came to.
+/// The result of an operation on the disk.
 pub type DiskResult<T> = Result<T, DiskError>;
 
-/// Why an act on the disk failed. The notes say what exactly. nginx: ngx_http_dav_error.
+/// Why an operation on the disk failed. The notes have the details. nginx: ngx_http_dav_error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskError {
-    /// There is no such file.
+    /// The file does not exist.
     Missing,
-    /// There is no directory for the file.
+    /// The directory of the file does not exist.
     MissingParent,
-    /// The system does not permit it.
+    /// The permission is missing.
     Denied,
-    /// The file exists already.
+    /// The file exists.
     Exists,
-    /// There is no room for it.
+    /// The disk is full.
     Full,
-    /// A directory is where the client means a file.
+    /// The file is a directory.
     Directory,
-    /// `Overwrite: F` protects the file.
+    /// `Overwrite: F` forbids to replace the file.
     NoOverwrite,
-    /// The client asks for something that does not fit the file.
+    /// The request does not fit the kind of the file.
     BadRequest,
-    /// Anything else.
+    /// Any other failure.
     Failed,
 }
 
@@ -70,39 +70,39 @@ impl From<DiskError> for Step {
     }
 }
 
-/// One request's work on the disk, with what is to be logged of it.
+/// The work of a request on the disk, and the lines to log.
 pub struct Disk {
-    /// Gives a file the properties of another, where files have some that clients gave them.
+    /// Copies the properties of one file to another, if clients may set properties.
     pub carry: Option<CarryProperties>,
     /// Lines for the error log.
     pub notes: Vec<(Level, String)>,
 }
 
-/// What PUT is to do.
+/// The parameters of PUT.
 pub struct Put {
     /// The body's temporary file.
     pub from: PathBuf,
-    /// Where it is to go.
+    /// The destination.
     pub to: PathBuf,
-    /// Its permissions.
+    /// The permission bits of the file.
     pub access: u32,
-    /// Create the directories on the way.
+    /// Whether missing directories of the path are created.
     pub create_path: bool,
-    /// When the client says that it was changed last, seconds since 1970.
+    /// The modification time from the client, in seconds since 1970.
     pub date: Option<i64>,
 }
 
-/// A path from its bytes.
+/// Converts bytes to a path.
 pub fn path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
 
-/// Adds the permission to enter a directory wherever there is one to read.
+/// Adds the permission to search directories for each permission to read them.
 pub fn directory_access(access: u32) -> u32 {
     access | (access & 0o444) >> 2
 }
 
-/// Does something to the disk on a thread of the pool, and logs what it says.
+/// Runs `work` on a thread of the pool and logs its notes.
 pub async fn on_disk<T: Send + 'static>(
     r: &mut Request,
     work: impl FnOnce(&mut Disk) -> DiskResult<T> + Send + 'static,
@@ -126,7 +126,7 @@ impl Disk {
         self.notes.push((level, text));
     }
 
-    /// Notes a failure; `missing` is what it is where the path leads nowhere.
+    /// Notes a failure. `missing` is the error if the path does not exist.
     pub fn failed(
         &mut self,
         error: &io::Error,
@@ -148,7 +148,7 @@ impl Disk {
         failure
     }
 
-    /// Notes a failure that leaves no choice.
+    /// Notes a failure, which is [`DiskError::Failed`] whatever its cause.
     pub fn broken(
         &mut self,
         level: Level,
@@ -163,14 +163,14 @@ impl Disk {
         DiskError::Failed
     }
 
-    /// Creates a directory; `missing` is the failure where there is no directory for it.
+    /// Creates a directory. `missing` is the error if its parent does not exist.
     pub fn make_directory(&mut self, path: &Path, mode: u32, missing: DiskError) -> DiskResult<()> {
         let make = || fs::DirBuilder::new().mode(mode).create(path);
         let made = file_operation("mkdir", path, make);
         made.map_err(|e| self.failed(&e, missing, "mkdir()", path))
     }
 
-    /// Creates an empty file, unless there is one meanwhile.
+    /// Creates an empty file. An existing file is not a failure.
     pub fn create(&mut self, path: &Path, access: u32) -> DiskResult<()> {
         let mut options = fs::OpenOptions::new();
         let options = options.write(true).create_new(true).mode(access);
@@ -187,7 +187,7 @@ impl Disk {
         removed.map_err(|e| self.failed(&e, DiskError::Missing, "unlink()", path))
     }
 
-    /// Removes a directory with all that is in it. What cannot be removed is noted, and the rest goes on.
+    /// Removes a directory and its contents. A failure is noted, and the rest is removed.
     pub fn remove_tree(&mut self, path: &Path) -> DiskResult<()> {
         for entry in self.entries(path)? {
             let _ = match self.link_info(&entry) {
@@ -211,7 +211,7 @@ impl Disk {
         info.map_err(|e| self.broken(Level::Crit, "lstat()", path, &e)).ok()
     }
 
-    /// Copies a file with its time and permissions.
+    /// Copies a file with its modification time, permissions and properties.
     pub fn copy_file(
         &mut self,
         from: &Path,
@@ -230,7 +230,8 @@ impl Disk {
         set_time(&target, time).map_err(|e| self.broken(Level::Alert, "futimes()", to, &e))
     }
 
-    /// Gives a file or directory the properties of another. It is there without them where that fails.
+    /// Copies the properties of a file or directory to another. A failure is noted and otherwise
+    /// ignored.
     pub fn carry_properties(&mut self, from: &Path, to: &Path) {
         if let Some(carry) = self.carry
             && let Err(error) = carry(from, to)
@@ -239,7 +240,7 @@ impl Disk {
         }
     }
 
-    /// Notes that the properties that clients gave to a file cannot be read, changed or copied.
+    /// Notes that the properties of a file could not be read, changed or copied.
     pub fn properties_failed(&mut self, what: &str, path: &Path, error: &io::Error) {
         let (path, cause) = (weir_log::Bytes::of_path(path), Cause(error));
         let text = format!("dav_ext: cannot {what} the properties of \"{path}\" {cause}");
@@ -247,9 +248,9 @@ impl Disk {
     }
 }
 
-/// A file's way into its place.
+/// Putting a file in its place.
 impl Disk {
-    /// Puts a body in its place; true if nothing was there before.
+    /// Moves a body to its destination. True if the destination did not exist.
     pub fn put(&mut self, put: &Put) -> DiskResult<bool> {
         let existed = match fs::metadata(&put.to) {
             Ok(info) if info.is_dir() => {
@@ -274,7 +275,7 @@ impl Disk {
         Ok(!existed)
     }
 
-    /// Renames, across file systems by copying. nginx: ngx_ext_rename_file.
+    /// Renames a file, or copies it to another file system. nginx: ngx_ext_rename_file.
     pub fn rename(
         &mut self,
         from: &Path,
@@ -308,28 +309,30 @@ impl Disk {
         self.remove_file(from)
     }
 
-    /// A copy beside its place takes it in one step: what stands there may be on its way to a client, by reference.
+    /// Replaces a file by a copy of another. The copy is written to a temporary file and renamed,
+    /// since the old file may be on its way to a client.
     pub fn copy_over(&mut self, from: &Path, to: &Path, info: &Metadata) -> DiskResult<()> {
-        let mut beside = to.as_os_str().to_owned();
-        beside.push(format!(".{:010}", info.ino() % 10_000_000_000));
-        let beside = PathBuf::from(beside);
-        let copied = self.copy_file(from, &beside, info.mode() & 0o777, modified(info));
+        let mut temporary = to.as_os_str().to_owned();
+        temporary.push(format!(".{:010}", info.ino() % 10_000_000_000));
+        let temporary = PathBuf::from(temporary);
+        let copied = self.copy_file(from, &temporary, info.mode() & 0o777, modified(info));
         let placed = copied.and_then(|()| {
-            fs::rename(&beside, to).map_err(|e| self.broken(Level::Crit, "rename()", &beside, &e))
+            fs::rename(&temporary, to)
+                .map_err(|e| self.broken(Level::Crit, "rename()", &temporary, &e))
         });
         if placed.is_err() {
-            let _ = fs::remove_file(&beside);
+            let _ = fs::remove_file(&temporary);
         }
         placed
     }
 }
 
-/// Creates the directories on the way to a file. One that may not even be looked at is passed over.
+/// Creates the missing directories of a path. One that may not be accessed is skipped.
 fn make_path(file: &Path, mode: u32) -> io::Result<()> {
     let mut last = Ok(());
-    let mut above: Vec<&Path> = file.ancestors().skip(1).collect();
-    above.reverse();
-    for directory in above.into_iter().filter(|d| d.parent().is_some() && *d != Path::new("")) {
+    let mut parents: Vec<&Path> = file.ancestors().skip(1).collect();
+    parents.reverse();
+    for directory in parents.into_iter().filter(|d| d.parent().is_some() && *d != Path::new("")) {
         match fs::DirBuilder::new().mode(mode).create(directory) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => last = Ok(()),

@@ -1,4 +1,4 @@
-//! Which threads wait for the files of a request.
+//! Selects the threads that run file operations of a request.
 
 use weir_engine::Doer;
 use weir_log::Level;
@@ -6,7 +6,7 @@ use weir_log::Level;
 use super::aio::Aio;
 use crate::request::Request;
 
-/// The threads that `aio` names.
+/// The threads that `aio` selects.
 pub fn doer(r: &mut Request) -> Doer {
     let name = match &r.conf().core.aio {
         Aio::Default => return r.event_loop.handle.files().doer(),

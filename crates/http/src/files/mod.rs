@@ -1,7 +1,7 @@
-//! Files as requests see them: opened and examined without blocking the loop.
+//! Opens and examines files for requests, without blocking the loop.
 //!
-//! A loop opens a file once a turn. All requests of a turn were there when it began, so each may get the same file.
-//! `open_file_cache` keeps files for longer.
+//! A loop opens a file once per turn. All requests of a turn arrived before it began, so they may
+//! share the open file. `open_file_cache` keeps files for longer.
 
 #![expect(clippy::disallowed_methods, reason = "this is the room")]
 
@@ -43,7 +43,7 @@ pub use turn::TurnFiles;
 pub use walk::LinkRule;
 
 impl FileError {
-    /// Writes nginx's line for it to the error log.
+    /// Logs the error as nginx does.
     pub fn log(&self, r: &Request, level: Level, path: &[u8]) {
         let path = weir_log::Bytes(path);
         r.log(level, format_args!("{} \"{path}\" failed {self}", self.call));
@@ -65,7 +65,7 @@ pub async fn open(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
     if cache {
         r.event_loop.file_caches.borrow_mut().put(&conf.open_files, path, &opened, now);
     }
-    // What a thread has opened may be older than this turn's requests.
+    // If the loop has waited, the file may be older than the requests of the current turn.
     if let Ok(opened) = &opened
         && r.event_loop.handle.now() == now
     {
@@ -74,12 +74,12 @@ pub async fn open(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
     opened
 }
 
-/// Remembers a file to the end of the turn.
+/// Keeps a file until the end of the turn.
 fn remember(r: &Request, path: &[u8], opened: &Opened) {
     r.event_loop.common.turn_files.borrow_mut().put(path, opened);
 }
 
-/// A file that was opened before and is still known well enough.
+/// The open file from this turn or from `open_file_cache`.
 pub fn remembered(r: &Request, path: &[u8]) -> Option<Result<Opened, FileError>> {
     let conf = &r.conf().core;
     if conf.symlinks.refuse != Refuse::Nothing {
@@ -97,7 +97,7 @@ pub fn remembered(r: &Request, path: &[u8]) -> Option<Result<Opened, FileError>>
     known
 }
 
-/// A small file that this turn has opened and read already: an answer without a system call.
+/// A small file that was opened and read in this turn. It needs no system call.
 pub fn whole(r: &Request, path: &[u8]) -> Option<(Opened, Bytes)> {
     if r.conf().core.symlinks.refuse != Refuse::Nothing {
         return None;
@@ -115,18 +115,18 @@ async fn open_plain(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
     }
 }
 
-/// Asks what a path names.
+/// The attributes of the file at a path.
 pub async fn stat(r: &mut Request, path: &[u8]) -> Result<Stat, FileError> {
     if let Some(opened) = remembered(r, path) {
         return opened.map(|opened| Stat(opened.info));
     }
     let conf = &r.conf().core;
     if conf.symlinks.refuse != Refuse::Nothing {
-        // As with nginx, what cannot be read is not found here either.
+        // As in nginx, a file that cannot be read is not found here either.
         return walk::open(r, path, OFlags::empty()).await.map(|opened| Stat(opened.info));
     }
     if conf.open_files.cache.is_some() {
-        // The cache keeps what was opened, and what is asked about is mostly opened next.
+        // The cache keeps open files. A file that is tested is usually opened next.
         return open(r, path).await.map(|opened| Stat(opened.info));
     }
     let (doer, path) = (doer(r), Path::new(OsStr::from_bytes(path)));
@@ -134,23 +134,25 @@ pub async fn stat(r: &mut Request, path: &[u8]) -> Result<Stat, FileError> {
     found.map(Stat).map_err(|error| FileError::new(&error, "stat()"))
 }
 
-/// Whether `disable_symlinks` lets a file be made, changed or removed: what is refused is logged, and its step told.
+/// Checks `disable_symlinks` before a file is created, changed or removed. A refusal is logged and
+/// returned as a step.
 pub async fn check_links(r: &mut Request, path: &[u8]) -> Result<(), Step> {
     if r.conf().core.symlinks.refuse == Refuse::Nothing {
         return Ok(());
     }
     match walk::open(r, path, OFlags::PATH).await {
-        // A link in the place of a directory is told as what it is not.
+        // Without following links, opening a link as a directory fails with ENOTDIR.
         Err(error) if error.is_symlink() || error.errno == Errno::NOTDIR => {
             error.log(r, Level::Error, path);
             Err(Step::Status(403))
         }
-        // What is not there yet is not behind a link; other errors are met again.
+        // A missing file is not behind a link. Other errors will occur again in the operation
+        // itself.
         _ => Ok(()),
     }
 }
 
-/// The whole content of a small file.
+/// The content of a small file.
 pub async fn content(r: &Request, path: &[u8], opened: &Opened) -> io::Result<Bytes> {
     let handle = &r.event_loop.handle;
     if let Some(content) = r.event_loop.common.turn_files.borrow().content(path, opened) {

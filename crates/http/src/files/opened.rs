@@ -1,4 +1,4 @@
-//! What came of opening a file.
+//! Results of opening and examining files.
 
 use std::io;
 use std::sync::Arc;
@@ -7,60 +7,60 @@ use rustix::io::Errno;
 use weir_engine::{FileInfo, FileKind, OpenFile};
 use weir_log::Cause;
 
-/// An open file, and what it is.
+/// An open file and its attributes.
 #[derive(Debug, Clone)]
 pub struct Opened {
-    /// The file; not there for a directory that was only asked about.
+    /// The open file.
     pub file: Arc<OpenFile>,
-    /// What it is.
+    /// Its attributes.
     pub info: FileInfo,
 }
 
-/// What a path names.
+/// The attributes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat(pub FileInfo);
 
 impl Stat {
-    /// A directory.
+    /// Whether this is a directory.
     pub fn is_directory(&self) -> bool {
         self.0.kind == FileKind::Directory
     }
 }
 
-/// Why a file could not be opened or asked about.
+/// Why a file could not be opened or examined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileError {
     pub(super) errno: Errno,
-    /// The call that failed, as nginx's log names it.
+    /// The failed call, as nginx logs it.
     pub(super) call: &'static str,
 }
 
 impl FileError {
     pub(super) fn new(error: &io::Error, call: &'static str) -> FileError {
         let errno = match error.kind() {
-            // No thread takes the operation: the pool's queue is full.
+            // The queue of the thread pool is full.
             io::ErrorKind::ResourceBusy => Errno::BUSY,
             _ => Errno::from_io_error(error).unwrap_or(Errno::IO),
         };
         FileError { errno, call }
     }
 
-    /// There is no such file.
+    /// Whether the file does not exist.
     pub fn is_absent(&self) -> bool {
         matches!(self.errno, Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG)
     }
 
-    /// There is no file of this name, though its directory may be there.
+    /// Whether the directory has no file of this name.
     pub fn is_missing_name(&self) -> bool {
         self.errno == Errno::NOENT
     }
 
-    /// The system refuses it.
+    /// Whether a permission is missing.
     pub fn is_denied(&self) -> bool {
         self.errno == Errno::ACCESS
     }
 
-    /// `disable_symlinks` refuses it.
+    /// Whether `disable_symlinks` refuses the file.
     pub fn is_symlink(&self) -> bool {
         matches!(self.errno, Errno::LOOP | Errno::MLINK)
     }

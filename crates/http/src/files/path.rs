@@ -1,4 +1,4 @@
-//! The file that a request's path stands for: `root`, `alias`.
+//! Maps a request's path to a file: `root` and `alias`.
 
 use std::path::PathBuf;
 
@@ -7,12 +7,13 @@ use crate::request::Request;
 use crate::request::step::Step;
 use crate::site::core::{Conf, StandsFor};
 
-/// Why a request's path stands for no file. The log was told.
+/// Why a request's path has no file. It has been logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathError {
-    /// `alias` stands for the location's own path, and a rewrite has put another in its place.
+    /// `alias` in a regular expression location is for the path that matched, and a rewrite has
+    /// changed the path.
     Rewritten,
-    /// The file would be outside the directory that it is put below.
+    /// The file would be outside of its root.
     Climbs,
 }
 
@@ -33,7 +34,7 @@ impl From<PathError> for Step {
 }
 
 impl Conf {
-    /// The file that the request's path stands for: `$request_filename`.
+    /// The file for the request's path: `$request_filename`.
     pub fn map_path(&self, r: &mut Request) -> PathBuf {
         use std::os::unix::ffi::OsStringExt;
         let mut path = Vec::new();
@@ -41,7 +42,8 @@ impl Conf {
         PathBuf::from(std::ffi::OsString::from_vec(path))
     }
 
-    /// Appends the file's path: `root` with the whole path, `alias` with what follows the location's name.
+    /// Appends the file's path. With `root` it ends with the whole path, with `alias` with the part
+    /// behind the location's name.
     pub fn map_path_into(&self, r: &mut Request, out: &mut Vec<u8>) -> Result<(), PathError> {
         let start = out.len();
         self.root_path_into(r, out)?;
@@ -58,7 +60,7 @@ impl Conf {
         Ok(())
     }
 
-    /// What `root` or `alias` names for this request.
+    /// The value of `root` or `alias` for this request.
     pub fn root_path(&self, r: &mut Request) -> Result<Vec<u8>, PathError> {
         let mut out = Vec::new();
         self.root_path_into(r, &mut out)?;
@@ -80,7 +82,7 @@ impl Conf {
         Ok(())
     }
 
-    /// Appends the root itself, absolute: `$document_root`.
+    /// Appends the root as an absolute path: `$document_root`.
     pub fn root_into(&self, r: &mut Request, out: &mut Vec<u8>) {
         let start = out.len();
         self.root.value.eval_into(r, out);

@@ -1,8 +1,9 @@
-//! Permissions as configurations write them.
+//! Reads permission bits.
 
 use weir_conf::{Directive, Error};
 
-/// `user:rw`, `group:r`, `all:r`; together, permission bits of a file. nginx: ngx_conf_set_access_slot.
+/// `user:rw`, `group:r`, `all:r`, combined to the permission bits of a file. nginx:
+/// ngx_conf_set_access_slot.
 pub fn read(d: &Directive) -> Result<u32, Error> {
     let (mut mode, mut user) = (0, 0o600);
     for word in &d.args {

@@ -1,7 +1,8 @@
-//! `$realpath_root`: the root without symbolic links in it.
+//! `$realpath_root`: the root with symbolic links resolved.
 //!
-//! A value is computed at once, and a loop must not walk a path that the kernel does not have in memory. So before
-//! the handlers of a phase run, the root of a site that uses the variable is walked by a thread, unless it is known.
+//! Variables are evaluated without waiting, and a loop must not read the disk for path elements
+//! that the kernel has not cached. So a thread resolves the root before the handlers of a phase
+//! run, if the site uses the variable.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -15,11 +16,11 @@ use weir_log::{Cause, Level};
 use crate::request::Request;
 use crate::request::contexts::KnownRoot;
 
-/// Sees to it that the value is at hand where the site uses it.
+/// Resolves the root in advance, unless it is known.
 pub async fn prepare(r: &mut Request) {
-    let root = root_beforehand(r);
+    let root = peek_root(r);
     if r.contexts.realpath.as_ref().is_some_and(|known| known.root == root)
-        || in_memory(r, &root).is_some()
+        || path_in_kernel(r, &root).is_some()
     {
         return;
     }
@@ -31,13 +32,13 @@ pub async fn prepare(r: &mut Request) {
     r.contexts.realpath = Some(Box::new(KnownRoot { root, real }));
 }
 
-/// Appends the value.
+/// Appends the value of the variable.
 pub fn value(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let root = root(r);
     let known = r.contexts.realpath.as_deref().filter(|known| known.root == root);
     let real = match known {
         Some(known) => known.real.clone(),
-        None => in_memory(r, &root).ok_or(Errno::AGAIN),
+        None => path_in_kernel(r, &root).ok_or(Errno::AGAIN),
     };
     match real {
         Ok(real) => out.extend_from_slice(real.as_os_str().as_bytes()),
@@ -58,8 +59,9 @@ fn root(r: &mut Request) -> PathBuf {
     PathBuf::from(OsString::from_vec(root))
 }
 
-/// The root as it is now. Nothing else has asked for its variables yet, so they keep no value, and the log hears nothing of them.
-fn root_beforehand(r: &mut Request) -> PathBuf {
+/// The current root. Variables that it evaluates are not cached and nothing is logged, since the
+/// configuration has not used them yet.
+fn peek_root(r: &mut Request) -> PathBuf {
     if r.conf().core.root.value.constant().is_some() {
         return root(r);
     }
@@ -73,14 +75,14 @@ fn root_beforehand(r: &mut Request) -> PathBuf {
     root
 }
 
-/// The kernel's answer where no thread has to wait for it: an open descriptor knows its path.
-fn in_memory(r: &Request, root: &Path) -> Option<PathBuf> {
+/// The root as the kernel knows it, without waiting: a descriptor of a cached directory has a path.
+fn path_in_kernel(r: &Request, root: &Path) -> Option<PathBuf> {
     use std::os::fd::AsRawFd;
     let fd = r.event_loop.handle.files().directory_now(root)?;
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let path = rustix::fs::readlink(link, Vec::new()).ok()?;
     let path = path.to_bytes();
-    // A directory that was removed since has no path any more.
+    // A removed directory has no path.
     let here = path.starts_with(b"/") && !path.ends_with(b" (deleted)");
     here.then(|| Path::new(OsStr::from_bytes(path)).to_owned())
 }

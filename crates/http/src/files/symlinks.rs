@@ -1,23 +1,23 @@
-//! `disable_symlinks`: whether symbolic links may stand in a file's path.
+//! The setting of `disable_symlinks`.
 
 use weir_values::Template;
 
-/// The setting.
+/// `disable_symlinks`
 #[derive(Debug, Clone, Default)]
 pub struct Symlinks {
-    /// What is refused.
+    /// The links that are refused.
     pub refuse: Refuse,
-    /// `from=`: links in this first part of the path are not looked at.
+    /// `from=`: links in this leading part of the path are allowed.
     pub from: Option<Template>,
 }
 
-/// Which symbolic links end the way to a file.
+/// The symbolic links that are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Refuse {
     /// None.
     #[default]
     Nothing,
-    /// Those with another owner than the file that they lead to.
+    /// Links whose owner differs from that of the target.
     NotOwner,
     /// All.
     All,

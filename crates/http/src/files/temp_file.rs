@@ -1,4 +1,4 @@
-//! Temporary files: where `client_body_temp_path`, `proxy_temp_path` and kin put them.
+//! Temporary files in `client_body_temp_path`, `proxy_temp_path` and alike.
 
 #![expect(clippy::disallowed_methods, reason = "names are numbers")]
 
@@ -12,28 +12,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_engine::{Handle, OpenFile, Rank, file_operation};
 
-/// Digits in a temporary file's name, as nginx has.
+/// The digits of a temporary file's name, as in nginx.
 pub const DIGITS: usize = 10;
-/// Attempts to find a name that is not taken, before the directory counts as unusable.
+/// The attempts to find an unused name, before the directory counts as unusable.
 const ATTEMPTS: usize = 1000;
 
-/// A directory of temporary files, and how many directories below it share them.
+/// A directory of temporary files, and the levels of its subdirectories.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct TempPath {
     /// The directory.
     pub directory: PathBuf,
-    /// For each level below: how many of the name's last digits name a directory.
+    /// For each level: how many of the name's last digits name the subdirectory.
     pub levels: Vec<usize>,
 }
 
-/// What becomes of a temporary file's name.
+/// How long a temporary file has its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// It has none: no other process can open the file.
+    /// The name is removed at once, so that no other process can open the file.
     Nameless,
-    /// It is removed with the last use.
+    /// The name is removed after the last use.
     WhileUsed,
-    /// It stays when the file is closed.
+    /// The name stays.
     Forever,
 }
 
@@ -41,16 +41,16 @@ pub enum Keep {
 pub struct TempFile {
     /// Open for reading and writing.
     pub file: Arc<OpenFile>,
-    /// Its name; only others can use it if it was kept.
+    /// The path. Only kept files can be opened by others.
     pub path: PathBuf,
-    /// It has that name: others can open it as long as it is used.
+    /// Whether the file has a name, so that others can open it while it is used.
     pub named: bool,
-    /// Removes the name in the end, on a thread of this loop's pool.
+    /// Removes the name at the end, on a thread of this loop's pool.
     remover: Cell<Option<Handle>>,
 }
 
 impl TempPath {
-    /// Creates a file; the directory, too, if it is missing.
+    /// Creates a file, and its directory if it is missing.
     pub async fn create(&self, handle: &Handle, keep: Keep) -> Result<TempFile, Failed> {
         let this = self.clone();
         let made = handle.files().write(move || this.create_waiting(keep)).await;
@@ -79,9 +79,10 @@ impl TempPath {
                     }
                     return Ok((file, path));
                 }
-                // Another process has files here, or has left thousands: names go on elsewhere.
+                // Another process uses these names, or has left thousands of files. The numbers
+                // continue elsewhere.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                    NEXT.fetch_add(far(), Ordering::Relaxed);
+                    NEXT.fetch_add(skip_distance(), Ordering::Relaxed);
                 }
                 Err(error) => return Err(Failed { path, error }),
             }
@@ -89,7 +90,7 @@ impl TempPath {
         Err(Failed { path: self.directory.clone(), error: io::ErrorKind::AlreadyExists.into() })
     }
 
-    /// `0000000012` with levels 1 and 2 lies in `2/01/`.
+    /// The path of a name. With the levels 1 and 2, `0000000012` is in `2/01/`.
     fn path_of(&self, name: &str) -> PathBuf {
         let mut path = self.directory.clone();
         let mut end = name.len();
@@ -103,22 +104,23 @@ impl TempPath {
     }
 }
 
-/// Why there is no temporary file.
+/// Why a temporary file could not be created.
 #[derive(Debug)]
 pub struct Failed {
-    /// What was to be created.
+    /// The path.
     pub path: PathBuf,
-    /// What the system said.
+    /// The error.
     pub error: io::Error,
 }
 
 impl TempFile {
-    /// A file that was there before. Its name is removed with the last use by this loop, or stays.
+    /// Takes over an existing file. With a `remover`, its name is removed after the last use by
+    /// this loop.
     pub fn of(file: Arc<OpenFile>, path: PathBuf, remover: Option<Handle>) -> TempFile {
         TempFile { file, path, named: true, remover: Cell::new(remover) }
     }
 
-    /// The name stays: the caller moves or removes it.
+    /// Keeps the name. The caller moves or removes it.
     pub fn keep(&self) {
         self.remover.set(None);
     }
@@ -140,8 +142,8 @@ fn open(path: &Path) -> io::Result<File> {
     file_operation("open", path, || options.open(path))
 }
 
-/// How many names are skipped behind one that is taken.
-fn far() -> u64 {
+/// The distance to skip after a used name.
+fn skip_distance() -> u64 {
     let mut bytes = [0; 4];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
         Ok(_) => u32::from_ne_bytes(bytes).into(),
@@ -149,7 +151,7 @@ fn far() -> u64 {
     }
 }
 
-/// Makes a level's directory, and those above it, for this user alone.
+/// Creates the directory of a level and its parents, for this user alone.
 fn make(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -166,7 +168,8 @@ mod tests {
         assert_eq!(flat.path_of("0000000012"), Path::new("/t/0000000012"));
     }
 
-    /// Files of `client_body_in_file_only on` stay, and each new process begins with the first name.
+    /// Files of `client_body_in_file_only on` stay, and each new process begins with the first
+    /// number.
     #[test]
     fn names_are_found_beside_thousands_of_files_that_stay() {
         let dir = weir_testkit::Dir::new();

@@ -1,4 +1,4 @@
-//! The files of one turn of the loop.
+//! The files that were opened in the current turn of the loop.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,58 +8,58 @@ use rustc_hash::FxBuildHasher;
 
 use super::opened::Opened;
 
-/// More files than this in one turn are opened each time.
-const MOST: usize = 256;
+/// The most files per turn. Others are opened each time.
+const MOST_FILES: usize = 256;
 
-/// What the running turn has opened.
+/// The files that were opened in the current turn.
 #[derive(Debug, Default)]
 pub struct TurnFiles {
-    /// Names that a client makes collide cost a turn [`MOST`] comparisons at most.
-    files: HashMap<Box<[u8]>, Known, FxBuildHasher>,
+    /// A client may choose names that collide. They cost at most [`MOST_FILES`] comparisons per turn.
+    files: HashMap<Box<[u8]>, TurnFile, FxBuildHasher>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct TurnFile {
     opened: Opened,
-    /// Where all of it was read.
+    /// The content, if all of it was read.
     content: Option<Bytes>,
 }
 
 impl TurnFiles {
-    /// A file that this turn has opened.
+    /// A file that was opened in this turn.
     pub fn get(&self, path: &[u8]) -> Option<Opened> {
-        self.files.get(path).map(|known| known.opened.clone())
+        self.files.get(path).map(|file| file.opened.clone())
     }
 
-    /// The content of this very file, if this turn has read it.
+    /// The content of this open file, if it was read in this turn.
     pub fn content(&self, path: &[u8], of: &Opened) -> Option<Bytes> {
-        let known = self.files.get(path)?;
-        known.content.clone().filter(|_| Arc::ptr_eq(&known.opened.file, &of.file))
+        let file = self.files.get(path)?;
+        file.content.clone().filter(|_| Arc::ptr_eq(&file.opened.file, &of.file))
     }
 
-    /// Both at once: what a whole answer needs.
+    /// The file and its content, for a whole response.
     pub fn whole(&self, path: &[u8]) -> Option<(Opened, Bytes)> {
-        let known = self.files.get(path)?;
-        Some((known.opened.clone(), known.content.clone()?))
+        let file = self.files.get(path)?;
+        Some((file.opened.clone(), file.content.clone()?))
     }
 
-    /// Remembers a file to the end of the turn.
+    /// Keeps a file until the end of the turn.
     pub fn put(&mut self, path: &[u8], opened: &Opened) {
-        if self.files.len() < MOST {
-            self.files.insert(path.into(), Known { opened: opened.clone(), content: None });
+        if self.files.len() < MOST_FILES {
+            self.files.insert(path.into(), TurnFile { opened: opened.clone(), content: None });
         }
     }
 
-    /// Remembers a file's content with it.
+    /// Keeps the content of a file.
     pub fn put_content(&mut self, path: &[u8], of: &Opened, content: &Bytes) {
-        if let Some(known) = self.files.get_mut(path)
-            && Arc::ptr_eq(&known.opened.file, &of.file)
+        if let Some(file) = self.files.get_mut(path)
+            && Arc::ptr_eq(&file.opened.file, &of.file)
         {
-            known.content = Some(content.clone());
+            file.content = Some(content.clone());
         }
     }
 
-    /// The turn is over: nothing of it holds in the next one.
+    /// Drops all files at the end of the turn.
     pub fn close(&mut self) {
         self.files.clear();
     }

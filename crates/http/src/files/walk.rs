@@ -1,4 +1,4 @@
-//! `disable_symlinks`: walks to a file one name at a time and looks at each.
+//! `disable_symlinks`: opens a path element by element and checks each for links.
 //! nginx: ngx_open_file_wrapper in ngx_open_file_cache.c.
 
 #![expect(clippy::disallowed_methods, reason = "this is the room")]
@@ -16,7 +16,8 @@ use super::opened::{FileError, Opened};
 use crate::files::symlinks::Refuse;
 use crate::request::Request;
 
-/// Opens a file unless a symbolic link leads to it. Off the loop: every name asks the disk.
+/// Opens a file unless a refused symbolic link is in its path. Runs on a thread, since each element
+/// may need the disk.
 pub async fn open(r: &mut Request, path: &[u8], flags: OFlags) -> Result<Opened, FileError> {
     let (rule, path) = (LinkRule::of(r), path.to_vec());
     let doer = super::doer::doer(r);
@@ -33,23 +34,23 @@ pub async fn open(r: &mut Request, path: &[u8], flags: OFlags) -> Result<Opened,
     }
 }
 
-/// What `disable_symlinks` says for one request, for work that is not on its loop.
+/// The rule of `disable_symlinks` for a request, for work on other threads.
 #[derive(Debug)]
 pub struct LinkRule {
     refuse: Refuse,
-    /// `from=`: the beginning of paths that is trusted.
+    /// `from=`: the trusted leading part of paths.
     from: Option<Vec<u8>>,
 }
 
 impl LinkRule {
-    /// That of the request's location.
+    /// The rule of the request's location.
     pub fn of(r: &mut Request) -> LinkRule {
         let symlinks = &r.conf().core.symlinks;
         let from = symlinks.from.as_ref().map(|from| from.eval(r).into_owned());
         LinkRule { refuse: symlinks.refuse, from }
     }
 
-    /// Whether the path leads over no link that is refused. It waits for the disk.
+    /// Checks that the path has no refused link. Blocks.
     pub fn check(&self, path: &Path) -> Result<(), Errno> {
         match self.refuse {
             Refuse::Nothing => Ok(()),
@@ -64,13 +65,13 @@ impl LinkRule {
         };
         match trusted {
             Some(trusted) => walk(path, trusted, self.refuse, flags),
-            // All of the path is trusted: nothing is left to be refused.
+            // The whole path is trusted.
             None => walk(path, 0, Refuse::Nothing, flags),
         }
     }
 }
 
-/// How much of the path `from=` takes out, if it is a beginning of it; none for all of it.
+/// The length of the part of the path that `from=` trusts. `None` if all of it is trusted.
 fn trusted_part(from: &[u8], path: &[u8]) -> Option<usize> {
     match path.strip_prefix(from) {
         Some([]) if !from.is_empty() => None,

@@ -55,7 +55,7 @@ async fn choose(r: &mut Request) -> Step {
         return error.into();
     }
     path.pop();
-    let mut entries = match directory::entries(r, &path, directory::Which::USUAL).await {
+    let mut entries = match directory::entries(r, &path, directory::EntryFilter::USUAL).await {
         Ok(entries) => entries,
         Err(end) => return end,
     };

@@ -209,7 +209,7 @@ impl Walk {
                 return self.find(r);
             }
             Phase::Rewritten => self.begin(r, Phase::Preaccess, &plan.preaccess),
-            Phase::Preaccess if r.is_vouched_for() => {
+            Phase::Preaccess if r.skips_access() => {
                 self.begin(r, Phase::Precontent, &plan.precontent);
             }
             Phase::Preaccess => self.begin(r, Phase::Access, &plan.access),

@@ -25,7 +25,7 @@ pub struct Sub {
     /// It is the client's own request, which continues after its answer.
     pub own: bool,
     /// The client never gets its answer, so that it goes on if the client leaves.
-    pub unheard: bool,
+    pub detached: bool,
     /// An error has neither a page nor an `error_page`: the caller reads the status.
     pub pageless: bool,
     /// The method of the client's own request.
@@ -87,14 +87,14 @@ impl Drop for Counted {
 
 impl Sub {
     /// The facts of a request that continues after its answer. Its further output is discarded.
-    pub fn unheard(family: Rc<Family>, method: Vec<u8>) -> Sub {
+    pub fn detached(family: Rc<Family>, method: Vec<u8>) -> Sub {
         Sub {
             sink: Sink::Nowhere,
             depth: DEPTH,
             stub: None,
             clone: false,
             own: true,
-            unheard: true,
+            detached: true,
             pageless: false,
             method,
             charset: Vec::new(),

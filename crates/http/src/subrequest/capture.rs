@@ -1,10 +1,10 @@
-//! Subrequests with an answer that is wanted as a value: by a script, or to be changed as a whole.
+//! Captured subrequests: the caller gets the whole response as a value.
 
 use super::run;
 use crate::request::Request;
 use crate::request::family::{Sink, Sub};
 
-/// A subrequest that is prepared, and may be changed before it runs.
+/// A subrequest that was prepared and may be changed before it runs.
 pub struct Capture(pub(super) Box<Request>);
 
 impl Capture {
@@ -13,14 +13,14 @@ impl Capture {
         &mut self.0
     }
 
-    /// An end with a status stays without a page, and does not count as whole.
+    /// If the subrequest ends with a status, it gets no error page and does not count as complete.
     pub fn refuse_pages(&mut self) {
         if let Some(sub) = self.0.sub.as_deref_mut() {
             sub.pageless = true;
         }
     }
 
-    /// Runs it; the answer is in its head and [`Request::captured_body`].
+    /// Runs the subrequest. The result has the head and [`Request::captured_body`].
     pub async fn run(mut self) -> Box<Request> {
         let in_order = run(&mut self.0).await;
         if let Some(Sub { sink: Sink::Value { whole, .. }, .. }) = self.0.sub.as_deref_mut() {
@@ -31,7 +31,7 @@ impl Capture {
 }
 
 impl Request {
-    /// The body of a captured answer.
+    /// The body of a captured response.
     pub fn captured_body(&self) -> &[u8] {
         match self.sub.as_deref() {
             Some(Sub { sink: Sink::Value { body, .. }, .. }) => body,
@@ -39,7 +39,7 @@ impl Request {
         }
     }
 
-    /// The same to keep.
+    /// Takes the body of a captured response.
     pub fn take_captured_body(&mut self) -> Vec<u8> {
         match self.sub.as_deref_mut() {
             Some(Sub { sink: Sink::Value { body, .. }, .. }) => std::mem::take(body),
@@ -47,7 +47,7 @@ impl Request {
         }
     }
 
-    /// Whether all of a captured answer came.
+    /// Whether the captured response is complete.
     pub fn capture_is_whole(&self) -> bool {
         matches!(self.sub.as_deref(), Some(Sub { sink: Sink::Value { whole: true, .. }, .. }))
     }

@@ -1,9 +1,9 @@
-//! Requests that are made for another request: their answers become parts of its answer, are looked at, or
-//! are thrown away. nginx: ngx_http_subrequest, ngx_http_postpone_filter_module.
+//! Subrequests: their responses become parts of another response, are examined or discarded. nginx:
+//! ngx_http_subrequest, ngx_http_postpone_filter_module.
 //!
-//! A subrequest is a [`Request`] of its own, with the head, the body and the variables of the one
-//! that it is made for. One with a body that is a part of another runs as a task of its own and
-//! fills a [`Pipe`]; it ends with the request that it is made for.
+//! A subrequest is a [`Request`] of its own, with the head, body and variables of its parent. If
+//! its body becomes a part of the parent's response, it runs as a task and fills a [`Pipe`]. It
+//! ends with its parent.
 
 use std::io;
 use std::rc::Rc;
@@ -26,14 +26,14 @@ mod post_action;
 
 pub use capture::Capture;
 
-/// Subrequests of one client's request that are there at once, at the most. nginx counts to 64535.
+/// The most concurrent subrequests of a main request. nginx allows 64535.
 const MOST: u32 = 4096;
 
-/// Making them.
+/// Making subrequests.
 impl Request {
-    /// Starts a subrequest with a body that becomes a part of this one's: see
-    /// [`Request::send_subrequest`]. `None`: there are too many inside each other; the log was
-    /// told.
+    /// Starts a subrequest whose body becomes a part of this request's response: see
+    /// [`Request::send_subrequest`]. `None` if subrequests are nested too deeply or there are too
+    /// many. That is logged.
     pub fn include(&mut self, path: &[u8], args: &[u8], stub: Option<Stub>) -> Option<Subrequest> {
         let pipe = Rc::new(Pipe::default());
         let mut sr = self.subrequest(path, args, Sink::Parent(pipe.clone()))?;
@@ -43,7 +43,7 @@ impl Request {
         Some(start(sr, pipe))
     }
 
-    /// The same by another method, and with this body where one is given.
+    /// The same with another method, and optionally with a body.
     pub fn include_by(
         &mut self,
         method: Method,
@@ -61,25 +61,26 @@ impl Request {
         Some(start(sr, pipe))
     }
 
-    /// Starts a subrequest that asks this one's handler once more: see [`Request::send_subrequest`].
+    /// Starts a subrequest that runs this request's content handler again: see
+    /// [`Request::send_subrequest`].
     pub fn ask_again(&mut self, prepare: impl FnOnce(&mut Request)) -> Option<Subrequest> {
         let pipe = Rc::new(Pipe::default());
-        let mut sr = self.again(Sink::Parent(pipe.clone()))?;
+        let mut sr = self.repeated(Sink::Parent(pipe.clone()))?;
         prepare(&mut sr);
         Some(start(sr, pipe))
     }
 
-    /// The same for an answer that is wanted as a value, if it has no more bytes than this.
+    /// The same as a captured subrequest, with a maximum length of the body.
     pub fn capture_again(&mut self, limit: u64) -> Option<Capture> {
-        let mut sr = self.again(Sink::Value { body: Vec::new(), limit, whole: false })?;
+        let mut sr = self.repeated(Sink::Value { body: Vec::new(), limit, whole: false })?;
         if sr.method == Method::Head {
-            // What its length will be, only the body tells.
+            // Only the body tells the length that the caller's response will have.
             sr.method = Method::Get;
         }
         Some(Capture(Box::new(sr)))
     }
 
-    fn again(&mut self, sink: Sink) -> Option<Request> {
+    fn repeated(&mut self, sink: Sink) -> Option<Request> {
         let (path, args) = (self.path.clone(), self.args.clone());
         let mut sr = self.subrequest(&path, &args, sink)?;
         if let Some(sub) = &mut sr.sub {
@@ -92,21 +93,21 @@ impl Request {
         Some(sr)
     }
 
-    /// Starts a subrequest with this one's method, and does not wait for its answer. The client's
-    /// request stays until it has ended.
+    /// Starts a subrequest with this request's method, without waiting for its response. The main
+    /// request waits for it at its end.
     pub fn copy_to(&mut self, path: &[u8], args: &[u8]) -> bool {
         let Some(mut sr) = self.subrequest(path, args, Sink::Nowhere) else { return false };
         sr.method = self.method;
         sr.response.header_only = true;
         if let Some(sub) = &mut sr.sub {
-            sub.unheard = true;
+            sub.detached = true;
         }
         let sub = start(sr, Rc::default());
         self.leave_in_background(sub);
         true
     }
 
-    /// Makes a subrequest for the sake of its answer's head, and waits for it.
+    /// Runs a subrequest for the head of its response. `None` if there was none.
     pub async fn ask(&mut self, path: &[u8], args: &[u8]) -> Option<Box<Request>> {
         let mut sr = Box::new(self.subrequest(path, args, Sink::Nowhere)?);
         sr.response.header_only = true;
@@ -118,13 +119,13 @@ impl Request {
         in_order.then_some(sr)
     }
 
-    /// Prepares a subrequest with an answer that a script wants as a value, to run beside this one.
+    /// Prepares a captured subrequest.
     pub fn capture(&mut self, path: &[u8], args: &[u8]) -> Option<Capture> {
         let sink = Sink::Value { body: Vec::new(), limit: u64::MAX, whole: false };
         self.subrequest(path, args, sink).map(|sr| Capture(Box::new(sr)))
     }
 
-    /// Makes a subrequest for the sake of its answer, and waits for it. `None`: there may be none here.
+    /// Runs a subrequest and returns its response. `None` if a subrequest is not possible here.
     pub async fn fetch(&mut self, path: &[u8], args: &[u8]) -> Option<io::Result<Fetched>> {
         let sink = Sink::Memory { body: Vec::new(), limit: 0 };
         let mut sr = Box::new(self.subrequest(path, args, sink)?);
@@ -189,7 +190,7 @@ impl Request {
             stub: None,
             clone: false,
             own: false,
-            unheard: false,
+            detached: false,
             pageless: false,
             method: self.main_method().to_vec(),
             charset,
@@ -199,22 +200,23 @@ impl Request {
         Some(sr)
     }
 
-    /// What this request shares with its subrequests.
+    /// The state that this request shares with its subrequests.
     pub fn family(&mut self) -> Rc<Family> {
         self.family.get_or_insert_with(Rc::default).clone()
     }
 
-    /// This subrequest has no reader. This request may end before it, the client's may not.
+    /// Adds a subrequest whose response is discarded. This request may end before it, the main
+    /// request may not.
     pub fn leave_in_background(&mut self, sub: Subrequest) {
         self.family().background.borrow_mut().push(sub);
     }
 
-    /// Whether there are subrequests without a reader.
+    /// Whether there are subrequests whose responses are discarded.
     pub fn has_background(&self) -> bool {
         self.family.as_ref().is_some_and(|family| !family.background.borrow().is_empty())
     }
 
-    /// Waits until the subrequests without a reader have ended.
+    /// Waits until the subrequests whose responses are discarded have ended.
     pub async fn join_background(&mut self) {
         let family = self.family();
         let next = || family.background.borrow_mut().pop();
@@ -224,26 +226,26 @@ impl Request {
     }
 }
 
-/// Being one.
+/// Functions of subrequests.
 impl Request {
-    /// Whether access rules were asked already, for the request that this one is made for.
-    pub fn is_vouched_for(&self) -> bool {
+    /// Whether the access phase already ran for the main request, so that it is skipped here.
+    pub fn skips_access(&self) -> bool {
         self.sub.as_ref().is_some_and(|sub| !sub.own)
     }
 
-    /// Whether it goes on when the client leaves.
-    pub fn is_unheard(&self) -> bool {
-        self.sub.as_ref().is_some_and(|sub| sub.unheard)
+    /// Whether it continues after the client has disconnected.
+    pub fn is_detached(&self) -> bool {
+        self.sub.as_ref().is_some_and(|sub| sub.detached)
     }
 
-    /// Whether its body may end too early and the answer that it is a part of goes on. A slice must be complete, as its
-    /// place is known.
+    /// Whether its body may end too early without ending the parent's response. A slice must be
+    /// complete, since the position of its bytes is fixed.
     pub fn may_break_off(&self) -> bool {
         let Some(sub) = &self.sub else { return false };
         !sub.clone && matches!(sub.sink, Sink::Parent(_) | Sink::Memory { .. })
     }
 
-    /// The method of the client's own request, whichever this one is made by.
+    /// The method of the main request.
     pub fn main_method(&self) -> &[u8] {
         match &self.sub {
             Some(sub) => &sub.method,
@@ -251,7 +253,7 @@ impl Request {
         }
     }
 
-    /// Hands a piece of a subrequest's body on.
+    /// Passes a piece of a subrequest's body to its destination.
     pub async fn give_to_parent(&mut self, mut chain: Chain) -> io::Result<()> {
         let Some(sub) = &mut self.sub else { return Ok(()) };
         if !chain.is_empty() {
@@ -274,14 +276,14 @@ impl Request {
         }
     }
 
-    /// Has the request that this one is a part of send on what it was given.
+    /// Makes the parent send the body that it was given.
     pub fn urge_parent(&self, then: Then) {
         if let Some(Sub { sink: Sink::Parent(pipe), .. }) = self.sub.as_deref() {
             pipe.urge(then);
         }
     }
 
-    /// The limit for a body in memory is that of the location that answers.
+    /// Sets the limit for a body in memory, which is that of the location that answers.
     fn expect_memory(&mut self) -> io::Result<()> {
         let most = self.conf().core.subrequest_output_buffer_size;
         let announced = self.response.content_length;
@@ -331,7 +333,7 @@ impl Request {
         Ok(())
     }
 
-    /// An empty body ends here: a subrequest's stub takes its place.
+    /// At the end of an empty body, appends the stub of the subrequest.
     pub fn fill_empty_body(&mut self, chain: &mut Chain, last: bool) {
         let Some(sub) = &mut self.sub else { return };
         if !chain.is_empty() {
@@ -343,8 +345,8 @@ impl Request {
         }
     }
 
-    /// A subrequest ended with this status in the midst, and so ends this request. If that was because of the client, which
-    /// has got nothing of the answer, the log says so in place of the answer's status.
+    /// Ends this request because a subrequest broke off with this status. If the client was the
+    /// cause, and nothing of the response was sent, the log line has that status.
     pub fn breaks_off_with(&mut self, status: u16) {
         self.keepalive = false;
         if self.output.sent == 0 && matches!(status, 408 | 444 | 499) {
@@ -352,12 +354,12 @@ impl Request {
         }
     }
 
-    /// Whether an end with a status has no page.
+    /// Whether a status ends the request without an error page.
     pub fn is_pageless(&self) -> bool {
         self.sub.as_ref().is_some_and(|sub| sub.pageless)
     }
 
-    /// A subrequest that fails, or has no body, answers with its stub instead of a page for the status.
+    /// Replaces the error page of a failed subrequest by its stub, if it has one.
     pub fn stub_for(&mut self, step: Step) -> Step {
         if self.sub.is_none() || !matches!(step, Step::Status(_)) || self.response.sent {
             return step;
@@ -385,7 +387,7 @@ fn start(mut sr: Request, pipe: Rc<Pipe>) -> Subrequest {
     sub
 }
 
-/// From its first phase to its log line.
+/// Runs all phases of a subrequest.
 async fn run(sr: &mut Request) -> bool {
     let logged = Logged(sr);
     let sr = &mut *logged.0;
@@ -395,7 +397,7 @@ async fn run(sr: &mut Request) -> bool {
     }
 }
 
-/// A subrequest that has begun: its end is the log phase, too, where that is asked for.
+/// A subrequest that has begun. With `log_subrequest`, the log phase runs when this is dropped.
 struct Logged<'r>(&'r mut Request);
 
 impl Drop for Logged<'_> {
@@ -406,10 +408,10 @@ impl Drop for Logged<'_> {
     }
 }
 
-/// An answer in memory.
+/// A response in memory.
 pub struct Fetched {
-    /// Its status.
+    /// The status.
     pub status: u16,
-    /// Its body.
+    /// The body.
     pub body: Vec<u8>,
 }

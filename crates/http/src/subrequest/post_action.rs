@@ -1,4 +1,4 @@
-//! `post_action`: after its answer a request goes on inside, for the sake of what that does.
+//! `post_action`: continues a finished request in another location, for its side effects.
 //! nginx: ngx_http_post_action.
 
 use crate::phases;
@@ -6,17 +6,17 @@ use crate::request::Request;
 use crate::request::family::Sub;
 
 impl Request {
-    /// Goes on in the location that `post_action` names. The log line is that location's.
+    /// Continues in the location of `post_action`, which also writes the log line.
     pub async fn post_action(&mut self) {
         let target = &self.conf().core.post_action;
-        // The answer was sent: neither its head nor its body may be touched again.
+        // The response was sent, so its output must not be used again.
         let output = std::mem::take(&mut self.output);
         let (keepalive, header_only) = (self.keepalive, self.response.header_only);
         (self.response.sent, self.response.header_only) = (false, true);
-        // The status of an error is the client's, and stays in the log line.
+        // An error's status is that of the client's response, and stays in the log line.
         self.error_page = false;
         let (family, method) = (self.family(), self.method_name().to_vec());
-        self.sub = Some(Box::new(Sub::unheard(family, method)));
+        self.sub = Some(Box::new(Sub::detached(family, method)));
         let step = match target.first() {
             Some(b'/') => self.redirect_to_parts(target, Vec::new()),
             _ => self.redirect_to_named(target),

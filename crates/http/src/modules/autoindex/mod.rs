@@ -102,7 +102,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 
 async fn list(r: &mut Request) -> Step {
     let conf = CONF.of(r.conf());
-    let path = match directory::asked(r) {
+    let path = match directory::requested_path(r) {
         Ok(path) => path,
         Err(end) => return end,
     };
@@ -111,7 +111,7 @@ async fn list(r: &mut Request) -> Step {
         (Format::Jsonp, Ok(name)) => name,
         _ => None,
     };
-    let mut entries = match directory::entries(r, &path, directory::Which::USUAL).await {
+    let mut entries = match directory::entries(r, &path, directory::EntryFilter::USUAL).await {
         Ok(entries) => entries,
         Err(end) => return end,
     };
@@ -134,7 +134,7 @@ async fn list(r: &mut Request) -> Step {
             (_, Some(name)) => ("application/javascript", page::jsonp(&entries, &name)),
         }
     };
-    let (kind, body) = match directory::written(r, count, write).await {
+    let (kind, body) = match directory::run_for(r, count, write).await {
         Ok(written) => written,
         Err(end) => return end,
     };

@@ -17,7 +17,7 @@ use weir_zone::Use;
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
-use crate::files::directory::{self, DirectoryEntry, Which};
+use crate::files::directory::{self, DirectoryEntry, EntryFilter};
 use crate::files::disk::{Disk, on_disk, path as disk_path};
 use crate::modules::dav::{self, Depth, depth_header};
 use crate::modules::static_;
@@ -325,7 +325,7 @@ async fn find(r: &mut Request) -> Step {
     let name = name.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
     let mut all = vec![(own.clone(), DirectoryEntry { name, info: stat.0 })];
     if children && stat.is_directory() {
-        let mut entries = match directory::entries(r, &path, Which::USUAL).await {
+        let mut entries = match directory::entries(r, &path, EntryFilter::USUAL).await {
             Ok(entries) => entries,
             Err(end) => return end,
         };

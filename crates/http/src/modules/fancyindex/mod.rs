@@ -12,7 +12,7 @@ use weir_values::Regex;
 
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::files::directory::{self, DirectoryEntry, Which};
+use crate::files::directory::{self, DirectoryEntry, EntryFilter};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::settings::LocationConf;
@@ -30,7 +30,7 @@ pub struct Conf {
     footer: Option<PagePart>,
     order: Order,
     look: Look,
-    which: Which,
+    filter: EntryFilter,
     /// Files whose names match are not listed.
     ignore: Vec<Arc<Regex>>,
 }
@@ -43,7 +43,7 @@ impl Default for Conf {
             footer: None,
             order: Order::default(),
             look: Look::default(),
-            which: Which::USUAL,
+            filter: EntryFilter::USUAL,
             ignore: Vec::new(),
         }
     }
@@ -130,7 +130,7 @@ const DIRECTIVES: &[Directive] = &[
     ),
     setting!(
         "fancyindex_hide_symlinks",
-        CONF.which.links,
+        CONF.filter.links,
         |d: &Line| d.flag().map(|hide| !hide),
         "Whether symbolic links are left out."
     ),
@@ -153,7 +153,7 @@ const DIRECTIVES: &[Directive] = &[
     ),
     setting!(
         "fancyindex_show_dotfiles",
-        CONF.which.dotfiles,
+        CONF.filter.dotfiles,
         Line::flag,
         "Whether names that begin with a dot are shown."
     ),
@@ -239,12 +239,12 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 }
 
 async fn list(r: &mut Request) -> Step {
-    let path = match directory::asked(r) {
+    let path = match directory::requested_path(r) {
         Ok(path) => path,
         Err(end) => return end,
     };
     let conf = CONF.of(r.conf()).clone();
-    let mut entries = match directory::entries(r, &path, conf.which).await {
+    let mut entries = match directory::entries(r, &path, conf.filter).await {
         Ok(entries) => entries,
         Err(end) => return end,
     };
@@ -267,7 +267,7 @@ async fn list(r: &mut Request) -> Step {
             footer.as_deref(),
         )
     };
-    match directory::written(r, count, write).await {
+    match directory::run_for(r, count, write).await {
         Ok(body) => {
             r.response.status = 200;
             r.response.set_type(b"text/html");
