@@ -283,7 +283,7 @@ fn cookie_to_set(r: &mut Request) -> &UserIdCookie {
 fn new_uid(r: &Request, conf: &Conf) -> Uid {
     /// Counters that the loops of this process share.
     static V1: AtomicU32 = AtomicU32::new(1);
-    static V2: AtomicU32 = AtomicU32::new(0x0303_0302);
+    static V2: AtomicU32 = AtomicU32::new(FIRST_V2);
     let now = r.event_loop.handle.wall().secs as u32;
     if conf.mode == Mode::V1 {
         let number = V1.fetch_add(0x100, Ordering::Relaxed);
@@ -300,8 +300,18 @@ fn new_uid(r: &Request, conf: &Conf) -> Uid {
             None => 0,
         },
     };
-    let number = V2.fetch_add(0x100, Ordering::Relaxed).max(0x0303_0302);
-    [place, now.to_be(), start().to_be(), number.to_be()]
+    [place, now.to_be(), start().to_be(), next_v2(&V2).to_be()]
+}
+
+/// The first number of version 2, as in nginx.
+const FIRST_V2: u32 = 0x0303_0302;
+
+/// Takes the next number of version 2. After the largest one, the count begins again at
+/// [`FIRST_V2`], as in nginx.
+fn next_v2(counter: &AtomicU32) -> u32 {
+    let next = |number: u32| Some(number.wrapping_add(0x100).max(FIRST_V2));
+    let taken = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    taken.unwrap_or_else(|number| number)
 }
 
 /// Distinguishes the identifiers of processes: the start time and the process ID.
@@ -397,6 +407,13 @@ mod tests {
         let back = base64::decode(Alphabet::Plain, &text[..TEXT]).unwrap();
         assert_eq!(back, bytes(uid));
         assert_eq!(digits(uid), "00000001FFFFFFFF0000000703030302");
+    }
+
+    #[test]
+    fn numbers_differ_after_the_last_one() {
+        let counter = AtomicU32::new(0xffff_ff02);
+        let numbers = [(); 4].map(|()| next_v2(&counter));
+        assert_eq!(numbers, [0xffff_ff02, 0x0303_0302, 0x0303_0402, 0x0303_0502]);
     }
 
     #[test]
