@@ -1,4 +1,4 @@
-//! `weir-ingress`: Kubernetes objects to a configuration of weir.
+//! `weir-ingress`: translates Kubernetes objects into a configuration of weir.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -17,11 +17,12 @@ use weir_ingress::run::{Options, Publish, run};
 use weir_ingress::{Finding, Settings, Severity, Snapshot, Translation, translate};
 use weir_sys::allocator::Mimalloc;
 
-/// A translation of thousands of objects makes a million small things; what it has freed goes back to the system.
+/// A translation of thousands of objects makes a million small allocations. mimalloc returns the
+/// freed memory to the system.
 #[global_allocator]
 static ALLOCATOR: Mimalloc = Mimalloc;
 
-/// Kubernetes objects to a configuration of weir.
+/// Translates Kubernetes objects into a configuration of weir.
 #[derive(Debug, Parser)]
 #[command(name = "weir-ingress", version)]
 struct Cli {
@@ -31,13 +32,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Says for each Ingress of a folder of manifests what would differ from ingress-nginx, and which conditions objects of Gateway API have.
+    /// Reports how each Ingress in a folder of manifests would differ from ingress-nginx, and the conditions of Gateway API objects.
     Check(Input),
-    /// Prints the configuration that the manifests of a folder make.
+    /// Prints the configuration for the manifests in a folder.
     Print(Input),
-    /// Writes objects of Gateway API for the Ingresses of a folder, and says what has no counterpart there.
+    /// Prints Gateway API objects for the Ingresses in a folder, and reports settings without a counterpart there.
     Convert(Input),
-    /// Watches a cluster, and keeps a running weir at what its Ingresses say.
+    /// Watches a cluster, and keeps a running weir's configuration up to date.
     Run(Box<Run>),
 }
 
@@ -57,28 +58,28 @@ struct Input {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Where plain HTTP is listened for; may be given several times.
+    /// An address and port to listen on for plain HTTP; may be given several times.
     #[arg(long, default_values = ["80", "[::]:80"])]
     http: Vec<String>,
-    /// Where TLS is listened for; may be given several times.
+    /// An address and port to listen on for TLS; may be given several times.
     #[arg(long, default_values = ["443", "[::]:443"])]
     https: Vec<String>,
-    /// Addresses that Gateways listen on, without ports; may be given several times. Usually all.
+    /// An address that Gateways listen on, without a port; may be given several times. By default all.
     #[arg(long)]
     gateway_address: Vec<String>,
-    /// The port that is listened on for a port of listeners, where it is another: LISTENER=PORT; may be given several times.
+    /// The port to listen on in place of a listener's port: LISTENER=PORT; may be given several times.
     #[arg(long, value_parser = ports)]
     gateway_port: Vec<(u16, u16)>,
-    /// The port that clients know for plain HTTP, if it is not the one that is listened on.
+    /// The port of plain HTTP that clients know, if it is not the listening port.
     #[arg(long)]
     http_port: Option<u16>,
-    /// The port that clients know for TLS: redirects to https name it.
+    /// The port of TLS that clients know. Redirects to https name it.
     #[arg(long, default_value_t = 443)]
     https_port: u16,
-    /// Takes servers behind at loopback addresses, too.
+    /// Allows upstream servers at loopback addresses.
     #[arg(long)]
     allow_loopback: bool,
-    /// The zone that this pod is in: of a Service whose pods Kubernetes means for zones, those for this zone are used.
+    /// The zone of this pod. If the pods of a Service have hints for zones, those with a hint for this zone are used.
     #[arg(long)]
     zone: Option<String>,
     /// Lets Ingresses of several namespaces share a host, as ingress-nginx does.
@@ -87,40 +88,40 @@ struct Common {
     /// The Secret for hosts without a certificate: NAMESPACE/NAME.
     #[arg(long, value_parser = object)]
     default_ssl_certificate: Option<(String, String)>,
-    /// The Service for hosts and paths that no Ingress has: NAMESPACE/NAME.
+    /// The Service for hosts and paths without a rule: NAMESPACE/NAME.
     #[arg(long, value_parser = object)]
     default_backend_service: Option<(String, String)>,
-    /// A directive that snippets may have; may be given several times. Without one, no snippet is taken.
+    /// A directive that snippets may have; may be given several times. Without it, no snippet is allowed.
     #[arg(long)]
     allow_snippet_directive: Vec<String>,
-    /// Arguments of `resolver`, for Services of the type ExternalName and for authentication services. Usually the name servers of /etc/resolv.conf.
+    /// Arguments of `resolver`, for Services of the type ExternalName and for authentication services. By default the name servers of /etc/resolv.conf.
     #[arg(long)]
     resolver: Vec<String>,
     /// The `spec.controller` of the classes that are served; may be given several times.
     #[arg(long, default_values = ["weir.internal/ingress", "k8s.io/ingress-nginx"])]
     controller_class: Vec<String>,
-    /// The value of the annotation kubernetes.io/ingress.class that is served, where no served class has that name.
+    /// The value of the annotation kubernetes.io/ingress.class that is served, beside the names of served classes.
     #[arg(long)]
     ingress_class: Option<String>,
-    /// Serves the class of that name, too, whatever its controller is.
+    /// Also serves ingressClassName with the value of --ingress-class, whatever the controller of that class is.
     #[arg(long, requires = "ingress_class")]
     ingress_class_by_name: bool,
     /// Serves Ingresses without a class, too.
     #[arg(long)]
     watch_ingress_without_class: bool,
-    /// Serves Ingresses of namespaces with these labels alone: NAME=VALUE, separated by commas.
+    /// Serves only the Ingresses of namespaces with these labels: NAME=VALUE, separated by commas.
     #[arg(long, value_parser = label, value_delimiter = ',')]
     watch_namespace_selector: Vec<(String, String)>,
-    /// Leaves Ingresses out that are for all hosts.
+    /// Leaves out Ingresses for all hosts.
     #[arg(long)]
     disable_catch_all: bool,
-    /// Leaves Services of the type ExternalName out.
+    /// Leaves out Services of the type ExternalName.
     #[arg(long)]
     disable_svc_external_name: bool,
-    /// Lets hosts with the annotation ssl-passthrough have their connections as they are: the ports of TLS read names first.
+    /// Obeys the annotation ssl-passthrough: reads the server name of TLS connections, and passes those for such hosts through.
     #[arg(long)]
     enable_ssl_passthrough: bool,
-    /// The ConfigMap with ports of TCP and the Service behind each: NAMESPACE/NAME.
+    /// The ConfigMap that maps ports of TCP to Services: NAMESPACE/NAME.
     #[arg(long, value_parser = object)]
     tcp_services_configmap: Option<(String, String)>,
     /// The same for UDP.
@@ -171,7 +172,7 @@ impl Common {
 struct Run {
     #[command(flatten)]
     common: Common,
-    /// The configuration file that weir was started with: what it says stands.
+    /// The configuration file that weir was started with. Its directives take precedence.
     #[arg(long, default_value = "/etc/weir/ingress.conf")]
     base: PathBuf,
     /// weir's socket with `weir_api config`.
@@ -180,19 +181,19 @@ struct Run {
     /// The directory of certificates and password files, which must be this program's alone.
     #[arg(long, default_value = "/run/weir/files")]
     state: PathBuf,
-    /// The acme_issuer of the configuration file that is asked for the certificates of hosts whose Ingresses name no Secret.
+    /// The acme_issuer in the configuration file for hosts whose Ingresses name no Secret.
     #[arg(long)]
     acme_issuer: Option<String>,
-    /// Where /healthz, /readyz and /metrics are answered.
+    /// The address and port of /healthz, /readyz and /metrics.
     #[arg(long, default_value = "0.0.0.0:10254")]
     health: SocketAddr,
-    /// Where the API server asks about Ingresses before it stores them.
+    /// The address and port of the admission webhook for Ingresses.
     #[arg(long, requires = "admission_certificate")]
     admission: Option<SocketAddr>,
-    /// The directory with tls.crt and tls.key for that.
+    /// The directory with tls.crt and tls.key of the admission webhook.
     #[arg(long)]
     admission_certificate: Option<PathBuf>,
-    /// Gives each Gateway an address of its own: a range as 10.0.0.0/24, or one address; may be given several times.
+    /// Gives each Gateway an address of its own, from a range such as 10.0.0.0/24 or one address; may be given several times.
     #[arg(long, conflicts_with = "gateway_address")]
     gateway_addresses: Vec<AddressRange>,
     /// Makes a Service for each Gateway, with the labels and annotations of its `infrastructure`.
@@ -201,22 +202,22 @@ struct Run {
     /// The type of these Services.
     #[arg(long, requires = "gateway_services", default_value = "ClusterIP", value_parser = ["ClusterIP", "NodePort", "LoadBalancer"])]
     gateway_service_type: String,
-    /// A label of the pods that these Services lead to, in the namespace of the Gateway: KEY=VALUE; may be given several times.
+    /// A label in the selector of these Services, which are in the Gateway's namespace: KEY=VALUE; may be given several times.
     #[arg(long, requires = "gateway_services", value_parser = label)]
     gateway_service_selector: Vec<(String, String)>,
-    /// Watches this namespace alone.
+    /// Watches only this namespace.
     #[arg(long)]
     watch_namespace: Option<String>,
-    /// Asks for nothing that has no namespace, and needs no right for it: IngressClasses, Namespaces, Gateway API.
+    /// Does not watch objects without a namespace, so that no right for them is needed: IngressClasses, Namespaces, Gateway API.
     #[arg(long, requires = "watch_namespace", conflicts_with_all = ["watch_namespace_selector", "gateway_services"])]
     disable_cluster_scope_resources: bool,
     /// The ConfigMap with defaults for all Ingresses: NAMESPACE/NAME.
     #[arg(long, value_parser = object)]
     configmap: Option<(String, String)>,
-    /// The Lease of the pod that writes into the cluster: NAMESPACE/NAME.
+    /// The Lease by which pods elect the leader, which writes into the cluster: NAMESPACE/NAME.
     #[arg(long, value_parser = object, default_value = "default/weir-ingress")]
     lease: (String, String),
-    /// The name of this pod, if the variable POD_NAME has none.
+    /// The name of this pod, if the environment variable POD_NAME is not set.
     #[arg(long, default_value = "weir-ingress")]
     identity: String,
     /// The Service whose addresses the status of Ingresses shows: NAMESPACE/NAME.
@@ -228,7 +229,7 @@ struct Run {
     /// Milliseconds for which changes are collected.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(..=10_000))]
     collect: u64,
-    /// Seconds for which this program goes on after SIGTERM, not ready.
+    /// Seconds for which this program keeps running after SIGTERM. It is not ready meanwhile.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=3600))]
     drain: u64,
 }
@@ -273,7 +274,7 @@ impl Run {
                 ..self.common.settings()
             },
             base: self.base,
-            door: self.weir,
+            weir_socket: self.weir,
             health: self.health,
             admission: self.admission.zip(self.admission_certificate),
             namespace: self.watch_namespace,
@@ -312,7 +313,7 @@ fn read(input: &Input) -> Result<(Snapshot, Settings, bool), String> {
     let (snapshot, problems) = read.map_err(|e| format!("{}: {e}", input.folder.display()))?;
     problems.iter().for_each(|problem| eprintln!("weir-ingress: {problem}"));
     let mut settings = input.common.settings();
-    // Manifests of an application rarely have the class, which is the cluster's.
+    // Manifests of an application rarely include the IngressClass, which belongs to the cluster.
     settings.without_class |= snapshot.classes.is_empty();
     settings.any_class = snapshot.classes.is_empty() && settings.class.is_none();
     if let Some(state) = &input.state {

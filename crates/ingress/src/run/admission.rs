@@ -1,6 +1,7 @@
-//! The admission webhook: the API server asks before it stores an Ingress, and its author reads what is wrong with it.
+//! The admission webhook: the API server asks it before it stores an Ingress. Errors in an Ingress
+//! are refused with their message.
 //!
-//! Only what the Ingress itself says counts. A Service or a Secret that is missing may come later.
+//! Only errors of the Ingress itself count. A missing Service or Secret may be created later.
 
 use std::convert::Infallible;
 use std::fs;
@@ -32,19 +33,19 @@ use super::shared::{Options, Shared, say};
 use crate::report::{Finding, ObjectId, Severity};
 use crate::snapshot::Snapshot;
 
-/// Connections at the same time, how long each may last, and the longest question.
+/// The most connections at the same time, how long each may last, and the longest request body.
 const MOST: usize = 64;
 const LONGEST: Duration = Duration::from_secs(60);
 const LONGEST_HANDSHAKE: Duration = Duration::from_secs(10);
 const LONGEST_QUESTION: usize = 8 << 20;
-/// A certificate is read anew after this time: cert-manager renews it.
+/// How often the certificate is read again. cert-manager renews it.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// What is wrong with the Ingress itself, whatever else there is.
+/// The reasons of findings that refuse an Ingress: errors that no other object can mend.
 const REASONS: [&str; 6] =
     ["HostTaken", "InvalidAnnotation", "InvalidHost", "InvalidPath", "InvalidSnippet", "PathTaken"];
 
-/// Answers the API server from now on. `dir` has tls.crt and tls.key.
+/// Starts to answer the API server. `dir` has tls.crt and tls.key.
 pub async fn listen(
     address: SocketAddr,
     dir: PathBuf,
@@ -128,7 +129,8 @@ async fn answer(
                 .await
                 .unwrap_or_default()
         }
-        // Nothing to compare with yet, or no Ingress of this controller's: the Events will tell.
+        // The objects are not listed yet, or the object is no Ingress of the watched namespace.
+        // Events report its errors later.
         _ => None,
     };
     let mut response = json!({ "uid": uid, "allowed": why.is_none() });
@@ -144,18 +146,18 @@ async fn answer(
     response
 }
 
-/// Whether an Ingress is in the only namespace that is watched, if there is one: the API server asks about those of all.
+/// Whether an Ingress is in the watched namespace. The API server asks about all namespaces.
 fn is_watched(ingress: &Ingress, only: Option<&str>) -> bool {
     only.is_none_or(|only| ingress.metadata.namespace.as_deref() == Some(only))
 }
 
-/// What is wrong with an Ingress among the objects that there are.
+/// The errors of an Ingress, as if it were stored among the other objects.
 fn judge(
     mut ingress: Ingress,
     mut snapshot: Snapshot,
     settings: &crate::settings::Settings,
 ) -> Option<String> {
-    // One that is not stored yet is the youngest.
+    // An Ingress that is not stored yet is the youngest.
     if ingress.metadata.creation_timestamp.is_none() {
         let now = k8s_openapi::jiff::Timestamp::now();
         let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now);

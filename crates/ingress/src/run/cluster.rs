@@ -1,4 +1,4 @@
-//! The objects of the cluster as they were seen last.
+//! The last known objects of the cluster.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use tokio::sync::Notify;
 
-use super::kinds::Kinds;
+use super::gateway_kinds::Kinds;
 use super::slices::Slices;
 use crate::gateway::Objects;
 use crate::report::ObjectId;
@@ -19,57 +19,59 @@ use crate::snapshot::Snapshot;
 /// Namespace and name.
 pub type Key = (String, String);
 
-/// A kind of objects that is watched.
+/// A kind of object that is watched.
 pub trait Watched: Clone + Send + Sync + 'static {
     /// Namespace and name.
     fn key(&self) -> Key;
 
-    /// Takes off what says when, and by which client, the object was written.
-    fn bare(&mut self);
+    /// Removes metadata that changes with each write: the field managers and the resource version.
+    fn strip_metadata(&mut self);
 
-    /// Whether a translation would read the same.
+    /// Whether the translation of both objects is the same.
     fn same(&self, other: &Self) -> bool;
 }
 
-/// The objects of a kind.
+/// The objects of one kind, as a watch delivers them.
 #[derive(Debug)]
 pub struct Table<K> {
     objects: BTreeMap<Key, Arc<K>>,
-    /// A list that is not complete yet.
+    /// The objects of a list that is still being received.
     next: Option<BTreeMap<Key, Arc<K>>>,
     ready: bool,
-    /// Objects with a watch of their own, which no list of the others has; and whether that has told of each.
-    apart: BTreeMap<Key, bool>,
+    /// Objects with a watch of their own, which the list of the others may lack. True once that
+    /// watch has delivered.
+    own_watch: BTreeMap<Key, bool>,
 }
 
 impl<K> Default for Table<K> {
     fn default() -> Table<K> {
-        Table { objects: BTreeMap::new(), next: None, ready: false, apart: BTreeMap::new() }
+        Table { objects: BTreeMap::new(), next: None, ready: false, own_watch: BTreeMap::new() }
     }
 }
 
 impl<K: Watched> Table<K> {
-    /// Takes what the watch has said; whether a translation would read anything else now.
-    pub fn take(&mut self, event: Event<K>) -> bool {
+    /// Applies an event of the watch. Returns whether a translation would differ now.
+    pub fn apply(&mut self, event: Event<K>) -> bool {
         match event {
             Event::Apply(object) => {
-                let (key, object) = kept(object);
+                let (key, object) = stored(object);
                 let known = self.objects.insert(key, object.clone());
                 known.is_none_or(|known| !known.same(&object))
             }
-            Event::Delete(object) => self.objects.remove(&kept(object).0).is_some(),
+            Event::Delete(object) => self.objects.remove(&stored(object).0).is_some(),
             Event::Init => {
                 self.next = Some(BTreeMap::new());
                 false
             }
             Event::InitApply(object) => {
-                let (key, object) = kept(object);
+                let (key, object) = stored(object);
                 self.next.get_or_insert_default().insert(key, object);
                 false
             }
             Event::InitDone => {
                 let mut next = self.next.take().unwrap_or_default();
-                let apart = self.objects.iter().filter(|(key, _)| self.apart.contains_key(*key));
+                let apart =
+                    self.objects.iter().filter(|(key, _)| self.own_watch.contains_key(*key));
                 next.extend(apart.map(|(key, object)| (key.clone(), object.clone())));
                 let same = next.len() == self.objects.len()
                     && next
@@ -82,37 +84,41 @@ impl<K: Watched> Table<K> {
         }
     }
 
-    /// An object has a watch of its own. The objects do not count as listed before it has told of that one.
-    pub fn watch_apart(&mut self, key: Key) {
-        self.apart.insert(key, false);
+    /// Registers a watch of its own for an object. The table is not ready before that watch has
+    /// delivered.
+    pub fn expect_own_watch(&mut self, key: Key) {
+        self.own_watch.insert(key, false);
     }
 
-    /// Takes what that watch has said; whether a translation would read anything else now.
-    pub fn take_apart(&mut self, key: &Key, object: Option<K>) -> bool {
-        let first = self.give_up_apart(key);
+    /// Applies what the object's own watch delivered; `None` if the object does not exist. Returns
+    /// whether a translation would differ now.
+    pub fn apply_own_watch(&mut self, key: &Key, object: Option<K>) -> bool {
+        let first = self.give_up_own_watch(key);
         let changed = match object {
-            Some(object) => self.take(Event::Apply(object)),
+            Some(object) => self.apply(Event::Apply(object)),
             None => self.objects.remove(key).is_some(),
         };
         changed || first
     }
 
-    /// Goes on without an object that this program may not read; whether it was waited for.
-    pub fn give_up_apart(&mut self, key: &Key) -> bool {
-        self.apart.get_mut(key).is_some_and(|told| !std::mem::replace(told, true))
+    /// Stops waiting for an object that this program may not read. Returns whether it was waited
+    /// for.
+    pub fn give_up_own_watch(&mut self, key: &Key) -> bool {
+        self.own_watch.get_mut(key).is_some_and(|delivered| !std::mem::replace(delivered, true))
     }
 
-    /// Whether the objects were listed once.
+    /// Whether all objects were listed at least once.
     pub fn is_ready(&self) -> bool {
-        self.ready && self.apart.values().all(|told| *told)
+        self.ready && self.own_watch.values().all(|delivered| *delivered)
     }
 
-    /// Counts as listed. A kind that the API server does not have, or that this program may not read, has no objects.
+    /// Makes the table ready as it is: the API server lacks the kind, or this program may not read
+    /// it. Returns whether it was not ready before.
     pub fn give_up(&mut self) -> bool {
         !std::mem::replace(&mut self.ready, true)
     }
 
-    /// Forgets all objects; whether there were any.
+    /// Removes all objects. Returns whether there were any.
     pub fn clear(&mut self) -> bool {
         self.next = None;
         !std::mem::take(&mut self.objects).is_empty()
@@ -123,37 +129,37 @@ impl<K: Watched> Table<K> {
         self.objects.get(key)
     }
 
-    /// The same object, with something that a translation does not read.
+    /// Replaces an object by a version whose translation is the same.
     pub fn update(&mut self, key: &Key, object: K) {
         if let Some(known) = self.objects.get_mut(key) {
             *known = Arc::new(object);
         }
     }
 
-    /// All objects, in order.
+    /// All objects, ordered by namespace and name.
     pub fn values(&self) -> impl Iterator<Item = &Arc<K>> {
         self.objects.values()
     }
 
-    /// All of them.
+    /// All objects, as a list.
     pub fn list(&self) -> Vec<Arc<K>> {
         self.objects.values().cloned().collect()
     }
 }
 
-fn kept<K: Watched>(mut object: K) -> (Key, Arc<K>) {
-    object.bare();
+fn stored<K: Watched>(mut object: K) -> (Key, Arc<K>) {
+    object.strip_metadata();
     (object.key(), Arc::new(object))
 }
 
-/// Declares kinds, and when two of their objects are the same.
+/// Implements [`Watched`] for kinds. The expression of a kind compares two of its objects.
 macro_rules! watched {
     ($($kind:ty: $same:expr;)*) => { $(impl Watched for $kind {
         fn key(&self) -> Key {
             (self.namespace().unwrap_or_default(), self.name_any())
         }
 
-        fn bare(&mut self) {
+        fn strip_metadata(&mut self) {
             self.managed_fields_mut().clear();
             self.meta_mut().resource_version = None;
         }
@@ -167,7 +173,7 @@ macro_rules! watched {
 
 watched! {
     IngressClass: |one, other| one == other;
-    // Its status is what this program writes.
+    // The status is left out: this program writes it itself.
     Ingress: |one, other| one.metadata == other.metadata && one.spec == other.spec;
     Service: |one, other| one == other;
     EndpointSlice: |one, other| one == other;
@@ -177,7 +183,7 @@ watched! {
     Namespace: |one, other| one.metadata.labels == other.metadata.labels;
 }
 
-/// All objects.
+/// The objects of all kinds.
 #[derive(Debug, Default)]
 pub struct Cluster {
     pub classes: Mutex<Table<IngressClass>>,
@@ -189,19 +195,20 @@ pub struct Cluster {
     pub namespaces: Mutex<Table<Namespace>>,
     /// The objects of Gateway API.
     pub gateway: Mutex<Kinds>,
-    /// Something has changed.
+    /// Notified when a translation may differ.
     pub changed: Notify,
-    /// A status of an object of Gateway API may have changed.
-    pub told: Notify,
+    /// Notified when the status of a Gateway API object may have changed.
+    pub status_changed: Notify,
 }
 
-/// The table; a task that failed with it has not left it half changed.
+/// Locks a table. A poisoned lock is fine: a task that panics does not leave a table half changed.
 pub fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Cluster {
-    /// The objects now; `None` until each kind was listed once, since half of a cluster would end what is served.
+    /// All objects. `None` until each kind was listed once: a configuration of half of the cluster
+    /// would end what is served.
     pub fn snapshot(&self) -> Option<Snapshot> {
         fn of<K: Watched>(table: &Mutex<Table<K>>) -> Option<Vec<Arc<K>>> {
             let table = lock(table);
@@ -221,14 +228,14 @@ impl Cluster {
         })
     }
 
-    /// Goes on without the objects that have no namespace.
+    /// Stops waiting for objects without a namespace.
     pub fn give_up_cluster_scope(&self) {
         lock(&self.classes).give_up();
         lock(&self.namespaces).give_up();
         lock(&self.gateway).give_up();
     }
 
-    /// What an Event says beside the name of an object: its version of the API and its uid.
+    /// The API version and the uid of an object, for an Event about it.
     pub fn reference(&self, id: &ObjectId) -> Option<(String, Option<String>)> {
         if id.kind == "Ingress" {
             let uid = self.ingress(id)?.metadata.uid.clone();
@@ -276,18 +283,18 @@ mod tests {
     #[test]
     fn a_list_that_says_the_same_changes_nothing_and_a_cut_one_takes_nothing_away() {
         let mut table = Table::default();
-        assert!(!table.take(Event::Init));
-        assert!(!table.take(Event::InitApply(ingress("one", "a.test"))));
+        assert!(!table.apply(Event::Init));
+        assert!(!table.apply(Event::InitApply(ingress("one", "a.test"))));
         assert!(table.list().is_empty());
-        assert!(table.take(Event::InitDone));
-        table.take(Event::Init);
-        table.take(Event::InitApply(ingress("one", "a.test")));
-        assert!(!table.take(Event::InitDone));
-        table.take(Event::Init);
+        assert!(table.apply(Event::InitDone));
+        table.apply(Event::Init);
+        table.apply(Event::InitApply(ingress("one", "a.test")));
+        assert!(!table.apply(Event::InitDone));
+        table.apply(Event::Init);
         assert_eq!(table.list().len(), 1);
-        // The list begins again.
-        table.take(Event::Init);
-        assert!(table.take(Event::InitDone));
+        // A new list begins.
+        table.apply(Event::Init);
+        assert!(table.apply(Event::InitDone));
         assert!(table.list().is_empty());
     }
 
@@ -295,31 +302,31 @@ mod tests {
     fn an_object_with_a_watch_of_its_own_outlives_the_lists_of_others() {
         let key = |name: &str| ("a".to_owned(), name.to_owned());
         let mut table = Table::default();
-        table.watch_apart(key("own"));
-        table.take(Event::Init);
-        assert!(table.take(Event::InitDone));
+        table.expect_own_watch(key("own"));
+        table.apply(Event::Init);
+        assert!(table.apply(Event::InitDone));
         assert!(!table.is_ready(), "its watch has not told yet");
-        assert!(table.take_apart(&key("own"), None) && table.is_ready());
-        assert!(table.take_apart(&key("own"), Some(ingress("own", "a.test"))));
-        assert!(!table.take_apart(&key("own"), Some(ingress("own", "a.test"))));
-        table.take(Event::Init);
-        table.take(Event::InitApply(ingress("one", "a.test")));
-        assert!(table.take(Event::InitDone));
+        assert!(table.apply_own_watch(&key("own"), None) && table.is_ready());
+        assert!(table.apply_own_watch(&key("own"), Some(ingress("own", "a.test"))));
+        assert!(!table.apply_own_watch(&key("own"), Some(ingress("own", "a.test"))));
+        table.apply(Event::Init);
+        table.apply(Event::InitApply(ingress("one", "a.test")));
+        assert!(table.apply(Event::InitDone));
         assert_eq!(table.list().len(), 2);
-        assert!(table.take_apart(&key("own"), None));
+        assert!(table.apply_own_watch(&key("own"), None));
         assert_eq!(table.list().len(), 1);
     }
 
     #[test]
     fn a_written_status_is_no_change() {
         let mut table = Table::default();
-        assert!(table.take(Event::Apply(ingress("one", "a.test"))));
+        assert!(table.apply(Event::Apply(ingress("one", "a.test"))));
         let mut again = ingress("one", "a.test");
         again.metadata.resource_version = Some("7".to_owned());
         again.status = Some(k8s_openapi::api::networking::v1::IngressStatus::default());
-        assert!(!table.take(Event::Apply(again)));
-        assert!(table.take(Event::Apply(ingress("one", "b.test"))));
-        assert!(table.take(Event::Delete(ingress("one", "b.test"))));
-        assert!(!table.take(Event::Delete(ingress("one", "b.test"))));
+        assert!(!table.apply(Event::Apply(again)));
+        assert!(table.apply(Event::Apply(ingress("one", "b.test"))));
+        assert!(table.apply(Event::Delete(ingress("one", "b.test"))));
+        assert!(!table.apply(Event::Delete(ingress("one", "b.test"))));
     }
 }

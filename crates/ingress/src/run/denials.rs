@@ -1,4 +1,5 @@
-//! Writes that fail. The API server may deny one object, by a quota or a webhook: it waits, and all others are written.
+//! Failed writes. If the API server denies the write of one object, by a quota or a webhook, that
+//! object waits, and the others are written.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,39 +7,39 @@ use std::time::{Duration, Instant};
 use kube::Error;
 
 /// The wait after the first denial of an object; each further one is twice as long.
-const FIRST: Duration = Duration::from_secs(10);
-const LONGEST: Duration = Duration::from_secs(300);
+const FIRST_WAIT: Duration = Duration::from_secs(10);
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// Why something was not written.
+/// Why a write failed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failed {
-    /// This object was denied, which says nothing about others.
+    /// The API server denied this write. Those of other objects may succeed.
     Denied(String),
-    /// All others would fail as well.
-    Away(String),
+    /// The API server is unavailable. Writes of other objects would fail, too.
+    Unavailable(String),
 }
 
 impl Failed {
     pub fn of(error: &Error) -> Failed {
-        let why = super::watch::whole(error);
+        let why = super::watch::error_chain(error);
         match error {
-            // A webhook that does not answer is 500.
+            // The API server answers 500 for a webhook that does not answer.
             Error::Api(status)
                 if matches!(status.code, 400..=500) && !matches!(status.code, 401 | 429) =>
             {
                 Failed::Denied(why)
             }
-            _ => Failed::Away(why),
+            _ => Failed::Unavailable(why),
         }
     }
 
-    /// No answer came in time.
-    pub fn silent() -> Failed {
-        Failed::Away("the API server does not answer".to_owned())
+    /// The failure of a call that timed out.
+    pub fn timed_out() -> Failed {
+        Failed::Unavailable("the API server does not answer".to_owned())
     }
 }
 
-/// Objects that were denied.
+/// Denied objects, each with the end and the length of its wait.
 #[derive(Debug)]
 pub struct Denials<K>(BTreeMap<K, (Instant, Duration)>);
 
@@ -49,23 +50,23 @@ impl<K> Default for Denials<K> {
 }
 
 impl<K: Ord + Clone> Denials<K> {
-    /// Whether an object has to wait.
-    pub fn holds(&self, key: &K, now: Instant) -> bool {
+    /// Whether an object still waits.
+    pub fn must_wait(&self, key: &K, now: Instant) -> bool {
         self.0.get(key).is_some_and(|(until, _)| now < *until)
     }
 
-    /// An object was denied; whether for the first time in a row.
+    /// Lets a denied object wait. Returns whether this is its first denial in a row.
     pub fn denied(&mut self, key: &K, now: Instant) -> bool {
         let before = self.0.get(key).map(|(_, wait)| *wait);
-        let wait = before.map_or(FIRST, |wait| (wait * 2).min(LONGEST));
-        // Those that were not tried again for so long have gone.
-        self.0.retain(|_, (until, _)| now < *until + LONGEST);
+        let wait = before.map_or(FIRST_WAIT, |wait| (wait * 2).min(LONGEST_WAIT));
+        // Objects that were not tried again long after their wait are gone.
+        self.0.retain(|_, (until, _)| now < *until + LONGEST_WAIT);
         self.0.insert(key.clone(), (now + wait, wait));
         before.is_none()
     }
 
-    /// An object was written.
-    pub fn passed(&mut self, key: &K) {
+    /// Forgets the denials of an object that was written.
+    pub fn remove(&mut self, key: &K) {
         self.0.remove(key);
     }
 }
@@ -82,16 +83,16 @@ mod tests {
         let mut waits = Vec::new();
         for turn in 0..7 {
             assert_eq!(denials.denied(&"a", now), turn == 0);
-            assert!(denials.holds(&"a", now) && !denials.holds(&"b", now));
+            assert!(denials.must_wait(&"a", now) && !denials.must_wait(&"b", now));
             let until = denials.0["a"].0;
             waits.push((until - now).as_secs());
             now = until;
-            assert!(!denials.holds(&"a", now));
+            assert!(!denials.must_wait(&"a", now));
         }
         assert_eq!(waits, [10, 20, 40, 80, 160, 300, 300]);
-        denials.passed(&"a");
+        denials.remove(&"a");
         assert!(denials.denied(&"a", now));
-        denials.denied(&"b", now + LONGEST * 2);
+        denials.denied(&"b", now + LONGEST_WAIT * 2);
         assert_eq!(denials.0.len(), 1, "one that has gone is forgotten");
     }
 
@@ -103,7 +104,7 @@ mod tests {
             assert!(matches!(answer(code), Failed::Denied(_)), "{code}");
         }
         for code in [401, 429, 502, 503, 504] {
-            assert!(matches!(answer(code), Failed::Away(_)), "{code}");
+            assert!(matches!(answer(code), Failed::Unavailable(_)), "{code}");
         }
     }
 }

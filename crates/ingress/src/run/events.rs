@@ -1,4 +1,4 @@
-//! Findings as Events of Kubernetes, which `kubectl describe` shows below their object.
+//! Findings as Events, which `kubectl describe` shows below their object.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,15 +17,16 @@ use crate::report::{Finding, Severity};
 use crate::translate::digest;
 
 const CONTROLLER: &str = "weir.internal/ingress";
-/// Between two Events: 10,000 wrong Ingresses are told of within minutes, and do not take the API server.
+/// The pause between two Events. 10,000 wrong Ingresses are reported within minutes, and the load
+/// on the API server is bounded.
 const PACE: Duration = Duration::from_millis(20);
-/// Lengths that Kubernetes allows.
+/// Limits of Kubernetes.
 const LONGEST_NOTE: usize = 1000;
 const LONGEST_NAME: usize = 200;
-/// Findings that were told are remembered, up to this number.
+/// The most findings that are remembered as reported. Further ones are not reported.
 const MOST: usize = 50_000;
 
-/// Tells each finding once, for ever.
+/// Reports each finding once, forever.
 pub async fn publish(client: Client, identity: String, shared: Arc<Shared>) {
     let (mut reports, mut leads) = (shared.report.subscribe(), shared.leads.subscribe());
     let mut told: HashSet<Finding> = HashSet::new();
@@ -41,7 +42,7 @@ pub async fn publish(client: Client, identity: String, shared: Arc<Shared>) {
                 break;
             }
             let now: HashSet<&Finding> = report.findings.iter().collect();
-            // What is over may be told again when it comes back.
+            // A finding that is over is reported again if it returns.
             told.retain(|finding| now.contains(finding));
             for finding in &report.findings {
                 if finding.severity < Severity::Warning
@@ -64,7 +65,7 @@ pub async fn publish(client: Client, identity: String, shared: Arc<Shared>) {
                     }
                 }
                 sleep(PACE).await;
-                // A newer report has what is true now.
+                // A newer report may differ.
                 if reports.has_changed().unwrap_or(false) {
                     continue 'report;
                 }
@@ -81,14 +82,15 @@ async fn tell(
     finding: &Finding,
 ) -> Result<(), String> {
     let id = &finding.object;
-    // An object without a namespace has no Events; one that has gone needs none.
+    // Objects without a namespace get no Events. Deleted objects need none.
     let Some((api_version, uid)) =
         shared.cluster.reference(id).filter(|_| !id.namespace.is_empty())
     else {
         return Ok(());
     };
     let text = format!("{}: {}", finding.about, finding.message);
-    // The same finding has the same name, so that another pod does not tell it again.
+    // The name of the Event depends on the finding alone, so that the next leader does not report
+    // it again.
     let key = format!("{uid:?} {} {text}", finding.reason);
     let stem: String = id.name.chars().take(LONGEST_NAME).collect();
     let event = Event {
@@ -120,7 +122,8 @@ async fn tell(
             shared.counters.events.add();
             Ok(())
         }
-        // It was told, its namespace ends, or it does not please: another try would not change that.
+        // The Event exists, its namespace is being deleted, or it is denied. A retry would not
+        // change that.
         Ok(Err(kube::Error::Api(status)))
             if matches!(status.code, 400..500) && status.code != 429 =>
         {
@@ -129,7 +132,7 @@ async fn tell(
             }
             Ok(())
         }
-        Ok(Err(error)) => Err(super::watch::whole(&error)),
+        Ok(Err(error)) => Err(super::watch::error_chain(&error)),
         Err(_) => Err("the API server does not answer".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! Files of certificates, keys and passwords in a directory. Only this user can read them, or list the directory.
+//! Files of certificates, keys and passwords. Only this user can read them or list their directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A file stays this long after no configuration names it any more: requests that have begun may still read it.
+/// How long a file stays after the last configuration that named it. Requests that have begun may
+/// still read it.
 const KEPT: Duration = Duration::from_secs(600);
 
-/// The files of the directory, and when a configuration named each of them last.
+/// The files of the directory, each with the last time that a configuration named it.
 #[derive(Debug)]
 pub struct Files {
     dir: PathBuf,
@@ -18,7 +19,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// Files that an earlier process left are removed in their time. Sockets there are weir's.
+    /// Adopts the files of an earlier process, which are removed in their time. Sockets in the
+    /// directory are weir's.
     pub fn new(dir: &Path, now: Instant) -> Files {
         let is_file = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_file());
         let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
@@ -34,7 +36,7 @@ impl Files {
         Ok(())
     }
 
-    /// Removes what was named too long ago; `in_use` is what the configuration names that is served.
+    /// Removes files that were named too long ago. `in_use` are those of the served configuration.
     pub fn sweep(&mut self, in_use: &BTreeSet<PathBuf>, now: Instant) {
         let dir = &self.dir;
         self.named.retain(|path, last| {
@@ -42,7 +44,7 @@ impl Files {
                 *last = now;
             }
             let keep = now.saturating_duration_since(*last) < KEPT;
-            // Only files of this directory, which are this program's.
+            // Files elsewhere are not this program's.
             if !keep && path.parent() == Some(dir) {
                 let _ = fs::remove_file(path);
             }
@@ -73,7 +75,7 @@ mod tests {
         assert!(paths[1].exists());
         files.sweep(&in_use, begin + KEPT * 2);
         assert_eq!((paths[0].exists(), paths[1].exists()), (true, false));
-        // Another process finds what is there; it leaves sockets alone.
+        // Another process adopts the files, and leaves sockets alone.
         let socket = state.join("tls.sock");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         let mut next = Files::new(&state, begin);

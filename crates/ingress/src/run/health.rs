@@ -1,4 +1,4 @@
-//! Probes of the kubelet, and counters for Prometheus.
+//! Probes of the kubelet, and metrics for Prometheus.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use super::cluster::lock;
-use super::door::Door;
-use super::figures::{self, OF_NGINX, Page};
+use super::nginx_metrics::{self, OF_NGINX, Page};
 use super::shared::{Options, Shared};
+use super::weir_api::WeirApi;
 use crate::report::{Finding, Severity};
 
-/// Connections at the same time, and how long each may last.
+/// The most connections at the same time, and how long each may last.
 const MOST: usize = 64;
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// A number that only grows, or is set.
+/// A counter or gauge.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -43,14 +43,14 @@ impl Counter {
     }
 }
 
-/// What is counted.
+/// The counters of this program.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// weir has taken a configuration.
+    /// Whether weir has a configuration of this cluster.
     pub ready: AtomicBool,
     pub watched: Counter,
     pub changes: Counter,
-    /// Of these, those that all workers of weir have taken.
+    /// How many of the changes all workers serve.
     pub changes_served: AtomicU64,
     /// Events that changed the pods of a Service.
     pub endpoint_changes: Counter,
@@ -64,31 +64,32 @@ pub struct Counters {
     pub objects: Counter,
     errors: Counter,
     warnings: Counter,
-    /// weir has taken what it was handed last.
+    /// Whether weir accepted the last configuration.
     pub last_is_taken: AtomicBool,
-    /// When it has taken a configuration, in seconds since 1970, and the first digits of its digest.
+    /// When weir last accepted a configuration, in seconds since 1970, and the first digits of its
+    /// digest.
     taken_at: AtomicU64,
     digest: AtomicU64,
 }
 
 impl Counters {
-    /// How many findings of each severity there are now.
+    /// Counts the present findings by severity.
     pub fn findings(&self, list: &[Finding]) {
         let count = |severity| list.iter().filter(|f| f.severity == severity).count();
         self.errors.set(count(Severity::Error));
         self.warnings.set(count(Severity::Warning));
     }
 
-    /// weir has taken a configuration.
+    /// Records that weir accepted a configuration.
     pub fn last_taken(&self, digest: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.taken_at.store(now.as_secs(), Ordering::Relaxed);
-        // A number of Prometheus has 53 bits.
+        // A value of Prometheus holds integers of 53 bits.
         let first = digest.get(..13).unwrap_or(digest);
         self.digest.store(u64::from_str_radix(first, 16).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// The same under the names of ingress-nginx.
+    /// Writes the counters that ingress-nginx has, under its names.
     fn write_as_nginx(&self, page: &mut Page<'_>, lease: &str, leads: bool) {
         let name = format!("name=\"{lease}\"");
         let failed = self.refused.get().saturating_add(self.failures.get());
@@ -204,7 +205,7 @@ impl Counters {
     }
 }
 
-/// The next connection, once it has a place among those that are served at a time.
+/// Accepts a connection, once fewer than the allowed number are open.
 pub(super) async fn accepted(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
@@ -214,29 +215,29 @@ pub(super) async fn accepted(
         if let Ok((stream, _)) = listener.accept().await {
             return Some((place, stream));
         }
-        // Descriptors may be short.
+        // Out of descriptors, for instance.
         sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// What pages say beside counters.
+/// The parts of the metrics page that do not change.
 #[derive(Debug)]
 struct Pages {
-    door: Door,
-    /// Labels of the controller.
+    weir: WeirApi,
+    /// The labels of the controller.
     controller: String,
     lease: String,
 }
 
-/// Answers probes from now on.
+/// Starts to answer probes.
 pub async fn listen(options: &Options, shared: Arc<Shared>) -> Result<(), String> {
     let address = options.health;
     let listener =
         TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))?;
     let class = options.settings.controllers.first().map_or("", String::as_str);
     let pages = Arc::new(Pages {
-        door: Door { socket: options.door.clone() },
-        controller: figures::controller(class, &options.lease.0, &options.identity),
+        weir: WeirApi { socket: options.weir_socket.clone() },
+        controller: nginx_metrics::controller(class, &options.lease.0, &options.identity),
         lease: options.lease.1.clone(),
     });
     let places = Arc::new(Semaphore::new(MOST));
@@ -277,7 +278,7 @@ async fn answer(
     response
 }
 
-/// Why this program is not ready.
+/// The reasons why this program is not ready.
 fn obstacles(shared: &Shared) -> String {
     if shared.ends.load(Ordering::Relaxed) {
         return "not ready: this program was told to end\n".to_owned();
@@ -289,14 +290,14 @@ fn obstacles(shared: &Shared) -> String {
     }
 }
 
-/// Counters of this program, and those that ingress-nginx has under its names.
+/// The page of metrics: this program's, and those of ingress-nginx under its names.
 async fn metrics(shared: &Shared, pages: &Pages) -> String {
-    let figures = pages.door.figures().await;
+    let weir_metrics = pages.weir.metrics().await;
     let leads = *shared.leads.borrow();
     let mut page = Page { text: String::new(), prefix: "weir_ingress_", labels: "" };
     shared.counters.write(&mut page, leads);
     let mut page = Page { prefix: OF_NGINX, labels: &pages.controller, ..page };
     shared.counters.write_as_nginx(&mut page, &pages.lease, leads);
-    figures.iter().for_each(|figures| figures.write(&mut page));
+    weir_metrics.iter().for_each(|metrics| metrics.write(&mut page));
     page.text
 }

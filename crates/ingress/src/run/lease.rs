@@ -1,4 +1,4 @@
-//! The Lease: of many pods, one writes into the cluster. Each of them serves, whoever holds it.
+//! Leader election by a Lease. The leader writes into the cluster; all pods serve.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,17 +12,18 @@ use tokio::time::{sleep, timeout};
 
 use super::shared::{LONGEST_CALL, Options, Shared, say};
 
-/// A holder that is silent for so long has lost the Lease.
+/// A holder that has not renewed the Lease for this long has lost it.
 const DURATION: Duration = Duration::from_secs(15);
 const RENEW: Duration = Duration::from_secs(4);
 
-/// What was seen of another holder, and when: clocks of machines differ, so only the own one counts.
+/// The Lease as last seen, and since when it is unchanged. The age is measured by the own clock,
+/// since clocks of machines differ.
 struct Seen {
     spec: Option<LeaseSpec>,
     since: Instant,
 }
 
-/// Takes the Lease where it is free, and renews it.
+/// Acquires the Lease when it is free, and renews it, forever.
 pub async fn hold(client: Client, options: Options, shared: Arc<Shared>) {
     let api: Api<Lease> = Api::namespaced(client, &options.lease.0);
     let mut seen = Seen { spec: None, since: Instant::now() };
@@ -39,7 +40,7 @@ pub async fn hold(client: Client, options: Options, shared: Arc<Shared>) {
             other => {
                 if !std::mem::replace(&mut failed, true) {
                     let why = match &other {
-                        Ok(Err(error)) => super::watch::whole(error),
+                        Ok(Err(error)) => super::watch::error_chain(error),
                         _ => "the API server does not answer".to_owned(),
                     };
                     say("warn", format_args!("Lease: {why}"));
@@ -56,12 +57,13 @@ pub async fn hold(client: Client, options: Options, shared: Arc<Shared>) {
     }
 }
 
-/// Whether the Lease is this pod's until the next look is over, so long after it was renewed: no other pod takes it before.
+/// Whether this pod is still the leader `since` after its last renewal. It must give up before
+/// another pod may take the Lease, counting the pause and one more call without an answer.
 fn lasts(since: Duration) -> bool {
     since + RENEW + LONGEST_CALL < DURATION
 }
 
-/// One look; whether this pod holds the Lease after it.
+/// Acquires or renews the Lease, if possible. Returns whether this pod holds it.
 async fn step(api: &Api<Lease>, options: &Options, seen: &mut Seen) -> Result<bool, Error> {
     let name = &options.lease.1;
     let now = Some(MicroTime(Timestamp::now()));
@@ -92,7 +94,7 @@ async fn step(api: &Api<Lease>, options: &Options, seen: &mut Seen) -> Result<bo
     won(api.replace(name, &PostParams::default(), &lease).await)
 }
 
-/// Another pod may have been faster.
+/// Whether the Lease was written. On 409 another pod was faster.
 fn won(result: Result<Lease, Error>) -> Result<bool, Error> {
     match result {
         Ok(_) => Ok(true),
@@ -101,7 +103,8 @@ fn won(result: Result<Lease, Error>) -> Result<bool, Error> {
     }
 }
 
-/// Gives the Lease back, so that another pod need not wait. From here on this pod writes nothing.
+/// Releases the Lease, so that the next leader need not wait until it expires. This pod writes
+/// nothing from here on.
 pub async fn release(client: Client, options: &Options, shared: &Shared) {
     if !shared.leads.send_replace(false) {
         return;

@@ -1,34 +1,41 @@
-//! `weir-ingress run`: watches a cluster and keeps a running weir at what the cluster says.
+//! `weir-ingress run`: watches a cluster and keeps a running weir's configuration up to date with
+//! it.
 //!
-//! - `watch` keeps the objects, and tells when one has changed; `kinds` does so for Gateway API, whose kinds come and go.
-//! - `servers` keeps the files with the addresses of pods, which running workers follow. Most changes of pods end there.
-//! - `serve` waits a moment for more changes, translates what has changed, and hands the text to weir through a `door`. What
-//!   weir refuses changes nothing. The object that asked for it is left out (`refusals`), or a key of the controller's ConfigMap
-//!   (`map`), and the rest is served.
-//! - `events`, `status`, `told` and `services` write back into the cluster. Only the pod that holds the `lease` does; each pod serves
-//!   by itself, and goes on with what it has while the API server is gone.
-//! - `health` answers probes and shows counters, with those of weir under the names of ingress-nginx (`figures`). `admission` tells authors of Ingresses what is wrong before it is stored.
+//! - `watch` watches the objects and notifies `serve` of changes. `gateway_kinds` does the same for
+//!   Gateway API, whose kinds may be defined and removed at any time.
+//! - `servers` writes the addresses of pods into files, which running workers follow. Most changes
+//!   of pods need nothing else.
+//! - `serve` collects changes for a moment, translates the objects and sends the text to weir
+//!   (`weir_api`). A configuration that weir refuses changes nothing. The object at fault is left
+//!   out (`refusals`), or the key of the controller's ConfigMap (`refused_keys`), and the rest is
+//!   served.
+//! - `events`, `status`, `gateway_status` and `services` write into the cluster. Only the leader
+//!   does, the pod that holds the `lease`. Each pod serves by itself, and keeps serving while the
+//!   API server is unreachable.
+//! - `health` answers probes and serves metrics, weir's among them under ingress-nginx's names
+//!   (`nginx_metrics`). `admission` is the webhook that refuses wrong Ingresses before they are
+//!   stored.
 
 mod admission;
 mod cluster;
 mod denials;
-mod door;
 mod events;
-mod figures;
 mod files;
+mod gateway_kinds;
+mod gateway_status;
 mod health;
-mod kinds;
 mod lease;
-mod map;
+mod nginx_metrics;
 mod refusals;
+mod refused_keys;
 mod serve;
 mod servers;
 mod services;
 mod shared;
 mod slices;
 mod status;
-mod told;
 mod watch;
+mod weir_api;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +49,7 @@ use tokio::sync::watch::channel;
 pub use shared::{Options, Publish};
 use shared::{Shared, say};
 
-/// Runs until a signal ends it.
+/// Runs until a signal ends the process.
 pub fn run(options: Options) -> Result<(), String> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.install_default().map_err(|_| "another TLS provider is in use".to_owned())?;
@@ -50,7 +57,8 @@ pub fn run(options: Options) -> Result<(), String> {
     runtime.map_err(|error| error.to_string())?.block_on(start(options))
 }
 
-/// Ports that listeners cannot have: those of the two programs themselves, and those that stand for other ports.
+/// Ports that listeners of Gateways cannot have: those of `weir-ingress` and weir themselves, and
+/// those that `--gateway-ports` maps other ports to.
 fn closed_ports(options: &Options) -> BTreeSet<u16> {
     let mut closed = BTreeSet::from([options.health.port()]);
     closed.extend(options.admission.as_ref().map(|(address, _)| address.port()));
@@ -82,7 +90,7 @@ async fn start(mut options: Options) -> Result<(), String> {
     options.settings.closed_ports.extend(closed_ports(&options));
     let mut config = Config::infer().await.map_err(|error| error.to_string())?;
     config.connect_timeout = Some(Duration::from_secs(5));
-    // Longer than a watch may be silent: its server ends it before.
+    // Longer than the API server keeps a silent watch open.
     config.read_timeout = Some(Duration::from_secs(watch::LONGEST_WATCH + 30));
     config.reset_reader_on_write = true;
     let client = Client::try_from(config).map_err(|error| error.to_string())?;
@@ -102,13 +110,18 @@ async fn start(mut options: Options) -> Result<(), String> {
     if let Some((address, dir)) = options.admission.clone() {
         admission::listen(address, dir, options.clone(), shared.clone()).await?;
     }
-    watch::all(&client, &options, &shared);
+    watch::start_all(&client, &options, &shared);
     let lease = tokio::spawn(lease::hold(client.clone(), options.clone(), shared.clone()));
     tokio::spawn(events::publish(client.clone(), options.identity.clone(), shared.clone()));
     tokio::spawn(status::write(client.clone(), options.publish.clone(), shared.clone()));
     let controller = options.settings.gateway_controllers.first().cloned().unwrap_or_default();
     let makes_services = options.services.is_some();
-    tokio::spawn(told::write(client.clone(), controller.clone(), makes_services, shared.clone()));
+    tokio::spawn(gateway_status::write(
+        client.clone(),
+        controller.clone(),
+        makes_services,
+        shared.clone(),
+    ));
     if let Some(template) = options.services.clone() {
         tokio::spawn(services::write(client.clone(), controller, template, shared.clone()));
     }
@@ -120,10 +133,11 @@ async fn start(mut options: Options) -> Result<(), String> {
     }
     say("notice", "ends: not ready any more");
     shared.ends.store(true, Ordering::Relaxed);
-    // A pod that stays writes into the cluster, however long this one goes on.
+    // The next leader writes into the cluster, however long this pod drains.
     lease.abort();
     lease::release(client, &options, &shared).await;
-    // Changes go on to weir, which still serves clients that have not seen the pod leave.
+    // While it drains, weir still gets changes: clients that have not seen the pod leave are
+    // served.
     tokio::select! {
         () = tokio::time::sleep(options.drain) => {}
         _ = term.recv() => {}

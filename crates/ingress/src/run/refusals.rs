@@ -1,4 +1,5 @@
-//! What weir has refused: the object that asked for it is left out, or stays as it was, and all others are served.
+//! Objects that weir refused. Each keeps its earlier version in service or is left out, and the
+//! others are served.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,151 +12,157 @@ use crate::gateway::{AnyObject, Condition, Objects, ParentStatus, Statuses};
 use crate::report::{Finding, ObjectId, Severity};
 use crate::snapshot::Snapshot;
 
-/// What weir refused is offered again after this time: a file or a name that it lacked may be there now.
-pub const AGAIN: Duration = Duration::from_secs(300);
+/// How long until a refused object is offered again. A file or a name that it lacked may exist by
+/// then.
+pub const OFFER_AGAIN: Duration = Duration::from_secs(300);
 
 /// An object that can be left out.
 #[derive(Clone, Debug)]
-enum Subject {
+enum RefusableObject {
     Ingress(Arc<Ingress>),
     Gateway(AnyObject),
 }
 
-impl Subject {
-    fn same(&self, other: &Subject) -> bool {
+impl RefusableObject {
+    fn same(&self, other: &RefusableObject) -> bool {
         match (self, other) {
-            (Subject::Ingress(one), Subject::Ingress(other)) => one.same(other),
-            (Subject::Gateway(one), Subject::Gateway(other)) => one == other,
+            (RefusableObject::Ingress(one), RefusableObject::Ingress(other)) => one.same(other),
+            (RefusableObject::Gateway(one), RefusableObject::Gateway(other)) => one == other,
             _ => false,
         }
     }
 }
 
-/// An object that weir refused.
+/// A refused object.
 #[derive(Debug)]
 struct Refused {
-    object: Subject,
+    object: RefusableObject,
     why: String,
     since: Instant,
-    /// What it was told at the time: a route's parents.
+    /// The parents of a route, with their conditions when it was refused.
     parents: Vec<ParentStatus>,
 }
 
-/// The objects that weir refused.
+/// The refused objects, and the search for objects at fault.
 #[derive(Debug, Default)]
 pub struct Refusals {
     refused: BTreeMap<ObjectId, Refused>,
-    /// Where weir names no line, one of these is looked for: objects that wait until others were offered, the next of them
-    /// last.
-    waiting: Vec<Vec<ObjectId>>,
+    /// The search, if weir names no line: groups of objects that are held back. The last group is
+    /// offered next.
+    held_back: Vec<Vec<ObjectId>>,
     /// Objects that are offered again after they were refused.
     suspects: BTreeSet<ObjectId>,
-    /// The objects of the configuration that weir took last, as far as they are in a list by now.
-    good: BTreeMap<ObjectId, Subject>,
-    /// They are to be listed anew, of these.
-    taken: Option<Snapshot>,
-    knows_good: bool,
+    /// The objects of the last accepted configuration, unless `accepted_snapshot` has them.
+    accepted: BTreeMap<ObjectId, RefusableObject>,
+    /// The objects of the last accepted configuration, if `accepted` is not made of them yet.
+    accepted_snapshot: Option<Snapshot>,
+    /// Whether weir has accepted a configuration of this process.
+    knows_accepted: bool,
 }
 
-fn subjects(snapshot: &Snapshot) -> BTreeMap<ObjectId, Subject> {
+fn subjects(snapshot: &Snapshot) -> BTreeMap<ObjectId, RefusableObject> {
     let ingresses = snapshot.ingresses.iter();
     let ingresses = ingresses
-        .map(|one| (ObjectId::of("Ingress", &one.metadata), Subject::Ingress(one.clone())));
+        .map(|one| (ObjectId::of("Ingress", &one.metadata), RefusableObject::Ingress(one.clone())));
     let objects = snapshot.gateway.all().filter(may_be_left_out);
-    let objects = objects.map(|one| (one.id(), Subject::Gateway(one)));
+    let objects = objects.map(|one| (one.id(), RefusableObject::Gateway(one)));
     ingresses.chain(objects).collect()
 }
 
-/// Classes and grants ask for no directive.
+/// Whether an object can cause directives. Classes and grants cannot.
 fn may_be_left_out(object: &AnyObject) -> bool {
     !matches!(object, AnyObject::Class(_) | AnyObject::Grant(_))
 }
 
 impl Refusals {
-    /// Whether something should be offered again.
+    /// Whether a refused object is due to be offered again.
     pub fn is_due(&self, now: Instant) -> bool {
-        self.refused.values().any(|one| now.saturating_duration_since(one.since) > AGAIN)
+        self.refused.values().any(|one| now.saturating_duration_since(one.since) > OFFER_AGAIN)
     }
 
-    /// Offers again what has waited long enough.
+    /// Forgets refusals that are due, so that their objects are offered again.
     pub fn forget_old(&mut self, now: Instant) {
-        let old = |one: &Refused| now.saturating_duration_since(one.since) > AGAIN;
+        let old = |one: &Refused| now.saturating_duration_since(one.since) > OFFER_AGAIN;
         let again = self.refused.iter().filter(|(_, one)| old(one)).map(|(id, _)| id.clone());
         self.suspects.extend(again);
         self.refused.retain(|_, one| !old(one));
     }
 
-    /// Those that are refused now.
+    /// The refused objects.
     pub fn ids(&self) -> Vec<ObjectId> {
         self.refused.keys().cloned().collect()
     }
 
-    /// Keeps only these.
-    pub fn only(&mut self, ids: &[ObjectId]) {
+    /// Forgets the refusals of all other objects.
+    pub fn retain_only(&mut self, ids: &[ObjectId]) {
         self.refused.retain(|id, _| ids.contains(id));
     }
 
-    /// weir serves these objects.
+    /// Records that weir serves these objects.
     pub fn taken(&mut self, snapshot: &Snapshot) {
-        self.taken = Some(snapshot.clone());
-        self.knows_good = true;
+        self.accepted_snapshot = Some(snapshot.clone());
+        self.knows_accepted = true;
         self.suspects.clear();
     }
 
-    /// Lists what weir serves. Only what it refuses needs that.
-    fn list_good(&mut self) {
-        if let Some(snapshot) = self.taken.take() {
-            self.good = subjects(&snapshot);
+    /// Makes `accepted` of the last accepted snapshot. Only a refusal needs it.
+    fn list_accepted(&mut self) {
+        if let Some(snapshot) = self.accepted_snapshot.take() {
+            self.accepted = subjects(&snapshot);
         }
     }
 
-    /// The object in place of one; `None`: it is left out.
-    fn instead(&self, id: &ObjectId, object: Subject) -> Option<Subject> {
+    /// The version of an object to serve: itself, its earlier version, or none if it is refused or
+    /// held back.
+    fn replacement(&self, id: &ObjectId, object: RefusableObject) -> Option<RefusableObject> {
         let refused = match self.refused.get(id) {
             Some(refused) => &refused.object,
-            None if self.waits(id) => &object,
+            None if self.is_held_back(id) => &object,
             None => return Some(object),
         };
-        self.good.get(id).filter(|before| !before.same(refused)).cloned()
+        self.accepted.get(id).filter(|before| !before.same(refused)).cloned()
     }
 
-    fn waits(&self, id: &ObjectId) -> bool {
-        self.waiting.iter().any(|some| some.binary_search(id).is_ok())
+    fn is_held_back(&self, id: &ObjectId) -> bool {
+        self.held_back.iter().any(|some| some.binary_search(id).is_ok())
     }
 
-    /// Whether objects wait until others were offered.
+    /// Whether objects are held back by a search.
     pub fn searches(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.held_back.is_empty()
     }
 
-    /// weir has taken what was offered: some of those that wait are offered next; whether there are any.
-    pub fn go_on(&mut self) -> bool {
-        self.waiting.pop().is_some()
+    /// Offers the next group of a search, after weir accepted what was offered. Returns whether
+    /// there is one.
+    pub fn offer_next(&mut self) -> bool {
+        self.held_back.pop().is_some()
     }
 
-    /// Offers all that waits.
+    /// Ends the search: nothing is held back.
     pub fn end_search(&mut self) {
-        self.waiting.clear();
+        self.held_back.clear();
     }
 
-    /// Lets a part of what weir has refused together wait. Ingresses come first: they need no address or port of their own.
+    /// Holds back a part of the objects among which one is at fault. Ingresses are offered first:
+    /// they need no address or port of their own.
     fn split(&mut self, mut all: Vec<ObjectId>) {
-        let begins = self.waiting.is_empty();
+        let begins = self.held_back.is_empty();
         let mut first: Vec<ObjectId> = all.extract_if(.., |id| id.kind == "Ingress").collect();
         if first.is_empty() || all.is_empty() {
             first.append(&mut all);
             all = first.split_off(first.len() / 2);
         }
-        self.waiting.push(all);
+        self.held_back.push(all);
         if begins {
-            // What weir refuses without any of them is the fault of none.
-            self.waiting.push(first);
+            // First all are held back. If weir still refuses the rest, none of them is at fault.
+            self.held_back.push(first);
         }
     }
 
-    /// Leaves out all that weir has not taken, since the search takes too long; whether there is anything.
+    /// Ends a search that takes too long: refuses all objects that are new since the last accepted
+    /// configuration. Returns whether there are any.
     pub fn give_up(&mut self, snapshot: &Snapshot, why: &str) -> bool {
-        self.list_good();
+        self.list_accepted();
         let (since, before) = (Instant::now(), self.refused.len());
         for (id, object) in subjects(snapshot) {
             if !self.refused.contains_key(&id) && self.is_new(&id, &object) {
@@ -163,31 +170,32 @@ impl Refusals {
                 self.refused.insert(id, Refused { object, why, since, parents: Vec::new() });
             }
         }
-        self.waiting.clear();
+        self.held_back.clear();
         self.refused.len() > before
     }
 
-    fn is_new(&self, id: &ObjectId, object: &Subject) -> bool {
-        self.good.get(id).is_none_or(|good| !object.same(good))
+    fn is_new(&self, id: &ObjectId, object: &RefusableObject) -> bool {
+        self.accepted.get(id).is_none_or(|good| !object.same(good))
     }
 
-    /// Whether a configuration of this process was taken.
-    pub fn knows_good(&self) -> bool {
-        self.knows_good
+    /// Whether weir has accepted a configuration of this process.
+    pub fn knows_accepted(&self) -> bool {
+        self.knows_accepted
     }
 
-    /// The objects with what weir refused left out, or as it was before; and what is to be said about that.
+    /// The objects to serve, without refused ones or with their earlier versions, and the findings
+    /// about those.
     pub fn apply(&mut self, mut snapshot: Snapshot) -> (Snapshot, Vec<Finding>) {
         let mut findings = Vec::new();
-        if self.refused.is_empty() && self.waiting.is_empty() {
+        if self.refused.is_empty() && self.held_back.is_empty() {
             return (snapshot, findings);
         }
-        self.list_good();
+        self.list_accepted();
         let now = subjects(&snapshot);
-        // One that was changed since has another chance.
+        // An object that has changed since is offered again.
         self.refused.retain(|id, refused| now.get(id).is_some_and(|one| one.same(&refused.object)));
         for (id, refused) in &self.refused {
-            let instead = match self.instead(id, refused.object.clone()) {
+            let instead = match self.replacement(id, refused.object.clone()) {
                 Some(_) => "the version before stays in service",
                 None => "it is not served",
             };
@@ -204,17 +212,18 @@ impl Refusals {
             std::mem::take(&mut snapshot.gateway);
         snapshot.gateway = Objects { namespaces, assigned, classes, grants, ..Objects::default() };
         for (id, object) in now {
-            match self.instead(&id, object) {
-                Some(Subject::Ingress(one)) => snapshot.ingresses.push(one),
-                Some(Subject::Gateway(one)) => snapshot.gateway.put(one),
+            match self.replacement(&id, object) {
+                Some(RefusableObject::Ingress(one)) => snapshot.ingresses.push(one),
+                Some(RefusableObject::Gateway(one)) => snapshot.gateway.put(one),
                 None => {}
             }
         }
         (snapshot, findings)
     }
 
-    /// Leaves out the owner of a refused line. Without one, something is wrong that is new since weir took a
-    /// configuration: half of that waits, until one object is left. Whether there is anything to leave out.
+    /// Refuses the owner of a refused line. Without an owner, an object that is new since the last
+    /// accepted configuration is at fault. Then a part of those is held back, again and again,
+    /// until one is left. Returns whether another configuration is to be offered.
     pub fn leave_out(
         &mut self,
         snapshot: &Snapshot,
@@ -222,7 +231,7 @@ impl Refusals {
         owner: Option<&ObjectId>,
         why: &str,
     ) -> bool {
-        self.list_good();
+        self.list_accepted();
         let since = Instant::now();
         let now = subjects(snapshot);
         let mut out: Vec<&ObjectId> = owner.filter(|id| now.contains_key(id)).into_iter().collect();
@@ -240,9 +249,9 @@ impl Refusals {
         }
         let mut any = false;
         for id in out {
-            // One that is refused already stands here as the version before: then it goes as well.
+            // The object is refused already, so its earlier version is at fault, too.
             if self.refused.contains_key(id) {
-                any |= self.good.remove(id).is_some();
+                any |= self.accepted.remove(id).is_some();
                 continue;
             }
             let Some(object) = now.get(id).cloned() else { continue };
@@ -254,10 +263,10 @@ impl Refusals {
         any
     }
 
-    /// Tells the objects that weir refused so in their statuses.
+    /// Writes the refusals into the statuses of the objects.
     pub fn report(&self, statuses: &mut Statuses) {
         for (id, refused) in &self.refused {
-            let Subject::Gateway(object) = &refused.object else { continue };
+            let RefusableObject::Gateway(object) = &refused.object else { continue };
             let generation = object.metadata().generation.unwrap_or_default();
             let why = &refused.why;
             if !refused.parents.is_empty() {
@@ -293,7 +302,7 @@ mod tests {
     use super::*;
     use crate::{Settings, translate};
 
-    /// A Gateway, and routes with a path each.
+    /// A Gateway, and routes with one path each.
     fn snapshot(routes: &[(&str, &str)]) -> Snapshot {
         let mut snapshot = Snapshot::default();
         let group = "gateway.networking.k8s.io/v1";
@@ -327,7 +336,7 @@ mod tests {
         translate(snapshot, &Settings::default()).statuses
     }
 
-    /// The condition as a word: its reason, with ! in front if it does not hold.
+    /// A condition as a word: its reason, with ! in front if it does not hold.
     fn told(list: &[Condition], kind: &str) -> String {
         let found = list.iter().find(|one| one.kind == kind);
         found.map(|c| format!("{}{}", if c.holds { "" } else { "!" }, c.reason)).unwrap_or_default()
@@ -353,7 +362,7 @@ mod tests {
             told(&made.routes[&id("HTTPRoute", "one")][0].conditions, "Accepted"),
             "Accepted"
         );
-        // Another version has another chance.
+        // A changed object is offered again.
         let changed = snapshot(&[("one", "/one"), ("two", "/three")]);
         assert_eq!(paths(&refusals.apply(changed).0), ["/one", "/three"]);
     }
@@ -371,8 +380,10 @@ mod tests {
         assert!(refusals.leave_out(&left, &statuses(&left), Some(&route), "why"));
         assert_eq!(paths(&refusals.apply(now.clone()).0), Vec::<String>::new());
         assert!(!refusals.leave_out(&left, &statuses(&left), Some(&route), "why"));
-        assert!(!refusals.is_due(Instant::now()) && refusals.is_due(Instant::now() + AGAIN * 2));
-        refusals.forget_old(Instant::now() + AGAIN * 2);
+        assert!(
+            !refusals.is_due(Instant::now()) && refusals.is_due(Instant::now() + OFFER_AGAIN * 2)
+        );
+        refusals.forget_old(Instant::now() + OFFER_AGAIN * 2);
         assert_eq!(paths(&refusals.apply(now).0), ["/new"]);
     }
 
@@ -384,7 +395,7 @@ mod tests {
         assert!(refusals.leave_out(&now, &statuses(&now), None, "why"));
         let (left, _) = refusals.apply(now);
         assert_eq!((paths(&left), left.gateway.gateways.len()), (vec!["/one".to_owned()], 1));
-        // A Gateway that is new goes, and is told so.
+        // A new Gateway is left out, and its status says so.
         let mut refusals = Refusals::default();
         let now = snapshot(&[]);
         assert!(refusals.leave_out(&now, &statuses(&now), None, "why"));
@@ -411,7 +422,7 @@ mod tests {
         for first in [None, Some(snapshot(&list[..50]))] {
             let mut refusals = Refusals::default();
             let known = first.is_some();
-            // Of the first fifty, weir serves all: what was right stays right.
+            // weir serves the first fifty, so none of them is at fault.
             let is_wrong = |path: &String| {
                 wrong.contains(&path.as_str()) && !(known && paths_of[..50].contains(path))
             };
@@ -426,7 +437,7 @@ mod tests {
                 }
                 refusals.taken(&left);
                 assert!(!known || paths_of[..50].iter().all(|path| paths(&left).contains(path)));
-                if !refusals.go_on() {
+                if !refusals.offer_next() {
                     break left;
                 }
             };
@@ -437,8 +448,8 @@ mod tests {
             assert_eq!(found, right);
             assert_eq!(refusals.ids().len(), 100 - right.len());
             assert!(offers < 60, "{offers}");
-            // They are offered again together, and left out without another search.
-            refusals.forget_old(Instant::now() + AGAIN * 2);
+            // They are offered again together, and are refused without another search.
+            refusals.forget_old(Instant::now() + OFFER_AGAIN * 2);
             let (again, _) = refusals.apply(all.clone());
             assert_eq!(paths(&again).len(), 100);
             assert!(refusals.leave_out(&again, &statuses(&again), None, "why"));
@@ -455,7 +466,7 @@ mod tests {
         assert!(refusals.leave_out(&left, &statuses(&left), None, "why") && refusals.searches());
         let (left, _) = refusals.apply(all.clone());
         assert!(paths(&left).is_empty() && left.gateway.gateways.is_empty());
-        // weir refuses what has none of them.
+        // weir refuses the configuration without any of them, too.
         assert!(!refusals.leave_out(&left, &statuses(&left), None, "why"));
         refusals.end_search();
         assert_eq!(paths(&refusals.apply(all.clone()).0), ["/one", "/two"]);

@@ -1,4 +1,5 @@
-//! Objects to weir: waits for changes, translates, hands over, and leaves out what weir refuses.
+//! Keeps weir's configuration up to date: waits for changes, translates the objects, sends the text
+//! to weir, and leaves out what weir refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,80 +11,85 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 use super::cluster::lock;
-use super::door::{Door, FIGURES, SERVED, Verdict};
 use super::files::Files;
-use super::map::RefusedKeys;
-use super::refusals::{AGAIN, Refusals};
+use super::refusals::{OFFER_AGAIN, Refusals};
+use super::refused_keys::RefusedKeys;
 use super::shared::{Options, Publish, Report, Shared, say};
 use super::status;
+use super::weir_api::{INTERNAL_HOST, METRICS_PATH, Verdict, WeirApi};
 use crate::gateway::{Statuses, addresses};
 use crate::report::{Finding, Severity};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::translate::{ConfigText, Memory, ServerGroup, Translation, line};
 
-/// How often weir is asked which configuration it serves: one that was started anew serves another.
-const LOOK: Duration = Duration::from_secs(1);
-/// Waits after a failure, the first and the longest.
+/// How often weir is asked which configuration it serves. A weir that was restarted serves its
+/// first one.
+const POLL: Duration = Duration::from_secs(1);
+/// The waits before a failed round is repeated: the first and the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// The longest time for which changes are collected because translations take long.
+/// The most that a slow translation lengthens the collecting of changes.
 const LONGEST_COLLECT: Duration = Duration::from_millis(500);
-/// The share of that time in a round: three quarters of a busy processor are for translations, the rest is not.
+/// Changes are collected for a quarter of the last round's duration, so that rounds leave a fifth
+/// of the time idle.
 const COLLECT_SHARE: u32 = 4;
 
-/// For so long, the object that weir refuses is looked for: a pod is not ready meanwhile, and changes wait.
+/// How long the refused object is looked for. Meanwhile changes wait, and a pod that starts is not
+/// ready.
 const LONGEST_SEARCH: Duration = Duration::from_secs(30);
 
-/// What keeps this program from being ready where a key of the map does.
-const OF_MAP: &str = "ConfigMap of the controller";
+/// The entry of [`Shared::obstacles`] for a refused key of the ConfigMap.
+const CONFIG_MAP_OBSTACLE: &str = "ConfigMap of the controller";
 
-/// A configuration on its way.
+/// A configuration to send to weir.
 struct Offer {
     made: Translation,
-    /// The name of its text, which the text says itself.
+    /// The digest of its text. The text contains it, so that weir can be asked what it serves.
     digest: String,
-    /// The controller's ConfigMap, without what weir refuses of it.
+    /// The controller's ConfigMap without the refused keys.
     map: BTreeMap<String, String>,
 }
 
 struct Server {
     options: Options,
     shared: Arc<Shared>,
-    door: Door,
+    weir: WeirApi,
     files: Files,
     refusals: Refusals,
     /// The statuses of the configuration that weir serves.
     statuses: Option<Arc<Statuses>>,
+    /// The files that the served configuration names.
     in_use: BTreeSet<PathBuf>,
-    /// The addresses of Gateways, also of those whose status does not have them yet.
+    /// The addresses assigned to Gateways. The status of a Gateway may lack its address yet.
     addresses: BTreeMap<(String, String), Vec<String>>,
-    /// The digest that weir is known to serve.
+    /// The digest of the configuration that weir is known to serve.
     served: Option<String>,
-    /// What weir has taken last: it has these parts.
-    handed: Option<ConfigText>,
-    /// What could not be handed over was said.
-    complained: bool,
-    /// What the last translation has made.
+    /// The last configuration that weir accepted. weir has its parts, so that they need not be sent
+    /// again.
+    last_accepted: Option<ConfigText>,
+    /// Whether the present failure was logged.
+    failure_logged: bool,
+    /// What the last translation made, for reuse by the next.
     memory: Memory,
-    /// What weir refuses of the controller's ConfigMap.
+    /// The refused keys of the controller's ConfigMap.
     keys: RefusedKeys,
-    /// What was said of it in the log.
-    said: BTreeSet<Finding>,
+    /// The findings about the ConfigMap that were logged.
+    logged: BTreeSet<Finding>,
 }
 
-/// How a round has ended.
+/// The outcome of a round.
 enum Round {
     Done,
-    /// weir refuses it, and no object can be left out.
+    /// weir refuses the configuration, and there is no object left to leave out.
     Stuck,
-    Again,
+    Retry,
 }
 
-/// Keeps weir at what the cluster says, for ever.
+/// Keeps weir's configuration up to date, forever.
 pub async fn serve(options: Options, shared: Arc<Shared>) {
     let mut server = Server {
-        door: Door { socket: options.door.clone() },
+        weir: WeirApi { socket: options.weir_socket.clone() },
         files: Files::new(&options.settings.state, Instant::now()),
         options,
         shared,
@@ -92,16 +98,16 @@ pub async fn serve(options: Options, shared: Arc<Shared>) {
         in_use: BTreeSet::new(),
         addresses: BTreeMap::new(),
         served: None,
-        handed: None,
-        complained: false,
+        last_accepted: None,
+        failure_logged: false,
         memory: Memory::default(),
         keys: RefusedKeys::default(),
-        said: BTreeSet::new(),
+        logged: BTreeSet::new(),
     };
     let (mut wait, mut cost) = (FIRST_WAIT, Duration::ZERO);
     server.shared.cluster.changed.notified().await;
     loop {
-        // Bounded: the first change sets the time, later ones do not move it.
+        // The first change sets the end of the wait. Later changes do not move it.
         sleep(server.options.collect.max((cost / COLLECT_SHARE).min(LONGEST_COLLECT))).await;
         let begin = Instant::now();
         let round = server.round().await;
@@ -109,10 +115,10 @@ pub async fn serve(options: Options, shared: Arc<Shared>) {
         match round {
             Round::Done => {
                 wait = FIRST_WAIT;
-                server.rest(None).await;
+                server.wait_for_work(None).await;
             }
-            Round::Stuck => server.rest(Some(AGAIN)).await,
-            Round::Again => {
+            Round::Stuck => server.wait_for_work(Some(OFFER_AGAIN)).await,
+            Round::Retry => {
                 sleep(wait).await;
                 wait = (wait * 2).min(LONGEST_WAIT);
             }
@@ -121,12 +127,12 @@ pub async fn serve(options: Options, shared: Arc<Shared>) {
 }
 
 impl Server {
-    /// Until there is something to do.
-    async fn rest(&mut self, longest: Option<Duration>) {
+    /// Waits until there is something to do, at most `longest`.
+    async fn wait_for_work(&mut self, longest: Option<Duration>) {
         let begin = Instant::now();
         loop {
             let changed = self.shared.cluster.changed.notified();
-            if timeout(LOOK, changed).await.is_ok() {
+            if timeout(POLL, changed).await.is_ok() {
                 return;
             }
             let now = Instant::now();
@@ -137,7 +143,7 @@ impl Server {
                 self.keys.forget_old(now);
                 return;
             }
-            if let Ok(digest) = self.door.served().await
+            if let Ok(digest) = self.weir.served().await
                 && self.served.as_ref().is_some_and(|served| *served != digest)
             {
                 say("notice", "weir serves another configuration: it was started anew");
@@ -147,14 +153,16 @@ impl Server {
         }
     }
 
-    /// Brings weir to the objects as they are now.
+    /// Translates the present objects and sends them to weir until weir serves them. Repeats with
+    /// fewer objects while weir refuses some.
     async fn round(&mut self) -> Round {
-        // Before the objects are looked at: a change in between is looked at once more.
+        // Read before the snapshot: a change between the two is counted as waiting, and gets
+        // another round.
         let changes = self.shared.counters.changes.get();
         let Some(snapshot) = self.shared.cluster.snapshot() else { return Round::Done };
         self.shared.counters.objects.set(snapshot.ingresses.len());
         if self.served.is_none() {
-            self.served = self.door.served().await.ok();
+            self.served = self.weir.served().await.ok();
         }
         let before = self.refusals.ids();
         self.refusals.end_search();
@@ -169,47 +177,51 @@ impl Server {
                 continue;
             }
             self.findings_of_map(&mut offer);
-            if self.keys.held().is_some() {
-                return self.hold(&offer);
+            if self.keys.blocking().is_some() {
+                return self.keep_serving(&offer);
             }
-            lock(&self.shared.obstacles).remove(OF_MAP);
+            lock(&self.shared.obstacles).remove(CONFIG_MAP_OBSTACLE);
             if self.served.as_ref() == Some(&offer.digest) {
-                // A group without servers is in no configuration. It must be known all the same, so that its first pod is seen.
+                // A group without servers is in no configuration. It is adopted, so that its first
+                // pod is noticed.
                 if let Err(error) = self.adopt(&offer.made.groups) {
-                    self.complain(&format!("{}: {error}", self.options.settings.state.display()));
-                    return Round::Again;
+                    self.log_failure(&format!(
+                        "{}: {error}",
+                        self.options.settings.state.display()
+                    ));
+                    return Round::Retry;
                 }
-                if self.keys.taken(&offer.map) || self.refusals.go_on() {
+                if self.keys.taken(&offer.map) || self.refusals.offer_next() {
                     continue;
                 }
                 self.done(&kept, offer, changes);
                 return Round::Done;
             }
-            let parts = match offer.made.text.parts(self.handed.as_ref()) {
+            let parts = match offer.made.text.parts(self.last_accepted.as_ref()) {
                 Ok(parts) => parts,
                 Err(error) => {
-                    self.complain(&error.to_string());
+                    self.log_failure(&error.to_string());
                     return Round::Stuck;
                 }
             };
             let written = self.files.write(&offer.made.files, Instant::now());
             let written = written.and_then(|()| self.adopt(&offer.made.groups));
             if let Err(error) = written {
-                self.complain(&format!("{}: {error}", self.options.settings.state.display()));
-                return Round::Again;
+                self.log_failure(&format!("{}: {error}", self.options.settings.state.display()));
+                return Round::Retry;
             }
-            match self.door.put(parts).await {
-                Verdict::Lacks(_) if self.handed.is_some() => self.handed = None,
+            match self.weir.put(parts).await {
+                Verdict::Lacks(_) if self.last_accepted.is_some() => self.last_accepted = None,
                 Verdict::Taken(by) => {
                     self.shared.counters.taken.add();
                     self.shared.counters.last_taken(&offer.digest);
-                    if std::mem::take(&mut self.complained) {
+                    if std::mem::take(&mut self.failure_logged) {
                         say("notice", format_args!("weir has the configuration, taken by {by}"));
                     }
                     let tried = self.keys.taken(&offer.map);
                     if tried || self.refusals.searches() {
-                        self.taken(&kept, &mut offer);
-                        self.refusals.go_on();
+                        self.record_accepted(&kept, &mut offer);
+                        self.refusals.offer_next();
                         continue;
                     }
                     self.done(&kept, offer, changes);
@@ -218,8 +230,8 @@ impl Server {
                 Verdict::Later(why) | Verdict::Lacks(why) => {
                     self.served = None;
                     self.refusals.end_search();
-                    self.complain(&why);
-                    return Round::Again;
+                    self.log_failure(&why);
+                    return Round::Retry;
                 }
                 Verdict::Refused(place, why) => {
                     self.shared.counters.refused.add();
@@ -229,14 +241,14 @@ impl Server {
                         continue;
                     }
                     let statuses = &offer.made.statuses;
-                    // What weir serves came from this program before it was started anew. Without knowing of which objects,
-                    // nothing of that is taken away.
-                    let unknown = !self.refusals.knows_good()
+                    // An earlier process sent what weir serves. Its objects are unknown, so none of
+                    // what is served is removed.
+                    let unknown = !self.refusals.knows_accepted()
                         && self.served.as_ref().is_some_and(|served| !served.is_empty());
                     if owner.is_none() && unknown {
                         self.shared.counters.ready.store(true, Ordering::Relaxed);
-                        self.complain(&format!("weir keeps what it serves: {why}"));
-                        self.tell(&offer.made);
+                        self.log_failure(&format!("weir keeps what it serves: {why}"));
+                        self.publish_report(&offer.made);
                         return Round::Stuck;
                     }
                     let left_out = match begin.elapsed() > LONGEST_SEARCH {
@@ -245,14 +257,14 @@ impl Server {
                     };
                     if !left_out {
                         self.refusals.end_search();
-                        // What was left out on suspicion was not the reason.
-                        self.refusals.only(&before);
+                        // The objects left out on suspicion were not at fault.
+                        self.refusals.retain_only(&before);
                         if self.keys.blame_snippets(&offer.map, &why) {
                             self.findings_of_map(&mut offer);
-                            return self.hold(&offer);
+                            return self.keep_serving(&offer);
                         }
-                        self.complain(&format!("weir keeps what it serves: {why}"));
-                        self.tell(&offer.made);
+                        self.log_failure(&format!("weir keeps what it serves: {why}"));
+                        self.publish_report(&offer.made);
                         return Round::Stuck;
                     }
                 }
@@ -266,81 +278,82 @@ impl Server {
         }
     }
 
-    /// Changes nothing, since a key of the map that may keep clients out cannot be served.
-    fn hold(&mut self, offer: &Offer) -> Round {
-        let Some((key, why)) = self.keys.held() else { return Round::Stuck };
+    /// Keeps what weir serves. A key of the ConfigMap that may keep clients out is refused.
+    fn keep_serving(&mut self, offer: &Offer) -> Round {
+        let Some((key, why)) = self.keys.blocking() else { return Round::Stuck };
         let text = format!("{key} is refused: {why}");
-        lock(&self.shared.obstacles).insert(OF_MAP.to_owned(), text);
+        lock(&self.shared.obstacles).insert(CONFIG_MAP_OBSTACLE.to_owned(), text);
         if self.served.as_ref().is_some_and(|served| !served.is_empty()) {
-            // An earlier process has handed it over. Its pods come and go.
+            // An earlier process sent the configuration. Changes of its pods are still followed.
             if let Err(error) = self.adopt(&offer.made.groups) {
-                self.complain(&format!("{}: {error}", self.options.settings.state.display()));
-                return Round::Again;
+                self.log_failure(&format!("{}: {error}", self.options.settings.state.display()));
+                return Round::Retry;
             }
             self.shared.counters.ready.store(true, Ordering::Relaxed);
         }
-        self.complain(&format!("nothing changes until the {OF_MAP} is right"));
-        self.tell(&offer.made);
+        self.log_failure(&format!("nothing changes until the {CONFIG_MAP_OBSTACLE} is right"));
+        self.publish_report(&offer.made);
         Round::Stuck
     }
 
-    /// Writes the files of these groups' servers, as far as they are not there.
+    /// Registers the groups of a configuration, and writes the files that are missing.
     fn adopt(&self, groups: &BTreeMap<String, ServerGroup>) -> io::Result<()> {
         let slices = lock(&self.shared.cluster.slices);
         let mut servers = lock(&self.shared.servers);
-        // What the pods were when the translation began may be old.
+        // Pods may have changed since the translation began. Then another round follows.
         if servers.adopt(groups, &slices, &self.shared.counters)? {
             self.shared.cluster.changed.notify_one();
         }
         Ok(())
     }
 
-    fn complain(&mut self, why: &str) {
+    fn log_failure(&mut self, why: &str) {
         self.shared.counters.failures.add();
         self.shared.counters.last_is_taken.store(false, Ordering::Relaxed);
-        if !std::mem::replace(&mut self.complained, true) {
+        if !std::mem::replace(&mut self.failure_logged, true) {
             say("error", why);
         }
     }
 
-    /// All workers serve what these objects say.
-    fn taken(&mut self, snapshot: &Snapshot, offer: &mut Offer) {
+    /// Records the objects and files of the configuration that all workers serve.
+    fn record_accepted(&mut self, snapshot: &Snapshot, offer: &mut Offer) {
         self.served = Some(std::mem::take(&mut offer.digest));
-        self.handed = Some(std::mem::take(&mut offer.made.text));
+        self.last_accepted = Some(std::mem::take(&mut offer.made.text));
         self.in_use = offer.made.files.keys().cloned().collect();
         lock(&self.shared.servers).keep_only(&offer.made.groups);
         self.refusals.taken(snapshot);
     }
 
-    /// The same, `changes` changes after the start: nothing is left to offer.
+    /// Ends a round. weir serves the first `changes` changes, and no other configuration is to be
+    /// offered.
     fn done(&mut self, snapshot: &Snapshot, mut offer: Offer, changes: u64) {
         self.shared.counters.last_is_taken.store(true, Ordering::Relaxed);
         self.shared.counters.changes_served.store(changes, Ordering::Relaxed);
         self.shared.counters.ready.store(true, Ordering::Relaxed);
-        self.taken(snapshot, &mut offer);
+        self.record_accepted(snapshot, &mut offer);
         let mut statuses = std::mem::take(&mut offer.made.statuses);
         self.refusals.report(&mut statuses);
         self.statuses = Some(Arc::new(statuses));
-        self.tell(&offer.made);
+        self.publish_report(&offer.made);
     }
 
-    /// Passes findings on. What is wrong with the ConfigMap is for the administrator, who reads the log.
-    fn tell(&mut self, made: &Translation) {
+    /// Publishes the report. Findings about the ConfigMap are logged, too, for the administrator.
+    fn publish_report(&mut self, made: &Translation) {
         let of_map = made.findings.iter();
         let of_map = of_map.filter(|f| f.object.kind == "ConfigMap" && f.severity > Severity::Note);
         let of_map: BTreeSet<Finding> = of_map.cloned().collect();
-        for Finding { object, severity, about, message, .. } in of_map.difference(&self.said) {
+        for Finding { object, severity, about, message, .. } in of_map.difference(&self.logged) {
             let level = if *severity == Severity::Error { "error" } else { "warn" };
             say(level, format_args!("{object}: {about}: {message}"));
         }
-        self.said = of_map;
+        self.logged = of_map;
         let (findings, served) = (made.findings.clone(), made.served.clone());
         let report = Report { findings, served, statuses: self.statuses.clone() };
         self.shared.counters.findings(&report.findings);
         self.shared.report.send_replace(Arc::new(report));
     }
 
-    /// The configuration for these objects; `None`: there is none, which was said.
+    /// Translates the objects. `None` if that failed, which is logged.
     async fn offer(&mut self, mut snapshot: Snapshot) -> Option<Offer> {
         for (key, list) in &self.addresses {
             snapshot.gateway.assigned.entry(key.clone()).or_insert_with(|| list.clone());
@@ -349,7 +362,7 @@ impl Server {
         self.keys.apply(&mut settings.defaults);
         let map = settings.defaults.clone();
         self.addresses.clone_from(&settings.addresses_of);
-        let socket = format!("unix:{}", self.options.door.display());
+        let socket = format!("unix:{}", self.options.weir_socket.display());
         let mut memory = std::mem::take(&mut self.memory);
         let made = tokio::task::spawn_blocking(move || {
             let mut made = crate::translate_next(&mut memory, &snapshot, &settings);
@@ -362,14 +375,14 @@ impl Server {
                 Some(offer)
             }
             Err(error) => {
-                self.complain(&error.to_string());
+                self.log_failure(&error.to_string());
                 None
             }
         }
     }
 }
 
-/// The settings with the defaults of the controller's ConfigMap.
+/// The settings, completed by the controller's ConfigMap and the published addresses.
 pub(super) fn settings(options: &Options, snapshot: &Snapshot) -> Settings {
     let mut settings = options.settings.clone();
     settings.config_map.clone_from(&options.config_map);
@@ -392,22 +405,23 @@ pub(super) fn settings(options: &Options, snapshot: &Snapshot) -> Settings {
     }
     if !settings.gateway_ranges.is_empty() {
         settings.addresses_of = addresses::assign(snapshot, &settings);
-        // A Gateway that has none yet must not listen everywhere.
+        // A Gateway without an address of its own must not listen on all.
         settings.gateway_addresses.clear();
     }
     settings
 }
 
-/// Lets weir say which configuration it serves, by its digest, and what it counts.
+/// Adds an internal server that answers with the digest of the configuration and with weir's
+/// metrics. Returns the digest.
 fn mark(text: &mut ConfigText, socket: &str) -> String {
     let digest = text.digest();
     let silent = || line("access_log", ["off"]);
-    let figures = line("location", ["=", FIGURES])
+    let metrics = line("location", ["=", METRICS_PATH])
         .with_block(vec![silent(), line("weir_status", ["prometheus"])]);
     let answer =
         line("location", ["/"]).with_block(vec![silent(), line("return", ["200", &digest])]);
-    let names = [line("listen", [socket]), line("server_name", [SERVED])];
-    text.add_server(names.into_iter().chain([figures, answer]).collect());
+    let names = [line("listen", [socket]), line("server_name", [INTERNAL_HOST])];
+    text.add_server(names.into_iter().chain([metrics, answer]).collect());
     digest
 }
 

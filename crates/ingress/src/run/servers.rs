@@ -1,8 +1,8 @@
-//! Files with the servers of groups, which weir's running workers follow.
+//! Files with the servers of upstream groups, which weir's running workers follow (`servers_file`).
 //!
-//! - In: the groups that a translation names ([`ServerFiles::adopt`]), and Services whose pods have changed
-//!   ([`ServerFiles::follow`]).
-//! - Out: files, each replaced as a whole; and whether the configuration depends on a change.
+//! - In: the groups that a translation names ([`ServerFiles::adopt`]), and Services whose pods have
+//!   changed ([`ServerFiles::follow`]).
+//! - Out: files, each replaced atomically; and whether the configuration depends on a change.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
@@ -17,13 +17,13 @@ use super::slices::Slices;
 use crate::settings::{PodChoice, Settings};
 use crate::translate::{DIRECTORY, ServerGroup};
 
-/// A group that a configuration names.
+/// A group that the configuration names, and its file.
 #[derive(Debug)]
 struct Known {
     group: ServerGroup,
-    /// What its file says, if it could be written.
+    /// The text of the file, if it could be written.
     text: Option<Vec<u8>>,
-    /// Room for the servers of the file.
+    /// The room that the group's servers need in its zone.
     room: usize,
 }
 
@@ -36,12 +36,12 @@ pub struct ServerFiles {
     groups: BTreeMap<String, Known>,
     /// The groups with the pods of a Service.
     by_service: HashMap<Key, BTreeSet<String>>,
-    /// Files of an earlier process may be there.
+    /// Whether an earlier process may have left files.
     strays: bool,
 }
 
 impl ServerFiles {
-    /// None is known yet. Files that an earlier process left stay until a configuration is served.
+    /// Starts without groups. Files of an earlier process stay until a configuration is served.
     pub fn new(settings: &Settings) -> ServerFiles {
         ServerFiles {
             directory: settings.state.join(DIRECTORY),
@@ -53,8 +53,9 @@ impl ServerFiles {
         }
     }
 
-    /// Takes the groups of a configuration that is to be served, and writes the files that are not there. Whether the
-    /// configuration is old already, since pods have come or gone meanwhile.
+    /// Adds the groups of a configuration that is to be served, and writes the files that are
+    /// missing. Returns whether the configuration is outdated: its pods have changed so much that
+    /// it depends on the change.
     pub fn adopt(
         &mut self,
         groups: &BTreeMap<String, ServerGroup>,
@@ -71,7 +72,7 @@ impl ServerFiles {
             if is_new {
                 let of = (group.namespace.clone(), group.service.clone());
                 self.by_service.entry(of).or_default().insert(name.clone());
-                // The file of a group with other words is written anew.
+                // The group has changed, so its file is written anew.
                 let known = Known { group: group.clone(), text: None, room: 0 };
                 self.groups.insert(name.clone(), known);
             }
@@ -84,7 +85,8 @@ impl ServerFiles {
         Ok(old)
     }
 
-    /// The pods of a Service have changed. Whether the configuration depends on it.
+    /// Updates the files with the pods of a Service. Returns whether the configuration depends on
+    /// the change.
     pub fn follow(&mut self, service: &Key, slices: &Slices, counters: &Counters) -> bool {
         let mut any = false;
         let choice = PodChoice { loopback: self.loopback, zone: self.zone.as_deref() };
@@ -92,7 +94,7 @@ impl ServerFiles {
             let Some(known) = self.groups.get_mut(name) else { continue };
             let path = self.directory.join(name);
             if let Err(error) = known.update(&path, slices, choice, counters) {
-                // It is tried again with the next configuration.
+                // The next configuration tries again.
                 say("error", format_args!("{}: {error}", path.display()));
                 known.text = None;
                 any = true;
@@ -102,7 +104,7 @@ impl ServerFiles {
         any
     }
 
-    /// The pods of all Services may have changed.
+    /// Updates all files.
     pub fn follow_all(&mut self, slices: &Slices, counters: &Counters) {
         let services: Vec<Key> = self.by_service.keys().cloned().collect();
         services.iter().for_each(|service| {
@@ -110,7 +112,8 @@ impl ServerFiles {
         });
     }
 
-    /// A configuration with these groups is served, and none before it is.
+    /// Removes the files of all other groups. The configuration with `groups` is served, and no
+    /// earlier one is.
     pub fn keep_only(&mut self, groups: &BTreeMap<String, ServerGroup>) {
         let gone: Vec<String> =
             self.groups.keys().filter(|name| !groups.contains_key(*name)).cloned().collect();
@@ -123,7 +126,7 @@ impl ServerFiles {
                     self.by_service.remove(&of);
                 }
             }
-            // One that stays is no harm.
+            // A file that stays does no harm.
             let _ = fs::remove_file(self.directory.join(name));
         }
         if std::mem::take(&mut self.strays) {
@@ -138,7 +141,7 @@ impl ServerFiles {
 }
 
 impl Known {
-    /// Brings the file to the pods that there are now.
+    /// Updates the file to the present pods.
     fn update(
         &mut self,
         path: &Path,
@@ -149,7 +152,7 @@ impl Known {
         let service = (self.group.namespace.clone(), self.group.service.clone());
         let addresses = self.group.addresses(slices.of(&service), choice);
         self.room = self.group.room_for(&addresses);
-        // Until a configuration answers without them, the last servers stay.
+        // The last servers stay until a configuration answers in their place.
         if addresses.is_empty() && self.text.is_some() {
             return Ok(());
         }
@@ -163,20 +166,21 @@ impl Known {
     }
 }
 
-/// Makes the directory, which weir's workers may read.
+/// Makes the directory, readable for weir's workers.
 fn make(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o711).create(directory)?;
     fs::set_permissions(directory, Permissions::from_mode(0o755))?;
     let Some(state) = directory.parent() else { return Ok(()) };
     let mode = fs::metadata(state)?.permissions().mode();
     if mode & 0o011 != 0o011 {
-        // An earlier version made it for its owner alone. If it is another user's, weir's workers are that user's, too.
+        // An earlier version made the directory for its owner alone. If another user owns it,
+        // weir's workers run as that user.
         let _ = fs::set_permissions(state, Permissions::from_mode(mode | 0o011));
     }
     Ok(())
 }
 
-/// Replaces a file as a whole.
+/// Replaces a file atomically.
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
@@ -199,7 +203,7 @@ mod tests {
         let object = serde_json::json!({ "addressType": "IPv4", "endpoints": [{ "addresses": ips }],
             "ports": [{ "port": 8080 }],
             "metadata": { "name": "s1", "namespace": "a", "labels": { "kubernetes.io/service-name": "s" } } });
-        slices.take(Event::Apply(serde_json::from_value(object).unwrap()));
+        slices.apply(Event::Apply(serde_json::from_value(object).unwrap()));
     }
 
     #[test]
@@ -213,7 +217,7 @@ mod tests {
         let groups = |group: &ServerGroup| BTreeMap::from([("a_s_80".to_owned(), group.clone())]);
         let service = ("a".to_owned(), "s".to_owned());
         let read = || dir.read("state/servers/a_s_80");
-        // No pod is ready: the configuration has no group, and hears of the first one.
+        // No pod is ready: the configuration has no group. It depends on the first pod.
         assert!(!files.adopt(&groups(&group), &slices, &counters).unwrap());
         pods(&mut slices, &["10.0.0.1"]);
         assert!(files.follow(&service, &slices, &counters));
@@ -227,7 +231,7 @@ mod tests {
         let written = counters.server_files.get();
         files.follow_all(&slices, &counters);
         assert_eq!(counters.server_files.get(), written);
-        // The last one goes: its file stays until a configuration does without.
+        // The last pod goes. Its file stays until a configuration without the group is served.
         pods(&mut slices, &[]);
         assert!(files.follow(&service, &slices, &counters));
         assert_eq!(read().lines().count(), 2);

@@ -1,5 +1,5 @@
-//! A Service for each Gateway, where the operator wants them. The holder of the Lease makes them, puts them right, and
-//! removes those whose Gateway has gone.
+//! A Service for each Gateway, if the operator wants that. The leader creates and updates them, and
+//! deletes those whose Gateway is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::gateway::services::{self, Template};
 use crate::gateway::{AnyObject, Statuses};
 use crate::report::ObjectId;
 
-/// Between two writes, so that thousands of them do not take the API server.
+/// The pause between two writes, to bound the load on the API server.
 const PACE: Duration = Duration::from_millis(10);
-/// Which fields are this program's, for the API server.
+/// The field manager of server-side apply.
 const MANAGER: &str = "weir-ingress";
 
-/// What is known about a Service that was written.
+/// The last write of a Service.
 struct Written {
-    asked: Service,
-    /// What the API server has made of it.
-    got: Service,
+    sent: Service,
+    /// The Service that the API server stored.
+    stored: Service,
 }
 
 struct Writer {
@@ -37,17 +37,24 @@ struct Writer {
     controller: String,
     template: Template,
     written: BTreeMap<Key, Written>,
-    /// Names that others have, which was said.
-    taken: BTreeSet<Key>,
+    /// Names that Services of others have. They were logged.
+    taken_names: BTreeSet<Key>,
     denials: Denials<Key>,
 }
 
-/// Makes, changes and removes Services, for ever.
+/// Creates, updates and deletes Services, forever.
 pub async fn write(client: Client, controller: String, template: Template, shared: Arc<Shared>) {
     let (mut reports, mut leads) = (shared.report.subscribe(), shared.leads.subscribe());
-    let (written, taken, denials) = (BTreeMap::new(), BTreeSet::new(), Denials::default());
-    let mut writer =
-        Writer { client, shared: shared.clone(), controller, template, written, taken, denials };
+    let (written, taken_names, denials) = (BTreeMap::new(), BTreeSet::new(), Denials::default());
+    let mut writer = Writer {
+        client,
+        shared: shared.clone(),
+        controller,
+        template,
+        written,
+        taken_names,
+        denials,
+    };
     let mut failed = false;
     loop {
         next_round(&mut reports, &mut leads).await;
@@ -81,13 +88,13 @@ impl Writer {
             keys.insert(key);
         }
         self.written.retain(|key, _| keys.contains(key));
-        self.taken.retain(|key| keys.contains(key));
+        self.taken_names.retain(|key| keys.contains(key));
         for service in self.shared.cluster.all_services() {
             let key = service.key();
-            if keys.contains(&key) || self.denials.holds(&key, Instant::now()) {
+            if keys.contains(&key) || self.denials.must_wait(&key, Instant::now()) {
                 continue;
             }
-            let removed = match self.is_over(&service).await {
+            let removed = match self.is_obsolete(&service).await {
                 Ok(true) => self.remove(&service).await.map(|()| true),
                 other => other,
             };
@@ -96,25 +103,25 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on after a Service: one that was denied holds up no other.
+    /// Handles the outcome for one Service. A denied Service does not hold up the others.
     async fn settle(&mut self, key: &Key, done: Result<bool, Failed>) -> Result<(), String> {
         match done {
             Ok(false) => return Ok(()),
-            Ok(true) => self.denials.passed(key),
+            Ok(true) => self.denials.remove(key),
             Err(Failed::Denied(why)) => {
                 if self.denials.denied(key, Instant::now()) {
                     say("warn", format_args!("Service {}/{}: {why}", key.0, key.1));
                 }
             }
-            Err(Failed::Away(why)) => return Err(format!("{}/{}: {why}", key.0, key.1)),
+            Err(Failed::Unavailable(why)) => return Err(format!("{}/{}: {why}", key.0, key.1)),
         }
         sleep(PACE).await;
         Ok(())
     }
 
-    /// Makes a Service what it should be; whether anything was written.
+    /// Creates or updates a Service. Returns whether anything was written.
     async fn put(&mut self, key: &Key, wanted: &Service) -> Result<bool, Failed> {
-        if self.denials.holds(key, Instant::now()) {
+        if self.denials.must_wait(key, Instant::now()) {
             return Ok(false);
         }
         let found = self.shared.cluster.service(&key.0, &key.1);
@@ -122,39 +129,39 @@ impl Writer {
             let uid = |owner: &OwnerReference| owner.uid.clone();
             let own = services::owner(wanted, &self.controller).map(uid);
             let theirs = services::owner(found, &self.controller).map(uid);
-            if own != theirs && !self.is_over(found).await? {
-                if self.taken.insert(key.clone()) {
+            if own != theirs && !self.is_obsolete(found).await? {
+                if self.taken_names.insert(key.clone()) {
                     let text = "has the name that a Gateway's would have, and is another's";
                     say("warn", format_args!("Service {}/{} {text}", key.0, key.1));
                 }
                 return Ok(false);
             }
-            if let Some(known) = self.written.get(key).filter(|known| known.asked == *wanted)
-                && (services::fits(found, wanted) || known.got == **found)
+            if let Some(known) = self.written.get(key).filter(|known| known.sent == *wanted)
+                && (services::fits(found, wanted) || known.stored == **found)
             {
                 return Ok(false);
             }
         }
         let api: Api<Service> = Api::namespaced(self.client.clone(), &key.0);
         let mut params = PatchParams::apply(MANAGER);
-        // Where there is none yet, another's must not be taken over.
+        // Without force, a Service that another controller created meanwhile is a conflict.
         params.force = found.is_some();
         let patch = Patch::Apply(wanted);
         let call = api.patch(&key.1, &params, &patch);
         match timeout(LONGEST_CALL, call).await {
-            Ok(Ok(mut got)) => {
-                got.bare();
-                self.written.insert(key.clone(), Written { asked: wanted.clone(), got });
+            Ok(Ok(mut stored)) => {
+                stored.strip_metadata();
+                self.written.insert(key.clone(), Written { sent: wanted.clone(), stored });
                 Ok(true)
             }
             Ok(Err(error)) => Err(Failed::of(&error)),
-            Err(_) => Err(Failed::silent()),
+            Err(_) => Err(Failed::timed_out()),
         }
     }
 
-    /// Whether a Service was made for a Gateway that has gone, or has another class now. The API server says it: what is
-    /// not watched at the moment has not gone.
-    async fn is_over(&self, service: &Service) -> Result<bool, Failed> {
+    /// Whether the Gateway of a Service is gone or has another class now. The API server is sent,
+    /// since the Gateways may not be watched at the moment.
+    async fn is_obsolete(&self, service: &Service) -> Result<bool, Failed> {
         let Some(owner) = services::owner(service, &self.controller) else { return Ok(false) };
         let namespace = service.key().0;
         let id = ObjectId { kind: "Gateway", namespace, name: owner.name.clone() };
@@ -171,7 +178,7 @@ impl Writer {
         {
             return Ok(false);
         }
-        // With the kind itself its Gateways have gone, and the cluster removes what they owned.
+        // The definition of Gateways is gone. The cluster deletes what its Gateways owned.
         let Some(resource) = resource else { return Ok(false) };
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), &id.namespace, &resource);
@@ -179,7 +186,7 @@ impl Writer {
             Ok(Ok(Some(gateway))) => gateway,
             Ok(Ok(None)) => return Ok(true),
             Ok(Err(error)) => return Err(Failed::of(&error)),
-            Err(_) => return Err(Failed::silent()),
+            Err(_) => return Err(Failed::timed_out()),
         };
         let class = gateway.data.pointer("/spec/gatewayClassName").and_then(Value::as_str);
         Ok(!stands(gateway.metadata.uid.as_deref(), class.unwrap_or_default()))
@@ -192,11 +199,11 @@ impl Writer {
         let preconditions = Some(Preconditions { uid, resource_version: None });
         let params = DeleteParams { preconditions, ..DeleteParams::default() };
         match timeout(LONGEST_CALL, api.delete(&name, &params)).await {
-            // It has gone, or another has its name now.
+            // The Service is gone, or another one has its name now.
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(()),
             Ok(Err(error)) => Err(Failed::of(&error)),
             Ok(Ok(_)) => Ok(()),
-            Err(_) => Err(Failed::silent()),
+            Err(_) => Err(Failed::timed_out()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What all tasks have: the options, the objects and counters, and the way to the log.
+//! State that all tasks share: options, objects, counters and the log.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,22 +18,23 @@ use crate::gateway::services::Template;
 use crate::report::{Finding, ObjectId};
 use crate::settings::Settings;
 
-/// What `run` is told on the command line.
+/// The command line of `run`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Settings of the translation.
     pub settings: Settings,
     /// The configuration file that weir starts with.
     pub base: PathBuf,
-    /// weir's socket with `weir_api config`.
-    pub door: PathBuf,
-    /// Where probes and metrics are answered.
+    /// weir's Unix socket with `weir_api config`.
+    pub weir_socket: PathBuf,
+    /// The address of probes and metrics.
     pub health: SocketAddr,
-    /// Where the admission webhook listens, and the directory of its tls.crt and tls.key.
+    /// The address of the admission webhook, and the directory of its tls.crt and tls.key.
     pub admission: Option<(SocketAddr, PathBuf)>,
-    /// The only namespace that is watched.
+    /// The only watched namespace, if not all are watched.
     pub namespace: Option<String>,
-    /// Whether objects without a namespace are watched, and those of Gateway API, whose kinds are such objects.
+    /// Whether objects without a namespace are watched, and those of Gateway API, whose definitions
+    /// have none.
     pub cluster_scope: bool,
     /// The ConfigMap of the controller: namespace, name.
     pub config_map: Option<(String, String)>,
@@ -41,35 +42,35 @@ pub struct Options {
     pub lease: (String, String),
     /// This pod's name.
     pub identity: String,
-    /// This pod's address, which Gateways have if nothing else is published.
+    /// This pod's address. Gateways have it if no other is published.
     pub pod_address: Option<String>,
-    /// What the status of Ingresses says.
+    /// The addresses in the status of Ingresses.
     pub publish: Publish,
-    /// What the Services of Gateways are like; `None`: none are made.
+    /// The template of the Services of Gateways; `None` if none are made.
     pub services: Option<Template>,
     /// How long changes are collected.
     pub collect: Duration,
-    /// How long this program goes on after it was told to end, and is not ready meanwhile.
+    /// How long this program keeps running after a signal to end. It is not ready meanwhile.
     pub drain: Duration,
 }
 
-/// Where clients reach this controller.
+/// The addresses of this controller for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Publish {
     /// No status is written.
     Nothing,
-    /// At these addresses or names.
+    /// These addresses or names.
     Addresses(Vec<String>),
-    /// At those of a Service: namespace and name.
+    /// The addresses of a Service: namespace and name.
     Service(String, String),
 }
 
-/// What the last translation has said, for those who write it into the cluster.
+/// The result of the last translation, for the tasks that write into the cluster.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Report {
     pub(super) findings: Vec<Finding>,
     pub(super) served: Vec<ObjectId>,
-    /// Those of the configuration that weir serves.
+    /// The statuses for the configuration that weir serves.
     pub(super) statuses: Option<Arc<Statuses>>,
 }
 
@@ -77,33 +78,34 @@ pub(super) struct Report {
 pub(super) struct Shared {
     pub(super) cluster: Cluster,
     pub(super) counters: Counters,
-    /// Groups whose servers stand in files.
+    /// The groups whose servers are in files.
     pub(super) servers: Mutex<ServerFiles>,
-    /// This pod holds the Lease.
+    /// Whether this pod is the leader.
     pub(super) leads: Sender<bool>,
     pub(super) report: Sender<Arc<Report>>,
-    /// Kinds without which nothing is served and that cannot be watched, and why.
+    /// Why this program is not ready, by kind: required kinds that cannot be watched, and refused
+    /// keys of the ConfigMap.
     pub(super) obstacles: Mutex<BTreeMap<String, String>>,
-    /// This program was told to end.
+    /// Whether a signal has ended this program.
     pub(super) ends: AtomicBool,
 }
 
-/// A call that the API server does not answer for so long has failed.
+/// The timeout of a call to the API server.
 pub(super) const LONGEST_CALL: Duration = Duration::from_secs(5);
 
-/// How often what was written is compared without a report.
-const LOOK: Duration = Duration::from_secs(10);
+/// How often the cluster is compared with the last report, if nothing changes.
+const COMPARE_EVERY: Duration = Duration::from_secs(10);
 
-/// Waits for a new report, for the Lease to come or go, or until it is time to compare.
+/// Waits for a new report, a change of leadership, or the next comparison.
 pub(super) async fn next_round(reports: &mut Receiver<Arc<Report>>, leads: &mut Receiver<bool>) {
     tokio::select! {
         _ = reports.changed() => {}
         _ = leads.changed() => {}
-        () = sleep(LOOK) => {}
+        () = sleep(COMPARE_EVERY) => {}
     }
 }
 
-/// A line for the administrator.
+/// Logs a line.
 pub(super) fn say(level: &str, text: impl std::fmt::Display) {
     eprintln!("weir-ingress: [{level}] {text}");
 }

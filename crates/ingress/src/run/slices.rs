@@ -1,4 +1,4 @@
-//! The addresses of pods, by Service.
+//! EndpointSlices, which hold the addresses of pods, by Service.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ pub struct Slices {
     by_service: HashMap<Key, BTreeSet<String>>,
 }
 
-/// What an event has changed.
+/// What an event changed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Touched {
     Nothing,
     /// The pods of these Services.
     Services(Vec<Key>),
-    /// There is another list.
+    /// Potentially all: a list has replaced the slices.
     All,
 }
 
@@ -32,10 +32,10 @@ fn service(slice: &EndpointSlice) -> Option<Key> {
 }
 
 impl Slices {
-    /// Takes what the watch has said.
-    pub fn take(&mut self, event: Event<EndpointSlice>) -> Touched {
+    /// Applies an event of the watch.
+    pub fn apply(&mut self, event: Event<EndpointSlice>) -> Touched {
         let (Event::Apply(object) | Event::Delete(object)) = &event else {
-            if !self.table.take(event) {
+            if !self.table.apply(event) {
                 return Touched::Nothing;
             }
             self.by_service.clear();
@@ -46,7 +46,7 @@ impl Slices {
         };
         let key = object.key();
         let before = self.table.get(&key).cloned();
-        if !self.table.take(event) {
+        if !self.table.apply(event) {
             return Touched::Nothing;
         }
         let after = self.table.get(&key).cloned();
@@ -75,7 +75,7 @@ impl Slices {
         names.filter_map(|name| Some(&**self.table.get(&(service.0.clone(), name.clone()))?))
     }
 
-    /// All of them; `None` until they were listed once.
+    /// All slices. `None` until they were listed once.
     pub fn list(&self) -> Option<Vec<Arc<EndpointSlice>>> {
         self.table.is_ready().then(|| self.table.list())
     }
@@ -99,12 +99,12 @@ mod tests {
     fn slices_are_found_by_their_service_whatever_becomes_of_them() {
         let mut all = Slices::default();
         let count = |all: &Slices, service: &str| all.of(&key(service)).count();
-        assert_eq!(all.take(Event::Init), Touched::Nothing);
-        assert_eq!(all.take(Event::InitApply(slice("s1", "one", "10.0.0.1"))), Touched::Nothing);
+        assert_eq!(all.apply(Event::Init), Touched::Nothing);
+        assert_eq!(all.apply(Event::InitApply(slice("s1", "one", "10.0.0.1"))), Touched::Nothing);
         assert!(all.list().is_none());
-        assert_eq!(all.take(Event::InitDone), Touched::All);
+        assert_eq!(all.apply(Event::InitDone), Touched::All);
         assert_eq!((count(&all, "one"), all.list().map(|list| list.len())), (1, Some(1)));
-        let apply = |all: &mut Slices, slice| all.take(Event::Apply(slice));
+        let apply = |all: &mut Slices, slice| all.apply(Event::Apply(slice));
         let one = Touched::Services(vec![key("one")]);
         assert_eq!(apply(&mut all, slice("s2", "one", "10.0.0.2")), one);
         assert_eq!(apply(&mut all, slice("s2", "one", "10.0.0.2")), Touched::Nothing);
@@ -113,10 +113,10 @@ mod tests {
         let both = Touched::Services(vec![key("one"), key("two")]);
         assert_eq!(apply(&mut all, slice("s2", "two", "10.0.0.3")), both);
         assert_eq!((count(&all, "one"), count(&all, "two")), (1, 1));
-        assert_eq!(all.take(Event::Delete(slice("s1", "one", "10.0.0.1"))), one);
+        assert_eq!(all.apply(Event::Delete(slice("s1", "one", "10.0.0.1"))), one);
         assert_eq!((count(&all, "one"), count(&all, "two")), (0, 1));
-        all.take(Event::Init);
-        assert_eq!(all.take(Event::InitDone), Touched::All);
+        all.apply(Event::Init);
+        assert_eq!(all.apply(Event::InitDone), Touched::All);
         assert_eq!(count(&all, "two"), 0);
     }
 }

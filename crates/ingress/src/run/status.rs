@@ -1,4 +1,4 @@
-//! The addresses in the status of Ingresses, which DNS controllers and people read.
+//! The addresses in the status of Ingresses, for DNS controllers and people.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,11 +16,12 @@ use super::denials::{Denials, Failed};
 use super::shared::{LONGEST_CALL, Publish, Shared, next_round, say};
 use crate::report::ObjectId;
 
-/// So many are written at once, and then none for a while: thousands of them do not take the API server.
+/// At most this many statuses are written at once, with a pause after them, to bound the load on
+/// the API server.
 const AT_ONCE: usize = 8;
 const PACE: Duration = Duration::from_millis(40);
 
-/// Writes what differs, for ever.
+/// Writes statuses that differ, forever.
 pub async fn write(client: Client, publish: Publish, shared: Arc<Shared>) {
     if publish == Publish::Nothing {
         return;
@@ -38,9 +39,9 @@ pub async fn write(client: Client, publish: Publish, shared: Arc<Shared>) {
         let mut due: Vec<&ObjectId> = Vec::new();
         for id in report.served.iter().filter(|id| id.kind == "Ingress") {
             match differs(&shared, id, &wanted) {
-                true if denials.holds(id, Instant::now()) => {}
+                true if denials.must_wait(id, Instant::now()) => {}
                 true => due.push(id),
-                false => denials.passed(id),
+                false => denials.remove(id),
             }
         }
         'due: for some in due.chunks(AT_ONCE) {
@@ -49,14 +50,14 @@ pub async fn write(client: Client, publish: Publish, shared: Arc<Shared>) {
                 match written {
                     Ok(()) => {
                         failed = false;
-                        denials.passed(id);
+                        denials.remove(id);
                     }
                     Err(Failed::Denied(why)) => {
                         if denials.denied(id, Instant::now()) {
                             say("warn", format_args!("status of {id}: {why}"));
                         }
                     }
-                    Err(Failed::Away(why)) => {
+                    Err(Failed::Unavailable(why)) => {
                         if !std::mem::replace(&mut failed, true) {
                             say("warn", format_args!("status of {id}: {why}"));
                         }
@@ -65,7 +66,7 @@ pub async fn write(client: Client, publish: Publish, shared: Arc<Shared>) {
                 }
             }
             sleep(PACE).await;
-            // A newer report has what is true now, and another pod may hold the Lease.
+            // A newer report may differ, and another pod may have become the leader.
             if reports.has_changed().unwrap_or(false) || leads.has_changed().unwrap_or(false) {
                 break;
             }
@@ -73,7 +74,7 @@ pub async fn write(client: Client, publish: Publish, shared: Arc<Shared>) {
     }
 }
 
-/// Whether the status of an Ingress says something else.
+/// Whether the status of an Ingress differs from `wanted`.
 fn differs(shared: &Shared, id: &ObjectId, wanted: &[IngressLoadBalancerIngress]) -> bool {
     let Some(ingress) = shared.cluster.ingress(id) else { return false };
     let now = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
@@ -101,14 +102,14 @@ async fn write_one(
             shared.counters.statuses.add();
             Ok(())
         }
-        // It was deleted meanwhile.
+        // The Ingress was deleted meanwhile.
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(()),
         Ok(Err(error)) => Err(Failed::of(&error)),
-        Err(_) => Err(Failed::silent()),
+        Err(_) => Err(Failed::timed_out()),
     }
 }
 
-/// The addresses; `None`: the Service is not there.
+/// The addresses to write; `None` if the published Service does not exist.
 fn wanted(publish: &Publish, shared: &Shared) -> Option<Vec<IngressLoadBalancerIngress>> {
     let at = |text: &String| match text.parse::<std::net::IpAddr>() {
         Ok(ip) => IngressLoadBalancerIngress { ip: Some(ip.to_string()), ..Default::default() },
@@ -118,8 +119,8 @@ fn wanted(publish: &Publish, shared: &Shared) -> Option<Vec<IngressLoadBalancerI
     list.map(|list| list.iter().map(at).collect())
 }
 
-/// The addresses or names where clients reach this controller: none until a Service's balancer has one. `None`: the Service is
-/// not there.
+/// The addresses or names of this controller for clients. Empty while a Service's load balancer has
+/// none. `None` if the Service does not exist.
 pub(super) fn published(
     publish: &Publish,
     service: impl Fn(&str, &str) -> Option<Arc<Service>>,
@@ -132,8 +133,8 @@ pub(super) fn published(
     service(namespace, name).map(|service| addresses(&service))
 }
 
-/// The addresses or names of a Service. The cluster's own address stands in only where no balancer is asked for: clients outside,
-/// and the names in DNS, must not get it while the balancer is on its way.
+/// The addresses or names of a Service. Its cluster IP counts only if it asks for no load balancer.
+/// While a load balancer is being made, clients and DNS must not get the cluster IP.
 fn addresses(service: &Service) -> Vec<String> {
     let balancer = service.status.as_ref().and_then(|s| s.load_balancer.as_ref());
     let given = balancer.and_then(|b| b.ingress.as_deref()).unwrap_or_default();
@@ -151,7 +152,7 @@ fn addresses(service: &Service) -> Vec<String> {
     let own = match spec.type_.as_deref() {
         Some("LoadBalancer") => None,
         Some("ExternalName") => spec.external_name.as_ref(),
-        // A Service without an address of its own says None.
+        // A headless Service has the cluster IP "None".
         _ => spec.cluster_ip.as_ref().filter(|ip| *ip != "None"),
     };
     list.extend(own.filter(|own| !own.is_empty()).cloned());

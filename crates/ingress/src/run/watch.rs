@@ -1,5 +1,5 @@
-//! Watches, one for each kind of objects. A watch that the API server cannot continue, since its history was compacted,
-//! begins with a list; one that fails is tried again.
+//! Watches, one for each kind of object. A failed watch is retried. If the API server has compacted
+//! the history that a watch would resume from, the watch starts again with a list.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -21,64 +21,65 @@ use super::cluster::{Cluster, Key, Table, Watched, lock};
 use super::shared::{Options, Publish, Shared, say};
 use super::slices::Touched;
 
-/// Seconds after which a watch is asked for anew; so one that is dead without a word is noticed.
+/// The timeout of a watch, in seconds. The watch is then requested anew, so that a dead connection
+/// is noticed.
 pub const LONGEST_WATCH: u64 = 60;
 
-/// Waits between tries: the API server is asked again soon, for what is served meanwhile is old.
+/// Waits between retries. They are short, since an outdated configuration is served meanwhile.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// Starts all watches. Secrets of Helm are large, and none of them is served.
-pub fn all(client: &Client, options: &Options, shared: &Arc<Shared>) {
+/// Starts all watches. Secrets of Helm releases are left out: they are large, and none is served.
+pub fn start_all(client: &Client, options: &Options, shared: &Arc<Shared>) {
     let namespace = options.namespace.as_deref();
-    // Before the first list of others has ended.
-    named(client, options, shared);
+    // Registered first: no kind counts as listed before the objects that the command line names.
+    watch_named_objects(client, options, shared);
     let secrets = "type!=helm.sh/release.v1";
     let maps = "metadata.name!=kube-root-ca.crt";
-    keep(scoped(client, namespace), "", Need::Needed, shared, |c| &c.ingresses);
-    keep(scoped(client, namespace), "", Need::Needed, shared, |c| &c.services);
-    keep_slices(scoped(client, namespace), shared);
-    keep(scoped(client, namespace), secrets, Need::Needed, shared, |c| &c.secrets);
-    keep(scoped(client, namespace), maps, Need::Needed, shared, |c| &c.config_maps);
+    watch_kind(scoped(client, namespace), "", Need::Needed, shared, |c| &c.ingresses);
+    watch_kind(scoped(client, namespace), "", Need::Needed, shared, |c| &c.services);
+    watch_slices(scoped(client, namespace), shared);
+    watch_kind(scoped(client, namespace), secrets, Need::Needed, shared, |c| &c.secrets);
+    watch_kind(scoped(client, namespace), maps, Need::Needed, shared, |c| &c.config_maps);
     match options.cluster_scope {
-        true => of_cluster(client, namespace, shared),
+        true => watch_cluster_scope(client, namespace, shared),
         false => shared.cluster.give_up_cluster_scope(),
     }
 }
 
-/// Watches what has no namespace, and the objects of Gateway API, whose definitions have none.
-fn of_cluster(client: &Client, namespace: Option<&str>, shared: &Arc<Shared>) {
-    // The rights of one namespace may not reach beyond it.
+/// Watches objects without a namespace, and those of Gateway API, whose definitions have none.
+fn watch_cluster_scope(client: &Client, namespace: Option<&str>, shared: &Arc<Shared>) {
+    // The rights for one namespace may not include IngressClasses.
     let classes = if namespace.is_some() { Need::Useful } else { Need::Needed };
-    keep(Api::all(client.clone()), "", classes, shared, |c| &c.classes);
-    // Without their labels, no namespace is selected; Ingresses do not need them.
-    keep(Api::all(client.clone()), "", Need::Useful, shared, |c| &c.namespaces);
+    watch_kind(Api::all(client.clone()), "", classes, shared, |c| &c.classes);
+    // Without Namespaces, no selector of a listener matches. Ingresses do not need them.
+    watch_kind(Api::all(client.clone()), "", Need::Useful, shared, |c| &c.namespaces);
     let namespace = namespace.map(str::to_owned);
-    tokio::spawn(super::kinds::follow(client.clone(), namespace, shared.clone()));
+    tokio::spawn(super::gateway_kinds::follow(client.clone(), namespace, shared.clone()));
 }
 
-/// Watches the objects that the command line names outside of the only namespace that is watched.
-fn named(client: &Client, options: &Options, shared: &Arc<Shared>) {
+/// Watches the objects outside the watched namespace that the command line names.
+fn watch_named_objects(client: &Client, options: &Options, shared: &Arc<Shared>) {
     let Some(only) = &options.namespace else { return };
     let settings = &options.settings;
     let is_outside = |key: &&Key| key.0 != *only;
     let maps = [&options.config_map].into_iter().chain(&settings.sessions).flatten();
     for key in maps.filter(is_outside).collect::<BTreeSet<_>>() {
-        keep_one(client, key, Need::Needed, shared, |c| &c.config_maps);
+        watch_one(client, key, Need::Needed, shared, |c| &c.config_maps);
     }
     if let Publish::Service(namespace, name) = &options.publish
         && namespace != only
     {
         let key = (namespace.clone(), name.clone());
-        keep_one(client, &key, Need::Useful, shared, |c| &c.services);
+        watch_one(client, &key, Need::Useful, shared, |c| &c.services);
     }
     if let Some(key) = settings.default_certificate.as_ref().filter(is_outside) {
-        keep_one(client, key, Need::Useful, shared, |c| &c.secrets);
+        watch_one(client, key, Need::Useful, shared, |c| &c.secrets);
     }
 }
 
-/// Watches one object, which needs no right for any other.
-fn keep_one<K>(
+/// Watches one object by its name, for which the right to that object is enough.
+fn watch_one<K>(
     client: &Client,
     key: &Key,
     need: Need,
@@ -90,7 +91,7 @@ fn keep_one<K>(
 {
     let (key, shared) = (key.clone(), shared.clone());
     let api: Api<K> = Api::namespaced(client.clone(), &key.0);
-    lock(table(&shared.cluster)).watch_apart(key.clone());
+    lock(table(&shared.cluster)).expect_own_watch(key.clone());
     tokio::spawn(async move {
         let mut events = events(api, config(&format!("metadata.name={}", key.1)));
         let mut outage = Outage::new(&format!("{} {}/{}", K::kind(&()), key.0, key.1), need);
@@ -98,7 +99,7 @@ fn keep_one<K>(
         while let Some(event) = events.next().await {
             let object = match event {
                 Ok(event) => {
-                    outage.passed(&shared, matches!(event, Event::Init));
+                    outage.event_received(&shared, matches!(event, Event::Init));
                     match event {
                         Event::Init => {
                             listed = None;
@@ -114,16 +115,16 @@ fn keep_one<K>(
                     }
                 }
                 Err(error) => {
-                    if outage.failed(&shared, &error)
+                    if outage.watch_failed(&shared, &error)
                         && need == Need::Useful
-                        && lock(table(&shared.cluster)).give_up_apart(&key)
+                        && lock(table(&shared.cluster)).give_up_own_watch(&key)
                     {
                         shared.cluster.changed.notify_one();
                     }
                     continue;
                 }
             };
-            if lock(table(&shared.cluster)).take_apart(&key, object) {
+            if lock(table(&shared.cluster)).apply_own_watch(&key, object) {
                 shared.counters.changes.add();
                 shared.cluster.changed.notify_one();
             }
@@ -141,7 +142,7 @@ where
     }
 }
 
-fn keep<K>(
+fn watch_kind<K>(
     api: Api<K>,
     fields: &str,
     need: Need,
@@ -158,14 +159,14 @@ fn keep<K>(
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    outage.passed(&shared, matches!(event, Event::Init));
-                    if lock(table(&shared.cluster)).take(event) {
+                    outage.event_received(&shared, matches!(event, Event::Init));
+                    if lock(table(&shared.cluster)).apply(event) {
                         shared.counters.changes.add();
                         shared.cluster.changed.notify_one();
                     }
                 }
                 Err(error) => {
-                    if outage.failed(&shared, &error)
+                    if outage.watch_failed(&shared, &error)
                         && need == Need::Useful
                         && lock(table(&shared.cluster)).give_up()
                     {
@@ -177,8 +178,9 @@ fn keep<K>(
     });
 }
 
-/// Addresses of pods go into the files of groups at once. Of them, the configuration depends on little.
-fn keep_slices(api: Api<EndpointSlice>, shared: &Arc<Shared>) {
+/// Watches EndpointSlices. The addresses of pods go into the groups' files at once. The
+/// configuration depends on few of their changes.
+fn watch_slices(api: Api<EndpointSlice>, shared: &Arc<Shared>) {
     let shared = shared.clone();
     tokio::spawn(async move {
         let mut events = events(api, config(""));
@@ -186,24 +188,25 @@ fn keep_slices(api: Api<EndpointSlice>, shared: &Arc<Shared>) {
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    outage.passed(&shared, matches!(event, Event::Init));
+                    outage.event_received(&shared, matches!(event, Event::Init));
                     if follow(&shared, event) {
                         shared.counters.changes.add();
                         shared.cluster.changed.notify_one();
                     }
                 }
                 Err(error) => {
-                    outage.failed(&shared, &error);
+                    outage.watch_failed(&shared, &error);
                 }
             }
         }
     });
 }
 
-/// Brings the files of groups to what the watch has said; whether the configuration depends on it.
+/// Updates the groups' files after an event. Returns whether the configuration depends on the
+/// change.
 fn follow(shared: &Shared, event: Event<EndpointSlice>) -> bool {
     let mut slices = lock(&shared.cluster.slices);
-    let touched = slices.take(event);
+    let touched = slices.apply(event);
     let mut servers = lock(&shared.servers);
     match touched {
         Touched::Nothing => false,
@@ -219,14 +222,14 @@ fn follow(shared: &Shared, event: Event<EndpointSlice>) -> bool {
     }
 }
 
-/// How objects are watched.
+/// The parameters of a watch: its timeout and a field selector, if any.
 pub fn config(fields: &str) -> Config {
     let config = Config::default().timeout(LONGEST_WATCH as u32);
     if fields.is_empty() { config } else { config.fields(fields) }
 }
 
-/// What a watch tells. It begins anew, with a list, where the API server refuses to go on from what was seen last: the watcher
-/// of `kube` would ask for the same again and again.
+/// The events of a watch, with retries. On 410 (Gone) to the start of a watch, it begins anew with
+/// a list. `kube`'s watcher would repeat the refused request forever.
 pub fn events<K>(api: Api<K>, config: Config) -> BoxStream<'static, Result<Event<K>, Error>>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -234,7 +237,7 @@ where
     let begin = move || watcher(api.clone(), config.clone()).boxed();
     let events = stream::unfold((begin(), begin), |(mut events, begin)| async move {
         let event = events.next().await?;
-        if matches!(&event, Err(error @ Error::WatchStartFailed(_)) if is(error, 410)) {
+        if matches!(&event, Err(error @ Error::WatchStartFailed(_)) if has_status(error, 410)) {
             events = begin();
         }
         Some((event, (events, begin)))
@@ -242,15 +245,16 @@ where
     events.backoff(waits()).boxed()
 }
 
-/// The waits between tries.
+/// The waits between retries.
 fn waits() -> impl Backoff {
     Waits { next: FIRST_WAIT, events: 0 }
 }
 
-/// So many refusals in a row are no matter of the API server's start.
+/// After this many refusals (403) in a row, a right is missing. An API server that is starting may
+/// refuse at first, too.
 const REFUSALS: u32 = 4;
 
-/// What comes of a kind that cannot be listed.
+/// What happens if a kind cannot be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Nothing is served without it.
@@ -259,7 +263,8 @@ pub enum Need {
     Useful,
 }
 
-/// What is said about a watch that fails: one line for an outage, one where rights are missing, and one for its end.
+/// The log lines about a failing watch: one for the outage, one for missing rights, and one for its
+/// end.
 pub struct Outage {
     kind: String,
     need: Need,
@@ -272,8 +277,8 @@ impl Outage {
         Outage { kind: kind.to_owned(), need, failed: false, refusals: 0 }
     }
 
-    /// An event has come. A list that only begins may still fail.
-    pub fn passed(&mut self, shared: &Shared, begins: bool) {
+    /// Records an event. `begins` is [`Event::Init`], the start of a list, which may still fail.
+    pub fn event_received(&mut self, shared: &Shared, begins: bool) {
         shared.counters.watched.add();
         if begins {
             return;
@@ -285,21 +290,25 @@ impl Outage {
         }
     }
 
-    /// The watch has failed; whether the API server refuses it again and again.
-    pub fn failed(&mut self, shared: &Shared, error: &Error) -> bool {
+    /// Records a failure. Returns whether the API server refuses the watch for lack of rights.
+    pub fn watch_failed(&mut self, shared: &Shared, error: &Error) -> bool {
         shared.counters.watch_failures.add();
-        // What the history has lost is no failure.
-        if !std::mem::replace(&mut self.failed, true) && !is(error, 410) {
-            say("warn", format_args!("{}: {}", self.kind, whole(error)));
+        // A compacted history (410) is not worth a log line.
+        if !std::mem::replace(&mut self.failed, true) && !has_status(error, 410) {
+            say("warn", format_args!("{}: {}", self.kind, error_chain(error)));
         }
-        self.refusals = if is(error, 403) { self.refusals.saturating_add(1) } else { 0 };
+        self.refusals = if has_status(error, 403) { self.refusals.saturating_add(1) } else { 0 };
         if self.need == Need::Needed {
-            lock(&shared.obstacles).insert(self.kind.clone(), whole(error));
-            // The first failure may have been another one, as of an API server that only starts.
+            lock(&shared.obstacles).insert(self.kind.clone(), error_chain(error));
+            // The first logged failure may have had another reason, such as an API server that was
+            // starting.
             if self.refusals == REFUSALS {
                 say(
                     "error",
-                    format_args!("a right is missing, changes are not seen: {}", whole(error)),
+                    format_args!(
+                        "a right is missing, changes are not seen: {}",
+                        error_chain(error)
+                    ),
                 );
             }
         }
@@ -307,8 +316,8 @@ impl Outage {
     }
 }
 
-/// Whether the API server has answered with a status.
-fn is(error: &Error, code: u16) -> bool {
+/// Whether the API server has answered with this status.
+fn has_status(error: &Error, code: u16) -> bool {
     match error {
         Error::WatchError(status) => status.code == code,
         Error::InitialListFailed(kube::Error::Api(status))
@@ -317,8 +326,8 @@ fn is(error: &Error, code: u16) -> bool {
     }
 }
 
-/// An error with its causes.
-pub fn whole(error: &dyn std::error::Error) -> String {
+/// The text of an error with its causes.
+pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -332,8 +341,8 @@ pub fn whole(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Each wait is twice the one before, until the watch has told something. The first event after a failure is the beginning
-/// of a list, which comes before the API server was asked: it ends nothing.
+/// Doubles each wait until the watch delivers events. The first event after a failure is
+/// [`Event::Init`]. It comes before the API server is asked, so it does not reset the wait.
 struct Waits {
     next: Duration,
     events: u32,

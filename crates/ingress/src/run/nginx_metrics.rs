@@ -1,19 +1,19 @@
-//! weir's figures under the names that ingress-nginx gives to its own, for dashboards, alerts and rollouts that ask for those.
+//! weir's metrics under ingress-nginx's names, for dashboards, alerts and rollouts that use those.
 //!
-//! - In: weir's page in the text format of Prometheus, as its `status_zone`s count: a line at a time.
-//! - Out: the same by Ingress. What weir does not count by Ingress is not there.
+//! - In: weir's page in the text format of Prometheus, which counts by `status_zone`, line by line.
+//! - Out: the same by Ingress. Metrics that weir does not count by Ingress are left out.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What the names of ingress-nginx begin with.
+/// The prefix of ingress-nginx's metrics.
 pub(super) const OF_NGINX: &str = "nginx_ingress_controller_";
 
-/// Of a request's times, those up to these seconds are shown: the buckets of ingress-nginx, at the next bound that weir has.
+/// The buckets of ingress-nginx's histograms, in seconds. weir's next bound stands for each.
 const BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// weir's name, the name of ingress-nginx with its labels, its kind, and its help.
-const OF_ALL: &[(&str, &str, &str, &str, &str)] = &[
+/// Metrics of the whole server: weir's name, ingress-nginx's name, labels, type and help.
+const SERVER_METRICS: &[(&str, &str, &str, &str, &str)] = &[
     (
         "weir_active_connections",
         "nginx_process_connections",
@@ -67,10 +67,10 @@ const OF_ALL: &[(&str, &str, &str, &str, &str)] = &[
 /// An Ingress: its namespace, its name, and the servers of a canary that answered.
 type Reached = (String, String, String);
 
-/// What is known of one.
+/// The counts of one [`Reached`].
 #[derive(Debug)]
 struct Counted {
-    /// By status.
+    /// By class of the status.
     requests: Vec<(String, u64)>,
     received: u64,
     sent: u64,
@@ -93,21 +93,21 @@ impl Default for Counted {
     }
 }
 
-/// A page that is being read.
+/// The metrics read from weir's page.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct NginxMetrics {
     reached: BTreeMap<Reached, Counted>,
-    of_all: BTreeMap<usize, String>,
+    server_metrics: BTreeMap<usize, String>,
     memory: u64,
     certificates: BTreeMap<String, String>,
 }
 
-impl Figures {
-    /// Takes a line of weir's page.
-    pub(super) fn take(&mut self, line: &str) {
+impl NginxMetrics {
+    /// Reads a line of weir's page.
+    pub(super) fn read_line(&mut self, line: &str) {
         let Some((name, labels, value)) = sample(line) else { return };
         let Some(about) = name.strip_prefix("weir_zone_") else {
-            self.take_of_all(name, labels, value);
+            self.read_server_metric(name, labels, value);
             return;
         };
         let Some(reached) = label(labels, "zone").and_then(reached) else { return };
@@ -134,14 +134,14 @@ impl Figures {
         }
     }
 
-    fn take_of_all(&mut self, name: &str, labels: &str, value: &str) {
+    fn read_server_metric(&mut self, name: &str, labels: &str, value: &str) {
         match name {
             "weir_process_resident_bytes" => {
                 self.memory = self.memory.saturating_add(value.parse().unwrap_or(0));
             }
             "weir_certificate_not_after_seconds" => {
                 let host = label(labels, "name").unwrap_or_default().to_owned();
-                // Of several with one name, the one that ends first counts.
+                // Of several certificates with one name, the first to expire counts.
                 let number = |text: &str| text.parse::<f64>().unwrap_or(f64::MAX);
                 let known = self.certificates.entry(host).or_insert_with(|| value.to_owned());
                 if number(value) < number(known) {
@@ -149,15 +149,15 @@ impl Figures {
                 }
             }
             _ => {
-                let at = OF_ALL.iter().position(|(own, ..)| *own == name);
-                self.of_all.extend(at.map(|at| (at, value.to_owned())));
+                let at = SERVER_METRICS.iter().position(|(own, ..)| *own == name);
+                self.server_metrics.extend(at.map(|at| (at, value.to_owned())));
             }
         }
     }
 
-    /// Writes what is known, by the names of ingress-nginx.
+    /// Writes the metrics under ingress-nginx's names.
     pub(super) fn write(&self, page: &mut Page<'_>) {
-        // Thousands of Ingresses that no request has reached would be most of the page.
+        // Ingresses without requests are left out. Thousands of them would be most of the page.
         let is_reached = |counted: &Counted| counted.requests.iter().any(|(_, number)| *number > 0);
         let every = || {
             let reached = self.reached.iter().filter(|(_, counted)| is_reached(counted));
@@ -204,8 +204,8 @@ impl Figures {
             }
         }
         let mut last = "";
-        for (at, value) in &self.of_all {
-            let Some((_, name, labels, kind, help)) = OF_ALL.get(*at) else { continue };
+        for (at, value) in &self.server_metrics {
+            let Some((_, name, labels, kind, help)) = SERVER_METRICS.get(*at) else { continue };
             if std::mem::replace(&mut last, name) != *name {
                 page.head(name, kind, help);
             }
@@ -225,9 +225,9 @@ impl Figures {
 /// A page that is being written.
 pub(super) struct Page<'p> {
     pub(super) text: String,
-    /// What all names begin with.
+    /// The prefix of all names.
     pub(super) prefix: &'p str,
-    /// Labels of each line.
+    /// The labels of all lines.
     pub(super) labels: &'p str,
 }
 
@@ -239,11 +239,14 @@ impl Page<'_> {
     }
 
     pub(super) fn line(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
-        let (prefix, of_all) = (self.prefix, self.labels);
-        let comma = if of_all.is_empty() || labels.is_empty() { "" } else { "," };
+        let (prefix, shared_labels) = (self.prefix, self.labels);
+        let comma = if shared_labels.is_empty() || labels.is_empty() { "" } else { "," };
         let (open, close) =
-            if of_all.is_empty() && labels.is_empty() { ("", "") } else { ("{", "}") };
-        let _ = writeln!(self.text, "{prefix}{name}{open}{of_all}{comma}{labels}{close} {value}");
+            if shared_labels.is_empty() && labels.is_empty() { ("", "") } else { ("{", "}") };
+        let _ = writeln!(
+            self.text,
+            "{prefix}{name}{open}{shared_labels}{comma}{labels}{close} {value}"
+        );
     }
 }
 
@@ -257,7 +260,7 @@ pub(super) fn controller(class: &str, namespace: &str, pod: &str) -> String {
     pairs.map(pair).join(",")
 }
 
-/// A line of a page: name, labels, value.
+/// The name, labels and value of a line.
 fn sample(line: &str) -> Option<(&str, &str, &str)> {
     let (head, value) = line.rsplit_once(' ').filter(|_| !line.starts_with('#'))?;
     match head.split_once('{') {
@@ -266,12 +269,12 @@ fn sample(line: &str) -> Option<(&str, &str, &str)> {
     }
 }
 
-/// A label's value as it is written.
+/// The value of a label, still escaped.
 fn label<'l>(labels: &'l str, name: &str) -> Option<&'l str> {
     let mut rest = labels;
     loop {
         let (found, value) = rest.split_once("=\"")?;
-        // A quote within a value has a backslash before it.
+        // A quote within a value is escaped by a backslash.
         let ends = |(at, _): &(usize, &str)| {
             let before = value.get(..*at).unwrap_or_default();
             (before.len() - before.trim_end_matches('\\').len()) % 2 == 0
@@ -284,7 +287,7 @@ fn label<'l>(labels: &'l str, name: &str) -> Option<&'l str> {
     }
 }
 
-/// What a `status_zone` counts, if it is an Ingress's: see [`crate::translate::counted`].
+/// The Ingress that a `status_zone` counts, if it is one's: see [`crate::translate::counted`].
 fn reached(zone: &str) -> Option<Reached> {
     let (ingress, canary) = match zone.strip_prefix("Ingress ")?.split_once(" canary ") {
         Some((ingress, servers)) => (ingress, Some(servers)),
@@ -327,11 +330,11 @@ weir_certificate_not_after_seconds{file=\"/a,name=\\\"x\",name=\"shop.test\"} 19
 
     #[test]
     fn requests_of_ingresses_have_the_names_of_ingress_nginx() {
-        let mut figures = Figures::default();
-        PAGE.lines().for_each(|line| figures.take(line));
+        let mut metrics = NginxMetrics::default();
+        PAGE.lines().for_each(|line| metrics.read_line(line));
         let labels = controller("weir.internal/ingress", "weir-system", "pod-1");
         let mut page = Page { text: String::new(), prefix: OF_NGINX, labels: &labels };
-        figures.write(&mut page);
+        metrics.write(&mut page);
         let page = page.text;
         let of = "controller_class=\"weir.internal/ingress\",controller_namespace=\"weir-system\",controller_pod=\"pod-1\"";
         let web = format!("{of},namespace=\"shop\",ingress=\"web\",canary=\"\"");
@@ -357,7 +360,7 @@ weir_certificate_not_after_seconds{file=\"/a,name=\\\"x\",name=\"shop.test\"} 19
         }
         assert_eq!(page.matches("_request_duration_seconds_bucket{").count(), 4, "{page}");
         assert!(!page.contains("other") && !page.contains("quiet"), "{page}");
-        // Each name has one help and one kind.
+        // Each name has one help and one type.
         let names: Vec<_> = page.lines().filter(|line| line.starts_with("# TYPE")).collect();
         let once: std::collections::BTreeSet<_> = names.iter().collect();
         assert_eq!(names.len(), once.len(), "{page}");

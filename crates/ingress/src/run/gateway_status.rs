@@ -1,4 +1,4 @@
-//! The statuses of objects of Gateway API. The holder of the Lease writes them, where they differ from what is there.
+//! The statuses of Gateway API objects. The leader writes those that differ from the cluster's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,34 +18,36 @@ use super::shared::{LONGEST_CALL, Shared, say};
 use crate::gateway::{Statuses, merge};
 use crate::report::ObjectId;
 
-/// How often statuses are compared without a word of the API server.
-const LOOK: Duration = Duration::from_secs(10);
-/// So many are written at once, and then none for a while: thousands of them do not take the API server.
+/// How often statuses are compared, if nothing changes.
+const COMPARE_EVERY: Duration = Duration::from_secs(10);
+/// At most this many statuses are written at once, with a pause after them, to bound the load on
+/// the API server.
 const AT_ONCE: usize = 8;
 const PACE: Duration = Duration::from_millis(40);
 
-/// What is known about an object that was written.
+/// The last status that was written to an object.
 struct Written {
-    asked: Value,
-    /// What the API server has made of it: it drops fields that its definition does not have.
-    got: Value,
+    sent: Value,
+    /// The status that the API server stored. It drops fields that the definition of the kind
+    /// lacks.
+    stored: Value,
 }
 
-/// What a status should be.
+/// The status that an object should have.
 struct Wanted {
     id: ObjectId,
     status: Value,
-    /// The generation of the object that was judged.
+    /// The generation of the object that the status is about.
     generation: Option<i64>,
 }
 
-/// How a write has ended.
+/// The outcome of a write.
 enum Step {
-    /// Nothing was to be written.
-    Right,
-    /// The API server has made this of it.
+    /// The status is up to date.
+    UpToDate,
+    /// Written; the status that the API server stored.
     Written(Value),
-    /// The object is another one now: what is to be said about it comes.
+    /// The object has changed since. Its next translation gives its status.
     Changed,
 }
 
@@ -53,12 +55,12 @@ struct Writer {
     client: Client,
     shared: Arc<Shared>,
     controller: String,
-    /// A Service is made for each Gateway.
+    /// Whether each Gateway gets a Service.
     services: bool,
     written: BTreeMap<ObjectId, Written>,
 }
 
-/// Writes what differs, for ever.
+/// Writes statuses that differ, forever.
 pub async fn write(client: Client, controller: String, services: bool, shared: Arc<Shared>) {
     let (mut reports, mut leads) = (shared.report.subscribe(), shared.leads.subscribe());
     let mut writer =
@@ -70,8 +72,8 @@ pub async fn write(client: Client, controller: String, services: bool, shared: A
         tokio::select! {
             _ = reports.changed() => {}
             _ = leads.changed() => {}
-            () = shared.cluster.told.notified() => {}
-            () = sleep(LOOK) => {}
+            () = shared.cluster.status_changed.notified() => {}
+            () = sleep(COMPARE_EVERY) => {}
         }
         let Some(statuses) = reports.borrow_and_update().statuses.clone() else { continue };
         if !*leads.borrow_and_update() {
@@ -81,36 +83,37 @@ pub async fn write(client: Client, controller: String, services: bool, shared: A
             wanted = writer.wanted(&statuses);
             known = Some(statuses);
         }
-        let over = writer.over(&wanted);
+        let obsolete = writer.obsolete(&wanted);
         let mut due: Vec<&Wanted> = Vec::new();
-        for one in wanted.iter().chain(&over) {
+        for one in wanted.iter().chain(&obsolete) {
             match writer.patch(one) {
-                Ok(_) if !denials.holds(&one.id, Instant::now()) => due.push(one),
-                Err(Step::Right) => denials.passed(&one.id),
+                Ok(_) if !denials.must_wait(&one.id, Instant::now()) => due.push(one),
+                Err(Step::UpToDate) => denials.remove(&one.id),
                 _ => {}
             }
         }
-        // A route is told that it is served once its Gateway says so.
+        // Routes come after Gateways: a route must not say that it is served before its Gateway
+        // does.
         let (routes, first): (Vec<&Wanted>, Vec<&Wanted>) =
             due.into_iter().partition(|one| one.id.kind.ends_with("Route"));
         'due: for some in first.chunks(AT_ONCE).chain(routes.chunks(AT_ONCE)) {
             let steps = join_all(some.iter().map(|one| writer.step(one))).await;
             for (one, step) in some.iter().zip(steps) {
                 match step {
-                    Ok(Step::Written(got)) => {
+                    Ok(Step::Written(stored)) => {
                         failed = false;
-                        denials.passed(&one.id);
-                        let asked = one.status.clone();
-                        writer.written.insert(one.id.clone(), Written { asked, got });
+                        denials.remove(&one.id);
+                        let sent = one.status.clone();
+                        writer.written.insert(one.id.clone(), Written { sent, stored });
                     }
-                    Ok(Step::Right) => denials.passed(&one.id),
+                    Ok(Step::UpToDate) => denials.remove(&one.id),
                     Ok(Step::Changed) => {}
                     Err(Failed::Denied(why)) => {
                         if denials.denied(&one.id, Instant::now()) {
                             say("warn", format_args!("status of {}: {why}", one.id));
                         }
                     }
-                    Err(Failed::Away(why)) => {
+                    Err(Failed::Unavailable(why)) => {
                         if !std::mem::replace(&mut failed, true) {
                             say("warn", format_args!("status of {}: {why}", one.id));
                         }
@@ -119,7 +122,7 @@ pub async fn write(client: Client, controller: String, services: bool, shared: A
                 }
             }
             sleep(PACE).await;
-            // A newer report has what is true now, and another pod may hold the Lease.
+            // A newer report may differ, and another pod may have become the leader.
             if reports.has_changed().unwrap_or(false) || leads.has_changed().unwrap_or(false) {
                 break;
             }
@@ -127,10 +130,10 @@ pub async fn write(client: Client, controller: String, services: bool, shared: A
     }
 }
 
-/// A status on its way.
+/// The patch of a status.
 struct Change {
     resource: ApiResource,
-    /// The version of the object that it is for.
+    /// The resource version of the object that the patch is for.
     version: Option<String>,
     status: Value,
 }
@@ -149,22 +152,24 @@ impl Writer {
             .collect()
     }
 
-    /// Routes and policies that still say what this controller has said, and are none of its any more.
-    fn over(&self, wanted: &[Wanted]) -> Vec<Wanted> {
+    /// Empty statuses for objects that no longer belong to this controller but still have a status
+    /// from it.
+    fn obsolete(&self, wanted: &[Wanted]) -> Vec<Wanted> {
         let ids: BTreeSet<&ObjectId> = wanted.iter().map(|one| &one.id).collect();
         let kinds = lock(&self.shared.cluster.gateway);
         let told = kinds.all().filter(|held| merge::is_told(&held.status, &self.controller));
         let objects = told.filter_map(|held| held.object.as_ref());
-        let over = objects.filter(|object| !ids.contains(&object.id()));
-        over.map(|object| {
-            let id = object.id();
-            let key = if id.kind == "BackendTLSPolicy" { "ancestors" } else { "parents" };
-            Wanted { id, status: json!({ key: [] }), generation: object.metadata().generation }
-        })
-        .collect()
+        let obsolete = objects.filter(|object| !ids.contains(&object.id()));
+        obsolete
+            .map(|object| {
+                let id = object.id();
+                let key = if id.kind == "BackendTLSPolicy" { "ancestors" } else { "parents" };
+                Wanted { id, status: json!({ key: [] }), generation: object.metadata().generation }
+            })
+            .collect()
     }
 
-    /// What is to be written, if anything is.
+    /// The patch to write, or why there is none.
     fn patch(&self, wanted: &Wanted) -> Result<Change, Step> {
         let id = &wanted.id;
         let found = lock(&self.shared.cluster.gateway)
@@ -178,15 +183,15 @@ impl Writer {
         let now = serde_json::to_value(Time(Timestamp::now())).unwrap_or_default();
         let now = now.as_str().unwrap_or_default();
         let made = merge::merge(&held.status, &wanted.status, &self.controller, now);
-        let Some(status) = made else { return Err(Step::Right) };
+        let Some(status) = made else { return Err(Step::UpToDate) };
         let known = self.written.get(id);
-        if known.is_some_and(|known| known.asked == wanted.status && known.got == held.status) {
-            return Err(Step::Right);
+        if known.is_some_and(|known| known.sent == wanted.status && known.stored == held.status) {
+            return Err(Step::UpToDate);
         }
         Ok(Change { resource, version: held.version.clone(), status })
     }
 
-    /// Writes a status if it differs.
+    /// Writes a status if it differs from the object's.
     async fn step(&self, wanted: &Wanted) -> Result<Step, Failed> {
         let id = &wanted.id;
         let Change { resource, version, status } = match self.patch(wanted) {
@@ -197,23 +202,23 @@ impl Writer {
             true => Api::all_with(self.client.clone(), &resource),
             false => Api::namespaced_with(self.client.clone(), &id.namespace, &resource),
         };
-        // The version makes it a conflict where another controller was faster.
+        // With the resource version, the API server answers 409 if the object has changed since.
         let patch = json!({ "metadata": { "resourceVersion": version }, "status": status });
         let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
         let written = timeout(LONGEST_CALL, api.patch_status(&id.name, &params, &patch)).await;
         let object = match written {
             Ok(Ok(object)) => object,
-            // It was deleted or changed meanwhile; the watch tells.
+            // The object was deleted or changed. The watch delivers that.
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
                 return Ok(Step::Changed);
             }
             Ok(Err(error)) => return Err(Failed::of(&error)),
-            Err(_) => return Err(Failed::silent()),
+            Err(_) => return Err(Failed::timed_out()),
         };
         self.shared.counters.statuses.add();
-        let got = object.data.get("status").cloned().unwrap_or_default();
+        let stored = object.data.get("status").cloned().unwrap_or_default();
         let now = object.metadata.resource_version;
-        lock(&self.shared.cluster.gateway).written(id, version.as_deref(), &got, now);
-        Ok(Step::Written(got))
+        lock(&self.shared.cluster.gateway).update_status(id, version.as_deref(), &stored, now);
+        Ok(Step::Written(stored))
     }
 }

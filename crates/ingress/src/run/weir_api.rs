@@ -1,4 +1,4 @@
-//! weir's runtime API, over a Unix socket.
+//! A client of weir's runtime API over its Unix socket.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,43 +13,45 @@ use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::figures::Figures;
+use super::nginx_metrics::NginxMetrics;
 
-/// weir answers once all workers have taken a configuration, for which it gives them 30 seconds.
+/// The timeout of a configuration. weir answers once all workers have it, and gives them 30
+/// seconds.
 const LONGEST_CHANGE: Duration = Duration::from_secs(90);
 const LONGEST_QUESTION: Duration = Duration::from_secs(5);
-/// Answers that are longer are not weir's.
+/// The longest answer that weir gives.
 const LONGEST_ANSWER: usize = 1 << 20;
 
-/// Figures are sent as they are counted: of thousands of Ingresses they are some megabytes.
-const LONGEST_FIGURES: usize = 1 << 30;
+/// The longest page of metrics. With thousands of Ingresses it has some megabytes.
+const LONGEST_METRICS: usize = 1 << 30;
 
-/// The server name under which weir says which configuration it serves, and shows its figures.
-pub const SERVED: &str = "served.weir-ingress.internal";
-/// Where that server has them.
-pub const FIGURES: &str = "/figures";
+/// The `Host` of the internal server that answers with the digest of the configuration and with
+/// metrics.
+pub const INTERNAL_HOST: &str = "served.weir-ingress.internal";
+/// The path of the metrics there.
+pub const METRICS_PATH: &str = "/figures";
 
-/// What weir says to a configuration.
+/// weir's answer to a configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is served: by running or new workers.
+    /// All workers serve it: the running ones or new ones, as the text says.
     Taken(String),
-    /// It is wrong: the part and its line, and why.
+    /// The configuration is wrong: the part and its line, if known, and the message.
     Refused(Option<(String, u32)>, String),
-    /// weir does not have all parts that came as names.
+    /// weir lacks a part that was sent as a name only.
     Lacks(String),
-    /// Not now.
+    /// weir cannot take the configuration now.
     Later(String),
 }
 
-/// The way to weir.
+/// The client, which opens a connection for each request.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct WeirApi {
     pub socket: PathBuf,
 }
 
-impl Door {
-    /// Hands a configuration over, in parts.
+impl WeirApi {
+    /// Sends a configuration as parts.
     pub async fn put(&self, parts: Vec<u8>) -> Verdict {
         let length = parts.len();
         let request = Request::builder()
@@ -70,13 +72,13 @@ impl Door {
         verdict(status, &body, length)
     }
 
-    /// Which configuration weir serves; empty: none of ours.
+    /// The digest of the configuration that weir serves. Empty if this program did not make it.
     pub async fn served(&self) -> Result<String, String> {
-        let request = Request::builder().uri("/").header(HOST, SERVED).body(Full::default());
+        let request = Request::builder().uri("/").header(HOST, INTERNAL_HOST).body(Full::default());
         let request = request.map_err(|error| error.to_string())?;
         let answer = timeout(LONGEST_QUESTION, self.ask(request)).await;
         match answer.map_err(|_| "weir does not answer".to_owned())?? {
-            // weir's first configuration may have an answer of its own.
+            // The default server of weir's first configuration may answer anything.
             (StatusCode::OK, body)
                 if body.len() < 100 && body.iter().all(u8::is_ascii_hexdigit) =>
             {
@@ -86,29 +88,30 @@ impl Door {
         }
     }
 
-    /// What weir counts. `None`: it does not say so now.
-    pub async fn figures(&self) -> Option<Figures> {
-        let request = Request::builder().uri(FIGURES).header(HOST, SERVED).body(Full::default());
+    /// weir's metrics; `None` if weir does not answer with them.
+    pub async fn metrics(&self) -> Option<NginxMetrics> {
+        let request =
+            Request::builder().uri(METRICS_PATH).header(HOST, INTERNAL_HOST).body(Full::default());
         let request = request.ok()?;
         timeout(LONGEST_QUESTION, async {
             let answer = self.send(request).await.ok()?;
-            // weir's first configuration has no such page.
+            // weir's first configuration has no page of metrics.
             if answer.status() != StatusCode::OK {
                 return None;
             }
-            let mut body = Limited::new(answer.into_body(), LONGEST_FIGURES);
-            let (mut figures, mut line) = (Figures::default(), Vec::new());
+            let mut body = Limited::new(answer.into_body(), LONGEST_METRICS);
+            let (mut metrics, mut line) = (NginxMetrics::default(), Vec::new());
             while let Some(frame) = body.frame().await {
                 let Ok(data) = frame.ok()?.into_data() else { continue };
                 for part in data.split_inclusive(|byte| *byte == b'\n') {
                     line.extend_from_slice(part);
                     if let Some(whole) = line.strip_suffix(b"\n") {
-                        figures.take(&String::from_utf8_lossy(whole));
+                        metrics.read_line(&String::from_utf8_lossy(whole));
                         line.clear();
                     }
                 }
             }
-            Some(figures)
+            Some(metrics)
         })
         .await
         .ok()?
@@ -119,7 +122,7 @@ impl Door {
         let stream = UnixStream::connect(&self.socket).await.map_err(|e| text(&e))?;
         let (mut sender, connection) =
             handshake(TokioIo::new(stream)).await.map_err(|e| text(&e))?;
-        // It ends when its sender is dropped, also where the time is over.
+        // The connection ends when its sender is dropped, also after a timeout.
         tokio::spawn(connection);
         sender.send_request(request).await.map_err(|e| text(&e))
     }
@@ -133,7 +136,7 @@ impl Door {
     }
 }
 
-/// What weir's answer to a configuration of `length` bytes means.
+/// The meaning of weir's answer to a configuration of `length` bytes.
 fn verdict(status: StatusCode, body: &[u8], length: usize) -> Verdict {
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |place: &str| json.pointer(place).and_then(Value::as_str).map(str::to_owned);
@@ -155,9 +158,9 @@ fn verdict(status: StatusCode, body: &[u8], length: usize) -> Verdict {
             Verdict::Refused(part.zip(line), why())
         }
         StatusCode::NOT_FOUND => Verdict::Lacks(why()),
-        // What is forbidden stays so until the objects change.
+        // The same configuration stays forbidden until the objects change.
         StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST => Verdict::Refused(None, why()),
-        // No object is at fault: the way to weir has a limit, and weir keeps what it serves.
+        // No object is at fault: weir's API limits the body. weir keeps what it serves.
         StatusCode::PAYLOAD_TOO_LARGE => Verdict::Later(format!(
             "{}; raise client_max_body_size where weir_api stands ({length} bytes)",
             why()

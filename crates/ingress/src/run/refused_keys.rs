@@ -1,18 +1,20 @@
-//! Keys of the controller's ConfigMap that weir refuses: each stays as it was before, or is left out, and all else goes on.
-//! One that may keep clients out is never left out by a pod that starts: the pod serves nothing until the key is right.
+//! Keys of the controller's ConfigMap that weir refuses. Such a key keeps its earlier value or is
+//! left out, and the rest is served.
+//! A key that may keep clients out is never left out by a pod that starts: the pod serves nothing
+//! until the key is right.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::refusals::AGAIN;
+use super::refusals::OFFER_AGAIN;
 use crate::report::{Finding, ObjectId, Severity};
 use crate::translate::{KEY, names};
 
 /// Keys and their values.
 type Map = BTreeMap<String, String>;
 
-/// Whether a key may have rules of access: clients that it keeps out must not be served without it.
-fn guards(key: &str) -> bool {
+/// Whether a key may restrict access. Without it, weir would serve clients that it keeps out.
+fn restricts_access(key: &str) -> bool {
     key.ends_with("-snippet") || key.starts_with("block-") || key == "proxy-real-ip-cidr"
 }
 
@@ -23,45 +25,48 @@ struct Refused {
     since: Instant,
 }
 
-/// What weir refuses of the map.
+/// The refused keys of the map, and the search for keys at fault.
 #[derive(Debug, Default)]
 pub struct RefusedKeys {
     refused: BTreeMap<String, Refused>,
-    /// The map of the configuration that weir took last.
-    good: Option<Map>,
-    /// Keys that wait while weir is asked whether one of them is at fault, and what it said before.
+    /// The map of the last configuration that weir accepted.
+    accepted: Option<Map>,
+    /// The keys that are left out on trial, to learn whether one of them is at fault; and weir's
+    /// message before.
     trial: Option<(Map, String)>,
-    /// Without these values weir refused the same.
+    /// Keys that are not at fault: weir refused the configuration without them, too.
     cleared: Map,
-    /// Of several keys that were left out together, those that are offered again one by one, and the one that is offered now.
+    /// Keys that were left out together after a trial. They are offered again one by one; `offered`
+    /// is the one offered now.
     doubtful: Vec<String>,
-    again: Option<String>,
+    offered: Option<String>,
 }
 
 impl RefusedKeys {
-    /// Puts the value before in the place of each that weir refuses.
+    /// Replaces the value of each refused key by its earlier value, or removes the key.
     pub fn apply(&mut self, map: &mut Map) {
         self.refused.retain(|key, refused| map.get(key) == Some(&refused.value));
         self.cleared.retain(|key, value| map.get(key) == Some(value));
         let tried = self.trial.iter().flat_map(|(map, _)| map);
-        let refused = self.refused.iter().filter(|(key, _)| self.again.as_ref() != Some(*key));
+        let refused = self.refused.iter().filter(|(key, _)| self.offered.as_ref() != Some(*key));
         let refused = refused.map(|(key, one)| (key, &one.value));
         for (key, value) in refused.chain(tried) {
-            match self.good.as_ref().and_then(|good| good.get(key)) {
+            match self.accepted.as_ref().and_then(|good| good.get(key)) {
                 Some(before) if before != value => drop(map.insert(key.clone(), before.clone())),
                 _ => drop(map.remove(key)),
             }
         }
     }
 
-    /// Weir refuses a configuration with this map: whether one of its keys is left out from now on. `owner` is what the
-    /// refused line belongs to.
+    /// Looks for the key at fault after weir has refused a configuration with this map. `owner` is
+    /// the owner of the refused line.
+    /// Returns whether another map is to be offered.
     pub fn blame(&mut self, map: &Map, owner: Option<&ObjectId>, why: &str) -> bool {
-        if owner.is_none_or(|owner| owner.kind == KEY) && self.again.take().is_some() {
-            self.again = self.doubtful.pop();
+        if owner.is_none_or(|owner| owner.kind == KEY) && self.offered.take().is_some() {
+            self.offered = self.doubtful.pop();
             return true;
         }
-        // A variable that is not known has no line.
+        // weir reports an unknown variable without a line.
         let variable =
             why.split_once("unknown \"").and_then(|(_, rest)| rest.split_once("\" variable"));
         match (owner, variable) {
@@ -78,9 +83,10 @@ impl RefusedKeys {
             self.cleared.extend(tried);
             return false;
         }
-        let is_new = |key: &str, value: &str| match &self.good {
+        let is_new = |key: &str, value: &str| match &self.accepted {
             Some(good) => good.get(key).is_none_or(|before| before != value),
-            // Nothing is known to be good. Snippets alone can be wrong for weir, and weir must not serve without them.
+            // No map is known to be good. Of a first map, only snippets can be wrong for weir, and
+            // weir must not serve without them.
             None => false,
         };
         let suspects = map.iter().filter(|(key, value)| {
@@ -94,31 +100,33 @@ impl RefusedKeys {
         any
     }
 
-    /// The translation of this map has found keys that cannot be read: whether one of those that may keep clients out is refused
-    /// from now on.
+    /// Refuses keys that the translation cannot read and that may restrict access. Returns whether
+    /// there is a new one.
     pub fn judge(&mut self, map: &Map, found: &[Finding]) -> bool {
         let is_wrong = |f: &&Finding| f.object.kind == "ConfigMap" && f.severity == Severity::Error;
-        let wrong = found.iter().filter(is_wrong).filter(|f| guards(&f.about));
+        let wrong = found.iter().filter(is_wrong).filter(|f| restricts_access(&f.about));
         wrong.filter(|f| self.refuse(map, &f.about, &f.message)).count() > 0
     }
 
-    /// Weir refuses a configuration, names no line, and no object is at fault: whether a snippet of a pod that starts may be.
+    /// Refuses all snippets of a first map. weir has refused the configuration without a line, and
+    /// no object is at fault. Returns whether there is a new one.
     pub fn blame_snippets(&mut self, map: &Map, why: &str) -> bool {
-        let keys = map.keys().filter(|key| self.good.is_none() && key.ends_with("-snippet"));
+        let keys = map.keys().filter(|key| self.accepted.is_none() && key.ends_with("-snippet"));
         let keys: Vec<&String> = keys.collect();
         keys.into_iter().filter(|key| self.refuse(map, key, why)).count() > 0
     }
 
-    /// The first refused key without which nothing may be served, and why it is refused.
-    pub fn held(&self) -> Option<(&str, &str)> {
-        let mut held = self.refused.iter().filter(|(key, _)| self.good.is_none() && guards(key));
+    /// The first refused key without which nothing may be served, with the reason.
+    pub fn blocking(&self) -> Option<(&str, &str)> {
+        let mut held =
+            self.refused.iter().filter(|(key, _)| self.accepted.is_none() && restricts_access(key));
         held.next().map(|(key, refused)| (key.as_str(), refused.why.as_str()))
     }
 
     fn refuse(&mut self, map: &Map, key: &str, why: &str) -> bool {
         if self.refused.contains_key(key) {
-            // The value before stands here, and is refused as well.
-            return self.good.as_mut().is_some_and(|good| good.remove(key).is_some());
+            // The earlier value is in its place, and is refused, too.
+            return self.accepted.as_mut().is_some_and(|good| good.remove(key).is_some());
         }
         let Some(value) = map.get(key).cloned() else { return false };
         let (why, since) = (why.to_owned(), Instant::now());
@@ -126,10 +134,10 @@ impl RefusedKeys {
         true
     }
 
-    /// Weir serves a configuration with this map, in which refused keys are replaced: whether that was a trial, so that more is
-    /// to be said.
+    /// Records that weir serves a configuration with this map, in which refused keys are replaced.
+    /// Returns whether another map is to be offered, since this one was a trial.
     pub fn taken(&mut self, map: &Map) -> bool {
-        self.good = Some(map.clone());
+        self.accepted = Some(map.clone());
         if let Some((tried, why)) = self.trial.take() {
             let since = Instant::now();
             self.doubtful = tried.keys().cloned().collect();
@@ -137,23 +145,23 @@ impl RefusedKeys {
                 self.refused.insert(key, Refused { value, why: why.clone(), since });
             }
             if self.doubtful.len() > 1 {
-                self.again = self.doubtful.pop();
+                self.offered = self.doubtful.pop();
             }
             return true;
         }
-        let Some(good) = self.again.take() else { return false };
+        let Some(good) = self.offered.take() else { return false };
         self.refused.remove(&good);
-        self.again = self.doubtful.pop();
+        self.offered = self.doubtful.pop();
         true
     }
 
-    /// What is to be said of the map `(namespace, name)`.
+    /// The findings about the refused keys of the map `(namespace, name)`.
     pub fn findings(&self, (namespace, name): &(String, String)) -> Vec<Finding> {
         let told = self.refused.iter().map(|(key, refused)| {
-            let before = self.good.as_ref().is_some_and(|good| good.contains_key(key));
+            let before = self.accepted.as_ref().is_some_and(|good| good.contains_key(key));
             let instead = match before {
                 true => "the value before stays in service",
-                false if self.good.is_none() && guards(key) => {
+                false if self.accepted.is_none() && restricts_access(key) => {
                     "it may keep clients out, so this pod waits until it is right"
                 }
                 false => "it is left out",
@@ -173,14 +181,14 @@ impl RefusedKeys {
         told.collect()
     }
 
-    /// Whether a key should be offered again: a file that it names may be there by now.
+    /// Whether a key is due to be offered again. A file that it names may exist by now.
     pub fn is_due(&self, now: Instant) -> bool {
-        self.refused.values().any(|one| one.waited(now) > AGAIN)
+        self.refused.values().any(|one| one.waited(now) > OFFER_AGAIN)
     }
 
-    /// Offers again what has waited long enough.
+    /// Forgets refusals that are due, so that their keys are offered again.
     pub fn forget_old(&mut self, now: Instant) {
-        self.refused.retain(|_, one| one.waited(now) <= AGAIN);
+        self.refused.retain(|_, one| one.waited(now) <= OFFER_AGAIN);
         self.cleared.clear();
     }
 }
@@ -216,7 +224,7 @@ mod tests {
         let told = &keys.findings(&("a".to_owned(), "map".to_owned()))[0];
         let waits = "it may keep clients out, so this pod waits until it is right: why";
         assert_eq!((told.about.as_str(), told.message.as_str()), ("http-snippet", waits));
-        assert_eq!(keys.held(), Some(("http-snippet", "why")));
+        assert_eq!(keys.blocking(), Some(("http-snippet", "why")));
 
         let good = applied(&mut keys, &[("http-snippet", "good;")]);
         assert_eq!(good, map(&[("http-snippet", "good;")]));
@@ -224,7 +232,7 @@ mod tests {
         let next = [("http-snippet", "worse;")];
         assert!(keys.blame(&map(&next), Some(&owner("http-snippet")), "why"));
         assert_eq!(applied(&mut keys, &next), good);
-        assert_eq!(keys.held(), None);
+        assert_eq!(keys.blocking(), None);
         // What was good may be refused later.
         assert!(keys.blame(&good, Some(&owner("http-snippet")), "why"));
         assert_eq!(applied(&mut keys, &next), Map::new());
@@ -272,11 +280,11 @@ mod tests {
         let next = [("hide-headers", "X-A"), ("proxy-body-size", "2m")];
         assert!(keys.blame(&map(&next), None, "no"));
         assert_eq!(applied(&mut keys, &next), good);
-        // It was not that: the keys hold, and are not tried again.
+        // Another key was at fault: these are served, and are not tried again.
         assert!(!keys.blame(&good, None, "no"));
         assert_eq!(applied(&mut keys, &next), map(&next));
         assert!(!keys.blame(&map(&next), None, "no"));
-        // It is with another value.
+        // They are tried again with another value.
         let next = [("hide-headers", "X-B"), ("proxy-body-size", "2m")];
         assert_eq!(applied(&mut keys, &next), map(&next));
         assert!(keys.blame(&map(&next), None, "no"));

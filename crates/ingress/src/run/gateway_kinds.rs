@@ -1,7 +1,9 @@
-//! The objects of Gateway API, whose kinds come to a cluster and leave it as CustomResourceDefinitions.
+//! The objects of Gateway API, whose kinds are CustomResourceDefinitions and may be defined and
+//! removed at any time.
 //!
-//! One watch follows the definitions. Each kind that is defined has a watch of its own, in the best version that is
-//! served. An object whose spec cannot be read is left out, and the others are served.
+//! One watch follows the definitions. Each defined kind has a watch of its own, in the best version
+//! that the API server serves. An object whose spec cannot be read is left out, and the others are
+//! served.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,26 +26,25 @@ use crate::gateway::kinds::{AnyObject, KINDS, Kind, Objects};
 use crate::gateway::objects::GROUP;
 use crate::report::ObjectId;
 
-/// Versions that are read, the best one first: all of them have the same fields, as far as they are read.
+/// The versions that are read, the best first. They do not differ in the fields that are read.
 const VERSIONS: &[&str] = &["v1", "v1beta1", "v1alpha3", "v1alpha2"];
-/// A definition that could not be read is asked for again after this time.
+/// How long until a definition that could not be read is requested again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// An object as it was seen last.
+/// An object as it was last seen.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct CachedObject {
     key: Key,
-    /// `None`: its spec cannot be read.
+    /// `None` if its spec cannot be read.
     pub object: Option<AnyObject>,
-    /// Its status.
     pub status: Value,
     /// `metadata.resourceVersion`
     pub version: Option<String>,
 }
 
-impl Held {
-    /// An object of a kind; what is wrong with its spec is said.
-    fn new(kind: &Kind, object: DynamicObject) -> Held {
+impl CachedObject {
+    /// Reads an object of a kind. A spec that cannot be read is logged.
+    fn new(kind: &Kind, object: DynamicObject) -> CachedObject {
         let DynamicObject { metadata, mut data, .. } = object;
         let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
         let key = (namespace.unwrap_or_default(), name.unwrap_or_default());
@@ -61,7 +62,7 @@ impl Held {
             }
             None => None,
         };
-        Held { key, object, status, version }
+        CachedObject { key, object, status, version }
     }
 
     /// The addresses in the status of a Gateway.
@@ -72,38 +73,38 @@ impl Held {
     }
 }
 
-impl Watched for Held {
+impl Watched for CachedObject {
     fn key(&self) -> Key {
         self.key.clone()
     }
 
-    // The version is needed for writing a status; it is no part of what is compared.
-    fn bare(&mut self) {}
+    // The resource version is kept in `version`, for writing a status. It is not compared.
+    fn strip_metadata(&mut self) {}
 
-    fn same(&self, other: &Held) -> bool {
-        // All pods follow the addresses that the leader has written.
+    fn same(&self, other: &CachedObject) -> bool {
+        // The addresses are compared, since all pods follow those that the leader has written.
         self.object == other.object && self.addresses() == other.addresses()
     }
 }
 
-/// A kind, and its objects.
+/// One kind and its objects.
 #[derive(Debug, Default)]
 pub struct Entry {
-    /// How it is asked for; `None`: the cluster does not have the kind.
+    /// How the kind is requested; `None` if the cluster lacks it.
     resource: Option<ApiResource>,
-    table: Table<Held>,
+    table: Table<CachedObject>,
 }
 
-/// All kinds of Gateway API.
+/// All kinds of Gateway API that the cluster has.
 #[derive(Debug, Default)]
 pub struct Kinds {
-    /// Which of them the cluster has is known.
+    /// Whether it is known which kinds the cluster has.
     known: bool,
     entries: BTreeMap<&'static str, Entry>,
 }
 
 impl Kinds {
-    /// The objects; `None` until each kind that the cluster has was listed once.
+    /// All objects. `None` until each kind that the cluster has was listed once.
     pub fn objects(&self) -> Option<Objects> {
         let mut objects = Objects::default();
         if !self.known || self.entries.values().any(|entry| !entry.table.is_ready()) {
@@ -120,30 +121,31 @@ impl Kinds {
         Some(objects)
     }
 
-    /// Goes on without any kind.
+    /// Stops waiting for the kinds. Nothing of Gateway API is served.
     pub fn give_up(&mut self) {
         self.known = true;
     }
 
-    /// An object by its id, and how it is asked for.
-    pub fn find(&self, id: &ObjectId) -> Option<(&ApiResource, &Arc<Held>)> {
+    /// An object by its id, and how its kind is requested.
+    pub fn find(&self, id: &ObjectId) -> Option<(&ApiResource, &Arc<CachedObject>)> {
         let entry = self.entries.get(id.kind)?;
         let held = entry.table.get(&(id.namespace.clone(), id.name.clone()))?;
         Some((entry.resource.as_ref()?, held))
     }
 
-    /// How objects of a kind are asked for; `None`: the cluster does not have it.
+    /// How a kind is requested; `None` if the cluster lacks it.
     pub fn resource(&self, kind: &str) -> Option<&ApiResource> {
         self.entries.get(kind)?.resource.as_ref()
     }
 
     /// All objects.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Held>> {
+    pub fn all(&self) -> impl Iterator<Item = &Arc<CachedObject>> {
         self.entries.values().flat_map(|entry| entry.table.values())
     }
 
-    /// Takes the answer to a write, unless something newer was seen.
-    pub fn written(
+    /// Updates the status of an object after a write. `before` is the resource version that the
+    /// write was for. A newer version, which the watch has delivered meanwhile, stays.
+    pub fn update_status(
         &mut self,
         id: &ObjectId,
         before: Option<&str>,
@@ -154,40 +156,42 @@ impl Kinds {
         let Some(entry) = self.entries.get_mut(id.kind) else { return };
         let Some(held) = entry.table.get(&key) else { return };
         if held.version.as_deref() == before {
-            let held = Held { status: status.clone(), version, ..Held::clone(held) };
+            let held =
+                CachedObject { status: status.clone(), version, ..CachedObject::clone(held) };
             entry.table.update(&key, held);
         }
     }
 }
 
-/// The watches that run.
+/// The running watches.
 struct Running {
     client: Client,
     namespace: Option<String>,
     shared: Arc<Shared>,
     tasks: BTreeMap<&'static str, (ApiResource, JoinHandle<()>)>,
-    /// Kinds whose definition could not be read, and whether the API server refuses that: Ingresses do not wait for a right.
-    unsure: BTreeMap<&'static str, bool>,
+    /// Kinds whose definition could not be read. True if the right is missing: Ingresses do not
+    /// wait for such a kind.
+    unread: BTreeMap<&'static str, bool>,
 }
 
-/// Follows the definitions of kinds, and the objects of those that there are, for ever.
+/// Watches the definitions and the objects of all defined kinds, forever.
 pub async fn follow(client: Client, namespace: Option<String>, shared: Arc<Shared>) {
     let resource = definitions();
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
     let mut events = watch::events(api, watch::config(""));
     let mut running =
-        Running { client, namespace, shared, tasks: BTreeMap::new(), unsure: BTreeMap::new() };
+        Running { client, namespace, shared, tasks: BTreeMap::new(), unread: BTreeMap::new() };
     let mut outage = Outage::new("CustomResourceDefinition", Need::Useful);
     let (mut listed, mut complete) = (BTreeSet::new(), false);
     loop {
         let event = tokio::select! {
             event = events.next() => event,
-            () = sleep(AGAIN), if !running.unsure.is_empty() => {
-                let unsure = running.unsure.clone();
-                for kind in KINDS.iter().filter(|kind| unsure.contains_key(kind.name)) {
-                    running.look(kind).await;
+            () = sleep(AGAIN), if !running.unread.is_empty() => {
+                let unread = running.unread.clone();
+                for kind in KINDS.iter().filter(|kind| unread.contains_key(kind.name)) {
+                    running.read_definition(kind).await;
                 }
-                running.settle(complete);
+                running.update_known(complete);
                 continue;
             }
         };
@@ -195,21 +199,22 @@ pub async fn follow(client: Client, namespace: Option<String>, shared: Arc<Share
         let event = match event {
             Ok(event) => event,
             Err(error) => {
-                if outage.failed(&running.shared, &error) {
-                    // Without the right to read definitions there is no Gateway API, and Ingresses are served.
-                    running.settle(true);
+                if outage.watch_failed(&running.shared, &error) {
+                    // Without the right to watch definitions, Gateway API is not served, and
+                    // Ingresses are.
+                    running.update_known(true);
                 }
                 continue;
             }
         };
-        outage.passed(&running.shared, matches!(event, Event::Init));
+        outage.event_received(&running.shared, matches!(event, Event::Init));
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(definition) => listed.extend(kind_of(&definition.name_any())),
             Event::InitDone => {
                 for kind in KINDS {
                     match listed.contains(kind.name) {
-                        true => running.look(kind).await,
+                        true => running.read_definition(kind).await,
                         false => running.stop(kind),
                     }
                 }
@@ -218,7 +223,7 @@ pub async fn follow(client: Client, namespace: Option<String>, shared: Arc<Share
             Event::Apply(definition) => {
                 let name = kind_of(&definition.name_any());
                 for kind in KINDS.iter().filter(|kind| name == Some(kind.name)) {
-                    running.look(kind).await;
+                    running.read_definition(kind).await;
                 }
             }
             Event::Delete(definition) => {
@@ -226,11 +231,11 @@ pub async fn follow(client: Client, namespace: Option<String>, shared: Arc<Share
                 KINDS.iter().filter(|kind| name == Some(kind.name)).for_each(|k| running.stop(k));
             }
         }
-        running.settle(complete);
+        running.update_known(complete);
     }
 }
 
-/// How definitions are asked for.
+/// How definitions are requested.
 fn definitions() -> ApiResource {
     ApiResource {
         group: "apiextensions.k8s.io".to_owned(),
@@ -241,13 +246,14 @@ fn definitions() -> ApiResource {
     }
 }
 
-/// The kind that a definition of this name is for.
+/// The kind that a definition with this name defines.
 fn kind_of(definition: &str) -> Option<&'static str> {
     let plural = definition.strip_suffix(GROUP)?.strip_suffix('.')?;
     KINDS.iter().find(|kind| kind.plural == plural).map(|kind| kind.name)
 }
 
-/// The version of a definition to ask for; `None`: the API server does not serve it, or not yet.
+/// The best version of a definition that the API server serves. `None` if it serves none that is
+/// read, or the definition is not established yet.
 fn version(definition: &Value) -> Option<&'static str> {
     let list = |place: &str| definition.pointer(place).and_then(Value::as_array).cloned();
     let is =
@@ -264,8 +270,8 @@ fn version(definition: &Value) -> Option<&'static str> {
 }
 
 impl Running {
-    /// Reads the definition of a kind, and starts or ends its watch.
-    async fn look(&mut self, kind: &'static Kind) {
+    /// Reads the definition of a kind, and starts or ends the watch of its objects.
+    async fn read_definition(&mut self, kind: &'static Kind) {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &definitions());
         let name = format!("{}.{GROUP}", kind.plural);
         let found = match timeout(LONGEST_CALL, api.get_opt(&name)).await {
@@ -273,11 +279,11 @@ impl Running {
             other => {
                 let refused =
                     matches!(other, Ok(Err(kube::Error::Api(status))) if status.code == 403);
-                self.unsure.insert(kind.name, refused);
+                self.unread.insert(kind.name, refused);
                 return;
             }
         };
-        self.unsure.remove(kind.name);
+        self.unread.remove(kind.name);
         let version = found.and_then(|definition| version(&definition.data));
         let Some(version) = version else { return self.stop(kind) };
         let resource = ApiResource {
@@ -298,7 +304,8 @@ impl Running {
         let entry = kinds.entries.entry(kind.name).or_default();
         entry.resource = Some(resource.clone());
         if known {
-            // A kind that has just come takes nothing away from what is served.
+            // A kind that is defined later starts empty, so that what is served does not wait for
+            // its list.
             entry.table.give_up();
         }
         drop(kinds);
@@ -312,9 +319,9 @@ impl Running {
         self.tasks.insert(kind.name, (resource, task));
     }
 
-    /// Ends the watch of a kind that the cluster does not have any more.
+    /// Ends the watch of a kind that the cluster no longer has.
     fn stop(&mut self, kind: &'static Kind) {
-        self.unsure.remove(kind.name);
+        self.unread.remove(kind.name);
         if let Some((_, task)) = self.tasks.remove(kind.name) {
             task.abort();
         }
@@ -324,9 +331,9 @@ impl Running {
         }
     }
 
-    /// Which kinds there are is known when all definitions were read.
-    fn settle(&self, complete: bool) {
-        let known = complete && self.unsure.values().all(|refused| *refused);
+    /// Once all definitions were read, or refused for lack of rights, the kinds are known.
+    fn update_known(&self, complete: bool) {
+        let known = complete && self.unread.values().all(|refused| *refused);
         let mut kinds = lock(&self.shared.cluster.gateway);
         if known && !std::mem::replace(&mut kinds.known, true) {
             self.shared.cluster.changed.notify_one();
@@ -334,17 +341,17 @@ impl Running {
     }
 }
 
-fn held(kind: &Kind, event: Event<DynamicObject>) -> Event<Held> {
+fn cached_event(kind: &Kind, event: Event<DynamicObject>) -> Event<CachedObject> {
     match event {
-        Event::Apply(object) => Event::Apply(Held::new(kind, object)),
-        Event::Delete(object) => Event::Delete(Held::new(kind, object)),
+        Event::Apply(object) => Event::Apply(CachedObject::new(kind, object)),
+        Event::Delete(object) => Event::Delete(CachedObject::new(kind, object)),
         Event::Init => Event::Init,
-        Event::InitApply(object) => Event::InitApply(Held::new(kind, object)),
+        Event::InitApply(object) => Event::InitApply(CachedObject::new(kind, object)),
         Event::InitDone => Event::InitDone,
     }
 }
 
-/// Follows the objects of a kind, for ever.
+/// Watches the objects of a kind, forever.
 async fn objects(kind: &'static Kind, api: Api<DynamicObject>, shared: Arc<Shared>) {
     let config: Config = watch::config("");
     let mut events = watch::events(api, config);
@@ -352,22 +359,22 @@ async fn objects(kind: &'static Kind, api: Api<DynamicObject>, shared: Arc<Share
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
-                outage.passed(&shared, matches!(event, Event::Init));
-                let event = held(kind, event);
+                outage.event_received(&shared, matches!(event, Event::Init));
+                let event = cached_event(kind, event);
                 let mut kinds = lock(&shared.cluster.gateway);
                 let Some(entry) = kinds.entries.get_mut(kind.name) else { continue };
-                let changed = entry.table.take(event);
+                let changed = entry.table.apply(event);
                 drop(kinds);
                 if changed {
                     shared.counters.changes.add();
                     shared.cluster.changed.notify_one();
                 }
-                shared.cluster.told.notify_one();
+                shared.cluster.status_changed.notify_one();
             }
             Err(error) => {
                 let mut kinds = lock(&shared.cluster.gateway);
                 let Some(entry) = kinds.entries.get_mut(kind.name) else { continue };
-                if outage.failed(&shared, &error) && entry.table.give_up() {
+                if outage.watch_failed(&shared, &error) && entry.table.give_up() {
                     shared.cluster.changed.notify_one();
                 }
             }
@@ -407,11 +414,11 @@ mod tests {
         assert_eq!(kind_of("xhttproutes.gateway.networking.k8s.io"), None);
     }
 
-    fn held(name: &str, spec: Value, status: Value) -> Held {
+    fn held(name: &str, spec: Value, status: Value) -> CachedObject {
         let kind = KINDS.iter().find(|kind| kind.name == "Gateway").unwrap();
         let object = json!({ "metadata": { "name": name, "namespace": "a", "resourceVersion": name },
             "spec": spec, "status": status });
-        Held::new(kind, serde_json::from_value(object).unwrap())
+        CachedObject::new(kind, serde_json::from_value(object).unwrap())
     }
 
     #[test]
@@ -421,15 +428,15 @@ mod tests {
         kinds.known = true;
         assert!(kinds.objects().is_some());
         let entry = kinds.entries.entry("Gateway").or_default();
-        entry.table.take(Event::Init);
-        entry.table.take(Event::InitApply(held(
+        entry.table.apply(Event::Init);
+        entry.table.apply(Event::InitApply(held(
             "good",
             json!({ "gatewayClassName": "weir" }),
             json!({}),
         )));
-        entry.table.take(Event::InitApply(held("wrong", json!({ "listeners": 7 }), json!({}))));
+        entry.table.apply(Event::InitApply(held("wrong", json!({ "listeners": 7 }), json!({}))));
         assert!(kinds.objects().is_none(), "the list is not complete");
-        kinds.entries.entry("Gateway").or_default().table.take(Event::InitDone);
+        kinds.entries.entry("Gateway").or_default().table.apply(Event::InitDone);
         let names: Vec<_> =
             kinds.objects().unwrap().gateways.iter().map(|one| one.metadata.name.clone()).collect();
         assert_eq!(names, [Some("good".to_owned())]);
@@ -439,7 +446,7 @@ mod tests {
     fn of_a_status_the_addresses_alone_are_read() {
         let mut table = Table::default();
         let spec = json!({ "gatewayClassName": "weir" });
-        let mut take = |status| table.take(Event::Apply(held("web", spec.clone(), status)));
+        let mut take = |status| table.apply(Event::Apply(held("web", spec.clone(), status)));
         assert!(take(json!({})));
         assert!(!take(json!({ "conditions": [{ "type": "Accepted" }] })));
         assert!(take(json!({ "addresses": [{ "value": "10.0.0.1" }] })));
