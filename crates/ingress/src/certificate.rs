@@ -1,8 +1,10 @@
-//! A certificate for hosts that have none, so that a client sees what is missing rather than a broken handshake.
+//! A self-signed certificate for hosts without one. Clients then see what is missing, rather than a
+//! failed handshake.
 
 use rcgen::{CertificateParams, DnType, KeyPair};
 
-/// Certificate and key in PEM, with the names that ingress-nginx gives to such a one; `None`: there is no randomness.
+/// Makes a certificate and its key in PEM, with ingress-nginx's names. `None` if there is no source
+/// of randomness.
 pub fn make() -> Option<Vec<u8>> {
     let key = KeyPair::generate().ok()?;
     let mut params = CertificateParams::new(vec!["ingress.local".to_owned()]).ok()?;

@@ -1,4 +1,5 @@
-//! Ingresses to objects of Gateway API: what has a counterpart there, and a finding for each thing that has none.
+//! Converts Ingresses to objects of Gateway API. A finding reports each setting that has no
+//! counterpart there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +14,19 @@ use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::translate::{Source, sources};
 
-/// The objects, and what they lack.
+/// The result of a conversion.
 #[derive(Debug, Default)]
 pub struct Converted {
     /// GatewayClass, Gateways, routes.
     pub objects: Vec<Value>,
-    /// What is to be said about Ingresses.
+    /// The findings about Ingresses.
     pub findings: Vec<Finding>,
 }
 
-/// The name of the class and of each namespace's Gateway.
+/// The name of the GatewayClass and of each namespace's Gateway.
 const NAME: &str = "weir";
 
-/// Annotations that the objects obey.
+/// Annotations that the converted objects carry out.
 const OBEYED: &[&str] = &[
     "affinity",
     "affinity-mode",
@@ -47,7 +48,7 @@ const OBEYED: &[&str] = &[
     "use-regex",
 ];
 
-/// Annotations without which clients would get in that do not now.
+/// Annotations that restrict access. Objects without a counterpart for them would let clients in.
 const GUARDS: &[&str] = &[
     "allowlist-source-range",
     "auth-secret",
@@ -59,10 +60,10 @@ const GUARDS: &[&str] = &[
     "whitelist-source-range",
 ];
 
-/// A namespace's Gateway while it is put together.
+/// The hosts of a namespace's Gateway.
 #[derive(Default)]
 struct Hosts {
-    /// Hosts with TLS: the Secret, if one is named, and the listener's name.
+    /// Hosts with TLS, each with the Secret, if one is named, and the name of the listener.
     secured: BTreeMap<String, (Option<String>, String)>,
 }
 
@@ -73,7 +74,7 @@ struct Work<'a> {
     routes: Vec<Value>,
 }
 
-/// Converts the Ingresses that are weir's.
+/// Converts the Ingresses that weir serves.
 pub fn convert(snapshot: &Snapshot, settings: &Settings) -> Converted {
     let (list, findings) = sources(snapshot, settings);
     let mut work = Work { snapshot, findings, hosts: BTreeMap::new(), routes: Vec::new() };
@@ -110,7 +111,7 @@ impl Work<'_> {
         self.findings.add(id, severity, "NoCounterpart", about, text);
     }
 
-    /// Whether an Ingress means what its objects would mean, but for what is told.
+    /// Whether an Ingress can be converted, but for what findings report.
     fn is_convertible(&mut self, source: &Source) -> bool {
         let id = &source.id;
         let none = BTreeMap::new();
@@ -148,7 +149,8 @@ impl Work<'_> {
         good
     }
 
-    /// Listeners for the hosts of `tls`; the oldest Ingress that names a Secret for a host decides.
+    /// Adds listeners for the hosts of `tls`. The oldest Ingress that names a Secret for a host
+    /// decides.
     fn certificates(&mut self, source: &Source) {
         let hosts = self.hosts.entry(source.id.namespace.clone()).or_default();
         let entries =
@@ -213,7 +215,7 @@ impl Work<'_> {
         }
     }
 
-    /// The routes of a host: one for its rules, and one that sends clients to https.
+    /// Adds the routes of a host: one for its rules, and one that redirects to HTTPS.
     fn route(&mut self, source: &Source, name: &str, host: &str, rules: Vec<Value>) {
         let namespace = &source.id.namespace;
         let secured = self.hosts.get(namespace).and_then(|hosts| hosts.secured.get(host)).cloned();
@@ -235,7 +237,7 @@ impl Work<'_> {
             }
             let mut metadata = json!({ "name": name, "namespace": namespace });
             if let Some(born) = &source.ingress.metadata.creation_timestamp {
-                // The order of age stays that of the Ingresses where manifests are read as they are.
+                // Keeps the order of age of the Ingresses, if the printed manifests are read again.
                 metadata["creationTimestamp"] = serde_json::to_value(born).unwrap_or_default();
             }
             self.routes.push(json!({ "apiVersion": format!("{GROUP}/v1"), "kind": "HTTPRoute", "metadata": metadata, "spec": spec }));
@@ -251,7 +253,7 @@ impl Work<'_> {
         }
     }
 
-    /// The rule of a path; `None`: it has no counterpart, which is told.
+    /// The rule of a path. `None` if it has no counterpart, which a finding reports.
     fn rule(&mut self, source: &Source, path: &HTTPIngressPath) -> Option<Value> {
         let (id, options) = (&source.id, &source.options);
         let text = path.path.clone().unwrap_or_else(|| "/".to_owned());
@@ -284,7 +286,7 @@ impl Work<'_> {
         Some(rule)
     }
 
-    /// Type and value of a path's match; a rewrite becomes a filter.
+    /// The type and value of a path's match. A rewrite becomes a filter.
     fn path(
         &mut self,
         id: &ObjectId,
@@ -391,7 +393,7 @@ impl Work<'_> {
     }
 }
 
-/// The filter for pages of other sites.
+/// The CORS filter.
 fn cors(source: &Source) -> Option<Value> {
     let cors = source.options.cors.as_ref()?;
     let annotations = source.ingress.metadata.annotations.as_ref();
@@ -419,7 +421,7 @@ fn cors(source: &Source) -> Option<Value> {
     Some(json!({ "type": "CORS", "cors": filter }))
 }
 
-/// A rule has one filter of each type: two rewrites become one.
+/// Merges filters of the same type, since a rule may have one of each: two rewrites become one.
 fn merged(filters: Vec<Value>) -> Vec<Value> {
     let mut list: Vec<Value> = Vec::new();
     let mut seen = BTreeSet::new();

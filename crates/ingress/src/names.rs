@@ -1,4 +1,4 @@
-//! The name servers of a machine or pod.
+//! The name servers in /etc/resolv.conf.
 
 use std::fs;
 use std::net::IpAddr;
@@ -6,36 +6,36 @@ use std::path::Path;
 
 use crate::annotations::values;
 
-/// What a file like /etc/resolv.conf says.
+/// The content of a resolv.conf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameServers {
     /// Arguments of `resolver`.
     pub addresses: Vec<String>,
-    /// The domain of the cluster, as `cluster.local`, if this is a pod.
+    /// The domain of the cluster, such as `cluster.local`, if this is a pod.
     pub cluster_domain: Option<String>,
 }
 
 impl NameServers {
-    /// Reads a file; one that is not there names none.
+    /// Reads a file. A missing file has no name servers.
     pub fn read(path: &Path) -> NameServers {
         NameServers::of(&fs::read_to_string(path).unwrap_or_default())
     }
 
-    /// Reads a text.
+    /// Parses a text.
     pub fn of(text: &str) -> NameServers {
         let mut found = NameServers::default();
         for line in text.lines() {
             let mut words = line.split_whitespace();
             match words.next() {
                 Some("nameserver") => {
-                    // An address with a zone (fe80::1%eth0) is none that `resolver` takes.
+                    // `resolver` does not take an address with a zone, such as fe80::1%eth0.
                     let address = words.next().and_then(|word| word.parse::<IpAddr>().ok());
                     found.addresses.extend(address.map(|address| match address {
                         IpAddr::V4(v4) => v4.to_string(),
                         IpAddr::V6(v6) => format!("[{v6}]"),
                     }));
                 }
-                // The last line counts.
+                // The last `search` line counts.
                 Some("search") => {
                     let domain = words.find_map(|word| word.strip_prefix("svc."));
                     let domain = domain.map(|domain| domain.trim_end_matches('.').to_lowercase());

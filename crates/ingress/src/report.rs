@@ -1,4 +1,4 @@
-//! What is to be said about an object.
+//! Findings about objects.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,14 +10,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub struct ObjectId {
     /// `Ingress`, `HTTPRoute`, ...
     pub kind: &'static str,
-    /// Its namespace; empty for an object of the cluster.
+    /// Its namespace; empty for an object without one.
     pub namespace: String,
     /// Its name.
     pub name: String,
 }
 
 impl ObjectId {
-    /// The id in an object's metadata.
+    /// The id of the object with this metadata.
     pub fn of(kind: &'static str, meta: &ObjectMeta) -> ObjectId {
         ObjectId {
             kind,
@@ -38,7 +38,7 @@ impl fmt::Display for ObjectId {
 pub enum Severity {
     /// Clients get the same.
     Note,
-    /// Something that was asked for does not happen.
+    /// A setting has no effect.
     Warning,
     /// A part of the object is not served.
     Error,
@@ -54,14 +54,14 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One thing to say about an object.
+/// A finding about an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
     /// The object.
     pub object: ObjectId,
-    /// How much it changes.
+    /// How much it changes for clients.
     pub severity: Severity,
-    /// One word for programs, as in an Event of Kubernetes.
+    /// One word for programs, the reason of an Event.
     pub reason: &'static str,
     /// The annotation, path or host that it is about.
     pub about: String,
@@ -72,12 +72,12 @@ pub struct Finding {
 /// The findings of a translation.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// Each once, by object: there may be thousands.
+    /// Ordered by object, each finding once.
     list: BTreeSet<Finding>,
 }
 
 impl Findings {
-    /// Adds one; text of objects is made printable, since terminals and logs show it.
+    /// Adds a finding. Control characters are replaced, since terminals and logs show the text.
     pub fn add(
         &mut self,
         object: &ObjectId,
@@ -92,7 +92,7 @@ impl Findings {
             reason,
             about: shown(about),
             message: match reason {
-                // These show lines with a caret, which the reader of configurations has made printable.
+                // These have lines with a caret, which weir_conf has made printable.
                 "InvalidSnippet" => {
                     message.to_string().lines().map(shown).collect::<Vec<_>>().join("\n")
                 }
@@ -102,18 +102,18 @@ impl Findings {
         self.list.insert(finding);
     }
 
-    /// Adds what was found before.
+    /// Adds earlier findings.
     pub fn extend(&mut self, findings: &[Finding]) {
         self.list.extend(findings.iter().cloned());
     }
 
-    /// All of them, by object.
+    /// All findings, by object.
     pub fn into_sorted(self) -> Vec<Finding> {
         self.list.into_iter().collect()
     }
 }
 
-/// The longest text of an object that a message shows.
+/// The longest text of an object in a message.
 const SHOWN: usize = 300;
 
 fn shown(text: &str) -> String {

@@ -1,4 +1,4 @@
-//! What the administrator decides, for all objects.
+//! The administrator's settings, for all objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -7,111 +7,122 @@ use weir_conf::Directive;
 
 use crate::gateway::ranges::AddressRange;
 
-/// Which pods a group has.
+/// Which pods a group uses.
 #[derive(Debug, Clone, Copy)]
 pub struct PodChoice<'a> {
-    /// They may be at loopback addresses; for tests.
+    /// Whether loopback addresses are used; for tests.
     pub loopback: bool,
-    /// The zone of this pod: those that Kubernetes means for it are enough, where it means pods for each zone.
+    /// The zone of this pod. If all ready pods have hints for zones, those with a hint for this one
+    /// are used alone.
     pub zone: Option<&'a str>,
 }
 
 /// The settings of a controller. Tenants cannot change them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The administrator's own directives: the whole of a file that the server starts with. The configuration begins with
-    /// them, and what they say stands.
+    /// The administrator's own directives: the file that the server starts with. The configuration
+    /// begins with them, and they take precedence.
     pub base: Vec<Directive>,
     /// The `spec.controller` of the classes that are served.
     pub controllers: Vec<String>,
-    /// Whether Ingresses without a class are served, too.
+    /// Whether Ingresses without a class are served.
     pub without_class: bool,
-    /// Whether Ingresses of all classes are served: manifests without a class cannot say which are weir's.
+    /// Whether Ingresses of all classes are served. Manifests without a class do not show which are
+    /// weir's.
     pub any_class: bool,
-    /// Where plain HTTP is listened for: arguments of `listen`.
+    /// Arguments of `listen` for plain HTTP.
     pub http: Vec<String>,
-    /// Where TLS is listened for.
+    /// Arguments of `listen` for TLS.
     pub https: Vec<String>,
-    /// The port that clients know for plain HTTP, if it is not the one that is listened on.
+    /// The port of plain HTTP that clients know, if it is not the listening port.
     pub http_port: Option<u16>,
-    /// The port that clients know for TLS, whichever is listened on: redirects to https name it, if it is not 443.
+    /// The port of TLS that clients know, whatever the listening port is. Redirects to HTTPS name
+    /// it, if it is not 443.
     pub https_port: u16,
     /// The directory of certificates and password files.
     pub state: PathBuf,
     /// The access log, unless the controller's ConfigMap names another.
     pub access_log: String,
-    /// Certificate and key for hosts that have none: `namespace/name` of a Secret.
+    /// The Secret with the certificate for hosts that have none: namespace and name.
     pub default_certificate: Option<(String, String)>,
-    /// The `acme_issuer` of the administrator's file that is asked for the certificates of hosts whose Ingresses name no Secret.
+    /// The `acme_issuer` of the administrator's file for hosts whose Ingresses name no Secret.
     pub acme_issuer: Option<String>,
-    /// The Service for hosts and paths that no rule has: namespace, name, port.
+    /// The Service for hosts and paths without a rule: namespace and name.
     pub default_backend: Option<(String, String)>,
     /// Whether Ingresses of several namespaces may share a host.
     pub shared_hosts: bool,
-    /// Directives that snippets may have; empty: no snippet is taken.
+    /// Directives that snippets may have. If empty, no snippet is taken.
     pub snippet_directives: BTreeSet<String>,
     /// Arguments of `resolver`, which Services of the type ExternalName need.
     pub resolver: Vec<String>,
-    /// The domain of the cluster, as `cluster.local`: it completes names that end in `.svc`.
+    /// The domain of the cluster, such as `cluster.local`. It completes names that end in `.svc`.
     pub cluster_domain: Option<String>,
-    /// The value of the annotation `kubernetes.io/ingress.class` that is served, beside the names of served classes.
+    /// The served value of the annotation `kubernetes.io/ingress.class`, beside the names of served
+    /// classes.
     pub class: Option<String>,
-    /// Whether a class counts as served by that name, too, whatever its controller is.
+    /// Whether `spec.ingressClassName` with that value is served, too, whatever the controller of
+    /// the class is.
     pub class_by_name: bool,
-    /// Labels that namespaces must have whose Ingresses are served; empty: all are.
+    /// Labels of the namespaces whose Ingresses are served. If empty, those of all are.
     pub namespace_labels: BTreeMap<String, String>,
-    /// Whether Ingresses that are for all hosts are left out.
+    /// Whether Ingresses for all hosts are left out.
     pub no_catch_all: bool,
     /// Whether Services of the type ExternalName are left out.
     pub no_external_names: bool,
-    /// The ConfigMaps with ports of TCP and of UDP, and the Service behind each.
+    /// The ConfigMaps that map ports of TCP and of UDP to Services.
     pub sessions: [Option<(String, String)>; 2],
-    /// Whether hosts may have their TLS end behind weir: then the name in a handshake is read before TLS.
+    /// Whether upstreams may terminate TLS. The server name is then read from the handshake first.
     pub passthrough: bool,
-    /// Certificate and key in PEM for hosts that have none, made by the program; without it their handshakes are refused.
+    /// A certificate and key in PEM for hosts that have none, made by this program. Without it,
+    /// their handshakes are refused.
     pub own_certificate: Option<Vec<u8>>,
-    /// Whether the servers of groups stand in files that running workers follow; else they are lines of the configuration.
+    /// Whether the servers of groups are in files that running workers follow, or lines of the
+    /// configuration.
     pub servers_in_files: bool,
-    /// Whether servers behind may be at loopback addresses; for tests.
+    /// Whether upstream servers may have loopback addresses; for tests.
     pub loopback: bool,
-    /// The zone of the cluster that this pod is in, if its pods are enough where Kubernetes means them for it.
+    /// The zone of this pod, if pods with hints for it are preferred.
     pub zone: Option<String>,
     /// The `spec.controllerName` of the GatewayClasses that are served.
     pub gateway_controllers: Vec<String>,
-    /// Addresses that Gateways listen on, without ports; an empty one is any of IPv4.
+    /// Addresses that Gateways listen on, without ports. An empty one is all addresses of IPv4.
     pub gateway_addresses: Vec<String>,
-    /// Ranges of which each Gateway gets an address of its own; empty: all listen on `gateway_addresses`.
+    /// Ranges from which each Gateway gets an address of its own. If empty, all listen on
+    /// `gateway_addresses`.
     pub gateway_ranges: Vec<AddressRange>,
     /// The addresses of single Gateways: namespace and name.
     pub addresses_of: BTreeMap<(String, String), Vec<String>>,
-    /// Where clients reach Gateways that have no address of their own: addresses or names for their statuses.
+    /// Addresses or names, for clients, of Gateways that have no address of their own. Their
+    /// statuses show them.
     pub published: Vec<String>,
-    /// Whether that is a Service whose balancer has no address yet.
+    /// Whether these are a Service's whose load balancer has no address yet.
     pub awaits_address: bool,
-    /// The ports that are listened on for those of listeners, where they differ.
+    /// The listening ports for ports of listeners, where they differ.
     pub gateway_ports: BTreeMap<u16, u16>,
     /// Ports that no listener may have.
     pub closed_ports: BTreeSet<u16>,
-    /// The certificates of the authorities that the machine trusts.
+    /// The file with the certificate authorities that the system trusts.
     pub system_authorities: PathBuf,
-    /// The name of the controller's ConfigMap: namespace and name.
+    /// The controller's ConfigMap: namespace and name.
     pub config_map: Option<(String, String)>,
-    /// The ConfigMap of the controller, as ingress-nginx has it: defaults for annotations and a few global settings.
+    /// The data of the controller's ConfigMap, as for ingress-nginx: defaults of annotations and
+    /// global settings.
     pub defaults: BTreeMap<String, String>,
 }
 
 impl Settings {
-    /// What the administrator's file says in `http`.
+    /// The directives of `http` in the administrator's file.
     pub(crate) fn base_http(&self) -> impl Iterator<Item = &Directive> {
         self.base.iter().filter(|directive| directive.name.is("http")).flat_map(Directive::block)
     }
 
-    /// Whether names of servers can be resolved while requests are served.
+    /// Whether the configuration has a resolver.
     pub(crate) fn resolves(&self) -> bool {
         !self.resolver.is_empty() || self.base_http().any(|d| d.name.is("resolver"))
     }
 
-    /// The words of `resolver`; none if there is no name server. Without addresses of IPv6 where the ConfigMap says so.
+    /// The arguments of `resolver`; empty if there is no name server. `disable-ipv6-dns` adds
+    /// `ipv6=off`.
     pub(crate) fn resolver_words(&self) -> Vec<&str> {
         let mut words: Vec<&str> = self.resolver.iter().map(String::as_str).collect();
         let off = self.defaults.get("disable-ipv6-dns").is_some_and(|text| text.trim() == "true");
@@ -121,7 +132,7 @@ impl Settings {
         words
     }
 
-    /// A name as name servers know it: they do not try search domains.
+    /// A name as name servers know it. Name servers do not apply search domains.
     pub(crate) fn whole_name(&self, name: &str) -> String {
         match &self.cluster_domain {
             Some(domain) if name.ends_with(".svc") => format!("{name}.{domain}"),
@@ -129,7 +140,8 @@ impl Settings {
         }
     }
 
-    /// The ports that clients know for those that are listened on. A socket of this machine has none, and TLS alone comes that way.
+    /// The ports that clients know, by listening port. The empty port is the socket of
+    /// passed-through connections, which are all TLS.
     pub(crate) fn public_ports(&self) -> BTreeMap<String, u16> {
         let gateways = self.gateway_ports.iter().map(|(known, own)| (own.to_string(), *known));
         let of = |words: &[String], known: u16| -> Vec<(String, u16)> {
@@ -143,7 +155,7 @@ impl Settings {
         ports
     }
 
-    /// Which pods groups have.
+    /// The pods that groups use.
     pub(crate) fn pods(&self) -> PodChoice<'_> {
         PodChoice { loopback: self.loopback, zone: self.zone.as_deref() }
     }
@@ -153,7 +165,7 @@ impl Settings {
         self.defaults.get(key).is_some_and(|value| value.trim() == "true")
     }
 
-    /// The words of a key of the ConfigMap, which commas separate.
+    /// The comma-separated words of a key of the ConfigMap.
     pub(crate) fn list(&self, key: &str) -> impl Iterator<Item = &str> {
         let text = self.defaults.get(key).map_or("", String::as_str);
         text.split(',').map(str::trim).filter(|word| !word.is_empty())

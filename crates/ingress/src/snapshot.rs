@@ -19,13 +19,13 @@ use crate::report::ObjectId;
 /// The objects that a translation reads.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Classes: which Ingresses are weir's.
+    /// Classes, which decide the Ingresses that weir serves.
     pub classes: Vec<Arc<IngressClass>>,
     /// Rules for hosts and paths.
     pub ingresses: Vec<Arc<Ingress>>,
-    /// Names for groups of pods.
+    /// Services, which stand for groups of pods.
     pub services: Vec<Arc<Service>>,
-    /// The addresses of those pods.
+    /// The addresses of pods.
     pub slices: Vec<Arc<EndpointSlice>>,
     /// Certificates and passwords.
     pub secrets: Vec<Arc<Secret>>,
@@ -35,20 +35,21 @@ pub struct Snapshot {
     pub gateway: Objects,
 }
 
-/// Files that are larger are no manifests.
+/// The largest manifest.
 const LARGEST_FILE: u64 = 64 << 20;
 
-/// The nodes of a file (mappings, lists and scalars). Lines of manifests have eight bytes and more for each of theirs.
+/// The most nodes of a file: mappings, lists and scalars. Each takes eight bytes or more in a
+/// manifest.
 const MOST_NODES: usize = LARGEST_FILE as usize / 8;
 
-/// The documents of a file.
+/// The most documents of a file.
 const MOST_DOCUMENTS: usize = LARGEST_FILE as usize / 64;
 
-/// Folders are read down to this depth.
+/// The depth to which folders are read.
 const DEEPEST: u32 = 16;
 
 impl Snapshot {
-    /// Reads all manifests of a folder, or of one file; what could not be read comes back as text.
+    /// Reads the manifests of a folder, or one file. What could not be read is returned as text.
     pub fn read(path: &Path) -> io::Result<(Snapshot, Vec<String>)> {
         let mut snapshot = Snapshot::default();
         let mut problems = Vec::new();
@@ -69,7 +70,8 @@ impl Snapshot {
         Ok((snapshot, problems))
     }
 
-    /// Of objects with one name, keeps the last, as the API server would; those that are different.
+    /// Keeps the last of several objects with the same name, as the API server would. Returns the
+    /// ids whose objects differed.
     fn keep_last(&mut self) -> BTreeSet<ObjectId> {
         let mut again = BTreeSet::new();
         keep_last("IngressClass", &mut self.classes, |object| &object.metadata, &mut again);
@@ -91,7 +93,7 @@ impl Snapshot {
         self.config_maps.iter().find(named).map(|map| &**map)
     }
 
-    /// Adds the documents of a YAML (or JSON) text; the problems with some of them.
+    /// Adds the documents of a YAML or JSON text. Returns the errors.
     pub fn add_text(&mut self, text: &str) -> Vec<String> {
         match serde_saphyr::from_multiple_with_options::<Value>(text, yaml()) {
             Ok(documents) => {
@@ -117,13 +119,13 @@ impl Snapshot {
                     items.into_iter().filter_map(|item| self.add(item).err()).collect();
                 if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
             }
-            // Deployments and others are of no matter here.
+            // Other kinds, such as Deployments, are ignored.
             _ => self.gateway.add(&document).unwrap_or(Ok(())),
         }
     }
 }
 
-/// Room for a file of the largest size. Aliases, depth and the bytes of scalars keep the reader's own limits.
+/// Limits for the largest file. The reader's own limits of aliases, depth and scalars stay.
 fn yaml() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -167,7 +169,7 @@ fn collect(path: &Path, depth: u32, files: &mut Vec<PathBuf>) -> io::Result<()> 
 mod tests {
     use super::*;
 
-    /// An Ingress as `kubectl get -o yaml` writes it, with the fields that its managers own.
+    /// An Ingress as `kubectl get -o yaml` prints it, with managed fields.
     fn ingress(n: usize) -> String {
         let managed = (0..10).map(|k| format!("          f:field{k}: {{}}\n")).collect::<String>();
         format!(

@@ -1,4 +1,4 @@
-//! Certificates and password files on disk.
+//! The files of certificates and passwords.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -7,8 +7,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Writes the files that are not there yet, for their owner alone. A file's name tells its content, so one that is
-/// there is right.
+/// Writes the files that do not exist yet, for their owner alone. A file's name has the digest of
+/// its content, so an existing file is right.
 pub fn write(files: &BTreeMap<PathBuf, Arc<[u8]>>) -> io::Result<()> {
     for (path, content) in files {
         if let Some(folder) = path.parent() {
@@ -17,7 +17,7 @@ pub fn write(files: &BTreeMap<PathBuf, Arc<[u8]>>) -> io::Result<()> {
         if fs::symlink_metadata(path).is_ok() {
             continue;
         }
-        // Under another name first, so that a killed process leaves no half of a file under the right one.
+        // Written under another name first, so that a killed process leaves no incomplete file.
         let part = path.with_extension("part");
         let _ = fs::remove_file(&part);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;

@@ -1,8 +1,8 @@
-//! A snapshot to a configuration.
+//! Translates a snapshot into a configuration.
 //!
-//! The way of an object: `sources` reads Ingresses, `hosts` finds out what each host has, and `frame` makes the servers of a
-//! host. A configuration consists of parts, each made by itself by a `Work`; `memory` keeps them for the next
-//! snapshot.
+//! `sources` reads the Ingresses, `hosts` collects the paths of each host, and `frame` makes the
+//! servers of a host. A configuration consists of parts. A [`Work`] makes each part by itself, and
+//! `memory` keeps it for the next snapshot.
 
 mod access;
 mod acme;
@@ -18,6 +18,7 @@ mod index;
 mod keys;
 mod lines;
 mod location;
+mod location_variables;
 mod logs;
 mod made;
 mod memory;
@@ -34,7 +35,6 @@ mod sources;
 #[cfg(test)]
 mod tests;
 mod text;
-mod told;
 mod tracing;
 mod work;
 mod zones;
@@ -54,43 +54,44 @@ use parts::Parts;
 use work::Base;
 
 pub(crate) use lines::{counted, digest, line, when};
+pub(crate) use location_variables::names;
 pub(crate) use made::headers;
 pub use memory::Memory;
-pub(crate) use owners::KEY;
+pub(crate) use owners::CONFIG_MAP_KEY;
 pub(crate) use servers::room;
 pub use servers::{DIRECTORY, ServerGroup, ServerWords};
 pub(crate) use sources::Source;
 pub use text::ConfigText;
-pub(crate) use told::names;
 pub(crate) use work::{Servers, Work};
 pub(crate) use zones::zone;
 
-/// What became of a snapshot.
+/// The result of a translation.
 #[derive(Debug, Default)]
 pub struct Translation {
     /// The configuration.
     pub text: ConfigText,
-    /// Files that it names, which only the server may read.
+    /// The files that it names. Only the server may read them.
     pub files: BTreeMap<PathBuf, Arc<[u8]>>,
-    /// What is to be said about objects.
+    /// The findings about objects.
     pub findings: Vec<Finding>,
-    /// The objects that are weir's.
+    /// The Ingresses that weir serves.
     pub served: Vec<ObjectId>,
-    /// What objects of Gateway API are told.
+    /// The statuses of Gateway API objects.
     pub statuses: Statuses,
-    /// Groups whose servers stand in files, by the names of these.
+    /// The groups whose servers are in files, by the names of the files.
     pub groups: BTreeMap<String, ServerGroup>,
 }
 
-/// The Ingresses that are weir's, oldest first, and what their annotations lack.
+/// The Ingresses that weir serves, oldest first, and the findings about their annotations.
 pub(crate) fn sources(snapshot: &Snapshot, settings: &Settings) -> (Vec<Source>, Findings) {
     let mut findings = Findings::default();
     let list = sources::sources(&mut Vec::new(), snapshot, settings, &mut findings);
     (list, findings)
 }
 
-/// Translates a snapshot, with what makes servers of its Gateways beside the words of `listen` that have a default server.
-/// What `memory` has of the last snapshot is not made again.
+/// Translates a snapshot. `gateways` makes the servers of Gateways; it gets the arguments of
+/// `listen` that have a default server already. Parts that `memory` holds are reused if nothing
+/// that they depend on has changed.
 pub(crate) fn translate(
     memory: &mut Memory,
     snapshot: &Snapshot,
@@ -98,11 +99,11 @@ pub(crate) fn translate(
     gateways: fn(&mut Work<'_>, &BTreeSet<String>) -> Servers,
 ) -> Translation {
     let all = NamedObjects::of(snapshot);
-    // No Ingress depends on the addresses of Gateways, which come and go with them.
+    // Ingresses do not depend on the addresses of Gateways, which change often.
     let (addresses_of, published, awaits_address) = Default::default();
     let mut of_ingresses = Settings { addresses_of, published, awaits_address, ..settings.clone() };
     keys::without_ipv6(&mut of_ingresses);
-    memory.keep_for(&of_ingresses);
+    memory.reset_unless_made_with(&of_ingresses);
     let mut base = Base { settings: of_ingresses, ..Base::default() };
     let first = base.clone();
     let mut work = Work::new(&first, &all);
@@ -111,14 +112,14 @@ pub(crate) fn translate(
     let sources =
         sources::sources(&mut memory.ingresses, snapshot, work.settings, &mut work.findings);
     let hosts = hosts::gather(&mut work, certificates, &sources);
-    // Without Ingresses, ports belong to Gateways alone.
+    // Without Ingresses, the ports are left to Gateways.
     let own = !hosts.is_empty() || snapshot.gateway.gateways.is_empty();
     let default = if own { frame::default_certificate(&mut work, certificates) } else { None };
     certificates.end();
     let global = work.global();
     base.proxy_protocol = global.proxy_protocol;
     base.http3 = global.http3;
-    base.told.clone_from(&global.told);
+    base.used_variables.clone_from(&global.used_variables);
     base.location.clone_from(&global.location);
     base.traces = global.traces;
     base.headers.clone_from(&global.headers);
@@ -130,22 +131,23 @@ pub(crate) fn translate(
     let taken: BTreeSet<String> = words.cloned().collect();
     let gateway = snapshot.gateway.clone();
     let known = &mut memory.gateways;
-    known.keep_for(Base { settings: settings.clone(), gateway, ..Base::default() });
+    known.reset_unless_made_with(Base { settings: settings.clone(), gateway, ..Base::default() });
     let part = Remembered::next(known.part.take(), (&known.base, &all), taken, gateways);
     let gateways = known.part.insert(part);
 
     let known = &mut memory.hosts;
-    known.keep_for(base);
+    known.reset_unless_made_with(base);
     let from = (&known.base, &all);
     let part = Remembered::next(known.sessions.take(), from, (), |work, ()| work.sessions_of());
     let sessions = known.sessions.insert(part);
     let (sites, rest) = frame::sites(hosts, default.as_ref());
     let mut before = Ordered::new(std::mem::take(&mut known.sites));
     for site in sites {
-        let before = before.take(|one| one.of.host.name.cmp(&site.host.name));
-        known.sites.push(Remembered::next(before, from, site, frame::of_site));
+        let before = before.take_equal(|one| one.of.host.name.cmp(&site.host.name));
+        known.sites.push(Remembered::next(before, from, site, frame::host_servers));
     }
-    known.rest = own.then(|| Remembered::next(known.rest.take(), from, rest, frame::of_rest));
+    known.rest =
+        own.then(|| Remembered::next(known.rest.take(), from, rest, frame::default_servers));
     let parts = Parts {
         common: &common,
         gateways: &gateways.part,

@@ -1,4 +1,5 @@
-//! `auth-url` and what belongs to it, of an Ingress or of the controller's ConfigMap; `auth-tls-*`.
+//! `auth-url` and its related settings, of an Ingress or of the controller's ConfigMap;
+//! `auth-tls-*`.
 
 use super::Reader;
 use super::options::{ClientCertificates, URL_SIGNS};
@@ -9,29 +10,30 @@ use super::values::{self, Url};
 pub struct AuthRequest {
     /// The service.
     pub url: Url,
-    /// Its method, if not the client's.
+    /// The method of requests to it, if not the client's.
     pub method: Option<String>,
-    /// Headers of its answer that go to the server behind.
+    /// Headers of its answer that the upstream gets.
     pub headers: Vec<String>,
-    /// Where clients that it refuses are sent.
+    /// Where clients that the service refuses are redirected.
     pub signin: Option<String>,
-    /// Whether its cookies are set whatever the status is.
+    /// Whether its cookies are set whatever the status of the answer.
     pub always_cookie: bool,
     /// The value of `X-Auth-Request-Redirect`.
     pub redirect: Option<String>,
-    /// The ConfigMap with headers for the service, as it was named.
+    /// The ConfigMap with headers for the service, as the annotation names it.
     pub set_headers: Option<String>,
-    /// Directives for the request to the service, as they were written.
+    /// Directives for the request to the service, unread.
     pub snippet: Option<String>,
-    /// Whether these are the administrator's.
+    /// Whether these are the administrator's settings.
     pub global: bool,
-    /// What answers of the service are kept by, and for how long each status: words of `proxy_cache_valid`.
+    /// The cache key of its answers, and the words of each `proxy_cache_valid`.
     pub cache: Option<(String, Vec<Vec<String>>)>,
-    /// Connections to the service that are kept, requests of each, and its seconds.
-    pub kept: Option<[u64; 3]>,
+    /// `keepalive`, `keepalive_requests` and the seconds of `keepalive_timeout` for connections to
+    /// it.
+    pub keepalive: Option<[u64; 3]>,
 }
 
-/// The names of what one service is set by.
+/// The names of the annotations or keys that describe one service.
 struct Names {
     url: &'static str,
     method: &'static str,
@@ -71,7 +73,7 @@ const GLOBAL: Names = Names {
     cache_duration: "global-auth-cache-duration",
 };
 
-/// Keys of the ConfigMap that are read here.
+/// The keys of the ConfigMap that are read here.
 pub const GLOBAL_KEYS: &[&str] = &[
     GLOBAL.url,
     GLOBAL.method,
@@ -86,13 +88,13 @@ pub const GLOBAL_KEYS: &[&str] = &[
 ];
 
 impl AuthRequest {
-    /// Whether an Ingress, or the administrator for it, names a service.
+    /// Whether an Ingress, or the administrator for it, names an authentication service.
     pub(super) fn is_wanted(r: &Reader<'_>) -> bool {
         r.text(OWN.url).is_some() || is_global(r)
     }
 
     pub(super) fn read(r: &Reader<'_>, loopback: bool) -> Option<AuthRequest> {
-        // The words of an Ingress are read in any case, so that what is wrong with them is said.
+        // The Ingress's own settings are read in any case, so that their errors are reported.
         let own = read(r, &OWN, loopback, false);
         match r.text(OWN.url).is_none() && is_global(r) {
             true => read(r, &GLOBAL, loopback, true),
@@ -139,7 +141,7 @@ fn read(r: &Reader<'_>, names: &Names, loopback: bool, global: bool) -> Option<A
         false => r.text(names.snippet),
     };
     let cache = cache(r, names);
-    let kept = kept(r).filter(|_| !global);
+    let keepalive = keepalive(r).filter(|_| !global);
     Some(AuthRequest {
         url: url?,
         method,
@@ -151,7 +153,7 @@ fn read(r: &Reader<'_>, names: &Names, loopback: bool, global: bool) -> Option<A
         snippet: snippet.map(str::to_owned),
         global,
         cache,
-        kept,
+        keepalive,
     })
 }
 
@@ -184,7 +186,7 @@ fn cache(r: &Reader<'_>, names: &Names) -> Option<(String, Vec<Vec<String>>)> {
     key.map(|key| (key, valid.unwrap_or_else(usual)))
 }
 
-fn kept(r: &Reader<'_>) -> Option<[u64; 3]> {
+fn keepalive(r: &Reader<'_>) -> Option<[u64; 3]> {
     let connections = r.read("auth-keepalive", |text| {
         let number = text.parse::<i64>().map_err(|_| "it must be a number".to_owned())?;
         Ok(u64::try_from(number).unwrap_or(0).min(10_000))
@@ -195,7 +197,8 @@ fn kept(r: &Reader<'_>) -> Option<[u64; 3]> {
 }
 
 impl ClientCertificates {
-    /// Reads the annotations, and says which of them restricts access and cannot be obeyed.
+    /// Reads the annotations. The name is that of an annotation that restricts access and cannot be
+    /// obeyed, if there is one.
     pub(super) fn read(r: &Reader<'_>) -> (Option<ClientCertificates>, Option<&'static str>) {
         let verifies = ["on", "off", "optional", "optional_no_ca"];
         let verify = r.choice("auth-tls-verify-client", &verifies);
@@ -214,7 +217,7 @@ impl ClientCertificates {
         ];
         let mut wrong = wrong.iter().filter(|(name, none)| *none && r.text(name).is_some());
         let wrong = wrong.next().map(|(name, _)| *name);
-        // Without a Secret no client is asked for a certificate.
+        // Without a Secret, no client is asked for a certificate.
         let alone = secret.is_none() && (verify == Some("on") || subject.is_some());
         let verify = verify.unwrap_or("on");
         let read = |secret| ClientCertificates { secret, verify, depth, error_page, pass, subject };

@@ -1,32 +1,32 @@
-//! `canary-*`: which requests go to the servers of another Ingress.
+//! `canary-*`: which requests go to the upstream of another Ingress.
 
 use super::{Reader, values};
 
-/// The rules of a canary; the first that decides counts: header, cookie, weight.
+/// The rules of a canary. The first that decides counts: header, cookie, weight.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Canary {
-    /// A header, and the value or pattern that chooses the canary; without one, `always` and `never`.
+    /// A header and its values that choose the canary.
     pub header: Option<(String, Chosen)>,
-    /// A cookie with `always` or `never`.
+    /// A cookie whose values `always` and `never` decide.
     pub cookie: Option<String>,
-    /// Of so many requests this many are the canary's.
+    /// The share of requests: the canary's part, and the total.
     pub weight: (u64, u64),
 }
 
 /// The values of a header that choose the canary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chosen {
-    /// `always` does, `never` does not.
+    /// `always` chooses the canary, `never` the main upstream.
     Word,
     /// This value.
     Value(String),
-    /// Values in which the pattern is found.
+    /// Values that the pattern matches.
     Pattern(String),
-    /// No value: a wrong pattern sends all that have the header to the main servers.
+    /// None: the value or pattern is wrong. Requests with the header go to the main upstream.
     Nothing,
 }
 
-/// More parts than this have no meaning for a share.
+/// The largest number of a weight.
 const MOST: u64 = 1_000_000;
 
 impl Canary {

@@ -1,4 +1,4 @@
-//! The annotations of ingress-nginx: which there are, how their values are read, and what they ask for.
+//! The annotations of ingress-nginx: their names, how their values are read, and what they ask for.
 
 mod auth;
 mod canary;
@@ -17,18 +17,18 @@ pub use options::{
 pub use reader::Reader;
 pub use risk::Risk;
 
-/// What becomes of an annotation.
+/// How weir-ingress treats an annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// weir does what it asks for.
+    /// weir obeys it.
     Built,
-    /// Another name of a built one.
+    /// Another name of an annotation that weir obeys.
     Alias(&'static str),
-    /// weir needs no such setting: why.
+    /// weir needs no such setting, for this reason.
     Needless(&'static str),
-    /// weir does not do it yet: what that changes.
+    /// weir does not obey it yet; what that changes.
     Unbuilt(&'static str),
-    /// ingress-nginx had it in versions before this one.
+    /// ingress-nginx has removed it in this version.
     Gone(&'static str),
 }
 
@@ -40,7 +40,7 @@ pub const PREFIX: &str = "nginx.ingress.kubernetes.io/";
 const KEEPALIVE: &str = "requests to the authentication service have variables of their own";
 const FIREWALL: &str = "weir has no web application firewall: requests are not inspected";
 
-/// Each annotation that ingress-nginx knows, and those that it had in earlier versions.
+/// The annotations of ingress-nginx, also of earlier versions, in the order of their names.
 pub const KNOWN: &[(&str, State)] = &[
     ("affinity", Built),
     ("affinity-canary-behavior", Built),
@@ -192,7 +192,7 @@ pub const KNOWN: &[(&str, State)] = &[
     ("x-forwarded-prefix", Built),
 ];
 
-/// Other names of an annotation.
+/// The other names of an annotation.
 fn aliases(name: &str) -> Vec<&'static str> {
     let of = |(alias, state): &(&'static str, State)| {
         (*state == Alias(name_of(name)?)).then_some(*alias)
@@ -200,7 +200,7 @@ fn aliases(name: &str) -> Vec<&'static str> {
     KNOWN.iter().filter_map(of).collect()
 }
 
-/// The name as the table has it.
+/// The name of an annotation, as [`KNOWN`] has it.
 fn name_of(name: &str) -> Option<&'static str> {
     KNOWN
         .binary_search_by(|(known, _)| known.cmp(&name))

@@ -1,8 +1,9 @@
-//! Annotations that do nothing without another one.
+//! Annotations that have no effect without another one.
 
 use super::Reader;
 
-/// Names, or beginnings of names, and the annotations of which they need one. As in ingress-nginx.
+/// Names or prefixes of annotations, and the annotations of which they need one, as in
+/// ingress-nginx.
 const NEEDS: &[(&[&str], &[&str])] = &[
     (
         &[
@@ -43,7 +44,7 @@ const NEEDS: &[(&[&str], &[&str])] = &[
     (&["x-forwarded-prefix"], &["rewrite-target"]),
 ];
 
-/// Says which annotations of an Ingress do nothing, since it has none of those that they need.
+/// Reports annotations of an Ingress that have no effect, since it lacks the one that they need.
 pub(super) fn tell(r: &Reader<'_>) {
     for (beginnings, needed) in NEEDS {
         if needed.iter().any(|name| r.text(name).is_some()) {

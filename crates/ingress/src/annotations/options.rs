@@ -1,9 +1,9 @@
-//! What the annotations of an Ingress ask for, as values.
+//! The settings that the annotations of an Ingress ask for.
 
 use super::values::{self, Url};
 use super::{AuthRequest, Canary, Reader};
 
-/// How servers behind are spoken to.
+/// The protocol of the upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP.
@@ -11,7 +11,7 @@ pub enum Protocol {
     Http,
     /// HTTP over TLS.
     Https,
-    /// As the client does.
+    /// HTTP or HTTPS, as the client uses.
     Auto,
     /// gRPC.
     Grpc,
@@ -21,70 +21,70 @@ pub enum Protocol {
     Fcgi,
 }
 
-/// A cookie that binds a client to a server.
+/// A cookie that binds a client to an upstream server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affinity {
     /// The arguments of `sticky`, without the path.
     pub words: Vec<String>,
-    /// The path of the cookie, if it is not that of the rule.
+    /// The path of the cookie, if it is not the rule's.
     pub path: Option<String>,
-    /// Whether cookies are those of a canary.
+    /// Whether the cookie binds clients to a canary.
     pub canary: bool,
 }
 
 /// `auth-type: basic`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BasicAuth {
-    /// The Secret, as it was named.
+    /// The Secret, as the annotation names it.
     pub secret: String,
-    /// Whether its keys are the users.
+    /// Whether the keys of the Secret are the users (`auth-map`).
     pub map: bool,
-    /// What is shown to users.
+    /// The realm that users see.
     pub realm: String,
 }
 
 /// `auth-tls-*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificates {
-    /// The Secret, as it was named.
+    /// The Secret, as the annotation names it.
     pub secret: String,
     /// `ssl_verify_client`.
     pub verify: &'static str,
     /// `ssl_verify_depth`.
     pub depth: u64,
-    /// Where clients without a certificate are sent.
+    /// Where clients without a valid certificate are sent.
     pub error_page: Option<String>,
-    /// Whether servers behind get the certificate.
+    /// Whether the upstream gets the certificate.
     pub pass: bool,
-    /// A pattern for the subject.
+    /// A pattern that the subject must match.
     pub subject: Option<String>,
 }
 
 /// `cors-*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
-    /// A pattern for origins; `None`: all.
+    /// A pattern for origins; `None` allows all.
     pub origins: Option<String>,
-    /// Headers of the answer, name and value, beside `Access-Control-Allow-Origin`.
+    /// Headers of the answer beside `Access-Control-Allow-Origin`.
     pub headers: Vec<(&'static str, String)>,
 }
 
 /// `limit-*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections of an address.
+    /// Connections of an address at the same time.
     pub connections: Option<u64>,
     /// Requests of an address in a second.
     pub second: Option<u64>,
     /// Requests of an address in a minute.
     pub minute: Option<u64>,
-    /// How many times the limit may come at once.
+    /// The burst, as a multiple of the rate.
     pub burst: u64,
-    /// Networks without limits.
+    /// Networks that are not limited.
     pub free: Vec<String>,
-    /// Kilobytes a second of an answer.
+    /// `limit_rate`, in kilobytes.
     pub rate: Option<u64>,
-    /// Kilobytes before that.
+    /// `limit_rate_after`, in kilobytes.
     pub rate_after: Option<u64>,
 }
 
@@ -93,122 +93,122 @@ pub struct Limits {
 pub struct Mirror {
     /// Where copies go.
     pub url: Url,
-    /// Their `Host`.
+    /// The `Host` of the copies.
     pub host: String,
-    /// Whether they have the body.
+    /// Whether copies have the request's body.
     pub body: bool,
 }
 
 /// `proxy-ssl-*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyTls {
-    /// The Secret, as it was named.
+    /// The Secret, as the annotation names it.
     pub secret: Option<String>,
-    /// Directives without the prefix `proxy_ssl_`, and their words.
+    /// Directives without the prefix `proxy_ssl_`, and their arguments.
     pub words: Vec<(&'static str, Vec<String>)>,
 }
 
 /// `enable-opentelemetry`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// Requests that say so are parts of their clients' traces.
+    /// Whether a request continues its client's trace.
     pub trusts_clients: bool,
     /// The name of spans.
     pub name: Option<String>,
 }
 
-/// All that an Ingress asks for.
+/// The settings of an Ingress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// How servers behind are spoken to.
+    /// The protocol of the upstream.
     pub protocol: Protocol,
-    /// The path for servers behind.
+    /// The path for the upstream.
     pub rewrite: Option<String>,
-    /// Paths are patterns.
+    /// Whether paths are patterns.
     pub regex: bool,
-    /// Where `/` is sent.
+    /// Where `/` is redirected.
     pub app_root: Option<String>,
-    /// A redirect in place of servers: status and URL.
+    /// A redirect in place of an upstream: status and URL.
     pub redirect: Option<(u64, String)>,
-    /// Redirects have no host.
+    /// Whether redirects lack the host.
     pub relative_redirects: bool,
-    /// Redirects name the port.
+    /// Whether redirects name the port.
     pub redirect_port: bool,
-    /// http is sent to https where there is a certificate.
+    /// Whether HTTP is redirected to HTTPS if the host has TLS.
     pub ssl_redirect: bool,
-    /// http is sent to https in any case.
+    /// Whether HTTP is redirected to HTTPS in any case.
     pub force_ssl_redirect: bool,
-    /// Redirects to https keep the last slash.
+    /// Whether redirects to HTTPS keep the trailing slash.
     pub keep_slash: bool,
-    /// TLS of the hosts ends behind weir.
+    /// Whether the upstream terminates the host's TLS.
     pub passthrough: bool,
-    /// The other of `example.com` and `www.example.com` is sent here.
+    /// Whether the other one of `example.com` and `www.example.com` is redirected here.
     pub from_to_www: bool,
-    /// Other names of the hosts.
+    /// Further names of the hosts.
     pub aliases: Vec<String>,
-    /// Networks that are let in.
+    /// Networks that are allowed.
     pub allow: Vec<String>,
-    /// Networks that are not.
+    /// Networks that are denied.
     pub deny: Vec<String>,
-    /// `any` or `all`.
+    /// `satisfy`: `any` or `all`.
     pub satisfy: Option<&'static str>,
     /// The authentication service.
     pub auth_request: Option<AuthRequest>,
-    /// Passwords.
+    /// Basic authentication.
     pub basic: Option<BasicAuth>,
     /// Client certificates.
     pub client_certificates: Option<ClientCertificates>,
-    /// What restricts access and could not be understood; then all clients are refused.
+    /// An annotation that restricts access and cannot be obeyed. All requests are refused then.
     pub closed: Option<&'static str>,
     /// Cross-origin requests.
     pub cors: Option<Cors>,
     /// Limits.
     pub limits: Limits,
-    /// Copies of requests.
+    /// Mirrored requests.
     pub mirror: Option<Mirror>,
-    /// TLS to servers behind.
+    /// TLS to the upstream.
     pub proxy_tls: ProxyTls,
-    /// Statuses that the default backend answers.
+    /// Statuses whose answers the default backend gives.
     pub errors: Vec<u64>,
-    /// Those of servers behind are left alone.
+    /// Whether the upstream's own errors are passed on.
     pub keep_errors: bool,
-    /// The Service for errors, and for paths without a server.
+    /// The Service for errors, and for paths without an upstream server.
     pub default_backend: Option<String>,
-    /// The address of the Service in place of those of its pods.
+    /// Whether the Service's cluster IP is used in place of its pods.
     pub service_upstream: bool,
-    /// The cookie that binds clients.
+    /// The cookie that binds clients to servers.
     pub affinity: Option<Affinity>,
-    /// The directive that chooses servers.
+    /// The balancing directive of the upstream.
     pub balance: Option<Vec<String>>,
-    /// The `Host` for servers behind.
+    /// The `Host` for the upstream.
     pub vhost: Option<String>,
     /// `X-Forwarded-Prefix`.
     pub prefix: Option<String>,
-    /// `Connection` for servers behind.
+    /// `Connection` for the upstream.
     pub connection: Option<String>,
-    /// Directives that are simply set: name and words.
+    /// Directives that an annotation sets directly: name and arguments.
     pub simple: Vec<(&'static str, Vec<String>)>,
-    /// The share of requests that another Ingress's paths give to this one.
+    /// The rules of a canary, if the Ingress is one.
     pub canary: Option<Canary>,
-    /// Directives of the host's TLS: name and word.
+    /// TLS directives of the host: name and argument.
     pub tls: Vec<(&'static str, String)>,
-    /// What a path of FastCGI that ends with a slash gets.
+    /// `fastcgi_index`.
     pub fastcgi_index: Option<String>,
-    /// The ConfigMap with parameters of FastCGI, as it was named.
+    /// The ConfigMap with parameters of FastCGI, as the annotation names it.
     pub fastcgi_params: Option<String>,
-    /// Whether clients of the main Ingress's cookie stay with the canary that answered them.
+    /// Whether clients with the main Ingress's cookie stay with a canary that answered them.
     pub sticky_canary: bool,
-    /// The ConfigMap with headers of answers, as it was named.
+    /// The ConfigMap with headers of answers, as the annotation names it.
     pub custom_headers: Option<String>,
-    /// Requests are traced.
+    /// Tracing, if it is on.
     pub trace: Option<Trace>,
-    /// Directives for locations, as they were written.
+    /// Directives for locations, unread.
     pub location_snippet: Option<String>,
-    /// Directives for servers, as they were written.
+    /// Directives for servers, unread.
     pub server_snippet: Option<String>,
 }
 
-/// As much as a time may be, in seconds.
+/// The longest time, in seconds.
 const LONGEST_TIME: u64 = 7 * 24 * 3600;
 
 pub(super) const URL_SIGNS: &str = "-._~/:,?&=%+#@";
@@ -282,7 +282,8 @@ fn routes(r: &Reader<'_>, o: &mut Options) {
     o.connection = r.choice("connection-proxy-header", &["close", "keep-alive"]).map(str::to_owned);
 }
 
-/// What restricts access. Where a value is wrong, all clients are refused: the owner meant to keep some clients out.
+/// Reads what restricts access. If a value is wrong, all requests are refused: the owner meant to
+/// keep some clients out.
 fn access(r: &Reader<'_>, o: &mut Options, loopback: bool) {
     let mut close = |wrong: bool, name: &'static str| {
         if wrong {
@@ -292,7 +293,7 @@ fn access(r: &Reader<'_>, o: &mut Options, loopback: bool) {
     let networks =
         |text: &str| values::networks(text).ok_or("it must be a list of networks".to_owned());
     let mut lists = ["allowlist-source-range", "denylist-source-range"].map(|name| {
-        // Lists may be long; each of their networks becomes a word of its own.
+        // No limit of length: lists may be long, and each network becomes a word of its own.
         let list = r.text(name).map(networks);
         if let Some(Err(why)) = &list {
             r.wrong(name, why);
@@ -386,7 +387,7 @@ fn servers(r: &Reader<'_>, o: &mut Options) {
     o.tls.extend(prefer.map(|word| ("ssl_prefer_server_ciphers", word.to_owned())));
 }
 
-/// What a list of ciphers has beside letters and digits.
+/// The characters of a list of ciphers beside letters and digits.
 const CIPHERS: &str = ":!+-@=_.";
 
 fn affinity(r: &Reader<'_>) -> Option<Affinity> {
@@ -417,7 +418,7 @@ fn simple(r: &Reader<'_>, o: &mut Options) {
     set("proxy_request_buffering", r.choice("proxy-request-buffering", &flags).map(str::to_owned));
     set("proxy_http_version", r.choice("proxy-http-version", &["1.0", "1.1"]).map(str::to_owned));
     set("client_max_body_size", r.size("proxy-body-size", 0, u64::MAX >> 1));
-    // A letter for bytes is no unit of this size.
+    // ingress-nginx does not take a letter for bytes in this size.
     let bytes = r.text("client-body-buffer-size").is_some_and(|t| t.trim().ends_with(['b', 'B']));
     if bytes {
         r.wrong("client-body-buffer-size", "it must be a size");
@@ -478,7 +479,7 @@ const NEXT: &[&str] = &[
     "off",
 ];
 
-/// `off`, or what is replaced and by what.
+/// `off`, or two words: what is replaced, and by what.
 fn pair(r: &Reader<'_>, name: &'static str, text: Option<String>) -> Option<Vec<String>> {
     let words: Vec<String> = text?.split_whitespace().map(str::to_owned).collect();
     let good = words.len() == 2 && !words.iter().any(|w| w.starts_with('~'))
@@ -489,7 +490,7 @@ fn pair(r: &Reader<'_>, name: &'static str, text: Option<String>) -> Option<Vec<
     good.then_some(words)
 }
 
-/// The sizes of buffers are set together: they limit each other.
+/// Sets the sizes of buffers together, since they limit each other.
 fn buffers(r: &Reader<'_>, o: &mut Options) {
     let size = r.size("proxy-buffer-size", 512, 4 << 20);
     let number = r.number("proxy-buffers-number", 2, 1024);
@@ -554,7 +555,7 @@ fn cors(r: &Reader<'_>) -> Option<Cors> {
     on.then_some(Cors { origins: origins.flatten(), headers })
 }
 
-/// A pattern for an origin; a `*.` stands for one label.
+/// A pattern for an origin, in which `*.` stands for one label.
 fn origin_pattern(origin: &str) -> Result<String, String> {
     if origin == "*" || origin == "null" {
         return Ok(origin.to_owned());

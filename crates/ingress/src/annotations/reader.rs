@@ -1,4 +1,5 @@
-//! Reads the annotations of one Ingress: typed values, and a finding for each that is wrong or not obeyed.
+//! Reads the annotations of one Ingress: typed values, and a finding for each annotation that is
+//! wrong or not obeyed.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,7 +8,7 @@ use std::str::FromStr;
 use super::{PREFIX, State, aliases, state, values};
 use crate::report::{Findings, ObjectId, Severity};
 
-/// The annotations of an Ingress, with the defaults of the controller behind them.
+/// The annotations of an Ingress, with the controller's defaults.
 pub struct Reader<'a> {
     object: &'a ObjectId,
     own: BTreeMap<&'a str, &'a str>,
@@ -17,7 +18,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Takes the annotations, and says which of them are not obeyed.
+    /// Takes the annotations, and reports those that are not obeyed.
     pub fn new(
         object: &'a ObjectId,
         annotations: &'a BTreeMap<String, String>,
@@ -54,12 +55,12 @@ impl<'a> Reader<'a> {
         Reader { object, own, defaults, findings, asked }
     }
 
-    /// The names that were asked for.
+    /// The names that were read.
     pub fn asked(&self) -> Vec<&'static str> {
         self.asked.borrow().clone()
     }
 
-    /// The value of an annotation as it is, if it is not empty.
+    /// The raw value of an annotation, if it is not empty.
     pub fn text(&self, name: &'static str) -> Option<&'a str> {
         self.asked.borrow_mut().push(name);
         let own = self.own.get(name).copied();
@@ -70,7 +71,7 @@ impl<'a> Reader<'a> {
                 .map(String::as_str)
                 .or_else(|| aliases(name).iter().find_map(other))
         };
-        // The administrator's snippets are no snippets of Ingresses.
+        // The ConfigMap's snippets are the administrator's own, and no defaults for Ingresses.
         let none = self.defaults.is_empty() || name.ends_with("-snippet");
         let default = || if none { None } else { default() };
         own.or_else(default).filter(|v| !v.trim().is_empty())
@@ -81,12 +82,13 @@ impl<'a> Reader<'a> {
         self.defaults.get(name).map(String::as_str).filter(|text| !text.trim().is_empty())
     }
 
-    /// The annotations that the Ingress itself has and that are built.
+    /// The annotations of the Ingress itself that weir obeys.
     pub(super) fn names(&self) -> impl Iterator<Item = &'a str> {
         self.own.iter().filter(|(_, value)| !value.trim().is_empty()).map(|(name, _)| *name)
     }
 
-    /// Says that an annotation does nothing without another one. Access that it was to restrict or to tell of stays as it is.
+    /// Reports an annotation that has no effect without another one. It is a warning if the
+    /// annotation is to restrict access.
     pub(super) fn ineffective(&self, name: &str, needed: &str) {
         let severity = if name.starts_with("auth-") { Severity::Warning } else { Severity::Note };
         let what = format!("it has no effect without {needed}, as in ingress-nginx");
@@ -94,13 +96,13 @@ impl<'a> Reader<'a> {
         findings.add(self.object, severity, "IneffectiveAnnotation", name, what);
     }
 
-    /// Says that a value is wrong.
+    /// Reports a wrong value.
     pub fn wrong(&self, name: &str, why: impl std::fmt::Display) {
         let mut findings = self.findings.borrow_mut();
         findings.add(self.object, Severity::Error, "InvalidAnnotation", name, why);
     }
 
-    /// A value that a function reads; the function says what is wrong.
+    /// A value that `read` parses. Its error is reported.
     pub fn read<T>(
         &self,
         name: &'static str,
@@ -114,7 +116,7 @@ impl<'a> Reader<'a> {
         result.map_err(|why| self.wrong(name, why)).ok()
     }
 
-    /// A truth value, in the words that Go takes.
+    /// A boolean, in the words that Go's `strconv.ParseBool` takes.
     pub fn flag(&self, name: &'static str) -> Option<bool> {
         self.read(name, |text| match text {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -123,7 +125,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// One of several words.
+    /// One of these words.
     pub fn choice(&self, name: &'static str, words: &[&'static str]) -> Option<&'static str> {
         self.read(name, |text| {
             let found = words.iter().find(|word| word.eq_ignore_ascii_case(text)).copied();
@@ -139,7 +141,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A size with an optional unit, within bounds; 0 is always allowed where `least` is 0.
+    /// A size with an optional unit, within bounds.
     pub fn size(&self, name: &'static str, least: u64, most: u64) -> Option<String> {
         self.read(name, |text| {
             let text = text.strip_suffix(['b', 'B']).unwrap_or(text);
@@ -150,7 +152,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A text of letters, digits and these signs, without variables.
+    /// A text of letters, digits and `signs`, without variables.
     pub fn plain(&self, name: &'static str, signs: &str) -> Option<String> {
         self.read(name, |text| match values::of(text, signs) {
             true => Ok(text.to_owned()),
@@ -158,7 +160,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The same, in which `$` begins a variable.
+    /// A text of letters, digits and `signs`, in which `$` begins a variable.
     pub fn template(&self, name: &'static str, signs: &str) -> Option<String> {
         self.read(name, |text| {
             if !values::of(text, signs) && !values::of(text, &format!("{signs}${{}}")) {

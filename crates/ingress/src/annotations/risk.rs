@@ -1,13 +1,13 @@
-//! How much an annotation may do: `annotations-risk-level` in the ConfigMap, with ingress-nginx's levels.
+//! The risk of annotations: `annotations-risk-level` in the ConfigMap, with ingress-nginx's levels.
 
-/// The levels, from the least to the most.
+/// The levels, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Risk {
     /// A choice of a few words, or a number.
     Low,
     /// Names, lists and addresses.
     Medium,
-    /// Variables and patterns, or where requests go.
+    /// Variables, patterns and targets of requests.
     High,
     /// Directives.
     Critical,
@@ -84,7 +84,7 @@ const MEDIUM: &[&str] = &[
 ];
 
 impl Risk {
-    /// That of an annotation, by its name without the prefix.
+    /// The level of an annotation, by its name without the prefix.
     pub fn of(name: &str) -> Risk {
         [(CRITICAL, Risk::Critical), (HIGH, Risk::High), (MEDIUM, Risk::Medium)]
             .into_iter()

@@ -1,12 +1,13 @@
-//! What values of annotations may be. A value that passes can stand in a word of the configuration without a change of
-//! its meaning: no variable that is not meant, no pattern that does not compile, no address of the server itself.
+//! Checks of annotation values. A value that passes can be a word of the configuration. It has only
+//! allowed variables, patterns that compile, and no address of the server itself.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// No value of an object that becomes a word is longer; the configuration takes 4096 bytes with escapes.
+/// The longest value of an object that becomes a word. The configuration takes 4096 bytes, with
+/// escapes.
 pub const LONGEST: usize = 1024;
 
-/// Variables that tenants may use: they tell of the request, and of nothing of the server.
+/// Variables that tenants may use. They depend on the request alone.
 const VARIABLES: &[&str] = &[
     "args",
     "best_http_host",
@@ -37,7 +38,7 @@ const VARIABLES: &[&str] = &[
     "uri",
 ];
 
-/// Checks the variables of a text that is read with variables.
+/// Checks the variables of a text.
 pub fn template(text: &str) -> Result<(), String> {
     let mut rest = text;
     while let Some((_, after)) = rest.split_once('$') {
@@ -61,17 +62,17 @@ pub fn template(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A text of these characters, letters and digits.
+/// Whether a text consists of letters, digits and `signs`.
 pub fn of(text: &str, signs: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || signs.contains(c))
 }
 
-/// What ingress-nginx takes as a regular expression.
+/// Whether a text has only characters that ingress-nginx allows in a regular expression.
 pub fn is_pattern_text(text: &str) -> bool {
     of(text, "/-._~:^$[](){}*+?|&=\\")
 }
 
-/// Compiles a pattern as the server will.
+/// Compiles a pattern as the server does.
 pub fn pattern(text: &str) -> Result<(), String> {
     if text.contains("(?<") || text.contains("(?P") || text.contains("(?'") {
         return Err("groups with names are not allowed".to_owned());
@@ -108,7 +109,8 @@ fn is_network(text: &str) -> bool {
     })
 }
 
-/// A host name as Kubernetes takes it: labels of lower-case letters, digits and hyphens; `*.` in front if allowed.
+/// Whether a text is a host name for Kubernetes: labels of lower-case letters, digits and hyphens.
+/// `wildcard` allows a leading `*.`.
 pub fn is_host(text: &str, wildcard: bool) -> bool {
     let name = match text.strip_prefix("*.") {
         Some(name) if wildcard => name,
@@ -118,12 +120,12 @@ pub fn is_host(text: &str, wildcard: bool) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-/// One label of a name.
+/// Whether a text is one label of a name.
 pub fn is_label(text: &str) -> bool {
     text.len() <= 63 && is_part(text)
 }
 
-/// A label of any length.
+/// Whether a text is a label, of any length.
 fn is_part(text: &str) -> bool {
     !text.is_empty()
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
@@ -131,19 +133,19 @@ fn is_part(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// A name of a Secret, ConfigMap, Ingress or another object that is no Service: as a host name, but its labels may be as
-/// long as the name.
+/// Whether a text is the name of a Secret, ConfigMap, Ingress or another object that is no Service.
+/// Its labels may be as long as the name.
 pub fn is_object_name(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_part)
 }
 
-/// A name of a header.
+/// Whether a text is the name of a header.
 pub fn is_header(text: &str) -> bool {
     (1..=256).contains(&text.len()) && of(text, "-_")
 }
 
-/// An address that a server behind may have. Loopback and link-local addresses are those of the server itself and of
-/// its machine.
+/// Whether an upstream server may have this address. Loopback and link-local addresses are the
+/// server's own machine.
 pub fn is_far(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
@@ -185,7 +187,8 @@ impl Url {
     }
 }
 
-/// Reads a URL that weir will send requests to. Its host is literal, and not this machine.
+/// Parses a URL that weir will send requests to. Its host has no variables and is not this machine,
+/// unless `loopback` allows it.
 pub fn url(text: &str, loopback: bool) -> Result<Url, String> {
     let (scheme, after) = text.split_once("://").ok_or("it is not a URL")?;
     let scheme = scheme.to_ascii_lowercase();
@@ -214,7 +217,7 @@ pub fn url(text: &str, loopback: bool) -> Result<Url, String> {
     let address = v6.map_or_else(|| host.parse(), |v6| v6.map(IpAddr::V6));
     let far = match address {
         Ok(address) => is_far(address),
-        // Resolvers take other notations of addresses, such as 2130706433 and 0x7f.1.
+        // Resolvers accept other notations of IPv4 addresses, such as 2130706433 and 0x7f.1.
         Err(_) => {
             !local
                 && !host

@@ -1,4 +1,4 @@
-//! The addresses of Gateways: each gets its own of a range, and keeps it.
+//! Assigns addresses to Gateways: each gets its own from a range, and keeps it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,8 +8,9 @@ use super::objects::Gateway;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 
-/// The addresses of all Gateways that are weir's, by namespace and name. What a Gateway asks for comes first, then what
-/// its status has, then the lowest free one of each range. The same objects give the same addresses in each pod.
+/// The addresses of all Gateways that weir serves, by namespace and name. The addresses in a
+/// Gateway's spec come first, then those in its status, then the lowest free address of each range.
+/// The same objects give the same addresses in each pod.
 pub(crate) fn assign(
     snapshot: &Snapshot,
     settings: &Settings,
@@ -45,7 +46,7 @@ pub(crate) fn assign(
     let others = || own.iter().filter(|gateway| !asked.contains(&key(gateway)));
     for gateway in others() {
         let Some(kept) = objects.assigned.get(&key(gateway)) else { continue };
-        // Asking for an address takes it from no other Gateway: both have it then.
+        // An address in a spec is not taken from a Gateway whose status has it. Both have it then.
         let kept: Vec<IpAddr> =
             kept.iter().filter_map(read).filter(|address| taken.insert(*address)).collect();
         given.insert(key(gateway), kept);
@@ -67,7 +68,8 @@ pub(crate) fn assign(
     given.into_iter().map(|(key, list)| (key, text(list))).collect()
 }
 
-/// The addresses that a Gateway asks for, if it may have them.
+/// The addresses in a Gateway's spec, or all given ones if it has none; or the reason and message
+/// of the refusal.
 pub(super) fn wanted(
     gateway: &Gateway,
     given: &[String],
@@ -82,7 +84,7 @@ pub(super) fn wanted(
                 Some(("UnsupportedAddress", format!("the type {kind} is not supported"))),
             );
         }
-        // Another scope must not stand in for the one that is asked for.
+        // Addresses of another scope do not satisfy the request.
         if let Some(scope) = address.routability.as_ref().filter(|scope| !scope.is_empty()) {
             let text = format!("addresses of the routability {scope} are not supported");
             return (Vec::new(), Some(("AddressNotAssigned", text)));
@@ -90,7 +92,7 @@ pub(super) fn wanted(
         let Some(value) = address.value.as_ref().filter(|value| !value.is_empty()) else {
             continue;
         };
-        // A Service in front of weir has it, and leads to all that is listened on.
+        // A Service in front of weir has this address, and forwards to all listening addresses.
         if published.contains(value) && is_any(given) {
             continue;
         }
@@ -110,7 +112,7 @@ pub(super) fn wanted(
     (wanted, refused)
 }
 
-/// Whether an address is not a Gateway's own.
+/// Whether one of the addresses is a wildcard, and so not a Gateway's own.
 pub(super) fn is_any(addresses: &[String]) -> bool {
     addresses.iter().any(|address| address.is_empty() || address == "[::]")
 }
@@ -121,7 +123,8 @@ mod tests {
 
     use super::*;
 
-    /// Gateways by name, with what they ask for and what their statuses have; the oldest one first.
+    /// The assignment for Gateways with these names, spec addresses and status addresses; the
+    /// oldest first.
     fn given(ranges: &[&str], gateways: &[(&str, &[&str], &[&str])]) -> Vec<String> {
         let mut snapshot = Snapshot::default();
         let mut add = |object: serde_json::Value| {

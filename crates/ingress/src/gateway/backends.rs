@@ -1,4 +1,4 @@
-//! Servers behind that routes name: groups of `upstream`, or why there is none.
+//! The backends of routes: upstream groups, or the reason why there is none.
 
 use std::collections::BTreeSet;
 
@@ -11,19 +11,20 @@ use super::policies::{BackendTls, Policies};
 use crate::report::ObjectId;
 use crate::translate::{ServerGroup, ServerWords, Work, line, room, zone};
 
-/// How servers behind are spoken to.
+/// The protocol of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Speech {
+pub(super) enum BackendProtocol {
     Http1,
     Http2,
 }
 
-/// A port of a Service that a route may use.
+/// A port of a Service, as a backend.
 pub(super) struct Backend {
-    pub(super) speech: Speech,
-    /// TLS with a check; `Some(None)`: it cannot be checked.
+    pub(super) protocol: BackendProtocol,
+    /// TLS by a BackendTLSPolicy. `Some(None)` if the policy is not valid, so that the backend
+    /// cannot be verified.
     pub(super) tls: Option<Option<BackendTls>>,
-    /// Namespace, Service, port.
+    /// Namespace, Service and port, joined for names of groups.
     base: String,
     pods: ServerGroup,
     addresses: BTreeSet<String>,
@@ -36,7 +37,7 @@ impl Backend {
     }
 }
 
-/// Which block a group stands in.
+/// The block that a group is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Block {
     Http,
@@ -46,9 +47,10 @@ pub(super) enum Block {
 /// How a rule uses a group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Use {
-    /// Attempts for a request.
+    /// The most attempts for a request.
     pub(super) times: usize,
-    /// The rule says how long a server may take: one that takes longer is as good as before for others.
+    /// Whether the rule has timeouts. A timeout of this rule must not mark a server as failed for
+    /// others.
     pub(super) limited: bool,
 }
 
@@ -59,7 +61,7 @@ impl Default for Use {
 }
 
 impl Work<'_> {
-    /// The servers that a reference leads to.
+    /// The backend that a reference names.
     pub(super) fn backend(
         &self,
         policies: &mut Policies,
@@ -85,21 +87,21 @@ impl Work<'_> {
         let policy =
             policies.of(gateways, &namespace, &name, port.name.as_deref().unwrap_or_default());
         let tls = policy.map(|policy| policy.tls.clone());
-        let speech = match port.app_protocol.as_deref() {
-            Some("kubernetes.io/h2c" | "grpc") => Speech::Http2,
+        let protocol = match port.app_protocol.as_deref() {
+            Some("kubernetes.io/h2c" | "grpc") => BackendProtocol::Http2,
             Some("kubernetes.io/wss" | "https") if tls.is_none() && from.kind == "HTTPRoute" => {
                 let text = format!("Service {namespace}/{name}: TLS needs a BackendTLSPolicy");
                 return Err(Refused::new("UnsupportedProtocol", text));
             }
-            _ => Speech::Http1,
+            _ => BackendProtocol::Http1,
         };
         let pods = ServerGroup::new(&namespace, &name, port);
         let addresses = self.servers_of(&pods);
-        Ok(Backend { speech, tls, base: format!("{namespace}_{name}_{number}"), pods, addresses })
+        Ok(Backend { protocol, tls, base: format!("{namespace}_{name}_{number}"), pods, addresses })
     }
 
-    /// The group of these servers; `None`: no pod is ready. Each server stands `times` times, so that as many attempts
-    /// can be made.
+    /// Makes the group of a backend's pods and returns its name. `None` if no pod is ready. Each
+    /// server is listed `times` times, so that it can get as many attempts.
     pub(super) fn group_of(
         &mut self,
         backend: &Backend,
@@ -119,7 +121,7 @@ impl Work<'_> {
             name.push_str(&format!("_{suffix}"));
         }
         let servers = backend.addresses.len() * times;
-        // A server that is to be asked again stays in use.
+        // Retries need servers that stay in use after a failure.
         let again = times > 1 || limited;
         let words = if again { ServerWords::NeverDown } else { ServerWords::Nothing };
         let pods = ServerGroup { times, words, ..backend.pods.clone() };
@@ -129,7 +131,7 @@ impl Work<'_> {
         }
         let mut list = vec![match block {
             Block::Http => zone(&name, servers),
-            // Another zone needs new workers, so it has room for more. 680 bytes a server.
+            // A new zone needs new workers, so it has spare room. A server takes 680 bytes.
             Block::Stream => line("zone", [name.as_str(), &(room(servers) * 1024).to_string()]),
         }];
         list.extend(extra);

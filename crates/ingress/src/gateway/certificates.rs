@@ -1,4 +1,4 @@
-//! Certificates that Gateways and listeners name: their own, and the authorities of their clients.
+//! The certificates of Gateways and listeners: their own, and the authorities of their clients.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use super::objects::{FrontendValidation, Reference};
 use super::status::Condition;
 use crate::translate::{Work, line};
 
-/// How clients' certificates are checked.
+/// The verification of client certificates.
 #[derive(Clone, Debug)]
 pub(super) struct ClientCheck {
     /// The file of authorities.
     pub(super) authorities: String,
-    /// A client without a good certificate is served, too.
+    /// Whether clients without a valid certificate are served, too.
     pub(super) optional: bool,
 }
 
 impl ClientCheck {
-    /// The directives of a server. Where any certificate is taken, no authority is named: one that has an authority's name
-    /// and another's signature would be refused.
+    /// The directives of a server. If any certificate is accepted, no authority is named. Otherwise
+    /// a certificate with an authority's name and another signature would be refused.
     pub(super) fn lines(&self) -> Vec<Directive> {
         if self.optional {
             return vec![line("ssl_verify_client", ["optional_no_ca"])];
@@ -36,14 +36,14 @@ impl ClientCheck {
     }
 }
 
-/// The option of a listener's TLS that asks for certificates by ACME, if its value is `true`.
+/// The TLS option of a listener that requests a certificate by ACME, if its value is `true`.
 pub(crate) const ACME_OPTION: &str = "weir.internal/acme";
 
-/// Why no certificate can be asked for: the hostname of a listener must be one that the issuer proves.
+/// Why no certificate can be requested for a listener's hostname, if so.
 pub(super) fn unproved(work: &Work<'_>, hostname: &str) -> Option<Refused> {
     let why = match hostname {
         "" => Some("a certificate is asked for a hostname, which the listener does not have"),
-        hostname => work.settings.unproved(hostname),
+        hostname => work.settings.unprovable(hostname),
     };
     why.map(|why| Refused::new("InvalidCertificateRef", why))
 }
@@ -80,7 +80,7 @@ pub(super) fn of_secret(
     work.certificate(data).map(|certificate| certificate.path).map_err(wrong)
 }
 
-/// The file of authorities in ConfigMaps or Secrets; the first error comes along.
+/// The file with the authorities of all references, and the first error.
 pub(super) fn authorities(
     work: &mut Work<'_>,
     from: Referrer<'_>,
@@ -137,15 +137,15 @@ fn bundle(
     Ok(bytes)
 }
 
-/// What a Gateway asks of the clients of a port.
+/// The validation of client certificates that a Gateway sets for a port.
 fn validation<'a>(served: &Served<'a>, port: u16) -> Option<&'a FrontendValidation> {
     let frontend = served.gateway.spec.tls.as_ref()?.frontend.as_ref()?;
     let own = frontend.per_port.iter().find(|one| one.port == i32::from(port));
     own.map_or(&frontend.default, |one| &one.tls).validation.as_ref()
 }
 
-/// The check of clients' certificates for a listener. Without a good authority nobody could be checked, so that the
-/// listener is refused.
+/// Reads the verification of client certificates of a listener. Without a valid authority no client
+/// can be verified, so the listener is refused.
 pub(super) fn of_clients(
     work: &mut Work<'_>,
     served: &Served<'_>,
@@ -172,7 +172,8 @@ pub(super) fn of_clients(
     }
 }
 
-/// Whether a Gateway serves clients without a good certificate although it asks for one.
+/// The condition of a Gateway that serves clients without a valid certificate although it asks for
+/// one.
 pub(super) fn insecure(served: &Served<'_>) -> Option<Condition> {
     let frontend = served.gateway.spec.tls.as_ref()?.frontend.as_ref()?;
     let mut all = frontend.per_port.iter().map(|one| &one.tls).chain([&frontend.default]);
@@ -183,7 +184,7 @@ pub(super) fn insecure(served: &Served<'_>) -> Option<Condition> {
     open.then(|| Condition::yes("InsecureFrontendValidationMode", "ConfigurationChanged"))
 }
 
-/// The certificate that a Gateway shows to servers behind.
+/// Reads the certificate that a Gateway presents to backends.
 pub(super) fn for_servers(work: &mut Work<'_>, served: &mut Served<'_>) {
     let backend = served.gateway.spec.tls.as_ref().and_then(|tls| tls.backend.as_ref());
     let Some(reference) = backend.and_then(|backend| backend.client_certificate_ref.as_ref())
@@ -194,7 +195,7 @@ pub(super) fn for_servers(work: &mut Work<'_>, served: &mut Served<'_>) {
     served.client = Some(of_secret(work, from, reference, "InvalidClientCertificateRef"));
 }
 
-/// The condition about that certificate.
+/// The condition about the certificate for backends.
 pub(super) fn client_reference(served: &Served<'_>) -> Option<Condition> {
     Some(match served.client.as_ref()? {
         Ok(_) => Condition::yes("ResolvedRefs", "ResolvedRefs"),

@@ -1,4 +1,5 @@
-//! The matches of routes in the order in which the specification prefers them, as locations with lines of `route`.
+//! The matches of routes, in the specification's order of precedence, as locations with lines of
+//! `route`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use crate::translate::line;
 pub(super) enum Path {
     Exact(String),
     Pattern(String),
-    /// Without a slash at its end; empty for all paths.
+    /// Without a trailing slash; empty for all paths.
     Prefix(String),
 }
 
@@ -22,15 +23,15 @@ pub(super) enum Path {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) path: Path,
-    /// Conditions beside the path: words of `route`.
+    /// Conditions beside the path, as words of `route`.
     conditions: Vec<String>,
-    /// The same for the question of a browser about a request from another site, if the rule has an answer.
+    /// The conditions of a CORS preflight request for this match, if the rule has a CORS filter.
     preflight: Option<Vec<String>>,
-    /// How specific the conditions are: more comes first.
+    /// The precedence of the conditions; greater comes first.
     weight: (usize, bool, usize, usize),
     /// The number of the rule, in order of age.
     pub(super) rule: usize,
-    /// The rank of its route at a name: all entries of a lower one come first.
+    /// The rank of the route among those of a name. All entries of a lower rank come first.
     pub(super) rank: usize,
 }
 
@@ -40,10 +41,10 @@ impl Entry {
     }
 }
 
-/// A text that cannot be used: for people.
+/// Why a value cannot be used, for people.
 type Unusable = String;
 
-/// The longest pattern or value that becomes a word.
+/// A text that can be a word: not too long, and without control characters.
 fn checked(text: &str) -> Result<&str, Unusable> {
     match text.len() <= values::LONGEST && !text.contains(char::is_control) {
         true => Ok(text),
@@ -51,13 +52,13 @@ fn checked(text: &str) -> Result<&str, Unusable> {
     }
 }
 
-/// A pattern for all of a text.
+/// A pattern that must match all of a text.
 fn whole(pattern: &str) -> Result<String, Unusable> {
     let whole = format!("^(?:{})$", checked(pattern)?);
     values::pattern(&whole).map(|()| whole)
 }
 
-/// A word of `route` about a named value.
+/// The word of `route` for a header or a query parameter.
 fn named(kind: &str, one: &NamedValue) -> Result<String, Unusable> {
     let name = checked(&one.name)?;
     if name.is_empty() || name.contains([':', ' ']) {
@@ -70,7 +71,7 @@ fn named(kind: &str, one: &NamedValue) -> Result<String, Unusable> {
     }
 }
 
-/// The first of several values of one name counts.
+/// The words for several values. If a name comes twice, the first counts.
 fn all_named(kind: &str, list: &[NamedValue]) -> Result<Vec<String>, Unusable> {
     let mut seen = BTreeSet::new();
     let first = |one: &&NamedValue| {
@@ -112,7 +113,7 @@ pub(super) fn http(found: &HttpMatch, rule: usize, cors: bool) -> Result<Entry, 
             Some(method) => format!("header=Access-Control-Request-Method:{method}"),
             None => "header~Access-Control-Request-Method:.".to_owned(),
         };
-        // Browsers send no headers of the page with this question.
+        // Browsers send a preflight without the headers of the request.
         let mut words = vec!["method=OPTIONS".to_owned(), "header~Origin:.".to_owned(), asked];
         words.extend(args.iter().cloned());
         words
@@ -122,7 +123,7 @@ pub(super) fn http(found: &HttpMatch, rule: usize, cors: bool) -> Result<Entry, 
     Ok(Entry { path, conditions, preflight, weight, rule, rank: 0 })
 }
 
-/// A match of a GRPCRoute: a call's path is `/SERVICE/METHOD`.
+/// A match of a GRPCRoute. The path of a call is `/SERVICE/METHOD`.
 pub(super) fn grpc(found: &GrpcMatch, rule: usize) -> Result<Entry, Unusable> {
     let headers = all_named("header", &found.headers)?;
     let method = found.method.as_ref();
@@ -159,7 +160,7 @@ pub(super) fn grpc(found: &GrpcMatch, rule: usize) -> Result<Entry, Unusable> {
     Ok(Entry { path, conditions, preflight: None, weight, rule, rank: 0 })
 }
 
-/// Sorts entries: the first one whose path and conditions fit a request has it.
+/// Sorts entries by precedence: the first that matches a request counts.
 pub(super) fn sort(list: &mut [Entry]) {
     list.sort_by_cached_key(|entry| {
         let (class, length) = match &entry.path {
@@ -171,7 +172,7 @@ pub(super) fn sort(list: &mut [Entry]) {
     });
 }
 
-/// A location, by the paths that it has.
+/// A location.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     /// `location = PATH`
@@ -182,7 +183,8 @@ enum Place {
     Below(String),
 }
 
-/// The locations of a server. `target` gives the words for the named locations of a rule, and for its preflights.
+/// The locations of a server. `target` gives the named locations of a rule with their weights, and
+/// that of its preflights.
 pub(super) fn locations(
     entries: &[Entry],
     target: &dyn Fn(usize) -> (Vec<String>, Option<String>),
@@ -221,7 +223,7 @@ pub(super) fn locations(
             let mut list = rows(entries, place, target, mark);
             list.push(line("return", [missing]));
             let mut location = line("location", words.iter().map(String::as_str)).with_block(list);
-            // A pattern is the word of one rule.
+            // A pattern belongs to one rule.
             if let Place::Pattern(number) = place
                 && let Some(entry) = entries.get(*number)
             {
@@ -232,7 +234,7 @@ pub(super) fn locations(
         .collect()
 }
 
-/// The entries that a request in a place may meet, down to the first without a condition.
+/// The entries that may match a request in a place, down to the first one without a condition.
 fn rows(
     entries: &[Entry],
     place: &Place,
@@ -260,7 +262,8 @@ fn rows(
     list
 }
 
-/// `None`: no request in this place has the entry's path. `Some(None)`: all have it. Otherwise a word that asks.
+/// The condition on the path that an entry needs in a place. `None` if it matches no request there,
+/// `Some(None)` if its path always matches.
 fn condition(
     entries: &[Entry],
     place: &Place,
@@ -274,20 +277,20 @@ fn condition(
         (Place::Exact(path), Path::Exact(wanted)) => (path == wanted).then_some(None),
         (Place::Exact(path), Path::Prefix(stem)) => is_below(path, stem).then_some(None),
         (Place::Exact(_), Path::Pattern(pattern)) => Some(Some(format!("uri~{pattern}"))),
-        // Each exact path has a location of its own, which comes before all others.
+        // Each exact path has its own location, which takes precedence.
         (Place::Pattern(_) | Place::Below(_), Path::Exact(_)) => None,
         (Place::Pattern(first), Path::Pattern(pattern)) => {
             let same = entries.get(*first).is_some_and(|one| one.path == entry.path);
             match (same, number < *first) {
                 (true, _) => Some(None),
-                // Patterns are tried in order, so those before did not fit.
+                // Patterns are tried in order. Those before this one did not match.
                 (false, true) => None,
                 (false, false) => Some(Some(format!("uri~{pattern}"))),
             }
         }
         (Place::Pattern(_), Path::Prefix(stem)) if stem.is_empty() => Some(None),
         (Place::Pattern(_), Path::Prefix(stem)) => Some(Some(format!("uri^{stem}"))),
-        // Patterns come before prefixes, so none did fit.
+        // Patterns take precedence over prefixes. None did match.
         (Place::Below(_), Path::Pattern(_)) => None,
         (Place::Below(path), Path::Prefix(stem)) => is_below(path, stem).then_some(None),
     }

@@ -1,14 +1,14 @@
-//! What weir serves of the optional parts of Gateway API, by the names of its specification.
+//! The optional features of Gateway API that weir supports, by their names in the specification.
 
-/// What is served only where a Service is made for each Gateway: the name of v1.7, and that of before.
+/// The feature that needs a Service for each Gateway: its name in v1.7, and the one before.
 const OF_SERVICES: [&str; 2] = ["GatewayInfrastructure", "GatewayInfrastructurePropagation"];
 
-/// The features that a GatewayClass shows, in order. `services`: a Service is made for each Gateway.
+/// The features of a GatewayClass, in order. `services` says whether each Gateway gets a Service.
 pub fn features(services: bool) -> impl Iterator<Item = &'static str> {
     FEATURES.iter().copied().filter(move |name| services || !OF_SERVICES.contains(name))
 }
 
-/// Features that v1.7 has renamed have both names: clients of an older version look for the older one.
+/// Features that v1.7 has renamed have both names, for clients of older versions.
 const FEATURES: &[&str] = &[
     "BackendTLSPolicy",
     "BackendTLSPolicySANValidation",

@@ -1,4 +1,4 @@
-//! Filters of rules: changes of requests and answers, as directives of a location.
+//! The filters of rules, as directives of a location.
 
 use weir_conf::Directive;
 
@@ -6,12 +6,12 @@ use super::objects::{Cors, Filter, HeaderChange, Mirror, PathChange, Redirect, U
 use crate::annotations::values;
 use crate::translate::{Work, digest, line, when};
 
-/// What the filters of a rule, and then those of a backend, ask for.
+/// The filters of a rule, followed by those of a backend.
 #[derive(Clone, Default)]
 pub(super) struct Actions<'a> {
-    /// Headers for the server behind: name, text with variables.
+    /// Headers for the backend: name, and value with variables.
     pub(super) headers: Vec<(String, String)>,
-    /// Lines about the answer's headers.
+    /// Directives about headers of the answer.
     pub(super) answer: Vec<Directive>,
     pub(super) mirrors: Vec<&'a Mirror>,
     pub(super) redirect: Option<&'a Redirect>,
@@ -19,12 +19,12 @@ pub(super) struct Actions<'a> {
     pub(super) cors: Option<&'a Cors>,
 }
 
-/// A text of an object as a word without variables.
+/// A text as a word in which a dollar does not begin a variable.
 pub(super) fn literal(text: &str) -> String {
     text.replace('$', "${dollar}")
 }
 
-/// A text that may stand in a header.
+/// Checks a text for the value of a header.
 fn text(value: &str) -> Result<&str, String> {
     match value.len() <= values::LONGEST && !value.contains(char::is_control) {
         true => Ok(value),
@@ -40,7 +40,7 @@ fn header(name: &str) -> Result<&str, String> {
 }
 
 impl<'a> Actions<'a> {
-    /// Takes more filters; an error is one that cannot be obeyed.
+    /// Adds filters. An error if one of them cannot be obeyed.
     pub(super) fn read(
         &mut self,
         work: &mut Work<'_>,
@@ -94,7 +94,7 @@ impl<'a> Actions<'a> {
             let before = match before {
                 Some((_, text)) if text.is_empty() => String::new(),
                 Some((_, text)) => format!("{text},"),
-                None => sum(work, name),
+                None => with_comma(work, name),
             };
             self.put(name, format!("{before}{value}"));
         }
@@ -124,7 +124,8 @@ impl<'a> Actions<'a> {
         Ok(())
     }
 
-    /// The lines of a location about answers, before what makes them.
+    /// The directives of a location about headers of the answer. `hide` is the directive that hides
+    /// those of the backend.
     pub(super) fn answer_lines(&self, work: &mut Work<'_>, hide: &str) -> Vec<Directive> {
         let mut list = self.answer.clone();
         let Some(cors) = self.cors else { return list };
@@ -147,8 +148,8 @@ impl<'a> Actions<'a> {
     }
 }
 
-/// The header as the client sent it, with a comma behind, or nothing: a variable.
-fn sum(work: &mut Work<'_>, name: &str) -> String {
+/// A variable with the client's header and a comma, or empty without the header.
+fn with_comma(work: &mut Work<'_>, name: &str) -> String {
     let stem = name.to_ascii_lowercase().replace('-', "_");
     let (header, sum) = (format!("$http_{stem}"), format!("$sum_{stem}"));
     let rows = vec![line("", [""]), line("default", [format!("{header},").as_str()])];
@@ -210,7 +211,7 @@ fn check_cors(cors: &Cors) -> Result<(), String> {
     }
 }
 
-/// What `Access-Control-Allow-Origin` says: empty for a page of another site.
+/// The value of `Access-Control-Allow-Origin`. It is empty for an origin that is not allowed.
 fn origin(work: &mut Work<'_>, cors: &Cors) -> String {
     let with_credentials = cors.allow_credentials == Some(true);
     let any = cors.allow_origins.iter().any(|origin| origin == "*");
@@ -240,7 +241,7 @@ fn credentials(cors: &Cors) -> Vec<Directive> {
     if cors.allow_credentials == Some(true) {
         add("Access-Control-Allow-Credentials", "true");
     }
-    // With credentials, browsers take `*` for the name of a header.
+    // With credentials, `*` is no wildcard for browsers, but the name of a header.
     let exposed: Vec<&str> = cors.expose_headers.iter().map(String::as_str).collect();
     if !exposed.is_empty() {
         add("Access-Control-Expose-Headers", &exposed.join(", "));
@@ -248,7 +249,7 @@ fn credentials(cors: &Cors) -> Vec<Directive> {
     list
 }
 
-/// The location that answers what a browser asks before a request from another site.
+/// The location that answers CORS preflight requests.
 pub(super) fn preflight(work: &mut Work<'_>, cors: &Cors) -> Vec<Directive> {
     let with_credentials = cors.allow_credentials == Some(true);
     let words = |list: &[String], asked: &'static str| -> Option<String> {
@@ -279,7 +280,7 @@ pub(super) fn preflight(work: &mut Work<'_>, cors: &Cors) -> Vec<Directive> {
     list
 }
 
-/// Two ways to write a path whose prefix is replaced: for the prefix itself, and for what is below it.
+/// The replacement of a prefix: for the prefix itself, and for paths below it.
 struct Replaced {
     itself: String,
     below: String,
@@ -290,8 +291,8 @@ fn replaced(text: &str) -> Replaced {
     Replaced { itself, below: literal(text.trim_end_matches('/')) }
 }
 
-/// The lines that change the path for the server behind. `prefixes` are those that match, longest first, without a slash
-/// behind.
+/// The directives that change the path for the backend. `prefixes` are the rule's, longest first,
+/// without a trailing slash.
 pub(super) fn rewrite(change: &PathChange, prefixes: &[&str]) -> Vec<Directive> {
     if change.r#type == "ReplaceFullPath" {
         let path = change.replace_full_path.as_deref().filter(|path| !path.is_empty());
@@ -310,14 +311,15 @@ pub(super) fn rewrite(change: &PathChange, prefixes: &[&str]) -> Vec<Directive> 
     list
 }
 
-/// Where a redirect is made: the listener's scheme and port, and the prefixes that match, longest first.
+/// The context of a redirect: the listener's scheme and port, and the rule's prefixes, longest
+/// first.
 pub(super) struct Origin<'a> {
     pub(super) tls: bool,
     pub(super) port: u16,
     pub(super) prefixes: Vec<&'a str>,
 }
 
-/// The lines that send a client elsewhere.
+/// The directives of a redirect.
 pub(super) fn redirect(work: &mut Work<'_>, wanted: &Redirect, at: &Origin<'_>) -> Vec<Directive> {
     let own = if at.tls { "https" } else { "http" };
     let scheme = wanted.scheme.as_deref().unwrap_or(own);
@@ -335,8 +337,8 @@ pub(super) fn redirect(work: &mut Work<'_>, wanted: &Redirect, at: &Origin<'_>) 
         }
         Some(change) => {
             let to = change.replace_prefix_match.as_deref().unwrap_or_default();
-            let name = moved(work, &at.prefixes, to);
-            // A path in another spelling than the prefix cannot be cut as it was sent.
+            let name = moved_path(work, &at.prefixes, to);
+            // The prefix cannot be cut off if the client sent it in another spelling.
             list.push(when(&name, "!~", ".", vec![line("return", ["400"])]));
             name
         }
@@ -346,8 +348,8 @@ pub(super) fn redirect(work: &mut Work<'_>, wanted: &Redirect, at: &Origin<'_>) 
     list
 }
 
-/// A variable with the client's path and query where a prefix is replaced.
-fn moved(work: &mut Work<'_>, prefixes: &[&str], text: &str) -> String {
+/// A variable with the client's path and query after the replacement of a prefix.
+fn moved_path(work: &mut Work<'_>, prefixes: &[&str], text: &str) -> String {
     let name =
         format!("$moved_{}", digest(format!("{}\n\n{text}", prefixes.join("\n")).as_bytes()));
     let to = replaced(text);

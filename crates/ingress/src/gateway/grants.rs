@@ -1,17 +1,17 @@
-//! References to other objects, across namespaces only with a ReferenceGrant of theirs.
+//! References to other objects. Those to another namespace need a ReferenceGrant there.
 
 use super::objects::{GROUP, Reference};
 use crate::annotations::values;
 use crate::translate::Work;
 
-/// What an object is that names another one: kind and namespace.
+/// The object that has a reference.
 #[derive(Clone, Copy)]
 pub(super) struct Referrer<'a> {
     pub(super) kind: &'static str,
     pub(super) namespace: &'a str,
 }
 
-/// Why a reference leads nowhere.
+/// Why a reference cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) reason: &'static str,
@@ -25,7 +25,8 @@ impl Refused {
 }
 
 impl<'a> Work<'a> {
-    /// The namespace and name of an object of the core group, if the referrer may name it.
+    /// The namespace, name and kind of a referenced object of the core group, if the referrer may
+    /// use it.
     pub(super) fn referred(
         &self,
         from: Referrer<'_>,

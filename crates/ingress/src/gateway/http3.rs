@@ -6,10 +6,10 @@ use crate::report::Severity;
 use crate::settings::Settings;
 use crate::translate::Work;
 
-/// The option of a listener's TLS that asks for HTTP/3, if its value is `true`.
+/// The TLS option of a listener that asks for HTTP/3, if its value is `true`.
 const OPTION: &str = "weir.internal/http3";
 
-/// Finds out which listeners have HTTP/3, and tells those that ask for it in vain.
+/// Decides which listeners have HTTP/3. Findings report those that ask for it in vain.
 pub(super) fn choose(work: &mut Work<'_>, listeners: &mut [Listener<'_>], ports: &[Port]) {
     for port in ports.iter().filter(|port| !port.udp) {
         let mixed = port.speaks(listeners, &[Protocol::Passthrough, Protocol::Tls]);
@@ -44,7 +44,7 @@ fn has_tls_1_3(settings: &Settings) -> bool {
     versions.is_none_or(|versions| versions.split([' ', ',']).any(|version| version == "TLSv1.3"))
 }
 
-/// What answers over TCP say of it.
+/// The header of answers over TCP that offers HTTP/3.
 pub(super) fn offer(listener: &Listener<'_>) -> String {
     format!("Alt-Svc: h3=\":{}\"; ma=86400", listener.port)
 }

@@ -1,4 +1,4 @@
-//! The kinds of Gateway API: how each is named in the API, and where its objects stand in a snapshot.
+//! The kinds of Gateway API: their names in the API, and their lists in a snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use super::objects::{
 };
 use crate::report::ObjectId;
 
-/// A kind of objects.
+/// A kind of object.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// As objects have it.
+    /// The `kind` of its objects.
     pub name: &'static str,
-    /// As paths of the API have it.
+    /// The plural in paths of the API.
     pub plural: &'static str,
-    /// Whether each object belongs to a namespace.
+    /// Whether its objects have a namespace.
     pub namespaced: bool,
 }
 
@@ -41,14 +41,14 @@ macro_rules! kinds {
         #[derive(Clone, Debug, Default)]
         pub struct Objects {
             $($(#[$doc])* pub $field: Vec<Arc<$type>>,)*
-            /// The labels of namespaces.
+            /// The namespaces, for their labels.
             pub namespaces: Vec<Arc<Namespace>>,
-            /// The addresses that statuses of Gateways have, by namespace and name.
+            /// The addresses in the statuses of Gateways, by namespace and name.
             pub assigned: BTreeMap<(String, String), Vec<String>>,
         }
 
         impl AnyObject {
-            /// Reads the spec of an object; `None`: it is of another kind.
+            /// Reads the spec of an object. `None` if it is of another kind.
             pub fn read(kind: &str, metadata: ObjectMeta, spec: Value) -> Option<Result<AnyObject, String>> {
                 match kind {
                     $($name => {
@@ -62,7 +62,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Kind, namespace and name; an object of the cluster has no namespace.
+            /// Kind, namespace and name. Objects without a namespace have an empty one.
             pub fn id(&self) -> ObjectId {
                 match self {
                     $(AnyObject::$variant(object) => {
@@ -98,7 +98,8 @@ macro_rules! kinds {
                 }
             }
 
-            /// Of objects with one name, keeps the last; those that are different count in `again`.
+            /// Keeps the last of several objects with the same name. Those that differed are added
+            /// to `again`.
             pub(crate) fn keep_last(&mut self, again: &mut BTreeSet<ObjectId>) {
                 $(keep_last($name, &mut self.$field, |object| &object.metadata, again);)*
                 keep_last("Namespace", &mut self.namespaces, |object| &object.metadata, again);
@@ -114,7 +115,7 @@ macro_rules! kinds {
     };
 }
 
-/// Of objects with one name, keeps the last; those that are different count in `again`.
+/// Keeps the last of several objects with the same name. Those that differed are added to `again`.
 pub(crate) fn keep_last<T: PartialEq>(
     kind: &'static str,
     list: &mut Vec<Arc<T>>,
@@ -134,37 +135,37 @@ pub(crate) fn keep_last<T: PartialEq>(
     });
 }
 
-/// Whether two lists say the same. Most objects are compared by their addresses.
+/// Whether two lists are equal. Most objects are the same allocation, which is compared first.
 fn same<T: PartialEq>(one: &[Arc<T>], other: &[Arc<T>]) -> bool {
     let each = |(one, other): (&Arc<T>, &Arc<T>)| Arc::ptr_eq(one, other) || one == other;
     one.len() == other.len() && one.iter().zip(other).all(each)
 }
 
 kinds! {
-    /// Which Gateways are weir's.
+    /// Classes of Gateways.
     Class(GatewayClass) in classes: "GatewayClass", "gatewayclasses", false;
-    /// Listeners.
+    /// Gateways, which have listeners.
     Gateway(Gateway) in gateways: "Gateway", "gateways", true;
-    /// More listeners for a Gateway.
+    /// Further listeners for a Gateway.
     ListenerSet(ListenerSet) in listener_sets: "ListenerSet", "listenersets", true;
     /// Rules for HTTP.
     HttpRoute(HttpRoute) in http_routes: "HTTPRoute", "httproutes", true;
     /// Rules for gRPC.
     GrpcRoute(GrpcRoute) in grpc_routes: "GRPCRoute", "grpcroutes", true;
-    /// Names of TLS.
+    /// Server names of TLS connections.
     TlsRoute(StreamRoute) in tls_routes: "TLSRoute", "tlsroutes", true;
     /// Connections of TCP.
     TcpRoute(StreamRoute) in tcp_routes: "TCPRoute", "tcproutes", true;
     /// Datagrams.
     UdpRoute(StreamRoute) in udp_routes: "UDPRoute", "udproutes", true;
-    /// Which namespaces may name objects of another one.
+    /// Permissions of references from other namespaces.
     Grant(ReferenceGrant) in grants: "ReferenceGrant", "referencegrants", true;
-    /// TLS to servers behind.
+    /// TLS to backends.
     Policy(BackendTlsPolicy) in policies: "BackendTLSPolicy", "backendtlspolicies", true;
 }
 
 impl Objects {
-    /// Takes a document of one of these kinds; `None`: it is of another kind.
+    /// Adds a document of one of these kinds. `None` if it is of another kind.
     pub fn add(&mut self, document: &Value) -> Option<Result<(), String>> {
         let text = |key: &str| document.get(key).and_then(Value::as_str).unwrap_or_default();
         let (version, kind) = (text("apiVersion"), text("kind"));

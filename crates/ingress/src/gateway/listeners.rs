@@ -1,4 +1,4 @@
-//! Gateways and ListenerSets to listeners: which of them are served, and why others are not.
+//! Reads the listeners of Gateways and ListenerSets: which are served, and why others are not.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::report::ObjectId;
 use crate::settings::Settings;
 use crate::translate::Work;
 
-/// What a listener speaks.
+/// The protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Protocol {
     Http,
     Https,
-    /// TLS that ends at the servers behind.
+    /// TLS that the backend terminates.
     Passthrough,
-    /// TLS that ends here, around any protocol.
+    /// TLS that weir terminates, around any protocol.
     Tls,
     Tcp,
     Udp,
@@ -47,7 +47,7 @@ impl Protocol {
         }
     }
 
-    /// The kinds of routes that it takes.
+    /// The kinds of routes that may attach.
     pub(super) fn kinds(self) -> &'static [&'static str] {
         match self {
             Protocol::Http | Protocol::Https => &["HTTPRoute", "GRPCRoute"],
@@ -57,7 +57,8 @@ impl Protocol {
         }
     }
 
-    /// Protocols that one port can speak, told apart by the name in the handshake.
+    /// Protocols of one family can share a port. TLS connections are told apart by their server
+    /// names.
     fn family(self) -> u8 {
         match self {
             Protocol::Http => 0,
@@ -72,66 +73,67 @@ impl Protocol {
     }
 }
 
-/// A listener with what became of it.
+/// A listener and its state.
 pub(super) struct Listener<'a> {
     /// The Gateway or ListenerSet that has it.
     pub(super) owner: ObjectId,
-    /// The number of the Gateway.
+    /// The index of the Gateway.
     pub(super) gateway: usize,
     /// The namespace of the Gateway.
     pub(super) home: String,
     pub(super) spec: &'a ListenerSpec,
-    /// `None`: not supported.
+    /// `None` if it is not supported.
     pub(super) protocol: Option<Protocol>,
-    /// Lower case; empty for all.
+    /// In lower case; empty for all names.
     pub(super) hostname: String,
     pub(super) port: u16,
     pub(super) certificates: Vec<String>,
-    /// Certificates are asked for, by ACME.
-    pub(super) asks: bool,
-    /// Its port has HTTP/3, which its answers tell of.
+    /// Whether its certificate is requested by ACME.
+    pub(super) requests_certificate: bool,
+    /// Whether HTTP/3 is served at its port, which its answers offer.
     pub(super) http3: bool,
     pub(super) clients: Option<ClientCheck>,
     pub(super) kinds: Vec<&'static str>,
     pub(super) attached: u32,
-    /// Routes may attach.
+    /// Whether routes may attach.
     pub(super) accepted: bool,
-    /// It is accepted, and what it names can be used.
+    /// Whether it is accepted and its references can be used.
     valid: bool,
-    /// Requests can be served.
+    /// Whether requests can be served.
     pub(super) programmed: bool,
     pub(super) conditions: Vec<Condition>,
 }
 
 impl Listener<'_> {
-    /// Whether a name is this listener's, so that a Gateway of another namespace with the same address does not get it:
-    /// a wildcard is a claim, the absence of a name is none.
-    pub(super) fn keeps_from(&self, other: &Listener<'_>, name: &str) -> bool {
+    /// Whether a name belongs to this listener, so that a Gateway of another namespace with the
+    /// same address does not get it. A wildcard hostname claims its names; a listener without a
+    /// hostname claims none.
+    pub(super) fn claims_against(&self, other: &Listener<'_>, name: &str) -> bool {
         self.home != other.home && !self.hostname.is_empty() && names::covers(&self.hostname, name)
     }
 }
 
-/// A Gateway that is weir's.
+/// A Gateway that weir serves.
 pub(super) struct Served<'a> {
     pub(super) id: ObjectId,
     pub(super) gateway: &'a Gateway,
-    /// Where it listens, as `listen` has it.
+    /// The addresses that it listens on, as in `listen`.
     pub(super) addresses: Vec<String>,
-    /// ListenerSets that may join, and whether they have joined.
+    /// ListenerSets that are attached to it.
     pub(super) sets: Vec<(ObjectId, &'a ListenerSet)>,
-    /// The file of the certificate for servers behind, if the Gateway names one.
+    /// The file of the certificate for backends, if the Gateway names one.
     pub(super) client: Option<Result<String, Refused>>,
     refused: Option<(&'static str, String)>,
 }
 
-/// The time of birth, for the order of precedence.
+/// The order of precedence: creation time, then namespace and name.
 pub(super) fn age(meta: &ObjectMeta) -> (i128, String, String) {
     let born = meta.creation_timestamp.as_ref().map(|time| time.0.as_nanosecond());
     let namespace = meta.namespace.clone().unwrap_or_else(|| "default".to_owned());
     (born.unwrap_or(i128::MAX), namespace, meta.name.clone().unwrap_or_default())
 }
 
-/// The names of the classes that are weir's.
+/// The names of the classes that weir serves.
 pub(super) fn class_names(objects: &Objects, settings: &Settings) -> Vec<String> {
     let own = |class: &&Arc<GatewayClass>| {
         settings.gateway_controllers.contains(&class.spec.controller_name)
@@ -141,7 +143,7 @@ pub(super) fn class_names(objects: &Objects, settings: &Settings) -> Vec<String>
     classes.filter_map(|class| class.metadata.name.clone()).collect()
 }
 
-/// Classes, and the Gateways of those that are weir's, oldest first.
+/// The Gateways of weir's classes, oldest first. Adds the statuses of those classes.
 pub(super) fn gateways<'a>(work: &Work<'a>, statuses: &mut Statuses) -> Vec<Served<'a>> {
     let objects = work.gateway;
     let classes = class_names(work.gateway, work.settings);
@@ -155,7 +157,7 @@ pub(super) fn gateways<'a>(work: &Work<'a>, statuses: &mut Statuses) -> Vec<Serv
             true => Condition::yes("Accepted", "Accepted"),
             false => Condition::no("Accepted", "InvalidParameters", "weir takes no parameters"),
         };
-        note(statuses, &id, &class.metadata);
+        record_generation(statuses, &id, &class.metadata);
         statuses.classes.insert(id, vec![condition]);
     }
     let mut list: Vec<&Gateway> = objects.gateways.iter().map(|one| &**one).collect();
@@ -179,16 +181,20 @@ fn served<'a>(work: &Work<'a>, gateway: &'a Gateway) -> Option<Served<'a>> {
     Some(Served { id, gateway, addresses, sets: Vec::new(), client: None, refused })
 }
 
-/// Reasons for which a Gateway is right, and is not served.
+/// Reasons for which a Gateway is accepted but not programmed.
 const UNREACHABLE: &[&str] = &["AddressNotAssigned", "AddressNotUsable", "NoResources"];
 
-/// Keeps the generation that the conditions are about.
-pub(super) fn note(statuses: &mut Statuses, id: &ObjectId, meta: &ObjectMeta) {
+/// Records the generation of an object, which its conditions are about.
+pub(super) fn record_generation(statuses: &mut Statuses, id: &ObjectId, meta: &ObjectMeta) {
     statuses.generations.insert(id.clone(), meta.generation.unwrap_or_default());
 }
 
-/// Attaches ListenerSets to their Gateways; the others get their status here.
-pub(super) fn join<'a>(work: &Work<'a>, gateways: &mut [Served<'a>], statuses: &mut Statuses) {
+/// Attaches ListenerSets to their Gateways. Those that are not allowed get their status here.
+pub(super) fn attach_sets<'a>(
+    work: &Work<'a>,
+    gateways: &mut [Served<'a>],
+    statuses: &mut Statuses,
+) {
     let mut sets: Vec<&ListenerSet> = work.gateway.listener_sets.iter().map(|one| &**one).collect();
     sets.sort_by_key(|set| age(&set.metadata));
     for set in sets {
@@ -207,7 +213,7 @@ pub(super) fn join<'a>(work: &Work<'a>, gateways: &mut [Served<'a>], statuses: &
             .iter_mut()
             .find(|one| one.id.namespace == namespace && one.id.name == parent.name);
         let Some(gateway) = found else { continue };
-        note(statuses, &id, &set.metadata);
+        record_generation(statuses, &id, &set.metadata);
         let allowed = gateway.gateway.spec.allowed_listeners.as_ref();
         let allowed = allowed.and_then(|allowed| allowed.namespaces.as_ref());
         if is_allowed(work, allowed, "None", &gateway.id.namespace, &id.namespace) {
@@ -222,7 +228,7 @@ pub(super) fn join<'a>(work: &Work<'a>, gateways: &mut [Served<'a>], statuses: &
     }
 }
 
-/// Whether a namespace is among those that a Gateway or listener allows.
+/// Whether a Gateway or listener allows a namespace.
 pub(super) fn is_allowed(
     work: &Work<'_>,
     wanted: Option<&FromNamespaces>,
@@ -263,8 +269,8 @@ fn is_selected(work: &Work<'_>, selector: &LabelSelector, namespace: &str) -> bo
         })
 }
 
-/// All listeners, those of older Gateways first, a Gateway's own before those of its ListenerSets.
-/// `taken` are the words of `listen` that Ingresses have.
+/// All listeners. Those of older Gateways come first, and a Gateway's own before those of its
+/// ListenerSets. `taken` are the arguments of `listen` that Ingresses have.
 pub(super) fn listeners<'a>(
     work: &mut Work<'a>,
     gateways: &[Served<'a>],
@@ -280,24 +286,24 @@ pub(super) fn listeners<'a>(
         for (owner, spec) in own.chain(joined) {
             let mut listener = listener(owner.clone(), (number, &served.id.namespace), spec);
             judge(work, served, taken, &mut listener);
-            collide(&list, gateways, &mut listener);
+            refuse_conflicts(&list, gateways, &mut listener);
             let resolved = listener.conditions.iter().all(|c| c.kind != "ResolvedRefs" || c.holds);
             let usable =
                 resolved || !listener.kinds.is_empty() && !is_without_certificate(&listener);
             listener.valid = listener.accepted && usable;
             listener.programmed = listener.valid && served.refused.is_none();
-            finish(&mut listener);
+            complete_conditions(&mut listener);
             list.push(listener);
         }
     }
-    overlaps(&mut list);
+    report_overlaps(&mut list);
     list
 }
 
 fn is_without_certificate(listener: &Listener<'_>) -> bool {
     matches!(listener.protocol, Some(Protocol::Https | Protocol::Tls))
         && listener.certificates.is_empty()
-        && !listener.asks
+        && !listener.requests_certificate
 }
 
 fn listener<'a>(
@@ -317,7 +323,7 @@ fn listener<'a>(
         hostname,
         port: u16::try_from(spec.port).unwrap_or_default(),
         certificates: Vec::new(),
-        asks: false,
+        requests_certificate: false,
         http3: false,
         clients: None,
         kinds: Vec::new(),
@@ -329,12 +335,12 @@ fn listener<'a>(
     }
 }
 
-/// The first of the filters before routes, of which weir has none.
+/// The first of the filters before routes. weir supports none.
 fn first_filter(spec: &ListenerSpec) -> Option<&Filter> {
     spec.filters.as_ref().and_then(|filters| filters.requests.first())
 }
 
-/// What is right or wrong with a listener by itself.
+/// Judges a listener by itself.
 fn judge(
     work: &mut Work<'_>,
     served: &Served<'_>,
@@ -362,7 +368,7 @@ fn judge(
     } else if !listener.hostname.is_empty() && !values::is_host(&listener.hostname, true) {
         refuse("UnsupportedValue", "the hostname is no host name");
     } else if let Some(filter) = first_filter(listener.spec) {
-        // Requests that pass without it might be those that it keeps out.
+        // Without the filter, requests that it keeps out would pass.
         let text = format!("filters.requests[0]: {} is not supported", filter.r#type);
         refuse("UnsupportedValue", &text);
     }
@@ -388,7 +394,7 @@ fn judge(
         let is_wanted = refs.is_empty() && option.is_some_and(|value| value == "true");
         if is_wanted && protocol == Protocol::Https && work.settings.acme_issuer.is_some() {
             let refused = certificates::unproved(work, &listener.hostname);
-            listener.asks = refused.is_none();
+            listener.requests_certificate = refused.is_none();
             wrong = refused.or(wrong);
         } else {
             let (files, error) = certificates::of_listener(work, from, refs);
@@ -403,8 +409,8 @@ fn judge(
     });
 }
 
-/// Listeners that came before on the same port and address.
-fn collide(before: &[Listener<'_>], gateways: &[Served<'_>], listener: &mut Listener<'_>) {
+/// Refuses a listener that conflicts with an earlier one on the same port and address.
+fn refuse_conflicts(before: &[Listener<'_>], gateways: &[Served<'_>], listener: &mut Listener<'_>) {
     let Some(protocol) = listener.protocol else { return };
     let addresses = |number: usize| gateways.get(number).map(|one| one.addresses.as_slice());
     let own = addresses(listener.gateway);
@@ -417,7 +423,7 @@ fn collide(before: &[Listener<'_>], gateways: &[Served<'_>], listener: &mut List
         let reason = match theirs.family() == protocol.family() {
             false => "ProtocolConflict",
             true if other.hostname == listener.hostname => "HostnameConflict",
-            true if other.keeps_from(listener, &listener.hostname) => "HostnameConflict",
+            true if other.claims_against(listener, &listener.hostname) => "HostnameConflict",
             true => continue,
         };
         listener.accepted = false;
@@ -436,8 +442,8 @@ fn collide(before: &[Listener<'_>], gateways: &[Served<'_>], listener: &mut List
     }
 }
 
-/// The conditions that follow from the others.
-fn finish(listener: &mut Listener<'_>) {
+/// Adds the conditions that follow from the others.
+fn complete_conditions(listener: &mut Listener<'_>) {
     let has = |listener: &Listener<'_>, kind| listener.conditions.iter().any(|c| c.kind == kind);
     if !has(listener, "Accepted") {
         listener.conditions.push(Condition::yes("Accepted", "Accepted"));
@@ -453,8 +459,8 @@ fn finish(listener: &mut Listener<'_>) {
     }
 }
 
-/// Names of TLS that two listeners of a port share.
-fn overlaps(list: &mut [Listener<'_>]) {
+/// Adds the condition of TLS listeners of one port whose hostnames overlap.
+fn report_overlaps(list: &mut [Listener<'_>]) {
     let secured =
         |one: &Listener<'_>| one.accepted && one.protocol.is_some_and(|p| p.family() == 1);
     let shares: Vec<bool> = list
@@ -480,7 +486,7 @@ fn overlaps(list: &mut [Listener<'_>]) {
     }
 }
 
-/// The statuses of Gateways and ListenerSets, after routes were attached.
+/// Writes the statuses of Gateways and ListenerSets, after routes were attached.
 pub(super) fn report(
     gateways: &[Served<'_>],
     listeners: &[Listener<'_>],
@@ -519,7 +525,7 @@ pub(super) fn report(
             [Some(own), one.http3.then(|| port(true))].into_iter().flatten()
         };
         status.ports = own.flat_map(ports).collect();
-        note(statuses, &served.id, &served.gateway.metadata);
+        record_generation(statuses, &served.id, &served.gateway.metadata);
         statuses.gateways.insert(served.id.clone(), status);
     }
 }
@@ -531,7 +537,7 @@ fn summary(
 ) -> GatewayStatus {
     let own: Vec<&Listener<'_>> = all.iter().filter(|listener| listener.owner == *id).collect();
     let set = id.kind == "ListenerSet";
-    // A ListenerSet whose listeners name what they may not has none that is valid.
+    // For a ListenerSet, listeners with unusable references do not count as accepted.
     let is_accepted = |one: &&&Listener<'_>| if set { one.valid } else { one.accepted };
     let accepted = own.iter().filter(is_accepted).count();
     let good = own.iter().filter(|one| one.programmed).count();

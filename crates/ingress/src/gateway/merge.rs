@@ -1,9 +1,9 @@
-//! A status that is there and the one that is wanted, to the one that is written. What other controllers have written
-//! stays, and a condition keeps the time of its last transition.
+//! Merges the wanted status of an object into the present one. Entries and conditions of other
+//! controllers stay, and a condition keeps the time of its last transition.
 
 use serde_json::{Map, Value};
 
-/// Conditions that this program writes; it takes away those of them that are over.
+/// The conditions that this program writes. Those that no longer apply are removed.
 const OWN: &[&str] = &[
     "Accepted",
     "Conflicted",
@@ -13,12 +13,13 @@ const OWN: &[&str] = &[
     "Programmed",
     "ResolvedRefs",
 ];
-/// The most entries that the API allows of all controllers together.
+/// The most entries of all controllers together that the API allows.
 const MOST_PARENTS: usize = 32;
 const MOST_ANCESTORS: usize = 16;
 
-/// The status to write; `None`: what is there is right. `controller` is this program's name in lists that it shares with
-/// other controllers, `now` the time for conditions that change.
+/// The status to write; `None` if the present one is up to date. `controller` is this program's
+/// name in lists that several controllers share. `now` is the transition time of conditions that
+/// change.
 pub fn merge(old: &Value, wanted: &Value, controller: &str, now: &str) -> Option<Value> {
     let mut status = old.as_object().cloned().unwrap_or_default();
     for (key, value) in wanted.as_object().into_iter().flatten() {
@@ -36,8 +37,8 @@ pub fn merge(old: &Value, wanted: &Value, controller: &str, now: &str) -> Option
     (status != *old).then_some(status)
 }
 
-/// Whether a list that controllers share has an entry of this one.
-pub fn is_told(status: &Value, controller: &str) -> bool {
+/// Whether a shared list has an entry of this controller.
+pub fn has_entry_of(status: &Value, controller: &str) -> bool {
     let list = |key| status.get(key).and_then(Value::as_array).into_iter().flatten();
     list("parents")
         .chain(list("ancestors"))
@@ -52,7 +53,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The wanted conditions, and those of others.
+/// The wanted conditions, with those of other controllers.
 fn conditions(old: &Value, wanted: &Value, now: &str) -> Value {
     let with_time = |one: &Value| {
         let known = list(old).iter().find(|known| text(known, "type") == text(one, "type"));
@@ -70,7 +71,7 @@ fn conditions(old: &Value, wanted: &Value, now: &str) -> Value {
     list(wanted).iter().map(with_time).chain(others.cloned()).collect()
 }
 
-/// An entry with its conditions; `known` is the same entry as it was.
+/// An entry with its conditions. `known` is the present entry.
 fn entry(known: Option<&Value>, wanted: &Value, now: &str) -> Value {
     let mut entry: Map<String, Value> = wanted.as_object().cloned().unwrap_or_default();
     let old = known.and_then(|known| known.get("conditions")).unwrap_or(&Value::Null);
@@ -85,7 +86,8 @@ fn listeners(old: &Value, wanted: &Value, now: &str) -> Value {
     list(wanted).iter().map(|one| entry(known(one), one, now)).collect()
 }
 
-/// A list of entries of several controllers. Each stays where it is; this controller's are replaced.
+/// A list that several controllers share. Entries of others keep their places; this controller's
+/// are replaced.
 fn shared(
     old: &Value,
     wanted: &Value,
@@ -154,7 +156,7 @@ mod tests {
         assert_eq!(kinds, ["Accepted", "x.test/Theirs"]);
         assert_eq!(made["other"], 7);
         assert_eq!(made["listeners"][0]["conditions"][0]["lastTransitionTime"], "t1");
-        // Another listener has none of the times of this one.
+        // A listener with another name does not inherit the times.
         let mut renamed = wanted.clone();
         renamed["listeners"][0]["name"] = "m".into();
         let made = merge(&made, &renamed, "c", "t2").unwrap();
@@ -178,8 +180,8 @@ mod tests {
         assert_eq!(merge(&made, &wanted, "c", "t2"), None);
         let none = merge(&made, &json!({ "parents": [] }), "c", "t2").unwrap();
         assert_eq!(list(&none["parents"]), [one("x", "a", t0), one("x", "b", t0)]);
-        assert!(is_told(&made, "c") && !is_told(&none, "c"));
-        // No more than the API allows.
+        assert!(has_entry_of(&made, "c") && !has_entry_of(&none, "c"));
+        // The list does not grow beyond the API's limit.
         let others: Vec<_> = (0..16)
             .map(|n| json!({ "ancestorRef": { "name": n.to_string() }, "controllerName": "x" }))
             .collect();

@@ -1,9 +1,10 @@
-//! Gateway API to a configuration: a pure translation, as that of Ingresses.
+//! Translates Gateway API into a configuration. Like that of Ingresses, the translation is pure.
 //!
-//! The way of an object: [`objects`] are what is read. `listeners` judges Gateways and ListenerSets, `routes` attaches
-//! routes to listeners, `rules` and `streams` read what routes ask for, and `ports` decides which listener has a name.
-//! `servers` and `streams` write the directives; `entries` keeps the specification's order of matches. What each object
-//! is told comes out as [`Statuses`].
+//! [`objects`] has the objects as they are read. `listeners` judges Gateways and ListenerSets,
+//! `routes` attaches routes to listeners, `rules` and `streams` read the rules of routes, and
+//! `ports` decides which listener serves each name. `servers` and `streams` write the directives;
+//! `entries` orders matches as the specification asks. The conditions of each object come out as
+//! [`Statuses`].
 
 pub mod addresses;
 mod backends;
@@ -39,11 +40,12 @@ pub use status::{Condition, GatewayPort, GatewayStatus, ListenerStatus, ParentSt
 use crate::report::ObjectId;
 use crate::translate::{Servers, Work, line};
 
-/// Translates all objects of Gateway API. `taken` are words of `listen` with a default server already.
+/// Translates all objects of Gateway API. `taken` are the arguments of `listen` that have a default
+/// server already.
 pub(crate) fn translate(work: &mut Work<'_>, taken: &BTreeSet<String>) -> Servers {
     let mut made = Servers::default();
     let mut gateways = listeners::gateways(work, &mut made.statuses);
-    listeners::join(work, &mut gateways, &mut made.statuses);
+    listeners::attach_sets(work, &mut gateways, &mut made.statuses);
     for served in &mut gateways {
         certificates::for_servers(work, served);
     }
@@ -76,7 +78,7 @@ pub(crate) fn translate(work: &mut Work<'_>, taken: &BTreeSet<String>) -> Server
         made.streams.extend(sessions);
     }
     if !made.http.is_empty() {
-        // A value of an object stays a text: this is its dollar.
+        // Values of objects are no templates: a dollar in them becomes this variable.
         let dollar = line("geo", ["$dollar"]).with_block(vec![line("default", ["$"])]);
         work.shared.insert("geo $dollar".to_owned(), vec![dollar]);
     }

@@ -1,8 +1,8 @@
-//! Host names, with `*.` for any number of labels.
+//! Host names, in which `*.` stands for one or more labels.
 
 use std::cmp::Ordering;
 
-/// Whether a pattern has all names that another one has. An empty pattern has all.
+/// Whether a pattern includes all names of another pattern or name. An empty pattern includes all.
 pub fn covers(pattern: &str, name: &str) -> bool {
     if pattern.is_empty() {
         return true;
@@ -18,7 +18,7 @@ pub fn covers(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// The names that two patterns have in common, as a pattern.
+/// The pattern of the names that two patterns have in common.
 pub fn intersection<'n>(a: &'n str, b: &'n str) -> Option<&'n str> {
     match (covers(a, b), covers(b, a)) {
         (true, _) => Some(b),
@@ -27,7 +27,7 @@ pub fn intersection<'n>(a: &'n str, b: &'n str) -> Option<&'n str> {
     }
 }
 
-/// Most specific first: names without a wildcard, then longer ones.
+/// Orders by precedence: names without a wildcard first, then longer ones first.
 pub fn by_precision(a: &str, b: &str) -> Ordering {
     let key = |name: &str| (name.is_empty(), name.starts_with('*'), std::cmp::Reverse(name.len()));
     key(a).cmp(&key(b)).then_with(|| a.cmp(b))

@@ -1,4 +1,4 @@
-//! The objects of Gateway API v1, as far as a translation reads them.
+//! The objects of Gateway API v1, with the fields that a translation reads.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ pub const GROUP: &str = "gateway.networking.k8s.io";
 /// An object with its metadata.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub struct Object<S> {
-    /// Name, namespace, time of birth.
+    /// Its metadata.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What is asked for.
+    /// Its spec.
     pub spec: S,
 }
 
@@ -38,7 +38,7 @@ pub type ReferenceGrant = Object<ReferenceGrantSpec>;
 /// A BackendTLSPolicy.
 pub type BackendTlsPolicy = Object<BackendTlsPolicySpec>;
 
-/// Declares structs whose fields are named and defaulted as in the API.
+/// Declares structs whose fields have the names and defaults of the API.
 macro_rules! specs {
     ($($(#[$doc:meta])* $name:ident { $($(#[$attr:meta])* $field:ident: $type:ty,)* })*) => {$(
         $(#[$doc])*
@@ -61,31 +61,31 @@ specs! {
         allowed_listeners: Option<AllowedListeners>,
         tls: Option<GatewayTls>,
     }
-    /// An address that a Gateway asks for.
+    /// An address that a Gateway requests.
     GatewayAddress {
         r#type: Option<String>,
         value: Option<String>,
         routability: Option<String>,
     }
-    /// What the objects that serve a Gateway look like.
+    /// Labels and annotations for the objects that are made for a Gateway.
     Infrastructure {
         labels: BTreeMap<String, String>,
         annotations: BTreeMap<String, String>,
         parameters_ref: Option<Value>,
     }
-    /// Which ListenerSets may join.
+    /// The namespaces whose ListenerSets may attach.
     AllowedListeners { namespaces: Option<FromNamespaces>, }
-    /// `from`, with a selector of labels.
+    /// Namespaces, by `from` and a selector of labels.
     FromNamespaces { from: Option<String>, selector: Option<LabelSelector>, }
     /// TLS of a whole Gateway.
     GatewayTls { backend: Option<BackendTls>, frontend: Option<Frontend>, }
-    /// The certificate that a Gateway shows to servers behind.
+    /// The certificate that a Gateway presents to backends.
     BackendTls { client_certificate_ref: Option<Reference>, }
-    /// Which clients' certificates are good.
+    /// The validation of client certificates.
     Frontend { default: FrontendTls, per_port: Vec<FrontendPort>, }
-    /// The same for a port.
+    /// The validation for one port.
     FrontendPort { port: i32, tls: FrontendTls, }
-    /// The same, as it is written.
+    /// The TLS settings of the frontend.
     FrontendTls { validation: Option<FrontendValidation>, }
     /// Authorities for clients' certificates.
     FrontendValidation { ca_certificate_refs: Vec<Reference>, mode: Option<String>, }
@@ -99,7 +99,7 @@ specs! {
         allowed_routes: Option<AllowedRoutes>,
         filters: Option<ListenerFilters>,
     }
-    /// Changes of requests before a route is chosen.
+    /// Filters before a route is chosen.
     ListenerFilters { requests: Vec<Filter>, }
     /// TLS of a listener.
     ListenerTls {
@@ -107,13 +107,13 @@ specs! {
         certificate_refs: Vec<Reference>,
         options: BTreeMap<String, String>,
     }
-    /// Which routes may attach.
+    /// The routes that may attach.
     AllowedRoutes { namespaces: Option<FromNamespaces>, kinds: Vec<RouteKindRef>, }
-    /// A kind of routes.
+    /// A kind of route.
     RouteKindRef { group: Option<String>, kind: String, }
     /// `ListenerSet.spec`
     ListenerSetSpec { parent_ref: ParentReference, listeners: Vec<ListenerSpec>, }
-    /// Another object by its name.
+    /// A reference to another object.
     Reference {
         group: Option<String>,
         kind: Option<String>,
@@ -121,7 +121,7 @@ specs! {
         namespace: Option<String>,
         port: Option<i32>,
     }
-    /// What a route attaches to.
+    /// A reference from a route or ListenerSet to its parent.
     ParentReference {
         group: Option<String>,
         kind: Option<String>,
@@ -145,22 +145,22 @@ specs! {
         retry: Option<Retry>,
         session_persistence: Option<SessionPersistence>,
     }
-    /// All of these must hold.
+    /// A match. All of its conditions must hold.
     HttpMatch {
         path: Option<TypedValue>,
         headers: Vec<NamedValue>,
         query_params: Vec<NamedValue>,
         method: Option<String>,
     }
-    /// A value and how it is compared.
+    /// A value and the type of its match.
     TypedValue { r#type: Option<String>, value: Option<String>, }
-    /// A named value and how it is compared.
+    /// A named value and the type of its match.
     NamedValue { r#type: Option<String>, name: String, value: String, }
-    /// Times.
+    /// Timeouts.
     Timeouts { request: Option<String>, backend_request: Option<String>, }
-    /// Repeated attempts.
+    /// Retries.
     Retry { codes: Vec<u16>, attempts: Option<u32>, backoff: Option<String>, }
-    /// Which server a client stays with.
+    /// Binds a client to a server.
     SessionPersistence {
         session_name: Option<String>,
         absolute_timeout: Option<String>,
@@ -168,9 +168,9 @@ specs! {
         cookie: Option<CookieConfig>,
         cookie_config: Option<CookieConfig>,
     }
-    /// A cookie. Before v1.7, sessions have its name, and it has no path.
+    /// The settings of a cookie. Before v1.7, the session has its name, and it has no path.
     CookieConfig { name: Option<String>, path: Option<String>, lifetime_type: Option<String>, }
-    /// A change of requests or answers.
+    /// A filter.
     Filter {
         r#type: String,
         request_header_modifier: Option<HeaderChange>,
@@ -180,13 +180,13 @@ specs! {
         url_rewrite: Option<UrlRewrite>,
         cors: Option<Cors>,
     }
-    /// Changes of headers.
+    /// Changes to headers.
     HeaderChange { set: Vec<NamedValue>, add: Vec<NamedValue>, remove: Vec<String>, }
-    /// A copy of requests.
+    /// Mirrors requests.
     Mirror { backend_ref: Reference, percent: Option<u32>, fraction: Option<Fraction>, }
-    /// A share.
+    /// A fraction.
     Fraction { numerator: u32, denominator: Option<u32>, }
-    /// An answer that sends a client elsewhere.
+    /// A redirect.
     Redirect {
         scheme: Option<String>,
         hostname: Option<String>,
@@ -194,15 +194,15 @@ specs! {
         port: Option<u16>,
         status_code: Option<u16>,
     }
-    /// Another path.
+    /// The replacement of a path.
     PathChange {
         r#type: String,
         replace_full_path: Option<String>,
         replace_prefix_match: Option<String>,
     }
-    /// Another host or path for the server behind.
+    /// Another host or path for the backend.
     UrlRewrite { hostname: Option<String>, path: Option<PathChange>, }
-    /// Which pages of other sites may ask.
+    /// The origins that may use a rule, and how.
     Cors {
         allow_origins: Vec<String>,
         allow_credentials: Option<bool>,
@@ -211,7 +211,7 @@ specs! {
         expose_headers: Vec<String>,
         max_age: Option<i32>,
     }
-    /// A server behind, with its share.
+    /// A backend and its weight.
     BackendRef {
         group: Option<String>,
         kind: Option<String>,
@@ -234,7 +234,7 @@ specs! {
         backend_refs: Vec<BackendRef>,
         session_persistence: Option<SessionPersistence>,
     }
-    /// All of these must hold.
+    /// A match. All of its conditions must hold.
     GrpcMatch { method: Option<GrpcMethod>, headers: Vec<NamedValue>, }
     /// A service, a method of it, or both.
     GrpcMethod { r#type: Option<String>, service: Option<String>, method: Option<String>, }
@@ -248,15 +248,15 @@ specs! {
     StreamRule { backend_refs: Vec<BackendRef>, }
     /// `ReferenceGrant.spec`
     ReferenceGrantSpec { from: Vec<GrantFrom>, to: Vec<GrantTo>, }
-    /// Whose references are allowed.
+    /// The objects whose references are allowed.
     GrantFrom { group: String, kind: String, namespace: String, }
-    /// What they may name.
+    /// The objects that they may refer to.
     GrantTo { group: String, kind: String, name: Option<String>, }
     /// `BackendTLSPolicy.spec`
     BackendTlsPolicySpec { target_refs: Vec<PolicyTarget>, validation: PolicyValidation, }
-    /// What a policy is for.
+    /// The target of a policy.
     PolicyTarget { group: String, kind: String, name: String, section_name: Option<String>, }
-    /// How a server behind is known.
+    /// How a backend's certificate is verified.
     PolicyValidation {
         ca_certificate_refs: Vec<Reference>,
         #[serde(rename = "wellKnownCACertificates")]
@@ -264,12 +264,12 @@ specs! {
         hostname: String,
         subject_alt_names: Vec<SubjectAltName>,
     }
-    /// A name that the certificate of a server behind may have instead.
+    /// A name that a backend's certificate may have in place of the hostname.
     SubjectAltName { #[serde(rename = "type")] kind: String, hostname: String, uri: String, }
 }
 
 impl BackendRef {
-    /// The object that it names.
+    /// The referenced object.
     pub fn target(&self) -> Reference {
         Reference {
             group: self.group.clone(),

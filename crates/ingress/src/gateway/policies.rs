@@ -1,4 +1,4 @@
-//! BackendTLSPolicies: which server behind is spoken to with TLS, and how it is known.
+//! BackendTLSPolicies: backends with TLS, and the verification of their certificates.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use weir_conf::Directive;
 
 use super::certificates;
 use super::grants::Referrer;
-use super::listeners::{age, note};
+use super::listeners::{age, record_generation};
 use super::objects::{BackendTlsPolicy, GROUP, ParentReference};
 use super::status::{Condition, ParentStatus, Statuses};
 use crate::annotations::values;
 use crate::report::ObjectId;
 use crate::translate::{Work, line};
 
-/// TLS to a server behind.
+/// TLS to a backend.
 #[derive(Clone, Debug)]
 pub(super) struct BackendTls {
-    /// The file of authorities.
+    /// The file of the authorities.
     pub(super) authorities: String,
-    /// The name that is sent, and checked where there are no others.
+    /// The server name that is sent. It is verified if there are no other names.
     pub(super) hostname: String,
-    /// Names of which the certificate must have one.
+    /// The certificate must have one of these names.
     pub(super) names: Vec<String>,
 }
 
 impl BackendTls {
-    /// The lines behind a prefix (`proxy_ssl_`).
+    /// The directives, whose names begin with `prefix` (`proxy_ssl_`).
     pub(super) fn lines(&self, prefix: &str) -> Vec<Directive> {
         let one = |name: &str, value: &str| line(&format!("{prefix}{name}"), [value]);
         let mut list = vec![
@@ -43,26 +43,26 @@ impl BackendTls {
     }
 }
 
-/// A policy that is obeyed.
+/// A policy.
 pub(super) struct Policy {
     id: ObjectId,
-    /// `None`: servers behind cannot be checked, so that nothing is sent to them.
+    /// `None` if backends cannot be verified. Nothing is sent to them then.
     pub(super) tls: Option<BackendTls>,
     conditions: Vec<Condition>,
 }
 
-/// Namespace, Service, and the name of its port; empty for all ports.
+/// Namespace, Service, and the name of a port; an empty name is all ports.
 type Target = (String, String, String);
 
-/// All policies, and what they are for.
+/// All policies by their targets.
 #[derive(Default)]
 pub(super) struct Policies {
     list: Vec<Policy>,
-    /// The number of the policy for a target.
+    /// The index of the policy of each target.
     targets: BTreeMap<Target, usize>,
-    /// Policies that lost a target to an older one.
+    /// Policies that conflict with an older one, by target.
     rivals: BTreeMap<Target, Vec<usize>>,
-    /// Gateways that obey a policy.
+    /// The Gateways that use each policy.
     ancestors: BTreeMap<usize, Vec<ObjectId>>,
 }
 
@@ -99,7 +99,7 @@ impl Policies {
         all
     }
 
-    /// The policy for a port of a Service; the Gateway becomes one of those that obey it.
+    /// The policy of a Service's port. The Gateways become its ancestors.
     pub(super) fn of(
         &mut self,
         gateways: &[ObjectId],
@@ -111,13 +111,13 @@ impl Policies {
         let own = key(port);
         let own = if self.targets.contains_key(&own) { own } else { key("") };
         let number = *self.targets.get(&own)?;
-        // Each policy of the Service is told through these Gateways, also one that another one stands in front of.
+        // All policies of the Service get these Gateways as ancestors, also those with conflicts.
         let is_it = |target: &Target| target.0 == namespace && target.1 == service;
         let own = self.targets.iter().filter(|(target, _)| is_it(target)).map(|(_, n)| *n);
         let rivals = self.rivals.iter().filter(|(target, _)| is_it(target));
-        let told: Vec<usize> =
+        let numbers: Vec<usize> =
             own.chain(rivals.flat_map(|(_, list)| list.iter().copied())).collect();
-        for number in told {
+        for number in numbers {
             let list = self.ancestors.entry(number).or_default();
             for gateway in gateways {
                 if !list.contains(gateway) {
@@ -128,10 +128,14 @@ impl Policies {
         self.list.get(number)
     }
 
-    /// The statuses of policies, with each Gateway that obeys them.
+    /// Writes the statuses of policies, with an entry for each Gateway that uses them.
     pub(super) fn report(&self, work: &Work<'_>, statuses: &mut Statuses) {
         for policy in &work.gateway.policies {
-            note(statuses, &ObjectId::of("BackendTLSPolicy", &policy.metadata), &policy.metadata);
+            record_generation(
+                statuses,
+                &ObjectId::of("BackendTLSPolicy", &policy.metadata),
+                &policy.metadata,
+            );
         }
         for (number, gateways) in &self.ancestors {
             let Some(policy) = self.list.get(*number) else { continue };

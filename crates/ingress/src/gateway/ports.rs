@@ -1,4 +1,4 @@
-//! Names of a port: which listener and which routes have each of them.
+//! The names of a port: the listener and the routes that serve each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,26 +9,26 @@ use crate::report::Severity;
 use crate::settings::Settings;
 use crate::translate::Work;
 
-/// A port of some addresses, with all that is served there.
+/// A port of some addresses, with its listeners and names.
 pub(super) struct Port {
     pub(super) addresses: Vec<String>,
     pub(super) number: u16,
-    /// Datagrams instead of connections.
+    /// UDP in place of TCP.
     pub(super) udp: bool,
     /// Listeners, oldest Gateway first.
     pub(super) listeners: Vec<usize>,
-    /// What each name gets.
+    /// The names that are served, with their listeners and routes.
     pub(super) names: BTreeMap<String, Name>,
 }
 
-/// A name: its listener, and its routes with the name that each asks for, oldest first.
+/// A name: its listener, and its routes with the hostname that each has in its spec, oldest first.
 pub(super) struct Name {
     pub(super) listener: usize,
     routes: Vec<(usize, String)>,
 }
 
 impl Name {
-    /// The routes with their ranks: that of a route that asks for fewer names is lower.
+    /// The ranks of the routes. A route with a more specific hostname has a lower one.
     pub(super) fn ranks(&self) -> BTreeMap<usize, usize> {
         let mut list: Vec<&(usize, String)> = self.routes.iter().collect();
         list.sort_by(|a, b| names::by_precision(&a.1, &b.1));
@@ -44,18 +44,18 @@ impl Name {
 }
 
 impl Port {
-    /// The words of `listen`.
+    /// The arguments of `listen`.
     pub(super) fn listens(&self) -> Vec<String> {
         words(&self.addresses, self.number)
     }
 
-    /// Whether a listener of the port speaks one of these.
+    /// Whether a listener of the port has one of these protocols.
     pub(super) fn speaks(&self, listeners: &[Listener<'_>], wanted: &[Protocol]) -> bool {
         self.listeners.iter().any(|n| listeners[*n].protocol.is_some_and(|p| wanted.contains(&p)))
     }
 }
 
-/// The words of `listen` for a port of these addresses.
+/// The arguments of `listen` for a port of these addresses.
 fn words(addresses: &[String], number: u16) -> Vec<String> {
     let one = |address: &String| match address.as_str() {
         "" => number.to_string(),
@@ -65,7 +65,8 @@ fn words(addresses: &[String], number: u16) -> Vec<String> {
     addresses.iter().map(one).collect()
 }
 
-/// Whether Ingresses are served at a port in another protocol. `taken` are their words of `listen`.
+/// Whether Ingresses are served at a port in another protocol. `taken` are their arguments of
+/// `listen`.
 pub(super) fn is_of_ingresses(
     settings: &Settings,
     taken: &BTreeSet<String>,
@@ -118,21 +119,21 @@ pub(super) fn ports(
         for number in 0..gateways.len() {
             let own = |n: &usize| listeners[*n].gateway == number;
             let own: Vec<usize> = port.listeners.iter().copied().filter(own).collect();
-            names_of(work, port, listeners, (routes, attachments), &own);
+            assign_names(work, port, listeners, (routes, attachments), &own);
         }
     }
     ports.into_values().collect()
 }
 
-/// Gives names to the listeners of a Gateway: those that no older Gateway has.
-fn names_of(
+/// Assigns names to the listeners of a Gateway, except names of older Gateways.
+fn assign_names(
     work: &mut Work<'_>,
     port: &mut Port,
     listeners: &[Listener<'_>],
     (routes, attachments): (&[Route<'_>], &[Attachment]),
     own: &[usize],
 ) {
-    // A listener's own name is its own, whatever routes are there.
+    // A listener has its own hostname, whatever routes are attached.
     for number in own {
         let listener = &listeners[*number];
         let name = Name { listener: *number, routes: Vec::new() };
@@ -145,14 +146,14 @@ fn names_of(
     for number in own {
         for one in attachments.iter().filter(|one| one.listener == *number) {
             for host in &one.hosts {
-                give(work, port, listeners, routes, (*number, one.route), host);
+                assign_name(work, port, listeners, routes, (*number, one.route), host);
             }
         }
     }
 }
 
-/// Gives a name of a port to a route of a listener, unless another listener has it.
-fn give(
+/// Assigns a name to a route of a listener, unless another listener has it.
+fn assign_name(
     work: &mut Work<'_>,
     port: &mut Port,
     listeners: &[Listener<'_>],
@@ -162,7 +163,7 @@ fn give(
 ) {
     let host = shared.name.as_str();
     let listener = &listeners[number];
-    // Only the most specific listener of a name serves it: what is attached to another one does not reach it.
+    // Only the most specific listener of a name serves it. Routes of another listener do not.
     let nearer = port.listeners.iter().any(|other| {
         let other = &listeners[*other];
         other.gateway == listener.gateway
@@ -175,7 +176,7 @@ fn give(
     }
     let kept = port.listeners.iter().map(|other| &listeners[*other]);
     let kept = kept.filter(|other| other.gateway < listener.gateway);
-    if let Some(other) = kept.into_iter().find(|other| other.keeps_from(listener, host)) {
+    if let Some(other) = kept.into_iter().find(|other| other.claims_against(listener, host)) {
         let text = format!("{} has this name at the same port; the name is left out", other.owner);
         work.say(&routes[route].id, Severity::Error, "HostTaken", host, &text);
         return;
@@ -189,9 +190,9 @@ fn give(
         return;
     }
     match name.routes.iter_mut().find(|(known, _)| *known == route) {
-        None => name.routes.push((route, shared.asked.clone())),
-        Some((_, asked)) if names::by_precision(&shared.asked, asked).is_lt() => {
-            shared.asked.clone_into(asked);
+        None => name.routes.push((route, shared.requested.clone())),
+        Some((_, asked)) if names::by_precision(&shared.requested, asked).is_lt() => {
+            shared.requested.clone_into(asked);
         }
         Some(_) => {}
     }

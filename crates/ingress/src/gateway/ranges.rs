@@ -1,10 +1,10 @@
-//! Ranges of addresses for Gateways.
+//! Ranges of addresses.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Addresses that Gateways may have: `10.0.0.0/24`, or one address.
+/// A range of addresses for Gateways, such as `10.0.0.0/24`, or one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressRange {
     first: IpAddr,
@@ -12,13 +12,13 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// An address is one of them.
+    /// Whether the range has an address.
     pub(super) fn has(&self, address: &IpAddr) -> bool {
-        // Addresses of the two families are never equal; their order is by family first.
+        // The order of addresses is by family first, so an address of the other family is outside.
         self.first <= *address && *address <= self.last
     }
 
-    /// The lowest address that is not taken.
+    /// The lowest address of the range that is not taken.
     pub(super) fn free(&self, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
         let mut next = self.first;
         loop {
@@ -55,9 +55,10 @@ impl FromStr for AddressRange {
         if prefix.is_some_and(|prefix| prefix > bits) {
             return Err(wrong());
         }
-        // All bits of the host; a shift by all of them would be none.
+        // The bits of the host. With a prefix of 0 they are all bits, which `checked_shl` does not
+        // shift.
         let mask = 1_u128.checked_shl(host).map_or(u128::MAX, |n| n - 1);
-        // A network of IPv4 has two addresses that no machine has.
+        // The first and last address of an IPv4 network are no hosts.
         let spare = u128::from(bits == 32 && host > 1);
         let number = match address {
             IpAddr::V4(address) => u128::from(u32::from(address)),

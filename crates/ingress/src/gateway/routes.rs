@@ -1,8 +1,8 @@
-//! Routes to listeners: which of them attach, under which names, and what each parent is told.
+//! Attaches routes to listeners, and makes their conditions.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::listeners::{Listener, Served, age, is_allowed, note};
+use super::listeners::{Listener, Served, age, is_allowed, record_generation};
 use super::names;
 use super::objects::{GROUP, GrpcRouteSpec, HttpRouteSpec, ParentReference, StreamRouteSpec};
 use super::status::{Condition, ParentStatus, Statuses};
@@ -10,7 +10,7 @@ use crate::annotations::values;
 use crate::report::ObjectId;
 use crate::translate::Work;
 
-/// What a route asks for.
+/// The spec of a route.
 #[derive(Clone, Copy)]
 pub(super) enum Spec<'a> {
     Http(&'a HttpRouteSpec),
@@ -23,29 +23,29 @@ pub(super) struct Route<'a> {
     pub(super) id: ObjectId,
     meta: &'a ObjectMeta,
     pub(super) spec: Spec<'a>,
-    /// Its names, in lower case.
+    /// Its hostnames, in lower case.
     hostnames: Vec<String>,
-    /// What is wrong with it, whatever its parents are.
+    /// Its errors, independent of its parents.
     pub(super) faults: Faults,
 }
 
-/// What a reader of a route found.
+/// The errors of a route.
 #[derive(Default)]
 pub(super) struct Faults {
-    /// `ResolvedRefs`
+    /// The reason of a failed `ResolvedRefs`.
     pub(super) unresolved: Option<super::grants::Refused>,
-    /// Rules that are left out, or answer 500.
+    /// The messages about rules that are left out or answer 500.
     pub(super) dropped: Vec<String>,
-    /// None of the rules is served.
+    /// Whether none of the rules is served.
     pub(super) none_left: bool,
 }
 
-/// A route at a listener.
+/// A route attached to a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attachment {
     pub(super) route: usize,
     pub(super) listener: usize,
-    /// Names that both have.
+    /// The names that both have.
     pub(super) hosts: Vec<Shared>,
 }
 
@@ -53,11 +53,11 @@ pub(super) struct Attachment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shared {
     pub(super) name: String,
-    /// What the route asks for. The listener may have fewer names than that.
-    pub(super) asked: String,
+    /// The route's hostname. The listener may have only some of its names.
+    pub(super) requested: String,
 }
 
-/// A parent of a route that is weir's, and whether it took the route.
+/// A parent of a route that weir serves, and whether it accepts the route.
 pub(super) struct Parent<'a> {
     route: usize,
     reference: &'a ParentReference,
@@ -124,7 +124,7 @@ pub(super) fn attach<'a>(
             let found = candidates(work, listeners, route, reference, &owner);
             let accepted = match found {
                 Err((reason, text)) => Condition::no("Accepted", reason, text),
-                Ok(found) => take(listeners, routes, &mut attachments, number, found),
+                Ok(found) => attach_to(listeners, routes, &mut attachments, number, found),
             };
             parents.push(Parent { route: number, reference, accepted });
         }
@@ -132,7 +132,7 @@ pub(super) fn attach<'a>(
     (attachments, parents)
 }
 
-/// The Gateway or ListenerSet of weir that a reference names.
+/// The Gateway or ListenerSet that a reference names, if weir serves it.
 fn owner(
     gateways: &[Served<'_>],
     route: &Route<'_>,
@@ -152,10 +152,10 @@ fn owner(
     }
 }
 
-/// A listener that may take a route, with the names that both have.
+/// The index of a listener that may accept a route, with the names that both have.
 type Candidate = (usize, Vec<Shared>);
 
-/// Listeners that may take a route.
+/// The listeners that may accept a route, or the reason and message of the refusal.
 fn candidates(
     work: &Work<'_>,
     listeners: &[Listener<'_>],
@@ -191,7 +191,8 @@ fn candidates(
         .map(String::as_str)
         .filter(|name| values::is_host(name, true))
         .collect();
-    let of = |name: &str, asked: &str| Shared { name: name.to_owned(), asked: asked.to_owned() };
+    let of =
+        |name: &str, asked: &str| Shared { name: name.to_owned(), requested: asked.to_owned() };
     let shared = |n: usize| -> Vec<Shared> {
         let listener = &listeners[n];
         if !listener.protocol.is_some_and(|protocol| protocol.has_names()) {
@@ -210,8 +211,9 @@ fn candidates(
     }
 }
 
-/// Attaches a route, unless an older one of the other kind for HTTP has its names.
-fn take(
+/// Attaches a route to listeners, except those where an older HTTPRoute or GRPCRoute of the other
+/// kind has its names.
+fn attach_to(
     listeners: &mut [Listener<'_>],
     routes: &[Route<'_>],
     attachments: &mut Vec<Attachment>,
@@ -254,7 +256,7 @@ fn take(
     }
 }
 
-/// The statuses of routes, after their rules were read.
+/// Writes the statuses of routes, after their rules were read.
 pub(super) fn report(routes: &[Route<'_>], parents: Vec<Parent<'_>>, statuses: &mut Statuses) {
     for parent in parents {
         let route = &routes[parent.route];
@@ -280,7 +282,7 @@ pub(super) fn report(routes: &[Route<'_>], parents: Vec<Parent<'_>>, statuses: &
                 Condition::no("ResolvedRefs", refused.reason, refused.message.as_str())
             }
         });
-        note(statuses, &route.id, route.meta);
+        record_generation(statuses, &route.id, route.meta);
         let status = ParentStatus { parent: parent.reference.clone(), conditions };
         statuses.routes.entry(route.id.clone()).or_default().push(status);
     }

@@ -1,8 +1,9 @@
-//! Rules of HTTPRoutes and GRPCRoutes: what they match, and the named locations that their requests go to.
+//! The rules of HTTPRoutes and GRPCRoutes: their matches, and the named locations of their
+//! requests.
 
 use weir_conf::Directive;
 
-use super::backends::{Backend, Block, Speech, Use};
+use super::backends::{Backend, BackendProtocol, Block, Use};
 use super::entries::{self, Entry, Path};
 use super::filters::{self, Actions, Origin};
 use super::grants::{Referrer, Refused};
@@ -16,36 +17,36 @@ use crate::annotations::values;
 use crate::report::{ObjectId, Severity};
 use crate::translate::{Work, counted, digest, headers, line};
 
-/// A rule with its servers.
+/// A rule with its backends.
 pub(super) struct Rule<'a> {
     pub(super) route: usize,
-    /// The name of its locations; other rules have others.
+    /// The prefix of the names of its locations.
     name: String,
     pub(super) id: ObjectId,
     pub(super) entries: Vec<Entry>,
-    /// What all of its requests get; an error answers 500.
+    /// The filters of all its requests. With an error, they are answered with 500.
     actions: Result<Actions<'a>, String>,
     shares: Vec<Share<'a>>,
-    mirrors: Vec<Copy<'a>>,
+    mirrors: Vec<MirrorTarget<'a>>,
     timeouts: Option<&'a Timeouts>,
     retry: Option<&'a Retry>,
     session: Option<&'a SessionPersistence>,
 }
 
-/// A server behind with its share of requests.
+/// A backend with its share of the requests.
 struct Share<'a> {
     weight: u32,
     backend: Result<Backend, Refused>,
     actions: Result<Actions<'a>, String>,
 }
 
-/// A server behind that gets copies.
-struct Copy<'a> {
+/// A backend that gets mirrored requests.
+struct MirrorTarget<'a> {
     mirror: &'a Mirror,
     backend: Result<Backend, Refused>,
 }
 
-/// A rule before its servers are known.
+/// A rule before its references are resolved.
 struct Draft<'a> {
     entries: Vec<Result<Entry, String>>,
     filters: &'a [Filter],
@@ -54,7 +55,7 @@ struct Draft<'a> {
     session: Option<&'a SessionPersistence>,
 }
 
-/// Reads the rules of a route for HTTP; `number` is that of its first rule.
+/// Reads the rules of an HTTPRoute or GRPCRoute. `number` is the index of its first rule.
 pub(super) fn read<'a>(
     work: &mut Work<'_>,
     policies: &mut Policies,
@@ -76,7 +77,7 @@ pub(super) fn read<'a>(
     rules
 }
 
-/// What is at hand while rules are read.
+/// The context in which rules are read.
 struct Reading<'r, 'w> {
     work: &'r mut Work<'w>,
     policies: &'r mut Policies,
@@ -84,7 +85,7 @@ struct Reading<'r, 'w> {
 }
 
 impl Reading<'_, '_> {
-    /// A rule, and whether all of it can be served but for its servers.
+    /// Reads a rule. Returns whether all of it can be served, apart from its backends.
     fn rule<'a>(
         &mut self,
         (at, route): (usize, &mut Route<'a>),
@@ -148,13 +149,13 @@ impl Reading<'_, '_> {
         list
     }
 
-    /// Those of the rule and of its backends, each once.
+    /// The mirrors of a rule and of its backends, each once.
     fn mirrors<'a>(
         &mut self,
         from: Referrer<'_>,
         actions: &Actions<'a>,
         shares: &[Share<'a>],
-    ) -> Vec<Copy<'a>> {
+    ) -> Vec<MirrorTarget<'a>> {
         let mut wanted: Vec<&'a Mirror> = actions.mirrors.clone();
         let own = shares.iter().filter_map(|share| share.actions.as_ref().ok());
         for mirror in own.flat_map(|actions| &actions.mirrors) {
@@ -165,7 +166,7 @@ impl Reading<'_, '_> {
         let mut backend = |mirror: &Mirror| {
             self.work.backend(self.policies, self.gateways, from, &mirror.backend_ref)
         };
-        wanted.into_iter().map(|mirror| Copy { mirror, backend: backend(mirror) }).collect()
+        wanted.into_iter().map(|mirror| MirrorTarget { mirror, backend: backend(mirror) }).collect()
     }
 }
 
@@ -219,7 +220,7 @@ fn drafts<'a>(spec: Spec<'a>, number: usize) -> Vec<Draft<'a>> {
     }
 }
 
-/// Where a rule's locations stand.
+/// The context of a rule's locations.
 pub(super) struct Site<'s> {
     pub(super) served: &'s Served<'s>,
     pub(super) listener: &'s Listener<'s>,
@@ -231,7 +232,8 @@ impl Rule<'_> {
         self.id.kind == "GRPCRoute"
     }
 
-    /// The prefixes that the rule's matches have: a change of the prefix depends on them.
+    /// The prefixes of the rule's matches, longest first. The replacement of a prefix depends on
+    /// them.
     fn prefixes(&self) -> Vec<&str> {
         let mut list: Vec<&str> = self
             .entries
@@ -246,7 +248,7 @@ impl Rule<'_> {
         list
     }
 
-    /// The words of `route` for its requests, and for the questions of browsers.
+    /// The words of `route` for the rule's requests, and the named location of its preflights.
     pub(super) fn targets(&self) -> (Vec<String>, Option<String>) {
         let cors = self.actions.as_ref().is_ok_and(|actions| actions.cors.is_some());
         let preflight = cors.then(|| format!("@{}_cors", self.name));
@@ -260,7 +262,7 @@ impl Rule<'_> {
         (names.collect(), preflight)
     }
 
-    /// The named locations, and those of copies.
+    /// The named locations of the rule, and those of its mirrors.
     pub(super) fn locations(&self, work: &mut Work<'_>, site: &Site<'_>) -> Vec<Directive> {
         let mut list = Vec::new();
         let (targets, preflight) = self.targets();
@@ -286,7 +288,7 @@ impl Rule<'_> {
         list
     }
 
-    /// What a rule answers by itself.
+    /// The directives of a rule that answers without a backend.
     fn without_servers(&self, work: &mut Work<'_>, site: &Site<'_>) -> Vec<Directive> {
         let Ok(actions) = &self.actions else { return vec![line("return", ["500"])] };
         let mut list = actions.answer_lines(work, "");
@@ -305,20 +307,20 @@ impl Rule<'_> {
         format!("/_mirror-{}", digest(format!("{}_{n}", self.name).as_bytes()))
     }
 
-    /// The location of a copy: internal, with a share of the requests.
+    /// The locations of a mirror, which gets a share of the requests.
     fn copy(
         &self,
         work: &mut Work<'_>,
         site: &Site<'_>,
         n: usize,
-        copy: &Copy<'_>,
+        copy: &MirrorTarget<'_>,
     ) -> Vec<Directive> {
         let Ok(backend) = &copy.backend else { return Vec::new() };
         let Some(group) = work.group_of(backend, Block::Http, ("", Vec::new()), Use::default())
         else {
             return Vec::new();
         };
-        let Some(mut inside) = self.towards(site, backend) else { return Vec::new() };
+        let Some(mut inside) = self.protocol_lines(site, backend) else { return Vec::new() };
         let scheme = if backend.tls.is_some() { "https" } else { "http" };
         inside.extend(headers("proxy_set_header"));
         inside.push(line("proxy_pass", [format!("{scheme}://{group}$request_uri").as_str()]));
@@ -353,11 +355,11 @@ impl Rule<'_> {
         list
     }
 
-    /// How a server behind is spoken to; `None`: it cannot be checked.
-    fn towards(&self, site: &Site<'_>, backend: &Backend) -> Option<Vec<Directive>> {
+    /// The directives of the protocol and of TLS to a backend. `None` if it cannot be verified.
+    fn protocol_lines(&self, site: &Site<'_>, backend: &Backend) -> Option<Vec<Directive>> {
         let set = if self.is_grpc() { "grpc" } else { "proxy" };
         let mut list = Vec::new();
-        if backend.speech == Speech::Http2 && !self.is_grpc() {
+        if backend.protocol == BackendProtocol::Http2 && !self.is_grpc() {
             list.push(line("proxy_http_version", ["2"]));
         }
         let Some(tls) = &backend.tls else { return Some(list) };
@@ -376,10 +378,10 @@ impl Rule<'_> {
         Some(list)
     }
 
-    /// The location of a server behind.
+    /// The location of a backend.
     fn share(&self, work: &mut Work<'_>, site: &Site<'_>, share: &Share<'_>) -> Vec<Directive> {
         let grpc = self.is_grpc();
-        // A gRPC client reads 503 as UNAVAILABLE, which the specification asks for.
+        // gRPC clients read 503 as UNAVAILABLE, which the specification asks for.
         let refuse = || vec![line("return", [if grpc { "503" } else { "500" }])];
         let (Ok(backend), Ok(actions)) = (&share.backend, &share.actions) else { return refuse() };
         let set = if grpc { "grpc" } else { "proxy" };
@@ -388,7 +390,7 @@ impl Rule<'_> {
             let wanted = actions.mirrors.iter().any(|mirror| std::ptr::eq(*mirror, copy.mirror));
             if wanted
                 && copy.backend.as_ref().is_ok_and(|backend| {
-                    self.towards(site, backend).is_some() && backend.has_servers()
+                    self.protocol_lines(site, backend).is_some() && backend.has_servers()
                 })
             {
                 list.push(line("mirror", [self.mirror_path(n).as_str()]));
@@ -400,8 +402,8 @@ impl Rule<'_> {
             list.extend(filters::redirect(work, redirect, &at));
             return list;
         }
-        let Some(towards) = self.towards(site, backend) else { return refuse() };
-        list.extend(towards);
+        let Some(protocol_lines) = self.protocol_lines(site, backend) else { return refuse() };
+        list.extend(protocol_lines);
         let mut extra = actions.headers.clone();
         if let Some(rewrite) = actions.rewrite {
             extra.extend(rewrite.hostname.iter().map(|host| ("Host".to_owned(), host.clone())));
@@ -444,7 +446,7 @@ impl Rule<'_> {
         let read = |text: &Option<String>| text.as_deref().and_then(milliseconds);
         let (request, attempt) = (read(&times.request), read(&times.backend_request));
         let Some(most) = attempt.or(request) else { return Vec::new() };
-        // Zero is no limit.
+        // Zero means no limit.
         let word = |ms: u64| if ms == 0 { "1d".to_owned() } else { format!("{ms}ms") };
         let mut list = Vec::new();
         if self.retry.is_none() {
@@ -494,7 +496,7 @@ impl Rule<'_> {
         list
     }
 
-    /// `sticky` of the group, whose name is then the rule's own.
+    /// `sticky` for the group. The group is then the rule's own.
     fn sticky(&self, work: &mut Work<'_>) -> Vec<Directive> {
         let Some(session) = self.session else { return Vec::new() };
         if session.r#type.as_deref().unwrap_or("Cookie") != "Cookie" {
@@ -528,7 +530,7 @@ impl Rule<'_> {
     }
 }
 
-/// A duration of the API (`1h30m`, `500ms`) in milliseconds.
+/// The milliseconds of a duration of the API, such as `1h30m` or `500ms`.
 pub(super) fn milliseconds(text: &str) -> Option<u64> {
     let (mut rest, mut total) = (text, 0u64);
     if text.is_empty() {

@@ -1,4 +1,4 @@
-//! Servers of `http` for the names of a port.
+//! The servers of `http` for the names of a port.
 
 use std::collections::BTreeSet;
 
@@ -11,20 +11,21 @@ use super::ports::{Name, Port};
 use super::rules::{Rule, Site};
 use crate::translate::{Work, digest, line, when};
 
-/// What the servers are made from.
+/// The inputs of the servers.
 pub(super) struct Plan<'s> {
     pub(super) gateways: &'s [Served<'s>],
     pub(super) listeners: &'s [Listener<'s>],
     pub(super) rules: &'s [Rule<'s>],
 }
 
-/// The path of the socket that connections of a port are handed to after their first bytes were read.
-pub(super) fn inner(work: &Work<'_>, port: &Port, kind: &str) -> String {
+/// The socket to which connections of a port are passed after the server name was read from their
+/// first bytes.
+pub(super) fn inner_socket(work: &Work<'_>, port: &Port, kind: &str) -> String {
     let name = digest(port.listens().join(" ").as_bytes());
     format!("unix:{}", work.settings.state.join(format!("{kind}-{name}.sock")).display())
 }
 
-/// All servers of a port. `taken` are the words of `listen` that have a default server already.
+/// All servers of a port. `taken` are the arguments of `listen` that have a default server already.
 pub(super) fn servers(
     work: &mut Work<'_>,
     plan: &Plan<'_>,
@@ -39,8 +40,8 @@ pub(super) fn servers(
     let Some((_, first)) = names.first() else { return Vec::new() };
     let tls = plan.listeners[first.listener].protocol == Some(Protocol::Https);
     let mixed = port.speaks(plan.listeners, &[Protocol::Passthrough, Protocol::Tls]);
-    let words = if mixed { vec![inner(work, port, "https")] } else { port.listens() };
-    // A port has it for all of its names: a name that did not would get another one's server.
+    let words = if mixed { vec![inner_socket(work, port, "https")] } else { port.listens() };
+    // HTTP/3 is for all names of a port. A name without it would get the server of another name.
     let quic = names.iter().any(|(_, name)| plan.listeners[name.listener].http3);
     let has_quic = work.settings.flag("use-http3");
     let listen = |default: bool| -> Vec<Directive> {
@@ -95,8 +96,8 @@ pub(super) fn servers(
 }
 
 fn secure(work: &Work<'_>, listener: &Listener<'_>, server: &mut Vec<Directive>) {
-    if listener.asks {
-        server.extend(work.settings.asks_for(&[&listener.hostname]));
+    if listener.requests_certificate {
+        server.extend(work.settings.acme_line(&[&listener.hostname]));
     }
     for file in &listener.certificates {
         server.push(line("ssl_certificate", [file.as_str()]));
@@ -105,7 +106,7 @@ fn secure(work: &Work<'_>, listener: &Listener<'_>, server: &mut Vec<Directive>)
     if let Some(clients) = &listener.clients {
         server.extend(clients.lines());
         if !clients.optional {
-            // A connection that is not trusted gets no answer, where a server has one with 400.
+            // Without a valid certificate the connection is closed. nginx would answer 400.
             server.push(line("error_page", ["495", "496", "@untrusted"]));
             let nothing = vec![line("return", ["444"])];
             server.push(line("location", ["@untrusted"]).with_block(nothing));
@@ -113,10 +114,11 @@ fn secure(work: &Work<'_>, listener: &Listener<'_>, server: &mut Vec<Directive>)
     }
 }
 
-/// A variable with the listener that the name in the handshake belongs to: a request for a name of another listener is
-/// misdirected, since its client may not be one that the other listener would take.
+/// A variable with the listener of the server name in the handshake. A request for a name of
+/// another listener is misdirected (421): that listener might not accept its client.
 fn misdirected(work: &mut Work<'_>, plan: &Plan<'_>, port: &Port) -> Option<String> {
-    // Names that a listener has in fact: an older Gateway's names are not told to be another's.
+    // Only listeners that serve names here count. A name that an older Gateway serves is that
+    // Gateway's, whatever hostnames other listeners have.
     let is_https = |name: &&Name| plan.listeners[name.listener].protocol == Some(Protocol::Https);
     let own: BTreeSet<usize> =
         port.names.values().filter(is_https).map(|name| name.listener).collect();

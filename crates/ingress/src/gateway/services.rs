@@ -1,4 +1,4 @@
-//! The Service that is made for a Gateway: what it should be, and whether it is so.
+//! The Service that is made for a Gateway, and the comparison with the present one.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use super::objects::{GROUP, Gateway};
 use super::status::GatewayPort;
 use crate::translate::digest;
 
-/// The label with the name of the Gateway.
+/// The label with the Gateway's name.
 const NAME: &str = "gateway.networking.k8s.io/gateway-name";
-/// The label with the name of its class.
+/// The label with the name of the Gateway's class.
 const CLASS: &str = "gateway.networking.k8s.io/gateway-class-name";
-/// The annotation with the controller that has made a Service.
+/// The annotation with the controller that made the Service.
 const MADE_BY: &str = "weir.internal/made-by";
 /// The longest name of a Service, and the longest value of a label.
 const LONGEST: usize = 63;
 
-/// What the operator says about all of these Services.
+/// The operator's settings for all of these Services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     /// `ClusterIP`, `NodePort` or `LoadBalancer`.
     pub kind: String,
-    /// The pods that they lead to; empty: none, and the operator's own EndpointSlices say where they lead.
+    /// The selector of pods. If empty, the operator makes the EndpointSlices.
     pub selector: BTreeMap<String, String>,
 }
 
-/// A name that is short enough, and that no other name becomes.
+/// A name, shortened to the limit if necessary. Different names stay different.
 fn short(name: &str) -> String {
     if name.len() <= LONGEST {
         return name.to_owned();
@@ -38,7 +38,7 @@ fn short(name: &str) -> String {
     format!("{stem}-{digest}")
 }
 
-/// The name of a Service: that of the Gateway and its class, where a Service may be called so.
+/// The name of a Service: the Gateway's and its class's, if a Service may have that name.
 fn name(gateway: &str, class: &str) -> String {
     let wanted = format!("{gateway}-{class}");
     let is_label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -49,7 +49,7 @@ fn name(gateway: &str, class: &str) -> String {
     }
 }
 
-/// The Service for a Gateway; `None`: no listener is served, and a Service needs a port.
+/// The Service for a Gateway. `None` if it has no ports, which a Service needs.
 pub fn wanted<'a>(
     gateway: &Gateway,
     ports: impl IntoIterator<Item = &'a GatewayPort>,
@@ -71,7 +71,7 @@ pub fn wanted<'a>(
     }
     let infrastructure = gateway.spec.infrastructure.clone().unwrap_or_default();
     let (mut labels, mut annotations) = (infrastructure.labels, infrastructure.annotations);
-    // A Gateway cannot pass its Service off as another's.
+    // These come last, so that a Gateway cannot replace them.
     labels.insert(NAME.to_owned(), short(own_name));
     labels.insert(CLASS.to_owned(), short(class));
     annotations.insert(MADE_BY.to_owned(), controller.to_owned());
@@ -102,7 +102,7 @@ pub fn wanted<'a>(
     })
 }
 
-/// The owner of a Service that this controller has made.
+/// The owner of a Service, if this controller made it.
 pub fn owner<'a>(service: &'a Service, controller: &str) -> Option<&'a OwnerReference> {
     let meta = &service.metadata;
     let made_by = meta.annotations.as_ref().and_then(|list| list.get(MADE_BY));
@@ -111,13 +111,13 @@ pub fn owner<'a>(service: &'a Service, controller: &str) -> Option<&'a OwnerRefe
     owners.iter().find(is_owner).filter(|_| made_by.is_some_and(|by| by == controller))
 }
 
-/// Whether a Service was made for the class that a Gateway has.
+/// Whether a Service was made for a Gateway of this class.
 pub fn is_of_class(service: &Service, class: &str) -> bool {
     let labels = service.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get(CLASS)).is_some_and(|label| *label == short(class))
 }
 
-/// Whether a Service has all that it should have. Others may add to it.
+/// Whether a Service has all wanted fields. Other clients may add further ones.
 pub fn fits(found: &Service, wanted: &Service) -> bool {
     type Words = Option<BTreeMap<String, String>>;
     fn has(found: &Words, wanted: &Words) -> bool {

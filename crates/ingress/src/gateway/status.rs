@@ -1,4 +1,4 @@
-//! What is written back to objects: conditions with the reasons that the specification names, as plain data.
+//! The statuses of objects: conditions with the specification's reasons, as plain data.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +15,9 @@ pub struct Condition {
     pub kind: &'static str,
     /// Whether it holds.
     pub holds: bool,
-    /// One word of the specification.
+    /// The reason, one word of the specification.
     pub reason: &'static str,
-    /// For people.
+    /// The message for people.
     pub message: String,
 }
 
@@ -27,7 +27,8 @@ impl Condition {
         Condition { kind, holds: true, reason, message: String::new() }
     }
 
-    /// The condition for people; one that is as it should be is a word. `None`: it says nothing.
+    /// The condition as a text. A good one is a single word. `None` for a bad condition that does
+    /// not hold.
     fn shown(&self, good: &mut bool) -> Option<String> {
         let bad = matches!(
             self.kind,
@@ -42,26 +43,26 @@ impl Condition {
         if !bad && self.holds {
             return Some(self.kind.to_owned());
         }
-        // Names that overlap are served as the specification says.
+        // Overlapping names are served as the specification says.
         *good &= self.kind == "OverlappingTLSConfig";
         let not = if bad { "" } else { "not " };
         Some(format!("{not}{} ({}: {})", self.kind, self.reason, self.message))
     }
 
-    /// One that does not.
+    /// A condition that does not hold.
     pub fn no(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Condition {
         Condition { kind, holds: false, reason, message: message.into() }
     }
 }
 
-/// What a listener has become.
+/// The status of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListenerStatus {
     /// Its name.
     pub name: String,
     /// Kinds of routes that may attach.
     pub supported_kinds: Vec<&'static str>,
-    /// Routes that are attached.
+    /// The number of attached routes.
     pub attached_routes: u32,
     /// Its conditions.
     pub conditions: Vec<Condition>,
@@ -70,30 +71,31 @@ pub struct ListenerStatus {
 /// A port where a Gateway is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GatewayPort {
-    /// As listeners have it.
+    /// The port of the listeners.
     pub number: u16,
-    /// Datagrams instead of connections.
+    /// UDP in place of TCP.
     pub udp: bool,
     /// The port that weir listens on for it.
     pub target: u16,
 }
 
-/// What a Gateway or ListenerSet has become.
+/// The status of a Gateway or ListenerSet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GatewayStatus {
     /// Its conditions.
     pub conditions: Vec<Condition>,
     /// Its own listeners.
     pub listeners: Vec<ListenerStatus>,
-    /// ListenerSets that are attached to a Gateway.
+    /// The number of ListenerSets attached to a Gateway.
     pub attached_listener_sets: u32,
-    /// The addresses that it listens on, where they are its own.
+    /// The addresses of a Gateway: its own, or the published ones.
     pub addresses: Vec<String>,
-    /// The ports of a Gateway's listeners, and of those that have joined it.
+    /// The ports of a Gateway's listeners, with those of its ListenerSets.
     pub ports: BTreeSet<GatewayPort>,
 }
 
-/// What an object has become for one parent: of a route, its Gateway; of a policy, the Gateway that obeys it.
+/// The status of an object for one parent: a route's Gateway or ListenerSet, or a Gateway that uses
+/// a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParentStatus {
     /// The parent, as the object names it.
@@ -105,23 +107,23 @@ pub struct ParentStatus {
 /// The statuses of all objects of Gateway API.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Statuses {
-    /// GatewayClasses by name.
+    /// GatewayClasses.
     pub classes: BTreeMap<ObjectId, Vec<Condition>>,
     /// Gateways.
     pub gateways: BTreeMap<ObjectId, GatewayStatus>,
     /// ListenerSets.
     pub listener_sets: BTreeMap<ObjectId, GatewayStatus>,
-    /// Routes, with each parent that is weir's.
+    /// Routes, with each parent that weir serves.
     pub routes: BTreeMap<ObjectId, Vec<ParentStatus>>,
-    /// Policies, with each Gateway that obeys them.
+    /// Policies, with each Gateway that uses them.
     pub policies: BTreeMap<ObjectId, Vec<ParentStatus>>,
-    /// `metadata.generation` of all of these.
+    /// The `metadata.generation` of each object.
     pub generations: BTreeMap<ObjectId, i64>,
 }
 
 impl Statuses {
-    /// The `status` of each object as the API has it, but for the times of transitions. `services`: a Service is made for
-    /// each Gateway.
+    /// The `status` of each object as in the API, without the times of transitions. `services` says
+    /// whether each Gateway gets a Service.
     pub fn documents(&self, controller: &str, services: bool) -> Vec<(ObjectId, Value)> {
         let mut list = Vec::new();
         for (id, conditions) in &self.classes {
@@ -172,7 +174,7 @@ impl Statuses {
         list
     }
 
-    /// One line for each object and each of its parts, for people, and whether all conditions are good.
+    /// A line for each object and its parts, for people; and whether all conditions are good.
     pub fn table(&self) -> (String, bool) {
         let (mut out, mut good) = (String::new(), true);
         let mut say = |head: String, list: &[Condition]| {

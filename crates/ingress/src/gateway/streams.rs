@@ -1,4 +1,4 @@
-//! Servers of `stream`: TLS by name, TCP and UDP.
+//! The servers of `stream`: TLS by server name, TCP and UDP.
 
 use weir_conf::Directive;
 
@@ -8,17 +8,17 @@ use super::listeners::{Listener, Protocol};
 use super::policies::Policies;
 use super::ports::{Name, Port};
 use super::routes::{Route, Spec};
-use super::servers::inner;
+use super::servers::inner_socket;
 use crate::report::ObjectId;
 use crate::translate::{Work, digest, line};
 
-/// The servers behind of a route for streams.
+/// The backends of a TLSRoute, TCPRoute or UDPRoute.
 pub(super) struct Pass {
     pub(super) route: usize,
     shares: Vec<(u32, Result<Backend, Refused>)>,
 }
 
-/// Reads the rules of a route for streams.
+/// Reads the rules of such a route.
 pub(super) fn read(
     work: &Work<'_>,
     policies: &mut Policies,
@@ -40,7 +40,7 @@ pub(super) fn read(
     Some(Pass { route: at, shares: found })
 }
 
-/// The servers of a port that are no servers of HTTP.
+/// The servers of `stream` for a port.
 pub(super) fn servers(
     work: &mut Work<'_>,
     listeners: &[Listener<'_>],
@@ -51,7 +51,7 @@ pub(super) fn servers(
     let udp = if port.udp { &["udp"][..] } else { &[] };
     if speaks(&[Protocol::Tcp, Protocol::Udp]) {
         let Some(name) = port.names.get("") else { return Vec::new() };
-        let Some(inside) = towards(work, passes, name, false) else { return Vec::new() };
+        let Some(inside) = pass_lines(work, passes, name, false) else { return Vec::new() };
         let mut list = listens(&port.listens(), udp);
         list.extend(inside);
         return vec![line("server", []).with_block(list)];
@@ -63,10 +63,10 @@ pub(super) fn servers(
         (false, true) if !through => Vec::new(),
         (true, false) => terminated(work, listeners, passes, port, &port.listens()),
         (_, true) => {
-            // The first bytes say which of the names is meant, and so where TLS ends.
-            let mut list = front(work, listeners, passes, port);
+            // The server name in the first bytes decides which server terminates TLS.
+            let mut list = preread_servers(work, listeners, passes, port);
             if ends {
-                let word = inner(work, port, "tls");
+                let word = inner_socket(work, port, "tls");
                 list.extend(terminated(work, listeners, passes, port, &[word]));
             }
             list
@@ -84,7 +84,7 @@ fn server_name(host: &str) -> Directive {
     line("server_name", [if host.is_empty() { "_" } else { host }])
 }
 
-/// Servers that end TLS, one for each name.
+/// Servers that terminate TLS, one for each name.
 fn terminated(
     work: &mut Work<'_>,
     listeners: &[Listener<'_>],
@@ -108,7 +108,7 @@ fn terminated(
         if let Some(clients) = &listener.clients {
             inside.extend(clients.lines());
         }
-        inside.extend(towards(work, passes, name, true).unwrap_or_else(|| closed(work)));
+        inside.extend(pass_lines(work, passes, name, true).unwrap_or_else(|| closed(work)));
         list.push(line("server", []).with_block(inside));
     }
     if !any {
@@ -120,8 +120,8 @@ fn terminated(
     list
 }
 
-/// Servers that read the name of a handshake and pass the connection on.
-fn front(
+/// Servers that read the server name of a handshake and pass the connection on.
+fn preread_servers(
     work: &mut Work<'_>,
     listeners: &[Listener<'_>],
     passes: &[Pass],
@@ -137,10 +137,14 @@ fn front(
         inside.push(line("ssl_preread", ["on"]));
         match listeners[name.listener].protocol {
             Some(Protocol::Https) => {
-                inside.push(line("pass", [inner(work, port, "https").as_str()]))
+                inside.push(line("pass", [inner_socket(work, port, "https").as_str()]))
             }
-            Some(Protocol::Tls) => inside.push(line("pass", [inner(work, port, "tls").as_str()])),
-            _ => inside.extend(towards(work, passes, name, false).unwrap_or_else(|| closed(work))),
+            Some(Protocol::Tls) => {
+                inside.push(line("pass", [inner_socket(work, port, "tls").as_str()]))
+            }
+            _ => {
+                inside.extend(pass_lines(work, passes, name, false).unwrap_or_else(|| closed(work)))
+            }
         }
         list.push(line("server", []).with_block(inside));
     }
@@ -153,7 +157,7 @@ fn front(
     list
 }
 
-/// A group that has no server: connections end at once.
+/// The group without an available server, which closes connections at once.
 const CLOSED: &str = "stream__closed";
 
 fn closed(work: &mut Work<'_>) -> Vec<Directive> {
@@ -163,8 +167,9 @@ fn closed(work: &mut Work<'_>) -> Vec<Directive> {
     vec![line("proxy_pass", [CLOSED])]
 }
 
-/// Where connections of a name go: to the servers of the route that asks for the fewest names, and of several to the oldest's.
-fn towards(
+/// The directives that pass the connections of a name on. The most specific hostname's route gets
+/// them, and of several the oldest.
+fn pass_lines(
     work: &mut Work<'_>,
     passes: &[Pass],
     name: &Name,
@@ -207,7 +212,7 @@ fn towards(
     Some(list)
 }
 
-/// A variable that has each group for its share of connections.
+/// A variable that chooses a group for each connection, by the weights.
 fn split(work: &mut Work<'_>, shares: &[(u32, String)]) -> String {
     let text: Vec<String> =
         shares.iter().map(|(weight, group)| format!("{weight} {group}")).collect();

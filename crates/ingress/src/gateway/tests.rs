@@ -1,4 +1,4 @@
-//! Sentences of the specification about conditions, one table each.
+//! The specification's statements about conditions, one table each.
 
 use serde_json::{Value, json};
 
@@ -416,7 +416,7 @@ fn a_listener_shares_a_port_of_ingresses_in_their_protocol_alone() {
         (443, "TLS", &["", "[::]"], true, "!PortUnavailable"),
         (443, "UDP", &["", "[::]"], true, "Accepted"),
         (444, "TCP", &["", "[::]"], true, "Accepted"),
-        // The port that stands for another one, by its own number.
+        // The port that listens for another one cannot be used by its own number.
         (8080, "HTTP", &["", "[::]"], true, "!PortUnavailable"),
     ] {
         let mut snapshot = Snapshot::default();
@@ -506,7 +506,7 @@ fn a_gateway_waits_for_the_address_of_the_service_in_front() {
     let made = translate(&snapshot, &settings);
     assert_eq!(gateway(&made.statuses, "Accepted"), "Accepted");
     assert_eq!(gateway(&made.statuses, "Programmed"), "!AddressNotAssigned");
-    // It is served all the same: the balancer may come to it before it has told its address.
+    // It is served all the same: the load balancer may forward before its address is known.
     let text = String::from_utf8(made.text.print().unwrap()).unwrap();
     assert!(text.contains("default_server"), "{text}");
 }

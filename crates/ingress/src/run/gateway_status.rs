@@ -157,7 +157,7 @@ impl Writer {
     fn obsolete(&self, wanted: &[Wanted]) -> Vec<Wanted> {
         let ids: BTreeSet<&ObjectId> = wanted.iter().map(|one| &one.id).collect();
         let kinds = lock(&self.shared.cluster.gateway);
-        let told = kinds.all().filter(|held| merge::is_told(&held.status, &self.controller));
+        let told = kinds.all().filter(|held| merge::has_entry_of(&held.status, &self.controller));
         let objects = told.filter_map(|held| held.object.as_ref());
         let obsolete = objects.filter(|object| !ids.contains(&object.id()));
         obsolete

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::refusals::OFFER_AGAIN;
 use crate::report::{Finding, ObjectId, Severity};
-use crate::translate::{KEY, names};
+use crate::translate::{CONFIG_MAP_KEY, names};
 
 /// Keys and their values.
 type Map = BTreeMap<String, String>;
@@ -62,7 +62,7 @@ impl RefusedKeys {
     /// the owner of the refused line.
     /// Returns whether another map is to be offered.
     pub fn blame(&mut self, map: &Map, owner: Option<&ObjectId>, why: &str) -> bool {
-        if owner.is_none_or(|owner| owner.kind == KEY) && self.offered.take().is_some() {
+        if owner.is_none_or(|owner| owner.kind == CONFIG_MAP_KEY) && self.offered.take().is_some() {
             self.offered = self.doubtful.pop();
             return true;
         }
@@ -70,7 +70,7 @@ impl RefusedKeys {
         let variable =
             why.split_once("unknown \"").and_then(|(_, rest)| rest.split_once("\" variable"));
         match (owner, variable) {
-            (Some(owner), _) if owner.kind != KEY => return false,
+            (Some(owner), _) if owner.kind != CONFIG_MAP_KEY => return false,
             (Some(owner), _) if self.refuse(map, &owner.name, why) => return true,
             (None, Some((variable, _))) => {
                 let all = map.iter().filter(|(_, text)| names(text, variable));
@@ -215,8 +215,11 @@ mod tests {
 
     #[test]
     fn a_key_that_owns_the_line_is_left_out_or_stays_as_it_was() {
-        let owner =
-            |key: &str| ObjectId { kind: KEY, namespace: String::new(), name: key.to_owned() };
+        let owner = |key: &str| ObjectId {
+            kind: CONFIG_MAP_KEY,
+            namespace: String::new(),
+            name: key.to_owned(),
+        };
         let mut keys = RefusedKeys::default();
         let first = [("gzip-level", "3"), ("http-snippet", "nonsense;")];
         assert!(keys.blame(&map(&first), Some(&owner("http-snippet")), "why"));

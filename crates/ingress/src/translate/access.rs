@@ -1,9 +1,9 @@
-//! Who is let into a location, how often, and what browsers are told of it.
+//! Access to a location: CORS, authentication, limits and headers of answers.
 
 use weir_conf::Directive;
 
 use super::hosts::Route;
-use super::keys::limited_by;
+use super::keys::limit_key;
 use super::lines::{digest, line, when};
 use super::made::Made;
 use super::sources::Source;
@@ -63,7 +63,7 @@ pub(super) fn basic(
     Ok(())
 }
 
-/// Headers for the authentication service, of a ConfigMap.
+/// The headers of a ConfigMap for the authentication service.
 pub(super) fn service_headers(
     work: &mut Work<'_>,
     source: &Source,
@@ -76,7 +76,7 @@ pub(super) fn service_headers(
         .collect()
 }
 
-/// Answers of the service that are kept for a location.
+/// The directives that cache answers of the authentication service for a location.
 pub(super) fn cached(
     work: &mut Work<'_>,
     source: &Source,
@@ -104,7 +104,8 @@ pub(super) fn cached(
     list
 }
 
-/// The service's address, or a group of it whose connections are kept. With HTTP/2 clients, ingress-nginx keeps none.
+/// The URL of the authentication service, or of a group of it with connections kept alive. As in
+/// ingress-nginx, there is none of these if clients may use HTTP/2.
 pub(super) fn target(
     work: &mut Work<'_>,
     source: &Source,
@@ -112,7 +113,7 @@ pub(super) fn target(
     key: &str,
 ) -> (Vec<Directive>, String) {
     let http2 = work.settings.defaults.get("use-http2").is_none_or(|text| text.trim() != "false");
-    let Some([connections, requests, seconds]) = auth.kept.filter(|_| !http2) else {
+    let Some([connections, requests, seconds]) = auth.keepalive.filter(|_| !http2) else {
         let about = if auth.global { "global-auth-url" } else { "auth-url" };
         return resolved(work, source, (about, "$auth_host"), &auth.url);
     };
@@ -122,7 +123,7 @@ pub(super) fn target(
     let host = work.settings.whole_name(&auth.url.host);
     let server = format!("{host}:{port}");
     let mut words = vec![server.as_str()];
-    words.extend(is_asked_for(work, &auth.url).then_some("resolve"));
+    words.extend(is_resolved_per_request(work, &auth.url).then_some("resolve"));
     let block = vec![
         super::zones::zone(&group, 1),
         line("server", words),
@@ -199,7 +200,7 @@ pub(super) fn auth_request(
 pub(super) fn limits(work: &mut Work<'_>, source: &Source, list: &mut Vec<Directive>) {
     let (id, limits) = (&source.id, &source.options.limits);
     let key = digest(id.to_string().as_bytes());
-    let by = limited_by(work.settings).to_owned();
+    let by = limit_key(work.settings).to_owned();
     let variable = match limits.free.is_empty() {
         true => by,
         false => {
@@ -233,14 +234,14 @@ pub(super) fn limits(work: &mut Work<'_>, source: &Source, list: &mut Vec<Direct
     }
 }
 
-/// Whether name servers are asked for the host while requests are served. A name without a dot is none of theirs: the
-/// system completes it once, when the configuration is read.
-fn is_asked_for(work: &Work<'_>, url: &Url) -> bool {
+/// Whether weir's resolver looks the host up while requests are served. A name without a dot is not
+/// looked up: the system resolves it once, when the configuration is read.
+fn is_resolved_per_request(work: &Work<'_>, url: &Url) -> bool {
     !url.has_address() && url.host.contains('.') && work.settings.resolves()
 }
 
-/// A URL for requests, and what sets the variable in it: with one, the server looks the name up while requests are served,
-/// and follows it to other addresses.
+/// A URL for requests, and the directive that sets the variable in it. With a variable, weir
+/// resolves the name while requests are served, and follows changes of its addresses.
 pub(super) fn resolved(
     work: &mut Work<'_>,
     source: &Source,
@@ -249,7 +250,7 @@ pub(super) fn resolved(
 ) -> (Vec<Directive>, String) {
     let port = url.port.map(|port| format!(":{port}")).unwrap_or_default();
     let with = |host: &str| format!("{}://{host}{port}{}", url.scheme, url.rest);
-    if is_asked_for(work, url) {
+    if is_resolved_per_request(work, url) {
         let host = work.settings.whole_name(&url.host);
         return (vec![line("set", [variable, &host])], with(variable));
     }
@@ -265,7 +266,8 @@ pub(super) fn resolved(
     (Vec::new(), with(&url.host))
 }
 
-/// Headers of answers, of a ConfigMap; a dollar in them is no variable.
+/// The directives for the headers of a ConfigMap in answers. A dollar in them does not begin a
+/// variable.
 pub(super) fn custom_headers(
     work: &mut Work<'_>,
     source: &Source,

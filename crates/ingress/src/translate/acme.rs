@@ -1,4 +1,4 @@
-//! Hosts for which weir itself asks for certificates: by an `acme_issuer` of the administrator's file.
+//! Certificates that weir requests itself, by an `acme_issuer` of the administrator's file.
 
 use weir_conf::Directive;
 
@@ -6,7 +6,7 @@ use super::lines::line;
 use crate::settings::Settings;
 
 impl Settings {
-    /// The name of the issuer, if the file has none of it.
+    /// The name of the issuer, if the administrator's file lacks it.
     pub(crate) fn missing_issuer(&self) -> Option<&str> {
         self.acme_issuer.as_deref().filter(|_| self.issuer().is_none())
     }
@@ -17,8 +17,8 @@ impl Settings {
             .find(|d| d.name.is("acme_issuer") && d.arg(0).is_some_and(|word| word.is(name)))
     }
 
-    /// Why the issuer cannot prove a host, if it cannot.
-    pub(crate) fn unproved(&self, host: &str) -> Option<&'static str> {
+    /// Why the issuer's challenge cannot prove a host, if it cannot.
+    pub(crate) fn unprovable(&self, host: &str) -> Option<&'static str> {
         if !host.starts_with("*.") {
             return None;
         }
@@ -30,8 +30,8 @@ impl Settings {
         (!by_dns).then_some("a wildcard needs an acme_issuer with the challenge dns-01")
     }
 
-    /// The line of a server that asks for a certificate for these names.
-    pub(crate) fn asks_for(&self, names: &[&str]) -> Option<Directive> {
+    /// The directive that requests a certificate for these names.
+    pub(crate) fn acme_line(&self, names: &[&str]) -> Option<Directive> {
         let issuer = self.acme_issuer.as_deref()?;
         Some(line("acme_certificate", std::iter::once(issuer).chain(names.iter().copied())))
     }

@@ -1,5 +1,5 @@
-//! Parts of the controller's ConfigMap that are more than a directive: who is kept out, TLS sessions, and the
-//! administrator's own snippets.
+//! Keys of the controller's ConfigMap that make more than one directive: blocked clients, TLS
+//! sessions, and the administrator's own snippets.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,13 +8,13 @@ use weir_conf::{Directive, read_fragment};
 
 use super::global::Global;
 use super::lines::{line, when};
-use super::owners::of_key;
+use super::owners::key_owner;
 use super::work::Work;
 use crate::annotations::values;
 use crate::report::Severity;
 
 impl Work<'_> {
-    /// Clients, programs and pages that no host answers.
+    /// Clients, user agents and referers that are refused on all hosts.
     pub(super) fn blocks(&mut self, data: &BTreeMap<String, String>, global: &mut Global) {
         if let Some(text) = data.get("block-cidrs").filter(|text| !text.trim().is_empty()) {
             match values::networks(text) {
@@ -43,7 +43,8 @@ impl Work<'_> {
                     self.about_map(key, Severity::Error, &why);
                     continue;
                 }
-                // A backslash keeps words of `map` from being its own.
+                // A backslash keeps a value such as `default` from being a special parameter of
+                // `map`.
                 let key = match pattern {
                     None => format!("\\{word}"),
                     Some(_) => word.to_owned(),
@@ -55,7 +56,7 @@ impl Work<'_> {
         }
     }
 
-    /// How TLS sessions are taken up again.
+    /// The resumption of TLS sessions.
     pub(super) fn sessions(
         &mut self,
         data: &BTreeMap<String, String>,
@@ -83,14 +84,14 @@ impl Work<'_> {
         }
     }
 
-    /// Snippets of the administrator's, which may say all that a file may say in that place.
+    /// The administrator's snippets, which may have any directive of their context.
     pub(super) fn snippets(&mut self, data: &BTreeMap<String, String>, global: &mut Global) {
         for key in ["main-snippet", "http-snippet", "server-snippet", "stream-snippet"] {
             let Some(text) = data.get(key) else { continue };
             let mut made = self.fragment(key, text);
-            // Each server marks its own.
+            // Each server marks its own copy.
             if key != "server-snippet" {
-                global.owners.mark(&of_key(key), &mut made);
+                global.owners.mark(&key_owner(key), &mut made);
             }
             match key {
                 "main-snippet" => global.main.extend(made),
@@ -101,7 +102,8 @@ impl Work<'_> {
         }
     }
 
-    /// The directives of a snippet of the administrator's; none if it cannot be read, which is said.
+    /// The directives of one of the administrator's snippets. Empty if it cannot be read, which a
+    /// finding reports.
     pub(super) fn fragment(&mut self, key: &str, text: &str) -> Vec<Directive> {
         let tree = read_fragment(Path::new(key), text.as_bytes());
         let Some(error) = &tree.broken else { return tree.main };
@@ -115,7 +117,7 @@ fn when_set(variable: &str) -> Directive {
     when(variable, "=", "1", refuse)
 }
 
-/// Reads base64 with padding.
+/// Decodes base64 with padding.
 fn base64(text: &str) -> Option<Vec<u8>> {
     let value = serde_json::Value::String(text.to_owned());
     serde_json::from_value::<k8s_openapi::ByteString>(value).ok().map(|bytes| bytes.0)

@@ -1,4 +1,4 @@
-//! Services to groups of servers.
+//! Makes upstream groups of Services.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,11 +13,12 @@ use super::work::Work;
 use crate::annotations::values;
 use crate::report::{ObjectId, Severity};
 
-/// The port of a Service, by name or number; empty: its first.
+/// A port of a Service, by name or number. If empty, the first port.
 pub(super) type PortName = String;
 
 impl Work<'_> {
-    /// The name of the group for a Service of a namespace; `None`: it has no servers now.
+    /// Makes the group for a Service and returns its name. `None` if it has no servers now, which a
+    /// finding reports.
     pub(super) fn group(
         &mut self,
         id: &ObjectId,
@@ -77,7 +78,7 @@ impl Work<'_> {
             true => self.cluster_address(found, wanted),
             false => self.servers_of(&group),
         };
-        let (name, extra) = named(source, namespace, service, wanted.port, whole);
+        let (name, extra) = group_name(source, namespace, service, wanted.port, whole);
         let mut block = vec![super::zones::zone(&name, addresses.len())];
         block.extend(extra);
         block.extend(match whole {
@@ -94,20 +95,20 @@ impl Work<'_> {
             );
             return None;
         }
-        block.extend(self.kept());
+        block.extend(self.keepalive_lines());
         let group = line("upstream", [name.as_str()]).with_block(block);
         self.share(id, format!("upstream {name}"), vec![group]);
         Some(name)
     }
 
-    /// The ready pods of a group.
+    /// The addresses of a group's ready pods.
     pub(crate) fn servers_of(&self, group: &ServerGroup) -> BTreeSet<String> {
         let slices = self.index.slices(&group.namespace, &group.service);
         group.addresses(slices, self.settings.pods())
     }
 
-    /// The lines of a group's servers, or the line of their file, whose name is `name`. A group without servers has none, but
-    /// is followed.
+    /// The lines of a group's servers, or the `servers_file` of the group `name`. A group without
+    /// servers has no line, but it is registered, so that its first pod is noticed.
     pub(crate) fn server_lines(
         &mut self,
         name: &str,
@@ -126,7 +127,7 @@ impl Work<'_> {
         }
     }
 
-    /// The group of a Service that stands for a name outside of the cluster.
+    /// The group of a Service of the type ExternalName.
     pub(super) fn external(
         &self,
         source: Option<&Source>,
@@ -158,7 +159,7 @@ impl Work<'_> {
         if !literal && !self.settings.resolves() {
             return Err("no resolver is set".to_owned());
         }
-        let (group, extra) = named(source, namespace, service, i32::from(number), false);
+        let (group, extra) = group_name(source, namespace, service, i32::from(number), false);
         let group = format!("{group}_external");
         let address = format!("{}:{number}", self.settings.whole_name(&name));
         let mut words = vec![address.as_str()];
@@ -166,13 +167,13 @@ impl Work<'_> {
         let mut block = vec![super::zones::zone(&group, 1)];
         block.extend(extra);
         block.push(line("server", words));
-        block.extend(self.kept());
+        block.extend(self.keepalive_lines());
         let made = line("upstream", [group.as_str()]).with_block(block);
         Ok((group, made))
     }
 
-    /// How connections to servers behind are kept.
-    fn kept(&self) -> Vec<Directive> {
+    /// The directives that keep connections to upstream servers alive.
+    fn keepalive_lines(&self) -> Vec<Directive> {
         let value = |key: &str| {
             let text = self.settings.defaults.get(key).map(|text| text.trim());
             text.filter(|text| !text.is_empty() && values::of(text, ""))
@@ -212,9 +213,10 @@ impl Work<'_> {
     }
 }
 
-/// The group's name, and its own directives. Settings of an Ingress make a group of its own, so that they reach no
-/// other Ingress. Names of Kubernetes have no underscore, so that the parts of a name cannot run into each other.
-fn named(
+/// The name of a group, and its directives of balancing. An Ingress with such directives has a
+/// group of its own, so that they do not affect other Ingresses. Names in Kubernetes have no
+/// underscore, so the parts of the name stay apart.
+fn group_name(
     source: Option<&Source>,
     namespace: &str,
     service: &str,
@@ -235,7 +237,7 @@ fn named(
     }
     match source {
         Some(source) if !extra.is_empty() => {
-            // Rules of an Ingress with cookies for other paths have other groups.
+            // Cookies for the path of another rule need another group.
             let words = source.options.affinity.as_ref().map(|a| a.words.join(" "));
             let of =
                 format!("{}{}", source.id, words.map(|w| format!("\n{w}")).unwrap_or_default());

@@ -1,18 +1,18 @@
-//! Canaries: of the requests for a path, some go to the servers of another Ingress.
+//! Canaries: some requests for a path go to the upstream of another Ingress.
 
 use weir_conf::Directive;
 
 use super::hosts::{CanaryRoute, Route};
 use super::lines::{counted_if, line};
+use super::location_variables::ALTERNATIVE;
 use super::made::Made;
-use super::told::ALTERNATIVE;
 use super::work::Work;
 use crate::annotations::{Affinity, Canary, Chosen};
 use crate::report::Severity;
 
 impl Work<'_> {
-    /// What names the group for each request: the main one's name, or a variable. Requests that the canary gets count under
-    /// its own name.
+    /// What names the upstream group of each request: the main group's name, or a variable that
+    /// chooses. Requests that the canary gets are counted as its own.
     pub(super) fn with_canary(
         &mut self,
         route: &Route,
@@ -24,7 +24,8 @@ impl Work<'_> {
         let CanaryRoute { source, service, port } = &**of;
         let Some(canary) = &source.options.canary else { return main };
         let id = &source.id;
-        // A cookie of the main Ingress is the canary's, too, with another mark.
+        // The cookie of the main Ingress binds clients to the canary, too. Its values have the
+        // prefix `canary-` there.
         let affinity = route
             .source
             .options
@@ -57,14 +58,14 @@ impl Work<'_> {
         list.push(line("map", [variable.as_str(), &chosen]).with_block(rows));
         self.share(id, format!("canary {key}"), list);
         made.inside.push(counted_if(&route.source.id, &format!("{service}:{port}"), &chosen));
-        if self.base.told.contains(&ALTERNATIVE) {
+        if self.base.used_variables.contains(&ALTERNATIVE) {
             made.inside.push(line("set", [format!("${ALTERNATIVE}").as_str(), &chosen]));
         }
         variable
     }
 }
 
-/// Maps from the last rule to the first, each with the next one's variable for what it does not decide.
+/// Maps from the last rule to the first. Each falls back to the variable of the next rule.
 fn variables(
     canary: &Canary,
     main: &str,
@@ -77,7 +78,7 @@ fn variables(
     let mut rest = main.to_owned();
     if part > 0 {
         let variable = format!("$canary_weight_{key}");
-        // Hundredths of a percent are all that the directive takes.
+        // `split_clients` takes hundredths of a percent.
         let share = part.saturating_mul(10_000) / whole;
         let share = format!("{}.{:02}%", share / 100, share % 100);
         let rows = match part >= whole {

@@ -1,4 +1,4 @@
-//! Secrets to files.
+//! Files made of Secrets.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
@@ -19,7 +19,7 @@ use super::work::Work;
 use crate::report::ObjectId;
 
 impl<'a> Work<'a> {
-    /// A Secret that an object names. Another namespace's is refused.
+    /// The data of a Secret that an object names. A Secret of another namespace is refused.
     pub(super) fn secret(
         &self,
         id: &ObjectId,
@@ -51,7 +51,7 @@ impl<'a> Work<'a> {
         self.any_secret(namespace, name).map(|(_, data)| data)
     }
 
-    /// Keeps a file whose name tells its content, so that a new content is a new file.
+    /// Adds a file. Its name has the digest of its content, so that new content is a new file.
     pub(super) fn file(&mut self, kind: &str, content: Vec<u8>) -> String {
         let path: PathBuf = self.settings.state.join(format!("{kind}-{}", digest(&content)));
         let text = path.display().to_string();
@@ -59,7 +59,7 @@ impl<'a> Work<'a> {
         text
     }
 
-    /// The file of a certificate with its key, if they belong together and can be used.
+    /// The file of a certificate with its key, if they match and can be used.
     pub(crate) fn certificate(
         &mut self,
         data: &BTreeMap<String, ByteString>,
@@ -70,10 +70,10 @@ impl<'a> Work<'a> {
         let (chain, key) = (part("tls.crt")?, part("tls.key")?);
         let leaf = pair(&chain, &key)?;
         let text = [chain.as_slice(), b"\n", &key, b"\n"].concat();
-        Ok(Certificate { path: self.file("tls", text), names: names(&leaf).into() })
+        Ok(Certificate { path: self.file("tls", text), names: dns_names(&leaf).into() })
     }
 
-    /// The file of authorities in `ca.crt`.
+    /// The file of the certificate authorities in `ca.crt`.
     pub(crate) fn authorities(
         &mut self,
         data: &BTreeMap<String, ByteString>,
@@ -89,14 +89,15 @@ impl<'a> Work<'a> {
 
 type SecretWithData<'a> = (&'a Arc<Secret>, &'a BTreeMap<String, ByteString>);
 
-/// The certificates of hosts, by their Secrets: to read one takes longer than all else about its host.
+/// The certificates of hosts, by their Secrets. They are kept from one translation to the next,
+/// since reading one takes longer than all else about its host.
 #[derive(Debug, Default)]
 pub(super) struct Certificates {
     before: HashMap<(String, String), KnownCertificate>,
     now: HashMap<(String, String), KnownCertificate>,
 }
 
-/// What was made of a Secret.
+/// The certificate that a Secret has.
 #[derive(Debug)]
 struct KnownCertificate {
     secret: Arc<Secret>,
@@ -105,12 +106,12 @@ struct KnownCertificate {
 }
 
 impl Certificates {
-    /// Begins a translation. What the one before did not ask for is forgotten.
+    /// Begins a translation, which reuses the certificates of the last one.
     pub(super) fn begin(&mut self) {
         self.before = std::mem::take(&mut self.now);
     }
 
-    /// Ends it.
+    /// Ends a translation: drops the certificates that it did not use.
     pub(super) fn end(&mut self) {
         self.before.clear();
     }
@@ -155,7 +156,7 @@ impl Certificates {
     }
 }
 
-/// The first of these certificates, if the key is its own and both can be used.
+/// The first certificate of a chain, if the key belongs to it and both can be used.
 fn pair(chain: &[u8], key: &[u8]) -> Result<CertificateDer<'static>, String> {
     let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
         .collect::<Result<_, _>>()
@@ -174,10 +175,11 @@ fn pair(chain: &[u8], key: &[u8]) -> Result<CertificateDer<'static>, String> {
     Ok(leaf)
 }
 
-/// What is wrong with a file of a Secret, and what to do. No byte of it is shown: it may be a key.
+/// The message for a file of a Secret that is not PEM. It shows no byte of the file, which may be a
+/// key.
 fn not_pem(file: &str, error: &pem::Error) -> String {
     let kind = if file == "tls.key" { "private key" } else { "certificate" };
-    // A file without line breaks has its content in the place of the label.
+    // If the file has no line breaks, the "label" is its content.
     let is_label = |label: &[u8]| label.iter().all(|b| b.is_ascii_uppercase() || *b == b' ');
     match error {
         pem::Error::MissingSectionEnd { end_marker } if is_label(end_marker) => format!(
@@ -201,8 +203,8 @@ fn not_pem(file: &str, error: &pem::Error) -> String {
     }
 }
 
-/// The names that a certificate is for.
-fn names(leaf: &CertificateDer<'_>) -> Vec<String> {
+/// The DNS names in a certificate.
+fn dns_names(leaf: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, parsed)) = x509_parser::parse_x509_certificate(leaf) else { return Vec::new() };
     let Ok(Some(names)) = parsed.subject_alternative_name() else { return Vec::new() };
     let names = names.value.general_names.iter().filter_map(|name| match name {
@@ -212,7 +214,7 @@ fn names(leaf: &CertificateDer<'_>) -> Vec<String> {
     names.collect()
 }
 
-/// A certificate on its way to disk.
+/// A certificate that a file holds.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Certificate {
     pub(crate) path: String,
@@ -220,7 +222,7 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// Whether it is for this host.
+    /// Whether the certificate has a name for this host.
     pub(super) fn covers(&self, host: &str) -> bool {
         self.names.iter().any(|name| {
             name == host

@@ -1,4 +1,4 @@
-//! The configuration around the locations: the servers of hosts.
+//! The servers of hosts, around their locations.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -9,26 +9,27 @@ use super::files::Certificates;
 use super::hosts::{Host, Route};
 use super::keys::redirect_code;
 use super::lines::{line, when};
-use super::owners::of_key;
+use super::owners::key_owner;
 use super::rules::{Match, RouteKey, root};
 use super::snippet::Place;
 use super::work::{Servers, Work};
 use super::{location, passthrough};
 use crate::report::Severity;
 
-/// All that the servers of a host depend on, beside what each part may look at.
+/// What the servers of a host are made of, beside [`Base`](super::work::Base) and looked-up
+/// objects.
 #[derive(Debug, PartialEq)]
-pub(super) struct Site {
+pub(super) struct HostInput {
     pub(super) host: Box<Host>,
     /// The file of the certificate for hosts that have none.
     pub(super) default: Option<String>,
-    /// The other of `example.com` and `www.example.com`, if it is sent here.
+    /// The other one of `example.com` and `www.example.com`, if it is redirected here.
     pub(super) www: Option<String>,
 }
 
-/// The same of the server for all other names.
+/// What the server for all other names is made of.
 #[derive(Debug, PartialEq)]
-pub(super) struct Rest {
+pub(super) struct DefaultInput {
     pub(super) host: Option<Box<Host>>,
     pub(super) default: Option<String>,
 }
@@ -49,11 +50,11 @@ pub(super) fn default_certificate(
     })
 }
 
-/// The hosts and the rest.
+/// Splits the hosts into those with a name and the server for all other names.
 pub(super) fn sites(
     mut hosts: BTreeMap<Arc<str>, Box<Host>>,
     default: Option<&String>,
-) -> (Vec<Site>, Rest) {
+) -> (Vec<HostInput>, DefaultInput) {
     let asks = |host: &Host| host.sources.iter().any(|source| source.options.from_to_www);
     let mut www = BTreeMap::new();
     if hosts.values().any(|host| asks(host)) {
@@ -69,30 +70,30 @@ pub(super) fn sites(
             }
         }
     }
-    let rest = Rest { host: hosts.remove(""), default: default.cloned() };
+    let rest = DefaultInput { host: hosts.remove(""), default: default.cloned() };
     let site = |host: Box<Host>| {
         let www = www.remove(&host.name);
-        Site { host, default: default.cloned(), www }
+        HostInput { host, default: default.cloned(), www }
     };
     (hosts.into_values().map(site).collect(), rest)
 }
 
 /// The servers of a host.
-pub(super) fn of_site(work: &mut Work<'_>, site: &Site) -> Servers {
+pub(super) fn host_servers(work: &mut Work<'_>, site: &HostInput) -> Servers {
     let host = &site.host;
     let own = host.certificate.as_ref().map(|certificate| certificate.path.as_str());
-    let names: Vec<&str> = host.asked.iter().map(String::as_str).collect();
+    let names: Vec<&str> = host.acme_names.iter().map(String::as_str).collect();
     let identity = identity(work, own, &names, site.default.as_deref());
     let mut server = server(work, host, identity);
     work.owners.mark(&host.owner.id, std::slice::from_mut(&mut server));
     let mut http = vec![server];
     http.extend(site.www.as_ref().map(|other| www(work, host, other, site.default.as_deref())));
-    Servers { http, streams: work.front(host), ..Servers::default() }
+    Servers { http, streams: work.passthrough_servers(host), ..Servers::default() }
 }
 
 /// The server for all other names.
-pub(super) fn of_rest(work: &mut Work<'_>, rest: &Rest) -> Servers {
-    // A name that no server has goes to the first one with `default_server`.
+pub(super) fn default_servers(work: &mut Work<'_>, rest: &DefaultInput) -> Servers {
+    // `default_server` takes all names that no other server has.
     let mut list = listens(work, false, true);
     list.extend(listens(work, true, true));
     list.push(http2(work));
@@ -107,7 +108,7 @@ pub(super) fn of_rest(work: &mut Work<'_>, rest: &Rest) -> Servers {
     match &rest.host {
         Some(host) => {
             list.extend(body(work, host, rest.default.is_some()));
-            streams = work.front(host);
+            streams = work.passthrough_servers(host);
         }
         None => {
             let mut nothing = unknown(work);
@@ -121,7 +122,8 @@ pub(super) fn of_rest(work: &mut Work<'_>, rest: &Rest) -> Servers {
     Servers { http: vec![line("server", []).with_block(list)], streams, ..Servers::default() }
 }
 
-/// What balancers ask by a name that no Ingress has. An Ingress for all hosts may have the path itself.
+/// The health check of load balancers, at names that no Ingress has. An Ingress for all hosts may
+/// have the path itself.
 fn health(host: Option<&Host>) -> Option<Directive> {
     const PATH: &str = "/healthz";
     let taken = host.is_some_and(|host| host.routes.keys().any(|(path, _)| **path == *PATH));
@@ -130,7 +132,7 @@ fn health(host: Option<&Host>) -> Option<Directive> {
 }
 
 fn listens(work: &Work<'_>, tls: bool, default: bool) -> Vec<Directive> {
-    let behind = passthrough::inner(work.settings);
+    let behind = passthrough::inner_socket(work.settings);
     let addresses: Vec<&str> = match tls {
         true if passthrough::is_on(work.base) => vec![&behind],
         true => work.settings.https.iter().map(String::as_str).collect(),
@@ -154,7 +156,7 @@ fn listens(work: &Work<'_>, tls: bool, default: bool) -> Vec<Directive> {
     list
 }
 
-/// What answers over TLS say of their host.
+/// Headers of answers over TLS.
 pub(super) fn of_tls(work: &Work<'_>) -> Vec<Directive> {
     let mut list =
         vec![line("add_header", ["Strict-Transport-Security", "$strict_transport", "always"])];
@@ -163,7 +165,7 @@ pub(super) fn of_tls(work: &Work<'_>) -> Vec<Directive> {
     list
 }
 
-/// HTTP/2, over plain HTTP, too: gRPC needs it.
+/// HTTP/2, also over plain TCP, which gRPC needs.
 fn http2(work: &Work<'_>) -> Directive {
     let off = work.settings.defaults.get("use-http2").is_some_and(|text| text.trim() == "false");
     line("http2", [if off { "off" } else { "on" }])
@@ -173,7 +175,8 @@ fn certificate_lines(path: &str) -> Vec<Directive> {
     vec![line("ssl_certificate", [path]), line("ssl_certificate_key", [path])]
 }
 
-/// The certificate of a server: its own, one that is asked for, or that for hosts that have none.
+/// The certificate lines of a server: its own certificate, one that is requested by ACME, or the
+/// default certificate.
 fn identity(
     work: &Work<'_>,
     own: Option<&str>,
@@ -181,12 +184,12 @@ fn identity(
     default: Option<&str>,
 ) -> Option<Vec<Directive>> {
     if own.is_none() && !asked.is_empty() {
-        return work.settings.asks_for(asked).map(|line| vec![line]);
+        return work.settings.acme_line(asked).map(|line| vec![line]);
     }
     own.or(default).map(certificate_lines)
 }
 
-/// `*.` of Kubernetes is one label, where nginx's is any number.
+/// A host as `server_name`. In Kubernetes `*.` is one label, in nginx any number.
 fn server_name(name: &str) -> String {
     match name.strip_prefix("*.") {
         Some(rest) => format!("~^[^.]+\\.{}$", rest.replace('.', "\\.")),
@@ -213,7 +216,7 @@ fn server(work: &mut Work<'_>, host: &Host, identity: Option<Vec<Directive>>) ->
 fn www(work: &Work<'_>, host: &Host, other: &str, default: Option<&str>) -> Directive {
     let mut list = listens(work, false, false);
     let own = host.certificate.as_ref().filter(|c| c.covers(other)).map(|c| c.path.as_str());
-    let asked = Some(other).filter(|_| host.certificate.is_none() && !host.asked.is_empty());
+    let asked = Some(other).filter(|_| host.certificate.is_none() && !host.acme_names.is_empty());
     if let Some(lines) = identity(work, own, asked.as_slice(), default) {
         list.extend(listens(work, true, false));
         list.extend(lines);
@@ -227,10 +230,10 @@ fn www(work: &Work<'_>, host: &Host, other: &str, default: Option<&str>) -> Dire
     line("server", []).with_block(list)
 }
 
-/// The inner part of a server.
+/// The directives of a server behind its listen addresses and names.
 fn body(work: &mut Work<'_>, host: &Host, tls: bool) -> Vec<Directive> {
     let mut list = work.base.server.clone();
-    work.owners.mark(&of_key("server-snippet"), &mut list);
+    work.owners.mark(&key_owner("server-snippet"), &mut list);
     for source in &host.sources {
         let text = source.options.server_snippet.as_ref();
         let mut made = work.snippet(source, "server-snippet", text, Place::Server);
@@ -289,7 +292,8 @@ fn body(work: &mut Work<'_>, host: &Host, tls: bool) -> Vec<Directive> {
     list
 }
 
-/// Client certificates are asked for once for a host: the first Ingress that names them decides.
+/// The directives for client certificates. A host asks for them in one way: the first Ingress that
+/// names them decides.
 fn client_certificates(work: &mut Work<'_>, host: &Host, tls: bool, list: &mut Vec<Directive>) {
     let found = host
         .sources
@@ -325,7 +329,7 @@ fn client_certificates(work: &mut Work<'_>, host: &Host, tls: bool, list: &mut V
     }
 }
 
-/// What no rule says: the default backend, or 404.
+/// The answer for paths without a rule: the default backend, or 404.
 fn unknown(work: &mut Work<'_>) -> Vec<Directive> {
     let id = crate::report::ObjectId {
         kind: "Settings",

@@ -1,4 +1,5 @@
-//! The controller's ConfigMap: what holds for all hosts. Keys with the name of an annotation are its default instead.
+//! The controller's ConfigMap: settings for all hosts. A key that is the name of an annotation is
+//! the annotation's default instead.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -6,24 +7,24 @@ use std::slice;
 use weir_conf::Directive;
 
 use super::lines::{digest, line};
+use super::location_variables::{OF_LOCATIONS, defaults, names};
 use super::logs::FORMAT;
-use super::owners::{Owners, of_key};
-use super::told::{OF_LOCATIONS, defaults, names};
+use super::owners::{Owners, key_owner};
 use super::work::Work;
 use crate::annotations::{self, values};
 use crate::report::{ObjectId, Severity};
 
-/// How a key's value becomes words of a directive.
+/// How a key's value becomes arguments of a directive.
 #[derive(Clone, Copy)]
 enum Value {
-    /// `true` and `false`.
+    /// `true` or `false`.
     Flag,
-    /// A number; a unit may be appended.
+    /// A number, to which this unit may be appended.
     Number(&'static str),
     Size,
-    /// Words of letters, digits and these signs, separated by spaces or commas.
+    /// Words of letters, digits and these characters, separated by spaces or commas.
     Words(&'static str),
-    /// Two numbers or sizes.
+    /// A number and a size.
     Pair,
 }
 
@@ -63,7 +64,7 @@ const SET: &[(&str, &str, Value)] = &[
     ("use-gzip", "gzip", Value::Flag),
 ];
 
-/// Keys that are read elsewhere in this file.
+/// Keys that are read one by one.
 const OTHER: &[&str] = &[
     "annotation-value-word-blocklist",
     "annotations-risk-level",
@@ -142,7 +143,7 @@ const OTHER: &[&str] = &[
     "worker-processes",
 ];
 
-/// Keys that weir needs not, and why.
+/// Keys that weir does not need, and why.
 const NEEDLESS: &[(&str, &str)] = &[
     ("allow-snippet-annotations", "the command line has the list of allowed directives"),
     ("enable-aio-write", "no event loop waits for a file"),
@@ -177,7 +178,7 @@ const NEEDLESS: &[(&str, &str)] = &[
     ("worker-shutdown-timeout", "the file that weir starts with says so"),
 ];
 
-/// Keys that weir does not obey, and why. What is off anyway changes nothing.
+/// Keys that weir does not obey, and why. A value that turns the setting off is only a note.
 const UNBUILT: &[(&str, &str)] = &[
     (
         "allow-cross-namespace-resources",
@@ -192,7 +193,7 @@ const UNBUILT: &[(&str, &str)] = &[
     ("use-geoip2", "weir-ingress fetches no databases; http-snippet may have `geoip2` with a file"),
 ];
 
-/// What the ConfigMap says for all.
+/// The settings of the ConfigMap for all hosts.
 #[derive(Default)]
 pub(super) struct Global {
     /// Directives outside of blocks.
@@ -201,39 +202,39 @@ pub(super) struct Global {
     pub(super) server: Vec<Directive>,
     /// Directives of each location of Ingresses.
     pub(super) location: Vec<Directive>,
-    /// Directives of `http` that stand beside all others.
+    /// Directives of `http` that are added to all others.
     pub(super) http_snippet: Vec<Directive>,
-    /// Directives of `stream`, and servers of the administrator's there.
+    /// Directives of `stream`, with the administrator's servers there.
     pub(super) stream: Vec<Directive>,
-    /// Directives of `http`, which stand in place of those that are there otherwise.
+    /// Directives of `http` that replace the defaults.
     pub(super) http: Vec<Directive>,
-    /// Maps by the variable that they set, likewise.
+    /// Maps that replace the defaults, by the variable that they set.
     pub(super) maps: BTreeMap<&'static str, Directive>,
-    /// `Strict-Transport-Security`.
+    /// The value of `Strict-Transport-Security`.
     pub(super) hsts: String,
-    /// Words for `listen`.
+    /// Whether `listen` has `proxy_protocol`.
     pub(super) proxy_protocol: bool,
-    /// TLS has HTTP/3 at the same ports.
+    /// Whether HTTP/3 is served at the ports of TLS.
     pub(super) http3: bool,
-    /// There is a collector of traces.
+    /// Whether there is a collector of traces.
     pub(super) traces: bool,
-    /// Variables of ingress-nginx that these texts name.
-    pub(super) told: Vec<&'static str>,
+    /// Variables of ingress-nginx about locations that the ConfigMap's texts name.
+    pub(super) used_variables: Vec<&'static str>,
     /// The keys that asked for directives outside of servers.
     pub(super) owners: Owners,
-    /// Headers for servers behind, beside those of all.
+    /// Further headers for upstreams.
     pub(super) headers: Vec<(String, String)>,
 }
 
 impl Work<'_> {
-    /// Reads the ConfigMap; what is wrong or not known is said.
+    /// Reads the ConfigMap. Findings report wrong and unknown keys.
     pub(super) fn global(&mut self) -> Global {
         let data = self.settings.defaults.clone();
         let mut global = Global::default();
         for (key, value) in &data {
             match self.key(key, value) {
                 Ok(mut made) => {
-                    global.owners.mark(&of_key(key), &mut made);
+                    global.owners.mark(&key_owner(key), &mut made);
                     global.http.extend(made);
                 }
                 Err((severity, why)) => self.about_map(key, severity, &why),
@@ -262,8 +263,9 @@ impl Work<'_> {
             global.http.push(line("more_clear_headers", ["Server"]));
         }
         if !global.hsts.is_empty() {
-            // Of two headers a browser would take the first, which is the server's behind.
-            // Gateways set none, and pass on what is behind them.
+            // If an answer had two of these headers, a browser would take the first, which is the
+            // upstream's.
+            // Gateways set none, and pass the upstream's on.
             let hidden = global.http.iter().filter(|d| d.name.is("proxy_hide_header")).cloned();
             global.server.extend(hidden);
             global.server.push(line("proxy_hide_header", ["Strict-Transport-Security"]));
@@ -283,14 +285,15 @@ impl Work<'_> {
         let headers = global.headers.iter().map(|(_, value)| value);
         let texts = data.values().chain(headers).chain([&format]);
         let is_named = |name: &&str| texts.clone().any(|text| names(text, name));
-        global.told = OF_LOCATIONS.into_iter().filter(is_named).collect();
+        global.used_variables = OF_LOCATIONS.into_iter().filter(is_named).collect();
         let defaults = defaults(texts);
         global.http.extend(defaults);
         self.without_endless_words(&mut global);
         global
     }
 
-    /// Leaves out directives with a word that no configuration has room for: all others would go with them.
+    /// Leaves out directives with a word that is too long for a configuration, since they would
+    /// make the whole of it fail.
     fn without_endless_words(&mut self, global: &mut Global) {
         let Global { main, server, location, http_snippet, stream, http, owners, .. } = global;
         for (list, key) in [
@@ -310,7 +313,7 @@ impl Work<'_> {
         }
     }
 
-    /// Whether there is HTTP/3, of which answers over TCP tell.
+    /// HTTP/3, with the `Alt-Svc` header that offers it.
     fn http3(&mut self, flag: &dyn Fn(&str, bool) -> bool, global: &mut Global) {
         if !flag("use-http3", false) {
             return;
@@ -332,7 +335,7 @@ impl Work<'_> {
     pub(super) fn about_map(&mut self, key: &str, severity: Severity, why: &str) {
         let reason = match severity {
             Severity::Note => "NeedlessKey",
-            // Lines with a caret stay lines.
+            // Findings with this reason keep their lines, which end in a caret.
             _ if key.ends_with("-snippet") => "InvalidSnippet",
             _ => "InvalidKey",
         };
@@ -370,7 +373,7 @@ impl Work<'_> {
         Err((Severity::Warning, "weir-ingress does not know this key; it has no effect".to_owned()))
     }
 
-    /// Who the client is, where a balancer stands in front.
+    /// The address of the client, if a load balancer is in front.
     fn clients(
         &mut self,
         data: &BTreeMap<String, String>,
@@ -412,7 +415,7 @@ impl Work<'_> {
             map("$http_x_forwarded_proto", "$pass_access_scheme", &scheme);
             let host = [("default", "$http_host"), ("", "$host")];
             map("$http_host", "$own_http_host", &host);
-            // The first of several names is what the client asked for.
+            // The first of several hosts is the one that the client asked for.
             let host = [
                 ("default", "$own_http_host"),
                 ("~^(?<forwarded_host>[A-Za-z0-9._:\\[\\]-]+)", "$forwarded_host"),
@@ -430,7 +433,7 @@ impl Work<'_> {
             map("$http_x_forwarded_port", "$pass_server_port", &port);
         }
         if global.proxy_protocol {
-            // The port that the client has spoken to, where the balancer says it.
+            // The port that the client connected to, if the load balancer sends it.
             map(
                 "$proxy_protocol_server_port",
                 "$pass_own_port",
@@ -450,8 +453,9 @@ impl Work<'_> {
         }
     }
 
-    /// The header for `real_ip_header` where a balancer says by the PROXY protocol what has connected to it: what that client
-    /// forwards counts if it is a proxy itself, one of `networks`.
+    /// The header for `real_ip_header` if a load balancer sends its client's address by the PROXY
+    /// protocol. If that client is one of `networks`, it is a proxy itself, and the address that it
+    /// forwards counts.
     fn behind_proxies(&self, header: &str, networks: &[String], global: &mut Global) -> String {
         let mut rows = vec![line("default", ["0"])];
         rows.extend(networks.iter().map(|network| line(network, ["1"])));
@@ -465,17 +469,17 @@ impl Work<'_> {
         let said = map(&forwarded, "$said_by_proxy", [("default", &forwarded), ("", own)]);
         let rows = [("default", own), ("1", "$said_by_proxy")];
         let chosen = map("$connected_proxy", "$connected_for", rows);
-        // A client that knew the name could send the header itself.
+        // The name is secret: a client that knew it could send the header itself.
         let secret = self.settings.own_certificate.as_deref().unwrap_or_default();
         let name = format!("X-Connected-For-{}", digest(secret));
         let set = line("more_set_input_headers", [format!("{name}: $connected_for").as_str()]);
         global.http.extend([geo, said, chosen, set]);
-        // Nor do servers behind learn it.
+        // Upstreams do not get the header.
         global.headers.push((name.clone(), String::new()));
         name
     }
 
-    /// Headers of a ConfigMap that the administrator names: namespace and name.
+    /// The headers of a ConfigMap that the administrator names: namespace and name.
     fn global_headers(&mut self, key: &str, map: &str) -> Vec<(String, String)> {
         let found = map.trim().split_once('/').and_then(|(n, m)| self.index.config_map(n, m));
         let Some(headers) = found.and_then(|map| map.data.as_ref()) else {
@@ -560,7 +564,7 @@ mod tests {
         }
     }
 
-    /// By its name, or by its beginning: `hsts*`.
+    /// A key is named by itself or by its prefix, such as `hsts*`.
     #[test]
     fn the_page_names_each_key() {
         let page = include_str!("../../../../docs/kubernetes.md");

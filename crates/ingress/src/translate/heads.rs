@@ -1,4 +1,4 @@
-//! What stands around the servers: directives outside of blocks, and what all servers share.
+//! Directives around the servers: outside of blocks, and at the head of each block.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,15 @@ use super::lines::line;
 use super::made::headers;
 use crate::settings::Settings;
 
-/// What stands around the parts: outside of blocks, and first in each block.
+/// The directives outside of blocks, and those at the head of each block.
 pub(super) struct Heads {
     pub(super) main: Vec<Directive>,
     pub(super) http: Vec<Directive>,
     pub(super) stream: Vec<Directive>,
 }
 
-/// What stands around the parts. `sessions`: there are servers of `stream`, beside those of the administrator.
+/// Makes the heads. `sessions` says whether the `stream` block has servers beside the
+/// administrator's.
 pub(super) fn heads(settings: &Settings, global: Global, sessions: bool) -> Heads {
     let own = &settings.base;
     let of = |name: &str| -> Vec<Directive> {
@@ -46,7 +47,7 @@ pub(super) fn heads(settings: &Settings, global: Global, sessions: bool) -> Head
     let mut defaults = vec![line("error_log", ["stderr", "notice"])];
     let processes = line("worker_processes", ["1"]);
     if !says(&first, &processes) && !says(&main, &processes) {
-        // A process compiles and keeps each configuration once, for however many loops.
+        // One process with several loops compiles and keeps each configuration once.
         defaults.extend([processes, line("worker_threads", ["auto"])]);
     }
     let defaults = defaults.into_iter().filter(|made| !says(&first, made));
@@ -64,7 +65,7 @@ pub(super) fn heads(settings: &Settings, global: Global, sessions: bool) -> Head
     Heads { main, http, stream }
 }
 
-/// Whether the administrator has said the same thing in another way.
+/// Whether `own` already has the directive, with whatever value.
 fn says(own: &[Directive], made: &Directive) -> bool {
     let variable = |d: &Directive| d.arg(1).map(|word| word.bytes.clone());
     own.iter().any(|d| {
@@ -72,7 +73,7 @@ fn says(own: &[Directive], made: &Directive) -> bool {
     })
 }
 
-/// What all servers share, with the defaults of ingress-nginx.
+/// The directives that all servers share, with ingress-nginx's defaults.
 fn base(
     mut maps: BTreeMap<&'static str, Directive>,
     hsts: &str,
@@ -85,7 +86,7 @@ fn base(
         let rows = rows.iter().map(|(key, value)| line(key, [*value])).collect();
         maps.remove(to).unwrap_or_else(|| line("map", [from, to]).with_block(rows))
     };
-    // Clients know the ports of the Service, not those that are listened on.
+    // Clients know the ports of the Service, not the listening ports.
     let public = settings.public_ports().into_iter();
     let mut public: Vec<Directive> =
         public.map(|(own, known)| line(&own, [known.to_string().as_str()])).collect();
@@ -158,7 +159,7 @@ fn base(
     list
 }
 
-/// Kinds of answers that are compressed, if answers are; `text/html` always is.
+/// The types of answers that are compressed, beside `text/html`.
 const COMPRESSED: &str = "application/atom+xml application/javascript application/json application/rss+xml application/vnd.ms-fontobject application/x-font-ttf application/x-javascript application/x-web-app-manifest+json application/xhtml+xml application/xml application/xml+rss font/opentype image/svg+xml image/x-icon text/css text/javascript text/plain text/x-component";
 
 fn is_header(directive: &Directive, name: &str) -> bool {

@@ -1,4 +1,4 @@
-//! Rules to hosts: which namespace owns a host, and what each of its paths does.
+//! Collects the rules of all Ingresses by host: the namespace that owns the host, and its paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -30,7 +30,7 @@ impl Deref for Route {
     }
 }
 
-/// Servers for some of the requests for a path.
+/// The upstream for some of the requests for a path.
 #[derive(Debug, PartialEq)]
 pub(super) struct CanaryRoute {
     pub(super) source: Source,
@@ -38,7 +38,7 @@ pub(super) struct CanaryRoute {
     pub(super) port: String,
 }
 
-/// A host; an empty name is any other host.
+/// A host. An empty name stands for all hosts without rules.
 #[derive(Debug, PartialEq)]
 pub(super) struct Host {
     pub(super) name: Arc<str>,
@@ -46,15 +46,15 @@ pub(super) struct Host {
     pub(super) sources: Vec<Source>,
     pub(super) routes: BTreeMap<RouteKey, Route>,
     pub(super) certificate: Option<Certificate>,
-    /// Names that a certificate is asked for, where no Secret has one.
-    pub(super) asked: Vec<String>,
-    /// An Ingress says that the host has TLS, whether there is a certificate or not.
-    pub(super) secured: bool,
+    /// Names for which ACME requests a certificate, if no Secret has one.
+    pub(super) acme_names: Vec<String>,
+    /// Whether an Ingress lists the host under `tls`, even if there is no certificate.
+    pub(super) has_tls: bool,
     pub(super) aliases: Vec<String>,
 }
 
 impl Host {
-    /// Whether an Ingress has paths there.
+    /// Whether an Ingress has paths on this host.
     fn is_of(&self, source: &Source) -> bool {
         self.sources.iter().any(|other| other.id == source.id)
     }
@@ -65,7 +65,7 @@ impl Host {
     }
 }
 
-/// All hosts by name.
+/// Collects all hosts, by name.
 pub(super) fn gather(
     work: &mut Work<'_>,
     certificates: &mut Certificates,
@@ -76,26 +76,27 @@ pub(super) fn gather(
     for source in sources.iter().filter(|source| !is_canary(source)) {
         for rule in &source.rules {
             let Some(host) = claim(work, &mut hosts, source, rule) else { continue };
-            rule.paths.iter().for_each(|path| add(work, host, source, path));
+            rule.paths.iter().for_each(|path| add_path(work, host, source, path));
             if let Some(path) = &rule.fallback
                 && !host.routes.contains_key(&root())
             {
-                add(work, host, source, path);
+                add_path(work, host, source, path);
             }
         }
     }
     for source in sources.iter().filter(is_canary) {
-        canaries(work, &mut hosts, source);
+        add_canaries(work, &mut hosts, source);
     }
     let mut aliases = BTreeSet::new();
     for source in sources.iter().filter(|source| !is_canary(source)) {
-        secure(work, certificates, &mut hosts, source);
-        rename(work, &mut aliases, &mut hosts, source);
+        add_certificates(work, certificates, &mut hosts, source);
+        add_aliases(work, &mut aliases, &mut hosts, source);
     }
     hosts
 }
 
-/// The host, if this Ingress may have paths there. The oldest Ingress that names a host gives it to its namespace.
+/// The host of a rule, if the Ingress may have paths there. The oldest Ingress of a host claims it
+/// for its namespace.
 fn claim<'h>(
     work: &mut Work<'_>,
     hosts: &'h mut BTreeMap<Arc<str>, Box<Host>>,
@@ -120,8 +121,8 @@ fn claim<'h>(
             sources: Vec::new(),
             routes: BTreeMap::new(),
             certificate: None,
-            asked: Vec::new(),
-            secured: false,
+            acme_names: Vec::new(),
+            has_tls: false,
             aliases: Vec::new(),
         })
     });
@@ -139,7 +140,7 @@ fn claim<'h>(
     Some(host)
 }
 
-fn add(work: &mut Work<'_>, host: &mut Host, source: &Source, path: &PathRule) {
+fn add_path(work: &mut Work<'_>, host: &mut Host, source: &Source, path: &PathRule) {
     let about = || format!("{}{}", host.name, path.path);
     let Routes { keys, target } = match &path.routes {
         Ok(routes) => routes,
@@ -150,7 +151,7 @@ fn add(work: &mut Work<'_>, host: &mut Host, source: &Source, path: &PathRule) {
     };
     for (n, key) in keys.iter().enumerate() {
         let replaces = match host.routes.get(key) {
-            // An exact path stands before the end of a prefix.
+            // An exact path takes precedence over the exact part of a prefix.
             Some(other) if n == 1 && *other.rule == *key.0 => false,
             Some(other) if path.exact && *other.rule != *key.0 => true,
             Some(other) if other.source.id == source.id && n == 1 => false,
@@ -171,8 +172,8 @@ fn add(work: &mut Work<'_>, host: &mut Host, source: &Source, path: &PathRule) {
     }
 }
 
-/// Adds a canary to the paths that another Ingress of its namespace has.
-fn canaries(work: &mut Work<'_>, hosts: &mut BTreeMap<Arc<str>, Box<Host>>, source: &Source) {
+/// Adds a canary to paths of other Ingresses of its namespace.
+fn add_canaries(work: &mut Work<'_>, hosts: &mut BTreeMap<Arc<str>, Box<Host>>, source: &Source) {
     for rule in source.ingress.spec.iter().flat_map(|s| s.rules.as_deref().unwrap_or_default()) {
         let name = rule.host.as_deref().unwrap_or_default();
         for path in rule.http.iter().flat_map(|http| &http.paths) {
@@ -197,7 +198,7 @@ fn canaries(work: &mut Work<'_>, hosts: &mut BTreeMap<Arc<str>, Box<Host>>, sour
     }
 }
 
-fn secure(
+fn add_certificates(
     work: &mut Work<'_>,
     certificates: &mut Certificates,
     hosts: &mut BTreeMap<Arc<str>, Box<Host>>,
@@ -208,11 +209,11 @@ fn secure(
         for name in entry.hosts.as_deref().unwrap_or_default() {
             let host = hosts.get_mut(name.as_str());
             if let Some(host) = host.filter(|host| host.is_of(source)) {
-                host.secured = true;
+                host.has_tls = true;
             }
         }
         let Some(secret) = entry.secret_name.as_deref().filter(|name| !name.is_empty()) else {
-            ask(work, hosts, source, entry);
+            request_certificates(work, hosts, source, entry);
             continue;
         };
         let certificate = match certificates.of(work, &source.id, secret) {
@@ -238,8 +239,9 @@ fn secure(
     }
 }
 
-/// Hosts without a Secret get a certificate by ACME, if there is an issuer, and so do their aliases that the entry names.
-fn ask(
+/// Requests certificates by ACME for hosts without a Secret, if there is an issuer. Aliases that
+/// the entry names are included.
+fn request_certificates(
     work: &mut Work<'_>,
     hosts: &mut BTreeMap<Arc<str>, Box<Host>>,
     source: &Source,
@@ -251,22 +253,22 @@ fn ask(
     let names = entry.hosts.as_deref().unwrap_or_default();
     for name in names {
         let host = hosts.get_mut(name.as_str());
-        let own = host.filter(|host| host.is_of(source) && host.asked.is_empty());
+        let own = host.filter(|host| host.is_of(source) && host.acme_names.is_empty());
         let Some(host) = own else { continue };
-        match work.settings.unproved(name) {
+        match work.settings.unprovable(name) {
             Some(why) => {
                 work.say(&source.id, Severity::Error, "NoCertificate", name, why);
             }
             None => {
                 let aliases = source.options.aliases.iter().filter(|alias| names.contains(alias));
-                let known = aliases.filter(|alias| work.settings.unproved(alias).is_none());
-                host.asked = std::iter::once(name).chain(known).cloned().collect();
+                let known = aliases.filter(|alias| work.settings.unprovable(alias).is_none());
+                host.acme_names = std::iter::once(name).chain(known).cloned().collect();
             }
         }
     }
 }
 
-fn rename(
+fn add_aliases(
     work: &mut Work<'_>,
     given: &mut BTreeSet<String>,
     hosts: &mut BTreeMap<Arc<str>, Box<Host>>,

@@ -1,7 +1,7 @@
-//! The objects of a snapshot by name: an Ingress names them, and there may be thousands of each.
+//! The objects of a snapshot by name, for those that Ingresses and others name.
 //!
-//! An [`Index`] notes each look, also one that finds nothing. What was made with it holds in another snapshot if the same
-//! looks find the same there.
+//! An [`Index`] records each lookup, also one that finds nothing. What was made with it is valid
+//! for another snapshot if the same lookups have the same results there.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -37,7 +37,7 @@ fn by_name<'a, T>(list: &'a [Arc<T>], meta: fn(&T) -> &ObjectMeta) -> ByName<'a,
         Some(((namespace(meta), meta.name.as_deref()?), object))
     };
     let mut all = HashMap::with_capacity(list.len());
-    // The first of two with one name, as in a list.
+    // The first of two objects with the same name counts.
     all.extend(list.iter().rev().filter_map(named));
     all
 }
@@ -61,7 +61,7 @@ impl<'a> NamedObjects<'a> {
     }
 }
 
-/// What a look has found.
+/// The result of a lookup.
 #[derive(Clone, Debug)]
 enum Found {
     Service(Option<Arc<Service>>),
@@ -70,17 +70,17 @@ enum Found {
     Slices(Vec<Arc<EndpointSlice>>),
 }
 
-/// A look for the objects of a name. The objects stay in memory, so that no other has their address.
+/// A recorded lookup. It keeps its objects in memory, so that no later object has the same address.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct Lookup {
     namespace: String,
     name: String,
     found: Found,
 }
 
-impl Look {
-    /// Whether the look finds the same among these objects.
-    pub(super) fn holds(&mut self, all: &NamedObjects<'_>) -> bool {
+impl Lookup {
+    /// Whether the lookup has the same result among these objects.
+    pub(super) fn finds_same(&mut self, all: &NamedObjects<'_>) -> bool {
         let key = (self.namespace.as_str(), self.name.as_str());
         match &mut self.found {
             Found::Service(known) => finds(known, all.services.get(&key)),
@@ -102,7 +102,8 @@ fn finds<T: PartialEq>(known: &mut Option<Arc<T>>, now: Option<&&Arc<T>>) -> boo
     }
 }
 
-/// Whether it is the same object, or one that says the same; that one takes its place.
+/// Whether both are the same object or equal. An equal one takes the place of `known`, so that the
+/// next comparison is of addresses.
 pub(super) fn same<T: PartialEq>(known: &mut Arc<T>, now: &Arc<T>) -> bool {
     if Arc::ptr_eq(known, now) {
         return true;
@@ -114,10 +115,10 @@ pub(super) fn same<T: PartialEq>(known: &mut Arc<T>, now: &Arc<T>) -> bool {
     same
 }
 
-/// The objects that others name, for one part of a translation.
+/// The named objects, for one part of a translation.
 pub(super) struct Index<'a> {
     all: &'a NamedObjects<'a>,
-    looks: RefCell<BTreeMap<(Kind, String, String), Found>>,
+    lookups: RefCell<BTreeMap<(Kind, String, String), Found>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,43 +131,43 @@ enum Kind {
 
 impl<'a> Index<'a> {
     pub(super) fn of(all: &'a NamedObjects<'a>) -> Index<'a> {
-        Index { all, looks: RefCell::default() }
+        Index { all, lookups: RefCell::default() }
     }
 
-    /// All looks, once each.
-    pub(super) fn into_looks(self) -> Box<[Look]> {
-        let looks = self.looks.into_inner().into_iter();
-        looks.map(|((_, namespace, name), found)| Look { namespace, name, found }).collect()
+    /// All lookups, once each.
+    pub(super) fn into_lookups(self) -> Box<[Lookup]> {
+        let lookups = self.lookups.into_inner().into_iter();
+        lookups.map(|((_, namespace, name), found)| Lookup { namespace, name, found }).collect()
     }
 
-    fn note(&self, kind: Kind, namespace: &str, name: &str, found: Found) {
+    fn record(&self, kind: Kind, namespace: &str, name: &str, found: Found) {
         let key = (kind, namespace.to_owned(), name.to_owned());
-        self.looks.borrow_mut().insert(key, found);
+        self.lookups.borrow_mut().insert(key, found);
     }
 
     pub(super) fn service(&self, namespace: &str, name: &str) -> Option<&'a Service> {
         let found = self.all.services.get(&(namespace, name)).copied();
-        self.note(Kind::Service, namespace, name, Found::Service(found.cloned()));
+        self.record(Kind::Service, namespace, name, Found::Service(found.cloned()));
         found.map(|object| &**object)
     }
 
     pub(super) fn secret(&self, namespace: &str, name: &str) -> Option<&'a Arc<Secret>> {
         let found = self.all.secrets.get(&(namespace, name)).copied();
-        self.note(Kind::Secret, namespace, name, Found::Secret(found.cloned()));
+        self.record(Kind::Secret, namespace, name, Found::Secret(found.cloned()));
         found
     }
 
     pub(super) fn config_map(&self, namespace: &str, name: &str) -> Option<&'a ConfigMap> {
         let found = self.all.config_maps.get(&(namespace, name)).copied();
-        self.note(Kind::ConfigMap, namespace, name, Found::ConfigMap(found.cloned()));
+        self.record(Kind::ConfigMap, namespace, name, Found::ConfigMap(found.cloned()));
         found.map(|object| &**object)
     }
 
-    /// The addresses behind a Service.
+    /// The EndpointSlices of a Service.
     pub(super) fn slices(&self, namespace: &str, service: &str) -> Vec<&'a EndpointSlice> {
         let found = self.all.slices.get(&(namespace, service)).map_or(&[][..], Vec::as_slice);
         let kept = found.iter().map(|slice| (*slice).clone()).collect();
-        self.note(Kind::Slices, namespace, service, Found::Slices(kept));
+        self.record(Kind::Slices, namespace, service, Found::Slices(kept));
         found.iter().map(|slice| &***slice).collect()
     }
 }

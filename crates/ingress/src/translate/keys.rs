@@ -1,4 +1,4 @@
-//! Keys of the controller's ConfigMap that change a part of what is there otherwise.
+//! Keys of the controller's ConfigMap that adjust other directives.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::annotations::values;
 use crate::report::Severity;
 use crate::settings::Settings;
 
-/// Words of `access_log` behind the format; others are left out.
-pub(super) fn of_a_log(text: &str) -> impl Iterator<Item = &str> {
+/// The parameters of `access_log` after the format. Unknown ones are left out.
+pub(super) fn access_log_params(text: &str) -> impl Iterator<Item = &str> {
     let is_good = |word: &&str| match word.split_once('=') {
         None => *word == "gzip",
         Some(("buffer" | "flush" | "gzip", value)) => values::of(value, ""),
@@ -21,8 +21,8 @@ pub(super) fn of_a_log(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace().filter(is_good)
 }
 
-/// What limits count their clients by.
-pub(super) fn limited_by(settings: &Settings) -> &str {
+/// The variable by which limits count clients.
+pub(super) fn limit_key(settings: &Settings) -> &str {
     let said = settings.defaults.get("limit-conn-zone-variable").map(|name| name.trim());
     let is_variable = |name: &&str| {
         name.strip_prefix('$').is_some_and(|name| !name.is_empty() && values::of(name, "_"))
@@ -30,14 +30,14 @@ pub(super) fn limited_by(settings: &Settings) -> &str {
     said.filter(is_variable).unwrap_or("$binary_remote_addr")
 }
 
-/// The status of redirects to https and to another name.
+/// The status of redirects to HTTPS and to another name.
 pub(super) fn redirect_code(settings: &Settings) -> &str {
     let said = settings.defaults.get("http-redirect-code").map(|code| code.trim());
     said.filter(|code| ["301", "302", "307", "308"].contains(code)).unwrap_or("308")
 }
 
-/// How long a session of TCP or UDP may be silent, and how many datagrams answer one.
-pub(super) fn of_sessions(settings: &Settings, udp: bool) -> Vec<Directive> {
+/// The directives of TCP and UDP sessions: timeouts, retries, and datagrams of an answer.
+pub(super) fn session_directives(settings: &Settings, udp: bool) -> Vec<Directive> {
     let said = |key: &str, other: &str| -> String {
         let word = settings.defaults.get(key).map(|word| word.trim());
         let is_good = |word: &&str| {
@@ -56,13 +56,13 @@ pub(super) fn of_sessions(settings: &Settings, udp: bool) -> Vec<Directive> {
         ]),
     }
     if udp {
-        // A session ends with its answer: without this, each question to a name server stays for the time-out.
+        // Otherwise each query to a name server would keep its session until the timeout.
         list.push(line("proxy_responses", [said("proxy-stream-responses", "1").as_str()]));
     }
     list
 }
 
-/// The settings without addresses of IPv6 to listen at, where the ConfigMap says so.
+/// Removes IPv6 listen addresses if the ConfigMap says so (`disable-ipv6`).
 pub(super) fn without_ipv6(settings: &mut Settings) {
     if settings.defaults.get("disable-ipv6").is_some_and(|word| word.trim() == "true") {
         settings.http.retain(|address| !address.starts_with('['));
@@ -71,7 +71,7 @@ pub(super) fn without_ipv6(settings: &mut Settings) {
 }
 
 impl Work<'_> {
-    /// Requests that are not logged.
+    /// Requests that the access log leaves out.
     pub(super) fn skipped(&mut self, data: &BTreeMap<String, String>, global: &mut Global) {
         let Some(text) = data.get("skip-access-log-urls") else { return };
         let Some(log) = global.http.iter_mut().find(|d| d.name.is("access_log")) else { return };
@@ -96,7 +96,7 @@ impl Work<'_> {
         }
     }
 
-    /// What servers behind are sent, and what comes of it.
+    /// Settings of requests to upstreams and of their answers.
     pub(super) fn parts_of_requests(
         &mut self,
         data: &BTreeMap<String, String>,
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn words_of_a_log_are_those_that_it_has() {
         let words: Vec<_> =
-            of_a_log("buffer=16k  flush=1m gzip gzip=3 if=$x buffer=a;b gzip;").collect();
+            access_log_params("buffer=16k  flush=1m gzip gzip=3 if=$x buffer=a;b gzip;").collect();
         assert_eq!(words, ["buffer=16k", "flush=1m", "gzip", "gzip=3"]);
     }
 }

@@ -1,20 +1,22 @@
-//! Directives, made of words.
+//! Makes directives.
 
 use weir_conf::Directive;
 
 use crate::report::ObjectId;
 
-/// A directive with words of any text.
+/// A directive. Its arguments may have any text.
 pub(crate) fn line<'w>(name: &str, words: impl IntoIterator<Item = &'w str>) -> Directive {
     Directive::new(name, words)
 }
 
-/// Requests count under the name of the object that they reached: `weir_zone_requests_total{zone="Ingress shop/web"}`.
+/// Counts requests under the name of their object: `weir_zone_requests_total{zone="Ingress
+/// shop/web"}`.
 pub(crate) fn counted(id: &ObjectId) -> Directive {
     line("status_zone", [id.to_string().as_str()])
 }
 
-/// Those for which a variable has a value count as the canary's: `{zone="Ingress shop/web canary new:80"}`.
+/// Counts requests for which `variable` has a value as the canary's: `{zone="Ingress shop/web
+/// canary new:80"}`.
 pub(super) fn counted_if(id: &ObjectId, servers: &str, variable: &str) -> Directive {
     let zone = format!("{id} canary {servers}");
     line("status_zone", [zone.as_str(), &format!("if={variable}")])
@@ -26,7 +28,7 @@ pub(crate) fn when(left: &str, operator: &str, right: &str, then: Vec<Directive>
     line("if", [left.as_str(), operator, right.as_str()]).with_block(then)
 }
 
-/// A short name for a text, of hexadecimal digits.
+/// The digest of a text, 20 hexadecimal digits.
 pub(crate) fn digest(text: &[u8]) -> String {
     use sha1::{Digest, Sha1};
     Sha1::digest(text).iter().take(10).map(|byte| format!("{byte:02x}")).collect()

@@ -1,4 +1,4 @@
-//! One path of a host.
+//! The location of one path.
 
 use weir_conf::Directive;
 
@@ -9,17 +9,17 @@ use super::frame;
 use super::hosts::{Host, Route};
 use super::keys::redirect_code;
 use super::lines::{counted, digest, line, when};
+use super::location_variables::{names, set_variables};
 use super::made::Made;
-use super::owners::of_key;
+use super::owners::key_owner;
 use super::pass::{errors, pass};
 use super::snippet::Place;
 use super::sources::Source;
-use super::told::{names, told};
 use super::work::Work;
 use crate::annotations::{Protocol, values};
 use crate::report::Severity;
 
-/// Settings that servers behind have in common, whatever they speak.
+/// Directives that the modules of all protocols have, with their own prefix.
 const ALIKE: &[&str] = &[
     "connect_timeout",
     "next_upstream",
@@ -29,7 +29,7 @@ const ALIKE: &[&str] = &[
     "send_timeout",
 ];
 
-/// Where ACME clients prove names.
+/// The path of ACME's HTTP challenges.
 const CHALLENGE: &str = "/.well-known/acme-challenge";
 
 /// The location of a route.
@@ -44,14 +44,14 @@ pub(super) fn location(
     let o = &source.options;
     let mut made = Made::default();
     made.inside.push(counted(&source.id));
-    made.inside.extend(told(route, path, |name| work.base.told.contains(&name)));
+    made.inside.extend(set_variables(route, path, |name| work.base.used_variables.contains(&name)));
     work.trace(route, &mut made.inside);
     let key = digest(format!("{}\n{}\n{path}", source.id, host.name).as_bytes());
-    // An ACME client proves a name over plain HTTP.
+    // ACME challenges come over plain HTTP.
     let challenge = path.starts_with(CHALLENGE);
     let exempt = work.settings.list("no-tls-redirect-locations").any(|at| path.starts_with(at));
     let plain = challenge || exempt;
-    if !plain && (o.force_ssl_redirect || o.ssl_redirect && tls && host.secured) {
+    if !plain && (o.force_ssl_redirect || o.ssl_redirect && tls && host.has_tls) {
         made.inside.push(https(work, o.keep_slash));
     }
     if let Some(name) = o.closed {
@@ -86,7 +86,7 @@ pub(super) fn location(
     let free = work.settings.defaults.get("no-auth-locations").map_or(CHALLENGE, String::as_str);
     let free = free.split(',').map(str::trim).any(|at| !at.is_empty() && path.starts_with(at));
     if free {
-        // No password and no service is asked.
+        // This path is exempt from authentication.
     } else if let Err(why) = basic(work, route, &mut made.inside, &mut extra) {
         work.say(
             &source.id,
@@ -123,7 +123,7 @@ pub(super) fn location(
             Protocol::Fcgi => "fastcgi",
             _ => continue,
         };
-        // What holds for servers of HTTP holds for others, where they have it.
+        // Settings for HTTP upstreams apply to those of other protocols, too, where they have them.
         let part = name.strip_prefix("proxy_").filter(|part| ALIKE.contains(part));
         made.inside.extend(
             part.map(|part| line(&format!("{other}_{part}"), words.iter().map(String::as_str))),
@@ -151,11 +151,11 @@ pub(super) fn location(
     let text = o.location_snippet.as_ref();
     let snippet = work.snippet(source, "configuration-snippet", text, Place::Location);
     if let Some(text) = text.filter(|_| !snippet.is_empty()) {
-        let further = |name: &str| names(text, name) && !work.base.told.contains(&name);
-        made.inside.splice(0..0, told(route, path, further));
+        let further = |name: &str| names(text, name) && !work.base.used_variables.contains(&name);
+        made.inside.splice(0..0, set_variables(route, path, further));
     }
     let mut of_all = work.base.location.clone();
-    work.owners.mark(&of_key("location-snippet"), &mut of_all);
+    work.owners.mark(&key_owner("location-snippet"), &mut of_all);
     let snippet = of_all.into_iter().chain(snippet).collect();
     if let Some((code, to)) = &o.redirect {
         made.inside.extend(snippet);
@@ -167,7 +167,7 @@ pub(super) fn location(
     made
 }
 
-/// The redirect to https.
+/// The redirect to HTTPS.
 fn https(work: &Work<'_>, keep_slash: bool) -> Directive {
     let port = match work.settings.https_port {
         443 => String::new(),
@@ -186,7 +186,8 @@ fn https(work: &Work<'_>, keep_slash: bool) -> Directive {
 }
 
 impl Work<'_> {
-    /// Headers that a ConfigMap of the Ingress's own namespace has; those that cannot be sent are said.
+    /// The headers of a ConfigMap in the Ingress's own namespace. Findings report those that cannot
+    /// be sent.
     pub(super) fn map_of_headers(
         &mut self,
         source: &Source,

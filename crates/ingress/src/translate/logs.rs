@@ -1,23 +1,23 @@
-//! Logs, by the keys of the controller's ConfigMap: where they go, and what their lines say.
+//! Logs, by keys of the controller's ConfigMap: targets and formats.
 
 use std::collections::BTreeMap;
 
 use super::global::Global;
 use super::keys;
 use super::lines::line;
-use super::owners::of_key;
+use super::owners::key_owner;
 use super::work::Work;
 use crate::annotations::values;
 use crate::report::Severity;
 
-/// What ingress-nginx writes, which programs that gather logs know: `combined`, then sizes, times and servers behind.
+/// The log format of ingress-nginx, which log collectors know.
 pub(super) const FORMAT: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\" $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr $upstream_response_length $upstream_response_time $upstream_status $req_id";
 
 const STREAM_FORMAT: &str =
     "[$remote_addr] [$time_local] $protocol $status $bytes_sent $bytes_received $session_time";
 
 impl Work<'_> {
-    /// Where each kind of log goes.
+    /// The directives of all logs.
     pub(super) fn logs(
         &mut self,
         data: &BTreeMap<String, String>,
@@ -31,10 +31,10 @@ impl Work<'_> {
             let level = level.map_or("notice", String::as_str);
             let mut made = [line("error_log", [to, level])];
             let key = if syslog.is_some() { "syslog-host" } else { "error-log-level" };
-            global.owners.mark(&of_key(key), &mut made);
+            global.owners.mark(&key_owner(key), &mut made);
             global.main.extend(made);
         }
-        // The key that says where, and what it says.
+        // The key that names the target, and the target.
         let place = |own: &'static str| {
             let named = [own, "access-log-path"].into_iter().filter_map(|key| {
                 let path = data.get(key)?.trim();
@@ -65,14 +65,14 @@ impl Work<'_> {
             });
             let format = format.map_or(FORMAT, String::as_str);
             let mut made = [line("log_format", ["upstreaminfo", escape, format])];
-            global.owners.mark(&of_key("log-format-upstream"), &mut made);
+            global.owners.mark(&key_owner("log-format-upstream"), &mut made);
             global.http.extend(made);
             let mut words = vec![to, "upstreaminfo"];
             let more = data.get("access-log-params").filter(|_| syslog.is_none());
-            words.extend(more.into_iter().flat_map(|text| keys::of_a_log(text)));
+            words.extend(more.into_iter().flat_map(|text| keys::access_log_params(text)));
             let mut made = [line("access_log", words)];
             if !key.is_empty() {
-                global.owners.mark(&of_key(key), &mut made);
+                global.owners.mark(&key_owner(key), &mut made);
             }
             global.http.extend(made);
         }
@@ -82,14 +82,14 @@ impl Work<'_> {
         {
             let format = data.get("log-format-stream").map_or(STREAM_FORMAT, String::as_str);
             let mut format = [line("log_format", ["log_stream", escape, format])];
-            global.owners.mark(&of_key("log-format-stream"), &mut format);
+            global.owners.mark(&key_owner("log-format-stream"), &mut format);
             let mut log = [line("access_log", [to, "log_stream"])];
-            global.owners.mark(&of_key(key), &mut log);
+            global.owners.mark(&key_owner(key), &mut log);
             global.stream.extend(format.into_iter().chain(log));
         }
     }
 
-    /// The word for logs that go to a server.
+    /// The target for logs that are sent to a syslog server.
     fn syslog(
         &mut self,
         data: &BTreeMap<String, String>,

@@ -1,17 +1,17 @@
-//! What a location is made of.
+//! The directives of a location.
 
 use weir_conf::Directive;
 
 use super::lines::line;
 
-/// A location's directives, and those that stand beside it.
+/// The directives in a location, and the locations beside it that it needs.
 #[derive(Default)]
 pub(super) struct Made {
     pub(super) inside: Vec<Directive>,
     pub(super) beside: Vec<Directive>,
 }
 
-/// The headers that servers behind get.
+/// The headers that upstreams get.
 pub(crate) fn headers(directive: &str) -> Vec<Directive> {
     let list = [
         ("Host", "$best_http_host"),

@@ -1,26 +1,26 @@
-//! What the last translation has made, for the next one.
+//! The parts of the last translation, for reuse by the next.
 //!
-//! A part is taken as it was if three things are the same: the [`Base`], which several parts have in common, the
-//! value that the part is made of, and what each of its looks finds. A part is made by a function without surroundings, which
-//! gets these three alone. So nothing else can change it.
+//! A part is reused if three inputs are the same: the [`Base`], which several parts share, the
+//! value that the part is made of, and the results of its lookups. The function that makes a part
+//! gets these three alone, so nothing else can change it.
 //!
-//! Parts are hosts, the server for other names, the ports of the administrator, and Gateway API as a whole: it is made anew
-//! if anything that it has looked at has changed. What the next translation does not take is dropped.
+//! The parts are the hosts, the server for other names, the administrator's ports, and Gateway API
+//! as a whole. Parts that the next translation does not reuse are dropped.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use super::files::Certificates;
-use super::frame::{Rest, Site};
-use super::index::{Look, NamedObjects};
+use super::frame::{DefaultInput, HostInput};
+use super::index::{Lookup, NamedObjects};
 use super::sources::KnownIngress;
 use super::work::{Base, Part, Servers, Work};
 use crate::settings::Settings;
 
-/// What a translation remembers of the last snapshot.
+/// What a translation keeps for the next.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// The settings of all below.
+    /// The settings that everything here was made with.
     settings: Settings,
     pub(super) ingresses: Vec<KnownIngress>,
     pub(super) certificates: Certificates,
@@ -28,17 +28,18 @@ pub struct Memory {
     pub(super) gateways: Gateways,
 }
 
-/// The parts that Ingresses and the administrator ask for.
+/// The parts of Ingresses and of the administrator's ports.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
     pub(super) base: Base,
-    /// In the order of their names.
-    pub(super) sites: Vec<Remembered<Site>>,
-    pub(super) rest: Option<Remembered<Rest>>,
+    /// Ordered by name.
+    pub(super) sites: Vec<Remembered<HostInput>>,
+    pub(super) rest: Option<Remembered<DefaultInput>>,
     pub(super) sessions: Option<Remembered<()>>,
 }
 
-/// The part of Gateway API. It is made of the words of `listen` that have a default server already.
+/// The part of Gateway API. It is made of the arguments of `listen` that have a default server
+/// already.
 #[derive(Debug, Default)]
 pub(super) struct Gateways {
     pub(super) base: Base,
@@ -46,8 +47,8 @@ pub(super) struct Gateways {
 }
 
 impl Memory {
-    /// Forgets all that other settings have made.
-    pub(super) fn keep_for(&mut self, settings: &Settings) {
+    /// Drops everything if the settings have changed.
+    pub(super) fn reset_unless_made_with(&mut self, settings: &Settings) {
         if self.settings != *settings {
             *self = Memory { settings: settings.clone(), ..Memory::default() };
         }
@@ -55,8 +56,8 @@ impl Memory {
 }
 
 impl Hosts {
-    /// Forgets all that another base has made.
-    pub(super) fn keep_for(&mut self, base: Base) {
+    /// Drops all parts if the base has changed.
+    pub(super) fn reset_unless_made_with(&mut self, base: Base) {
         if self.base != base {
             *self = Hosts { base, ..Hosts::default() };
         }
@@ -64,24 +65,24 @@ impl Hosts {
 }
 
 impl Gateways {
-    /// Forgets what another base has made.
-    pub(super) fn keep_for(&mut self, base: Base) {
+    /// Drops the part if the base has changed.
+    pub(super) fn reset_unless_made_with(&mut self, base: Base) {
         if self.base != base {
             self.part = None;
         }
-        // Objects that are equal may be others.
+        // Equal objects are replaced, so that the next comparison is of addresses.
         self.base = base;
     }
 }
 
-/// A part, and what it was made of. It is moved in each translation, so it is a pointer.
+/// A part and its inputs. It is boxed, since each translation moves it.
 #[derive(Debug)]
 pub(super) struct Remembered<K>(Box<MadeOf<K>>);
 
 #[derive(Debug)]
 pub(super) struct MadeOf<K> {
     pub(super) of: K,
-    looks: Box<[Look]>,
+    lookups: Box<[Lookup]>,
     pub(super) part: Part,
 }
 
@@ -94,7 +95,7 @@ impl<K> Deref for Remembered<K> {
 }
 
 impl<K: PartialEq> Remembered<K> {
-    /// The part that `of` makes now: the one before if that is the same.
+    /// The part made of `of`: `before`, if its inputs are the same, or a new one.
     pub(super) fn next(
         before: Option<Remembered<K>>,
         (base, all): (&Base, &NamedObjects<'_>),
@@ -103,13 +104,13 @@ impl<K: PartialEq> Remembered<K> {
     ) -> Remembered<K> {
         if let Some(mut before) = before
             && before.of == of
-            && before.0.looks.iter_mut().all(|look| look.holds(all))
+            && before.0.lookups.iter_mut().all(|lookup| lookup.finds_same(all))
         {
             return before;
         }
         let mut work = Work::new(base, all);
         let servers = make(&mut work, &of);
-        let (part, looks) = work.finish(servers);
-        Remembered(Box::new(MadeOf { of, looks, part }))
+        let (part, lookups) = work.finish(servers);
+        Remembered(Box::new(MadeOf { of, lookups, part }))
     }
 }

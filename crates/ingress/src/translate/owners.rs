@@ -1,4 +1,4 @@
-//! Which object asked for a directive: when the server refuses a configuration, that object alone is left out.
+//! The object that asked for each directive. If weir refuses a line, that object alone is left out.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,18 +7,20 @@ use weir_conf::{Directive, DirectiveBody};
 
 use crate::report::ObjectId;
 
-/// Marks in the places of directives, whose file is no file here.
+/// The bit that marks a directive's file number as the index of an owner. Translated directives
+/// come from no file.
 const MARK: u32 = 1 << 31;
 
-/// The kind of what a key of the controller's ConfigMap asks for; its name is the key.
-pub(crate) const KEY: &str = "key of the ConfigMap";
+/// The kind of an [`ObjectId`] that stands for a key of the controller's ConfigMap. Its name is the
+/// key.
+pub(crate) const CONFIG_MAP_KEY: &str = "key of the ConfigMap";
 
-/// A key of the controller's ConfigMap as an owner.
-pub(super) fn of_key(key: &str) -> ObjectId {
-    ObjectId { kind: KEY, namespace: String::new(), name: key.to_owned() }
+/// A key of the controller's ConfigMap, as an owner.
+pub(super) fn key_owner(key: &str) -> ObjectId {
+    ObjectId { kind: CONFIG_MAP_KEY, namespace: String::new(), name: key.to_owned() }
 }
 
-/// The objects that asked for the directives of a part.
+/// The owners of the directives of a part.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     list: Vec<Arc<ObjectId>>,
@@ -26,7 +28,7 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    /// Marks directives, and what is in them, with an object; marks that are there stay.
+    /// Marks directives and their blocks with an owner. Directives that have one keep it.
     pub(super) fn mark(&mut self, id: &ObjectId, list: &mut [Directive]) {
         let at = match self.by_id.get(id) {
             Some(at) => *at,
@@ -44,7 +46,7 @@ impl Owners {
         stamp(MARK | at, list);
     }
 
-    /// The object that asked for a directive.
+    /// The owner of a directive.
     pub(super) fn of(&self, directive: &Directive) -> Option<&Arc<ObjectId>> {
         let file = directive.end.file;
         if file == u32::MAX || file & MARK == 0 {

@@ -1,4 +1,4 @@
-//! Parts to a configuration.
+//! Joins the parts of a configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::report::{Findings, ObjectId};
 
 /// All parts of a configuration.
 pub(super) struct Parts<'p> {
-    /// What is said of the Ingresses and of the administrator's settings; it has no directives.
+    /// The findings about Ingresses and the administrator's settings. It has no directives.
     pub(super) common: &'p Part,
     pub(super) gateways: &'p Part,
     pub(super) sites: Vec<&'p Part>,
-    /// `None`: the ports belong to Gateways.
+    /// `None` if the ports are left to Gateways.
     pub(super) rest: Option<&'p Part>,
     pub(super) sessions: &'p Part,
 }
 
 impl<'p> Parts<'p> {
-    /// What several parts share is that of the last one here.
+    /// All parts. If several make a shared piece, the last one here counts.
     fn all(&self) -> impl Iterator<Item = &'p Part> {
         let first = [self.common, self.gateways].into_iter();
         first.chain(self.sites.iter().copied()).chain(self.rest).chain([self.sessions])
     }
 
-    /// The whole.
+    /// Joins the parts.
     pub(super) fn join(&self, base: &Base, global: Global, served: Vec<ObjectId>) -> Translation {
         let mut findings = Findings::default();
         let mut made = Translation { served, ..Translation::default() };
@@ -51,7 +51,7 @@ impl<'p> Parts<'p> {
         let sessions = [self.gateways, self.sessions].into_iter().chain(sites());
         let sessions = sessions.filter_map(|part| part.streams.as_ref()).cloned();
         let mut sessions: Vec<Arc<TextPiece>> = sessions.collect();
-        let others = self.rest.and_then(|_| passthrough::others(base));
+        let others = self.rest.and_then(|_| passthrough::fallback_server(base));
         sessions.extend(others.map(|server| TextPiece::of(&[server], 1, &owners)));
         let heads = heads(&base.settings, global, !sessions.is_empty());
 

@@ -1,4 +1,4 @@
-//! The servers behind a location: what they get, and what stands in for their errors.
+//! The upstream of a location: rewriting, headers, TLS, and the answers to errors.
 
 use weir_conf::Directive;
 
@@ -10,7 +10,7 @@ use super::work::Work;
 use crate::annotations::Protocol;
 use crate::report::Severity;
 
-/// What a default backend is told of an error.
+/// The headers that tell a default backend about an error.
 fn of_error(route: &Route, code: &str) -> Vec<(&'static str, String)> {
     let id = &route.source.id;
     let (service, port) = route.backend.clone().unwrap_or_default();
@@ -26,7 +26,7 @@ fn of_error(route: &Route, code: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Statuses that the default backend answers.
+/// Statuses whose answers the default backend gives.
 pub(super) fn errors(work: &mut Work<'_>, route: &Route, key: &str, made: &mut Made) {
     let source = &route.source;
     let o = &source.options;
@@ -64,7 +64,7 @@ pub(super) fn errors(work: &mut Work<'_>, route: &Route, key: &str, made: &mut M
     }
 }
 
-/// Rewriting, headers and the server behind.
+/// The directives that rewrite the path, set headers and pass the request on.
 pub(super) fn pass(
     work: &mut Work<'_>,
     host: &Host,
@@ -123,7 +123,8 @@ pub(super) fn pass(
         Protocol::Fcgi => ("fastcgi", "fastcgi_pass", ""),
     };
     let name = format!("{set}_set_header");
-    // A header of the snippet's own must not end the list that the location has from above.
+    // A `proxy_set_header` in the location ends the inheritance of the outer ones, so they are
+    // repeated.
     let sets = snippet.iter().any(|d| d.name.is(&name));
     if (sets || !extra.is_empty()) && set != "fastcgi" {
         for (header, value) in &work.base.headers {
@@ -160,7 +161,7 @@ pub(super) fn pass(
     }
 }
 
-/// The Ingress with cookies for this rule, if it binds clients by cookies.
+/// The Ingress with its cookie completed for this rule, if it binds clients by cookies.
 fn bound(work: &mut Work<'_>, host: &Host, route: &Route) -> Option<Source> {
     let source = &route.source;
     let mut affinity = source.options.affinity.clone()?;
@@ -169,15 +170,15 @@ fn bound(work: &mut Work<'_>, host: &Host, route: &Route) -> Option<Source> {
         let what = "the path is a pattern, which no cookie can have; the cookie is for all paths: session-cookie-path says another one";
         work.say(&source.id, Severity::Warning, "NoCookiePath", "session-cookie-path", what);
     }
-    // Over http there are redirects alone.
+    // Plain HTTP is only redirected, so the cookie can be secure.
     let secure = "secure".to_owned();
-    if host.secured && source.options.ssl_redirect && !affinity.words.contains(&secure) {
+    if host.has_tls && source.options.ssl_redirect && !affinity.words.contains(&secure) {
         affinity.words.push(secure);
     }
     Some(source.bound(affinity, &route.rule))
 }
 
-/// The parameters of FastCGI, with those of a ConfigMap over the usual ones.
+/// The parameters of FastCGI: the usual ones, and those of a ConfigMap, which take precedence.
 fn fastcgi(work: &mut Work<'_>, source: &Source) -> Vec<Directive> {
     let own = match &source.options.fastcgi_params {
         Some(name) => work.map_of_headers(source, "fastcgi-params-configmap", name),
@@ -242,7 +243,7 @@ fn proxy_tls(
         work.say(&source.id, Severity::Warning, "NoAuthorities", "proxy-ssl-verify", what);
     }
     for (name, words) in &tls.words {
-        // A check without authorities would refuse the whole configuration.
+        // weir refuses a configuration with verification but no authorities.
         if tls.secret.is_some() || !matches!(*name, "verify" | "verify_depth") {
             list.push(line(&format!("{set}_ssl_{name}"), words.iter().map(String::as_str)));
         }

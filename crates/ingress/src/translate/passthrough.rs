@@ -1,5 +1,6 @@
-//! Hosts whose TLS ends behind weir: `ssl-passthrough`. The ports of TLS belong to `stream`, which reads the name in the
-//! handshake. A connection for such a host goes to its Service as it is; all others are handed to the servers of `http`.
+//! Hosts whose upstream terminates TLS (`ssl-passthrough`). The ports of TLS belong to `stream`,
+//! which reads the server name from the handshake. Connections for such a host go to its Service,
+//! all others to the servers of `http`.
 
 use weir_conf::Directive;
 
@@ -10,27 +11,30 @@ use super::work::{Base, Work};
 use crate::report::Severity;
 use crate::settings::Settings;
 
-/// A group without a server: connections end at once.
+/// The group without an available server, which closes connections at once.
 const CLOSED: &str = "passthrough__closed";
 
-/// Where the servers of `http` get connections of TLS then.
-pub(super) fn inner(settings: &Settings) -> String {
+/// The socket at which the servers of `http` then accept TLS.
+pub(super) fn inner_socket(settings: &Settings) -> String {
     format!("unix:{}", settings.state.join("ingress-https.sock").display())
 }
 
-/// Whether it is the name of one host. A pattern would take connections for names that have a server of their own in `http`.
+/// Whether it is the name of one host. A wildcard would take connections for names that have a
+/// server of their own in `http`.
 fn is_one(name: &str) -> bool {
     !name.is_empty() && !name.starts_with("*.")
 }
 
-/// Whether names are read before TLS. The PROXY protocol comes before the handshake, and is read by `http` alone.
+/// Whether names are read before TLS. With the PROXY protocol they are not: its header comes before
+/// the handshake, and only `http` reads it.
 pub(super) fn is_on(base: &Base) -> bool {
     base.settings.passthrough && !base.proxy_protocol && !base.settings.https.is_empty()
 }
 
 impl Work<'_> {
-    /// The server of a host at the ports of TLS; and what is to be said where the host asks for what it does not get.
-    pub(super) fn front(&mut self, host: &Host) -> Vec<Directive> {
+    /// The `stream` server of a host at the ports of TLS, if it gets its connections passed
+    /// through. Findings report hosts that ask for it in vain.
+    pub(super) fn passthrough_servers(&mut self, host: &Host) -> Vec<Directive> {
         let on = is_on(self.base);
         let mut servers = Vec::new();
         let asking = host.sources.iter().filter(|source| source.options.passthrough);
@@ -48,15 +52,16 @@ impl Work<'_> {
             self.say(&source.id, Severity::Warning, "NoPassthrough", "ssl-passthrough", &why);
         }
         if on && is_one(&host.name) && host.owner.options.passthrough {
-            let mut server = self.passed(host);
+            let mut server = self.passthrough_server(host);
             self.owners.mark(&host.owner.id, std::slice::from_mut(&mut server));
             servers.push(server);
         }
         servers
     }
 
-    /// The Service of the path `/` has the connections; other paths are inside of TLS.
-    fn passed(&mut self, host: &Host) -> Directive {
+    /// The `stream` server that passes the host's connections to the Service of the path `/`. Other
+    /// paths cannot be seen, since they are inside TLS.
+    fn passthrough_server(&mut self, host: &Host) -> Directive {
         let root = host.routes.get(&root());
         let backend = root.and_then(|route| route.backend.clone());
         let namespace = &host.owner.id.namespace;
@@ -78,9 +83,9 @@ impl Work<'_> {
     }
 }
 
-/// The server of the ports of TLS for all other names.
-pub(super) fn others(base: &Base) -> Option<Directive> {
-    let all = || line("pass", [inner(&base.settings).as_str()]);
+/// The `stream` server at the ports of TLS for all other names.
+pub(super) fn fallback_server(base: &Base) -> Option<Directive> {
+    let all = || line("pass", [inner_socket(&base.settings).as_str()]);
     is_on(base).then(|| reads_names(&base.settings, &["default_server"], &["_"], all()))
 }
 

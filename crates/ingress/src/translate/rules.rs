@@ -1,4 +1,4 @@
-//! What the rules of an Ingress say, whatever other Ingresses there are. It is read once for each Ingress.
+//! The rules of one Ingress, independent of other Ingresses. They are read once for each Ingress.
 
 use std::sync::Arc;
 
@@ -7,29 +7,29 @@ use k8s_openapi::api::networking::v1::{Ingress, IngressBackend, IngressRule};
 use crate::annotations::values;
 use crate::settings::Settings;
 
-/// How a path is compared.
+/// How a path is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Match {
     Exact,
-    /// Begins with it, byte by byte.
+    /// Prefix match, byte by byte.
     Bytes,
 }
 
-/// How requests are compared with a path.
+/// A path and how it is matched.
 pub(super) type RouteKey = (Arc<str>, Match);
 
-/// The path of all requests.
+/// The key of the path `/`, which matches all requests.
 pub(super) fn root() -> RouteKey {
     ("/".into(), Match::Bytes)
 }
 
-/// A rule for a host. Its parts are shared, so that they are compared by their addresses.
+/// A rule for a host. Its parts are shared, so that comparing addresses is enough.
 #[derive(Debug)]
 pub(super) struct HostRule {
     pub(super) host: Arc<str>,
     pub(super) is_host: bool,
     pub(super) paths: Vec<PathRule>,
-    /// For the path `/`, if no rule before has it.
+    /// The rule for `/`, if the host has no other.
     pub(super) fallback: Option<PathRule>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct PathRule {
     pub(super) routes: Result<Routes, NoRoutes>,
 }
 
-/// The keys of the routes of a path, and where these lead.
+/// The keys of a path, and its target.
 #[derive(Debug)]
 pub(super) struct Routes {
     pub(super) keys: Vec<RouteKey>,
@@ -55,12 +55,12 @@ pub(super) struct NoRoutes {
     pub(super) message: &'static str,
 }
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// The path of the rule, as it was written.
     pub(super) rule: String,
-    /// Service and port; `None`: the default backend.
+    /// Service and port; `None` stands for the default backend.
     pub(super) backend: Option<(String, String)>,
 }
 
@@ -114,7 +114,7 @@ fn path_rule(path: &str, kind: &str, backend: &IngressBackend, strict: bool) -> 
     PathRule { path: path.to_owned(), exact: kind == "Exact", routes }
 }
 
-/// The Service that a backend names, and its port.
+/// The Service and port that a backend names.
 pub(super) fn service_and_port(backend: &IngressBackend) -> Option<(String, String)> {
     let service = backend.service.as_ref()?;
     let port = service.port.as_ref();
@@ -122,13 +122,13 @@ pub(super) fn service_and_port(backend: &IngressBackend) -> Option<(String, Stri
     Some((service.name.clone(), port.unwrap_or_default()))
 }
 
-/// How requests are compared with a path.
+/// The keys of a path of this type.
 pub(super) fn keys(path: &str, kind: &str) -> Vec<RouteKey> {
     match kind {
         "Exact" => vec![(path.into(), Match::Exact)],
         "Prefix" => match path.trim_end_matches('/') {
             "" => vec![root()],
-            // Prefixes end where an element of the path ends.
+            // A prefix ends at an element of the path.
             stem => vec![(format!("{stem}/").into(), Match::Bytes), (stem.into(), Match::Exact)],
         },
         _ => vec![(path.into(), Match::Bytes)],

@@ -1,7 +1,10 @@
-//! The servers of a group: lines of the configuration, or a file of their own that running workers follow.
+//! The servers of an upstream group: lines of the configuration, or a file that running workers
+//! follow.
 //!
-//! Pods come and go all the time. With [`Settings::servers_in_files`](crate::settings::Settings::servers_in_files) the
-//! configuration names a file (`servers_file`), and stays as it is while the number of pods does not change between none and some.
+//! Pods come and go all the time. With
+//! [`Settings::servers_in_files`](crate::settings::Settings::servers_in_files), the configuration
+//! names a file (`servers_file`). It then changes only with the first and the last pod of a
+//! Service, and with the room for its pods.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,10 +18,10 @@ use super::lines::{digest, line};
 use crate::annotations::values;
 use crate::settings::PodChoice;
 
-/// The directory of the files, in that of certificates.
+/// The directory of these files, below the state directory.
 pub const DIRECTORY: &str = "servers";
 
-/// The pods behind a port of a Service, as the servers of a group.
+/// The pods of a Service's port, as the servers of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerGroup {
     /// The namespace of the Service.
@@ -27,27 +30,28 @@ pub struct ServerGroup {
     pub service: String,
     /// Its port.
     pub port: ServicePort,
-    /// How often each server stands there.
+    /// How many times each server is listed.
     pub times: usize,
-    /// What is said of each server beside its address.
+    /// The parameters of each server.
     pub words: ServerWords,
-    /// What the configuration depends on, beside the file: room for so many servers, in steps; 0 for none.
+    /// The servers for which the configuration has room, in steps. The configuration depends on
+    /// this number. 0 if there are none.
     pub room: usize,
 }
 
-/// What is said of each server of a group.
+/// The parameters of a `server` line, beside its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerWords {
     /// Nothing.
     Nothing,
-    /// A name that cookies of a canary have.
+    /// `route`, the value that a canary's cookie has.
     CanaryRoute,
-    /// A server that fails is asked again.
+    /// `max_fails=0`: a failed server stays in use.
     NeverDown,
 }
 
 impl ServerGroup {
-    /// The pods behind a port, once each.
+    /// The pods of a port, listed once each.
     pub fn new(namespace: &str, service: &str, port: &ServicePort) -> ServerGroup {
         ServerGroup {
             namespace: namespace.to_owned(),
@@ -59,7 +63,7 @@ impl ServerGroup {
         }
     }
 
-    /// The addresses of the ready pods among these slices of the Service.
+    /// The addresses of the ready pods in these slices of the Service.
     pub fn addresses<'s>(
         &self,
         slices: impl IntoIterator<Item = &'s EndpointSlice>,
@@ -68,7 +72,7 @@ impl ServerGroup {
         addresses(slices, &self.port, choice)
     }
 
-    /// The lines of these servers.
+    /// The `server` lines for these addresses.
     pub fn lines(&self, addresses: &BTreeSet<String>) -> Vec<Directive> {
         let one = |address: &String| match self.words {
             ServerWords::Nothing => line("server", [address.as_str()]),
@@ -81,13 +85,14 @@ impl ServerGroup {
         (0..self.times).flat_map(|_| addresses.iter().map(one)).collect()
     }
 
-    /// The room that the configuration must have for these servers.
+    /// The room for these servers, as [`ServerGroup::room`].
     pub fn room_for(&self, addresses: &BTreeSet<String>) -> usize {
         room(addresses.len() * self.times)
     }
 }
 
-/// Room for so many servers, in steps, so that one pod more is the same room; 0 for none.
+/// The room for a number of servers: a power of two, so that one more pod rarely changes it. 0 for
+/// none.
 pub(crate) fn room(servers: usize) -> usize {
     match servers {
         0 => 0,
@@ -95,11 +100,11 @@ pub(crate) fn room(servers: usize) -> usize {
     }
 }
 
-/// Most groups have fewer servers.
+/// The least room. Most groups have fewer servers.
 pub(crate) const LEAST: usize = 2048;
 
-/// The addresses of ready pods, for `server`. As kube-proxy does, pods that end and still answer are used where no other is
-/// ready.
+/// The addresses of ready pods, for `server`. As in kube-proxy, if none is ready, pods that are
+/// terminating and still serving are used.
 pub(super) fn addresses<'s>(
     slices: impl IntoIterator<Item = &'s EndpointSlice>,
     port: &ServicePort,
@@ -140,7 +145,8 @@ pub(super) fn addresses<'s>(
     ready.into_iter().flat_map(of).collect()
 }
 
-/// Keeps what is meant for a zone. As kube-proxy does: if a ready pod is meant for no zone, or none for this one, all are used.
+/// Keeps the pods with a hint for `zone`. As in kube-proxy, all are used if one has no hints, or if
+/// none has a hint for this zone.
 fn keep_near(ready: &mut Vec<(&Endpoint, i32)>, zone: &str) {
     let zones = |endpoint: &'_ Endpoint| -> Vec<String> {
         let hints = endpoint.hints.as_ref().and_then(|hints| hints.for_zones.as_deref());
@@ -153,7 +159,7 @@ fn keep_near(ready: &mut Vec<(&Endpoint, i32)>, zone: &str) {
     }
 }
 
-/// An address for `server`, if a server behind may have it.
+/// An address and port for `server`, if an upstream server may have the address.
 pub(super) fn address(ip: &str, port: i32, loopback: bool) -> Option<String> {
     let port = u16::try_from(port).ok().filter(|port| *port > 0)?;
     let ip: IpAddr = ip.parse().ok()?;
@@ -167,7 +173,8 @@ pub(super) fn address(ip: &str, port: i32, loopback: bool) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A slice of pods; each has its address, whether it is ready, and the zones that it is meant for.
+    /// An EndpointSlice of pods, each with its address, whether it is ready, and the zones of its
+    /// hints.
     fn slice(pods: &[(&str, bool, &[&str])]) -> EndpointSlice {
         let endpoint = |(ip, ready, zones): &(&str, bool, &[&str])| {
             let zones: Vec<_> = zones.iter().map(|z| serde_json::json!({ "name": z })).collect();
@@ -207,7 +214,7 @@ mod tests {
         let port = ServicePort { port: 80, ..ServicePort::default() };
         let seen = |pods: &[(&str, bool, &[&str])], zone: Option<&str>| {
             let choice = PodChoice { loopback: false, zone };
-            // The pods of a Service may stand in several slices.
+            // The pods of a Service may be in several slices.
             let (one, two) = pods.split_at(pods.len() / 2);
             let found = addresses([&slice(one), &slice(two)], &port, choice);
             found.iter().map(|at| at.split(':').next().unwrap().to_owned()).collect::<Vec<_>>()

@@ -1,26 +1,27 @@
-//! Ports of TCP and UDP that the administrator gives to Services, in ConfigMaps as ingress-nginx has them.
+//! Ports of TCP and UDP that the administrator maps to Services, in ConfigMaps as for
+//! ingress-nginx.
 
 use weir_conf::Directive;
 
-use super::keys::of_sessions;
+use super::keys::session_directives;
 use super::lines::line;
 use super::servers::{ServerGroup, room};
 use super::work::{Servers, Work};
 use crate::report::{ObjectId, Severity};
 
-/// What a key and its value ask for: `PORT: NAMESPACE/SERVICE:PORT[:PROXY[:PROXY]]`.
+/// A key and its value: `PORT: NAMESPACE/SERVICE:PORT[:PROXY[:PROXY]]`.
 struct Session<'a> {
     port: u16,
     namespace: &'a str,
     service: &'a str,
     of_service: String,
-    /// The PROXY protocol is read from clients, and sent to servers behind.
+    /// Whether the PROXY protocol is read from clients, and sent to upstreams.
     read: bool,
     send: bool,
 }
 
 impl Work<'_> {
-    /// The servers of these ports.
+    /// The servers of all mapped ports.
     pub(super) fn sessions_of(&mut self) -> Servers {
         let mut streams = Vec::new();
         for (map, udp) in self.settings.sessions.clone().into_iter().zip([false, true]) {
@@ -44,7 +45,7 @@ impl Work<'_> {
         Servers { streams, ..Servers::default() }
     }
 
-    /// A group of `stream` for a port of a Service; its name.
+    /// Makes the `stream` group for a port of a Service and returns its name.
     pub(super) fn stream_group(
         &mut self,
         (namespace, service_name, of_service): (&str, &str, &str),
@@ -75,7 +76,7 @@ impl Work<'_> {
                 return Err("no pod of the Service is ready".to_owned());
             }
         }
-        // 680 bytes a server.
+        // A server takes 680 bytes.
         block.push(line("zone", [zone.as_str(), &(room_for * 1024).to_string()]));
         let made = line("upstream", [group.as_str()]).with_block(block);
         self.streams.insert(format!("session {group}"), vec![made]);
@@ -97,7 +98,7 @@ impl Work<'_> {
             list.extend(networks.iter().map(|network| line("set_real_ip_from", [*network])));
         }
         list.extend(s.send.then(|| line("proxy_protocol", ["on"])));
-        list.extend(of_sessions(self.settings, udp));
+        list.extend(session_directives(self.settings, udp));
         list.push(line("proxy_pass", [group.as_str()]));
         Ok(line("server", []).with_block(list))
     }

@@ -1,4 +1,4 @@
-//! Snippets: directives that an owner of an Ingress wrote, of those that the administrator allows.
+//! Snippets: directives of an Ingress's owner, as far as the administrator allows them.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use super::work::Work;
 use crate::annotations::values;
 use crate::report::Severity;
 
-/// No snippet is longer.
+/// The longest snippet.
 const LONGEST: usize = 64 << 10;
 
-/// Where a snippet stands.
+/// The context of a snippet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Server,
@@ -21,7 +21,7 @@ pub(super) enum Place {
 }
 
 impl Work<'_> {
-    /// The directives of a snippet; none if one of them is not allowed, which is said.
+    /// The directives of a snippet. Empty if one of them is not allowed, which a finding reports.
     pub(super) fn snippet(
         &mut self,
         source: &Source,
@@ -41,7 +41,7 @@ impl Work<'_> {
     }
 }
 
-/// Reads a snippet. The error has the line with a caret.
+/// Reads a snippet. An error shows the line with a caret.
 fn read(
     text: &str,
     name: &str,
@@ -61,7 +61,7 @@ fn read(
     if let Some((directive, why)) = forbidden(&tree.main, allowed) {
         return Err(tree.sources.explain(&directive.error(why)));
     }
-    // The rules of contexts and arguments, as if it stood in its place.
+    // Checks contexts and arguments, as if the snippet were in its place.
     let inner = match place {
         Place::Server => tree.main.clone(),
         Place::Location => vec![line("location", ["/"]).with_block(tree.main.clone())],
@@ -98,7 +98,7 @@ fn forbidden<'d>(
             return Some((directive, format!("\"{name}\" directive has a word that is too long")));
         }
         match &*name {
-            // Its lines are no directives.
+            // The lines of its block are no directives.
             "types" => None,
             _ => forbidden(directive.block(), allowed),
         }

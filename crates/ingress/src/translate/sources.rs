@@ -1,4 +1,4 @@
-//! The Ingresses that are weir's, and what their annotations ask for.
+//! The Ingresses that weir serves, with the settings that their annotations ask for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use crate::report::{Finding, Findings, ObjectId, Severity};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 
-/// An Ingress with what its annotations ask for. Two are equal if they are one.
+/// An Ingress with its settings. Two are equal if they are the same allocation.
 #[derive(Clone, Debug)]
 pub(crate) struct Source(Arc<IngressOptions>);
 
@@ -40,7 +40,7 @@ impl PartialEq for Source {
 }
 
 impl Source {
-    /// The same Ingress with cookies for a path.
+    /// A copy of the Ingress with its cookie for a path.
     pub(crate) fn bound(&self, mut affinity: Affinity, path: &str) -> Source {
         let path = affinity.path.take().unwrap_or_else(|| path.to_owned());
         affinity.words.push(format!("path={path}"));
@@ -50,18 +50,19 @@ impl Source {
     }
 }
 
-/// What was read of an Ingress.
+/// What was made of an Ingress.
 #[derive(Debug)]
 pub(super) struct KnownIngress {
     ingress: Arc<Ingress>,
-    /// `None`: it is left out.
+    /// `None` if it is left out.
     source: Option<Source>,
     findings: Vec<Finding>,
 }
 
 impl KnownIngress {
-    /// This, if it is the same Ingress now, but for its status, which nothing reads.
-    fn if_still(mut self, now: &Arc<Ingress>) -> Option<KnownIngress> {
+    /// This, if the Ingress has not changed since. Its status does not count, since nothing reads
+    /// it.
+    fn if_unchanged(mut self, now: &Arc<Ingress>) -> Option<KnownIngress> {
         let before = &self.ingress;
         if Arc::ptr_eq(before, now) {
             return Some(self);
@@ -72,7 +73,8 @@ impl KnownIngress {
     }
 }
 
-/// Reads the Ingresses that are weir's, oldest first. `known` has what these settings have made of Ingresses before.
+/// Reads the Ingresses that weir serves, oldest first. `known` has the results of the last
+/// translation with the same settings.
 pub(super) fn sources(
     known: &mut Vec<KnownIngress>,
     snapshot: &Snapshot,
@@ -81,8 +83,8 @@ pub(super) fn sources(
 ) -> Vec<Source> {
     let mut before = Ordered::new(std::mem::take(known));
     for (age, ingress) in chosen(snapshot, settings) {
-        let same = before.take(|one| order(&one.ingress).cmp(&age));
-        let same = same.and_then(|one| one.if_still(ingress));
+        let same = before.take_equal(|one| order(&one.ingress).cmp(&age));
+        let same = same.and_then(|one| one.if_unchanged(ingress));
         known.push(same.unwrap_or_else(|| read(ingress, settings)));
     }
     for one in known.iter() {
@@ -91,7 +93,7 @@ pub(super) fn sources(
     known.iter().filter_map(|one| one.source.clone()).collect()
 }
 
-/// What comes first: when it was made, then its name.
+/// The order of Ingresses: creation time, then namespace and name.
 type Age<'a> = (i128, Option<&'a str>, Option<&'a str>);
 
 fn order(ingress: &Ingress) -> Age<'_> {
@@ -100,7 +102,7 @@ fn order(ingress: &Ingress) -> Age<'_> {
     (born.unwrap_or(i128::MAX), meta.namespace.as_deref(), meta.name.as_deref())
 }
 
-/// The Ingresses that are weir's, oldest first.
+/// The Ingresses that weir serves, oldest first.
 fn chosen<'a>(snapshot: &'a Snapshot, settings: &Settings) -> Vec<(Age<'a>, &'a Arc<Ingress>)> {
     let wanted = &settings.namespace_labels;
     let has_all = |labels: &BTreeMap<String, String>| {
@@ -155,7 +157,7 @@ fn is_ours(ingress: &Ingress, classes: &[Arc<IngressClass>], settings: &Settings
     }
 }
 
-/// Reads an Ingress: what it says, and settings, are all that counts.
+/// Reads an Ingress. The result depends on the Ingress and the settings alone.
 fn read(ingress: &Arc<Ingress>, settings: &Settings) -> KnownIngress {
     let mut findings = Findings::default();
     let source = source(ingress, settings, &mut findings);
@@ -176,7 +178,8 @@ fn source(ingress: &Arc<Ingress>, settings: &Settings, findings: &mut Findings) 
     }
     let reader = Reader::new(&id, annotations, &settings.defaults, findings);
     let options = Options::read(&reader, settings.loopback);
-    // A canary with a word that is neither yes nor no must not take the paths of the main Ingress.
+    // If the value of `canary` is no boolean, the Ingress must not take the paths of the main
+    // Ingress.
     let canary = annotations.get(&format!("{PREFIX}canary"));
     if canary.is_some() && options.canary.is_none() && reader_flag(canary) != Some(false) {
         return None;

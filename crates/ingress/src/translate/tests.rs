@@ -1,4 +1,4 @@
-//! A translation that remembers the one before says what one without memory says.
+//! A translation with memory has the same result as one without.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The text of a configuration in pieces. What stays as it is in the next configuration is printed once.
+//! The text of a configuration, in pieces. A piece that stays the same in the next configuration is
+//! printed once.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -11,7 +12,7 @@ use super::lines::line;
 use super::owners::Owners;
 use crate::report::ObjectId;
 
-/// Directives as text, and the objects that asked for its lines.
+/// Directives as text, and the owners of its lines.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TextPiece {
     text: Result<Vec<u8>, PrintError>,
@@ -19,20 +20,20 @@ pub(super) struct TextPiece {
     /// The digest of the text, of hexadecimal digits.
     name: Box<str>,
     lines: u32,
-    /// From which line on an object is the owner, counted from 0.
+    /// The owner of the lines from this one on, counted from 0.
     owners: Vec<(u32, Option<Arc<ObjectId>>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PieceKind {
     Directives,
-    /// A block begins.
+    /// The line that opens a block.
     Begin(&'static str),
     End,
 }
 
 impl TextPiece {
-    /// Directives that stand in `depth` blocks.
+    /// Prints directives that are `depth` blocks deep.
     pub(super) fn of(list: &[Directive], depth: u32, owners: &Owners) -> Arc<TextPiece> {
         let text = weir_conf::print_at(list, depth);
         debug_assert!(text.as_ref().is_ok_and(|text| reads_back(text, list)) || text.is_err());
@@ -43,7 +44,7 @@ impl TextPiece {
         Arc::new(piece)
     }
 
-    /// A line that begins or ends a block.
+    /// The line that opens or closes a block.
     fn edge(kind: PieceKind, text: String) -> Arc<TextPiece> {
         let text = Ok(text.into_bytes());
         Arc::new(TextPiece { name: name(&text), kind, text, lines: 1, owners: Vec::new() })
@@ -69,7 +70,7 @@ impl TextPiece {
         }
     }
 
-    /// The next line is this object's.
+    /// Makes `owner` the owner of the next line.
     fn own(&mut self, owner: Option<&Arc<ObjectId>>) {
         if self.owners.last().and_then(|(_, last)| last.as_ref()) != owner {
             self.owners.push((self.lines, owner.cloned()));
@@ -91,7 +92,7 @@ fn name(text: &Result<Vec<u8>, PrintError>) -> Box<str> {
     format!("{digest:x}").into()
 }
 
-/// Whether a text has the same words and blocks as the directives that it was made of: no value ends a word.
+/// Whether a text parses to the directives that it was made of, so that no value ends its word.
 fn reads_back(text: &[u8], list: &[Directive]) -> bool {
     let back = weir_conf::read_text(Path::new("printed.conf"), text);
     back.broken.is_none() && weir_conf::is_same(&back.main, list)
@@ -101,12 +102,12 @@ fn reads_back(text: &[u8], list: &[Directive]) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigText {
     pieces: Vec<Arc<TextPiece>>,
-    /// Where the block `http` ends.
+    /// The index of the piece that closes the block `http`.
     end_of_http: usize,
 }
 
 impl ConfigText {
-    /// Appends what stands in the block that was begun last, or outside of blocks.
+    /// Appends a piece to the open block, or outside of blocks.
     pub(super) fn push(&mut self, piece: Arc<TextPiece>) {
         self.pieces.push(piece);
     }
@@ -122,7 +123,7 @@ impl ConfigText {
         self.push(TextPiece::edge(PieceKind::End, "}\n".to_owned()));
     }
 
-    /// Adds a server to `http` behind all others.
+    /// Adds a server at the end of `http`.
     pub(crate) fn add_server(&mut self, list: Vec<Directive>) {
         let server = line("server", []).with_block(list);
         let piece = TextPiece::of(&[server], 1, &Owners::default());
@@ -130,7 +131,7 @@ impl ConfigText {
         self.end_of_http += 1;
     }
 
-    /// The text; an error if a directive has none.
+    /// The text. An error if a directive cannot be printed.
     pub fn print(&self) -> Result<Vec<u8>, PrintError> {
         let texts = || self.pieces.iter().map(|piece| piece.text.as_ref());
         let mut size = 0;
@@ -142,7 +143,8 @@ impl ConfigText {
         Ok(out)
     }
 
-    /// The same in the form of [`weir_conf::Parts`], for a weir that was given `before` last. Parts are called by their digests.
+    /// The text as [`weir_conf::Parts`], for a weir whose last accepted configuration is `before`.
+    /// Parts are named by their digests.
     pub fn parts(&self, before: Option<&ConfigText>) -> Result<Vec<u8>, PrintError> {
         let known: HashSet<&str> =
             before.into_iter().flat_map(|text| &text.pieces).map(|piece| &*piece.name).collect();
@@ -169,21 +171,22 @@ impl ConfigText {
         Ok(out)
     }
 
-    /// The object that asked for a line of a part, counted from 1.
+    /// The owner of a line of a part, counted from 1.
     pub fn owner_in(&self, part: &str, line: u32) -> Option<&ObjectId> {
         let piece = self.pieces.iter().find(|piece| &*piece.name == part)?;
         piece.owner(line.checked_sub(1)?)
     }
 
-    /// A short name for the text, of hexadecimal digits: the digest of its pieces' digests. The same objects and settings
-    /// make the same pieces in each process.
+    /// The digest of the text, made of the digests of its pieces. The same objects and settings
+    /// give the same digest in each process.
     pub fn digest(&self) -> String {
         let texts = self.pieces.iter().filter(|piece| piece.lines > 0);
         let digests: Vec<u8> = texts.flat_map(|piece| piece.name.bytes()).collect();
         super::lines::digest(&digests)
     }
 
-    /// The object that asked for a line of the text, counted from 1: that of the innermost directive there that has one.
+    /// The owner of a line of the text, counted from 1. The innermost directive with an owner
+    /// counts.
     #[cfg(test)]
     pub fn owner(&self, line: u32) -> Option<&ObjectId> {
         let mut line = line.checked_sub(1)?;

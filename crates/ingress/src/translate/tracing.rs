@@ -1,9 +1,10 @@
-//! Traces, by the keys and annotations that ingress-nginx has for OpenTelemetry.
+//! Traces, by ingress-nginx's keys and annotations for OpenTelemetry.
 //!
-//! - In: the ConfigMap, which names a collector and says how many requests are traced; Ingresses, which turn traces on and off.
+//! - In: the ConfigMap, which names a collector and a sampler; Ingresses, which turn tracing on and
+//!   off.
 //! - Out: directives of `http` and of locations.
 //!
-//! weir sends spans by OTLP over HTTP, where ingress-nginx uses gRPC: the usual port is another.
+//! weir sends spans by OTLP over HTTP, ingress-nginx by gRPC. So the default port differs.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +17,15 @@ use super::work::Work;
 use crate::annotations::values;
 use crate::report::Severity;
 
-/// The port of collectors for OTLP over HTTP.
+/// The collectors' port of OTLP over HTTP.
 const PORT: &str = "4318";
-/// Whether a request is traced that an Ingress wants to be traced.
+/// Whether a request is traced, if its Ingress turns tracing on.
 const TRACED: &str = "$is_traced";
-/// The same for one that begins a trace.
+/// Whether a request that begins a trace is sampled.
 const SAMPLED: &str = "$is_sampled";
 
 impl Work<'_> {
-    /// Where spans go, and of which requests.
+    /// The collector and the sampler.
     pub(super) fn traces(
         &mut self,
         data: &BTreeMap<String, String>,
@@ -35,7 +36,7 @@ impl Work<'_> {
         let own = self.settings.base_http().any(|d| d.name.is("otel_exporter"));
         let host = text("otlp-collector-host").filter(|host| values::of(host, "-._:[]"));
         match (own, host) {
-            // What the file of the administrator says stands.
+            // The administrator's own exporter takes precedence.
             (true, _) => {}
             (false, Some(host)) => global.http.extend(exporter(host, &text)),
             (false, None) => {
@@ -55,7 +56,7 @@ impl Work<'_> {
                     return self.about_map("otel-sampler-ratio", Severity::Error, why);
                 };
                 match format!("{:.2}%", ratio * 100.0).as_str() {
-                    // `split_clients` takes no share of nothing.
+                    // `split_clients` takes no share of 0.
                     "0.00%" => "off",
                     share => {
                         let rows = vec![line(share, ["on"]), line("*", ["off"])];
@@ -72,7 +73,7 @@ impl Work<'_> {
                 return self.about_map("otel-sampler", Severity::Error, why);
             }
         };
-        // A request that is part of a trace does as that trace does.
+        // A request that continues a trace follows that trace's sampling decision.
         let of_others = match flag("otel-sampler-parent-based", true) {
             true => "$otel_parent_sampled",
             false => sampled,
@@ -82,12 +83,13 @@ impl Work<'_> {
         global.traces = true;
     }
 
-    /// Adds what an Ingress says of the requests of a route.
+    /// Adds the directives of an Ingress's tracing for a route.
     pub(super) fn trace(&mut self, route: &Route, inside: &mut Vec<Directive>) {
         let source = &route.source;
         let Some(trace) = &source.options.trace else { return };
         if !self.base.traces {
-            // Of what holds for all, the ConfigMap is told of.
+            // If the ConfigMap itself turns tracing on, its own finding reports the missing
+            // collector.
             if !self.settings.flag("enable-opentelemetry") {
                 let why = "the ConfigMap names no otlp-collector-host: no request is traced";
                 let name = "enable-opentelemetry";
@@ -112,7 +114,7 @@ impl Work<'_> {
     }
 }
 
-/// The collector, and how the program is called there.
+/// The exporter's directives: the collector, and the service name.
 fn exporter<'t>(host: &str, text: &dyn Fn(&str) -> Option<&'t str>) -> Vec<Directive> {
     let number = |key: &str| text(key).filter(|n| n.len() <= 6 && n.parse::<u32>().is_ok());
     let port = number("otlp-collector-port").unwrap_or(PORT);

@@ -1,4 +1,4 @@
-//! What makes a part of a configuration: what it may look at, and what it leaves.
+//! The making of one part of a configuration: its inputs, and its results.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_conf::Directive;
 
-use super::index::{Index, Look, NamedObjects};
+use super::index::{Index, Lookup, NamedObjects};
 use super::owners::Owners;
 use super::servers::ServerGroup;
 use super::text::TextPiece;
@@ -14,28 +14,28 @@ use crate::gateway::{Objects, Statuses};
 use crate::report::{Finding, Findings, ObjectId, Severity};
 use crate::settings::Settings;
 
-/// What each part may look at, beside objects by their names. If it is another, all parts are made anew.
+/// The inputs that several parts share. If one changes, all parts are made anew.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Base {
     pub(super) settings: Settings,
     pub(super) proxy_protocol: bool,
-    /// TLS has HTTP/3 at the same ports.
+    /// Whether HTTP/3 is served at the ports of TLS.
     pub(super) http3: bool,
-    /// There is a collector of traces.
+    /// Whether there is a collector of traces.
     pub(super) traces: bool,
-    /// Variables of ingress-nginx that the controller's ConfigMap names.
-    pub(super) told: Vec<&'static str>,
-    /// Headers for all servers behind, of the controller's ConfigMap.
+    /// Variables about locations that the controller's ConfigMap uses.
+    pub(super) used_variables: Vec<&'static str>,
+    /// Headers of the controller's ConfigMap for all upstreams.
     pub(super) headers: Vec<(String, String)>,
-    /// Directives of each server of Ingresses, of the same map.
+    /// Directives of the same map for each server of Ingresses.
     pub(super) server: Vec<Directive>,
-    /// Directives of each location of Ingresses, likewise.
+    /// Directives of the same map for each location of Ingresses.
     pub(super) location: Vec<Directive>,
     /// Objects of Gateway API, for their own part alone.
     pub(super) gateway: Objects,
 }
 
-/// A part of a configuration while it is made.
+/// One part of a configuration while it is made.
 pub(crate) struct Work<'a> {
     pub(super) base: &'a Base,
     pub(crate) settings: &'a Settings,
@@ -45,10 +45,11 @@ pub(crate) struct Work<'a> {
     pub(super) owners: Owners,
     pub(super) findings: Findings,
     pub(super) files: BTreeMap<PathBuf, Arc<[u8]>>,
-    /// Directives of `http` before the servers: groups, zones, maps. The key makes each of them once.
+    /// Directives of `http` before the servers: groups, zones, maps. The key ensures that each is
+    /// made once.
     pub(crate) shared: BTreeMap<String, Vec<Directive>>,
     pub(super) groups: BTreeMap<String, ServerGroup>,
-    /// The same of `stream`.
+    /// The same for `stream`.
     pub(crate) streams: BTreeMap<String, Vec<Directive>>,
 }
 
@@ -59,16 +60,16 @@ pub(crate) struct Servers {
     pub(crate) http: Vec<Directive>,
     /// Servers of `stream`.
     pub(crate) streams: Vec<Directive>,
-    /// What objects of Gateway API are told.
+    /// The statuses of Gateway API objects.
     pub(crate) statuses: Statuses,
 }
 
-/// A part that is made: its text, and all that goes with it.
+/// A finished part.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) http: Option<Arc<TextPiece>>,
     pub(super) streams: Option<Arc<TextPiece>>,
-    /// What several parts may have, by its key: of `http`, and of `stream`.
+    /// Pieces that several parts may have, by key: of `http`, and of `stream`.
     pub(super) shared: Box<[(String, Arc<TextPiece>)]>,
     pub(super) shared_streams: Box<[(String, Arc<TextPiece>)]>,
     pub(super) files: Box<[(PathBuf, Arc<[u8]>)]>,
@@ -93,8 +94,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The part, and what was looked at for it. Servers and what they share stand in a block.
-    pub(super) fn finish(self, servers: Servers) -> (Part, Box<[Look]>) {
+    /// The finished part, and its lookups. Its directives are one block deep.
+    pub(super) fn finish(self, servers: Servers) -> (Part, Box<[Lookup]>) {
         let owners = self.owners;
         let print = |list: &[Directive]| TextPiece::of(list, 1, &owners);
         let some = |list: Vec<Directive>| (!list.is_empty()).then(|| print(&list));
@@ -111,7 +112,7 @@ impl<'a> Work<'a> {
             findings: self.findings.into_sorted(),
             statuses: servers.statuses,
         };
-        (part, self.index.into_looks())
+        (part, self.index.into_lookups())
     }
 
     pub(crate) fn say(
@@ -125,12 +126,12 @@ impl<'a> Work<'a> {
         self.findings.add(id, severity, reason, about, what);
     }
 
-    /// Says which object has asked for directives; what other objects have asked for in them stays theirs.
+    /// Makes an object the owner of directives. Those that have an owner keep it.
     pub(crate) fn mark(&mut self, id: &ObjectId, list: &mut [Directive]) {
         self.owners.mark(id, list);
     }
 
-    /// Directives of `http` that an object needs; the key makes each of them once.
+    /// Adds directives of `http` that an object needs. The key ensures that each is made once.
     pub(super) fn share(&mut self, id: &ObjectId, key: String, mut list: Vec<Directive>) {
         self.owners.mark(id, &mut list);
         self.shared.insert(key, list);

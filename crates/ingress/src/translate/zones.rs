@@ -1,38 +1,39 @@
-//! Shared memory for the state of servers behind.
+//! Shared memory for the state of upstream servers.
 //!
-//! Running workers take a configuration whose zones are open; one that names another needs new workers, and the old ones
-//! stay as long as a client of theirs does. So all groups share some zones, which are open from the first configuration
-//! on: neither a new group nor another number of pods needs memory that is not there.
+//! Running workers take a new configuration if its zones are open already. One with another zone
+//! needs new workers, and the old ones stay until their last client leaves. So all groups share a
+//! few zones, which are open from the first configuration on. A new group or more pods then need no
+//! new zone.
 
 use weir_conf::Directive;
 
 use super::lines::line;
 use super::servers::{LEAST, room};
 
-/// How many zones groups share. A zone has a lock, which a request takes when it chooses a server.
+/// The number of shared zones. Each has a lock, which a request takes to choose a server.
 const ZONES: u8 = 4;
-/// The size of each: room for 12,000 servers. Pages that no server has used take no memory.
+/// The size of each, enough for 12,000 servers. Unused pages take no memory.
 const SIZE: &str = "8m";
 
 fn name(number: u8) -> String {
     format!("servers_{number}")
 }
 
-/// The `zone` of a group; one of more than [`LEAST`] servers has a zone of its own.
+/// The `zone` of a group. A group of more than [`LEAST`] servers has a zone of its own.
 pub(crate) fn zone(group: &str, servers: usize) -> Directive {
     if servers > LEAST {
-        // 680 bytes a server.
+        // A server takes 680 bytes.
         let size = room(servers) * 1024;
         return line("zone", [group, &size.to_string()]);
     }
-    // The same number for a name in each process: FNV-1a.
+    // FNV-1a, so that a name has the same number in each process.
     let hash = group
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     line("zone", [name(hash.to_le_bytes()[3] % ZONES).as_str(), SIZE])
 }
 
-/// Groups that no request reaches: they keep the zones open that no other group has.
+/// Groups without requests that keep the shared zones open.
 pub(super) fn keepers() -> impl Iterator<Item = Directive> {
     (0..ZONES).map(|number| {
         let name = name(number);

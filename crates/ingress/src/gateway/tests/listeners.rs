@@ -1,4 +1,4 @@
-//! Listeners: what they ask for beside a port and a name.
+//! Listeners with more than a port and a name.
 
 use serde_json::{Value, json};
 

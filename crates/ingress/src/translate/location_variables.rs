@@ -1,11 +1,11 @@
-//! Variables of ingress-nginx that tell of a request's Ingress. Formats of logs and snippets name them.
+//! ingress-nginx's variables about the Ingress of a request. Log formats and snippets use them.
 
 use weir_conf::Directive;
 
 use super::hosts::Route;
 use super::lines::line;
 
-/// What a location says of itself where its name is asked for.
+/// Variables that a location sets, if they are used.
 pub(super) const OF_LOCATIONS: [&str; 7] = [
     "ingress_name",
     "location_path",
@@ -16,10 +16,10 @@ pub(super) const OF_LOCATIONS: [&str; 7] = [
     "service_port",
 ];
 
-/// The servers of a canary that have a request.
+/// The variable with the canary's upstream, if the canary got the request.
 pub(super) const ALTERNATIVE: &str = "proxy_alternative_upstream_name";
 
-/// Others, and what stands for them here.
+/// Other variables, and their values here.
 const OTHERS: [(&str, &str); 4] = [
     ("balancer_ewma_score", "-"),
     ("opentelemetry_span_id", "$otel_span_id"),
@@ -27,7 +27,7 @@ const OTHERS: [(&str, &str); 4] = [
     ("the_real_ip", "$remote_addr"),
 ];
 
-/// Whether a text names a variable.
+/// Whether a text uses a variable.
 pub(crate) fn names(text: &str, variable: &str) -> bool {
     let is_end = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     text.split('$').skip(1).any(|rest| {
@@ -39,7 +39,8 @@ pub(crate) fn names(text: &str, variable: &str) -> bool {
     })
 }
 
-/// Definitions of those that these texts name, for requests that no location of an Ingress has.
+/// Maps that define the variables that these texts use, for requests without a location of an
+/// Ingress.
 pub(super) fn defaults<'t>(texts: impl Iterator<Item = &'t String> + Clone) -> Vec<Directive> {
     let none = |name: &'static str| match name {
         "proxy_upstream_name" => (name, "upstream-default-backend"),
@@ -54,8 +55,12 @@ pub(super) fn defaults<'t>(texts: impl Iterator<Item = &'t String> + Clone) -> V
     named.map(map).collect()
 }
 
-/// The values of a location for those that are `wanted`.
-pub(super) fn told(route: &Route, path: &str, wanted: impl Fn(&str) -> bool) -> Vec<Directive> {
+/// The `set` directives of a location for the `wanted` variables.
+pub(super) fn set_variables(
+    route: &Route,
+    path: &str,
+    wanted: impl Fn(&str) -> bool,
+) -> Vec<Directive> {
     let (service, port) = route.backend.clone().unwrap_or_default();
     let id = &route.source.id;
     let servers = format!("{}-{service}-{port}", id.namespace);
