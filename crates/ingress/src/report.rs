@@ -16,20 +16,27 @@ pub struct ObjectId {
     pub name: String,
 }
 
+/// Kinds whose objects have no namespace.
+const CLUSTER_SCOPED: [&str; 3] = ["GatewayClass", "IngressClass", "Namespace"];
+
 impl ObjectId {
-    /// The id of the object with this metadata.
+    /// The id of the object with this metadata. A manifest without a namespace is one of `default`.
     pub fn of(kind: &'static str, meta: &ObjectMeta) -> ObjectId {
-        ObjectId {
-            kind,
-            namespace: meta.namespace.clone().unwrap_or_else(|| "default".to_owned()),
-            name: meta.name.clone().unwrap_or_default(),
-        }
+        let namespace = match CLUSTER_SCOPED.contains(&kind) {
+            true => String::new(),
+            false => meta.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+        };
+        ObjectId { kind, namespace, name: meta.name.clone().unwrap_or_default() }
     }
 }
 
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+        let ObjectId { kind, namespace, name } = self;
+        if namespace.is_empty() {
+            return write!(f, "{kind} {name}");
+        }
+        write!(f, "{kind} {namespace}/{name}")
     }
 }
 

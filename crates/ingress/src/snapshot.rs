@@ -65,7 +65,7 @@ impl Snapshot {
                 snapshot.add_text(&text).into_iter().map(|p| format!("{}: {p}", file.display())),
             );
         }
-        let several = |id| format!("{id} stands there several times: the last one counts");
+        let several = |id| format!("{id} is defined several times: the last definition counts");
         problems.extend(snapshot.keep_last().into_iter().map(several));
         Ok((snapshot, problems))
     }

@@ -32,26 +32,31 @@ fn an_object_that_stands_in_the_manifests_twice_counts_once() {
             "spec": {{ "gatewayClassName": "weir", "listeners": [{{ "name": "http", "port": {port}, "protocol": "HTTP" }}] }} }}"#
         )
     };
-    let class = format!(
-        r#"{{ "apiVersion": "{group}", "kind": "GatewayClass", "metadata": {{ "name": "weir" }}, "spec": {{ "controllerName": "weir.internal/gateway" }} }}"#
-    );
-    let print = |first: u16| {
+    let class = |controller: &str| {
+        format!(
+            r#"{{ "apiVersion": "{group}", "kind": "GatewayClass", "metadata": {{ "name": "weir" }}, "spec": {{ "controllerName": "{controller}" }} }}"#
+        )
+    };
+    let print = |first: u16, controller: &str| {
         let manifests = dir.file("manifests");
         std::fs::create_dir_all(&manifests).unwrap();
+        std::fs::write(manifests.join("0.json"), class(controller)).unwrap();
         std::fs::write(manifests.join("a.json"), gateway(first)).unwrap();
         std::fs::write(manifests.join("b.json"), gateway(8081)).unwrap();
-        std::fs::write(manifests.join("c.json"), &class).unwrap();
+        std::fs::write(manifests.join("c.json"), class("weir.internal/gateway")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir-ingress"));
         let output = command.arg("print").arg(manifests).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         (text(output.stdout), text(output.stderr))
     };
-    let (text, said) = print(8080);
+    let (text, said) = print(8080, "other.test/gateway");
     assert!(text.contains("listen 8081") && !text.contains("listen 8080"), "{text}");
-    let twice = "Gateway a/web stands there several times: the last one counts";
-    assert!(said.contains(twice), "{said}");
+    for object in ["Gateway a/web", "GatewayClass weir"] {
+        let twice = format!("{object} is defined several times: the last definition counts");
+        assert!(said.contains(&twice), "{said}");
+    }
     // The same object needs no word. No log stands in a directory that may be missing.
-    let (same, said) = print(8081);
+    let (same, said) = print(8081, "weir.internal/gateway");
     assert_eq!((same.as_str(), said.as_str()), (text.as_str(), ""));
     assert!(same.contains("access_log /dev/stdout"), "{same}");
 }

@@ -65,13 +65,7 @@ macro_rules! kinds {
             /// Kind, namespace and name. Objects without a namespace have an empty one.
             pub fn id(&self) -> ObjectId {
                 match self {
-                    $(AnyObject::$variant(object) => {
-                        let mut id = ObjectId::of($name, &object.metadata);
-                        if !$namespaced {
-                            id.namespace.clear();
-                        }
-                        id
-                    })*
+                    $(AnyObject::$variant(object) => ObjectId::of($name, &object.metadata),)*
                 }
             }
 

@@ -151,8 +151,7 @@ pub(super) fn gateways<'a>(work: &Work<'a>, statuses: &mut Statuses) -> Vec<Serv
         if !work.settings.gateway_controllers.contains(&class.spec.controller_name) {
             continue;
         }
-        let mut id = ObjectId::of("GatewayClass", &class.metadata);
-        id.namespace.clear();
+        let id = ObjectId::of("GatewayClass", &class.metadata);
         let condition = match class.spec.parameters_ref.is_none() {
             true => Condition::yes("Accepted", "Accepted"),
             false => Condition::no("Accepted", "InvalidParameters", "weir takes no parameters"),
