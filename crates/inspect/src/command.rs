@@ -9,8 +9,8 @@ use rustix::process::Signal;
 use weir_print::{PrintError, Reader, print};
 use weir_sys::signal::SignalSet;
 
-use crate::look::look;
-use crate::servers::{self, Listening, Sought, find};
+use crate::measure::measure;
+use crate::servers::{self, ListeningServer, Search, find};
 
 /// Looks into any server on this machine (nginx, HAProxy, node, gunicorn, puma, ...): which workers
 /// share which queue, how the connections and the work are spread over its workers, what is wrong,
@@ -32,20 +32,20 @@ pub struct Options {
     json: bool,
 }
 
-/// Why `weir inspect` ends.
+/// Why `weir inspect` fails.
 #[derive(Debug)]
 enum InspectError {
-    /// No time.
+    /// Not a valid number of seconds.
     Seconds,
     /// Signals cannot be blocked.
     Signals(io::Error),
     /// Standard output cannot be written.
     Print(PrintError),
-    /// What was looked at has ended.
+    /// The inspected server has ended.
     Gone(String),
-    /// It runs, but none of its sockets can be seen.
+    /// The process runs, but none of its sockets is visible.
     Hidden(String),
-    /// Nothing that can be seen listens as this.
+    /// No visible process listens as this.
     NothingFound(String),
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for InspectError {
                 f,
                 "no socket of {whom} can be seen: only root may see those of other users' processes; any user may look at a port"
             ),
-            // Ports of all users are seen.
+            // Sockets of all users are visible by port.
             InspectError::NothingFound(whom) if whom.bytes().all(|b| b.is_ascii_digit()) => {
                 write!(f, "nothing listens on port {whom}, and there is no process {whom}")
             }
@@ -85,11 +85,11 @@ fn is_root() -> bool {
 }
 
 fn seconds(text: &str) -> Result<f64, InspectError> {
-    let said = text.parse::<f64>().ok().filter(|s| (0.0..=3600.0).contains(s));
-    said.ok_or(InspectError::Seconds)
+    let parsed = text.parse::<f64>().ok().filter(|s| (0.0..=3600.0).contains(s));
+    parsed.ok_or(InspectError::Seconds)
 }
 
-/// `weir inspect`: the exit status.
+/// Runs `weir inspect`. Returns the exit status.
 pub fn inspect(options: Options) -> i32 {
     match run(&options) {
         Ok(()) => 0,
@@ -101,20 +101,20 @@ pub fn inspect(options: Options) -> i32 {
 }
 
 fn run(options: &Options) -> Result<(), InspectError> {
-    let (sought, hidden) = sought(&options.whom)?;
+    let (search, hidden_port) = search(&options.whom)?;
     let signals = SignalSet::new(&[Signal::INT, Signal::TERM].map(Signal::as_raw));
     signals.block().map_err(InspectError::Signals)?;
     let time = Duration::from_secs_f64(options.secs);
     loop {
-        let found = match hidden {
-            Some(port) => servers::hidden(port),
-            None => find(&sought),
+        let found = match hidden_port {
+            Some(port) => servers::hidden_at(port),
+            None => find(&search),
         };
         if found.is_empty() {
             return Err(InspectError::Gone(options.whom.clone()));
         }
         let mut interrupted = false;
-        let report = look(&found, time, |pause| {
+        let report = measure(&found, time, |pause| {
             interrupted |= matches!(signals.wait(Some(pause)), Ok(Some(_)));
         });
         let text = if options.json { report.json() + "\n" } else { report.text() };
@@ -126,23 +126,23 @@ fn run(options: &Options) -> Result<(), InspectError> {
     }
 }
 
-/// A number is a port if a server listens there, and a process otherwise. If the port's processes
-/// are hidden, it is the port alone.
-fn sought(whom: &str) -> Result<(Sought, Option<u16>), InspectError> {
-    let somebody = |sought: Sought| -> Option<Sought> {
-        let found: Vec<Listening> = find(&sought);
-        (!found.is_empty()).then_some(sought)
+/// Decides what the argument means. A number is a port if a server listens there, and a process id
+/// otherwise. If the processes of the port are hidden, only the port is returned.
+fn search(whom: &str) -> Result<(Search, Option<u16>), InspectError> {
+    let found_by = |search: Search| -> Option<Search> {
+        let found: Vec<ListeningServer> = find(&search);
+        (!found.is_empty()).then_some(search)
     };
-    let port = whom.parse().ok().map(|port| Sought { port: Some(port), ..Sought::default() });
-    let pid = whom.parse().ok().map(|pid| Sought { pid: Some(pid), ..Sought::default() });
-    let name = Sought { name: Some(whom.to_owned()), ..Sought::default() };
+    let port = whom.parse().ok().map(|port| Search { port: Some(port), ..Search::default() });
+    let pid = whom.parse().ok().map(|pid| Search { pid: Some(pid), ..Search::default() });
+    let name = Search { name: Some(whom.to_owned()), ..Search::default() };
     let seen =
-        port.and_then(somebody).or_else(|| pid.and_then(somebody)).or_else(|| somebody(name));
-    if let Some(sought) = seen {
-        return Ok((sought, None));
+        port.and_then(found_by).or_else(|| pid.and_then(found_by)).or_else(|| found_by(name));
+    if let Some(search) = seen {
+        return Ok((search, None));
     }
-    if let Some(port) = whom.parse().ok().filter(|port| !servers::hidden(*port).is_empty()) {
-        return Ok((Sought::default(), Some(port)));
+    if let Some(port) = whom.parse().ok().filter(|port| !servers::hidden_at(*port).is_empty()) {
+        return Ok((Search::default(), Some(port)));
     }
     let runs =
         servers::numbers("/proc").any(|pid| pid.to_string() == whom || servers::name(pid) == whom);

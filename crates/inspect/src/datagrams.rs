@@ -1,4 +1,4 @@
-//! Sockets of UDP at a listener's port: QUIC's, mostly. proc(5): `net/udp`.
+//! UDP sockets at a listener's port, mostly for QUIC. proc(5): `net/udp`.
 
 use std::fs;
 
@@ -7,19 +7,19 @@ use serde::Serialize;
 use crate::report::{Finding, ListenAddress, Severity};
 use crate::servers::address;
 
-/// All sockets of UDP at a port.
+/// The UDP sockets of a port, summed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Datagrams {
     /// The number of sockets.
     pub sockets: usize,
-    /// The most bytes that waited in them at any look.
+    /// The most bytes that waited in their receive buffers in any sample.
     pub waiting: u64,
-    /// Datagrams for which a socket had no room.
+    /// Datagrams dropped because a receive buffer was full.
     pub dropped: u64,
 }
 
 impl Datagrams {
-    /// Those of a port in this network; none if there is no socket.
+    /// The sockets of a port in this network namespace. `None` if there are none.
     pub(crate) fn at(port: u16) -> Option<Datagrams> {
         let tables = ["udp", "udp6"].map(|name| fs::read_to_string(format!("/proc/net/{name}")));
         tables.iter().flatten().fold(None, |all, table| Datagrams::add(all, table, port))
@@ -36,7 +36,7 @@ impl Datagrams {
         })
     }
 
-    /// What is at the port now, with what was dropped since `self` was taken.
+    /// The sockets of the port now, with the datagrams dropped since `self`.
     pub(crate) fn later(&self, port: u16, most_waiting: u64) -> Datagrams {
         let now = Datagrams::at(port).unwrap_or_default();
         Datagrams {
@@ -46,7 +46,7 @@ impl Datagrams {
         }
     }
 
-    /// One line for people.
+    /// One line of text.
     pub(crate) fn words(&self) -> String {
         let Datagrams { sockets, waiting, dropped } = self;
         let s = if *sockets == 1 { "" } else { "s" };
@@ -56,7 +56,7 @@ impl Datagrams {
     }
 }
 
-/// The bytes that wait in a socket of this port, and the datagrams that it has dropped.
+/// Parses a socket of this port: the bytes that wait in it, and the datagrams that it dropped.
 fn row(line: &str, port: u16) -> Option<(u64, u64)> {
     // sl, local, remote, state, queues, timer, retransmits, user, timeout, inode, references, pointer, drops
     let fields: Vec<&str> = line.split_whitespace().collect();
@@ -66,7 +66,7 @@ fn row(line: &str, port: u16) -> Option<(u64, u64)> {
     (own.port() == port).then_some((u64::from_str_radix(waiting, 16).ok()?, dropped))
 }
 
-/// A socket drops datagrams for want of room.
+/// A socket drops datagrams because its receive buffer is full.
 pub(crate) fn dropped(place: &ListenAddress) -> Option<Finding> {
     let datagrams = place.datagrams.as_ref().filter(|datagrams| datagrams.dropped > 0)?;
     Some(Finding {

@@ -1,17 +1,17 @@
-//! `weir inspect`: a look into any server on this machine. It changes nothing.
+//! `weir inspect`: inspects any server on this machine, without changing it.
 //!
-//! [`servers`] finds the processes that listen, their sockets and how they wait for connections.
-//! `look` takes figures over a while (queues, connections, processor time). `verdict` says in words
-//! what they mean and what helps. Both work on a `report`, which is shown as text or as JSON. What
-//! only root may see is left out and named.
+//! [`servers`] finds listening processes, their sockets and how they wait for connections. `measure`
+//! samples queues, connections and processor time over an interval. `verdict` explains the
+//! measurements and gives advice. Both work on a `report`, which is shown as text or as JSON. The
+//! report names what only root could see.
 //!
-//! - In: a port, a name or a process id, and what `/proc` and the kernel's socket lists say.
-//! - Out: a report with figures and advice.
+//! - In: a port, a name or a process id, and data of `/proc` and of sock_diag(7).
+//! - Out: a report with measurements and advice.
 //! - Callers: the binary `weir`, and `steer`, which needs the group of a port.
 
 mod command;
 mod datagrams;
-mod look;
+mod measure;
 mod report;
 pub mod servers;
 mod verdict;

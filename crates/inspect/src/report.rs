@@ -1,4 +1,4 @@
-//! A server's report: figures and findings, as text or as JSON.
+//! The report about a server: measurements and findings, as text or as JSON.
 
 use std::fmt::Write;
 
@@ -6,16 +6,16 @@ use serde::Serialize;
 
 use crate::datagrams::Datagrams;
 
-/// All figures of a look.
+/// The measurements of an interval.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// How long the figures were taken, in seconds.
+    /// Length of the interval in seconds.
     pub seconds: f64,
     /// Processors of this machine.
     pub processors: usize,
-    /// The addresses that it listens on.
+    /// The addresses on which the server listens.
     pub places: Vec<ListenAddress>,
-    /// What could not be seen, and why.
+    /// What is missing in the report, and why.
     pub unseen: Vec<String>,
 }
 
@@ -23,48 +23,50 @@ pub(crate) struct Report {
 #[derive(Debug, Serialize)]
 pub(crate) struct ListenAddress {
     pub address: String,
-    /// The name of its processes.
+    /// The names of its processes.
     pub program: String,
     pub queues: Vec<AcceptQueue>,
     pub workers: Vec<Worker>,
-    /// Open connections at this port, over all processes.
+    /// Open connections at this port, of all processes.
     pub connections: usize,
-    /// Connections for which a queue had no room, in the machine's whole network, during the look.
+    /// Connections dropped during the interval because a queue was full, in the whole network
+    /// namespace.
     pub overflows: Option<u64>,
-    /// Sockets of UDP at the same port, where there are any.
+    /// UDP sockets at the same port, if there are any.
     pub datagrams: Option<Datagrams>,
     pub findings: Vec<Finding>,
-    /// What the server says is wrong with it, where it says so: weir, in its master's name.
+    /// The server's own statement about what is wrong. A weir shows it in the title of its master
+    /// process.
     pub health: Option<String>,
 }
 
-/// A listening socket's queue of connections that were not accepted yet.
+/// The accept queue of a listening socket.
 #[derive(Debug, Serialize)]
 pub(crate) struct AcceptQueue {
-    /// The most connections that waited at any look.
+    /// The most connections that waited in any sample.
     pub waiting: Option<u32>,
-    /// The queue's limit.
+    /// The limit of the queue: the backlog.
     pub room: Option<u32>,
-    /// The processes that take from it.
+    /// The processes that accept from it.
     pub workers: Vec<i32>,
 }
 
-/// A process that takes connections.
+/// A process that receives connections.
 #[derive(Debug, Serialize)]
 pub(crate) struct Worker {
     pub pid: i32,
     pub name: String,
     pub waits: WaitMethod,
-    /// The number of its epoll instances that wait for connections: its loops.
+    /// The number of its epoll instances that wait for connections, usually one per loop.
     pub loops: usize,
     pub threads: usize,
-    /// The processor time used: 1 is all of one processor.
+    /// Processor time per second: 1 is one processor.
     pub cpu: f64,
     /// The same for its busiest thread.
     pub busiest: f64,
-    /// Its busiest threads, if it has several, the busiest first.
+    /// Its busiest threads in descending order, if it has several.
     pub rows: Vec<Thread>,
-    /// Context switches in a second.
+    /// Context switches per second.
     pub switches: f64,
     /// Open connections at this port.
     pub connections: usize,
@@ -75,9 +77,9 @@ pub(crate) struct Worker {
 pub(crate) struct Thread {
     pub tid: i32,
     pub name: String,
-    /// The processor time used: 1 is all of one processor.
+    /// Processor time per second: 1 is one processor.
     pub cpu: f64,
-    /// Context switches in a second.
+    /// Context switches per second.
     pub switches: f64,
 }
 
@@ -85,37 +87,37 @@ pub(crate) struct Thread {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WaitMethod {
-    /// epoll with EPOLLEXCLUSIVE: a connection wakes one worker that waits.
+    /// epoll with EPOLLEXCLUSIVE: a connection wakes one waiting worker.
     EpollExclusive,
-    /// epoll without it: a connection wakes all workers that wait.
+    /// epoll without EPOLLEXCLUSIVE: a connection wakes all waiting workers.
     Epoll,
-    /// A ring of io_uring.
+    /// io_uring.
     IoUring,
-    /// Only the worker with a lock waits, in turns: nginx's `accept_mutex`.
+    /// Workers take turns: only the one with the lock waits, as with nginx's `accept_mutex`.
     Turns,
-    /// accept(2) blocks.
+    /// A blocking accept(2).
     Accept,
     /// poll(2) or select(2).
     Poll,
-    /// It does not wait: another process accepts connections and hands them over.
+    /// Not at all: another process accepts connections and passes them on.
     Handed,
     /// Unknown.
     Unknown,
 }
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Severity {
-    /// All is well.
+    /// No problem.
     Fine,
-    /// It may become a problem.
+    /// A possible problem.
     Note,
-    /// Clients notice it.
+    /// A problem that clients notice.
     Bad,
 }
 
-/// What the figures mean.
+/// A finding about the measurements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     pub severity: Severity,
@@ -123,12 +125,12 @@ pub(crate) struct Finding {
     pub what: String,
     /// Its cause.
     pub why: String,
-    /// What to change in that server.
+    /// What to change in the server.
     pub advice: String,
 }
 
-/// Threads that work less are left out of the text.
-const SEEN: f64 = 0.01;
+/// The least processor time of threads that the text shows.
+const SHOWN_FROM: f64 = 0.01;
 
 impl WaitMethod {
     fn words(self) -> &'static str {
@@ -148,7 +150,7 @@ impl WaitMethod {
 impl Report {
     /// The report as JSON.
     pub(crate) fn json(&self) -> String {
-        // Only strings and numbers are written, so it cannot fail.
+        // Strings and numbers can always be serialized.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
@@ -186,13 +188,13 @@ impl ListenAddress {
             (n, _) => format!("{n} queues (SO_REUSEPORT), filled by the kernel's hash"),
         };
         let turns = self.workers.iter().find(|worker| worker.waits == WaitMethod::Turns);
-        // How a busy worker waits cannot be seen.
+        // How a busy worker waits cannot be observed.
         let waiting =
             |worker: &&Worker| !matches!(worker.waits, WaitMethod::Handed | WaitMethod::Unknown);
         let any = turns.or(self.workers.iter().find(waiting));
         let alone = self.queues.len() > 1 || workers == 1;
         let waits = match any.map_or(WaitMethod::Unknown, |worker| worker.waits) {
-            // No other worker is there to be woken.
+            // There is no other worker to wake.
             WaitMethod::Epoll | WaitMethod::EpollExclusive if alone => "epoll",
             WaitMethod::Poll if alone => "poll(2) or select(2)",
             waits => waits.words(),
@@ -224,7 +226,7 @@ impl ListenAddress {
                 worker.switches,
                 worker.connections,
             );
-            for thread in worker.rows.iter().filter(|thread| thread.cpu >= SEEN) {
+            for thread in worker.rows.iter().filter(|thread| thread.cpu >= SHOWN_FROM) {
                 let _ = writeln!(
                     out,
                     "  {:>22} {:>5.0}% {:>8} {:>10.0}",
@@ -238,7 +240,7 @@ impl ListenAddress {
         self.write_findings(out);
     }
 
-    /// A server with hidden processes.
+    /// Writes a server whose processes are hidden.
     fn write_hidden(&self, out: &mut String) {
         let (n, s) = (self.queues.len(), if self.queues.len() == 1 { "" } else { "s" });
         let _ = writeln!(out, "hidden processes on {}: {n} queue{s}", self.address);

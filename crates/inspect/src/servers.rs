@@ -1,4 +1,4 @@
-//! Which processes listen where, on which sockets, and how they wait: proc(5), epoll(7).
+//! Finds listening processes, their sockets, and how they wait for connections: proc(5), epoll(7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,94 +11,93 @@ use std::time::Duration;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use weir_print::plain;
 
-/// A process that has listening sockets.
+/// A process with listening sockets.
 #[derive(Debug, Clone)]
 pub struct ServerProcess {
     /// Its process id.
     pub pid: i32,
     /// Its name, from `comm`.
     pub name: String,
-    /// Its descriptors of these sockets, by the socket's number (inode).
+    /// Its descriptors of the sockets, by inode.
     fds: BTreeMap<u64, i32>,
-    /// The sockets that it waits for in epoll.
+    /// The sockets in its epoll instances, by inode.
     waits: BTreeMap<u64, Epoll>,
     /// Whether it has any epoll instance.
     pub has_epoll: bool,
-    /// It has a ring of io_uring.
+    /// Whether it has an io_uring instance.
     pub has_ring: bool,
 }
 
 /// How a process waits for a socket in epoll.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Epoll {
-    /// The number of its epoll instances that wait for the socket: usually one for each of its
-    /// loops.
+    /// The number of its epoll instances that contain the socket, usually one per loop.
     pub instances: usize,
-    /// With EPOLLEXCLUSIVE in all of them: a connection wakes one of those that wait.
+    /// Whether all of them use EPOLLEXCLUSIVE, so that a connection wakes one waiting process.
     pub exclusive: bool,
 }
 
-/// A socket that listens, and the processes that take connections from it.
+/// A listening socket, and the processes that accept from it.
 #[derive(Debug)]
 pub struct ListeningSocket {
-    /// Its number.
+    /// Its inode.
     pub inode: u64,
     /// The processes that wait for it, or all that hold it if none waits.
     pub workers: Vec<ServerProcess>,
-    /// The same, with processes that hold it and do not wait for it now: they wait in turns, as
-    /// with nginx's `accept_mutex`.
+    /// The workers, and other processes with epoll that hold the socket but do not wait for it now.
+    /// They take turns, as with nginx's `accept_mutex`.
     pub sharers: Vec<ServerProcess>,
 }
 
-/// Sockets at a port, when their processes are hidden.
-pub fn hidden(port: u16) -> Vec<Listening> {
+/// The listening sockets of a port, without their processes, which are hidden.
+pub fn hidden_at(port: u16) -> Vec<ListeningServer> {
     let mut out: BTreeMap<SocketAddr, Vec<ListeningSocket>> = BTreeMap::new();
     for (inode, address) in listening(None).into_iter().filter(|(_, at)| at.port() == port) {
         let (workers, sharers) = (Vec::new(), Vec::new());
         out.entry(address).or_default().push(ListeningSocket { inode, workers, sharers });
     }
-    out.into_iter().map(|(address, sockets)| Listening { address, sockets }).collect()
+    out.into_iter().map(|(address, sockets)| ListeningServer { address, sockets }).collect()
 }
 
-/// The sockets that listen at one address.
+/// The listening sockets of one address.
 #[derive(Debug)]
-pub struct Listening {
+pub struct ListeningServer {
     /// The address.
     pub address: SocketAddr,
-    /// The sockets: one queue each.
+    /// The sockets. Each has a queue of its own.
     pub sockets: Vec<ListeningSocket>,
 }
 
-/// What is looked for.
+/// A search for servers.
 #[derive(Debug, Clone, Default)]
-pub struct Sought {
-    /// A process: it and its descendants.
+pub struct Search {
+    /// A process id. Its descendants match as well.
     pub pid: Option<i32>,
     /// A port.
     pub port: Option<u16>,
-    /// The name of a program.
+    /// A program name.
     pub name: Option<String>,
 }
 
-/// The servers that listen, by address.
-pub fn find(sought: &Sought) -> Vec<Listening> {
+/// Finds the listening servers that match, by address.
+pub fn find(search: &Search) -> Vec<ListeningServer> {
     let mut pids: Vec<i32> = numbers("/proc").collect();
-    if let Some(root) = sought.pid {
+    if let Some(root) = search.pid {
         pids = family(root, &pids);
     }
-    let addresses: BTreeMap<u64, SocketAddr> = listening(sought.pid)
+    let addresses: BTreeMap<u64, SocketAddr> = listening(search.pid)
         .into_iter()
-        .filter(|(_, address)| sought.port.is_none_or(|port| address.port() == port))
+        .filter(|(_, address)| search.port.is_none_or(|port| address.port() == port))
         .collect();
     let named =
-        |process: &ServerProcess| sought.name.as_ref().is_none_or(|name| *name == process.name);
+        |process: &ServerProcess| search.name.as_ref().is_none_or(|name| *name == process.name);
     let all: Vec<ServerProcess> =
         pids.into_iter().filter_map(|pid| read(pid, &addresses)).filter(named).collect();
     let mut out: BTreeMap<SocketAddr, Vec<ListeningSocket>> = BTreeMap::new();
     for (inode, address) in addresses {
         let holders: Vec<&ServerProcess> =
             all.iter().filter(|process| process.fds.contains_key(&inode)).collect();
-        let keeps = |process: &ServerProcess| keeps_it_for_others(process, inode, &holders);
+        let keeps = |process: &ServerProcess| only_holds_it(process, inode, &holders);
         let holders = || holders.iter().copied().filter(|process| !keeps(process));
         let mut workers: Vec<ServerProcess> =
             holders().filter(|p| p.waits.contains_key(&inode)).cloned().collect();
@@ -111,17 +110,18 @@ pub fn find(sought: &Sought) -> Vec<Listening> {
             out.entry(address).or_default().push(ListeningSocket { inode, workers, sharers });
         }
     }
-    out.into_iter().map(|(address, sockets)| Listening { address, sockets }).collect()
+    out.into_iter().map(|(address, sockets)| ListeningServer { address, sockets }).collect()
 }
 
-/// Whether a process opened a socket for its children, and takes no connections from it itself: an arbiter, a master.
-fn keeps_it_for_others(process: &ServerProcess, inode: u64, holders: &[&ServerProcess]) -> bool {
+/// Whether a process holds a socket only for its children and does not accept from it: a master or
+/// an arbiter.
+fn only_holds_it(process: &ServerProcess, inode: u64, holders: &[&ServerProcess]) -> bool {
     let is_parent = holders.iter().any(|other| parent(other.pid) == Some(process.pid));
     let waits = || process.epoll(inode).is_some() || process.has_ring;
     is_parent && !waits() && !calls(process.pid).iter().any(is_accept)
 }
 
-/// The system calls in which the threads of a process wait.
+/// The system calls in which the threads of a process are blocked.
 pub(crate) fn calls(pid: i32) -> BTreeSet<i64> {
     let call = |thread| {
         let call = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall"));
@@ -130,17 +130,17 @@ pub(crate) fn calls(pid: i32) -> BTreeSet<i64> {
     numbers(&format!("/proc/{pid}/task")).filter_map(call).collect()
 }
 
-/// accept(2), which waits for a connection and takes it.
+/// Whether the system call is accept(2).
 pub(crate) fn is_accept(call: &i64) -> bool {
     [libc::SYS_accept, libc::SYS_accept4].contains(call)
 }
 
 impl ListeningSocket {
-    /// A descriptor of this process for the same socket.
+    /// Duplicates a descriptor of the socket from one of its processes.
     ///
     /// # Errors
     ///
-    /// What pidfd_getfd(2) answers: `PermissionDenied` if this process may not trace the other one.
+    /// The error of pidfd_getfd(2): `PermissionDenied` if this process may not trace the other one.
     pub fn borrow(&self) -> io::Result<OwnedFd> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for process in &self.workers {
@@ -158,14 +158,14 @@ impl ListeningSocket {
     }
 }
 
-/// Names of entries of a directory that are numbers.
+/// The entries of a directory whose names are numbers.
 pub(crate) fn numbers(path: &str) -> impl Iterator<Item = i32> + use<> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The processor's time of each thread of a process.
-pub fn ran(pid: i32) -> BTreeMap<i32, Duration> {
+/// The processor time of each thread of a process.
+pub fn thread_times(pid: i32) -> BTreeMap<i32, Duration> {
     let read = |thread| {
         let stat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok()?;
         let nanoseconds = stat.split(' ').next()?.parse().ok()?;
@@ -174,8 +174,8 @@ pub fn ran(pid: i32) -> BTreeMap<i32, Duration> {
     numbers(&format!("/proc/{pid}/task")).filter_map(read).collect()
 }
 
-/// Child processes of these without a listening socket: they may be handed connections.
-pub(crate) fn offspring(of: &[&ServerProcess]) -> Vec<ServerProcess> {
+/// Descendants with the same name but without a listening socket. They may be passed connections.
+pub(crate) fn descendants(of: &[&ServerProcess]) -> Vec<ServerProcess> {
     let all: Vec<i32> = numbers("/proc").collect();
     let mut pids: Vec<i32> = of.iter().flat_map(|process| family(process.pid, &all)).collect();
     pids.sort_unstable();
@@ -190,27 +190,28 @@ pub(crate) fn offspring(of: &[&ServerProcess]) -> Vec<ServerProcess> {
     all.filter(|process| of.iter().any(|parent| parent.name == process.name)).collect()
 }
 
-/// The name of a process, from `comm`; empty where there is none.
+/// The name of a process, from `comm`. Empty if there is no such process.
 pub(crate) fn name(pid: i32) -> String {
     named(&format!("/proc/{pid}/comm"))
 }
 
-/// The name in a file `comm`. Each process chooses its own.
+/// Reads a `comm` file. A process chooses its own name, so it is made printable.
 pub(crate) fn named(comm: &str) -> String {
     let name = fs::read(comm).unwrap_or_default();
     plain(String::from_utf8_lossy(&name).trim_end())
 }
 
-/// What a weir says is wrong with it, as its level and a sentence: it stands in the name of its master, in brackets.
+/// What a weir states to be wrong with it: a level and a sentence, in brackets in the title of its
+/// master process.
 pub(crate) fn health(worker: i32) -> Option<String> {
     let name = fs::read(format!("/proc/{}/cmdline", parent(worker)?)).ok()?;
-    said(&String::from_utf8_lossy(&name)).map(|text| plain(&text))
+    parse_health(&String::from_utf8_lossy(&name)).map(|text| plain(&text))
 }
 
-fn said(name: &str) -> Option<String> {
+fn parse_health(name: &str) -> Option<String> {
     let name = name.strip_prefix("weir: master process ")?.trim_end_matches('\0');
     let at = ["[red: ", "[yellow: "].iter().filter_map(|word| name.find(word)).min()?;
-    // A long one is cut.
+    // The kernel cuts long titles, so the bracket may be missing.
     Some(name.get(at + 1..)?.trim_end_matches(']').to_owned())
 }
 
@@ -219,7 +220,7 @@ fn family(root: i32, all: &[i32]) -> Vec<i32> {
     let parents: BTreeMap<i32, i32> =
         all.iter().filter_map(|pid| Some((*pid, parent(*pid)?))).collect();
     let up = |pid: i32| std::iter::successors(Some(pid), |pid| parents.get(pid).copied());
-    // A process is not its own ancestor, but /proc is read while processes come and go.
+    // No process is its own ancestor, but /proc changes while it is read.
     all.iter().copied().filter(|pid| up(*pid).take(1000).any(|pid| pid == root)).collect()
 }
 
@@ -228,7 +229,7 @@ fn parent(pid: i32) -> Option<i32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The listening TCP sockets of a process's network, or of this one's, by their numbers.
+/// The listening TCP sockets by inode, in the network namespace of a process, or in this one's.
 fn listening(pid: Option<i32>) -> BTreeMap<u64, SocketAddr> {
     rows(pid)
         .into_iter()
@@ -239,15 +240,15 @@ fn listening(pid: Option<i32>) -> BTreeMap<u64, SocketAddr> {
 
 const LISTEN: u8 = 10;
 
-/// A socket of TCP, as `net/tcp` and `net/tcp6` list it.
+/// A TCP socket in `net/tcp` or `net/tcp6`.
 pub(crate) struct TcpRow {
     pub own: SocketAddr,
-    /// As in net/tcp_states.h: 1 is an open connection.
+    /// The state, as in net/tcp_states.h. 1 is an open connection.
     pub state: u8,
     pub inode: u64,
 }
 
-/// The TCP sockets of a process's network, or of this one's.
+/// The TCP sockets in the network namespace of a process, or in this one's.
 pub(crate) fn rows(pid: Option<i32>) -> Vec<TcpRow> {
     let of = pid.map_or("self".to_owned(), |pid| pid.to_string());
     let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{of}/net/{name}")));
@@ -261,12 +262,12 @@ fn row(line: &str) -> Option<TcpRow> {
     Some(TcpRow { own, state, inode: fields.nth(5)?.parse().ok()? })
 }
 
-/// The number of the socket that a link of `/proc/PID/fd` leads to, `socket:[123]`.
+/// The inode in a link of `/proc/PID/fd` such as `socket:[123]`.
 pub(crate) fn inode(link: &Path) -> Option<u64> {
     link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// `0100007F:1F90`: words of the address as the machine has them, and the port.
+/// Parses `0100007F:1F90`: 32-bit words of the address in native byte order, and the port.
 pub(crate) fn address(text: &str) -> Option<SocketAddr> {
     let (host, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -283,7 +284,7 @@ pub(crate) fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// Reads a process; none if it has none of these sockets.
+/// Reads a process. `None` if it has none of these sockets.
 fn read(pid: i32, sockets: &BTreeMap<u64, SocketAddr>) -> Option<ServerProcess> {
     let (mut fds, mut of_fd, mut epolls) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     let mut has_ring = false;
@@ -319,7 +320,7 @@ fn read(pid: i32, sockets: &BTreeMap<u64, SocketAddr>) -> Option<ServerProcess> 
 /// EPOLLEXCLUSIVE in linux/eventpoll.h.
 const EXCLUSIVE: u32 = 1 << 28;
 
-/// A line of an epoll instance's `fdinfo`: a descriptor, and the events it is waited for.
+/// Parses a line of an epoll instance's `fdinfo`: a descriptor and its events.
 fn target(line: &str) -> Option<(i32, u32)> {
     let mut words = line.strip_prefix("tfd:")?.split_whitespace();
     let fd = words.next()?.parse().ok()?;
@@ -328,7 +329,7 @@ fn target(line: &str) -> Option<(i32, u32)> {
 }
 
 impl ServerProcess {
-    /// How the process waits for a socket in epoll, if it does.
+    /// How the process waits for a socket with epoll, if it does.
     pub fn epoll(&self, inode: u64) -> Option<Epoll> {
         self.waits.get(&inode).copied()
     }
@@ -341,12 +342,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_master_says_of_its_health_is_read() {
-        let of = |text: &str| said(&format!("weir: master process {text}\0\0"));
+    fn the_health_in_a_masters_title_is_parsed() {
+        let of = |text: &str| parse_health(&format!("weir: master process {text}\0\0"));
         assert_eq!(of("weir -c a [x]"), None);
         assert_eq!(of("weir [red: shop: a fails]"), Some("red: shop: a fails".to_owned()));
         assert_eq!(of("weir [yellow: the last rel"), Some("yellow: the last rel".to_owned()));
-        assert_eq!(said("nginx: master process [red: x]"), None);
+        assert_eq!(parse_health("nginx: master process [red: x]"), None);
     }
 
     #[test]
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_epoll_waits_for_is_read() {
+    fn epoll_fdinfo_is_parsed() {
         let line = "tfd:        5 events: 10000019 data:                5  pos:0 ino:1d sdev:7";
         assert_eq!(target(line), Some((5, 0x1000_0019)));
         for wrong in ["", "tfd:", "tfd: x events: 1", "tfd: 5 events: z", "pos: 0"] {
@@ -373,15 +374,15 @@ mod tests {
         let own = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = own.local_addr().unwrap();
         let pid = Some(std::process::id() as i32);
-        let sought = Sought { pid, port: Some(at.port()), name: None };
-        let found = find(&sought);
+        let search = Search { pid, port: Some(at.port()), name: None };
+        let found = find(&search);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].address, found[0].sockets.len()), (at, 1));
         match found[0].sockets[0].borrow() {
             Ok(borrowed) => assert_eq!(TcpListener::from(borrowed).local_addr().unwrap(), at),
             Err(e) => eprintln!("not run: pidfd_getfd(2) needs a privilege: {e}"),
         }
-        assert!(find(&Sought { port: Some(1), ..sought.clone() }).is_empty());
-        assert!(find(&Sought { name: Some("nobody".to_owned()), ..sought }).is_empty());
+        assert!(find(&Search { port: Some(1), ..search.clone() }).is_empty());
+        assert!(find(&Search { name: Some("nobody".to_owned()), ..search }).is_empty());
     }
 }

@@ -1,16 +1,16 @@
-//! What the figures mean, in words. Pure.
+//! Derives findings from the measurements. Pure.
 
 use crate::datagrams;
 use crate::report::{Finding, ListenAddress, Severity, WaitMethod, Worker};
 
-/// A worker this busy has no time left.
-const FULL: f64 = 0.9;
+/// A worker with at least this processor time is overloaded.
+const OVERLOADED: f64 = 0.9;
 
-/// The findings about an address, the worst first; at least one.
+/// The findings about an address, the most severe first. There is at least one.
 pub(crate) fn findings(place: &ListenAddress, processors: usize) -> Vec<Finding> {
-    let rules = [overflow, queue_of_one, skewed, herd, hot, datagrams::dropped];
+    let rules = [overflow, queue_of_one, skewed, herd, one_overloaded, datagrams::dropped];
     let mut out: Vec<Finding> = rules.iter().filter_map(|rule| rule(place)).collect();
-    out.extend(overloaded(place, processors));
+    out.extend(all_overloaded(place, processors));
     out.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     if out.is_empty() {
         out.push(Finding {
@@ -31,21 +31,21 @@ fn is_nginx(place: &ListenAddress) -> bool {
     place.program == "nginx"
 }
 
-/// The workers that serve connections: where some are handed them, these.
+/// The workers that serve connections. If some are passed connections, only these.
 fn serving(place: &ListenAddress) -> Vec<&Worker> {
     let handed = |worker: &&Worker| worker.waits == WaitMethod::Handed;
     let some: Vec<&Worker> = place.workers.iter().filter(handed).collect();
     if some.is_empty() { place.workers.iter().collect() } else { some }
 }
 
-/// One worker has most of the connections while others have none.
+/// One worker has most of the connections.
 fn skewed(place: &ListenAddress) -> Option<Finding> {
     let serving = serving(place);
     let all: usize = serving.iter().map(|worker| worker.connections).sum();
     let first = serving.iter().max_by_key(|worker| worker.connections)?;
     let without = serving.iter().filter(|worker| worker.connections == 0).count();
     let count = serving.len();
-    // More than twice the even share, and more than chance explains for a few connections.
+    // More than twice the even share, and at least three: with fewer connections it may be chance.
     let is_skewed = count > 1 && first.connections >= 3 && first.connections * count > all * 2;
     if !is_skewed {
         return None;
@@ -89,7 +89,7 @@ fn skewed(place: &ListenAddress) -> Option<Finding> {
     Some(Finding { severity: Severity::Bad, what, why: why.to_owned(), advice: advice.to_owned() })
 }
 
-/// Connections wait for one worker while another one has time.
+/// Connections wait in one worker's queue while another worker has time.
 fn queue_of_one(place: &ListenAddress) -> Option<Finding> {
     if place.queues.len() < 2 {
         return None;
@@ -108,7 +108,7 @@ fn queue_of_one(place: &ListenAddress) -> Option<Finding> {
     })
 }
 
-/// A queue is full, or nearly.
+/// A queue is full or nearly full.
 fn overflow(place: &ListenAddress) -> Option<Finding> {
     let fullest = place.queues.iter().filter_map(|queue| queue.waiting.zip(queue.room));
     let (waiting, room) = fullest.max_by_key(|(waiting, _)| *waiting)?;
@@ -156,13 +156,13 @@ fn herd(place: &ListenAddress) -> Option<Finding> {
     })
 }
 
-/// One worker works and the others do not.
-fn hot(place: &ListenAddress) -> Option<Finding> {
+/// One worker is overloaded and the others are not.
+fn one_overloaded(place: &ListenAddress) -> Option<Finding> {
     let count = place.workers.len();
     let first = place.workers.iter().max_by(|a, b| a.cpu.total_cmp(&b.cpu))?;
     let others = place.workers.iter().map(|worker| worker.cpu).sum::<f64>() - first.cpu;
     let mean = others / count.saturating_sub(1).max(1) as f64;
-    (count > 1 && first.busiest > FULL && mean < FULL / 2.0).then(|| Finding {
+    (count > 1 && first.busiest > OVERLOADED && mean < OVERLOADED / 2.0).then(|| Finding {
         severity: Severity::Bad,
         what: format!("{} has no time left ({:.0} % of a processor), the others have {:.0} % on average", name(first), first.cpu * 100.0, mean * 100.0),
         why: "its connections ask for more than it can do, and connections stay where they were accepted".to_owned(),
@@ -170,11 +170,11 @@ fn hot(place: &ListenAddress) -> Option<Finding> {
     })
 }
 
-/// No worker has time, though the machine may.
-fn overloaded(place: &ListenAddress, processors: usize) -> Option<Finding> {
+/// All workers are overloaded.
+fn all_overloaded(place: &ListenAddress, processors: usize) -> Option<Finding> {
     let threads: usize = place.workers.iter().map(|worker| worker.loops.max(1)).sum();
     let all_full =
-        !place.workers.is_empty() && place.workers.iter().all(|worker| worker.busiest > FULL);
+        !place.workers.is_empty() && place.workers.iter().all(|worker| worker.busiest > OVERLOADED);
     if !all_full {
         return None;
     }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_accepts_for_others_is_not_one_without_connections() {
+    fn an_accepting_process_without_connections_is_no_finding() {
         let mut node = place(&[0, 2, 2, 2], &[0]);
         node.workers[1..].iter_mut().for_each(|worker| worker.waits = WaitMethod::Handed);
         assert_eq!(said(&node), ["nothing is wrong that can be seen from outside"]);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worker_that_has_them_all_is_named() {
+    fn the_worker_with_most_connections_is_named() {
         let found = findings(&place(&[0, 4, 0, 0], &[0]), 4);
         assert_eq!(found[0].what, "nginx 2 has 4 of 4 connections; 3 of 4 workers have none");
         assert!(found[0].why.contains("one queue") && found[0].advice.contains("weir"));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn full_queues_and_full_workers_are_told() {
+    fn full_queues_and_overloaded_workers_are_reported() {
         assert!(said(&place(&[5, 5], &[500]))[0].starts_with("500 connections waited where 511"));
         let mut busy = place(&[5, 5], &[0]);
         busy.workers[1].cpu = 1.0;
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_herd_is_told() {
+    fn a_herd_is_reported() {
         let mut herd = place(&[5, 5], &[0]);
         herd.workers.iter_mut().for_each(|worker| worker.waits = WaitMethod::Epoll);
         assert!(said(&herd)[0].starts_with("a connection wakes up to 2 workers"));

@@ -12,7 +12,7 @@ use weir_sys::signal::SignalSet;
 
 use crate::group::SteeredGroup;
 use crate::watch::{Summary, WorkerWatch};
-use weir_inspect::servers::{Listening, Sought, find, hidden};
+use weir_inspect::servers::{ListeningServer, Search, find, hidden_at};
 
 /// The interval at which a table is printed and the processes are searched again.
 const SECOND: Duration = Duration::from_secs(1);
@@ -66,7 +66,7 @@ impl fmt::Display for SteerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SteerError::NothingFound { pid: None, port: Some(port) }
-                if hidden(*port).is_empty() =>
+                if hidden_at(*port).is_empty() =>
             {
                 write!(f, "nothing listens on port {port}")
             }
@@ -115,8 +115,8 @@ pub fn balance(options: Options) -> i32 {
 }
 
 fn run(options: &Options) -> Result<(), SteerError> {
-    let sought = Sought { pid: options.pid, port: options.port, name: None };
-    let found = find(&sought);
+    let search = Search { pid: options.pid, port: options.port, name: None };
+    let found = find(&search);
     if found.is_empty() {
         return Err(SteerError::NothingFound { pid: options.pid, port: options.port });
     }
@@ -131,7 +131,7 @@ fn run(options: &Options) -> Result<(), SteerError> {
     let signals = SignalSet::new(&ends);
     signals.block().map_err(SteerError::Signals)?;
     let every = Duration::from_millis(options.every);
-    let mut rounds = Rounds { signals, every, sought };
+    let mut rounds = Rounds { signals, every, search };
 
     print(format!("\nlooking on for {} s\n", options.look))?;
     let (before, interrupted) = rounds.go(&mut groups, Some(options.look), false)?;
@@ -158,7 +158,7 @@ fn print(text: String) -> Result<(), SteerError> {
 struct Rounds {
     signals: SignalSet,
     every: Duration,
-    sought: Sought,
+    search: Search,
 }
 
 impl Rounds {
@@ -198,7 +198,7 @@ impl Rounds {
         whole: &mut Vec<WorkerWatch>,
         steer: bool,
     ) -> Result<(), SteerError> {
-        let found: Vec<Listening> = find(&self.sought).into_iter().filter(is_group).collect();
+        let found: Vec<ListeningServer> = find(&self.search).into_iter().filter(is_group).collect();
         if found.is_empty() {
             return Err(SteerError::Gone);
         }
@@ -218,17 +218,17 @@ impl Rounds {
     }
 }
 
-fn is_group(listening: &Listening) -> bool {
+fn is_group(listening: &ListeningServer) -> bool {
     listening.sockets.len() > 1
 }
 
-fn groups(found: &[Listening]) -> Result<Vec<SteeredGroup>, SteerError> {
+fn groups(found: &[ListeningServer]) -> Result<Vec<SteeredGroup>, SteerError> {
     let several = found.iter().filter(|listening| is_group(listening));
     several.map(|listening| SteeredGroup::of(listening).map_err(SteerError::Refused)).collect()
 }
 
 /// Describes the sockets at an address, and whether they can be steered.
-fn describe(listening: &Listening) -> String {
+fn describe(listening: &ListeningServer) -> String {
     let mut out = format!("{}: ", listening.address);
     let workers: usize = listening.sockets.iter().map(|socket| socket.workers.len()).sum();
     let name = listening.sockets.iter().flat_map(|s| &s.workers).next().map_or("?", |w| &w.name);

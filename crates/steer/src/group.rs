@@ -12,7 +12,7 @@ use weir_sys::steering::{PLACES, Steering};
 use crate::load::Member;
 use crate::shares::{Judge, WorkerSample, places};
 use crate::watch::WorkerWatch;
-use weir_inspect::servers::Listening;
+use weir_inspect::servers::ListeningServer;
 
 /// How long the kernel follows a table that is not renewed. Then its hash decides again.
 const EXPIRY: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub(crate) struct SteeredGroup {
 
 impl SteeredGroup {
     /// Makes a group of the sockets at an address with several queues.
-    pub(crate) fn of(listening: &Listening) -> io::Result<SteeredGroup> {
+    pub(crate) fn of(listening: &ListeningServer) -> io::Result<SteeredGroup> {
         let members: Vec<Member> =
             listening.sockets.iter().map(Member::of).collect::<io::Result<_>>()?;
         let name = |socket: &weir_inspect::servers::ListeningSocket| match &socket.workers[..] {
@@ -52,7 +52,7 @@ impl SteeredGroup {
     }
 
     /// Whether the group still has the sockets and workers of `listening`.
-    pub(crate) fn is(&self, listening: &Listening) -> bool {
+    pub(crate) fn is(&self, listening: &ListeningServer) -> bool {
         let found = listening.sockets.iter().map(|socket| {
             (socket.inode, socket.workers.iter().map(|worker| worker.pid).collect::<Vec<_>>())
         });

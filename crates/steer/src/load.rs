@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use weir_sys::tcpinfo::accept_queue;
 
 use crate::shares::WorkerSample;
-use weir_inspect::servers::{ListeningSocket, ran};
+use weir_inspect::servers::{ListeningSocket, thread_times};
 
 /// About how long a measurement of CPU time lasts.
 const WINDOW: Duration = Duration::from_millis(200);
@@ -34,7 +34,8 @@ impl Member {
         let waiting = accept_queue(self.socket.as_fd()).map_or(0, |(waiting, _)| waiting);
         let due = self.asked.is_none_or(|(then, _)| now.duration_since(then) >= WINDOW);
         if due {
-            let ran = self.pids.iter().flat_map(|pid| ran(*pid).into_values()).sum::<Duration>();
+            let ran =
+                self.pids.iter().flat_map(|pid| thread_times(*pid).into_values()).sum::<Duration>();
             if let Some((then, before)) = self.asked {
                 let over = now.duration_since(then).as_secs_f64();
                 self.busy = ran.saturating_sub(before).as_secs_f64() / over;

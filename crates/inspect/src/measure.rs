@@ -1,4 +1,4 @@
-//! Takes the figures: queues, connections, processor time and context switches. proc(5), tcp(7).
+//! Measures queues, connections, processor time and context switches. proc(5), tcp(7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,36 +11,40 @@ use weir_sys::tcpinfo::accept_queue;
 use crate::datagrams::Datagrams;
 use crate::report::{AcceptQueue, ListenAddress, Report, Severity, Thread, WaitMethod, Worker};
 use crate::servers::{
-    Listening, ListeningSocket, ServerProcess, calls, inode, is_accept, numbers, offspring, ran,
-    rows,
+    ListeningServer, ListeningSocket, ServerProcess, calls, descendants, inode, is_accept, numbers,
+    rows, thread_times,
 };
 use crate::{servers, verdict};
 
-/// The interval between two looks at the queues.
-const OFTEN: Duration = Duration::from_millis(20);
+/// The interval between two samples of the queues.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What a process had used by a point in time.
+/// The resource use of a process up to a point in time.
 #[derive(Debug, Clone, Default)]
-struct Used {
+struct Usage {
     /// The processor time of each thread.
-    ran: BTreeMap<i32, Duration>,
-    /// How often each thread was taken from a processor.
+    thread_times: BTreeMap<i32, Duration>,
+    /// Context switches of each thread.
     switches: BTreeMap<i32, u64>,
 }
 
-/// Takes figures over a while. `pause` waits between two looks at the queues.
-pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Duration)) -> Report {
+/// Measures over an interval. `pause` waits between two samples.
+pub(crate) fn measure(
+    found: &[ListeningServer],
+    time: Duration,
+    mut pause: impl FnMut(Duration),
+) -> Report {
     let began = Instant::now();
     let handed: Vec<Vec<ServerProcess>> = found.iter().map(handed).collect();
     let pids = processes(found).chain(handed.iter().flatten()).map(|process| process.pid);
-    let before: BTreeMap<i32, Used> = pids.map(|pid| (pid, used(pid))).collect();
+    let before: BTreeMap<i32, Usage> = pids.map(|pid| (pid, usage(pid))).collect();
     let overflows = overflows();
     let datagrams: Vec<_> = found.iter().map(|at| Datagrams::at(at.address.port())).collect();
     let mut most_waiting = vec![0; found.len()];
-    let mut queues: Vec<Vec<Watched>> =
-        found.iter().map(|at| at.sockets.iter().map(Watched::of).collect()).collect();
+    let mut queues: Vec<Vec<SampledQueue>> =
+        found.iter().map(|at| at.sockets.iter().map(SampledQueue::of).collect()).collect();
     loop {
-        queues.iter_mut().flatten().for_each(Watched::look);
+        queues.iter_mut().flatten().for_each(SampledQueue::measure);
         for ((at, most), _) in
             found.iter().zip(&mut most_waiting).zip(&datagrams).filter(|(_, d)| d.is_some())
         {
@@ -49,7 +53,7 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
         if began.elapsed() >= time {
             break;
         }
-        pause(OFTEN);
+        pause(SAMPLE_INTERVAL);
     }
     let seconds = began.elapsed().as_secs_f64().max(0.001);
     let grown = overflows.zip(self::overflows()).map(|(then, now)| now.saturating_sub(then));
@@ -70,16 +74,21 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
             findings: Vec::new(),
             health: None,
         };
-        let told = sockdiag::of(listening.address).filter(|all| all.len() == queues.len());
-        let told = told.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
-        for ((mut queue, socket), told) in queues.into_iter().zip(&listening.sockets).zip(told) {
-            if let (Err(_), Some((waiting, room))) = (&queue.socket, told) {
-                // For sockets of other users any process may read the queue's length, once.
+        let queue_lengths = sockdiag::of(listening.address).filter(|all| all.len() == queues.len());
+        let queue_lengths =
+            queue_lengths.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
+        for ((mut queue, socket), queue_lengths) in
+            queues.into_iter().zip(&listening.sockets).zip(queue_lengths)
+        {
+            if let (Err(_), Some((waiting, room))) = (&queue.socket, queue_lengths) {
+                // Any user may read the queue length of other users' sockets, but only by
+                // sock_diag(7), once.
                 (queue.waiting, queue.room) = (Some(waiting), Some(room));
             } else if let Err(e) = &queue.socket {
                 unseen.insert(format!("how many wait in queues ({e}): run it as root"));
             }
-            let workers = takers(listening, socket).iter().map(|worker| worker.pid).collect();
+            let workers =
+                accepting_processes(listening, socket).iter().map(|worker| worker.pid).collect();
             place.queues.push(AcceptQueue { waiting: queue.waiting, room: queue.room, workers });
         }
         if place.workers.is_empty() {
@@ -93,7 +102,7 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
     for place in &mut places {
         place.findings = verdict::findings(place, processors);
         place.health = place.workers.first().and_then(|worker| servers::health(worker.pid));
-        // What the server says is about more than its sockets.
+        // The server's own statement covers more than its sockets.
         if place.health.is_some() {
             place.findings.retain(|finding| finding.severity != Severity::Fine);
         }
@@ -101,19 +110,19 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
     Report { seconds, processors, places, unseen: unseen.into_iter().collect() }
 }
 
-/// A queue over several looks.
-struct Watched {
+/// A queue, sampled several times.
+struct SampledQueue {
     socket: std::io::Result<OwnedFd>,
     waiting: Option<u32>,
     room: Option<u32>,
 }
 
-impl Watched {
-    fn of(socket: &ListeningSocket) -> Watched {
-        Watched { socket: socket.borrow(), waiting: None, room: None }
+impl SampledQueue {
+    fn of(socket: &ListeningSocket) -> SampledQueue {
+        SampledQueue { socket: socket.borrow(), waiting: None, room: None }
     }
 
-    fn look(&mut self) {
+    fn measure(&mut self) {
         if let Ok(socket) = &self.socket
             && let Ok((waiting, room)) = accept_queue(socket.as_fd())
         {
@@ -123,75 +132,77 @@ impl Watched {
     }
 }
 
-fn processes(found: &[Listening]) -> impl Iterator<Item = &ServerProcess> {
+fn processes(found: &[ListeningServer]) -> impl Iterator<Item = &ServerProcess> {
     let sockets = found.iter().flat_map(|listening| &listening.sockets);
     sockets.flat_map(|socket| &socket.sharers)
 }
 
-/// The processes that take connections from a socket: of several queues only those that wait for
-/// this one.
-fn takers<'a>(listening: &Listening, socket: &'a ListeningSocket) -> &'a [ServerProcess] {
+/// The processes that accept from a socket. With several queues, only those that wait for this one.
+fn accepting_processes<'a>(
+    listening: &ListeningServer,
+    socket: &'a ListeningSocket,
+) -> &'a [ServerProcess] {
     if listening.sockets.len() == 1 { &socket.sharers } else { &socket.workers }
 }
 
-/// The processes that are handed connections: they do not accept, and have some of the connections.
-/// Their like count as well.
-fn handed(listening: &Listening) -> Vec<ServerProcess> {
+/// The processes that receive connections from the accepting ones. If one of them has a connection,
+/// all processes of the kind count.
+fn handed(listening: &ListeningServer) -> Vec<ServerProcess> {
     let holders: Vec<&ServerProcess> = processes(std::slice::from_ref(listening)).collect();
-    let (open, all) = (open_at(listening.address.port()), offspring(&holders));
+    let (open, all) = (open_at(listening.address.port()), descendants(&holders));
     let some = all.iter().any(|process| connections(process.pid, &open) > 0);
     if some { all } else { Vec::new() }
 }
 
-fn program(listening: &Listening) -> String {
+fn program(listening: &ListeningServer) -> String {
     let names: BTreeSet<&str> =
         processes(std::slice::from_ref(listening)).map(|process| process.name.as_str()).collect();
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 fn workers(
-    listening: &Listening,
+    listening: &ListeningServer,
     handed: &[ServerProcess],
-    before: &BTreeMap<i32, Used>,
+    before: &BTreeMap<i32, Usage>,
     seconds: f64,
 ) -> Vec<Worker> {
     let open = open_at(listening.address.port());
     let mut out: BTreeMap<i32, Worker> = BTreeMap::new();
     for socket in &listening.sockets {
-        let somebody_waits = socket.workers.iter().any(|other| other.epoll(socket.inode).is_some());
-        for process in takers(listening, socket) {
+        let any_waits = socket.workers.iter().any(|other| other.epoll(socket.inode).is_some());
+        for process in accepting_processes(listening, socket) {
             let epoll = process.epoll(socket.inode);
             let waits = match epoll {
-                None if somebody_waits => WaitMethod::Turns,
+                None if any_waits => WaitMethod::Turns,
                 _ => waits(process, socket.inode),
             };
-            let fresh = || worker(process, waits, before.get(&process.pid), seconds, &open);
-            let worker = out.entry(process.pid).or_insert_with(fresh);
+            let new_worker = || worker(process, waits, before.get(&process.pid), seconds, &open);
+            let worker = out.entry(process.pid).or_insert_with(new_worker);
             worker.loops += epoll.map_or(0, |epoll| epoll.instances);
         }
     }
     for process in handed {
         let then = before.get(&process.pid);
-        let fresh = || worker(process, WaitMethod::Handed, then, seconds, &open);
-        out.entry(process.pid).or_insert_with(fresh);
+        let new_worker = || worker(process, WaitMethod::Handed, then, seconds, &open);
+        out.entry(process.pid).or_insert_with(new_worker);
     }
     out.into_values().collect()
 }
 
-/// The figures of a process, now and since `then`, so many seconds ago.
+/// The measurements of a process: its current state, and its use of resources since `then`.
 fn worker(
     process: &ServerProcess,
     waits: WaitMethod,
-    then: Option<&Used>,
+    then: Option<&Usage>,
     seconds: f64,
     open: &BTreeSet<u64>,
 ) -> Worker {
-    let (now, then) = (used(process.pid), then.cloned().unwrap_or_default());
-    let ran = |(thread, ran): (&i32, &Duration)| {
-        let past = then.ran.get(thread).copied().unwrap_or_default();
-        ran.saturating_sub(past).as_secs_f64() / seconds
+    let (now, then) = (usage(process.pid), then.cloned().unwrap_or_default());
+    let ran = |(thread, time): (&i32, &Duration)| {
+        let past = then.thread_times.get(thread).copied().unwrap_or_default();
+        time.saturating_sub(past).as_secs_f64() / seconds
     };
-    let shares: Vec<f64> = now.ran.iter().map(ran).collect();
+    let shares: Vec<f64> = now.thread_times.iter().map(ran).collect();
     let switches = |(thread, switches): (&i32, &u64)| {
         let past = then.switches.get(thread).copied().unwrap_or_default();
         switches.saturating_sub(past) as f64 / seconds
@@ -202,16 +213,16 @@ fn worker(
         name: process.name.clone(),
         waits,
         loops: 0,
-        threads: now.ran.len(),
+        threads: now.thread_times.len(),
         cpu: shares.iter().sum(),
         busiest: shares.iter().copied().fold(0.0, f64::max),
-        rows: threads(process.pid, now.ran.keys(), &shares, &switches),
+        rows: threads(process.pid, now.thread_times.keys(), &shares, &switches),
         switches: switches.iter().sum(),
         connections: connections(process.pid, open),
     }
 }
 
-/// The busiest threads of a process that has several, in the order of the threads.
+/// The busiest threads of a process with several threads, in descending order of processor time.
 fn threads<'a>(
     pid: i32,
     threads: impl Iterator<Item = &'a i32>,
@@ -227,12 +238,12 @@ fn threads<'a>(
         })
         .collect();
     rows.sort_by(|a, b| b.cpu.total_cmp(&a.cpu));
-    rows.truncate(if rows.len() > 1 { MOST_THREADS } else { 0 });
+    rows.truncate(if rows.len() > 1 { MAX_THREADS } else { 0 });
     rows
 }
 
-/// The most threads of a worker that are shown.
-const MOST_THREADS: usize = 16;
+/// The most threads shown per worker.
+const MAX_THREADS: usize = 16;
 
 fn waits(process: &ServerProcess, inode: u64) -> WaitMethod {
     if let Some(epoll) = process.epoll(inode) {
@@ -253,12 +264,12 @@ fn waits(process: &ServerProcess, inode: u64) -> WaitMethod {
 
 #[cfg(target_arch = "x86_64")]
 const OLD_CALLS: &[i64] = &[libc::SYS_poll, libc::SYS_select];
-/// Newer architectures lack the old system calls.
+/// Newer architectures lack these system calls.
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_CALLS: &[i64] = &[];
 
-fn used(pid: i32) -> Used {
-    let ran = ran(pid);
+fn usage(pid: i32) -> Usage {
+    let thread_times = thread_times(pid);
     let switches = |thread: &i32| {
         let status = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status"));
         let count = |line: &str| {
@@ -267,10 +278,13 @@ fn used(pid: i32) -> Used {
         };
         status.unwrap_or_default().lines().filter_map(count).sum::<u64>()
     };
-    Used { switches: ran.keys().map(|thread| (*thread, switches(thread))).collect(), ran }
+    Usage {
+        switches: thread_times.keys().map(|thread| (*thread, switches(thread))).collect(),
+        thread_times,
+    }
 }
 
-/// The inodes of the sockets of open connections at a port of this machine.
+/// The inodes of the sockets of open connections at a local port.
 fn open_at(port: u16) -> BTreeSet<u64> {
     const ESTABLISHED: u8 = 1;
     let open = rows(None).into_iter().filter(|row| row.state == ESTABLISHED);
@@ -285,7 +299,8 @@ fn connections(pid: i32, open: &BTreeSet<u64>) -> usize {
     inodes.filter(|inode| open.contains(inode)).count()
 }
 
-/// Connections that were dropped for full queues since this machine started. netstat(8), ListenOverflows.
+/// Connections that were dropped since the machine started because an accept queue was full.
+/// netstat(8): ListenOverflows.
 fn overflows() -> Option<u64> {
     let table = fs::read_to_string("/proc/self/net/netstat").ok()?;
     let mut lines = table.lines().filter(|line| line.starts_with("TcpExt:"));
