@@ -15,10 +15,10 @@ use weir_sys::signal::SignalSet;
 use weir_tls::CertificateTrust;
 
 use crate::fetch::{FetchError, SnapshotSource};
-use crate::figures::Figures;
 use crate::plain;
 use crate::screen::{KeyAction, Screen};
 use crate::snapshot::Snapshot;
+use crate::values::ShownValues;
 
 /// Shows a running weir, live: how even its loops work, which would be woken next, what held loops
 /// up, latency, upstream servers, caches. It reads what a location with weir_dashboard or
@@ -43,22 +43,22 @@ pub struct Options {
     interval: f64,
 }
 
-/// Why `weir top` ends.
+/// Why `weir top` fails.
 #[derive(Debug)]
 enum TopError {
-    /// No interval.
+    /// Not a valid interval.
     Interval,
-    /// There is no snapshot.
+    /// A snapshot could not be fetched.
     Fetch(FetchError),
     /// Standard output is not a terminal.
     NoTerminal,
-    /// It is one without escape sequences.
+    /// The terminal has no escape sequences.
     Dumb,
-    /// Signals cannot be blocked, or no thread waits for them.
+    /// Signals cannot be blocked, or the thread for them cannot be started.
     Signals(io::Error),
     /// Standard output cannot be written.
     Print(PrintError),
-    /// The terminal fails.
+    /// The terminal cannot be used.
     Terminal(io::Error),
 }
 
@@ -87,11 +87,11 @@ impl From<FetchError> for TopError {
 }
 
 fn seconds(text: &str) -> Result<f64, TopError> {
-    let said = text.parse::<f64>().ok().filter(|s| (0.1..=3600.0).contains(s));
-    said.ok_or(TopError::Interval)
+    let parsed = text.parse::<f64>().ok().filter(|s| (0.1..=3600.0).contains(s));
+    parsed.ok_or(TopError::Interval)
 }
 
-/// `weir top`: the exit status.
+/// Runs `weir top`. Returns the exit status.
 pub fn top(options: Options) -> i32 {
     match run(&options) {
         Ok(()) => 0,
@@ -110,7 +110,7 @@ fn run(options: &Options) -> Result<(), TopError> {
     if options.once {
         #[expect(clippy::disallowed_methods, reason = "there is no loop here")]
         std::thread::sleep(interval);
-        let text = plain::text(&Figures::of(&place.snapshot()?, &first));
+        let text = plain::text(&ShownValues::of(&place.snapshot()?, &first));
         return weir_print::print(text).map(drop).map_err(TopError::Print);
     }
     if !io::stdout().is_terminal() {
@@ -120,26 +120,26 @@ fn run(options: &Options) -> Result<(), TopError> {
         return Err(TopError::Dumb);
     }
     restore_on_signals().map_err(TopError::Signals)?;
-    // It is as it was when this ends, by a panic or a signal, too.
+    // The terminal is restored at the end, also after a panic or a signal.
     let mut terminal = ratatui::try_init().map_err(TopError::Terminal)?;
     let ended = watch(&mut terminal, &mut place, first, interval);
     ratatui::restore();
     ended.map_err(TopError::Terminal)
 }
 
-/// Has a signal that ends this process give the terminal back first.
+/// Restores the terminal before a signal ends this process.
 fn restore_on_signals() -> io::Result<()> {
     let ends = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT].map(Signal::as_raw);
     let signals = SignalSet::new(&ends);
-    // Threads inherit this, so only the one that waits takes them.
+    // Threads inherit the mask, so only this thread receives the signals.
     signals.block()?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         loop {
             if let Ok(Some(arrived)) = signals.wait(None) {
-                // Nothing is drawn any more.
+                // Holding the lock of stdout keeps the other thread from drawing.
                 let mut out = io::stdout().lock();
                 ratatui::restore();
-                // A terminal that is gone needs no cursor.
+                // If the terminal is gone, showing the cursor fails.
                 let _ = execute!(out, Show);
                 std::process::exit(128 + arrived.number);
             }
@@ -155,15 +155,15 @@ fn watch(
     interval: Duration,
 ) -> io::Result<()> {
     let mut screen = Screen::default();
-    screen.take(Figures::first(&first));
+    screen.take(ShownValues::first(&first));
     let mut last = first;
     let mut due = Instant::now() + interval;
     loop {
         terminal.draw(|frame| screen.draw(frame))?;
         if event::poll(due.saturating_duration_since(Instant::now()))? {
-            match order(&event::read()?) {
+            match key_action(&event::read()?) {
                 Some(KeyAction::Leave) => return Ok(()),
-                Some(order) => screen.obey(order),
+                Some(key_action) => screen.apply(key_action),
                 None => {}
             }
         }
@@ -176,7 +176,7 @@ fn watch(
         }
         match place.snapshot() {
             Ok(now) => {
-                screen.take(Figures::of(&now, &last));
+                screen.take(ShownValues::of(&now, &last));
                 last = now;
             }
             Err(trouble) => screen.trouble = Some(trouble),
@@ -184,7 +184,7 @@ fn watch(
     }
 }
 
-fn order(event: &Event) -> Option<KeyAction> {
+fn key_action(event: &Event) -> Option<KeyAction> {
     let Event::Key(key) = event else { return None };
     if key.kind != KeyEventKind::Press {
         return None;

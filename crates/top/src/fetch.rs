@@ -1,4 +1,4 @@
-//! Gets snapshots: over HTTP/1.0, so that the answer ends with its connection.
+//! Fetches snapshots over HTTP/1.0, so that the end of the connection ends the answer.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -13,15 +13,15 @@ use weir_tls::{
 
 use crate::snapshot::{Snapshot, read};
 
-/// Where snapshots come from.
+/// Where snapshots are fetched.
 #[derive(Debug)]
 pub(crate) struct SnapshotSource {
-    way: Transport,
-    /// With TLS.
+    transport: Transport,
+    /// TLS settings, for `https`.
     tls: Option<TlsClient>,
-    /// What is sent as `Host`.
+    /// The `Host` header.
     host: String,
-    /// The paths that are tried, until one has answered.
+    /// The paths to try, until one has answered with a snapshot.
     paths: Vec<String>,
 }
 
@@ -31,20 +31,20 @@ enum Transport {
     Unix(String),
 }
 
-/// Why there is no snapshot.
+/// Why a snapshot could not be fetched.
 #[derive(Debug)]
 pub(crate) enum FetchError {
     /// TLS cannot be set up.
     Trust(TrustError),
-    /// The server at this address cannot be trusted, or speaks no TLS.
+    /// The certificate of this server is not trusted, or the handshake failed otherwise.
     Tls(String, HandshakeError),
-    /// A place without a server.
+    /// The text names no server.
     NoServer(String),
-    /// The server's name has no address.
+    /// The host name has no address.
     NoAddress(String),
     /// The server at this address or path does not answer.
     Io(String, io::Error),
-    /// No path has a snapshot; each with its status.
+    /// No path has a snapshot. Each path with its status.
     NoSnapshot(Vec<(String, u16)>),
 }
 
@@ -65,42 +65,42 @@ impl fmt::Display for FetchError {
             FetchError::NoServer(text) => write!(f, "\"{text}\" names no server"),
             FetchError::NoAddress(name) => write!(f, "{name} has no address"),
             FetchError::Io(name, e) => write!(f, "{name}: {e}"),
-            FetchError::NoSnapshot(asked) => {
+            FetchError::NoSnapshot(tried) => {
                 let refused = |(_, status): &&(String, u16)| matches!(status, 401 | 403);
-                if let Some((path, status)) = asked.iter().find(refused) {
+                if let Some((path, status)) = tried.iter().find(refused) {
                     return write!(
                         f,
                         "access denied: {path} answers {status}; its allow, deny or auth_basic must let this client in"
                     );
                 }
-                let asked: Vec<String> =
-                    asked.iter().map(|(path, status)| format!("{path}: {status}")).collect();
-                let asked = asked.join(", ");
+                let tried: Vec<String> =
+                    tried.iter().map(|(path, status)| format!("{path}: {status}")).collect();
+                let tried = tried.join(", ");
                 write!(
                     f,
-                    "no weir_dashboard and no weir_status json there ({asked}); name its path, as in http://127.0.0.1:8080/panel"
+                    "no weir_dashboard and no weir_status json there ({tried}); name its path, as in http://127.0.0.1:8080/panel"
                 )
             }
         }
     }
 }
 
-/// Where `weir_dashboard` or `weir_status json` usually stand, unless the user says it.
-const USUAL: &[&str] = &["/", "/panel", "/dashboard", "/status", "/weir_status"];
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A snapshot of hundreds of loops is far smaller.
+/// The paths to try if the user names none.
+const DEFAULT_PATHS: &[&str] = &["/", "/panel", "/dashboard", "/status", "/weir_status"];
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest answer in bytes. A snapshot of hundreds of loops is far smaller.
 const LONGEST: u64 = 64 << 20;
 
 impl SnapshotSource {
-    /// `8080`, `host:8080`, `http://host:8080/path`, `https://host/path`, `unix:/path/of/socket`,
-    /// `unix:/path/of/socket:/path`. Only for `https` the trust matters.
+    /// Parses `8080`, `host:8080`, `http://host:8080/path`, `https://host/path`,
+    /// `unix:/path/of/socket` or `unix:/path/of/socket:/path`. The trust is used for `https` only.
     pub(crate) fn read(text: &str, trust: &CertificateTrust) -> Result<SnapshotSource, FetchError> {
-        let usual = || USUAL.iter().map(|path| (*path).to_owned()).collect();
+        let usual = || DEFAULT_PATHS.iter().map(|path| (*path).to_owned()).collect();
         if let Some(rest) = text.strip_prefix("unix:") {
             let (socket, path) = rest.split_once(":/").unwrap_or((rest, ""));
             let paths = if path.is_empty() { usual() } else { vec![format!("/{path}")] };
             return Ok(SnapshotSource {
-                way: Transport::Unix(socket.to_owned()),
+                transport: Transport::Unix(socket.to_owned()),
                 tls: None,
                 host: "localhost".into(),
                 paths,
@@ -128,12 +128,12 @@ impl SnapshotSource {
             }
         };
         let paths = if path.len() > 1 { vec![path.to_owned()] } else { usual() };
-        Ok(SnapshotSource { way: Transport::Tcp(address.clone()), tls, host: address, paths })
+        Ok(SnapshotSource { transport: Transport::Tcp(address.clone()), tls, host: address, paths })
     }
 
-    /// One snapshot. From then on only the path that had one is asked.
+    /// Fetches a snapshot. Once a path has one, the other paths are no longer tried.
     pub(crate) fn snapshot(&mut self) -> Result<Snapshot, FetchError> {
-        let mut asked = Vec::new();
+        let mut tried = Vec::new();
         for path in self.paths.clone() {
             let (status, body) = self.get(&path)?;
             let found = read(&body).filter(|s| status == 200 && !s.loops.is_empty());
@@ -141,9 +141,9 @@ impl SnapshotSource {
                 self.paths = vec![path];
                 return Ok(snapshot);
             }
-            asked.push((path, status));
+            tried.push((path, status));
         }
-        Err(FetchError::NoSnapshot(asked))
+        Err(FetchError::NoSnapshot(tried))
     }
 
     fn get(&self, path: &str) -> Result<(u16, Vec<u8>), FetchError> {
@@ -152,19 +152,19 @@ impl SnapshotSource {
             self.host
         );
         let failed = |name: &str, e| FetchError::Io(name.to_owned(), e);
-        match &self.way {
+        match &self.transport {
             Transport::Tcp(address) => {
                 let mut all = address.to_socket_addrs().map_err(|e| failed(address, e))?;
                 let to = all.next().ok_or_else(|| FetchError::NoAddress(address.clone()))?;
                 let stream =
-                    TcpStream::connect_timeout(&to, PATIENCE).map_err(|e| failed(address, e))?;
-                let _ = stream.set_read_timeout(Some(PATIENCE));
+                    TcpStream::connect_timeout(&to, TIMEOUT).map_err(|e| failed(address, e))?;
+                let _ = stream.set_read_timeout(Some(TIMEOUT));
                 match &self.tls {
-                    None => ask(stream, &request).map_err(|e| failed(address, e)),
+                    None => exchange(stream, &request).map_err(|e| failed(address, e)),
                     Some(client) => {
-                        let secured = Secured::open(stream, client);
-                        let asked = secured.and_then(|secured| ask(secured, &request));
-                        asked.map_err(|e| match e.downcast::<TlsError>() {
+                        let secured = TlsStream::open(stream, client);
+                        let tried = secured.and_then(|secured| exchange(secured, &request));
+                        tried.map_err(|e| match e.downcast::<TlsError>() {
                             Ok(e) => FetchError::Tls(address.clone(), HandshakeError::Tls(e)),
                             Err(e) => failed(address, e),
                         })
@@ -173,14 +173,14 @@ impl SnapshotSource {
             }
             Transport::Unix(path) => {
                 let stream = UnixStream::connect(path).map_err(|e| failed(path, e))?;
-                let _ = stream.set_read_timeout(Some(PATIENCE));
-                ask(stream, &request).map_err(|e| failed(path, e))
+                let _ = stream.set_read_timeout(Some(TIMEOUT));
+                exchange(stream, &request).map_err(|e| failed(path, e))
             }
         }
     }
 }
 
-fn ask(mut stream: impl Read + Write, request: &str) -> io::Result<(u16, Vec<u8>)> {
+fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<(u16, Vec<u8>)> {
     stream.write_all(request.as_bytes())?;
     let mut all = Vec::new();
     stream.take(LONGEST).read_to_end(&mut all)?;
@@ -190,19 +190,19 @@ fn ask(mut stream: impl Read + Write, request: &str) -> io::Result<(u16, Vec<u8>
     Ok((status.unwrap_or(0), body))
 }
 
-/// A connection with TLS on it, for one thread that waits.
-struct Secured {
+/// A blocking TLS connection.
+struct TlsStream {
     stream: TcpStream,
     tls: TlsConnection,
-    /// What came and was not read yet.
+    /// Decrypted bytes that are not read yet.
     plain: Vec<u8>,
 }
 
-impl Secured {
-    /// Ends the handshake.
-    fn open(stream: TcpStream, client: &TlsClient) -> io::Result<Secured> {
+impl TlsStream {
+    /// Completes the handshake.
+    fn open(stream: TcpStream, client: &TlsClient) -> io::Result<TlsStream> {
         let tls = TlsConnection::client(client).map_err(io::Error::other)?;
-        let mut secured = Secured { stream, tls, plain: Vec::new() };
+        let mut secured = TlsStream { stream, tls, plain: Vec::new() };
         while secured.advance()? == ConnectionProgress::Handshake {
             if secured.receive()? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -211,12 +211,12 @@ impl Secured {
         Ok(secured)
     }
 
-    /// Takes what came, and sends what is due.
+    /// Decrypts received bytes and sends pending ones.
     fn advance(&mut self) -> io::Result<ConnectionProgress> {
         let mut out = Vec::new();
         let progress = self.tls.advance(&mut self.plain, &mut out);
         let sent = self.stream.write_all(&out);
-        // Why TLS fails says more than why its alert was not sent.
+        // The error of TLS says more than a failure to send its alert.
         let progress = progress.map_err(io::Error::other)?;
         sent.map(|()| progress)
     }
@@ -229,10 +229,11 @@ impl Secured {
     }
 }
 
-impl Read for Secured {
+impl Read for TlsStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while self.plain.is_empty() {
-            // An answer that is cut off is no JSON, so an end without a message is one, too.
+            // A truncated answer is not valid JSON, so a missing close_notify is accepted as the
+            // end.
             if self.receive()? == 0 || self.advance()? == ConnectionProgress::Closed {
                 break;
             }
@@ -243,7 +244,7 @@ impl Read for Secured {
     }
 }
 
-impl Write for Secured {
+impl Write for TlsStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut out = Vec::new();
         self.tls.encrypt(bytes, &mut out).map_err(io::Error::other)?;
@@ -261,22 +262,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_read_as_people_write_them() {
+    fn sources_are_parsed_as_people_write_them() {
         let read = |text: &str| SnapshotSource::read(text, &CertificateTrust::Anyone);
         let tcp = |text: &str| match read(text).unwrap() {
-            SnapshotSource { way: Transport::Tcp(address), paths, .. } => (address, paths),
+            SnapshotSource { transport: Transport::Tcp(address), paths, .. } => (address, paths),
             place => panic!("{place:?}"),
         };
         assert_eq!(tcp("8080").0, "127.0.0.1:8080");
         assert_eq!(tcp("http://a.example/x?y").0, "a.example:80");
         assert_eq!(tcp("http://a.example/x?y").1, ["/x?y"]);
         assert_eq!(tcp("[::1]:81/").0, "[::1]:81");
-        assert_eq!(tcp("[::1]:81/").1.len(), USUAL.len());
+        assert_eq!(tcp("[::1]:81/").1.len(), DEFAULT_PATHS.len());
         assert_eq!(tcp("https://a.example/x").0, "a.example:443");
         assert_eq!(tcp("https://[::1]:8443").0, "[::1]:8443");
         assert!(read("https://a").unwrap().tls.is_some() && read("a").unwrap().tls.is_none());
         let unix = read("unix:/run/weir.sock:/panel").unwrap();
-        assert_eq!(unix.way, Transport::Unix("/run/weir.sock".into()));
+        assert_eq!(unix.transport, Transport::Unix("/run/weir.sock".into()));
         assert_eq!(unix.paths, ["/panel"]);
         assert!(read("https:///").is_err() && read("http:///x").is_err());
     }

@@ -1,15 +1,15 @@
-//! The figures as plain text.
+//! The values as plain text.
 
 use std::fmt::Write;
 
-use crate::figures::{Figures, TextTable};
+use crate::values::{ShownValues, TextTable};
 use crate::words::{age, bytes, count, cut, percent, time, wait};
 
-/// Cells of a full bar.
+/// Width of a full bar.
 const BAR: usize = 20;
 
-/// All of it, for a pipe or a file.
-pub(crate) fn text(f: &Figures) -> String {
+/// All values, for a pipe or a file.
+pub(crate) fn text(f: &ShownValues) -> String {
     let mut out = format!("{}\n{}\n{}\n\n", f.about, f.state.0, totals(f));
     let _ = writeln!(
         out,
@@ -66,8 +66,8 @@ pub(crate) fn text(f: &Figures) -> String {
     out
 }
 
-/// One line of what the server does in all.
-pub(crate) fn totals(f: &Figures) -> String {
+/// One line with the totals of the server.
+pub(crate) fn totals(f: &ShownValues) -> String {
     format!(
         "{} requests/s · {} connections, {} new/s · {} of {} wait · {}/s sent",
         count(f.requests),
@@ -83,7 +83,7 @@ pub(crate) fn or_no_loop(next: &str) -> &str {
     if next.is_empty() { "no loop sleeps; new connections wait in the queue" } else { next }
 }
 
-/// A bar of eighths of cells.
+/// A bar with a resolution of eighths of a cell.
 pub(crate) fn bar(share: f64, cells: usize) -> String {
     const EIGHTHS: &[char] = &['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (share.clamp(0.0, 1.0) * cells as f64 * 8.0).round() as usize;
@@ -92,7 +92,8 @@ pub(crate) fn bar(share: f64, cells: usize) -> String {
     out
 }
 
-/// A table in columns, its head first. In fewer cells than it needs, long names are cut, then columns are left out.
+/// A table in columns with a header line. If it is too wide, long names are cut, then columns are
+/// dropped.
 pub(crate) fn columns(table: &TextTable, room: usize) -> Vec<String> {
     const NAME: usize = 20;
     let head: Vec<String> = table.columns.iter().map(|column| column.name.to_owned()).collect();

@@ -1,4 +1,4 @@
-//! The figures on a terminal, live.
+//! The values on a terminal, live.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,26 +9,26 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::Paragraph;
 
 use crate::fetch::FetchError;
-use crate::figures::{Figures, LoopRow};
 use crate::plain::{bar, columns, or_no_loop, totals};
+use crate::values::{LoopRow, ShownValues};
 use crate::words::{age, count, cut, percent, time, wait};
 
-/// What is on the screen.
+/// The state of the screen.
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
-    pub figures: Figures,
-    /// Why there is nothing newer.
+    pub values: ShownValues,
+    /// Why there is no newer snapshot.
     pub trouble: Option<FetchError>,
     pub paused: bool,
-    /// Loops in the order of their work.
+    /// Whether loops are sorted by work.
     sorted: bool,
-    /// The first loop that is shown.
+    /// Index of the first shown loop.
     first: usize,
-    /// The longest waits of each loop in the last seconds, in microseconds; the newest last.
+    /// The longest wait of each loop in each of the last seconds, in microseconds, the newest last.
     waits: BTreeMap<(u32, u32), VecDeque<f64>>,
 }
 
-/// What a key is for.
+/// The action of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyAction {
     Leave,
@@ -38,57 +38,57 @@ pub(crate) enum KeyAction {
     Down,
 }
 
-/// Seconds of waits that are kept.
-const KEPT: usize = 60;
-/// Cells of a loop's line beside its bar and its waits.
-const FIGURES: usize = 55;
+/// Number of waits to keep per loop.
+const WAITS_KEPT: usize = 60;
+/// Width of a loop's line without its bar and its waits.
+const FIXED_WIDTH: usize = 55;
 
-/// Cells of a full bar and of the waits, in a line of so many: 80 and 120 are usual.
-fn room(width: usize) -> (usize, usize) {
+/// The widths of a bar and of the waits, for a line of this width.
+fn widths(width: usize) -> (usize, usize) {
     let bar = if width < 110 { 12 } else { 24 };
-    (bar, width.saturating_sub(FIGURES + bar).min(KEPT))
+    (bar, width.saturating_sub(FIXED_WIDTH + bar).min(WAITS_KEPT))
 }
 
-const WATER: Style = Style::new().fg(Color::Cyan);
-const SOFT: Style = Style::new().fg(Color::DarkGray);
+const NORMAL: Style = Style::new().fg(Color::Cyan);
+const DIM: Style = Style::new().fg(Color::DarkGray);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const BAD: Style = Style::new().fg(Color::Red);
 const ALARM: Style =
     Style::new().fg(Color::Red).add_modifier(Modifier::BOLD).add_modifier(Modifier::REVERSED);
 
 impl Screen {
-    /// Newer figures.
-    pub(crate) fn take(&mut self, figures: Figures) {
+    /// Shows newer values.
+    pub(crate) fn take(&mut self, values: ShownValues) {
         self.trouble = None;
-        self.waits.retain(|key, _| figures.loops.iter().any(|l| l.key == *key));
-        for l in &figures.loops {
+        self.waits.retain(|key, _| values.loops.iter().any(|l| l.key == *key));
+        for l in &values.loops {
             let waits = self.waits.entry(l.key).or_default();
             waits.push_back(l.blocked);
-            while waits.len() > KEPT {
+            while waits.len() > WAITS_KEPT {
                 waits.pop_front();
             }
         }
-        self.figures = figures;
+        self.values = values;
     }
 
-    pub(crate) fn obey(&mut self, order: KeyAction) {
-        match order {
+    pub(crate) fn apply(&mut self, key_action: KeyAction) {
+        match key_action {
             KeyAction::Leave => {}
             KeyAction::Pause => self.paused = !self.paused,
             KeyAction::Sort => self.sorted = !self.sorted,
             KeyAction::Up => self.first = self.first.saturating_sub(1),
             KeyAction::Down => {
-                self.first = (self.first + 1).min(self.figures.loops.len().saturating_sub(1))
+                self.first = (self.first + 1).min(self.values.loops.len().saturating_sub(1))
             }
         }
     }
 
     pub(crate) fn draw(&self, frame: &mut Frame<'_>) {
-        let f = &self.figures;
+        let f = &self.values;
         let width = usize::from(frame.area().width);
-        let (rest, (bar, waits)) = (self.rest(width), room(width));
+        let (rest, (bar, waits)) = (self.rest(width), widths(width));
         let most = frame.area().height.saturating_sub(7);
-        // What else there is gets half, if it needs as much.
+        // The tables below get up to half of the height.
         let below = (rest.height() as u16).min(most / 2);
         let loops = (f.loops.len() as u16).min(most - below);
         let parts = [3, 1, loops, 1, 0, 1].map(Constraint::Length);
@@ -113,17 +113,17 @@ impl Screen {
             "longest",
             if waits < 26 { "waits".to_owned() } else { format!("waits of the last {waits} s") }
         );
-        frame.render_widget(Line::styled(cut(&names, width), SOFT), areas[1]);
+        frame.render_widget(Line::styled(cut(&names, width), DIM), areas[1]);
         self.draw_loops(frame, areas[2]);
         let hidden = f.loops.len().saturating_sub(usize::from(loops));
         let more =
             if hidden > 0 { format!("{hidden} loops more: ↑ ↓ · ") } else { String::new() };
         let next = format!("{more}▾ woken next: {}", or_no_loop(&f.next));
-        frame.render_widget(Line::styled(cut(&next, width), SOFT), areas[3]);
+        frame.render_widget(Line::styled(cut(&next, width), DIM), areas[3]);
         frame.render_widget(Paragraph::new(rest), areas[4]);
         let foot = match &self.trouble {
             Some(trouble) => Line::styled(format!("no answer: {trouble}"), ALARM),
-            None => Line::styled(self.keys(), SOFT),
+            None => Line::styled(self.keys(), DIM),
         };
         frame.render_widget(foot, areas[5]);
     }
@@ -135,7 +135,7 @@ impl Screen {
     }
 
     fn draw_loops(&self, frame: &mut Frame<'_>, area: Rect) {
-        let mut loops: Vec<&LoopRow> = self.figures.loops.iter().collect();
+        let mut loops: Vec<&LoopRow> = self.values.loops.iter().collect();
         if self.sorted {
             loops.sort_by(|a, b| b.share.total_cmp(&a.share));
         }
@@ -148,12 +148,12 @@ impl Screen {
     }
 
     fn line(&self, l: &LoopRow, mean: f64, width: u16) -> Line<'_> {
-        let (full, room) = room(width.into());
-        // More than twice the mean is marked by a sign, too.
+        let (full, widths) = widths(width.into());
+        // A share of more than twice the mean is marked by a sign in addition to its colour.
         let high = mean > 0.02 && l.share > 2.0 * mean;
-        let style = if high { Style::new().fg(Color::Red) } else { WATER };
+        let style = if high { Style::new().fg(Color::Red) } else { NORMAL };
         let waits = self.waits.get(&l.key);
-        let before = waits.map_or(0, |waits| waits.len().saturating_sub(room));
+        let before = waits.map_or(0, |waits| waits.len().saturating_sub(widths));
         let waits = waits.into_iter().flatten().skip(before);
         Line::from(vec![
             Span::raw(format!("{} {:>5} ", if l.armed { "▾" } else { " " }, l.name)),
@@ -167,24 +167,24 @@ impl Screen {
                 l.inflight,
                 wait(l.blocked)
             )),
-            Span::styled(waits.map(|micros| height(*micros)).collect::<String>(), WATER),
+            Span::styled(waits.map(|micros| height(*micros)).collect::<String>(), NORMAL),
         ])
     }
 
-    /// Servers behind and other tables, then culprits, as far as there is room.
+    /// The tables, then the causes of blocked loops.
     fn rest(&self, width: usize) -> Text<'_> {
         let mut lines = Vec::new();
-        for table in &self.figures.tables {
+        for table in &self.values.tables {
             lines.extend([Line::raw(""), Line::styled(table.title, BOLD)]);
             let text = columns(table, width).into_iter();
             let styles = table.rows.iter().map(|row| if row.alarm { BAD } else { Style::new() });
-            let styles = std::iter::once(SOFT).chain(styles);
+            let styles = std::iter::once(DIM).chain(styles);
             lines.extend(text.zip(styles).map(|(line, style)| Line::styled(line, style)));
         }
-        if !self.figures.culprits.is_empty() {
+        if !self.values.culprits.is_empty() {
             lines.extend([Line::raw(""), Line::styled("What held loops up", BOLD)]);
         }
-        for c in self.figures.culprits.iter().take(6) {
+        for c in self.values.culprits.iter().take(6) {
             let (longest, last) = (time(c.longest), age(c.last));
             let times = if c.times == 1 { "once".into() } else { format!("{} times", c.times) };
             let (line, style) = match c.running {
@@ -197,7 +197,7 @@ impl Screen {
     }
 }
 
-/// A wait as a height: a step for each factor of three from a millisecond on.
+/// The height of a wait: a step for each factor of three from a millisecond on.
 fn height(micros: f64) -> char {
     const HEIGHTS: &[char] = &[' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let step = if micros < 1000.0 { 0 } else { 1 + (micros / 1000.0).log(3.0) as usize };

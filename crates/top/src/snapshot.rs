@@ -1,11 +1,11 @@
-//! The data of a server. What the server does not know, or does not count yet, is left out.
+//! The data of a server. Values that the server lacks get their defaults.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// All counters at a moment.
+/// All counters at a point in time.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Snapshot {
@@ -13,9 +13,9 @@ pub(crate) struct Snapshot {
     /// Seconds since 1970.
     pub now: f64,
     pub uptime: f64,
-    /// Seconds that the loops' `lately_` values are of.
+    /// Length of the interval of the `lately_` values, in seconds.
     pub lately: f64,
-    /// Configurations taken into use after the first.
+    /// The number of reloads.
     pub generation: u64,
     pub totals: BTreeMap<String, f64>,
     pub health: Health,
@@ -29,7 +29,8 @@ pub(crate) struct Snapshot {
     pub caches: BTreeMap<String, Cache>,
 }
 
-/// Reads a snapshot. Its texts go to a terminal, and another machine may have written them.
+/// Parses a snapshot. Its texts are made printable, since another machine may have written them and
+/// they go to a terminal.
 pub(crate) fn read(json: &[u8]) -> Option<Snapshot> {
     serde_json::from_value(plain(serde_json::from_slice(json).ok()?)).ok()
 }
@@ -46,11 +47,11 @@ fn plain(value: Value) -> Value {
     }
 }
 
-/// What is wrong.
+/// The server's health.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Health {
-    /// Empty where the server does not tell.
+    /// Empty if the server does not report it.
     pub state: String,
     pub text: String,
     /// Seconds since 1970.
@@ -63,13 +64,13 @@ pub(crate) struct Build {
     pub version: String,
 }
 
-/// How even the work is.
+/// The balance of the loops.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Balance {
     pub policy: String,
     pub imbalance: f64,
-    /// From this imbalance on there may be an alarm.
+    /// The imbalance from which on there may be an alarm.
     pub threshold: f64,
     #[serde(deserialize_with = "truth")]
     pub alarm: bool,
@@ -77,7 +78,7 @@ pub(crate) struct Balance {
     pub next: Vec<usize>,
 }
 
-/// A word, or of a group of many servers how many of them are in each state.
+/// Parses a state: a word, or for a large group the number of servers in each state.
 fn states<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(match Value::deserialize(from)? {
         Value::String(word) => word,
@@ -89,7 +90,7 @@ fn states<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     })
 }
 
-/// What is true may be told as a number, as metrics are.
+/// Parses a boolean, which metrics represent as a number.
 fn truth<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     let value = Value::deserialize(from)?;
     Ok(value.as_bool().unwrap_or(value.as_f64().is_some_and(|n| n != 0.0)))
@@ -104,7 +105,7 @@ pub(crate) struct Loop {
     pub pid: i32,
     pub tid: i32,
     pub state: String,
-    /// Of an older configuration.
+    /// Whether it belongs to an older configuration.
     pub finishing: bool,
     pub accepted: f64,
     pub requests: f64,
@@ -120,7 +121,7 @@ pub(crate) struct Loop {
     pub blocked: Histogram,
 }
 
-/// Times since the loop, the zone, the peer began.
+/// Times since the start of the loop, the zone or the peer.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Histogram {
@@ -129,7 +130,7 @@ pub(crate) struct Histogram {
     pub p50_us: f64,
     pub p90_us: f64,
     pub p99_us: f64,
-    /// The end of each bucket that has values, and how many are no longer.
+    /// The upper bound of each non-empty bucket, and the cumulative count.
     pub steps: Option<Vec<(f64, f64)>>,
 }
 
@@ -174,13 +175,13 @@ pub(crate) struct Peer {
     pub active: u64,
     pub requests: BTreeMap<String, f64>,
     pub fails: f64,
-    /// Seconds since 1970, and what went wrong then.
+    /// The time of the last failure in seconds since 1970, and its reason.
     pub last_failure: Option<f64>,
     pub failure: Option<String>,
     pub latency: Histogram,
 }
 
-/// A server that sessions are passed to.
+/// An upstream server of sessions.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct StreamPeer {
@@ -197,7 +198,7 @@ pub(crate) struct StreamPeer {
 }
 
 impl StreamPeer {
-    /// As one that requests are passed to.
+    /// The peer in the form of one for requests.
     fn peer(&self) -> Peer {
         let of = self.clone();
         Peer {
@@ -216,7 +217,7 @@ impl StreamPeer {
 }
 
 impl Snapshot {
-    /// All groups of servers; what is measured of those that sessions are passed to is how long it takes to connect.
+    /// All upstream groups. For servers of sessions, the measured time is that to connect.
     pub(crate) fn groups(&self) -> BTreeMap<String, Vec<Peer>> {
         let mut all = self.upstreams.clone();
         for (group, peers) in &self.stream_upstreams {
@@ -234,6 +235,6 @@ pub(crate) struct Cache {
     pub max_size: Option<f64>,
     pub entries: u64,
     pub evicted: f64,
-    /// By what they had.
+    /// The number of requests by cache status.
     pub requests: BTreeMap<String, f64>,
 }

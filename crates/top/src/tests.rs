@@ -1,12 +1,13 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use crate::figures::Figures;
 use crate::plain;
 use crate::screen::{KeyAction, Screen};
 use crate::snapshot::{Snapshot, read};
+use crate::values::ShownValues;
 
-/// A second of loops of which the last does as much as `busy` says, and the others a tenth of a second.
+/// A snapshot at this second. The last loop works `busy` microseconds per second, the others a
+/// tenth of a second.
 fn snapshot(loops: usize, second: u32, busy: u32) -> Snapshot {
     let rows: Vec<String> = (0..loops)
         .map(|i| {
@@ -35,8 +36,8 @@ fn snapshot(loops: usize, second: u32, busy: u32) -> Snapshot {
     serde_json::from_str(&text).unwrap()
 }
 
-fn figures(loops: usize, busy: u32) -> Figures {
-    Figures::of(&snapshot(loops, 3, busy), &snapshot(loops, 2, busy))
+fn values(loops: usize, busy: u32) -> ShownValues {
+    ShownValues::of(&snapshot(loops, 3, busy), &snapshot(loops, 2, busy))
 }
 
 fn shown(screen: &Screen, height: u16) -> String {
@@ -51,7 +52,7 @@ fn shown_in(screen: &Screen, width: u16, height: u16) -> String {
 
 #[test]
 fn rates_are_of_the_time_between_two_snapshots() {
-    let f = figures(2, 900_000);
+    let f = values(2, 900_000);
     assert_eq!((f.requests, f.waiting), (80.0, (7, 511)));
     assert_eq!(f.loops.iter().map(|l| l.share).collect::<Vec<_>>(), [0.1, 0.9]);
     assert_eq!((f.loops[1].requests, f.loops[1].blocked), (40.0, 9000.0));
@@ -62,14 +63,14 @@ fn rates_are_of_the_time_between_two_snapshots() {
 }
 
 #[test]
-fn a_loop_that_was_not_there_shows_what_it_says_of_itself() {
-    let f = Figures::of(&snapshot(2, 3, 1), &Snapshot::default());
+fn a_new_loop_shows_its_own_share() {
+    let f = ShownValues::of(&snapshot(2, 3, 1), &Snapshot::default());
     assert!(f.loops.iter().all(|l| l.share == 0.0 && l.requests == 0.0), "{f:?}");
 }
 
 #[test]
-fn plain_text_has_all_of_it() {
-    let text = plain::text(&figures(2, 900_000));
+fn plain_text_has_all_values() {
+    let text = plain::text(&values(2, 900_000));
     for part in [
         "weir 9.9 · 2 loops in 1 worker · up 2 h 0 min",
         "▲ UNEVEN: loop 1",
@@ -85,11 +86,11 @@ fn plain_text_has_all_of_it() {
 }
 
 #[test]
-fn a_terminal_obeys_nothing_that_a_server_says() {
+fn texts_of_a_server_are_printable_on_a_terminal() {
     let json = r#"{"build": {"version": "\u001b[31m9"}, "health": {"state": "red", "text": "a\nb\u0007"},
         "loops": [{}], "upstreams": {"\u009b1m": [{"server": "\u001b]0;x"}]}}"#;
     let snapshot = read(json.as_bytes()).unwrap();
-    let text = plain::text(&Figures::of(&snapshot, &snapshot));
+    let text = plain::text(&ShownValues::of(&snapshot, &snapshot));
     assert!(text.contains("]0;x") && text.contains("[31m9"), "{text}");
     assert!(!text.replace('\n', "").contains(char::is_control), "{text:?}");
     assert!(!text.contains("a\nb"), "{text:?}");
@@ -99,7 +100,7 @@ fn a_terminal_obeys_nothing_that_a_server_says() {
 fn the_screen_marks_a_busy_loop_and_the_next_to_wake() {
     let mut screen = Screen::default();
     for _ in 0..3 {
-        screen.take(figures(3, 900_000));
+        screen.take(values(3, 900_000));
     }
     let text = shown(&screen, 30);
     for part in
@@ -112,27 +113,27 @@ fn the_screen_marks_a_busy_loop_and_the_next_to_wake() {
 #[test]
 fn many_loops_are_scrolled_and_sorted_and_leave_room_for_the_rest() {
     let mut screen = Screen::default();
-    screen.take(figures(128, 900_000));
+    screen.take(values(128, 900_000));
     let text = shown(&screen, 24);
     assert!(text.contains("loops more") && text.contains("Upstream servers"), "{text}");
     assert!(!text.contains("90 %"), "{text}");
-    screen.obey(KeyAction::Sort);
+    screen.apply(KeyAction::Sort);
     assert!(shown(&screen, 24).contains(" 127 ███"), "{}", shown(&screen, 24));
-    screen.obey(KeyAction::Sort);
-    (0..1000).for_each(|_| screen.obey(KeyAction::Down));
+    screen.apply(KeyAction::Sort);
+    (0..1000).for_each(|_| screen.apply(KeyAction::Down));
     assert!(shown(&screen, 24).contains("90 %"), "{}", shown(&screen, 24));
-    // However small the terminal is.
+    // At any height of the terminal.
     for height in 1..9 {
         shown(&screen, height);
     }
 }
 
-/// What an operator looks for stays in a terminal of 80 columns: the rest is left out, and nothing is cut in the middle.
+/// The important columns fit into 80 columns: others are dropped, and none is cut.
 #[test]
 fn eighty_columns_show_what_matters() {
     let mut screen = Screen::default();
     for _ in 0..3 {
-        screen.take(figures(3, 900_000));
+        screen.take(values(3, 900_000));
     }
     let (narrow, wide) = (shown_in(&screen, 80, 40), shown_in(&screen, 120, 40));
     for part in [
@@ -147,7 +148,7 @@ fn eighty_columns_show_what_matters() {
     ] {
         assert!(narrow.contains(part) && wide.contains(part), "{part}: {narrow}{wide}");
     }
-    // The server that fails stands above the other.
+    // A failed server is shown above the others.
     assert!(narrow.find("app: ") < narrow.find("db (stream)"), "{narrow}");
     assert!(wide.contains("failures/s") && wide.contains("waits of the last 41 s"), "{wide}");
     for width in [1, 8, 20, 40, 79, 200] {
@@ -155,15 +156,16 @@ fn eighty_columns_show_what_matters() {
     }
 }
 
-/// The first look has no other to compare with: rates are the server's, and what is not known is no zero.
+/// Without an earlier snapshot, rates are those of the server, and unknown values are not shown as
+/// zero.
 #[test]
-fn the_first_look_has_the_rates_of_the_server() {
+fn the_first_snapshot_has_the_rates_of_the_server() {
     let mut first = snapshot(2, 3, 900_000);
     first.lately = 10.0;
     for l in &mut first.loops {
         (l.lately_requests, l.share_busy) = (250.0, 0.3);
     }
-    let f = Figures::first(&first);
+    let f = ShownValues::first(&first);
     assert_eq!((f.requests, f.loops[0].requests, f.loops[0].share), (50.0, 25.0, 0.3));
     assert_eq!(f.tables[0].rows[0].cells[2], "-");
 }
@@ -174,7 +176,7 @@ fn health_goes_before_balance() {
     let health =
         r#"{"state":"red","text":"shop: 127.0.0.1:8081 fails: connection refused","since":1}"#;
     now.health = serde_json::from_str(health).unwrap();
-    let f = Figures::of(&now, &snapshot(2, 2, 900_000));
+    let f = ShownValues::of(&now, &snapshot(2, 2, 900_000));
     assert!(f.state.1 && f.state.0.starts_with("✕ RED, 2 s"), "{}", f.state.0);
     assert!(
         f.state.0.ends_with(": shop: 127.0.0.1:8081 fails: connection refused"),
@@ -183,6 +185,6 @@ fn health_goes_before_balance() {
     );
     assert_eq!(plain::text(&f).lines().nth(1), Some(f.state.0.as_str()));
     now.health.state = "green".to_owned();
-    let f = Figures::of(&now, &snapshot(2, 2, 900_000));
+    let f = ShownValues::of(&now, &snapshot(2, 2, 900_000));
     assert!(f.state.0.starts_with("▲ UNEVEN"), "{}", f.state.0);
 }

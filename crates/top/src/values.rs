@@ -1,26 +1,26 @@
-//! Rates and percentiles of the time between two snapshots.
+//! Rates and percentiles over the interval between two snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::snapshot::{Balance, Cache, Histogram, Loop, Peer, Snapshot, Zone};
 use crate::words::{age, bytes, count, percent, time};
 
-/// What is shown.
+/// The values to show.
 #[derive(Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct ShownValues {
     pub about: String,
-    /// What is wrong, or how even it is; whether that is alarming.
+    /// The health or the balance, and whether it is alarming.
     pub state: (String, bool),
     pub requests: f64,
     pub accepted: f64,
     pub open: f64,
     pub sent: f64,
-    /// Connections that wait to be accepted, and how many may.
+    /// Connections that wait to be accepted, and the sum of the backlogs.
     pub waiting: (u64, u64),
-    /// The loop that would be woken next.
+    /// The loops that would be woken next, in order.
     pub next: String,
     pub loops: Vec<LoopRow>,
-    pub culprits: Vec<Blame>,
+    pub culprits: Vec<BlockCause>,
     pub tables: Vec<TextTable>,
 }
 
@@ -29,33 +29,33 @@ pub(crate) struct Figures {
 pub(crate) struct LoopRow {
     pub name: String,
     pub pid: i32,
-    /// Of its time it was at work: 0 to 1.
+    /// The share of its time that it works, 0 to 1.
     pub share: f64,
     pub requests: f64,
     pub open: u64,
     pub inflight: u64,
-    /// The longest wait of an event for the loop, in microseconds.
+    /// The longest time that an event waited for the loop, in microseconds.
     pub blocked: f64,
     pub armed: bool,
     pub state: String,
     pub key: (u32, u32),
 }
 
-/// What held loops up.
+/// A cause that blocked loops.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Blame {
+pub(crate) struct BlockCause {
     pub what: String,
-    /// It goes on.
+    /// Whether it is still running.
     pub running: bool,
-    /// Microseconds.
+    /// The longest time that it blocked a loop, in microseconds.
     pub longest: f64,
     pub times: usize,
     pub loops: usize,
-    /// Seconds ago.
+    /// Seconds since it last ended.
     pub last: f64,
 }
 
-/// What else there is, as words.
+/// A table as text.
 #[derive(Debug, Clone)]
 pub(crate) struct TextTable {
     pub title: &'static str,
@@ -67,9 +67,9 @@ pub(crate) struct TextTable {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TextColumn {
     pub name: &'static str,
-    /// Words begin at the left, numbers end at the right.
+    /// Whether cells are text, aligned to the left. Numbers are aligned to the right.
     pub words: bool,
-    /// Where there is little room, the column with the highest rank goes first. Those of rank 0 stay.
+    /// On a narrow screen, columns with the highest rank are dropped first. Those with rank 0 stay.
     pub rank: u8,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct TextColumn {
 #[derive(Debug, Clone)]
 pub(crate) struct TextRow {
     pub cells: Vec<String>,
-    /// Something is wrong with it.
+    /// Whether the row shows a problem.
     pub alarm: bool,
 }
 
@@ -89,12 +89,13 @@ const fn number(name: &'static str, rank: u8) -> TextColumn {
     TextColumn { name, words: false, rank }
 }
 
-/// What a counter grew by in a second; it began anew if it is less than before. Not a number without another snapshot.
+/// The growth of a counter per second. If it has decreased, it was reset. NaN without an earlier
+/// snapshot.
 fn rate(now: f64, then: f64, seconds: f64) -> f64 {
     (if now >= then { now - then } else { now }) / if seconds > 0.0 { seconds } else { f64::NAN }
 }
 
-/// Microseconds that this share of the values between two histograms does not exceed.
+/// A quantile of the values between two histograms, in microseconds.
 fn quantile(now: &Histogram, then: Option<&Histogram>, share: f64) -> Option<f64> {
     let Some(steps) = &now.steps else {
         let known = if share <= 0.5 {
@@ -118,7 +119,7 @@ fn quantile(now: &Histogram, then: Option<&Histogram>, share: f64) -> Option<f64
     grown.iter().find(|(_, n)| *n >= rank).map(|(end, _)| *end)
 }
 
-/// The longest of what came between two histograms, or their mean where nothing more is told.
+/// The longest value between two histograms. Their mean if the server sends no buckets.
 fn worst(now: &Histogram, then: &Histogram) -> f64 {
     if now.count <= then.count {
         return 0.0;
@@ -140,27 +141,28 @@ fn names(loops: &[&Loop]) -> Vec<String> {
     loops.iter().map(name).collect()
 }
 
-impl Figures {
-    /// The first snapshot has no other to compare with: its rates are those that the server knows of its last seconds.
-    pub(crate) fn first(now: &Snapshot) -> Figures {
-        let mut figures = Figures::of(now, now);
+impl ShownValues {
+    /// The values of the first snapshot. Without an earlier one, rates are those of the server for
+    /// its last seconds.
+    pub(crate) fn first(now: &Snapshot) -> ShownValues {
+        let mut values = ShownValues::of(now, now);
         let seconds = now.lately.max(0.001);
         let lately = |of: fn(&Loop) -> f64| now.loops.iter().map(of).sum::<f64>() / seconds;
-        figures.requests = lately(|l| l.lately_requests);
-        figures.accepted = lately(|l| l.lately_accepted);
-        figures.sent = lately(|l| l.lately_sent);
-        for row in &mut figures.loops {
+        values.requests = lately(|l| l.lately_requests);
+        values.accepted = lately(|l| l.lately_accepted);
+        values.sent = lately(|l| l.lately_sent);
+        for row in &mut values.loops {
             let is = |l: &&Loop| (l.worker, l.number) == row.key && !l.finishing;
             let found = now.loops.iter().find(is);
             row.requests = found.map_or(0.0, |l| l.lately_requests / seconds);
             row.share = found.map_or(0.0, |l| l.share_busy);
         }
-        figures.state = headline(now, state(&now.balance, &figures.loops, figures.requests));
-        figures
+        values.state = headline(now, state(&now.balance, &values.loops, values.requests));
+        values
     }
 
-    /// Of two snapshots of a server.
-    pub(crate) fn of(now: &Snapshot, then: &Snapshot) -> Figures {
+    /// The values between two snapshots.
+    pub(crate) fn of(now: &Snapshot, then: &Snapshot) -> ShownValues {
         let seconds = now.now - then.now;
         let own: Vec<&Loop> = now.loops.iter().filter(|l| !l.finishing).collect();
         let before: BTreeMap<(i32, i32), &Loop> =
@@ -203,7 +205,7 @@ impl Figures {
             loops.iter().find(|row| row.key == (l.worker, l.number)).map(|row| row.name.clone())
         };
         let next: Vec<String> = now.balance.next.iter().filter_map(name_of).take(6).collect();
-        Figures {
+        ShownValues {
             about: about(now, &own),
             state: headline(now, state(&now.balance, &loops, grown("requests"))),
             requests: grown("requests"),
@@ -242,7 +244,7 @@ fn about(now: &Snapshot, loops: &[&Loop]) -> String {
     )
 }
 
-/// Health goes before balance.
+/// The headline: the health if it is not green, otherwise the balance.
 fn headline(now: &Snapshot, balance: (String, bool)) -> (String, bool) {
     let health = &now.health;
     let glyph = match health.state.as_str() {
@@ -255,7 +257,7 @@ fn headline(now: &Snapshot, balance: (String, bool)) -> (String, bool) {
     (format!("{glyph}{ago}: {}", health.text), true)
 }
 
-/// The panel says the same. A request a second is this tool's own.
+/// The balance, in the same words as the dashboard's. One request per second is this tool's own.
 fn state(balance: &Balance, loops: &[LoopRow], requests: f64) -> (String, bool) {
     let mean = loops.iter().map(|l| l.share).sum::<f64>() / loops.len().max(1) as f64;
     let busiest = loops.iter().max_by(|a, b| a.share.total_cmp(&b.share));
@@ -276,8 +278,8 @@ fn state(balance: &Balance, loops: &[LoopRow], requests: f64) -> (String, bool) 
     (format!("{word} ({index})"), false)
 }
 
-fn culprits(now: &Snapshot) -> Vec<Blame> {
-    type Blamed = (Blame, BTreeSet<(u32, u32)>);
+fn culprits(now: &Snapshot) -> Vec<BlockCause> {
+    type Blamed = (BlockCause, BTreeSet<(u32, u32)>);
     let mut found: BTreeMap<(bool, String), Blamed> = BTreeMap::new();
     for c in &now.culprits {
         let what = match c.kind.as_str() {
@@ -287,7 +289,8 @@ fn culprits(now: &Snapshot) -> Vec<Blame> {
         let running = c.kind == "running";
         let fresh = || {
             let what = what.clone();
-            let blame = Blame { what, running, longest: 0.0, times: 0, loops: 0, last: f64::MAX };
+            let blame =
+                BlockCause { what, running, longest: 0.0, times: 0, loops: 0, last: f64::MAX };
             (blame, BTreeSet::new())
         };
         let (blame, loops) = found.entry((running, what.clone())).or_insert_with(fresh);
@@ -297,13 +300,13 @@ fn culprits(now: &Snapshot) -> Vec<Blame> {
         loops.insert((c.worker, c.number));
         blame.loops = loops.len();
     }
-    let mut all: Vec<Blame> = found.into_values().map(|(blame, _)| blame).collect();
+    let mut all: Vec<BlockCause> = found.into_values().map(|(blame, _)| blame).collect();
     all.sort_by(|a, b| b.running.cmp(&a.running).then(b.longest.total_cmp(&a.longest)));
     all
 }
 
-/// A percentile: the end of the histogram's step in which it lies.
-fn told(micros: Option<f64>) -> String {
+/// Formats a percentile: the upper bound of its bucket.
+fn percentile_text(micros: Option<f64>) -> String {
     micros.map_or("-".to_owned(), |micros| format!("≤ {}", time(micros)))
 }
 
@@ -313,7 +316,7 @@ fn zones(now: &Snapshot, then: &Snapshot, seconds: f64) -> TextTable {
         let of = |zone: &Zone, what: &str| {
             zone.requests.get(what).or(zone.sessions.get(what)).copied().unwrap_or(0.0)
         };
-        let at = |share| told(quantile(&zone.latency, Some(&old.latency), share));
+        let at = |share| percentile_text(quantile(&zone.latency, Some(&old.latency), share));
         let failed = rate(of(zone, "5xx"), of(old, "5xx"), seconds);
         let cells = vec![
             name.clone(),
@@ -351,7 +354,7 @@ fn peers(now: &Snapshot, then: &Snapshot, seconds: f64) -> TextTable {
             let is = |old: &&Peer| (&old.server, &old.name) == (&peer.server, &peer.name);
             let old = before.get(group).into_iter().flatten().find(is).unwrap_or(peer);
             let total = |peer: &Peer| peer.requests.get("total").copied().unwrap_or(0.0);
-            let at = |share| told(quantile(&peer.latency, Some(&old.latency), share));
+            let at = |share| percentile_text(quantile(&peer.latency, Some(&old.latency), share));
             let alarm =
                 peer.state.split([' ', ',']).any(|word| ["failing", "down"].contains(&word));
             let failure = peer.last_failure.map_or(String::new(), |at| {

@@ -1,6 +1,6 @@
-//! Words for numbers.
+//! Formats numbers for people.
 
-/// How many, in three digits or so.
+/// Formats a number with about three digits.
 pub(crate) fn count(n: f64) -> String {
     match n {
         n if n.is_nan() => "-".to_owned(),
@@ -28,7 +28,7 @@ pub(crate) fn bytes(n: f64) -> String {
     }
 }
 
-/// A time in microseconds.
+/// Formats a time in microseconds.
 pub(crate) fn time(micros: f64) -> String {
     match micros {
         m if m < 1e3 => format!("{m:.0} µs"),
@@ -38,12 +38,12 @@ pub(crate) fn time(micros: f64) -> String {
     }
 }
 
-/// The longest wait that a histogram knows, in microseconds: the end of its step.
+/// Formats the upper bound of a wait, in microseconds.
 pub(crate) fn wait(micros: f64) -> String {
     if micros > 0.0 { format!("≤ {}", time(micros)) } else { time(0.0) }
 }
 
-/// A time in seconds, long ones.
+/// Formats a long time in seconds.
 pub(crate) fn age(seconds: f64) -> String {
     let s = seconds.max(0.0) as u64;
     match s {
@@ -58,7 +58,7 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// As much of a text as has room, with a mark where it goes on.
+/// Cuts a text to this width and marks the cut.
 pub(crate) fn cut(text: &str, room: usize) -> String {
     if text.chars().count() <= room {
         return text.to_owned();
