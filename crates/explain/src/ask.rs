@@ -1,4 +1,4 @@
-//! A URL as a request to one of a site's listening sockets.
+//! A URL as a request on one of the site's listening sockets.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use weir_http::explain::{Question, SupposedAnswer};
 use weir_http::{Address, Site};
 
-/// What is asked about.
+/// The request to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AskedRequest {
     pub secure: bool,
-    /// As `Host` says it, with the port where it is not the usual one.
+    /// The `Host` header, with the port if the URL has one.
     pub host: String,
     pub name: String,
     pub port: u16,
@@ -18,20 +18,20 @@ pub(crate) struct AskedRequest {
     pub method: String,
     /// Header lines.
     pub headers: Vec<String>,
-    /// How the server behind might answer.
+    /// The supposed answer of the upstream server.
     pub answer: Option<SupposedAnswer>,
 }
 
-/// Why a request cannot be asked of a site.
+/// Why a request cannot be explained.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AskError {
-    /// No URL that can be asked, and what is wrong with it.
+    /// Not a usable URL.
     Url(String, UrlFault),
-    /// No header line.
+    /// Not a header line.
     Header(String),
-    /// `--to` is no address.
+    /// The argument of `--to` is not an address.
     To(String),
-    /// No server listens there; the addresses where servers listen.
+    /// No server listens there. Contains the addresses that have servers.
     NotListening(String, Vec<Address>),
 }
 
@@ -40,11 +40,11 @@ pub(crate) enum AskError {
 pub(crate) enum UrlFault {
     /// Neither `http` nor `https`.
     Scheme,
-    /// The port is no number below 65536.
+    /// The port is not a number below 65536.
     Port,
     /// No host.
     Host,
-    /// A space or a control character, in the method as well.
+    /// It has a space or a control character. Also used for the method.
     Byte,
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for AskError {
 }
 
 impl AskedRequest {
-    /// `http[s]://host[:port][/path][?args]`; a path alone is asked of `localhost`.
+    /// Parses `http[s]://host[:port][/path][?args]`. The host of a path alone is `localhost`.
     pub(crate) fn read(
         url: &str,
         method: &str,
@@ -126,7 +126,7 @@ impl AskedRequest {
         })
     }
 
-    /// The request, with an answer of this status and these header lines in mind.
+    /// Adds a supposed answer with this status and these header lines.
     pub(crate) fn supposing(self, status: Option<u16>, lines: &[String]) -> Result<Self, AskError> {
         if let Some(line) = lines.iter().find(|line| !line.contains(':')) {
             return Err(AskError::Header(line.clone()));
@@ -137,10 +137,10 @@ impl AskedRequest {
         Ok(AskedRequest { answer: is_given.then_some(answer), ..self })
     }
 
-    /// The socket of the site where a client with this URL comes in: at `to`, or at the address that the URL names, or, as a
-    /// name's address is not looked up, at the first that has its port.
+    /// Finds the listening socket of the request: at `to`, or at the address in the URL. A host
+    /// name is not resolved: then it is the first socket with the URL's port.
     pub(crate) fn question(&self, site: &Site, to: Option<&str>) -> Result<Question, AskError> {
-        // The request is asked over TCP, and QUIC may have the same address.
+        // The request is made over TCP. QUIC may use the same address.
         let streams = || site.listens().iter().enumerate().filter(|(_, listen)| !listen.udp);
         let position = |fits: &dyn Fn(&Address) -> bool| {
             streams()

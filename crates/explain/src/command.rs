@@ -44,13 +44,13 @@ pub struct Options {
     json: bool,
 }
 
-/// Why nothing can be explained.
+/// Why a request cannot be explained.
 enum ExplainError {
-    /// There is no site that could serve it.
+    /// There is no usable configuration.
     NoSite(Unjudged),
-    /// The request cannot be asked.
+    /// The request is not valid.
     Ask(AskError),
-    /// The request was not served to its end.
+    /// The site did not complete the request.
     Failed(io::Error),
 }
 
@@ -74,11 +74,11 @@ impl From<AskError> for ExplainError {
     }
 }
 
-/// `weir explain`: the exit status.
+/// Runs `weir explain`. Returns the exit status.
 pub fn explain(options: Options) -> i32 {
     match run(options) {
         Ok(text) => weir_print::ending("weir explain", text, 0),
-        // What is wrong with it was said.
+        // The errors of the configuration are already printed.
         Err(ExplainError::NoSite(Unjudged::Wrong)) => 1,
         Err(e) => {
             eprintln!("weir explain: {e}");
@@ -92,17 +92,17 @@ fn run(options: Options) -> Result<String, ExplainError> {
     let asked = asked.supposing(options.status, &options.answer)?;
     let judged = weir_server::judge("weir explain", options.conf, options.prefix);
     let (site, path) = judged.map_err(ExplainError::NoSite)?;
-    // The same files in the same order, so places mean the same.
+    // The same files in the same order, so that positions of both trees match.
     let tree = weir_conf::read(&path, None);
     let question = asked.question(&site, options.to.as_deref())?;
     let listen = site.listens().get(question.listen).map(|l| l.address.to_string());
-    let (course, heard) = follow(site, question).map_err(ExplainError::Failed)?;
+    let (course, answer_bytes) = follow(site, question).map_err(ExplainError::Failed)?;
     let report = Report::of(
         &asked,
         listen.unwrap_or_default(),
         (&tree.main, &tree.sources),
         &course,
-        &heard,
+        &answer_bytes,
     );
     Ok(if options.json { report.json() + "\n" } else { report.text() })
 }

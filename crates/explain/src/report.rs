@@ -1,4 +1,4 @@
-//! What was found out, as text or as JSON.
+//! The explanation, as text or as JSON.
 
 use std::fmt::Write;
 
@@ -7,46 +7,47 @@ use weir_conf::{Directive, Pos, Sources};
 use weir_http::explain::{Course, Passed};
 
 use crate::ask::AskedRequest;
-use crate::settings::{SettingInForce, chain, held};
+use crate::settings::{SettingInForce, chain, settings_in_force};
 
-/// All that is told.
+/// The explanation.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub request: String,
-    /// Where the request comes in.
+    /// The listening socket of the request.
     pub listen: String,
-    /// The server that was selected; none where no answer came.
+    /// The selected server. None if no answer was made.
     pub server: Option<NamedBlock>,
-    /// What happened on the way.
+    /// The blocks whose code the request has passed.
     pub steps: Vec<ExecutedBlock>,
-    /// The block with the settings in force; none where the request was refused before its first block.
+    /// The block whose settings are in force. None if the request was refused before it reached a
+    /// block.
     pub location: Option<NamedBlock>,
-    /// The line that answered instead of the location's content.
+    /// The directive that answered instead of the location's content.
     pub answered_by: Option<NamedBlock>,
-    /// The path as the location sees it.
+    /// The path when the location was reached.
     pub path: Option<String>,
     pub args: Option<String>,
-    /// The answer that came without a location's content.
+    /// The answer, if the location's content did not make it.
     pub answer: Option<PredictedAnswer>,
-    /// Why that answer came, where no line says so.
+    /// The reason of the answer, if no directive explains it.
     pub reason: Option<String>,
-    /// What the cache has for the request, and what it would do.
+    /// The cached answer for the request, and what the cache would do.
     pub cache: Vec<String>,
     pub settings: Vec<Setting>,
-    /// What was left out.
+    /// Remarks on what was not evaluated.
     pub notes: Vec<String>,
 }
 
-/// A block of the configuration.
+/// A block of the configuration, or a directive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct NamedBlock {
-    /// As written: `location /x`, or `server` with its names.
+    /// As configured: `location /x`, or `server` with its names.
     pub text: String,
     pub file: String,
     pub line: u32,
 }
 
-/// A block with code that has run.
+/// A block whose rewrite code was run.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ExecutedBlock {
     pub block: NamedBlock,
@@ -54,28 +55,28 @@ pub(crate) struct ExecutedBlock {
     pub notes: Vec<String>,
 }
 
-/// What came back.
+/// The answer.
 #[derive(Debug, Serialize)]
 pub(crate) struct PredictedAnswer {
     pub status: u16,
     pub location: Option<String>,
-    /// Where the body is a text, its beginning.
+    /// The beginning of the body, if it is text.
     pub body: String,
 }
 
-/// A directive that is in force.
+/// A directive in force.
 #[derive(Debug, Serialize)]
 pub(crate) struct Setting {
     pub name: String,
     pub value: String,
     pub file: String,
     pub line: u32,
-    /// The block around that it comes from.
+    /// The outer block that it is inherited from.
     pub inherited_from: Option<String>,
 }
 
-/// How much of a body is shown.
-const SHOWN: usize = 200;
+/// The most characters of a body that are shown.
+const BODY_SHOWN: usize = 200;
 
 impl Report {
     pub(crate) fn of(
@@ -83,25 +84,26 @@ impl Report {
         listen: String,
         (main, sources): (&[Directive], &Sources),
         course: &Course,
-        heard: &[u8],
+        answer_bytes: &[u8],
     ) -> Report {
         let block =
-            |passed: &Passed| shown_last(&chain(main, passed.server, passed.block), sources);
+            |passed: &Passed| named_innermost(&chain(main, passed.server, passed.block), sources);
         let arrived = course.arrived.as_ref();
-        // A refused request has the settings of a server, and has come to no block.
+        // A refused request has the settings of a server, but has not reached a block.
         let is_refused = arrived.is_none() && course.steps.is_empty();
         let at = arrived.or(course.answered.as_ref());
         let last = at.or(course.steps.last());
         let at = at.filter(|_| !is_refused);
-        let way = last.map(|passed| chain(main, passed.server, passed.block)).unwrap_or_default();
-        let server = way.iter().find(|block| block.name.is("server"));
+        let blocks =
+            last.map(|passed| chain(main, passed.server, passed.block)).unwrap_or_default();
+        let server = blocks.iter().find(|block| block.name.is("server"));
         let mut notes = Vec::new();
         let lua = |list: &[Directive]| list.iter().any(|d| d.name.lossy().contains("_by_lua"));
-        if way.iter().any(|block| lua(block.block())) {
+        if blocks.iter().any(|block| lua(block.block())) {
             notes
                 .push("scripts in Lua are not run: they may send the request elsewhere".to_owned());
         }
-        if way.iter().any(|block| block.block().iter().any(|d| d.name.is("try_files")))
+        if blocks.iter().any(|block| block.block().iter().any(|d| d.name.is("try_files")))
             && arrived.is_some()
         {
             notes.push(
@@ -113,7 +115,7 @@ impl Report {
         let step = |(i, step): (usize, &Passed)| {
             let block = block(step)?;
             let mut notes = step.notes.clone();
-            // The line that answers at last is told at the end.
+            // The directive that made the final answer is shown at the end.
             if answered_by.is_none() || i + 1 < course.steps.len() {
                 let by = line_that_answered(main, step, sources);
                 notes.extend(by.map(|by| format!("answered by its {}", by.of_block(&block))));
@@ -130,27 +132,30 @@ impl Report {
                 asked.target
             ),
             listen,
-            server: server.map(|server| shown(server, sources)),
+            server: server.map(|server| named(server, sources)),
             steps: course.steps.iter().enumerate().filter_map(step).collect(),
             location: at.and_then(block),
             answered_by,
             path: at.map(|passed| text(&passed.path)),
             args: at.map(|passed| text(&passed.args)),
-            answer: arrived.is_none().then(|| answer(heard)).flatten(),
+            answer: arrived.is_none().then(|| answer(answer_bytes)).flatten(),
             reason: course.reason.clone(),
             cache: course.cache.clone(),
-            settings: held(main, &way).iter().map(|held| setting(held, sources)).collect(),
+            settings: settings_in_force(main, &blocks)
+                .iter()
+                .map(|found| setting(found, sources))
+                .collect(),
             notes,
         }
     }
 
-    /// For programs.
+    /// The report as JSON.
     pub(crate) fn json(&self) -> String {
-        // Strings and numbers only, so it cannot fail; an empty text would be the least surprise.
+        // Strings and numbers can always be serialized.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// For people.
+    /// The report as text.
     pub(crate) fn text(&self) -> String {
         let mut out = format!("{}\n", self.request);
         let mut line = |name: &str, text: String| {
@@ -218,14 +223,14 @@ impl Report {
 }
 
 impl Report {
-    /// The steps before the first that repeats an earlier one: the way is a cycle from there on.
+    /// The number of steps before the first repeated one. From there on the steps are a cycle.
     fn first_time(&self) -> usize {
         let repeats =
             |(i, step): (usize, &ExecutedBlock)| self.steps.iter().take(i).any(|s| s == step);
         self.steps.iter().enumerate().position(repeats).unwrap_or(self.steps.len())
     }
 
-    /// How the request ended at a block, if it has not come to the block's content.
+    /// How the request ended in a block without reaching its content.
     fn end(&self, at: &NamedBlock) -> String {
         let Some(by) = &self.answered_by else {
             let before = self.answer.is_some();
@@ -236,7 +241,7 @@ impl Report {
 }
 
 impl NamedBlock {
-    /// A line of this block, or of an included file.
+    /// The directive, with its file unless it is the block's.
     fn of_block(&self, block: &NamedBlock) -> String {
         let NamedBlock { text, file, line } = self;
         match *file == block.file {
@@ -261,8 +266,8 @@ fn place(pos: Pos, sources: &Sources) -> (String, u32) {
     (file.unwrap_or_default(), pos.line)
 }
 
-/// A block by its first line; a server by its names.
-fn shown(block: &Directive, sources: &Sources) -> NamedBlock {
+/// Names a block by its first line, a server by its names.
+fn named(block: &Directive, sources: &Sources) -> NamedBlock {
     let (file, line) = place(block.name.pos, sources);
     let mut text = words(block);
     if block.name.is("server") {
@@ -277,10 +282,10 @@ fn shown(block: &Directive, sources: &Sources) -> NamedBlock {
     NamedBlock { text, file, line }
 }
 
-/// The innermost of some blocks; an `if` with its location.
-fn shown_last(way: &[&Directive], sources: &Sources) -> Option<NamedBlock> {
-    let (last, around) = way.split_last()?;
-    let mut block = shown(last, sources);
+/// Names the innermost block. An `if` is named with its location.
+fn named_innermost(blocks: &[&Directive], sources: &Sources) -> Option<NamedBlock> {
+    let (last, around) = blocks.split_last()?;
+    let mut block = named(last, sources);
     let location = around.iter().rfind(|block| block.name.is("location"));
     if let Some(location) = location.filter(|_| !last.name.is("location")) {
         block.text = format!("{}, {}", words(location), block.text);
@@ -288,13 +293,13 @@ fn shown_last(way: &[&Directive], sources: &Sources) -> Option<NamedBlock> {
     Some(block)
 }
 
-/// A directive's words, without its block.
+/// The words of a directive, without its block.
 fn words(d: &Directive) -> String {
     std::iter::once(&d.name).chain(&d.args).map(|word| word.lossy()).collect::<Vec<_>>().join(" ")
 }
 
-fn setting(held: &SettingInForce<'_>, sources: &Sources) -> Setting {
-    let (file, line) = place(held.line.name.pos, sources);
+fn setting(found: &SettingInForce<'_>, sources: &Sources) -> Setting {
+    let (file, line) = place(found.line.name.pos, sources);
     let quoted = |word: &weir_conf::Word| {
         let text = word.lossy();
         if text.contains([' ', ';', '{']) || text.is_empty() {
@@ -303,17 +308,17 @@ fn setting(held: &SettingInForce<'_>, sources: &Sources) -> Setting {
             text.into_owned()
         }
     };
-    let from = held.inherited.then(|| {
-        held.from.map_or("main".to_owned(), |block| match block.name.is("server") {
+    let from = found.inherited.then(|| {
+        found.from.map_or("main".to_owned(), |block| match block.name.is("server") {
             true => "server".to_owned(),
             false => words(block),
         })
     });
-    let value = match &held.line.body {
+    let value = match &found.line.body {
         weir_conf::DirectiveBody::Raw(_) => "{ ... }".to_owned(),
-        _ => held.line.args.iter().map(quoted).collect::<Vec<_>>().join(" "),
+        _ => found.line.args.iter().map(quoted).collect::<Vec<_>>().join(" "),
     };
-    Setting { name: held.line.name.lossy().into_owned(), value, file, line, inherited_from: from }
+    Setting { name: found.line.name.lossy().into_owned(), value, file, line, inherited_from: from }
 }
 
 /// The line of the last block's code that has answered.
@@ -324,9 +329,9 @@ fn answered_by(main: &[Directive], course: &Course, sources: &Sources) -> Option
 
 fn line_that_answered(main: &[Directive], step: &Passed, sources: &Sources) -> Option<NamedBlock> {
     let at = step.answer?;
-    let way = chain(main, step.server, step.block);
+    let blocks = chain(main, step.server, step.block);
     let (file, line) = place(at, sources);
-    Some(NamedBlock { text: name_of_line(way.last()?.block(), at)?, file, line })
+    Some(NamedBlock { text: name_of_line(blocks.last()?.block(), at)?, file, line })
 }
 
 /// The name of the directive at a place in a block, or in an `if` of it.
@@ -337,14 +342,14 @@ fn name_of_line(lines: &[Directive], at: Pos) -> Option<String> {
     })
 }
 
-fn answer(heard: &[u8]) -> Option<PredictedAnswer> {
-    let text = String::from_utf8_lossy(heard);
+fn answer(answer_bytes: &[u8]) -> Option<PredictedAnswer> {
+    let text = String::from_utf8_lossy(answer_bytes);
     let (head, body) = text.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
     let field = |line: &str| {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("location").then(|| value.trim().to_owned())
     };
-    let body = body.chars().take(SHOWN).collect();
+    let body = body.chars().take(BODY_SHOWN).collect();
     Some(PredictedAnswer { status, location: head.lines().find_map(field), body })
 }

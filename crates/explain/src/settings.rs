@@ -1,70 +1,75 @@
-//! What is in force where a request has arrived, and where that was written.
+//! Finds the directives in force at the block that a request has reached, and where they are
+//! configured.
 
 use weir_conf::{Contexts, Directive, DirectiveBody, Pos, known};
 
-/// The blocks around a place, from the outermost to the innermost.
+/// Nested blocks, from the outermost to the innermost.
 pub(crate) type Chain<'a> = Vec<&'a Directive>;
 
-/// A directive that is in force.
+/// A directive in force.
 #[derive(Debug, Clone)]
 pub(crate) struct SettingInForce<'a> {
     pub line: &'a Directive,
-    /// The block that it stands in; none is outside of all.
+    /// The block that contains it. `None` at the top level.
     pub from: Option<&'a Directive>,
-    /// It stands in a block around the innermost one.
+    /// Whether it is inherited from an outer block.
     pub inherited: bool,
 }
 
-/// The way to the block at `block` that lies in, or is, the server at `server`.
+/// The nested blocks down to the block at `block`, which is or is inside the server at `server`.
 pub(crate) fn chain<'a>(main: &'a [Directive], server: Pos, block: Option<Pos>) -> Chain<'a> {
-    let mut way = Vec::new();
+    let mut blocks = Vec::new();
     let http = main.iter().filter(|d| d.name.is("http"));
     for http in http {
-        way.push(http);
+        blocks.push(http);
         for one in http.block().iter().filter(|d| d.name.is("server") && d.name.pos == server) {
-            way.push(one);
+            blocks.push(one);
             match block {
                 Some(at) if at != server => {
-                    if descend(one, at, &mut way) {
-                        return way;
+                    if descend(one, at, &mut blocks) {
+                        return blocks;
                     }
                 }
-                _ => return way,
+                _ => return blocks,
             }
-            way.pop();
+            blocks.pop();
         }
-        way.pop();
+        blocks.pop();
     }
-    way
+    blocks
 }
 
-fn descend<'a>(from: &'a Directive, at: Pos, way: &mut Chain<'a>) -> bool {
+fn descend<'a>(from: &'a Directive, at: Pos, blocks: &mut Chain<'a>) -> bool {
     for inner in from.block().iter().filter(|d| BLOCKS.iter().any(|name| d.name.is(name))) {
-        way.push(inner);
-        if inner.name.pos == at || descend(inner, at, way) {
+        blocks.push(inner);
+        if inner.name.pos == at || descend(inner, at, blocks) {
             return true;
         }
-        way.pop();
+        blocks.pop();
     }
     false
 }
 
 const BLOCKS: &[&str] = &["location", "if", "limit_except"];
 
-/// All that is in force in the innermost block: of each directive the lines of the innermost block that has any.
-pub(crate) fn held<'a>(main: &'a [Directive], chain: &[&'a Directive]) -> Vec<SettingInForce<'a>> {
+/// The directives in force in the innermost block. Each is taken from the innermost block that has
+/// it.
+pub(crate) fn settings_in_force<'a>(
+    main: &'a [Directive],
+    chain: &[&'a Directive],
+) -> Vec<SettingInForce<'a>> {
     let mut out: Vec<SettingInForce<'a>> = Vec::new();
     let mut seen: Vec<String> = Vec::new();
     let levels =
         chain.iter().rev().map(|block| (block.block(), Some(*block))).chain([(main, None)]);
     let is_server = chain.last().is_some_and(|block| block.name.is("server"));
-    // Blocks that only change settings leave the content handler as it was.
+    // `if` and `limit_except` blocks without a content handler use that of the block around them.
     let mut own = true;
     for (i, (lines, from)) in levels.enumerate() {
         let mut here = Vec::new();
         for line in lines.iter().filter(|line| is_setting(line, is_server)) {
-            let name = list_of(&line.name.lossy());
-            if seen.contains(&name) || (!own && is_of_its_block(&line.name.lossy())) {
+            let name = list_name(&line.name.lossy());
+            if seen.contains(&name) || (!own && is_not_inherited(&line.name.lossy())) {
                 continue;
             }
             here.push(name);
@@ -76,9 +81,11 @@ pub(crate) fn held<'a>(main: &'a [Directive], chain: &[&'a Directive]) -> Vec<Se
     out
 }
 
-/// Whether a line says something about requests in a location, or in its server.
+/// Whether a directive is a setting of a location, or of its server.
 fn is_setting(line: &Directive, is_server: bool) -> bool {
-    if matches!(line.body, DirectiveBody::Block(_)) || CODE.iter().any(|name| line.name.is(name)) {
+    if matches!(line.body, DirectiveBody::Block(_))
+        || REWRITE_DIRECTIVES.iter().any(|name| line.name.is(name))
+    {
         return false;
     }
     let places = Contexts::LOCATION.or(Contexts::IF_LOCATION).or(Contexts::LIMIT_EXCEPT);
@@ -87,11 +94,11 @@ fn is_setting(line: &Directive, is_server: bool) -> bool {
     all.any(|known| known.contexts.meets(places) || known.contexts == Contexts::SERVER)
 }
 
-/// What the code of `rewrite` does is told as it happens.
-const CODE: &[&str] = &["rewrite", "return", "set", "break", "if", "include"];
+/// Directives of the rewrite module. They are shown as steps.
+const REWRITE_DIRECTIVES: &[&str] = &["rewrite", "return", "set", "break", "if", "include"];
 
-/// Directives of one list replace each other.
-fn list_of(name: &str) -> String {
+/// The list of a directive. Directives of one list in an inner block replace those of outer blocks.
+fn list_name(name: &str) -> String {
     match name {
         "allow" | "deny" => "allow",
         "alias" => "root",
@@ -100,8 +107,8 @@ fn list_of(name: &str) -> String {
     .to_owned()
 }
 
-/// Directives that hold in the block that they stand in alone.
-fn is_of_its_block(name: &str) -> bool {
+/// Whether a directive is not inherited.
+fn is_not_inherited(name: &str) -> bool {
     const ALONE: &[&str] = &[
         "try_files",
         "stub_status",
