@@ -26,7 +26,7 @@ pub struct Options {
     list: bool,
 }
 
-/// `weir lint`: the exit status.
+/// Runs `weir lint`. Returns the exit status.
 pub fn lint(options: Options) -> i32 {
     if options.list {
         let names: String = rules::names().map(|name| format!("{name}\n")).collect();
@@ -54,12 +54,13 @@ pub fn lint(options: Options) -> i32 {
     ending(text, i32::from(!findings.is_empty()))
 }
 
-/// Prints at the end: the exit status, 2 where it cannot.
+/// Prints the result. Returns the exit status: 2 if printing fails.
 fn ending(text: String, status: i32) -> i32 {
     weir_print::ending_or("weir lint", text, status, 2)
 }
 
-/// The file that the server would read. Without a prefix, a relative path begins where the command runs.
+/// The file that the server would read. Without a prefix, a relative path begins at the current
+/// directory.
 fn configuration(prefix: Option<PathBuf>, conf: Option<PathBuf>) -> PathBuf {
     match (prefix, conf) {
         (Some(prefix), conf) => prefix.join(conf.unwrap_or_else(|| "conf/nginx.conf".into())),

@@ -1,7 +1,8 @@
 //! `weir lint`: mistakes in an nginx.conf that `nginx -t` accepts.
 //!
-//! A rule looks at one directive in its `Scope` and returns what is wrong, or nothing; `rules` lists them. A finding is a
-//! warning of `weir_conf`, with the rule's name before it and the remedy behind it. So it looks like a warning of the server.
+//! A rule examines one directive in its `Scope` and returns a problem, or nothing. `rules` lists
+//! all rules. A finding is a warning of `weir_conf` with the name of the rule and a remedy, so it
+//! looks like a warning of the server.
 //!
 //! - In: the tree of a configuration, and the certificates that it names.
 //! - Out: findings, each with its rule, its place and the remedy.
@@ -18,19 +19,19 @@ use weir_conf::{BlockPath, ConfigTree, Error, walk};
 
 pub use command::{Options, lint};
 
-/// What was found.
+/// The finding of a rule.
 struct LintFinding {
     /// The rule's name.
     rule: &'static str,
     error: Error,
 }
 
-/// All findings of a configuration, in the order of its text; rules of these names are left out. Relative names of other files
-/// begin at `prefix`.
+/// All findings for a configuration, in the order of its text. `allowed` names rules to leave out.
+/// Relative names of other files begin at `prefix`.
 fn findings(tree: &ConfigTree, prefix: &Path, allowed: &[String]) -> Vec<LintFinding> {
     let mut out: Vec<LintFinding> = Vec::new();
     let mut add = |rule: &'static str, error: Error| {
-        // A file that is included twice is told of once.
+        // A file that is included twice is reported once.
         if !out.iter().any(|known| known.rule == rule && known.error.mark == error.mark) {
             out.push(LintFinding { rule, error });
         }

@@ -1,10 +1,10 @@
-//! Each rule finds its mistake, and nothing where there is none.
+//! Each rule finds its mistake, and nothing in a correct configuration.
 
 use std::path::Path;
 
 use super::*;
 
-/// The rules that find something in a text.
+/// The names of the rules that find something in a text.
 fn found(text: &str) -> Vec<&'static str> {
     let tree = weir_conf::read_text(Path::new("c.conf"), text.as_bytes());
     assert!(tree.broken.is_none(), "{text}: {:?}", tree.broken);
@@ -15,7 +15,7 @@ fn in_server(text: &str) -> Vec<&'static str> {
     found(&format!("http {{ server {{ listen 8080; {text} }} }}"))
 }
 
-/// A rule, a mistake, and what is none.
+/// A rule, a configuration with the mistake, and one without it.
 const PLANTED: &[(&str, &str, &str)] = &[
     ("alias-slash", "location /a { alias /b/; }", "location /a/ { alias /b/; }"),
     ("alias-slash", "location /a/ { alias /b; }", "location = /a { alias /b; }"),
@@ -210,7 +210,7 @@ const PLANTED: &[(&str, &str, &str)] = &[
 fn each_rule_finds_its_mistake_and_nothing_else() {
     for (rule, mistake, none) in PLANTED {
         let found = in_server(mistake);
-        // Most are shorter without the names that an application should be told.
+        // Most examples lack the fields that `not-forwarded` asks for.
         let others = found.iter().filter(|found| *found != rule && **found != "not-forwarded");
         assert!(found.contains(rule) && others.count() == 0, "{mistake}: {found:?}");
         let mut found = in_server(none);
@@ -247,7 +247,8 @@ fn each_rule_finds_its_mistake_and_nothing_else() {
     assert_eq!(two(key, zone, zone), ["cache-key-host"]);
     assert_eq!(two("proxy_cache z; proxy_cache_key $uri;", "", ""), ["cache-key-host"]);
     assert!(two("proxy_cache_key $host$uri;", zone, zone).is_empty());
-    // A server that redirects stores nothing, and a cache of one server has one site's answers.
+    // A server that only redirects stores nothing, and a cache of one server has answers of one
+    // site.
     assert!(two(key, zone, "return 301 https://a;").is_empty());
     assert!(two(key, zone, "proxy_cache other;").is_empty());
     let files = |n| {
@@ -275,7 +276,7 @@ fn sessions_have_rules_of_their_own() {
 }
 
 #[test]
-fn remedies_fit_what_is_written() {
+fn remedies_fit_the_configuration() {
     let hint = |text: &str| {
         let tree = weir_conf::read_text(Path::new("c.conf"), text.as_bytes());
         let findings = findings(&tree, Path::new("."), &[]);
@@ -289,7 +290,7 @@ fn remedies_fit_what_is_written() {
 }
 
 #[test]
-fn what_is_allowed_is_left_out() {
+fn allowed_rules_are_left_out() {
     let text = "http { server { ssl_protocols TLSv1; set_real_ip_from ::/0; } }";
     let tree = weir_conf::read_text(Path::new("c.conf"), text.as_bytes());
     let left: Vec<_> =
@@ -306,7 +307,7 @@ fn the_page_names_each_rule() {
 }
 
 #[test]
-fn a_certificate_that_has_ended_is_found() {
+fn an_expired_certificate_is_found() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
     let found = |text: &str| {
         let tree = weir_conf::read_text(Path::new("c.conf"), text.as_bytes());

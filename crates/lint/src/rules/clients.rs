@@ -1,10 +1,10 @@
-//! Which clients may come, over what, and with how much.
+//! Rules about clients: access, protocols and limits.
 
 use weir_conf::{BlockPath, Directive, Error};
 
-use super::{begins, found, text};
+use super::{found, text, variable_with_prefix};
 
-/// The first rule that fits decides: behind one for all, none is asked.
+/// An `allow` or `deny` after a rule for all clients is never reached.
 pub(super) fn access_order<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let is_rule = |d: &Directive| d.name.is("allow") || d.name.is("deny");
     is_rule(d).then_some(())?;
@@ -22,11 +22,11 @@ pub(super) fn access_order<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Optio
     )
 }
 
-/// Bodies of any size, in a whole server.
+/// A whole server accepts bodies of any size.
 pub(super) fn endless_body<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let whole = scope.around("location").is_none() && d.name.is("client_max_body_size");
     (whole && matches!(text(d.arg(0)), "0" | "0m" | "0k")).then_some(())?;
-    // What is passed on as it comes fills no disk here.
+    // Unbuffered bodies do not fill the disk.
     let is_buffering =
         |d: &Directive| d.name.str().is_some_and(|name| name.ends_with("_request_buffering"));
     let mut buffering = scope.outwards().flatten().filter(|d| is_buffering(d));
@@ -39,11 +39,14 @@ pub(super) fn endless_body<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Optio
     )
 }
 
-/// A limit by what clients say of themselves is none.
+/// A limit whose key is a value that clients choose limits nothing.
 pub(super) fn key_of_the_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     (d.name.is("limit_req_zone") || d.name.is("limit_conn_zone")).then_some(())?;
     let key = d.arg(0)?;
-    let name = begins(key.str()?, &["http_", "arg_", "cookie_", "proxy_add_x_forwarded_for"])?;
+    let name = variable_with_prefix(
+        key.str()?,
+        &["http_", "arg_", "cookie_", "proxy_add_x_forwarded_for"],
+    )?;
     found(
         d,
         key,
@@ -72,7 +75,7 @@ pub(super) fn listen_without_ssl<'a>(scope: &BlockPath<'a>, d: &'a Directive) ->
     )
 }
 
-/// Versions that are obsolete. RFC 8996.
+/// Obsolete versions of TLS. RFC 8996.
 pub(super) fn old_tls<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     (d.name.lossy().ends_with("ssl_protocols")).then_some(())?;
     let old = d.args.iter().find(|word| {
@@ -86,7 +89,7 @@ pub(super) fn old_tls<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> 
     )
 }
 
-/// `valid_referers none` lets in requests without the field.
+/// `valid_referers none` accepts requests without the field.
 pub(super) fn referer_none<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let none =
         d.args.iter().find(|word| word.is("none")).filter(|_| d.name.is("valid_referers"))?;
@@ -98,7 +101,7 @@ pub(super) fn referer_none<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Er
     )
 }
 
-/// Any client may claim any address.
+/// Any client may set its own address.
 pub(super) fn trusts_every_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let who = d.arg(0).filter(|_| d.name.is("set_real_ip_from"))?;
     matches!(text(Some(who)), "0.0.0.0/0" | "::/0").then_some(())?;
@@ -110,16 +113,16 @@ pub(super) fn trusts_every_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Op
     )
 }
 
-/// A panel, a status page or an API for all that reach the port.
+/// The dashboard, status or API is open to all clients.
 pub(super) fn open_panel<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     weir_conf::open_panel(scope, d)
 }
 
-/// `allow` adds nothing where nothing is denied.
+/// `allow` has no effect without `deny`.
 pub(super) fn allow_without_deny<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     (d.name.is("allow") && text(d.arg(0)) != "all").then_some(())?;
     let own: Vec<_> = scope.inner().iter().filter(|d| d.name.is("allow")).collect();
-    // Told once for each block.
+    // Reported once per block.
     std::ptr::eq(*own.first()?, d).then_some(())?;
     let denies = scope.inner().iter().any(|d| d.name.is("deny"));
     (!denies).then_some(())?;
@@ -131,7 +134,7 @@ pub(super) fn allow_without_deny<'a>(scope: &BlockPath<'a>, d: &'a Directive) ->
     )
 }
 
-/// `return` answers before `deny` is asked. One that says no itself tells nothing.
+/// `return` answers before `deny` is checked. An error status is no problem.
 pub(super) fn return_before_access<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let in_location = scope.block().is_some_and(|block| block.name.is("location"));
     let says_no = text(d.arg(0)).starts_with(['4', '5']);
@@ -150,7 +153,7 @@ pub(super) fn return_before_access<'a>(scope: &BlockPath<'a>, d: &'a Directive) 
     )
 }
 
-/// A pattern for the site that a request comes from, which other sites can fit.
+/// A regular expression for the origin of a request that other sites can match.
 pub(super) fn origin_pattern<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     d.name.is("if").then_some(())?;
     let of = text(d.arg(0)).trim_start_matches('(');
@@ -173,7 +176,7 @@ pub(super) fn origin_pattern<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<
     )
 }
 
-/// Fewer files than connections to clients and servers need.
+/// `worker_rlimit_nofile` is too small for `worker_connections`.
 pub(super) fn few_files<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let number = |d: &Directive| text(d.arg(0)).parse::<u64>().ok();
     let files = number(d).filter(|_| d.name.is("worker_rlimit_nofile"))?;

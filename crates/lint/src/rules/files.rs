@@ -1,4 +1,4 @@
-//! What is wrong with files that the configuration names.
+//! Rules about files that the configuration names.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use weir_health::CERTIFICATE_ENDS;
 
 use super::found;
 
-/// A certificate that clients or servers refuse, or soon will. One that cannot be read is
-/// the server's error, or has variables in its name.
+/// A certificate that has expired or soon will. Unreadable certificates are errors of the server,
+/// and names with variables cannot be read.
 pub(super) fn certificate_ends(prefix: &Path, d: &Directive) -> Option<Error> {
     d.name.str()?.ends_with("ssl_certificate").then_some(())?;
     let name = d.arg(0)?;

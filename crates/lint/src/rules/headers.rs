@@ -1,16 +1,20 @@
-//! Fields of requests and answers.
+//! Rules about header fields.
 
 use weir_conf::{BlockPath, Directive, Error, uses_variable};
 
-use super::{begins, found, text};
+use super::{found, text, variable_with_prefix};
 
-/// A list that an inner block begins anew loses what stood outside.
-fn lost<'a>(scope: &BlockPath<'a>, d: &'a Directive, name: &str) -> Option<Vec<String>> {
+/// The entries of an outer list that a list in an inner block replaces.
+fn replaced_entries<'a>(
+    scope: &BlockPath<'a>,
+    d: &'a Directive,
+    name: &str,
+) -> Option<Vec<String>> {
     d.name.is(name).then_some(())?;
     let own = |list: &'a [Directive]| list.iter().filter(|d| d.name.is(name)).collect::<Vec<_>>();
     let mut lists = scope.outwards().map(own);
     let inner = lists.next()?;
-    // Told once for each block.
+    // Reported once per block.
     std::ptr::eq(*inner.first()?, d).then_some(())?;
     let outer = lists.find(|list| !list.is_empty())?;
     let key = |d: &Directive| text(d.arg(0)).to_ascii_lowercase();
@@ -22,9 +26,9 @@ fn lost<'a>(scope: &BlockPath<'a>, d: &'a Directive, name: &str) -> Option<Vec<S
     (!missing.is_empty()).then_some(missing)
 }
 
-/// `add_header` of the blocks outside does not hold where there is another one.
+/// `add_header` in an inner block replaces those of outer blocks.
 pub(super) fn add_header_lost<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
-    let missing = lost(scope, d, "add_header")?;
+    let missing = replaced_entries(scope, d, "add_header")?;
     let inherits = scope.holding("add_header_inherit");
     inherits.iter().all(|d| !d.args.iter().any(|word| word.is("merge"))).then_some(())?;
     found(
@@ -38,9 +42,9 @@ pub(super) fn add_header_lost<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Op
     )
 }
 
-/// The same of what servers are told.
+/// `proxy_set_header` in an inner block replaces those of outer blocks.
 pub(super) fn proxy_set_header_lost<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
-    let missing = lost(scope, d, "proxy_set_header")?;
+    let missing = replaced_entries(scope, d, "proxy_set_header")?;
     found(
         d,
         &d.name,
@@ -52,7 +56,7 @@ pub(super) fn proxy_set_header_lost<'a>(scope: &BlockPath<'a>, d: &'a Directive)
     )
 }
 
-/// `$uri` is decoded: a line end in it begins another field.
+/// `$uri` is decoded, so a line break in it begins another field.
 pub(super) fn decoded_uri<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let redirects = d.name.is("return") && text(d.arg(0)).starts_with('3')
         || d.name.is("add_header")
@@ -61,7 +65,7 @@ pub(super) fn decoded_uri<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option
         || d.name.is("rewrite")
             && d.args.iter().any(|word| word.is("permanent") || word.is("redirect"));
     let passed = d.name.is("proxy_pass");
-    // `rewrite ^ $request_uri;` makes $uri what the client sent.
+    // `rewrite ^ $request_uri;` sets $uri to the undecoded URI.
     let is_raw = |d: &Directive| d.name.is("rewrite") && text(d.arg(1)) == "$request_uri";
     let is_encoded = passed && scope.outwards().flatten().any(is_raw);
     ((redirects || passed) && !is_encoded).then_some(())?;
@@ -83,7 +87,7 @@ pub(super) fn decoded_uri<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option
     )
 }
 
-/// The groups of a regular expression that can hold a line end: their numbers and names.
+/// The groups of a regular expression that can match a line break: their numbers and names.
 pub(super) fn loose_groups(regex: &str) -> Vec<String> {
     let (mut open, mut loose, mut number) = (Vec::<(Vec<String>, bool)>::new(), Vec::new(), 0);
     let mut rest = regex;
@@ -130,7 +134,7 @@ pub(super) fn loose_groups(regex: &str) -> Vec<String> {
     loose
 }
 
-/// A part of a decoded path, which may have a line end, in a redirect or a field.
+/// A part of a decoded path, which may have a line break, in a redirect or a field.
 pub(super) fn decoded_part<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let redirects = d.name.is("return") && text(d.arg(0)).starts_with('3');
     (redirects || d.name.is("add_header")).then_some(())?;
@@ -147,7 +151,7 @@ pub(super) fn decoded_part<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Optio
     )
 }
 
-/// A second field for the type.
+/// `add_header` adds a second Content-Type.
 pub(super) fn type_twice<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let is_type = text(d.arg(0)).eq_ignore_ascii_case("content-type");
     (d.name.is("add_header") && is_type).then_some(())?;
@@ -159,7 +163,7 @@ pub(super) fn type_twice<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Erro
     )
 }
 
-/// `$http_host` is whatever a client says.
+/// A redirect to `$http_host`, which clients choose.
 pub(super) fn host_of_the_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let tells = d.name.is("return") && text(d.arg(0)).starts_with('3');
     let word = d.arg(1).filter(|_| tells)?;
@@ -172,17 +176,17 @@ pub(super) fn host_of_the_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Opt
     )
 }
 
-/// Browsers do not believe it over HTTP.
+/// Browsers ignore HSTS over HTTP.
 pub(super) fn hsts_without_tls<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let is_hsts =
         d.name.is("add_header") && text(d.arg(0)).eq_ignore_ascii_case("strict-transport-security");
     let server = scope.around("server").filter(|_| is_hsts)?;
     let listens = || server.block().iter().filter(|d| d.name.is("listen"));
     let is_http = |d: &Directive| text(d.arg(0)) == "80" || text(d.arg(0)).ends_with(":80");
-    // On another port a proxy before it may speak TLS.
+    // On another port, a proxy in front of it may terminate TLS.
     let tls = listens().any(|d| d.args.iter().any(|word| word.is("ssl") || word.is("quic")));
     let plain = !tls && listens().any(is_http);
-    (plain && begins(text(d.arg(1)), &[""]).is_none()).then_some(())?;
+    (plain && variable_with_prefix(text(d.arg(1)), &[""]).is_none()).then_some(())?;
     found(
         d,
         d.arg(0)?,
@@ -191,7 +195,7 @@ pub(super) fn hsts_without_tls<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> O
     )
 }
 
-/// A line end inside a field.
+/// A line break in a field.
 pub(super) fn header_of_lines<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let fields = [
         "add_header",

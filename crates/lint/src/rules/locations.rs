@@ -1,10 +1,10 @@
-//! Locations, and what they lead to.
+//! Rules about locations.
 
 use weir_conf::{BlockPath, Directive, Error};
 
 use super::{found, text};
 
-/// The prefix of a location without a regular expression.
+/// The prefix of a location that is no regular expression and no exact match.
 fn prefix(location: &Directive) -> Option<&str> {
     match (text(location.arg(0)), location.arg(1)) {
         ("=" | "~" | "~*", Some(_)) => None,
@@ -14,7 +14,7 @@ fn prefix(location: &Directive) -> Option<&str> {
     }
 }
 
-/// `location /files/ { alias /data; }`, or the other way round.
+/// A prefix `location` with an `alias` to a directory, not both with a trailing slash.
 pub(super) fn alias_slash<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let (path, alias) = (prefix(scope.block()?)?, d.arg(0)?);
     let to = alias.str().filter(|_| d.name.is("alias"))?;
@@ -25,7 +25,7 @@ pub(super) fn alias_slash<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option
             format!("in nginx, \"{path}../\" leads to what lies beside \"{to}\""),
             format!("let both end in a slash: location {path}/ {{ alias {to}; }}"),
         ),
-        // One file, rather than a directory; or no client can ask for what lies beside.
+        // A single file is no problem, nor a prefix beside which nothing else can be requested.
         (false, false)
             if !to.contains('$')
                 && !path.rsplit('/').next()?.contains('.')
@@ -50,7 +50,7 @@ pub(super) fn alias_slash<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option
     }
 }
 
-/// `location /a { proxy_pass http://u/b/; }`: /a../ climbs out of it.
+/// `location /a { proxy_pass http://u/b/; }`: a request for /a../ leaves /b/.
 pub(super) fn proxy_slash<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let (path, to) = (prefix(scope.block()?)?, d.arg(0)?);
     let url = to.str().filter(|_| d.name.is("proxy_pass"))?;
@@ -69,7 +69,7 @@ pub(super) fn proxy_slash<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option
     )
 }
 
-/// `location ~ \.php` runs whatever has .php anywhere in its path, and files that were uploaded.
+/// `location ~ \.php` also matches paths with .php in the middle, such as uploaded files.
 pub(super) fn dot_php<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let location = scope.around("location").filter(|_| d.name.is("fastcgi_pass"))?;
     let pattern = location.arg(1).filter(|_| text(location.arg(0)).starts_with('~'))?;
@@ -84,10 +84,10 @@ pub(super) fn dot_php<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Err
     )
 }
 
-/// An `if` is a location of its own: what stands beside it does not hold inside.
+/// An `if` is a location of its own: directives beside it are not in force inside.
 pub(super) fn if_is_a_location<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     (d.name.is("if") && scope.around("location").is_some()).then_some(())?;
-    // A request that is answered in an `if` gets all that stands there.
+    // An `if` with `return` needs only what is inside.
     (!d.block().iter().any(|inner| inner.name.is("return"))).then_some(())?;
     let odd = [
         "proxy_pass",
@@ -110,7 +110,8 @@ pub(super) fn if_is_a_location<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> O
     )
 }
 
-/// The same regular expression twice, or one that takes all before.
+/// A location that is never reached: a repeated regular expression, or one after another that
+/// matches everything.
 pub(super) fn never_reached<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let regex = |d: &'a Directive| -> Option<(bool, &'a str)> {
         let kind = text(d.arg(0));
@@ -135,7 +136,7 @@ pub(super) fn never_reached<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Opti
     )
 }
 
-/// `error_log off` writes a file with that name.
+/// `error_log off` writes to a file named `off`.
 pub(super) fn error_log_off<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let word = d.arg(0).filter(|word| d.name.is("error_log") && word.is("off"))?;
     found(
@@ -146,7 +147,7 @@ pub(super) fn error_log_off<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<E
     )
 }
 
-/// All files of the machine.
+/// The whole file system is served.
 pub(super) fn whole_disk<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let word = d.arg(0).filter(|word| (d.name.is("root") || d.name.is("alias")) && word.is("/"))?;
     let internal = scope.inner().iter().any(|d| d.name.is("internal"));

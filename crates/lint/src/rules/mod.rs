@@ -1,4 +1,4 @@
-//! The rules, by what they are about.
+//! The rules, grouped by topic.
 
 mod clients;
 mod files;
@@ -11,13 +11,13 @@ use std::path::Path;
 
 use weir_conf::{BlockPath, Directive, Error, Word};
 
-/// What a rule says of a directive in its place.
+/// A rule: examines a directive in its place.
 pub(crate) type Rule = for<'a> fn(&BlockPath<'a>, &'a Directive) -> Option<Error>;
 
-/// What a rule says of a file that a directive names; relative paths begin at the first argument.
+/// A rule about a file that a directive names. Relative paths begin at the first argument.
 pub(crate) type FileRule = fn(&Path, &Directive) -> Option<Error>;
 
-/// The rules that read files beside the configuration.
+/// The rules that read other files.
 pub(crate) const OF_FILES: &[(&str, FileRule)] = &[("certificate-ends", files::certificate_ends)];
 
 /// The names of all rules.
@@ -65,7 +65,7 @@ pub(crate) const OF_TEXT: &[(&str, Rule)] = &[
     ("trusts-everybody", clients::trusts_every_client),
 ];
 
-/// A finding about a word, and what to do.
+/// A finding that marks a word, with a remedy.
 fn found(d: &Directive, word: &Word, what: impl Display, remedy: impl Display) -> Option<Error> {
     Some(Error::warn(what).at(d.end).mark(word.pos).hint(remedy))
 }
@@ -74,8 +74,8 @@ fn text(word: Option<&Word>) -> &str {
     word.and_then(Word::str).unwrap_or_default()
 }
 
-/// The first variable of a text with a name that begins so.
-fn begins<'t>(text: &'t str, prefixes: &[&str]) -> Option<&'t str> {
+/// The first variable in a text whose name begins with one of the prefixes.
+fn variable_with_prefix<'t>(text: &'t str, prefixes: &[&str]) -> Option<&'t str> {
     text.match_indices('$').find_map(|(at, _)| {
         let rest = text.get(at + 1..)?.trim_start_matches('{');
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());

@@ -1,4 +1,4 @@
-//! Servers behind, and what is stored of them.
+//! Rules about upstream servers and caches.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_conf::{BlockPath, Directive, Error, Word, uses_variable};
 
 use super::headers::loose_groups;
-use super::{begins, found, text};
+use super::{found, text, variable_with_prefix};
 
-/// `https://HOST...` of a `..._pass`.
+/// The host of a `..._pass` URL.
 fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let path = ["/", "$request_uri", "$uri", "$document_uri"];
@@ -22,7 +22,7 @@ fn passes(d: &Directive) -> bool {
     PASSES.iter().any(|name| d.name.is(name))
 }
 
-/// A name that is made when a request comes is looked up then, by a name server that must be said.
+/// A host name with variables is resolved per request, which needs `resolver`.
 pub(super) fn no_resolver<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     if d.name.is("ssl_stapling") && text(d.arg(0)) == "on" {
         let others = ["resolver", "ssl_stapling_file", "ssl_stapling_responder"];
@@ -35,9 +35,9 @@ pub(super) fn no_resolver<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option
         );
     }
     let host = host(text(d.arg(0).filter(|_| passes(d))));
-    // Variables that are addresses already need none.
-    let is_variable =
-        host.contains('$') && begins(host, &["server_addr", "upstream_addr"]).is_none();
+    // Variables that hold addresses need no resolver.
+    let is_variable = host.contains('$')
+        && variable_with_prefix(host, &["server_addr", "upstream_addr"]).is_none();
     (is_variable && scope.holding("resolver").is_empty()).then_some(())?;
     let groups = scope.anywhere("upstream");
     let may_be_group = host.starts_with('$') && !groups.is_empty();
@@ -60,7 +60,7 @@ fn is_http(scope: &BlockPath<'_>) -> bool {
     scope.around("http").is_some()
 }
 
-/// A host without its port; one of IPv6 keeps its brackets.
+/// A host without its port. An IPv6 address keeps its brackets.
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if !port.ends_with(']') => name,
@@ -76,7 +76,7 @@ fn is_address(host: &str) -> bool {
         || v6.is_some_and(|name| name.parse::<Ipv6Addr>().is_ok())
 }
 
-/// The host is a variable of a `map` whose values are all addresses.
+/// Whether the host is a variable of a `map` whose values are all addresses.
 fn is_mapped_to_addresses(scope: &BlockPath<'_>, url_host: &str) -> bool {
     let name = without_port(url_host);
     let parameters = ["hostnames", "volatile"];
@@ -90,11 +90,11 @@ fn is_mapped_to_addresses(scope: &BlockPath<'_>, url_host: &str) -> bool {
     own.peek().is_some() && own.all(|map| has_addresses(map))
 }
 
-/// The client says which server is asked.
+/// The client chooses the upstream server.
 pub(super) fn server_of_the_client<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let url = d.arg(0).filter(|_| passes(d))?;
     let host = host(url.str()?);
-    let name = begins(host, &["arg_", "http_", "cookie_", "host"])
+    let name = variable_with_prefix(host, &["arg_", "http_", "cookie_", "host"])
         .or_else(|| part_of_the_path(scope, host))?;
     found(
         d,
@@ -106,7 +106,7 @@ pub(super) fn server_of_the_client<'a>(scope: &BlockPath<'a>, d: &'a Directive) 
     )
 }
 
-/// The host, where it is a group of the location's pattern that takes all.
+/// The host, if it is a group of the location's regular expression that matches anything.
 fn part_of_the_path<'t>(scope: &BlockPath<'_>, host: &'t str) -> Option<&'t str> {
     let location = scope.around("location")?;
     let pattern = location.arg(1).filter(|_| matches!(text(location.arg(0)), "~" | "~*"))?;
@@ -115,14 +115,14 @@ fn part_of_the_path<'t>(scope: &BlockPath<'_>, host: &'t str) -> Option<&'t str>
     loose_groups(pattern.str()?).iter().any(|group| group == name).then_some(name)
 }
 
-/// One cache for several hosts, by a key without them.
+/// Several hosts share a cache whose key does not contain the host.
 pub(super) fn cache_key_host<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let caches = ["proxy_cache_key", "fastcgi_cache_key", "uwsgi_cache_key", "scgi_cache_key"];
     caches.iter().any(|name| d.name.is(name)).then_some(())?;
     let key: String = d.args.iter().map(|word| word.lossy()).collect();
     let hosts = ["host", "http_host", "server_name", "proxy_host", "ssl_server_name", "request"];
     let has = hosts.iter().any(|name| uses_variable(&key, name))
-        || begins(&key, &["site", "vhost", "domain"]).is_some();
+        || variable_with_prefix(&key, &["site", "vhost", "domain"]).is_some();
     let cache = d.name.str()?.strip_suffix("_key")?;
     (!has && share_a_zone(scope, cache)).then_some(())?;
     found(
@@ -133,7 +133,7 @@ pub(super) fn cache_key_host<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Opt
     )
 }
 
-/// Two servers store in the zone of one cache, which a directive of this name gives them.
+/// Whether two servers store in one cache zone. `cache` is the name of the directive.
 fn share_a_zone<'a>(scope: &BlockPath<'a>, cache: &str) -> bool {
     let zones = |list: &'a [Directive]| {
         let zones = BlockPath::new(list).anywhere(cache).into_iter().map(|d| text(d.arg(0)));
@@ -148,7 +148,8 @@ fn share_a_zone<'a>(scope: &BlockPath<'a>, cache: &str) -> bool {
     used.windows(2).any(|pair| pair[0] == pair[1]) || (is_inherited && servers.len() > 1)
 }
 
-/// Directives that keep from the standard's rules what they need.
+/// Directives that defeat the rules of `..._cache_rules rfc9111`, and one that has no effect
+/// without them.
 pub(super) fn defeats_cache_rules<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let (family, name) = d.name.str()?.split_once('_')?;
     ["proxy", "fastcgi", "uwsgi", "scgi"].contains(&family).then_some(())?;
@@ -201,7 +202,7 @@ pub(super) fn defeats_cache_rules<'a>(scope: &BlockPath<'a>, d: &'a Directive) -
     found(d, word, what, remedy)
 }
 
-/// `Connection: upgrade` in every request: no connection to a server is kept.
+/// `Connection: upgrade` in all requests prevents keep-alive connections to servers.
 pub(super) fn connection_upgrade<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let is_connection =
         d.name.is("proxy_set_header") && text(d.arg(0)).eq_ignore_ascii_case("connection");
@@ -216,13 +217,13 @@ pub(super) fn connection_upgrade<'a>(scope: &BlockPath<'a>, d: &'a Directive) ->
     )
 }
 
-/// A location whose path says that no ordinary requests come to it.
+/// Whether the path of a location shows that it serves only WebSockets.
 fn is_for_websockets(location: &Directive) -> bool {
     let path = text(location.arg(1).or(location.arg(0))).to_ascii_lowercase();
     path.contains("websocket") || path.trim_end_matches(['/', '$']).ends_with("/ws")
 }
 
-/// A connection to a server for each request: by default they are kept.
+/// A new connection to a server per request, although keep-alive is the default.
 pub(super) fn no_keepalive<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let (word, why, remedy) = match d.name.str()? {
         "proxy_http_version" if text(d.arg(0)) == "1.0" => {
@@ -255,14 +256,15 @@ pub(super) fn no_keepalive<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Optio
     found(d, word, why, remedy)
 }
 
-/// The host of a `proxy_pass` that means a server behind: a group, an address or this machine, rather than a site of its own.
+/// The host of a `proxy_pass`, if it is an upstream server: a group, an address or this machine.
+/// Another host is an independent site.
 fn behind<'t>(scope: &BlockPath<'_>, d: &'t Directive) -> Option<&'t str> {
     let host = host(text(d.arg(0).filter(|_| d.name.is("proxy_pass"))));
     let is_group = scope.anywhere("upstream").iter().any(|group| text(group.arg(0)) == host);
     (is_address(host) || is_group || without_port(host) == "localhost").then_some(host)
 }
 
-/// An application learns neither its own name nor its client's.
+/// An application receives neither the host name of its request nor the client's address.
 pub(super) fn not_forwarded<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let host = behind(scope, d).filter(|_| is_http(scope))?;
     let told: Vec<String> = scope
@@ -291,7 +293,7 @@ pub(super) fn not_forwarded<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Opti
     )
 }
 
-/// A request that comes back to the server that it was passed by.
+/// A `proxy_pass` to the server itself.
 pub(super) fn proxy_to_itself<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let (url, server) = (d.arg(0).filter(|_| d.name.is("proxy_pass"))?, scope.around("server")?);
     let url_text = url.str()?;
@@ -302,7 +304,7 @@ pub(super) fn proxy_to_itself<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Op
     };
     let port: u16 = port.parse().ok()?;
     let is_loopback = |host: &str| ["localhost", "127.0.0.1", "[::1]"].contains(&host);
-    // A name for both families.
+    // `localhost` stands for both address families.
     let are_same = |a: &str, b: &str| {
         a == b || [a, b].contains(&"localhost") && is_loopback(a) && is_loopback(b)
     };
@@ -329,7 +331,7 @@ pub(super) fn proxy_to_itself<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Op
     )
 }
 
-/// Long requests are let in, and the buffer for what comes back is smaller.
+/// The response buffer is smaller than the allowed request header.
 pub(super) fn small_buffer<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let kind = PASSES.iter().find(|name| d.name.is(name))?.strip_suffix("_pass")?;
     let large = scope.holding("large_client_header_buffers");
