@@ -303,7 +303,7 @@ class ApiServer:
 class Pod:
     """weir and weir-ingress beside it, as in a pod of the chart."""
 
-    def __init__(self, name, dir, api, binaries, base, extra=(), user="ingress", http_lines=""):
+    def __init__(self, name, dir, api, binaries, base, extra=(), user="ingress", http_lines="", address="127.0.0.1"):
         self.dir = dir / name
         self.dir.mkdir()
         self.http, self.https, self.health, self.figures = free_port(), free_port(), free_port(), free_port()
@@ -324,7 +324,7 @@ class Pod:
             binaries["weir-ingress"], "run", "--base", str(conf), "--weir", str(self.dir / "api.sock"),
             "--state", str(self.dir / "files"), "--health", f"127.0.0.1:{self.health}", "--http", f"127.0.0.1:{self.http}",
             "--https", f"127.0.0.1:{self.https}", "--allow-loopback", "--lease", f"{NAMESPACE}/weir-ingress",
-            "--configmap", f"{NAMESPACE}/weir-ingress", "--drain", "2", "--publish-status-address", "127.0.0.1", *extra],
+            "--configmap", f"{NAMESPACE}/weir-ingress", "--drain", "2", "--publish-status-address", address, *extra],
             {"KUBECONFIG": str(kubeconfig), "POD_NAME": name})
 
     def ready(self):

@@ -516,6 +516,39 @@ def each_pod_serves_and_one_writes(w):
     return f"after a kill another leads within {took:.0f} s, after SIGTERM within {back:.0f} s; the end took {ended:.1f} s"
 
 
+def a_leader_that_was_stopped_writes_nothing(w):
+    """When it goes on, in the middle of its writes, the Lease is another's."""
+    one, space = Backend("one"), "stopped"
+    path = f"/apis/networking.k8s.io/v1/namespaces/{space}/ingresses"
+    sites = [f"site{n}" for n in range(120)]
+    for site in sites:
+        w.site(space, site, [one])
+    addresses = lambda: {one["ip"] for item in w.api.call("GET", path)["items"] for one in item["status"]["loadBalancer"].get("ingress", [])}
+    wait("the first pod's address", 40, lambda: addresses() == {"127.0.0.1"})
+    second = w.new_pod("pod-second-address", range="127.0.13.0/24", address="127.0.0.2")
+    try:
+        second.ready()
+        for site in sites:
+            w.api.call("PATCH", f"{path}/{site}/status", {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}, "application/merge-patch+json")
+        wait("some writes", 20, lambda: "127.0.0.1" in addresses())
+        w.pod.controller.send(signal.SIGSTOP)
+        took = wait("another leader", 40, lambda: second.metric("leader") == 1)
+        wait("its address", 40, lambda: addresses() == {"127.0.0.2"})
+        written = second.metric("statuses_written_total")
+        w.pod.controller.send(signal.SIGCONT)
+        assert w.pod.metric("leader") == 0
+        # It hears of a new site, as the other pod does.
+        w.site(space, "last", [one])
+        wait("the last address", 20, lambda: second.metric("statuses_written_total") > written)
+        assert addresses() == {"127.0.0.2"}, addresses()
+        assert second.metric("statuses_written_total") == written + 1, "the first pod has written meanwhile"
+    finally:
+        w.pod.controller.send(signal.SIGCONT)
+        second.end()
+    wait("the first again", 20, lambda: w.pod.metric("leader") == 1)
+    return f"another leads within {took:.0f} s"
+
+
 def figures_have_the_names_of_ingress_nginx(w):
     main, canary = Backend("main"), Backend("canary")
     host = w.site("counted", "main", [main])
@@ -584,7 +617,7 @@ TESTS = [traffic_reaches_a_server_within_a_second, no_request_is_lost_while_pods
          an_authentication_service_decides, a_canary_has_its_share, figures_have_the_names_of_ingress_nginx,
          a_format_of_logs_that_weir_refuses_takes_nothing_away, a_right_that_is_missing_is_named, snippets_have_what_the_administrator_allows,
          names_outside_of_the_cluster_are_servers_behind, servers_behind_are_spoken_to_in_their_protocol, the_config_map_holds_for_all,
-         what_weir_refuses_is_left_out_alone, a_weir_that_starts_anew_gets_its_configuration, each_pod_serves_and_one_writes,
+         what_weir_refuses_is_left_out_alone, a_weir_that_starts_anew_gets_its_configuration, each_pod_serves_and_one_writes, a_leader_that_was_stopped_writes_nothing,
          traffic_goes_on_without_the_api_server, a_watch_whose_history_is_gone_begins_with_a_list,
          many_wrong_ingresses_take_nothing_from_others]
 

@@ -38,7 +38,7 @@ pub async fn publish(client: Client, identity: String, shared: Arc<Shared>) {
         }
         'report: loop {
             let report = reports.borrow_and_update().clone();
-            if !*leads.borrow_and_update() {
+            if !shared.leads() {
                 break;
             }
             let now: HashSet<&Finding> = report.findings.iter().collect();
@@ -66,7 +66,7 @@ pub async fn publish(client: Client, identity: String, shared: Arc<Shared>) {
                 }
                 sleep(PACE).await;
                 // A newer report may differ.
-                if reports.has_changed().unwrap_or(false) {
+                if reports.has_changed().unwrap_or(false) || !shared.leads() {
                     continue 'report;
                 }
             }

@@ -76,7 +76,7 @@ pub async fn write(client: Client, controller: String, services: bool, shared: A
             () = sleep(COMPARE_EVERY) => {}
         }
         let Some(statuses) = reports.borrow_and_update().statuses.clone() else { continue };
-        if !*leads.borrow_and_update() {
+        if !shared.leads() {
             continue;
         }
         if !known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &statuses)) {
@@ -122,8 +122,8 @@ pub async fn write(client: Client, controller: String, services: bool, shared: A
                 }
             }
             sleep(PACE).await;
-            // A newer report may differ, and another pod may have become the leader.
-            if reports.has_changed().unwrap_or(false) || leads.has_changed().unwrap_or(false) {
+            // A newer report may differ, and another pod may hold the Lease.
+            if reports.has_changed().unwrap_or(false) || !shared.leads() {
                 break;
             }
         }

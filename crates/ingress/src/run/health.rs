@@ -293,7 +293,7 @@ fn obstacles(shared: &Shared) -> String {
 /// The page of metrics: this program's, and those of ingress-nginx under its names.
 async fn metrics(shared: &Shared, pages: &Pages) -> String {
     let weir_metrics = pages.weir.metrics().await;
-    let leads = *shared.leads.borrow();
+    let leads = shared.leads();
     let mut page = Page { text: String::new(), prefix: "weir_ingress_", labels: "" };
     shared.counters.write(&mut page, leads);
     let mut page = Page { prefix: OF_NGINX, labels: &pages.controller, ..page };

@@ -10,11 +10,13 @@ use kube::api::{Api, PostParams};
 use kube::{Client, Error};
 use tokio::time::{sleep, timeout};
 
-use super::shared::{LONGEST_CALL, Options, Shared, say};
+use super::shared::{LONGEST_CALL, Options, Shared, is_held, say};
 
 /// A holder that has not renewed the Lease for this long has lost it.
 const DURATION: Duration = Duration::from_secs(15);
 const RENEW: Duration = Duration::from_secs(4);
+/// A write that begins within so long of a renewal ends before another pod takes the Lease.
+const HELD: Duration = DURATION.saturating_sub(LONGEST_CALL);
 
 /// The Lease as last seen, and since when it is unchanged. The age is measured by the own clock,
 /// since clocks of machines differ.
@@ -27,15 +29,13 @@ struct Seen {
 pub async fn hold(client: Client, options: Options, shared: Arc<Shared>) {
     let api: Api<Lease> = Api::namespaced(client, &options.lease.0);
     let mut seen = Seen { spec: None, since: Instant::now() };
-    let mut renewed = Instant::now();
     let mut failed = false;
     loop {
         let begun = Instant::now();
-        let leads = match timeout(LONGEST_CALL, step(&api, &options, &mut seen)).await {
+        let until = match timeout(LONGEST_CALL, step(&api, &options, &mut seen)).await {
             Ok(Ok(leads)) => {
                 failed = false;
-                renewed = begun;
-                leads
+                leads.then(|| begun + HELD)
             }
             other => {
                 if !std::mem::replace(&mut failed, true) {
@@ -45,22 +45,17 @@ pub async fn hold(client: Client, options: Options, shared: Arc<Shared>) {
                     };
                     say("warn", format_args!("Lease: {why}"));
                 }
-                *shared.leads.borrow() && lasts(renewed.elapsed())
+                *shared.leads.borrow()
             }
         };
         shared.leads.send_if_modified(|now| {
-            let changed = *now != leads;
-            *now = leads;
+            let time = Instant::now();
+            let changed = is_held(*now, time) != is_held(until, time);
+            *now = until;
             changed
         });
         sleep(RENEW).await;
     }
-}
-
-/// Whether this pod is still the leader `since` after its last renewal. It must give up before
-/// another pod may take the Lease, counting the pause and one more call without an answer.
-fn lasts(since: Duration) -> bool {
-    since + RENEW + LONGEST_CALL < DURATION
 }
 
 /// Acquires or renews the Lease, if possible. Returns whether this pod holds it.
@@ -106,7 +101,7 @@ fn won(result: Result<Lease, Error>) -> Result<bool, Error> {
 /// Releases the Lease, so that the next leader need not wait until it expires. This pod writes
 /// nothing from here on.
 pub async fn release(client: Client, options: &Options, shared: &Shared) {
-    if !shared.leads.send_replace(false) {
+    if shared.leads.send_replace(None).is_none() {
         return;
     }
     let api: Api<Lease> = Api::namespaced(client, &options.lease.0);
@@ -128,10 +123,12 @@ mod tests {
 
     #[test]
     fn the_lease_is_left_before_another_pod_takes_it() {
-        let looks = (0..20).map(Duration::from_secs).filter(|since| lasts(*since));
-        let longest = looks.max().unwrap();
-        // A failed look, the pause, and one more that is not answered.
-        assert!(longest + RENEW + LONGEST_CALL < DURATION);
-        assert!(lasts(RENEW), "one failure is none");
+        let begun = Instant::now();
+        let held = |since| is_held(Some(begun + HELD), begun + since);
+        assert!(held(RENEW + LONGEST_CALL), "one failure is none");
+        let looks = (0..20).map(Duration::from_secs).filter(|since| held(*since));
+        // The last write may be answered late.
+        assert!(looks.max().unwrap() + LONGEST_CALL < DURATION);
+        assert!(!is_held(None, begun));
     }
 }

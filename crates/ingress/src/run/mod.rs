@@ -98,7 +98,7 @@ async fn start(mut options: Options) -> Result<(), String> {
         cluster: cluster::Cluster::default(),
         counters: health::Counters::default(),
         servers: Mutex::new(servers::ServerFiles::new(&options.settings)),
-        leads: channel(false).0,
+        leads: channel(None).0,
         report: channel(Arc::default()).0,
         obstacles: Mutex::default(),
         ends: AtomicBool::new(false),

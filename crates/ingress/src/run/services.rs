@@ -59,7 +59,7 @@ pub async fn write(client: Client, controller: String, template: Template, share
     loop {
         next_round(&mut reports, &mut leads).await;
         let Some(statuses) = reports.borrow_and_update().statuses.clone() else { continue };
-        if !*leads.borrow_and_update() {
+        if !shared.leads() {
             continue;
         }
         match writer.round(&statuses).await {
@@ -77,6 +77,9 @@ impl Writer {
     async fn round(&mut self, statuses: &Statuses) -> Result<(), String> {
         let mut keys = BTreeSet::new();
         for (id, status) in &statuses.gateways {
+            if !self.shared.leads() {
+                return Ok(());
+            }
             let held = lock(&self.shared.cluster.gateway).find(id).map(|(_, held)| held.clone());
             let object = held.as_ref().and_then(|held| held.object.as_ref());
             let Some(AnyObject::Gateway(gateway)) = object else { continue };
@@ -90,6 +93,9 @@ impl Writer {
         self.written.retain(|key, _| keys.contains(key));
         self.taken_names.retain(|key| keys.contains(key));
         for service in self.shared.cluster.all_services() {
+            if !self.shared.leads() {
+                return Ok(());
+            }
             let key = service.key();
             if keys.contains(&key) || self.denials.must_wait(&key, Instant::now()) {
                 continue;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::sleep;
@@ -80,14 +80,26 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
     /// The groups whose servers are in files.
     pub(super) servers: Mutex<ServerFiles>,
-    /// Whether this pod is the leader.
-    pub(super) leads: Sender<bool>,
+    /// Until when this pod holds the Lease unless it renews it. A process that was stopped may find that this time has passed.
+    pub(super) leads: Sender<Option<Instant>>,
     pub(super) report: Sender<Arc<Report>>,
     /// Why this program is not ready, by kind: required kinds that cannot be watched, and refused
     /// keys of the ConfigMap.
     pub(super) obstacles: Mutex<BTreeMap<String, String>>,
     /// Whether a signal has ended this program.
     pub(super) ends: AtomicBool,
+}
+
+impl Shared {
+    /// Whether this pod may write to the cluster now.
+    pub(super) fn leads(&self) -> bool {
+        is_held(*self.leads.borrow(), Instant::now())
+    }
+}
+
+/// Whether a Lease that is held until `until` is held at `time`.
+pub(super) fn is_held(until: Option<Instant>, time: Instant) -> bool {
+    until.is_some_and(|until| time < until)
 }
 
 /// The timeout of a call to the API server.
@@ -97,7 +109,10 @@ pub(super) const LONGEST_CALL: Duration = Duration::from_secs(5);
 const COMPARE_EVERY: Duration = Duration::from_secs(10);
 
 /// Waits for a new report, a change of leadership, or the next comparison.
-pub(super) async fn next_round(reports: &mut Receiver<Arc<Report>>, leads: &mut Receiver<bool>) {
+pub(super) async fn next_round(
+    reports: &mut Receiver<Arc<Report>>,
+    leads: &mut Receiver<Option<Instant>>,
+) {
     tokio::select! {
         _ = reports.changed() => {}
         _ = leads.changed() => {}

@@ -32,7 +32,7 @@ pub async fn write(client: Client, publish: Publish, shared: Arc<Shared>) {
     loop {
         next_round(&mut reports, &mut leads).await;
         let report = reports.borrow_and_update().clone();
-        if !*leads.borrow_and_update() {
+        if !shared.leads() {
             continue;
         }
         let Some(wanted) = wanted(&publish, &shared) else { continue };
@@ -66,8 +66,8 @@ pub async fn write(client: Client, publish: Publish, shared: Arc<Shared>) {
                 }
             }
             sleep(PACE).await;
-            // A newer report may differ, and another pod may have become the leader.
-            if reports.has_changed().unwrap_or(false) || leads.has_changed().unwrap_or(false) {
+            // A newer report may differ, and another pod may hold the Lease.
+            if reports.has_changed().unwrap_or(false) || !shared.leads() {
                 break;
             }
         }
