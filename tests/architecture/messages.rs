@@ -125,8 +125,8 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
         "log",
         &[
             Calls("log", "http/modules/lua/run/subject.rs"),
-            Item("http/modules/lua/run.rs", "broke"),
-            Item("http/modules/lua/run.rs", "returned"),
+            Item("http/modules/lua/run.rs", "coroutine_failed"),
+            Item("http/modules/lua/run.rs", "coroutine_returned"),
             Item("http/modules/lua/run.rs", "wait"),
         ],
     ),

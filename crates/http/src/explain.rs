@@ -217,7 +217,7 @@ impl Driver for UntilDone {
 /// Leaves in what decides where a request goes, and takes out all else.
 fn quieten(site: &mut Site, log: &Arc<Log>) {
     lua::SCRIPTS.replace(&mut site.main_confs, lua::Scripts::default());
-    lua::SESSIONS.replace(&mut site.main_confs, lua::OfSessions::default());
+    lua::SESSIONS.replace(&mut site.main_confs, lua::StreamScripts::default());
     silence(&mut site.main, log);
     for location in site.locations_mut() {
         silence(&mut location.conf, log);

@@ -1,42 +1,42 @@
-//! Lua values that outlive a step of a script.
+//! Keeps Lua values that outlive a step of a script.
 //!
-//! mlua keeps the value behind each of its handles in a slot of one stack, which has room for about 8,000, and panics
-//! when it is full. So no handle outlives a step: what a request, a timer or a suspended script keeps stands in a Lua
-//! table, and an [`Anchor`] is its place there.
+//! mlua keeps the value of each handle in a slot of one stack, which has room for about 8,000, and
+//! panics when it is full. So no handle outlives a step. Values of requests, timers and suspended
+//! scripts are kept in a Lua table, and an [`Anchor`] is a key of that table.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use mlua::{FromLua, Function, IntoLua, Lua, MultiValue, Table, Value};
 
-/// A machine's table of values that are kept.
+/// The table of kept values of a VM.
 pub struct Anchors {
-    /// The machine lives as long as anything that is kept in it.
+    /// Keeps the VM alive as long as a value is kept in it.
     lua: Lua,
     table: Table,
-    /// Calls a function that is kept, by its number: without a handle to the function.
+    /// Calls a kept function by its key, without a handle to the function.
     call: Function,
     free: RefCell<Vec<usize>>,
-    /// How many places were ever in use at once.
+    /// The highest key so far.
     most: Cell<usize>,
-    /// What is called before the machine ends.
+    /// A function that is called before the VM ends.
     end: OnceCell<Function>,
 }
 
-/// A value that is kept as long as this.
+/// A value that is kept as long as the anchor lives.
 pub struct Anchor {
     anchors: Rc<Anchors>,
     number: usize,
 }
 
-/// Several values that are kept as long as this.
+/// Several values that are kept together.
 pub struct Packed {
     values: Option<Anchor>,
     len: usize,
 }
 
 impl Anchors {
-    /// None yet.
+    /// An empty table.
     pub fn new(lua: &Lua) -> mlua::Result<Rc<Anchors>> {
         let table = lua.create_table()?;
         let call = "local kept = ... return function(number, ...) return kept[number](...) end";
@@ -45,18 +45,18 @@ impl Anchors {
         Ok(Rc::new(Anchors { lua: lua.clone(), table, call, free, most, end }))
     }
 
-    /// Calls a function before the machine ends and the finalizers of all that is left run.
+    /// Calls a function before the VM ends and the remaining finalizers run.
     pub fn before_end(&self, end: Function) {
-        // A machine has `ngx` once.
+        // `ngx` is installed once in a VM.
         let _ = self.end.set(end);
     }
 
-    /// The table, in which numbers of anchors are keys.
+    /// The table. Its keys are the numbers of anchors.
     pub fn table(&self) -> &Table {
         &self.table
     }
 
-    /// A Lua function that calls a kept function: its number, and the arguments.
+    /// A Lua function that calls a kept function. It takes the function's key and its arguments.
     pub fn call(&self) -> Function {
         self.call.clone()
     }
@@ -68,13 +68,13 @@ impl Anchors {
             self.most.set(self.most.get() + 1);
             self.most.get()
         });
-        // Where this fails, the place is given back.
+        // If this fails, dropping the anchor frees the key.
         let anchor = Anchor { anchors: self.clone(), number };
         self.table.raw_set(number, value)?;
         Ok(anchor)
     }
 
-    /// Keeps several.
+    /// Keeps several values.
     pub fn pack(self: &Rc<Self>, values: MultiValue) -> mlua::Result<Packed> {
         let len = values.len();
         if len == 0 {
@@ -91,7 +91,7 @@ impl Anchors {
 impl Drop for Anchors {
     fn drop(&mut self) {
         if let Some(end) = self.end.get() {
-            // Nothing is left that could be told of an error.
+            // An error cannot be reported any more.
             let _ = end.call::<()>(());
         }
     }
@@ -111,7 +111,7 @@ impl Anchor {
 
 impl Drop for Anchor {
     fn drop(&mut self) {
-        // The place was there before, so that the table need not grow for this.
+        // The key exists, so the table does not grow.
         let _ = self.anchors.table.raw_set(self.number, Value::Nil);
         self.anchors.free.borrow_mut().push(self.number);
     }
@@ -142,7 +142,7 @@ mod tests {
         let lua = Lua::new();
         let anchors = Anchors::new(&lua).unwrap();
         for _ in 0..3 {
-            // mlua has room for fewer handles.
+            // mlua has room for fewer handles at once.
             let all: Vec<Anchor> = (0..20_000).map(|n| anchors.keep(n).unwrap()).collect();
             assert!(all.iter().enumerate().all(|(n, anchor)| anchor.get::<usize>().unwrap() == n));
             drop(all);

@@ -1,4 +1,4 @@
-//! What scripts write to the client: gathered, and sent when they wait or end.
+//! Collects what scripts write to the client, and sends it when they yield or end.
 
 use std::cell::Cell;
 use std::io;
@@ -15,34 +15,35 @@ use crate::phases::Step;
 use crate::request::Request;
 use crate::request::contexts::ContextKey;
 
-/// What a request remembers of its scripts.
+/// What a request keeps for its scripts.
 #[derive(Default)]
 pub struct Context {
     /// `ngx.ctx`
     pub ctx: Option<Anchor>,
     /// `ngx.on_abort`
     pub on_abort: Option<Anchor>,
-    /// Written and not sent yet.
+    /// Written but not sent.
     pending: Vec<u8>,
-    /// All of the answer is kept until its end, so that a client of HTTP/1.0 gets its length.
+    /// The whole answer is held back until its end, so that an HTTP/1.0 client gets its length.
     whole: bool,
-    /// `ngx.eof` was said.
+    /// Whether `ngx.eof` was called.
     eof: bool,
-    /// Sending failed: the client has gone, or a filter has refused the answer.
+    /// Whether sending failed: the client is gone, or a filter refused the answer.
     broken: bool,
-    /// A script has taken the type of the answer away: it gets no other.
+    /// Whether a script removed the type of the answer. No default is set then.
     pub typeless: bool,
-    /// A filter refused the head. The request ends with this step.
+    /// The step of a filter that refused the head. The request ends with it.
     refused: Option<Step>,
-    /// Connections that close with the request, unless they are kept.
+    /// Sockets that close with the request, unless they are kept alive.
     sockets: OwnSockets,
-    /// A script reads the body from this: nothing else does.
+    /// The socket from which a script reads the body. Nothing else reads it then.
     pub body_socket: Option<Rc<BodySocket>>,
-    /// A script has taken over the client's connection with this: nothing else answers.
+    /// The client's connection that a script took over. Nothing else answers then.
     raw_socket: Option<Rc<Socket>>,
-    /// How many subrequests its scripts wait for.
+    /// The number of subrequests that its scripts wait for.
     captures: Rc<Cell<usize>>,
-    /// A header filter's script has ended the request once. It does not run for the error page.
+    /// Whether a header filter's script has ended the request. It does not run again for the error
+    /// page.
     pub filter_exited: bool,
 }
 
@@ -58,18 +59,18 @@ impl Drop for Context {
 }
 
 impl Context {
-    /// A connection that closes with the request.
+    /// Adds a socket that closes with the request.
     pub fn add_socket(&mut self, socket: Weak<dyn CloseWithRequest>) {
         self.sockets.add(socket);
     }
 
-    /// A script waits for subrequests as long as this lives.
+    /// Counts a script that waits for subrequests, as long as the result lives.
     pub fn capture(&self) -> PendingCapture {
         self.captures.set(self.captures.get() + 1);
         PendingCapture(self.captures.clone())
     }
 
-    /// Refuses to end a request whose script waits for subrequests, which answer into it.
+    /// Refuses to end a request whose script waits for subrequests.
     pub fn may_abort(&self) -> Result<(), &'static str> {
         match self.captures.get() {
             0 => Ok(()),
@@ -77,14 +78,14 @@ impl Context {
         }
     }
 
-    /// All that was written was taken back: another page is the answer.
+    /// Drops what was written, since another page is the answer.
     pub fn forget_output(&mut self) {
         self.pending.clear();
         (self.whole, self.typeless) = (false, false);
     }
 }
 
-/// A script waits for subrequests.
+/// Counts a script that waits for subrequests.
 pub struct PendingCapture(Rc<Cell<usize>>);
 
 impl Drop for PendingCapture {
@@ -96,20 +97,20 @@ impl Drop for PendingCapture {
 /// What scripts keep with the request.
 pub(super) static CONTEXT: ContextKey<Context> = ContextKey::passing();
 
-/// The same, begun where it is missing.
+/// The request's context, created if it is missing.
 pub fn context(r: &mut Request) -> &mut Context {
     CONTEXT.or_insert_with(&mut r.contexts, Context::default)
 }
 
-/// Whether a script has begun the answer. Bytes need not have been sent: the answer may be kept back for the sake of its
-/// length, or a filter may have refused its head.
+/// Whether a script has begun the answer. It may be held back for its length, or a filter may have
+/// refused its head, so that nothing was sent yet.
 pub fn is_begun(r: &Request) -> bool {
     let is_kept = |context: &Context| context.whole || context.refused.is_some();
     r.response.sent || CONTEXT.of(&r.contexts).is_some_and(is_kept)
 }
 
-/// `ngx.req.socket(true)`: from now on the script alone sends to the client and receives from it. What was written before
-/// goes out first.
+/// `ngx.req.socket(true)`: the script alone sends to the client and receives from it. What was
+/// written before is sent first.
 pub async fn take_over(r: &mut Request) -> Result<Rc<Socket>, &'static str> {
     if context(r).whole {
         return Err("http 1.0 buffering");
@@ -139,7 +140,7 @@ pub fn is_taken_over(r: &Request) -> bool {
     CONTEXT.of(&r.contexts).is_some_and(|context| context.raw_socket.is_some())
 }
 
-/// Why nothing that the script writes can be sent, if so.
+/// Why nothing that a script writes can be sent, if so.
 fn obstacle(context: &Context) -> Result<(), &'static str> {
     match context {
         Context { raw_socket: Some(_), .. } => Err("raw request socket acquired"),
@@ -165,14 +166,14 @@ pub fn print(r: &mut Request, bytes: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A script that sets no status means 200.
+/// Sets the status to 200 if the script has set none.
 fn set_status(r: &mut Request) {
     if r.response.status == 0 {
         r.response.status = 200;
     }
 }
 
-/// Sends the head, unless it was sent or is kept back with the body.
+/// Sends the head, unless it was sent or is held back with the body.
 pub fn send_head(r: &mut Request) -> Result<(), &'static str> {
     if r.response.sent || context(r).whole {
         return Ok(());
@@ -194,7 +195,7 @@ pub fn send_head(r: &mut Request) -> Result<(), &'static str> {
     }
 }
 
-/// Sends what was written, if it is worth a send.
+/// Sends what was written, if there is enough of it (`postpone_output`).
 pub async fn push(r: &mut Request) -> Result<(), ()> {
     let least = r.conf().core.postpone_output;
     let Some(context) = CONTEXT.change(&mut r.contexts) else { return Ok(()) };
@@ -204,10 +205,10 @@ pub async fn push(r: &mut Request) -> Result<(), ()> {
     send_pending(r, false).await.map_err(|_| ())
 }
 
-/// A subrequest fails half-way: its reader gets what was written.
-pub async fn hand_over(r: &mut Request) {
+/// A failing subrequest sends what was written to its parent.
+pub async fn send_to_parent(r: &mut Request) {
     if !r.is_main() {
-        // It fails anyhow.
+        // The subrequest fails in any case.
         let _ = send_pending(r, false).await;
     }
 }
@@ -234,7 +235,7 @@ pub async fn eof(r: &mut Request) -> Result<(), &'static str> {
     end(r).await.map_err(|_| "client aborted")
 }
 
-/// Ends the answer: what was written goes out, and the client learns that it was all.
+/// Sends what was written and ends the answer.
 pub async fn finish(r: &mut Request) -> Step {
     match end(r).await {
         Ok(()) => Step::Sent,
@@ -280,7 +281,7 @@ async fn send_pending(r: &mut Request, last: bool) -> io::Result<()> {
     sent
 }
 
-/// What a script is told that waited until all was sent.
+/// The error of a failed send, as scripts get it.
 fn unsent(error: io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::TimedOut => "timeout",

@@ -10,18 +10,18 @@ use super::current::Phase;
 use super::filters::at_once;
 use super::phases::{DECLINED, ERROR};
 use super::script::{Script, read_known};
-use super::wish::Exit;
+use super::yield_request::Exit;
 use crate::config::scope::Scope;
 use crate::request::Request;
 use crate::upstream::choosing::{Choose, Chosen, Selection, Situation};
 use crate::upstream::groups::{Block, GROUPS};
 
 thread_local! {
-    /// What the running script chooses, and where its request stands.
+    /// The choice of the running script, and the state of its request.
     static CHOICE: RefCell<Option<(Situation, Selection)>> = const { RefCell::new(None) };
 }
 
-/// Looks at what the running script has chosen, if it is one that may choose.
+/// Calls `f` with the choice of the running script, if that is a balancer's.
 pub fn with_choice<T>(f: impl FnOnce(&Situation, &mut Selection) -> T) -> Option<T> {
     CHOICE.with_borrow_mut(|choice| {
         choice.as_mut().map(|(situation, selection)| f(situation, selection))
@@ -44,7 +44,7 @@ impl Choose for BalancerScript {
     }
 }
 
-/// Runs a script that may choose.
+/// Runs a script that chooses a server.
 pub fn choosing(
     situation: Situation,
     selection: &mut Selection,
@@ -62,7 +62,7 @@ pub fn choosing(
     }
 }
 
-/// What `ngx.exit` with this status leads to.
+/// The outcome of `ngx.exit` with this status.
 fn by_status(status: i32) -> Chosen {
     match status {
         DECLINED => Chosen::Fails,
@@ -100,7 +100,7 @@ pub fn keepalive(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     Ok(())
 }
 
-/// The `upstream { }` that is being read. These directives stand nowhere else, which the check has seen to.
+/// The `upstream` block that is being read. The directives are allowed in no other.
 fn block<'s>(s: &'s mut Scope<'_, '_>, d: &Directive) -> Result<&'s mut Block, Error> {
     let draft = GROUPS.draft(&mut s.setup.drafts);
     draft.block.as_mut().ok_or_else(|| d.problem("is not allowed here"))

@@ -20,9 +20,9 @@ pub struct Conf {
     pub(super) session_fetch: Option<Script>,
     pub(super) session_store: Option<Script>,
     pub(super) certificate: Option<Script>,
-    /// `preread_by_lua` of a server of `stream`.
+    /// `preread_by_lua` in `stream`
     pub(super) preread: Option<Script>,
-    /// `content_by_lua` there.
+    /// `content_by_lua` in `stream`
     pub(super) session: Option<Script>,
     /// `rewrite_by_lua_no_postpone`
     pub(super) early_rewrite: bool,
@@ -33,7 +33,7 @@ pub struct Conf {
     pub(super) need_request_body: bool,
     pub(super) http10_buffering: bool,
     pub(super) check_client_abort: bool,
-    /// `lua_max_run_time`; zero is none.
+    /// `lua_max_run_time`; zero is no limit.
     pub(super) max_run_time: Duration,
     pub(super) use_default_type: bool,
     pub(super) underscores: bool,

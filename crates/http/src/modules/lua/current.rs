@@ -1,7 +1,8 @@
-//! The running script: the request that it runs for, its phase, and what it waits for.
+//! The running script: its request or session, its phase, and why it yields.
 //!
-//! A script's functions live as long as its machine, and a request only as long as its handler. So the handler
-//! lends its request to this thread for each step of the script, and takes it back before it waits.
+//! The functions of `ngx` live as long as the VM, a request only as long as its handler. So the
+//! handler lends its request to this thread for each step of the script, and takes it back while
+//! the script waits.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use scoped_tls_hkt::scoped_thread_local;
 use weir_ssl::scripted::ScriptedSession;
 
 use super::script::{Scripts, Side};
-use super::wish::Wish;
+use super::yield_request::YieldRequest;
 use crate::event_loop::LoopState;
 use crate::request::Request;
 use crate::site::Site;
@@ -24,24 +25,24 @@ scoped_thread_local!(static mut SESSION: for<'a> &'a mut Scripted);
 thread_local! {
     static PHASE: Cell<Phase> = const { Cell::new(Phase::Init) };
     static SIDE: Cell<Side> = const { Cell::new(Side::Requests) };
-    /// What the running script logs is in the log already.
+    /// Whether lines of the running script are dropped, since they were logged before.
     static IS_MUTE: Cell<bool> = const { Cell::new(false) };
-    /// The site of a thread that is no loop's.
+    /// The site of a thread that has no loop.
     static SITE: Cell<Option<&'static Site>> = const { Cell::new(None) };
-    /// What lines of the log say of the client whose script has set the running timer.
+    /// The log's description of the client whose script set the running timer.
     static ORIGIN: RefCell<Option<Rc<str>>> = const { RefCell::new(None) };
-    /// What the script waits for. It is set right before the script yields.
-    static WISH: RefCell<Option<Wish>> = const { RefCell::new(None) };
+    /// Why the script yields. It is set right before the yield.
+    static YIELD_REQUEST: RefCell<Option<YieldRequest>> = const { RefCell::new(None) };
 }
 
 /// A session, for its scripts.
 pub type Scripted = dyn ScriptedSession + 'static;
 
-/// What a script runs for.
+/// What a script runs for: a request, a session, or neither.
 pub enum Subject<'r> {
-    /// The start of a loop, or its end.
+    /// The start or the end of a loop.
     Nothing,
-    /// A timer, with what lines of the log say of the client whose script has set it.
+    /// A timer, with the log's description of the client whose script set it.
     Timer(&'r Rc<str>),
     /// A request.
     Request(&'r mut Request),
@@ -50,7 +51,7 @@ pub enum Subject<'r> {
 }
 
 impl Subject<'_> {
-    /// The same for a while.
+    /// Reborrows the subject.
     pub fn lend(&mut self) -> Subject<'_> {
         match self {
             Subject::Nothing => Subject::Nothing,
@@ -60,18 +61,18 @@ impl Subject<'_> {
         }
     }
 
-    /// The request, if it is one.
+    /// The request, if there is one.
     pub fn request(&self) -> Option<&Request> {
         if let Subject::Request(r) = self { Some(r) } else { None }
     }
 
-    /// The same, to be changed.
+    /// The request for changes, if there is one.
     pub fn request_mut(&mut self) -> Option<&mut Request> {
         if let Subject::Request(r) = self { Some(r) } else { None }
     }
 }
 
-/// Where a script runs.
+/// The phase of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// `init_by_lua`
@@ -155,7 +156,7 @@ impl Phase {
         }
     }
 
-    /// As error messages name it.
+    /// The directive of the phase, as in error messages.
     pub fn directive(self) -> &'static str {
         match self {
             Phase::Init => "init_by_lua*",
@@ -185,7 +186,7 @@ impl Phase {
         }
     }
 
-    /// What lines of a script say of the phase behind their text.
+    /// The text that names the phase in the script's log lines.
     pub fn in_log(self) -> &'static str {
         match self {
             Phase::Preread => " while prereading client data",
@@ -205,29 +206,29 @@ impl Phase {
         }
     }
 
-    /// Whether a script may wait here for something.
+    /// Whether a script may yield here.
     pub fn may_wait(self) -> bool {
         let waits = self.is_handshake() && self != Phase::SessionStore || self.is_to_server();
         self.may_answer() || waits || self.is_session() || self == Phase::Timer
     }
 
-    /// Whether it is one of a handshake: no request has come.
+    /// Whether it is a phase of a client's handshake, before a request.
     pub fn is_handshake(self) -> bool {
         use Phase::{Certificate, ClientHello, SessionFetch, SessionStore};
         matches!(self, ClientHello | SessionFetch | SessionStore | Certificate)
     }
 
-    /// Whether it is one of a handshake with a server.
+    /// Whether it is a phase of a handshake with an upstream server.
     pub fn is_to_server(self) -> bool {
         matches!(self, Phase::ServerCertificate | Phase::ServerVerify)
     }
 
-    /// Whether a session runs it, and its script may wait and write to the client.
+    /// Whether a session runs it, and its script may yield and write to the client.
     pub fn is_session(self) -> bool {
         matches!(self, Phase::Preread | Phase::Session)
     }
 
-    /// Whether a script may end the request here.
+    /// Whether a script may call `ngx.exit` here.
     pub fn may_exit(self) -> bool {
         self.may_wait()
             || matches!(self, Phase::Balancer | Phase::HeaderFilter | Phase::SessionStore)
@@ -240,7 +241,7 @@ impl Phase {
     }
 }
 
-/// Runs `f` in a phase, with a request or a session, or without.
+/// Runs `f` as a script of this phase and subject.
 pub fn enter<T>(subject: Subject<'_>, side: Side, phase: Phase, f: impl FnOnce() -> T) -> T {
     let before = PHASE.replace(phase);
     let out = beside(side, || {
@@ -260,7 +261,7 @@ pub fn enter<T>(subject: Subject<'_>, side: Side, phase: Phase, f: impl FnOnce()
     out
 }
 
-/// Runs `f`, which finds the scripts of this side.
+/// Runs `f` with the scripts of this side.
 pub fn beside<T>(side: Side, f: impl FnOnce() -> T) -> T {
     let before = SIDE.replace(side);
     let out = f();
@@ -268,17 +269,18 @@ pub fn beside<T>(side: Side, f: impl FnOnce() -> T) -> T {
     out
 }
 
-/// Whose scripts the running one is of.
+/// The side of the running script.
 pub fn side() -> Side {
     SIDE.get()
 }
 
-/// The scripts of the running one's side.
+/// The scripts of the running script's side.
 pub fn scripts() -> Option<&'static Scripts> {
     site().map(|site| side().scripts(site))
 }
 
-/// What lines of the log say of the client of the running script, or of the one that has set the running timer.
+/// The log's description of the running script's client, or of the one whose script set the running
+/// timer.
 pub fn origin() -> Rc<str> {
     let of_request = |r: &mut Request| {
         let listen = r.site.listens().get(r.conn.listen).map(|listen| &listen.address);
@@ -291,7 +293,7 @@ pub fn origin() -> Rc<str> {
     }
 }
 
-/// The same of the running timer; empty where none runs.
+/// The description of the client of the running timer; empty if there is none.
 pub fn timer_origin() -> Rc<str> {
     ORIGIN.with_borrow(|origin| origin.clone().unwrap_or_default())
 }
@@ -311,7 +313,7 @@ pub fn site() -> Option<&'static Site> {
     SITE.get().or_else(|| LoopState::current().map(|event_loop| event_loop.site))
 }
 
-/// Runs `f`, which finds this site, on a thread that is no loop's.
+/// Runs `f` with a site, on a thread that has no loop.
 pub fn beside_loops<T>(site: &'static Site, f: impl FnOnce() -> T) -> T {
     let before = SITE.replace(Some(site));
     let out = f();
@@ -319,7 +321,7 @@ pub fn beside_loops<T>(site: &'static Site, f: impl FnOnce() -> T) -> T {
     out
 }
 
-/// Runs `f`, whose scripts log nothing.
+/// Runs `f` without logging lines of its scripts.
 pub fn mute<T>(f: impl FnOnce() -> T) -> T {
     IS_MUTE.set(true);
     let out = f();
@@ -327,12 +329,12 @@ pub fn mute<T>(f: impl FnOnce() -> T) -> T {
     out
 }
 
-/// Whether scripts log nothing.
+/// Whether lines of scripts are dropped.
 pub fn is_mute() -> bool {
     IS_MUTE.get()
 }
 
-/// The time, also on a thread that has no loop's clock.
+/// The time, also on a thread without a loop.
 pub fn now() -> Instant {
     LoopState::current().map_or_else(Instant::now, |event_loop| event_loop.handle.now())
 }
@@ -350,7 +352,7 @@ pub fn with<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> {
     with_any(f)
 }
 
-/// The same in a handshake, too, in which a request stands for the connection.
+/// The request, also in a handshake, where it stands for the connection.
 pub fn with_any<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> {
     if !REQUEST.is_set() {
         return Err(NgxError::NoRequest);
@@ -358,7 +360,7 @@ pub fn with_any<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> {
     Ok(REQUEST.with(f))
 }
 
-/// The same in phases in which the client may be written to.
+/// The request, in phases that may write to the client.
 pub fn with_answer<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> {
     match phase() {
         phase if phase.may_answer() => with(f),
@@ -366,7 +368,7 @@ pub fn with_answer<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> 
     }
 }
 
-/// The same for functions that only requests have, and that name the phase where there is none.
+/// The request, for functions whose error names the phase.
 pub fn with_request<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> {
     match phase() {
         phase if phase == Phase::Timer || phase.is_handshake() || phase.is_to_server() => {
@@ -376,7 +378,7 @@ pub fn with_request<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError>
     }
 }
 
-/// Refuses what is of use only to scripts that may wait.
+/// An error in phases that may not yield.
 pub fn may_wait() -> Result<(), NgxError> {
     match phase() {
         phase if phase.may_wait() => Ok(()),
@@ -385,25 +387,25 @@ pub fn may_wait() -> Result<(), NgxError> {
     }
 }
 
-/// Notes what the script is about to wait for.
-pub fn wish(wish: Wish) -> Result<(), NgxError> {
+/// Sets the reason of the yield that follows.
+pub fn request_yield(yielded: YieldRequest) -> Result<(), NgxError> {
     let phase = phase();
-    let is_exit = matches!(wish, Wish::Exit(_));
-    // A server may be getting the body already.
-    let is_late = phase.is_to_server() && wish.is_of_body();
+    let is_exit = matches!(yielded, YieldRequest::Exit(_));
+    // The upstream server may have received part of the body.
+    let is_late = phase.is_to_server() && yielded.is_of_body();
     if is_late || !(phase.may_wait() || is_exit && phase.may_exit()) {
         return Err(NgxError::Disabled(phase));
     }
-    WISH.set(Some(wish));
+    YIELD_REQUEST.set(Some(yielded));
     Ok(())
 }
 
-/// What the script that has just yielded waits for.
-pub fn take_wish() -> Option<Wish> {
-    WISH.take()
+/// The reason of the yield that has just happened.
+pub fn take_yield_request() -> Option<YieldRequest> {
+    YIELD_REQUEST.take()
 }
 
-/// What a panic said, as an error of the script.
+/// The message of a panic, as an error of the script.
 pub fn fault(panic: &(dyn std::any::Any + Send)) -> mlua::Error {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -413,16 +415,16 @@ pub fn fault(panic: &(dyn std::any::Any + Send)) -> mlua::Error {
 /// Why a function of `ngx` failed. The prelude raises it in the script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NgxError {
-    /// A timer, or the start.
+    /// There is no request: in a timer, or at the start.
     NoRequest,
-    /// Not in this phase.
+    /// The function is disabled in this phase.
     Disabled(Phase),
     /// Something else.
     Other(String),
 }
 
 impl NgxError {
-    /// As functions that wait say it: in a handshake they name the phase.
+    /// The error of functions that yield. In a handshake it names the phase.
     pub fn in_phase(self) -> NgxError {
         match self {
             NgxError::NoRequest if phase().is_handshake() => NgxError::Disabled(phase()),

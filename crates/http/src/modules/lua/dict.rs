@@ -1,24 +1,24 @@
 //! Shared dictionaries: values by key in a zone, for all loops of all workers.
 //!
-//! An entry is a record of the zone. Its name is made of the key; its contents are the key itself and, of
-//! strings and lists, the value. Three words go with it: kind and flags, when it expires, and the value of a
-//! number or boolean.
+//! An entry is a record of the zone. Its name is derived from the key. Its contents are the key
+//! and, for strings and lists, the value. Three words belong to it: kind and flags, the expiry
+//! time, and the value of a number or boolean.
 
 use sha1::{Digest, Sha1};
 use weir_zone::{Locked, LockedEntry, RecordName};
 
 mod list;
 
-/// Words of value that an entry has.
+/// The number of words of an entry.
 pub const WORDS: usize = 3;
-/// What the zones are used for.
+/// The tag of the zones of `http`.
 pub const TAG: &str = "lua_shared_dict";
-/// The same in `stream`: dictionaries of requests and of sessions are not the same ones.
-pub const OF_SESSIONS: &str = "stream_lua_shared_dict";
+/// The tag of the zones of `stream`, whose dictionaries are separate.
+pub const STREAM_TAG: &str = "stream_lua_shared_dict";
 /// The longest key.
 const LONGEST: usize = 65535;
 
-/// A value on its way into a dictionary.
+/// A value to store.
 #[derive(Debug, Clone, Copy)]
 pub enum NewValue<'v> {
     /// A boolean.
@@ -29,12 +29,12 @@ pub enum NewValue<'v> {
     Text(&'v [u8]),
 }
 
-/// What stands at a key.
+/// A value that was read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReadValue {
-    /// Its kind, with what is no text.
+    /// The kind, with the value of a number or boolean.
     pub kind: Kind,
-    /// Flags that were stored with it.
+    /// The flags that were stored with it.
     pub flags: u32,
 }
 
@@ -51,40 +51,40 @@ pub enum Kind {
     List,
 }
 
-/// How a value is to be stored.
+/// When a value is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
-    /// Whatever is there.
+pub enum StoreMode {
+    /// Always.
     Set,
-    /// Only where nothing is.
+    /// Only if the key has no valid value.
     Add,
-    /// Only where something is.
+    /// Only if the key has a valid value.
     Replace,
 }
 
-/// Why nothing was stored, in the words that scripts get.
+/// Why an operation failed, in the words for scripts.
 pub type DictError = &'static str;
 
-/// A dictionary, held by this thread until dropped.
+/// A dictionary, locked by this thread until it is dropped.
 pub struct Dict<'z> {
     table: Locked<'z>,
     now: u64,
 }
 
 impl<'z> Dict<'z> {
-    /// A zone's table at a time.
+    /// A zone's table at this time.
     pub fn new(table: Locked<'z>, now: u64) -> Dict<'z> {
         Dict { table, now }
     }
 
-    /// What is still valid at a key; a text is appended to `out`.
+    /// The valid value of a key. A string is appended to `out`.
     pub fn read(&mut self, key: &[u8], out: &mut Vec<u8>) -> Option<ReadValue> {
         let entry = self.find(key)?;
         self.table.touch(entry);
         (!self.is_stale(entry)).then(|| self.value(entry, key, out))
     }
 
-    /// The same, even if its time is over, and whether it is.
+    /// The value of a key, even if it has expired, and whether it has.
     pub fn read_stale(&mut self, key: &[u8], out: &mut Vec<u8>) -> Option<(ReadValue, bool)> {
         let entry = self.find(key)?;
         self.table.touch(entry);
@@ -105,20 +105,20 @@ impl<'z> Dict<'z> {
         ReadValue { kind, flags: head as u32 }
     }
 
-    /// Stores a value for `ttl` milliseconds, 0 is for ever. True if others that were still valid had to
-    /// make room, which they only do if `force` says so.
+    /// Stores a value for `ttl` milliseconds; 0 is forever. With `force`, valid values are evicted
+    /// if there is no room; returns whether any were.
     pub fn store(
         &mut self,
         key: &[u8],
         (value, flags): (NewValue<'_>, u32),
         ttl: u64,
-        (how, force): (How, bool),
+        (how, force): (StoreMode, bool),
     ) -> Result<bool, DictError> {
         let entry = self.find(key);
         let valid = entry.is_some_and(|entry| !self.is_stale(entry));
         match how {
-            How::Add if valid => return Err("exists"),
-            How::Replace if !valid => return Err("not found"),
+            StoreMode::Add if valid => return Err("exists"),
+            StoreMode::Replace if !valid => return Err("not found"),
             _ => {}
         }
         let expires = if ttl == 0 { 0 } else { self.now.saturating_add(ttl) };
@@ -132,14 +132,14 @@ impl<'z> Dict<'z> {
         self.add(&name_of(key), (&contents, words), force)
     }
 
-    /// Takes a value out.
+    /// Removes a value.
     pub fn remove(&mut self, key: &[u8]) {
         if let Some(entry) = self.find(key) {
             self.table.remove(entry);
         }
     }
 
-    /// Adds to a number; `init` is where it begins if there is none, with its time to live.
+    /// Adds to a number. Without a valid one, `init` has the first number and its time to live.
     pub fn increase(
         &mut self,
         key: &[u8],
@@ -150,7 +150,8 @@ impl<'z> Dict<'z> {
         let Some(entry) = valid else {
             let (first, ttl) = init.ok_or("not found")?;
             let sum = first + by;
-            let forcible = self.store(key, (NewValue::Number(sum), 0), ttl, (How::Set, true))?;
+            let forcible =
+                self.store(key, (NewValue::Number(sum), 0), ttl, (StoreMode::Set, true))?;
             return Ok((sum, forcible));
         };
         let head = self.table.value(entry, 0);
@@ -164,8 +165,8 @@ impl<'z> Dict<'z> {
         Ok((sum, false))
     }
 
-    /// Milliseconds that a value has left: 0 for ever, and below 0 if its time is over but its place is not taken yet.
-    /// `None` without such a key.
+    /// The milliseconds until a value expires: 0 for never, below 0 if it has expired but is still
+    /// stored. `None` without such a key.
     pub fn left(&mut self, key: &[u8]) -> Option<i64> {
         let entry = self.find(key)?;
         let expires = self.table.value(entry, 1);
@@ -178,7 +179,7 @@ impl<'z> Dict<'z> {
         })
     }
 
-    /// Gives a value another time to live. False without such a key.
+    /// Sets the time to live of a valid value. False without such a key.
     pub fn expire(&mut self, key: &[u8], ttl: u64) -> bool {
         let Some(entry) = self.find(key).filter(|entry| !self.is_stale(*entry)) else {
             return false;
@@ -189,7 +190,7 @@ impl<'z> Dict<'z> {
         true
     }
 
-    /// Keys of valid values, the least recently used first, so many at the most; 0 is all.
+    /// The keys of valid values, the least recently used first, at most `most`; 0 is all.
     pub fn keys(&self, most: usize) -> Vec<Vec<u8>> {
         let mut entries = self.entries();
         entries.retain(|entry| !self.is_stale(*entry));
@@ -197,14 +198,14 @@ impl<'z> Dict<'z> {
         entries.into_iter().map(|entry| self.key_and_rest(entry).0).collect()
     }
 
-    /// Takes all out.
+    /// Removes all values.
     pub fn clear(&mut self) {
         while let Some(entry) = self.table.oldest() {
             self.table.remove(entry);
         }
     }
 
-    /// Takes out what is no longer valid, so much at the most (0 is all), and says how much.
+    /// Removes expired values, at most `most` (0 is all), and returns their number.
     pub fn clear_stale(&mut self, most: usize) -> usize {
         let mut stale: Vec<LockedEntry> = self.entries();
         stale.retain(|entry| self.is_stale(*entry));
@@ -215,7 +216,7 @@ impl<'z> Dict<'z> {
         stale.len()
     }
 
-    /// Bytes that are free.
+    /// The free bytes.
     pub fn free(&self) -> u64 {
         self.table.free()
     }
@@ -226,7 +227,7 @@ impl<'z> Dict<'z> {
 
     fn is_stale(&self, entry: LockedEntry) -> bool {
         let expires = self.table.value(entry, 1);
-        // Kind 0: its writer was killed before it had a value.
+        // Kind 0: the writer was killed before it stored a value.
         (expires != 0 && expires <= self.now) || self.table.value(entry, 0) == 0
     }
 
@@ -248,7 +249,8 @@ impl<'z> Dict<'z> {
         (contents, rest)
     }
 
-    /// A new entry. Without room the least recently used go: expired ones, others if `force`.
+    /// Adds an entry. Without room the least recently used ones are removed: expired ones, and
+    /// others if `force`.
     fn add(
         &mut self,
         name: &RecordName,
@@ -276,7 +278,7 @@ impl<'z> Dict<'z> {
     }
 }
 
-/// What a record of a value holds, and its words.
+/// The contents and words of a value's record.
 fn record(
     key: &[u8],
     value: NewValue<'_>,
@@ -293,7 +295,7 @@ fn record(
     Ok((contents, [kind << 32 | u64::from(flags), expires, word]))
 }
 
-/// The key with its length, and these parts behind it.
+/// The contents of a record: the key with its length, followed by these parts.
 fn contents_of<const N: usize>(key: &[u8], parts: [&[u8]; N]) -> Result<Vec<u8>, DictError> {
     let length = u16::try_from(key.len()).map_err(|_| "key too long")?;
     let behind = parts.iter().map(|part| part.len()).sum::<usize>();
@@ -309,13 +311,13 @@ const NUMBER: u64 = 2;
 const TEXT: u64 = 3;
 const LIST: u64 = 4;
 
-/// Shorter keys are their own names.
+/// Keys below this length are the names of their records.
 const EXACT: usize = 32;
 
-/// Before the key, in the contents of a record, stands its length.
+/// The length of the prefix of a record's contents, which is the key's length.
 const PREFIX: usize = 2;
 
-/// Whether this can be a key; the error is the text that scripts get.
+/// Checks a key. The error is the text for scripts.
 pub fn check(key: &[u8]) -> Result<(), DictError> {
     match key.len() {
         0 => Err("empty key"),
@@ -324,7 +326,8 @@ pub fn check(key: &[u8]) -> Result<(), DictError> {
     }
 }
 
-/// A key of up to 31 bytes is its name with its length behind it; a longer one is hashed, and compared.
+/// The record's name. A key of up to 31 bytes is the name itself, with its length at the end. A
+/// longer key is hashed, and compared when it is found.
 fn name_of(key: &[u8]) -> RecordName {
     let mut name = [0; 32];
     match name.get_mut(..key.len()) {

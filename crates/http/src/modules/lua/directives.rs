@@ -1,4 +1,4 @@
-//! The directives.
+//! The module's directives.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::to_server;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::upstream::passing::{Part, count, joined};
 
-/// A script of a phase, in its three forms.
+/// The directives of a phase's script, in three forms.
 macro_rules! scripts {
     ($(($inline:literal, $block:literal, $file:literal) $set:expr, $help:literal;)*) => {
         &[$(
@@ -367,7 +367,7 @@ const SETTINGS: &[Directive] = &[
 const TABLES: &[(&[Directive], Part)] =
     &[(PHASES, Part::All), (SETTINGS, Part::All), tls::SHARED, tls::OWN];
 
-/// All of them.
+/// All directives of the module.
 pub const DIRECTIVES: &[Directive] = &joined::<{ count(TABLES) }>(TABLES);
 
 fn time(d: &Line) -> Result<Duration, Error> {
@@ -397,7 +397,7 @@ fn exit_worker(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     only(d, &mut draft(s.setup).exit_worker, id)
 }
 
-/// A phase's script; the three forms of a directive exclude each other.
+/// Reads the script of a phase. A block may have one form of the directive only.
 fn place(
     s: &mut Scope<'_, '_>,
     d: &Line,
@@ -425,7 +425,7 @@ fn only_script(s: &mut Scope<'_, '_>, d: &Line) -> Result<Script, Error> {
     read(s, d, 0)
 }
 
-/// Directives that a block may have once, in one of their three forms.
+/// Directives with several forms, of which a block may have one.
 const FAMILIES: &[&str] = &[
     "server_rewrite_by_lua",
     "rewrite_by_lua",
@@ -457,7 +457,7 @@ fn session_store(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     in_handshake(s, d, |conf| &mut conf.session_store)
 }
 
-/// No request gives variables their values.
+/// Reads the script of a handshake, whose file name cannot have variables.
 fn in_handshake(
     s: &mut Scope<'_, '_>,
     d: &Line,
@@ -475,7 +475,7 @@ fn content(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 }
 
 fn shared_dict(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    /// OpenResty's least.
+    /// OpenResty's minimum.
     const SMALLEST: u64 = 8192;
     let [name, size] = d.args.as_slice() else { return Ok(()) };
     let text = name.lossy();
@@ -490,7 +490,7 @@ fn shared_dict(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         let text = format!("lua_shared_dict \"{text}\" is already defined as \"{text}\"");
         return Err(d.error_at(name, text));
     }
-    let tag = if s.setup.reads_sessions { dict::OF_SESSIONS } else { dict::TAG };
+    let tag = if s.setup.reads_sessions { dict::STREAM_TAG } else { dict::TAG };
     let purpose = Use::of(tag, dict::WORDS);
     let zone = s.setup.inputs.zones.declare(&text, bytes, purpose);
     draft(s.setup).dicts.push(zone.map_err(|text| d.error(text))?);
@@ -498,7 +498,7 @@ fn shared_dict(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 }
 
 fn captured_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    /// OpenResty's least.
+    /// OpenResty's minimum.
     const SMALLEST: u64 = 4096;
     s.once(d)?;
     let Some(word) = d.arg(0) else { return Ok(()) };

@@ -1,4 +1,5 @@
-//! Scripts that filter an answer, and those of the log phase and of `set_by_lua`: none of them may wait.
+//! Scripts of the header filter, the body filter, the log phase and `set_by_lua`. None of them may
+//! yield.
 
 use std::cell::RefCell;
 
@@ -13,19 +14,19 @@ use super::phases::ERROR;
 use super::run;
 use super::script::Script;
 use super::vm::{ScriptError, vm_of};
-use super::wish::Exit;
+use super::yield_request::Exit;
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
 use crate::phases::Step;
 use crate::request::Request;
 
 thread_local! {
-    /// `ngx.arg` of the piece that a script is at.
+    /// `ngx.arg` of the running body filter.
     static PIECE: RefCell<Piece> = const { RefCell::new(Piece { bytes: Vec::new(), last: false }) };
     /// `ngx.arg` of `set_by_lua`.
     static ARGS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A piece of a body in a script's hands.
+/// A piece of a body that a script filters.
 #[derive(Default)]
 pub struct Piece {
     /// `ngx.arg[1]`
@@ -34,7 +35,7 @@ pub struct Piece {
     pub last: bool,
 }
 
-/// Looks at the piece that the running script is at.
+/// Calls `f` with the piece that the running script filters.
 pub fn with_piece<T>(f: impl FnOnce(&mut Piece) -> T) -> T {
     PIECE.with_borrow_mut(f)
 }
@@ -45,7 +46,7 @@ pub fn argument(index: i64) -> Option<Vec<u8>> {
     ARGS.with_borrow(|args| args.get(index).cloned())
 }
 
-/// `header_filter_by_lua`, and the place where `body_filter_by_lua` stands.
+/// Runs `header_filter_by_lua`, and adds the body filter of `body_filter_by_lua`.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = CONF.of(r.conf());
     if let Some(script) = &conf.header_filter
@@ -76,7 +77,7 @@ fn head(r: &mut Request, script: &'static Script) -> Option<Step> {
     }
 }
 
-/// Runs a script that may not wait. The log has the error.
+/// Runs a script that may not yield. An error is logged.
 pub(super) fn at_once(
     r: &mut Request,
     phase: Phase,
@@ -103,7 +104,7 @@ pub(super) fn at_once(
 /// `body_filter_by_lua`
 struct Bodies {
     script: &'static Script,
-    /// The script has set `ngx.arg[2]`. Later pieces are dropped.
+    /// Whether the script has set `ngx.arg[2]`. Later pieces are dropped.
     ended: bool,
 }
 
@@ -154,7 +155,7 @@ pub fn log(r: &mut Request) {
     }
 }
 
-/// `set_by_lua`: the value, or why the request cannot go on.
+/// `set_by_lua`: the value, or the step with which the request ends.
 pub fn value(r: &mut Request, script: &Script, args: Vec<Vec<u8>>) -> Result<Vec<u8>, Step> {
     let failed = Step::Status(500);
     let Some(vm) = vm_of(&r.event_loop).cloned() else { return Err(failed) };

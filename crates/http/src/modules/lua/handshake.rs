@@ -1,4 +1,5 @@
-//! The phases of a handshake: `ssl_client_hello_by_lua` and `ssl_certificate_by_lua`.
+//! The phases of a client's handshake: `ssl_client_hello_by_lua`, `ssl_certificate_by_lua` and
+//! those of TLS sessions.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ use super::phases::ERROR;
 use super::run::{self, ScriptOutcome, Start};
 use super::script::Script;
 use super::vm::{ScriptError, Vm, vm_of};
-use super::wish::Exit;
+use super::yield_request::Exit;
 use crate::request::Request;
 
 /// `ssl_client_hello_by_lua`
@@ -35,7 +36,7 @@ pub fn certificate(r: &mut Request) -> Boxed<'_, Result<(), AcceptError>> {
     Boxed::new(move || perform(r, Phase::Certificate, script, failed))
 }
 
-/// `ssl_session_fetch_by_lua`. Where it fails, the client gets a new session.
+/// `ssl_session_fetch_by_lua`. If it fails, the client gets a new session.
 pub fn session_fetch(r: &mut Request) -> Boxed<'_, Result<(), AcceptError>> {
     let script = CONF.of(r.conf()).session_fetch.as_ref();
     let failed = AcceptError::Script("callback failed");
@@ -63,7 +64,7 @@ fn store(r: &mut Request) {
         handshake.place = phase.in_log();
     }
     let failed = |r: &Request, error: ScriptError| {
-        // As OpenResty says it.
+        // The text of OpenResty.
         let (name, place) = ("session_store_by_lua*", phase.in_log());
         log(r, Level::Error, format_args!("failed to run {name}: {error}{place}"));
     };
@@ -108,39 +109,39 @@ async fn perform(
 }
 
 thread_local! {
-    /// `ngx.ctx` of the handshakes of this loop's connections, by the number of the connection.
-    static OF_CONNECTIONS: RefCell<HashMap<u64, Anchor>> = RefCell::default();
+    /// `ngx.ctx` of handshakes, by the number of the connection.
+    static CONNECTION_CTX: RefCell<HashMap<u64, Anchor>> = RefCell::default();
 }
 
-/// Forgets the `ngx.ctx` of a connection that ends.
-struct Kept(u64);
+/// Removes the `ngx.ctx` of a connection when it ends.
+struct ConnectionCtx(u64);
 
-impl Drop for Kept {
+impl Drop for ConnectionCtx {
     fn drop(&mut self) {
-        let taken = OF_CONNECTIONS
+        let taken = CONNECTION_CTX
             .try_with(|all| all.try_borrow_mut().ok().and_then(|mut all| all.remove(&self.0)));
         drop(taken);
     }
 }
 
-/// Requests of the connection see the `ngx.ctx` of its handshake.
+/// Keeps the `ngx.ctx` of a handshake for the requests of its connection.
 fn keep_ctx(vm: &Vm, r: &Request) {
     let ctx = CONTEXT.of(&r.contexts).and_then(|context| context.ctx.as_ref());
     let Some(Ok(ctx)) = ctx.map(Anchor::get::<Value>) else { return };
     let Ok(anchor) = vm.anchors.keep(ctx) else { return };
     let number = r.conn.number;
-    if r.conn.keep(|| Box::new(Kept(number))) {
-        drop(OF_CONNECTIONS.with_borrow_mut(|all| all.insert(number, anchor)));
+    if r.conn.keep(|| Box::new(ConnectionCtx(number))) {
+        drop(CONNECTION_CTX.with_borrow_mut(|all| all.insert(number, anchor)));
     }
 }
 
-/// The number of the anchor of the `ngx.ctx` that the handshake of the request's connection had.
+/// The number of the anchor with the `ngx.ctx` of the connection's handshake.
 pub fn ctx_of(r: &Request) -> Option<usize> {
-    let kept = || OF_CONNECTIONS.with_borrow(|all| all.get(&r.conn.number).map(Anchor::number));
+    let kept = || CONNECTION_CTX.with_borrow(|all| all.get(&r.conn.number).map(Anchor::number));
     if r.conn.stays() { kept() } else { None }
 }
 
-/// Writes to the log of a request, or of the connection if it stands for a handshake.
+/// Logs for a request, or for the connection during its handshake.
 pub fn log(r: &Request, level: Level, text: fmt::Arguments<'_>) {
     match &r.contexts.handshake {
         Some(_) => r.conn.log(r.error_log(), level, text),

@@ -1,7 +1,7 @@
-//! `lua_max_run_time`: ends a script that computes for too long without a pause.
+//! `lua_max_run_time`: ends a script that computes for too long without yielding.
 //!
-//! LuaJIT calls a hook after each so many instructions of its interpreter, and none in machine code. So the machine of a loop
-//! interprets all scripts where some location has the limit.
+//! LuaJIT calls a hook after a number of interpreted instructions, but not in machine code. So if
+//! some location has the limit, the VM interprets all scripts.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -9,28 +9,30 @@ use std::time::Duration;
 use mlua::{HookTriggers, Lua, VmState};
 use weir_engine::coarse_nanos;
 
-/// Instructions between two looks at the clock: some tenths of a millisecond.
-const OFTEN: u32 = 10_000;
+/// The number of instructions between two looks at the clock. They take some tenths of a
+/// millisecond.
+const HOOK_INTERVAL: u32 = 10_000;
 
 thread_local! {
-    /// When the running script is to end, by [`coarse_nanos`], and how long it may run.
-    static END: Cell<Option<(u64, Duration)>> = const { Cell::new(None) };
-    /// The running script has been told to end: each further instruction fails, whatever catches the error.
-    static IS_OVER: Cell<bool> = const { Cell::new(false) };
+    /// The deadline of the running script, by [`coarse_nanos`], and its limit.
+    static DEADLINE: Cell<Option<(u64, Duration)>> = const { Cell::new(None) };
+    /// Whether the running script has exceeded its limit. Each further instruction fails then, even
+    /// if the script catches the error.
+    static IS_EXCEEDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes the limit possible for all scripts of a machine.
+/// Prepares a VM for the limit.
 pub fn prepare(lua: &Lua) -> mlua::Result<()> {
     lua.load("jit.off()").exec()?;
-    look_every(lua, OFTEN)
+    set_hook(lua, HOOK_INTERVAL)
 }
 
-fn look_every(lua: &Lua, instructions: u32) -> mlua::Result<()> {
+fn set_hook(lua: &Lua, instructions: u32) -> mlua::Result<()> {
     let triggers = HookTriggers::new().every_nth_instruction(instructions);
-    lua.set_global_hook(triggers, |lua, _| match END.get() {
+    lua.set_global_hook(triggers, |lua, _| match DEADLINE.get() {
         Some((at, limit)) if coarse_nanos() >= at => {
-            if !IS_OVER.replace(true) {
-                look_every(lua, 1)?;
+            if !IS_EXCEEDED.replace(true) {
+                set_hook(lua, 1)?;
             }
             let text = format!("the script computed for longer than lua_max_run_time ({limit:?})");
             let whole = lua.traceback(Some(&text), 0)?;
@@ -42,21 +44,21 @@ fn look_every(lua: &Lua, instructions: u32) -> mlua::Result<()> {
 
 /// The limit of the running script, if it has one.
 pub fn running() -> Option<Duration> {
-    END.get().map(|(_, limit)| limit)
+    DEADLINE.get().map(|(_, limit)| limit)
 }
 
-/// Runs a script, or a part of one between two pauses, for so long at most; zero is no limit.
+/// Runs a step of a script within a limit; zero is no limit.
 pub fn within<T>(lua: &Lua, limit: Duration, run: impl FnOnce() -> T) -> T {
     if limit.is_zero() {
         return run();
     }
     let at = coarse_nanos().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
-    let before = END.replace(Some((at, limit)));
+    let before = DEADLINE.replace(Some((at, limit)));
     let out = run();
-    END.set(before);
-    if IS_OVER.replace(false) {
-        // It was set before, so it can be set again.
-        let _ = look_every(lua, OFTEN);
+    DEADLINE.set(before);
+    if IS_EXCEEDED.replace(false) {
+        // The hook was set before, so setting it does not fail.
+        let _ = set_hook(lua, HOOK_INTERVAL);
     }
     out
 }

@@ -1,12 +1,20 @@
 //! Scripts in Lua, on LuaJIT. nginx: lua-nginx-module of OpenResty.
 //!
-//! A loop has one VM (`vm`), which `start` fills. A phase with a script enters by `phases` (those that may answer) or
-//! `filters` (those that may not wait), or by `balancer`. Both lend the request to the script (`current`) and run it step by step (`run`).
-//! A script that yields says in a `wish` what it waits for; its run does that and resumes it. `api` has the functions of `ngx` in Rust, a file for each
-//! part. `prelude` wraps them in Lua where they raise errors or wait, since only Lua can do that. Those that scripts call most are
-//! called by FFI (`prelude/direct.lua`, `weir_sys::lua::direct`). Values that outlive a
-//! step are kept in `anchors`. `answer` gathers and sends what a script writes. `worker_thread` runs functions beside the
-//! loops, in VMs of their own. `session` reads and runs the scripts of `stream`, in a second VM of each loop. docs/lua.md says what `ngx` offers.
+//! A loop has a VM (`vm`) for requests, which `start` initializes, and one for sessions of
+//! `stream`. A phase with a script enters through `phases` (those that may answer), `filters`
+//! (those that may not yield) or `balancer`. They lend the request to the script (`current`) and
+//! run it as a coroutine (`run`). A script that yields says why in a `YieldRequest`; its run
+//! carries that out and resumes it.
+//!
+//! - `api` has the functions of `ngx` in Rust, a file for each part. `prelude` wraps them in Lua
+//!   where they raise errors or yield, since only Lua can do that. The most called ones are called
+//!   by FFI (`prelude/direct.lua`, `weir_sys::lua::direct`).
+//! - `anchors` keeps Lua values that outlive a step of a script. `answer` collects and sends what a
+//!   script writes.
+//! - `worker_thread` runs functions on threads beside the loops, in VMs of their own. `session`
+//!   reads and runs the scripts of `stream`.
+//!
+//! docs/lua.md says what `ngx` offers.
 
 use std::rc::Rc;
 
@@ -40,8 +48,8 @@ mod timers;
 mod tls;
 mod to_server;
 mod vm;
-mod wish;
 mod worker_thread;
+mod yield_request;
 
 pub use answer::Context;
 pub use api::wanted_agent;
@@ -49,7 +57,7 @@ pub use conf::CONF;
 pub use filters::{header_filter, log, value};
 pub use handshake::{certificate, client_hello, session_fetch, session_store};
 pub use phases::{access, precontent, rewrite, server_rewrite};
-pub use script::{OfSessions, SCRIPTS, SESSIONS, Script, Scripts, read};
+pub use script::{SCRIPTS, SESSIONS, Script, Scripts, StreamScripts, read};
 pub use session::{SessionRunner, is_used as is_used_by_sessions};
 pub use vm::VM;
 
@@ -64,13 +72,14 @@ pub const MODULE: Module = Module {
     ..Module::NEW
 };
 
-/// The numbers of the listening sockets from which this loop is not to accept, since a script has said so.
+/// The indices of the listening sockets from which this loop must not accept, because a script
+/// declined them.
 pub fn declined(event_loop: &LoopState) -> Vec<usize> {
     let vm = VM.of(event_loop).requests.get();
     vm.map(|vm| vm.declined.borrow().clone()).unwrap_or_default()
 }
 
-/// Whether a server has a script before its locations are looked up.
+/// Whether a server has a script that runs before the location is chosen.
 pub fn wants_server_rewrite(conf: &LocationConf) -> bool {
     CONF.of(conf).server_rewrite.is_some()
 }
@@ -80,7 +89,8 @@ pub fn wants_early_rewrite(conf: &LocationConf) -> bool {
     CONF.of(conf).rewrite.is_some() && CONF.of(conf).early_rewrite
 }
 
-/// Whether a script may run at the end of the rewrite phase: the location's, or that of an `if` that the location has.
+/// Whether a script may run at the end of the rewrite phase: the location's, or one of its `if`
+/// blocks.
 pub fn wants_rewrite(conf: &LocationConf, has_blocks: bool) -> bool {
     !CONF.of(conf).early_rewrite && (CONF.of(conf).rewrite.is_some() || has_blocks)
 }
@@ -105,17 +115,17 @@ pub fn wants_precontent(conf: &LocationConf) -> bool {
     CONF.of(conf).precontent.is_some() && !CONF.of(conf).early_precontent
 }
 
-/// Whether a server has a script for first messages of clients.
+/// Whether a server has a script for the client hello.
 pub fn wants_client_hello(conf: &LocationConf) -> bool {
     CONF.of(conf).client_hello.is_some()
 }
 
-/// Whether a server has a script that finds sessions of TLS.
+/// Whether a server has a script that fetches TLS sessions.
 pub fn wants_session_fetch(conf: &LocationConf) -> bool {
     CONF.of(conf).session_fetch.is_some()
 }
 
-/// Whether a server has a script that keeps sessions of TLS.
+/// Whether a server has a script that stores TLS sessions.
 pub fn wants_session_store(conf: &LocationConf) -> bool {
     CONF.of(conf).session_store.is_some()
 }
@@ -130,13 +140,13 @@ pub fn wants_log(conf: &LocationConf) -> bool {
     CONF.of(conf).log.is_some()
 }
 
-/// Whether a location has a script that looks at answers.
+/// Whether a location has a script that filters the answer.
 pub fn wants_filter(conf: &LocationConf) -> bool {
     CONF.of(conf).header_filter.is_some() || CONF.of(conf).body_filter.is_some()
 }
 
 impl LoopPart for LoopVm {
-    /// Makes the loop's VM, where the site has scripts.
+    /// Makes the loop's VMs, if the site has scripts.
     fn init_process(&self, event_loop: &Rc<LoopState>) {
         for (side, place) in [(Side::Requests, &self.requests), (Side::Sessions, &self.sessions)] {
             if let Some(vm) = start::start(event_loop, side)
@@ -147,7 +157,7 @@ impl LoopPart for LoopVm {
         }
     }
 
-    /// Runs `init_by_lua` as a loop would, in a VM of its own.
+    /// Runs `init_by_lua` as a loop would, in a VM that is then dropped.
     fn try_out(&self, event_loop: &LoopState) -> Result<(), String> {
         let sides = [Side::Requests, Side::Sessions].into_iter();
         let mut used = sides.filter(|side| !side.scripts(event_loop.site).is_empty());
@@ -155,15 +165,15 @@ impl LoopPart for LoopVm {
             .map_err(|error| error.to_string())
     }
 
-    /// The loop takes no new requests: its timers come before their time.
+    /// The loop takes no new requests: pending timers run at once.
     fn retire(&self, _: &LoopState) {
         for vm in self.each() {
-            vm.timers.hurry();
+            vm.timers.run_early();
             vm.pools.clear();
         }
     }
 
-    /// Whether all timers have run to their end.
+    /// Whether no timer is pending or running.
     fn is_flushed(&self, _: &LoopState) -> bool {
         self.each().all(|vm| vm.timers.are_done())
     }

@@ -1,4 +1,4 @@
-//! Where `require` looks: `package.path` and `package.cpath` of a machine.
+//! The search paths of `require`: `package.path` and `package.cpath`.
 
 use std::env::consts::ARCH;
 use std::env::var_os;
@@ -8,8 +8,8 @@ use mlua::{Lua, Table};
 use super::environment;
 use super::script::Scripts;
 
-/// The last of LuaJIT's own directories for modules in Lua, and those of distributions that follow it: packages such as
-/// Debian's `lua-resty-*` are found without a directive.
+/// The last of LuaJIT's own directories for Lua modules, and the distributions' directories that
+/// are added after it. Packages such as Debian's `lua-resty-*` are found without a directive.
 const LUA: (&str, &str) = (
     "/usr/local/share/lua/5.1/?/init.lua",
     "/usr/share/luajit-2.1/?.lua;/usr/share/lua/5.1/?.lua;/usr/share/lua/5.1/?/init.lua",
@@ -18,8 +18,8 @@ const LUA: (&str, &str) = (
 /// LuaJIT's own directory for modules in C.
 const C: &str = "/usr/local/lib/lua/5.1/?.so";
 
-/// Sets both paths, as `lua_package_path` and `lua_package_cpath` say; `prefix` ends with a slash.
-pub fn furnish(lua: &Lua, scripts: &Scripts, prefix: &[u8]) -> mlua::Result<()> {
+/// Sets both paths by `lua_package_path` and `lua_package_cpath`. `prefix` ends with a slash.
+pub fn set_paths(lua: &Lua, scripts: &Scripts, prefix: &[u8]) -> mlua::Result<()> {
     let package: Table = lua.globals().get("package")?;
     let c = distributions_c();
     for (key, said, variable, own, more) in [
@@ -27,10 +27,10 @@ pub fn furnish(lua: &Lua, scripts: &Scripts, prefix: &[u8]) -> mlua::Result<()> 
         ("cpath", &scripts.package_cpath, "LUA_CPATH", C, c.as_str()),
     ] {
         let default = package.get::<mlua::String>(key)?;
-        // `LUA_PATH` in the environment may have taken LuaJIT's own directories out.
+        // `LUA_PATH` in the environment may have replaced LuaJIT's own directories.
         let default =
             replaced(&default.as_bytes(), own.as_bytes(), format!("{own};{more}").as_bytes());
-        let default = match environment::first(variable.as_bytes()) {
+        let default = match environment::at_start(variable.as_bytes()) {
             Some(path) if var_os(variable).is_none() => with_defaults(path, &default),
             _ => default,
         };
@@ -43,7 +43,7 @@ pub fn furnish(lua: &Lua, scripts: &Scripts, prefix: &[u8]) -> mlua::Result<()> 
     Ok(())
 }
 
-/// Debian's directories for modules in C: that of the architecture, and that of all.
+/// Debian's directories for C modules: the architecture's, and the shared one.
 fn distributions_c() -> String {
     let triple = match ARCH {
         "arm" => "arm-linux-gnueabihf".to_owned(),
@@ -54,12 +54,12 @@ fn distributions_c() -> String {
     format!("/usr/lib/{triple}/lua/5.1/?.so;/usr/lib/lua/5.1/?.so")
 }
 
-/// `$prefix` and `${prefix}` stand for the server's prefix.
+/// Replaces `$prefix` and `${prefix}` by the server's prefix.
 fn with_prefix(path: &[u8], prefix: &[u8]) -> Vec<u8> {
     replaced(&replaced(path, b"$prefix", prefix), b"${prefix}", prefix)
 }
 
-/// `;;` stands for the machine's own path.
+/// Replaces `;;` by the default path.
 fn with_defaults(path: &[u8], default: &[u8]) -> Vec<u8> {
     let mut parts = Vec::new();
     let mut rest = path;

@@ -1,4 +1,5 @@
-//! The phases in which a script may answer: rewrite (of the server and of the location), access, precontent, content.
+//! The phases whose scripts may answer: rewrite (of the server and of the location), access,
+//! precontent, content.
 
 use weir_engine::Boxed;
 use weir_log::Level;
@@ -9,7 +10,7 @@ use super::current::{Phase, Subject};
 use super::run::{self, ScriptOutcome, Start};
 use super::script::Script;
 use super::vm::{Unloaded, vm_of};
-use super::wish::Exit;
+use super::yield_request::Exit;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
@@ -17,7 +18,7 @@ use crate::site::content::ContentHandler;
 /// `ngx.ERROR`
 pub(super) const ERROR: i32 = -1;
 
-/// `ngx.DECLINED`: the script leaves the request to the next handler of the phase.
+/// `ngx.DECLINED`: the next handler of the phase gets the request.
 pub(super) const DECLINED: i32 = -5;
 
 /// `server_rewrite_by_lua`
@@ -33,7 +34,7 @@ pub fn server_rewrite(r: &mut Request) -> Answer<'_> {
 /// `rewrite_by_lua`
 pub fn rewrite(r: &mut Request) -> Answer<'_> {
     match &CONF.of(r.conf()).rewrite {
-        // A server's script runs when a location was found, as inherited by it.
+        // A changed path leads to another location, whose script runs in place of this one.
         Some(script) if !r.path_changed => {
             Answer::Later(Boxed::new(move || before_content(r, Phase::Rewrite, script, Step::Next)))
         }
@@ -74,8 +75,9 @@ fn content<'a>(r: &'a mut Request, script: &'static Script) -> Later<'a> {
     Boxed::new(move || in_content(r, script))
 }
 
-/// A phase before the content: `consent` is the step where the script lets the request pass. A script that has begun an
-/// answer does not, since no other handler may answer then.
+/// Runs the script of a phase before the content. `consent` is the step if the script lets the
+/// request pass. A script that has begun an answer does not, since no other handler may answer
+/// then.
 async fn before_content(r: &mut Request, phase: Phase, script: &Script, consent: Step) -> Step {
     let step = match perform(r, phase, script).await {
         Err(step) => step,
@@ -84,14 +86,15 @@ async fn before_content(r: &mut Request, phase: Phase, script: &Script, consent:
         Ok(ScriptOutcome::Exit(Exit::Status(DECLINED))) => Step::Next,
         Ok(ScriptOutcome::Exit(Exit::Jump)) => {
             if phase == Phase::Rewrite {
-                // What follows is another request to scripts.
+                // The request with the new URI has a new `ngx.ctx`.
                 answer::context(r).ctx = None;
             }
             consent
         }
         Ok(outcome) => end(r, outcome).await,
     };
-    // A light thread has begun to read the body, and the script has ended before it: the next handler finds all of it.
+    // The script ended while a light thread was reading the body. The rest is read for the next
+    // handler.
     if matches!(step, Step::Next | Step::Done)
         && r.body.is_half_read()
         && let Err(error) = r.read_body().await
@@ -109,7 +112,7 @@ async fn in_content(r: &mut Request, script: &Script) -> Step {
     }
 }
 
-/// Runs a phase's script. The error is the step that the request ends with if it cannot run.
+/// Runs the script of a phase. The error is the step of the request if the script cannot run.
 async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<ScriptOutcome, Step> {
     let Some(vm) = vm_of(&r.event_loop).cloned() else { return Err(Step::Status(500)) };
     if CONF.of(r.conf()).need_request_body {
@@ -126,7 +129,7 @@ async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<Scrip
     Ok(run::drive(&vm, Subject::Request(r), phase, Start::Script(&code)).await)
 }
 
-/// The step that follows from how the script ended.
+/// The step that follows the outcome of a script.
 async fn end(r: &mut Request, outcome: ScriptOutcome) -> Step {
     match outcome {
         ScriptOutcome::Finished | ScriptOutcome::Exit(Exit::Jump) => answer::finish(r).await,
@@ -149,7 +152,7 @@ async fn exit(r: &mut Request, status: i32) -> Step {
     let status = match status {
         // Nothing more is sent, and the connection is closed, as in nginx.
         ERROR => return Step::Abort,
-        // Too late for another handler.
+        // No other handler can answer any more.
         DECLINED => 0,
         ..0 => 500,
         status => u16::try_from(status).unwrap_or(500),
@@ -158,24 +161,24 @@ async fn exit(r: &mut Request, status: i32) -> Step {
         return Step::Status(status);
     }
     if r.response.sent {
-        // Too late for a page. What failed half-way must not look whole.
+        // An error page is not possible any more. A failed answer must not look complete.
         if status < 500 {
             return answer::finish(r).await;
         }
-        answer::hand_over(r).await;
+        answer::send_to_parent(r).await;
         return Step::Abort;
     }
     match status {
         300.. => {
             answer::context(r).forget_output();
             if r.response.status == 0 {
-                // A script of the error page asks for it.
+                // The script of the error page sees the status.
                 r.response.status = status;
             }
             Step::Status(status)
         }
         200..300 => {
-            // A status that was set before says more.
+            // A status that was set before takes precedence.
             if r.response.status == 0 {
                 r.response.status = status;
             }

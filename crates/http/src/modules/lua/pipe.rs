@@ -1,7 +1,7 @@
-//! `ngx.pipe`: processes that scripts start, and what is written to them and read from them.
+//! `ngx.pipe`: child processes of scripts, and their standard streams.
 //!
-//! A process ends with the script's object at the latest, and with the loop's thread. A task of the loop reaps it when it has
-//! ended, whether or not a script waits for that.
+//! A process is killed when the script's object is collected, or when the loop's thread ends. A
+//! task of the loop reaps it, whether or not a script waits for it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -23,32 +23,32 @@ use weir_engine::{Datagram, Either, Handle, either};
 
 use super::socket::{Pattern, SocketError};
 
-/// Where a script says no time.
+/// The default timeout.
 const USUAL: Duration = Duration::from_secs(10);
-/// A time without an end.
+/// No timeout.
 const ENDLESS: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// The processes of a loop's scripts that have not ended, by their ids.
+/// The process ids of a loop's scripts' processes that have not ended.
 pub type Running = Rc<RefCell<BTreeSet<i32>>>;
 
-/// Why something did not succeed.
+/// Why an operation failed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PipeError {
-    /// It took too long.
+    /// The timeout passed.
     Timeout,
-    /// That end is closed.
+    /// The stream is closed.
     Closed,
-    /// The end was shut down meanwhile.
+    /// The stream was shut down during the operation.
     Aborted,
-    /// The process has ended, and a script knows.
+    /// The process has ended, and a script has got its status.
     Exited,
-    /// Another coroutine does this.
+    /// Another coroutine is in the same operation.
     Busy(&'static str),
     /// There is no such signal.
     NoSignal,
-    /// Both outputs come through one pipe.
+    /// The error stream is merged into the output.
     Merged,
-    /// What the kernel said.
+    /// The kernel's error.
     Kernel(SocketError),
 }
 
@@ -76,67 +76,68 @@ impl From<io::Error> for PipeError {
     }
 }
 
-/// What comes of a read: the bytes, or why not, with what came.
+/// The result of a read: the bytes, or the error with the bytes that came before it.
 pub type Read = Result<Vec<u8>, (PipeError, Vec<u8>)>;
 
-/// What a process is started with.
-pub struct Beginning {
+/// The options of a new process.
+pub struct ProcessOptions {
     /// The program and its arguments.
     pub command: Command,
-    /// The errors that it writes come with the rest of its output.
+    /// Whether the error stream is merged into the output.
     pub merged: bool,
-    /// Room for one read.
+    /// The buffer size of a read.
     pub room: usize,
 }
 
-/// A process as a script has it.
+/// A process of a script.
 pub struct Process {
-    /// None if the program has not started.
+    /// `None` if the program did not start.
     pid: Option<Pid>,
     end: Rc<End>,
-    /// What it reads.
+    /// Its standard input.
     pub stdin: PipeEnd,
-    /// What it writes.
+    /// Its standard output.
     pub stdout: PipeEnd,
-    /// The errors that it writes; none if they come with the rest.
+    /// Its error stream, unless it is merged into the output.
     pub stderr: Option<PipeEnd>,
-    /// How long a script waits for its end.
+    /// The timeout of a wait for its end.
     pub limit: Cell<Duration>,
 }
 
-/// What is known of a process's end.
+/// The end of a process.
 #[derive(Default)]
 struct End {
     status: Cell<Option<ExitStatus>>,
-    /// A script knows.
-    is_told: Cell<bool>,
+    /// Whether a script has got the status.
+    is_collected: Cell<bool>,
     waiter: RefCell<Option<Waker>>,
     is_awaited: Cell<bool>,
 }
 
-/// The server's end of a pipe.
+/// The server's end of a stream.
 pub struct PipeEnd {
     pipe: RefCell<Option<Rc<Datagram>>>,
     unread: RefCell<Vec<u8>>,
     room: usize,
     is_busy: Cell<bool>,
-    /// Of the coroutine that is at it.
+    /// The waker of the coroutine that uses the stream.
     waker: RefCell<Option<Waker>>,
     limit: Cell<Duration>,
 }
 
 impl Process {
-    /// Starts a process. If there is no such program, it is one that has ended, and the error comes along.
+    /// Starts a process. If the program cannot be run, the process has ended already, and the error
+    /// is returned with it.
     ///
     /// # Errors
     ///
-    /// The system has no room for it.
+    /// The system lacks resources for the process.
     pub fn start(
         handle: &Handle,
         running: &Running,
-        begin: Beginning,
+        begin: ProcessOptions,
     ) -> io::Result<(Process, Option<io::Error>)> {
-        let Beginning { mut command, merged, room } = begin;
+        let ProcessOptions { mut command, merged, room } = begin;
         let ([child_in, own_in], [own_out, child_out]) = (pipe()?, pipe()?);
         let (own_err, child_err) = match merged {
             true => (None, child_out.try_clone()?),
@@ -149,11 +150,11 @@ impl Process {
         command.stdout(Stdio::from(child_out)).stderr(Stdio::from(child_err));
         weir_sys::process::with_clean_signals(&mut command);
         let end = |fd| PipeEnd::new(handle, fd, room);
-        // Before the process is there, which nothing would reap otherwise.
+        // Registered before the spawn: if this failed later, nothing would reap the process.
         let (stdin, stdout) = (end(own_in)?, end(own_out)?);
         let stderr = own_err.map(end).transpose()?;
         let child = command.spawn();
-        // Its ends of the pipes close here.
+        // Closes the child's ends of the pipes in this process.
         drop(command);
         let known = Rc::new(End::default());
         let (end, limit) = (known.clone(), Cell::new(USUAL));
@@ -167,31 +168,31 @@ impl Process {
             }
         };
         process.pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let mut reaping = Reaping { child, end: known, running: running.clone() };
+        let mut reaper = Reaper { child, end: known, running: running.clone() };
         running.borrow_mut().extend(process.pid());
         let watched = process.pid.ok_or(Errno::SRCH);
         let watched = watched.and_then(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK));
         match watched.map_err(io::Error::from).and_then(|fd| handle.datagram(fd)) {
-            Ok(watched) => handle.spawn(async move { reaping.go_on(&watched).await }),
+            Ok(watched) => handle.spawn(async move { reaper.run(&watched).await }),
             Err(error) => {
-                let _ = reaping.child.kill();
-                let _ = reaping.child.wait();
-                reaping.ended(unstarted());
+                let _ = reaper.child.kill();
+                let _ = reaper.child.wait();
+                reaper.ended(unstarted());
                 return Err(error);
             }
         }
         Ok((process, None))
     }
 
-    /// Its id.
+    /// The process id.
     pub fn pid(&self) -> Option<i32> {
         self.pid.map(|pid| pid.as_raw_nonzero().get())
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub async fn wait(&self, handle: &Handle) -> Result<ExitStatus, PipeError> {
         let end = &self.end;
-        if end.is_told.get() {
+        if end.is_collected.get() {
             return Err(PipeError::Exited);
         }
         let _busy = Busy::new(&end.is_awaited, "waiting")?;
@@ -204,14 +205,14 @@ impl Process {
         });
         match either(ended, handle.sleep(self.limit.get())).await {
             Either::Left(status) => {
-                end.is_told.set(true);
+                end.is_collected.set(true);
                 Ok(status)
             }
             Either::Right(()) => Err(PipeError::Timeout),
         }
     }
 
-    /// Sends it a signal.
+    /// Sends a signal.
     pub fn kill(&self, number: i32) -> Result<(), PipeError> {
         let (Some(pid), None) = (self.pid, self.end.status.get()) else {
             return Err(PipeError::Exited);
@@ -228,10 +229,10 @@ impl Process {
         })
     }
 
-    /// Closes one of the ends. A coroutine that is at it gets an error.
+    /// Shuts a stream down. A coroutine that uses it gets an error.
     pub fn shut(&self, end: Option<&PipeEnd>) -> Result<(), PipeError> {
         let end = end.ok_or(PipeError::Merged)?;
-        if self.end.is_told.get() {
+        if self.end.is_collected.get() {
             return Err(PipeError::Closed);
         }
         end.close();
@@ -243,32 +244,32 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if let (Some(pid), None) = (self.pid, self.end.status.get()) {
-            // Until it is reaped, its id is no other process's.
+            // The id cannot belong to another process before this one is reaped.
             let _ = kill_process(pid, Signal::KILL);
         }
     }
 }
 
-/// Whether no process could be made, rather than no such program be run.
+/// Whether resources are lacking, rather than the program.
 fn is_lack(error: &io::Error) -> bool {
     use ErrorKind::{InvalidInput, OutOfMemory, WouldBlock};
     matches!(error.kind(), InvalidInput | OutOfMemory | WouldBlock)
 }
 
-/// How a child ends in which the program does not start.
+/// The exit status of a program that could not be started.
 fn unstarted() -> ExitStatus {
     ExitStatus::from_raw(1 << 8)
 }
 
-/// A process that is to be reaped.
-struct Reaping {
+/// Waits for a process and reaps it.
+struct Reaper {
     child: Child,
     end: Rc<End>,
     running: Running,
 }
 
-impl Reaping {
-    async fn go_on(&mut self, watched: &Datagram) {
+impl Reaper {
+    async fn run(&mut self, watched: &Datagram) {
         loop {
             let child = &mut self.child;
             let looked = watched.try_receive(|_| match child.try_wait() {
@@ -279,7 +280,7 @@ impl Reaping {
             match looked {
                 Ok(Some(status)) => return self.ended(status),
                 Ok(None) => {}
-                // It is no child any more: another has reaped it.
+                // The process is no child any more: it was reaped elsewhere.
                 Err(_) => return self.ended(ExitStatus::from_raw(0)),
             }
             if poll_fn(|cx| watched.poll_readable(cx)).await.is_err() {
@@ -305,7 +306,7 @@ impl PipeEnd {
         Ok(PipeEnd { pipe, unread, room, is_busy, waker, limit: Cell::new(USUAL) })
     }
 
-    /// How long a read or a write waits for the process; no time at all is no limit.
+    /// Sets the timeout of reads and writes; zero is none.
     pub fn set_limit(&self, limit: Duration) {
         self.limit.set(or_endless(limit));
     }
@@ -315,7 +316,7 @@ impl PipeEnd {
         self.waker.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Work on the pipe, until it is shut down or has taken too long.
+    /// Runs an operation until it is done, the stream is shut down, or the timeout passes.
     async fn within<T>(
         &self,
         handle: &Handle,
@@ -335,7 +336,7 @@ impl PipeEnd {
         }
     }
 
-    /// Writes all of it.
+    /// Writes all bytes.
     pub async fn write(&self, handle: &Handle, bytes: &[u8]) -> Result<(), PipeError> {
         let _busy = Busy::new(&self.is_busy, "writing")?;
         let pipe = self.pipe.borrow().clone().ok_or(PipeError::Closed)?;
@@ -359,7 +360,7 @@ impl PipeEnd {
         Ok(())
     }
 
-    /// Reads what the pattern wants.
+    /// Reads what the pattern asks for.
     pub async fn read(&self, handle: &Handle, pattern: &Pattern) -> Read {
         let _busy = Busy::new(&self.is_busy, "reading").map_err(|busy| (busy, Vec::new()))?;
         loop {
@@ -387,7 +388,7 @@ impl PipeEnd {
     }
 }
 
-/// What the process has written next; nothing at the end.
+/// The next bytes of the process; empty at the end.
 async fn receive(pipe: &Datagram, room: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(room.max(1));
     loop {
@@ -400,18 +401,18 @@ async fn receive(pipe: &Datagram, room: usize) -> io::Result<Vec<u8>> {
     }
 }
 
-/// No time at all is no limit.
+/// A timeout, in which zero means none.
 pub fn or_endless(limit: Duration) -> Duration {
     if limit.is_zero() { ENDLESS } else { limit }
 }
 
-/// A pipe that no other process inherits: what is written into the second is read from the first.
+/// A pipe that other processes do not inherit: its reading and its writing end.
 fn pipe() -> io::Result<[OwnedFd; 2]> {
     let (reads, writes) = pipe_with(PipeFlags::CLOEXEC)?;
     Ok([reads, writes])
 }
 
-/// Marks that a coroutine does something that only one can.
+/// Marks a stream as used by a coroutine.
 struct Busy<'a>(&'a Cell<bool>);
 
 impl<'a> Busy<'a> {

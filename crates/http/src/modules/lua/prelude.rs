@@ -1,6 +1,6 @@
 //! The part of `ngx` that is written in Lua.
 
-/// Each chunk with its name, in the order in which they run.
+/// The chunks with their names, in the order in which they run.
 pub const PRELUDE: &[(&str, &str)] = &[
     ("=errors", include_str!("prelude/errors.lua")),
     ("=ffi", include_str!("prelude/ffi.lua")),

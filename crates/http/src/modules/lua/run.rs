@@ -1,9 +1,9 @@
-//! Runs a script to its end: step by step, with waits between.
+//! Runs a script to its end, one step of a coroutine at a time.
 //!
-//! Every script is a coroutine. Where a function of `ngx` has to wait, it leaves a [`Wish`] and yields; the run
-//! fulfils it and goes on with the answer. What does not need the request is a future of its own, so that the
-//! light threads of one script wait side by side; what needs it (reading the body, sending) is done at once,
-//! one after another.
+//! Each script is a coroutine. A function of `ngx` that must wait sets a [`YieldRequest`] and
+//! yields. The run carries it out and resumes the coroutine with the result. A wait that does not
+//! need the request is a future of its own, so that light threads of one script wait concurrently.
+//! Operations on the request (reading the body, sending) run one after another.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -22,7 +22,9 @@ use super::limit;
 use super::session;
 use super::socket::Received;
 use super::vm::{Compiled, ScriptError, Vm};
-use super::wish::{Exit, Reply, ThreadId, Wait, Wish, failure, is_failed, is_wait, reply, text_of};
+use super::yield_request::{
+    Exit, Reply, ThreadId, Wait, YieldRequest, failure, is_failed, is_wait, reply, text_of,
+};
 use weir_values::doing::{self, ActivityName};
 
 mod leaving;
@@ -33,32 +35,32 @@ use leaving::is_watched;
 use reading::Reading;
 use subject::{failed, limit_of, log, push, tell_length};
 
-/// So often coroutines of a script pass the turn among themselves before other tasks of the loop get it.
-const TURNS: u32 = 64;
+/// After so many plain yields of a script's coroutines, the other tasks of the loop run.
+const YIELDS_BETWEEN_TURNS: u32 = 64;
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ScriptOutcome {
-    /// All of it is done.
+    /// All coroutines have ended.
     Finished,
-    /// It ended itself.
+    /// The script ended the run, by `ngx.exit` and the like.
     Exit(Exit),
     /// An error, which was logged.
     Failed,
-    /// The client has gone.
+    /// The client is gone.
     Abandoned,
 }
 
-/// What a run begins with.
+/// What a run starts with.
 #[derive(Clone, Copy)]
 pub enum Start<'a> {
     /// A script of the configuration.
     Script(&'a Compiled),
-    /// A timer's function and its arguments.
+    /// The function of a timer and its arguments.
     Timer {
-        /// The loop ends before the timer's time has come.
+        /// Whether the loop retires before the timer's time.
         premature: bool,
-        /// The function first.
+        /// The function, followed by its arguments.
         call: &'a Packed,
         /// `lua_max_run_time` where the timer was set.
         limit: Duration,
@@ -82,7 +84,7 @@ impl Start<'_> {
     }
 }
 
-/// What a run is, the same in all of its steps.
+/// What stays the same for all steps of a run.
 #[derive(Clone, Copy)]
 struct Activity {
     phase: Phase,
@@ -91,66 +93,66 @@ struct Activity {
     limit: Duration,
 }
 
-/// One coroutine of a run; the first is the script itself.
+/// A coroutine of a run. The first is the script itself, the others are light threads.
 struct Routine {
     thread: Anchor,
-    /// By which others wait for it.
+    /// The id by which other coroutines wait for it.
     id: Option<ThreadId>,
     state: RoutineState,
-    /// Its place in the order of the beginnings.
+    /// Its number, in the order of creation.
     number: u64,
 }
 
 enum RoutineState {
     Ready(Reply),
-    /// In its step, or waiting for what needs the request.
+    /// Running a step, or waiting for an operation on the request.
     Busy,
     Waiting(Wait),
-    /// Waiting for more of the client's body.
+    /// Waiting for more of the request's body.
     Reading(Rc<Reading>),
-    /// Those that it waits for, as the script has listed them.
+    /// Waiting for the first of these light threads to end, in the order of the script's call.
     Joining(Vec<ThreadId>),
     Ended(bool, Packed),
 }
 
-/// What a script has waited for.
+/// An event that a run waits for.
 enum Event {
-    /// Some coroutine can go on.
+    /// A coroutine is ready.
     Ready,
-    /// There is more of the client's body, or it did not come in time.
+    /// More of the body has arrived, or its timeout has passed.
     Body { in_time: bool },
 }
 
-/// A script at work.
+/// A running script.
 struct ScriptRun<'r> {
     vm: &'r Vm,
     subject: Subject<'r>,
     activity: Activity,
     routines: Vec<Routine>,
-    /// Those that go on, by their numbers: in the order in which their waits have ended.
+    /// The numbers of ready coroutines, in the order in which their waits ended.
     ready: VecDeque<u64>,
-    /// Those that wait for others, by their numbers.
+    /// The numbers of coroutines that wait for light threads.
     joining: Vec<u64>,
-    /// The newest number.
+    /// The highest number.
     newest: u64,
-    /// How often a coroutine has passed its turn to the others.
-    turns: u32,
-    /// The client's leaving would end it.
+    /// The number of plain yields.
+    yields: u32,
+    /// Whether the run ends when the client leaves.
     watching: bool,
 }
 
-/// How a step of a coroutine ended.
+/// The outcome of a coroutine's step.
 enum CoroutineStep {
-    /// Its end, with these values.
+    /// The coroutine has returned these values.
     Ended(MultiValue),
-    /// A wait.
-    Wished(Wish),
-    /// A plain `coroutine.yield`, with these values.
+    /// It has yielded to wait.
+    Requested(YieldRequest),
+    /// It has yielded by `coroutine.yield`.
     Yielded,
     Failed(Error),
 }
 
-/// Runs a script that may wait, with a request or (a timer) without one.
+/// Runs a script that may yield.
 pub async fn drive(
     vm: &Vm,
     mut subject: Subject<'_>,
@@ -161,13 +163,15 @@ pub async fn drive(
     let (thread, step) = match begin(vm, subject.lend(), activity, start) {
         Ok((_, CoroutineStep::Failed(error))) | Err(error) => return failed(&subject, vm, &error),
         Ok((thread, CoroutineStep::Ended(_))) => {
-            // Most scripts do not wait for anything.
+            // Most scripts end in their first step.
             if matches!(start, Start::Script(_)) {
                 vm.keep(thread);
             }
             return ScriptOutcome::Finished;
         }
-        Ok((_, CoroutineStep::Wished(Wish::Exit(exit)))) => return ScriptOutcome::Exit(exit),
+        Ok((_, CoroutineStep::Requested(YieldRequest::Exit(exit)))) => {
+            return ScriptOutcome::Exit(exit);
+        }
         Ok(waits) => waits,
     };
     let id = ThreadId::of(&Value::Thread(thread.clone()));
@@ -177,14 +181,14 @@ pub async fn drive(
     };
     let watching = is_watched(&mut subject, phase);
     let routines = vec![Routine { thread, id, state: RoutineState::Busy, number: 0 }];
-    let (ready, joining, newest, turns) = Default::default();
+    let (ready, joining, newest, yields) = Default::default();
     let run =
-        ScriptRun { vm, subject, activity, routines, ready, joining, newest, turns, watching };
-    // Large, and seldom needed: no request pays for its room but one that waits.
-    Box::pin(run.go_on(step, matches!(start, Start::Script(_)))).await
+        ScriptRun { vm, subject, activity, routines, ready, joining, newest, yields, watching };
+    // The future is large. Only scripts that yield need it.
+    Box::pin(run.continue_after(step, matches!(start, Start::Script(_)))).await
 }
 
-/// The first step.
+/// Runs the first step.
 fn begin(
     vm: &Vm,
     subject: Subject<'_>,
@@ -202,7 +206,7 @@ fn begin(
             let Some(Value::Function(function)) = call.pop_front() else {
                 return Err(Error::runtime("a timer without a function"));
             };
-            // What it keeps by its coroutine (`ngx.ctx`) is its own.
+            // A timer's coroutine is not reused: values kept by coroutine (`ngx.ctx`) are its own.
             let thread = thread.insert(vm.lua.create_thread(function)?);
             call.push_front(Value::Boolean(premature));
             Ok((thread.resume(call)?, thread.status()))
@@ -215,7 +219,7 @@ fn begin(
     }
 }
 
-/// Runs a script that may not wait; its values.
+/// Runs a script that may not yield. Returns its values.
 pub fn at_once(
     vm: &Vm,
     mut subject: Subject<'_>,
@@ -236,37 +240,40 @@ pub fn at_once(
             }
             Ok(Ok(values))
         }
-        CoroutineStep::Wished(Wish::Exit(exit)) => Ok(Err(exit)),
+        CoroutineStep::Requested(YieldRequest::Exit(exit)) => Ok(Err(exit)),
         CoroutineStep::Failed(error) => Err(ScriptError::Lua(error)),
         _ => Err(ScriptError::Yielded(phase)),
     }
 }
 
-/// A step of a coroutine, which answers its values and where it stands after them.
+/// Runs a step of a coroutine.
 fn step(
     vm: &Vm,
     subject: Subject<'_>,
     Activity { phase, name, limit }: Activity,
     work: impl FnOnce() -> mlua::Result<(MultiValue, ThreadStatus)>,
 ) -> CoroutineStep {
-    // mlua panics where handles run out, as they may within a step: a call can have thousands of arguments.
+    // mlua panics when its handles run out, which may happen within a step: a call can have
+    // thousands of arguments.
     let caught = || {
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(current::fault(&*panic)))
     };
     let enter =
         || limit::within(&vm.lua, limit, || current::enter(subject, vm.side, phase, caught));
     let done = doing::running(name, enter);
-    let wish = current::take_wish();
+    let yielded = current::take_yield_request();
     match done {
         Err(error) => CoroutineStep::Failed(error),
-        Ok((values, ThreadStatus::Resumable)) => match wish.filter(|_| is_wait(&values)) {
-            Some(wish) => CoroutineStep::Wished(wish),
+        Ok((values, ThreadStatus::Resumable)) => match yielded.filter(|_| is_wait(&values)) {
+            Some(yielded) => CoroutineStep::Requested(yielded),
             None => CoroutineStep::Yielded,
         },
-        // `ngx.exit` lets a script go on that may not wait.
+        // In phases that may not yield, `ngx.exit` returns to the script.
         Ok((values, _)) => {
-            match wish.filter(|wish| !phase.may_wait() && matches!(wish, Wish::Exit(_))) {
-                Some(wish) => CoroutineStep::Wished(wish),
+            match yielded
+                .filter(|yielded| !phase.may_wait() && matches!(yielded, YieldRequest::Exit(_)))
+            {
+                Some(yielded) => CoroutineStep::Requested(yielded),
                 None => CoroutineStep::Ended(values),
             }
         }
@@ -274,9 +281,9 @@ fn step(
 }
 
 impl ScriptRun<'_> {
-    /// All that follows the first step of the script.
-    async fn go_on(mut self, first: CoroutineStep, is_script: bool) -> ScriptOutcome {
-        if let Some(outcome) = self.stepped(0, first).await {
+    /// Continues after the first step of the script.
+    async fn continue_after(mut self, first: CoroutineStep, is_script: bool) -> ScriptOutcome {
+        if let Some(outcome) = self.after_step(0, first).await {
             return outcome;
         }
         loop {
@@ -295,11 +302,11 @@ impl ScriptRun<'_> {
         }
     }
 
-    /// Runs what can run, until all wait or the run is over.
+    /// Runs ready coroutines until none is ready or the run is over.
     async fn step_all(&mut self) -> Option<ScriptOutcome> {
         while let Some(i) = self.first_ready() {
             let step = self.step(i);
-            if let Some(outcome) = self.stepped(i, step).await {
+            if let Some(outcome) = self.after_step(i, step).await {
                 return Some(outcome);
             }
         }
@@ -308,7 +315,7 @@ impl ScriptRun<'_> {
         over.then_some(ScriptOutcome::Finished)
     }
 
-    /// Takes the one that goes on next out of the line. One that was killed meanwhile is passed over.
+    /// Removes the next ready coroutine from the queue. Killed ones are skipped.
     fn first_ready(&mut self) -> Option<usize> {
         loop {
             let number = self.ready.pop_front()?;
@@ -322,7 +329,7 @@ impl ScriptRun<'_> {
         self.routines.binary_search_by_key(&number, |routine| routine.number).ok()
     }
 
-    /// One step of a coroutine: up to its next wish, or its end.
+    /// Runs a step of a coroutine, up to its next yield or its end.
     fn step(&mut self, i: usize) -> CoroutineStep {
         let ScriptRun { vm, subject, activity, routines, .. } = self;
         let Some(routine) = routines.get_mut(i) else { return CoroutineStep::Yielded };
@@ -335,21 +342,22 @@ impl ScriptRun<'_> {
         })
     }
 
-    /// Goes on from the end of a coroutine's step.
-    async fn stepped(&mut self, i: usize, step: CoroutineStep) -> Option<ScriptOutcome> {
-        let wish = match step {
-            CoroutineStep::Wished(wish) => wish,
-            CoroutineStep::Failed(error) => return self.broke(i, &error),
-            CoroutineStep::Ended(values) => return self.returned(i, values),
+    /// Handles the outcome of a step.
+    async fn after_step(&mut self, i: usize, step: CoroutineStep) -> Option<ScriptOutcome> {
+        let yielded = match step {
+            CoroutineStep::Requested(yielded) => yielded,
+            CoroutineStep::Failed(error) => return self.coroutine_failed(i, &error),
+            CoroutineStep::Ended(values) => return self.coroutine_returned(i, values),
             CoroutineStep::Yielded => {
-                self.pass_on(i);
+                self.requeue(i);
                 return None;
             }
         };
-        match wish {
-            Wish::Exit(exit) => return Some(ScriptOutcome::Exit(exit)),
-            Wish::Wait(mut wait) => {
-                // A wait begins at once, in the order of the calls: others find the socket busy.
+        match yielded {
+            YieldRequest::Exit(exit) => return Some(ScriptOutcome::Exit(exit)),
+            YieldRequest::Wait(mut wait) => {
+                // A wait begins at once, in the order of the calls, so that others find the socket
+                // busy.
                 let begun = poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx))).await;
                 let state = match begun {
                     Poll::Ready(reply) => RoutineState::Ready(reply),
@@ -357,13 +365,13 @@ impl ScriptRun<'_> {
                 };
                 self.set(i, state);
             }
-            // A subrequest begins when the script's coroutines all wait, as in nginx.
-            Wish::Capture(wait) => self.set(i, RoutineState::Waiting(wait)),
-            Wish::Spawn(thread, args) => return self.spawn(i, thread, args),
-            Wish::Join(ids) => self.join(i, ids),
-            Wish::Kill(id) => self.kill(i, id),
-            Wish::ReadBody => return self.read_body(i).await,
-            Wish::SetBody(bytes, room) => {
+            // As in nginx, a subrequest begins once all coroutines of the script wait.
+            YieldRequest::Capture(wait) => self.set(i, RoutineState::Waiting(wait)),
+            YieldRequest::Spawn(thread, args) => return self.spawn(i, thread, args),
+            YieldRequest::Join(ids) => self.join(i, ids),
+            YieldRequest::Kill(id) => self.kill(i, id),
+            YieldRequest::ReadBody => return self.read_body(i).await,
+            YieldRequest::SetBody(bytes, room) => {
                 let r = self.subject.request_mut()?;
                 if let Err(error) = r.put_body(bytes, room).await {
                     return Some(ScriptOutcome::Exit(Exit::Status(i32::from(error.status()))));
@@ -371,11 +379,11 @@ impl ScriptRun<'_> {
                 tell_length(r);
                 self.set(i, ready(|_| Ok(MultiValue::new())));
             }
-            Wish::SetBodyFile(path, clean) => {
+            YieldRequest::SetBodyFile(path, clean) => {
                 let r = self.subject.request_mut()?;
                 let text = format!("open() \"{}\" failed", path.display());
                 let state = match r.put_body_file(path, clean).await {
-                    Ok(()) => well(),
+                    Ok(()) => succeeded(),
                     Err(error) => {
                         let text = format!("{text} {}", weir_log::Cause(&error));
                         ready(move |lua| Ok(failure(lua, &text)))
@@ -384,17 +392,17 @@ impl ScriptRun<'_> {
                 tell_length(r);
                 self.set(i, state);
             }
-            Wish::ReceiveBody(pattern) => self.receive(i, pattern).await,
-            Wish::TakeOver => {
+            YieldRequest::ReceiveBody(pattern) => self.receive(i, pattern).await,
+            YieldRequest::TakeOver => {
                 let r = self.subject.request_mut()?;
                 let taken = answer::take_over(r).await;
                 self.set(i, RoutineState::Ready(raw_socket_reply(taken)));
             }
-            Wish::Flush => {
+            YieldRequest::Flush => {
                 let state = self.send(false).await;
                 self.set(i, state);
             }
-            Wish::Eof => {
+            YieldRequest::Eof => {
                 let state = self.send(true).await;
                 self.set(i, state);
             }
@@ -402,7 +410,7 @@ impl ScriptRun<'_> {
         None
     }
 
-    /// A routine that need not wait goes on before others do.
+    /// Sets the state of a coroutine. A ready one runs before others that are ready.
     fn set(&mut self, i: usize, state: RoutineState) {
         let Some(routine) = self.routines.get_mut(i) else { return };
         if matches!(state, RoutineState::Ready(_)) {
@@ -411,20 +419,20 @@ impl ScriptRun<'_> {
         routine.state = state;
     }
 
-    /// A routine goes on when the others had their turn. Routines that pass the turn among themselves leave it to the other
-    /// tasks of the loop now and then, and to those of them that wait.
-    fn pass_on(&mut self, i: usize) {
-        self.turns = self.turns.wrapping_add(1);
+    /// Lets a coroutine that has yielded run after the other ready ones. Now and then, the loop's
+    /// other tasks and waiting coroutines of this run go first.
+    fn requeue(&mut self, i: usize) {
+        self.yields = self.yields.wrapping_add(1);
         let Some(routine) = self.routines.get_mut(i) else { return };
-        if self.ready.is_empty() || self.turns.is_multiple_of(TURNS) {
-            routine.state = RoutineState::Waiting(Box::pin(turn()));
+        if self.ready.is_empty() || self.yields.is_multiple_of(YIELDS_BETWEEN_TURNS) {
+            routine.state = RoutineState::Waiting(Box::pin(yield_to_loop()));
         } else {
             routine.state = ready(|_| Ok(MultiValue::new()));
             self.ready.push_back(routine.number);
         }
     }
 
-    /// A coroutine that begins with these values; its number.
+    /// Adds a coroutine and returns its number.
     fn add(&mut self, thread: Anchor, id: Option<ThreadId>, state: RoutineState) -> u64 {
         self.newest += 1;
         let number = self.newest;
@@ -432,7 +440,7 @@ impl ScriptRun<'_> {
         number
     }
 
-    /// Sends what was written, and with `last` the end of the answer.
+    /// Sends what was written, and with `last` ends the answer.
     async fn send(&mut self, last: bool) -> RoutineState {
         let sent = match &mut self.subject {
             Subject::Nothing | Subject::Timer(_) => Ok(()),
@@ -441,13 +449,13 @@ impl ScriptRun<'_> {
             Subject::Session(s) => session::send(*s, last).await,
         };
         match sent {
-            Ok(()) => well(),
+            Ok(()) => succeeded(),
             Err(text) => refused(text),
         }
     }
 
-    /// A coroutine ended with an error: the script's own ends the run.
-    fn broke(&mut self, i: usize, error: &Error) -> Option<ScriptOutcome> {
+    /// A coroutine has failed. If it is the script's own, the run ends.
+    fn coroutine_failed(&mut self, i: usize, error: &Error) -> Option<ScriptOutcome> {
         if i == 0 {
             return Some(failed(&self.subject, self.vm, error));
         }
@@ -456,14 +464,15 @@ impl ScriptRun<'_> {
         log(&self.subject, self.vm, shown);
         let first = text.split("\nstack traceback:").next().unwrap_or_default();
         let value = self.vm.lua.create_string(first).map_or(Value::Nil, Value::String);
-        self.ended(i, false, MultiValue::from_vec(vec![value]))
+        self.record_end(i, false, MultiValue::from_vec(vec![value]))
     }
 
-    /// A coroutine's function has returned. That of a light thread returns what the script's own function raised, too.
-    fn returned(&mut self, i: usize, mut values: MultiValue) -> Option<ScriptOutcome> {
+    /// A coroutine's function has returned. A light thread also returns, behind a mark, the error
+    /// that its function raised.
+    fn coroutine_returned(&mut self, i: usize, mut values: MultiValue) -> Option<ScriptOutcome> {
         match values.front() {
             Some(value) if is_failed(value) => {}
-            _ => return self.ended(i, true, values),
+            _ => return self.record_end(i, true, values),
         }
         values.pop_front();
         if let Some(Value::String(text)) = values.pop_front() {
@@ -472,11 +481,11 @@ impl ScriptRun<'_> {
             let shown = format_args!("lua user thread aborted: runtime error: {text}");
             log(&self.subject, self.vm, shown);
         }
-        self.ended(i, false, values)
+        self.record_end(i, false, values)
     }
 
-    /// Notes how a coroutine ended, and wakes the one that waits for it.
-    fn ended(&mut self, i: usize, well: bool, values: MultiValue) -> Option<ScriptOutcome> {
+    /// Keeps the values of a coroutine that has ended, and wakes a coroutine that waits for it.
+    fn record_end(&mut self, i: usize, well: bool, values: MultiValue) -> Option<ScriptOutcome> {
         let values = match self.vm.anchors.pack(values) {
             Ok(values) => values,
             Err(error) => return Some(failed(&self.subject, self.vm, &error)),
@@ -488,7 +497,8 @@ impl ScriptRun<'_> {
         None
     }
 
-    /// A light thread begins, and the one that has spawned it goes on behind those that are ready.
+    /// Starts a light thread at once. The coroutine that spawned it runs after those that are
+    /// ready.
     fn spawn(&mut self, i: usize, thread: Thread, args: MultiValue) -> Option<ScriptOutcome> {
         let id = ThreadId::of(&Value::Thread(thread.clone()));
         let anchors = &self.vm.anchors;
@@ -502,11 +512,11 @@ impl ScriptRun<'_> {
                 self.ready.push_front(number);
                 None
             }
-            Err(error) => self.broke(0, &error),
+            Err(error) => self.coroutine_failed(0, &error),
         }
     }
 
-    /// Waits for the first of these to end. A coroutine that has ended can be waited for once.
+    /// Waits for the first of these light threads to end. Each can be waited for once.
     fn join(&mut self, i: usize, ids: Vec<ThreadId>) {
         let known =
             |id: &ThreadId| self.routines.iter().position(|routine| routine.id == Some(*id));
@@ -529,8 +539,8 @@ impl ScriptRun<'_> {
                 return self.set(i, RoutineState::Joining(ids));
             }
         };
-        // The values are handed over, so the routine is not needed any more. The script's own stays the first as long
-        // as the run lasts.
+        // The values are passed on, so the coroutine is not needed any more. The script's own stays
+        // the first of the run.
         let at = match over {
             Some(over) if over > 0 => {
                 self.routines.remove(over);
@@ -541,11 +551,14 @@ impl ScriptRun<'_> {
         self.set(at, state);
     }
 
-    /// The values of a coroutine that has ended, for the one that waits for it: behind its place in the list there.
+    /// The values of a light thread that has ended, preceded by its index in the waiting call and
+    /// its success.
     fn take_values(&mut self, place: usize, over: usize) -> RoutineState {
-        let Some(routine) = self.routines.get_mut(over) else { return well() };
+        let Some(routine) = self.routines.get_mut(over) else { return succeeded() };
         routine.id = None;
-        let RoutineState::Ended(well, values) = &mut routine.state else { return self::well() };
+        let RoutineState::Ended(well, values) = &mut routine.state else {
+            return self::succeeded();
+        };
         let (well, values) = (*well, std::mem::take(values));
         ready(move |_| {
             let mut values = values.unpack()?;
@@ -555,7 +568,7 @@ impl ScriptRun<'_> {
         })
     }
 
-    /// Has the coroutines that wait for this one look again.
+    /// Lets coroutines that wait for this light thread check again.
     fn rejoin(&mut self, id: ThreadId) {
         let mut at = 0;
         while let Some(number) = self.joining.get(at) {
@@ -568,7 +581,7 @@ impl ScriptRun<'_> {
                     self.joining.remove(at);
                     self.join(i, ids);
                 }
-                // It was killed.
+                // The waiting coroutine was killed.
                 _ => drop(self.joining.remove(at)),
             }
         }
@@ -587,12 +600,12 @@ impl ScriptRun<'_> {
         if at == 0 || at == i {
             return self.set(i, refused("not a light thread of this one"));
         }
-        self.set(i, well());
+        self.set(i, succeeded());
         self.routines.remove(at);
         self.rejoin(id);
     }
 
-    /// Waits until some coroutine can go on.
+    /// Waits until a coroutine is ready.
     async fn wait(&mut self) -> Option<ScriptOutcome> {
         let waits = |state: &RoutineState| {
             matches!(state, RoutineState::Waiting(_) | RoutineState::Reading(_))
@@ -608,34 +621,34 @@ impl ScriptRun<'_> {
         match self.event().await {
             None => self.abandoned(),
             Some(Event::Ready) => None,
-            Some(Event::Body { in_time }) => self.go_on_reading(in_time).await,
+            Some(Event::Body { in_time }) => self.continue_reading(in_time).await,
         }
     }
 }
 
-/// It goes on with these values, made when it does.
+/// Ready to resume with these values.
 fn ready(values: impl FnOnce(&Lua) -> mlua::Result<MultiValue> + 'static) -> RoutineState {
     RoutineState::Ready(Box::new(values))
 }
 
-/// It goes on: all is well.
-fn well() -> RoutineState {
+/// Ready to resume with 1, for success.
+fn succeeded() -> RoutineState {
     ready(|_| Ok(MultiValue::from_vec(vec![Value::Integer(1)])))
 }
 
-/// It goes on: this did not succeed.
+/// Ready to resume with nil and this error.
 fn refused(text: &'static str) -> RoutineState {
     ready(move |lua| Ok(failure(lua, text)))
 }
 
-/// The other tasks of the loop go first.
-async fn turn() -> Reply {
+/// Yields to the other tasks of the loop.
+async fn yield_to_loop() -> Reply {
     weir_engine::yield_now().await;
     Box::new(|_| Ok(MultiValue::new()))
 }
 
-/// What a receiving method returns: the bytes and, as the fourth value, whether a mark was reached; or nil, the error, and
-/// what came.
+/// The result of a receiving method: the bytes and, as the fourth value, whether a delimiter was
+/// reached; or nil, the error, and the bytes received before it.
 pub fn received_reply(received: Received, told: Option<Rc<str>>) -> Reply {
     reply(move |lua| match received {
         Ok((bytes, reached)) => {

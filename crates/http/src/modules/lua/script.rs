@@ -1,4 +1,4 @@
-//! The scripts of a configuration: their texts, and where a phase finds its own.
+//! The scripts of a configuration.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -15,29 +15,30 @@ use crate::site::main_conf::{BlockEnd, MainDraft, MainKey};
 use crate::site::settings::LocationConf;
 use weir_values::Template;
 
-/// A script's place in the site's list.
+/// The index of a script in the site's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScriptId(pub u32);
 
-/// What runs in a phase.
+/// The script of a phase.
 #[derive(Debug, Clone)]
 pub enum Script {
-    /// A text of the configuration, or a file with the same name for every request.
+    /// A script of the list: an inline text, or a file whose name has no variables.
     Known(ScriptId),
-    /// A file with variables in its name, or that was not there at the start: read when a request first needs it.
+    /// A file with variables in its name, or one that was missing at the start. It is read when a
+    /// request needs it.
     Named(Template),
 }
 
-/// The text of a script as it was read.
+/// The source of a script.
 #[derive(Debug)]
 pub struct ScriptSource {
-    /// What errors in it name: `=` and a text, or `@` and a path.
+    /// The chunk name for error messages: `=` and a text, or `@` and a path.
     pub name: String,
     /// The text.
     pub text: Vec<u8>,
 }
 
-/// All that the site's scripts share.
+/// The scripts of `http` or of `stream`, with their common settings.
 #[derive(Debug, Default)]
 pub struct Scripts {
     list: Vec<ScriptSource>,
@@ -57,51 +58,51 @@ pub struct Scripts {
     pub pending_timers: Option<u64>,
     /// `lua_max_running_timers`
     pub running_timers: Option<u64>,
-    /// `lua_regex_match_limit`; nothing where that is not said.
+    /// `lua_regex_match_limit`, if it is set.
     pub match_limit: Option<u64>,
     /// `lua_capture_error_log`, in bytes.
     pub captured_log: Option<usize>,
     /// `lua_worker_thread_vm_pool_size`
     pub worker_vms: Option<u64>,
-    /// Some location has a `lua_max_run_time`.
+    /// Whether a location has `lua_max_run_time`.
     pub limited: bool,
-    /// Some location has a script that is read when a request needs it.
+    /// Whether a location has a script that is read when a request needs it.
     named: bool,
 }
 
-/// The site's scripts.
+/// The scripts of `http`.
 pub static SCRIPTS: MainKey<Scripts> = MainKey::new();
 
-/// Scripts of sessions, and the settings of their servers.
+/// The scripts of `stream`, with the settings of its servers.
 #[derive(Debug, Default)]
-pub struct OfSessions {
-    /// The scripts.
+pub struct StreamScripts {
+    /// The settings without a session. `None` if `stream` has no scripts.
     pub scripts: Scripts,
     /// What holds where there is no session; missing if no script stands in `stream`.
     pub main: Option<LocationConf>,
-    /// For each `server` block.
+    /// The settings of each `server` block.
     pub servers: Vec<LocationConf>,
-    /// `balancer_by_lua`, by the names of the groups.
+    /// `balancer_by_lua`, by the names of the upstream groups.
     pub balancers: Vec<(Vec<u8>, ScriptId)>,
 }
 
-/// Those of the `stream` block.
-pub static SESSIONS: MainKey<OfSessions> = MainKey::new();
+/// The scripts of `stream`.
+pub static SESSIONS: MainKey<StreamScripts> = MainKey::new();
 
-impl MainDraft for OfSessions {
-    type MainConf = OfSessions;
+impl MainDraft for StreamScripts {
+    type MainConf = StreamScripts;
 
-    fn finish(self, _: &mut BlockEnd<'_>) -> Result<OfSessions, Error> {
+    fn finish(self, _: &mut BlockEnd<'_>) -> Result<StreamScripts, Error> {
         Ok(self)
     }
 }
 
-/// Whose scripts a VM has.
+/// The part of the configuration whose scripts a VM runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Those of `http`.
+    /// Scripts of `http`.
     Requests,
-    /// Those of `stream`.
+    /// Scripts of `stream`.
     Sessions,
 }
 
@@ -114,7 +115,7 @@ impl Side {
         }
     }
 
-    /// What holds where there is neither a request nor a session.
+    /// The settings without a request or session.
     pub fn main(self, site: &Site) -> &LocationConf {
         match (self, &SESSIONS.of(&site.main_confs).main) {
             (Side::Sessions, Some(main)) => main,
@@ -123,7 +124,7 @@ impl Side {
     }
 }
 
-/// The scripts of the block that is being read.
+/// The scripts of the block that is being read, `http` or `stream`.
 pub fn draft<'s>(setup: &'s mut Setup<'_>) -> &'s mut Scripts {
     match setup.reads_sessions {
         true => &mut SESSIONS.draft(&mut setup.drafts).scripts,
@@ -141,17 +142,17 @@ impl MainDraft for Scripts {
 }
 
 impl Scripts {
-    /// Without scripts no loop needs a machine.
+    /// Whether there is no script, so that no VM is needed.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty() && !self.named
     }
 
-    /// How many there are.
+    /// The number of scripts in the list.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// One of them.
+    /// A script of the list.
     pub fn get(&self, id: ScriptId) -> Option<&ScriptSource> {
         self.list.get(id.0 as usize)
     }
@@ -162,8 +163,9 @@ impl Scripts {
     }
 }
 
-/// Reads a directive of any form: `x_by_lua TEXT`, `x_by_lua_block { }`, `x_by_lua_file PATH`. What is no Lua, and a file that
-/// is not there, costs the requests that need it, as in OpenResty: the start goes on with a warning.
+/// Reads a script directive of any form: `x_by_lua TEXT`, `x_by_lua_block { }`, `x_by_lua_file
+/// PATH`. As in OpenResty, a syntax error or a missing file is only a warning. The requests that
+/// need the script fail.
 pub fn read(s: &mut Scope<'_, '_>, d: &Directive, word: usize) -> Result<Script, Error> {
     let name = d.name.lossy();
     if name.ends_with("_by_lua_file") {
@@ -183,13 +185,13 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive, word: usize) -> Result<Script,
     Ok(Script::Known(draft(s.setup).add(source)))
 }
 
-/// The same where a request is not there to give variables their values.
+/// Reads a script whose file name cannot have variables, since there is no request.
 pub fn read_known(s: &mut Scope<'_, '_>, d: &Directive, word: usize) -> Result<ScriptId, Error> {
     read(s, d, word)?.known(d)
 }
 
 impl Script {
-    /// The one that does not depend on a request.
+    /// The script's id. An error if it depends on a request.
     pub fn known(self, d: &Directive) -> Result<ScriptId, Error> {
         match self {
             Script::Known(id) => Ok(id),
@@ -227,10 +229,11 @@ fn file(s: &mut Scope<'_, '_>, d: &Directive, path: &Word) -> Result<Script, Err
     Ok(Script::Known(draft(s.setup).add(source)))
 }
 
-/// LuaJIT shows so much of a script's name.
+/// The length of a script's name that LuaJIT shows.
 const NAME: usize = 56;
 
-/// `=content_by_lua(nginx.conf:12)`, as errors of an inlined script name it. Of a long path the end counts.
+/// The chunk name of an inline script, such as `=content_by_lua(nginx.conf:12)`. A long path is
+/// shortened at its beginning.
 fn chunk_name(s: &Scope<'_, '_>, d: &Directive, phase: &str) -> String {
     if s.setup.reads_sessions && phase == "balancer_by_lua" {
         // As stream-lua-nginx-module names it.
@@ -253,10 +256,10 @@ fn chunk_name(s: &Scope<'_, '_>, d: &Directive, phase: &str) -> String {
 }
 
 impl ScriptSource {
-    /// Whether it is Lua at all.
+    /// Compiles the script, to check its syntax.
     fn check(&self) -> Result<(), Unloadable> {
         if is_bytecode(&self.text) {
-            // Only a machine without restrictions takes it.
+            // The checking VM does not load bytecode.
             return Ok(());
         }
         let lua = mlua::Lua::new_with(mlua::StdLib::NONE, mlua::LuaOptions::new());
@@ -268,7 +271,7 @@ impl ScriptSource {
     }
 }
 
-/// Why a script cannot be loaded; shown in OpenResty's words.
+/// Why a script cannot be loaded, in OpenResty's words.
 #[derive(Debug)]
 pub struct Unloadable {
     /// The script's file, if it has one.
@@ -277,14 +280,14 @@ pub struct Unloadable {
 }
 
 impl Unloadable {
-    /// Its file cannot be read.
+    /// The file cannot be read.
     pub fn unread(path: &Path, error: &io::Error) -> Unloadable {
         let path = path.display();
         let why = format!("cannot open {path} {}", weir_log::Cause(error));
         Unloadable { file: Some(path.to_string()), why }
     }
 
-    /// Lua does not take the script of this name.
+    /// The script of this name does not compile.
     pub fn refused(name: &str, error: &mlua::Error) -> Unloadable {
         let why = match error {
             mlua::Error::SyntaxError { message, .. } => message.clone(),
@@ -293,7 +296,7 @@ impl Unloadable {
         Unloadable { file: name.strip_prefix('@').map(str::to_owned), why }
     }
 
-    /// The error alone.
+    /// The error without the words about the file.
     pub fn why(&self) -> &str {
         &self.why
     }
@@ -308,12 +311,12 @@ impl fmt::Display for Unloadable {
     }
 }
 
-/// Whether a compiler has made it, such as `luajit -b`.
+/// Whether a text is compiled bytecode, as of `luajit -b`.
 pub fn is_bytecode(text: &[u8]) -> bool {
     text.starts_with(b"\x1b")
 }
 
-/// A file may begin with `#!/usr/bin/...`.
+/// The text without a leading `#!` line.
 pub fn without_shebang(text: &[u8]) -> &[u8] {
     match text.first() {
         Some(b'#') => memchr::memchr(b'\n', text).map_or(b"", |at| &text[at..]),

@@ -1,4 +1,4 @@
-//! `ngx.semaphore`: coroutines of a loop that wait for each other, whichever requests they run for.
+//! `ngx.semaphore`: synchronizes coroutines of a loop, whichever requests they run for.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use weir_engine::{Either, Handle, either};
 
-/// A count of resources, and the coroutines that wait for one, in their order.
+/// A number of resources, and the queue of coroutines that wait for one.
 #[derive(Default)]
 pub struct Semaphore {
     resources: Cell<u64>,
     waiters: RefCell<VecDeque<Rc<Waiter>>>,
-    /// Coroutines that have a resource and have not run since.
+    /// The number of coroutines that were given a resource and have not run since.
     granted: Cell<u64>,
 }
 
@@ -24,18 +24,18 @@ struct Waiter {
 }
 
 impl Semaphore {
-    /// One with so many resources.
+    /// A semaphore with this many resources.
     pub fn new(resources: u64) -> Semaphore {
         Semaphore { resources: Cell::new(resources), ..Semaphore::default() }
     }
 
-    /// The resources, or, below 0, the coroutines that wait.
+    /// The number of resources or, below 0, of waiting coroutines.
     pub fn count(&self) -> i64 {
         let waiting = i64::try_from(self.waiters.borrow().len()).unwrap_or(i64::MAX);
         i64::try_from(self.resources.get()).unwrap_or(i64::MAX).saturating_sub(waiting)
     }
 
-    /// Adds resources. Those that wait longest get theirs first.
+    /// Adds resources. The longest-waiting coroutines get them.
     pub fn post(&self, many: u64) {
         for left in (1..=many).rev() {
             let Some(waiter) = self.waiters.borrow_mut().pop_front() else {
@@ -47,14 +47,15 @@ impl Semaphore {
         }
     }
 
-    /// Gives what there is to those that wait, once all that were given some have run: so they run in their order.
-    fn pass_on(&self) {
+    /// Gives resources to waiting coroutines, once all that were given one before have run. So they
+    /// run in order.
+    fn grant_rest(&self) {
         if self.granted.get() == 0 && !self.waiters.borrow().is_empty() {
             self.post(self.resources.take());
         }
     }
 
-    /// Takes a resource, if there is one and no coroutine that waited for one has yet to run.
+    /// Takes a resource if there is one, unless a coroutine that was given one has yet to run.
     pub fn try_take(&self) -> bool {
         if self.granted.get() > 0 {
             return false;
@@ -63,7 +64,7 @@ impl Semaphore {
         left.inspect(|left| self.resources.set(*left)).is_some()
     }
 
-    /// Stands in line from now on, and waits until the time is over: whether it got a resource.
+    /// Queues for a resource at once, and waits for it. Returns false after `limit`.
     pub fn take(
         self: Rc<Semaphore>,
         handle: Handle,
@@ -71,15 +72,15 @@ impl Semaphore {
     ) -> impl Future<Output = bool> {
         let waiter = Rc::new(Waiter::default());
         self.waiters.borrow_mut().push_back(waiter.clone());
-        self.pass_on();
-        let turn = Turn { semaphore: self, waiter };
+        self.grant_rest();
+        let place = QueuePlace { semaphore: self, waiter };
         async move {
             let granted = std::future::poll_fn(|cx| {
-                if turn.takes() {
-                    turn.semaphore.pass_on();
+                if place.takes() {
+                    place.semaphore.grant_rest();
                     return Poll::Ready(());
                 }
-                *turn.waiter.waker.borrow_mut() = Some(cx.waker().clone());
+                *place.waiter.waker.borrow_mut() = Some(cx.waker().clone());
                 Poll::Pending
             });
             matches!(either(granted, handle.sleep(limit)).await, Either::Left(()))
@@ -87,14 +88,15 @@ impl Semaphore {
     }
 }
 
-/// A place in line. A coroutine that ends early leaves the line, and leaves a resource that it got to the next.
-struct Turn {
+/// A place in the queue. Dropping it leaves the queue, and passes a resource on that was given but
+/// not taken.
+struct QueuePlace {
     semaphore: Rc<Semaphore>,
     waiter: Rc<Waiter>,
 }
 
-impl Turn {
-    /// Whether it got a resource, which it has no more from now on.
+impl QueuePlace {
+    /// Takes the resource that was given, if so.
     fn takes(&self) -> bool {
         let takes = self.waiter.has_resource.replace(false);
         if takes {
@@ -104,7 +106,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         self.semaphore.waiters.borrow_mut().retain(|waiter| !Rc::ptr_eq(waiter, &self.waiter));
         if self.takes() {

@@ -1,4 +1,4 @@
-//! The timers of a loop's scripts: how many wait and run, and waking them when the loop ends.
+//! The timers of a loop's scripts: limits, counts, and their early end when the loop retires.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,13 +9,13 @@ use weir_engine::{Handle, yield_now};
 
 use super::script::Scripts;
 
-/// `lua_max_pending_timers` where nothing is said.
+/// The default of `lua_max_pending_timers`.
 const PENDING: u64 = 1024;
-/// `lua_max_running_timers` where nothing is said.
+/// The default of `lua_max_running_timers`.
 const RUNNING: u64 = 256;
 
-/// Waits so long from now on. Without a time it waits for no tick of the clock: only the others go first, those that are ready and
-/// those that the next look for events wakes.
+/// Waits for `time` from now on. Zero does not wait for a tick of the clock: tasks that are ready,
+/// and those that the next poll for events wakes, run first.
 pub fn pause(handle: &Handle, time: Duration) -> impl Future<Output = ()> + use<> {
     let sleep = (!time.is_zero()).then(|| handle.sleep(time));
     async move {
@@ -32,20 +32,20 @@ pub struct Timers {
     pub most_pending: u64,
     /// `lua_max_running_timers`
     pub most_running: u64,
-    /// Those that wait for their time.
+    /// The number of pending timers.
     pub pending: Cell<u64>,
-    /// Those that run.
+    /// The number of running timers.
     pub running: Cell<u64>,
-    /// The loop ends: timers come before their time, and their argument says so.
+    /// Whether the loop retires. Timers then run early, with `premature` set.
     pub premature: Cell<bool>,
-    /// Those that wait, by number.
+    /// Wakers of the pending timers, by number.
     pub waiting: RefCell<BTreeMap<u64, Waker>>,
     /// The number of the newest timer.
     pub count: Cell<u64>,
 }
 
 impl Timers {
-    /// None yet.
+    /// No timers yet.
     pub fn new(scripts: &Scripts) -> Timers {
         Timers {
             most_pending: scripts.pending_timers.unwrap_or(PENDING),
@@ -68,19 +68,19 @@ impl Timers {
         self.running.get()
     }
 
-    /// None waits for its time or is at work.
+    /// Whether no timer is pending or running.
     pub fn are_done(&self) -> bool {
         self.pending.get() == 0 && self.running.get() == 0
     }
 
-    /// Calls all timers before their time, and sets no more.
-    pub fn hurry(&self) {
+    /// Runs all pending timers early. Later ones with a delay are refused.
+    pub fn run_early(&self) {
         self.premature.set(true);
         self.waiting.take().into_values().for_each(Waker::wake);
     }
 
-    /// Waits until the loop ends.
-    pub async fn hurried(&self, number: u64) {
+    /// Waits until timers run early.
+    pub async fn until_run_early(&self, number: u64) {
         std::future::poll_fn(|cx| {
             if self.premature.get() {
                 return Poll::Ready(());

@@ -1,4 +1,4 @@
-//! How scripts' sockets speak TLS: `lua_ssl_*`.
+//! TLS of scripts' sockets: `lua_ssl_*`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,25 +16,25 @@ use crate::upstream::passing::Part;
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
     said: Arc<Said>,
-    /// The block has said something: it gets a `made` of its own.
+    /// Whether the block has directives of its own, so that it needs a `made` of its own.
     changed: bool,
     made: Arc<Made>,
 }
 
-/// What the settings amount to.
+/// What the directives make.
 #[derive(Debug, Default)]
 struct Made {
-    /// With the authorities that are trusted.
+    /// The settings, with the trusted authorities.
     settings: Option<ClientSettings>,
-    /// For servers with a name and without one: whose certificate is not checked, and is. Sessions are resumed among copies of one
-    /// of these.
+    /// Clients for servers with and without a name, with and without verification. Sessions are
+    /// resumed among the clones of one client.
     clients: [[OnceLock<TlsClient>; 2]; 2],
 }
 
 impl Tls {
-    /// How to speak TLS to a server. If it is to be verified, its certificate must lead to an authority that is trusted,
-    /// and be for this name; without a name it may be for any, as in the lua module of nginx. `own` is a certificate to show
-    /// instead of the configuration's.
+    /// The TLS client for a server. With `verify`, the certificate must lead to a trusted authority
+    /// and be for this name. Without a name it may be for any, as in lua-nginx-module. `own` is a
+    /// client certificate that replaces the configuration's.
     pub fn client(
         &self,
         name: Option<Vec<u8>>,
@@ -77,7 +77,7 @@ impl Tls {
             alpn: Vec::new(),
         });
         let authorities = settings.authorities.clone().or_else(|| {
-            // Without `lua_ssl_trusted_certificate` no certificate is trusted.
+            // Without `lua_ssl_trusted_certificate`, no certificate is trusted.
             Some(Arc::new(Authorities { depth: depth(said), ..Authorities::default() }))
         });
         ClientSettings { authorities: authorities.filter(|_| verify), send_name: named, ..settings }
@@ -95,7 +95,7 @@ fn build(settings: &ClientSettings) -> Result<TlsClient, TlsError> {
     }
 }
 
-/// Reads the files of a block that has said something of TLS.
+/// Reads the files of a block that has `lua_ssl_*` directives.
 pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     if !CONF.of(&s.location).tls.changed {
         return Ok(());
@@ -127,7 +127,7 @@ macro_rules! row {
     };
 }
 
-/// The directives that TLS to servers has everywhere.
+/// The `lua_ssl_*` directives that all TLS to servers has.
 pub const SHARED: (&[Directive], Part) = (
     weir_ssl::client_directives!("lua_", row, settings),
     Part::Only(&[
@@ -140,7 +140,7 @@ pub const SHARED: (&[Directive], Part) = (
     ]),
 );
 
-/// Those whose files have no variables in their names here.
+/// Directives whose files cannot have variables in their names here.
 pub const OWN: (&[Directive], Part) = (
     &[
         row!(

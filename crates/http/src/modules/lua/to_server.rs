@@ -1,4 +1,5 @@
-//! The phases of handshakes with servers: `proxy_ssl_certificate_by_lua` and `proxy_ssl_verify_by_lua`.
+//! The phases of handshakes with upstream servers: `proxy_ssl_certificate_by_lua` and
+//! `proxy_ssl_verify_by_lua`.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::phases::ERROR;
 use super::run::{self, ScriptOutcome, Start};
 use super::script::{Script, read_known};
 use super::vm::vm_of;
-use super::wish::Exit;
+use super::yield_request::Exit;
 use crate::config::scope::Scope;
 use crate::modules::proxy;
 use crate::request::Request;
@@ -64,7 +65,7 @@ pub fn any_path(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads a script; the two forms of its directive exclude each other.
+/// Reads a script. A block may have one form of the directive only.
 fn script(
     s: &mut Scope<'_, '_>,
     d: &Directive,

@@ -13,7 +13,7 @@ use weir_tls::KeyCache;
 use super::anchors::{Anchor, Anchors};
 use super::current::{self, Phase, Subject};
 use super::script::{Script, ScriptId, Scripts, Side, Unloadable, is_bytecode, without_shebang};
-use super::wish::text_of;
+use super::yield_request::text_of;
 use super::{limit, pipe, socket, timers};
 use crate::event_loop::{LoopKey, LoopState};
 use crate::files;
@@ -22,20 +22,20 @@ use crate::site::Site;
 use weir_values::Template;
 use weir_values::doing::{self, ActivityName};
 
-/// Files with variables in their names that are kept compiled.
+/// The most compiled files with variables in their names that are kept.
 const FILES: usize = 1024;
 
-/// Coroutines that are kept for the next scripts.
+/// The most ended coroutines that are kept for reuse.
 const COROUTINES: usize = 64;
 
 /// A compiled script.
 pub type Code = Rc<Compiled>;
 
-/// A function that is kept, and its name.
+/// A compiled script.
 pub struct Compiled {
-    /// The function.
+    /// Its function.
     pub function: Anchor,
-    /// The script's, as errors have it.
+    /// The name of the script in error messages.
     pub name: ActivityName,
 }
 
@@ -43,33 +43,34 @@ pub struct Compiled {
 pub struct Vm {
     /// Lua itself.
     pub lua: Lua,
-    /// The site that the scripts belong to.
+    /// The site of the scripts.
     pub site: &'static Site,
-    /// Whose scripts of the site.
+    /// The side of the site whose scripts the VM runs.
     pub side: Side,
-    /// Its scripts.
+    /// The scripts of that side.
     pub known: &'static Scripts,
-    /// What outlives a step of a script.
+    /// Values that outlive a step of a script.
     pub anchors: Rc<Anchors>,
     scripts: RefCell<Vec<Option<Code>>>,
     files: RefCell<HashMap<PathBuf, Code>>,
-    /// Coroutines of ended scripts, for reuse: to make one and to throw it away is much of what a short script costs.
+    /// Ended coroutines, for reuse: creating and collecting one is a large part of a short script's
+    /// cost.
     ended: RefCell<Vec<Thread>>,
-    /// `init_by_lua` failed: scripts answer 500, since they cannot rely on it.
+    /// Whether `init_by_lua` failed. Scripts fail then, since they rely on it.
     pub broken: Cell<bool>,
-    /// Connections that scripts have left for others.
+    /// Kept-alive connections.
     pub pools: socket::Pools,
-    /// What waits for its time.
+    /// The timers.
     pub timers: timers::Timers,
     /// Processes of scripts.
     pub processes: pipe::Running,
-    /// Private keys that scripts of handshakes have read.
+    /// Private keys that scripts of handshakes have parsed.
     pub keys: RefCell<KeyCache>,
-    /// The numbers of listening sockets from which this loop is not to accept.
+    /// The indices of listening sockets from which this loop must not accept.
     pub declined: RefCell<Vec<usize>>,
 }
 
-/// The VMs of a loop, where the site has scripts.
+/// The VMs of a loop, as far as the site has scripts.
 pub struct LoopVm {
     /// For requests.
     pub requests: OnceCell<Rc<Vm>>,
@@ -78,14 +79,14 @@ pub struct LoopVm {
 }
 
 impl LoopVm {
-    /// The VMs that there are.
+    /// The VMs that exist.
     pub fn each(&self) -> impl Iterator<Item = &Rc<Vm>> {
         self.requests.get().into_iter().chain(self.sessions.get())
     }
 }
 
 impl Drop for LoopVm {
-    /// Finalizers of what is left run now, and may use dictionaries.
+    /// Runs the finalizers of remaining values, which may use dictionaries.
     fn drop(&mut self) {
         for vm in [self.requests.take(), self.sessions.take()].into_iter().flatten() {
             let (site, side) = (vm.site, vm.side);
@@ -100,7 +101,7 @@ impl Drop for LoopVm {
 pub static VM: LoopKey<LoopVm> =
     LoopKey::new(|_| LoopVm { requests: OnceCell::new(), sessions: OnceCell::new() });
 
-/// The VM of this loop that the running script belongs to; outside of scripts, that of requests.
+/// The VM of the running script's side on this loop; outside of scripts, that of requests.
 pub fn vm_of(event_loop: &LoopState) -> Option<&Rc<Vm>> {
     let vms = VM.of(event_loop);
     match current::side() {
@@ -110,7 +111,7 @@ pub fn vm_of(event_loop: &LoopState) -> Option<&Rc<Vm>> {
 }
 
 impl Vm {
-    /// A VM without `ngx` in it.
+    /// A VM without `ngx`.
     #[expect(clippy::disallowed_methods, reason = "all scripts of a site are its configuration's")]
     pub fn new(site: &'static Site, side: Side) -> Result<Vm, StartError> {
         let known = side.scripts(site);
@@ -137,7 +138,7 @@ impl Vm {
         })
     }
 
-    /// `init_worker_by_lua`: when the loop has its VM.
+    /// Runs `init_worker_by_lua`, once the loop has its VM.
     pub fn started(&self) {
         self.run_and_tell(Phase::InitWorker, self.known.init_worker);
     }
@@ -147,12 +148,13 @@ impl Vm {
         self.run_and_tell(Phase::ExitWorker, self.known.exit_worker);
     }
 
-    /// Writes to the error log of the whole site.
+    /// Writes to the error log of the site.
     pub fn log(&self, level: Level, text: std::fmt::Arguments<'_>) {
         self.side.main(self.site).core.error_log.write(level, None, text);
     }
 
-    /// A coroutine for a script: its first arguments are the number of the script's function and what that is called with.
+    /// A coroutine for a script. Its first resume takes the key of the script's function, and the
+    /// function's arguments.
     pub fn coroutine(&self) -> mlua::Result<Thread> {
         let call = self.anchors.call();
         match self.ended.borrow_mut().pop() {
@@ -161,7 +163,7 @@ impl Vm {
         }
     }
 
-    /// Keeps the coroutine of a script that has come to its end.
+    /// Keeps the coroutine of an ended script for reuse.
     pub fn keep(&self, thread: Thread) {
         let mut ended = self.ended.borrow_mut();
         if ended.len() < COROUTINES && thread.status() == ThreadStatus::Finished {
@@ -188,7 +190,7 @@ impl Vm {
         done.map_err(|error| StartError::Script(phase, error))
     }
 
-    /// The function of a script of the configuration.
+    /// The compiled script of the list.
     pub fn known(&self, id: ScriptId) -> Result<Code, ScriptError> {
         if self.broken.get() {
             return Err(ScriptError::NotInitialized);
@@ -215,7 +217,8 @@ impl Vm {
         Ok(Rc::new(Compiled { function, name }))
     }
 
-    /// The script of a phase that cannot wait: a file is read at once, as modules are.
+    /// The compiled script of a phase that cannot yield. A file is read with a blocking call, as
+    /// modules are.
     pub fn code(&self, r: &mut Request, script: &Script) -> Result<Code, ScriptError> {
         let path = match script {
             Script::Known(id) => return self.known(*id),
@@ -229,7 +232,7 @@ impl Vm {
         self.add_file(path, &text)
     }
 
-    /// The same, waiting for the file if need be.
+    /// The compiled script of a phase. A file is read without blocking the loop.
     pub async fn load(&self, r: &mut Request, script: &Script) -> Result<Code, Unloaded> {
         let Script::Named(template) = script else {
             return self.code(r, script).map_err(Unloaded::Broken);
@@ -257,7 +260,8 @@ impl Vm {
         Ok(code)
     }
 
-    /// The file of this name, below the server's prefix. The error is one outside of its directory.
+    /// The path of a file below the server's prefix. The error is a path that climbs out of its
+    /// directory.
     fn path_of(&self, r: &mut Request, template: &Template) -> Result<PathBuf, PathBuf> {
         use std::os::unix::ffi::OsStrExt;
         let name = template.eval(r).into_owned();
@@ -267,9 +271,9 @@ impl Vm {
     }
 }
 
-/// Why there is no VM, or a script outside of requests failed; shown as the log has it.
+/// Why there is no VM, or why a script outside of requests failed.
 pub enum StartError {
-    /// Lua has no memory for it.
+    /// Lua lacks memory.
     NotMade(mlua::Error),
     /// The script of this phase failed.
     Script(Phase, ScriptError),
@@ -290,21 +294,21 @@ impl fmt::Display for StartError {
     }
 }
 
-/// Why a script does not run to its end; shown as the log has it.
+/// Why a script failed.
 pub enum ScriptError {
     /// The loop has no VM.
     NoVm,
-    /// `init_by_lua` failed, and scripts rely on it.
+    /// `init_by_lua` failed before.
     NotInitialized,
     /// The site has no such script.
     Unknown,
-    /// The script's file is outside of its directory.
+    /// The file of the script is outside of its directory.
     Outside(PathBuf),
-    /// The script waits in a phase that cannot.
+    /// The script yielded in a phase that may not.
     Yielded(Phase),
-    /// Lua refuses it.
+    /// The script cannot be loaded.
     Unloadable(Unloadable),
-    /// It failed.
+    /// The script raised an error.
     Lua(mlua::Error),
 }
 
@@ -339,11 +343,11 @@ impl fmt::Display for ScriptError {
     }
 }
 
-/// Why there is nothing to run; shown as the log has it.
+/// Why there is no compiled script.
 pub enum Unloaded {
-    /// There is no such file.
+    /// The file does not exist.
     Missing(ScriptError),
-    /// It does not run.
+    /// The script cannot be loaded.
     Broken(ScriptError),
 }
 

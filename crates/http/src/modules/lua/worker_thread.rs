@@ -1,5 +1,5 @@
-//! `ngx.run_worker_thread`: functions of modules that run beside the loops, on the threads of a pool. Each such thread has a
-//! VM of its own, without requests. What goes to it and comes back are copies.
+//! `ngx.run_worker_thread`: runs functions of modules on a thread pool, beside the loops. Each
+//! thread has a VM of its own, without requests. Arguments and results are copied.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,45 +16,45 @@ use super::script::Side;
 use super::start;
 use crate::site::Site;
 
-/// Tables that may stand within each other.
+/// The deepest nesting of tables.
 const DEEPEST: usize = 100;
 
-/// A VM that has taken more bytes than this is cleaned behind each function.
+/// A VM above this size in bytes is collected after each function.
 const LARGE: usize = 4 << 20;
 
-/// How many functions wait or run in this process.
-static AT_WORK: AtomicU64 = AtomicU64::new(0);
+/// The number of functions that wait or run in this process.
+static IN_PROGRESS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The thread's VM.
-    static MACHINE: RefCell<Option<Machine>> = const { RefCell::new(None) };
+    /// The VM of the thread.
+    static THREAD_VM: RefCell<Option<ThreadVm>> = const { RefCell::new(None) };
 }
 
-/// A copy of a value of Lua, which goes from one VM to another.
-pub enum Plain {
+/// A copy of a Lua value, for another VM.
+pub enum PlainValue {
     Nil,
     Null,
     Boolean(bool),
     Integer(i64),
     Number(f64),
     Text(Vec<u8>),
-    Table(Vec<(Plain, Plain)>),
+    Table(Vec<(PlainValue, PlainValue)>),
 }
 
-impl Plain {
-    /// Copies a value; the error tells what cannot be copied.
-    pub fn of(value: &Value) -> Result<Plain, String> {
-        Plain::at(value, 0)
+impl PlainValue {
+    /// Copies a value. The error names what cannot be copied.
+    pub fn of(value: &Value) -> Result<PlainValue, String> {
+        PlainValue::at(value, 0)
     }
 
-    fn at(value: &Value, depth: usize) -> Result<Plain, String> {
+    fn at(value: &Value, depth: usize) -> Result<PlainValue, String> {
         Ok(match value {
-            Value::Nil => Plain::Nil,
-            Value::LightUserData(pointer) if pointer.0.is_null() => Plain::Null,
-            Value::Boolean(value) => Plain::Boolean(*value),
-            Value::Integer(value) => Plain::Integer(*value),
-            Value::Number(value) => Plain::Number(*value),
-            Value::String(text) => Plain::Text(text.as_bytes().to_vec()),
+            Value::Nil => PlainValue::Nil,
+            Value::LightUserData(pointer) if pointer.0.is_null() => PlainValue::Null,
+            Value::Boolean(value) => PlainValue::Boolean(*value),
+            Value::Integer(value) => PlainValue::Integer(*value),
+            Value::Number(value) => PlainValue::Number(*value),
+            Value::String(text) => PlainValue::Text(text.as_bytes().to_vec()),
             Value::Table(_) if depth == DEEPEST => {
                 let text = "suspicious circular references, table depth exceed max depth";
                 return Err(format!("{text}: {DEEPEST}"));
@@ -62,9 +62,9 @@ impl Plain {
             Value::Table(table) => {
                 let pair = |pair: mlua::Result<(Value, Value)>| {
                     let (key, value) = pair.map_err(|error| error.to_string())?;
-                    Ok((Plain::at(&key, depth + 1)?, Plain::at(&value, depth + 1)?))
+                    Ok((PlainValue::at(&key, depth + 1)?, PlainValue::at(&value, depth + 1)?))
                 };
-                Plain::Table(table.pairs().map(pair).collect::<Result<_, String>>()?)
+                PlainValue::Table(table.pairs().map(pair).collect::<Result<_, String>>()?)
             }
             other => {
                 let kind = other.type_name().to_ascii_uppercase();
@@ -74,86 +74,89 @@ impl Plain {
     }
 }
 
-impl IntoLua for Plain {
+impl IntoLua for PlainValue {
     fn into_lua(self, lua: &Lua) -> mlua::Result<Value> {
         Ok(match self {
-            Plain::Nil => Value::Nil,
-            Plain::Null => Value::NULL,
-            Plain::Boolean(value) => Value::Boolean(value),
-            Plain::Integer(value) => Value::Integer(value),
-            Plain::Number(value) => Value::Number(value),
-            Plain::Text(text) => Value::String(lua.create_string(text)?),
-            Plain::Table(pairs) => Value::Table(lua.create_table_from(pairs)?),
+            PlainValue::Nil => Value::Nil,
+            PlainValue::Null => Value::NULL,
+            PlainValue::Boolean(value) => Value::Boolean(value),
+            PlainValue::Integer(value) => Value::Integer(value),
+            PlainValue::Number(value) => Value::Number(value),
+            PlainValue::Text(text) => Value::String(lua.create_string(text)?),
+            PlainValue::Table(pairs) => Value::Table(lua.create_table_from(pairs)?),
         })
     }
 }
 
-/// The right to run a function beside the loops; there are only so many.
-pub struct Turn(());
+/// Counts a function that waits or runs.
+pub struct ThreadSlot(());
 
-impl Turn {
-    /// One more than `most` is none.
-    pub fn take(most: u64) -> Option<Turn> {
+impl ThreadSlot {
+    /// `None` if `most` functions wait or run already.
+    pub fn take(most: u64) -> Option<ThreadSlot> {
         let more = |n: u64| (n < most).then_some(n + 1);
-        AT_WORK.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Turn(()))
+        IN_PROGRESS
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .ok()
+            .map(|_| ThreadSlot(()))
     }
 }
 
-impl Drop for Turn {
+impl Drop for ThreadSlot {
     fn drop(&mut self) {
-        AT_WORK.fetch_sub(1, Ordering::Relaxed);
+        IN_PROGRESS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A function to run.
 pub struct Job {
-    /// The site, whose dictionaries and package path it has.
+    /// The site, for its dictionaries and package path.
     pub site: Lent<Site>,
-    /// Of the loop that asks for it.
+    /// The identity of the calling loop.
     pub identity: Identity,
     /// The module's name.
     pub module: Vec<u8>,
     /// The function's name in the module.
     pub function: Vec<u8>,
-    /// What it is called with.
-    pub arguments: Vec<Plain>,
-    /// How many may run.
-    pub turn: Turn,
+    /// The arguments.
+    pub arguments: Vec<PlainValue>,
+    /// Counts the function until it has ended.
+    pub slot: ThreadSlot,
 }
 
 impl Job {
-    /// Runs it on this thread: what the function returns, or why not.
-    pub fn run(self) -> Result<Vec<Plain>, String> {
-        MACHINE.with_borrow_mut(|machine| {
-            let is_same = |known: &Machine| Arc::ptr_eq(known.site.shared(), self.site.shared());
-            let known = machine.take().filter(is_same);
+    /// Runs the function on this thread. Returns its values or the error.
+    pub fn run(self) -> Result<Vec<PlainValue>, String> {
+        THREAD_VM.with_borrow_mut(|vm| {
+            let is_same = |known: &ThreadVm| Arc::ptr_eq(known.site.shared(), self.site.shared());
+            let known = vm.take().filter(is_same);
             let known = match known {
                 Some(known) => known,
-                None => Machine::new(self.site.clone(), self.identity)
+                None => ThreadVm::new(self.site.clone(), self.identity)
                     .map_err(|error| text_of(&error))?,
             };
-            machine.insert(known).call(self)
+            vm.insert(known).call(self)
         })
     }
 }
 
 /// The VM of a thread.
-struct Machine {
-    /// It owns the site, from which functions of `ngx` borrow while they run.
+struct ThreadVm {
+    /// Keeps the site alive, from which functions of `ngx` borrow.
     site: Lent<Site>,
     lua: Lua,
-    /// What the functions of `ngx` keep.
+    /// Keeps the values of functions of `ngx` alive.
     _anchors: Rc<Anchors>,
     call: Function,
 }
 
-impl Machine {
+impl ThreadVm {
     #[expect(clippy::disallowed_methods, reason = "all modules of a site are its administrator's")]
-    fn new(site: Lent<Site>, identity: Identity) -> mlua::Result<Machine> {
+    fn new(site: Lent<Site>, identity: Identity) -> mlua::Result<ThreadVm> {
         let lua = weir_sys::lua::vm_without_restrictions();
         let anchors = Anchors::new(&lua)?;
-        let furnish = || start::furnish(&lua, &anchors, (site.get(), Side::Requests), identity);
-        current::beside_loops(site.get(), furnish)?;
+        let install = || start::install_ngx(&lua, &anchors, (site.get(), Side::Requests), identity);
+        current::beside_loops(site.get(), install)?;
         let call = lua.load(
             "local module, name = ...
              local ok, found = pcall(require, module)
@@ -164,11 +167,11 @@ impl Machine {
              return module[name](select(3, ...))",
         );
         let call = call.set_name("=run_worker_thread").into_function()?;
-        Ok(Machine { site, lua, _anchors: anchors, call })
+        Ok(ThreadVm { site, lua, _anchors: anchors, call })
     }
 
-    fn call(&mut self, job: Job) -> Result<Vec<Plain>, String> {
-        let Job { module, function, arguments, turn, .. } = job;
+    fn call(&mut self, job: Job) -> Result<Vec<PlainValue>, String> {
+        let Job { module, function, arguments, slot, .. } = job;
         let called = self.values(module, function, arguments).and_then(|values| {
             let call = || self.call.call::<MultiValue>(values);
             current::beside_loops(self.site.get(), || {
@@ -176,14 +179,15 @@ impl Machine {
             })
         });
         let returned = called.map_err(|error| text_of(&error)).and_then(|values| {
-            let copies: Result<Vec<Plain>, String> = values.iter().map(Plain::of).collect();
+            let copies: Result<Vec<PlainValue>, String> =
+                values.iter().map(PlainValue::of).collect();
             copies.map_err(|text| text + " in the return value")
         });
         if self.lua.used_memory() > LARGE {
-            // What it frees is gone; an error of a finalizer changes nothing.
+            // An error of a finalizer does no harm.
             let _ = self.lua.gc_collect();
         }
-        drop(turn);
+        drop(slot);
         returned
     }
 
@@ -191,15 +195,15 @@ impl Machine {
         &self,
         module: Vec<u8>,
         function: Vec<u8>,
-        arguments: Vec<Plain>,
+        arguments: Vec<PlainValue>,
     ) -> mlua::Result<MultiValue> {
-        let names = [Plain::Text(module), Plain::Text(function)];
+        let names = [PlainValue::Text(module), PlainValue::Text(function)];
         names.into_iter().chain(arguments).map(|value| value.into_lua(&self.lua)).collect()
     }
 }
 
-/// An error as the script gets it: without its traceback.
+/// The text of an error without its traceback.
 fn text_of(error: &Error) -> String {
-    let text = super::wish::text_of(error);
+    let text = super::yield_request::text_of(error);
     text.split("\nstack traceback:").next().unwrap_or_default().to_owned()
 }

@@ -1,4 +1,4 @@
-//! `ngx.balancer`: what a script chooses for an attempt.
+//! `ngx.balancer`: the server and options that a script sets for an attempt.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::modules::lua::script::Side;
 use crate::upstream::choosing::{Selection, Situation};
 use crate::upstream::url::Url;
 
-/// Longer than any server runs, so that it is a time.
+/// Longer than any server runs: stands for no timeout.
 const EVER: Duration = Duration::from_secs(1_000_000_000);
 
-/// Adds the functions of this part. What they refuse, the prelude returns to the script.
+/// Adds the functions of this part. The prelude returns their errors to the script.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing(
         "balancer_peer",
@@ -41,7 +41,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             let before = selection.before;
             let status = |failure: Failure| match current::side() {
                 Side::Requests => failure.response(),
-                // Sessions have no answers.
+                // Sessions have no statuses.
                 Side::Sessions => 0,
             };
             Ok((before.map(kind), before.map(status)))
@@ -94,7 +94,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-/// Lets a script of the right phase choose.
+/// Calls `f` with the choice of the running script, if its phase is the balancer's.
 fn choose<T>(
     f: impl FnOnce(&Situation, &mut Selection) -> Result<T, NgxError>,
 ) -> Result<T, NgxError> {
@@ -107,16 +107,16 @@ fn choose<T>(
     }
 }
 
-/// The server at an address; its port, if the address has none.
+/// The server at an address. `port` is used if the address has none.
 fn peer(address: &[u8], port: f64) -> Result<Peer, NgxError> {
     let url = Url::parse(address, false)?;
     let Some(host) = &url.address else { return Err("no host allowed".into()) };
-    // As a number in C becomes a port.
+    // Cut to 16 bits, as a conversion in C does.
     let endpoint = host.endpoint(url.port.unwrap_or(port as i64 as u16));
     Ok(Peer::new(endpoint, String::from_utf8_lossy(address), PeerOptions::default()))
 }
 
-/// Adds attempts; the answer is a warning where there may not be so many.
+/// Allows more attempts. Returns a warning if that many are not allowed.
 fn more_tries(situation: Situation, selection: &mut Selection, count: f64) -> Option<&'static str> {
     let count = count as u32;
     let room = situation.most.saturating_sub(situation.tries);
@@ -125,7 +125,7 @@ fn more_tries(situation: Situation, selection: &mut Selection, count: f64) -> Op
     reduced.then_some("reduced tries due to limit")
 }
 
-/// What scripts call a failure.
+/// The kind of a failure, as scripts know it.
 fn kind(failure: Failure) -> &'static str {
     match failure {
         Failure::Status(403 | 404) => "next",
@@ -133,12 +133,12 @@ fn kind(failure: Failure) -> &'static str {
     }
 }
 
-/// Seconds as a time.
+/// Seconds as a duration.
 fn long(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(EVER).min(EVER)
 }
 
-/// The same; less than a millisecond is none.
+/// Seconds as a duration; `None` below a millisecond.
 fn time(seconds: f64) -> Option<Duration> {
     (seconds >= 0.001).then(|| long(seconds))
 }

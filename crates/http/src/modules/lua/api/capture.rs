@@ -1,4 +1,4 @@
-//! `ngx.location.capture`: other locations' answers, as values.
+//! `ngx.location.capture`: subrequests whose answers scripts get.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use super::{encode, headers};
 use crate::answer::change;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{NgxError, with_request};
-use crate::modules::lua::wish::{Wish, reply};
+use crate::modules::lua::yield_request::{YieldRequest, reply};
 use crate::request::Request;
 use crate::subrequest::Capture;
 
@@ -26,7 +26,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let captures = prepared?.into_iter().map(|capture| -> Running { Box::pin(capture.run()) });
         let all = join(captures.collect());
         let pending = with_request(|r| answer::context(r).capture())?;
-        Ok(Wish::Capture(Box::pin(async move {
+        Ok(YieldRequest::Capture(Box::pin(async move {
             let answers = all.await;
             drop(pending);
             reply(move |lua| {
@@ -37,10 +37,10 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-/// A subrequest at work.
+/// A running subrequest.
 type Running = Pin<Box<dyn Future<Output = Box<Request>>>>;
 
-/// Waits for all of them.
+/// Waits for all subrequests.
 async fn join(mut running: Vec<Running>) -> Vec<Box<Request>> {
     let mut answers: Vec<Option<Box<Request>>> = running.iter().map(|_| None).collect();
     std::future::poll_fn(|cx| {
@@ -57,7 +57,7 @@ async fn join(mut running: Vec<Running>) -> Vec<Box<Request>> {
     answers.into_iter().flatten().collect()
 }
 
-/// A subrequest as the table of the prelude asks for it.
+/// A subrequest, as the prelude's table describes it.
 fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, NgxError> {
     let text = |key: &str| asked.raw_get::<Option<mlua::String>>(key).ok().flatten();
     let flag = |key: &str| asked.raw_get::<Option<bool>>(key).ok().flatten() == Some(true);
@@ -122,27 +122,27 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, NgxErro
     Ok(capture)
 }
 
-/// An option that is a table, if it is there.
+/// An option that is a table, if it is given.
 fn option(asked: &Table, name: &str) -> Result<Option<Table>, NgxError> {
     asked.raw_get(name).map_err(|_| format!("Bad {name} option value").into())
 }
 
-/// What the script sees of an answer.
+/// The answer of a subrequest, as a table for the script.
 fn table(lua: &Lua, sr: &Request) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     let headers = lua.create_table()?;
     table.raw_set("truncated", !sr.capture_is_whole() || sr.response.header_only)?;
-    // As in lua-nginx-module, an answer without a head is one with 200.
+    // As in lua-nginx-module, an answer without a head has status 200.
     let status = match sr.response.status {
         0 if sr.response.sent => 200,
-        // It ended without an answer.
+        // The subrequest ended without an answer.
         0 => 500,
         status => status,
     };
     table.raw_set("status", status)?;
     table.raw_set("body", lua.create_string(sr.captured_body())?)?;
     for (name, value) in headers::answer_headers(sr) {
-        // A number, as in lua-nginx-module.
+        // lua-nginx-module gives a number here.
         let length = std::str::from_utf8(&value).ok().and_then(|text| text.parse::<u64>().ok());
         if let (b"Content-Length", Some(length)) = (name.as_slice(), length) {
             headers.raw_set("Content-Length", length)?;

@@ -1,8 +1,8 @@
-//! Where a script leads: `ngx.exit`, `ngx.exec`, `ngx.redirect`, `ngx.sleep`, coroutines and light threads.
+//! Control flow: `ngx.exit`, `ngx.exec`, `ngx.redirect`, `ngx.sleep`, coroutines and light threads.
 
 use mlua::{MultiValue, Thread, Value};
 
-use super::natives::{Given, Natives, done, keep};
+use super::natives::{AnswerKind, Natives, done, keep};
 use super::timer::seconds_of;
 use super::{encode, log};
 use crate::answer::change::set_location_as_said;
@@ -11,7 +11,7 @@ use crate::modules::lua::anchors::Anchor;
 use crate::modules::lua::conf::{CONF, Conf};
 use crate::modules::lua::current::{self, NgxError, Scripted, phase, with, with_answer, with_any};
 use crate::modules::lua::timers::pause;
-use crate::modules::lua::wish::{Exit, ThreadId, Wish, reply};
+use crate::modules::lua::yield_request::{Exit, ThreadId, YieldRequest, reply};
 use crate::modules::lua::{answer, session};
 use crate::request::Request;
 
@@ -23,7 +23,7 @@ const DONE: i64 = -4;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    // True where the script goes on, and the exit holds when it has ended.
+    // True if the call returns to the script, and the exit takes effect at its end.
     natives.add_refusing("exit", |_, status: f64| {
         exit(status as i64)?;
         Ok(!phase().may_wait())
@@ -38,7 +38,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let delay = seconds_of(seconds)?;
         let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
         let sleep = pause(&event_loop.handle, delay);
-        Ok(Wish::Wait(Box::pin(async move {
+        Ok(YieldRequest::Wait(Box::pin(async move {
             sleep.await;
             reply(|_| {
                 log::debug(|r| {
@@ -69,12 +69,12 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.direct("get_phase", |_, answer| {
         answer.text().extend_from_slice(phase().name().as_bytes());
-        Ok::<_, NgxError>(Given::Text)
+        Ok::<_, NgxError>(AnswerKind::Text)
     })?;
     threads(natives)
 }
 
-/// Calls `f` with what holds for the script, and with what it has said for the time when its client leaves.
+/// Calls `f` with the settings of the script, and the place of its `ngx.on_abort` function.
 fn with_abort<T>(f: impl FnOnce(&Conf, &mut Option<Anchor>) -> T) -> Result<T, NgxError> {
     if !phase().is_session() {
         return with_answer(|r| f(CONF.of(r.conf()), &mut answer::context(r).on_abort));
@@ -88,19 +88,19 @@ fn with_abort<T>(f: impl FnOnce(&Conf, &mut Option<Anchor>) -> T) -> Result<T, N
 
 fn threads(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting("spawn", |_, (thread, arguments): (Thread, MultiValue)| {
-        Ok(Wish::Spawn(thread, arguments))
+        Ok(YieldRequest::Spawn(thread, arguments))
     })?;
     natives.add_waiting("join", |_, threads: MultiValue| {
         let ids: Option<Vec<ThreadId>> = threads.iter().map(ThreadId::of).collect();
-        ids.map(Wish::Join).ok_or_else(|| "attempt to wait on a non-thread".into())
+        ids.map(YieldRequest::Join).ok_or_else(|| "attempt to wait on a non-thread".into())
     })?;
     natives.add_waiting("kill", |_, thread: Value| {
         let id = ThreadId::of(&thread).ok_or("attempt to kill a non-thread")?;
-        Ok(Wish::Kill(id))
+        Ok(YieldRequest::Kill(id))
     })
 }
 
-/// Whether `ngx.exit` may be called here, with this.
+/// The status for `ngx.exit`, or an error if it may not be called here with this status.
 fn exit_status(status: i64) -> Result<i32, NgxError> {
     if matches!(status, AGAIN | DONE) {
         return Err("bad argument to 'ngx.exit': does not accept NGX_AGAIN or NGX_DONE".into());
@@ -119,11 +119,11 @@ fn exit(status: i64) -> Result<(), NgxError> {
         refused?;
     }
     let late = |r: &mut Request| answer::is_begun(r) && phase().may_answer();
-    // A timer has no request: it ends with any status.
+    // A timer has no request, and ends with any status.
     if status < 300 || matches!(status, 408 | 444 | 499) || !with_any(late).unwrap_or(false) {
-        return current::wish(Wish::Exit(Exit::Status(status)));
+        return current::request_yield(YieldRequest::Exit(Exit::Status(status)));
     }
-    // The client has a status: the answer ends where it is.
+    // The status was sent already: the answer ends where it is.
     with(|r| {
         let was = r.response.status;
         if i32::from(was) != status {
@@ -133,10 +133,10 @@ fn exit(status: i64) -> Result<(), NgxError> {
             r.log(weir_log::Level::Error, text);
         }
     })?;
-    current::wish(Wish::Exit(Exit::Status(0)))
+    current::request_yield(YieldRequest::Exit(Exit::Status(0)))
 }
 
-fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<Wish, NgxError> {
+fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<YieldRequest, NgxError> {
     answer::context(r).may_abort()?;
     if answer::is_begun(r) {
         return Err("attempt to call ngx.exec after sending out response headers".into());
@@ -146,7 +146,7 @@ fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<Wish, NgxError> {
     }
     if uri.first() == Some(&b'@') {
         let name = uri.split(|byte| *byte == b'?').next().unwrap_or(uri);
-        return Ok(Wish::Exit(Exit::Exec(name.to_vec(), Vec::new())));
+        return Ok(YieldRequest::Exit(Exit::Exec(name.to_vec(), Vec::new())));
     }
     let safe = weir_proto::uri::is_unsafe(uri).map_err(|_| {
         let shown = weir_log::Bytes(uri);
@@ -158,10 +158,10 @@ fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<Wish, NgxError> {
         query.push(b'&');
     }
     query.extend_from_slice(&encode::query(args));
-    Ok(Wish::Exit(Exit::Exec(safe.path, query)))
+    Ok(YieldRequest::Exit(Exit::Exec(safe.path, query)))
 }
 
-fn redirect(r: &mut Request, uri: &[u8], status: i64) -> Result<Wish, NgxError> {
+fn redirect(r: &mut Request, uri: &[u8], status: i64) -> Result<YieldRequest, NgxError> {
     answer::context(r).may_abort()?;
     if !matches!(status, 301 | 302 | 303 | 307 | 308) {
         return Err("only ngx.HTTP_MOVED_TEMPORARILY, ngx.HTTP_MOVED_PERMANENTLY, \
@@ -176,5 +176,5 @@ fn redirect(r: &mut Request, uri: &[u8], status: i64) -> Result<Wish, NgxError> 
         return Err(text.into());
     }
     set_location_as_said(r, &mut [uri.to_vec()]);
-    Ok(Wish::Exit(Exit::Status(status as i32)))
+    Ok(YieldRequest::Exit(Exit::Status(status as i32)))
 }

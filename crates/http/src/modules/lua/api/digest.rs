@@ -3,7 +3,7 @@
 use md5::{Digest, Md5};
 use sha1::Sha1;
 
-use super::natives::{Given, Natives};
+use super::natives::{AnswerKind, Natives};
 use crate::escape::hex_text;
 use crate::modules::lua::current::NgxError;
 
@@ -17,13 +17,13 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.direct("crc32", |passed, answer| {
         answer.number = crc32(passed.first).into();
-        Ok::<_, NgxError>(Given::Number)
+        Ok::<_, NgxError>(AnswerKind::Number)
     })
 }
 
 /// RFC 2104
 fn hmac_sha1(key: &[u8], text: &[u8]) -> Vec<u8> {
-    /// What SHA-1 takes at a time.
+    /// The block size of SHA-1.
     const BLOCK: usize = 64;
     let mut block = [0u8; BLOCK];
     if key.len() > BLOCK {

@@ -1,11 +1,11 @@
-//! Texts in other spellings: escapes, base64, query strings, quotes of SQL.
+//! Encodings: URI escapes, base64, query strings, SQL quotes.
 
 use std::borrow::Cow;
 
 use mlua::Lua;
 use weir_proto::base64::{self, Alphabet};
 
-use super::natives::{Given, NamedValues, Natives, named};
+use super::natives::{AnswerKind, NamedValues, Natives, named};
 use crate::modules::lua::current::NgxError;
 
 /// Adds the functions of this part.
@@ -13,7 +13,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.direct("escape_uri", |passed, answer| {
         let [kind, ..] = passed.numbers;
         escape(passed.first, kind as i64, answer.text());
-        Ok::<_, NgxError>(Given::Text)
+        Ok::<_, NgxError>(AnswerKind::Text)
     })?;
     natives.direct_text("unescape_uri", |text, out| out.extend_from_slice(&unescape(text)))?;
     natives.direct("encode_base64", |passed, answer| {
@@ -22,13 +22,13 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         while plain != 0.0 && out.last() == Some(&b'=') {
             out.pop();
         }
-        Ok::<_, NgxError>(Given::Text)
+        Ok::<_, NgxError>(AnswerKind::Text)
     })?;
     natives.direct("decode_base64", |passed, answer| {
         let decoded = base64::decode(Alphabet::Plain, passed.first);
-        Ok::<_, NgxError>(decoded.map_or(Given::Nil, |bytes| {
+        Ok::<_, NgxError>(decoded.map_or(AnswerKind::Nil, |bytes| {
             answer.set_text(bytes);
-            Given::Text
+            AnswerKind::Text
         }))
     })?;
     natives.add("quote_sql", |lua, text: mlua::String| {
@@ -40,7 +40,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-/// Escapes as `ngx.escape_uri` does for a type: lua-nginx-module has sets of its own, and its types from 5 leave bytes above 0x7e.
+/// Escapes a text as `ngx.escape_uri` does for a type. lua-nginx-module has character sets of its
+/// own; types from 5 on do not escape bytes above 0x7e.
 fn escape(text: &[u8], kind: i64, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let escaped: &[u8] = match kind {
@@ -61,7 +62,7 @@ fn escape(text: &[u8], kind: i64, out: &mut Vec<u8>) {
     }
 }
 
-/// What is no escape stays as it is.
+/// Decodes URI escapes. Invalid ones stay as they are.
 fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'%', b'+', text).is_none() {
         return Cow::Borrowed(text);
@@ -85,7 +86,7 @@ fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Escapes bytes that would break a request line, so that the query can be passed on to a server.
+/// Escapes bytes that would break a request line, so that a query can be passed to an upstream.
 pub fn query(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for byte in text {
@@ -97,7 +98,8 @@ pub fn query(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Why a URI with control characters is refused: the first of them, and the URI as the log shows it.
+/// The error for a URI with control characters. It shows the first of them, and the URI as in the
+/// log.
 pub fn unsafe_byte(what: &str, uri: &[u8]) -> Option<String> {
     let odd = |byte: &u8| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f;
     let byte = uri.iter().copied().find(odd)?;
@@ -115,8 +117,8 @@ fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
-/// The arguments by name, `true` where one has no value, and a word on it if there were more than `most` (as a rule
-/// 100, 0: any number).
+/// The arguments by name, `true` for those without a value, and "truncated" if there were more than
+/// `most` (100 by default; 0 is any number).
 pub fn decode_args(
     lua: &Lua,
     text: &[u8],
@@ -136,7 +138,7 @@ pub fn decode_args(
     Ok((named(lua, &all)?, truncated))
 }
 
-/// As MySQL reads it.
+/// Quotes a text as MySQL reads it.
 fn quote_sql(text: &[u8]) -> Vec<u8> {
     let mut out = vec![b'\''];
     for byte in text {

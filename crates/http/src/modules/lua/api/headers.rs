@@ -1,11 +1,11 @@
-//! Header lines of the answer and of the request.
+//! Headers of the answer and of the request.
 
 use std::borrow::Cow;
 
 use mlua::{Lua, Table, Value};
 use weir_proto::http1::Version;
 
-use super::natives::{Given, Natives, borrowed, failed, named};
+use super::natives::{AnswerKind, Natives, borrowed, failed, named};
 use crate::answer::change::{
     NoLength, WITH_A_FIELD, set_answer, set_location_as_said, set_request,
 };
@@ -16,22 +16,22 @@ use crate::request::Request;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    // Nothing, a text, or that there are several.
+    // Nil, a text, or true if there are several.
     natives.direct("get_header", |passed, answer| {
         with(|r| {
             let name = &dashed(r, passed.first);
             let out = answer.text();
             if r.response.special_header(&lower(name, b'_'), out) {
-                return Given::Text;
+                return AnswerKind::Text;
             }
             let mut all = lines_of_name(r, name);
             match (all.next(), all.next()) {
-                (None, _) => Given::Nil,
+                (None, _) => AnswerKind::Nil,
                 (Some(one), None) => {
                     out.extend_from_slice(one);
-                    Given::Text
+                    AnswerKind::Text
                 }
-                (Some(_), Some(_)) => Given::True,
+                (Some(_), Some(_)) => AnswerKind::True,
             }
         })
     })?;
@@ -46,7 +46,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         set(&name.as_bytes(), &mut values(lua, &value)?)
     })?;
     natives.direct("set_header_text", |passed, _| {
-        set(passed.first, &mut [passed.second.to_vec()]).map(|()| Given::Nil)
+        set(passed.first, &mut [passed.second.to_vec()]).map(|()| AnswerKind::Nil)
     })?;
     natives.add("answer_headers", |lua, (most, raw): (Option<usize>, Option<bool>)| {
         let all = with(|r| answer_headers(r));
@@ -64,35 +64,35 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         set_of_request(&name.as_bytes(), &values(lua, &value)?)
     })?;
     natives.direct("set_request_header_text", |passed, _| {
-        set_of_request(passed.first, &[passed.second.to_vec()]).map(|()| Given::Nil)
+        set_of_request(passed.first, &[passed.second.to_vec()]).map(|()| AnswerKind::Nil)
     })
 }
 
 fn set_of_request(name: &[u8], mut values: &[Vec<u8>]) -> Result<(), NgxError> {
     if let ([.., last], true) = (values, name.eq_ignore_ascii_case(b"host")) {
-        // A request has one host. The last one counts.
+        // A request has one host, so the last one counts.
         values = std::slice::from_ref(last);
     }
     with(|r| {
-        // A request without a version has no headers.
+        // A request of HTTP/0.9 has no headers.
         if r.version > Version::Http09 {
             set_request(r, name, values);
         }
     })
 }
 
-/// The answer's lines of a name that has no field.
+/// The lines of a header of the answer that has no field of its own.
 fn lines_of_name<'r>(r: &'r Request, name: &'r [u8]) -> impl Iterator<Item = &'r [u8]> {
     let all = r.response.headers.iter();
     all.filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
-/// Sets a line of the answer, while it can be set.
+/// Sets a header of the answer, if the head was not sent yet.
 fn set(name: &[u8], values: &mut [Vec<u8>]) -> Result<(), NgxError> {
     with(|r| {
         let name = &*dashed(r, name);
         if !r.response.sent && name.eq_ignore_ascii_case(b"location") {
-            // The last URL counts. Paths are lines as they are.
+            // The last URL counts. Paths are set as several lines.
             let are_paths = values.iter().all(|value| value.starts_with(b"/"));
             let from = if are_paths { 0 } else { values.len().saturating_sub(1) };
             set_location_as_said(r, values.get_mut(from..).unwrap_or_default());
@@ -111,7 +111,7 @@ fn set(name: &[u8], values: &mut [Vec<u8>]) -> Result<(), NgxError> {
     })?
 }
 
-/// `ngx.header` allows `_` for `-`, which no name in Lua may hold.
+/// A header's name with `-` for `_`, since names in Lua cannot have `-`.
 fn dashed<'n>(r: &Request, name: &'n [u8]) -> Cow<'n, [u8]> {
     let mut name = Cow::Borrowed(name);
     if name.contains(&b'_') && CONF.of(r.conf()).underscores {
@@ -120,7 +120,7 @@ fn dashed<'n>(r: &Request, name: &'n [u8]) -> Cow<'n, [u8]> {
     name
 }
 
-/// One value, several, or none.
+/// The values of a header: none, one, or several.
 fn values(lua: &Lua, value: &Value) -> Result<Vec<Vec<u8>>, NgxError> {
     let one = |value: &Value| {
         let text = match value {
@@ -139,8 +139,8 @@ fn values(lua: &Lua, value: &Value) -> Result<Vec<Vec<u8>>, NgxError> {
     }
 }
 
-/// Lines by their names, in lower case unless `raw`, and a word on it if there were more than `most` (as a rule 100,
-/// 0: any number).
+/// Headers by name, in lower case unless `raw`, and "truncated" if there were more than `most` (100
+/// by default; 0 is any number).
 fn lines_of<'a>(
     lua: &Lua,
     lines: impl Iterator<Item = (&'a [u8], &'a [u8])>,
@@ -159,7 +159,8 @@ fn lines_of<'a>(
 
 type HeaderTables = (super::natives::NamedValues, Option<&'static str>);
 
-/// As the prelude takes it: a refusal, or a table by names or names and values in turn, and a word.
+/// The result for the prelude: an error; or a table by names, or a list of names and values, and
+/// "truncated".
 fn flat(
     lines: Result<HeaderTables, NgxError>,
 ) -> (Option<String>, Option<Table>, Option<Table>, Option<&'static str>) {
@@ -174,7 +175,7 @@ fn lower(name: &[u8], dash: u8) -> Vec<u8> {
     name.iter().map(fold).collect()
 }
 
-/// All lines of the answer as far as they are known.
+/// The headers of the answer that are known so far.
 pub fn answer_headers(r: &Request) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut all = Vec::new();
     for name in WITH_A_FIELD {

@@ -22,11 +22,11 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         to_log(level(n), &text.to_string_lossy());
     })?;
     natives.add("errlog_level", |_, n: i64| weir_log::capture_level(level(n)))?;
-    // Nothing where no lines are kept, false where none is left.
+    // Nil if no lines are captured, false if none is left.
     natives.add("errlog_take", |lua, ()| {
         let Some(kept) = weir_log::take_captured() else { return MultiValue::new() };
         let Some(kept) = kept else { return MultiValue::from_vec(vec![Value::Boolean(false)]) };
-        // `ngx.STDERR` stands before the levels of the log.
+        // `ngx.STDERR` precedes the levels of the log.
         let level = Value::Integer(i64::from(kept.level.severity()) + 1);
         let text = lua.create_string(kept.line).map_or(Value::Nil, Value::String);
         MultiValue::from_vec(vec![level, Value::Number(kept.time), text])
@@ -36,7 +36,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         Ok::<_, NgxError>(is_logged(level(n as i64)).into())
     })?;
     natives.add("global_written", |lua, (name, trace): (mlua::String, mlua::String)| {
-        // The start is the place to make globals.
+        // At the start, scripts may create globals.
         if matches!(current::phase(), Phase::Init | Phase::InitWorker) {
             return;
         }
@@ -66,7 +66,8 @@ fn level(n: i64) -> Level {
     }
 }
 
-/// Whether the log of the request takes this. That of the site judges by itself.
+/// Whether the log of the request or session takes this level. The site's log decides when it
+/// writes.
 fn is_logged(level: Level) -> bool {
     let of_session = current::with_session(|s| s.is_logged(level));
     let of_request = || current::with_any(|r| r.error_log().enabled(level)).unwrap_or(true);
@@ -98,7 +99,7 @@ fn write(lua: &Lua, level: Level, values: &MultiValue) {
     to_log(level, &line);
 }
 
-/// To the log of the request, or of the site.
+/// Writes to the log of the request or session, or of the site.
 pub(super) fn to_log(level: Level, line: &str) {
     if current::is_mute() {
         return;
@@ -116,7 +117,7 @@ pub(super) fn to_log(level: Level, line: &str) {
     }
 }
 
-/// A line for the search for a fault, which is made only where the log of the request or of the session takes it.
+/// Writes a debug line, which is made only if the log of the request or session takes it.
 pub(super) fn debug(line: impl FnOnce(Option<&Request>) -> String) {
     let place = current::phase().in_log();
     if current::has_session() {
@@ -135,7 +136,7 @@ pub(super) fn debug(line: impl FnOnce(Option<&Request>) -> String) {
     });
 }
 
-/// `[lua] FILE:LINE: FUNCTION(): ` of the part of the script that has called into the prelude.
+/// `[lua] FILE:LINE: FUNCTION(): ` for the place in the script that called the prelude.
 fn place(lua: &Lua) -> String {
     for depth in 1.. {
         let found = lua.inspect_stack(depth, |caller| {
@@ -146,7 +147,7 @@ fn place(lua: &Lua) -> String {
             {
                 return None;
             }
-            // A chunk that is named by its text has it in brackets.
+            // A chunk that is named by its text has a short name in brackets.
             let short = source.short_src.unwrap_or_default();
             let name = name.strip_prefix(['@', '=']).unwrap_or(&short);
             let name = name.rsplit('/').next().unwrap_or_default();

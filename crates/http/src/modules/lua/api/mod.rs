@@ -1,4 +1,4 @@
-//! What scripts find in `ngx`: functions in Rust, one file for each part.
+//! The functions of `ngx` in Rust, one file for each part.
 
 use mlua::Lua;
 
@@ -7,7 +7,7 @@ use weir_sys::lua::direct;
 use super::anchors::Anchors;
 use super::prelude::PRELUDE;
 use super::script::Side;
-use super::wish::{failed_mark, mark};
+use super::yield_request::{failed_mark, mark};
 use crate::site::Site;
 use natives::Natives;
 use weir_values::Identity;
@@ -43,7 +43,7 @@ mod workers;
 pub use socket::{raw_socket_reply, tell_failed};
 pub use workers::wanted_agent;
 
-/// Puts `ngx` into a machine.
+/// Installs `ngx` in a VM.
 pub fn install(
     lua: &Lua,
     anchors: &Anchors,

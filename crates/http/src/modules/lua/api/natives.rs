@@ -1,4 +1,4 @@
-//! How functions in Rust are given to scripts, and values on their way to and from Lua.
+//! How Rust functions are given to scripts, and conversions of Lua values.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -11,20 +11,20 @@ use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Anchor;
 use crate::modules::lua::current::{self, NgxError};
 use crate::modules::lua::vm::vm_of;
-use crate::modules::lua::wish::Wish;
+use crate::modules::lua::yield_request::YieldRequest;
 
-/// Functions of one part, by the names under which the prelude finds them.
+/// The native functions, by the names that the prelude uses.
 pub struct Natives<'l> {
     pub lua: &'l Lua,
     pub table: Table,
-    /// Those that scripts call by FFI.
+    /// The functions that scripts call by FFI.
     pub direct: Table,
 }
 
-/// What a function that is called by FFI answers; the prelude knows the numbers.
+/// The kind of answer of a function called by FFI. The prelude has the same numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Given {
-    /// It refuses; the answer's text says why.
+pub enum AnswerKind {
+    /// An error. The answer's text has the message.
     Refused = direct::PANICKED as isize,
     /// Nothing.
     Nil = 0,
@@ -36,25 +36,25 @@ pub enum Given {
     True = 3,
     /// No.
     False = 4,
-    /// What was asked for is no longer kept.
+    /// The requested object is no longer kept.
     Forgotten = 5,
 }
 
-impl From<bool> for Given {
-    fn from(value: bool) -> Given {
-        if value { Given::True } else { Given::False }
+impl From<bool> for AnswerKind {
+    fn from(value: bool) -> AnswerKind {
+        if value { AnswerKind::True } else { AnswerKind::False }
     }
 }
 
-impl Given {
-    /// The answer's text, if there is one.
-    pub fn text_if(is_one: bool) -> Given {
-        if is_one { Given::Text } else { Given::Nil }
+impl AnswerKind {
+    /// [`AnswerKind::Text`] if there is one, else [`AnswerKind::Nil`].
+    pub fn text_if(is_one: bool) -> AnswerKind {
+        if is_one { AnswerKind::Text } else { AnswerKind::Nil }
     }
 }
 
 impl Natives<'_> {
-    /// Adds a function that cannot refuse.
+    /// Adds a function that cannot fail.
     pub fn add<A, R>(&self, name: &str, f: impl Fn(&Lua, A) -> R + 'static) -> mlua::Result<()>
     where
         A: FromLuaMulti,
@@ -64,8 +64,8 @@ impl Natives<'_> {
         self.table.raw_set(name, f)
     }
 
-    /// Adds a function that may refuse: its first value is nil, or the error that the prelude raises. Those that are called
-    /// most go through [`Natives::direct`] instead.
+    /// Adds a function that may fail. Its first value is nil, or the error that the prelude raises.
+    /// The most called functions use [`Natives::direct`] instead.
     pub fn add_refusing<A, R>(
         &self,
         name: &str,
@@ -86,74 +86,75 @@ impl Natives<'_> {
         self.table.raw_set(name, f)
     }
 
-    /// Adds a function that scripts call by FFI: see [`direct`]. It has no state, and must not run scripts.
+    /// Adds a function that is called by FFI: see [`direct`]. It has no state, and must not run
+    /// scripts.
     pub fn direct<F, E>(&self, name: &str, f: F) -> mlua::Result<()>
     where
-        F: Fn(&Passed<'_>, &mut Answer) -> Result<Given, E> + Copy + 'static,
+        F: Fn(&Passed<'_>, &mut Answer) -> Result<AnswerKind, E> + Copy + 'static,
         E: Display,
     {
         let pointer = direct::pointer(move |passed, answer| {
             let given = f(passed, answer).unwrap_or_else(|refusal| {
                 answer.set_text(refusal.to_string().into_bytes());
-                Given::Refused
+                AnswerKind::Refused
             });
             given as i32
         });
         self.direct.raw_set(name, pointer)
     }
 
-    /// Adds a function that makes a text of a text, called by FFI.
+    /// Adds a function from text to text that is called by FFI.
     pub fn direct_text<F>(&self, name: &str, f: F) -> mlua::Result<()>
     where
         F: Fn(&[u8], &mut Vec<u8>) + Copy + 'static,
     {
         self.direct(name, move |passed, answer| {
             f(passed.first, answer.text());
-            Ok::<_, NgxError>(Given::Text)
+            Ok::<_, NgxError>(AnswerKind::Text)
         })
     }
 
-    /// Adds a function that waits; the prelude yields after it.
+    /// Adds a function that waits. The prelude yields after the call.
     pub fn add_waiting<A>(
         &self,
         name: &str,
-        f: impl Fn(&Lua, A) -> Result<Wish, NgxError> + 'static,
+        f: impl Fn(&Lua, A) -> Result<YieldRequest, NgxError> + 'static,
     ) -> mlua::Result<()>
     where
         A: FromLuaMulti,
     {
         self.add_refusing(name, move |lua, args: A| {
-            current::wish(f(lua, args).map_err(NgxError::in_phase)?)
+            current::request_yield(f(lua, args).map_err(NgxError::in_phase)?)
         })
     }
 
-    /// Adds a value.
+    /// Adds a constant.
     pub fn constant(&self, name: &str, value: impl IntoLua) -> mlua::Result<()> {
         self.table.raw_set(name, value)
     }
 }
 
-/// Keeps a value beyond this step.
+/// Keeps a value beyond this step of the script.
 pub fn keep(value: impl IntoLua) -> Result<Anchor, NgxError> {
     let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
     let vm = vm_of(&event_loop).ok_or("no Lua VM")?;
     vm.anchors.keep(value).map_err(failed)
 }
 
-/// There is no memory for it.
+/// The error of Lua, such as a lack of memory.
 pub fn failed(error: mlua::Error) -> NgxError {
     NgxError::Other(error.to_string())
 }
 
-/// Names and values; none is `true`.
+/// A name and a value. Lua gets `true` for a missing value.
 pub type Pair<'t> = (Cow<'t, [u8]>, Option<Cow<'t, [u8]>>);
 
-/// Pairs as a table by names, or, where names are repeated or very many, as names and values in turn, which the
-/// prelude gathers.
+/// Pairs as a table by names; or, if names are repeated or there are many, as a list of names and
+/// values, of which the prelude makes a table.
 pub type NamedValues = (Option<Table>, Option<Table>);
 
 pub fn named(lua: &Lua, pairs: &[Pair<'_>]) -> mlua::Result<NamedValues> {
-    /// More are not compared each with each.
+    /// The most pairs that are compared with each other.
     const FEW: usize = 32;
     let repeats = |n: usize, name: &[u8]| pairs.iter().take(n).any(|(before, _)| **before == *name);
     if pairs.len() <= FEW && !pairs.iter().enumerate().any(|(n, (name, _))| repeats(n, name)) {
@@ -166,7 +167,7 @@ pub fn named(lua: &Lua, pairs: &[Pair<'_>]) -> mlua::Result<NamedValues> {
     Ok((None, Some(lua.create_sequence_from(list)?)))
 }
 
-/// A text for a table.
+/// Bytes as a value for a Lua table.
 pub fn borrowed(bytes: &[u8]) -> Either<&str, BString> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Either::Left(text),
@@ -178,7 +179,7 @@ fn valued(value: Option<&[u8]>) -> Either<Either<&str, BString>, bool> {
     value.map_or(Either::Right(true), |bytes| Either::Left(borrowed(bytes)))
 }
 
-/// What functions of OpenResty answer where all is well: 1, or nil and why not.
+/// The usual result of OpenResty's functions: 1, or nil and the error.
 pub struct Done(pub Result<(), String>);
 
 impl IntoLuaMulti for Done {
@@ -194,7 +195,7 @@ pub fn done(result: Result<(), &str>) -> Done {
     Done(result.map_err(str::to_owned))
 }
 
-/// Tables that may stand within each other: more would use up the stack.
+/// The deepest nesting of tables. More would exhaust the stack.
 const DEEPEST: usize = 500;
 
 /// Appends a value as `ngx.print` writes it.
@@ -202,7 +203,7 @@ pub fn write(lua: &Lua, value: &Value, out: &mut Vec<u8>) -> Result<(), String> 
     write_at(lua, value, Depth { tables: 0, strict: false }, out)
 }
 
-/// Appends a value as sockets send it: in tables, only texts and numbers.
+/// Appends a value as sockets send it. Tables may have only texts and numbers.
 pub fn write_message(lua: &Lua, value: &Value, out: &mut Vec<u8>) -> Result<(), String> {
     match value {
         Value::Table(table) => write_table(lua, table, Depth { tables: 0, strict: true }, out),
@@ -210,12 +211,12 @@ pub fn write_message(lua: &Lua, value: &Value, out: &mut Vec<u8>) -> Result<(), 
     }
 }
 
-/// Where a value stands.
+/// The place of a value in nested tables.
 #[derive(Clone, Copy)]
 struct Depth {
-    /// So many tables stand around it.
+    /// The number of enclosing tables.
     tables: usize,
-    /// Tables hold texts and numbers only.
+    /// Whether tables may have only texts and numbers.
     strict: bool,
 }
 
@@ -231,7 +232,7 @@ fn write_at(lua: &Lua, value: &Value, depth: Depth, out: &mut Vec<u8>) -> Result
         Value::LightUserData(pointer) if pointer.0.is_null() => out.extend_from_slice(b"null"),
         value if !write_plain(lua, value, out) => {
             let kind = match value {
-                // LuaJIT's alone.
+                // A type of LuaJIT alone.
                 Value::Other(_) => "cdata",
                 value => value.type_name(),
             };
@@ -247,9 +248,9 @@ fn write_at(lua: &Lua, value: &Value, depth: Depth, out: &mut Vec<u8>) -> Result
     Ok(())
 }
 
-/// Numbers and booleans; false for other values.
+/// Appends a number or boolean. False for other values.
 pub fn write_plain(lua: &Lua, value: &Value, out: &mut Vec<u8>) -> bool {
-    /// From here on Lua writes an exponent.
+    /// From this number on, Lua prints an exponent.
     const LONGEST: u64 = 100_000_000_000_000;
     match value {
         Value::Boolean(value) => {
@@ -291,7 +292,7 @@ fn write_table(lua: &Lua, table: &Table, depth: Depth, out: &mut Vec<u8>) -> Res
     Ok(())
 }
 
-/// All values as one text; the error names the argument.
+/// All arguments as one text. The error names the wrong argument.
 pub fn gather(lua: &Lua, values: &MultiValue, function: &str) -> Result<Vec<u8>, NgxError> {
     let mut out = Vec::new();
     for (i, value) in values.iter().enumerate() {
@@ -301,7 +302,7 @@ pub fn gather(lua: &Lua, values: &MultiValue, function: &str) -> Result<Vec<u8>,
     Ok(out)
 }
 
-/// A string or number as bytes; other values have none.
+/// A string or number as bytes; `None` for other values.
 pub fn bytes(lua: &Lua, value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::String(text) => Some(text.as_bytes().to_vec()),

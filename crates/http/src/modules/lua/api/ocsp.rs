@@ -1,4 +1,4 @@
-//! The module `ngx.ocsp`: what responders are asked about certificates, and what they answer.
+//! The module `ngx.ocsp`: OCSP requests and responses.
 
 use mlua::BString;
 use weir_tls::x509::Certificate;
@@ -8,7 +8,7 @@ use weir_tls::{Chain, Inquiry, SignerTrust};
 use super::natives::Natives;
 use super::ssl::{answer, handshake};
 
-/// The extension by which a client asks for a response.
+/// The TLS extension by which a client asks for a stapled response.
 const STATUS_REQUEST: u16 = 5;
 
 /// Adds the functions of this part.
@@ -32,7 +32,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             Err(why) => (false, None, Some(why)),
         }
     })?;
-    // False if the client does not ask for one.
+    // False if the client did not ask for a response.
     natives.add_refusing("ocsp_set", |_, response: BString| {
         handshake(|handshake| {
             let is_asked = handshake.hello.extension(STATUS_REQUEST).is_some();
@@ -44,7 +44,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-/// A certificate and the one behind it.
+/// A certificate and the next one of its chain.
 struct Pair {
     leaf: Vec<u8>,
     next: Option<Vec<u8>>,
@@ -58,7 +58,7 @@ impl Pair {
         Ok(Pair { leaf, next: each.next() })
     }
 
-    /// Whether the second is called as the first one's issuer is.
+    /// Whether the second certificate has the name of the first one's issuer.
     fn check_issuer(&self) -> Result<(), &'static str> {
         let next = self.next.as_deref().ok_or("no issuer certificate in chain")?;
         let both = Certificate::parse(&self.leaf).zip(Certificate::parse(next));
@@ -66,7 +66,7 @@ impl Pair {
         if fits { Ok(()) } else { Err("issuer certificate not next to leaf") }
     }
 
-    /// What a responder is asked. Its signer may be anyone: clients judge that.
+    /// The OCSP request. Any signer is accepted, since clients check that.
     fn inquiry(&self) -> Result<Inquiry, &'static str> {
         let next = self.next.as_deref().ok_or("no issuer certificate in chain")?;
         let inquiry = Inquiry::new(&self.leaf, next, vec![next.to_vec()], SignerTrust::Anyone);
@@ -74,7 +74,7 @@ impl Pair {
     }
 }
 
-/// Until when a response holds that says that the certificate is good.
+/// The end of validity of a response, if it says that the certificate is good.
 fn validate(response: &[u8], chain: &[u8]) -> Result<Option<i64>, String> {
     let inquiry = Pair::read(chain)?.inquiry()?;
     let found = inquiry.answer(response).map_err(|error| {

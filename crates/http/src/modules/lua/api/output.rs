@@ -1,11 +1,11 @@
-//! Answering: `ngx.say`, `ngx.print`, `ngx.flush`, `ngx.eof`, `ngx.send_headers`, `ngx.arg`.
+//! Output: `ngx.say`, `ngx.print`, `ngx.flush`, `ngx.eof`, `ngx.send_headers`, `ngx.arg`.
 
 use mlua::{BString, MultiValue, Value};
 
 use super::natives::{Natives, done, gather};
 use crate::modules::lua::current::{self, NgxError, Phase, phase, with_answer};
 use crate::modules::lua::filters::{argument, with_piece};
-use crate::modules::lua::wish::Wish;
+use crate::modules::lua::yield_request::YieldRequest;
 use crate::modules::lua::{answer, session};
 
 /// Adds the functions of this part.
@@ -30,8 +30,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         }
     })?;
     natives.add_refusing("send_headers", |_, ()| with_answer(|r| done(answer::send_head(r))))?;
-    natives.add_waiting("flush", |_, ()| sending(Wish::Flush))?;
-    natives.add_waiting("eof", |_, ()| sending(Wish::Eof))?;
+    natives.add_waiting("flush", |_, ()| sending(YieldRequest::Flush))?;
+    natives.add_waiting("eof", |_, ()| sending(YieldRequest::Eof))?;
     natives.add_refusing("get_arg", |lua, index: i64| {
         let string = |bytes: &[u8]| lua.create_string(bytes).map_or(Value::Nil, Value::String);
         if phase() == Phase::Set {
@@ -67,7 +67,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-/// Writes to the client of the request or of the session; the inner error is what the script gets.
+/// Writes to the client of the request or session. The inner error is returned to the script.
 fn print(bytes: &[u8]) -> Result<Result<(), &'static str>, NgxError> {
     match phase().is_session() {
         true => current::with_session(|s| session::print(s, bytes)).ok_or(NgxError::NoRequest),
@@ -75,9 +75,9 @@ fn print(bytes: &[u8]) -> Result<Result<(), &'static str>, NgxError> {
     }
 }
 
-/// What is written goes out, where there is a client.
-fn sending(wish: Wish) -> Result<Wish, NgxError> {
-    if phase().is_session() { Ok(wish) } else { with_answer(|_| wish) }
+/// The reason of a yield that sends, in phases that have a client.
+fn sending(yielded: YieldRequest) -> Result<YieldRequest, NgxError> {
+    if phase().is_session() { Ok(yielded) } else { with_answer(|_| yielded) }
 }
 
 fn in_body_filter() -> Result<(), NgxError> {

@@ -15,10 +15,10 @@ use super::natives::{Natives, failed, write_message};
 use super::socket::handle;
 use crate::event_loop::LoopState;
 use crate::modules::lua::current::NgxError;
-use crate::modules::lua::pipe::{Beginning, PipeEnd, PipeError, Process, or_endless};
+use crate::modules::lua::pipe::{PipeEnd, PipeError, Process, ProcessOptions, or_endless};
 use crate::modules::lua::socket::{Pattern, SocketError};
 use crate::modules::lua::vm::vm_of;
-use crate::modules::lua::wish::{Wish, failure, reply};
+use crate::modules::lua::yield_request::{YieldRequest, failure, reply};
 
 /// A process as scripts hold it.
 struct ProcessHandle(Rc<Process>);
@@ -27,10 +27,10 @@ impl mlua::UserData for ProcessHandle {}
 
 type Proc = UserDataRef<ProcessHandle>;
 
-/// So many processes may have lost their objects before the garbage is looked through for them.
+/// The most running processes before a garbage collection looks for those whose objects are unused.
 const MANY: usize = 64;
 
-/// Arguments, environment, whether errors come with the rest, room for a read.
+/// Arguments, environment, whether the error stream is merged, and the buffer size of reads.
 type Starting = (Vec<BString>, Option<Vec<BString>>, bool, usize);
 
 /// Adds the functions of this part.
@@ -42,7 +42,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         if running >= MANY && running.is_multiple_of(MANY) {
             lua.gc_collect().map_err(failed)?;
         }
-        let begin = Beginning { command: command(&args, environ.as_deref()), merged, room };
+        let begin = ProcessOptions { command: command(&args, environ.as_deref()), merged, room };
         let started = Process::start(&event_loop.handle, &vm.processes, begin);
         let (process, unstarted) = match started {
             Ok(started) => started,
@@ -75,7 +75,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add_waiting("pipe_wait", |_, process: Proc| {
         let (process, handle) = (process.0.clone(), handle()?);
-        Ok(Wish::Wait(Box::pin(async move {
+        Ok(YieldRequest::Wait(Box::pin(async move {
             let ended = process.wait(&handle).await;
             reply(move |lua| match ended {
                 Err(why) => Ok(failure(lua, &why.to_string())),
@@ -90,7 +90,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let mut bytes = Vec::new();
         write_message(lua, &data, &mut bytes)?;
         let (process, handle) = (process.0.clone(), handle()?);
-        Ok(Wish::Wait(Box::pin(async move {
+        Ok(YieldRequest::Wait(Box::pin(async move {
             let written = process.stdin.write(&handle, &bytes).await;
             reply(move |lua| match written {
                 Ok(()) => bytes.len().into_lua_multi(lua),
@@ -106,7 +106,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             _ => Pattern::Any(many),
         };
         let (process, handle) = (process.0.clone(), handle()?);
-        Ok(Wish::Wait(Box::pin(async move {
+        Ok(YieldRequest::Wait(Box::pin(async move {
             let read = match end_of(&process, end) {
                 Some(end) => end.read(&handle, &pattern).await,
                 None => Err((PipeError::Merged, Vec::new())),
@@ -127,13 +127,13 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-/// For writing, reading, reading errors and waiting, in milliseconds.
+/// The process, and the timeouts in milliseconds of writing, reading, reading errors and waiting.
 type Times = (Proc, Option<f64>, Option<f64>, Option<f64>, Option<f64>);
 
-/// The process, the number of the end, what is read, and how much.
+/// The process, the number of the stream, the pattern, and its length.
 type Reading = (Proc, u8, String, usize);
 
-/// An end by its number in a process.
+/// A stream of a process, by its file descriptor there.
 fn end_of(process: &Process, number: u8) -> Option<&PipeEnd> {
     match number {
         0 => Some(&process.stdin),
@@ -157,7 +157,7 @@ fn command(args: &[BString], environ: Option<&[BString]>) -> Command {
     if let Some(environ) = environ {
         command.env_clear();
         for pair in environ {
-            // The prelude has looked for it.
+            // The prelude has checked that there is one.
             let at = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
             let (name, value) = pair.split_at(at);
             command.env(text(name), text(value.get(1..).unwrap_or_default()));

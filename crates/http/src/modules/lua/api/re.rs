@@ -1,4 +1,4 @@
-//! `ngx.re`: regular expressions of PCRE.
+//! `ngx.re`: PCRE regular expressions.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -7,17 +7,17 @@ use mlua::BString;
 use pcre2::bytes::{CaptureLocations, Regex};
 use rustc_hash::FxHashMap;
 
-use super::natives::{Given, Natives};
+use super::natives::{AnswerKind, Natives};
 use crate::modules::lua::current;
 use crate::regex::compile_with;
 use weir_engine::operation;
 use weir_sys::dfa::{Dfa, DfaOptions};
 use weir_sys::lua::direct::ROOM;
 
-/// Compiled patterns that a thread keeps. A VM keeps the numbers of at most half of them.
+/// The most compiled patterns of a thread. A VM keeps the numbers of at most half of them.
 const KEPT: usize = 2048;
 
-/// Patterns by their numbers, none of which is used twice.
+/// Compiled patterns by number. No number is used twice.
 #[derive(Default)]
 struct Compiled {
     patterns: FxHashMap<u32, Rc<Pattern>>,
@@ -27,18 +27,18 @@ struct Compiled {
 /// A compiled pattern.
 struct Pattern {
     regex: Regex,
-    /// Option `d`: it matches so.
+    /// The DFA matcher of option `d`.
     dfa: Option<Dfa>,
-    /// Option `u`: pattern and subject are UTF-8.
+    /// Option `u`: whether pattern and subject are UTF-8.
     is_utf: bool,
-    /// Room for the groups of the next match.
+    /// A buffer for the groups of the next match.
     spare: Cell<Option<CaptureLocations>>,
 }
 
-/// Where the groups of a match are.
+/// The positions of a match's groups.
 enum Groups {
     All(CaptureLocations),
-    /// A match of option `d`, which has no other group.
+    /// A match of option `d`, which has no groups.
     Whole(usize, usize),
 }
 
@@ -60,15 +60,16 @@ impl Groups {
 
 thread_local! {
     static COMPILED: RefCell<Compiled> = RefCell::default();
-    /// How large the stack of a compiled pattern may grow; PCRE's own where that is not said.
+    /// The most that the stack of a compiled pattern may grow to; PCRE's default if it is not set.
     static STACK: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    // An error, or a pattern's number, how many groups it has with the whole match, and their names if there are any.
+    // An error; or the pattern's number, its groups with the whole match, and their names if there
+    // are any.
     natives.add("re_compile", |lua, (text, options): (BString, Option<BString>)| {
-        // Scripts of `http` and of `stream` may have different limits.
+        // `http` and `stream` may have different limits.
         let limit = current::scripts().and_then(|scripts| scripts.match_limit);
         let options = options.as_ref().map(|options| options.as_slice()).unwrap_or_default();
         let pattern = match compile(&text, options, limit) {
@@ -78,16 +79,17 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let names = pattern.regex.capture_names();
         let named = names.iter().enumerate().filter_map(|(n, name)| Some((n, name.as_deref()?)));
         let named = names.iter().any(Option::is_some).then(|| lua.create_table_from(named));
-        // Option `d` finds no groups.
+        // Option `d` has no groups.
         let groups = if pattern.dfa.is_some() { 1 } else { names.len() };
         (None, Some(keep(pattern)), Some(groups), named.and_then(Result::ok))
     })?;
-    // Where all groups of the first match behind so many bytes are, and where the next match is looked for.
+    // The positions of the groups of the first match at or after an offset, and the offset of the
+    // next search.
     natives.direct("re_search", |passed, answer| {
         let [number, start, ..] = passed.numbers;
-        let Some(pattern) = kept(number) else { return Ok(Given::Forgotten) };
+        let Some(pattern) = kept(number) else { return Ok(AnswerKind::Forgotten) };
         let found = pattern.search(passed.first, start as usize, |pattern, groups| {
-            // Where a script reads them.
+            // The size of the buffer that scripts read them from.
             if groups.len() > ROOM / 8 {
                 return Err("too many groups".to_owned());
             }
@@ -98,27 +100,27 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             }
             let (from, to) = groups.get(0).unwrap_or_default();
             answer.number = pattern.next(passed.first, from, to) as f64;
-            Ok(Given::Number)
+            Ok(AnswerKind::Number)
         });
-        found?.unwrap_or(Ok(Given::Nil))
+        found?.unwrap_or(Ok(AnswerKind::Nil))
     })?;
-    // The subject with its first match, or all of them, replaced, and how many; or behind which byte of the replacement a
-    // name is wrong.
+    // The subject with its first match, or all of them, replaced, and their number; or the offset
+    // after which a name in the replacement is wrong.
     natives.direct("re_replace", |passed, answer| {
         let [number, all, ..] = passed.numbers;
-        let Some(pattern) = kept(number) else { return Ok(Given::Forgotten) };
+        let Some(pattern) = kept(number) else { return Ok(AnswerKind::Forgotten) };
         let parts = match template(passed.second) {
             Ok(parts) => parts,
             Err(at) => {
                 answer.number = at as f64;
-                return Ok(Given::False);
+                return Ok(AnswerKind::False);
             }
         };
         let count = replace(&pattern, passed.first, &parts, all != 0.0, answer.text());
         answer.number = count? as f64;
-        Ok::<_, String>(Given::Text)
+        Ok::<_, String>(AnswerKind::Text)
     })?;
-    // False where patterns have their stacks already.
+    // False if patterns were compiled before.
     natives.add("re_stack", |_, bytes: usize| {
         let is_first = COMPILED.with_borrow(|compiled| compiled.newest == 0);
         if is_first {
@@ -128,26 +130,26 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-/// Keeps a compiled pattern; its number.
+/// Keeps a compiled pattern and returns its number.
 fn keep(pattern: Pattern) -> u32 {
     COMPILED.with_borrow_mut(|compiled| {
         if compiled.patterns.len() >= KEPT {
             compiled.patterns.clear();
         }
-        // There is no time for so many that the numbers begin again.
+        // Wrapping would take too long to happen.
         compiled.newest = compiled.newest.wrapping_add(1);
         compiled.patterns.insert(compiled.newest, Rc::new(pattern));
         compiled.newest
     })
 }
 
-/// The pattern of a number, if it is still kept.
+/// The pattern with a number, if it is still kept.
 fn kept(number: f64) -> Option<Rc<Pattern>> {
     COMPILED.with_borrow(|compiled| compiled.patterns.get(&(number as u32)).cloned())
 }
 
 impl Pattern {
-    /// What `f` makes of the first match from `start` on.
+    /// Calls `f` with the first match from `start` on.
     fn search<T>(
         &self,
         subject: &[u8],
@@ -176,7 +178,8 @@ impl Pattern {
         Ok(made)
     }
 
-    /// Where the next match is looked for: behind this one, and behind an empty one a byte or a character later.
+    /// The offset of the next search: the end of this match, or a byte or character later if it is
+    /// empty.
     fn next(&self, subject: &[u8], from: usize, to: usize) -> usize {
         if to > from {
             return to;
@@ -193,11 +196,12 @@ impl Pattern {
 /// A piece of a replacement.
 enum Part<'t> {
     Text(&'t [u8]),
-    /// What this group has matched.
+    /// The text of this group.
     Group(usize),
 }
 
-/// A replacement with `$1`, `${1}` and `$$`; the error is behind which byte a name is wrong.
+/// Parses a replacement with `$1`, `${1}` and `$$`. The error is the offset after which a name is
+/// wrong.
 fn template(text: &[u8]) -> Result<Vec<Part<'_>>, usize> {
     let (mut parts, mut rest) = (Vec::new(), text);
     while let Some(at) = memchr::memchr(b'$', rest) {
@@ -219,7 +223,7 @@ fn template(text: &[u8]) -> Result<Vec<Part<'_>>, usize> {
             (None, None) => left,
         };
         if digits > 0 {
-            // One that is too large is a group that there is not.
+            // Too large a number is a group that does not exist.
             let number = std::str::from_utf8(number).map_err(|_| wrong)?;
             parts.push(Part::Group(number.parse().unwrap_or(usize::MAX)));
         }
@@ -228,7 +232,7 @@ fn template(text: &[u8]) -> Result<Vec<Part<'_>>, usize> {
     Ok(parts)
 }
 
-/// Appends the subject with its first match, or with all of them, replaced; how many there were.
+/// Appends the subject with its first match, or all of them, replaced. Returns their number.
 fn replace(
     pattern: &Pattern,
     subject: &[u8],
@@ -260,7 +264,8 @@ fn replace(
     Ok(count)
 }
 
-/// Options: i, m, s, x, u, U, a, d, D, J; j and o ask for what is done anyway.
+/// Compiles a pattern with options i, m, s, x, u, U, a, d, D, J. Options j and o have no effect:
+/// what they ask for is always done.
 fn compile(pattern: &[u8], options: &[u8], limit: Option<u64>) -> Result<Pattern, String> {
     let has = |option: u8| options.contains(&option);
     if let Some(odd) = options.iter().find(|option| !b"imsxuUajodJD".contains(option)) {
@@ -273,7 +278,7 @@ fn compile(pattern: &[u8], options: &[u8], limit: Option<u64>) -> Result<Pattern
         text.extend_from_slice(b"(?J)");
     }
     if has(b'a') {
-        // Only where the search begins.
+        // Option `a` anchors the match at the start of the search.
         text.extend_from_slice(b"\\G");
     }
     let of_javascript = has(b'J').then(|| with_points(pattern));
@@ -301,7 +306,7 @@ fn compile(pattern: &[u8], options: &[u8], limit: Option<u64>) -> Result<Pattern
     Ok(Pattern { regex, dfa, is_utf, spare: Cell::default() })
 }
 
-/// A pattern of bytes that are no text, as a text: in it each of them is `\xE9`.
+/// A pattern that is not UTF-8, as a text in which bytes from 0x80 on are escapes such as `\xE9`.
 fn as_text(pattern: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(pattern.len() * 2);
     for byte in pattern {
@@ -313,7 +318,7 @@ fn as_text(pattern: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Option `J`: `\u7AE0`, a character of JavaScript, is `\x{7AE0}`.
+/// Option `J`: converts JavaScript's `\u7AE0` to `\x{7AE0}`.
 fn with_points(pattern: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(pattern.len());
     let mut rest = pattern;

@@ -1,4 +1,4 @@
-//! `ngx.req`: what was asked, and what of it is to be changed.
+//! `ngx.req`: reading and changing the request.
 
 use std::os::unix::ffi::OsStringExt;
 
@@ -6,11 +6,11 @@ use mlua::{Lua, Value};
 use weir_proto::http1::{Method, Version};
 
 use super::encode;
-use super::natives::{Given, Natives};
+use super::natives::{AnswerKind, Natives};
 use crate::answer::change;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{NgxError, Phase, phase, with, with_request};
-use crate::modules::lua::wish::{Exit, Wish};
+use crate::modules::lua::yield_request::{Exit, YieldRequest};
 use crate::request::Request;
 use crate::variables::set_args;
 
@@ -19,7 +19,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.direct("method", |_, answer| {
         with(|r| {
             answer.text().extend_from_slice(r.method_name());
-            Given::Text
+            AnswerKind::Text
         })
     })?;
     natives.add_refusing("set_method", |_, name: mlua::String| {
@@ -32,7 +32,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.direct("http_version", |_, answer| {
         with(|r| {
             answer.number = version(r);
-            Given::Number
+            AnswerKind::Number
         })
     })?;
     natives.add_refusing("raw_header", |lua, no_line: Option<bool>| {
@@ -70,17 +70,17 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting("jump", |_, ()| {
         with(|r| {
             r.path_changed = true;
-            Wish::Exit(Exit::Jump)
+            YieldRequest::Exit(Exit::Jump)
         })
     })?;
     bodies(natives)
 }
 
 fn bodies(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add_waiting("read_body", |_, ()| with_request(|_| Wish::ReadBody))?;
+    natives.add_waiting("read_body", |_, ()| with_request(|_| YieldRequest::ReadBody))?;
     natives.add_refusing("discard_body", |_, ()| {
         with(|r| {
-            // Handlers find an empty body, and what is left is thrown away. A body that was read stays.
+            // Handlers find an empty body, and the rest is discarded. A body that was read stays.
             if !r.body.is_whole() && !r.body.is_read() {
                 r.body.refuse();
             }
@@ -96,11 +96,11 @@ fn bodies(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting("put_body", |_, (data, room): (mlua::String, Option<f64>)| {
         let usual = with(|r| r.conf().core.client_body_buffer_size)?;
         let room = room.map_or(usual, |room| room as u64);
-        Ok(Wish::SetBody(data.as_bytes().to_vec(), room))
+        Ok(YieldRequest::SetBody(data.as_bytes().to_vec(), room))
     })?;
     natives.add_waiting("put_body_file", |_, (path, clean): (mlua::String, bool)| {
         let path = std::ffi::OsString::from_vec(path.as_bytes().to_vec());
-        Ok(Wish::SetBodyFile(path.into(), clean))
+        Ok(YieldRequest::SetBodyFile(path.into(), clean))
     })?;
     natives.add_refusing("body_data", |lua, ()| with(|r| body_data(lua, r)))?;
     natives.add_refusing("body_file", |_, ()| with(|r| body_file(r)))?;
@@ -148,7 +148,7 @@ fn body_data(lua: &Lua, r: &Request) -> mlua::Result<Value> {
     whole.map(Value::String)
 }
 
-/// A path under which this process finds the file of the body, which mostly has no name.
+/// A path of the body's file for this process. The file usually has no name of its own.
 fn body_file(r: &Request) -> Option<String> {
     use std::os::fd::AsRawFd;
     let body = r.body.file.as_ref().filter(|_| r.body.is_whole())?;

@@ -7,16 +7,16 @@ use std::time::Duration;
 use mlua::{MultiValue, UserDataRef, Value};
 use weir_sys::lua::direct::Passed;
 
-use super::natives::{Given, Natives};
+use super::natives::{AnswerKind, Natives};
 use super::socket::handle;
 use crate::modules::lua::current::{self, NgxError};
 use crate::modules::lua::semaphore::Semaphore;
-use crate::modules::lua::wish::{Wish, reply};
+use crate::modules::lua::yield_request::{YieldRequest, reply};
 
-/// A semaphore as scripts hold it.
+/// A semaphore, as a script holds it.
 struct SemaphoreHandle {
     semaphore: Rc<Semaphore>,
-    /// Its place among those of the thread.
+    /// Its index among the thread's semaphores.
     number: usize,
 }
 
@@ -24,12 +24,12 @@ impl mlua::UserData for SemaphoreHandle {}
 
 impl Drop for SemaphoreHandle {
     fn drop(&mut self) {
-        // A VM that ends with its thread may do so when these are gone.
+        // The thread's table may be gone when a VM ends with its thread.
         let _ = KNOWN.try_with(|known| known.borrow_mut().remove(self.number));
     }
 }
 
-/// The semaphores of this thread, by number: functions that are called by FFI take no userdata.
+/// The semaphores of this thread by number, since functions called by FFI take no userdata.
 #[derive(Default)]
 struct Known {
     all: Vec<Option<Rc<Semaphore>>>,
@@ -57,7 +57,7 @@ impl Known {
     }
 }
 
-/// Looks at the semaphore whose number comes first.
+/// Calls `look` with the semaphore whose number is the first argument.
 fn with<T>(passed: &Passed<'_>, look: impl FnOnce(&Semaphore) -> T) -> Result<T, NgxError> {
     let [number, ..] = passed.numbers;
     KNOWN.with_borrow(|known| {
@@ -76,13 +76,13 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.direct("semaphore_count", |passed, answer| {
         answer.number = with(passed, Semaphore::count)? as f64;
-        Ok::<_, NgxError>(Given::Number)
+        Ok::<_, NgxError>(AnswerKind::Number)
     })?;
     natives.direct("semaphore_post", |passed, _| {
         let [_, many, ..] = passed.numbers;
-        with(passed, |semaphore| semaphore.post(many as u64)).map(|()| Given::Nil)
+        with(passed, |semaphore| semaphore.post(many as u64)).map(|()| AnswerKind::Nil)
     })?;
-    // Whether it got a resource at once.
+    // Whether a resource was taken at once.
     natives.direct("semaphore_take", |passed, _| {
         current::may_wait()?;
         with(passed, |semaphore| semaphore.try_take().into())
@@ -90,7 +90,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting("semaphore_wait", |_, (handle, seconds): (Handle, f64)| {
         let limit = Duration::from_millis((seconds * 1000.0) as u64);
         let taking = handle.semaphore.clone().take(self::handle()?, limit);
-        Ok(Wish::Wait(Box::pin(async move {
+        Ok(YieldRequest::Wait(Box::pin(async move {
             let values = match taking.await {
                 true => (Value::Boolean(true), None),
                 false => (Value::Boolean(false), Some("timeout")),

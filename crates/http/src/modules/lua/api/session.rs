@@ -1,4 +1,4 @@
-//! What scripts of sessions have for their client: `ngx.req.socket` of `stream`.
+//! The client of a session, for its scripts: `ngx.req.socket` of `stream`.
 
 use std::rc::Rc;
 
@@ -9,25 +9,25 @@ use super::socket::{Tcp, TcpHandle, handle};
 use crate::modules::lua::current::{self, NgxError};
 use crate::modules::lua::session;
 use crate::modules::lua::socket::SocketError;
-use crate::modules::lua::wish::{Wish, failure, reply};
+use crate::modules::lua::yield_request::{YieldRequest, failure, reply};
 
-/// The session ends with these statuses where what is looked at does not come, or is too much.
+/// The status of a session whose peek fails, and of one that asks for too many bytes.
 const OVER: i64 = 200;
 const TOO_MUCH: i64 = 400;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    // A socket, or true for a client of datagrams.
+    // A socket, or true for a UDP client.
     natives.add_refusing("session_client", |lua, ()| {
         let phase = current::phase();
-        // A handshake needs the connection for itself.
+        // During a handshake, TLS uses the connection.
         let client = phase.is_session().then(|| current::with_session(session::client)).flatten();
         match client.ok_or(NgxError::Disabled(phase))? {
-            Ok(session::Lent::Socket(socket)) => {
+            Ok(session::ClientHandle::Socket(socket)) => {
                 let socket = lua.create_userdata(TcpHandle(socket)).map(Value::UserData);
                 Ok((socket.ok(), None))
             }
-            Ok(session::Lent::Datagrams) => Ok((Some(Value::Boolean(true)), None)),
+            Ok(session::ClientHandle::Datagrams) => Ok((Some(Value::Boolean(true)), None)),
             Err(why) => Ok((None, Some(why))),
         }
     })?;
@@ -49,7 +49,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let (most, limit) =
             current::with_session(|s| s.preread_limits()).ok_or(NgxError::NoRequest)?;
         let (socket, handle) = (Rc::clone(&socket.0), handle()?);
-        Ok(Wish::Wait(Box::pin(async move {
+        Ok(YieldRequest::Wait(Box::pin(async move {
             let came = socket.peek(&handle, size.min(most), limit).await;
             reply(move |lua| match came {
                 Ok((bytes, _)) if size <= most => {

@@ -3,14 +3,15 @@
 use weir_sys::lua::direct::{Answer, Passed};
 use weir_zone::ZoneRef;
 
-use super::natives::{Given, Natives, borrowed};
+use super::natives::{AnswerKind, Natives, borrowed};
 use crate::modules::lua::current;
-use crate::modules::lua::dict::{self, Dict, DictError, How, Kind, NewValue, ReadValue};
+use crate::modules::lua::dict::{self, Dict, DictError, Kind, NewValue, ReadValue, StoreMode};
 
-/// Beyond all flags: the value's time is over.
+/// Added to the flags of an expired value. It is above all flags.
 const STALE: f64 = 8_589_934_592.0;
 
-/// Adds the functions of this part. The prelude passes each its dictionary's number, and the key as the first text.
+/// Adds the functions of this part. The prelude passes the dictionary's number first, and the key
+/// as the first text.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     let names = current::scripts()
         .into_iter()
@@ -18,17 +19,17 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         .map(|zone| zone.name().to_owned());
     let names: Vec<String> = names.collect();
     natives.constant("dicts", names)?;
-    // A text or the value itself; flags come with it.
+    // A text in the answer, or the value itself, with the flags.
     natives.direct("dict_get", |passed, answer| {
         let found = direct(passed, |dict| Ok(dict.read(passed.first, answer.text())))?;
-        let Some(ReadValue { kind, flags }) = found else { return Ok(Given::Nil) };
+        let Some(ReadValue { kind, flags }) = found else { return Ok(AnswerKind::Nil) };
         answer.other = f64::from(flags as i32);
         given(kind, answer)
     })?;
-    // The same, with `STALE` added to the flags.
+    // The same, with `STALE` added to the flags of an expired value.
     natives.direct("dict_get_stale", |passed, answer| {
         let found = direct(passed, |dict| Ok(dict.read_stale(passed.first, answer.text())))?;
-        let Some((ReadValue { kind, flags }, stale)) = found else { return Ok(Given::Nil) };
+        let Some((ReadValue { kind, flags }, stale)) = found else { return Ok(AnswerKind::Nil) };
         answer.other = f64::from(flags as i32) + if stale { STALE } else { 0.0 };
         given(kind, answer)
     })?;
@@ -38,46 +39,49 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     whole(natives)
 }
 
-/// A value that was read: its text is in the answer already.
-fn given(kind: Kind, answer: &mut Answer) -> Result<Given, DictError> {
+/// The answer for a value that was read. Its text is in the answer already.
+fn given(kind: Kind, answer: &mut Answer) -> Result<AnswerKind, DictError> {
     Ok(match kind {
-        Kind::Text => Given::Text,
+        Kind::Text => AnswerKind::Text,
         Kind::Boolean(value) => value.into(),
         Kind::Number(number) => {
             answer.number = number;
-            Given::Number
+            AnswerKind::Number
         }
         Kind::List => return Err("value is a list"),
     })
 }
 
 fn storing(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.direct("dict_set", |passed, answer| store(passed, answer, How::Set, true))?;
-    natives.direct("dict_safe_set", |passed, answer| store(passed, answer, How::Set, false))?;
-    natives.direct("dict_add", |passed, answer| store(passed, answer, How::Add, true))?;
-    natives.direct("dict_safe_add", |passed, answer| store(passed, answer, How::Add, false))?;
-    natives.direct("dict_replace", |passed, answer| store(passed, answer, How::Replace, true))?;
-    // By how much, whether there is a beginning, that, and how long it lives.
+    natives.direct("dict_set", |passed, answer| store(passed, answer, StoreMode::Set, true))?;
+    natives
+        .direct("dict_safe_set", |passed, answer| store(passed, answer, StoreMode::Set, false))?;
+    natives.direct("dict_add", |passed, answer| store(passed, answer, StoreMode::Add, true))?;
+    natives
+        .direct("dict_safe_add", |passed, answer| store(passed, answer, StoreMode::Add, false))?;
+    natives
+        .direct("dict_replace", |passed, answer| store(passed, answer, StoreMode::Replace, true))?;
+    // The increment, whether there is an initial number, that number, and its time to live.
     natives.direct("dict_incr", |passed, answer| {
         let [_, by, has_init, init, ttl] = passed.numbers;
         let init = (has_init != 0.0).then(|| (init, millis(ttl)));
         let (sum, forcible) = direct(passed, |dict| dict.increase(passed.first, by, init))?;
         (answer.number, answer.other) = (sum, f64::from(u8::from(forcible)));
-        Ok::<_, DictError>(Given::Number)
+        Ok::<_, DictError>(AnswerKind::Number)
     })
 }
 
-/// Stores a value: a time to live, flags, which kind of value it is, and the value where it is no text. The answer's number
-/// says whether others had to make room.
+/// Stores a value. The arguments are the time to live, the flags, the kind of value, and the value
+/// unless it is a text. The answer's number says whether others were evicted.
 fn store(
     passed: &Passed<'_>,
     answer: &mut Answer,
-    how: How,
+    how: StoreMode,
     force: bool,
-) -> Result<Given, DictError> {
+) -> Result<AnswerKind, DictError> {
     let [_, ttl, flags, kind, number] = passed.numbers;
     let forcible = direct(passed, |dict| {
-        if kind == 0.0 && how == How::Set {
+        if kind == 0.0 && how == StoreMode::Set {
             dict.remove(passed.first);
             return Ok(false);
         }
@@ -85,10 +89,10 @@ fn store(
         dict.store(passed.first, (value, flags as u32), millis(ttl), (how, force))
     })?;
     answer.number = f64::from(u8::from(forcible));
-    Ok(Given::True)
+    Ok(AnswerKind::True)
 }
 
-/// A value on its way: which kind it is, and the value where it is no text.
+/// The value to store, by its kind.
 fn new_value<'p>(passed: &Passed<'p>, kind: f64, number: f64) -> Result<NewValue<'p>, DictError> {
     match kind as i32 {
         0 => Err("attempt to add or replace nil values"),
@@ -107,34 +111,34 @@ fn lists(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.direct("dict_llen", |passed, answer| {
         let length = direct(passed, |dict| dict.list_length(passed.first))?;
         answer.number = length as f64;
-        Ok::<_, DictError>(Given::Number)
+        Ok::<_, DictError>(AnswerKind::Number)
     })
 }
 
-fn push(passed: &Passed<'_>, answer: &mut Answer, left: bool) -> Result<Given, DictError> {
+fn push(passed: &Passed<'_>, answer: &mut Answer, left: bool) -> Result<AnswerKind, DictError> {
     let [_, kind, number, ..] = passed.numbers;
     let length =
         direct(passed, |dict| dict.push(passed.first, new_value(passed, kind, number)?, left))?;
     answer.number = length as f64;
-    Ok(Given::Number)
+    Ok(AnswerKind::Number)
 }
 
-fn pop(passed: &Passed<'_>, answer: &mut Answer, left: bool) -> Result<Given, DictError> {
+fn pop(passed: &Passed<'_>, answer: &mut Answer, left: bool) -> Result<AnswerKind, DictError> {
     let popped = direct(passed, |dict| dict.pop(passed.first, left, answer.text()))?;
-    popped.map_or(Ok(Given::Nil), |kind| given(kind, answer))
+    popped.map_or(Ok(AnswerKind::Nil), |kind| given(kind, answer))
 }
 
-/// What is asked of a key's time, or of the dictionary as a whole.
+/// Functions about a key's time to live, or about the whole dictionary.
 fn whole(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.direct("dict_ttl", |passed, answer| {
         let left = direct(passed, |dict| dict.left(passed.first).ok_or("not found"))?;
         answer.number = left as f64 / 1000.0;
-        Ok::<_, DictError>(Given::Number)
+        Ok::<_, DictError>(AnswerKind::Number)
     })?;
     natives.direct("dict_expire", |passed, _| {
         let [_, ttl, ..] = passed.numbers;
         direct(passed, |dict| match dict.expire(passed.first, millis(ttl)) {
-            true => Ok(Given::True),
+            true => Ok(AnswerKind::True),
             false => Err("not found"),
         })
     })?;
@@ -162,7 +166,8 @@ fn open<T>(at: usize, f: impl FnOnce(&mut Dict<'_>) -> T) -> Option<T> {
     Some(f(&mut Dict::new(zone.lock(), now)))
 }
 
-/// What `f` does with the dictionary whose number comes first, if the first text can be a key of it.
+/// Calls `f` with the dictionary whose number is the first argument, if the first text is a valid
+/// key.
 fn direct<T>(
     passed: &Passed<'_>,
     f: impl FnOnce(&mut Dict<'_>) -> Result<T, DictError>,
@@ -172,7 +177,7 @@ fn direct<T>(
     open(at as usize, f).unwrap_or(Err("no such dictionary"))
 }
 
-/// Seconds as scripts give them; what is above 0 lasts a millisecond at least.
+/// Milliseconds of a script's seconds. A positive time is at least one millisecond.
 fn millis(seconds: f64) -> u64 {
     if seconds > 0.0 { ((seconds * 1000.0) as u64).max(1) } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! `ngx.socket.tcp`: connections to other servers, and what a script does with them.
+//! `ngx.socket.tcp`: TCP connections of scripts.
 
 use std::future::Future;
 use std::io;
@@ -25,23 +25,23 @@ use crate::modules::lua::socket::{
     BodySocket, CloseWithRequest, Pattern, PoolOptions, Socket, SocketError, SocketTarget,
 };
 use crate::modules::lua::vm::vm_of;
-use crate::modules::lua::wish::{Reply, Wish, failure, reply};
+use crate::modules::lua::yield_request::{Reply, YieldRequest, failure, reply};
 use crate::request::Request;
 use crate::site::settings::LocationConf;
 
-/// A socket as scripts hold it.
+/// A socket, as a script holds it.
 pub(super) struct TcpHandle(pub(super) Rc<Socket>);
 
 impl mlua::UserData for TcpHandle {}
 
 pub(super) type Tcp = UserDataRef<TcpHandle>;
 
-/// The request's body as scripts hold it.
+/// The request's body, as a script holds it.
 struct BodyHandle(Rc<BodySocket>);
 
 impl mlua::UserData for BodyHandle {}
 
-/// What can be received from.
+/// A socket or body from which a script receives.
 type ReceivingHandle = Either<Tcp, UserDataRef<BodyHandle>>;
 
 /// Adds the functions of this part.
@@ -51,7 +51,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let conf = CONF.of(settings()?);
         let limits = (conf.connect_timeout, conf.send_timeout, conf.read_timeout);
         let socket = Rc::new(Socket::new(limits));
-        // A timer has no request. Its sockets close when the garbage collector finds them.
+        // A timer has no request. Its sockets close when they are collected.
         let weak: Weak<Socket> = Rc::downgrade(&socket);
         add_socket(weak);
         lua.create_userdata(TcpHandle(socket)).map_err(|error| error.to_string().into())
@@ -78,7 +78,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             let vm = vm_of(&event_loop).cloned().ok_or("no Lua VM")?;
             let (core, conf) = (&settings()?.core, CONF.of(settings()?));
             let (socket, name) = (socket.0.clone(), server.clone());
-            Ok(Wish::Wait(Box::pin(async move {
+            Ok(YieldRequest::Wait(Box::pin(async move {
                 let usual = usize::try_from(conf.pool_size).unwrap_or(usize::MAX);
                 let connected = socket.connect((&event_loop, &vm), core, server, pool, usual).await;
                 reply(move |lua| match connected {
@@ -154,11 +154,11 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     )
 }
 
-/// Socket, host, port, name of the pool, its size and its backlog.
+/// Socket, host, port, pool name, pool size and backlog.
 type Connecting =
     (Tcp, mlua::String, Option<u16>, Option<mlua::String>, Option<usize>, Option<u64>);
 
-/// What is done with the option of this name, or why it cannot be done, in the words of the system.
+/// Calls `f` with the socket option of a name. The error is the system's text.
 fn option<T>(name: &str, f: impl FnOnce(SocketNumber) -> io::Result<T>) -> Result<T, String> {
     let option = match name {
         "keepalive" => SocketNumber::KeepAlive,
@@ -173,7 +173,7 @@ fn option<T>(name: &str, f: impl FnOnce(SocketNumber) -> io::Result<T>) -> Resul
     f(option).map_err(|error| Cause(&error).words())
 }
 
-/// A socket that did not connect is told to the log, as nginx tells of a server; not so if the script's own pool is full.
+/// Logs a failed connection, in the words for upstream servers. A full pool is not logged.
 fn tell_unconnected(server: &SocketTarget, failed: &SocketError) {
     let name = String::from_utf8_lossy(&server.name()).into_owned();
     match (failed, server) {
@@ -202,14 +202,14 @@ fn tell_unconnected(server: &SocketTarget, failed: &SocketError) {
     }
 }
 
-/// A socket that failed at this is told to the log.
+/// Logs a failed operation of a socket.
 pub fn tell_failed(failed: &SocketError, kind: &str, doing: &str, peer: &str) {
     if let Some(line) = failed.in_log(kind, doing) {
         to_log(Level::Error, &(line + peer));
     }
 }
 
-/// Tells the log that a script does this on a socket without a connection. There is none: false.
+/// Logs that a script used a socket without a connection. Returns false: there is none.
 fn refused(doing: &str) -> bool {
     if settings().is_ok_and(|conf| CONF.of(conf).socket_log_errors) {
         to_log(Level::Error, &format!("attempt to {doing} data on a closed socket: not connected"));
@@ -225,7 +225,7 @@ fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
             .map_err(|text| format!("bad argument #1 to 'send' ({text})"))?;
         let (socket, handle) = (socket.0.clone(), handle()?);
         let log_errors = CONF.of(settings()?).socket_log_errors;
-        Ok(Wish::Wait(Box::pin(async move {
+        Ok(YieldRequest::Wait(Box::pin(async move {
             let sent = bytes.len() as i64;
             let done = socket.send(&handle, bytes).await;
             reply(move |lua| match done {
@@ -272,12 +272,12 @@ fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
     )
 }
 
-fn receive(socket: &ReceivingHandle, pattern: Pattern) -> Result<Wish, NgxError> {
+fn receive(socket: &ReceivingHandle, pattern: Pattern) -> Result<YieldRequest, NgxError> {
     match socket {
         Either::Left(socket) => {
             let (socket, handle) = (socket.0.clone(), handle()?);
             let log_errors = CONF.of(settings()?).socket_log_errors;
-            Ok(Wish::Wait(Box::pin(async move {
+            Ok(YieldRequest::Wait(Box::pin(async move {
                 let received = socket.receive(&handle, &pattern).await;
                 received_reply(received, log_errors.then(|| socket.peer()))
             })))
@@ -285,14 +285,14 @@ fn receive(socket: &ReceivingHandle, pattern: Pattern) -> Result<Wish, NgxError>
         Either::Right(body) => with(|r| {
             let own = answer::context(r).body_socket.as_ref();
             match own.is_some_and(|own| Rc::ptr_eq(own, &body.0)) {
-                true => Ok(Wish::ReceiveBody(pattern)),
+                true => Ok(YieldRequest::ReceiveBody(pattern)),
                 false => Err("bad request".into()),
             }
         })?,
     }
 }
 
-/// `ngx.req.socket()`: from now on only this socket reads the body.
+/// `ngx.req.socket()`: only this socket reads the body from now on.
 fn body_socket(r: &mut Request) -> Result<Rc<BodySocket>, &'static str> {
     let is_taken = r.body.is_whole() || r.body.is_half_read();
     if is_taken || answer::context(r).body_socket.is_some() {
@@ -306,16 +306,17 @@ fn body_socket(r: &mut Request) -> Result<Rc<BodySocket>, &'static str> {
     Ok(socket)
 }
 
-/// `ngx.req.socket(true)`: a client of a stream has no connection for itself.
-fn raw_socket(r: &mut Request) -> Result<Wish, NgxError> {
+/// `ngx.req.socket(true)`. A client of HTTP/2 or HTTP/3 has no connection of its own for the
+/// request.
+fn raw_socket(r: &mut Request) -> Result<YieldRequest, NgxError> {
     match r.version {
         Version::Http20 => Err("http v2 not supported yet".into()),
         Version::Http30 => Err("http v3 not supported yet".into()),
-        _ => Ok(Wish::TakeOver),
+        _ => Ok(YieldRequest::TakeOver),
     }
 }
 
-/// What a script gets that has asked for its client's connection.
+/// The result of `ngx.req.socket(true)`.
 pub fn raw_socket_reply(taken: Result<Rc<Socket>, &'static str>) -> Reply {
     reply(move |lua| match taken {
         Ok(socket) => lua.create_userdata(TcpHandle(socket))?.into_lua_multi(lua),
@@ -323,11 +324,11 @@ pub fn raw_socket_reply(taken: Result<Rc<Socket>, &'static str>) -> Reply {
     })
 }
 
-/// A wait that ends with one value, or with nil, the error, and the bytes that came.
+/// A wait that returns one value, or nil, the error, and the bytes received before it.
 pub(super) fn waiting(
     work: impl Future<Output = Result<Value, (SocketError, Option<Vec<u8>>)>> + 'static,
-) -> Wish {
-    Wish::Wait(Box::pin(async move {
+) -> YieldRequest {
+    YieldRequest::Wait(Box::pin(async move {
         let done = work.await;
         let told: Reply = reply(move |lua| match done {
             Ok(value) => Ok(MultiValue::from_vec(vec![value])),
@@ -345,7 +346,7 @@ fn fail(lua: &Lua, failed: &SocketError, part: Option<&[u8]>) -> mlua::Result<Mu
     Ok(values)
 }
 
-/// An address of this host.
+/// An IP address.
 pub(super) fn ip(address: &mlua::String) -> Option<IpAddr> {
     std::str::from_utf8(&address.as_bytes()).ok()?.parse().ok()
 }
@@ -354,14 +355,14 @@ pub(super) fn handle() -> Result<Handle, NgxError> {
     LoopState::current().map(|event_loop| event_loop.handle.clone()).ok_or(NgxError::NoRequest)
 }
 
-/// A socket closes with the request or the session.
+/// Registers a socket that closes with the request or session.
 pub(super) fn add_socket(socket: Weak<dyn CloseWithRequest>) {
     if current::with_session(|s| session::context(s).sockets.add(socket.clone())).is_none() {
         let _ = with_any(|r| answer::context(r).add_socket(socket));
     }
 }
 
-/// Settings of the request's location or of the session's server, or of the site for a timer, which has neither.
+/// The settings of the request's location, the session's server, or the site in a timer.
 pub(super) fn settings() -> Result<&'static LocationConf, NgxError> {
     if let Some(conf) = current::with_session(|s| session::context(s).conf) {
         return Ok(conf);

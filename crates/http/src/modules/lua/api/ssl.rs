@@ -1,4 +1,4 @@
-//! The modules `ngx.ssl` and `ngx.ssl.clienthello`: what scripts see of a handshake, and decide.
+//! The modules `ngx.ssl` and `ngx.ssl.clienthello`: reading a handshake and changing its outcome.
 
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,19 +15,19 @@ use crate::modules::lua::current::{self, NgxError, Phase, Scripted, phase, with_
 use crate::modules::lua::vm::vm_of;
 use crate::request::Request;
 
-/// Certificates as scripts hold them.
+/// Certificates, as a script holds them.
 pub(super) struct ChainHandle(pub(super) Chain);
 
 impl mlua::UserData for ChainHandle {}
 
-/// A private key as scripts hold it.
+/// A private key, as a script holds it.
 pub(super) struct KeyHandle(pub(super) PrivateKey);
 
 impl mlua::UserData for KeyHandle {}
 
 type ChainRef = UserDataRef<ChainHandle>;
 
-/// A value, or nil and why there is none.
+/// A value, or nil and the error.
 pub(super) type Answer<T> = (Option<T>, Option<String>);
 
 const TLS12: u16 = 0x0303;
@@ -66,7 +66,8 @@ fn sessions(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-/// Looks at the session in a phase that is about it; where there is nothing, says so.
+/// Calls `look` with the handshake, in a phase about TLS sessions. Without a result it returns an
+/// error.
 fn in_session<T>(
     look: impl FnOnce(Phase, &mut Handshake) -> Option<T>,
 ) -> Result<Answer<T>, NgxError> {
@@ -106,7 +107,7 @@ fn parsing(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-/// Functions that change what the client is shown.
+/// Functions that set the certificate for the client.
 fn choosing(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("ssl_clear_certs", |_, ()| {
         handshake(|handshake| {
@@ -138,7 +139,7 @@ fn choosing(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-/// Functions that show the connection.
+/// Functions that read the connection.
 fn connection(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("ssl_server_name", |_, ()| {
         Ok(match secured()? {
@@ -193,7 +194,7 @@ fn client_hello(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-/// Certificates of authorities that the client is told of, how many may stand below the root, other authorities.
+/// The authorities that are announced to the client, the depth, and further authorities.
 type Verifying = (Option<ChainRef>, Option<f64>, Option<ChainRef>);
 
 pub(super) fn answer<T>(result: Result<T, impl Into<String>>) -> Answer<T> {
@@ -222,7 +223,8 @@ pub(super) fn chain_of(text: &[u8], is_pem: bool) -> Result<Chain, String> {
     chain.map_err(str::to_owned)
 }
 
-/// OpenSSL has another function for the first certificate than for those behind it.
+/// Certificates in PEM. OpenSSL reads the first one by another function than the rest, which shows
+/// in the errors.
 fn chain_of_pem(text: &[u8]) -> Result<Chain, &'static str> {
     const END: &[u8] = b"-----END CERTIFICATE-----";
     Chain::from_pem(text).map_err(|_| {
@@ -239,7 +241,7 @@ fn key_der(pem: &[u8], password: Option<&[u8]>) -> Result<Vec<u8>, String> {
     der.map_err(|error| format!("PEM_read_bio_PrivateKey() failed ({error})"))
 }
 
-/// Reads a key, or finds it among those that were read before.
+/// Parses a key, or finds it in the cache.
 pub(super) fn key_of(der: &[u8], reader: &str) -> Result<PrivateKey, String> {
     let event_loop = LoopState::current();
     let vm = event_loop.as_ref().and_then(|event_loop| vm_of(event_loop));
@@ -261,7 +263,8 @@ fn set_key(key: PrivateKey) -> Result<Answer<bool>, NgxError> {
     decide(|set| set.set_key(key).map(|()| true).map_err(|_| "SSL_use_PrivateKey() failed"))
 }
 
-/// Changes the certificates of the connection. The first change begins with those of the configuration.
+/// Changes the certificates of the connection. The first change starts with those of the
+/// configuration.
 fn decide(
     change: impl FnOnce(&mut IdentitySet) -> Result<bool, &'static str>,
 ) -> Result<Answer<bool>, NgxError> {
@@ -296,7 +299,7 @@ fn demand(
     Demand { hints, authorities }
 }
 
-/// Looks at the handshake, or says that there is none.
+/// Calls `look` with the handshake, or returns an error if there is none.
 fn handshake_or<T>(
     look: impl FnOnce(&mut Handshake) -> T,
 ) -> Result<Result<T, &'static str>, NgxError> {
@@ -315,7 +318,7 @@ pub(super) fn handshake<T>(look: impl FnOnce(&mut Handshake) -> T) -> Result<Ans
     Ok(answer(handshake_or(look)?))
 }
 
-/// Looks at the handshake in the phase of the client's first message.
+/// Calls `look` with the handshake, in the phase of the client hello.
 fn hello<T>(look: impl FnOnce(&mut Handshake) -> T) -> Result<T, NgxError> {
     match phase() {
         Phase::ClientHello => handshake_or(look)?.map_err(NgxError::from),
@@ -323,16 +326,16 @@ fn hello<T>(look: impl FnOnce(&mut Handshake) -> T) -> Result<T, NgxError> {
     }
 }
 
-/// What is known of a connection that speaks TLS.
+/// What is known of a TLS connection.
 struct SecuredEnds {
     server_name: Option<String>,
     peer: Address,
     local: Address,
-    /// The version that both ends will speak, or do.
+    /// The version that was or will be negotiated.
     version: u16,
 }
 
-/// Looks at the connection, or says that it does not speak TLS.
+/// Calls `look` with the connection, or returns an error if it does not use TLS.
 fn secured() -> Result<Result<SecuredEnds, &'static str>, NgxError> {
     if phase() == Phase::Timer {
         return Ok(Err("bad request"));
@@ -366,7 +369,7 @@ pub(super) fn number(name: Option<&str>) -> u16 {
     if name == Some("TLSv1.3") { TLS13 } else { TLS12 }
 }
 
-/// The version that both ends will speak.
+/// The version that will be negotiated.
 fn coming(handshake: &Handshake) -> u16 {
     let own = handshake.context.as_ref().map(|context| context.versions());
     let own = handshake.decided.versions.or(own).unwrap_or_default();
@@ -386,7 +389,7 @@ fn raw_address(address: &Address) -> (Vec<u8>, &'static str) {
     }
 }
 
-/// Numbers without those that stand for nothing.
+/// Numbers without GREASE values (RFC 8701).
 fn plain(all: impl Iterator<Item = u16>) -> Vec<u16> {
     all.filter(|id| !is_grease(*id)).collect()
 }

@@ -7,12 +7,13 @@ use std::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
 use weir_proto::date;
 
-use super::natives::{Given, Natives};
+use super::natives::{AnswerKind, Natives};
 use crate::event_loop::LoopState;
 use crate::modules::lua::current::{self, NgxError, with};
 
 thread_local! {
-    /// The turn that `ngx.update_time` was called in, in milliseconds of the wall clock, and the time then.
+    /// The wall clock of the turn in which `ngx.update_time` was called, and the updated time, in
+    /// milliseconds.
     static UPDATED: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
 }
 
@@ -20,11 +21,11 @@ thread_local! {
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.direct("now", |_, answer| {
         answer.number = now() as f64 / 1000.0;
-        Ok::<_, NgxError>(Given::Number)
+        Ok::<_, NgxError>(AnswerKind::Number)
     })?;
     natives.direct("time", |_, answer| {
         answer.number = (now() / 1000) as f64;
-        Ok::<_, NgxError>(Given::Number)
+        Ok::<_, NgxError>(AnswerKind::Number)
     })?;
     natives.add("monotonic_msec", |_, ()| {
         let time = clock_gettime(ClockId::Monotonic);
@@ -33,7 +34,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.direct("update_time", |_, _| {
         let time = clock_gettime(ClockId::Realtime);
         UPDATED.set((turn(), time.tv_sec * 1000 + time.tv_nsec / 1_000_000));
-        Ok::<_, NgxError>(Given::Nil)
+        Ok::<_, NgxError>(AnswerKind::Nil)
     })?;
     natives.direct("utctime", |_, answer| calendar(now() / 1000, 19, answer.text()))?;
     natives.direct("localtime", |_, answer| calendar(local(), 19, answer.text()))?;
@@ -52,11 +53,11 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         };
         let since = current::now().saturating_duration_since(started);
         answer.number = (turn() as f64) / 1000.0 - (since.as_millis() as f64) / 1000.0;
-        Ok::<_, NgxError>(Given::Number)
+        Ok::<_, NgxError>(AnswerKind::Number)
     })
 }
 
-/// The turn's time in milliseconds since 1970.
+/// The wall clock of the turn, in milliseconds since 1970.
 fn turn() -> i64 {
     LoopState::current().map_or(0, |event_loop| {
         let wall = event_loop.handle.wall();
@@ -64,7 +65,7 @@ fn turn() -> i64 {
     })
 }
 
-/// A moment of the past in seconds since 1970.
+/// An earlier time, in seconds since 1970.
 pub(super) fn at(now: Instant, then: Instant) -> i64 {
     turn() / 1000 - now.saturating_duration_since(then).as_secs() as i64
 }
@@ -81,12 +82,12 @@ fn local() -> i64 {
     seconds + i64::from(offset)
 }
 
-/// `2026-11-20 12:00:00`, or as much of it.
-fn calendar(time: i64, length: usize, out: &mut Vec<u8>) -> std::io::Result<Given> {
+/// `2026-11-20 12:00:00`, cut to `length`.
+fn calendar(time: i64, length: usize, out: &mut Vec<u8>) -> std::io::Result<AnswerKind> {
     let c = date::Calendar::at(time);
     let (year, month, day) = (c.year, c.month, c.day);
     let (hour, minute, second) = (c.hour, c.minute, c.second);
     write!(out, "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")?;
     out.truncate(length);
-    Ok(Given::Text)
+    Ok(AnswerKind::Text)
 }

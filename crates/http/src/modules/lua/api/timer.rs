@@ -47,12 +47,12 @@ fn set_timer(mut arguments: MultiValue) -> Result<Done, NgxError> {
     Ok(done(set(&event_loop, delay, every, arguments)))
 }
 
-/// A delay that a script says.
+/// A script's delay as a duration.
 pub fn seconds_of(seconds: f64) -> Result<Duration, NgxError> {
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("invalid delay {seconds}").into())
 }
 
-/// Sets a timer for a function and its arguments; `every` calls again and again.
+/// Sets a timer for a function and its arguments. With `every` it repeats.
 fn set(
     event_loop: &Rc<LoopState>,
     delay: Duration,
@@ -61,7 +61,7 @@ fn set(
 ) -> Result<(), &'static str> {
     let vm = vm_of(event_loop).cloned().ok_or("no Lua VM")?;
     let timers = &vm.timers;
-    // What a loop that ends is asked to do at once is not premature: it comes at its time.
+    // A retiring loop still runs functions without a delay, and they are not premature.
     let late = timers.premature.get();
     if late && !delay.is_zero() {
         return Err("process exiting");
@@ -83,7 +83,7 @@ fn set(
                 pause(&handle, delay).await;
                 false
             } else {
-                let waited = either(pause(&handle, delay), timers.hurried(number)).await;
+                let waited = either(pause(&handle, delay), timers.until_run_early(number)).await;
                 timers.waiting.borrow_mut().remove(&number);
                 matches!(waited, Either::Right(())) || timers.premature.get()
             };
@@ -99,14 +99,14 @@ fn set(
             if !again {
                 break call.await;
             }
-            // The next one comes at its time, whether this one has ended or not.
+            // The next call comes at its time, whether this one has ended or not.
             handle.spawn(call);
         }
     });
     Ok(())
 }
 
-/// `lua_max_run_time` where the timer is set.
+/// `lua_max_run_time` at the place where a timer is set.
 fn max_run_time(event_loop: &LoopState) -> Duration {
     let of_location = match current::with_session(|s| session::context(s).conf) {
         Some(conf) => Ok(CONF.of(conf).max_run_time),
@@ -116,11 +116,11 @@ fn max_run_time(event_loop: &LoopState) -> Duration {
     of_location.unwrap_or_else(|_| of_site())
 }
 
-/// A timer's function at work.
+/// A running timer.
 struct RunningTimer(Rc<Vm>);
 
 impl RunningTimer {
-    /// None where too many are at work.
+    /// `None` if too many timers run.
     fn new(vm: &Rc<Vm>, call: &Packed) -> Option<RunningTimer> {
         let timers = &vm.timers;
         if timers.running.get() >= timers.most_running {
@@ -144,7 +144,7 @@ impl Drop for RunningTimer {
     }
 }
 
-/// Where the script has the function of a timer, which is the first of these.
+/// The place in the script of a timer's function, the first of these values.
 fn place(call: &Packed) -> String {
     let values = call.unpack().unwrap_or_default();
     let Some(Value::Function(function)) = values.front() else { return "?".to_owned() };

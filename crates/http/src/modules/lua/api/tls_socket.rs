@@ -1,4 +1,4 @@
-//! TLS on sockets of scripts: `sslhandshake`, `getsslsession` and `setclientcert`.
+//! TLS on scripts' sockets: `sslhandshake`, `getsslsession` and `setclientcert`.
 
 use mlua::{IntoLuaMulti, UserDataRef};
 use weir_tls::{ClientSessions, IdentitySet};
@@ -8,15 +8,15 @@ use super::natives::Natives;
 use super::socket::{Tcp, handle, settings, tell_failed};
 use super::ssl::{ChainHandle, KeyHandle};
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::wish::{Wish, failure, reply};
+use crate::modules::lua::yield_request::{YieldRequest, failure, reply};
 
-/// Sessions with a server as scripts hold them.
+/// TLS sessions with a server, as a script holds them.
 struct SessionHandle(ClientSessions);
 
 impl mlua::UserData for SessionHandle {}
 
-/// Socket, the server's name, whether its certificate must be good, whether the script gets the session, and sessions of which
-/// one is to be resumed.
+/// Socket, server name, whether to verify the certificate, whether the script wants the session,
+/// and the sessions to resume.
 type Securing = (Tcp, Option<mlua::String>, bool, bool, Option<UserDataRef<SessionHandle>>);
 
 /// A certificate with its chain, and its key.
@@ -37,7 +37,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             let (socket, handle, log_errors) =
                 (socket.0.clone(), handle()?, conf.socket_log_errors);
             let sessions = session.map(|session| session.0.clone()).unwrap_or_default();
-            Ok(Wish::Wait(Box::pin(async move {
+            Ok(YieldRequest::Wait(Box::pin(async move {
                 let secured = socket.secure(&handle, &client, sessions).await;
                 reply(move |lua| match secured {
                     Ok(()) if keeps => {

@@ -1,5 +1,5 @@
-//! The modules `ngx.ssl.proxysslcert`, `ngx.ssl.proxysslverify` and `ngx.proxyssl`: what scripts see of a handshake with a server,
-//! and decide.
+//! The modules `ngx.ssl.proxysslcert`, `ngx.ssl.proxysslverify` and `ngx.proxyssl`: reading a
+//! handshake with an upstream server, and changing its outcome.
 
 use mlua::{BString, UserDataRef};
 use weir_tls::{Chain, IdentitySet, PrivateKey};
@@ -51,7 +51,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-/// Looks at the handshake, or says that there is none at present.
+/// Calls `look` with the handshake, or returns an error if there is none at present.
 fn handshake<T>(
     look: impl FnOnce(&mut ServerHandshake) -> T,
 ) -> Result<Result<T, &'static str>, NgxError> {

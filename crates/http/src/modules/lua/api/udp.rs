@@ -1,4 +1,4 @@
-//! `ngx.socket.udp`: datagrams to other servers.
+//! `ngx.socket.udp`: UDP sockets of scripts.
 
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::event_loop::LoopState;
 use crate::modules::lua::conf::CONF;
 use crate::modules::lua::current::{self, NgxError};
 use crate::modules::lua::socket::{SocketTarget, UdpSocket};
-use crate::modules::lua::wish::{Wish, failure, reply};
+use crate::modules::lua::yield_request::{YieldRequest, failure, reply};
 use crate::site::settings::LocationConf;
 
-/// A socket as scripts hold it.
+/// A UDP socket, as a script holds it.
 struct UdpHandle(Rc<UdpSocket>);
 
 impl mlua::UserData for UdpHandle {}
@@ -59,7 +59,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting("udp_receive", |_, (socket, most): (Udp, Option<usize>)| {
         let (socket, handle) = (socket.0.clone(), handle()?);
         let log_errors = CONF.of(settings()?).socket_log_errors;
-        Ok(Wish::Wait(Box::pin(async move {
+        Ok(YieldRequest::Wait(Box::pin(async move {
             let received = socket.receive(&handle, most).await;
             reply(move |lua| match received {
                 Ok(bytes) => {

@@ -1,4 +1,5 @@
-//! `ngx.upstream`: groups of servers, how their servers fare, and which are down. nginx: lua-upstream-nginx-module.
+//! `ngx.upstream`: upstream groups, their peers, and which are down. nginx:
+//! lua-upstream-nginx-module.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -56,7 +57,7 @@ fn group(name: &mlua::String) -> Option<Arc<Group>> {
     all.find(|group| group.name.as_bytes() == &*name).cloned()
 }
 
-/// A table for each server of the configuration, which may have several addresses.
+/// A table for each `server` line, which may have several addresses.
 fn servers(lua: &Lua, seats: &[PeerState]) -> mlua::Result<Vec<Table>> {
     let is_same = |a: &PeerState, b: &PeerState| {
         a.peer.server == b.peer.server && a.peer.options == b.peer.options
@@ -86,7 +87,7 @@ fn server(lua: &Lua, seats: &[PeerState]) -> mlua::Result<Table> {
     Ok(shown)
 }
 
-/// What balancing knows of one address.
+/// The state of a peer.
 fn peer(lua: &Lua, id: usize, seat: &PeerState, now: Instant) -> mlua::Result<Table> {
     let shown = lua.create_table()?;
     shown.raw_set("id", id)?;

@@ -4,7 +4,7 @@ use mlua::{BString, Lua, Value};
 use weir_log::Level;
 use weir_proto::http1::Version;
 
-use super::natives::{Given, Natives, keep};
+use super::natives::{AnswerKind, Natives, keep};
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Anchor;
 use crate::modules::lua::answer;
@@ -15,7 +15,7 @@ use crate::request::Request;
 use crate::variables::NotStored;
 use weir_values::Subject;
 
-/// The answer's first words for status 101.
+/// The status line of status 101, without the version.
 const SWITCHING: &[u8] = b"101 Switching Protocols";
 
 /// Adds the functions of this part.
@@ -24,20 +24,20 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.direct("get_var", |passed, answer| {
         let (name, out) = (passed.first, answer.text());
         if let Some(found) = current::with_session(|s| s.variable(name, out)) {
-            return Ok(Given::text_if(found));
+            return Ok(AnswerKind::text_if(found));
         }
-        with(|r| Given::text_if(r.variable_named(name, out)))
+        with(|r| AnswerKind::text_if(r.variable_named(name, out)))
     })?;
     natives.direct("get_var_at", |passed, answer| {
         let [number, ..] = passed.numbers;
-        with(|r| Given::text_if(r.variable_at(number as u32, answer.text())))
+        with(|r| AnswerKind::text_if(r.variable_at(number as u32, answer.text())))
     })?;
     natives.add("var_number", |_, name: BString| {
-        // Numbers are those of variables of requests.
+        // The numbers are those of request variables.
         let of_requests = LoopState::current().filter(|_| current::side() == Side::Requests);
         of_requests.and_then(|event_loop| event_loop.site.variables.number_of(&name))
     })?;
-    // The name, the value, whether there is one, and the variable's number, or -1.
+    // Takes the name, the value, whether there is one, and the variable's number or -1.
     natives.direct("set_var", |passed, _| {
         let (name, [has_value, number, ..]) = (passed.first, passed.numbers);
         let value = (has_value != 0.0).then(|| passed.second.to_vec());
@@ -53,9 +53,9 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             false if number < 0.0 => Some(with(|r| store(r, name, value, unknown))?),
             false => Some(with(|r| stored(r.store_at(number as u32, value), name, unknown))?),
         };
-        done.unwrap_or(Err(NgxError::NoRequest)).map(|()| Given::Nil)
+        done.unwrap_or(Err(NgxError::NoRequest)).map(|()| AnswerKind::Nil)
     })?;
-    // The number under which it is kept; nil where there is none yet, and false without a request.
+    // The anchor of the table; nil if there is none yet, false without a request.
     natives.direct("ctx_number", |_, answer| {
         let of_session = |s: &mut Scripted| session::context(s).ctx.as_ref().map(Anchor::number);
         let of_request =
@@ -64,13 +64,13 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             Some(number) => number,
             None => match with_any(of_request) {
                 Ok(number) => number,
-                Err(_) => return Ok::<_, NgxError>(Given::False),
+                Err(_) => return Ok::<_, NgxError>(AnswerKind::False),
             },
         };
         answer.number = number.unwrap_or_default() as f64;
-        Ok(number.map_or(Given::Nil, |_| Given::Number))
+        Ok(number.map_or(AnswerKind::Nil, |_| AnswerKind::Number))
     })?;
-    // The same of the table that the handshake had.
+    // The anchor of the handshake's table.
     natives.add("connection_ctx", |_, ()| with(|r| handshake::ctx_of(r)).ok().flatten())?;
     natives.add_refusing("set_ctx", |_, value: Value| {
         let mut value = if value.is_nil() { None } else { Some(keep(value)?) };
@@ -82,19 +82,19 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.direct("get_status", |_, answer| {
         with(|r| {
             answer.number = match (r.error_status, r.response.status) {
-                // As in OpenResty, a request without a version has this before its answer has a status.
+                // As in OpenResty, the status of an HTTP/0.9 request before its answer is 9.
                 (0, 0) if r.version <= Version::Http09 => 9,
                 (0, status) | (status, _) => status,
             }
             .into();
-            Given::Number
+            AnswerKind::Number
         })
     })?;
     natives.direct("set_status", |passed, _| {
         let [status, ..] = passed.numbers;
         with(|r| {
             set_status(r, status);
-            Given::Nil
+            AnswerKind::Nil
         })
     })?;
     natives.add_refusing("set_status_line", |_, (status, reason): (f64, mlua::String)| {
@@ -118,13 +118,14 @@ fn string(lua: &Lua, bytes: &[u8]) -> Value {
 }
 
 fn group(lua: &Lua, r: &Request, n: i64) -> Value {
-    // The whole match is none of the groups.
+    // Group 0, the whole match, is not available.
     let n = usize::try_from(n).ok().filter(|n| *n > 0);
     let group = n.and_then(|n| r.captures.get(n));
     group.map_or(Value::Nil, |group| string(lua, group))
 }
 
-/// Stores a variable for a script, or with `None` takes its value away. `unknown` says what is wrong where there is none.
+/// Sets a variable for a script; `None` unsets it. `unknown` makes the error for a missing
+/// variable.
 pub fn store(
     r: &mut Request,
     name: &[u8],
@@ -139,7 +140,7 @@ pub fn store(
     Ok(())
 }
 
-/// Whether a variable of this name was stored, in words.
+/// The error of a failed assignment, in words.
 fn stored(
     stored: Result<(), NotStored>,
     name: &[u8],
@@ -154,7 +155,7 @@ fn stored(
     })
 }
 
-/// Says whether the answer has the status now.
+/// Sets the status of the answer. False if it cannot be set.
 fn set_status(r: &mut Request, status: f64) -> bool {
     if !(100.0..1000.0).contains(&status) {
         r.log(Level::Error, format_args!("invalid HTTP status code {status:.0}"));
@@ -166,7 +167,7 @@ fn set_status(r: &mut Request, status: f64) -> bool {
         return false;
     }
     r.response.status = u16::try_from(status as i64).unwrap_or(500);
-    // The server gives no other answer with this status a reason.
+    // Other answers with this status have no reason.
     r.response.status_line = (status == 101.0).then(|| SWITCHING.to_vec());
     r.error_status = 0;
     true

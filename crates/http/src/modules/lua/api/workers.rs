@@ -1,4 +1,4 @@
-//! `ngx.worker`, `ngx.config`, and what else scripts ask of the server.
+//! `ngx.worker`, `ngx.config` and other properties of the server.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU32;
@@ -16,11 +16,12 @@ use crate::site::Site;
 use weir_values::Identity;
 use weir_values::listen::Listen;
 
-/// How many connections the privileged agent may have that a script wants; [`NO_AGENT`] if none does. Each process has its own.
+/// The connection limit of the privileged agent that a script asked for; [`NO_AGENT`] if none did.
+/// Each process has its own.
 static WANTED_AGENT: AtomicU32 = AtomicU32::new(NO_AGENT);
 const NO_AGENT: u32 = u32::MAX;
 
-/// How many connections the privileged agent may have, if a script of this process has asked for one.
+/// The connection limit of the privileged agent, if a script of this process has asked for one.
 pub fn wanted_agent() -> Option<usize> {
     Some(WANTED_AGENT.load(Relaxed)).filter(|n| *n != NO_AGENT).map(|n| n as usize)
 }
@@ -45,17 +46,17 @@ pub fn install(
     let prefix = natives.lua.create_string(prefix)?;
     natives.constant("prefix", prefix)?;
     natives.add("first_env", |lua, name: mlua::String| {
-        let value = environment::first(&name.as_bytes());
+        let value = environment::at_start(&name.as_bytes());
         value.and_then(|value| lua.create_string(value).ok())
     })?;
     natives.constant("configured", site.configured.as_str())?;
-    // A process that only tries the first script out goes on.
+    // A process that only tests the configuration is not stopped.
     natives.add("quit", |_, ()| {
         let (own, is_first) = (rustix::process::getpid(), current::phase() == Phase::Init);
         !is_first && rustix::process::kill_process(own, Signal::QUIT).is_ok()
     })?;
     natives.add("worker_pids", |_, ()| {
-        // A worker that has ended may still be counted: one of each place is the newest.
+        // An ended worker may still be counted, so the newest of each index is taken.
         let mut pids = BTreeMap::new();
         if let Some(event_loop) = LoopState::current() {
             let all = event_loop.registry.loops().into_iter().map(|tally| tally.owner);
@@ -66,7 +67,7 @@ pub fn install(
         }
         pids.into_values().map(|(_, pid)| pid).collect::<Vec<_>>()
     })?;
-    // Only before the loop listens: false afterwards, and where the server has no such socket.
+    // Only before the loop listens. False later, and if the server has no such socket.
     natives.add("decline_socket", |_, name: mlua::String| {
         let event_loop = LoopState::current().filter(|_| current::phase() == Phase::InitWorker);
         let Some(event_loop) = event_loop else { return false };

@@ -1,10 +1,10 @@
-//! Lists of a dictionary. The items of a list stand one behind the other, behind its key, and are changed there as bytes.
+//! Lists in a dictionary. The items follow the key in the record's contents, one after another.
 
 use weir_zone::LockedEntry;
 
 use super::{Dict, DictError, Kind, LIST, NUMBER, NewValue, PREFIX, TEXT, contents_of, name_of};
 
-/// A list as it stands in the table.
+/// A list as stored.
 struct List {
     entry: LockedEntry,
     expires: u64,
@@ -12,23 +12,24 @@ struct List {
     items: Vec<u8>,
 }
 
-/// A part of a list.
+/// An item of a list.
 struct Item<'i> {
     kind: Kind,
     text: &'i [u8],
-    /// Where it begins among the items, and how many bytes it takes.
+    /// Its offset among the items, and its length in bytes.
     at: usize,
     length: usize,
 }
 
-/// The items of a list, in their order.
+/// Iterates over the items of a list.
 struct Items<'i> {
     all: &'i [u8],
     at: usize,
 }
 
 impl Dict<'_> {
-    /// Adds to one end of a list, and begins it if there is none: its new length.
+    /// Adds a value to an end of a list, and creates the list if it is missing. Returns the new
+    /// length.
     pub fn push(
         &mut self,
         key: &[u8],
@@ -37,7 +38,7 @@ impl Dict<'_> {
     ) -> Result<usize, DictError> {
         let item = item_of(value)?;
         let Some(list) = self.list(key)? else {
-            // What stands there has had its time.
+            // Removes an expired value of the key.
             self.remove(key);
             self.add_list(key, (&item, 0))?;
             return Ok(1);
@@ -47,7 +48,8 @@ impl Dict<'_> {
         Ok(Items::of(&list.items).count() + 1)
     }
 
-    /// Takes a value from one end of a list; a text is appended to `out`. The list goes with its last value.
+    /// Removes a value from an end of a list. A string is appended to `out`. An empty list is
+    /// removed.
     pub fn pop(
         &mut self,
         key: &[u8],
@@ -64,7 +66,7 @@ impl Dict<'_> {
         let (before, rest) = list.items.split_at_checked(item.at).unwrap_or_default();
         let behind = rest.get(item.length..).unwrap_or_default();
         match left {
-            // A list that is one item.
+            // This was the only item.
             _ if before.is_empty() && behind.is_empty() => self.table.remove(list.entry),
             true => self.change_list(key, &list, behind)?,
             false => self.change_list(key, &list, before)?,
@@ -72,7 +74,7 @@ impl Dict<'_> {
         Ok(Some(item.kind))
     }
 
-    /// How many values a list has; 0 if there is none.
+    /// The number of values in a list; 0 if there is none.
     pub fn list_length(&mut self, key: &[u8]) -> Result<usize, DictError> {
         Ok(self.list(key)?.map_or(0, |list| Items::of(&list.items).count()))
     }
@@ -91,7 +93,7 @@ impl Dict<'_> {
         Ok(Some(List { entry, expires: self.table.value(entry, 1), items }))
     }
 
-    /// Gives a list other items. Without room for them it stays as it is.
+    /// Replaces the items of a list. Without room for them, the list stays as it is.
     fn change_list(&mut self, key: &[u8], list: &List, items: &[u8]) -> Result<(), DictError> {
         let contents = contents_of(key, [items])?;
         if self.table.rewrite(list.entry, &contents, [LIST << 32, list.expires, 0]) {
@@ -99,7 +101,7 @@ impl Dict<'_> {
         }
         self.table.remove(list.entry);
         self.add_list(key, (items, list.expires)).inspect_err(|_| {
-            // There is room for what was there.
+            // There is room for the previous items.
             let _ = self.add_list(key, (&list.items, list.expires));
         })
     }
@@ -110,7 +112,7 @@ impl Dict<'_> {
     }
 }
 
-/// A value as it stands in a list.
+/// A value as an item.
 fn item_of(value: NewValue<'_>) -> Result<Vec<u8>, DictError> {
     Ok(match value {
         NewValue::Boolean(_) => return Err("bad value type"),

@@ -47,7 +47,7 @@ fn pop(dict: &mut Dict<'_>, key: &[u8], left: bool) -> Result<Option<Value>, Dic
 }
 
 fn set(dict: &mut Dict<'_>, key: &[u8], value: &Value, ttl: u64) -> Result<bool, DictError> {
-    dict.store(key, (new(value), 0), ttl, (How::Set, true))
+    dict.store(key, (new(value), 0), ttl, (StoreMode::Set, true))
 }
 
 #[test]
@@ -63,12 +63,15 @@ fn values_expire() {
     assert!(!at(1050).expire(b"k", 10));
     assert_eq!(at(1050).keys(0), Vec::<Vec<u8>>::new());
     assert_eq!(
-        at(1050).store(b"k", (new(&text("w")), 7), 0, (How::Replace, true)),
+        at(1050).store(b"k", (new(&text("w")), 7), 0, (StoreMode::Replace, true)),
         Err("not found")
     );
-    assert_eq!(at(1050).store(b"k", (new(&text("w")), 7), 0, (How::Add, true)), Ok(false));
+    assert_eq!(at(1050).store(b"k", (new(&text("w")), 7), 0, (StoreMode::Add, true)), Ok(false));
     assert_eq!(at(9999).read(b"k", &mut Vec::new()).map(|found| found.flags), Some(7));
-    assert_eq!(at(9999).store(b"k", (new(&text("x")), 0), 0, (How::Add, true)), Err("exists"));
+    assert_eq!(
+        at(9999).store(b"k", (new(&text("x")), 0), 0, (StoreMode::Add, true)),
+        Err("exists")
+    );
     assert!(at(9999).expire(b"k", 10));
     assert_eq!(at(10_009).clear_stale(0), 1);
 }
@@ -80,13 +83,13 @@ fn the_least_recently_used_make_room() {
     let value = Value::Text(vec![b'x'; 300]);
     let mut n = 0u32;
     while !set(&mut dict, &n.to_le_bytes(), &value, 0).unwrap() {
-        // The first is used again and again.
+        // The first key is used again and again.
         assert!(valid(&mut dict, &0u32.to_le_bytes()).is_some());
         n += 1;
     }
     assert!(valid(&mut dict, &0u32.to_le_bytes()).is_some());
     assert!(valid(&mut dict, &1u32.to_le_bytes()).is_none());
-    assert_eq!(dict.store(b"safe", (new(&value), 0), 0, (How::Set, false)), Err("no memory"));
+    assert_eq!(dict.store(b"safe", (new(&value), 0), 0, (StoreMode::Set, false)), Err("no memory"));
     let before = dict.keys(0).len();
     assert_eq!(set(&mut dict, b"huge", &Value::Text(vec![0; 9000]), 0), Err("no memory"));
     assert_eq!(dict.keys(0).len(), before, "what can never fit must not cost others their place");
@@ -141,7 +144,7 @@ fn a_list_lives_as_long_as_its_key_and_keeps_what_it_has_without_room_for_more()
     assert_eq!(at(1010).push(b"l", NewValue::Text(b"b"), true), Ok(2));
     assert_eq!(at(1010).left(b"l"), Some(40));
     assert_eq!(at(1050).list_length(b"l"), Ok(0));
-    // Its place is taken by another.
+    // An expired value makes room for another.
     assert_eq!(at(1050).push(b"l", NewValue::Text(b"c"), true), Ok(1));
     assert_eq!(at(1050).push(b"l", NewValue::Text(&[b'x'; 9000]), true), Err("no memory"));
     assert_eq!(pop(&mut at(1050), b"l", false), Ok(Some(text("c"))));

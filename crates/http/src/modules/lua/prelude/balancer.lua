@@ -7,7 +7,7 @@ local type, tonumber = type, tonumber
 local balancer = {}
 native.balancer = balancer
 
--- All functions need a request. What they cannot do there is their second value.
+-- Needs a request. Other errors are returned as the second value.
 local function requested()
     if not native.has_request() then raise("no request found") end
 end
@@ -22,7 +22,8 @@ function balancer.set_current_peer(address, port, host)
     requested()
     address = a_string(1, address)
     port = a_number(2, port or 0)
-    -- The OpenResty of APISIX takes the name and the size of a pool there. Pools are found by the server here.
+    -- APISIX's OpenResty takes the pool's name and size here. weir finds pools by the server, so
+    -- they are ignored.
     if type(host) == "table" and (host.pool or host.pool_size) then host = nil end
     if host ~= nil and type(host) ~= "string" then
         raise("bad argument #3 to 'set_current_peer' (string expected, got " .. type(host) .. ")")

@@ -5,7 +5,7 @@ local wait, METHODS = native.wait, native.METHODS
 local raise, counted, a_kind, a_string = native.raise, native.counted, native.a_kind, native.a_string
 local type, tostring, pairs, ipairs, select = type, tostring, pairs, ipairs, select
 
--- Subrequest number i.
+-- The description of subrequest i.
 local function asked(i, uri, options)
     local kind = type(options)
     if kind ~= "table" and kind ~= "nil" then

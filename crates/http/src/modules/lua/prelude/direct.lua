@@ -1,5 +1,6 @@
--- Functions that are called by FFI, so that machine code calls them as C would. Each takes two texts with their lengths and
--- five numbers, and returns what kind of answer it has left.
+-- Functions that are called by FFI, so that machine code calls them like C functions. Each takes
+-- two texts with their lengths and
+-- five numbers, and returns the kind of its answer.
 
 local native = ...
 local ffi, raise, pairs = native.ffi, native.raise, pairs
@@ -7,7 +8,7 @@ local ffi_string = ffi.string
 
 ffi.cdef(native.declarations)
 
--- Each call leaves another answer at one place, and a text, if there is one, at another.
+-- Each call writes its answer to one struct, and a text, if there is one, to one buffer.
 local answer = ffi.cast("const weir_answer_t *", native.answer)
 local room = ffi.cast("const char *", native.room)
 native.answer, native.numbers = answer, ffi.cast("const int32_t *", room)
@@ -18,11 +19,14 @@ native.FORGOTTEN, native.REFUSED = 5, REFUSED
 
 for name, pointer in pairs(native.direct) do native[name] = ffi.cast("weir_direct_t", pointer) end
 
--- Code that is not compiled yet calls these functions, too, so that they begin traces of their own. LuaJIT gives such a trace up
--- at a tail call of a function that is not written in Lua. After ten times it compiles no loop in which the function is called. So
--- functions of the prelude that scripts call often have parentheses around such a call: it is a plain call then.
+-- Code that is not compiled yet calls these functions, too, which starts traces in them. LuaJIT
+-- aborts such a trace at a tail call
+-- of a function that is not written in Lua. After ten aborts it compiles no loop that calls the
+-- function. So often called functions
+-- of the prelude put such a call in parentheses, which makes it a plain call.
 
--- The text is read before anything else is done: a finalizer of a script may call `ngx`, too.
+-- The text is read before anything else: a finalizer of a script may call `ngx`, which overwrites
+-- it.
 local long_text = native.long_text
 local function answered_text()
     local length = answer.length
@@ -31,7 +35,7 @@ local function answered_text()
 end
 native.answered_text = answered_text
 
--- The value of an answer. A refusal is raised.
+-- The value of an answer. An error is raised.
 local function given(kind)
     if kind == TEXT then return answered_text() end
     if kind == NIL then return nil end
@@ -42,12 +46,12 @@ local function given(kind)
 end
 native.given = given
 
--- The same of a function that has no value.
+-- Raises the error of an answer. For functions without a value.
 function native.done_directly(kind)
     if kind == REFUSED then raise(answered_text()) end
 end
 
--- Functions of nothing, of a text and of a number.
+-- Wrappers for functions without arguments, of a text and of a number.
 
 function native.plain(f)
     return function() return given(f(nil, 0, nil, 0, 0, 0, 0, 0, 0)) end
@@ -61,5 +65,5 @@ function native.of_number(f)
     return function(number) return given(f(nil, 0, nil, 0, number, 0, 0, 0, 0)) end
 end
 
--- Machine code may be as large as OpenResty's LuaJIT has it: scripts of large applications fit in.
+-- The limits of OpenResty's LuaJIT for machine code, so that scripts of large applications fit.
 require("jit").opt.start("maxtrace=8000", "maxrecord=16000", "minstitch=3", "maxmcode=40960")

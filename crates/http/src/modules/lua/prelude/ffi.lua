@@ -1,5 +1,6 @@
--- Libraries such as `resty.sha256` take functions of OpenSSL from `ffi.C`, since nginx is linked with it. weir is not, so
--- the first `require "ffi"` loads OpenSSL for all. Where there is none, such a function is an undefined symbol.
+-- Libraries such as `resty.sha256` take OpenSSL functions from `ffi.C`, since nginx is linked with
+-- OpenSSL. weir is not, so the
+-- first `require "ffi"` loads OpenSSL. Without OpenSSL such a function is an undefined symbol.
 
 local native = ...
 local ffi, pcall = require "ffi", pcall
@@ -7,7 +8,7 @@ local openssl
 
 native.ffi = ffi
 
--- Libraries name these types, and find out then that a function of C which takes them is not there.
+-- Libraries declare functions with these types. The functions themselves do not exist here.
 ffi.cdef [[
     typedef unsigned char u_char;
     typedef struct { size_t len; const unsigned char *data; } ngx_str_t;
@@ -23,7 +24,7 @@ function package.preload.ffi()
     for _, name in ipairs { "libcrypto.so.3", "libcrypto.so.1.1", "crypto" } do
         local ok, library = pcall(ffi.load, name, true)
         if ok then
-            -- The library stays as long as this variable.
+            -- The library stays loaded as long as this variable refers to it.
             openssl = library
             native.has_openssl = true
             break

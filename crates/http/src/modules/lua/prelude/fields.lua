@@ -1,4 +1,4 @@
--- `ngx.header`, `ngx.resp`, `ngx.var` and `ngx.arg`: tables whose fields are asked for one by one.
+-- `ngx.header`, `ngx.resp`, `ngx.var` and `ngx.arg`: tables whose fields are computed on access.
 
 local native = ...
 local type, tostring, ipairs, setmetatable, rawget, insert = type, tostring, ipairs, setmetatable, rawget, table.insert
@@ -6,9 +6,9 @@ local check, raise, named, given, done_directly =
     native.check, native.raise, native.named, native.given, native.done_directly
 local a_string, a_number, a_count, TRUE = native.a_string, native.a_number, native.a_count, native.TRUE
 
--- Header lines: names in lower case, and a metatable that finds them in any spelling.
+-- Headers by name in lower case, with a metatable that finds other spellings.
 
--- Scripts ask for the same few names again and again, but nothing keeps them from asking for others.
+-- A cache of spellings. Scripts usually access few names, but may access any, so it is bounded.
 local spellings, known_spellings = {}, 0
 
 local function spelling(name)
@@ -41,7 +41,7 @@ ngx.resp = {
     end,
 }
 
--- Values of header lines are texts, whatever they were.
+-- Header values as texts.
 local function lines(value)
     if type(value) ~= "table" then return (tostring(value)) end
     local all = {}
@@ -52,7 +52,7 @@ native.lines = lines
 
 local get_header, set_header_text = native.get_header, native.set_header_text
 
--- A text, a table of several, or nothing.
+-- A text, a table of several, or nil.
 local function header(name)
     local kind = get_header(name, #name, nil, 0, 0, 0, 0, 0, 0)
     if kind == TRUE then return check(native.get_header_lines(name)) end
@@ -84,7 +84,7 @@ function ngx.resp.add_header(name, value)
     return check(native.set_header(name, all))
 end
 
--- Variables that the configuration knows have numbers, others false. Scripts may ask for any number of names.
+-- A bounded cache of variable numbers: those of the configuration have one, others have false.
 local numbers, known_numbers = {}, 0
 
 local function number_of(name)

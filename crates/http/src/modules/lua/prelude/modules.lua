@@ -1,5 +1,6 @@
--- The modules of lua-resty-core, which libraries require. What they do is built in. So none of them is loaded from a
--- package path: they call functions of nginx through ffi, and put themselves in the place of functions of `ngx`.
+-- The modules of lua-resty-core, which libraries require. They are built in and never loaded from a
+-- package path: the originals
+-- call nginx functions through FFI, and replace functions of `ngx`.
 
 local native = ...
 local preload, error, type, tostring, ipairs = package.preload, error, type, tostring, ipairs
@@ -42,7 +43,7 @@ local base = provide("resty.core.base", {
     get_request = function() return native.has_request() and ngx.req or nil end,
 })
 
--- Memory that libraries share for their calls through ffi: made when it is first asked for.
+-- Buffers that libraries share for their FFI calls, made on first use.
 
 local function made_once(make)
     local made
@@ -70,7 +71,8 @@ function base.get_string_buf(size, anew)
     return buffer
 end
 
--- A place for a value in a table, as luaL_ref finds one: places that are free are a list that begins at 0.
+-- A free index of a table, as luaL_ref finds one: the free indices are a linked list that begins at
+-- 0.
 function base.ref_in_table(t, value)
     if value == nil then return -1 end
     local place = t[0]
@@ -139,7 +141,7 @@ function base64.decode_base64url(text)
     return decoded
 end
 
--- As in mails (RFC 2045): other characters than those of the alphabet are passed over.
+-- As in MIME (RFC 2045), characters outside the alphabet are skipped.
 function ngx.decode_base64mime(text)
     if type(text) ~= "string" then raise("string argument only") end
     return native.decode_base64((text:gsub("=.*$", ""):gsub("[^%w+/]", "")))
@@ -147,8 +149,9 @@ end
 
 local re = provide("ngx.re", {})
 
--- Pieces between matches, with each match's first group behind its piece. An empty match parts two characters.
--- Empty pieces at the end are left out, unless there is a limit to the number of pieces.
+-- Splits at matches. A match's first group follows its piece. An empty match separates two
+-- characters. Empty pieces at the end are
+-- left out, unless the number of pieces is limited.
 function re.split(subject, pattern, options, ctx, most, into)
     subject, pattern = tostring(subject), a_kind(2, "string", pattern)
     most = most or 0
@@ -190,7 +193,7 @@ function re.split(subject, pattern, options, ctx, most, into)
     return pieces
 end
 
--- The most that a script may ask for, and the least that PCRE takes.
+-- The limits of the stack size: what a script may ask for, and what PCRE needs.
 local LARGEST_STACK, SMALLEST_STACK = 16 * 1024 * 1024, 32 * 1024
 
 function re.opt(option, value)
@@ -214,7 +217,7 @@ end
 
 local NOT_SET = 'directive "lua_capture_error_log" is not set'
 
--- Levels, times and lines in turn, the oldest first: so many lines at most.
+-- Levels, times and lines in turn, the oldest first, of at most `most` lines.
 function errlog.get_logs(most, into)
     if not most or most < 1 then most = 10 end
     local logs, n = into or {}, 0
@@ -245,7 +248,7 @@ end
 
 function ngx.worker.pids() return native.worker_pids() end
 
--- Scripts run in workers only. The first script is written for the master, which runs it in nginx.
+-- Scripts run in workers only. In nginx, `init_by_lua` runs in the master, so it sees that type.
 local has_master = native.has_master
 
 provide("ngx.process", {
@@ -267,7 +270,8 @@ provide("ngx.process", {
     signal_graceful_exit = function() native.quit() end,
 })
 
--- lua-resty-events has a part in C: where one worker alone is to accept from a unix socket, the others leave it.
+-- lua-resty-events has a part in C: if only one worker is to accept from a unix socket, the others
+-- stop listening on it.
 
 local declined
 
@@ -282,7 +286,7 @@ preload["resty.events.disable_listening"] = function()
     end
 end
 
--- The module of lua-upstream-nginx-module, which OpenResty has built in.
+-- The module of lua-upstream-nginx-module, which OpenResty includes.
 
 local a_string = native.a_string
 local upstream = {
@@ -296,11 +300,12 @@ local upstream = {
 }
 preload["ngx.upstream"] = function() return upstream end
 
--- lua-nginx-module hands out functions of directives here. These are set-misc-nginx-module's that change a text.
+-- In lua-nginx-module, this module gives access to functions of directives. Here these are
+-- set-misc-nginx-module's that convert a text.
 
 local DIGITS = "0123456789abcdefghijklmnopqrstuv"
 
--- Five bits a digit, as in RFC 4648 with the extended alphabet in small letters.
+-- RFC 4648's extended alphabet in lower case, five bits a digit.
 local function encode_base32(text)
     local bits, held, out = 0, 0, {}
     local function digit() return DIGITS:sub(held + 1, held + 1) end
@@ -352,7 +357,8 @@ ndk = {
     }),
 }
 
--- Those that are not there are missing in their own words, rather than found somewhere and broken.
+-- Modules that `stream` lacks fail with this message, even if a package path has a file of that
+-- name.
 if native.of_sessions then
     for _, name in ipairs { "ngx.ssl.proxysslcert", "ngx.ssl.proxysslverify", "ngx.proxyssl" } do
         preload[name] = function() error("module '" .. name .. "' is not provided", 3) end

@@ -1,5 +1,6 @@
--- What `ngx` is made of. The functions of `native` do the work; a function here checks arguments, raises errors in
--- its caller, and yields where it has to wait: the last two can only be done in Lua.
+-- The table `ngx`. The functions of `native` do the work. The functions here check arguments, raise
+-- errors in their caller, and
+-- yield if they must wait: the last two are possible only in Lua.
 
 local native = ...
 
@@ -14,10 +15,10 @@ local answer, given = native.answer, native.given
 local NUMBER, FALSE = native.NUMBER, native.FALSE
 local a_string, a_number, a_kind, a_count = native.a_string, native.a_number, native.a_kind, native.a_count
 
--- What a coroutine of a script yields to the server, not to the script's own resume.
+-- The first value of a yield to the run, rather than to the script's own resume.
 local WAIT = native.WAIT
 
--- Values that requests keep, by number.
+-- Values kept for requests, by number.
 local kept = native.kept
 
 local function check(refusal, ...)
@@ -32,11 +33,12 @@ end
 
 native.check, native.wait = check, wait
 
--- Coroutines that Lua itself takes for suspended ones: they wait in a function of `ngx` ("running"), or have resumed one
--- that does ("normal").
+-- Coroutines that Lua reports as suspended, but that wait in a function of `ngx` ("running"), or
+-- have resumed one that does
+-- ("normal").
 local waiting = setmetatable({}, { __mode = "k" })
 
--- A script's own coroutines may wait, too: their waits pass through its resume.
+-- Coroutines that a script resumes may wait, too: their yields to the run pass through its resume.
 local passed
 
 local function resumed(co, self, ...)
@@ -56,11 +58,11 @@ local function unwrapped(ok, ...)
     return ...
 end
 
--- Lua itself takes a light thread that was killed for one that waits.
+-- Light threads that were killed. Lua reports them as suspended.
 local killed = setmetatable({}, { __mode = "k" })
 local status = coroutine.status
 
--- Light threads: true until another coroutine has waited for their end.
+-- Light threads. True until another coroutine has waited for their end.
 local light = setmetatable({}, { __mode = "k" })
 
 function coroutine.status(co)
@@ -77,7 +79,7 @@ function coroutine.resume(co, ...)
     return passed(co, resume(co, ...))
 end
 
--- A function of Lua itself, not of a library in C or Rust.
+-- A Lua function, not one of a library in C or Rust.
 local function a_script(i, f)
     if type(f) ~= "function" or getinfo(f, "S").what == "C" then refuse(i, "Lua function expected") end
     return f
@@ -113,14 +115,14 @@ ngx = {
     HTTP_INSUFFICIENT_STORAGE = 507,
 }
 
--- Functions of Lua, as in lua-resty-core: a coroutine can begin with one.
+-- These are Lua functions, as in lua-resty-core, since a coroutine may start with one.
 for _, name in ipairs { "get_phase", "now", "time", "today", "localtime", "utctime" } do
     ngx[name] = native.plain(native[name])
 end
 local update_time = native.update_time
 function ngx.update_time() update_time(nil, 0, nil, 0, 0, 0, 0, 0, 0) end
 
--- Texts. These take any value, and nothing as an empty text.
+-- Functions of texts. They take any value; nil and false are an empty text.
 
 local function shown(value)
     if type(value) == "string" then return value end
@@ -129,7 +131,7 @@ end
 
 local escape_uri, encode_base64 = native.escape_uri, native.encode_base64
 
--- What `ngx.escape_uri` escapes where it is not told.
+-- The default type of `ngx.escape_uri`.
 local COMPONENT = 2
 
 local function escaped(s) return given(escape_uri(s, #s, nil, 0, COMPONENT, 0, 0, 0, 0)) end
@@ -160,7 +162,7 @@ end
 
 native.decode_base64 = native.of_text(native.decode_base64)
 
--- These take what they are for, and nothing else.
+-- These take one type only.
 
 for name, kind in pairs {
     decode_base64 = "string", parse_http_time = "string", http_time = "number", cookie_time = "number",
@@ -227,16 +229,16 @@ function print(...)
     return log_at(ngx.NOTICE, ...)
 end
 
--- What consists of plain values is put together here; tables and ngx.null are left to `native`.
+-- Plain values are joined here; tables and ngx.null are left to `native`.
 
--- A plain value as a text, or a number that may stand for one; of others nothing.
+-- A plain value as a text or number; nil for others.
 local function written(part)
     local kind = type(part)
     if kind == "string" or kind == "number" then return part end
     if kind == "nil" or kind == "boolean" then return (tostring(part)) end
 end
 
--- For a few values no table is made, which would take longer than all the rest.
+-- A few values are joined without a table, which would take longer than the rest.
 local function text_of(...)
     local n, a, b, c, d, e = select("#", ...), ...
     if n == 1 then
@@ -365,7 +367,7 @@ function ngx.encode_args(...)
     return (concat(list, "&"))
 end
 
--- A list of names and values in turn, as a table in which repeated names have tables of values.
+-- Makes a table of a list of names and values. Repeated names get tables of values.
 local function gathered(list)
     local all = {}
     for i = 1, #list, 2 do
@@ -383,7 +385,7 @@ local function gathered(list)
 end
 native.gathered = gathered
 
--- A table by names, or a list that has to become one, and a word on what was left out.
+-- A table by names, made of a list if necessary, and "truncated" if some were left out.
 local function named(all, list, truncated)
     if not all then all = gathered(list) end
     if truncated then return all, truncated end
@@ -400,7 +402,7 @@ end
 
 -- Timers.
 
--- Longer than any server runs, so that it is a time.
+-- Longer than any server runs: stands for an infinite delay.
 local EVER = 10 ^ 9
 
 local function timer(every, ...)
@@ -426,7 +428,7 @@ local function a_thread(i, thread)
     return thread
 end
 
--- What a light thread raises may be any value. So the thread ends with the value, behind a mark and the log's text.
+-- A light thread may raise any value. It then returns a mark, the text for the log, and the value.
 local function failing(raised)
     local text = type(raised) == "string" and raised or "unknown reason"
     return { raised, traceback(text, 2) }
@@ -443,13 +445,13 @@ local function whole(f)
     return function(...) return ended(xpcall(f, failing, ...)) end
 end
 
--- The thread that has ended comes first, by its place among those that were waited for.
+-- The first value is the place of the ended thread among those that were waited for.
 local function joined(threads, place, ...)
     if place then light[threads[place]] = false end
     return ...
 end
 
--- The coroutine that has made a thread. No other may wait for it, or end it.
+-- The coroutine that has spawned a thread. Only that one may wait for it or kill it.
 local parents = setmetatable({}, { __mode = "kv" })
 
 ngx.thread = {
@@ -469,7 +471,7 @@ ngx.thread = {
                 raise("only the parent coroutine can wait on the thread")
             end
         end
-        -- As in OpenResty one that is gone is passed over, unless it is the last.
+        -- As in OpenResty, ended threads are skipped, unless they are the last argument.
         local n = select("#", ...)
         for i = 1, n do
             local thread = (select(i, ...))
@@ -493,8 +495,8 @@ ngx.thread = {
     end,
 }
 
--- Fields of `ngx` that are more than stored values. Where there is no request, `ngx.ctx` belongs to the
--- running coroutine.
+-- Fields of `ngx` that are computed on access. Without a request, `ngx.ctx` belongs to the running
+-- coroutine.
 
 local without_request = setmetatable({}, { __mode = "k" })
 
@@ -550,7 +552,7 @@ setmetatable(ngx, {
 
 package.loaded.ngx = ngx
 
--- Globals are shared by all requests of a loop.
+-- Globals are shared by all requests of a loop, so creating one is logged.
 setmetatable(_G, {
     __newindex = function(t, name, value)
         rawset(t, name, value)

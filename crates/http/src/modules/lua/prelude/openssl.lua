@@ -1,5 +1,6 @@
--- Certificates and keys as objects of OpenSSL, which libraries expect: a stack of X509, and an EVP_PKEY. A machine
--- without OpenSSL has weir's own instead.
+-- Certificates and keys as OpenSSL objects, which libraries expect: a stack of X509, and an
+-- EVP_PKEY. Without OpenSSL on the
+-- machine, scripts get weir's own objects.
 
 local native = ...
 local type, pcall, setmetatable, concat = type, pcall, setmetatable, table.concat
@@ -73,7 +74,7 @@ end
 
 local function der_of_key(key) return written(openssl.weir_key_write, key) end
 
--- Weir's own, by the objects that stand for them.
+-- weir's own objects, by the OpenSSL objects that stand for them.
 local own = setmetatable({}, { __mode = "k" })
 
 local function object(make)
@@ -95,7 +96,7 @@ end
 native.certificate_object, native.key_object = object(stack_of), object(key_of)
 native.single_certificate_object = object(certificate_of)
 
--- Weir's own of a value that a script has; nothing where it is neither that nor an object of OpenSSL.
+-- weir's own object for a script's value; nil if the value is neither that nor an OpenSSL object.
 local function handle(der_of, parse)
     return function(value)
         if type(value) == "userdata" then return value end

@@ -1,4 +1,4 @@
--- `ngx.pipe`: a process is a table that holds its native one.
+-- `ngx.pipe`: a process is a table with a native handle.
 
 local native = ...
 local check, wait, raise, done = native.check, native.wait, native.raise, native.done
@@ -13,7 +13,7 @@ local function of(process)
     return process.process
 end
 
--- Milliseconds.
+-- A time in milliseconds.
 local function a_time(value, what)
     if value == nil then return nil end
     if type(value) ~= "number" or not (value >= 0 and value < 2 ^ 32) then raise("bad " .. what .. " option") end

@@ -1,4 +1,4 @@
--- `ngx.re`. Replacing is done here, so that a function that makes replacements may wait.
+-- `ngx.re`. Replacement functions are called from here, so that they may yield.
 
 local native = ...
 local type, tostring, concat, insert = type, tostring, table.concat, table.insert
@@ -12,7 +12,7 @@ local raise, a_kind, a_number = native.raise, native.a_kind, native.a_number
 local re = {}
 ngx.re = re
 
--- Options that were seen to be right; there are only so many of them.
+-- Options that were checked before. Their number is bounded by the alphabet.
 local right = {}
 
 local function options_of(i, options)
@@ -23,7 +23,7 @@ local function options_of(i, options)
     return options
 end
 
--- Where a search begins.
+-- The position where a search starts.
 local function start_of(ctx)
     local pos = ctx and ctx.pos
     if not pos then return 1 end
@@ -31,7 +31,7 @@ local function start_of(ctx)
     return pos > 1 and pos < 2 ^ 53 and pos - pos % 1 or 1
 end
 
--- Compiled patterns by options and text, so many at most.
+-- Compiled patterns by options and text, and the most that are kept.
 local MOST = 1024
 local compiled, count = {}, 0
 
@@ -50,7 +50,7 @@ local function compile(pattern, options)
     return known
 end
 
--- A pattern as it was compiled, or nil and why it cannot be.
+-- A compiled pattern, from the cache or new; or nil and the error.
 local function pattern_of(pattern, options)
     local of_options = compiled[options or ""]
     local known = of_options and of_options[pattern]
@@ -58,8 +58,9 @@ local function pattern_of(pattern, options)
     return compile(pattern, options)
 end
 
--- The pattern if it matches from this place on, and false if it does not; or nil and an error. Where its groups begin and
--- end stands in `numbers`.
+-- The pattern if it matches at or after `pos`, and false if it does not; or nil and an error. The
+-- positions of its groups are in
+-- `numbers`.
 local function search(subject, pattern, options, pos)
     if pos > #subject + 1 then pos = #subject + 2 end
     local known, err = pattern_of(pattern, options)
@@ -75,7 +76,8 @@ local function search(subject, pattern, options, pos)
     return known
 end
 
--- With option `D` several groups may have one name, so each name has a list. One that took no part is in no list.
+-- With option `D`, several groups may have one name, so each name has a list of those that took
+-- part in the match.
 local function add_to_lists(found, names)
     for n, name in pairs(names) do
         if found[n] then
@@ -85,7 +87,7 @@ local function add_to_lists(found, names)
     end
 end
 
--- Groups by number and by name; one that took no part is false.
+-- Groups by number and by name; false for one that took no part in the match.
 local function groups_of(subject, known)
     local found = new_table(known.groups, 1)
     for n = 0, known.groups - 1 do
@@ -103,14 +105,16 @@ local function groups_of(subject, known)
     return found
 end
 
--- The first match from this place on, where it begins and ends, and where the next one is looked for. Without a match nothing,
--- or why.
+-- The first match at or after `pos`: nil, its groups, its start and end, and the position of the
+-- next search. Without a match
+-- nothing, or the error.
 local function re_match(subject, pattern, options, pos)
     local known, err = search(subject, pattern, options, pos)
     if not known then return err end
     local call, from, to, behind = answer.call, numbers[0] + 1, numbers[1], answer.number + 1
     local found = groups_of(subject, known)
-    -- Texts and tables take memory, so a finalizer may have run and called `ngx`. Then the groups are not those of this match.
+    -- A finalizer may have run and called `ngx`, which overwrites the positions. Then the match is
+    -- repeated.
     if answer.call ~= call then return re_match(subject, pattern, options, pos) end
     return nil, found, from, to, behind
 end
@@ -169,7 +173,7 @@ local matches = {
     end
 }
 
--- The iterator is a table that can be called.
+-- The iterator is a callable table.
 function re.gmatch(subject, pattern, options)
     subject, pattern, options = tostring(subject), a_kind(2, "string", pattern), options_of(3, options)
     local known, err = pattern_of(pattern, options)
@@ -177,7 +181,7 @@ function re.gmatch(subject, pattern, options)
     return setmetatable({ _subj = subject, _pattern = pattern, _options = options, _pos = 1 }, matches)
 end
 
--- What the log says of a replacement that is wrong behind this `$`.
+-- The log's text about a wrong `$` in a replacement.
 local function wrong(text, rest)
     local name = rest:match("^{?([%a_][%w_]*)")
     if name then

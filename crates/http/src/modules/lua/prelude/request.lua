@@ -17,7 +17,7 @@ native.METHODS = METHODS
 local req = {}
 ngx.req = req
 
--- True is 1 and false 0, as for a number in C.
+-- True counts as 1 and false as nil, as in conversions of C.
 local function most_of(i, most)
     if most == nil or most == false then return nil end
     if most == true then return 1 end
@@ -56,7 +56,8 @@ function req.set_method(method)
     return check(native.set_method(name))
 end
 
--- A request may have names with an underscore (`underscores_in_headers`), which come first.
+-- A request may have header names with an underscore (`underscores_in_headers`). These take
+-- precedence.
 local usual = native.spelled.__index
 local spelled = {
     __index = function(t, name)
@@ -98,7 +99,7 @@ function req.add_header(name, value)
     return check(native.set_request_header(name, all))
 end
 
--- The second argument is a table that is used again.
+-- The second argument is a table to reuse.
 function req.get_uri_args(most, into)
     local all, truncated = native.named(check(native.uri_args(most_of(1, most))))
     if into then
@@ -146,7 +147,7 @@ function req.get_post_args(...)
     return {}
 end
 
--- True where a body was read, or a script reads it by `ngx.req.socket`.
+-- Raises an error unless the body was read, or a script reads it by `ngx.req.socket`.
 local function after_reading()
     if not check(native.body_is_begun()) then raise("request body not read yet") end
 end
@@ -160,7 +161,7 @@ function req.set_body_file(...)
     if not ok then raise(why) end
 end
 
--- A body that is put together piece by piece, with the size of its buffer: what is larger becomes a file.
+-- A body under construction, in pieces, with its buffer size. A larger body is written to a file.
 local pieces = setmetatable({}, { __mode = "k" })
 
 local function begun()

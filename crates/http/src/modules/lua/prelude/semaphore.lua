@@ -11,7 +11,7 @@ local semaphore = {}
 local class = { __index = semaphore }
 package.preload["ngx.semaphore"] = function() return semaphore end
 
--- The field of a semaphore that holds its number. A script cannot make another one.
+-- The key of a semaphore's number. Scripts cannot make this key.
 local NUMBER = {}
 
 local function number_of(self)

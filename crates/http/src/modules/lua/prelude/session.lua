@@ -1,4 +1,4 @@
--- Scripts of `stream`: what is another there than for requests.
+-- Differences of `ngx` in scripts of `stream`.
 
 local native = ...
 if not native.of_sessions then return end
@@ -17,12 +17,12 @@ for _, name in ipairs {
     ngx[name] = nil
 end
 
--- `ngx.status` is that of the session, and 0 until its end. There is no head that was sent.
+-- `ngx.status` is that of the session, and 0 until its end. `stream` has no head.
 function native.getters.status() return tonumber(ngx.var.status) end
 function native.getters.headers_sent() end
 function native.getters.is_subrequest() end
 
--- Nothing in `stream` has groups of a pattern.
+-- `stream` has no groups of a pattern.
 function native.get_group() end
 
 -- Servers of an `upstream`.
@@ -57,7 +57,7 @@ for _, name in ipairs { "receive", "receiveany", "receiveuntil" } do
     end
 end
 
--- What was written before goes out first.
+-- Sends what was written before first.
 function client.send(...)
     wait(native.flush())
     return methods.send(...)
@@ -79,7 +79,7 @@ function client.peek(...)
     return data
 end
 
--- Ends the direction from here.
+-- Shuts the sending direction down.
 function methods.shutdown(...)
     local n, self, direction = select("#", ...), ...
     counted(n, 2, 2, "expecting 2 arguments (including the object) but seen %d")
@@ -91,13 +91,13 @@ function methods.shutdown(...)
     return nil, "already shutdown"
 end
 
--- What was written before goes out first.
+-- Sends what was written before first.
 function client.shutdown(...)
     wait(native.flush())
     return methods.shutdown(...)
 end
 
--- A client of datagrams: what can be received is one of them.
+-- A UDP client. Only its first datagram can be received.
 
 local datagrams = {}
 datagrams.__index = datagrams

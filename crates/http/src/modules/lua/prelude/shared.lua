@@ -1,4 +1,4 @@
--- `ngx.shared`: dictionaries are tables that hold their number.
+-- `ngx.shared`: a dictionary is a table with its number.
 
 local native = ...
 local setmetatable, type, select, ipairs, tonumber, tostring =
@@ -12,27 +12,28 @@ local dicts = native.dicts
 
 local methods = {}
 
--- A caller may pass all values on, so each function has as many as in lua-nginx-module, no nil more.
+-- Callers may pass all results on, so each function returns as many values as in lua-nginx-module,
+-- with no extra nil.
 
--- The field of a dictionary that holds its number. A script cannot make another one.
+-- The key of a dictionary's number. Scripts cannot make this key.
 local NUMBER = {}
 
 local function number_of(dict)
     return type(dict) == "table" and dict[NUMBER] or raise('bad "zone" argument')
 end
 
--- A key is a text, or a value that has one.
+-- A key: a text, or a value that has one.
 local function key_of(key)
     if type(key) == "string" or key == nil then return key end
     return (tostring(key))
 end
 
--- A time in seconds; what is too long to be counted in milliseconds, or no number at all, has no end.
+-- A time in seconds. One too long for milliseconds, or NaN, never expires.
 local function seconds(value)
     return value < 2 ^ 43 and value or 0
 end
 
--- Flags that are no number are looked at last, when there are a key and a value.
+-- Flags that are no number are an error only if there are a key and a value.
 local function flags_of(flags, key, value)
     if not flags then return 0 end
     if flags == true then return 1 end
@@ -40,17 +41,17 @@ local function flags_of(flags, key, value)
     local is_stored = kind == "nil" or kind == "boolean" or kind == "number" or kind == "string"
     if type(flags) ~= "number" and (key == nil or not is_stored) then return 0 end
     flags = a_kind(5, "number", flags) % 2 ^ 32
-    -- The rest of an infinite number is no number.
+    -- The remainder of an infinite number is NaN.
     return flags == flags and flags or 0
 end
 
--- What the dictionary says of a value that it could hold. The other refusals are about the arguments.
+-- Errors about the dictionary's content. Others are about the arguments.
 local of_the_dictionary = {
     ["exists"] = true, ["not found"] = true, ["no memory"] = true,
     ["attempt to add or replace nil values"] = true,
 }
 
--- Values on their way, by type: what they are to `native`. Numbers and booleans go there as numbers.
+-- The types of values and their numbers for `native`. Numbers and booleans are passed as numbers.
 local kinds = { ["nil"] = 0, boolean = 1, number = 2, string = 3 }
 
 for _, name in ipairs { "set", "safe_set", "add", "safe_add", "replace" } do
@@ -135,7 +136,7 @@ function methods:expire(key, ttl)
     return true
 end
 
--- A number, or a text that is one.
+-- A number, or a text that can be converted to one.
 local function number_from(name, value)
     return tonumber(value) or raise(("bad %s arg: number expected, got %s"):format(name, type(value)))
 end
@@ -209,13 +210,13 @@ function methods.flush_expired(...)
     return native.dict_flush_expired(number_of((...)), most)
 end
 
--- An empty list of keys is a table, too.
+-- Returns a table for an empty dictionary, too.
 function methods.get_keys(...)
     local most = most_of(select("#", ...), ...)
     return native.dict_keys(number_of((...)), most) or {}
 end
 
--- Scripts add methods by `__index`, which OpenResty keeps among the methods.
+-- Scripts add methods through `__index`, so the metatable is its own index, as in OpenResty.
 methods.__index = methods
 local class = methods
 

@@ -1,4 +1,4 @@
--- `ngx.socket.tcp`: a socket is a table that holds its native one.
+-- `ngx.socket.tcp`: a socket is a table with a native handle.
 
 local native = ...
 local check, wait = native.check, native.wait
@@ -15,8 +15,9 @@ methods.__index = methods
 local class = methods
 native.tcp_methods = methods
 
--- The native one of a socket: where it has a connection, where there may be more to receive, and where it may send. One
--- whose other side has ended may still send.
+-- Functions that return a socket's native handle: if it has a connection, if it may receive, and if
+-- it may send. After the peer has
+-- closed its direction, a socket may still send.
 local function with_test(test)
     return function(self)
         local socket = a_kind(1, "table", self).socket
@@ -27,7 +28,7 @@ end
 local connected, readable, writable =
     with_test(native.socket_is_open), with_test(native.socket_reads), with_test(native.socket_writes)
 
--- The arguments behind the host: a port unless the host is a path, and a table of options.
+-- Parses the arguments after the host: a port, unless the host is a path, and a table of options.
 local function destination(n, port, options)
     if type(port) == "table" or n == 2 then return nil, port end
     local number = tonumber(port)
@@ -89,12 +90,12 @@ function methods.send(...)
     return wait(native.socket_send(socket, a_message(2, data)))
 end
 
--- Scripts tell sessions by their type, so they get a pointer in place of the native ones.
+-- Scripts check the type of a session, so they get a pointer in place of the native handle.
 local sessions = setmetatable({}, { __mode = "k" })
 local newest = 0
 
 local function pointer_to(session)
-    -- Scripts of `stream` get userdata there, too.
+    -- In `stream`, OpenResty gives userdata, too.
     if native.of_sessions then
         sessions[session] = session
         return session
@@ -106,7 +107,7 @@ local function pointer_to(session)
 end
 
 function methods:sslhandshake(session, name, verify)
-    -- A check against no name would take any certificate.
+    -- Verification against an empty name would accept any certificate.
     if name == "" then return nil, "SSL_set_tlsext_host_name failed" end
     local known = session and sessions[session] or nil
     local made, why = wait(native.socket_secure(self.socket, name, verify and true or false, session ~= false, known))
@@ -137,13 +138,13 @@ function methods:setclientcert(cert, key)
     return true
 end
 
--- The last value tells whether a mark was reached, which is of no matter here.
+-- Drops the last value, which says whether a delimiter was reached.
 local function first(data, err, part)
     if data then return data end
     return nil, err, part
 end
 
--- A line, all there is, or so many bytes.
+-- The pattern of `receive`: a line, everything, or a number of bytes.
 local function pattern_of(n, pattern)
     if n == 1 then return nil end
     local number = type(pattern) == "number" and pattern or type(pattern) == "string" and tonumber(pattern)
@@ -192,7 +193,7 @@ function methods.receiveuntil(...)
     return function(...)
         counted(select("#", ...), 0, 1, "expecting 0 or 1 argument, but seen %d")
         local most = select("#", ...) == 1 and a_count(1, (...)) or nil
-        -- No length at all is no limit.
+        -- A length of 0 means no limit.
         if most == 0 then most = nil end
         if most and over then
             over = false
@@ -207,7 +208,7 @@ function methods.receiveuntil(...)
     end
 end
 
--- Milliseconds; what is no number is 0, which leaves the time of the configuration.
+-- Milliseconds. What is no number is 0, which keeps the configuration's timeout.
 local function time_of(value)
     value = tonumber(value) or 0
     if not (value >= 0 and value < 2 ^ 31) then raise("bad timeout value") end
@@ -254,13 +255,13 @@ function methods.getreusedtimes(...)
     return native.socket_reused(socket)
 end
 
--- Options of the system, which are numbers.
+-- The supported socket options.
 local known = {}
 for _, name in ipairs { "keepalive", "keepintvl", "keepcnt", "reuseaddr", "tcp-nodelay", "sndbuf", "rcvbuf" } do
     known[name] = true
 end
 
--- A socket that was connected once has options, though they are gone with its connection.
+-- The handle of a socket that was connected once. Its options are gone with the connection.
 local function once_connected(self)
     if not a_kind(1, "table", self).connected then raise("socket is never created nor connected") end
     return self.socket
@@ -287,7 +288,8 @@ function methods:setoption(option, value)
     return answered(native.socket_set_option(socket, option, value < 0 and math.ceil(value) or math.floor(value)))
 end
 
--- What reads a store of OpenSSL (X509_STORE), by names that no script declares.
+-- OpenSSL functions that read a certificate store (X509_STORE), under names that no script
+-- declares.
 local OPENSSL = [[
     void *weir_store_certificates(void *) __asm__("X509_STORE_get1_all_certs");
     int weir_stack_size(const void *) __asm__("OPENSSL_sk_num");
@@ -352,7 +354,7 @@ for _, name in ipairs {
     raw_class[name] = methods[name]
 end
 
--- The client's body, from which a script only receives.
+-- The request's body, which a script can only receive.
 
 local body_class = {}
 body_class.__index = body_class

@@ -20,7 +20,7 @@ local function a_key(i, key)
     return native.key_handle(key) or native.refuse(i, "private key expected, got " .. type(key))
 end
 
--- Objects by their texts: a handshake need not make them anew.
+-- A bounded cache of objects by their texts, so that handshakes need not parse them again.
 local KEPT = 256
 local objects, count = {}, 0
 
@@ -29,7 +29,7 @@ local function parsed(kind, text, is_pem, parse, to_der, to_object)
     if known then return known end
     local handle, why = check(parse(text, is_pem))
     if why then return nil, why end
-    -- It loads OpenSSL.
+    -- Loads OpenSSL.
     require "ffi"
     if not native.has_openssl then return handle end
     local object = to_object(handle, is_pem and to_der(text) or text)
@@ -99,7 +99,7 @@ end
 
 function ssl.get_req_shared_ssl_ciphers() return answered(check(native.ssl_shared_ciphers())) end
 
--- OpenSSL has these, rustls does not.
+-- OpenSSL has these functions, rustls has not.
 for name, what in pairs {
     get_server_random = "the server's random bytes", get_session_master_key = "secrets of a session",
     export_keying_material = "secrets of a session", export_keying_material_early = "secrets of a session",
@@ -111,7 +111,8 @@ end
 
 function ssl.ssl_session_reused() return nil, "bad ssl" end
 
--- The module `ngx.ssl.proxysslcert`: the certificate for a server, as those above for a client.
+-- The module `ngx.ssl.proxysslcert`: the functions above for the certificate that upstream servers
+-- get.
 
 local to_server = { version = ssl.version }
 function to_server.clear_certs() return done(check(native.server_clear_certs())) end
@@ -126,7 +127,7 @@ local verify = { version = ssl.version }
 function verify.set_verify_result(result) return done(check(native.server_set_result(a_number(1, result)))) end
 function verify.get_verify_result() return answered(check(native.server_result())) end
 
--- A certificate, not a stack of them.
+-- A single certificate, not a stack.
 function verify.get_verify_cert()
     local der, why = check(native.server_cert())
     if not der then return nil, why end
@@ -138,7 +139,7 @@ function verify.get_verify_cert()
     return native.single_certificate_object(handle, der)
 end
 
--- The module `ngx.proxyssl`: of the connection to the server.
+-- The module `ngx.proxyssl`: the connection to the upstream server.
 
 local proxy = { version = ssl.version }
 for name, number in pairs(ssl) do
@@ -168,7 +169,7 @@ local function extension(kind) return check(native.hello_extension(kind)) end
 
 function hello.get_client_hello_ext(kind) return extension(a_number(1, kind)) end
 
--- The contents of the extension: the length of a list, then the kind, the length and the text of its first name.
+-- Parses the extension: the length of the list, then the type, length and text of its first name.
 function hello.get_client_hello_server_name()
     local list = extension(SERVER_NAME)
     if not list then return nil end
@@ -186,7 +187,7 @@ end
 
 function hello.get_client_hello_ciphers() return check(native.hello_ciphers()) end
 
--- The last of the client's list comes first.
+-- In reverse order: the client's last version comes first.
 function hello.get_supported_versions()
     local list = extension(VERSIONS)
     if not list or list == "" or byte(list) ~= #list - 1 then return nil end

@@ -1,4 +1,4 @@
--- What OpenResty's LuaJIT has beyond LuaJIT's own: functions over tables, as modules of their own.
+-- The table functions that OpenResty's LuaJIT adds to LuaJIT, as modules.
 
 local pairs, type, next = pairs, type, next
 

@@ -1,4 +1,4 @@
--- `ngx.socket.udp`: a socket is a table that holds its native one.
+-- `ngx.socket.udp`: a socket is a table with a native handle.
 
 local native = ...
 local check, wait = native.check, native.wait
@@ -11,7 +11,7 @@ local methods = {}
 methods.__index = methods
 local class = methods
 
--- The native one of a socket, where it has a peer.
+-- A socket's native handle, if it has a peer.
 local function connected(self)
     local socket = a_kind(1, "table", self).socket
     return socket and native.udp_is_open(socket) and socket
@@ -50,7 +50,7 @@ function methods.receive(...)
     if not socket then return nil, "closed" end
     if most ~= nil then
         most = a_number(2, most)
-        -- A number below 0 is a large one in C.
+        -- A negative number is a large one in C.
         most = most >= 0 and most < 65536 and most - most % 1 or nil
     end
     return wait(native.udp_receive(socket, most))

@@ -1,10 +1,10 @@
--- Functions beside the loop, and what scripts see of the server.
+-- `ngx.run_worker_thread` and properties of the server.
 
 local native = ...
 local check, wait = native.check, native.wait
 local select, type = select, type
 
--- What is wrong is told as a value.
+-- Errors are returned as values.
 
 function ngx.run_worker_thread(...)
     local n, pool, module, name = select("#", ...), ...
@@ -35,7 +35,7 @@ ngx.config = {
     nginx_configure = function() return native.configured end,
 }
 
--- The first script sees what the server was started with, as the master does in nginx.
+-- `init_by_lua` sees the environment of the start, as in nginx's master.
 local getenv = os.getenv
 
 function os.getenv(name)

@@ -1,4 +1,4 @@
-//! What a run does when its client leaves: `lua_check_client_abort`, `ngx.on_abort`.
+//! What a run does when the client leaves: `lua_check_client_abort`, `ngx.on_abort`.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -11,7 +11,7 @@ use super::{Event, RoutineState, ScriptOutcome, ScriptRun, ready};
 use crate::modules::lua::current::{Phase, Subject};
 use crate::modules::lua::{answer, session};
 
-/// Whether a client that leaves ends the script.
+/// Whether the run ends when the client leaves.
 pub(super) fn is_watched(subject: &mut Subject<'_>, phase: Phase) -> bool {
     match subject.request().and_then(|r| r.contexts.handshake.as_ref()) {
         Some(handshake) => handshake.is_watched,
@@ -25,7 +25,7 @@ pub(super) fn is_watched(subject: &mut Subject<'_>, phase: Phase) -> bool {
 }
 
 impl ScriptRun<'_> {
-    /// Waits for what comes first; `None` if that is the client's leaving.
+    /// Waits for the next event. `None` if the client has left.
     pub(super) async fn event(&mut self) -> Option<Event> {
         let reading = self.reading();
         let ScriptRun { subject, routines, ready: line, watching, .. } = self;
@@ -65,7 +65,7 @@ impl ScriptRun<'_> {
         first
     }
 
-    /// The client has gone: the script ends, or its `ngx.on_abort` function runs.
+    /// The client has left: the run ends, or the function of `ngx.on_abort` runs.
     pub(super) fn abandoned(&mut self) -> Option<ScriptOutcome> {
         let function = match &mut self.subject {
             Subject::Request(r) => answer::context(r).on_abort.take(),

@@ -1,4 +1,4 @@
-//! The client's body: one coroutine of a script reads it, and the others go on meanwhile.
+//! Reading the request's body: one coroutine of a script reads it, while the others run.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -11,26 +11,26 @@ use crate::body::RequestBodyError;
 use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
 use crate::modules::lua::socket::{BodySocket, Pattern, Received, SocketError};
-use crate::modules::lua::wish::Exit;
+use crate::modules::lua::yield_request::Exit;
 use crate::request::Request;
 
-/// What a coroutine waits for.
+/// A coroutine's read of the body.
 pub(super) struct Reading {
     what: Wanted,
-    /// When it has waited for too long.
+    /// The deadline for more of the body.
     until: Instant,
 }
 
 #[derive(Clone)]
 enum Wanted {
-    /// A part, by `ngx.req.socket`.
+    /// A part, read through `ngx.req.socket`.
     Part(Rc<BodySocket>, Pattern),
-    /// All of it, by `ngx.req.read_body`.
+    /// All of it, read by `ngx.req.read_body`.
     All,
 }
 
 impl Reading {
-    /// Waits until there is more of the body; false if that takes too long.
+    /// Waits until more of the body is there. False if the deadline passes.
     pub(super) async fn readable(self: Rc<Self>, r: Option<&Request>) -> bool {
         let Some(r) = r else { return false };
         let handle = &r.event_loop.handle;
@@ -40,7 +40,7 @@ impl Reading {
 }
 
 impl ScriptRun<'_> {
-    /// What a coroutine reads, if one does.
+    /// The read in progress, if there is one.
     pub(super) fn reading(&self) -> Option<Rc<Reading>> {
         self.routines.iter().find_map(|routine| match &routine.state {
             RoutineState::Reading(reading) => Some(reading.clone()),
@@ -48,7 +48,8 @@ impl ScriptRun<'_> {
         })
     }
 
-    /// A coroutine gets what it wants of the body, or waits for more of it.
+    /// A receiving method of `ngx.req.socket`: returns what the pattern asks for, or waits for more
+    /// of the body.
     pub(super) async fn receive(&mut self, i: usize, pattern: Pattern) {
         let is_busy = self.reading().is_some();
         let state = match self.subject.request_mut() {
@@ -65,7 +66,7 @@ impl ScriptRun<'_> {
         self.set(i, state);
     }
 
-    /// `ngx.req.read_body`: a coroutine goes on once all of the body is there.
+    /// `ngx.req.read_body`: resumes the coroutine once all of the body is there.
     pub(super) async fn read_body(&mut self, i: usize) -> Option<ScriptOutcome> {
         let (is_busy, is_alone) = (self.reading().is_some(), self.routines.len() == 1);
         let r = self.subject.request_mut()?;
@@ -81,7 +82,7 @@ impl ScriptRun<'_> {
         self.gathered(i, read)
     }
 
-    /// All of the body is there, or not yet.
+    /// Resumes the coroutine if all of the body is there, or lets it wait for more.
     fn gathered(
         &mut self,
         i: usize,
@@ -94,7 +95,7 @@ impl ScriptRun<'_> {
                 let until = r.event_loop.handle.now() + r.conf().core.client_body_timeout;
                 RoutineState::Reading(Rc::new(Reading { what: Wanted::All, until }))
             }
-            // Too large, broken, too slow: no script can make good for that.
+            // The body is too large, broken or too slow. The request ends.
             Err(error) => {
                 return Some(ScriptOutcome::Exit(Exit::Status(i32::from(error.status()))));
             }
@@ -103,8 +104,8 @@ impl ScriptRun<'_> {
         None
     }
 
-    /// There is more of the body, or it did not come in time.
-    pub(super) async fn go_on_reading(&mut self, in_time: bool) -> Option<ScriptOutcome> {
+    /// Continues a read: more of the body has arrived, or the deadline has passed.
+    pub(super) async fn continue_reading(&mut self, in_time: bool) -> Option<ScriptOutcome> {
         let reads = |state: &RoutineState| matches!(state, RoutineState::Reading(_));
         let i = self.routines.iter().position(|routine| reads(&routine.state))?;
         let reading = self.reading()?;
@@ -129,7 +130,7 @@ impl ScriptRun<'_> {
     }
 }
 
-/// What follows from what has come.
+/// The state of a coroutine after a receive: done, or waiting for more.
 fn of_what_came(r: &mut Request, socket: Rc<BodySocket>, pattern: Pattern) -> RoutineState {
     match socket.received(r, &pattern) {
         Some(received) => ended(r, received),

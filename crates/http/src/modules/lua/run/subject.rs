@@ -1,4 +1,4 @@
-//! What a run does with what it runs for: a request, a session, or nothing.
+//! Operations of a run on its subject: a request, a session, or none.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::answer::change;
 use crate::modules::lua::conf::{CONF, Conf};
 use crate::modules::lua::current::{Phase, Subject};
 use crate::modules::lua::vm::Vm;
-use crate::modules::lua::wish::text_of;
+use crate::modules::lua::yield_request::text_of;
 use crate::modules::lua::{answer, handshake, session};
 use crate::request::Request;
 
@@ -19,7 +19,7 @@ pub(super) fn limit_of(subject: &mut Subject<'_>) -> Duration {
     conf_of(subject).map_or(Duration::ZERO, |conf| conf.max_run_time)
 }
 
-/// What holds for the request or the session.
+/// The settings of the request or the session.
 pub(super) fn conf_of<'a>(subject: &'a mut Subject<'_>) -> Option<&'a Conf> {
     match subject {
         Subject::Nothing | Subject::Timer(_) => None,
@@ -28,7 +28,7 @@ pub(super) fn conf_of<'a>(subject: &'a mut Subject<'_>) -> Option<&'a Conf> {
     }
 }
 
-/// Sends what was written, if it is worth a send: the script waits.
+/// Sends what was written if it is enough, since the script waits.
 pub(super) async fn push(subject: &mut Subject<'_>) -> Result<(), ()> {
     match subject {
         Subject::Nothing | Subject::Timer(_) => Ok(()),
@@ -37,20 +37,20 @@ pub(super) async fn push(subject: &mut Subject<'_>) -> Result<(), ()> {
     }
 }
 
-/// The head of a request says how long the body is that a script has made.
+/// Sets `Content-Length` to the length of a body that a script made.
 pub(super) fn tell_length(r: &mut Request) {
     let length = r.body.len().to_string().into_bytes();
     change::set_request(r, b"Content-Length", &[length]);
 }
 
-/// The script ends with an error, which goes to the log.
+/// Logs the script's error and ends the run.
 pub(super) fn failed(subject: &Subject<'_>, vm: &Vm, error: &Error) -> ScriptOutcome {
     let text = text_of(error);
     log(subject, vm, format_args!("lua entry thread aborted: runtime error: {text}"));
     ScriptOutcome::Failed
 }
 
-/// Tells the log of the request or the session, or of the whole site.
+/// Writes to the log of the request, the session, or the site.
 pub(super) fn log(subject: &Subject<'_>, vm: &Vm, text: std::fmt::Arguments<'_>) {
     match subject {
         Subject::Request(r) => {

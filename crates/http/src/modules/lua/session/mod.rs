@@ -1,4 +1,4 @@
-//! Sessions of `stream`: what they keep of their scripts, how scripts write to their clients, and the phases.
+//! Scripts of sessions in `stream`: their state, their clients, and the phases.
 
 use std::future::{Future, pending};
 use std::io::ErrorKind;
@@ -25,37 +25,38 @@ mod read;
 pub use phases::SessionRunner;
 pub use read::{finish, is_used};
 
-/// What a session remembers of its scripts.
+/// What a session keeps for its scripts.
 pub struct SessionContext {
-    /// Settings of its server.
+    /// The settings of its server.
     pub conf: &'static LocationConf,
     /// `ngx.ctx`
     pub ctx: Option<Anchor>,
-    /// What closes with the session.
+    /// Sockets that close with the session.
     pub sockets: OwnSockets,
-    /// Written and not sent yet.
+    /// Written but not sent.
     pending: Vec<u8>,
-    /// `ngx.eof` was said.
+    /// Whether `ngx.eof` was called.
     eof: bool,
-    /// Sending failed.
+    /// Whether sending failed.
     broken: bool,
     /// `ngx.on_abort` of the running script.
     pub on_abort: Option<Anchor>,
-    /// The client's connection, which the running script has asked for, and how many bytes had come by then.
+    /// The client's connection, if the running script uses it, and the number of bytes that were
+    /// unread then.
     client: Option<(Rc<Socket>, usize)>,
 }
 
-/// A client as its script gets it.
-pub enum Lent {
-    /// Its connection.
+/// The client, as a script gets it.
+pub enum ClientHandle {
+    /// The connection of a TCP client.
     Socket(Rc<Socket>),
-    /// It sends datagrams: [`take`] has what came.
+    /// A UDP client. [`take`] returns the received datagram.
     Datagrams,
 }
 
-/// A script of this machine begins.
+/// Starts a script of the session: sets or creates its context. Returns the settings.
 fn begin(s: &mut Scripted, vm: &Vm) -> &'static LocationConf {
-    // Behind a handshake it may be that of another server.
+    // The server name of a handshake may have chosen another server.
     let of_server = SESSIONS.of(&vm.site.main_confs).servers.get(s.server());
     let conf = of_server.unwrap_or_else(|| vm.side.main(vm.site));
     if let Some(known) = s.seat().as_mut().and_then(|seat| seat.downcast_mut::<SessionContext>()) {
@@ -76,7 +77,7 @@ fn begin(s: &mut Scripted, vm: &Vm) -> &'static LocationConf {
     conf
 }
 
-/// What a session remembers. Its scripts begin with [`begin`].
+/// The context of a session. [`begin`] has created it.
 pub fn context(s: &mut Scripted) -> &mut SessionContext {
     match s.seat().as_mut().and_then(|seat| seat.downcast_mut()) {
         Some(context) => context,
@@ -99,7 +100,7 @@ pub fn print(s: &mut Scripted, bytes: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Sends what was written, and with `last` nothing after it.
+/// Sends what was written. With `last`, nothing can be written after it.
 pub async fn send(s: &mut Scripted, last: bool) -> Result<(), &'static str> {
     let context = self::context(s);
     if last && std::mem::replace(&mut context.eof, true) {
@@ -130,10 +131,10 @@ pub fn answer(s: &mut Scripted, bytes: &[u8]) -> bool {
     sent
 }
 
-/// `ngx.req.socket`: the client's connection until the script ends.
-pub fn client(s: &mut Scripted) -> Result<Lent, &'static str> {
+/// `ngx.req.socket`: lends the client's connection to the script until it ends.
+pub fn client(s: &mut Scripted) -> Result<ClientHandle, &'static str> {
     if let Some((socket, _)) = &context(s).client {
-        return Ok(Lent::Socket(socket.clone()));
+        return Ok(ClientHandle::Socket(socket.clone()));
     }
     match s.client() {
         ScriptedClient::Connected(wire) => {
@@ -143,14 +144,14 @@ pub fn client(s: &mut Scripted) -> Result<Lent, &'static str> {
             let times = (conf.connect_timeout, conf.send_timeout, conf.read_timeout);
             let socket = Rc::new(Socket::of_session(wire, unread, times));
             context.client = Some((socket.clone(), had));
-            Ok(Lent::Socket(socket))
+            Ok(ClientHandle::Socket(socket))
         }
-        ScriptedClient::Sending => Ok(Lent::Datagrams),
+        ScriptedClient::Sending => Ok(ClientHandle::Datagrams),
         ScriptedClient::Gone => Err("client aborted"),
     }
 }
 
-/// Waits for something, or until the client has closed its side and nothing that it sent waits in the socket.
+/// Waits for `what`, or until the client has closed its side and no data of it are unread.
 pub async fn client_stays_until(s: &Scripted, what: impl Future<Output = ()>) {
     let ScriptedClient::Connected(wire) = s.client() else { return what.await };
     if matches!(either(what, left(&wire)).await, Either::Right(())) {
@@ -160,29 +161,29 @@ pub async fn client_stays_until(s: &Scripted, what: impl Future<Output = ()>) {
 
 async fn left(wire: &Wire) {
     while wire.socket().closed().await.is_err_and(|e| e.kind() == ErrorKind::TimedOut) {
-        // A deadline of an earlier send.
+        // The deadline of an earlier send.
         wire.set_deadline(None);
     }
-    // With TLS, bytes may be no more than the announcement of the end.
+    // With TLS, the unread bytes may be the close_notify alert alone.
     if !wire.is_tls() && wire.socket().has_bytes() {
-        // The script may take them. Then it waits anew.
+        // The script may receive them. Then this runs again.
         pending().await
     }
 }
 
-/// Takes so many bytes of the datagram that came, or what is left of it; nothing where all was taken.
+/// Takes up to `size` bytes of the received datagram. `None` if nothing is left.
 pub fn take(s: &mut Scripted, size: Option<usize>) -> Option<Vec<u8>> {
     let unread = s.unread();
     let size = size.unwrap_or(unread.len()).min(unread.len());
     (!unread.is_empty()).then(|| unread.drain(..size).collect())
 }
 
-/// A script wants to look at more bytes than are kept.
+/// Logs that a script wants to peek at more bytes than the preread buffer holds.
 pub fn has_no_room(s: &mut Scripted) {
     s.log(Level::Error, format_args!("preread buffer full while prereading client data"));
 }
 
-/// The script has ended: what it has not received is left to those that come after it.
+/// Ends the script's use of the client. Bytes that it has not received are left to what comes next.
 fn take_back(s: &mut Scripted) {
     context(s).on_abort = None;
     let Some((socket, had)) = context(s).client.take() else { return };

@@ -18,10 +18,10 @@ use crate::modules::lua::phases::{DECLINED, ERROR};
 use crate::modules::lua::run::{self, ScriptOutcome, Start};
 use crate::modules::lua::script::{SESSIONS, Script};
 use crate::modules::lua::vm::{Code, Compiled, ScriptError, VM, Vm};
-use crate::modules::lua::wish::Exit;
+use crate::modules::lua::yield_request::Exit;
 use crate::upstream::choosing::{Chosen, Selection, Situation};
 
-/// The statuses of sessions that ended in order, and that the server could not serve.
+/// The statuses of sessions that ended normally, and that the server could not serve.
 const OK: u16 = 200;
 const FAILED: u16 = 500;
 
@@ -29,12 +29,12 @@ const FAILED: u16 = 500;
 pub struct SessionRunner(Rc<Vm>);
 
 impl SessionRunner {
-    /// None where the loop has no VM for sessions.
+    /// `None` if the loop has no VM for sessions.
     pub fn of(event_loop: &LoopState) -> Option<SessionRunner> {
         VM.of(event_loop).sessions.get().cloned().map(SessionRunner)
     }
 
-    /// The script, or nothing and a line in the log.
+    /// The compiled script. `None` if that fails, which is logged.
     fn load(&self, s: &mut Scripted, script: Option<&Script>) -> Option<Code> {
         let code = match script {
             Some(Script::Known(id)) => self.0.known(*id),
@@ -43,7 +43,7 @@ impl SessionRunner {
         code.map_err(|error| s.log(Level::Error, format_args!("{error}"))).ok()
     }
 
-    /// Runs a script that may not wait. The log has the error.
+    /// Runs a script that may not yield. An error is logged.
     fn at_once(
         &self,
         s: &mut Scripted,
@@ -63,14 +63,14 @@ impl SessionRunner {
         let Some(code) = self.load(s, script.as_ref()) else { return ScriptEnd::Over(FAILED) };
         let start = Start::Script(&code);
         let outcome = run::drive(&self.0, Subject::Session(s), phase, start).await;
-        // A client that does not take it is gone.
+        // If sending fails, the client is gone.
         let _ = send(s, false).await;
         take_back(s);
         end(&outcome)
     }
 }
 
-/// What follows from how a script ended.
+/// What follows from the outcome of a script.
 fn end(outcome: &ScriptOutcome) -> ScriptEnd {
     match outcome {
         ScriptOutcome::Finished | ScriptOutcome::Exit(Exit::Status(0 | DECLINED)) => {
@@ -88,7 +88,7 @@ fn end(outcome: &ScriptOutcome) -> ScriptEnd {
 }
 
 impl SessionRunner {
-    /// A phase of a handshake.
+    /// Runs a phase of a handshake.
     async fn decide(&self, s: &mut Scripted, phase: Phase) -> Result<(), AcceptError> {
         let conf = CONF.of(begin(s, &self.0));
         let (script, failed) = match phase {

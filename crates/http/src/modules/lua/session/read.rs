@@ -1,4 +1,4 @@
-//! Reads the scripts of a `stream` block, and their settings.
+//! Reads the scripts of a `stream` block, with their settings.
 
 use weir_conf::{Contexts, Directive as Line, Error};
 
@@ -12,7 +12,8 @@ use crate::site::location::Kind;
 use crate::site::server::ServerConf;
 use crate::site::settings::LocationConf;
 
-/// A block was read: of `http` itself this is the moment for the scripts of `stream`.
+/// Called at the end of each block of `http`. At the end of `http` itself, the scripts of `stream`
+/// are read.
 pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     tls::finish(s)?;
     match s.setup.inputs.sessions {
@@ -21,7 +22,7 @@ pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     }
 }
 
-/// Whether a line of the block or of a server in it is about scripts.
+/// Whether the block or a server in it has a directive of scripts.
 pub fn is_used(stream: &Line) -> bool {
     stream.block().iter().any(|d| is_of_scripts(d) || d.block().iter().any(is_of_scripts))
 }
@@ -47,7 +48,8 @@ fn sessions(setup: &mut Setup<'_>, stream: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads the lines of one block; settings that are not of scripts have their names from `http`.
+/// Reads the lines of one block. Only directives of scripts count, and a few settings that they
+/// need.
 fn block(
     setup: &mut Setup<'_>,
     lines: &[Line],
@@ -79,7 +81,7 @@ fn block(
     Ok(scope.location)
 }
 
-/// The script of a group.
+/// Reads `balancer_by_lua` of an upstream group.
 fn balancer(setup: &mut Setup<'_>, group: &Line, around: LocationConf) -> Result<(), Error> {
     let place = Place::new(b"", Kind::Server);
     let mut scope = Scope::new(setup, Contexts::SERVER, ServerConf::default(), around, place);

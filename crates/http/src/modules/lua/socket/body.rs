@@ -7,17 +7,17 @@ use super::{Pattern, Received, SocketError};
 use crate::body::RequestBodyError;
 use crate::request::Request;
 
-/// What a script reads the client's body from.
+/// The socket from which a script reads the request's body.
 pub struct BodySocket {
-    /// What came and was not received yet.
+    /// Bytes of the body that were not received yet.
     unread: RefCell<Vec<u8>>,
     timeout: Cell<Duration>,
-    /// The script got the end of the body, or an error.
+    /// Whether the script got the end of the body, or an error.
     closed: Cell<bool>,
 }
 
 impl BodySocket {
-    /// One that waits so long for more of the body.
+    /// A socket with this timeout for more of the body.
     pub fn new(timeout: Duration) -> BodySocket {
         BodySocket {
             unread: RefCell::default(),
@@ -26,33 +26,33 @@ impl BodySocket {
         }
     }
 
-    /// Another time than the configuration's.
+    /// Replaces the configuration's timeout.
     pub fn set_timeout(&self, timeout: Duration) {
         self.timeout.set(timeout);
     }
 
-    /// The request has ended, and its body with it.
+    /// The request has ended.
     pub fn end(&self) {
         self.closed.set(true);
         self.unread.take();
     }
 
-    /// Whether there may be more to receive.
+    /// Whether more may be received.
     pub fn is_open(&self) -> bool {
         !self.closed.get()
     }
 
-    /// How long it waits for more.
+    /// The timeout for more of the body.
     pub fn timeout(&self) -> Duration {
         self.timeout.get()
     }
 
-    /// A client may wait for the word to send its body.
+    /// Sends `100 Continue` if the client waits for it.
     pub async fn begin(&self, r: &mut Request) -> Result<(), SocketError> {
         r.send_continue().await.map_err(|error| failure(&error))
     }
 
-    /// Receives what the pattern wants of what has come. `None` where more is to come first.
+    /// Receives what the pattern asks for. `None` if more of the body must arrive first.
     pub fn received(&self, r: &mut Request, pattern: &Pattern) -> Option<Received> {
         let failed = loop {
             let found = pattern.take(&mut self.unread.borrow_mut());
@@ -72,19 +72,19 @@ impl BodySocket {
         Some(Err(self.give_up(failed)))
     }
 
-    /// Why a receive ends before its time, with what came.
+    /// The failure of a receive, with the bytes received before it.
     pub fn give_up(&self, failed: SocketError) -> (SocketError, Vec<u8>) {
         self.closed.set(failed != SocketError::Timeout);
         (failed, self.unread.take())
     }
 
-    /// Reads what has come.
+    /// Reads the next part of the body that has arrived.
     pub async fn more(&self, r: &mut Request) -> Result<(), SocketError> {
         r.more_body().await.map_err(|error| failure(&error))
     }
 }
 
-/// The request answers 408 where its own time is over, and other statuses where the body is broken.
+/// The socket error for an error of the body. A timeout of the request has status 408.
 fn failure(error: &RequestBodyError) -> SocketError {
     match error.status() {
         408 => SocketError::Timeout,

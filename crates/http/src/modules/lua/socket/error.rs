@@ -1,4 +1,4 @@
-//! Why something did not succeed on a socket, in the words of scripts and of the log.
+//! Errors of sockets, in the words of scripts and of the log.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -6,31 +6,31 @@ use std::io::{self, ErrorKind};
 use weir_engine::Unbound;
 use weir_log::Cause;
 
-/// How TLS begins what it says of a certificate that is not trusted, and of one for another server.
+/// The beginnings of TLS errors about an untrusted certificate, and about one for another server.
 const VERIFY: &str = "upstream SSL certificate verify error: ";
 const MISMATCH: &str = "upstream SSL certificate does not match ";
 
-/// `18: self-signed certificate` of `(18:self-signed certificate)`.
+/// Changes `(18:self-signed certificate)` to `18: self-signed certificate`.
 fn spaced(fault: &str) -> String {
     fault.trim_start_matches('(').trim_end_matches(')').replacen(':', ": ", 1)
 }
 
-/// Why something did not succeed, in the words that scripts look for.
+/// An error of a socket, in the words that scripts look for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SocketError {
-    /// It took too long.
+    /// The timeout passed.
     Timeout,
-    /// There is no connection, or the other side has ended it.
+    /// There is no connection, or the peer has closed it.
     Closed,
-    /// Another coroutine is at it.
+    /// Another coroutine uses the socket.
     Busy(&'static str),
-    /// As many wait for a connection of the pool as may.
+    /// The backlog of the pool is full.
     PoolFull,
-    /// What the kernel said.
+    /// An error number of the kernel.
     Kernel(i32),
-    /// What TLS said of a handshake that failed.
+    /// The error of a failed TLS handshake.
     Handshake(String),
-    /// Something else.
+    /// Another error.
     Other(String),
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for SocketError {
                 None => f.write_str("handshake failed"),
             },
             SocketError::Kernel(code) => {
-                // The kernel's text in small letters, as nginx gives it to scripts.
+                // The kernel's text in lower case, as in lua-nginx-module.
                 let error = io::Error::from_raw_os_error(*code);
                 f.write_str(&Cause(&error).words().to_ascii_lowercase())
             }
@@ -58,8 +58,8 @@ impl fmt::Display for SocketError {
 }
 
 impl SocketError {
-    /// What the log has of it where `doing` (read, write) did not succeed on a socket of this kind (tcp, udp). What
-    /// scripts bring about themselves is not worth a line.
+    /// The log line of a failed operation (`read`, `write`) on a socket of this kind (`tcp`,
+    /// `udp`). `None` for errors that scripts cause themselves.
     pub fn in_log(&self, kind: &str, doing: &str) -> Option<String> {
         match self {
             SocketError::Timeout => Some(format!("lua {kind} socket {doing} timed out")),

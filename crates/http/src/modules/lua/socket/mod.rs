@@ -1,4 +1,4 @@
-//! Sockets that scripts open: connections, the pools in which scripts leave them, and datagrams.
+//! Sockets of scripts: TCP connections, their keep-alive pools, and UDP.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -36,12 +36,12 @@ use pools::{Idle, PoolSize, Slot};
 pub use pools::{PoolOptions, Pools};
 pub use udp::UdpSocket;
 
-/// Why a connection cannot be given to another use.
+/// The error of a TLS handshake or a keep-alive with unread bytes.
 const UNREAD: &str = "unread data in buffer";
-/// Room for one read.
+/// The buffer size of a receive.
 const READ: usize = 4096;
 
-/// The server to connect to.
+/// The address to connect to, as scripts name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SocketTarget {
     /// `unix:/path`
@@ -51,7 +51,7 @@ pub enum SocketTarget {
 }
 
 impl SocketTarget {
-    /// As scripts name it.
+    /// Parses host and port.
     pub fn new(host: &[u8], port: Option<u16>) -> Result<SocketTarget, String> {
         let host = std::str::from_utf8(host).map_err(|_| "bad host".to_owned())?;
         if let Some(path) = host.strip_prefix("unix:") {
@@ -62,7 +62,7 @@ impl SocketTarget {
         Ok(SocketTarget::Host(host.to_owned(), port))
     }
 
-    /// What follows in a line of the log: `, upstream: example.com:80(192.0.2.1)`.
+    /// The peer in a log line: `, upstream: example.com:80(192.0.2.1)`.
     fn in_log(&self, to: &SocketAddrAny) -> Rc<str> {
         let name = self.name();
         let name = weir_log::Bytes(&name);
@@ -71,7 +71,7 @@ impl SocketTarget {
         format!(", upstream: {name}{ip}").into()
     }
 
-    /// The name of its pool.
+    /// The name of its default pool.
     pub fn name(&self) -> Vec<u8> {
         match self {
             SocketTarget::Unix(path) => format!("unix:{path}").into_bytes(),
@@ -80,13 +80,13 @@ impl SocketTarget {
     }
 }
 
-/// Where the bytes of a connection go and come from.
+/// The transport of a connection.
 enum Carrying {
-    /// A connection that the script has opened.
+    /// A connection that the script opened.
     Own(Wire),
-    /// The client's, which the script has taken over: it ends with the request.
+    /// The client's connection, which the script took over. It ends with the request.
     Client(Rc<Conn>),
-    /// That of a session's client.
+    /// The connection of a session's client.
     Session(Rc<Wire>),
 }
 
@@ -103,19 +103,19 @@ impl Deref for Carrying {
     }
 }
 
-/// A connection with the bytes that came on it and that the script has not received.
+/// A connection, with the bytes that arrived and were not received by the script.
 struct Connection {
     wire: Carrying,
-    /// Its right to be in use, where its pool has a backlog.
+    /// Its slot in a pool with a backlog.
     slot: Option<Slot>,
     unread: RefCell<Vec<u8>>,
-    /// A receive was given up before its end: the answer may still come.
-    late: Cell<bool>,
-    /// A send was given up before its end.
-    torn: Cell<bool>,
-    /// The other side has ended its direction, or receiving failed. It may still take what is sent.
+    /// Whether a receive was given up. Its answer may still arrive.
+    receive_aborted: Cell<bool>,
+    /// Whether a send was given up.
+    send_aborted: Cell<bool>,
+    /// Whether the peer has closed its direction, or receiving failed. Sending may still work.
     read_closed: Cell<bool>,
-    /// Sending failed. What has come may still be received.
+    /// Whether sending failed. Bytes that arrived may still be received.
     write_closed: Cell<bool>,
 }
 
@@ -125,8 +125,16 @@ impl Connection {
     }
 
     fn new(wire: Carrying, slot: Option<Slot>) -> Rc<Connection> {
-        let (unread, late, torn, read_closed, write_closed) = Default::default();
-        Rc::new(Connection { wire, slot, unread, late, torn, read_closed, write_closed })
+        let (unread, receive_aborted, send_aborted, read_closed, write_closed) = Default::default();
+        Rc::new(Connection {
+            wire,
+            slot,
+            unread,
+            receive_aborted,
+            send_aborted,
+            read_closed,
+            write_closed,
+        })
     }
 
     fn is_whole(&self) -> bool {
@@ -136,35 +144,35 @@ impl Connection {
 
 /// A script's socket.
 pub struct Socket {
-    line: RefCell<Option<Rc<Connection>>>,
-    /// For connecting, sending, receiving.
+    connection: RefCell<Option<Rc<Connection>>>,
+    /// The timeouts of connecting, sending and receiving.
     timeouts: Cell<[Duration; 3]>,
     pool: RefCell<Vec<u8>>,
-    /// Its server, as lines of the log name it.
+    /// The peer, for log lines.
     peer: RefCell<Rc<str>>,
-    /// How many connections rest in the pool, where that is known.
+    /// The size of the pool, if it is known.
     pool_size: RefCell<Option<PoolSize>>,
-    /// The address that it connects from.
+    /// The local address to bind to.
     local: Cell<Option<SocketAddr>>,
-    /// The certificate that a server of TLS is shown instead of the configuration's.
+    /// The client certificate, if it is not the configuration's.
     identity: RefCell<Option<Identity>>,
-    /// What its server has given for the resumption of sessions.
+    /// TLS sessions of the server, for resumption.
     sessions: RefCell<Option<ClientSessions>>,
     reused: Cell<u64>,
-    /// Bytes that were sent, and that came.
+    /// Bytes sent and received.
     sent: Cell<u64>,
-    came: Cell<u64>,
+    received: Cell<u64>,
     receiving: Cell<bool>,
     sending: Cell<bool>,
-    /// Authorities in DER that the next handshake trusts, in place of those of the configuration.
+    /// The authorities, in DER, that the next handshake trusts in place of the configuration's.
     trusted: RefCell<Option<Vec<Vec<u8>>>>,
 }
 
 impl Socket {
-    /// One without a connection.
+    /// A socket without a connection.
     pub fn new((connect, send, receive): (Duration, Duration, Duration)) -> Socket {
         Socket {
-            line: RefCell::default(),
+            connection: RefCell::default(),
             timeouts: Cell::new([connect, send, receive]),
             pool: RefCell::default(),
             pool_size: RefCell::default(),
@@ -174,14 +182,14 @@ impl Socket {
             sessions: RefCell::default(),
             reused: Cell::new(0),
             sent: Cell::new(0),
-            came: Cell::new(0),
+            received: Cell::new(0),
             receiving: Cell::new(false),
             sending: Cell::new(false),
             trusted: RefCell::default(),
         }
     }
 
-    /// The client's connection, from which these bytes have come already.
+    /// A socket for the client's connection, with bytes that were read from it before.
     pub fn of_client(
         conn: Rc<Conn>,
         unread: Vec<u8>,
@@ -196,15 +204,15 @@ impl Socket {
         times: (Duration, Duration, Duration),
     ) -> Socket {
         let socket = Socket::new(times);
-        let line = Connection::new(carrying, None);
-        // What waited for the client until now has no end of time any more.
-        line.wire.set_deadline(None);
-        line.unread.replace(unread);
-        socket.line.replace(Some(line));
+        let connection = Connection::new(carrying, None);
+        // The previous reader's deadline does not apply to the script.
+        connection.wire.set_deadline(None);
+        connection.unread.replace(unread);
+        socket.connection.replace(Some(connection));
         socket
     }
 
-    /// Other times than the configuration's; `None` keeps what is there.
+    /// Replaces the configuration's timeouts. `None` keeps one.
     pub fn set_timeouts(&self, times: [Option<Duration>; 3]) {
         let mut all = self.timeouts.get();
         for (place, time) in all.iter_mut().zip(times) {
@@ -213,43 +221,47 @@ impl Socket {
         self.timeouts.set(all);
     }
 
-    /// The address to connect from.
+    /// Sets the local address.
     pub fn bind(&self, local: SocketAddr) {
         self.local.set(Some(local));
     }
 
-    /// The certificate to be shown; `None` for that of the configuration.
+    /// Sets the client certificate. `None` stands for the configuration's.
     pub fn show(&self, identity: Option<Identity>) {
         self.identity.replace(identity);
     }
 
-    /// The certificate to be shown.
+    /// The client certificate that was set.
     pub fn identity(&self) -> Option<Identity> {
         self.identity.borrow().clone()
     }
 
-    /// Sessions of the connection, as long as it speaks TLS.
+    /// The TLS sessions of the connection, if it uses TLS.
     pub fn sessions(&self) -> Option<ClientSessions> {
-        let is_tls = self.line.borrow().as_ref().is_some_and(|line| line.wire.is_tls());
+        let is_tls =
+            self.connection.borrow().as_ref().is_some_and(|connection| connection.wire.is_tls());
         self.sessions.borrow().clone().filter(|_| is_tls)
     }
 
-    /// How many bytes were sent.
+    /// The bytes sent.
     pub fn sent(&self) -> u64 {
         self.sent.get()
     }
 
-    /// The number of the socket's descriptor in this process.
+    /// The file descriptor.
     pub fn descriptor(&self) -> Option<i32> {
-        self.line.borrow().as_ref().map(|line| line.wire.socket().as_fd().as_raw_fd())
+        self.connection
+            .borrow()
+            .as_ref()
+            .map(|connection| connection.wire.socket().as_fd().as_raw_fd())
     }
 
-    /// How often the connection was used before.
+    /// How many times the connection was reused.
     pub fn reused(&self) -> u64 {
         self.reused.get()
     }
 
-    /// Connects, or takes a connection that was left in the pool.
+    /// Opens a connection, or takes one from the pool.
     pub async fn connect(
         &self,
         (event_loop, vm): (&Rc<LoopState>, &Vm),
@@ -261,8 +273,9 @@ impl Socket {
         self.close();
         self.sessions.take();
         let limit = self.timeouts.get()[0];
-        let slot = vm.pools.slot(&pool, usual, &event_loop.handle, limit).await?;
-        // Before a connection is taken: with the last one, the pool's size is forgotten.
+        let slot = vm.pools.wait_for_slot(&pool, usual, &event_loop.handle, limit).await?;
+        // Read before a connection is taken: with the last connection, the pool's size is
+        // forgotten.
         let size = pool.size.map(|size| vm.pools.size(&pool.name, size));
         self.pool_size.replace(size.or_else(|| vm.pools.known_size(&pool.name)));
         let kept = vm.pools.take(&pool.name, event_loop.handle.now());
@@ -270,11 +283,11 @@ impl Socket {
         if let Some((wire, reused, peer)) = kept {
             self.reused.set(reused + 1);
             self.peer.replace(peer);
-            *self.line.borrow_mut() = Some(Connection::own(wire, slot));
+            *self.connection.borrow_mut() = Some(Connection::own(wire, slot));
             return Ok(());
         }
         self.reused.set(0);
-        // Looking a name up has a time of its own: `resolver_timeout`.
+        // Resolving has a timeout of its own: `resolver_timeout`.
         let to = address(event_loop, core, &server).await?;
         self.peer.replace(server.in_log(&to));
         let connecting = async {
@@ -287,11 +300,12 @@ impl Socket {
             Ok(Wire::join(stream, None))
         };
         let wire = within(&event_loop.handle, limit, connecting).await?;
-        *self.line.borrow_mut() = Some(Connection::own(wire, slot));
+        *self.connection.borrow_mut() = Some(Connection::own(wire, slot));
         Ok(())
     }
 
-    /// Goes on in TLS, or in one of these sessions. Bytes before it are an error: a third party could have sent them.
+    /// Performs a TLS handshake. Unread bytes before it are an error, since a third party could
+    /// have injected them.
     pub async fn secure(
         &self,
         handle: &Handle,
@@ -301,19 +315,19 @@ impl Socket {
         if let Some(refusal) = self.refusal() {
             return Err(SocketError::Other(refusal.to_owned()));
         }
-        let line = self.line.take().ok_or(SocketError::Closed)?;
-        if line.wire.is_tls() {
-            *self.line.borrow_mut() = Some(line);
+        let connection = self.connection.take().ok_or(SocketError::Closed)?;
+        if connection.wire.is_tls() {
+            *self.connection.borrow_mut() = Some(connection);
             return Ok(());
         }
         let client = &client.keeping(&sessions);
         self.sessions.replace(Some(sessions));
-        // A coroutine that sends or receives holds it, too.
-        let line = Rc::try_unwrap(line).map_err(|_| SocketError::Busy("writing"))?;
-        if !line.unread.borrow().is_empty() {
+        // A coroutine that sends or receives shares the connection.
+        let connection = Rc::try_unwrap(connection).map_err(|_| SocketError::Busy("writing"))?;
+        if !connection.unread.borrow().is_empty() {
             return Err(SocketError::Other(UNREAD.to_owned()));
         }
-        let Connection { wire: Carrying::Own(wire), slot, .. } = line else {
+        let Connection { wire: Carrying::Own(wire), slot, .. } = connection else {
             return Err(SocketError::Closed);
         };
         let client = &self.trusting(client);
@@ -328,108 +342,117 @@ impl Socket {
             })
         };
         let secured = within(handle, limit, shaking).await?;
-        *self.line.borrow_mut() = Some(Connection::own(Wire::join(stream, Some(secured)), slot));
+        *self.connection.borrow_mut() =
+            Some(Connection::own(Wire::join(stream, Some(secured)), slot));
         Ok(())
     }
 
-    /// Sends all of it; the other side has the time to send for each piece that it takes.
+    /// Sends all bytes. The timeout applies to each part that the peer accepts.
     pub async fn send(&self, handle: &Handle, bytes: Vec<u8>) -> Result<(), SocketError> {
-        let line = self.line.borrow().clone().ok_or(SocketError::Closed)?;
+        let connection = self.connection.borrow().clone().ok_or(SocketError::Closed)?;
         let _busy = Busy::new(&self.sending, "writing")?;
         let mut chain = Chain::new();
         chain.push(Bytes::from(bytes));
         let limit = self.timeouts.get()[1];
         let total = chain.len();
-        line.torn.set(true);
+        connection.send_aborted.set(true);
         let mut sent = Ok(());
         while sent.is_ok() && !chain.is_empty() {
             let sending = async {
-                line.wire.send_some(&mut chain, Patience::Watched).await.map_err(SocketError::from)
+                connection
+                    .wire
+                    .send_some(&mut chain, Patience::Watched)
+                    .await
+                    .map_err(SocketError::from)
             };
             sent = within(handle, limit, sending).await;
         }
-        line.torn.set(false);
+        connection.send_aborted.set(false);
         self.sent.set(self.sent.get() + total.saturating_sub(chain.len()));
         if sent.is_err() {
-            line.write_closed.set(true);
-            self.end_if_useless(&line);
+            connection.write_closed.set(true);
+            self.end_if_useless(&connection);
         }
         sent
     }
 
-    /// Receives what the pattern wants, and whether its mark was reached; or why not, with what came.
+    /// Receives what the pattern asks for, and whether its delimiter was reached. An error has the
+    /// bytes received before it.
     pub async fn receive(&self, handle: &Handle, pattern: &Pattern) -> Received {
         let without = |failed| (failed, Vec::new());
-        let line = self.line.borrow().clone().ok_or_else(|| without(SocketError::Closed))?;
+        let connection =
+            self.connection.borrow().clone().ok_or_else(|| without(SocketError::Closed))?;
         let _busy = Busy::new(&self.receiving, "reading").map_err(without)?;
         loop {
-            let found = pattern.take(&mut line.unread.borrow_mut());
+            let found = pattern.take(&mut connection.unread.borrow_mut());
             if let Some(found) = found {
-                line.late.set(false);
+                connection.receive_aborted.set(false);
                 return Ok(found);
             }
-            line.late.set(true);
+            connection.receive_aborted.set(true);
             let limit = self.timeouts.get()[2];
             #[expect(clippy::disallowed_methods, reason = "a server's bytes")]
             let reading = async {
-                let (read, buf) = line.wire.recv(Vec::with_capacity(READ)).await;
+                let (read, buf) = connection.wire.recv(Vec::with_capacity(READ)).await;
                 read.map(|_| buf).map_err(SocketError::from)
             };
             match within(handle, limit, reading).await {
                 Ok(bytes) if bytes.is_empty() => {
-                    line.read_closed.set(true);
-                    self.end_if_useless(&line);
-                    let rest = line.unread.take();
+                    connection.read_closed.set(true);
+                    self.end_if_useless(&connection);
+                    let rest = connection.unread.take();
                     return match pattern {
                         Pattern::All => Ok((rest, true)),
                         _ => Err((SocketError::Closed, rest)),
                     };
                 }
                 Ok(bytes) => {
-                    self.came.set(self.came.get() + bytes.len() as u64);
-                    line.unread.borrow_mut().extend_from_slice(&bytes);
+                    self.received.set(self.received.get() + bytes.len() as u64);
+                    connection.unread.borrow_mut().extend_from_slice(&bytes);
                 }
                 Err(failed) => {
                     if failed != SocketError::Timeout {
-                        line.read_closed.set(true);
-                        self.end_if_useless(&line);
+                        connection.read_closed.set(true);
+                        self.end_if_useless(&connection);
                     }
-                    return Err((failed, line.unread.take()));
+                    return Err((failed, connection.unread.take()));
                 }
             }
         }
     }
 
-    /// A connection on which nothing can be sent or received any more ends.
-    fn end_if_useless(&self, line: &Rc<Connection>) {
-        let is_current = || self.line.borrow().as_ref().is_some_and(|own| Rc::ptr_eq(own, line));
-        if line.read_closed.get() && line.write_closed.get() && is_current() {
+    /// Closes a connection that can neither send nor receive.
+    fn end_if_useless(&self, connection: &Rc<Connection>) {
+        let is_current =
+            || self.connection.borrow().as_ref().is_some_and(|own| Rc::ptr_eq(own, connection));
+        if connection.read_closed.get() && connection.write_closed.get() && is_current() {
             self.close();
         }
     }
 
-    /// Whether there is a connection, in one direction at least.
+    /// Whether there is a connection that can send or receive.
     pub fn is_open(&self) -> bool {
-        self.line.borrow().is_some()
+        self.connection.borrow().is_some()
     }
 
-    /// Whether there may be more to receive.
+    /// Whether more may be received.
     pub fn reads(&self) -> bool {
-        self.line.borrow().as_ref().is_some_and(|line| !line.read_closed.get())
+        self.connection.borrow().as_ref().is_some_and(|connection| !connection.read_closed.get())
     }
 
-    /// Whether the other side may take what is sent.
+    /// Whether sending may work.
     pub fn writes(&self) -> bool {
-        self.line.borrow().as_ref().is_some_and(|line| !line.write_closed.get())
+        self.connection.borrow().as_ref().is_some_and(|connection| !connection.write_closed.get())
     }
 
-    /// Ends the connection; false if there was none. A receiver that is at it keeps what came.
+    /// Closes the connection. False if there was none. A coroutine that receives keeps the bytes it
+    /// has.
     pub fn close(&self) -> bool {
         self.pool_size.take();
         self.trusted.take();
-        match self.line.take() {
-            Some(line) => {
-                if let Carrying::Own(wire) = &line.wire {
+        match self.connection.take() {
+            Some(connection) => {
+                if let Carrying::Own(wire) = &connection.wire {
                     wire.close_notify();
                 }
                 true
@@ -438,18 +461,18 @@ impl Socket {
         }
     }
 
-    /// Why it cannot be closed or given to another use, if another coroutine is at it.
+    /// The error if another coroutine sends or receives.
     pub fn refusal(&self) -> Option<&'static str> {
         let receiving = self.receiving.get().then_some("socket busy reading");
         receiving.or_else(|| self.sending.get().then_some("socket busy writing"))
     }
 
-    /// What a line of the log says of its server.
+    /// The peer, for log lines.
     pub fn peer(&self) -> Rc<str> {
         self.peer.borrow().clone()
     }
 
-    /// Leaves the connection in its pool.
+    /// Puts the connection into its pool.
     pub fn keep(
         &self,
         event_loop: &Rc<LoopState>,
@@ -457,35 +480,42 @@ impl Socket {
         most: usize,
     ) -> Result<(), &'static str> {
         let Some(vm) = vm_of(event_loop) else { return Err("no Lua VM") };
-        if !self.line.borrow().as_ref().is_some_and(|line| line.is_whole()) {
+        if !self.connection.borrow().as_ref().is_some_and(|connection| connection.is_whole()) {
             return Err("closed");
         }
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
         }
-        let is_read = |line: &mut Rc<Connection>| line.unread.borrow().is_empty();
-        let Some(line) = self.line.borrow_mut().take_if(is_read) else { return Err(UNREAD) };
-        let line = Rc::try_unwrap(line).map_err(|_| "socket busy")?;
-        if line.late.get() || line.torn.get() || !line.wire.is_silent() {
+        let is_read = |connection: &mut Rc<Connection>| connection.unread.borrow().is_empty();
+        let Some(connection) = self.connection.borrow_mut().take_if(is_read) else {
+            return Err(UNREAD);
+        };
+        let connection = Rc::try_unwrap(connection).map_err(|_| "socket busy")?;
+        if connection.receive_aborted.get()
+            || connection.send_aborted.get()
+            || !connection.wire.is_silent()
+        {
             return Err("connection in dubious state");
         }
-        let Connection { wire: Carrying::Own(wire), slot, .. } = line else { return Err("closed") };
+        let Connection { wire: Carrying::Own(wire), slot, .. } = connection else {
+            return Err("closed");
+        };
         let now = event_loop.handle.now();
-        // No time at all is no limit.
+        // Zero means no limit.
         let until = (!time.is_zero()).then(|| now + time);
         let name = self.pool.take();
         let size = self.pool_size.take().unwrap_or_else(|| vm.pools.size(&name, most));
         let peer = self.peer.borrow().clone();
         let idle = Idle { wire, reused: self.reused.get(), peer, until, size };
         vm.pools.put(name, idle, now);
-        // The next one that waits finds the connection.
+        // The next waiting coroutine finds the connection in the pool.
         drop(slot);
-        if let Some(mut until) = until.filter(|until| vm.pools.wants_look(*until)) {
+        if let Some(mut until) = until.filter(|until| vm.pools.needs_check(*until)) {
             let (vm, handle) = (vm.clone(), event_loop.handle.clone());
             event_loop.handle.spawn(async move {
                 loop {
                     handle.sleep(until.saturating_duration_since(handle.now())).await;
-                    let Some(next) = vm.pools.look(until, handle.now()) else { break };
+                    let Some(next) = vm.pools.close_expired(until, handle.now()) else { break };
                     until = next;
                 }
             });
@@ -494,7 +524,8 @@ impl Socket {
     }
 }
 
-/// What a receive comes to: the bytes and whether its mark was reached, or why not, with what came.
+/// The result of a receive: the bytes and whether the delimiter was reached, or the error with the
+/// bytes received before it.
 pub type Received = Result<(Vec<u8>, bool), (SocketError, Vec<u8>)>;
 
 impl CloseWithRequest for Socket {
@@ -503,7 +534,7 @@ impl CloseWithRequest for Socket {
     }
 }
 
-/// Marks that a coroutine uses a socket in one direction.
+/// Marks a direction of a socket as used by a coroutine.
 struct Busy<'a>(&'a Cell<bool>);
 
 impl<'a> Busy<'a> {
@@ -548,7 +579,7 @@ async fn address(
     Ok(SocketAddr::new(*first, port).into())
 }
 
-/// A future with a limit of time.
+/// Runs a future with a timeout.
 async fn within<T>(
     handle: &Handle,
     limit: Duration,

@@ -1,4 +1,4 @@
-//! Options of a script's connection.
+//! Options of a script's socket.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,22 +9,23 @@ use weir_tls::TlsClient;
 use super::Socket;
 
 impl Socket {
-    /// An option of the connection.
+    /// The value of a socket option.
     pub fn option(&self, option: SocketNumber) -> io::Result<i32> {
         self.with_descriptor(|socket| option.get(socket))
     }
 
-    /// Sets it.
+    /// Sets a socket option.
     pub fn set_option(&self, option: SocketNumber, value: i32) -> io::Result<()> {
         self.with_descriptor(|socket| option.set(socket, value))
     }
 
-    /// The next handshake trusts these authorities, in DER.
+    /// Sets the authorities, in DER, that the next handshake trusts.
     pub fn trust(&self, authorities: Option<Vec<Vec<u8>>>) {
         self.trusted.replace(authorities);
     }
 
-    /// How TLS is spoken in this handshake.
+    /// The TLS client for this handshake, with the authorities of [`Socket::trust`] if they were
+    /// set.
     pub(super) fn trusting(&self, client: &TlsClient) -> TlsClient {
         match self.trusted.take() {
             Some(authorities) => client.trusting(authorities),
@@ -33,8 +34,8 @@ impl Socket {
     }
 
     fn with_descriptor<T>(&self, f: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
-        let line = self.line.borrow();
-        let line = line.as_ref().ok_or(ErrorKind::NotConnected)?;
-        f(line.wire.socket().as_fd())
+        let connection = self.connection.borrow();
+        let connection = connection.as_ref().ok_or(ErrorKind::NotConnected)?;
+        f(connection.wire.socket().as_fd())
     }
 }

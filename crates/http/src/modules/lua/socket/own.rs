@@ -1,23 +1,24 @@
-//! What ends with the request or the session of the script that has opened it.
+//! Sockets that close with the request or session of the script that opened them.
 
 use std::rc::Weak;
 
-/// One such thing.
+/// A socket that closes with its request or session.
 pub trait CloseWithRequest {
-    /// The request or the session has ended.
+    /// The request or session has ended.
     fn close_with_request(&self);
 }
 
-/// All that a request's or a session's scripts have opened.
+/// The sockets that the scripts of a request or session have opened.
 #[derive(Default)]
 pub struct OwnSockets(Vec<Weak<dyn CloseWithRequest>>);
 
 impl OwnSockets {
-    /// One more.
+    /// Adds a socket.
     pub fn add(&mut self, socket: Weak<dyn CloseWithRequest>) {
         let all = &mut self.0;
         if all.len() == all.capacity() {
-            // A script that opens one after the other does not pile them up.
+            // Removes sockets that are gone, so that a script that opens many in turn does not fill
+            // the list.
             all.retain(|socket| socket.strong_count() > 0);
             all.reserve(all.len() + 1);
         }
@@ -27,7 +28,7 @@ impl OwnSockets {
 
 impl Drop for OwnSockets {
     fn drop(&mut self) {
-        // Scripts forget to close what they have opened, and their values may still hold it.
+        // Scripts may not close their sockets, and Lua values may still hold them.
         for socket in self.0.iter().filter_map(Weak::upgrade) {
             socket.close_with_request();
         }

@@ -1,31 +1,32 @@
-//! What a script wants to receive.
+//! The patterns of receiving methods.
 
 /// How much to receive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pattern {
-    /// `*l`: up to the end of a line, which is left out.
+    /// `*l`: a line, without its end.
     Line,
-    /// `*a`: all until the other side closes.
+    /// `*a`: everything until the peer closes.
     All,
-    /// So many bytes.
+    /// This many bytes.
     Bytes(usize),
-    /// What comes first, so much at the most.
+    /// Whatever arrives next, at most this many bytes.
     Any(usize),
-    /// So many bytes, which stay.
+    /// This many bytes, which stay unread.
     Peek(usize),
-    /// Up to a mark.
+    /// Everything up to a delimiter.
     Until {
-        /// The mark.
+        /// The delimiter.
         mark: Vec<u8>,
-        /// It belongs to what is received.
+        /// Whether the delimiter is part of the result.
         inclusive: bool,
-        /// A piece is no longer than this.
+        /// The most bytes of a piece.
         most: Option<usize>,
     },
 }
 
 impl Pattern {
-    /// Takes what it wants out of what has come, if that is enough; and whether a mark was reached.
+    /// Takes the result out of the unread bytes, if there are enough. The flag says whether a
+    /// delimiter was reached.
     pub fn take(&self, unread: &mut Vec<u8>) -> Option<(Vec<u8>, bool)> {
         if let Pattern::Peek(n) = self {
             return unread.get(..*n).map(|first| (first.to_vec(), true));
@@ -40,7 +41,8 @@ impl Pattern {
         Some((found, reached))
     }
 
-    /// Of what has come: how much is received, how much is taken, and whether a mark was reached.
+    /// The length of the result, the number of bytes to remove, and whether a delimiter was
+    /// reached.
     fn found(&self, unread: &[u8]) -> Option<(usize, usize, bool)> {
         match self {
             Pattern::Line => {
@@ -66,32 +68,32 @@ impl Pattern {
     }
 }
 
-/// What comes before a mark, or a part of it.
+/// The bytes before a delimiter, or a piece of them.
 struct MarkedPiece {
     len: usize,
-    /// The mark follows and is taken, too.
+    /// Whether the delimiter follows. It is removed, too.
     ended: bool,
 }
 
-/// A piece of about `most` bytes. As in OpenResty, bytes that turn out together not to be of the mark stay together, and a mark
-/// behind a piece is left for the next one.
+/// A piece of about `most` bytes. As in OpenResty, bytes that look like the delimiter's beginning
+/// but are not stay together, and a delimiter after a full piece is left for the next one.
 fn piece(unread: &[u8], mark: &[u8], most: usize) -> Option<MarkedPiece> {
     let borders = borders(mark);
-    // How many bytes of the mark have come, and how many bytes before them are none.
-    let (mut came, mut len) = (0, 0);
+    // The matched length of the delimiter, and the number of bytes before that match.
+    let (mut matched, mut len) = (0, 0);
     for byte in unread {
-        while came > 0 && mark.get(came) != Some(byte) {
-            let shorter = borders.get(came).copied().unwrap_or(0);
-            (len, came) = (len + came - shorter, shorter);
+        while matched > 0 && mark.get(matched) != Some(byte) {
+            let shorter = borders.get(matched).copied().unwrap_or(0);
+            (len, matched) = (len + matched - shorter, shorter);
         }
         if len >= most {
             return Some(MarkedPiece { len, ended: false });
         }
-        match mark.get(came) == Some(byte) {
-            true => came += 1,
+        match mark.get(matched) == Some(byte) {
+            true => matched += 1,
             false => len += 1,
         }
-        if came == mark.len() {
+        if matched == mark.len() {
             return Some(MarkedPiece { len, ended: true });
         }
         if len >= most {
@@ -101,19 +103,20 @@ fn piece(unread: &[u8], mark: &[u8], most: usize) -> Option<MarkedPiece> {
     None
 }
 
-/// For each beginning of the mark, by its length: how long the longest shorter one is that it ends with.
+/// The failure function of Knuth, Morris and Pratt: for each prefix of the delimiter, the length of
+/// its longest border.
 fn borders(mark: &[u8]) -> Vec<usize> {
     let mut borders = vec![0; mark.len().max(2)];
-    let mut came = 0;
+    let mut matched = 0;
     for (at, byte) in mark.iter().enumerate().skip(1) {
-        while came > 0 && mark.get(came) != Some(byte) {
-            came = borders.get(came).copied().unwrap_or(0);
+        while matched > 0 && mark.get(matched) != Some(byte) {
+            matched = borders.get(matched).copied().unwrap_or(0);
         }
-        if mark.get(came) == Some(byte) {
-            came += 1;
+        if mark.get(matched) == Some(byte) {
+            matched += 1;
         }
         if let Some(place) = borders.get_mut(at + 1) {
-            *place = came;
+            *place = matched;
         }
     }
     borders
@@ -141,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_piece_never_holds_a_part_of_the_mark() {
-        // The last byte may be the mark's first.
+        // The last byte may be the delimiter's first.
         assert_eq!(until("--", Some(3)).found(b"ab-"), None);
         assert_eq!(until("--", Some(3)).found(b"abc"), Some((3, 3, false)));
         assert_eq!(until("-+-!", Some(3)).found(b"abc-+-"), Some((3, 3, false)));

@@ -1,4 +1,4 @@
-//! Connections that scripts have left for others.
+//! Keep-alive pools of scripts' connections.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -11,21 +11,22 @@ use weir_tls::Wire;
 use super::SocketError;
 use crate::modules::lua::semaphore::Semaphore;
 
-/// An idle connection. It serves another request only if nothing came on it meanwhile.
+/// An idle connection. It is reused only if nothing arrived on it meanwhile.
 pub struct Idle {
     /// The connection.
     pub wire: Wire,
-    /// How often it was used.
+    /// How many times it was reused.
     pub reused: u64,
-    /// Its server, as lines of the log name it.
+    /// The peer, for log lines.
     pub peer: Rc<str>,
-    /// When it closes; never where there is none.
+    /// When it closes; `None` for never.
     pub until: Option<Instant>,
-    /// How many connections rest in its pool.
+    /// The size of its pool.
     pub size: PoolSize,
 }
 
-/// How many connections rest in a pool, as the first that names it says: as long as one of its connections is there.
+/// The most idle connections of a pool. The first connection sets it, and it lasts as long as the
+/// pool has connections.
 pub type PoolSize = Rc<usize>;
 
 impl Idle {
@@ -34,23 +35,24 @@ impl Idle {
     }
 }
 
-/// What `connect` says of a pool.
+/// The pool options of `connect`.
 pub struct PoolOptions {
     /// Its name.
     pub name: Vec<u8>,
-    /// `pool_size`: how many connections rest in it, and with a backlog, how many there are at all.
+    /// `pool_size`: the most idle connections. With a backlog, the most connections altogether.
     pub size: Option<usize>,
-    /// `backlog`: how many more may wait until one of them is free.
+    /// `backlog`: the most coroutines that wait for a connection.
     pub backlog: Option<u64>,
 }
 
-/// A pool with a backlog: so many of its connections may be in use at once.
+/// The limit of a pool with a backlog.
 struct PoolLimit {
     free: Rc<Semaphore>,
     backlog: u64,
 }
 
-/// The right to use one connection of a pool with a backlog. The next one that waits gets it when this ends.
+/// The right to use one connection of a pool with a backlog. When it is dropped, the next waiting
+/// coroutine gets it.
 pub struct Slot(Rc<PoolLimit>);
 
 impl Drop for Slot {
@@ -61,7 +63,11 @@ impl Drop for Slot {
 
 impl PoolLimit {
     /// Waits for a slot.
-    async fn slot(self: Rc<Self>, handle: &Handle, time: Duration) -> Result<Slot, SocketError> {
+    async fn wait_for_slot(
+        self: Rc<Self>,
+        handle: &Handle,
+        time: Duration,
+    ) -> Result<Slot, SocketError> {
         if self.free.try_take() {
             return Ok(Slot(self));
         }
@@ -75,21 +81,21 @@ impl PoolLimit {
     }
 }
 
-/// A loop's idle connections, by the names of their pools. Expired ones close in the order of names, so that a simulated
-/// course is the same each time.
+/// A loop's idle connections, by pool name. The order of names makes the order in which expired
+/// ones close deterministic, for the simulated world.
 #[derive(Default)]
 pub struct Pools {
     pools: RefCell<BTreeMap<Vec<u8>, Vec<Idle>>>,
-    /// The sizes of the pools with connections.
+    /// The sizes of pools with connections.
     sizes: RefCell<BTreeMap<Vec<u8>, Weak<usize>>>,
-    /// The pools with a backlog, as long as a connection of theirs is in use.
+    /// The limits of pools with a backlog, as long as a connection of theirs is in use.
     limits: RefCell<BTreeMap<Vec<u8>, Weak<PoolLimit>>>,
-    /// When expired connections are closed next.
+    /// The time of the next check for expired connections.
     next: Cell<Option<Instant>>,
 }
 
 impl Pools {
-    /// The connection that was left last.
+    /// Takes the most recently used connection.
     pub fn take(&self, name: &[u8], now: Instant) -> Option<(Wire, u64, Rc<str>)> {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.get_mut(name)?;
@@ -102,8 +108,8 @@ impl Pools {
         None
     }
 
-    /// Waits until a connection of the pool may be used; `None` where any number may.
-    pub async fn slot(
+    /// Waits for a slot of the pool. `None` if the pool has no backlog.
+    pub async fn wait_for_slot(
         &self,
         pool: &PoolOptions,
         usual: usize,
@@ -111,12 +117,12 @@ impl Pools {
         time: Duration,
     ) -> Result<Option<Slot>, SocketError> {
         match self.limit(pool, usual) {
-            Some(limit) => limit.slot(handle, time).await.map(Some),
+            Some(limit) => limit.wait_for_slot(handle, time).await.map(Some),
             None => Ok(None),
         }
     }
 
-    /// The limit that the first of its connections has set.
+    /// The limit of a pool, which its first connection has set.
     fn limit(&self, pool: &PoolOptions, usual: usize) -> Option<Rc<PoolLimit>> {
         let mut limits = self.limits.borrow_mut();
         if let Some(known) = limits.get(&pool.name).and_then(Weak::upgrade) {
@@ -125,30 +131,30 @@ impl Pools {
         let backlog = pool.backlog?;
         let free = Rc::new(Semaphore::new(pool.size.unwrap_or(usual) as u64));
         let limit = Rc::new(PoolLimit { free, backlog });
-        // Names may come from clients.
+        // Names may come from clients, so unused ones are removed.
         limits.retain(|_, limit| limit.strong_count() > 0);
         limits.insert(pool.name.clone(), Rc::downgrade(&limit));
         Some(limit)
     }
 
-    /// The size of a pool: this one, unless it is known.
+    /// The size of a pool: the known one, or else `size`.
     pub fn size(&self, name: &[u8], size: usize) -> PoolSize {
         self.known_size(name).unwrap_or_else(|| {
             let mut sizes = self.sizes.borrow_mut();
             let size = Rc::new(size.max(1));
-            // Names may come from clients.
+            // Names may come from clients, so unused ones are removed.
             sizes.retain(|_, size| size.strong_count() > 0);
             sizes.insert(name.to_vec(), Rc::downgrade(&size));
             size
         })
     }
 
-    /// The size of a pool with connections.
+    /// The known size of a pool that has connections.
     pub fn known_size(&self, name: &[u8]) -> Option<PoolSize> {
         self.sizes.borrow().get(name).and_then(Weak::upgrade)
     }
 
-    /// Leaves one; the one that has waited longest makes room.
+    /// Puts a connection into a pool. If the pool is full, the oldest one closes.
     pub fn put(&self, name: Vec<u8>, idle: Idle, now: Instant) {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.entry(name).or_default();
@@ -159,9 +165,9 @@ impl Pools {
         pool.push(idle);
     }
 
-    /// Whether the caller has to arrange a look at this time, since no earlier one is arranged. One task serves all
-    /// connections: a task for each would pile up.
-    pub fn wants_look(&self, until: Instant) -> bool {
+    /// Whether the caller must schedule a check at this time, since no earlier one is scheduled.
+    /// One task serves all connections: one for each would add up.
+    pub fn needs_check(&self, until: Instant) -> bool {
         let wants = self.next.get().is_none_or(|next| until < next);
         if wants {
             self.next.set(Some(until));
@@ -169,9 +175,9 @@ impl Pools {
         wants
     }
 
-    /// Closes expired connections, and returns when the next look is due. A look that an earlier one has replaced does
-    /// nothing and ends its task.
-    pub fn look(&self, arranged: Instant, now: Instant) -> Option<Instant> {
+    /// Closes expired connections, and returns when the next check is due. A check that an earlier
+    /// one has replaced does nothing, and its task ends.
+    pub fn close_expired(&self, arranged: Instant, now: Instant) -> Option<Instant> {
         if self.next.get() != Some(arranged) {
             return None;
         }
@@ -201,14 +207,14 @@ mod tests {
     fn one_task_looks_after_all_connections() {
         let (pools, start) = (Pools::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert!(pools.wants_look(at(60)));
-        assert!((60..1_000).all(|seconds| !pools.wants_look(at(seconds))));
-        // An earlier look replaces the one that was arranged.
-        assert!(pools.wants_look(at(10)));
-        assert_eq!(pools.look(at(60), at(60)), None);
+        assert!(pools.needs_check(at(60)));
+        assert!((60..1_000).all(|seconds| !pools.needs_check(at(seconds))));
+        // An earlier check replaces the scheduled one.
+        assert!(pools.needs_check(at(10)));
+        assert_eq!(pools.close_expired(at(60), at(60)), None);
         assert_eq!(pools.next.get(), Some(at(10)));
-        // Nothing is left to look after.
-        assert_eq!(pools.look(at(10), at(10)), None);
-        assert!(pools.wants_look(at(70)));
+        // No connection is left to check.
+        assert_eq!(pools.close_expired(at(10), at(10)), None);
+        assert!(pools.needs_check(at(70)));
     }
 }

@@ -1,4 +1,4 @@
-//! The connection of a session's client, which a script has for as long as it runs.
+//! The connection of a session's client, lent to a script while it runs.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use weir_tls::Wire;
 use super::{Carrying, Pattern, Received, Socket, SocketError};
 
 impl Socket {
-    /// The connection, from which these bytes have come already.
+    /// A socket for the client's connection, with bytes that were read from it before.
     pub fn of_session(
         wire: Rc<Wire>,
         unread: Vec<u8>,
@@ -18,7 +18,7 @@ impl Socket {
         Socket::carried(Carrying::Session(wire), unread, times)
     }
 
-    /// Looks at the first bytes without taking them.
+    /// Reads the first bytes without removing them.
     pub async fn peek(&self, handle: &Handle, size: usize, limit: Duration) -> Received {
         let pattern = Pattern::Peek(size);
         match either(self.receive(handle, &pattern), handle.sleep(limit)).await {
@@ -27,16 +27,20 @@ impl Socket {
         }
     }
 
-    /// Ends the direction to the client; false if it has ended before.
+    /// Shuts the sending direction down. False if that was done before.
     pub fn shut_down(&self) -> bool {
-        let line = self.line.borrow().clone().filter(|line| !line.write_closed.replace(true));
-        line.is_some_and(|line| line.wire.shutdown_write().is_ok())
+        let connection = self
+            .connection
+            .borrow()
+            .clone()
+            .filter(|connection| !connection.write_closed.replace(true));
+        connection.is_some_and(|connection| connection.wire.shutdown_write().is_ok())
     }
 
-    /// The script gives the connection back: what came and was not received, and how many bytes came and were sent.
+    /// Returns the connection: the unread bytes, and the numbers of bytes received and sent.
     pub fn give_back(&self) -> (Vec<u8>, u64, u64) {
-        let line = self.line.take();
-        let unread = line.map(|line| line.unread.take()).unwrap_or_default();
-        (unread, self.came.take(), self.sent.take())
+        let connection = self.connection.take();
+        let unread = connection.map(|connection| connection.unread.take()).unwrap_or_default();
+        (unread, self.received.take(), self.sent.take())
     }
 }

@@ -1,4 +1,4 @@
-//! Datagrams of scripts.
+//! UDP sockets of scripts.
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
@@ -15,21 +15,21 @@ use crate::modules::core;
 /// The longest datagram.
 const LONGEST: usize = 65_536;
 
-/// A script's socket for datagrams.
+/// A UDP socket of a script.
 pub struct UdpSocket {
     datagram: RefCell<Option<Rc<Datagram>>>,
-    /// The address that it sends from.
+    /// The local address to bind to.
     local: Cell<Option<IpAddr>>,
-    /// Its peer, as lines of the log name it.
+    /// The peer, for log lines.
     peer: RefCell<Rc<str>>,
-    /// For receiving.
+    /// The timeout of a receive.
     timeout: Cell<Duration>,
-    /// A coroutine sets the peer, sends or receives.
+    /// Whether a coroutine connects, sends or receives.
     busy: Cell<bool>,
 }
 
 impl UdpSocket {
-    /// One without a peer.
+    /// A socket without a peer.
     pub fn new(timeout: Duration) -> UdpSocket {
         UdpSocket {
             datagram: RefCell::default(),
@@ -40,17 +40,17 @@ impl UdpSocket {
         }
     }
 
-    /// Another time than the configuration's for receiving.
+    /// Replaces the configuration's timeout.
     pub fn set_timeout(&self, timeout: Duration) {
         self.timeout.set(timeout);
     }
 
-    /// The address to send from, once a peer is set.
+    /// Sets the local address for later `connect` calls.
     pub fn bind(&self, local: IpAddr) {
         self.local.set(Some(local));
     }
 
-    /// Sets the only address to send to and to receive from.
+    /// Connects to a peer, the only one to send to and receive from.
     pub async fn connect(
         &self,
         event_loop: &Rc<LoopState>,
@@ -62,7 +62,7 @@ impl UdpSocket {
         let to = address(event_loop, core, &server).await?;
         self.peer.replace(server.in_log(&to));
         let bind = match &server {
-            // The kernel gives it a name of its own, to which the server can answer.
+            // An autobound address, so that the server can answer.
             SocketTarget::Unix(_) => Some(SocketAddrAny::from(SocketAddrUnix::new_unnamed())),
             SocketTarget::Host(..) => self.local.get().map(|ip| SocketAddr::new(ip, 0).into()),
         };
@@ -80,7 +80,7 @@ impl UdpSocket {
         within(handle, self.timeout.get(), sending).await.map(|_| ())
     }
 
-    /// Receives one datagram, or as much of its beginning as is wanted.
+    /// Receives a datagram, cut to `most` bytes.
     pub async fn receive(
         &self,
         handle: &Handle,
@@ -91,7 +91,7 @@ impl UdpSocket {
         let receiving = async {
             loop {
                 std::future::poll_fn(|cx| datagram.poll_readable(cx)).await?;
-                // Memory is taken only once a datagram is there. To receive into none is not possible.
+                // The buffer is allocated once a datagram is there. It must not be empty.
                 let most = most.unwrap_or(LONGEST).min(LONGEST);
                 let mut bytes = Vec::with_capacity(most.max(1));
                 if datagram.try_recv(&mut bytes)?.is_some() {
@@ -103,7 +103,7 @@ impl UdpSocket {
         within(handle, self.timeout.get(), receiving).await
     }
 
-    /// What a line of the log says of its peer.
+    /// The peer, for log lines.
     pub fn peer(&self) -> Rc<str> {
         self.peer.borrow().clone()
     }
@@ -113,7 +113,7 @@ impl UdpSocket {
         self.datagram.borrow().is_some()
     }
 
-    /// Ends it; an error if a coroutine uses it, or if it has no peer.
+    /// Closes the socket. An error if a coroutine uses it, or if it has no peer.
     pub fn close(&self) -> Result<(), SocketError> {
         self.datagram()?;
         let _busy = Busy::new(&self.busy, "")?;
