@@ -482,8 +482,10 @@ fn what_quic_lacks_is_warned_of() {
 /// Some clients send no body before that.
 #[test]
 fn a_client_that_waits_to_be_asked_for_its_body_is_asked_over_quic() {
-    let http = "server { listen 127.0.0.1:%%PORT1%%; return 200 $content_length; }";
-    let server = start(http, "location / { proxy_pass http://127.0.0.1:%%PORT1%%; }");
+    let http = "log_format sent '$body_bytes_sent|';
+        server { listen 127.0.0.1:%%PORT1%%; return 200 $content_length; }";
+    let location = "access_log %%DIR%%/sent sent; proxy_pass http://127.0.0.1:%%PORT1%%;";
+    let server = start(http, &format!("location / {{ {location} }}"));
     hq::run_client(async {
         let endpoint = hq::client(&server, "h3");
         let (connection, _settings) = broken::connect(&endpoint, &server).await;
@@ -505,4 +507,5 @@ fn a_client_that_waits_to_be_asked_for_its_body_is_asked_over_quic() {
         send.finish().unwrap();
         assert!(receive.read_to_end(1 << 16).await.unwrap().ends_with(b"3"));
     });
+    server.wait_file("sent", "1|", 1);
 }

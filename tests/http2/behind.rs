@@ -185,6 +185,33 @@ fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
     }
 }
 
+/// `100 Continue` is sent with the head, or before the body is read.
+#[test]
+fn interim_answers_are_bytes_that_were_sent_and_no_body() {
+    let server = Server::start(
+        WEIR,
+        "events { } http { log_format sent '$body_bytes_sent $bytes_sent|';
+         access_log %%DIR%%/sent sent; server { listen 127.0.0.1:%%PORT%%; http2 on;
+         location / { proxy_pass http://127.0.0.1:%%PORT1%%; }
+         location /unread { return 200 unread; } }
+         server { listen 127.0.0.1:%%PORT1%%; access_log off; return 200 $content_length; } }",
+    );
+    let mut client = Client::connect(&server);
+    let id = client.ask("POST", "/", &[("expect", "100-continue"), ("content-length", "3")], false);
+    while client.event() != Event::Stream(id) {}
+    client.data(id, b"yes", true);
+    assert_eq!(client.answer(id).text(), "3");
+    server.wait_file("sent", "1 ", 1);
+    for (path, body) in [("/", "3"), ("/unread", "unread")] {
+        let head = "Host: a\r\nConnection: close\r\nContent-Length: 3\r\nExpect: 100-continue";
+        let mut client = server.connect();
+        client.send(format!("POST {path} HTTP/1.1\r\n{head}\r\n\r\nyes"));
+        let answer = client.rest();
+        assert!(answer.starts_with("HTTP/1.1 100 ") && answer.ends_with(body), "{answer}");
+        server.wait_file("sent", &format!("{} {}|\n", body.len(), answer.len()), 1);
+    }
+}
+
 #[test]
 fn a_body_that_misses_its_buffer_goes_into_a_file() {
     let server = Server::start(

@@ -52,6 +52,8 @@ pub struct Output {
     pub postpone: Option<u64>,
     /// Bytes sent, including the head: `$bytes_sent`.
     pub sent: u64,
+    /// Those of them that were interim answers, and so neither head nor body.
+    pub interim: u64,
     /// The last byte was sent: `$request_completion`.
     pub complete: bool,
     /// The pending output is the end of the answer.
@@ -68,12 +70,18 @@ impl Renew for Output {
     fn renew(&mut self) {
         as_new!(self, Output {
             head, chain, filters;
-            cutter, held, unbuffered, postpone, sent, complete, ending, body_waits, left, failed
+            cutter, held, unbuffered, postpone, sent, interim, complete, ending, body_waits, left, failed
         });
     }
 }
 
 impl Output {
+    /// An interim answer of so many bytes was sent.
+    pub fn count_interim(&mut self, bytes: u64) {
+        self.sent += bytes;
+        self.interim += bytes;
+    }
+
     /// The client did not take all that was sent.
     pub fn has_failed(&self) -> bool {
         self.failed.is_some()
@@ -158,6 +166,7 @@ impl Request {
         let asked = std::mem::take(&mut self.body.expects_continue);
         if asked && self.version == Version::Http11 && self.is_main() {
             self.output.head.extend_from_slice(CONTINUE);
+            self.output.interim += CONTINUE.len() as u64;
         }
     }
 

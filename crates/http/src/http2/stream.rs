@@ -38,8 +38,8 @@ pub struct Stream {
     incoming: RefCell<Vec<u8>>,
     /// The client has sent END_STREAM, or the stream has failed.
     ended: Cell<bool>,
-    /// Bytes of interim answers and trailers.
-    aside: Cell<u64>,
+    /// Bytes of trailers.
+    trailers: Cell<u64>,
     /// The stream was reset by either side, or its connection has ended.
     gone: Cell<bool>,
     /// The code of the client's RST_STREAM.
@@ -70,7 +70,7 @@ impl Stream {
             malformed: Cell::new(false),
             incoming: RefCell::default(),
             ended: Cell::new(ended),
-            aside: Cell::new(0),
+            trailers: Cell::new(0),
             gone: Cell::new(false),
             cancelled: Cell::new(None),
             timed_out: Cell::new(false),
@@ -324,9 +324,6 @@ impl RequestStream for Stream {
         fields(&mut |name, value| hpack::field(name, value, out));
         let flags = if section == Section::Trailers { END_STREAM } else { 0 };
         frame::finish_headers(out, begin, self.id, flags, link.frame_size());
-        if matches!(section, Section::Interim(_)) {
-            self.count_aside(out.len().saturating_sub(begin));
-        }
     }
 
     fn send_head(&self, written: &mut [u8], following: Following) -> io::Result<()> {
@@ -339,7 +336,7 @@ impl RequestStream for Stream {
 
     fn send_trailers(&self, written: &[u8]) -> io::Result<()> {
         self.send_frames(written, true)?;
-        self.count_aside(written.len());
+        self.trailers.set(written.len() as u64);
         Ok(())
     }
 
@@ -356,15 +353,11 @@ impl RequestStream for Stream {
     }
 
     fn framing(&self) -> u64 {
-        self.send_window.framing() + self.aside.get()
+        self.send_window.framing() + self.trailers.get()
     }
 }
 
 impl Stream {
-    fn count_aside(&self, bytes: usize) {
-        self.aside.set(self.aside.get() + bytes as u64);
-    }
-
     fn send_frames(&self, frames: &[u8], last: bool) -> io::Result<()> {
         if self.gone.get() {
             return Err(io::ErrorKind::ConnectionAborted.into());

@@ -320,7 +320,7 @@ pub async fn interim(
     }
     let fields = fields.map(|h| (h.name.of(buf), h.value.of(buf)));
     let (bytes, sent) = r.send_interim(what, fields).await;
-    r.output.sent += bytes;
+    r.output.count_interim(bytes);
     sent.map_err(|_| Fault::ClientLeft)
 }
 

@@ -102,10 +102,6 @@ impl RequestStream for Stream {
         fields(&mut |name, value| memo.field(name, value, out));
         drop(memo);
         frame::finish_headers(out, begin);
-        if matches!(section, Section::Interim(_)) {
-            let bytes = out.len().saturating_sub(begin);
-            self.framing.set(self.framing.get() + bytes as u64);
-        }
     }
 
     fn send_head(&self, written: &mut [u8], following: Following) -> io::Result<()> {

@@ -38,9 +38,10 @@ pub const TABLE: &[(&str, ReadVariable)] = &[
     ("sent_http_link", |r, out| prefixed::response_header(r, b"link", out)),
 ];
 
-/// What was sent without the head and without what frames are made of.
+/// What was sent without interim answers, the head, and what frames are made of.
 pub fn body_bytes(r: &Request) -> u64 {
-    r.output.sent.saturating_sub(r.response.head_bytes + r.carrier.framing())
+    let aside = r.response.head_bytes + r.output.interim + r.carrier.framing();
+    r.output.sent.saturating_sub(aside)
 }
 
 /// `$status`
