@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_leaves_the_clone_as_it_was_and_forgets_what_was_known() {
+    fn an_edit_leaves_clones_alone_and_drops_cached_results() {
         let mut one = block("server { weir_status on; }");
         one.digest(|_| [1; 32]);
         assert!(one.inside().own);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_or_odd_is_said_each_time() {
+    fn errors_are_reported_each_time() {
         let built = |known: &crate::KnownDirective, _| known.name != "perl_modules";
         let http = |inside: &str| format!("events {{ }} http {{ {inside} }}");
         let tree = |text: &str| read_text(Path::new("/t"), text.as_bytes());

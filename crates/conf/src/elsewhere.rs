@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn no_prefix_stands_for_what_weir_has() {
+    fn no_prefix_matches_a_known_directive() {
         for (prefix, module) in MODULES {
             let mut known = crate::known::all_known().map(|known| known.name);
             assert_eq!(known.find(|name| name.starts_with(prefix)), None, "{module}");

@@ -35,7 +35,7 @@ pub(crate) fn expand(pattern: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect()
 }
 
-/// All ways to go on with one part of the pattern; `base` ends with a slash or is empty.
+/// All continuations of `base` by one part of the pattern. `base` ends with a slash or is empty.
 fn step(base: Vec<u8>, part: &[u8], last: bool) -> Vec<Vec<u8>> {
     let join = |name: &[u8]| [base.as_slice(), name].concat();
     if !is_pattern(Path::new(OsStr::from_bytes(part))) {
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// The definition, without a thought for time.
+    /// The definition itself, without regard to time.
     fn by_definition(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern, name) {
             ([], []) => true,

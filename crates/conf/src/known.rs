@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_stands_once_in_each_place() {
+    fn a_name_occurs_once_in_each_context() {
         for known in all_known() {
             let twins = all_known().filter(|k| k.name == known.name);
             let same = twins.filter(|k| k.contexts.meets(known.contexts)).count();

@@ -5,11 +5,11 @@
 //! names, places and numbers of arguments. The crates that own the directives then read the
 //! arguments with [`values`]. This crate does not know what a directive *means*: it knows no HTTP.
 //!
-//! Messages are nginx's, word for word, since scripts and people look for them. What is added (the
-//! source line, a caret, "did you mean") stands on lines of its own: [`Sources::explain`].
+//! Messages are nginx's, word for word, since scripts and people search for them. weir's additions
+//! (the source line, a caret, "did you mean") are on further lines: [`Sources::explain`].
 //!
-//! A program makes directives with [`Directive::new`], and [`print`](print()) gives them a text that reads back as
-//! the same tree.
+//! A program makes directives with [`Directive::new`]. [`print`](print()) writes them as a text that
+//! reads back as the same tree.
 //!
 //! - In: the path of a configuration file, or its text.
 //! - Out: the tree of its directives, or an error with file, line and column.

@@ -1,6 +1,6 @@
 //! Finds the end of a Lua body: the `}` that closes a `..._by_lua_block { }`.
 
-/// The number of bytes before the closing brace, or what is missing for it.
+/// The number of bytes before the closing brace, or the error if there is none.
 pub(crate) fn body_length(text: &[u8]) -> Result<usize, String> {
     let mut depth = 0usize;
     let mut at = 0;

@@ -249,7 +249,7 @@ impl FileReader {
                 return error;
             }
             match misplaced(directive.block()) {
-                Some(inner) => error.hint(not_closed_it_seems(inner)),
+                Some(inner) => error.hint(probably_not_closed(inner)),
                 None => error.hint(not_closed(directive)),
             }
         })?;
@@ -351,7 +351,7 @@ fn misplaced(list: &[Directive]) -> Option<&Directive> {
     })
 }
 
-fn not_closed_it_seems(directive: &Directive) -> String {
+fn probably_not_closed(directive: &Directive) -> String {
     let close = directive.close.line;
     format!("{}: the \"}}\" in line {close} seems to be another block's", not_closed(directive))
 }

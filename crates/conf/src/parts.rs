@@ -346,7 +346,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_are_what_their_texts_are_in_a_row(steps in proptest::collection::vec("[a-h]{0,8}", 1..8)) {
+        fn parts_equal_their_concatenated_texts(steps in proptest::collection::vec("[a-h]{0,8}", 1..8)) {
             let texts: HashMap<String, String> =
                 ('a'..='h').map(|c| (c.to_string(), format!("server {{\nreturn {c};\n}} map $a $b {{ {c} 1; }}\n"))).collect();
             let mut parts = Parts::default();

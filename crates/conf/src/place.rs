@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_no_text_could_say_is_refused() {
+    fn a_tree_that_no_text_can_contain_is_refused() {
         let events = || Directive::new("events", nothing()).with_block(Vec::new());
         let (text, path) = complaint(&sent(vec![events(), Directive::new("include", ["/etc/x"])]));
         assert!(text.contains("would be read as a file to include in /etc/tree:3"), "{text}");

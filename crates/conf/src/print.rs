@@ -10,7 +10,7 @@ use crate::tree::{Directive, DirectiveBody, Word};
 /// Why a tree has no text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrintError {
-    /// The directive's name and what about it cannot be written.
+    /// The directive's name, and the reason why it cannot be written.
     pub message: String,
 }
 
@@ -201,13 +201,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back_as_the_same(list in proptest::collection::vec(directive(), 0..4)) {
+        fn a_printed_tree_reads_back_as_the_same(list in proptest::collection::vec(directive(), 0..4)) {
             prop_assert_ne!(back(&list), Some(false));
         }
     }
 
     #[test]
-    fn the_parts_of_a_block_make_the_text_of_the_whole() {
+    fn printed_parts_of_a_block_make_the_whole_text() {
         let server = |name: &str| {
             let listen = Directive::new("listen", ["80"]);
             let name = Directive::new("server_name", [name]);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_has_a_text_and_stays_one_word() {
+    fn every_word_can_be_printed_as_one_word() {
         for bytes in ["", "a b", "\"", "\\", "\\\\\"", "};x {", "${x", "#", "a\nb", "'", "\\n", ")"]
         {
             assert_eq!(back(&[Directive::new("return", ["200", bytes])]), Some(true), "{bytes:?}");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_read_back_as_something_else_is_refused() {
+    fn a_tree_that_would_read_back_differently_is_refused() {
         let inner = || vec![Directive::new("include", ["/etc/shadow"])];
         assert!(print(&inner()).is_err());
         assert!(print(&[Directive::new("map", ["$a", "$b"]).with_block(inner())]).is_err());

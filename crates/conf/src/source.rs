@@ -122,7 +122,7 @@ impl Sources {
     }
 }
 
-/// At most so many bytes of a text, without cutting a character.
+/// At most `bytes` bytes of a text, without cutting a character.
 fn cut(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|n| text.is_char_boundary(*n));
     text.get(..end.unwrap_or_default()).unwrap_or_default()
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn places_outside_the_text_do_no_harm() {
+    fn positions_outside_the_text_are_harmless() {
         for pos in [
             Pos { file: 7, line: 1, column: 1 },
             Pos { file: 0, line: 0, column: 0 },

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_place_come_first() {
+    fn names_allowed_in_the_context_come_first() {
         assert_eq!(directive(b"servr", Contexts::HTTP), Some("server"));
         assert_eq!(directive(b"proxy_pas", Contexts::LOCATION), Some("proxy_pass"));
         assert_eq!(

@@ -222,10 +222,10 @@ impl Directive {
         let value = self.number()?;
         match high {
             None if value < low => {
-                Err(self.about_sole(format!("value must be equal to or greater than {low}")))
+                Err(self.error_at_argument(format!("value must be equal to or greater than {low}")))
             }
             Some(high) if !(low..=high).contains(&value) => {
-                Err(self.about_sole(format!("value must be between {low} and {high}")))
+                Err(self.error_at_argument(format!("value must be between {low} and {high}")))
             }
             _ => Ok(value),
         }
@@ -260,7 +260,7 @@ impl Directive {
     pub fn flag(&self) -> Result<bool, Error> {
         let text = self.arg(0).map(|w| w.bytes.as_slice()).unwrap_or_default();
         flag(text).ok_or_else(|| {
-            self.about_sole(format!(
+            self.error_at_argument(format!(
                 "invalid value \"{}\" in \"{}\" directive, it must be \"on\" or \"off\"",
                 String::from_utf8_lossy(text),
                 self.name.lossy()
@@ -273,7 +273,7 @@ impl Directive {
         let text = self.arg(0).map(|w| w.bytes.as_slice()).unwrap_or_default();
         let found = names.iter().find(|(name, _)| text.eq_ignore_ascii_case(name.as_bytes()));
         found.map(|(_, value)| *value).ok_or_else(|| {
-            self.about_sole(format!("invalid value \"{}\"", String::from_utf8_lossy(text)))
+            self.error_at_argument(format!("invalid value \"{}\"", String::from_utf8_lossy(text)))
         })
     }
 
@@ -291,11 +291,11 @@ impl Directive {
     fn sole<T>(&self, read: impl Fn(&[u8]) -> Option<T>, problem: &str) -> Result<T, Error> {
         let value = self.arg(0).and_then(|word| read(&word.bytes));
         value.ok_or_else(|| {
-            self.about_sole(format!("\"{}\" directive {problem}", self.name.lossy()))
+            self.error_at_argument(format!("\"{}\" directive {problem}", self.name.lossy()))
         })
     }
 
-    fn about_sole(&self, message: String) -> Error {
+    fn error_at_argument(&self, message: String) -> Error {
         self.error_at(self.arg(0).unwrap_or(&self.name), message)
     }
 }

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_or_idle_is_loaded_again() {
+    fn old_and_idle_certificates_are_loaded_again() {
         let keep = CacheLimits { max: 2, inactive: 10 * SECOND, valid: 15 * SECOND };
         let (loaded, now) = (CertificateCache::default(), Instant::now());
         loaded.keep(key("a"), 'a', &keep, now);

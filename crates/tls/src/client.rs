@@ -51,8 +51,7 @@ pub struct TlsClient {
     check: Arc<CheckServer>,
     /// The sessions of each server, if sessions are resumed.
     sessions: Option<Arc<PeerSessions>>,
-    /// Identifies the settings. A process uses each number once, so settings that are gone share
-    /// theirs with no others.
+    /// Identifies the settings. A process uses each number once, even after settings are dropped.
     number: u64,
 }
 
@@ -253,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_are_gone_have_the_tag_of_no_others() {
+    fn tags_of_dropped_settings_are_not_reused() {
         let tags: BTreeSet<u64> = (0..100).map(|_| client().tag()).collect();
         assert_eq!(tags.len(), 100);
     }
 
     #[test]
-    fn a_tag_tells_what_is_checked_and_spoken() {
+    fn tags_differ_by_name_protocol_and_settings() {
         let one = client();
         assert_eq!(one.tag(), one.clone().tag());
         assert_eq!(one.offering(&[b"h2"]).tag(), one.offering(&[b"h2"]).tag());

@@ -59,7 +59,7 @@ struct OpenServer {
     agreed: Agreed,
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionProgress {
     /// The handshake needs more from the peer.
@@ -88,7 +88,7 @@ const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
 impl TlsConnection {
     /// The server's end.
     pub fn server(config: Arc<ServerConfig>) -> Result<TlsConnection, Error> {
-        // rustls counts the record's head in.
+        // `max_fragment_size` includes the record's header.
         let most = config.max_fragment_size.map_or(MOST_PLAIN, |size| size.saturating_sub(HEAD));
         let connection = Box::new(UnbufferedServerConnection::new(config)?);
         Ok(Self::new(Side::Server { connection, most }))
@@ -353,7 +353,7 @@ impl TlsConnection {
                 Some(error) => Err(error.clone()),
             };
         }
-        // rustls copies the plaintext to a place behind the record's header.
+        // rustls copies the plaintext to a place behind the record's header, which may be slow.
         let short = if copies::is_slow(plain, HEAD) { SHORT } else { 0 };
         let (first, rest) = plain.split_at_checked(short).unwrap_or((&[], plain));
         if !first.is_empty() {

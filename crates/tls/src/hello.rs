@@ -41,7 +41,7 @@ pub enum FirstBytes {
     Hello(Hello),
 }
 
-/// A ClientHello.
+/// What the client asks for in its ClientHello.
 #[derive(Debug)]
 pub struct Hello {
     /// The requested host (SNI), as the client wrote it. It may be an address, although RFC 6066

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_is_good_while_no_limit_is_lower() {
+    fn a_session_is_accepted_while_no_limit_is_lower() {
         let limits =
             |streams, window| Start { limits: InitialLimits { streams, window }, label: 1 };
         let kept = limits(8, 1000).add(b"session".to_vec());

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_that_are_not_connected_to_for_long_are_forgotten() {
+    fn the_least_recently_used_servers_are_forgotten() {
         let sessions = PeerSessions::default();
         let first = sessions.of("first");
         let mut old = None;

@@ -131,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(der: Vec<u8>) {
+        fn a_written_section_reads_back(der: Vec<u8>) {
             let mut text = Vec::new();
             write("CERTIFICATE", &der, &mut text);
             prop_assert_eq!(&sections(&text).unwrap()[0].der, &der);

@@ -265,7 +265,7 @@ pub struct ServerSettings {
     pub session_timeout: Duration,
     /// The most plaintext in a record.
     pub buffer_size: u64,
-    /// Accept so many bytes of early data.
+    /// The most bytes of early data that are accepted.
     pub early_data: u32,
     /// Protocols for ALPN, the preferred first.
     pub alpn: Vec<Vec<u8>>,

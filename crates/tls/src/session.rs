@@ -39,7 +39,7 @@ impl SessionCache {
     /// How a zone for sessions is declared.
     pub const ZONE: Use = Use::of("ssl_session_cache", 1);
 
-    /// A cache of this process alone, for so many sessions.
+    /// A cache of this process alone, for this number of sessions.
     pub fn own(sessions: u64) -> Arc<SessionCache> {
         let room = usize::try_from(sessions).unwrap_or(usize::MAX).max(1);
         Arc::new(SessionCache(SessionStorage::Own(OwnCache { room, table: Mutex::default() })))
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_in_a_zone_is_one_for_all_that_open_it() {
+    fn a_cache_in_a_zone_is_shared_and_survives_a_reload() {
         let zones = |old: &Zones| {
             let all = Declarations::default();
             let zone = all.declare("sessions", 3000, SessionCache::ZONE).unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_the_cache_is_not_kept() {
+    fn a_session_larger_than_the_cache_is_not_kept() {
         let all = Declarations::default();
         let zone = all.declare("sessions", 3000, SessionCache::ZONE).unwrap();
         let _open = all.open(&Zones::default()).unwrap();

@@ -23,7 +23,7 @@ const RECORD: usize = MOST_PLAIN;
 const EMPTY_READS: usize = 4;
 /// The most reads in a row of whole records without contents. A peer that sends more is hostile.
 const MOST_EMPTY: u32 = 64;
-/// Encrypting or decrypting so many bytes costs one point of the task's budget.
+/// The number of encrypted or decrypted bytes that cost one point of the task's budget.
 const SECURED: usize = 128;
 /// The points that each such call costs besides its bytes.
 const RECORDS: u32 = 16;
@@ -344,7 +344,7 @@ impl TlsStream {
     }
 
     /// A record has arrived in part.
-    pub fn is_amid_record(&self) -> bool {
+    pub fn has_partial_record(&self) -> bool {
         self.state().is_ok_and(|state| !state.connection.incoming.is_empty())
     }
 

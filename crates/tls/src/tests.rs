@@ -46,7 +46,7 @@ fn a_chain_leads_to_a_root_that_is_trusted() {
     assert_eq!(check(&other, &chain, Purpose::Server), Err(VerifyError::NO_ISSUER));
     let with_root = [chain[0], chain[1], data!("root.pem")];
     assert_eq!(check(&other, &with_root, Purpose::Server), Err(VerifyError::SELF_SIGNED_ROOT));
-    // An authority that is trusted vouches only if the chain goes on to a root.
+    // A trusted authority only vouches for a chain that continues to a root.
     assert_eq!(
         check(&trust(chain[1], 1), &chain, Purpose::Server),
         Err(VerifyError::NO_ISSUER_YET)
@@ -55,7 +55,7 @@ fn a_chain_leads_to_a_root_that_is_trusted() {
 
 /// An authority may be renewed under its name, with its key.
 #[test]
-fn of_authorities_with_one_name_and_key_the_one_of_this_day_counts() {
+fn the_authority_that_is_valid_now_is_preferred() {
     let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let params = |name: &str, first, last| {
         let mut params = CertificateParams::default();
@@ -149,7 +149,7 @@ fn names_of_hosts_are_found() {
 }
 
 #[test]
-fn a_sealed_key_needs_its_password() {
+fn an_encrypted_key_needs_its_password() {
     for key in [data!("self.sealed.key"), data!("self.old.key")] {
         let load =
             |lines: &[u8]| Identity::load(data!("self.pem"), key, &passwords(lines)).map(drop);
@@ -162,7 +162,7 @@ fn a_sealed_key_needs_its_password() {
 }
 
 #[test]
-fn a_pair_that_is_in_use_is_read_once() {
+fn a_certificate_and_key_in_use_are_read_once() {
     let load = |chain: &[u8]| Identity::load(chain, data!("leaf.key"), &[]);
     let chain = [data!("leaf.pem"), data!("inter.pem")].concat();
     let first = load(&chain).unwrap();
@@ -377,7 +377,7 @@ fn early_data_is_answered_before_the_handshake_is_complete_and_taken_once() {
     assert_eq!(end.advance(&mut Vec::new(), &mut Vec::new()), Ok(ConnectionProgress::Open));
     assert!(!end.is_early());
 
-    // The same flight again: the session was used up.
+    // The replayed flight: the session was used once already.
     let mut again = TlsConnection::server(server).unwrap();
     let (plain, _) = answer(&mut again, &hello);
     assert!(plain.is_empty() && !again.negotiated().is_resumed());
@@ -409,7 +409,7 @@ fn certified_for(common_name: &str) -> (ServerSettings, Arc<Authorities>) {
 }
 
 #[test]
-fn a_name_that_is_no_hosts_is_checked_to_the_byte_each_time() {
+fn a_name_that_cannot_be_a_hosts_must_match_to_the_byte() {
     let names = [
         "My Backend",
         "0.0.0.0",
@@ -436,7 +436,7 @@ fn a_name_that_is_no_hosts_is_checked_to_the_byte_each_time() {
 }
 
 #[test]
-fn a_client_is_asked_and_any_certificate_passes_the_handshake() {
+fn any_client_certificate_passes_the_handshake() {
     let ask_client = Some(der(data!("root.pem")));
     let server = ServerSettings { ask_client, ..server() }.build().unwrap();
     for identity in [None, Some((data!("client.pem"), data!("client.key")))] {
@@ -493,7 +493,7 @@ fn a_message_in_pieces_is_put_together_while_others_are_sent() {
 }
 
 #[test]
-fn new_keys_are_asked_for_in_the_midst_of_data() {
+fn keys_are_updated_between_data() {
     let server = server().build().unwrap();
     let mut pair =
         ConnectedEnds::new(&server, &client().build().unwrap().named(b"www.example.org"));
@@ -513,7 +513,7 @@ fn new_keys_are_asked_for_in_the_midst_of_data() {
 }
 
 #[test]
-fn new_keys_that_nothing_follows_end_the_connection() {
+fn too_many_key_updates_without_data_end_the_connection() {
     let server = server().build().unwrap();
     let mut pair =
         ConnectedEnds::new(&server, &client().build().unwrap().named(b"www.example.org"));
@@ -529,7 +529,7 @@ fn new_keys_that_nothing_follows_end_the_connection() {
 }
 
 #[test]
-fn a_connection_at_rest_goes_on_in_another_thread() {
+fn an_idle_connection_continues_in_another_thread() {
     let server = server().build().unwrap();
     let client = client().build().unwrap().named(b"www.example.org");
     let mut pair = ConnectedEnds::new(&server, &client);

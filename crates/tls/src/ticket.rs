@@ -160,7 +160,7 @@ impl KeyPeriod {
     }
 }
 
-/// Derives so many bytes from a secret, for the purpose that the label names.
+/// Derives `length` bytes from a secret, for the purpose that `label` names.
 fn derive(secret: &[u8], label: &[u8], length: usize) -> Option<Wiped> {
     struct Length(usize);
     impl hkdf::KeyType for Length {
@@ -357,9 +357,9 @@ mod tests {
         }
     }
 
-    /// All that a process has then, and all that can be derived from it, is of no use for the ticket.
+    /// Neither the keys that a process then has nor any that it can derive from them open the ticket.
     #[test]
-    fn what_a_process_has_after_two_turns_opens_no_earlier_ticket() {
+    fn keys_of_two_later_periods_open_no_earlier_ticket() {
         let secret = process(bytes(7));
         let tickets = Tickets::new(&secret, b"", LIFETIME);
         let first = tickets.seal(b"session", at(HOUR - 1)).unwrap();
@@ -378,7 +378,8 @@ mod tests {
         }
     }
 
-    /// Where bytes stand in the memory of this process; `hidden` are their complement, so that they are no find.
+    /// How often bytes occur in the memory of this process. `hidden` is their complement, so that the
+    /// argument itself is not counted.
     fn finds(hidden: &[u8]) -> usize {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let memory = std::fs::File::open("/proc/self/mem").unwrap();
@@ -393,7 +394,7 @@ mod tests {
                 let most = part.len().min((end - place) as usize);
                 let Ok(n @ 1..) = memory.read_at(&mut part[..most], place) else { break };
                 let mut rest = &part[..n];
-                // The library looks for a byte faster than a build without optimization does.
+                // In a build without optimization, `skip_until` is faster than a loop over bytes.
                 while rest.skip_until(!hidden[0]).is_ok_and(|n| n > 0) {
                     let window = rest.iter().zip(&hidden[1..]);
                     found += usize::from(

@@ -17,9 +17,9 @@ const DEPTH: u32 = 100;
 /// The certificates of servers that a client accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateTrust {
-    /// Those that this machine's authorities vouch for.
+    /// Those with a chain to an authority of this machine.
     Machine,
-    /// Those that the authorities in this PEM file vouch for.
+    /// Those with a chain to an authority in this PEM file.
     File(PathBuf),
     /// Any.
     Anyone,

@@ -100,8 +100,8 @@ macro_rules! handshake_signatures {
     };
 }
 
-/// Requests a certificate from clients and lets the handshake pass with any. A refusal is told over
-/// HTTP, with a page that gives the reason.
+/// Requests a certificate from clients and lets the handshake pass with any. A refused
+/// client then gets an HTTP response that gives the reason.
 #[derive(Debug)]
 pub(crate) struct AskClient {
     /// The names of authorities in the request.

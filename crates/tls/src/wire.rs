@@ -187,24 +187,24 @@ impl Wire {
         matches!(self, Wire::Tls(tls) if tls.is_ready())
     }
 
-    /// The peer has sent nothing unasked: no bytes, no part of a record, no end. So the connection
-    /// may serve another request. Bytes that were there are lost. Makes a system call only if there
-    /// may be something.
+    /// True if an idle peer has sent nothing: no bytes, no part of a record, and no end of the
+    /// stream. Then the connection may serve another request. Bytes that had arrived are lost. Makes
+    /// a system call only if something may have arrived.
     #[expect(clippy::disallowed_methods, reason = "one look")]
     pub fn is_silent(&self) -> bool {
-        let amid_record = || matches!(self, Wire::Tls(tls) if tls.is_amid_record());
+        let has_partial_record = || matches!(self, Wire::Tls(tls) if tls.has_partial_record());
         if !self.socket().may_have_unread() {
-            return !self.is_ready() && !amid_record();
+            return !self.is_ready() && !has_partial_record();
         }
         if self.socket().peek_closed() {
             return false;
         }
         let handle = self.socket().handle();
         let mut probe = handle.take_buf(1);
-        // The answer must be right even if the task's budget is spent.
+        // A task that has spent its budget would be told that nothing has arrived.
         let answer = weir_engine::unbounded(|| self.try_recv(&mut probe));
         handle.give_buf(probe);
-        matches!(answer, Ok(None)) && !amid_record()
+        matches!(answer, Ok(None)) && !has_partial_record()
     }
 
     /// As [`Stream::rest`].

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_have_the_words_that_operators_look_for() {
+    fn failures_have_openssls_words() {
         let reason = |error: Error| Reason(&error).to_string();
         assert_eq!(
             reason(Error::AlertReceived(AlertDescription::UnknownCA)),

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_it() {
+    fn errors_of_listen() {
         for (text, problem) in [
             ("80800", "invalid port"),
             ("0", "invalid port"),

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_and_answered_comes_back_as_it_was() {
+    fn requests_and_outcomes_survive_their_encoding() {
         let (block, group) = ("http".to_owned(), "u".to_owned());
         let words = vec!["127.0.0.1:1".to_owned(), "weight=2".to_owned()];
         let server = words[0].clone();

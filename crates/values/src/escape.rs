@@ -93,12 +93,12 @@ fn certificates(value: &[u8]) -> impl Iterator<Item = Range<usize>> {
 #[inline]
 pub fn within_line(out: &mut Vec<u8>, start: usize, own: &OwnTexts) {
     if out.get(start..).is_some_and(has_line_end) {
-        bring_within_line(out, start, own);
+        escape_within_line(out, start, own);
     }
 }
 
 #[cold]
-fn bring_within_line(out: &mut Vec<u8>, start: usize, own: &OwnTexts) {
+fn escape_within_line(out: &mut Vec<u8>, start: usize, own: &OwnTexts) {
     let value = out.split_off(start);
     let mut from = 0;
     for place in own.find(&value) {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_the_configuration_are_known_within_values() {
+    fn texts_of_the_configuration_are_found_within_values() {
         let mut own = OwnTexts::default();
         assert!(own.add(b"a;\n  b;\n") && own.add(b"a;\n"));
         assert!(!own.add(b"one line") && !own.add(b"\n"));
@@ -259,7 +259,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_leaves_its_line_or_its_word(
+        fn no_value_leaves_its_line_or_its_word(
             before in any::<Vec<u8>>(),
             text in prop::collection::vec(prop_oneof![any::<u8>(), 0u8..33], 0..40),
             own in prop::collection::vec((0usize..40, 0usize..40), 0..4),

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn only_proxies_are_believed() {
+    fn only_trusted_proxies_name_clients() {
         assert_eq!(behind("9.9.9.9", &["1.1.1.1"], &["10.0.0.0/8"], false), None);
         let from_proxy = |list| behind("10.0.0.1", &[list], &["10.0.0.0/8"], false);
         assert_eq!(from_proxy("1.1.1.1, 2.2.2.2"), Some("2.2.2.2:0".into()));

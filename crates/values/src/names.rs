@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leading_dot_beside_half_of_what_it_stands_for_is_nothing() {
+    fn a_leading_dot_adds_nothing_if_one_of_its_names_is_taken() {
         let below = hosts(&["*.example.org", ".example.org"]);
         assert_eq!(find(&below, "example.org"), 0);
         assert_eq!(find(&below, "a.example.org"), 1);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_called_as_is_written_but_for_a_leading_dot() {
+    fn a_servers_name_is_as_written_without_a_leading_dot() {
         for (text, name) in
             [(".a.org", "a.org"), ("*.a.org", "*.a.org"), ("a.*", "a.*"), ("A.org", "a.org")]
         {

@@ -97,7 +97,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn each_is_told_of_once_and_then_how_often() {
+    fn a_message_is_logged_once_and_then_with_its_repetitions() {
         let (mut filter, start) = (RepeatFilter::default(), 9);
         assert_eq!(filter.next_due(), u64::MAX);
         assert!(filter.should_log("lua", MS, start));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_only_some_are_told_of_and_the_rest_is_counted() {
+    fn messages_beyond_the_limit_are_counted() {
         let mut filter = RepeatFilter::default();
         let news = (0..100).filter(|n| filter.should_log(*n, MS, 1)).count();
         assert_eq!(news, MOST);

@@ -17,7 +17,7 @@ pub struct VariableId(pub(crate) u32);
 
 /// Appends a variable's value; false where the request has none (nginx's "not found").
 pub type Get<S> = Arc<dyn Fn(&mut S, &mut Vec<u8>) -> bool + Send + Sync>;
-/// What `set $name value` does to a variable that is more than a stored value.
+/// Carries out `set $name value` for a variable that is more than a stored value.
 pub type Put<S> = fn(&mut S, &[u8]);
 
 /// Why a variable cannot be stored.

@@ -8,7 +8,7 @@ fn tree(text: &str) -> ConfigTree {
     read_text(Path::new("/nowhere/nginx.conf"), text.as_bytes())
 }
 
-/// nginx's line for what is wrong with a text, if everything were built.
+/// nginx's line for the error in a text, as if all directives were built.
 fn wrong(text: &str) -> String {
     let tree = tree(text);
     let error = check(&tree, &|_, _| true).expect_err(text);
@@ -92,7 +92,7 @@ fn hints() {
 }
 
 #[test]
-fn what_is_not_built() {
+fn directives_that_are_not_built() {
     let built = |k: &KnownDirective, _: Contexts| {
         !matches!(k.name, "deny" | "sendfile" | "gzip" | "stream")
     };
@@ -112,7 +112,7 @@ fn what_is_not_built() {
 }
 
 #[test]
-fn there_is_advice_on_what_will_not_be_built_soon() {
+fn directives_that_weir_lacks_have_advice() {
     let built = |k: &KnownDirective, _: Contexts| !matches!(k.name, "perl" | "gzip");
     let hint = |text: &str| {
         let error = check(&tree(&format!("events {{ }} {text}")), &built).unwrap_err();
@@ -123,7 +123,7 @@ fn there_is_advice_on_what_will_not_be_built_soon() {
 }
 
 #[test]
-fn errors_of_nginx_come_before_what_is_not_built() {
+fn errors_of_nginx_come_before_unbuilt_directives() {
     let text = "events { } http { deny all; } usr;";
     let error = check(&tree(text), &|_, _| false).unwrap_err();
     assert_eq!(error.message, "unknown directive \"usr\"");

@@ -12,7 +12,7 @@ fn broken(text: &str) -> String {
     tree.sources.first_line(&error)
 }
 
-/// A directory of its own that goes away with the test.
+/// A directory that is removed with the test.
 struct TestDir(PathBuf);
 
 impl TestDir {
@@ -102,7 +102,7 @@ fn hints_say_where_to_look() {
 }
 
 #[test]
-fn what_stands_before_an_error_is_kept() {
+fn directives_before_an_error_are_kept() {
     let tree = parse("a;\nb {\n c;\n d\n}");
     assert!(tree.broken.is_some());
     assert_eq!(names(&tree.main), ["a", "b"]);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_one_is_said() {
+    fn errors_in_urls_are_reported() {
         let wrong = |url: &str| Responder::new(url.as_bytes(), false).unwrap_err().to_string();
         let text = "invalid URL prefix in OCSP responder \"https://a/\"";
         assert_eq!(wrong("https://a/"), text);

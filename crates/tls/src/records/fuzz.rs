@@ -3,8 +3,9 @@
 use super::tests::{VERSIONS, ends, receive};
 use super::*;
 
-/// The first byte chooses version and cipher. Then come a kind, a length and so many bytes: a record, bytes as they are (kinds
-/// below 10), or new keys of the client's (10).
+/// The first byte chooses version and cipher. Then follow pieces: a kind, a length, and as many
+/// bytes. A kind below 10 sends the bytes as they are, 10 is a key update of the client, and others
+/// are content types of records.
 fn wire_of(input: &[u8], client: &mut Records) -> (Vec<u8>, Vec<u8>) {
     let (mut wire, mut data) = (Vec::new(), Vec::new());
     let mut rest = input;
@@ -36,10 +37,10 @@ fn check(input: &[u8]) {
     let [mut server, mut client] = ends(version, chacha);
     let (wire, data) = wire_of(input, &mut client);
     let (plain, mut out, result) = receive(&mut server, wire.clone());
-    // Nothing arrives that was not sent.
+    // No data arrives that the client has not sent.
     assert_eq!(plain, &data[..plain.len()]);
 
-    // Byte by byte the same arrives, and is answered in the same way.
+    // Byte by byte, the data and the answers are the same.
     let [mut other, _] = ends(version, chacha);
     let (mut incoming, mut again, mut answers) = (Vec::new(), Vec::new(), Vec::new());
     let mut end = Ok(());
@@ -52,7 +53,7 @@ fn check(input: &[u8]) {
     }
     assert_eq!((again, answers, end), (plain, out.clone(), result.clone()));
 
-    // The client can read all that the server says.
+    // The client can decrypt all that the server sends.
     let sent = server.send(b"answer", &mut out);
     server.close(&mut out);
     let (answer, _, read) = receive(&mut client, out);

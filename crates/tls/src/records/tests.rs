@@ -81,7 +81,7 @@ fn data_arrives_however_it_is_cut() {
 }
 
 #[test]
-fn nothing_follows_the_last_word() {
+fn nothing_follows_close_notify() {
     for version in VERSIONS {
         let [mut server, mut client] = ends(version, false);
         let mut wire = Vec::new();
@@ -102,7 +102,7 @@ fn nothing_follows_the_last_word() {
 }
 
 #[test]
-fn what_is_not_allowed_ends_the_connection_with_an_alert() {
+fn a_forbidden_record_ends_the_connection_with_an_alert() {
     let long = vec![7; MOST_PLAIN + 1];
     let hello = [&[CLIENT_HELLO, 0, 0, 40][..], &[0; 40]].concat();
     let hellos = [&hello[..], &hello].concat();
@@ -143,7 +143,7 @@ fn what_is_not_allowed_ends_the_connection_with_an_alert() {
         let (plain, mut out, result) = receive(&mut server, wire);
         assert_eq!(plain, b"good");
         assert!(result.is_err(), "{version:?} {expected}");
-        // The second wish for a handshake comes after the first was refused.
+        // The first ClientHello was refused with a warning.
         if records == [(HANDSHAKE, &hellos[..])] {
             out.drain(..HEAD + 8 + 2 + 16);
             client.receives.next().unwrap();
@@ -156,7 +156,7 @@ fn what_is_not_allowed_ends_the_connection_with_an_alert() {
 }
 
 #[test]
-fn a_head_that_begins_no_record_is_refused_before_the_rest_has_come() {
+fn an_invalid_header_is_refused_before_the_rest_of_its_record() {
     let [old, new] = VERSIONS;
     for (version, head, expected) in [
         (old, [0x47, 0x45, 0x54, 0x20, 0x2f], 50),
@@ -197,7 +197,7 @@ fn padding_is_not_data() {
 }
 
 #[test]
-fn a_wish_for_another_handshake_is_refused_once() {
+fn renegotiation_is_refused_once() {
     let [mut server, mut client] = ends(ProtocolVersion::TLSv1_2, false);
     let hello = [&[CLIENT_HELLO, 0, 1, 0][..], &[0; 256]].concat();
     let wire = sealed(&mut client, &[(HANDSHAKE, &hello[..3]), (HANDSHAKE, &hello[3..])]);
@@ -211,7 +211,7 @@ fn a_wish_for_another_handshake_is_refused_once() {
 }
 
 #[test]
-fn new_keys_that_were_asked_for_come_once_and_before_data() {
+fn a_requested_key_update_comes_once_and_before_data() {
     for chacha in [false, true] {
         let [mut server, mut client] = ends(ProtocolVersion::TLSv1_3, chacha);
         for _ in 0..3 {
@@ -233,7 +233,7 @@ fn new_keys_that_were_asked_for_come_once_and_before_data() {
 }
 
 #[test]
-fn a_worn_key_is_replaced_or_ends_the_connection() {
+fn an_exhausted_key_is_replaced_or_ends_the_connection() {
     for version in VERSIONS {
         let [mut server, mut client] = ends(version, false);
         server.sends.set_count(MOST_RECORDS - 1);

@@ -337,7 +337,7 @@ impl<'a> Extensions<'a> {
     }
 }
 
-/// What became of an extension.
+/// The result of reading an extension.
 enum ExtensionState {
     /// It was read.
     Read,

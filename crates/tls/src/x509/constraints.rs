@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_name_counts_where_no_other_name_of_a_host_is_there() {
+    fn a_common_name_counts_if_there_is_no_dns_name() {
         let here = [below("a.example")];
         for (name, fault_of) in [
             ("x.a.example", None),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_to_its_end_constrains_nothing() {
+    fn malformed_name_constraints_are_refused() {
         use super::{NameConstraints, der};
         let good = der::write(0x82, &[b"a"]);
         let name = |end: &[u8]| {
@@ -312,7 +312,7 @@ mod tests {
 
     /// One authority alone would need fewer than the most.
     #[test]
-    fn a_chain_takes_only_so_many_comparisons() {
+    fn comparisons_of_a_chain_are_bounded() {
         let fault = |constraints: usize| {
             let excluded = vec![GeneralSubtree::DnsName("b.test".to_owned()); constraints];
             let [root_key, upper_key, lower_key, own] =

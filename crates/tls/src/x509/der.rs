@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(body: Vec<u8>, more in 0usize..70_000) {
+        fn an_encoded_value_reads_back(body: Vec<u8>, more in 0usize..70_000) {
             let long = vec![7; more];
             let written = write(SEQUENCE, &[&body, &long]);
             let mut reader = DerReader::new(&written);

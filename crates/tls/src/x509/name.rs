@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_of_four_bytes_are_read() {
+    fn characters_of_four_bytes_are_read() {
         let mut name = part(3, b"\0\0\0u\0\x01\xf6\0");
         assert_ne!(rfc2253(&name), r"CN=u\F0\9F\98\80");
         name[9] = 0x1c;

@@ -295,7 +295,7 @@ fn an_entry_that_was_removed_again_revokes_nothing() {
 
 /// RFC 5280, section 5.3. The list then decides nothing for any certificate, whichever entry it is.
 #[test]
-fn a_list_with_an_entry_that_must_be_understood_and_is_not_is_of_no_use() {
+fn a_list_with_an_unknown_critical_extension_is_unusable() {
     const REASON: &[u8] = &[0x55, 0x1d, 21];
     let time = write(UTC, &[b"250101000000Z"]);
     let is_usable = |extension: &[u8]| {
@@ -343,7 +343,7 @@ fn a_certificate_is_out_of_date_before_and_behind_its_time_and_shortly_before_it
 /// A client may send certificates with one name and different keys. To try them all would block the
 /// loop.
 #[test]
-fn of_many_authorities_of_one_name_only_a_few_are_tried() {
+fn only_a_few_authorities_of_one_name_are_tried() {
     let authority = |name: &str| {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);

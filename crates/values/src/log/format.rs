@@ -17,7 +17,7 @@ pub struct Format {
 /// How the values of variables are escaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Escape {
-    /// `"`, `\` and what does not print as `\xXX`; `-` for what a request has not.
+    /// `"`, `\` and bytes that are not printable become `\xXX`. A missing value is `-`.
     Default,
     /// As in a JSON string. A missing value is empty.
     Json,
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_has_not() {
+    fn missing_values() {
         for (escape, shown) in [(Escape::Default, "-"), (Escape::Json, ""), (Escape::None, "")] {
             let mut out = b"[half".to_vec();
             escape.apply(&mut out, 1, false);

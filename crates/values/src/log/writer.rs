@@ -91,7 +91,7 @@ impl WaitingLines {
     }
 
     /// Counts a write. Returns the tasks to wake.
-    fn one_more_written(&mut self) -> Vec<Waker> {
+    fn count_write(&mut self) -> Vec<Waker> {
         self.written += 1;
         self.slow = false;
         std::mem::take(&mut self.waiters)
@@ -294,7 +294,7 @@ impl LineQueue {
             if !lines.is_empty() {
                 self.write_lines(lines);
             }
-            let waiters = lock(&self.waiting).one_more_written();
+            let waiters = lock(&self.waiting).count_write();
             waiters.into_iter().for_each(Waker::wake);
         }
     }

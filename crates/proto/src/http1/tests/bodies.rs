@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use crate::http1::*;
 
-/// Feeds `input` in the given pieces; the body, what is left over, and whether it was complete.
+/// Decodes `input` in pieces. Returns the body, the rest, and whether it was complete.
 fn decode(
     decoder: &mut BodyDecoder,
     input: &[u8],
@@ -128,7 +128,8 @@ fn framing_is_bounded() {
         let all = input.len();
         assert_eq!(decode(&mut decoder, input.as_bytes(), all), Err(BodyError::FramingTooBig));
     }
-    // Small chunks are no more than that, and long ones make up for what stands before them.
+    // The framing of small chunks is within their allowance, and long chunks allow for long
+    // extensions.
     let (few, much) = ("y".repeat(1000), "z".repeat(1000));
     let one = format!("3e8;{few}\r\n{much}\r\n");
     for input in ["1;a=b\r\nx\r\n".repeat(40_000), one.repeat(100)] {
@@ -140,7 +141,7 @@ fn framing_is_bounded() {
 }
 
 #[test]
-fn what_is_to_come_is_known() {
+fn the_fewest_missing_bytes_are_known() {
     let expected = |input: &[u8]| {
         let mut decoder = BodyDecoder::chunked();
         decode(&mut decoder, input, 1).unwrap();

@@ -1,4 +1,4 @@
-//! Heads that come as fields.
+//! Heads that arrive as fields.
 
 use proptest::prelude::*;
 
@@ -52,7 +52,7 @@ fn without(name: &str) -> ComposeError {
 }
 
 #[test]
-fn a_head_reads_like_one_of_http1() {
+fn a_composed_head_reads_like_one_of_http1() {
     let composed = with(&[("accept", "*/*"), ("cookie", "a=1"), ("cookie", "b=2")], true);
     assert_eq!(composed.result, Ok(()));
     let head = composed.parser.head();
@@ -106,7 +106,7 @@ fn names_are_in_quotes_over_http3() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn errors_of_a_head() {
     assert_eq!(without(":method"), ComposeError::Missing(":method"));
     assert_eq!(without(":scheme"), ComposeError::Missing(":scheme"));
     assert_eq!(without(":path"), ComposeError::Missing(":path"));
@@ -139,7 +139,7 @@ fn what_is_wrong_is_told() {
 }
 
 #[test]
-fn odd_names_are_dropped_and_a_fault_does_not_outlive_its_head() {
+fn odd_names_are_dropped_and_an_error_ends_with_its_head() {
     let composed = with(&[("a_b", "c")], true);
     assert_eq!(composed.result, Ok(()));
     assert_eq!(composed.parser.head().dropped.len(), 1);
@@ -149,7 +149,7 @@ fn odd_names_are_dropped_and_a_fault_does_not_outlive_its_head() {
 }
 
 proptest! {
-    /// What stands in the text of a head that was accepted is what was sent, and no line more.
+    /// The text of an accepted head has exactly the lines that were sent.
     #[test]
     fn no_field_becomes_two_lines(
         path in "/[ -~]{0,12}",
@@ -187,7 +187,7 @@ proptest! {
 }
 
 #[test]
-fn what_follows_the_name_of_a_server_is_held_to_its_limits() {
+fn fields_after_the_servers_name_are_held_to_its_limits() {
     let named = |authority: Option<&str>, more: &[(&str, &str)]| {
         let fields = USUAL.iter().copied().filter(|(name, _)| *name != ":authority");
         let fields: Vec<_> = fields

@@ -159,7 +159,7 @@ fn targets() {
 }
 
 #[test]
-fn what_the_path_is_like() {
+fn properties_of_paths() {
     let flags = |target: &str| {
         let (head, _) = line(&format!("GET {target} HTTP/1.1")).unwrap();
         (head.complex, head.quoted, head.plus)
@@ -388,8 +388,8 @@ const SMALL: HeadLimits = HeadLimits {
     pause_at_server: false,
 };
 
-/// What a request of a line of `line` bytes and header lines of `headers` bytes comes to; all
-/// sizes with their line ends.
+/// Parses a request whose line has `line` bytes and whose header lines have `headers` bytes, all
+/// with their line ends.
 fn sized(line: usize, headers: &[usize]) -> Result<HeadProgress, HeadError> {
     let mut text = format!("GET /{} HTTP/1.0\r\n", "a".repeat(line - 16));
     assert_eq!(text.len(), line);
@@ -468,7 +468,7 @@ fn a_parser_is_reused() {
     assert_eq!(head.uri(second), b"/");
 }
 
-/// Everything that a parser says about a request given in pieces.
+/// The whole result of a parser for a request in pieces.
 fn outcome(text: &[u8], pieces: impl Iterator<Item = usize>, limits: &HeadLimits) -> String {
     let mut parser = RequestParser::new();
     let mut result = Ok(HeadProgress::More);
@@ -540,7 +540,7 @@ proptest! {
         }
     }
 
-    /// What the parser takes as a simple path is what normalising would make of it.
+    /// A path that the parser takes as normalised equals its normalised form.
     #[test]
     fn simple_paths_are_normal(path in "/[a-c./%2+?#]{0,12}") {
         let text = format!("GET {path} HTTP/1.0\r\n\r\n");

@@ -17,7 +17,7 @@ fn der(pem: &[u8]) -> Vec<u8> {
     crate::certificates(pem).unwrap().remove(0).to_vec()
 }
 
-/// What the answer to the question about `leaf.pem` comes to, if `root.pem` is trusted.
+/// Verifies a response about `leaf.pem`, with `root.pem` as trusted root.
 fn answer(response: &[u8], now: i64, known: bool) -> Result<OcspAnswer, OcspError> {
     let (leaf, inter) = (der(data!("leaf.pem")), der(data!("inter.pem")));
     let (leaf, inter) = (Certificate::parse(&leaf).unwrap(), Certificate::parse(&inter).unwrap());
@@ -32,7 +32,7 @@ fn refused(why: &'static str) -> Result<OcspAnswer, OcspError> {
 }
 
 #[test]
-fn a_question_is_what_openssl_would_ask() {
+fn requests_equal_those_of_openssl() {
     let (leaf, inter) = (der(data!("leaf.pem")), der(data!("inter.pem")));
     let (leaf, inter) = (Certificate::parse(&leaf).unwrap(), Certificate::parse(&inter).unwrap());
     assert_eq!(OcspRequest::new(&leaf, &inter).request(), data!("leaf.ocsp-request"));
@@ -53,7 +53,7 @@ fn the_issuer_and_its_delegates_may_sign_responses() {
 }
 
 #[test]
-fn others_are_not() {
+fn other_signers_are_refused() {
     assert_eq!(answer(data!("by-root.ocsp"), NOW, false), refused("root ca not trusted"));
     assert_eq!(answer(data!("undelegated.ocsp"), NOW, false), refused("missing ocspsigning usage"));
     // Unless the signer is not checked.
@@ -101,19 +101,20 @@ fn an_answer_holds_in_its_time_and_for_its_certificate() {
 }
 
 #[test]
-fn a_responder_may_have_nothing_to_say() {
+fn a_response_without_an_answer_is_an_error() {
     let later = answer(&[0x30, 3, 0x0a, 1, 3], NOW, false);
     assert_eq!(later.unwrap_err().to_string(), "OCSP response not successful (3: trylater)");
 }
 
 proptest! {
     #[test]
-    fn damage_is_noticed(at in 0usize..700, bit in 0u8..8) {
+    fn damage_never_changes_the_status(at in 0usize..700, bit in 0u8..8) {
         let mut response = data!("good.ocsp").to_vec();
         prop_assume!(at < response.len());
         let byte = &mut response[at];
         *byte ^= 1 << bit;
-        // What is damaged may be a certificate that is not needed; but nothing else is ever said.
+        // The damaged part may be a certificate that is not needed. But the status is never another
+        // one.
         if let Ok(answer) = answer(&response, NOW, false) {
             prop_assert_eq!(answer.status, CertificateStatus::Good);
         }
