@@ -53,7 +53,7 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
     ("http/modules/limit_req/refusal.rs", "log_level", &[]),
     (
         "http/modules/limit_req/mod.rs",
-        "one_below",
+        "delay_level",
         &[Item("http/modules/limit_req/mod.rs", "reject"), Item("values/limit_conn.rs", "take")],
     ),
     ("stream/settings.rs", "new", &[]),
@@ -102,7 +102,7 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
     ("http/files/disk.rs", "copy_over", DISK),
     ("http/files/disk.rs", "entries", DISK),
     ("http/files/disk.rs", "link_info", DISK),
-    ("http/modules/dav/tree.rs", "look", DISK),
+    ("http/modules/dav/tree.rs", "target_info", DISK),
     (
         "http/modules/slice_filter.rs",
         "fail",
